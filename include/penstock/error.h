@@ -1,0 +1,66 @@
+/*
+ * Errors: one contract for the whole library.
+ *
+ * A fallible function takes `struct penstock_error *err` last and returns 0 on success and a
+ * negative number, -(enum penstock_code), on failure. Then `*err` holds what went wrong:
+ *
+ *	struct penstock_error err = PENSTOCK_ERROR_INIT;
+ *
+ *	if (penstock_something(..., &err) < 0) {
+ *		fprintf(stderr, "%s\n", err.message);
+ *		penstock_error_release(&err);
+ *	}
+ *
+ * On success `*err` is untouched. `err` may be NULL where the caller only wants the code.
+ * A message is one line without a newline: what, where, and what to do. It never holds a secret.
+ */
+#ifndef PENSTOCK_ERROR_H
+#define PENSTOCK_ERROR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum penstock_code {
+	PENSTOCK_OK = 0,
+	PENSTOCK_E_INVALID = 1, /* what the user gave is wrong: workflow, argument, configuration */
+	PENSTOCK_E_NOT_FOUND,	/* a file, object, bucket or run is not there */
+	PENSTOCK_E_PERMISSION,	/* refused: credentials or file permissions */
+	PENSTOCK_E_UNAVAILABLE, /* a service does not answer, or asks to come back later */
+	PENSTOCK_E_PRECONDITION, /* a condition (ETag, create-only) did not hold */
+	PENSTOCK_E_EXISTS,	 /* it is there already, or somebody else holds it */
+	PENSTOCK_E_IO,		 /* the local machine failed: disk, pipe, system call */
+	PENSTOCK_E_NO_SPACE,	 /* the disk or the quota is full */
+	PENSTOCK_E_CORRUPT,	 /* bytes are not what their length or checksum says */
+	PENSTOCK_E_LIMIT,	 /* a limit of penstock was reached; the message names it */
+	PENSTOCK_E_CHANGED,	 /* the source changed while it was read */
+	PENSTOCK_E_CANCELLED,	 /* the caller asked to stop */
+	PENSTOCK_E_TIMEOUT,	 /* a deadline passed */
+	PENSTOCK_E_UNSUPPORTED,	 /* the other side, or this version, cannot do that */
+	PENSTOCK_E_PROTOCOL,	 /* the other side sent what the protocol does not allow */
+	PENSTOCK_E_MEMORY,	 /* out of memory */
+	PENSTOCK_E_INTERNAL,	 /* a defect of penstock */
+	PENSTOCK_CODE_COUNT_	 /* not a code */
+};
+
+struct penstock_error {
+	enum penstock_code code;
+	int http_status; /* of the reply that caused it, 0 where there was none */
+	char *message;	 /* owned; the whole story on one line, causes included */
+};
+
+/* clang-format off */
+#define PENSTOCK_ERROR_INIT { PENSTOCK_OK, 0, 0 }
+/* clang-format on */
+
+/* Frees what `err` holds and makes it ready for reuse. NULL is fine. */
+void penstock_error_release(struct penstock_error *err);
+
+/* A short lower-case name of the code, such as "not found"; never NULL. */
+const char *penstock_code_name(enum penstock_code code);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,38 @@
+/* Functions that cannot be used safely do not compile. Include after the system headers. */
+#ifndef BASE_BANNED_H
+#define BASE_BANNED_H
+
+#define BANNED(func) sorry_##func##_is_a_banned_function
+
+#undef strcpy
+#define strcpy(x, y) BANNED(strcpy)
+#undef strcat
+#define strcat(x, y) BANNED(strcat)
+#undef strncpy
+#define strncpy(x, y, n) BANNED(strncpy)
+#undef strncat
+#define strncat(x, y, n) BANNED(strncat)
+#undef strtok
+#define strtok(x, y) BANNED(strtok)
+#undef sprintf
+#define sprintf(...) BANNED(sprintf)
+#undef vsprintf
+#define vsprintf(...) BANNED(vsprintf)
+#undef gmtime
+#define gmtime(t) BANNED(gmtime)
+#undef localtime
+#define localtime(t) BANNED(localtime)
+#undef atoi
+#define atoi(s) BANNED(atoi)
+#undef atol
+#define atol(s) BANNED(atol)
+#undef system
+#define system(s) BANNED(system)
+#undef popen
+#define popen(s, m) BANNED(popen)
+#undef mktemp
+#define mktemp(t) BANNED(mktemp)
+#undef tmpnam
+#define tmpnam(t) BANNED(tmpnam)
+
+#endif

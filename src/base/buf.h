@@ -1,0 +1,70 @@
+/*
+ * A growable byte buffer that is born with its maximum.
+ *
+ *	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_XML_BODY);
+ *
+ *	buf_add_str(&b, "<Key>");
+ *	buf_printf(&b, "%d", n);
+ *	if (buf_failed(&b))
+ *		return buf_error(&b, "the list reply", err);
+ *
+ * Failure sticks: after the first append that did not fit (or had no memory) every further append
+ * does nothing, so a series of them needs one check at its end. `data` is always NUL-terminated
+ * once anything was added, and the NUL does not count towards `len` or `limit`.
+ */
+#ifndef BASE_BUF_H
+#define BASE_BUF_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct penstock_error;
+
+struct buf {
+	char *data; /* NULL until something is added */
+	size_t len;
+	size_t cap;
+	size_t limit;	  /* bytes; `len` never exceeds it */
+	unsigned failure; /* 0, or one of enum buf_failure */
+};
+
+enum buf_failure { BUF_OVER_LIMIT = 1, BUF_NO_MEMORY = 2 };
+
+/* clang-format off */
+#define BUF_INIT(max) { NULL, 0, 0, (max), 0 }
+/* clang-format on */
+
+void buf_init(struct buf *b, size_t limit);
+void buf_release(struct buf *b);
+/* Empties it (and forgets a failure) but keeps the memory. */
+void buf_clear(struct buf *b);
+
+int buf_add(struct buf *b, const void *data, size_t len);
+int buf_add_str(struct buf *b, const char *s);
+int buf_add_char(struct buf *b, char c);
+int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+/* Room for `len` more bytes, to be filled by the caller and counted with buf_grown(). NULL: none.
+ */
+char *buf_reserve(struct buf *b, size_t len);
+void buf_grown(struct buf *b, size_t len);
+/* Removes the first `len` bytes. */
+void buf_consume(struct buf *b, size_t len);
+void buf_truncate(struct buf *b, size_t len);
+
+static inline bool buf_failed(const struct buf *b)
+{
+	return b->failure != 0;
+}
+
+/* The contents as a string, never NULL; owned by the buffer. */
+const char *buf_str(const struct buf *b);
+/* Hands the NUL-terminated contents over (free() it); the buffer is empty again. NULL: failed. */
+char *buf_take(struct buf *b);
+
+/* Raises the error that made the buffer fail; `what` names the contents. */
+int buf_error(const struct buf *b, const char *what, struct penstock_error *err);
+
+#endif

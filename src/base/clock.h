@@ -1,0 +1,25 @@
+/* Time. Durations and deadlines use the monotonic clock; the wall clock is for people and
+ * protocols. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define NS_PER_S  INT64_C(1000000000)
+#define NS_PER_MS INT64_C(1000000)
+
+int64_t clock_monotonic_ns(void);
+int64_t clock_wall_ns(void);
+static inline int64_t clock_monotonic_ms(void)
+{
+	return clock_monotonic_ns() / NS_PER_MS;
+}
+
+/* "2026-11-21T09:05:00.123Z" and its NUL. */
+#define CLOCK_RFC3339_SIZE 25
+void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE]);
+
+/* Sleeps whole, also when signals arrive. */
+void clock_sleep_ms(int64_t ms);
+
+#endif

@@ -1,0 +1,192 @@
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+/* A message that cannot be allocated is replaced by this one, which is never freed. */
+static char out_of_memory[] = "out of memory";
+
+static const char *const names[PENSTOCK_CODE_COUNT_] = {
+	[PENSTOCK_OK] = "success",
+	[PENSTOCK_E_INVALID] = "invalid",
+	[PENSTOCK_E_NOT_FOUND] = "not found",
+	[PENSTOCK_E_PERMISSION] = "permission denied",
+	[PENSTOCK_E_UNAVAILABLE] = "unavailable",
+	[PENSTOCK_E_PRECONDITION] = "precondition failed",
+	[PENSTOCK_E_EXISTS] = "exists",
+	[PENSTOCK_E_IO] = "input/output",
+	[PENSTOCK_E_NO_SPACE] = "no space",
+	[PENSTOCK_E_CORRUPT] = "corrupt",
+	[PENSTOCK_E_LIMIT] = "limit",
+	[PENSTOCK_E_CHANGED] = "changed",
+	[PENSTOCK_E_CANCELLED] = "cancelled",
+	[PENSTOCK_E_TIMEOUT] = "timeout",
+	[PENSTOCK_E_UNSUPPORTED] = "unsupported",
+	[PENSTOCK_E_PROTOCOL] = "protocol",
+	[PENSTOCK_E_MEMORY] = "out of memory",
+	[PENSTOCK_E_INTERNAL] = "internal",
+};
+
+const char *penstock_code_name(enum penstock_code code)
+{
+	if ((unsigned)code >= PENSTOCK_CODE_COUNT_)
+		return "unknown";
+	return names[code];
+}
+
+void penstock_error_release(struct penstock_error *err)
+{
+	if (!err)
+		return;
+	if (err->message != out_of_memory)
+		free(err->message);
+	*err = (struct penstock_error)PENSTOCK_ERROR_INIT;
+}
+
+static void replace_message(struct penstock_error *err, char *message)
+{
+	if (err->message != out_of_memory)
+		free(err->message);
+	err->message = message ? message : out_of_memory;
+}
+
+int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
+{
+	char *message;
+	va_list ap;
+
+	if (!err)
+		return -(int)code;
+	va_start(ap, fmt);
+	if (vasprintf(&message, fmt, ap) < 0)
+		message = NULL;
+	va_end(ap);
+	replace_message(err, message);
+	err->code = code;
+	err->http_status = 0;
+	return -(int)code;
+}
+
+int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
+{
+	enum penstock_code code = error_code_of_errno(errnum);
+	char text[128];
+	char *head;
+	char *message;
+	va_list ap;
+
+	if (!err)
+		return -(int)code;
+	va_start(ap, fmt);
+	if (vasprintf(&head, fmt, ap) < 0)
+		head = NULL;
+	va_end(ap);
+	if (!head || asprintf(&message, "%s: %s", head, strerror_r(errnum, text, sizeof(text))) < 0)
+		message = NULL;
+	free(head);
+	replace_message(err, message);
+	err->code = code;
+	err->http_status = 0;
+	return -(int)code;
+}
+
+int error_prefix(struct penstock_error *err, const char *fmt, ...)
+{
+	char *head;
+	char *message;
+	va_list ap;
+
+	if (!err)
+		return -(int)PENSTOCK_E_INTERNAL;
+	va_start(ap, fmt);
+	if (vasprintf(&head, fmt, ap) < 0)
+		head = NULL;
+	va_end(ap);
+	if (!head || asprintf(&message, "%s: %s", head, err->message ? err->message : "") < 0)
+		message = NULL;
+	free(head);
+	if (message)
+		replace_message(err, message);
+	return -(int)err->code;
+}
+
+int error_memory(struct penstock_error *err)
+{
+	if (err) {
+		replace_message(err, NULL);
+		err->code = PENSTOCK_E_MEMORY;
+		err->http_status = 0;
+	}
+	return -(int)PENSTOCK_E_MEMORY;
+}
+
+int error_move(struct penstock_error *dst, struct penstock_error *src)
+{
+	int code = -(int)src->code;
+
+	if (dst == src)
+		return code;
+	if (dst) {
+		penstock_error_release(dst);
+		*dst = *src;
+		*src = (struct penstock_error)PENSTOCK_ERROR_INIT;
+	} else {
+		penstock_error_release(src);
+	}
+	return code;
+}
+
+enum penstock_code error_code_of_errno(int errnum)
+{
+	switch (errnum) {
+	case ENOENT:
+	case ENOTDIR:
+	case ESRCH:
+		return PENSTOCK_E_NOT_FOUND;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return PENSTOCK_E_PERMISSION;
+	case EEXIST:
+	case ENOTEMPTY:
+		return PENSTOCK_E_EXISTS;
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		return PENSTOCK_E_NO_SPACE;
+	case ENOMEM:
+		return PENSTOCK_E_MEMORY;
+	case EMFILE:
+	case ENFILE:
+		return PENSTOCK_E_LIMIT;
+	case ETIMEDOUT:
+		return PENSTOCK_E_TIMEOUT;
+	case ECANCELED:
+		return PENSTOCK_E_CANCELLED;
+	case ECONNREFUSED:
+	case ECONNRESET:
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+		return PENSTOCK_E_UNAVAILABLE;
+	case ENOSYS:
+	case EOPNOTSUPP:
+		return PENSTOCK_E_UNSUPPORTED;
+	case EINVAL:
+	case ENAMETOOLONG:
+	case ELOOP:
+		return PENSTOCK_E_INVALID;
+	default:
+		return PENSTOCK_E_IO;
+	}
+}
+
+bool error_is_retryable(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_UNAVAILABLE || err->code == PENSTOCK_E_TIMEOUT ||
+	       err->code == PENSTOCK_E_PROTOCOL || err->code == PENSTOCK_E_CORRUPT;
+}

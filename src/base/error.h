@@ -1,0 +1,43 @@
+/*
+ * Raising errors inside penstock. The contract is in <penstock/error.h>; the raise is the return:
+ *
+ *	if (fd < 0)
+ *		return error_errno(err, errno, "cannot open %s", path);
+ *	...
+ *	if (thing_load(&thing, path, err) < 0)
+ *		return error_prefix(err, "run %s", id);
+ */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include <stdbool.h>
+
+#include <penstock/error.h>
+
+/* Replaces whatever `err` held. Returns -code. */
+int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The same with ": strerror(errnum)" behind it; the code follows from errnum. */
+int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Puts "prefix: " before the message that is there. Returns the -code that is there. */
+int error_prefix(struct penstock_error *err, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Out of memory; needs no memory itself. */
+int error_memory(struct penstock_error *err);
+
+/* Moves `src` into `dst` (either may be NULL; then the message is dropped). Returns -code. */
+int error_move(struct penstock_error *dst, struct penstock_error *src);
+
+/* The code that an errno value means. */
+enum penstock_code error_code_of_errno(int errnum);
+
+/* Whether the same request may succeed later without anybody doing anything. */
+bool error_is_retryable(const struct penstock_error *err);
+
+#define _cleanup_error_ __attribute__((cleanup(penstock_error_release)))
+
+#endif

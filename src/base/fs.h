@@ -1,0 +1,53 @@
+/*
+ * Files and directories: whole reads, durable writes, trees. All paths are plain strings; all
+ * descriptors are opened close-on-exec.
+ */
+#ifndef BASE_FS_H
+#define BASE_FS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+
+struct penstock_error;
+
+/* "a/b" from "a" and "b" (also from "a/" and "b"); free() it. NULL: out of memory. */
+char *path_join(const char *dir, const char *name);
+
+/* Creates `path` and its missing parents with `mode`. Existing directories are fine. */
+int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
+
+/* Appends the whole file; its size must fit in `out`. */
+int fs_read(const char *path, struct buf *out, struct penstock_error *err);
+
+/*
+ * Replaces `path` by `data`: temporary file beside it, fdatasync, rename, fsync of the directory.
+ * After a crash at any instant the old or the new file is there, whole.
+ */
+int fs_write_atomic(
+	const char *path, const void *data, size_t len, mode_t mode, struct penstock_error *err);
+
+int fs_fsync_dir(const char *path, struct penstock_error *err);
+
+/* Writes or reads all of `len`, through EINTR and short counts. -1: errno; a short read returns
+ * less. */
+int fs_write_all(int fd, const void *data, size_t len);
+int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset);
+ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
+
+/* Removes a tree without following links; a missing one is fine. Unwritable directories are opened
+ * up. */
+int fs_remove_tree(const char *path, struct penstock_error *err);
+
+/* Free bytes that an unprivileged writer may use below `path`. */
+int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
+
+/* Whether the file system at `path` is a network one (NFS, CIFS, Lustre, FUSE…): no flock, no WAL.
+ */
+bool fs_is_network(const char *path);
+
+#endif

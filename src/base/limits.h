@@ -1,0 +1,38 @@
+/*
+ * Every bound of penstock in one place, with its unit and its reason. A buffer, queue or count
+ * without an entry here is a defect. docs/ARCHITECTURE.md says what happens at each bound.
+ */
+#ifndef BASE_LIMITS_H
+#define BASE_LIMITS_H
+
+#define KIB ((size_t)1024)
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+/* The protocol's own limits (Amazon S3 User Guide, "Amazon S3 multipart upload limits"). */
+#define LIMIT_S3_PARTS	    10000		/* parts of one multipart upload */
+#define LIMIT_S3_PART_MIN   (5 * MIB)		/* bytes; the last part may be smaller */
+#define LIMIT_S3_PART_MAX   (5 * GIB)		/* bytes */
+#define LIMIT_S3_PUT_MAX    (5 * GIB)		/* bytes of one PUT or CopyObject */
+#define LIMIT_S3_OBJECT_MAX ((uint64_t)5 << 40) /* bytes */
+#define LIMIT_S3_KEY	    1024		/* bytes of UTF-8 */
+#define LIMIT_S3_METADATA   2048		/* bytes of all x-amz-meta- names and values */
+#define LIMIT_S3_LIST_KEYS  1000		/* keys of one list reply, or of one multi-delete */
+
+/* Text that comes from others. */
+#define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
+#define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes kept of an error reply */
+#define LIMIT_XML_BODY	       (8 * MIB)  /* bytes: 1,000 keys of 1,024 bytes, escaped */
+#define LIMIT_XML_DEPTH	       16	  /* elements; S3 uses 5 */
+#define LIMIT_WORKFLOW_FILE    (4 * MIB)  /* bytes of a workflow */
+#define LIMIT_WORKFLOW_DEPTH   64	  /* nested maps and lists */
+#define LIMIT_WORKFLOW_NODES   200000	  /* values; stops alias bombs */
+#define LIMIT_WORKFLOW_ERRORS  100	  /* mistakes reported in one go */
+#define LIMIT_CREDENTIALS_FILE (1 * MIB)  /* bytes of a shared config or credentials file */
+#define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
+
+/* Strings made by penstock. */
+#define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
+#define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */
+
+#endif

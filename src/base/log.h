@@ -1,0 +1,50 @@
+/*
+ * Diagnostics. Lines go to stderr (or the sink that was set) as "penstock: text"; with a level of
+ * debug they carry a time and the level. What a verb is asked to print goes to stdout and not here.
+ *
+ *	log_set_level_name(getenv("PENSTOCK_LOG"));
+ *	log_redact(secret_access_key);
+ *	log_info("input %s: %zu bytes", url, n);
+ *
+ * Every text passed to log_redact() is replaced by "***" in all later lines, and so is the query of
+ * a presigned URL (X-Amz-Signature, X-Amz-Security-Token, Signature, sig).
+ * Thread-safe.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_QUIET };
+
+typedef void (*log_sink_fn)(void *cookie, enum log_level level, const char *line);
+
+void log_set_level(enum log_level level);
+/* "debug", "info", "warn", "error" or "quiet"; NULL keeps the level. Returns -1 for anything else.
+ */
+int log_set_level_name(const char *name);
+bool log_enabled(enum log_level level);
+
+/* `sink` gets every line, redacted, without a newline, under the log's lock. NULL: stderr. */
+void log_set_sink(log_sink_fn sink, void *cookie);
+
+/* Texts of fewer than 4 bytes are ignored: they would blank out half of every line. */
+void log_redact(const char *secret);
+void log_redact_clear(void);
+/* Appends `text` to `out` with every secret replaced. */
+void log_redact_into(struct buf *out, const char *text);
+
+void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_debug(...)                                                                             \
+	do {                                                                                       \
+		if (log_enabled(LOG_DEBUG))                                                        \
+			log_at(LOG_DEBUG, __VA_ARGS__);                                            \
+	} while (0)
+#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+
+#endif

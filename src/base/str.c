@@ -1,0 +1,285 @@
+#include "base/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/banned.h"
+
+bool str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out)
+{
+	uint64_t value = 0;
+
+	if (!*s)
+		return false;
+	for (; *s; s++) {
+		if (*s < '0' || *s > '9')
+			return false;
+		if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
+			__builtin_add_overflow(value, (uint64_t)(*s - '0'), &value))
+			return false;
+	}
+	if (value < min || value > max)
+		return false;
+	*out = value;
+	return true;
+}
+
+bool str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out)
+{
+	bool negative = *s == '-';
+	uint64_t magnitude;
+	int64_t value;
+
+	if (!str_to_u64(s + negative, 0, (uint64_t)INT64_MAX + negative, &magnitude))
+		return false;
+	value = negative ? (int64_t)(0 - magnitude) : (int64_t)magnitude;
+	if (value < min || value > max)
+		return false;
+	*out = value;
+	return true;
+}
+
+bool str_to_size(const char *s, uint64_t *bytes)
+{
+	static const char letters[] = "kmgt";
+	char *end;
+	double value;
+	double unit = 1;
+
+	if (!isdigit((unsigned char)*s))
+		return false;
+	errno = 0;
+	value = strtod(s, &end);
+	if (errno || !isfinite(value))
+		return false;
+	while (*end == ' ')
+		end++;
+	if (*end) {
+		const char *letter = strchr(letters, tolower((unsigned char)*end));
+
+		if (letter && *letter) {
+			const char *rest = end + 1;
+			bool decimal = strcasecmp(rest, "b") == 0;
+
+			if (!decimal && *rest && strcasecmp(rest, "ib") != 0 &&
+				strcasecmp(rest, "i") != 0)
+				return false;
+			for (const char *l = letters; l <= letter; l++)
+				unit *= decimal ? 1000 : 1024;
+		} else if (strcasecmp(end, "b") != 0) {
+			return false;
+		}
+	}
+	value *= unit;
+	if (value > 9e18)
+		return false;
+	*bytes = (uint64_t)value;
+	return true;
+}
+
+bool str_starts(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends(const char *s, const char *suffix)
+{
+	size_t len = strlen(s);
+	size_t tail = strlen(suffix);
+
+	return len >= tail && strcmp(s + len - tail, suffix) == 0;
+}
+
+void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE])
+{
+	static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+	double value = (double)bytes;
+	size_t unit = 0;
+
+	while (value >= 999.5 && unit + 1 < ARRAY_SIZE(units)) {
+		value /= 1000;
+		unit++;
+	}
+	snprintf(out, STR_SIZE_SIZE, unit && value < 99.95 ? "%.1f %s" : "%.0f %s", value,
+		units[unit]);
+}
+
+void str_hex(const void *data, size_t len, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < len; i++) {
+		out[2 * i] = digits[p[i] >> 4];
+		out[2 * i + 1] = digits[p[i] & 15];
+	}
+	out[2 * len] = '\0';
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+int str_unhex(const char *s, void *out, size_t len)
+{
+	unsigned char *p = out;
+
+	if (strlen(s) != 2 * len)
+		return -1;
+	for (size_t i = 0; i < len; i++) {
+		int high = hex_digit(s[2 * i]);
+		int low = hex_digit(s[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return -1;
+		p[i] = (unsigned char)(high << 4 | low);
+	}
+	return 0;
+}
+
+bool str_equal_secret(const char *a, const char *b)
+{
+	size_t len = strlen(a);
+	unsigned char differs = len != strlen(b);
+
+	for (size_t i = 0; i < len && !(differs && b[i] == '\0'); i++)
+		differs |= (unsigned char)(a[i] ^ b[i]);
+	return !differs;
+}
+
+/* Levenshtein distance, case-insensitive; words longer than 63 bytes never match. */
+static size_t edit_distance(const char *a, const char *b)
+{
+	size_t row[64];
+	size_t n = strlen(b);
+
+	if (n >= ARRAY_SIZE(row) || strlen(a) >= ARRAY_SIZE(row))
+		return SIZE_MAX;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 0; a[i]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i + 1;
+		for (size_t j = 0; j < n; j++) {
+			size_t cost = diagonal + (tolower((unsigned char)a[i]) !=
+							 tolower((unsigned char)b[j]));
+
+			diagonal = row[j + 1];
+			if (row[j + 1] + 1 < cost)
+				cost = row[j + 1] + 1;
+			if (row[j] + 1 < cost)
+				cost = row[j] + 1;
+			row[j + 1] = cost;
+		}
+	}
+	return row[n];
+}
+
+const char *str_nearest(const char *word, const char *const *candidates, size_t n)
+{
+	size_t best = strlen(word) / 3 + 1;
+	const char *nearest = NULL;
+
+	if (best > 4)
+		best = 4;
+	for (size_t i = 0; i < n; i++) {
+		size_t distance = edit_distance(word, candidates[i]);
+
+		if (distance < best) {
+			best = distance;
+			nearest = candidates[i];
+		}
+	}
+	return nearest;
+}
+
+static int strlist_adopt(struct strlist *list, char *s)
+{
+	char **items;
+
+	if (!s)
+		return -1;
+	items = realloc(list->items, (list->n + 2) * sizeof(*items));
+	if (!items) {
+		free(s);
+		return -1;
+	}
+	list->items = items;
+	list->items[list->n++] = s;
+	list->items[list->n] = NULL;
+	return 0;
+}
+
+int strlist_add(struct strlist *list, const char *s)
+{
+	return strlist_adopt(list, strdup(s));
+}
+
+int strlist_addf(struct strlist *list, const char *fmt, ...)
+{
+	char *s;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&s, fmt, ap) < 0)
+		s = NULL;
+	va_end(ap);
+	return strlist_adopt(list, s);
+}
+
+void strlist_release(struct strlist *list)
+{
+	if (!list)
+		return;
+	for (size_t i = 0; i < list->n; i++)
+		free(list->items[i]);
+	free(list->items);
+	*list = (struct strlist){0};
+}
+
+static char **find_variable(const struct strlist *list, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (size_t i = 0; i < list->n; i++) {
+		if (strncmp(list->items[i], key, len) == 0 && list->items[i][len] == '=')
+			return &list->items[i];
+	}
+	return NULL;
+}
+
+const char *strlist_get(const struct strlist *list, const char *key)
+{
+	char **found = find_variable(list, key);
+
+	return found ? *found + strlen(key) + 1 : NULL;
+}
+
+int strlist_set(struct strlist *list, const char *key, const char *value)
+{
+	char **found = find_variable(list, key);
+	char *pair;
+
+	if (asprintf(&pair, "%s=%s", key, value) < 0)
+		return -1;
+	if (!found)
+		return strlist_adopt(list, pair);
+	free(*found);
+	*found = pair;
+	return 0;
+}

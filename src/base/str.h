@@ -1,0 +1,49 @@
+/* Strings: parsing numbers strictly, prefixes, lists of strings, the nearest of several words. */
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The whole of `s` as a decimal number within [min, max]; false otherwise. No sign, no space. */
+bool str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out);
+/* The same with an optional '-'. */
+bool str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out);
+/* Sizes as people write them: "512", "64k", "1.5GiB", "2MB" (k, M, G, T are binary, kB, MB…
+ * decimal). */
+bool str_to_size(const char *s, uint64_t *bytes);
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+
+/* "12.3 MB" (decimal units, as disks and networks use them). */
+#define STR_SIZE_SIZE 16
+void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
+
+/* Lower-case hexadecimal of `len` bytes, and its NUL. */
+void str_hex(const void *data, size_t len, char *out);
+/* -1 unless `s` is exactly 2 * len hexadecimal digits. */
+int str_unhex(const char *s, void *out, size_t len);
+
+/* Equal for secrets: takes the same time wherever they differ. */
+bool str_equal_secret(const char *a, const char *b);
+
+/* The candidate that is nearest to `word` by edit distance (at most a third of its length, and 3);
+ * NULL: none. */
+const char *str_nearest(const char *word, const char *const *candidates, size_t n);
+
+/* A NULL-terminated, owned list of strings. */
+struct strlist {
+	char **items;
+	size_t n;
+};
+int strlist_add(struct strlist *list, const char *s); /* copies; -1: out of memory */
+int strlist_addf(struct strlist *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void strlist_release(struct strlist *list);
+/* The value behind "KEY=" in a list of such strings, or NULL. */
+const char *strlist_get(const struct strlist *list, const char *key);
+/* Replaces or adds "KEY=value". */
+int strlist_set(struct strlist *list, const char *key, const char *value);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * Operations on objects and buckets of one S3-compatible endpoint.
+ *
+ *	struct object_client *s3 = NULL;
+ *
+ *	object_client_new(&s3, &(struct object_client_options){ .engine = engine,
+ *		.endpoint_url = "http://127.0.0.1:9000", .region = "us-east-1",
+ *		.credentials = provider }, err);
+ *	object_put_file(s3, "bucket", "ckpt.pth", fd, size, &(struct object_put_options){ 0 },
+ *&info, err); object_info_release(&info); object_client_free(s3);
+ *
+ * Every call blocks until its end, may be made from any thread, and shares the connections, retries
+ * and limits of the engine. Retryable failures were retried already when an error comes back.
+ * An interrupted or failed call leaves no local file under its final name and no half object.
+ * `cancel`, where given, is polled at least every 100 ms; once non-zero the call ends with
+ * PENSTOCK_E_CANCELLED. Options may be NULL or zeroed: zero means the default.
+ */
+#ifndef TRANSFER_OBJECTS_H
+#define TRANSFER_OBJECTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/str.h"
+
+struct penstock_error;
+struct http_engine;
+struct credentials_provider;
+struct object_client;
+
+/* ETags are kept as they stand in the header, quotes included. */
+#define OBJECT_ETAG_SIZE 136
+
+struct object_info {
+	char *key; /* owned; set by listings */
+	uint64_t size;
+	char etag[OBJECT_ETAG_SIZE];
+	int64_t modified_ns;	 /* wall clock of the store; seconds resolution in HEAD replies */
+	char *version_id;	 /* owned; NULL where the store has no versions */
+	struct strlist metadata; /* "name=value" of x-amz-meta-, names in lower case; not set by
+				    listings */
+	bool is_prefix;		 /* a listing's common prefix, in `key` */
+};
+void object_info_release(struct object_info *info);
+
+/* Called now and then from any thread with the bytes moved since the last call; may be negative
+ * after a retry. */
+typedef void (*object_progress_fn)(void *cookie, int64_t bytes);
+
+struct object_client_options {
+	struct http_engine *engine; /* borrowed; outlives the client */
+	const char *endpoint_url;   /* NULL: AWS's of the region */
+	const char *region; /* NULL: from the environment or the configuration, else us-east-1 */
+	struct credentials_provider *credentials; /* borrowed; NULL: unsigned requests */
+	bool virtual_host; /* bucket in the host name; default: only on amazonaws.com */
+};
+int object_client_new(struct object_client **out, const struct object_client_options *options,
+	struct penstock_error *err);
+void object_client_free(struct object_client *client);
+
+/* 0 also where the bucket is there already and ours. */
+int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
+/* PENSTOCK_E_NOT_FOUND: no such bucket. */
+int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err);
+
+struct object_put_options {
+	const char *if_match;		/* ETag that must be there now */
+	bool if_none_match;		/* only create */
+	const char *content_type;	/* NULL: application/octet-stream */
+	const struct strlist *metadata; /* "name=value" */
+	uint64_t part_size;		/* 0: chosen from the size */
+	object_progress_fn progress;
+	void *cookie;
+	const atomic_int *cancel;
+	/*
+	 * Asked before the object becomes visible (before the PUT's last bytes or the Complete of a
+	 * multipart upload). False abandons the upload with PENSTOCK_E_CHANGED. May be NULL.
+	 */
+	bool (*still_valid)(void *cookie);
+};
+
+/* `info` (may be NULL) gets size, ETag and version of what was stored; release it on success. */
+int object_put(struct object_client *client, const char *bucket, const char *key, const void *data,
+	size_t len, const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err);
+/*
+ * Sends the first `size` bytes of `fd` (pread; the offset stays), in parallel parts where it is
+ * large. PENSTOCK_E_CHANGED: the file got shorter or still_valid() said no. Sends an end-to-end
+ * checksum and verifies what the store answers.
+ */
+int object_put_file(struct object_client *client, const char *bucket, const char *key, int fd,
+	uint64_t size, const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err);
+
+struct object_get_options {
+	const char *if_match;
+	uint64_t offset; /* of a range; with `length` */
+	uint64_t length; /* 0: to the end */
+	object_progress_fn progress;
+	void *cookie;
+	const atomic_int *cancel;
+};
+/* Appends the bytes to `out`, whose limit bounds them. */
+int object_get(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *options, struct buf *out, struct object_info *info,
+	struct penstock_error *err);
+/*
+ * Writes the object to `path` through "path.penstock-part" beside it: parallel ranges under
+ * If-Match where it is large, length (and checksum where the store has one) verified, then synced
+ * and renamed.
+ */
+int object_get_file(struct object_client *client, const char *bucket, const char *key,
+	const char *path, const struct object_get_options *options, struct object_info *info,
+	struct penstock_error *err);
+
+int object_head(struct object_client *client, const char *bucket, const char *key,
+	struct object_info *info, struct penstock_error *err);
+/* A missing object is a success. `if_match` may be NULL. */
+int object_delete(struct object_client *client, const char *bucket, const char *key,
+	const char *if_match, struct penstock_error *err);
+
+struct object_copy_options {
+	const char *if_match; /* of the source */
+	bool if_none_match;   /* destination: only create */
+};
+/* Server-side; multipart where one request cannot carry it. */
+int object_copy(struct object_client *client, const char *bucket, const char *key,
+	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
+	struct object_info *info, struct penstock_error *err);
+
+/* Returns 0 to go on, 1 to stop the listing without an error. `info` belongs to the caller of fn.
+ */
+typedef int (*object_list_fn)(void *cookie, const struct object_info *info);
+/* In byte order of the keys. `delimiter` is NULL or a string. */
+int object_list(struct object_client *client, const char *bucket, const char *prefix,
+	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
+
+/*
+ * Whether the endpoint honours If-None-Match: * on PUT and If-Match on PUT and DELETE; probed once
+ * per client with a small object "<prefix>.penstock/probe-<random>" that is removed again.
+ */
+int object_probe_conditions(struct object_client *client, const char *bucket, const char *prefix,
+	bool *honoured, struct penstock_error *err);
+
+#endif
