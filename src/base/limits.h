@@ -31,6 +31,12 @@
 #define LIMIT_CREDENTIALS_FILE (1 * MIB)  /* bytes of a shared config or credentials file */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 
+/* Archives; the total size is limited by the free space. */
+#define LIMIT_ARCHIVE_MEMBERS 10000000	 /* members of one archive */
+#define LIMIT_ARCHIVE_DEPTH   128	 /* directories above a member */
+#define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
+#define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
+
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */
