@@ -1,0 +1,195 @@
+/*
+ * The model of a workflow: what every dialect is read into, and all that the rest of penstock
+ * knows. src/workflow/workflow.h reads it.
+ *
+ * Everything here is owned by the `struct workflow` and lives until workflow_free(); nothing is
+ * modified after reading. Every value has the place where it was given, so that a later message can
+ * say "wf.json:5:20: resources.cpusPerTask asks for 8, this machine has 2":
+ * workflow_place_format(). Defaults are already applied; `given` (or a non-zero line or an option
+ * in `at`) tells whether the file said so.
+ *
+ * Secrets: `value` of a text may hold one where `shown` differs from it. Print, record and log
+ * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
+ */
+#ifndef WORKFLOW_MODEL_H
+#define WORKFLOW_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workflow/diagnostics.h"
+
+struct workflow_text {
+	const char *value; /* NULL: not given and no default */
+	const char *shown; /* as written, `${{ secrets.X }}` kept; NULL: the same as value */
+	struct workflow_place at;
+};
+
+struct workflow_number {
+	int64_t value;
+	bool given;
+	struct workflow_place at; /* where not given: the map that could have held it */
+};
+
+struct workflow_flag {
+	bool value;
+	bool given;
+	struct workflow_place at;
+};
+
+/* Where a credential comes from; never its value. */
+enum workflow_source {
+	WORKFLOW_FROM_NOWHERE, /* not given: the environment, profiles and roles decide */
+	WORKFLOW_FROM_FILE, /* stands in the workflow; `name` is its field, "output.s3.accessKeyId"
+			     */
+	WORKFLOW_FROM_OPTION, /* stood in a --set; `name` is its field */
+	WORKFLOW_FROM_SECRET, /* ${{ secrets.NAME }} */
+	WORKFLOW_FROM_ENV,    /* ${{ env.NAME }} */
+};
+
+struct workflow_credential {
+	const char *value; /* NULL: not given */
+	enum workflow_source source;
+	const char *name;      /* of the field, secret or variable; NULL: FROM_NOWHERE */
+	const char *reference; /* for records and messages: "file:output.s3.secretAccessKey",
+				  "option:…", "secret:NAME", "env:NAME"; NULL: FROM_NOWHERE */
+	struct workflow_place at;
+};
+
+struct workflow_env {
+	const char *key; /* [a-zA-Z_][a-zA-Z0-9_]*, never PATH or LD_LIBRARY_PATH */
+	struct workflow_text value;
+	struct workflow_place at;
+};
+
+/* Later entries of the same key win. */
+struct workflow_env_list {
+	struct workflow_env *items;
+	size_t n;
+};
+
+/* Of the whole job. Without `resources` in the file: what its largest step needs. */
+struct workflow_resources {
+	struct workflow_number tasks;	      /* ≥ 1 */
+	struct workflow_number cpus_per_task; /* ≥ 1 */
+	struct workflow_number mem_per_cpu;   /* MB (2^20 bytes); 0: not limited */
+	struct workflow_number gpus; /* of the whole job, also where gpusPerTask was given */
+	struct workflow_number gpus_per_task; /* the older key; steps inherit it where `given` */
+	struct workflow_place at;
+};
+
+struct workflow_step_resources {
+	struct workflow_number tasks;	      /* ≥ 1; default 1 */
+	struct workflow_number cpus_per_task; /* default: the job's */
+	struct workflow_number mem_per_cpu;   /* MB; default: the job's; 0: not limited */
+	struct workflow_number
+		gpus_per_task; /* default: the job's gpusPerTask where given, else 0 */
+	struct workflow_place at;
+};
+
+enum workflow_transport {
+	WORKFLOW_NO_TRANSPORT,
+	WORKFLOW_HTTP,
+	WORKFLOW_S3,
+	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
+};
+
+struct workflow_s3 {
+	struct workflow_text region;
+	struct workflow_text bucket_url;   /* "s3://bucket" */
+	const char *bucket;		   /* "bucket" */
+	struct workflow_text path;	   /* as written, "/" or "/runs/7" */
+	const char *prefix;		   /* "" or "runs/7/": keys below it belong to this path */
+	struct workflow_text endpoint_url; /* "https://host"; value NULL where `embedded` */
+	bool embedded;			   /* `endpointUrl: embedded`: penstock's own store */
+	struct workflow_credential access_key_id; /* both are given or neither */
+	struct workflow_credential secret_access_key;
+	struct workflow_flag delete_sync; /* default false; without effect on inputs */
+	struct workflow_place at;
+};
+
+/* One source of data. `input` is the first, those of `inputs` follow. */
+struct workflow_input {
+	enum workflow_transport kind;
+	struct workflow_text http_url;	 /* HTTP */
+	struct workflow_s3 s3;		 /* S3 */
+	struct workflow_text local_path; /* LOCAL: absolute, or relative to the workflow's folder */
+	struct workflow_text path; /* below the input directory, "" or "a/b"; never leaves it */
+	struct workflow_text
+		sha256; /* 64 lower-case digits of the file as fetched; value NULL: none */
+	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, false for S3 */
+	struct workflow_place at;
+};
+
+struct workflow_output {
+	enum workflow_transport kind; /* NO_TRANSPORT, HTTP or S3 */
+	struct workflow_text http_url;
+	struct workflow_s3 s3;
+	struct workflow_place at;
+};
+
+struct workflow_run {
+	struct workflow_text command;  /* never empty */
+	struct workflow_text shell;    /* "/bin/sh" (default), "/bin/bash" or "/bin/ash" */
+	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
+	struct workflow_env_list env;
+	struct workflow_step_resources resources;
+	struct workflow_place at;
+};
+
+struct workflow_step {
+	struct workflow_text name; /* value NULL: unnamed; names may repeat */
+	bool has_run;		   /* false: an empty step, which is legal and does nothing */
+	struct workflow_run run;
+	struct workflow_place at;
+};
+
+enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
+
+struct workflow {
+	const char *file; /* display name: the path, URL or "<stdin>" */
+
+	struct workflow_text name; /* value NULL: the digest is the identity */
+	struct workflow_resources resources;
+	struct workflow_env_list env; /* of the job; those of --env last */
+	struct workflow_flag enable_logging;
+	struct workflow_input *inputs;
+	size_t n_inputs;
+	struct workflow_number input_mode; /* permission bits, 0 to 0777, for the whole input
+					      directory; not given: modes as they came */
+	struct workflow_output output;
+	struct workflow_flag continuous_output_sync; /* false where the output cannot do it */
+	struct workflow_step *steps;		     /* at least one */
+	size_t n_steps;
+	enum workflow_resume resume;
+	struct workflow_place resume_at;
+
+	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
+	 * every credential masked (docs/workflow.md, "Identity"). */
+	char digest[65];
+
+	struct workflow_arena *arena; /* private */
+};
+
+/* What may be printed, recorded and logged of a text; NULL where it was not given. */
+static inline const char *workflow_shown(const struct workflow_text *text)
+{
+	return text->shown ? text->shown : text->value;
+}
+
+/* The last value of `key`, or NULL. */
+const struct workflow_env *workflow_env_find(const struct workflow_env_list *env, const char *key);
+
+/* Appends "wf.json:5:20", "--set resources.tasks", or "wf.json" where nobody gave the value. */
+int workflow_place_format(
+	const struct workflow *workflow, const struct workflow_place *at, struct buf *out);
+
+void workflow_free(struct workflow *workflow);
+static inline void workflow_freep(struct workflow **workflow)
+{
+	workflow_free(*workflow);
+	*workflow = NULL;
+}
+
+#endif
