@@ -19,6 +19,15 @@
 #define LIMIT_S3_METADATA   2048		/* bytes of all x-amz-meta- names and values */
 #define LIMIT_S3_LIST_KEYS  1000		/* keys of one list reply, or of one multi-delete */
 
+/* Our own choices within them. */
+#define LIMIT_S3_PART_DEFAULT (8 * MIB) /* bytes: as the SDKs; large enough to hide a round trip   \
+					 */
+#define LIMIT_SIGV4_PARAMETERS 128	/* headers or query parameters of one signed request */
+#define LIMIT_SIGV4_TEXT       (192 * KIB) /* bytes: all headers and the query, encoded threefold */
+#define LIMIT_CHUNKED_LINE     8192	   /* bytes of one line between chunks, or of one trailer */
+#define LIMIT_CHUNKED_TRAILERS 16	   /* trailer headers of one request; SDKs send 1 or 2 */
+#define LIMIT_CHUNKED_CHUNK    (5 * GIB)   /* bytes of one chunk; streamed, so only arithmetic */
+
 /* Text that comes from others. */
 #define LIMIT_HTTP_HEADERS     (64 * KIB) /* bytes of one reply's or request's headers */
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes kept of an error reply */
