@@ -72,6 +72,7 @@ struct object_put_options {
 	const char *content_type;	/* NULL: application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
 	uint64_t part_size;		/* 0: chosen from the size */
+	unsigned parallel;		/* parts at a time; 0: 4 */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;
@@ -99,6 +100,13 @@ struct object_get_options {
 	const char *if_match;
 	uint64_t offset; /* of a range; with `length` */
 	uint64_t length; /* 0: to the end */
+	/*
+	 * Size and ETag as a listing or an earlier HEAD told them: saves object_get_file() a
+	 * request. If the object is another one by now the call fails with PENSTOCK_E_CHANGED.
+	 */
+	const struct object_info *known;
+	unsigned parallel; /* ranges at a time of object_get_file(); 0: 4 */
+	bool relaxed;	   /* object_get_file(): renamed without being synced; the caller syncs */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;
@@ -121,6 +129,21 @@ int object_head(struct object_client *client, const char *bucket, const char *ke
 /* A missing object is a success. `if_match` may be NULL. */
 int object_delete(struct object_client *client, const char *bucket, const char *key,
 	const char *if_match, struct penstock_error *err);
+
+/*
+ * Deletes many keys, up to 1,000 per request; missing ones are a success. `on_error` (may be NULL)
+ * is told of every key that was not deleted; then the call returns the first of these errors.
+ */
+int object_delete_many(struct object_client *client, const char *bucket, const struct strlist *keys,
+	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
+	void *cookie, struct penstock_error *err);
+
+/*
+ * A URL that lets anybody do `method` ("GET", "PUT", …) on the object for `expires_s` seconds (at
+ * most 604800). It is a secret: never log it.
+ */
+int object_presign(struct object_client *client, const char *method, const char *bucket,
+	const char *key, uint32_t expires_s, struct buf *out, struct penstock_error *err);
 
 struct object_copy_options {
 	const char *if_match; /* of the source */

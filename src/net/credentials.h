@@ -1,0 +1,93 @@
+/*
+ * Credentials, region and endpoint of an S3-compatible service: given, from the environment, or
+ *from the shared config and credentials files.
+ *
+ *	_cleanup_(s3_settings_release) struct s3_settings s = { 0 };
+ *
+ *	s3_settings_resolve(&s, &(struct s3_given){ .region = region, .profile = profile }, err);
+ *	... s.endpoint_url, s.region, s.credentials
+ *
+ * Precedence of each, first that is there: given; environment; profile; the built-in default.
+ * Environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; AWS_REGION,
+ * AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_IGNORE_CONFIGURED_ENDPOINT_URLS;
+ * AWS_PROFILE, AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE. Every secret is passed to
+ *log_redact().
+ */
+#ifndef NET_CREDENTIALS_H
+#define NET_CREDENTIALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct penstock_error;
+
+struct credentials {
+	char *access_key_id;
+	char *secret_access_key;
+	char *session_token;   /* NULL: none */
+	int64_t expires_at_ns; /* wall clock; 0: never */
+};
+void credentials_release(struct credentials *c);
+
+struct credentials_provider;
+
+/* Keys as they are; copies. `session_token` may be NULL. */
+int credentials_provider_new_static(struct credentials_provider **out, const char *access_key_id,
+	const char *secret_access_key, const char *session_token, struct penstock_error *err);
+/* Requests stay unsigned. */
+int credentials_provider_new_anonymous(
+	struct credentials_provider **out, struct penstock_error *err);
+
+/*
+ * Keys that expire: `fetch` is called when there are none yet, or when the ones that are there
+ * expire within five minutes. One thread fetches at a time; the others go on with keys that are
+ * still valid. `release` may be NULL.
+ */
+struct credentials_fetcher {
+	const char *name; /* for messages; a literal */
+	int (*fetch)(void *cookie, struct credentials *out, struct penstock_error *err);
+	void (*release)(void *cookie);
+	void *cookie;
+};
+int credentials_provider_new_fetcher(struct credentials_provider **out,
+	const struct credentials_fetcher *fetcher, struct penstock_error *err);
+
+void credentials_provider_free(struct credentials_provider *provider);
+void credentials_provider_freep(struct credentials_provider **provider);
+
+/* Whether there is nothing to sign with. */
+bool credentials_anonymous(const struct credentials_provider *provider);
+/* A copy of what is valid now; release it. Any thread. */
+int credentials_get(
+	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
+/* Makes the next credentials_get() fetch again (the store said that the keys expired). */
+void credentials_invalidate(struct credentials_provider *provider);
+
+/* What the user or the workflow gave; every member may be NULL. */
+struct s3_given {
+	const char *access_key_id;
+	const char *secret_access_key;
+	const char *session_token;
+	const char *region;
+	const char *endpoint_url;
+	const char *profile; /* NULL: AWS_PROFILE, else "default" */
+	bool anonymous;	     /* no credentials, whatever is there */
+};
+
+struct s3_settings {
+	char *endpoint_url; /* never NULL */
+	char *region;	    /* never NULL; us-east-1 where nothing says */
+	struct credentials_provider *credentials;
+	const char *source; /* where the keys came from: "given", "environment", "profile" */
+};
+
+/*
+ * Fails with PENSTOCK_E_PERMISSION where no credentials are found (the message lists where they
+ * were looked for), with PENSTOCK_E_INVALID for a config file that does not parse (file:line), an
+ * unknown profile that was asked for by name, or half a key pair.
+ */
+int s3_settings_resolve(
+	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err);
+void s3_settings_release(struct s3_settings *settings);
+
+#endif
