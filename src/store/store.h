@@ -1,0 +1,339 @@
+/*
+ * The object store on disk: buckets, objects and multipart uploads below one root directory. No
+ * HTTP and no authentication here; src/server is its only user, and one process owns a root.
+ *
+ *	struct store *store;
+ *	struct store_body *body;
+ *
+ *	store_open(&store, &(struct store_options){ .root = root }, err);
+ *	store_body_new(store, size, true, &body, err);
+ *	store_body_write(body, data, len, err);
+ *	store_body_sync(body, err);
+ *	status = store_put(store, &(struct store_put){ .bucket = "b", .key = "k", .body = body,
+ *		.etag = md5_hex }, err);
+ *	store_body_free(body);
+ *
+ * A change is acknowledged (the call returns, or its `done` is called) when data, directory entry
+ * and metadata are on stable storage; with `relaxed` the syncs are left out, and then only a crash
+ * of the machine, not of the process, can lose acknowledged changes. At any instant a key has its
+ * old object or its new one. Readers hold a struct store_object: an immutable snapshot whose bytes
+ * stay readable until it is released, whatever happens to the key meanwhile.
+ *
+ * All changes pass through one committer thread, which puts those that wait at the same time into
+ * one transaction. Every function may be called from any thread.
+ *
+ * Keys are NUL-terminated UTF-8, ordered by their bytes. ETags are without quotes.
+ * docs/decisions/store-layout.md says what lies on the disk and why.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <penstock/error.h>
+
+struct store;
+struct store_body;
+
+/* What became of a call. Only with STORE_FAILED and STORE_NO_SPACE does `err` hold something. */
+enum store_status {
+	STORE_OK = 0,
+	STORE_NO_SUCH_BUCKET,
+	STORE_NO_SUCH_KEY,
+	STORE_NO_SUCH_UPLOAD,
+	STORE_BUCKET_EXISTS,
+	STORE_BUCKET_NOT_EMPTY,
+	STORE_PRECONDITION,   /* if_match or if_none_match did not hold */
+	STORE_INVALID_PART,   /* missing, or another ETag or checksum than the caller says */
+	STORE_PART_TOO_SMALL, /* all parts but the last have at least LIMIT_S3_PART_MIN */
+	STORE_TOO_LARGE,      /* the parts together exceed LIMIT_S3_OBJECT_MAX */
+	STORE_CHANGED,	      /* a source piece is gone: read the source again and retry */
+	STORE_NO_SPACE,
+	STORE_FAILED,
+};
+
+struct store_options {
+	const char *root; /* created (0700) where missing */
+	bool relaxed;
+};
+
+/* PENSTOCK_E_EXISTS: another process owns the root. Files that a crash left over are swept by a
+ * thread in the background. */
+int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
+/* The caller has released every object and freed every body. NULL is fine. */
+void store_close(struct store *store);
+const char *store_root(const struct store *store);
+/* The open, locked ROOT/lock. */
+int store_lock_fd(const struct store *store);
+/* Bytes that bodies may still take. */
+int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
+
+/* --- buckets ------------------------------------------------------------------------------- */
+
+struct store_bucket {
+	char name[64];
+	int64_t created_ns;
+};
+enum store_status store_bucket_create(
+	struct store *store, const char *name, struct penstock_error *err);
+enum store_status store_bucket_delete(
+	struct store *store, const char *name, struct penstock_error *err);
+enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
+	struct penstock_error *err);
+/* In order of the names; free() *out. */
+enum store_status store_bucket_list(
+	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
+
+/* --- bytes on their way in ----------------------------------------------------------------- */
+
+#define STORE_SIZE_UNKNOWN UINT64_MAX
+
+/* Bodies of at most this many bytes live in the database, if the caller allows. */
+#define STORE_INLINE_MAX 16384
+
+/* `size` is a hint. With `may_inline` false the body is a file whatever its size. */
+int store_body_new(struct store *store, uint64_t size, bool may_inline, struct store_body **out,
+	struct penstock_error *err);
+int store_body_write(
+	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
+uint64_t store_body_size(const struct store_body *body);
+/* Whether store_body_sync() has nothing to wait for. */
+bool store_body_is_inline(const struct store_body *body);
+/* Makes the bytes and their name durable; blocks. Nothing may be written afterwards. */
+int store_body_sync(struct store_body *body, struct penstock_error *err);
+/* Removes the bytes unless a put or put_part took them over. NULL is fine. */
+void store_body_free(struct store_body *body);
+
+/* --- objects ------------------------------------------------------------------------------- */
+
+#define STORE_ETAG_SIZE	    40 /* 32 digits, "-10000", NUL */
+#define STORE_CHECKSUM_SIZE 64 /* base64 of 32 bytes, "-10000", NUL */
+
+/* Algorithm names as in "CRC64NVME", types "FULL_OBJECT" and "COMPOSITE"; all empty: none. */
+struct store_checksum {
+	char algorithm[12];
+	char type[12];
+	char value[STORE_CHECKSUM_SIZE];
+};
+
+/* A run of bytes in a data file. */
+struct store_piece {
+	uint64_t blob;
+	uint64_t offset;
+	uint64_t length;
+};
+
+/* One part of an object that was uploaded in parts. */
+struct store_part {
+	uint32_t number;
+	uint64_t size;
+	char etag[STORE_ETAG_SIZE];
+	char checksum[STORE_CHECKSUM_SIZE]; /* its value, "" where it has none */
+	int64_t modified_ns;		    /* only in listings of an unfinished upload */
+};
+
+struct store_blob;
+
+/* A snapshot; read-only for everybody but src/store. */
+struct store_object {
+	atomic_uint refs;
+	struct store *store;
+	uint64_t size;
+	int64_t modified_ns;
+	char etag[STORE_ETAG_SIZE];
+	struct store_checksum checksum;
+	/* Pairs "name\0value\0": the stored headers, names in lower case. */
+	const char *headers;
+	size_t headers_len;
+	size_t n_parts; /* 0: uploaded in one go */
+	const struct store_part *parts;
+	size_t n_pieces;
+	const struct store_piece *pieces;
+	struct store_blob **blobs; /* of the pieces, pinned */
+	const void *body;	   /* of an inline object, else NULL */
+};
+
+enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
+	struct store_object **out, struct penstock_error *err);
+struct store_object *store_object_ref(struct store_object *object);
+/* NULL is fine. */
+void store_object_unref(struct store_object *object);
+/* The value of a stored header, or NULL. */
+const char *store_object_header(const struct store_object *object, const char *name);
+/* The next pair: start with *p = NULL; false at the end. */
+bool store_object_next_header(
+	const struct store_object *object, const char **p, const char **name, const char **value);
+/*
+ * All bytes in memory: the inline body, or the file mapped. NULL where the object is in several
+ * pieces or cannot be mapped: read it then. Valid as long as the object. Hand it to the kernel only
+ * (send): a disk error under a mapping is a SIGBUS for whoever touches it.
+ */
+const void *store_object_map(struct store_object *object);
+
+/* Reads an object piece by piece; keeps a reference and at most one open file. */
+struct store_reader;
+int store_reader_new(
+	struct store_object *object, struct store_reader **out, struct penstock_error *err);
+/* Fewer than `len` only at the end of the object; -1 raised in err. */
+ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
+	struct penstock_error *err);
+void store_reader_free(struct store_reader *reader);
+
+/* What must hold for the object under the key when a change takes effect. */
+struct store_condition {
+	const char *if_match;	   /* an ETag, or "*": any object */
+	const char *if_none_match; /* likewise; "*": none */
+};
+
+/*
+ * Replaces the object under a key. The new one has the bytes of `body`, or shares those of `source`
+ * (a copy; only its bytes are taken). Everything pointed to stays the caller's and must live until
+ * the end; `body` is empty afterwards if it succeeded.
+ */
+struct store_put {
+	const char *bucket;
+	const char *key;
+	struct store_body *body;
+	struct store_object *source;
+	const char *etag;
+	struct store_checksum checksum;
+	const char *headers; /* as in struct store_object */
+	size_t headers_len;
+	struct store_condition condition;
+	/* Of a copy that keeps the parts of its source. */
+	size_t n_parts;
+	const struct store_part *parts;
+	/* Results. */
+	enum store_status status;
+	struct penstock_error error; /* release it */
+	int64_t modified_ns;
+	/* Called once by another thread, when all else is done; must not block. */
+	void (*done)(struct store_put *put, void *cookie);
+	void *cookie;
+	void *internal_;
+};
+/* Returns at once; `done` is always called. */
+void store_put_submit(struct store *store, struct store_put *put);
+/* Waits; the results are also in `put`, and the error is moved to err. */
+enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
+
+struct store_delete {
+	const char *key;
+	struct store_condition condition; /* a missing object satisfies if_match */
+	enum store_status status;	  /* result; a missing object is a success */
+	bool existed;			  /* result */
+};
+/* All in one transaction, each on its own terms. */
+enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
+	size_t n, struct penstock_error *err);
+
+/* --- listing ------------------------------------------------------------------------------- */
+
+struct store_list_query {
+	const char *bucket;
+	const char *prefix;    /* "" or NULL: all */
+	const char *delimiter; /* "" or NULL: none */
+	const char *after;     /* only keys and common prefixes behind this one; may be NULL */
+	size_t max;
+};
+struct store_list_entry {
+	char *key; /* or the common prefix */
+	bool is_prefix;
+	uint64_t size;
+	int64_t modified_ns;
+	char etag[STORE_ETAG_SIZE];
+	struct store_checksum checksum; /* without its value */
+};
+struct store_list {
+	struct store_list_entry *entries; /* in byte order, prefixes among the keys */
+	size_t n;
+	bool truncated; /* there is more behind the last entry */
+};
+enum store_status store_list_objects(struct store *store, const struct store_list_query *query,
+	struct store_list *out, struct penstock_error *err);
+void store_list_release(struct store_list *list);
+
+/* --- multipart ----------------------------------------------------------------------------- */
+
+#define STORE_UPLOAD_ID_SIZE 33 /* 32 hexadecimal digits and NUL */
+
+struct store_upload {
+	char id[STORE_UPLOAD_ID_SIZE];
+	char *key; /* owned */
+	int64_t started_ns;
+	struct store_checksum checksum; /* algorithm and type */
+	char *headers;			/* owned; of the object to be */
+	size_t headers_len;
+};
+void store_upload_release(struct store_upload *upload);
+
+/* `in` has headers and checksum; `id` gets the new one. */
+enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
+	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
+	struct penstock_error *err);
+enum store_status store_upload_get(struct store *store, const char *bucket, const char *key,
+	const char *id, struct store_upload *out, struct penstock_error *err);
+enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
+	const char *id, struct penstock_error *err);
+
+/* Uses bucket, key, body or source (with the range), etag and checksum.value of `put`. */
+struct store_part_put {
+	struct store_put put;
+	const char *upload;
+	uint32_t number;
+	uint64_t offset; /* of the source */
+	uint64_t length;
+};
+/* put.done gets the address of `part->put`. */
+void store_part_put_submit(struct store *store, struct store_part_put *part);
+enum store_status store_part_put(
+	struct store *store, struct store_part_put *part, struct penstock_error *err);
+
+/* Parts behind number `after`, at most `max`, in order; free() *out. */
+enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
+	const char *id, uint32_t after, size_t max, struct store_part **out, size_t *n,
+	bool *truncated, struct penstock_error *err);
+
+/*
+ * Makes the object of the named parts (number, etag and checksum of each as store_part_list() gave
+ * them; ascending). No byte is copied. Other parts are dropped. Completing again what was completed
+ * with this id and is still there is a success.
+ */
+struct store_complete {
+	const char *bucket;
+	const char *key;
+	const char *upload;
+	const struct store_part *parts;
+	size_t n_parts;
+	const char *etag;
+	struct store_checksum checksum;
+	struct store_condition condition;
+	int64_t modified_ns;		  /* result */
+	char final_etag[STORE_ETAG_SIZE]; /* result: differs from etag after a repeated call */
+};
+enum store_status store_complete(
+	struct store *store, struct store_complete *complete, struct penstock_error *err);
+/* The object that the upload became, if it is still the one under its key. */
+enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
+	const char *id, struct store_object **out, struct penstock_error *err);
+
+/* Unfinished uploads; entries of common prefixes have is_prefix. */
+struct store_upload_entry {
+	struct store_upload upload; /* key and, unless is_prefix, id, started_ns, checksum */
+	bool is_prefix;
+};
+struct store_upload_list {
+	struct store_upload_entry *entries;
+	size_t n;
+	bool truncated;
+};
+/* `after_id` continues among the uploads of key `query->after` itself; NULL: behind that key. */
+enum store_status store_upload_list(struct store *store, const struct store_list_query *query,
+	const char *after_id, struct store_upload_list *out, struct penstock_error *err);
+void store_upload_list_release(struct store_upload_list *list);
+
+#endif
