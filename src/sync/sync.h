@@ -1,0 +1,183 @@
+/*
+ * Continuous output sync: keeps the files of one local directory in a prefix of a bucket while
+ * they are written, and brings them back.
+ *
+ *	struct sync *s = NULL;
+ *	struct sync_options o = { .dir = output, .private_dir = tmp, .client = s3,
+ *		.bucket = "cifar10", .prefix = "run7/", .state_prefix = ".penstock/runs/ID",
+ *		.run_id = "ID", .journal_path = journal, .continuous = true };
+ *
+ *	if (resuming && sync_restore(&o, &restored, err) < 0) ...	before the steps
+ *	sync_start(&s, &o, err);					before the first step
+ *	...	run the steps; after each task that ended:
+ *	sync_task_ended(s, killed_by_signal);
+ *	...	on every way out, when the tasks are gone:
+ *	sync_flush(s, deadline_ms, err);
+ *	sync_free(s);
+ *
+ * What is published when. A file is published once it was closed by its writer (or moved into
+ * place) and then stayed unchanged for a short moment; the object appears whole or not at all. A
+ * file that changes during its upload is taken from a snapshot the next time. Within one directory
+ * files are published in the order of their closes. Files that are never closed are published by
+ * append where a beginning of them makes sense (opened with O_APPEND, text, TFRecord), else they go
+ * to `<state_prefix>/partial/` until they are closed. Files that were closed by the death of their
+ * writer are suspect: they go to `partial/` too, and the last good object stays.
+ *
+ * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
+ * percent-encoded, with one warning. Nothing below `.penstock/` of the directory is published.
+ * `<prefix><state_prefix>/manifest.json` says what belongs where: size, times, mode, links,
+ * directories, ETags, and which objects of others were kept under `<state_prefix>/replaced/`
+ * before they were overwritten (sync_manifest_load() reads it).
+ *
+ * Threads: sync starts one owner thread and SYNC_WORKERS upload threads; every function here may be
+ * called from any thread, except that start and free of one `struct sync` are not concurrent with
+ * anything. Nothing local is ever deleted by a running sync.
+ */
+#ifndef SYNC_SYNC_H
+#define SYNC_SYNC_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct penstock_error;
+struct object_client;
+struct sync;
+
+/* Something worth a line of the run's log. `path` is relative to the directory, may be NULL. */
+enum sync_event {
+	SYNC_PUBLISHED,	     /* the object of `path` is complete and durable; detail: its ETag */
+	SYNC_PUBLISHED_OPEN, /* the grown length of a file that is still open */
+	SYNC_PARTIAL,	     /* `path` is suspect or held open; detail: the key it went to */
+	SYNC_DELETED,	     /* deleteSync removed the object */
+	SYNC_KEPT,	     /* somebody else's object was kept before overwriting; detail: where */
+	SYNC_WARNING,	     /* detail: one line */
+	SYNC_LOST	     /* ownership lost: another run writes here; nothing is published now */
+};
+typedef void (*sync_event_fn)(
+	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail);
+
+/*
+ * Adds the processes of the steps that may write to the directory, by calling add(arg, pid) for
+ * each. Called from the owner thread.
+ */
+typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
+
+struct sync_options {
+	const char *dir;	      /* what is watched; must exist */
+	const char *private_dir;      /* for snapshots and for suspects set aside by a restore;
+					 created 0700; same file system as `dir` if possible */
+	struct object_client *client; /* borrowed; outlives the sync */
+	const char *bucket;	      /* exists */
+	const char *prefix;	      /* "" or with a trailing slash: key prefix of the output */
+	const char *state_prefix;     /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
+	const char *run_id;
+	int attempt;		  /* 1, 2, …; stands in the manifest */
+	const char *journal_path; /* local file, created 0600; NULL: no journal */
+	bool delete_sync;	  /* locally deleted files are deleted in the bucket, if this run
+				     published them and what was to be restored was */
+	bool continuous;	  /* false: nothing is sent before sync_flush() */
+	pid_t root_pid;		  /* whose descendants are the writers; 0: this process's */
+	sync_pids_fn pids;	  /* instead of root_pid; may be NULL */
+	sync_event_fn on_event;	  /* from any thread of the sync, one at a time; may be NULL */
+	void *cookie;		  /* of pids and on_event */
+	int workers;		  /* 0: SYNC_WORKERS */
+	int quiet_ms;		  /* 0: SYNC_QUIET_MS: unchanged for so long after the close */
+	int append_ms;		  /* 0: SYNC_APPEND_MS: how often open files are published */
+	int scan_ms;		  /* 0: SYNC_SCAN_MS: least time between two slow scans */
+	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
+};
+
+#define SYNC_WORKERS   6
+#define SYNC_QUIET_MS  30
+#define SYNC_APPEND_MS 2000
+#define SYNC_SCAN_MS   10000
+
+/*
+ * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket.
+ * What a journal of an earlier attempt says was closed and is unchanged is published; what differs
+ * from it is suspect. Without a journal every file that is there counts as closed.
+ */
+int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
+
+/*
+ * Publishes everything that is not yet, whole, and the manifest; returns when that is durable. To
+ * be called when the tasks are gone. `deadline_ms` is a time of clock_monotonic_ms(); 0 waits for
+ * ever, through any failure that may pass. Errors: the first failure, with the number of files and
+ * bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …);
+ * PENSTOCK_E_PRECONDITION: another run took the output over. The sync goes on; the flush can be
+ * called again.
+ */
+int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
+
+/*
+ * A task of the step ended. `killed`: by a signal (or with 128 + n of a shell whose child was):
+ * what it had open, or closed in its last moment, becomes suspect. False releases the files that
+ * are held back because their writer has exited and nobody knows how.
+ */
+void sync_task_ended(struct sync *s, bool killed);
+
+struct sync_status {
+	uint64_t files_published; /* since the start; versions, not names */
+	uint64_t bytes_published;
+	uint64_t files_waiting; /* names with an unpublished change */
+	uint64_t bytes_waiting;
+	int64_t lag_ms; /* age of the oldest unpublished change; 0: none */
+	uint64_t files_suspect;
+	uint64_t deleted;
+	bool lost;		 /* another run took the output over */
+	bool polling;		 /* no inotify (limit reached, network file system): scans only */
+	char last_error[256];	 /* of the last failed upload since the last success, else "" */
+	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success, 0: none */
+};
+void sync_get_status(struct sync *s, struct sync_status *status);
+
+/* Stops watching and publishing (uploads under way are abandoned) and frees it. NULL is fine. */
+void sync_free(struct sync *s);
+
+struct sync_restored {
+	bool found;	     /* there was a state to restore: a manifest, or a journal here */
+	uint64_t files_kept; /* local files that already matched */
+	uint64_t files_fetched;
+	uint64_t bytes_fetched;
+	uint64_t files_suspect; /* local files set aside in private_dir/suspect and in partial/ */
+	uint64_t files_unsent;	/* closed before the crash, published by the next sync_start() */
+};
+/*
+ * Makes `options->dir` hold the run's last complete state: what the manifest (and newer objects of
+ * this run) say, except local files whose close the journal recorded and which are newer. Restores
+ * content, mtime, mode, symbolic links and empty directories; every file is verified. Local files
+ * that are neither are suspect: moved to `private_dir/suspect/`, and sent to `partial/`.
+ * No sync may be running on the directory. On failure what was there stays, and a repeated call
+ * goes on. Nothing may be deleted by deleteSync until this has succeeded.
+ */
+int sync_restore(const struct sync_options *options, struct sync_restored *restored,
+	struct penstock_error *err);
+
+/* One entry of a manifest. Strings belong to the caller of the function. */
+struct sync_manifest_entry {
+	const char *path; /* raw bytes, relative */
+	const char *key;  /* the object, without the bucket */
+	uint64_t size;
+	int64_t mtime_ns;
+	mode_t mode;	  /* with the type: S_IFREG, S_IFDIR, S_IFLNK */
+	const char *link; /* target of a symbolic link, else NULL */
+	const char *etag; /* of the object; "" where it has none */
+	bool deleted;	  /* gone locally; the object is still there */
+	const char *kept; /* of a `replaced` entry: the key (or "version:ID") of the old object */
+};
+struct sync_manifest_visitor {
+	/* Return non-zero to stop. Any may be NULL. */
+	int (*file)(void *cookie, const struct sync_manifest_entry *entry);
+	int (*replaced)(void *cookie, const struct sync_manifest_entry *entry);
+	int (*partial)(void *cookie, const struct sync_manifest_entry *entry);
+	void *cookie;
+};
+/* Reads the manifest of a run from the bucket. PENSTOCK_E_NOT_FOUND: it has none. */
+int sync_manifest_load(struct object_client *client, const char *bucket, const char *prefix,
+	const char *state_prefix, const char *tmp_dir, const struct sync_manifest_visitor *visitor,
+	struct penstock_error *err);
+
+#endif
