@@ -1,20 +1,131 @@
 # Everything a user or developer types; the build itself is Meson's.
 #   make deps        install what building, testing and the examples need (Debian 12)
 #   make             build/penstock
-#   make quickstart  install, build and run the main job with the embedded store
-#   make check       the tests every change needs; check-full adds the long ones
+#   make quickstart  install, build and run the main job with the embedded store; DATASET=URL|PATH for other pictures
+#   make check       what every change needs; check-full adds sanitizers everywhere and the long tests, soak takes hours
+#   make bench       measurements beside their peers; fails on a missed ratio
+#   make fuzz        each parser of foreign input under libFuzzer; SECONDS_EACH=60
+#   make install     into PREFIX (/usr/local), below DESTDIR where that is given
 SHELL := /bin/bash
 BUILD ?= build
+PREFIX ?= /usr/local
+NICE ?= nice -n 5
+PYTEST := /usr/bin/python3 -m pytest
+SCRIPTS := $(shell git ls-files .ci/run tools 2>/dev/null | xargs -r grep -lE '^\#!/bin/(ba)?sh' 2>/dev/null)
 
 .PHONY: all
 all: $(BUILD)/build.ninja
 	ninja -C $(BUILD)
 
 $(BUILD)/build.ninja:
-	meson setup $(BUILD)
+	@command -v meson >/dev/null || { echo "meson is not installed; run 'make deps' first" >&2; exit 69; }
+	meson setup $(BUILD) --prefix $(PREFIX)
 
-.PHONY: format format-check
+.PHONY: deps
+deps:
+	@tools/install-deps
+
+.PHONY: install
+install: all
+	meson configure $(BUILD) -Dprefix=$(PREFIX)
+	meson install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+
+.PHONY: quickstart
+quickstart: deps
+	$(MAKE) all
+	tools/quickstart $(if $(DATASET),--dataset '$(DATASET)')
+
+# --- What every change needs -------------------------------------------------------------------------------------
+
+.PHONY: check check-style check-unit check-clang check-tidy check-system
+check: deps
+	$(MAKE) check-style
+	$(MAKE) check-unit
+	$(MAKE) check-clang
+	$(MAKE) check-tidy
+	$(MAKE) check-system
+	@echo "make check: all passed"
+
+check-style: format-check
+	tools/check-includes.py
+	shellcheck $(SCRIPTS)
+	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
+
+# Unit tests, with every byte and every undefined operation watched.
+SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+check-unit: build-asan/build.ninja
+	$(NICE) ninja -C build-asan
+	$(SANITIZE) tools/meson-test build-asan --suite unit
+
+build-asan/build.ninja:
+	meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false
+
+# The other compiler, warnings being errors here too; it also builds the fuzz targets and replays their corpus.
+check-clang: build-clang/build.ninja
+	$(NICE) ninja -C build-clang
+	if [ -x tools/fuzz ]; then tools/fuzz --replay build-clang; fi
+
+build-clang/build.ninja:
+	CC=clang-14 meson setup build-clang -Db_lundef=false $(if $(wildcard tests/fuzz/meson.build),-Dfuzz=true)
+
+# Sources that differ from the main branch, or from the commit before on main itself.
+check-tidy: build-clang/build.ninja
+	tools/tidy --changed build-clang
+
+check-system: all
+	tools/test-venv >/dev/null
+	$(PYTEST) tests/system
+
+# --- Longer ------------------------------------------------------------------------------------------------------
+
+.PHONY: check-full check-system-asan check-tsan check-long tidy soak fuzz bench
+check-full: check
+	$(MAKE) tidy
+	$(MAKE) check-tsan
+	$(MAKE) check-system-asan
+	$(MAKE) check-long
+	@echo "make check-full: all passed"
+
+tidy: build-clang/build.ninja
+	tools/tidy --all build-clang
+
+check-tsan: build-tsan/build.ninja
+	$(NICE) ninja -C build-tsan
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tools/meson-test build-tsan --suite unit
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 PENSTOCK=build-tsan/penstock $(PYTEST) tests/system
+
+build-tsan/build.ninja:
+	meson setup build-tsan -Db_sanitize=thread -Db_lundef=false
+
+check-system-asan: build-asan/build.ninja
+	$(NICE) ninja -C build-asan
+	$(SANITIZE) PENSTOCK=build-asan/penstock $(PYTEST) tests/system
+
+check-long: all
+	$(PYTEST) tests/system -m long --timeout 3600
+
+soak: deps
+	$(MAKE) all
+	$(PYTEST) tests/system -m soak --timeout 0
+
+fuzz: deps
+	tools/fuzz
+
+bench: deps
+	$(MAKE) BUILD=build-release build-release/build.ninja all
+	bench/run
+
+build-release/build.ninja:
+	@command -v meson >/dev/null || { echo "meson is not installed; run 'make deps' first" >&2; exit 69; }
+	meson setup build-release --buildtype release -Dtests=false
+
+# --- Formatting --------------------------------------------------------------------------------------------------
+
+.PHONY: format format-check clean
 format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i
 format-check:
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+
+clean:
+	rm -rf build build-asan build-clang build-tsan build-release

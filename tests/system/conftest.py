@@ -1,0 +1,110 @@
+"""Fixtures of the whole-program tests; harness/ holds what they are made of."""
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness import processes
+from harness.http_server import Server
+from harness.program import TOP, Penstock, Store
+from harness.waiting import wait_for as wait_for_condition
+
+INVOKED_WITH = dict(os.environ)
+SHARED = TOP.parent / "shared"
+PATIENCE_S = 10
+
+
+def pytest_configure(config):
+    # Nothing here may read or write the home, the credentials or the runs of whoever started the tests.
+    config.private_home = tempfile.TemporaryDirectory(prefix="penstock-test-home-")
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "XDG_")) or (name.startswith("PENSTOCK_") and name != "PENSTOCK_TEST_CACHE"):
+            del os.environ[name]
+    os.environ["HOME"] = config.private_home.name
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    processes.adopt_orphans()
+
+
+def pytest_unconfigure(config):
+    config.private_home.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def nothing_survives(request):
+    """Fails a test that leaves a process behind, a daemon too; whatever a longer-lived fixture started may stay."""
+    before = set(processes.descendants())
+    yield
+    kept = getattr(request.config, "kept_processes", set())
+    left = processes.survivors(before | kept, PATIENCE_S)
+    if left:
+        processes.end(left)
+        pytest.fail("left running: " + "; ".join(f"{pid} {command}" for pid, command in left.items()))
+
+
+@pytest.fixture(scope="session")
+def keep_process(request):
+    """keep_process(pid): this one belongs to a fixture that outlives the test."""
+    request.config.kept_processes = set()
+    return request.config.kept_processes.add
+
+
+@pytest.fixture
+def wait_for():
+    return wait_for_condition
+
+
+@pytest.fixture
+def penstock(tmp_path):
+    """The program under test; each test has a home and claims of its own."""
+    program = Penstock(tmp_path / "p")
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def store(penstock, tmp_path):
+    """A running object store without buckets."""
+    running = Store(penstock, tmp_path / "store")
+    yield running
+    if running.process.running():
+        running.stop()
+
+
+@pytest.fixture
+def http_server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def test_cache():
+    path = Path(os.environ.get("PENSTOCK_TEST_CACHE", TOP / "build" / "test-cache"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def venv():
+    """Directory of the environment with the current boto3, moto and the like; Debian's are in /usr/bin/python3."""
+    made = subprocess.run([TOP / "tools" / "test-venv"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def cifar_archive(test_cache):
+    """cifar-10-python.tar.gz of 1,000 training and 200 test pictures: real ones where they are at hand, else drawn."""
+    maker = SHARED / "tools" / "make-cifar.py"
+    real = maker.exists() and (SHARED / "data" / "cifar10-jpeg.tar.gz").exists()
+    if not real:
+        maker = TOP / "examples" / "cifar10" / "draw.py"
+    folder = test_cache / ("cifar-real" if real else "cifar-drawn")
+    archive = folder / "cifar-10-python.tar.gz"
+    if not archive.exists():
+        with tempfile.TemporaryDirectory(dir=test_cache) as fresh:
+            subprocess.run(["/usr/bin/python3", maker, fresh, "--train", "1000", "--test", "200"], check=True)
+            folder.mkdir(exist_ok=True)
+            os.replace(Path(fresh) / archive.name, archive)
+    return archive

@@ -1,0 +1,259 @@
+"""Running penstock, and its store, away from the user's home, credentials and machine-wide claims."""
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .waiting import wait_for
+
+TOP = Path(__file__).resolve().parents[3]
+PASSED_ON = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE")
+
+
+def binary():
+    path = Path(os.environ.get("PENSTOCK", TOP / "build" / "penstock")).resolve()
+    if not os.access(path, os.X_OK):
+        raise FileNotFoundError(f"{path}: no program there; run make, or name one in PENSTOCK")
+    return path
+
+
+@dataclass
+class Result:
+    arguments: list
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def text(self):
+        return self.out + self.err
+
+    def ok(self):
+        """Itself, where the exit code is 0; fails the test with the output otherwise."""
+        return self.exits(0)
+
+    def exits(self, code):
+        assert self.code == code, (
+            f"penstock {' '.join(map(str, self.arguments))}: exit code {self.code}, not {code}"
+            f"\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+        )
+        return self
+
+    def json(self):
+        return json.loads(self.ok().out)
+
+
+class Process:
+    """A penstock that runs beside the test. Its output is collected while it runs, so it never blocks on a full pipe."""
+
+    def __init__(self, arguments, env, cwd, stdin=subprocess.DEVNULL):
+        self.arguments = arguments
+        self.started = time.monotonic()
+        self.popen = subprocess.Popen(
+            [str(argument) for argument in arguments],
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.chunks = {"out": [], "err": []}
+        self.readers = [
+            threading.Thread(target=self.collect, args=(stream, name), daemon=True)
+            for stream, name in ((self.popen.stdout, "out"), (self.popen.stderr, "err"))
+        ]
+        for reader in self.readers:
+            reader.start()
+
+    def collect(self, stream, name):
+        with stream:
+            while chunk := os.read(stream.fileno(), 65536):
+                self.chunks[name].append(chunk)
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    @property
+    def out(self):
+        return b"".join(self.chunks["out"]).decode(errors="replace")
+
+    @property
+    def err(self):
+        return b"".join(self.chunks["err"]).decode(errors="replace")
+
+    def running(self):
+        return self.popen.poll() is None
+
+    def wait_for_output(self, pattern, deadline_s=60):
+        """The match of the regular expression in stdout or stderr, as soon as there is one."""
+
+        def look():
+            alive = self.running()
+            found = re.search(pattern, self.out, re.M) or re.search(pattern, self.err, re.M)
+            if not found and not alive:
+                self.finish()
+                found = re.search(pattern, self.out + "\n" + self.err, re.M)
+                assert found, f"ended with {self.popen.returncode} before {pattern!r}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+            return found
+
+        try:
+            return wait_for(look, deadline_s, f"{pattern!r} in the output")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n--- stdout\n{self.out}\n--- stderr\n{self.err}") from None
+
+    def send(self, number=signal.SIGTERM):
+        self.popen.send_signal(number)
+
+    def kill(self):
+        """kill -9 of this one process only."""
+        self.popen.kill()
+        self.popen.wait(30)
+
+    def finish(self):
+        for reader in self.readers:
+            reader.join(5)  # a grandchild may still hold the pipe
+
+    def wait(self, deadline_s=120):
+        """Its Result once it ended by itself."""
+        try:
+            code = self.popen.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"penstock {' '.join(map(str, self.arguments))}: still running after {deadline_s} s"
+                f"\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+            ) from None
+        self.finish()
+        return Result(self.arguments, code, self.out, self.err, time.monotonic() - self.started)
+
+    def close(self):
+        if self.running():
+            self.kill()
+        self.finish()
+
+
+class Penstock:
+    """The program with a home of its own below `folder`; `env` holds what every call gets."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.home = self.folder / "penstock"
+        self.claims = self.folder / "claims"
+        self.user_home = self.folder / "home"
+        self.cwd = self.folder / "cwd"
+        for path in (self.claims, self.user_home, self.cwd):
+            path.mkdir(parents=True, exist_ok=True)
+        self.started = []
+        self.env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": str(self.user_home),
+            "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+            "PENSTOCK_HOME": str(self.home),
+            "PENSTOCK_CLAIMS_DIR": str(self.claims),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+    def popen(self, *arguments, env=None, cwd=None, stdin=subprocess.DEVNULL):
+        merged = {key: value for key, value in (self.env | (env or {})).items() if value is not None}
+        process = Process([binary(), *arguments], merged, cwd or self.cwd, stdin)
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments, env=None, cwd=None, input=None, deadline_s=120):
+        """Runs it to its end. `env` adds to the environment, or takes a name out of it where the value is None."""
+        if input is None:
+            return self.popen(*arguments, env=env, cwd=cwd).wait(deadline_s)
+        process = self.popen(*arguments, env=env, cwd=cwd, stdin=subprocess.PIPE)
+        with process.popen.stdin as pipe:
+            try:
+                pipe.write(input if isinstance(input, bytes) else input.encode())
+            except BrokenPipeError:
+                pass  # it did not want all of it; its own message says why
+        return process.wait(deadline_s)
+
+    def ps(self):
+        """The runs, newest first."""
+        return self.run("ps", "--json").json()
+
+    def close(self):
+        for process in self.started:
+            process.close()
+
+
+class Store:
+    """`penstock serve` on a free port, with a boto3 client for it."""
+
+    def __init__(self, penstock, root, durability=None, access_key=None, secret_key=None):
+        self.penstock = penstock
+        self.root = Path(root)
+        self.access_key = access_key or "AK" + secrets.token_hex(8).upper()
+        self.secret_key = secret_key or secrets.token_urlsafe(30)
+        self.options = ["--durability", durability] if durability else []
+        self.process = None
+        self.endpoint = None
+        self.start()
+
+    def start(self, listen="127.0.0.1:0"):
+        self.process = self.penstock.popen(
+            "serve", "--root", self.root, "--listen", listen, *self.options,
+            env={"PENSTOCK_ACCESS_KEY_ID": self.access_key, "PENSTOCK_SECRET_ACCESS_KEY": self.secret_key},
+        )  # fmt: skip
+        self.endpoint = self.process.wait_for_output(r"listening on (http://\S+)", 30).group(1)
+
+    @property
+    def address(self):
+        return self.endpoint.removeprefix("http://")
+
+    @property
+    def env(self):
+        """What an S3 client needs in its environment to talk to it."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def boto3(self, **config):
+        import boto3
+        from botocore.config import Config
+
+        settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 1}} | config
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name="us-east-1",
+            config=Config(**settings),
+        )
+
+    @property
+    def client(self):
+        return self.boto3()
+
+    def bytes(self, bucket, key):
+        return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def keys(self, bucket, prefix=""):
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def kill(self):
+        self.process.kill()
+
+    def stop(self, deadline_s=30):
+        if self.process.running():
+            self.process.send(signal.SIGTERM)
+        return self.process.wait(deadline_s)
