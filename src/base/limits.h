@@ -45,6 +45,10 @@
 #define LIMIT_ARCHIVE_DEPTH   128	 /* directories above a member */
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
+/* What steps write for penstock. */
+#define LIMIT_ENV_FILE (1 * MIB) /* bytes of the file behind $DEEPSQUARE_ENV; exec allows 2 MiB in all */
+
+#define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */
 
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */

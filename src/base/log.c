@@ -138,6 +138,61 @@ void log_redact_into(struct buf *out, const char *text)
 	redact_locked(out, text);
 }
 
+/* How a secret stands to the bytes at data[0..len): not there, there, or perhaps when more arrives. */
+enum match { NO_MATCH, MATCH, MAYBE_MATCH };
+
+static enum match match_secret(const char *data, size_t len, size_t *matched)
+{
+	enum match found = NO_MATCH;
+
+	for (size_t i = 0; i < state.n_secrets; i++) {
+		size_t secret_len = strlen(state.secrets[i]);
+
+		if (secret_len <= len && memcmp(data, state.secrets[i], secret_len) == 0) {
+			if (found != MATCH || secret_len > *matched)
+				*matched = secret_len;
+			found = MATCH;
+		} else if (secret_len > len && memcmp(data, state.secrets[i], len) == 0) {
+			return MAYBE_MATCH; /* the longer secret decides, also over a shorter match */
+		}
+	}
+	return found;
+}
+
+size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last)
+{
+	bool first[256] = {false};
+	size_t copied = 0;
+
+	LOCK_SCOPE(&state.lock);
+	for (size_t i = 0; i < state.n_secrets; i++)
+		first[(unsigned char)state.secrets[i][0]] = true;
+	for (size_t i = 0; i < len;) {
+		size_t matched = 0;
+		enum match match;
+
+		if (!first[(unsigned char)data[i]]) {
+			i++;
+			continue;
+		}
+		match = match_secret(data + i, len - i, &matched);
+		if (match == MAYBE_MATCH && !last) {
+			buf_add(out, data + copied, i - copied);
+			return i;
+		}
+		if (matched == 0) {
+			i++;
+			continue;
+		}
+		buf_add(out, data + copied, i - copied);
+		buf_add_str(out, "***");
+		i += matched;
+		copied = i;
+	}
+	buf_add(out, data + copied, len - copied);
+	return len;
+}
+
 static void write_line(enum log_level level, const char *line)
 {
 	char now[CLOCK_RFC3339_SIZE];

@@ -36,6 +36,13 @@ void log_redact_clear(void);
 /* Appends `text` to `out` with every secret replaced. */
 void log_redact_into(struct buf *out, const char *text);
 
+/*
+ * The same for a stream of any bytes: appends data[0..len) to `out` with secrets replaced and returns
+ * how much it took. The rest, shorter than the longest secret, may be a secret's beginning: pass it
+ * again with what follows, or with `last` when nothing does.
+ */
+size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last);
+
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_debug(...)                                                                             \
