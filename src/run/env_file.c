@@ -1,0 +1,118 @@
+#include "run/env_file.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+struct line {
+	const char *text;
+	size_t len;
+};
+
+static bool next_line(const char **p, const char *end, struct line *line)
+{
+	const char *newline;
+
+	if (*p >= end)
+		return false;
+	newline = memchr(*p, '\n', (size_t)(end - *p));
+	line->text = *p;
+	line->len = (size_t)((newline ? newline : end) - *p);
+	*p = newline ? newline + 1 : end;
+	return true;
+}
+
+/* The length of the name at the line's beginning, 0 where there is none. */
+static size_t name_length(const struct line *line)
+{
+	size_t n = 0;
+
+	while (n < line->len) {
+		char c = line->text[n];
+		bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+
+		if (!letter && !(n > 0 && c >= '0' && c <= '9'))
+			break;
+		n++;
+	}
+	return n;
+}
+
+static int set_value(struct strlist *env, const char *key, const char *value, size_t len,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *copy = strndup(value, len);
+
+	if (!copy)
+		return error_memory(err);
+	if (strcmp(key, "PATH") == 0 || strcmp(key, "LD_LIBRARY_PATH") == 0)
+		return 0;
+	return strlist_set(env, key, copy) < 0 ? error_memory(err) : 0;
+}
+
+/* Collects the lines of KEY<<MARK; `*p` stands behind that line. */
+static int read_block(const char **p, const char *end, const char *key, const char *mark,
+	struct strlist *env, struct penstock_error *err)
+{
+	const char *begin = *p;
+	struct line line;
+
+	if (!*mark)
+		return error_set(
+			err, PENSTOCK_E_INVALID, "$DEEPSQUARE_ENV: '%s<<' has no end mark", key);
+	while (next_line(p, end, &line)) {
+		if (line.len == strlen(mark) && memcmp(line.text, mark, line.len) == 0)
+			return set_value(env, key, begin,
+				line.text > begin ? (size_t)(line.text - begin) - 1 : 0, err);
+	}
+	return error_set(err, PENSTOCK_E_INVALID,
+		"$DEEPSQUARE_ENV: '%s<<%s' has no line '%s' that ends it", key, mark, mark);
+}
+
+int env_file_parse(const char *text, size_t len, struct strlist *env, struct penstock_error *err)
+{
+	const char *p = text;
+	const char *end = text + len;
+	struct line line;
+
+	if (memchr(text, '\0', len))
+		return error_set(err, PENSTOCK_E_INVALID, "$DEEPSQUARE_ENV holds a NUL byte");
+	while (next_line(&p, end, &line)) {
+		size_t n = name_length(&line);
+		_cleanup_free_ char *key = strndup(line.text, n);
+		int r = 0;
+
+		if (!key)
+			return error_memory(err);
+		if (n && n < line.len && line.text[n] == '=') {
+			r = set_value(env, key, line.text + n + 1, line.len - n - 1, err);
+		} else if (n && n + 1 < line.len && line.text[n] == '<' &&
+			   line.text[n + 1] == '<') {
+			_cleanup_free_ char *mark = strndup(line.text + n + 2, line.len - n - 2);
+
+			r = mark ? read_block(&p, end, key, mark, env, err) : error_memory(err);
+		}
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int env_file_read(const char *path, struct strlist *env, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	if (fs_read(path, &text, err) < 0)
+		return error_prefix(err, "$DEEPSQUARE_ENV");
+	return env_file_parse(buf_str(&text), text.len, env, err);
+}

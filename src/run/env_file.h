@@ -1,0 +1,26 @@
+/*
+ * The file behind $DEEPSQUARE_ENV, by which a step passes values to the steps after it:
+ *
+ *	echo "EPOCHS=10" >> "$DEEPSQUARE_ENV"
+ *	printf 'NOTE<<END\nseveral\nlines\nEND\n' >> "$DEEPSQUARE_ENV"
+ *
+ * Lines are KEY=value, with everything behind the first '=' kept as it is, or KEY<<MARK followed by
+ * lines up to one that is MARK. Lines that begin with '#' and lines that are neither are skipped.
+ * The last value of a key wins. PATH and LD_LIBRARY_PATH cannot be set, as in a workflow's env.
+ */
+#ifndef RUN_ENV_FILE_H
+#define RUN_ENV_FILE_H
+
+#include <stddef.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+
+/* Sets what `text` says in `env`. An unfinished KEY<<MARK is an error that names the key. */
+int env_file_parse(const char *text, size_t len, struct strlist *env, struct penstock_error *err);
+
+/* The same for a file; a missing one says nothing. */
+int env_file_read(const char *path, struct strlist *env, struct penstock_error *err);
+
+#endif

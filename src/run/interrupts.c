@@ -1,0 +1,146 @@
+#include "run/interrupts.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/banned.h"
+
+static void interrupt_signals(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+}
+
+void interrupts_block_signals(void)
+{
+	sigset_t set;
+
+	interrupt_signals(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	/* A shell starts background jobs with these ignored; ignored signals would never be seen. */
+	signal(SIGINT, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
+}
+
+static void raise_event(const struct interrupts *interrupts)
+{
+	uint64_t one = 1;
+
+	if (write(interrupts->event_fd, &one, sizeof(one)) < 0)
+		return; /* EAGAIN: an event is pending already */
+}
+
+static void take_request(struct interrupts *interrupts, int signal)
+{
+	int none = INTERRUPT_NONE;
+	int count;
+	int phase = atomic_load(&interrupts->phase);
+
+	atomic_compare_exchange_strong(
+		&interrupts->reason, &none, signal == SIGTERM ? INTERRUPT_PREEMPT : INTERRUPT_STOP);
+	count = atomic_fetch_add(&interrupts->count, 1) + 1;
+	if (phase == PHASE_BEGIN || (phase == PHASE_FLUSH && count >= 2))
+		atomic_store(&interrupts->cancel, 1);
+	else if (phase == PHASE_FLUSH && interrupts->note)
+		interrupts->note(interrupts->cookie, "still uploading the output; once more leaves "
+						     "the rest for 'penstock flush'");
+	raise_event(interrupts);
+}
+
+static void *read_signals(void *cookie)
+{
+	struct interrupts *interrupts = cookie;
+	struct pollfd fds[2] = {
+		{interrupts->signal_fd, POLLIN, 0}, {interrupts->quit_fd, POLLIN, 0}};
+
+	for (;;) {
+		struct signalfd_siginfo info;
+
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			return NULL;
+		if (fds[1].revents)
+			return NULL;
+		while (read(interrupts->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+			take_request(interrupts, (int)info.ssi_signo);
+	}
+}
+
+static void close_all(struct interrupts *interrupts)
+{
+	int *fds[] = {&interrupts->event_fd, &interrupts->signal_fd, &interrupts->quit_fd};
+
+	for (int i = 0; i < 3; i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+int interrupts_start(struct interrupts *interrupts, struct penstock_error *err)
+{
+	sigset_t set;
+	int e;
+
+	interrupt_signals(&set);
+	interrupts->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	interrupts->quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	interrupts->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (interrupts->event_fd < 0 || interrupts->quit_fd < 0 || interrupts->signal_fd < 0) {
+		e = errno;
+		close_all(interrupts);
+		return error_errno(err, e, "cannot watch for signals");
+	}
+	e = pthread_create(&interrupts->thread, NULL, read_signals, interrupts);
+	if (e) {
+		close_all(interrupts);
+		return error_errno(err, e, "cannot start a thread");
+	}
+	return 0;
+}
+
+void interrupts_stop(struct interrupts *interrupts)
+{
+	uint64_t one = 1;
+
+	if (interrupts->quit_fd < 0)
+		return;
+	if (write(interrupts->quit_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
+		pthread_join(interrupts->thread, NULL);
+	close_all(interrupts);
+}
+
+void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase)
+{
+	atomic_store(&interrupts->cancel, 0);
+	atomic_store(&interrupts->count, 0);
+	atomic_store(&interrupts->phase, phase);
+}
+
+enum interrupt_reason interrupts_reason(const struct interrupts *interrupts)
+{
+	return (enum interrupt_reason)atomic_load(&interrupts->reason);
+}
+
+int interrupts_count(const struct interrupts *interrupts)
+{
+	return atomic_load(&interrupts->count);
+}
+
+void interrupts_clear_event(const struct interrupts *interrupts)
+{
+	uint64_t count;
+
+	if (read(interrupts->event_fd, &count, sizeof(count)) < 0)
+		return;
+}

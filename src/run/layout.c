@@ -1,0 +1,88 @@
+#include "run/layout.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/banned.h"
+
+int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,
+	struct penstock_error *err)
+{
+	struct run_layout l = {0};
+
+	if (asprintf(&l.dir, "%s/runs/%s", home, id) < 0)
+		l.dir = NULL;
+	if (l.dir && asprintf(&l.log, "%s/log/%d", l.dir, attempt) < 0)
+		l.log = NULL;
+	if (l.dir) {
+		l.workflow = path_join(l.dir, "workflow");
+		l.lock = path_join(l.dir, "lock");
+		l.storage = path_join(l.dir, "storage");
+		l.input = path_join(l.dir, "storage/input");
+		l.output = path_join(l.dir, "storage/output");
+		l.env_file = path_join(l.dir, "storage/env");
+		l.state = path_join(l.dir, "state");
+		l.tmp = path_join(l.dir, "tmp");
+		l.user_tmp = path_join(home, "tmp");
+		l.world_tmp = path_join("/var/tmp", "penstock-world");
+	}
+	*layout = l;
+	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
+		!l.env_file || !l.state || !l.tmp || !l.user_tmp || !l.world_tmp) {
+		run_layout_release(layout);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+void run_layout_release(struct run_layout *layout)
+{
+	char **all[] = {&layout->dir, &layout->workflow, &layout->lock, &layout->log,
+		&layout->storage, &layout->input, &layout->output, &layout->env_file,
+		&layout->state, &layout->tmp, &layout->user_tmp, &layout->world_tmp};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		free(*all[i]);
+		*all[i] = NULL;
+	}
+}
+
+int run_layout_create(const struct run_layout *layout, struct penstock_error *err)
+{
+	_cleanup_free_ char *logs = path_join(layout->dir, "log");
+	const char *dirs[] = {layout->storage, layout->input, layout->output, layout->state,
+		layout->tmp, layout->user_tmp, logs};
+
+	if (!logs)
+		return error_memory(err);
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		int r = fs_mkdirs(dirs[i], 0700, err);
+
+		if (r < 0)
+			return r;
+	}
+	/* All users write there: sticky, as /tmp. Another user may have made it already. */
+	if (mkdir(layout->world_tmp, 0777) == 0)
+		chmod(layout->world_tmp, 01777);
+	else if (errno != EEXIST)
+		return error_errno(err, errno, "cannot create %s", layout->world_tmp);
+	return 0;
+}
+
+int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err)
+{
+	const char *dirs[] = {layout->storage, layout->state, layout->tmp};
+
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		int r = fs_remove_tree(dirs[i], err);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

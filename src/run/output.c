@@ -1,0 +1,302 @@
+#include "run/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+/* One of the two streams; touched by the pump thread only, but for the pipe's ends. */
+struct stream {
+	int read_fd;
+	int write_fd;
+	int terminal_fd;
+	struct buf pending; /* may be the beginning of a secret */
+};
+
+struct output {
+	struct stream streams[2];
+	int log_fd;
+	atomic_bool log_failed;
+	_Atomic uint64_t log_size;
+	pthread_t thread;
+	int wake_fd; /* eventfd: a drain or the stop was asked for */
+
+	pthread_mutex_t lock;
+	pthread_cond_t drained;
+	unsigned drains_asked; /* under lock */
+	unsigned drains_done;  /* under lock */
+	bool stopping;	       /* under lock */
+	int64_t stop_asked_ns; /* under lock */
+};
+
+static bool output_patience_is_over(struct output *output)
+{
+	LOCK_SCOPE(&output->lock);
+	return output->stopping && clock_monotonic_ns() > output->stop_asked_ns + 2 * NS_PER_S;
+}
+
+static void write_log(struct output *output, const char *data, size_t len)
+{
+	if (atomic_load(&output->log_failed))
+		return;
+	if (fs_write_all(output->log_fd, data, len) < 0) {
+		atomic_store(&output->log_failed, true);
+		log_warn("the run's log could not be written and ends here: %s", strerror(errno));
+		return;
+	}
+	atomic_fetch_add(&output->log_size, len);
+}
+
+/*
+ * A terminal that went away (hang-up, closed pipe) must not end the run, and one that does not read
+ * (Ctrl-S) must not keep it from ending: after the stop was asked for it gets two more seconds.
+ */
+static void show(struct output *output, struct stream *stream, const char *data, size_t len)
+{
+	while (len && stream->terminal_fd >= 0) {
+		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
+		size_t chunk = len < 4096 ? len : 4096; /* PIPE_BUF: fits where poll says so */
+
+		if (poll(&p, 1, 200) == 0) {
+			if (output_patience_is_over(output))
+				stream->terminal_fd = -1;
+			continue;
+		}
+		if (fs_write_all(stream->terminal_fd, data, chunk) < 0)
+			stream->terminal_fd = -1;
+		data += chunk;
+		len -= chunk;
+	}
+}
+
+/* Shows and logs what is pending; all of it when `last`. */
+static void emit(struct output *output, struct stream *stream, bool last)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(2 * LIMIT_OUTPUT_CHUNK);
+	size_t taken = log_redact_stream(
+		&masked, buf_str(&stream->pending), stream->pending.len, last);
+
+	buf_consume(&stream->pending, taken);
+	if (!masked.len)
+		return;
+	write_log(output, masked.data, masked.len);
+	show(output, stream, masked.data, masked.len);
+}
+
+/* Reads once; false when there was nothing. */
+static bool pump(struct output *output, struct stream *stream)
+{
+	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);
+	ssize_t n;
+
+	if (!room) { /* no memory: what is pending goes out unbuffered, the rest waits in the pipe */
+		buf_clear(&stream->pending);
+		return false;
+	}
+	n = read(stream->read_fd, room, LIMIT_OUTPUT_CHUNK / 2);
+	if (n <= 0)
+		return false;
+	buf_grown(&stream->pending, (size_t)n);
+	emit(output, stream, false);
+	return true;
+}
+
+static bool finish_drain(struct output *output)
+{
+	LOCK_SCOPE(&output->lock);
+	output->drains_done = output->drains_asked;
+	pthread_cond_broadcast(&output->drained);
+	return output->stopping;
+}
+
+static void *pump_thread(void *cookie)
+{
+	struct output *output = cookie;
+	struct pollfd fds[3] = {{output->streams[0].read_fd, POLLIN, 0},
+		{output->streams[1].read_fd, POLLIN, 0}, {output->wake_fd, POLLIN, 0}};
+
+	for (;;) {
+		uint64_t count;
+		bool asked;
+
+		/* A secret's beginning is held back only while more may follow at once. */
+		if (poll(fds, 3,
+			    output->streams[0].pending.len || output->streams[1].pending.len
+				    ? 200
+				    : -1) == 0) {
+			emit(output, &output->streams[0], true);
+			emit(output, &output->streams[1], true);
+			continue;
+		}
+		asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count);
+		for (int i = 0; i < 2; i++) {
+			/* Four rounds hold more than a pipe does; a writer that goes on is not waited for. */
+			for (int round = 0; pump(output, &output->streams[i]) && asked && round < 4;
+				round++)
+				;
+		}
+		if (asked) {
+			emit(output, &output->streams[0], true);
+			emit(output, &output->streams[1], true);
+			if (finish_drain(output))
+				return NULL;
+		}
+	}
+}
+
+static int open_streams(struct output *output, const int terminals[2], struct penstock_error *err)
+{
+	for (int i = 0; i < 2; i++) {
+		struct stream *stream = &output->streams[i];
+		int ends[2];
+
+		if (pipe2(ends, O_CLOEXEC) < 0)
+			return error_errno(err, errno, "cannot make a pipe for the steps' output");
+		stream->read_fd = ends[0];
+		stream->write_fd = ends[1];
+		fcntl(ends[0], F_SETFL, O_NONBLOCK);
+		stream->terminal_fd = terminals[i];
+		buf_init(&stream->pending, LIMIT_OUTPUT_CHUNK);
+	}
+	return 0;
+}
+
+static void output_free(struct output *output)
+{
+	for (int i = 0; i < 2; i++) {
+		if (output->streams[i].read_fd >= 0)
+			close(output->streams[i].read_fd);
+		if (output->streams[i].write_fd >= 0)
+			close(output->streams[i].write_fd);
+		buf_release(&output->streams[i].pending);
+	}
+	if (output->log_fd >= 0)
+		close(output->log_fd);
+	if (output->wake_fd >= 0)
+		close(output->wake_fd);
+	pthread_mutex_destroy(&output->lock);
+	pthread_cond_destroy(&output->drained);
+	free(output);
+}
+
+static int output_open(struct output *output, const char *log_path, const int terminals[2],
+	struct penstock_error *err)
+{
+	struct stat st;
+
+	output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (output->log_fd < 0 || fstat(output->log_fd, &st) < 0)
+		return error_errno(err, errno, "cannot open the log %s", log_path);
+	atomic_store(&output->log_size, (uint64_t)st.st_size);
+	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (output->wake_fd < 0)
+		return error_errno(err, errno, "cannot make an eventfd");
+	return open_streams(output, terminals, err);
+}
+
+int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
+	struct penstock_error *err)
+{
+	struct output *output = calloc(1, sizeof(*output));
+	int r;
+
+	if (!output)
+		return error_memory(err);
+	output->log_fd = output->wake_fd = -1;
+	for (int i = 0; i < 2; i++)
+		output->streams[i].read_fd = output->streams[i].write_fd = -1;
+	pthread_mutex_init(&output->lock, NULL);
+	pthread_cond_init(&output->drained, NULL);
+	r = output_open(output, log_path, (int[]){stdout_fd, stderr_fd}, err);
+	if (r == 0) {
+		int e = pthread_create(&output->thread, NULL, pump_thread, output);
+
+		if (e)
+			r = error_errno(err, e, "cannot start a thread");
+	}
+	if (r < 0) {
+		output_free(output);
+		return r;
+	}
+	*out = output;
+	return 0;
+}
+
+int output_write_fd(const struct output *output, int which)
+{
+	return output->streams[which - 1].write_fd;
+}
+
+void output_note(struct output *output, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf raw = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(2 * LIMIT_LOG_LINE);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&raw, fmt, ap);
+	va_end(ap);
+	buf_add_char(&raw, '\n');
+	log_redact_into(&masked, buf_str(&raw));
+	write_log(output, buf_str(&masked), masked.len);
+}
+
+static void wake(const struct output *output)
+{
+	uint64_t one = 1;
+
+	/* The counter cannot overflow; EAGAIN would mean that a wake-up is pending anyway. */
+	if (write(output->wake_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+void output_drain(struct output *output)
+{
+	int64_t until = clock_wall_ns() + 2 * NS_PER_S; /* see show() */
+	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+	unsigned mine;
+
+	LOCK_SCOPE(&output->lock);
+	mine = ++output->drains_asked;
+	wake(output);
+	while ((int)(output->drains_done - mine) < 0) {
+		if (pthread_cond_timedwait(&output->drained, &output->lock, &deadline))
+			return;
+	}
+}
+
+uint64_t output_size(const struct output *output)
+{
+	return atomic_load(&((struct output *)(uintptr_t)output)->log_size);
+}
+
+void output_stop(struct output *output)
+{
+	if (!output)
+		return;
+	pthread_mutex_lock(&output->lock);
+	output->stopping = true;
+	output->stop_asked_ns = clock_monotonic_ns();
+	wake(output);
+	pthread_mutex_unlock(&output->lock);
+	pthread_join(output->thread, NULL);
+	fdatasync(output->log_fd);
+	output_free(output);
+}

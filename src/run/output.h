@@ -1,0 +1,34 @@
+/*
+ * What steps print: to the terminal and to the run's log, with secrets masked.
+ *
+ *	output_start(&output, log_path, stdout_fd, stderr_fd, err);
+ *	... children get output_write_fd(output, 1) as stdout and (output, 2) as stderr
+ *	output_drain(output);      after the last child of a step has ended
+ *	output_stop(output);       closes the log, durable
+ *
+ * One thread pumps both pipes, so a terminal that does not read stalls the steps, as it would
+ * without us, but neither the sync nor the reaction to signals. The log takes stdout and stderr
+ * as they come. A full disk stops the log with one warning and not the run.
+ */
+#ifndef RUN_OUTPUT_H
+#define RUN_OUTPUT_H
+
+#include <stdint.h>
+
+struct penstock_error;
+struct output;
+
+/* The log is appended to. A terminal descriptor of -1 shows nothing. */
+int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
+	struct penstock_error *err);
+/* Close-on-exec; stays owned by the output. `which` is 1 or 2. */
+int output_write_fd(const struct output *output, int which);
+/* A line of penstock's own into the log, beside what the steps print. */
+void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Returns once everything written before the call has been shown and logged, or after 2 s of a stuck terminal. */
+void output_drain(struct output *output);
+/* Bytes in the log so far. */
+uint64_t output_size(const struct output *output);
+void output_stop(struct output *output);
+
+#endif

@@ -1,0 +1,131 @@
+#include "run/stores.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/http.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+int stores_init(
+	struct stores *stores, const struct stores_embedded_ops *ops, struct penstock_error *err)
+{
+	int r;
+
+	*stores = (struct stores){0};
+	if (ops)
+		stores->ops = *ops;
+	r = http_engine_new(&stores->engine, &(struct http_engine_options){0}, err);
+	if (r < 0)
+		return r;
+	pthread_mutex_init(&stores->lock, NULL);
+	return 0;
+}
+
+static void run_store_free(struct run_store *store)
+{
+	if (store->client)
+		object_client_free(store->client);
+	s3_settings_release(&store->settings);
+	free(store);
+}
+
+void stores_release(struct stores *stores)
+{
+	if (!stores || !stores->engine)
+		return;
+	while (stores->opened) {
+		struct run_store *store = stores->opened;
+
+		stores->opened = store->next;
+		run_store_free(store);
+	}
+	http_engine_free(stores->engine);
+	if (stores->embedded.handle)
+		stores->ops.release(&stores->embedded);
+	pthread_mutex_destroy(&stores->lock);
+	*stores = (struct stores){0};
+}
+
+/* Joins the embedded store at its first use. */
+static int join_embedded(struct stores *stores, struct penstock_error *err)
+{
+	LOCK_SCOPE(&stores->lock);
+	if (stores->embedded.handle)
+		return 0;
+	if (!stores->ops.acquire)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "there is no embedded store here");
+	return stores->ops.acquire(stores->ops.cookie, &stores->embedded, err);
+}
+
+static int resolve(struct stores *stores, const struct workflow_s3 *s3,
+	struct s3_settings *settings, struct penstock_error *err)
+{
+	struct s3_given given = {
+		.access_key_id = s3->access_key_id.value,
+		.secret_access_key = s3->secret_access_key.value,
+		.region = s3->region.value,
+		.endpoint_url = s3->endpoint_url.value,
+	};
+	int r;
+
+	if (s3->embedded) {
+		r = join_embedded(stores, err);
+		if (r < 0)
+			return r;
+		given.endpoint_url = stores->embedded.endpoint_url;
+		/* The embedded store has one account: keys in the workflow are those of another store. */
+		given.access_key_id = stores->embedded.access_key;
+		given.secret_access_key = stores->embedded.secret_key;
+		log_redact(given.secret_access_key);
+	}
+	return s3_settings_resolve(settings, &given, err);
+}
+
+static int open_store(struct stores *stores, const struct workflow_s3 *s3, struct run_store *store,
+	struct penstock_error *err)
+{
+	int r = resolve(stores, s3, &store->settings, err);
+
+	if (r < 0)
+		return r;
+	store->bucket = s3->bucket;
+	store->prefix = s3->prefix;
+	return object_client_new(&store->client,
+		&(struct object_client_options){
+			.engine = stores->engine,
+			.endpoint_url = store->settings.endpoint_url,
+			.region = store->settings.region,
+			.credentials = store->settings.credentials,
+		},
+		err);
+}
+
+int stores_open(struct stores *stores, const struct workflow *workflow,
+	const struct workflow_s3 *s3, struct run_store **out, struct penstock_error *err)
+{
+	struct run_store *store = calloc(1, sizeof(*store));
+	int r;
+
+	if (!store)
+		return error_memory(err);
+	r = open_store(stores, s3, store, err);
+	if (r < 0) {
+		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+		run_store_free(store);
+		workflow_place_format(workflow, &s3->at, &place);
+		return error_prefix(err, "%s", buf_str(&place));
+	}
+	pthread_mutex_lock(&stores->lock);
+	store->next = stores->opened;
+	stores->opened = store;
+	pthread_mutex_unlock(&stores->lock);
+	*out = store;
+	return 0;
+}

@@ -1,0 +1,130 @@
+#include "run/strays.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+enum { KILL_WAIT_MS = 5000 };
+
+static int parent_of(int pid)
+{
+	char path[32];
+	char text[512];
+	_cleanup_close_ int fd = -1;
+	const char *behind;
+	ssize_t n;
+	int parent;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	behind = strrchr(text, ')'); /* the name before it may hold anything */
+	if (!behind || sscanf(behind + 1, " %*c %d", &parent) != 1)
+		return 0;
+	return parent;
+}
+
+static bool is_ancestor(int pid)
+{
+	for (int p = (int)getpid(); p > 0; p = parent_of(p)) {
+		if (p == pid)
+			return true;
+	}
+	return false;
+}
+
+/* Whether the environment of the process names the run. Others' processes cannot be read. */
+static bool belongs_to(int pid, const char *wanted)
+{
+	char path[32];
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *item = NULL;
+	size_t cap = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+	f = fopen(path, "re");
+	while (f && getdelim(&item, &cap, '\0', f) > 0) {
+		if (strcmp(item, wanted) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Calls fn with a pidfd of each process of the run; returns their count. */
+static int for_each(const char *wanted, int signal)
+{
+	_cleanup_closedir_ DIR *dir = opendir("/proc");
+	int count = 0;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_close_ int pidfd = -1;
+		uint64_t pid;
+
+		if (!str_to_u64(e->d_name, 2, 1 << 30, &pid))
+			continue;
+		pidfd = (int)syscall(SYS_pidfd_open, (int)pid, 0);
+		if (pidfd < 0 || !belongs_to((int)pid, wanted) || is_ancestor((int)pid))
+			continue;
+		count++;
+		if (signal)
+			syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+	}
+	return count;
+}
+
+/* A process has no event that says "none of these is left", so this looks until its deadline. */
+static bool wait_gone(const char *wanted, int ms)
+{
+	int64_t until = clock_monotonic_ms() + ms;
+
+	for (int64_t pause = 2; for_each(wanted, 0) > 0; pause = pause < 50 ? 2 * pause : 50) {
+		if (clock_monotonic_ms() > until)
+			return false;
+		clock_sleep_ms(pause);
+	}
+	return true;
+}
+
+int strays_end(const char *run_id, int grace_ms, struct penstock_error *err)
+{
+	_cleanup_free_ char *wanted = NULL;
+	int count;
+
+	if (asprintf(&wanted, "PENSTOCK_RUN_ID=%s", run_id) < 0)
+		return error_memory(err);
+	count = for_each(wanted, 0);
+	if (!count)
+		return 0;
+	if (grace_ms > 0) {
+		for_each(wanted, SIGTERM);
+		if (wait_gone(wanted, grace_ms))
+			return count;
+	}
+	for (int round = 0; round < 3; round++) { /* a process may fork while it is being killed */
+		for_each(wanted, SIGKILL);
+		if (wait_gone(wanted, KILL_WAIT_MS))
+			return count;
+	}
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"processes of an earlier attempt of run %s do not end; see PENSTOCK_RUN_ID in "
+		"/proc/*/environ",
+		run_id);
+}

@@ -1,0 +1,14 @@
+/*
+ * Processes that an earlier attempt left behind: penstock was killed, its steps may live on. Every
+ * process of a run carries PENSTOCK_RUN_ID in its environment, however it was forked.
+ */
+#ifndef RUN_STRAYS_H
+#define RUN_STRAYS_H
+
+struct penstock_error;
+
+/* SIGTERM, after `grace_ms` SIGKILL, for every process of the run but our own ancestors. Returns how many
+ * there were, or a negative code when some do not end. */
+int strays_end(const char *run_id, int grace_ms, struct penstock_error *err);
+
+#endif
