@@ -1,0 +1,148 @@
+"""What a benchmark reports to: rows with a limit that hold or miss, peers that are not there, and helpers to measure.
+
+    def main(report):
+        ours, peer = report.interleave(30, lambda: run_ours(), lambda: run_curl())
+        report.ratio("GET of 1 GiB", ours, peer, at_least=0.95, unit="s", peer_name="curl")
+
+A figure is the median of its samples. Ours and the peer's are taken in turn, one of each, because machines are noisy.
+"""
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+
+
+def binary():
+    """The program to measure: $PENSTOCK, else the release build, else the plain one."""
+    for path in (os.environ.get("PENSTOCK"), TOP / "build-release" / "penstock", TOP / "build" / "penstock"):
+        if path and os.access(path, os.X_OK):
+            return Path(path).resolve()
+    raise FileNotFoundError("no penstock to measure; run make, or name one in PENSTOCK")
+
+
+def format_figure(value, unit):
+    if value is None:
+        return "-"
+    if unit == "s":
+        return f"{1000 * value:.2f} ms" if abs(value) < 1 else f"{value:.3f} s"
+    if unit == "bytes":
+        return f"{value / 2**20:.1f} MiB"
+    if unit == "bytes/s":
+        return f"{value / 1e6:.0f} MB/s"
+    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.2f} {unit}"
+
+
+class Report:
+    def __init__(self, quick=False):
+        self.quick = quick  # fewer and smaller samples, to see that the benchmarks themselves work
+        self.rows = []
+        self.absent = []
+        self.module = ""
+
+    # -- measuring
+
+    def repeats(self, count):
+        """How often to measure: `count`, or 3 in a quick run."""
+        return min(count, 3) if self.quick else count
+
+    def size(self, full, quick):
+        """How much to measure with."""
+        return quick if self.quick else full
+
+    def interleave(self, count, *functions, warm_up=1):
+        """Calls the functions in turn, `count` times each, and returns their medians, in seconds or in whatever they return."""
+        samples = [[] for _ in functions]
+        for round_number in range(warm_up + self.repeats(count)):
+            for function, kept in zip(functions, samples):
+                begin = time.perf_counter()
+                value = function()
+                value = time.perf_counter() - begin if value is None else value
+                if round_number >= warm_up:
+                    kept.append(value)
+        medians = [statistics.median(kept) for kept in samples]
+        return medians[0] if len(medians) == 1 else medians
+
+    def peer(self, name, why="not installed", path=None):
+        """Path of a peer's program, or None with its absence on record."""
+        found = path or shutil.which(name)
+        if not found:
+            self.missing(name, why)
+        return found
+
+    # -- reporting
+
+    def missing(self, peer, why="not installed"):
+        """A peer that could not be measured beside us, named in the table."""
+        self.absent.append({"module": self.module, "peer": peer, "why": why})
+        print(f"  {peer} is missing: {why}", flush=True)
+
+    def ratio(self, what, ours, peer, *, at_least, unit="s", peer_name, smaller_is_better=None):
+        """Ours over the peer's speed (times are turned round) is to be `at_least` this."""
+        smaller = unit in ("s", "bytes") if smaller_is_better is None else smaller_is_better
+        ratio = (peer / ours if smaller else ours / peer) if ours and peer else 0.0
+        self.add(what, ours, peer, peer_name, unit, f"{ratio:.2f} x", f">= {at_least:g} x", ratio >= at_least, ratio)
+
+    def more(self, what, ours, peer, *, at_most, unit="s", peer_name):
+        """Ours is to be `at_most` this much more than the peer's."""
+        extra = ours - peer
+        limit = f"<= +{format_figure(at_most, unit)}"
+        self.add(what, ours, peer, peer_name, unit, f"+{format_figure(extra, unit)}", limit, extra <= at_most, extra)
+
+    def limit(self, what, ours, *, at_most=None, at_least=None, unit):
+        """An absolute bound."""
+        good = (at_most is None or ours <= at_most) and (at_least is None or ours >= at_least)
+        bounds = [f"<= {format_figure(at_most, unit)}"] if at_most is not None else []
+        bounds += [f">= {format_figure(at_least, unit)}"] if at_least is not None else []
+        self.add(what, ours, None, "", unit, "", " ".join(bounds), good, ours)
+
+    def figure(self, what, ours, *, unit, peer=None, peer_name=""):
+        """A figure without a bound."""
+        ratio = f"{ours / peer:.2f} x" if ours and peer else ""
+        self.add(what, ours, peer, peer_name, unit, ratio, "", None, None)
+
+    def add(self, what, ours, peer, peer_name, unit, relation, limit, good, value):
+        self.rows.append(
+            {
+                "module": self.module, "what": what, "ours": ours, "peer": peer, "peer_name": peer_name, "unit": unit,
+                "relation": relation, "limit": limit, "value": value, "pass": good,
+            }
+        )  # fmt: skip
+        print("  " + " | ".join(cell for cell in self.cells(self.rows[-1]) if cell), flush=True)
+
+    @staticmethod
+    def cells(row):
+        peer = f"{format_figure(row['peer'], row['unit'])} {row['peer_name']}" if row["peer"] is not None else ""
+        verdict = {True: "pass", False: "MISS", None: ""}[row["pass"]]
+        return [row["what"], format_figure(row["ours"], row["unit"]), peer, row["relation"], row["limit"], verdict]
+
+    def table(self):
+        head = ["what", "ours", "peer", "ours to peer", "limit", ""]
+        lines = [head] + [self.cells(row) for row in self.rows]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+        text.insert(1, "  ".join("-" * width for width in widths))
+        text += [f"missing peer: {entry['peer']} ({entry['why']}), wanted by {entry['module']}" for entry in self.absent]
+        return "\n".join(text)
+
+    def missed(self):
+        return [row for row in self.rows if row["pass"] is False]
+
+
+def children_cpu_s():
+    """CPU seconds of all children waited for so far; the difference around a call is that call's."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_checked(command, **options):
+    """Runs a command that has to succeed; ends the benchmark with its output where it does not."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {result.returncode}\n{result.stdout.decode(errors='replace')}")
+    return result.stdout

@@ -1,0 +1,37 @@
+"""What penstock adds to a trivial step over a bare exec of it, and what each further step adds."""
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import report as reporting
+
+FURTHER = 20
+
+
+def write_workflow(path, steps):
+    step = {"name": "nothing", "run": {"command": "true"}}
+    path.write_text(json.dumps({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64}, "steps": [step] * steps}))
+
+
+def main(report):
+    program = reporting.binary()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        folder = Path(folder)
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        env |= {"PENSTOCK_HOME": str(folder / "penstock"), "PENSTOCK_CLAIMS_DIR": str(folder / "claims")}
+        (folder / "claims").mkdir()
+        one, many = folder / "one.json", folder / "many.json"
+        write_workflow(one, 1)
+        write_workflow(many, 1 + FURTHER)
+
+        def bare():
+            subprocess.run(["/bin/sh", "-c", "true"], env=env, check=True)
+
+        def run(workflow):
+            reporting.run_checked([program, "run", workflow], env=env, cwd=folder, stdin=subprocess.DEVNULL)
+
+        exec_s, one_s, many_s = report.interleave(25, bare, lambda: run(one), lambda: run(many))
+    report.more("run of a trivial step", one_s, exec_s, at_most=0.030, peer_name="bare exec")
+    report.limit("each further step", (many_s - one_s) / FURTHER, at_most=0.005, unit="s")
