@@ -1,0 +1,334 @@
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+/* ---- spawning ---- */
+
+/* What the child tells when it could not become argv[0]. */
+struct failure {
+	int errnum;
+	int step; /* enum step */
+};
+enum step { STEP_SESSION, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
+
+static void reset_signals(void)
+{
+	sigset_t none;
+
+	for (int s = 1; s < NSIG; s++) {
+		if (s != SIGKILL && s != SIGSTOP)
+			signal(s, SIG_DFL);
+	}
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Moves the three to 0, 1, 2 (through copies, so that none is overwritten) and closes the rest. */
+static int set_fds(const struct process_spec *spec, int report)
+{
+	int given[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
+	int copies[3];
+
+	for (int i = 0; i < 3; i++) {
+		int fd = given[i];
+
+		if (fd < 0)
+			fd = open("/dev/null", i ? O_WRONLY : O_RDONLY);
+		copies[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD, 4);
+		if (copies[i] < 0)
+			return -1;
+	}
+	/* `report` must survive: it moves to 3, close-on-exec. */
+	if (report != 3 && dup3(report, 3, O_CLOEXEC) < 0)
+		return -1;
+	for (int i = 0; i < 3; i++) {
+		if (dup2(copies[i], i) < 0)
+			return -1;
+	}
+	return close_range(4, ~0U, 0) < 0 && errno != ENOSYS ? -1 : 0;
+}
+
+static int set_affinity(const struct process_spec *spec)
+{
+	cpu_set_t set;
+
+	if (!spec->cpus)
+		return 0;
+	CPU_ZERO(&set);
+	for (size_t i = 0; i < spec->n_cpus; i++) {
+		if (spec->cpus[i] >= 0 && spec->cpus[i] < CPU_SETSIZE)
+			CPU_SET((size_t)spec->cpus[i], &set);
+	}
+	return sched_setaffinity(0, sizeof(set), &set);
+}
+
+/* Only async-signal-safe calls: the parent may have other threads. */
+static void run_child(const struct process_spec *spec, int report, pid_t parent)
+{
+	struct failure failure = {0, STEP_SESSION};
+
+	if (spec->die_with_parent) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(127); /* it ended before the call above */
+	}
+	if (spec->new_session && setsid() < 0)
+		goto fail;
+	failure.step = STEP_CWD;
+	if (spec->cwd && chdir(spec->cwd) < 0)
+		goto fail;
+	failure.step = STEP_AFFINITY;
+	if (set_affinity(spec) < 0)
+		goto fail;
+	failure.step = STEP_FDS;
+	if (set_fds(spec, report) < 0)
+		goto fail;
+	report = 3;
+	reset_signals();
+	failure.step = STEP_EXEC;
+	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
+		spec->envp ? (char *const *)(uintptr_t)spec->envp : environ);
+fail:
+	failure.errnum = errno;
+	if (write(report, &failure, sizeof(failure)) < 0)
+		_exit(126);
+	_exit(127);
+}
+
+static int raise_failure(
+	const struct process_spec *spec, const struct failure *failure, struct penstock_error *err)
+{
+	switch ((enum step)failure->step) {
+	case STEP_CWD:
+		return error_errno(
+			err, failure->errnum, "cannot enter the directory %s", spec->cwd);
+	case STEP_EXEC:
+		return error_errno(err, failure->errnum, "cannot run %s", spec->argv[0]);
+	case STEP_AFFINITY:
+		return error_errno(
+			err, failure->errnum, "cannot bind %s to its CPUs", spec->argv[0]);
+	default:
+		return error_errno(
+			err, failure->errnum, "cannot set up the process for %s", spec->argv[0]);
+	}
+}
+
+int process_spawn(
+	struct process *process, const struct process_spec *spec, struct penstock_error *err)
+{
+	_cleanup_close_ int read_end = -1;
+	struct failure failure;
+	struct process p = PROCESS_INIT;
+	pid_t self = getpid();
+	sigset_t all;
+	sigset_t before;
+	int ends[2];
+	ssize_t n;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	read_end = ends[0];
+	/* No handler of ours may run in the child. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	p.pid = fork();
+	if (p.pid == 0)
+		run_child(spec, ends[1], self);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	close(ends[1]);
+	if (p.pid < 0)
+		return error_errno(err, errno, "cannot fork");
+	/* Our own child cannot vanish before we wait for it: the number is safe here. */
+	p.pidfd = (int)syscall(SYS_pidfd_open, p.pid, 0);
+	if (p.pidfd < 0) {
+		int saved = errno;
+
+		kill(p.pid, SIGKILL);
+		waitpid(p.pid, NULL, 0);
+		return error_errno(
+			err, saved, "cannot open a pidfd (Linux 5.3 or later is needed)");
+	}
+	do {
+		n = read(read_end, &failure, sizeof(failure));
+	} while (n < 0 && errno == EINTR);
+	if (n == (ssize_t)sizeof(failure)) {
+		waitpid(p.pid, NULL, 0);
+		close(p.pidfd);
+		return raise_failure(spec, &failure, err);
+	}
+	*process = p;
+	return 0;
+}
+
+bool process_wait(struct process *process, int ms, int *status)
+{
+	struct pollfd fd = {process->pidfd, POLLIN, 0};
+	int64_t until = clock_monotonic_ms() + ms;
+
+	if (process->reaped)
+		return true;
+	for (;;) {
+		int64_t left = ms < 0 ? -1 : until - clock_monotonic_ms();
+		int n = poll(&fd, 1, ms < 0 ? -1 : left > 0 ? (int)left : 0);
+
+		if (n > 0)
+			break;
+		if (n == 0 || errno != EINTR)
+			return false;
+	}
+	while (waitpid(process->pid, status, 0) < 0) {
+		if (errno != EINTR)
+			return false;
+	}
+	process->reaped = true;
+	return true;
+}
+
+void process_signal(const struct process *process, int signal)
+{
+	if (!process->reaped && process->pidfd >= 0)
+		syscall(SYS_pidfd_send_signal, process->pidfd, signal, NULL, 0);
+}
+
+void process_release(struct process *process)
+{
+	if (process->pidfd >= 0)
+		close(process->pidfd);
+	*process = (struct process)PROCESS_INIT;
+}
+
+/* ---- looking ---- */
+
+bool process_info(pid_t pid, struct process_info *info)
+{
+	char path[32];
+	char text[1024];
+	_cleanup_close_ int fd = -1;
+	unsigned long flags;
+	unsigned long long start;
+	const char *behind;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	behind = strrchr(text, ')'); /* the name in parentheses may hold anything */
+	/* proc(5): state ppid pgrp session tty tpgid flags, then 12 fields, then starttime. */
+	if (!behind || sscanf(behind + 1,
+			       " %c %d %d %d %*d %*d %lu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			       "%*s %*s %llu",
+			       &info->state, &info->parent, &info->group, &info->session, &flags,
+			       &start) != 6)
+		return false;
+	info->pid = pid;
+	info->exiting = flags & 0x4;
+	info->start_ticks = start;
+	return true;
+}
+
+bool process_catches(pid_t pid, int signal)
+{
+	char path[32];
+	char line[256];
+	_cleanup_fclose_ FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (str_starts(line, "SigCgt:"))
+			return strtoull(line + 7, NULL, 16) >> (signal - 1) & 1;
+	}
+	return false;
+}
+
+/* All processes of the machine; a snapshot with the races that /proc has. */
+static struct process_info *read_all(size_t *n)
+{
+	_cleanup_closedir_ DIR *dir = opendir("/proc");
+	struct process_info *all = NULL;
+	size_t cap = 0;
+
+	*n = 0;
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		uint64_t pid;
+
+		if (!str_to_u64(e->d_name, 1, INT32_MAX, &pid))
+			continue;
+		if (*n == cap) {
+			struct process_info *grown;
+
+			cap = cap ? 2 * cap : 256;
+			grown = realloc(all, cap * sizeof(*all));
+			if (!grown)
+				break;
+			all = grown;
+		}
+		if (process_info((pid_t)pid, &all[*n]))
+			(*n)++;
+	}
+	return all;
+}
+
+struct walk {
+	const struct process_info *all;
+	size_t n;
+	bool (*fn)(void *cookie, const struct process_info *info);
+	void *cookie;
+	size_t count;
+};
+
+static void visit_children(struct walk *walk, pid_t parent, int depth)
+{
+	/* A snapshot in which pids were reused could hold a circle. */
+	for (size_t i = 0; i < walk->n && depth < 256; i++) {
+		const struct process_info *info = &walk->all[i];
+
+		if (info->parent != parent || info->pid == parent)
+			continue;
+		if (info->state != 'Z') {
+			walk->count++;
+			if (!walk->fn(walk->cookie, info))
+				continue;
+		}
+		visit_children(walk, info->pid, depth + 1);
+	}
+}
+
+size_t process_descendants(
+	pid_t root, bool (*fn)(void *cookie, const struct process_info *info), void *cookie)
+{
+	struct walk walk = {.fn = fn, .cookie = cookie};
+	_cleanup_free_ struct process_info *all = read_all(&walk.n);
+
+	walk.all = all;
+	visit_children(&walk, root, 0);
+	return walk.count;
+}
+
+void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE])
+{
+	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, PROCESS_BOOT_ID_SIZE - 1);
+
+	out[n > 0 ? n : 0] = '\0';
+}

@@ -1,0 +1,86 @@
+/*
+ * Child processes, held by pidfd so that a signal never reaches a stranger who got the number.
+ *
+ *	struct process p;
+ *
+ *	process_spawn(&p, &(struct process_spec){ .argv = argv, .envp = envp, .cwd = dir,
+ *		.stdin_fd = -1, .stdout_fd = out, .stderr_fd = out, .new_session = true }, err);
+ *	poll(p.pidfd) ...
+ *	process_reap(&p, &status);
+ *	process_release(&p);
+ */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct penstock_error;
+
+struct process {
+	pid_t pid;
+	int pidfd; /* readable once it ended */
+	bool reaped;
+};
+/* clang-format off */
+#define PROCESS_INIT { 0, -1, false }
+/* clang-format on */
+
+struct process_spec {
+	const char *const *argv; /* argv[0] is a path, not looked up in PATH */
+	const char *const *envp; /* the complete environment; NULL: ours */
+	const char *cwd;	 /* NULL: ours */
+	int stdin_fd;		 /* -1: /dev/null; all borrowed */
+	int stdout_fd;		 /* -1: /dev/null */
+	int stderr_fd;		 /* -1: /dev/null */
+	bool new_session;	 /* a session and process group of its own */
+	bool die_with_parent;	 /* SIGKILL when the spawning thread ends */
+	const int *cpus;	 /* to be bound to; NULL: as we are */
+	size_t n_cpus;
+};
+
+/*
+ * Every other descriptor is closed in the child, its signals are unblocked and at their defaults.
+ * What fails in the child before it runs argv[0] (missing program, missing directory) is this call's
+ * error, and there is no child then.
+ */
+int process_spawn(
+	struct process *process, const struct process_spec *spec, struct penstock_error *err);
+
+/* Waits at most `ms` (-1: for ever; 0: not at all). True: it ended, and `status` is as of waitpid(). */
+bool process_wait(struct process *process, int ms, int *status);
+
+/* To the process alone; nothing happens once it was reaped. */
+void process_signal(const struct process *process, int signal);
+/* Closes the pidfd. The process itself is not touched. */
+void process_release(struct process *process);
+
+/* What /proc/PID/stat and /proc/PID/status tell. */
+struct process_info {
+	pid_t pid;
+	pid_t parent;
+	pid_t group;
+	pid_t session;
+	char state;	      /* R, S, D, Z, … */
+	bool exiting;	      /* the kernel has begun to end it (PF_EXITING) */
+	uint64_t start_ticks; /* since boot: with the pid it names a process for ever */
+};
+/* False where there is no such process. */
+bool process_info(pid_t pid, struct process_info *info);
+
+/* Whether it has a handler for the signal (SigCgt). */
+bool process_catches(pid_t pid, int signal);
+
+/* Calls fn for each descendant of `root` that is not a zombie, parents before children; false from fn leaves
+ * out the children of that one. Returns how many there were. */
+size_t process_descendants(
+	pid_t root, bool (*fn)(void *cookie, const struct process_info *info), void *cookie);
+
+/* The kernel's boot id (36 characters and NUL): tells whether a recorded pid is of this boot. */
+#define PROCESS_BOOT_ID_SIZE 37
+void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE]);
+
+#endif
