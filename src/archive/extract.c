@@ -1,0 +1,402 @@
+#include "archive/extract.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <penstock/error.h>
+
+#include "archive/ring.h"
+#include "archive/tree.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+/* Progress is told at every member of this many, and at every so many bytes. */
+#define TELL_MEMBERS 256
+#define TELL_BYTES   (1 * MIB)
+
+struct extraction {
+	enum archive_kind kind;
+	struct archive *a;
+	struct ring *in; /* NULL: from a file */
+	size_t span;	 /* of the ring, lent to libarchive */
+	bool broken;	 /* the ring's writer gave up */
+	bool warned;
+	unsigned char tail[512]; /* the last bytes of a tar */
+	struct tree *tree;
+	const struct extract_options *options;
+	uint64_t told_members, told_bytes;
+	char *member; /* EXTRACT_MEMBER bytes */
+};
+
+static void tell(struct extraction *x, bool last)
+{
+	const struct tree *t = x->tree;
+
+	if (!x->options->progress)
+		return;
+	if (!last && t->members < x->told_members + TELL_MEMBERS &&
+		t->bytes < x->told_bytes + TELL_BYTES)
+		return;
+	x->told_members = t->members;
+	x->told_bytes = t->bytes;
+	x->options->progress(x->options->cookie, t->members, t->bytes);
+}
+
+static int check_cancel(const struct extract_options *options, struct penstock_error *err)
+{
+	if (options->cancel && atomic_load_explicit(options->cancel, memory_order_relaxed))
+		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static void keep_tail(struct extraction *x, const char *p, size_t n)
+{
+	size_t size = sizeof(x->tail);
+
+	if (n >= size) {
+		memcpy(x->tail, p + n - size, size);
+	} else {
+		memmove(x->tail, x->tail + n, size - n);
+		memcpy(x->tail + size - n, p, n);
+	}
+}
+
+static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
+{
+	struct extraction *x = cookie;
+	const char *p;
+	ssize_t n;
+
+	if (x->span)
+		ring_read(x->in, x->span);
+	x->span = 0;
+	n = ring_read_span(x->in, &p);
+	if (n < 0) {
+		x->broken = true;
+		archive_set_error(a, ARCHIVE_ERRNO_MISC, "the source ended");
+		return -1;
+	}
+	keep_tail(x, p, (size_t)n);
+	x->span = (size_t)n;
+	*data = p;
+	return n;
+}
+
+/* What stands behind the last member is read too, for a decoder verifies itself at its end. */
+static int drain(struct extraction *x, struct penstock_error *err)
+{
+	const void *p;
+	la_ssize_t n;
+
+	while ((n = read_ring(x->a, x, &p)) > 0) {
+		int r = check_cancel(x->options, err);
+
+		if (r < 0)
+			return r;
+	}
+	if (n < 0)
+		return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
+	return 0;
+}
+
+static bool mentions(const char *text, const char *what)
+{
+	return strcasestr(text, what) != NULL;
+}
+
+/* Raises what libarchive says about the archive or its current member. */
+static int failed(struct extraction *x, struct penstock_error *err)
+{
+	const char *text = archive_error_string(x->a);
+	enum penstock_code code = PENSTOCK_E_CORRUPT;
+	const char *name = archive_kind_name(x->kind);
+	char where[64] = "";
+
+	if (x->broken)
+		return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
+	if (archive_errno(x->a) == ENOMEM)
+		return error_memory(err);
+	if (!text)
+		text = "no reason given";
+	if (x->in)
+		snprintf(where, sizeof(where), " near byte %lld of the %s data",
+			(long long)archive_filter_bytes(x->a, -1), name);
+	if (mentions(text, "encrypt") || mentions(text, "passphrase") || mentions(text, "password"))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
+	if (mentions(text, "unsupported") || mentions(text, "not supported"))
+		code = PENSTOCK_E_UNSUPPORTED;
+	if (mentions(text, "Unrecognized archive format"))
+		text = "its list of members is missing";
+	if (x->member[0])
+		return member_error(err, code, x->member, "%s%s%s",
+			code == PENSTOCK_E_CORRUPT ? "it is cut or damaged: " : "", text, where);
+	return error_set(err, code, "%s%s%s",
+		code == PENSTOCK_E_CORRUPT ? "the archive is cut or damaged: " : "", text, where);
+}
+
+/* ---- one member ---- */
+
+static int copy_data(struct extraction *x, const char *name, struct penstock_error *err)
+{
+	for (;;) {
+		const void *p;
+		la_int64_t offset;
+		size_t n;
+		int r = archive_read_data_block(x->a, &p, &n, &offset);
+
+		if (r == ARCHIVE_EOF)
+			return 0;
+		/* Of contents, even a warning says that they are not what they should be. */
+		if (r != ARCHIVE_OK)
+			return failed(x, err);
+		r = tree_file_write(x->tree, name, p, n, (uint64_t)offset, err);
+		if (r == 0)
+			r = check_cancel(x->options, err);
+		if (r < 0)
+			return r;
+		tell(x, false);
+	}
+}
+
+static int write_file(struct extraction *x, struct archive_entry *entry, const char *name,
+	const struct timespec *mtime, struct penstock_error *err)
+{
+	uint64_t size = archive_entry_size_is_set(entry) && archive_entry_size(entry) > 0
+				? (uint64_t)archive_entry_size(entry)
+				: 0;
+	int r = tree_file_begin(x->tree, name, archive_entry_perm(entry), err);
+
+	if (r == 0)
+		r = copy_data(x, name, err);
+	if (r == 0)
+		r = tree_file_end(x->tree, name, size, mtime, err);
+	return r;
+}
+
+static int refuse_type(mode_t type, const char *name, struct penstock_error *err)
+{
+	const char *what = type == AE_IFCHR || type == AE_IFBLK ? "a device"
+			   : type == AE_IFIFO			? "a FIFO"
+			   : type == AE_IFSOCK			? "a socket"
+								: "of an unknown type";
+
+	return member_error(err, PENSTOCK_E_INVALID, name,
+		"it is %s; only files, directories and links are unpacked", what);
+}
+
+static int write_member(
+	struct extraction *x, struct archive_entry *entry, struct penstock_error *err)
+{
+	const char *name = archive_entry_pathname(entry);
+	const char *target = archive_entry_hardlink(entry);
+	struct timespec when = {archive_entry_mtime(entry), archive_entry_mtime_nsec(entry)};
+	const struct timespec *mtime = archive_entry_mtime_is_set(entry) ? &when : NULL;
+	mode_t type = archive_entry_filetype(entry);
+	int r;
+
+	if (!name)
+		name = archive_entry_pathname_utf8(entry);
+	if (!name || !*name)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"member %llu has no name, or one that cannot be read",
+			(unsigned long long)x->tree->members + 1);
+	snprintf(x->member, EXTRACT_MEMBER, "%s", name);
+	if (archive_entry_is_encrypted(entry))
+		return member_error(err, PENSTOCK_E_UNSUPPORTED, name,
+			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
+	if (target) {
+		r = tree_hardlink(x->tree, name, target, err);
+		/* Contents of a link are the same again: they are read and left. */
+		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
+	}
+	switch (type) {
+	case AE_IFREG:
+		return write_file(x, entry, name, mtime, err);
+	case AE_IFDIR:
+		return tree_directory(x->tree, name, archive_entry_perm(entry), mtime, err);
+	case AE_IFLNK:
+		target = archive_entry_symlink(entry);
+		return tree_symlink(x->tree, name, target ? target : "", mtime, err);
+	default:
+		return refuse_type(type, name, err);
+	}
+}
+
+static int next_member(
+	struct extraction *x, struct archive_entry **entry, struct penstock_error *err)
+{
+	int r = archive_read_next_header(x->a, entry);
+
+	if (r == ARCHIVE_EOF)
+		return 0;
+	if (r == ARCHIVE_WARN) {
+		if (!x->warned)
+			log_warn("unpacking %s: %s", x->tree->options.archive,
+				archive_error_string(x->a) ? archive_error_string(x->a)
+							   : "an odd header");
+		x->warned = true;
+	} else if (r != ARCHIVE_OK) {
+		return failed(x, err);
+	}
+	return 1;
+}
+
+static int write_members(struct extraction *x, struct penstock_error *err)
+{
+	for (;;) {
+		struct archive_entry *entry;
+		int r = check_cancel(x->options, err);
+
+		if (r < 0)
+			return r;
+		x->member[0] = '\0';
+		r = next_member(x, &entry, err);
+		if (r <= 0)
+			return r;
+		r = write_member(x, entry, err);
+		if (r < 0)
+			return r;
+		tell(x, false);
+	}
+}
+
+/* ---- the whole ---- */
+
+static void free_reader(struct archive **a)
+{
+	archive_read_free(*a);
+}
+
+static int add_format(struct archive *a, enum archive_kind kind)
+{
+	switch (kind) {
+	case ARCHIVE_KIND_TAR:
+		return archive_read_support_format_tar(a);
+	case ARCHIVE_KIND_RAR:
+		archive_read_support_format_rar(a);
+		return archive_read_support_format_rar5(a);
+	case ARCHIVE_KIND_ZIP:
+		return archive_read_support_format_zip_seekable(a);
+	case ARCHIVE_KIND_7Z:
+		return archive_read_support_format_7zip(a);
+	default:
+		return ARCHIVE_FATAL;
+	}
+}
+
+/* Names in Unicode (pax, 7z, RAR) come as UTF-8 whatever the locale of the process is. */
+static locale_t enter_utf8(locale_t *before)
+{
+	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+
+	*before = utf8 ? uselocale(utf8) : (locale_t)0;
+	return utf8;
+}
+
+static void leave_utf8(locale_t utf8, locale_t before)
+{
+	if (!utf8)
+		return;
+	uselocale(before);
+	freelocale(utf8);
+}
+
+static bool has_end_mark(const struct extraction *x)
+{
+	for (size_t i = 0; i < sizeof(x->tail); i++) {
+		if (x->tail[i])
+			return false;
+	}
+	return true;
+}
+
+int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
+	const struct extract_options *options, char *member, struct penstock_error *err)
+{
+	_cleanup_(free_reader) struct archive *a = archive_read_new();
+	struct extraction x = {
+		.kind = kind, .a = a, .in = in, .tree = tree, .options = options, .member = member};
+	locale_t before, utf8;
+	int r;
+
+	member[0] = '\0';
+	if (!a || add_format(a, kind) < ARCHIVE_WARN)
+		return error_memory(err);
+	utf8 = enter_utf8(&before);
+	if (archive_read_open(a, &x, NULL, read_ring, NULL) != ARCHIVE_OK)
+		r = failed(&x, err);
+	else
+		r = write_members(&x, err);
+	leave_utf8(utf8, before);
+	if (r == 0)
+		r = drain(&x, err);
+	if (r == 0 && kind == ARCHIVE_KIND_TAR && !has_end_mark(&x))
+		log_warn("unpacking %s: the tar has no end mark; it may have been cut between two "
+			 "members",
+			tree->options.archive);
+	tell(&x, true);
+	return r;
+}
+
+int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
+	const struct extract_options *options, struct penstock_error *err)
+{
+	_cleanup_(free_reader) struct archive *a = archive_read_new();
+	char member[EXTRACT_MEMBER] = "";
+	struct extraction x = {
+		.kind = kind, .a = a, .tree = tree, .options = options, .member = member};
+	locale_t before, utf8;
+	int r;
+
+	if (!a || add_format(a, kind) < ARCHIVE_WARN)
+		return error_memory(err);
+	utf8 = enter_utf8(&before);
+	if (archive_read_open_filename(a, path, 128 * KIB) != ARCHIVE_OK)
+		r = failed(&x, err);
+	else
+		r = write_members(&x, err);
+	leave_utf8(utf8, before);
+	tell(&x, true);
+	return r;
+}
+
+int extract_single(struct ring *in, struct tree *tree, const char *name,
+	const struct extract_options *options, struct penstock_error *err)
+{
+	struct extraction x = {.in = in, .tree = tree, .options = options};
+	uint64_t offset = 0;
+	int r = tree_file_begin(tree, name, 0666, err);
+
+	while (r == 0) {
+		const char *p;
+		ssize_t n = ring_read_span(in, &p);
+
+		if (n < 0)
+			return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
+		if (n == 0)
+			break;
+		r = tree_file_write(tree, name, p, (size_t)n, offset, err);
+		if (r == 0)
+			r = check_cancel(options, err);
+		offset += (uint64_t)n;
+		ring_read(in, (size_t)n);
+		tell(&x, false);
+	}
+	if (r == 0)
+		r = tree_file_end(tree, name, 0, NULL, err);
+	tell(&x, true);
+	return r;
+}

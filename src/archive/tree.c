@@ -1,0 +1,577 @@
+#include "archive/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/commit.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+/* A member's name without empty and "." components; below the tree unless `len` is 0. */
+struct place {
+	char text[PATH_MAX];
+	size_t len;
+	size_t parent_len; /* of the part before the last '/'; 0: the tree itself */
+	const char *base;
+};
+
+/* What is kept of a directory whose time is set once its members are there; its name follows. */
+struct tree_time {
+	struct timespec mtime;
+	size_t len;
+};
+
+#define NAME_SHOWN 200 /* bytes of a member's name in a message */
+
+int member_error(
+	struct penstock_error *err, enum penstock_code code, const char *name, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	size_t n = 0;
+	va_list ap;
+
+	for (const unsigned char *p = (const unsigned char *)name; *p && n < NAME_SHOWN; p++, n++) {
+		if (*p < 0x20 || *p == 0x7F)
+			buf_printf(&text, "\\x%02x", *p);
+		else
+			buf_add_char(&text, (char)*p);
+	}
+	buf_add_str(&text, n == NAME_SHOWN ? "...: " : ": ");
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	return error_set(err, code, "member %s", buf_str(&text));
+}
+
+static int member_errno(struct penstock_error *err, int errnum, const char *name, const char *what)
+{
+	/* strerror of glibc is safe to call from several threads since 2.32. */
+	return member_error(
+		err, error_code_of_errno(errnum), name, "%s: %s", what, strerror(errnum));
+}
+
+/* ---- names ---- */
+
+static int place_member(struct place *place, const char *name, struct penstock_error *err)
+{
+	size_t depth = 0;
+
+	place->len = place->parent_len = 0;
+	if (name[0] == '/')
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"its name is absolute; only names below the input directory are unpacked");
+	while (*name) {
+		size_t n = strcspn(name, "/");
+
+		if (n == 2 && name[0] == '.' && name[1] == '.')
+			return member_error(err, PENSTOCK_E_INVALID, name,
+				"its name has \"..\" and could leave the directory it is unpacked "
+				"in");
+		if (n > NAME_MAX)
+			return member_error(err, PENSTOCK_E_INVALID, name,
+				"a part of its name is longer than %d bytes", NAME_MAX);
+		if (n > 0 && !(n == 1 && name[0] == '.')) {
+			if (place->len + n + 2 > sizeof(place->text) ||
+				++depth > LIMIT_ARCHIVE_DEPTH)
+				return member_error(err, PENSTOCK_E_LIMIT, name,
+					"its name is longer than %d bytes or deeper than %d "
+					"directories",
+					PATH_MAX, LIMIT_ARCHIVE_DEPTH);
+			place->parent_len = place->len;
+			if (place->len)
+				place->text[place->len++] = '/';
+			memcpy(place->text + place->len, name, n);
+			place->len += n;
+		}
+		name += n;
+		while (*name == '/')
+			name++;
+	}
+	place->text[place->len] = '\0';
+	place->base = place->text + place->parent_len + (place->parent_len ? 1 : 0);
+	return 0;
+}
+
+/*
+ * A link must resolve inside: the components of a relative target may climb first, and no higher
+ * than the tree, and never after a name, because that name could itself be a link.
+ */
+static int check_target(
+	const struct place *place, const char *name, const char *target, struct penstock_error *err)
+{
+	size_t depth = 0;
+	bool descended = false;
+
+	for (size_t i = 0; i < place->len; i++)
+		depth += place->text[i] == '/';
+	if (target[0] == '\0' || target[0] == '/')
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"it is a symbolic link to an absolute name, outside of what is unpacked");
+	while (*target) {
+		size_t n = strcspn(target, "/");
+
+		if (n == 2 && target[0] == '.' && target[1] == '.') {
+			if (descended || depth == 0)
+				return member_error(err, PENSTOCK_E_INVALID, name,
+					"it is a symbolic link that leaves the directory it is "
+					"unpacked in");
+			depth--;
+		} else if (n > 0 && !(n == 1 && target[0] == '.')) {
+			descended = true;
+		}
+		target += n;
+		while (*target == '/')
+			target++;
+	}
+	return 0;
+}
+
+/* ---- directories ---- */
+
+static struct tree_dir *find_dir(struct tree *t, const char *path, size_t len)
+{
+	for (size_t i = 0; i < TREE_DIRS; i++) {
+		struct tree_dir *d = &t->dirs[i];
+
+		if (d->path && d->len == len && memcmp(d->path, path, len) == 0) {
+			d->used = ++t->clock;
+			return d;
+		}
+	}
+	return NULL;
+}
+
+/* Keeps `fd` in the place of the directory that was not used for longest. */
+static int keep_dir(struct tree *t, const char *path, size_t len, int fd)
+{
+	struct tree_dir *d = &t->dirs[0];
+	char *copy = strndup(path, len);
+
+	if (!copy)
+		return -1;
+	for (size_t i = 0; i < TREE_DIRS; i++) {
+		if (!t->dirs[i].path) {
+			d = &t->dirs[i];
+			break;
+		}
+		if (t->dirs[i].used < d->used)
+			d = &t->dirs[i];
+	}
+	if (d->path) {
+		free(d->path);
+		close(d->fd);
+	}
+	*d = (struct tree_dir){.path = copy, .len = len, .fd = fd, .used = ++t->clock};
+	return 0;
+}
+
+/*
+ * The descriptor of the directory path[0, len), which the tree keeps. With `create`, what is
+ * missing is made; -1: errno, and ELOOP or ENOTDIR where a part of it is a link or a file.
+ */
+static int open_dir(struct tree *t, const char *path, size_t len, bool create)
+{
+	const struct tree_dir *known;
+	size_t parent_len = len;
+	char name[NAME_MAX + 1];
+	int parent, fd;
+
+	if (len == 0)
+		return t->stage_fd;
+	known = find_dir(t, path, len);
+	if (known)
+		return known->fd;
+	while (parent_len > 0 && path[parent_len - 1] != '/')
+		parent_len--;
+	memcpy(name, path + parent_len, len - parent_len);
+	name[len - parent_len] = '\0';
+	parent = open_dir(t, path, parent_len ? parent_len - 1 : 0, create);
+	if (parent < 0)
+		return -1;
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT && create) {
+		if (mkdirat(parent, name, 0777) < 0 && errno != EEXIST)
+			return -1;
+		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	}
+	if (fd < 0)
+		return -1;
+	if (keep_dir(t, path, len, fd) < 0) {
+		close(fd);
+		errno = ENOMEM;
+		return -1;
+	}
+	return fd;
+}
+
+/* Counts the member, and opens the directory that it lies in. */
+static int enter_member(struct tree *t, struct place *place, const char *name, int *parent,
+	struct penstock_error *err)
+{
+	int r = place_member(place, name, err);
+
+	if (r < 0)
+		return r;
+	if (++t->members > t->options.max_members)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"it has more than the limit of %llu members",
+			(unsigned long long)t->options.max_members);
+	*parent = open_dir(t, place->text, place->parent_len, true);
+	if (*parent >= 0)
+		return 0;
+	if (errno == ELOOP || errno == ENOTDIR)
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"it lies below a symbolic link or a file of the same archive");
+	return member_errno(err, errno, name, "cannot create its directory");
+}
+
+/* Removes what an earlier member of the same name left. */
+static int replace_earlier(
+	int parent, const char *base, const char *name, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return member_errno(err, errno, name, "cannot create it");
+	if (S_ISDIR(st.st_mode))
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"the archive has a directory and another member of this name");
+	if (unlinkat(parent, base, 0) < 0)
+		return member_errno(err, errno, name, "cannot replace the earlier member");
+	return 0;
+}
+
+/* ---- the tree ---- */
+
+static int make_stage(struct tree *t, const char *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *template = path_join(dir, TREE_PREFIX "XXXXXX");
+	struct stat st;
+
+	if (!template)
+		return error_memory(err);
+	if (!mkdtemp(template))
+		return error_errno(err, errno, "cannot write to %s", dir);
+	t->stage = take_pointer(template);
+	t->stage_fd = open(t->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (t->stage_fd < 0)
+		return error_errno(err, errno, "cannot open %s", t->stage);
+	/* The umask cannot be read without setting it for all threads; a directory shows it. */
+	if (mkdirat(t->stage_fd, "umask", 0777) < 0 ||
+		fstatat(t->stage_fd, "umask", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		unlinkat(t->stage_fd, "umask", AT_REMOVEDIR) < 0)
+		return error_errno(err, errno, "cannot write to %s", t->stage);
+	t->umask = ~st.st_mode & 0777;
+	return 0;
+}
+
+int tree_init(struct tree *t, const char *dir, const struct tree_options *options,
+	struct penstock_error *err)
+{
+	int r;
+
+	*t = (struct tree){.options = *options, .dir_fd = -1, .stage_fd = -1, .fd = -1};
+	buf_init(&t->times, LIMIT_ARCHIVE_DIRS);
+	t->dir = strdup(dir);
+	if (!t->dir)
+		return error_memory(err);
+	t->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (t->dir_fd < 0) {
+		r = error_errno(err, errno, "cannot open directory %s", dir);
+	} else {
+		r = make_stage(t, dir, err);
+		if (r == 0)
+			return 0;
+	}
+	tree_release(t);
+	return r;
+}
+
+static void close_dirs(struct tree *t)
+{
+	for (size_t i = 0; i < TREE_DIRS; i++) {
+		if (!t->dirs[i].path)
+			continue;
+		close(t->dirs[i].fd);
+		free(t->dirs[i].path);
+		t->dirs[i].path = NULL;
+	}
+}
+
+void tree_release(struct tree *t)
+{
+	if (!t->dir)
+		return;
+	if (t->fd >= 0)
+		close(t->fd);
+	close_dirs(t);
+	if (t->stage_fd >= 0)
+		close(t->stage_fd);
+	if (t->dir_fd >= 0)
+		close(t->dir_fd);
+	if (t->stage) {
+		fs_remove_tree(t->stage, NULL);
+		/* What is gone takes no space of the others. */
+		if (t->options.budget)
+			atomic_fetch_add(t->options.budget, (long long)t->bytes);
+	}
+	buf_release(&t->times);
+	free(t->stage);
+	free(t->dir);
+	t->dir = t->stage = NULL;
+}
+
+static void note_time(struct tree *t, const struct place *place, const struct timespec *mtime)
+{
+	struct tree_time note = {.mtime = *mtime, .len = place->len};
+
+	/* Beyond the limit directories keep the time of their unpacking. */
+	if (t->times.len + sizeof(note) + place->len + 1 > t->times.limit)
+		return;
+	buf_add(&t->times, &note, sizeof(note));
+	buf_add(&t->times, place->text, place->len + 1);
+}
+
+int tree_directory(struct tree *t, const char *name, mode_t mode, const struct timespec *mtime,
+	struct penstock_error *err)
+{
+	struct place place;
+	int parent, fd, r;
+
+	r = enter_member(t, &place, name, &parent, err);
+	if (r < 0)
+		return r;
+	if (place.len == 0) /* "./" */
+		return 0;
+	mode = (mode & 0777) | 0700;
+	if (mkdirat(parent, place.base, mode) < 0) {
+		if (errno != EEXIST)
+			return member_errno(err, errno, name, "cannot create the directory");
+		fd = open_dir(t, place.text, place.len, false);
+		if (fd >= 0) {
+			if (fchmod(fd, mode & ~t->umask) < 0)
+				return member_errno(err, errno, name, "cannot set its mode");
+		} else {
+			r = replace_earlier(parent, place.base, name, err);
+			if (r < 0)
+				return r;
+			if (mkdirat(parent, place.base, mode) < 0)
+				return member_errno(
+					err, errno, name, "cannot create the directory");
+		}
+	}
+	if (mtime)
+		note_time(t, &place, mtime);
+	return 0;
+}
+
+int tree_symlink(struct tree *t, const char *name, const char *target, const struct timespec *mtime,
+	struct penstock_error *err)
+{
+	struct place place;
+	int parent, r;
+
+	r = enter_member(t, &place, name, &parent, err);
+	if (r < 0)
+		return r;
+	if (place.len == 0)
+		return member_error(err, PENSTOCK_E_INVALID, name, "a link has no name");
+	r = check_target(&place, name, target, err);
+	if (r < 0)
+		return r;
+	if (symlinkat(target, parent, place.base) < 0) {
+		if (errno != EEXIST)
+			return member_errno(err, errno, name, "cannot create the symbolic link");
+		r = replace_earlier(parent, place.base, name, err);
+		if (r < 0)
+			return r;
+		if (symlinkat(target, parent, place.base) < 0)
+			return member_errno(err, errno, name, "cannot create the symbolic link");
+	}
+	if (mtime) {
+		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
+
+		utimensat(parent, place.base, times, AT_SYMLINK_NOFOLLOW);
+	}
+	return 0;
+}
+
+int tree_hardlink(struct tree *t, const char *name, const char *target, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	_cleanup_close_ int from = -1;
+	struct place place, to;
+	struct stat st;
+	int parent, r;
+
+	if (place_member(&to, target, &why) < 0 || to.len == 0)
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"it is a hard link to a name outside of the archive");
+	r = enter_member(t, &place, name, &parent, err);
+	if (r < 0)
+		return r;
+	if (place.len == 0)
+		return member_error(err, PENSTOCK_E_INVALID, name, "a link has no name");
+	if (strcmp(place.text, to.text) == 0)
+		return 0;
+	/* A descriptor of its own: opening one directory may cost the other its slot. */
+	from = fcntl(open_dir(t, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
+	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"it is a hard link to a file that is not in the archive before it");
+	parent = open_dir(t, place.text, place.parent_len, true);
+	if (parent < 0)
+		return member_errno(err, errno, name, "cannot open its directory");
+	if (linkat(from, to.base, parent, place.base, 0) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return member_errno(err, errno, name, "cannot create the hard link");
+	r = replace_earlier(parent, place.base, name, err);
+	if (r == 0 && linkat(from, to.base, parent, place.base, 0) < 0)
+		r = member_errno(err, errno, name, "cannot create the hard link");
+	return r;
+}
+
+/* ---- files ---- */
+
+int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct penstock_error *err)
+{
+	const int flags = O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC;
+	struct place place;
+	int parent, r;
+
+	r = enter_member(t, &place, name, &parent, err);
+	if (r < 0)
+		return r;
+	if (place.len == 0)
+		return member_error(err, PENSTOCK_E_INVALID, name, "a file has no name");
+	mode = (mode & 0777) | 0600;
+	t->fd = openat(parent, place.base, flags, mode);
+	if (t->fd < 0 && errno == EEXIST) {
+		r = replace_earlier(parent, place.base, name, err);
+		if (r < 0)
+			return r;
+		t->fd = openat(parent, place.base, flags, mode);
+	}
+	if (t->fd < 0)
+		return member_errno(err, errno, name, "cannot create it");
+	t->end = t->position = 0;
+	return 0;
+}
+
+static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_error *err)
+{
+	char size[STR_SIZE_SIZE];
+
+	if (n > t->options.max_bytes - t->bytes) {
+		str_format_size(t->options.max_bytes, size);
+		return member_error(err, PENSTOCK_E_LIMIT, name,
+			"the unpacked data exceeds the limit of %s (%llu bytes)", size,
+			(unsigned long long)t->options.max_bytes);
+	}
+	t->bytes += n;
+	if (t->options.budget && atomic_fetch_sub(t->options.budget, (long long)n) < (long long)n)
+		return member_error(err, PENSTOCK_E_NO_SPACE, name,
+			"the unpacked inputs together exceed the space that is free for them");
+	return 0;
+}
+
+int tree_file_write(struct tree *t, const char *name, const void *data, size_t len, uint64_t offset,
+	struct penstock_error *err)
+{
+	int r;
+
+	if (len == 0)
+		return 0;
+	if (offset > (uint64_t)INT64_MAX - len)
+		return member_error(err, PENSTOCK_E_CORRUPT, name, "it is damaged");
+	if (offset + len > t->end) {
+		r = charge(t, name, offset + len - t->end, err);
+		if (r < 0)
+			return r;
+		t->end = offset + len;
+	}
+	if (offset == t->position ? fs_write_all(t->fd, data, len)
+				  : fs_pwrite_all(t->fd, data, len, (off_t)offset))
+		return member_errno(err, errno, name, "cannot write it");
+	if (offset == t->position)
+		t->position += len;
+	return 0;
+}
+
+int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct timespec *mtime,
+	struct penstock_error *err)
+{
+	_cleanup_close_ int fd = take_fd(t->fd);
+	int r;
+
+	if (size > t->end) {
+		if (size > INT64_MAX)
+			return member_error(err, PENSTOCK_E_CORRUPT, name, "it is damaged");
+		r = charge(t, name, size - t->end, err);
+		if (r < 0)
+			return r;
+		if (ftruncate(fd, (off_t)size) < 0)
+			return member_errno(err, errno, name, "cannot write it");
+	}
+	if (mtime) {
+		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
+
+		/* Times out of the file system's range stay those of the unpacking. */
+		futimens(fd, times);
+	}
+	/* Network file systems report here what they could not write. */
+	if (close(take_fd(fd)) < 0 && errno != EINTR)
+		return member_errno(err, errno, name, "cannot write it");
+	return 0;
+}
+
+/* ---- the end ---- */
+
+static void set_times(struct tree *t)
+{
+	for (size_t at = 0; at < t->times.len;) {
+		struct tree_time note;
+		const char *path;
+		int fd;
+
+		memcpy(&note, t->times.data + at, sizeof(note));
+		path = t->times.data + at + sizeof(note);
+		at += sizeof(note) + note.len + 1;
+		fd = open_dir(t, path, note.len, false);
+		if (fd >= 0) {
+			const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, note.mtime};
+
+			futimens(fd, times);
+		}
+	}
+}
+
+int tree_commit(struct tree *t, struct penstock_error *err)
+{
+	int r;
+
+	set_times(t);
+	close_dirs(t);
+	r = commit_check(t->stage_fd, t->dir_fd, t->options.archive, err);
+	if (r == 0)
+		r = commit_move(t->stage_fd, t->dir_fd, err);
+	if (r < 0)
+		return r;
+	if (rmdir(t->stage) < 0)
+		return error_errno(err, errno, "cannot remove %s", t->stage);
+	free(t->stage);
+	t->stage = NULL;
+	return 0;
+}

@@ -1,0 +1,360 @@
+#include "archive/unpack.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/decode.h"
+#include "archive/detect.h"
+#include "archive/extract.h"
+#include "archive/ring.h"
+#include "archive/tree.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+/*
+ * Two threads at most. The front reads what is fed and finds out what it is. A tar or RAR it
+ * unpacks itself. For anything compressed it starts the back, decodes for it and waits for its end.
+ * What needs the finished file is left to unpacker_finish().
+ */
+struct unpacker {
+	char *name; /* owned, of the archive; also borrowed by the tree */
+	struct unpack_options options;
+	struct extract_options extract;
+	struct tree tree;
+	bool has_tree;
+	pthread_t front;
+	bool front_runs; /* not joined yet */
+	bool finished;
+
+	struct ring fed, decoded;
+
+	/* written by the front before it lets feeding pass or refuses it, or before its end */
+	enum archive_kind kind; /* the outer one */
+	enum unpack_result result;
+	bool needs_file;
+	atomic_bool passive; /* nothing looks at what is fed any more */
+	struct penstock_error failure;
+
+	/* the back's, read by the front once it has joined it */
+	bool back_is_tar;
+	char *gzip_name; /* owned; set before the back starts */
+	int back_result;
+	struct penstock_error back_failure;
+	char back_member[EXTRACT_MEMBER];
+};
+
+/* ---- the threads ---- */
+
+static void *back_main(void *arg)
+{
+	struct unpacker *u = arg;
+	_cleanup_free_ char *single = NULL;
+	const char *p;
+	ssize_t n = ring_peek(&u->decoded, &p);
+
+	if (n < 0) {
+		u->back_result = error_set(
+			&u->back_failure, PENSTOCK_E_CANCELLED, "the source ended");
+	} else if (archive_is_tar(p, (size_t)n, u->name)) {
+		u->back_is_tar = true;
+		u->back_result = extract_ring(ARCHIVE_KIND_TAR, &u->decoded, &u->tree, &u->extract,
+			u->back_member, &u->back_failure);
+	} else {
+		single = archive_single_name(u->name, u->kind, u->gzip_name);
+		u->back_result = single ? extract_single(&u->decoded, &u->tree, single, &u->extract,
+						  &u->back_failure)
+					: error_memory(&u->back_failure);
+	}
+	if (u->back_result < 0)
+		ring_refuse(&u->decoded);
+	return NULL;
+}
+
+static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	pthread_t back;
+	int r;
+
+	if (ring_init(&u->decoded, LIMIT_ARCHIVE_QUEUE) < 0)
+		return error_memory(err);
+	r = pthread_create(&back, NULL, back_main, u);
+	if (r != 0)
+		return error_errno(err, r, "cannot start a thread");
+	r = decode_stream(u->kind, &u->fed, &u->decoded, u->options.cancel, &why);
+	pthread_join(back, NULL);
+	u->result = u->back_is_tar ? UNPACK_TREE : UNPACK_SINGLE;
+	/*
+	 * Each of the two fails as CANCELLED where only the other one gave up; whichever has more
+	 * to say is told, with the member that was at work.
+	 */
+	if (r < 0 && (u->back_result >= 0 || u->back_failure.code == PENSTOCK_E_CANCELLED)) {
+		error_move(err, &why);
+		return u->back_member[0] ? error_prefix(err, "member %s", u->back_member) : r;
+	}
+	return u->back_result < 0 ? error_move(err, &u->back_failure) : 0;
+}
+
+static int unpack_fed(struct unpacker *u, struct penstock_error *err)
+{
+	char member[EXTRACT_MEMBER];
+	const char *p;
+	ssize_t n = ring_peek(&u->fed, &p);
+
+	if (n < 0)
+		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was given up");
+	if (u->options.always || !unpack_keeps_whole(u->name))
+		u->kind = archive_detect(p, (size_t)n, u->name);
+	if (u->kind == ARCHIVE_KIND_ZIP && !u->options.always && archive_is_torch_zip(p, (size_t)n))
+		u->kind = ARCHIVE_KIND_NONE;
+	switch (u->kind) {
+	case ARCHIVE_KIND_NONE:
+		if (u->options.always)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"it is not an archive that can be unpacked (tar, zip, 7z, rar, "
+				"gzip, bzip2, xz, zstd, lz4, lzip); leave out unpack, or correct "
+				"the address");
+		return 0;
+	case ARCHIVE_KIND_ZIP:
+	case ARCHIVE_KIND_7Z:
+		u->needs_file = true;
+		u->result = UNPACK_TREE;
+		return 0;
+	case ARCHIVE_KIND_TAR:
+	case ARCHIVE_KIND_RAR:
+		u->result = UNPACK_TREE;
+		return extract_ring(u->kind, &u->fed, &u->tree, &u->extract, member, err);
+	default:
+		if (u->kind == ARCHIVE_KIND_GZIP)
+			u->gzip_name = decode_gzip_name(p, (size_t)n);
+		return decode_and_unpack(u, err);
+	}
+}
+
+static void *front_main(void *arg)
+{
+	struct unpacker *u = arg;
+
+	if (unpack_fed(u, &u->failure) < 0) {
+		ring_refuse(&u->fed);
+	} else {
+		atomic_store(&u->passive, true);
+		ring_discard(&u->fed);
+	}
+	return NULL;
+}
+
+/* ---- the calls ---- */
+
+static int default_limit(const char *dir, uint64_t *bytes, struct penstock_error *err)
+{
+	uint64_t free_bytes;
+	int r = fs_free_bytes(dir, &free_bytes, err);
+
+	if (r == 0)
+		*bytes = free_bytes - free_bytes / 20;
+	return r;
+}
+
+static int prepare(struct unpacker *u, const char *dir, struct penstock_error *err)
+{
+	struct tree_options tree = {.max_bytes = u->options.max_bytes,
+		.max_members = u->options.max_members ? u->options.max_members
+						      : LIMIT_ARCHIVE_MEMBERS,
+		.budget = u->options.budget};
+	int r = 0;
+
+	u->name = strdup(u->options.name);
+	if (!u->name || ring_init(&u->fed, LIMIT_ARCHIVE_QUEUE) < 0)
+		return error_memory(err);
+	tree.archive = u->options.name = u->name;
+	if (tree.max_bytes == 0)
+		r = default_limit(dir, &tree.max_bytes, err);
+	if (r == 0)
+		r = tree_init(&u->tree, dir, &tree, err);
+	if (r < 0)
+		return r;
+	u->has_tree = true;
+	r = pthread_create(&u->front, NULL, front_main, u);
+	if (r != 0)
+		return error_errno(err, r, "cannot start a thread");
+	u->front_runs = true;
+	return 0;
+}
+
+int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,
+	struct penstock_error *err)
+{
+	struct unpacker *u = calloc(1, sizeof(*u));
+	int r;
+
+	if (!u)
+		return error_memory(err);
+	u->options = *options;
+	u->extract = (struct extract_options){.progress = options->progress,
+		.cookie = options->cookie,
+		.cancel = options->cancel};
+	r = prepare(u, dir, err);
+	if (r < 0) {
+		unpacker_free(u);
+		return r;
+	}
+	*out = u;
+	return 0;
+}
+
+static int report(
+	const struct unpacker *u, const struct penstock_error *why, struct penstock_error *err)
+{
+	return error_set(err, why->code, "archive %s: %s", u->name, why->message);
+}
+
+int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penstock_error *err)
+{
+	if (atomic_load(&u->passive))
+		return 0;
+	if (ring_write(&u->fed, data, len) < 0)
+		return report(u, &u->failure, err);
+	return 0;
+}
+
+static const char *format_name(const struct unpacker *u)
+{
+	static const char *const tars[] = {[ARCHIVE_KIND_GZIP] = "gzip tar",
+		[ARCHIVE_KIND_BZIP2] = "bzip2 tar",
+		[ARCHIVE_KIND_XZ] = "xz tar",
+		[ARCHIVE_KIND_LZMA] = "lzma tar",
+		[ARCHIVE_KIND_LZIP] = "lzip tar",
+		[ARCHIVE_KIND_ZSTD] = "zstd tar",
+		[ARCHIVE_KIND_LZ4] = "lz4 tar",
+		[ARCHIVE_KIND_COMPRESS] = "compress tar"};
+
+	if (archive_is_compression(u->kind) && u->result == UNPACK_TREE)
+		return tars[u->kind];
+	return archive_kind_name(u->kind);
+}
+
+int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *stats,
+	struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (!u->front_runs)
+		return error_set(err, PENSTOCK_E_INTERNAL, "archive %s: finished twice", u->name);
+	ring_close(&u->fed);
+	pthread_join(u->front, NULL);
+	u->front_runs = false;
+	if (u->failure.code)
+		return report(u, &u->failure, err);
+	r = u->needs_file ? extract_path(u->kind, path, &u->tree, &u->extract, &why) : 0;
+	if (r == 0 && u->result != UNPACK_PLAIN)
+		r = tree_commit(&u->tree, &why);
+	if (r < 0)
+		return report(u, &why, err);
+	if (stats)
+		*stats = (struct unpack_stats){.result = u->result,
+			.format = format_name(u),
+			.members = u->tree.members,
+			.bytes = u->tree.bytes};
+	return 0;
+}
+
+void unpacker_free(struct unpacker *u)
+{
+	if (!u)
+		return;
+	if (u->front_runs) {
+		ring_break(&u->fed);
+		pthread_join(u->front, NULL);
+	}
+	if (u->has_tree)
+		tree_release(&u->tree);
+	ring_release(&u->fed);
+	ring_release(&u->decoded);
+	penstock_error_release(&u->failure);
+	penstock_error_release(&u->back_failure);
+	free(u->gzip_name);
+	free(u->name);
+	free(u);
+}
+
+static int feed_file(struct unpacker *u, int fd, const char *path, struct penstock_error *err)
+{
+	enum { CHUNK = 256 * 1024 };
+	_cleanup_free_ char *chunk = malloc(CHUNK);
+
+	if (!chunk)
+		return error_memory(err);
+	while (!atomic_load(&u->passive)) {
+		ssize_t n = read(fd, chunk, CHUNK);
+		int r;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return error_errno(err, errno, "cannot read %s", path);
+		if (n == 0)
+			break;
+		r = unpacker_feed(u, chunk, (size_t)n, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int unpack_file(const char *path, const char *dir, const struct unpack_options *options,
+	struct unpack_stats *stats, struct penstock_error *err)
+{
+	_cleanup_(unpacker_freep) struct unpacker *u = NULL;
+	struct unpack_options own = options ? *options : (struct unpack_options){0};
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int r;
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	if (!own.name) {
+		const char *slash = strrchr(path, '/');
+
+		own.name = slash ? slash + 1 : path;
+	}
+	r = unpacker_new(&u, dir, &own, err);
+	if (r == 0)
+		r = feed_file(u, fd, path, err);
+	if (r == 0)
+		r = unpacker_finish(u, path, stats, err);
+	return r;
+}
+
+int unpack_clean(const char *dir, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *list = opendir(dir);
+	const struct dirent *e;
+
+	if (!list)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot list %s", dir);
+	while ((e = readdir(list))) {
+		_cleanup_free_ char *path = NULL;
+		int r;
+
+		if (!str_starts(e->d_name, TREE_PREFIX))
+			continue;
+		path = path_join(dir, e->d_name);
+		r = path ? fs_remove_tree(path, err) : error_memory(err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
