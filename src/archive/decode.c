@@ -1,5 +1,6 @@
 #include "archive/decode.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -213,7 +214,7 @@ static la_ssize_t read_source(struct archive *a, void *cookie, const void **data
 	n = ring_read_span(source->in, &p);
 	if (n < 0) {
 		source->broken = true;
-		archive_set_error(a, ARCHIVE_ERRNO_MISC, "the source ended");
+		archive_set_error(a, EIO, "the source ended");
 		return -1;
 	}
 	source->span = (size_t)n;

@@ -85,7 +85,7 @@ static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
 	n = ring_read_span(x->in, &p);
 	if (n < 0) {
 		x->broken = true;
-		archive_set_error(a, ARCHIVE_ERRNO_MISC, "the source ended");
+		archive_set_error(a, EIO, "the source ended");
 		return -1;
 	}
 	keep_tail(x, p, (size_t)n);
