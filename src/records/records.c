@@ -1,0 +1,631 @@
+#include "records/records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+/* Grows by one with every change of the tables; see migrate(). */
+#define SCHEMA_VERSION 1
+
+struct records {
+	sqlite3 *db;
+	char *home;
+	char *path;
+	pthread_mutex_t lock; /* one statement at a time */
+};
+
+static const char *const state_names[RUN_STATE_COUNT_] = {"queued", "staging", "running",
+	"flushing", "succeeded", "failed", "preempted", "stopped", "lost"};
+static const char *const class_names[RUN_CLASS_COUNT_] = {
+	"", "workflow", "input", "image", "oom", "user", "output", "node", "preempted", "timeout"};
+
+const char *run_state_name(enum run_state state)
+{
+	return (unsigned)state < RUN_STATE_COUNT_ ? state_names[state] : "unknown";
+}
+
+const char *run_class_name(enum run_class class)
+{
+	return (unsigned)class < RUN_CLASS_COUNT_ ? class_names[class] : "unknown";
+}
+
+bool run_state_is_live(enum run_state state)
+{
+	return state <= RUN_FLUSHING;
+}
+
+static const char schema[] =
+	"CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT, workflow TEXT NOT NULL, output TEXT,"
+	" created INTEGER NOT NULL);"
+	"CREATE TABLE attempts (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+	" n INTEGER NOT NULL, state INTEGER NOT NULL, class INTEGER NOT NULL DEFAULT 0,"
+	" exit_code INTEGER NOT NULL DEFAULT 0, step_code INTEGER NOT NULL DEFAULT 0,"
+	" unflushed INTEGER NOT NULL DEFAULT 0, flushed_state INTEGER NOT NULL DEFAULT 0,"
+	" flushed_class INTEGER NOT NULL DEFAULT 0, flushed_exit_code INTEGER NOT NULL DEFAULT 0,"
+	" steps_done INTEGER NOT NULL DEFAULT 0, started INTEGER NOT NULL,"
+	" ended INTEGER NOT NULL DEFAULT 0, pid INTEGER NOT NULL, message TEXT, provenance TEXT,"
+	" sync_lag INTEGER NOT NULL DEFAULT 0, sync_waiting INTEGER NOT NULL DEFAULT 0,"
+	" sync_files INTEGER NOT NULL DEFAULT 0, sync_bytes INTEGER NOT NULL DEFAULT 0,"
+	" sync_error TEXT, sync_at INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run, n));"
+	"CREATE TABLE steps (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+	" attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,"
+	" ended INTEGER NOT NULL, PRIMARY KEY (run, attempt, step));";
+
+/* ---- SQLite ---- */
+
+static int raise(const struct records *records, const char *what, struct penstock_error *err)
+{
+	int code = sqlite3_errcode(records->db);
+	enum penstock_code mapped = code == SQLITE_FULL ? PENSTOCK_E_NO_SPACE
+				    : code == SQLITE_CORRUPT || code == SQLITE_NOTADB
+					    ? PENSTOCK_E_CORRUPT
+				    : code == SQLITE_BUSY || code == SQLITE_LOCKED
+					    ? PENSTOCK_E_UNAVAILABLE
+				    : code == SQLITE_READONLY || code == SQLITE_CANTOPEN ||
+						    code == SQLITE_PERM
+					    ? PENSTOCK_E_PERMISSION
+				    : code == SQLITE_NOMEM ? PENSTOCK_E_MEMORY
+							   : PENSTOCK_E_IO;
+
+	return error_set(
+		err, mapped, "%s: cannot %s: %s", records->path, what, sqlite3_errmsg(records->db));
+}
+
+static int execute(struct records *records, const char *sql, struct penstock_error *err)
+{
+	return sqlite3_exec(records->db, sql, NULL, NULL, NULL) == SQLITE_OK
+		       ? 0
+		       : raise(records, "write the records", err);
+}
+
+static void finalizep(sqlite3_stmt **statement)
+{
+	sqlite3_finalize(*statement);
+}
+#define _cleanup_statement_ _cleanup_(finalizep)
+
+/* `types` has a letter per argument: s (may be NULL), i (int64_t). */
+static sqlite3_stmt *prepare(struct records *records, const char *sql, const char *types, ...)
+{
+	sqlite3_stmt *statement = NULL;
+	va_list ap;
+
+	if (sqlite3_prepare_v2(records->db, sql, -1, &statement, NULL) != SQLITE_OK)
+		return NULL;
+	va_start(ap, types);
+	for (int i = 1; *types; types++, i++) {
+		if (*types == 's')
+			sqlite3_bind_text(
+				statement, i, va_arg(ap, const char *), -1, SQLITE_TRANSIENT);
+		else
+			sqlite3_bind_int64(statement, i, va_arg(ap, int64_t));
+	}
+	va_end(ap);
+	return statement;
+}
+
+/* Runs a statement that gives no rows. */
+static int run_statement(
+	struct records *records, sqlite3_stmt *statement, struct penstock_error *err)
+{
+	if (!statement || sqlite3_step(statement) != SQLITE_DONE)
+		return raise(records, "write the records", err);
+	return 0;
+}
+
+static char *column_text(sqlite3_stmt *statement, int i)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, i);
+
+	return text ? strdup(text) : NULL;
+}
+
+/* ---- opening ---- */
+
+static int read_version(struct records *records, int64_t *version, struct penstock_error *err)
+{
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records, "PRAGMA user_version", "");
+
+	if (!s || sqlite3_step(s) != SQLITE_ROW)
+		return raise(records, "read the records", err);
+	*version = sqlite3_column_int64(s, 0);
+	return 0;
+}
+
+/* A later version adds its statements here, each step from n to n + 1, and never changes an old one. */
+static int migrate(struct records *records, struct penstock_error *err)
+{
+	int64_t version = 0;
+	int r = read_version(records, &version, err);
+
+	if (r < 0 || version == SCHEMA_VERSION)
+		return r;
+	if (version > SCHEMA_VERSION)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"%s was written by a newer penstock (format %d, this one knows %d)",
+			records->path, (int)version, SCHEMA_VERSION);
+	r = execute(records, "BEGIN IMMEDIATE", err);
+	if (r < 0)
+		return r;
+	/* Another process may have been faster. */
+	r = read_version(records, &version, err);
+	if (r == 0 && version == 0)
+		r = execute(records, schema, err);
+	if (r == 0)
+		r = execute(records, "PRAGMA user_version = 1", err);
+	if (r < 0) {
+		execute(records, "ROLLBACK", NULL);
+		return r;
+	}
+	return execute(records, "COMMIT", err);
+}
+
+static int open_database(struct records *records, struct penstock_error *err)
+{
+	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* for its mode */
+	const char *journal = fs_is_network(records->home) ? "PRAGMA journal_mode=DELETE"
+							   : "PRAGMA journal_mode=WAL";
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", records->path);
+	close(fd);
+	if (sqlite3_open_v2(records->path, &records->db,
+		    SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)
+		return raise(records, "open the records", err);
+	sqlite3_busy_timeout(records->db, 20000);
+	if (execute(records, journal, err) < 0 ||
+		execute(records, "PRAGMA synchronous=NORMAL", err) < 0 ||
+		execute(records, "PRAGMA foreign_keys=ON", err) < 0)
+		return err ? -(int)err->code : -(int)PENSTOCK_E_IO;
+	return migrate(records, err);
+}
+
+int records_open(struct records **out, const char *home, struct penstock_error *err)
+{
+	struct records *records = calloc(1, sizeof(*records));
+	int r;
+
+	if (!records)
+		return error_memory(err);
+	pthread_mutex_init(&records->lock, NULL);
+	records->home = strdup(home);
+	records->path = path_join(home, "runs.db");
+	r = records->home && records->path ? open_database(records, err) : error_memory(err);
+	if (r < 0) {
+		records_free(records);
+		return r;
+	}
+	*out = records;
+	return 0;
+}
+
+void records_free(struct records *records)
+{
+	if (!records)
+		return;
+	sqlite3_close(records->db);
+	pthread_mutex_destroy(&records->lock);
+	free(records->home);
+	free(records->path);
+	free(records);
+}
+
+void records_freep(struct records **records)
+{
+	records_free(*records);
+	*records = NULL;
+}
+
+/* ---- writing ---- */
+
+static int insert_attempt(struct records *records, const struct records_begin *b, int *attempt,
+	struct penstock_error *err)
+{
+	int64_t now = clock_wall_ns();
+	_cleanup_statement_ sqlite3_stmt *upsert = prepare(records,
+		"INSERT INTO runs (id, name, workflow, output, created) VALUES (?1, ?2, ?3, ?4, ?5)"
+		" ON CONFLICT (id) DO UPDATE SET name = ?2, workflow = ?3, output = ?4",
+		"ssssi", b->id, b->name, b->workflow, b->output, now);
+	_cleanup_statement_ sqlite3_stmt *lose = NULL;
+	_cleanup_statement_ sqlite3_stmt *last = NULL;
+	_cleanup_statement_ sqlite3_stmt *insert = NULL;
+	int r = run_statement(records, upsert, err);
+
+	if (r < 0)
+		return r;
+	lose = prepare(records,
+		"UPDATE attempts SET state = ?2, ended = ?3 WHERE run = ?1 AND state <= ?4", "siii",
+		b->id, (int64_t)RUN_LOST, now, (int64_t)RUN_FLUSHING);
+	r = run_statement(records, lose, err);
+	if (r < 0)
+		return r;
+	last = prepare(
+		records, "SELECT coalesce(max(n), 0) FROM attempts WHERE run = ?1", "s", b->id);
+	if (!last || sqlite3_step(last) != SQLITE_ROW)
+		return raise(records, "read the records", err);
+	*attempt = sqlite3_column_int(last, 0) + 1;
+	insert = prepare(records,
+		"INSERT INTO attempts (run, n, state, started, pid, provenance, steps_done)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+		"siiiisi", b->id, (int64_t)*attempt, (int64_t)RUN_QUEUED, now, (int64_t)b->pid,
+		b->provenance, (int64_t)b->steps_done);
+	return run_statement(records, insert, err);
+}
+
+int records_begin(struct records *records, const struct records_begin *begin, int *attempt,
+	struct penstock_error *err)
+{
+	int n = 0;
+	int r;
+
+	LOCK_SCOPE(&records->lock);
+	r = execute(records, "BEGIN IMMEDIATE", err);
+	if (r < 0)
+		return r;
+	r = insert_attempt(records, begin, &n, err);
+	if (r < 0) {
+		execute(records, "ROLLBACK", NULL);
+		return r;
+	}
+	r = execute(records, "COMMIT", err);
+	if (r == 0)
+		*attempt = n;
+	return r;
+}
+
+int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
+	struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	/* Live states only move forward: a smaller or equal one must be there now. */
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3", "sii",
+		id, (int64_t)attempt, (int64_t)state);
+	int r = run_statement(records, s, err);
+
+	if (r < 0)
+		return r;
+	if (!run_state_is_live(state) || sqlite3_changes(records->db) != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot become %s",
+			attempt, id, run_state_name(state));
+	return 0;
+}
+
+int records_set_provenance(struct records *records, const char *id, int attempt,
+	const char *provenance, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET provenance = ?3 WHERE run = ?1 AND n = ?2", "sis", id,
+		(int64_t)attempt, provenance);
+
+	return run_statement(records, s, err);
+}
+
+int records_set_sync(struct records *records, const char *id, int attempt,
+	const struct records_sync *sync, struct penstock_error *err)
+{
+	const char *last_error = sync->last_error && *sync->last_error ? sync->last_error : NULL;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET sync_lag = ?3, sync_waiting = ?4, sync_files = ?5, sync_bytes "
+		"= ?6,"
+		" sync_error = ?7, sync_at = ?8 WHERE run = ?1 AND n = ?2",
+		"siiiiisi", id, (int64_t)attempt, sync->lag_ms, (int64_t)sync->bytes_waiting,
+		(int64_t)sync->files_published, (int64_t)sync->bytes_published, last_error,
+		clock_wall_ns());
+
+	return run_statement(records, s, err);
+}
+
+int records_step_done(struct records *records, const char *id, int attempt, int step,
+	const char *name, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"INSERT OR REPLACE INTO steps (run, attempt, step, name, ended) VALUES (?1, ?2, "
+		"?3, ?4, ?5)",
+		"siisi", id, (int64_t)attempt, (int64_t)step, name, clock_wall_ns());
+	_cleanup_statement_ sqlite3_stmt *count = NULL;
+	int r = execute(records, "BEGIN IMMEDIATE", err);
+
+	if (r < 0)
+		return r;
+	r = run_statement(records, s, err);
+	if (r == 0) {
+		count = prepare(records,
+			"UPDATE attempts SET steps_done = max(steps_done, ?3) WHERE run = ?1 AND n "
+			"= ?2",
+			"sii", id, (int64_t)attempt, (int64_t)step + 1);
+		r = run_statement(records, count, err);
+	}
+	if (r < 0) {
+		execute(records, "ROLLBACK", NULL);
+		return r;
+	}
+	return execute(records, "COMMIT", err);
+}
+
+int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
+	struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6, "
+		"unflushed = ?7,"
+		" message = ?8, flushed_state = ?9, flushed_class = ?10, flushed_exit_code = ?11,"
+		" ended = ?12 WHERE run = ?1 AND n = ?2",
+		"siiiiiisiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
+		(int64_t)end->exit_code, (int64_t)end->step_code, (int64_t)end->unflushed,
+		end->message, (int64_t)end->flushed_state, (int64_t)end->flushed_class,
+		(int64_t)end->flushed_exit_code, clock_wall_ns());
+
+	return run_statement(records, s, err);
+}
+
+int records_remove(struct records *records, const char *id, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(
+		records, "DELETE FROM runs WHERE id = ?1", "s", id);
+	int r = run_statement(records, s, err);
+
+	if (r < 0)
+		return r;
+	if (sqlite3_changes(records->db) == 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
+	return 0;
+}
+
+/* ---- reading ---- */
+
+/* Whether the supervisor's lock is free, so that a live-looking state is that of a lost run. */
+static bool lock_is_free(const struct records *records, const char *id)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+
+	if (asprintf(&path, "%s/runs/%s/lock", records->home, id) < 0) {
+		path = NULL;
+		return false;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT;
+	/* Shared, and given back at once: a supervisor that begins meanwhile tries again. */
+	return flock(fd, LOCK_SH | LOCK_NB) == 0;
+}
+
+#define ATTEMPT_COLUMNS                                                                            \
+	"a.n, a.state, a.class, a.exit_code, a.step_code, a.unflushed, a.flushed_state,"           \
+	" a.flushed_class, a.flushed_exit_code, a.steps_done, a.started, a.ended, a.pid, "         \
+	"a.message,"                                                                               \
+	" a.provenance, a.sync_lag, a.sync_waiting, a.sync_files, a.sync_bytes, a.sync_error, "    \
+	"a.sync_at"
+enum { N_ATTEMPT_COLUMNS = 21 };
+
+static void read_attempt(
+	const struct records *records, const char *id, sqlite3_stmt *s, struct records_attempt *a)
+{
+	*a = (struct records_attempt){
+		.attempt = sqlite3_column_int(s, 0),
+		.state = (enum run_state)sqlite3_column_int(s, 1),
+		.class = (enum run_class)sqlite3_column_int(s, 2),
+		.exit_code = sqlite3_column_int(s, 3),
+		.step_code = sqlite3_column_int(s, 4),
+		.unflushed = sqlite3_column_int(s, 5) != 0,
+		.flushed_state = (enum run_state)sqlite3_column_int(s, 6),
+		.flushed_class = (enum run_class)sqlite3_column_int(s, 7),
+		.flushed_exit_code = sqlite3_column_int(s, 8),
+		.steps_done = sqlite3_column_int(s, 9),
+		.started_ns = sqlite3_column_int64(s, 10),
+		.ended_ns = sqlite3_column_int64(s, 11),
+		.pid = sqlite3_column_int(s, 12),
+		.message = column_text(s, 13),
+		.provenance = column_text(s, 14),
+		.sync_lag_ms = sqlite3_column_int64(s, 15),
+		.sync_bytes_waiting = (uint64_t)sqlite3_column_int64(s, 16),
+		.sync_files_published = (uint64_t)sqlite3_column_int64(s, 17),
+		.sync_bytes_published = (uint64_t)sqlite3_column_int64(s, 18),
+		.sync_error = column_text(s, 19),
+		.sync_at_ns = sqlite3_column_int64(s, 20),
+	};
+	if (run_state_is_live(a->state) && lock_is_free(records, id))
+		a->state = RUN_LOST;
+}
+
+void records_attempt_release(struct records_attempt *attempt)
+{
+	if (!attempt)
+		return;
+	free(attempt->message);
+	free(attempt->provenance);
+	free(attempt->sync_error);
+	*attempt = (struct records_attempt){0};
+}
+
+void records_run_release(struct records_run *run)
+{
+	if (!run)
+		return;
+	free(run->name);
+	free(run->workflow);
+	free(run->output);
+	records_attempt_release(&run->last);
+	*run = (struct records_run){0};
+}
+
+int records_last_attempt(struct records *records, const char *id, struct records_attempt *out,
+	struct penstock_error *err)
+{
+	int code;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"SELECT " ATTEMPT_COLUMNS
+		" FROM attempts a WHERE a.run = ?1 ORDER BY a.n DESC LIMIT 1",
+		"s", id);
+	code = s ? sqlite3_step(s) : SQLITE_ERROR;
+	if (code == SQLITE_DONE)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
+	if (code != SQLITE_ROW)
+		return raise(records, "read the records", err);
+	read_attempt(records, id, s, out);
+	return 0;
+}
+
+#define RUN_QUERY                                                                                  \
+	"SELECT " ATTEMPT_COLUMNS ", r.id, r.name, r.workflow, r.output, r.created FROM runs r"    \
+	" JOIN attempts a ON a.run = r.id AND a.n = (SELECT max(n) FROM attempts WHERE run = "     \
+	"r.id)"
+
+static int read_run(const struct records *records, sqlite3_stmt *s, struct records_run *run,
+	struct penstock_error *err)
+{
+	*run = (struct records_run){0};
+	snprintf(run->id, sizeof(run->id), "%s",
+		(const char *)sqlite3_column_text(s, N_ATTEMPT_COLUMNS));
+	run->name = column_text(s, N_ATTEMPT_COLUMNS + 1);
+	run->workflow = column_text(s, N_ATTEMPT_COLUMNS + 2);
+	run->output = column_text(s, N_ATTEMPT_COLUMNS + 3);
+	run->created_ns = sqlite3_column_int64(s, N_ATTEMPT_COLUMNS + 4);
+	read_attempt(records, run->id, s, &run->last);
+	if (!run->workflow) {
+		records_run_release(run);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+/* The first row of a query for runs; `more` tells whether there was a second. */
+static int first_run(struct records *records, const char *sql, const char *word,
+	struct records_run *out, bool *more, struct penstock_error *err)
+{
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records, sql, "s", word);
+	int code = s ? sqlite3_step(s) : SQLITE_ERROR;
+	int r;
+
+	*more = false;
+	if (code == SQLITE_DONE)
+		return -(int)PENSTOCK_E_NOT_FOUND;
+	if (code != SQLITE_ROW)
+		return raise(records, "read the records", err);
+	r = read_run(records, s, out, err);
+	if (r == 0)
+		*more = sqlite3_step(s) == SQLITE_ROW;
+	return r;
+}
+
+int records_find(struct records *records, const char *word, struct records_run *out,
+	struct penstock_error *err)
+{
+	bool more;
+	int r;
+
+	LOCK_SCOPE(&records->lock);
+	r = first_run(records, RUN_QUERY " WHERE r.id = ?1", word, out, &more, err);
+	if (r != -(int)PENSTOCK_E_NOT_FOUND)
+		return r;
+	r = first_run(records, RUN_QUERY " WHERE r.name = ?1 ORDER BY a.started DESC", word, out,
+		&more, err);
+	if (r != -(int)PENSTOCK_E_NOT_FOUND)
+		return r;
+	if (strlen(word) >= 4 && strspn(word, "0123456789abcdef") == strlen(word)) {
+		r = first_run(
+			records, RUN_QUERY " WHERE r.id GLOB ?1 || '*'", word, out, &more, err);
+		if (r == 0 && more) {
+			records_run_release(out);
+			return error_set(err, PENSTOCK_E_INVALID,
+				"several runs begin with %s; give more digits", word);
+		}
+		if (r != -(int)PENSTOCK_E_NOT_FOUND)
+			return r;
+	}
+	return error_set(
+		err, PENSTOCK_E_NOT_FOUND, "there is no run %s; 'penstock ps -a' lists them", word);
+}
+
+int records_list(struct records *records, int (*fn)(void *cookie, const struct records_run *run),
+	void *cookie, struct penstock_error *err)
+{
+	int code;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(
+		records, RUN_QUERY " ORDER BY a.started DESC, r.id", "");
+	while (s && (code = sqlite3_step(s)) == SQLITE_ROW) {
+		struct records_run run;
+		int stop;
+
+		if (read_run(records, s, &run, err) < 0)
+			return error_memory(err);
+		stop = fn(cookie, &run);
+		records_run_release(&run);
+		if (stop)
+			return 0;
+	}
+	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+}
+
+int records_attempts(struct records *records, const char *id,
+	int (*fn)(void *cookie, const struct records_attempt *attempt), void *cookie,
+	struct penstock_error *err)
+{
+	int code;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"SELECT " ATTEMPT_COLUMNS " FROM attempts a WHERE a.run = ?1 ORDER BY a.n", "s",
+		id);
+	while (s && (code = sqlite3_step(s)) == SQLITE_ROW) {
+		struct records_attempt attempt;
+		int stop;
+
+		read_attempt(records, id, s, &attempt);
+		stop = fn(cookie, &attempt);
+		records_attempt_release(&attempt);
+		if (stop)
+			return 0;
+	}
+	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+}
+
+int records_steps(struct records *records, const char *id,
+	int (*fn)(void *cookie, const struct records_step *step), void *cookie,
+	struct penstock_error *err)
+{
+	int code;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"SELECT attempt, step, name, ended FROM steps WHERE run = ?1 ORDER BY attempt, "
+		"step",
+		"s", id);
+	while (s && (code = sqlite3_step(s)) == SQLITE_ROW) {
+		const struct records_step step = {
+			.attempt = sqlite3_column_int(s, 0),
+			.step = sqlite3_column_int(s, 1),
+			.name = (const char *)sqlite3_column_text(s, 2),
+			.ended_ns = sqlite3_column_int64(s, 3),
+		};
+
+		if (fn(cookie, &step))
+			return 0;
+	}
+	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+}
