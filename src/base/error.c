@@ -115,6 +115,25 @@ int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	return -(int)err->code;
 }
 
+void error_suffix(struct penstock_error *err, const char *fmt, ...)
+{
+	char *tail;
+	char *message;
+	va_list ap;
+
+	if (!err)
+		return;
+	va_start(ap, fmt);
+	if (vasprintf(&tail, fmt, ap) < 0)
+		tail = NULL;
+	va_end(ap);
+	if (!tail || asprintf(&message, "%s%s", err->message ? err->message : "", tail) < 0)
+		message = NULL;
+	free(tail);
+	if (message)
+		replace_message(err, message);
+}
+
 int error_memory(struct penstock_error *err)
 {
 	if (err) {

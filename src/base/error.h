@@ -26,6 +26,10 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* Puts more behind the message that is there. */
+void error_suffix(struct penstock_error *err, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Out of memory; needs no memory itself. */
 int error_memory(struct penstock_error *err);
 

@@ -50,6 +50,15 @@
 
 #define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */
 
+/* The HTTP engine. */
+#define LIMIT_HTTP_CONNECTIONS	    128		/* at a time; each has the two buffers below */
+#define LIMIT_HTTP_HOST_CONNECTIONS 64		/* at a time to one host: what S3 front ends like */
+#define LIMIT_HTTP_IDLE_HANDLES	    32		/* kept for reuse with their buffers */
+#define LIMIT_HTTP_HOSTS	    64		/* remembered without a request under way */
+#define LIMIT_HTTP_RECEIVE_BUFFER   (256 * KIB) /* bytes per connection that receives */
+#define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends */
+#define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
+
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */

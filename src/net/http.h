@@ -216,14 +216,12 @@ int http_perform(struct http_engine *engine, struct http_request *request, struc
  */
 int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err);
-/* Lets paused sinks of this request go on. Any thread. */
-void http_resume(struct http_engine *engine, struct http_request *request);
+/* Lets every paused sink try again; one that still has no room answers HTTP_PAUSE again. Any thread. */
+void http_resume(struct http_engine *engine);
 /* Makes the engine look at the cancel flags now instead of within 100 ms. Any thread. */
 void http_wake(struct http_engine *engine);
 
 /* `url` as it may be shown: without user, password and query. */
 void http_url_display(const char *url, struct buf *out);
-/* Appends `text` percent-encoded; letters, digits, "-._~" and those in `keep` stay. */
-int http_percent_encode(struct buf *out, const char *text, const char *keep);
 
 #endif

@@ -1,0 +1,742 @@
+/* The engine's thread: queues, limits, the poll loop, and the end of requests. */
+#include "net/http.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/http_internal.h"
+#include "base/banned.h"
+
+#define TICK_MS	    50	  /* between looks at cancel flags, deadlines and stalls */
+#define POLL_MAX_MS 100	  /* while anything is under way */
+#define IDLE_MS	    60000 /* while nothing is; a wake-up ends it */
+
+void call_list_add(struct call_list *list, struct call *call)
+{
+	call->next = NULL;
+	call->prev = list->last;
+	if (list->last)
+		list->last->next = call;
+	else
+		list->first = call;
+	list->last = call;
+}
+
+void call_list_remove(struct call_list *list, struct call *call)
+{
+	if (call->prev)
+		call->prev->next = call->next;
+	else
+		list->first = call->next;
+	if (call->next)
+		call->next->prev = call->prev;
+	else
+		list->last = call->prev;
+	call->next = NULL;
+	call->prev = NULL;
+}
+
+/* ---- the end of a call ---- */
+
+static void call_free(struct call *call)
+{
+	http_reply_release(&call->own);
+	penstock_error_release(&call->error);
+	free(call);
+}
+
+/* Takes over what `err` holds (NULL: success) and lets the call go. It is in no list any more. */
+static void call_end(struct http_engine *engine, struct call *call, struct penstock_error *err)
+{
+	struct http_request *request = call->request;
+
+	atomic_fetch_add(&engine->counters.requests, 1);
+	if (err)
+		atomic_fetch_add(&engine->counters.failures, 1);
+	if (call->host)
+		call->host->calls--;
+	if (request->done)
+		request->done(request->cookie, request, call->reply, err);
+	if (err)
+		penstock_error_release(err);
+	call_free(call);
+}
+
+static void call_fail(
+	struct http_engine *engine, struct call *call, enum penstock_code code, const char *why)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	error_set(&err, code, "%s", why);
+	http_error_name(call->request, &err);
+	call_end(engine, call, &err);
+}
+
+/* ---- hosts ---- */
+
+static size_t host_length(const char *url)
+{
+	const char *p = strstr(url, "://");
+
+	if (!p)
+		return strlen(url);
+	p += 3;
+	return (size_t)(p - url) + strcspn(p, "/?#");
+}
+
+static struct http_host *host_of(struct http_engine *engine, const char *url)
+{
+	size_t len = host_length(url);
+	struct http_host *host;
+
+	for (host = engine->hosts; host; host = host->next) {
+		if (strncmp(host->name, url, len) == 0 && host->name[len] == '\0')
+			return host;
+	}
+	host = calloc(1, sizeof(*host) + len + 1);
+	if (!host)
+		return NULL;
+	memcpy(host->name, url, len);
+	host->next = engine->hosts;
+	engine->hosts = host;
+	engine->n_hosts++;
+	return host;
+}
+
+/* Forgets hosts that nobody asks any more; a long run may see many. */
+static void hosts_trim(struct http_engine *engine, unsigned more_than)
+{
+	struct http_host **at = &engine->hosts;
+	struct http_host *host;
+
+	if (engine->n_hosts <= more_than)
+		return;
+	while ((host = *at)) {
+		if (host->calls) {
+			at = &host->next;
+			continue;
+		}
+		*at = host->next;
+		engine->n_hosts--;
+		free(host);
+	}
+}
+
+/* ---- handles ---- */
+
+static struct http_handle *handle_take(struct http_engine *engine)
+{
+	struct http_handle *handle = engine->pool;
+
+	if (!handle)
+		return http_handle_new(engine);
+	engine->pool = handle->next;
+	engine->n_pool--;
+	return handle;
+}
+
+static void handle_give(struct http_engine *engine, struct http_handle *handle)
+{
+	if (engine->n_pool >= LIMIT_HTTP_IDLE_HANDLES) {
+		http_handle_free(handle);
+		return;
+	}
+	handle->next = engine->pool;
+	engine->pool = handle;
+	engine->n_pool++;
+}
+
+/* ---- attempts ---- */
+
+static void call_queue(struct http_engine *engine, struct call *call)
+{
+	call_list_add(&call->host->queue, call);
+	engine->n_queued++;
+}
+
+/* Takes an active call off its handle. */
+static void call_detach(struct http_engine *engine, struct call *call)
+{
+	curl_multi_remove_handle(engine->multi, call->handle->curl);
+	handle_give(engine, call->handle);
+	call->handle = NULL;
+	call_list_remove(&engine->active, call);
+	engine->n_active--;
+	call->host->active--;
+}
+
+/* `call` is in no list. True: it is active now. */
+static bool call_start(struct http_engine *engine, struct call *call)
+{
+	CURLMcode mc;
+
+	call->handle = handle_take(engine);
+	if (!call->handle) {
+		call_fail(engine, call, PENSTOCK_E_MEMORY, "out of memory");
+		return false;
+	}
+	call->attempt++;
+	call->reply->attempts = call->attempt;
+	if (attempt_setup(engine, call) < 0) {
+		struct penstock_error err = call->error;
+
+		call->error = (struct penstock_error)PENSTOCK_ERROR_INIT;
+		handle_give(engine, call->handle);
+		call_end(engine, call, &err);
+		return false;
+	}
+	mc = curl_multi_add_handle(engine->multi, call->handle->curl);
+	if (mc != CURLM_OK) {
+		handle_give(engine, call->handle);
+		call_fail(engine, call, PENSTOCK_E_INTERNAL, curl_multi_strerror(mc));
+		return false;
+	}
+	atomic_fetch_add(&engine->counters.attempts, 1);
+	call_list_add(&engine->active, call);
+	call->host->active++;
+	engine->n_active++;
+	return true;
+}
+
+/* Starts what may start; returns how many were. */
+static unsigned start_calls(struct http_engine *engine)
+{
+	unsigned started = 0;
+	bool again = engine->n_queued > 0;
+
+	/* One of each host in turn, so that a busy host does not hold up the others. */
+	while (again && engine->n_active < engine->options.max_connections) {
+		again = false;
+		for (struct http_host *host = engine->hosts; host; host = host->next) {
+			struct call *call = host->queue.first;
+
+			if (!call || host->active >= engine->options.max_host_connections)
+				continue;
+			if (engine->n_active >= engine->options.max_connections)
+				break;
+			call_list_remove(&host->queue, call);
+			engine->n_queued--;
+			started += call_start(engine, call);
+			again = true;
+		}
+	}
+	return started;
+}
+
+static void attempt_ended(struct http_engine *engine, struct call *call, CURLcode result)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum outcome outcome = attempt_outcome(engine, call, result, &err);
+
+	call_detach(engine, call);
+	if (outcome == OUTCOME_RETRY) {
+		log_debug("%s; attempt %u follows in %lld ms", err.message, call->attempt + 1,
+			(long long)(call->not_before_ms - clock_monotonic_ms()));
+		penstock_error_release(&err);
+		atomic_fetch_add(&engine->counters.retries, 1);
+		call_list_add(&engine->waiting, call);
+		return;
+	}
+	call_end(engine, call, outcome == OUTCOME_SUCCESS ? NULL : &err);
+}
+
+static void read_messages(struct http_engine *engine)
+{
+	CURLMsg *message;
+	int left;
+
+	while ((message = curl_multi_info_read(engine->multi, &left))) {
+		char *private = NULL;
+
+		if (message->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
+		attempt_ended(engine, (struct call *)(void *)private, message->data.result);
+	}
+}
+
+/* ---- cancel flags, deadlines, stalls ---- */
+
+static bool call_cancelled(const struct call *call)
+{
+	return call->request->cancel && atomic_load(call->request->cancel);
+}
+
+/* Why the call must end now, or 0. */
+static enum penstock_code call_overdue(const struct call *call, int64_t now)
+{
+	if (call_cancelled(call))
+		return PENSTOCK_E_CANCELLED;
+	if (call->request->deadline_ms && now >= call->request->deadline_ms)
+		return PENSTOCK_E_TIMEOUT;
+	return PENSTOCK_OK;
+}
+
+static void call_end_overdue(struct http_engine *engine, struct call *call, enum penstock_code code)
+{
+	call_fail(engine, call, code,
+		code == PENSTOCK_E_CANCELLED ? "cancelled" : "the deadline passed");
+}
+
+static bool call_stalled(struct http_engine *engine, struct call *call, int64_t now)
+{
+	int64_t limit = call->request->stall_timeout_ms ? call->request->stall_timeout_ms
+							: engine->options.stall_timeout_ms;
+	uint64_t moved = call->window_moved;
+
+	if (call->paused) {
+		call->window_ms = now;
+		return false;
+	}
+	if (now - call->window_ms < limit)
+		return false;
+	call->window_ms = now;
+	call->window_moved = 0;
+	return moved == 0 || moved * 1000 < engine->options.stall_bytes_per_s * (uint64_t)limit;
+}
+
+static void tick_list(struct http_engine *engine, struct call_list *list, unsigned *count)
+{
+	int64_t now = clock_monotonic_ms();
+
+	for (struct call *call = list->first, *next; call; call = next) {
+		enum penstock_code code = call_overdue(call, now);
+
+		next = call->next;
+		if (!code)
+			continue;
+		call_list_remove(list, call);
+		if (count)
+			(*count)--;
+		call_end_overdue(engine, call, code);
+	}
+}
+
+static void tick(struct http_engine *engine)
+{
+	int64_t now = clock_monotonic_ms();
+
+	if (now - engine->last_tick_ms < TICK_MS)
+		return;
+	engine->last_tick_ms = now;
+	for (struct call *call = engine->active.first, *next; call; call = next) {
+		enum penstock_code code = call_overdue(call, now);
+
+		next = call->next;
+		if (code) {
+			call_detach(engine, call);
+			call_end_overdue(engine, call, code);
+		} else if (call_stalled(engine, call, now)) {
+			error_set(&call->error, PENSTOCK_E_TIMEOUT, "stalled: nothing moved");
+			attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
+		}
+	}
+	tick_list(engine, &engine->waiting, NULL);
+	for (struct http_host *host = engine->hosts; host; host = host->next)
+		tick_list(engine, &host->queue, &engine->n_queued);
+}
+
+/* ---- the loop ---- */
+
+static void take_incoming(struct http_engine *engine, bool *ending, bool *resume)
+{
+	struct call *call;
+
+	pthread_mutex_lock(&engine->synced.lock);
+	call = engine->synced.incoming.first;
+	engine->synced.incoming = (struct call_list){0};
+	*ending = engine->synced.ending;
+	*resume = engine->synced.resume;
+	engine->synced.resume = false;
+	pthread_mutex_unlock(&engine->synced.lock);
+
+	while (call) {
+		struct call *next = call->next;
+
+		call->host = host_of(engine, call->request->url);
+		if (call->host) {
+			call->host->calls++;
+			call_queue(engine, call);
+		} else {
+			call_fail(engine, call, PENSTOCK_E_MEMORY, "out of memory");
+		}
+		call = next;
+	}
+}
+
+static void wake_waiting(struct http_engine *engine)
+{
+	int64_t now = clock_monotonic_ms();
+
+	for (struct call *call = engine->waiting.first, *next; call; call = next) {
+		next = call->next;
+		if (call->not_before_ms > now)
+			continue;
+		call_list_remove(&engine->waiting, call);
+		call_queue(engine, call);
+	}
+}
+
+static void unpause(struct http_engine *engine)
+{
+	for (struct call *call = engine->active.first, *next; call; call = next) {
+		next = call->next;
+		if (!call->paused)
+			continue;
+		call->paused = false;
+		call->window_ms = clock_monotonic_ms();
+		/* Delivers what it had kept back from within this call. */
+		curl_easy_pause(call->handle->curl, CURLPAUSE_CONT);
+	}
+}
+
+static int poll_timeout(struct http_engine *engine)
+{
+	int64_t timeout = POLL_MAX_MS;
+	int64_t now;
+
+	if (!engine->n_active && !engine->n_queued && !engine->waiting.first)
+		return IDLE_MS;
+	now = clock_monotonic_ms();
+	for (const struct call *call = engine->waiting.first; call; call = call->next) {
+		if (call->not_before_ms - now < timeout)
+			timeout = call->not_before_ms - now;
+	}
+	return timeout < 0 ? 0 : (int)timeout;
+}
+
+static void cancel_all(struct http_engine *engine)
+{
+	static const char why[] = "the transfer engine is shutting down";
+	struct call *call;
+
+	while ((call = engine->active.first)) {
+		call_detach(engine, call);
+		call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
+	}
+	while ((call = engine->waiting.first)) {
+		call_list_remove(&engine->waiting, call);
+		call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
+	}
+	for (struct http_host *host = engine->hosts; host; host = host->next) {
+		while ((call = host->queue.first)) {
+			call_list_remove(&host->queue, call);
+			engine->n_queued--;
+			call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
+		}
+	}
+}
+
+static void *engine_main(void *arg)
+{
+	struct http_engine *engine = arg;
+	bool ending;
+	bool resume;
+
+	pthread_setname_np(pthread_self(), "http");
+	for (;;) {
+		int running;
+
+		take_incoming(engine, &ending, &resume);
+		if (ending) {
+			cancel_all(engine);
+			return NULL;
+		}
+		if (resume)
+			unpause(engine);
+		wake_waiting(engine);
+		start_calls(engine);
+		curl_multi_perform(engine->multi, &running);
+		read_messages(engine);
+		tick(engine);
+		hosts_trim(engine, LIMIT_HTTP_HOSTS);
+		/* A free connection is filled before anything else is waited for. */
+		if (engine->n_queued && start_calls(engine))
+			continue;
+		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);
+	}
+}
+
+/* ---- life ---- */
+
+static const char *first_env(const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const char *value = getenv(names[i]);
+
+		if (value && *value)
+			return value;
+	}
+	return NULL;
+}
+
+/* What to trust: the option, the variables that other S3 and HTTP tools obey, the system's. */
+static int engine_trust(struct http_engine *engine, struct penstock_error *err)
+{
+	static const char *const names[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+	const char *file = engine->options.ca_file;
+	const char *dir = getenv("SSL_CERT_DIR");
+
+	if (!file)
+		file = first_env(names, ARRAY_SIZE(names));
+	if (file) {
+		if (access(file, R_OK) < 0)
+			return error_errno(err, errno, "cannot read the CA file %s", file);
+		engine->ca_file = strdup(file);
+		if (!engine->ca_file)
+			return error_memory(err);
+	} else if (dir && *dir && !strchr(dir, ':')) {
+		engine->ca_path = strdup(dir);
+		if (!engine->ca_path)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static CURLcode curl_started;
+
+static void curl_start(void)
+{
+	curl_started = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void engine_defaults(struct http_engine_options *o)
+{
+	if (!o->max_connections)
+		o->max_connections = LIMIT_HTTP_CONNECTIONS;
+	if (!o->max_host_connections)
+		o->max_host_connections = LIMIT_HTTP_HOST_CONNECTIONS;
+	if (!o->max_attempts)
+		o->max_attempts = 6;
+	if (!o->connect_timeout_ms)
+		o->connect_timeout_ms = 10 * 1000;
+	if (!o->stall_timeout_ms)
+		o->stall_timeout_ms = 30 * 1000;
+	if (!o->stall_bytes_per_s)
+		o->stall_bytes_per_s = 64;
+	if (!o->retry_base_ms)
+		o->retry_base_ms = 100;
+	if (!o->retry_cap_ms)
+		o->retry_cap_ms = 20 * 1000;
+}
+
+static void engine_release(struct http_engine *engine)
+{
+	struct http_handle *handle;
+
+	while ((handle = engine->pool)) {
+		engine->pool = handle->next;
+		http_handle_free(handle);
+	}
+	hosts_trim(engine, 0);
+	if (engine->multi)
+		curl_multi_cleanup(engine->multi);
+	pthread_mutex_destroy(&engine->synced.lock);
+	free(engine->ca_file);
+	free(engine->ca_path);
+	free(engine);
+}
+
+/* Signals are for the other threads; a broken pipe is an error code here. */
+static int engine_spawn(struct http_engine *engine)
+{
+	sigset_t all;
+	sigset_t before;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&engine->thread, NULL, engine_main, engine);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
+int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
+	struct penstock_error *err)
+{
+	struct http_engine *engine;
+	int r;
+
+	pthread_once(&curl_once, curl_start);
+	if (curl_started != CURLE_OK)
+		return error_set(err, PENSTOCK_E_INTERNAL, "libcurl does not start: %s",
+			curl_easy_strerror(curl_started));
+	engine = calloc(1, sizeof(*engine));
+	if (!engine)
+		return error_memory(err);
+	pthread_mutex_init(&engine->synced.lock, NULL);
+	if (options)
+		engine->options = *options;
+	engine_defaults(&engine->options);
+	if (getrandom(&engine->random, sizeof(engine->random), GRND_NONBLOCK) < 0)
+		engine->random = (uint64_t)clock_monotonic_ns();
+	engine->multi = curl_multi_init();
+	r = engine->multi ? engine_trust(engine, err) : error_memory(err);
+	if (r < 0) {
+		engine_release(engine);
+		return r;
+	}
+	curl_multi_setopt(
+		engine->multi, CURLMOPT_MAXCONNECTS, (long)engine->options.max_connections);
+	curl_multi_setopt(engine->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+	r = engine_spawn(engine);
+	if (r) {
+		engine_release(engine);
+		return error_errno(err, r, "cannot start the transfer thread");
+	}
+	*out = engine;
+	return 0;
+}
+
+void http_engine_free(struct http_engine *engine)
+{
+	if (!engine)
+		return;
+	pthread_mutex_lock(&engine->synced.lock);
+	engine->synced.ending = true;
+	pthread_mutex_unlock(&engine->synced.lock);
+	curl_multi_wakeup(engine->multi);
+	pthread_join(engine->thread, NULL);
+	engine_release(engine);
+}
+
+void http_engine_counters(struct http_engine *engine, struct http_counters *out)
+{
+	*out = (struct http_counters){
+		.requests = atomic_load(&engine->counters.requests),
+		.attempts = atomic_load(&engine->counters.attempts),
+		.retries = atomic_load(&engine->counters.retries),
+		.failures = atomic_load(&engine->counters.failures),
+		.connections = atomic_load(&engine->counters.connections),
+		.bytes_sent = atomic_load(&engine->counters.sent),
+		.bytes_received = atomic_load(&engine->counters.received),
+	};
+}
+
+void http_wake(struct http_engine *engine)
+{
+	curl_multi_wakeup(engine->multi);
+}
+
+void http_resume(struct http_engine *engine)
+{
+	bool wake;
+
+	pthread_mutex_lock(&engine->synced.lock);
+	wake = !engine->synced.resume;
+	engine->synced.resume = true;
+	pthread_mutex_unlock(&engine->synced.lock);
+	if (wake)
+		curl_multi_wakeup(engine->multi);
+}
+
+int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct call *call = calloc(1, sizeof(*call));
+	bool ending;
+	bool wake;
+
+	if (!call)
+		return error_memory(err);
+	call->request = request;
+	call->own = (struct http_reply)HTTP_REPLY_INIT;
+	call->reply = reply ? reply : &call->own;
+	http_reply_release(call->reply);
+	buf_init(&call->reply->error_body, LIMIT_HTTP_ERROR_BODY);
+	if (request->sink.kind == HTTP_SINK_BUF)
+		call->sink_start = request->sink.buf->len;
+
+	pthread_mutex_lock(&engine->synced.lock);
+	ending = engine->synced.ending;
+	/* The engine takes the whole list at once: one wake-up per list is enough. */
+	wake = !engine->synced.incoming.first;
+	if (!ending)
+		call_list_add(&engine->synced.incoming, call);
+	pthread_mutex_unlock(&engine->synced.lock);
+	if (ending) {
+		call_free(call);
+		return error_set(err, PENSTOCK_E_CANCELLED, "the transfer engine is shutting down");
+	}
+	if (wake && !pthread_equal(pthread_self(), engine->thread))
+		curl_multi_wakeup(engine->multi);
+	return 0;
+}
+
+/* ---- the blocking form ---- */
+
+struct waiter {
+	sem_t ended;
+	struct http_request request;
+	const struct http_request *asked;
+	struct penstock_error *err;
+	int result;
+};
+
+static int waiter_prepare(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	return w->asked->prepare(w->asked->cookie, request, attempt, err);
+}
+
+static int waiter_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	return w->asked->on_headers(w->asked->cookie, reply, err);
+}
+
+static enum http_verdict waiter_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	return w->asked->judge(w->asked->cookie, reply, err);
+}
+
+static void waiter_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	(void)request;
+	(void)reply;
+	w->result = err ? error_move(w->err, err) : 0;
+	sem_post(&w->ended);
+}
+
+int http_perform(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct waiter w = {.request = *request, .asked = request, .err = err};
+	int r;
+
+	w.request.cookie = &w;
+	w.request.done = waiter_done;
+	w.request.prepare = request->prepare ? waiter_prepare : NULL;
+	w.request.on_headers = request->on_headers ? waiter_headers : NULL;
+	w.request.judge = request->judge ? waiter_judge : NULL;
+	sem_init(&w.ended, 0, 0);
+	r = http_submit(engine, &w.request, reply, err);
+	if (r == 0) {
+		while (sem_wait(&w.ended) < 0 && errno == EINTR)
+			;
+		r = w.result;
+	}
+	sem_destroy(&w.ended);
+	/* `prepare` may have replaced headers. */
+	request->headers = w.request.headers;
+	return r;
+}

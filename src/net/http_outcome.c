@@ -1,0 +1,314 @@
+/* What an attempt came to: success, another try, or the error that the caller gets. */
+#include "net/http_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/date.h"
+#include "s3/errors.h"
+#include "base/banned.h"
+
+struct curl_meaning {
+	CURLcode code;
+	enum penstock_code means;
+	bool retryable;
+	const char *hint; /* NULL: curl's own words */
+};
+
+static const struct curl_meaning meanings[] = {
+	{CURLE_COULDNT_RESOLVE_HOST, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_COULDNT_RESOLVE_PROXY, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_COULDNT_CONNECT, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_OPERATION_TIMEDOUT, PENSTOCK_E_TIMEOUT, true, NULL},
+	{CURLE_PARTIAL_FILE, PENSTOCK_E_UNAVAILABLE, true, "the connection was cut"},
+	{CURLE_GOT_NOTHING, PENSTOCK_E_UNAVAILABLE, true,
+		"the connection was closed without a reply"},
+	{CURLE_SEND_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_RECV_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_WEIRD_SERVER_REPLY, PENSTOCK_E_PROTOCOL, true, NULL},
+	{CURLE_HTTP2, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_SSL_CONNECT_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
+	{CURLE_SEND_FAIL_REWIND, PENSTOCK_E_UNAVAILABLE, true, "the connection was cut"},
+	{CURLE_PEER_FAILED_VERIFICATION, PENSTOCK_E_PERMISSION, false, NULL},
+	{CURLE_SSL_CACERT_BADFILE, PENSTOCK_E_INVALID, false, NULL},
+	{CURLE_SSL_CERTPROBLEM, PENSTOCK_E_PERMISSION, false, NULL},
+	{CURLE_URL_MALFORMAT, PENSTOCK_E_INVALID, false, "this is not a URL"},
+	{CURLE_UNSUPPORTED_PROTOCOL, PENSTOCK_E_INVALID, false, NULL},
+	{CURLE_TOO_MANY_REDIRECTS, PENSTOCK_E_PROTOCOL, false, "it redirects more than 10 times"},
+	{CURLE_OUT_OF_MEMORY, PENSTOCK_E_MEMORY, false, "out of memory"},
+};
+
+static const struct curl_meaning *meaning_of(CURLcode code)
+{
+	static const struct curl_meaning unknown = {CURLE_OK, PENSTOCK_E_UNAVAILABLE, true, NULL};
+
+	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++) {
+		if (meanings[i].code == code)
+			return &meanings[i];
+	}
+	return &unknown;
+}
+
+void http_error_name(const struct http_request *request, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+
+	if (request->what) {
+		error_prefix(err, "%s", request->what);
+		return;
+	}
+	http_url_display(request->url, &url);
+	error_prefix(err, "%s %s", request->method, buf_str(&url));
+}
+
+static uint64_t next_random(struct http_engine *engine)
+{
+	/* splitmix64: spreads retries, guards nothing. */
+	uint64_t z = (engine->random += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+/* Full jitter: anything between nothing and the doubled-each-time bound. */
+int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt)
+{
+	int64_t bound = engine->options.retry_base_ms;
+
+	for (unsigned i = 1; i < attempt && bound < engine->options.retry_cap_ms; i++)
+		bound *= 2;
+	if (bound > engine->options.retry_cap_ms)
+		bound = engine->options.retry_cap_ms;
+	return (int64_t)(next_random(engine) % (uint64_t)(bound + 1));
+}
+
+/* What `Retry-After` asks for, in ms, bounded; -1: nothing. */
+static int64_t retry_after_ms(const struct http_reply *reply)
+{
+	const char *text = http_reply_header(reply, "Retry-After");
+	uint64_t seconds;
+	int64_t when;
+
+	if (!text)
+		return -1;
+	if (!str_to_u64(text, 0, UINT64_MAX, &seconds)) {
+		int64_t now = clock_wall_ns() / NS_PER_S;
+
+		if (!date_parse_http(text, &when))
+			return -1;
+		seconds = when > now ? (uint64_t)(when - now) : 0;
+	}
+	if (seconds > LIMIT_HTTP_RETRY_AFTER)
+		seconds = LIMIT_HTTP_RETRY_AFTER;
+	return (int64_t)seconds * 1000;
+}
+
+bool http_sink_restartable(const struct http_sink *sink)
+{
+	return sink->kind != HTTP_SINK_CALLBACK || sink->restart;
+}
+
+static bool sink_restart(struct call *call)
+{
+	const struct http_sink *sink = &call->request->sink;
+
+	switch (sink->kind) {
+	case HTTP_SINK_DISCARD:
+	case HTTP_SINK_FD:
+		return true;
+	case HTTP_SINK_BUF:
+		if (sink->buf->len > call->sink_start)
+			buf_truncate(sink->buf, call->sink_start);
+		return true;
+	case HTTP_SINK_CALLBACK:
+		return sink->restart && sink->restart(sink->cookie) == 0;
+	}
+	return false;
+}
+
+bool attempt_keep_or_restart(struct call *call)
+{
+	bool get = strcmp(call->request->method, "GET") == 0;
+
+	call->kept += call->received;
+	call->received = 0;
+	if (!call->kept)
+		return true;
+	if (get && call->validator[0]) {
+		call->reply->resumed = true;
+		return true;
+	}
+	if (!sink_restart(call))
+		return false;
+	call->kept = 0;
+	call->reply->resumed = false;
+	return true;
+}
+
+/* The error of an attempt whose transfer failed. True: it may be tried again. */
+static bool transfer_failed(struct call *call, CURLcode result, struct penstock_error *err)
+{
+	const struct curl_meaning *meaning = meaning_of(result);
+	const char *text = call->handle->message;
+
+	if (call->error.code) {
+		bool retryable = !call->fatal && error_is_retryable(&call->error);
+
+		error_move(err, &call->error);
+		return retryable;
+	}
+	if (meaning->hint)
+		text = meaning->hint;
+	else if (!*text)
+		text = curl_easy_strerror(result);
+	if (result == CURLE_PEER_FAILED_VERIFICATION)
+		error_set(err, meaning->means,
+			"%s; if the server has its own authority, name its certificate in "
+			"SSL_CERT_FILE or AWS_CA_BUNDLE",
+			text);
+	else
+		error_set(err, meaning->means, "%s", text);
+	return meaning->retryable;
+}
+
+/* The error of an attempt that brought a whole reply with an unexpected status. */
+static bool status_failed(struct call *call, struct penstock_error *err)
+{
+	struct http_reply *reply = call->reply;
+
+	error_set(err, s3_code_of_status(reply->status), "the server answered %d", reply->status);
+	err->http_status = reply->status;
+	return s3_status_is_retryable(reply->status);
+}
+
+/* Whether all of a good reply arrived. */
+static bool body_complete(struct call *call, struct penstock_error *err)
+{
+	if (call->expected == HTTP_LENGTH_UNKNOWN || call->received == call->expected ||
+		strcmp(call->request->method, "HEAD") == 0)
+		return true;
+	error_set(err, PENSTOCK_E_UNAVAILABLE, "the connection was cut");
+	return false;
+}
+
+/* Sets `err` unless the attempt succeeded; true: the failure may be tried again. */
+static bool attempt_judge(struct call *call, CURLcode result, struct penstock_error *err)
+{
+	struct http_request *request = call->request;
+	bool whole = result == CURLE_OK || call->body_cut;
+	bool retryable = false;
+
+	if (whole && !call->error.code && call->good && !body_complete(call, err))
+		return true;
+	if (!whole || call->error.code)
+		return transfer_failed(call, result, err);
+	/* Were it repeated after this, it would be for other content: nothing is to be kept. */
+	call->validator[0] = '\0';
+	if (!call->good)
+		retryable = status_failed(call, err);
+	if (request->judge) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+		switch (request->judge(request->cookie, call->reply, &own)) {
+		case HTTP_VERDICT_DEFAULT:
+			return retryable;
+		case HTTP_VERDICT_RETRY:
+			retryable = true;
+			break;
+		case HTTP_VERDICT_FAIL:
+			retryable = false;
+			break;
+		}
+		if (own.code) {
+			if (!own.http_status)
+				own.http_status = call->reply->status;
+			error_move(err, &own);
+		}
+	}
+	return retryable;
+}
+
+static void attempt_log(const struct call *call, CURLcode result)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+
+	if (!log_enabled(LOG_DEBUG))
+		return;
+	http_url_display(call->request->url, &url);
+	log_debug("%s %s: %d, %llu bytes sent, %llu received, %lld ms, attempt %u%s%s",
+		call->request->method, buf_str(&url), call->reply->status,
+		(unsigned long long)call->source_read, (unsigned long long)call->received,
+		(long long)(clock_monotonic_ms() - call->started_ms), call->attempt,
+		result ? ": " : "", result ? curl_easy_strerror(result) : "");
+}
+
+static void attempt_count(struct http_engine *engine, struct call *call)
+{
+	CURL *curl = call->handle->curl;
+	long connects = 0;
+	long request_size = 0;
+	char *url = NULL;
+
+	curl_easy_getinfo(curl, CURLINFO_NUM_CONNECTS, &connects);
+	curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &request_size);
+	atomic_fetch_add(&engine->counters.connections, (unsigned long)connects);
+	atomic_fetch_add(&engine->counters.sent,
+		call->source_read ? call->source_read
+				  : (call->request->source.kind == HTTP_SOURCE_MEMORY
+						    ? call->request->source.length
+						    : 0));
+	atomic_fetch_add(&engine->counters.received, call->received);
+	if (request_size > 0 && (call->reply->status < 300 || call->reply->status >= 500))
+		call->reply->sent_before = true;
+	if (call->request->follow_redirects &&
+		curl_easy_getinfo(curl, CURLINFO_EFFECTIVE_URL, &url) == CURLE_OK && url &&
+		strcmp(url, call->request->url) != 0) {
+		free(call->reply->effective_url);
+		call->reply->effective_url = strdup(url);
+	}
+}
+
+enum outcome attempt_outcome(
+	struct http_engine *engine, struct call *call, CURLcode result, struct penstock_error *err)
+{
+	struct http_request *request = call->request;
+	bool sent_before = call->reply->sent_before;
+	unsigned most = request->max_attempts ? request->max_attempts
+					      : engine->options.max_attempts;
+	int64_t wait;
+	bool retryable;
+
+	attempt_count(engine, call);
+	attempt_log(call, result);
+	retryable = attempt_judge(call, result, err);
+	if (!err->code) {
+		call->reply->body_bytes = call->kept + call->received;
+		call->reply->sent_before = sent_before;
+		return OUTCOME_SUCCESS;
+	}
+	http_error_name(request, err);
+	if (!retryable || call->attempt >= most || !attempt_keep_or_restart(call)) {
+		call->reply->body_bytes = call->kept + call->received;
+		/* Of a last attempt with a clear answer only the earlier ones are in doubt. */
+		if (call->reply->status && call->reply->status < 500)
+			call->reply->sent_before = sent_before;
+		if (call->attempt > 1)
+			error_suffix(err, " (after %u attempts)", call->attempt);
+		return OUTCOME_FAILURE;
+	}
+	wait = retry_after_ms(call->reply);
+	if (wait < 0)
+		wait = http_backoff_ms(engine, call->attempt);
+	call->not_before_ms = clock_monotonic_ms() + wait;
+	if (request->deadline_ms && call->not_before_ms >= request->deadline_ms) {
+		error_suffix(err, " (no time left for another attempt)");
+		return OUTCOME_FAILURE;
+	}
+	return OUTCOME_RETRY;
+}

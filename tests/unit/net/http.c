@@ -1,0 +1,975 @@
+/* The HTTP engine against servers that cut, stall, lie and come back later. */
+#include "net/http.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "mini_http.h"
+
+#define SIZE (1024 * 1024)
+
+struct fixture {
+	struct mini_http server;
+	struct http_engine *engine;
+	char url[MINI_URL_SIZE];
+	struct buf body;
+	struct http_reply reply;
+	struct penstock_error err;
+	/* Of the test's server. */
+	unsigned failures; /* replies that go wrong first */
+	const char *etag;
+	atomic_int flag;
+};
+
+static char data[SIZE];
+
+static void begin(struct fixture *f, mini_answer_fn answer)
+{
+	memset(f, 0, sizeof(*f));
+	f->reply = (struct http_reply)HTTP_REPLY_INIT;
+	f->etag = "\"one\"";
+	buf_init(&f->body, 16 * MIB);
+	mini_start(&f->server, answer, f);
+	mini_url(&f->server, "/thing?token=verysecret", f->url);
+	assert_int_equal(0, http_engine_new(&f->engine,
+				    &(struct http_engine_options){.retry_base_ms = 5,
+					    .stall_timeout_ms = 300,
+					    .connect_timeout_ms = 2000,
+					    .max_attempts = 4},
+				    &f->err));
+}
+
+static void end(struct fixture *f)
+{
+	http_engine_free(f->engine);
+	mini_stop(&f->server);
+	http_reply_release(&f->reply);
+	buf_release(&f->body);
+	penstock_error_release(&f->err);
+}
+
+static int get(struct fixture *f, struct http_request *request)
+{
+	request->method = "GET";
+	request->url = f->url;
+	if (request->sink.kind == HTTP_SINK_DISCARD)
+		request->sink = (struct http_sink)HTTP_SINK_TO_BUF(&f->body);
+	return http_perform(f->engine, request, &f->reply, &f->err);
+}
+
+static void assert_body(const struct fixture *f, const char *want, size_t len)
+{
+	assert_int_equal(len, f->body.len);
+	assert_memory_equal(want, f->body.data, len);
+}
+
+/* ---- servers ---- */
+
+static bool serve(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	return mini_serve(r, fd, f->etag, data, SIZE);
+}
+
+static bool busy_at_first(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	if (r->number <= f->failures)
+		return mini_reply(fd, "503 Slow Down", "Retry-After: 0\r\n", "later", 5);
+	return mini_serve(r, fd, f->etag, data, SIZE);
+}
+
+/* Announces everything that was asked for, sends a third of it, and hangs up. */
+static bool cut_at_first(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	uint64_t first = 0;
+	uint64_t last = SIZE - 1;
+	bool part;
+
+	if (r->number > f->failures)
+		return mini_serve(r, fd, f->etag, data, SIZE);
+	part = mini_range(r, SIZE, &first, &last);
+	if (part)
+		mini_printf(fd,
+			"HTTP/1.1 206 Partial\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64
+			"/%d\r\n",
+			first, last, SIZE);
+	else
+		mini_printf(fd, "HTTP/1.1 200 OK\r\n");
+	mini_printf(
+		fd, "ETag: %s\r\nContent-Length: %" PRIu64 "\r\n\r\n", f->etag, last - first + 1);
+	mini_write(fd, data + first, (size_t)(last - first + 1) / 3);
+	return false;
+}
+
+static bool cut_then_changed(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	f->failures = 1;
+	if (r->number == 2)
+		f->etag = "\"two\"";
+	return cut_at_first(m, r, fd);
+}
+
+static bool silent(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	char c;
+
+	(void)m;
+	(void)r;
+	while (recv(fd, &c, 1, 0) > 0)
+		;
+	return false;
+}
+
+static bool silent_at_first(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	return r->number == 1 ? silent(m, r, fd) : serve(m, r, fd);
+}
+
+static bool wrong_range(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	return mini_reply(fd, "206 Partial", "Content-Range: bytes 0-9/100\r\n", "0123456789", 10);
+}
+
+static bool short_range(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	return mini_reply(fd, "206 Partial", "Content-Range: bytes 50-54/100\r\n", "01234", 5);
+}
+
+static bool whole_instead(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	return mini_reply(fd, "200 OK", "", data, SIZE);
+}
+
+static bool missing(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	return mini_reply(fd, "404 Not Found", "X-Why: gone\r\n", "no such thing", 13);
+}
+
+/* Answers with the method, the body's length and its sum, so that the test can compare. */
+static bool echo(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	char text[128];
+	unsigned long sum = 0;
+	int n;
+
+	if (r->number <= f->failures)
+		return mini_reply(fd, "500 Oops", "", "", 0);
+	for (size_t i = 0; i < r->body_len; i++)
+		sum += (unsigned char)r->body[i] * (i % 251 + 1);
+	n = snprintf(text, sizeof(text), "%s %zu %lu", r->method, r->body_len, sum);
+	return mini_reply(fd, "200 OK", "", text, (size_t)n);
+}
+
+static bool redirect(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	char location[MINI_URL_SIZE];
+	char header[MINI_URL_SIZE + 32];
+
+	if (strncmp(r->target, "/final", 6) == 0)
+		return serve(m, r, fd);
+	mini_url(m, strncmp(r->target, "/loop", 5) == 0 ? "/loop" : "/final", location);
+	snprintf(header, sizeof(header), "Location: %s\r\n", location);
+	return mini_reply(fd, "302 Found", header, "moved", 5);
+}
+
+static void expect_echo(const struct fixture *f, const char *method, const char *body, size_t len)
+{
+	char text[128];
+	unsigned long sum = 0;
+
+	for (size_t i = 0; i < len; i++)
+		sum += (unsigned char)body[i] * (i % 251 + 1);
+	snprintf(text, sizeof(text), "%s %zu %lu", method, len, sum);
+	assert_string_equal(text, buf_str(&f->body));
+}
+
+/* ---- tests ---- */
+
+/* A keep-alive connection is what makes small requests cheap. */
+static void one_connection_serves_many_requests(void **state)
+{
+	struct fixture f;
+	struct http_counters counters;
+
+	(void)state;
+	begin(&f, serve);
+
+	for (int i = 0; i < 50; i++) {
+		buf_clear(&f.body);
+		assert_int_equal(0, get(&f, &(struct http_request){0}));
+		assert_body(&f, data, SIZE);
+	}
+
+	http_engine_counters(f.engine, &counters);
+	assert_int_equal(1, f.server.connections);
+	assert_int_equal(1, counters.connections);
+	assert_int_equal(50, counters.requests);
+	assert_int_equal(50 * (uint64_t)SIZE, counters.bytes_received);
+	end(&f);
+}
+
+/* The throttled client of a busy store must come back, not fail. */
+static void a_busy_server_is_asked_again(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, busy_at_first);
+	f.failures = 3;
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_body(&f, data, SIZE);
+	assert_int_equal(4, f.reply.attempts);
+	end(&f);
+}
+
+/* A server that stays busy ends the request with what it said, and how often it was asked. */
+static void a_server_that_stays_busy_is_given_up(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, busy_at_first);
+	f.failures = 1000;
+
+	assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, get(&f, &(struct http_request){0}));
+
+	assert_int_equal(503, f.err.http_status);
+	assert_int_equal(4, f.server.requests);
+	assert_string_equal("later", buf_str(&f.reply.error_body));
+	assert_non_null(strstr(f.err.message, "after 4 attempts"));
+	assert_null(strstr(f.err.message, "verysecret"));
+	assert_int_equal(0, f.body.len);
+	end(&f);
+}
+
+/* What arrived before a cut is not fetched again. */
+static void a_cut_reply_continues_where_it_stopped(void **state)
+{
+	struct fixture f;
+	struct http_counters counters;
+
+	(void)state;
+	begin(&f, cut_at_first);
+	f.failures = 2;
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_body(&f, data, SIZE);
+	assert_true(f.reply.resumed);
+	http_engine_counters(f.engine, &counters);
+	assert_int_equal(SIZE, counters.bytes_received);
+	end(&f);
+}
+
+static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
+{
+	struct fixture f;
+	char got[500000];
+	int fd = memfd_create("sink", 0);
+
+	(void)state;
+	begin(&f, cut_at_first);
+	f.failures = 2;
+
+	assert_int_equal(
+		0, get(&f, &(struct http_request){
+				   .range = {.wanted = true, .offset = 1000, .length = sizeof(got)},
+				   .sink = HTTP_SINK_TO_FD(fd, 77)}));
+
+	assert_int_equal(sizeof(got), fs_pread_all(fd, got, sizeof(got), 77));
+	assert_memory_equal(data + 1000, got, sizeof(got));
+	assert_int_equal(77 + sizeof(got), lseek(fd, 0, SEEK_END));
+	assert_int_equal(SIZE, f.reply.total_size);
+	close(fd);
+	end(&f);
+}
+
+/* Two halves of two versions are the torn file that must never be. */
+static void a_resource_that_changed_is_fetched_from_the_beginning(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, cut_then_changed);
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_body(&f, data, SIZE);
+	assert_int_equal(3, f.server.requests);
+	assert_false(f.reply.resumed);
+	end(&f);
+}
+
+static void a_range_of_a_resource_that_changed_is_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, cut_then_changed);
+
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		get(&f, &(struct http_request){.range = {.wanted = true, .offset = 5}}));
+	end(&f);
+}
+
+static void a_silent_server_counts_as_stalled(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, silent_at_first);
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_int_equal(2, f.reply.attempts);
+	end(&f);
+}
+
+static void a_deadline_ends_a_request_whatever_the_server_does(void **state)
+{
+	struct fixture f;
+	int64_t began = clock_monotonic_ms();
+
+	(void)state;
+	begin(&f, silent);
+
+	assert_int_equal(
+		-(int)PENSTOCK_E_TIMEOUT, get(&f, &(struct http_request){.deadline_ms = began + 150,
+							  .stall_timeout_ms = 60000}));
+
+	assert_in_range(clock_monotonic_ms() - began, 140, 2000);
+	end(&f);
+}
+
+static void *raise_flag(void *arg)
+{
+	clock_sleep_ms(100);
+	atomic_store((atomic_int *)arg, 1);
+	return NULL;
+}
+
+static void a_raised_cancel_flag_ends_a_request_soon(void **state)
+{
+	struct fixture f;
+	pthread_t thread;
+	int64_t began = clock_monotonic_ms();
+
+	(void)state;
+	begin(&f, silent);
+	pthread_create(&thread, NULL, raise_flag, &f.flag);
+
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
+		get(&f, &(struct http_request){.cancel = &f.flag, .stall_timeout_ms = 60000}));
+
+	assert_in_range(clock_monotonic_ms() - began, 90, 1000);
+	pthread_join(thread, NULL);
+	end(&f);
+}
+
+static void *get_in_thread(void *arg)
+{
+	struct fixture *f = arg;
+
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
+		get(f, &(struct http_request){.stall_timeout_ms = 60000}));
+	return NULL;
+}
+
+static void freeing_the_engine_ends_requests_in_flight(void **state)
+{
+	struct fixture f;
+	pthread_t thread;
+
+	(void)state;
+	begin(&f, silent);
+	pthread_create(&thread, NULL, get_in_thread, &f);
+	while (atomic_load(&f.server.connections) == 0)
+		clock_sleep_ms(1);
+
+	http_engine_free(f.engine);
+	f.engine = NULL;
+
+	pthread_join(thread, NULL);
+	end(&f);
+}
+
+static void other_bytes_than_asked_for_are_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, wrong_range);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		get(&f, &(struct http_request){
+				.range = {.wanted = true, .offset = 50, .length = 10}}));
+
+	assert_int_equal(0, f.body.len);
+	end(&f);
+}
+
+static void fewer_bytes_than_asked_for_are_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, short_range);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		get(&f, &(struct http_request){
+				.range = {.wanted = true, .offset = 50, .length = 10}}));
+	end(&f);
+}
+
+static void a_server_without_ranges_is_told_apart(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, whole_instead);
+
+	assert_int_equal(-(int)PENSTOCK_E_UNSUPPORTED,
+		get(&f, &(struct http_request){.range = {.wanted = true, .length = 10}}));
+	assert_int_equal(1, f.server.requests);
+	penstock_error_release(&f.err);
+	assert_int_equal(
+		0, get(&f, &(struct http_request){
+				   .range = {.wanted = true, .length = 10, .full_is_fine = true}}));
+
+	assert_body(&f, data, SIZE);
+	end(&f);
+}
+
+static void a_missing_resource_is_not_asked_for_twice(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, missing);
+
+	assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND, get(&f, &(struct http_request){0}));
+
+	assert_int_equal(404, f.err.http_status);
+	assert_int_equal(1, f.server.requests);
+	assert_string_equal("gone", http_reply_header(&f.reply, "x-why"));
+	end(&f);
+}
+
+static void a_refused_connection_is_reported_with_its_address(void **state)
+{
+	struct fixture f;
+	char address[64];
+
+	(void)state;
+	begin(&f, serve);
+	mini_stop(&f.server);
+	snprintf(address, sizeof(address), "http://127.0.0.1:%d/thing", f.server.port);
+
+	assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, get(&f, &(struct http_request){0}));
+
+	assert_non_null(strstr(f.err.message, address));
+	assert_null(strstr(f.err.message, "verysecret"));
+	mini_start(&f.server, serve, &f);
+	end(&f);
+}
+
+static void bodies_from_memory_are_sent_again_after_a_failure(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, echo);
+	f.failures = 1;
+
+	for (size_t len = 0; len <= SIZE; len = len ? len * 32 : 1) {
+		struct http_request request = {.method = len % 3 ? "PUT" : "POST",
+			.url = f.url,
+			.source = {.kind = HTTP_SOURCE_MEMORY, .data = data, .length = len},
+			.sink = HTTP_SINK_TO_BUF(&f.body)};
+
+		buf_clear(&f.body);
+		assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+		expect_echo(&f, request.method, data, len);
+	}
+	end(&f);
+}
+
+static void a_part_of_a_file_is_sent_again_after_a_failure(void **state)
+{
+	struct fixture f;
+	int fd = memfd_create("source", 0);
+	struct http_request request = {.method = "PUT",
+		.source = {.kind = HTTP_SOURCE_FD, .fd = fd, .offset = 123, .length = SIZE - 200}};
+
+	(void)state;
+	begin(&f, echo);
+	f.failures = 2;
+	assert_int_equal(0, fs_write_all(fd, data, SIZE));
+	request.url = f.url;
+	request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&f.body);
+
+	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	expect_echo(&f, "PUT", data + 123, SIZE - 200);
+	close(fd);
+	end(&f);
+}
+
+static void a_file_that_got_shorter_is_noticed_while_it_is_sent(void **state)
+{
+	struct fixture f;
+	int fd = memfd_create("source", 0);
+	struct http_request request = {
+		.method = "PUT", .source = {.kind = HTTP_SOURCE_FD, .fd = fd, .length = SIZE}};
+
+	(void)state;
+	begin(&f, echo);
+	assert_int_equal(0, fs_write_all(fd, data, SIZE - 1));
+	request.url = f.url;
+
+	assert_int_equal(
+		-(int)PENSTOCK_E_CHANGED, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	assert_int_equal(0, f.server.requests);
+	close(fd);
+	end(&f);
+}
+
+struct stream {
+	size_t at;
+	size_t end;
+	unsigned rewinds;
+};
+
+static ssize_t stream_read(void *cookie, void *out, size_t size, struct penstock_error *err)
+{
+	struct stream *s = cookie;
+
+	(void)err;
+	if (size > s->end - s->at)
+		size = s->end - s->at;
+	if (size > 7000)
+		size = 7000;
+	memcpy(out, data + s->at, size);
+	s->at += size;
+	return (ssize_t)size;
+}
+
+static int stream_rewind(void *cookie)
+{
+	struct stream *s = cookie;
+
+	s->at = 0;
+	s->rewinds++;
+	return 0;
+}
+
+static void a_stream_of_unknown_length_is_sent_and_rewound(void **state)
+{
+	struct fixture f;
+	struct stream stream = {.end = 300000};
+	struct http_request request = {.method = "PUT",
+		.source = {.kind = HTTP_SOURCE_CALLBACK,
+			.length = HTTP_LENGTH_UNKNOWN,
+			.read = stream_read,
+			.rewind = stream_rewind,
+			.cookie = &stream}};
+
+	(void)state;
+	begin(&f, echo);
+	f.failures = 1;
+	request.url = f.url;
+	request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&f.body);
+
+	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	expect_echo(&f, "PUT", data, 300000);
+	assert_int_equal(1, stream.rewinds);
+	end(&f);
+}
+
+static void a_stream_that_cannot_be_rewound_is_sent_once(void **state)
+{
+	struct fixture f;
+	struct stream stream = {.end = 300000};
+	struct http_request request = {.method = "PUT",
+		.source = {.kind = HTTP_SOURCE_CALLBACK,
+			.length = 300000,
+			.read = stream_read,
+			.cookie = &stream}};
+
+	(void)state;
+	begin(&f, echo);
+	f.failures = 1;
+	request.url = f.url;
+
+	assert_int_equal(
+		-(int)PENSTOCK_E_UNAVAILABLE, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	assert_int_equal(1, f.server.requests);
+	end(&f);
+}
+
+struct slow_sink {
+	struct fixture *f;
+	atomic_uint pauses;
+	size_t got;
+	bool refuse;
+	atomic_bool room;
+};
+
+static enum http_take slow_write(
+	void *cookie, const void *bytes, size_t len, struct penstock_error *err)
+{
+	struct slow_sink *s = cookie;
+
+	if (s->refuse) {
+		error_set(err, PENSTOCK_E_NO_SPACE, "no more room");
+		return HTTP_REFUSE;
+	}
+	if (!atomic_exchange(&s->room, false)) {
+		atomic_fetch_add(&s->pauses, 1);
+		return HTTP_PAUSE;
+	}
+	assert_memory_equal(data + s->got, bytes, len);
+	s->got += len;
+	return HTTP_TAKEN;
+}
+
+static void *make_room(void *arg)
+{
+	struct slow_sink *s = arg;
+	unsigned seen = 0;
+
+	while (!atomic_load(&s->f->flag)) {
+		if (atomic_load(&s->pauses) == seen) {
+			clock_sleep_ms(1);
+			continue;
+		}
+		seen = atomic_load(&s->pauses);
+		atomic_store(&s->room, true);
+		http_resume(s->f->engine);
+	}
+	return NULL;
+}
+
+/* A consumer slower than the network must not lose a byte, nor make memory grow. */
+static void a_sink_may_pause_the_stream(void **state)
+{
+	struct fixture f;
+	struct slow_sink sink = {.f = &f};
+	pthread_t thread;
+
+	(void)state;
+	begin(&f, serve);
+	pthread_create(&thread, NULL, make_room, &sink);
+
+	assert_int_equal(0, get(&f, &(struct http_request){.sink = {.kind = HTTP_SINK_CALLBACK,
+								   .write = slow_write,
+								   .cookie = &sink}}));
+
+	atomic_store(&f.flag, 1);
+	pthread_join(thread, NULL);
+	assert_int_equal(SIZE, sink.got);
+	assert_true(sink.pauses > 1);
+	end(&f);
+}
+
+static void a_sink_that_refuses_ends_the_request_at_once(void **state)
+{
+	struct fixture f;
+	struct slow_sink sink = {.f = &f, .refuse = true};
+
+	(void)state;
+	begin(&f, serve);
+
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE,
+		get(&f, &(struct http_request){.sink = {.kind = HTTP_SINK_CALLBACK,
+						       .write = slow_write,
+						       .cookie = &sink}}));
+
+	assert_int_equal(1, f.server.requests);
+	end(&f);
+}
+
+static void a_reply_larger_than_its_buffer_is_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve);
+	buf_release(&f.body);
+	buf_init(&f.body, SIZE / 2);
+
+	assert_int_equal(-(int)PENSTOCK_E_LIMIT, get(&f, &(struct http_request){0}));
+	end(&f);
+}
+
+static int sign(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
+{
+	char value[32];
+
+	(void)cookie;
+	(void)err;
+	snprintf(value, sizeof(value), "number %u", attempt);
+	return http_request_header(request, "X-Attempt", value);
+}
+
+static bool busy_unless_second(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	char value[32] = "";
+
+	(void)m;
+	mini_header(r, "X-Attempt", value, sizeof(value));
+	if (strcmp(value, "number 2") != 0)
+		return mini_reply(fd, "500 No", "", "", 0);
+	return mini_reply(fd, "200 OK", "", "yes", 3);
+}
+
+/* Signatures carry the date: each attempt must be signed anew. */
+static void every_attempt_is_prepared_anew(void **state)
+{
+	struct fixture f;
+	struct http_request request = {.prepare = sign};
+
+	(void)state;
+	begin(&f, busy_unless_second);
+
+	assert_int_equal(0, get(&f, &request));
+
+	assert_body(&f, "yes", 3);
+	strlist_release(&request.headers);
+	end(&f);
+}
+
+static enum http_verdict judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct fixture *f = cookie;
+
+	assert_int_equal(200, reply->status);
+	if (strcmp(buf_str(&f->body), "yes") == 0)
+		return HTTP_VERDICT_DEFAULT;
+	error_set(err, PENSTOCK_E_UNAVAILABLE, "not yet");
+	return HTTP_VERDICT_RETRY;
+}
+
+static bool yes_at_third(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	return mini_reply(fd, "200 OK", "ETag: \"x\"\r\n", r->number < 3 ? "nope" : "yes",
+		r->number < 3 ? 4 : 3);
+}
+
+/* S3 answers 200 and an error document where it failed late. */
+static void a_verdict_may_turn_success_into_another_attempt(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, yes_at_third);
+
+	assert_int_equal(0, get(&f, &(struct http_request){.judge = judge, .cookie = &f}));
+
+	assert_body(&f, "yes", 3);
+	assert_int_equal(3, f.reply.attempts);
+	end(&f);
+}
+
+static void redirects_are_followed_only_where_asked_for(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, redirect);
+
+	assert_true(get(&f, &(struct http_request){0}) < 0);
+	assert_int_equal(302, f.err.http_status);
+	penstock_error_release(&f.err);
+	assert_int_equal(0, get(&f, &(struct http_request){.follow_redirects = true}));
+
+	assert_body(&f, data, SIZE);
+	assert_non_null(strstr(f.reply.effective_url, "/final"));
+	end(&f);
+}
+
+static void endless_redirects_end(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, redirect);
+	mini_url(&f.server, "/loop", f.url);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		get(&f, &(struct http_request){.follow_redirects = true}));
+	end(&f);
+}
+
+static void *many_gets(void *arg)
+{
+	struct fixture *f = arg;
+
+	for (int i = 0; i < 50; i++) {
+		struct buf body = BUF_INIT(SIZE);
+		struct http_request request = {.method = "GET",
+			.url = f->url,
+			.range = {.wanted = true, .offset = (uint64_t)i * 1000, .length = 3000},
+			.sink = HTTP_SINK_TO_BUF(&body)};
+
+		assert_int_equal(0, http_perform(f->engine, &request, NULL, NULL));
+		assert_int_equal(3000, body.len);
+		assert_memory_equal(data + i * 1000, body.data, 3000);
+		buf_release(&body);
+	}
+	return NULL;
+}
+
+static void many_threads_share_the_engine_and_its_connections(void **state)
+{
+	struct fixture f;
+	pthread_t threads[16];
+
+	(void)state;
+	begin(&f, serve);
+
+	for (int i = 0; i < 16; i++)
+		pthread_create(&threads[i], NULL, many_gets, &f);
+	for (int i = 0; i < 16; i++)
+		pthread_join(threads[i], NULL);
+
+	assert_int_equal(800, f.server.requests);
+	assert_in_range(f.server.connections, 1, 16);
+	end(&f);
+}
+
+static char logged[65536];
+
+static void collect(void *cookie, enum log_level level, const char *line)
+{
+	(void)cookie;
+	(void)level;
+	strncat(logged, line, sizeof(logged) - strlen(logged) - 1);
+}
+
+static void the_log_never_shows_a_query(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, busy_at_first);
+	f.failures = 1;
+	log_set_level(LOG_DEBUG);
+	log_set_sink(collect, NULL);
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	log_set_sink(NULL, NULL);
+	log_set_level(LOG_INFO);
+	assert_non_null(strstr(logged, "/thing: 503"));
+	assert_null(strstr(logged, "verysecret"));
+	end(&f);
+}
+
+static void urls_are_shown_without_user_and_query(void **state)
+{
+	static const char *const cases[][2] = {
+		{"http://h/p?q=1#f", "http://h/p"},
+		{"https://user:pw@h:80/p@x?q", "https://h:80/p@x"},
+		{"http://a:b@c@h", "http://h"},
+		{"/plain?x", "/plain"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct buf shown = BUF_INIT(1000);
+
+		http_url_display(cases[i][0], &shown);
+		assert_string_equal(cases[i][1], buf_str(&shown));
+		buf_release(&shown);
+	}
+}
+
+static void a_ca_file_that_is_not_there_is_named_at_once(void **state)
+{
+	struct http_engine *engine = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	(void)state;
+	assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND,
+		http_engine_new(&engine,
+			&(struct http_engine_options){.ca_file = "/nowhere/ca.pem"}, &err));
+
+	assert_non_null(strstr(err.message, "/nowhere/ca.pem"));
+	penstock_error_release(&err);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_connection_serves_many_requests),
+		cmocka_unit_test(a_busy_server_is_asked_again),
+		cmocka_unit_test(a_server_that_stays_busy_is_given_up),
+		cmocka_unit_test(a_cut_reply_continues_where_it_stopped),
+		cmocka_unit_test(a_cut_range_continues_in_the_right_place_of_the_file),
+		cmocka_unit_test(a_resource_that_changed_is_fetched_from_the_beginning),
+		cmocka_unit_test(a_range_of_a_resource_that_changed_is_refused),
+		cmocka_unit_test(a_silent_server_counts_as_stalled),
+		cmocka_unit_test(a_deadline_ends_a_request_whatever_the_server_does),
+		cmocka_unit_test(a_raised_cancel_flag_ends_a_request_soon),
+		cmocka_unit_test(freeing_the_engine_ends_requests_in_flight),
+		cmocka_unit_test(other_bytes_than_asked_for_are_refused),
+		cmocka_unit_test(fewer_bytes_than_asked_for_are_refused),
+		cmocka_unit_test(a_server_without_ranges_is_told_apart),
+		cmocka_unit_test(a_missing_resource_is_not_asked_for_twice),
+		cmocka_unit_test(a_refused_connection_is_reported_with_its_address),
+		cmocka_unit_test(bodies_from_memory_are_sent_again_after_a_failure),
+		cmocka_unit_test(a_part_of_a_file_is_sent_again_after_a_failure),
+		cmocka_unit_test(a_file_that_got_shorter_is_noticed_while_it_is_sent),
+		cmocka_unit_test(a_stream_of_unknown_length_is_sent_and_rewound),
+		cmocka_unit_test(a_stream_that_cannot_be_rewound_is_sent_once),
+		cmocka_unit_test(a_sink_may_pause_the_stream),
+		cmocka_unit_test(a_sink_that_refuses_ends_the_request_at_once),
+		cmocka_unit_test(a_reply_larger_than_its_buffer_is_refused),
+		cmocka_unit_test(every_attempt_is_prepared_anew),
+		cmocka_unit_test(a_verdict_may_turn_success_into_another_attempt),
+		cmocka_unit_test(redirects_are_followed_only_where_asked_for),
+		cmocka_unit_test(endless_redirects_end),
+		cmocka_unit_test(many_threads_share_the_engine_and_its_connections),
+		cmocka_unit_test(the_log_never_shows_a_query),
+		cmocka_unit_test(urls_are_shown_without_user_and_query),
+		cmocka_unit_test(a_ca_file_that_is_not_there_is_named_at_once),
+	};
+
+	for (size_t i = 0; i < SIZE; i++)
+		data[i] = (char)(i * 2654435761u >> 13);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
