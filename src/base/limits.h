@@ -5,6 +5,9 @@
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
+/* The tables are aligned by hand, block by block. */
+/* clang-format off */
+
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
@@ -20,8 +23,7 @@
 #define LIMIT_S3_LIST_KEYS  1000		/* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within them. */
-#define LIMIT_S3_PART_DEFAULT (8 * MIB) /* bytes: as the SDKs; large enough to hide a round trip   \
-					 */
+#define LIMIT_S3_PART_DEFAULT (8 * MIB) /* bytes: as the SDKs; large enough to hide a round trip */
 #define LIMIT_SIGV4_PARAMETERS 128	/* headers or query parameters of one signed request */
 #define LIMIT_SIGV4_TEXT       (192 * KIB) /* bytes: all headers and the query, encoded threefold */
 #define LIMIT_CHUNKED_LINE     8192	   /* bytes of one line between chunks, or of one trailer */
