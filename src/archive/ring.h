@@ -2,9 +2,10 @@
  * A bounded queue of bytes between one writing and one reading thread. Both work in the ring's own
  * memory, so that a decoder can write into it and a parser read from it without a copy.
  *
- * The writer ends with ring_close() (whole) or ring_break() (its source failed: the reader sees that
- * behind what is queued) or ring_abort() (the reader sees it at once). The reader that wants no more calls ring_refuse(): the writer's next call then fails, or, after ring_discard(),
- * everything that is written vanishes.
+ * The writer ends with ring_close() (whole), ring_break() (its source failed: the reader sees that
+ * behind what is queued) or ring_abort() (the reader sees that at once). The reader that wants no
+ * more calls ring_refuse(): the writer's next call then fails; or ring_discard(): everything that
+ * is written vanishes.
  */
 #ifndef ARCHIVE_RING_H
 #define ARCHIVE_RING_H
