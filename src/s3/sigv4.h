@@ -84,10 +84,8 @@ struct sigv4 {
 	bool generic; /* the rules of services other than S3: normalize the path, encode it again */
 	struct buf canonical;
 	struct buf text;
-	void *order; /* parameters and headers being sorted */
-	size_t order_cap;
+	void *order; /* parameters or headers being sorted */
 	struct evp_md_ctx_st *md;
-	struct evp_md_st *sha256;
 	struct sigv4_cached_key keys[SIGV4_CACHED_KEYS];
 	unsigned clock;
 };
@@ -124,8 +122,9 @@ int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
 enum sigv4_failure {
 	SIGV4_VALID = 0,
 	SIGV4_ANONYMOUS,	/* no trace of a signature: the caller decides */
-	SIGV4_MALFORMED_HEADER, /* Authorization cannot be read, or is another scheme (SigV2) */
+	SIGV4_MALFORMED_HEADER, /* Authorization cannot be read */
 	SIGV4_MALFORMED_QUERY,	/* X-Amz-… parameters missing, doubled or unreadable */
+	SIGV4_UNSUPPORTED,	/* another scheme: Signature Version 2, or ECDSA */
 	SIGV4_AMBIGUOUS,	/* signed in the header and in the query */
 	SIGV4_DATE_MISSING,	/* neither x-amz-date nor Date, or unreadable */
 	SIGV4_SCOPE_DATE,	/* the date of the credential scope is not that of the request */

@@ -1,0 +1,90 @@
+/*
+ * Bytes of protocol text, independent of the locale. Internal to src/s3; all inline or constant.
+ */
+#ifndef S3_ASCII_H
+#define S3_ASCII_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline char ascii_lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+static inline bool ascii_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static inline int ascii_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* The byte of two hexadecimal digits, or -1. Reads the second only if the first is one. */
+static inline int ascii_hex_byte(const char *s)
+{
+	int high = ascii_hex_digit(s[0]);
+	int low = high < 0 ? -1 : ascii_hex_digit(s[1]);
+
+	return low < 0 ? -1 : high * 16 + low;
+}
+
+/* Whether `s`, n bytes, is `word` in any case. */
+static inline bool ascii_equal(const char *s, size_t n, const char *word)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (word[i] == '\0' || ascii_lower(s[i]) != ascii_lower(word[i]))
+			return false;
+	}
+	return word[n] == '\0';
+}
+
+static inline bool ascii_starts(const char *s, const char *prefix)
+{
+	for (; *prefix; s++, prefix++) {
+		if (ascii_lower(*s) != ascii_lower(*prefix))
+			return false;
+	}
+	return true;
+}
+
+/* 1 for A-Z a-z 0-9 - . _ ~ */
+extern const uint8_t ascii_unreserved[256];
+
+static inline size_t ascii_encode_byte(char *out, unsigned char c, bool keep_slash)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	if (ascii_unreserved[c] || (c == '/' && keep_slash)) {
+		out[0] = (char)c;
+		return 1;
+	}
+	out[0] = '%';
+	out[1] = digits[c >> 4];
+	out[2] = digits[c & 15];
+	return 3;
+}
+
+/* Percent-encodes into `out`, which has room for 3 * n; returns the bytes written. */
+static inline size_t ascii_encode(char *out, const char *s, size_t n, bool keep_slash)
+{
+	char *start = out;
+
+	for (size_t i = 0; i < n; i++)
+		out += ascii_encode_byte(out, (unsigned char)s[i], keep_slash);
+	return (size_t)(out - start);
+}
+
+/* Well-formed UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF. */
+bool ascii_is_utf8(const char *s, size_t n);
+
+#endif

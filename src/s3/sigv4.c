@@ -1,0 +1,771 @@
+/* Signing and verifying; what a request says of its signature is read in sigv4_parse.c. */
+#include "s3/sigv4.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/ascii.h"
+#include "s3/digest.h"
+#include "s3/uri.h"
+#include "base/banned.h"
+
+#define ALGORITHM  "AWS4-HMAC-SHA256"
+#define TERMINATOR "aws4_request"
+#define BLOCK	   64 /* bytes of SHA-256's block */
+
+/* One encoded parameter, as offsets into sigv4.text (which moves as it grows), or one header. */
+struct order {
+	union {
+		struct {
+			uint32_t name, name_len, value_len; /* the value is behind the name */
+		};
+		const char *header;
+	};
+};
+
+int sigv4_init(struct sigv4 *ws, struct penstock_error *err)
+{
+	*ws = (struct sigv4){
+		.canonical = BUF_INIT(LIMIT_SIGV4_TEXT), .text = BUF_INIT(LIMIT_SIGV4_TEXT)};
+	if (!digest_md(CHECKSUM_SHA256))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"this machine's OpenSSL offers no SHA256, which S3 needs");
+	ws->md = EVP_MD_CTX_new();
+	ws->order = calloc(LIMIT_SIGV4_PARAMETERS, sizeof(struct order));
+	if (!ws->md || !ws->order ||
+		EVP_DigestInit_ex(ws->md, digest_md(CHECKSUM_SHA256), NULL) != 1) {
+		sigv4_release(ws);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+void sigv4_release(struct sigv4 *ws)
+{
+	OPENSSL_cleanse(ws->keys, sizeof(ws->keys));
+	EVP_MD_CTX_free(ws->md);
+	free(ws->order);
+	buf_release(&ws->canonical);
+	buf_release(&ws->text);
+	*ws = (struct sigv4){0};
+}
+
+/* ---- hashing ---- */
+
+static void sha256(struct sigv4 *ws, const void *data, size_t len, uint8_t out[32])
+{
+	EVP_DigestInit_ex(ws->md, NULL, NULL);
+	EVP_DigestUpdate(ws->md, data, len);
+	EVP_DigestFinal_ex(ws->md, out, NULL);
+}
+
+static void hmac(struct sigv4 *ws, const void *key, size_t key_len, const void *data, size_t len,
+	uint8_t out[32])
+{
+	uint8_t pad[BLOCK] = {0};
+
+	assert(key_len <= BLOCK);
+	memcpy(pad, key, key_len);
+	for (int i = 0; i < BLOCK; i++)
+		pad[i] ^= 0x36;
+	EVP_DigestInit_ex(ws->md, NULL, NULL);
+	EVP_DigestUpdate(ws->md, pad, BLOCK);
+	EVP_DigestUpdate(ws->md, data, len);
+	EVP_DigestFinal_ex(ws->md, out, NULL);
+	for (int i = 0; i < BLOCK; i++)
+		pad[i] ^= 0x36 ^ 0x5c;
+	EVP_DigestInit_ex(ws->md, NULL, NULL);
+	EVP_DigestUpdate(ws->md, pad, BLOCK);
+	EVP_DigestUpdate(ws->md, out, 32);
+	EVP_DigestFinal_ex(ws->md, out, NULL);
+	OPENSSL_cleanse(pad, sizeof(pad));
+}
+
+static void derive_key(
+	struct sigv4 *ws, const char *secret, const struct sigv4_scope *scope, uint8_t out[32])
+{
+	uint8_t first[BLOCK];
+	size_t n = strlen(secret);
+	size_t key_len = n + 4;
+
+	if (key_len <= BLOCK) {
+		memcpy(first, "AWS4", 4);
+		memcpy(first + 4, secret, n);
+	} else {
+		EVP_DigestInit_ex(ws->md, NULL, NULL);
+		EVP_DigestUpdate(ws->md, "AWS4", 4);
+		EVP_DigestUpdate(ws->md, secret, n);
+		EVP_DigestFinal_ex(ws->md, first, NULL);
+		key_len = 32;
+	}
+	hmac(ws, first, key_len, scope->date, strlen(scope->date), out);
+	hmac(ws, out, 32, scope->region, strlen(scope->region), out);
+	hmac(ws, out, 32, scope->service, strlen(scope->service), out);
+	hmac(ws, out, 32, TERMINATOR, strlen(TERMINATOR), out);
+	OPENSSL_cleanse(first, sizeof(first));
+}
+
+/* From the cache, else derived and put in place of the least recently used. */
+static void signing_key(
+	struct sigv4 *ws, const char *secret, const struct sigv4_scope *scope, uint8_t out[32])
+{
+	struct sigv4_cached_key *oldest = &ws->keys[0];
+
+	ws->clock++;
+	for (size_t i = 0; i < SIGV4_CACHED_KEYS; i++) {
+		struct sigv4_cached_key *k = &ws->keys[i];
+
+		if (k->used && strcmp(k->scope.date, scope->date) == 0 &&
+			strcmp(k->scope.region, scope->region) == 0 &&
+			strcmp(k->scope.service, scope->service) == 0 &&
+			strcmp(k->secret, secret) == 0) {
+			k->used = ws->clock;
+			memcpy(out, k->key, 32);
+			return;
+		}
+		if (k->used < oldest->used)
+			oldest = k;
+	}
+	derive_key(ws, secret, scope, out);
+	size_t n = strlen(secret);
+
+	if (n >= sizeof(oldest->secret))
+		return; /* too long to be remembered; rare, and only slower */
+	memcpy(oldest->secret, secret, n + 1);
+	oldest->scope = *scope;
+	memcpy(oldest->key, out, 32);
+	oldest->used = ws->clock;
+}
+
+/* ---- canonical request ---- */
+
+/* Encodes what is decoded from `s`; room for 3 * n. -1: a '%' without two digits. */
+static int64_t reencode(char *out, const char *s, size_t n, bool keep_slash, bool plus_is_space)
+{
+	char *start = out;
+
+	for (size_t i = 0; i < n; i++) {
+		char c = s[i];
+
+		if (c == '%') {
+			int value = i + 2 < n ? ascii_hex_byte(s + i + 1) : -1;
+
+			if (value < 0)
+				return -1;
+			c = (char)value;
+			i += 2;
+		} else if (c == '+' && plus_is_space) {
+			c = ' ';
+		}
+		out += ascii_encode_byte(out, (unsigned char)c, keep_slash);
+	}
+	return out - start;
+}
+
+static enum sigv4_failure buf_problem(const struct buf *b)
+{
+	return b->failure == BUF_NO_MEMORY ? SIGV4_NO_MEMORY : SIGV4_TOO_LARGE;
+}
+
+/* Appends the encoded form of what is encoded in `s` somehow. */
+static enum sigv4_failure add_reencoded(
+	struct buf *out, const char *s, size_t n, bool keep_slash, bool plus_is_space)
+{
+	char *room = buf_reserve(out, 3 * n);
+	int64_t len;
+
+	if (!room)
+		return buf_problem(out);
+	len = reencode(room, s, n, keep_slash, plus_is_space);
+	if (len < 0)
+		return SIGV4_MALFORMED_URI;
+	buf_grown(out, (size_t)len);
+	return SIGV4_VALID;
+}
+
+/* The path of services other than S3: "." and ".." resolved, no empty segments, encoded as it is.
+ */
+static void add_normalized_path(struct buf *out, const char *path)
+{
+	size_t start = out->len;
+
+	for (const char *p = path; *p;) {
+		size_t n;
+
+		while (*p == '/')
+			p++;
+		n = strcspn(p, "/");
+		if (n == 2 && p[0] == '.' && p[1] == '.') {
+			while (out->len > start && out->data[out->len - 1] != '/')
+				buf_truncate(out, out->len - 1);
+			if (out->len > start)
+				buf_truncate(out, out->len - 1);
+		} else if (n > 0 && !(n == 1 && p[0] == '.')) {
+			buf_add_char(out, '/');
+			uri_encode(out, p, n, false);
+		}
+		p += n;
+	}
+	size_t n = strlen(path);
+
+	if (out->len == start || (n > 0 && path[n - 1] == '/'))
+		buf_add_char(out, '/');
+}
+
+static enum sigv4_failure add_path(struct sigv4 *ws, const char *path, struct buf *out)
+{
+	if (ws->generic) {
+		add_normalized_path(out, path);
+		return buf_failed(out) ? buf_problem(out) : SIGV4_VALID;
+	}
+	if (*path == '\0')
+		path = "/";
+	return add_reencoded(out, path, strlen(path), true, false);
+}
+
+static int compare_parameters(const struct buf *text, const struct order *a, const struct order *b)
+{
+	size_t n = a->name_len < b->name_len ? a->name_len : b->name_len;
+	int c = memcmp(text->data + a->name, text->data + b->name, n);
+
+	if (c == 0 && a->name_len != b->name_len)
+		c = a->name_len < b->name_len ? -1 : 1;
+	if (c != 0)
+		return c;
+	n = a->value_len < b->value_len ? a->value_len : b->value_len;
+	c = memcmp(text->data + a->name + a->name_len, text->data + b->name + b->name_len, n);
+	return c != 0 ? c : (a->value_len > b->value_len) - (a->value_len < b->value_len);
+}
+
+/* Encodes every parameter into ws->text and lists them in ws->order; the signature is left out. */
+static enum sigv4_failure collect_parameters(struct sigv4 *ws, const char *query, size_t *count)
+{
+	struct order *order = ws->order;
+	struct span name, value;
+	size_t n = 0;
+
+	buf_clear(&ws->text);
+	for (const char *at = query; uri_query_next(&at, &name, &value);) {
+		struct order *o = &order[n];
+		enum sigv4_failure f;
+
+		if (name.n == strlen("X-Amz-Signature") &&
+			memcmp(name.p, "X-Amz-Signature", name.n) == 0)
+			continue;
+		if (n == LIMIT_SIGV4_PARAMETERS)
+			return SIGV4_TOO_LARGE;
+		o->name = (uint32_t)ws->text.len;
+		f = add_reencoded(&ws->text, name.p, name.n, false, true);
+		if (f)
+			return f;
+		o->name_len = (uint32_t)ws->text.len - o->name;
+		f = value.p ? add_reencoded(&ws->text, value.p, value.n, false, true) : SIGV4_VALID;
+		if (f)
+			return f;
+		o->value_len = (uint32_t)ws->text.len - o->name - o->name_len;
+		n++;
+	}
+	*count = n;
+	return SIGV4_VALID;
+}
+
+static enum sigv4_failure add_query(struct sigv4 *ws, const char *query, struct buf *out)
+{
+	struct order *order = ws->order;
+	size_t n = 0;
+	enum sigv4_failure f = collect_parameters(ws, query, &n);
+
+	if (f)
+		return f;
+	for (size_t i = 1; i < n; i++) {
+		struct order moving = order[i];
+		size_t k = i;
+
+		for (; k > 0 && compare_parameters(&ws->text, &order[k - 1], &moving) > 0; k--)
+			order[k] = order[k - 1];
+		order[k] = moving;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const char *text = ws->text.data + order[i].name;
+
+		if (i > 0)
+			buf_add_char(out, '&');
+		buf_add(out, text, order[i].name_len);
+		buf_add_char(out, '=');
+		buf_add(out, text + order[i].name_len, order[i].value_len);
+	}
+	return buf_failed(out) ? buf_problem(out) : SIGV4_VALID;
+}
+
+/* Trimmed, runs of white space as one space. */
+static void add_header_value(struct buf *out, const char *value)
+{
+	size_t n = strlen(value);
+	char *room = buf_reserve(out, n);
+	char *start = room;
+
+	if (!room)
+		return;
+	for (; *value; value++) {
+		if (!ascii_space(*value))
+			*room++ = *value;
+		else if (room > start && room[-1] != ' ')
+			*room++ = ' ';
+	}
+	if (room > start && room[-1] == ' ')
+		room--;
+	buf_grown(out, (size_t)(room - start));
+}
+
+/* "name:value,value\n" of one signed header, or SIGV4_HEADER_ABSENT. */
+static enum sigv4_failure add_header(
+	const struct sigv4_request *req, const char *name, size_t name_len, struct buf *out)
+{
+	bool found = false;
+
+	buf_add(out, name, name_len);
+	buf_add_char(out, ':');
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const char *have = req->headers[i].name;
+
+		if (ascii_lower(have[0]) != name[0] || strlen(have) != name_len)
+			continue;
+		size_t k = 0;
+
+		while (k < name_len && ascii_lower(have[k]) == name[k])
+			k++;
+		if (k < name_len)
+			continue;
+		if (found)
+			buf_add_char(out, ',');
+		add_header_value(out, req->headers[i].value);
+		found = true;
+	}
+	buf_add_char(out, '\n');
+	return found ? SIGV4_VALID : SIGV4_HEADER_ABSENT;
+}
+
+static enum sigv4_failure add_headers(
+	const struct sigv4_request *req, const char *signed_headers, struct buf *out)
+{
+	unsigned count = 0;
+
+	for (const char *p = signed_headers; *p;) {
+		size_t n = strcspn(p, ";");
+		enum sigv4_failure f;
+
+		if (++count > LIMIT_SIGV4_PARAMETERS)
+			return SIGV4_TOO_LARGE;
+		f = add_header(req, p, n, out);
+		if (f)
+			return f;
+		p += n;
+		p += *p == ';';
+	}
+	return buf_failed(out) ? buf_problem(out) : SIGV4_VALID;
+}
+
+static enum sigv4_failure build_canonical(struct sigv4 *ws, const struct sigv4_request *req,
+	const char *signed_headers, const char *payload_hash, struct buf *out)
+{
+	enum sigv4_failure f;
+
+	buf_add_str(out, req->method);
+	buf_add_char(out, '\n');
+	f = add_path(ws, req->path, out);
+	if (f)
+		return f;
+	buf_add_char(out, '\n');
+	if (req->query && *req->query) {
+		f = add_query(ws, req->query, out);
+		if (f)
+			return f;
+	}
+	buf_add_char(out, '\n');
+	f = add_headers(req, signed_headers, out);
+	if (f)
+		return f;
+	buf_add_char(out, '\n');
+	buf_add_str(out, signed_headers);
+	buf_add_char(out, '\n');
+	buf_add_str(out, payload_hash);
+	return buf_failed(out) ? buf_problem(out) : SIGV4_VALID;
+}
+
+/* ---- string to sign, signature ---- */
+
+static void add_scope(struct buf *out, const struct sigv4_scope *scope)
+{
+	buf_add_str(out, scope->date);
+	buf_add_char(out, '/');
+	buf_add_str(out, scope->region);
+	buf_add_char(out, '/');
+	buf_add_str(out, scope->service);
+	buf_add(out, "/" TERMINATOR, sizeof("/" TERMINATOR) - 1);
+}
+
+static void add_hash(struct sigv4 *ws, const char *data, size_t len, struct buf *out)
+{
+	uint8_t digest[32];
+	char hex[65];
+
+	sha256(ws, data, len, digest);
+	str_hex(digest, sizeof(digest), hex);
+	buf_add(out, hex, 64);
+}
+
+int sigv4_string_to_sign(struct sigv4 *ws, const char *date, const struct sigv4_scope *scope,
+	const char *canonical, size_t len, struct buf *out)
+{
+	buf_add(out, ALGORITHM "\n", sizeof(ALGORITHM "\n") - 1);
+	buf_add_str(out, date);
+	buf_add_char(out, '\n');
+	add_scope(out, scope);
+	buf_add_char(out, '\n');
+	add_hash(ws, canonical, len, out);
+	return buf_failed(out) ? -1 : 0;
+}
+
+int sigv4_canonical_request(struct sigv4 *ws, const struct sigv4_request *req,
+	const char *signed_headers, struct buf *out)
+{
+	const char *hash = req->payload_hash ? req->payload_hash : SIGV4_UNSIGNED_PAYLOAD;
+
+	return build_canonical(ws, req, signed_headers, hash, out) ? -1 : 0;
+}
+
+/* The signature of ws->canonical. */
+static enum sigv4_failure compute(struct sigv4 *ws, const char *date,
+	const struct sigv4_scope *scope, const char *secret, uint8_t out[32])
+{
+	uint8_t key[32];
+
+	buf_clear(&ws->text);
+	if (sigv4_string_to_sign(
+		    ws, date, scope, ws->canonical.data, ws->canonical.len, &ws->text) < 0)
+		return buf_problem(&ws->text);
+	signing_key(ws, secret, scope, key);
+	hmac(ws, key, sizeof(key), ws->text.data, ws->text.len, out);
+	OPENSSL_cleanse(key, sizeof(key));
+	return SIGV4_VALID;
+}
+
+/* ---- verifying ---- */
+
+static bool is_signed(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ";");
+
+		if (n == len && ascii_equal(p, n, name))
+			return true;
+		p += n;
+		p += *p == ';';
+	}
+	return false;
+}
+
+static enum sigv4_failure check_signed_headers(
+	const struct sigv4_request *req, const struct sigv4_auth *auth)
+{
+	if (!is_signed(auth->signed_headers, "host"))
+		return SIGV4_HOST_UNSIGNED;
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const char *name = req->headers[i].name;
+
+		if (ascii_starts(name, "x-amz-") && !is_signed(auth->signed_headers, name))
+			return SIGV4_HEADER_UNSIGNED;
+	}
+	return SIGV4_VALID;
+}
+
+static enum sigv4_failure check_times(const struct sigv4_auth *auth, int64_t now)
+{
+	if (strncmp(auth->scope.date, auth->date, sizeof(auth->scope.date) - 1) != 0)
+		return SIGV4_SCOPE_DATE;
+	if (auth->presigned) {
+		if (auth->when > now + SIGV4_SKEW_SECONDS)
+			return SIGV4_NOT_YET_VALID;
+		return now > auth->when + auth->expires ? SIGV4_EXPIRED : SIGV4_VALID;
+	}
+	if (auth->when > now + SIGV4_SKEW_SECONDS || auth->when < now - SIGV4_SKEW_SECONDS)
+		return SIGV4_SKEWED;
+	return SIGV4_VALID;
+}
+
+enum sigv4_failure sigv4_verify(struct sigv4 *ws, const struct sigv4_request *req,
+	const struct sigv4_auth *auth, const char *secret_key, int64_t now)
+{
+	uint8_t ours[32], theirs[32];
+	enum sigv4_failure f;
+
+	if (!ws->generic && strcmp(auth->scope.service, "s3") != 0)
+		return SIGV4_SCOPE_SERVICE;
+	f = check_times(auth, now);
+	if (!f)
+		f = check_signed_headers(req, auth);
+	if (f)
+		return f;
+	buf_clear(&ws->canonical);
+	f = build_canonical(ws, req, auth->signed_headers, auth->payload_hash, &ws->canonical);
+	if (!f)
+		f = compute(ws, auth->date, &auth->scope, secret_key, ours);
+	if (f)
+		return f;
+	if (str_unhex(auth->signature, theirs, sizeof(theirs)) < 0 ||
+		CRYPTO_memcmp(ours, theirs, sizeof(ours)) != 0)
+		return SIGV4_MISMATCH;
+	return SIGV4_VALID;
+}
+
+/* ---- signing ---- */
+
+static bool leave_unsigned(const char *name)
+{
+	static const char *const names[] = {"authorization", "connection", "expect",
+		"transfer-encoding", "user-agent", "x-amzn-trace-id"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (ascii_equal(name, strlen(name), names[i]))
+			return true;
+	}
+	return false;
+}
+
+static int compare_names(const char *a, const char *b)
+{
+	while (*a && ascii_lower(*a) == ascii_lower(*b)) {
+		a++;
+		b++;
+	}
+	return (unsigned char)ascii_lower(*a) - (unsigned char)ascii_lower(*b);
+}
+
+/* "host;x-amz-date": the sorted lower-case names without doubles. */
+static int list_signed_headers(struct sigv4 *ws, const struct sigv4_request *req, struct buf *out,
+	struct penstock_error *err)
+{
+	struct order *order = ws->order;
+	size_t n = 0;
+
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const char *name = req->headers[i].name;
+		size_t at = n;
+
+		if (leave_unsigned(name))
+			continue;
+		if (n == LIMIT_SIGV4_PARAMETERS)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"a request may have at most %d headers to sign",
+				LIMIT_SIGV4_PARAMETERS);
+		for (; at > 0 && compare_names(order[at - 1].header, name) > 0; at--)
+			order[at] = order[at - 1];
+		order[at].header = name;
+		n++;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0 && compare_names(order[i - 1].header, order[i].header) == 0)
+			continue;
+		if (i > 0)
+			buf_add_char(out, ';');
+		for (const char *p = order[i].header; *p; p++)
+			buf_add_char(out, ascii_lower(*p));
+	}
+	return buf_failed(out) ? buf_error(out, "the list of signed headers", err) : 0;
+}
+
+static int fill_scope(struct sigv4_scope *scope, const char *date, const char *region,
+	const char *service, struct penstock_error *err)
+{
+	memset(scope, 0, sizeof(*scope));
+	memcpy(scope->date, date, 8);
+	if (strlen(region) >= sizeof(scope->region) || strlen(service) >= sizeof(scope->service))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "the region name '%.80s' is too long", region);
+	memcpy(scope->region, region, strlen(region));
+	memcpy(scope->service, service, strlen(service));
+	return 0;
+}
+
+static int sign_failed(enum sigv4_failure f, struct penstock_error *err)
+{
+	if (f == SIGV4_NO_MEMORY)
+		return error_memory(err);
+	return error_set(err, f == SIGV4_TOO_LARGE ? PENSTOCK_E_LIMIT : PENSTOCK_E_INVALID,
+		"the request cannot be signed: %s", sigv4_failure_message(f));
+}
+
+/* Canonical request and signature of `req` for the given names of headers. */
+static int sign_canonical(struct sigv4 *ws, const struct sigv4_request *req,
+	const char *signed_headers, const char *date, const struct sigv4_scope *scope,
+	const char *secret, char signature[static SIGV4_SIGNATURE_SIZE], struct penstock_error *err)
+{
+	const char *hash = req->payload_hash ? req->payload_hash : SIGV4_UNSIGNED_PAYLOAD;
+	uint8_t digest[32];
+	enum sigv4_failure f;
+
+	buf_clear(&ws->canonical);
+	f = build_canonical(ws, req, signed_headers, hash, &ws->canonical);
+	if (!f)
+		f = compute(ws, date, scope, secret, digest);
+	if (f)
+		return sign_failed(f, err);
+	str_hex(digest, sizeof(digest), signature);
+	return 0;
+}
+
+int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req,
+	const struct sigv4_credentials *keys, const char *region, const char *service, int64_t now,
+	struct buf *authorization, struct sigv4_chain *chain, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf names = BUF_INIT(LIMIT_HTTP_HEADERS);
+	char signature[SIGV4_SIGNATURE_SIZE];
+	char date[DATE_BASIC_SIZE];
+	struct sigv4_scope scope;
+	int rc;
+
+	date_format_basic(now, date);
+	rc = fill_scope(&scope, date, region, service, err);
+	if (rc == 0)
+		rc = list_signed_headers(ws, req, &names, err);
+	if (rc == 0)
+		rc = sign_canonical(
+			ws, req, buf_str(&names), date, &scope, keys->secret_key, signature, err);
+	if (rc < 0)
+		return rc;
+	buf_add_str(authorization, ALGORITHM " Credential=");
+	buf_add_str(authorization, keys->access_key);
+	buf_add_char(authorization, '/');
+	add_scope(authorization, &scope);
+	buf_add_str(authorization, ", SignedHeaders=");
+	buf_add_str(authorization, buf_str(&names));
+	buf_add_str(authorization, ", Signature=");
+	buf_add_str(authorization, signature);
+	if (buf_failed(authorization))
+		return buf_error(authorization, "the Authorization header", err);
+	if (chain) {
+		*chain = (struct sigv4_chain){.scope = scope};
+		memcpy(chain->date, date, sizeof(date));
+		memcpy(chain->previous, signature, sizeof(signature));
+		signing_key(ws, keys->secret_key, &scope, chain->key);
+	}
+	return 0;
+}
+
+int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
+	const struct sigv4_credentials *keys, const char *region, const char *service, int64_t now,
+	unsigned expires, struct buf *query, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf names = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf credential = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf full = BUF_INIT(LIMIT_SIGV4_TEXT);
+	struct sigv4_request with_parameters = *req;
+	char signature[SIGV4_SIGNATURE_SIZE];
+	char date[DATE_BASIC_SIZE], seconds[12];
+	struct sigv4_scope scope;
+	int rc;
+
+	if (expires < 1 || expires > SIGV4_EXPIRES_MAX)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"a presigned URL may be valid for 1 to %d seconds, not %u",
+			SIGV4_EXPIRES_MAX, expires);
+	date_format_basic(now, date);
+	rc = fill_scope(&scope, date, region, service, err);
+	if (rc == 0)
+		rc = list_signed_headers(ws, req, &names, err);
+	if (rc < 0)
+		return rc;
+	buf_add_str(&credential, keys->access_key);
+	buf_add_char(&credential, '/');
+	add_scope(&credential, &scope);
+	snprintf(seconds, sizeof(seconds), "%u", expires);
+	if (req->query)
+		buf_add_str(&full, req->query);
+	uri_query_add(&full, "X-Amz-Algorithm", ALGORITHM);
+	uri_query_add(&full, "X-Amz-Credential", buf_str(&credential));
+	uri_query_add(&full, "X-Amz-Date", date);
+	uri_query_add(&full, "X-Amz-Expires", seconds);
+	if (keys->session_token)
+		uri_query_add(&full, "X-Amz-Security-Token", keys->session_token);
+	uri_query_add(&full, "X-Amz-SignedHeaders", buf_str(&names));
+	if (buf_failed(&full) || buf_failed(&credential))
+		return sign_failed(SIGV4_TOO_LARGE, err);
+	with_parameters.query = buf_str(&full);
+	rc = sign_canonical(ws, &with_parameters, buf_str(&names), date, &scope, keys->secret_key,
+		signature, err);
+	if (rc < 0)
+		return rc;
+	buf_add_str(query, buf_str(&full));
+	uri_query_add(query, "X-Amz-Signature", signature);
+	return buf_failed(query) ? buf_error(query, "the presigned query", err) : 0;
+}
+
+/* ---- chunks ---- */
+
+int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const char *secret_key,
+	struct sigv4_chain *chain, struct penstock_error *err)
+{
+	if (auth->presigned)
+		return error_set(err, PENSTOCK_E_INVALID, "a presigned request cannot be streamed");
+	*chain = (struct sigv4_chain){.scope = auth->scope};
+	memcpy(chain->date, auth->date, sizeof(chain->date));
+	memcpy(chain->previous, auth->signature, sizeof(chain->previous));
+	signing_key(ws, secret_key, &auth->scope, chain->key);
+	return 0;
+}
+
+static int chained(struct sigv4 *ws, const struct sigv4_chain *chain, const char *kind,
+	const char *middle, const char *hash, char out[static SIGV4_SIGNATURE_SIZE])
+{
+	uint8_t digest[32];
+
+	buf_clear(&ws->text);
+	buf_add_str(&ws->text, kind);
+	buf_add_char(&ws->text, '\n');
+	buf_add_str(&ws->text, chain->date);
+	buf_add_char(&ws->text, '\n');
+	add_scope(&ws->text, &chain->scope);
+	buf_add_char(&ws->text, '\n');
+	buf_add_str(&ws->text, chain->previous);
+	buf_add_char(&ws->text, '\n');
+	buf_add_str(&ws->text, middle);
+	buf_add_str(&ws->text, hash);
+	if (buf_failed(&ws->text))
+		return -1;
+	hmac(ws, chain->key, sizeof(chain->key), ws->text.data, ws->text.len, digest);
+	str_hex(digest, sizeof(digest), out);
+	return 0;
+}
+
+int sigv4_chunk_signature(struct sigv4 *ws, const struct sigv4_chain *chain,
+	const char *data_sha256, char out[static SIGV4_SIGNATURE_SIZE])
+{
+	return chained(ws, chain, ALGORITHM "-PAYLOAD", SIGV4_EMPTY_SHA256 "\n", data_sha256, out);
+}
+
+int sigv4_trailer_signature(struct sigv4 *ws, const struct sigv4_chain *chain,
+	const char *trailer_sha256, char out[static SIGV4_SIGNATURE_SIZE])
+{
+	return chained(ws, chain, ALGORITHM "-TRAILER", "", trailer_sha256, out);
+}
+
+void sigv4_chain_advance(struct sigv4_chain *chain, const char *signature)
+{
+	size_t n = strlen(signature);
+
+	if (n >= sizeof(chain->previous))
+		n = sizeof(chain->previous) - 1;
+	memcpy(chain->previous, signature, n);
+	chain->previous[n] = '\0';
+}
