@@ -1,0 +1,238 @@
+/* The beginning of a run: who it is, whether it may begin, and what of earlier attempts it goes on with. */
+#include "run/run_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "records/claims.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+int run_take_lock(struct run *run, struct penstock_error *err)
+{
+	char owner[64] = "";
+	ssize_t n;
+
+	run->lock_fd = open(run->layout.lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (run->lock_fd < 0)
+		return error_errno(err, errno, "cannot open %s", run->layout.lock);
+	if (flock(run->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		n = pread(run->lock_fd, owner, sizeof(owner) - 1, 0);
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s is live already (process %.*s); wait for it, end it with 'penstock "
+			"stop %s', or begin another with --name",
+			run->id, (int)strcspn(owner, "\n"), n > 0 ? owner : "unknown", run->id);
+	}
+	snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
+	if (ftruncate(run->lock_fd, 0) < 0 ||
+		fs_pwrite_all(run->lock_fd, owner, strlen(owner), 0) < 0)
+		return error_errno(err, errno, "cannot write %s", run->layout.lock);
+	return 0;
+}
+
+/* Whether what an earlier attempt left is to be continued. */
+static bool shall_continue(const struct run *run, const struct records_attempt *last)
+{
+	if (run->options->fresh || run->workflow->resume == WORKFLOW_RESUME_NEVER)
+		return false;
+	if (run->options->resume)
+		return true;
+	/* Live-looking states whose lock was free are those of a lost run. */
+	return last->state != RUN_SUCCEEDED && last->state != RUN_FAILED &&
+	       last->state != RUN_STOPPED;
+}
+
+static int look_back(struct run *run, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	int r = records_last_attempt(run->options->records, run->id, &last, &e);
+
+	if (r == -PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &e);
+	run->continuing = shall_continue(run, &last);
+	if (run->continuing && access(run->layout.storage, F_OK) == 0)
+		run->steps_done = (size_t)last.steps_done;
+	if (!run->continuing && last.unflushed && !run->options->fresh)
+		r = error_set(err, PENSTOCK_E_EXISTS,
+			"run %s has output that was not uploaded; 'penstock flush %s' uploads it, "
+			"--fresh leaves it behind in %s",
+			run->id, run->id, run->layout.dir);
+	else
+		r = 0;
+	records_attempt_release(&last);
+	return r;
+}
+
+/* What an earlier attempt did not upload is moved aside, never removed. */
+int run_clear_storage(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *aside = NULL;
+
+	if (run->continuing)
+		return 0;
+	if (access(run->layout.state, F_OK) == 0 && run->options->fresh &&
+		access(run->layout.output, F_OK) == 0) {
+		if (asprintf(&aside, "%s/storage.before-%d", run->layout.dir, run->attempt) < 0)
+			return error_memory(err);
+		if (rename(run->layout.storage, aside) < 0 && errno != ENOENT)
+			return error_errno(err, errno, "cannot move %s aside", run->layout.storage);
+		run_say(run, RUN_EVENT_MESSAGE, "what the last attempt left is now in %s", aside);
+	}
+	return run_layout_wipe(&run->layout, err);
+}
+
+/* Says where a run's output goes, for people and records; NULL: nowhere. */
+static char *describe_output(const struct workflow_output *output)
+{
+	char *text = NULL;
+
+	if (output->kind == WORKFLOW_S3 &&
+		asprintf(&text, "s3://%s/%s", output->s3.bucket, output->s3.prefix) >= 0)
+		return text;
+	if (output->kind == WORKFLOW_HTTP) {
+		_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
+
+		log_redact_into(&shown, workflow_shown(&output->http_url));
+		return buf_take(&shown);
+	}
+	return NULL;
+}
+
+static int record_begin(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *output = describe_output(&run->workflow->output);
+
+	return records_begin(run->options->records,
+		&(struct records_begin){
+			.id = run->id,
+			.name = run->workflow->name.value,
+			.workflow = run->options->workflow_path,
+			.output = output,
+			.pid = getpid(),
+			.steps_done = (int)run->steps_done,
+			.provenance = run->options->provenance,
+		},
+		&run->attempt, err);
+}
+
+/* The workflow as it is run, overrides applied and secrets left out: `resume` and `flush` read it. */
+int run_keep_workflow(struct run *run, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+
+	if (workflow_write_record(run->workflow, &text) < 0 || buf_failed(&text))
+		return buf_error(&text, "the copy of the workflow", err);
+	return fs_write_atomic(run->layout.workflow, text.data, text.len, 0600, err);
+}
+
+static void request_of(
+	const struct workflow *workflow, const char *run_id, struct claim_request *request)
+{
+	const struct workflow_resources *r = &workflow->resources;
+
+	*request = (struct claim_request){
+		.run_id = run_id,
+		.name = workflow->name.value,
+		.tasks = r->tasks.value,
+		.cpus_per_task = r->cpus_per_task.value,
+		.mem_per_cpu = r->mem_per_cpu.value,
+		.gpus = r->gpus.value,
+		.gpus_key = r->gpus_per_task.given ? "gpusPerTask" : "gpus",
+	};
+}
+
+void run_claim_request(const struct run *run, struct claim_request *request)
+{
+	request_of(run->workflow, run->id, request);
+}
+
+/* Several tasks of one step need a launcher, which this version does not have. */
+static int check_tasks(const struct workflow *workflow, struct penstock_error *err)
+{
+	for (size_t i = 0; i < workflow->n_steps; i++) {
+		const struct workflow_number *tasks = &workflow->steps[i].run.resources.tasks;
+
+		if (workflow->steps[i].has_run && tasks->value > 1) {
+			_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+			workflow_place_format(workflow, &tasks->at, &place);
+			return error_set(err, PENSTOCK_E_INVALID,
+				"%s: steps of %d tasks are not supported by this version; run with "
+				"--set steps[%zu].run.resources.tasks=1",
+				buf_str(&place), (int)tasks->value, i);
+		}
+	}
+	return 0;
+}
+
+static int check_on(const struct machine_capacity *machine, const struct workflow *workflow,
+	struct penstock_error *err)
+{
+	struct claim_request request;
+	int r = check_tasks(workflow, err);
+
+	if (r < 0)
+		return r;
+	request_of(workflow, "", &request);
+	r = claim_check_fits(machine, &request, err);
+	if (r < 0) {
+		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+		workflow_place_format(workflow, &workflow->resources.at, &place);
+		return error_prefix(err, "%s", buf_str(&place));
+	}
+	return 0;
+}
+
+int run_check(const struct workflow *workflow, struct penstock_error *err)
+{
+	struct machine_capacity machine;
+
+	machine_capacity(&machine);
+	return check_on(&machine, workflow, err);
+}
+
+/* Everything that is refused without leaving a trace. */
+int run_begin(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = NULL;
+	int r = 0;
+
+	if (run->options->id)
+		snprintf(run->id, sizeof(run->id), "%s", run->options->id);
+	else
+		r = run_identity(run->workflow, run->id, err);
+	if (r < 0)
+		return r;
+	machine_capacity(&run->machine);
+	r = check_on(&run->machine, run->workflow, err);
+	if (r < 0)
+		return r;
+	if (asprintf(&dir, "%s/runs/%s", run->options->home, run->id) < 0)
+		return error_memory(err);
+	r = fs_mkdirs(dir, 0700, err);
+	if (r < 0)
+		return r;
+	r = run_layout_init(&run->layout, run->options->home, run->id, 1, err);
+	if (r == 0)
+		r = run_take_lock(run, err);
+	if (r == 0)
+		r = look_back(run, err);
+	if (r == 0)
+		r = record_begin(run, err);
+	return r;
+}

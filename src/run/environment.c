@@ -1,0 +1,117 @@
+#include "run/environment.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "run/env_file.h"
+#include "base/banned.h"
+
+/* Settings of penstock that a step must not see as its own. */
+static bool is_own_setting(const char *pair)
+{
+	static const char *const names[] = {
+		"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=", "PENSTOCK_SECRET_",
+		"PENSTOCK_RUN_ID=", "PENSTOCK_ATTEMPT="};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (str_starts(pair, names[i]))
+			return true;
+	}
+	return false;
+}
+
+static int inherit(struct strlist *env, const char *const *inherited)
+{
+	for (; inherited && *inherited; inherited++) {
+		if (!is_own_setting(*inherited) && strlist_add(env, *inherited) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_if(struct strlist *env, const char *key, const char *value)
+{
+	return value ? strlist_set(env, key, value) : 0;
+}
+
+static int add_store(struct strlist *env, const struct environment_store *store)
+{
+	if (set_if(env, "AWS_ENDPOINT_URL", store->endpoint_url) < 0 ||
+		set_if(env, "S3_ENDPOINT_URL", store->endpoint_url) <
+			0 || /* s5cmd reads this one */
+		set_if(env, "AWS_REGION", store->region) < 0 ||
+		set_if(env, "AWS_DEFAULT_REGION", store->region) < 0 ||
+		set_if(env, "AWS_ACCESS_KEY_ID", store->access_key) < 0 ||
+		set_if(env, "AWS_SECRET_ACCESS_KEY", store->secret_key) < 0)
+		return -1;
+	return 0;
+}
+
+static int add_list(struct strlist *env, const struct workflow_env_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		if (strlist_set(env, list->items[i].key, list->items[i].value.value) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_number(struct strlist *env, const char *key, int64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, value);
+	return strlist_set(env, key, text);
+}
+
+static int add_resources(struct strlist *env, const struct workflow_resources *r)
+{
+	int64_t cpus = r->tasks.value * r->cpus_per_task.value;
+
+	if (set_number(env, "NTASKS", r->tasks.value) < 0 ||
+		set_number(env, "CPUS_PER_TASK", r->cpus_per_task.value) < 0 ||
+		set_number(env, "MEM_PER_CPU", r->mem_per_cpu.value) < 0 ||
+		set_number(env, "GPUS", r->gpus.value) < 0 || set_number(env, "CPUS", cpus) < 0 ||
+		set_number(env, "MEM", r->mem_per_cpu.value * cpus) < 0)
+		return -1;
+	return r->gpus_per_task.given ? set_number(env, "GPUS_PER_TASK", r->gpus_per_task.value)
+				      : 0;
+}
+
+static int add_places(struct strlist *env, const struct environment_spec *spec)
+{
+	const struct run_layout *layout = spec->layout;
+
+	if (strlist_set(env, "STORAGE_PATH", layout->storage) < 0 ||
+		strlist_set(env, "DEEPSQUARE_INPUT", layout->input) < 0 ||
+		strlist_set(env, "DEEPSQUARE_OUTPUT", layout->output) < 0 ||
+		strlist_set(env, "DEEPSQUARE_ENV", layout->env_file) < 0 ||
+		strlist_set(env, "DEEPSQUARE_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_SHARED_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_SHARED_WORLD_TMP", layout->world_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_WORLD_TMP", layout->world_tmp) < 0 ||
+		strlist_set(env, "PENSTOCK_RUN_ID", spec->run_id) < 0)
+		return -1;
+	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
+}
+
+int environment_build(
+	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
+{
+	int r;
+
+	if (inherit(env, spec->inherited) < 0 || add_store(env, spec->store) < 0 ||
+		add_list(env, &spec->workflow->env) < 0)
+		return error_memory(err);
+	r = env_file_read(spec->layout->env_file, env, err);
+	if (r < 0)
+		return r;
+	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
+		add_list(env, &spec->step->run.env) < 0)
+		return error_memory(err);
+	return 0;
+}

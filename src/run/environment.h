@@ -1,0 +1,37 @@
+/*
+ * The environment of steps. From lowest to highest precedence: what penstock itself was started
+ * with (without its own PENSTOCK_ settings), the credentials and endpoint of the output's or else the
+ * input's store, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and
+ * penstock, the step's env.
+ */
+#ifndef RUN_ENVIRONMENT_H
+#define RUN_ENVIRONMENT_H
+
+#include "base/str.h"
+#include "run/layout.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+
+/* The store whose credentials steps get; all NULL where there is none. Borrowed. */
+struct environment_store {
+	const char *endpoint_url;
+	const char *region;
+	const char *access_key;
+	const char *secret_key;
+};
+
+struct environment_spec {
+	const struct workflow *workflow;
+	const struct workflow_step *step;
+	const struct run_layout *layout;
+	const struct environment_store *store;
+	const char *run_id;
+	int attempt;
+	const char *const *inherited; /* NULL-terminated; usually environ */
+};
+
+int environment_build(
+	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err);
+
+#endif

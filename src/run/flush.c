@@ -1,0 +1,128 @@
+/* `penstock flush`: uploads what an earlier attempt left behind, and ends the run as it had ended. */
+#include "run/run_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+static int flush_s3(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
+	struct sync_options options;
+	struct sync *sync = NULL;
+	int r;
+
+	if (!journal)
+		return error_memory(err);
+	r = run_open_output(run, err);
+	if (r < 0)
+		return r;
+	run_sync_options(run, journal, &options);
+	options.continuous = false;
+	r = sync_start(&sync, &options, err);
+	if (r < 0)
+		return r;
+	r = sync_flush(sync, 0, err);
+	sync_free(sync);
+	return r;
+}
+
+static int flush_output(struct run *run, struct penstock_error *err)
+{
+	switch (run->workflow->output.kind) {
+	case WORKFLOW_S3:
+		return flush_s3(run, err);
+	case WORKFLOW_HTTP:
+		return run_flush_http(run, err);
+	default:
+		return error_set(err, PENSTOCK_E_INVALID,
+			"run %s has no output to upload; it is in %s", run->id, run->layout.output);
+	}
+}
+
+/* The end that the attempt had before its flush failed. */
+static int record_flushed(
+	struct run *run, const struct records_attempt *last, struct penstock_error *err)
+{
+	struct records_end end = {
+		.state = last->unflushed ? last->flushed_state : last->state,
+		.class = last->unflushed ? last->flushed_class : last->class,
+		.exit_code = last->unflushed ? last->flushed_exit_code : last->exit_code,
+		.step_code = last->step_code,
+	};
+	int r;
+
+	if (end.state != RUN_SUCCEEDED && end.state != RUN_STOPPED && end.state != RUN_PREEMPTED)
+		end.message = last->unflushed ? "failed earlier; its output is complete now"
+					      : last->message;
+	r = records_end(run->options->records, run->id, last->attempt, &end, err);
+	if (r < 0)
+		return r;
+	run->end = (struct run_end){.decided = true, .state = end.state, .class = end.class};
+	if (end.state == RUN_SUCCEEDED)
+		return run_layout_wipe(&run->layout, err);
+	return 0;
+}
+
+static int flush_locked(struct run *run, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	int r = records_last_attempt(run->options->records, run->id, &last, err);
+
+	if (r < 0)
+		return r;
+	run->attempt = last.attempt;
+	if (access(run->layout.output, F_OK) < 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"nothing of run %s is left on this machine to upload", run->id);
+	if (r == 0)
+		r = stores_init(&run->stores, run->options->embedded, err);
+	if (r == 0)
+		r = flush_output(run, err);
+	if (r == 0)
+		r = record_flushed(run, &last, err);
+	stores_release(&run->stores);
+	records_attempt_release(&last);
+	return r;
+}
+
+int run_flush(const struct run_options *options, const char *id, struct run_result *result,
+	struct penstock_error *err)
+{
+	struct run run = {.options = options,
+		.workflow = options->workflow,
+		.lock_fd = -1,
+		.interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1}};
+	int r;
+
+	snprintf(run.id, sizeof(run.id), "%s", id);
+	r = interrupts_start(&run.interrupts, err);
+	if (r < 0)
+		return r;
+	if (asprintf(&run.state_prefix, ".penstock/runs/%s", run.id) < 0)
+		run.state_prefix = NULL;
+	r = run.state_prefix ? run_layout_init(&run.layout, options->home, id, 1, err)
+			     : error_memory(err);
+	if (r == 0)
+		r = run_take_lock(&run, err);
+	if (r == 0)
+		r = flush_locked(&run, err);
+	snprintf(result->id, sizeof(result->id), "%s", id);
+	result->attempt = run.attempt;
+	result->state = run.end.state;
+	run_layout_release(&run.layout);
+	interrupts_stop(&run.interrupts);
+	if (run.lock_fd >= 0)
+		close(run.lock_fd);
+	free(run.state_prefix);
+	free(run.end.message);
+	return r;
+}

@@ -1,0 +1,33 @@
+#include "run/provenance.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+
+#include <penstock/version.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "run/run_internal.h"
+#include "base/banned.h"
+
+int provenance_record(struct run *run, const char *inputs, struct penstock_error *err)
+{
+	const char *given = run->options->provenance;
+	_cleanup_(json_decrefp) json_t *root = given ? json_loads(given, 0, NULL) : json_object();
+	_cleanup_free_ char *text = NULL;
+	struct utsname system;
+
+	if (!json_is_object(root))
+		return error_set(err, PENSTOCK_E_INTERNAL, "the provenance is not a JSON object");
+	uname(&system);
+	if (json_object_set_new(root, "penstock", json_string(PENSTOCK_VERSION)) < 0 ||
+		json_object_set_new(root, "host", json_string(system.nodename)) < 0 ||
+		json_object_set_new(root, "kernel", json_string(system.release)) < 0 ||
+		json_object_set_new(root, "inputs", json_loads(inputs, 0, NULL)) < 0)
+		return error_memory(err);
+	text = json_dumps(root, JSON_COMPACT);
+	if (!text)
+		return error_memory(err);
+	return records_set_provenance(run->options->records, run->id, run->attempt, text, err);
+}

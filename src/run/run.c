@@ -1,0 +1,507 @@
+#include "run/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "records/claims.h"
+#include "run/log_upload.h"
+#include "run/output.h"
+#include "run/provenance.h"
+#include "run/run_internal.h"
+#include "run/stage.h"
+#include "run/strays.h"
+#include "sync/http_output.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+enum { STRAYS_GRACE_MS = 5000 };
+
+void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
+	uint64_t total)
+{
+	const struct run_observer *observer = &run->options->observer;
+	const struct run_event event = {kind, text, done, total};
+
+	if (observer->event)
+		observer->event(observer->cookie, &event);
+	if (run->output && (kind == RUN_EVENT_MESSAGE || kind == RUN_EVENT_WARNING))
+		output_note(run->output, "penstock: %s", text);
+}
+
+void run_say(const struct run *run, enum run_event_kind kind, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	run_event(run, kind, buf_str(&text), 0, 0);
+}
+
+void run_end(struct run *run, enum run_state state, enum run_class class, int exit_code,
+	const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	if (run->end.decided) {
+		run_event(run, RUN_EVENT_WARNING, buf_str(&text), 0, 0);
+		return;
+	}
+	run->end.decided = true;
+	run->end.state = state;
+	run->end.class = class;
+	run->end.exit_code = exit_code;
+	run->end.message = buf_take(&text);
+}
+
+static int exit_code_of_class(enum run_class class, enum penstock_code code)
+{
+	if (code == PENSTOCK_E_PERMISSION)
+		return 77;
+	if (class == RUN_CLASS_INPUT)
+		return 66;
+	if (class == RUN_CLASS_WORKFLOW)
+		return 65;
+	if (code == PENSTOCK_E_UNAVAILABLE || code == PENSTOCK_E_TIMEOUT ||
+		code == PENSTOCK_E_EXISTS)
+		return 69;
+	return 70;
+}
+
+void run_end_error(struct run *run, enum run_class class, struct penstock_error *err)
+{
+	enum interrupt_reason reason = interrupts_reason(&run->interrupts);
+
+	if (reason == INTERRUPT_PREEMPT)
+		run_end(run, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
+			"told to end before the steps were through; the same command continues it");
+	else if (reason == INTERRUPT_STOP)
+		run_end(run, RUN_STOPPED, RUN_CLASS_USER, 130,
+			"stopped; 'penstock resume %s' continues it", run->id);
+	else
+		run_end(run, RUN_FAILED, class, exit_code_of_class(class, err->code), "%s",
+			err->message ? err->message : penstock_code_name(err->code));
+	penstock_error_release(err);
+}
+
+static void set_state(struct run *run, enum run_state state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (records_set_state(run->options->records, run->id, run->attempt, state, &err) < 0)
+		log_warn("the state of run %s cannot be recorded: %s", run->id, err.message);
+	run_event(run, RUN_EVENT_STATE, run_state_name(state), 0, 0);
+}
+
+static void note_interrupt(void *cookie, const char *text)
+{
+	run_event(cookie, RUN_EVENT_MESSAGE, text, 0, 0);
+}
+
+/* After the attempt is recorded: what it needs of this process. */
+static int set_up(struct run *run, struct penstock_error *err)
+{
+	int r;
+
+	run_layout_release(&run->layout);
+	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	if (r == 0)
+		r = strays_end(run->id, STRAYS_GRACE_MS, err);
+	if (r > 0)
+		run_say(run, RUN_EVENT_WARNING,
+			"ended %d processes that the last attempt left behind", r);
+	if (r >= 0)
+		r = run_clear_storage(run, err);
+	if (r == 0)
+		r = run_layout_create(&run->layout, err);
+	if (r == 0)
+		r = run_keep_workflow(run, err);
+	if (r == 0)
+		r = output_start(&run->output, run->layout.log, run->options->stdout_fd,
+			run->options->stderr_fd, err);
+	if (r == 0)
+		r = stores_init(&run->stores, run->options->embedded, err);
+	return r < 0 ? r : 0;
+}
+
+/* ---- the stages before the steps ---- */
+
+static void on_claim_wait(void *cookie, const char *text)
+{
+	run_event(cookie, RUN_EVENT_MESSAGE, text, 0, 0);
+}
+
+static int claim(struct run *run, struct penstock_error *err)
+{
+	struct claim_request request;
+
+	run_claim_request(run, &request);
+	return claim_acquire(&run->claim, &run->machine, &request,
+		&(struct claim_wait){
+			.cancel = &run->interrupts.cancel,
+			.on_wait = on_claim_wait,
+			.cookie = run,
+		},
+		err);
+}
+
+static void on_stage_progress(void *cookie, const char *name, uint64_t done, uint64_t total)
+{
+	run_event(cookie, RUN_EVENT_STAGE, name, done, total);
+}
+
+static void on_warning(void *cookie, const char *text)
+{
+	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
+}
+
+static int stage(struct run *run, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf inputs = BUF_INIT(LIMIT_STRING);
+	int r = stage_inputs(
+		&(struct stage_options){
+			.workflow = run->workflow,
+			.stores = &run->stores,
+			.layout = &run->layout,
+			.progress = on_stage_progress,
+			.warn = on_warning,
+			.cookie = run,
+			.cancel = &run->interrupts.cancel,
+		},
+		&inputs, err);
+
+	if (r == 0)
+		r = provenance_record(run, buf_str(&inputs), err);
+	return r;
+}
+
+/* The bucket is made where it is missing and we may. */
+int run_open_output(struct run *run, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	const struct workflow_s3 *s3 = &run->workflow->output.s3;
+	int r;
+
+	if (run->workflow->output.kind != WORKFLOW_S3)
+		return 0;
+	r = stores_open(&run->stores, run->workflow, s3, &run->out, err);
+	if (r < 0)
+		return r;
+	r = bucket_head(run->out->client, run->out->bucket, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
+		r = bucket_create(run->out->client, run->out->bucket, err);
+		if (r == 0)
+			run_say(run, RUN_EVENT_MESSAGE, "created the bucket s3://%s",
+				run->out->bucket);
+		return r;
+	}
+	/* Keys that may write objects but not look at the bucket are common; the first write tells. */
+	if (r == -(int)PENSTOCK_E_PERMISSION && e.http_status == 403)
+		return 0;
+	return r < 0 ? error_move(err, &e) : 0;
+}
+
+static void on_sync_event(
+	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail)
+{
+	struct run *run = cookie;
+
+	(void)bytes;
+	switch (event) {
+	case SYNC_PARTIAL:
+		run_say(run, RUN_EVENT_WARNING,
+			"%s may be incomplete: kept as %s, the last good object stays", path,
+			detail);
+		break;
+	case SYNC_KEPT:
+		run_say(run, RUN_EVENT_MESSAGE, "%s was there before this run: kept as %s", path,
+			detail);
+		break;
+	case SYNC_WARNING:
+		run_event(run, RUN_EVENT_WARNING, detail, 0, 0);
+		break;
+	case SYNC_LOST:
+		run_say(run, RUN_EVENT_WARNING,
+			"another run has taken over this output; nothing is published any more");
+		break;
+	default:
+		log_debug("%s: %s", path ? path : "", detail ? detail : "");
+		break;
+	}
+}
+
+void run_sync_options(struct run *run, const char *journal, struct sync_options *options)
+{
+	*options = (struct sync_options){
+		.dir = run->layout.output,
+		.private_dir = run->layout.tmp,
+		.client = run->out->client,
+		.bucket = run->out->bucket,
+		.prefix = run->out->prefix,
+		.state_prefix = run->state_prefix,
+		.run_id = run->id,
+		.attempt = run->attempt,
+		.journal_path = journal,
+		.delete_sync = run->workflow->output.s3.delete_sync.value,
+		.continuous = run->workflow->continuous_output_sync.value,
+		.on_event = on_sync_event,
+		.cookie = run,
+		.cancel = &run->interrupts.cancel,
+	};
+}
+
+static int begin_sync(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
+	struct sync_options options;
+	struct sync_restored restored = {0};
+	int r;
+
+	if (!run->out)
+		return 0;
+	if (!journal)
+		return error_memory(err);
+	run_sync_options(run, journal, &options);
+	if (run->continuing) {
+		r = sync_restore(&options, &restored, err);
+		if (r < 0)
+			return error_prefix(
+				err, "the output of the last attempt cannot be restored");
+		run_say(run, RUN_EVENT_MESSAGE,
+			"restored the output: %" PRIu64 " files kept, %" PRIu64 " fetched",
+			restored.files_kept, restored.files_fetched);
+	}
+	return sync_start(&run->sync, &options, err);
+}
+
+static int begin_log_upload(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+
+	if (!run->out || !run->workflow->enable_logging.value)
+		return 0;
+	if (asprintf(&key, "%s%s/log/%d", run->out->prefix, run->state_prefix, run->attempt) < 0)
+		return error_memory(err);
+	return log_upload_start(
+		&run->log_upload, run->out->client, run->out->bucket, key, run->layout.log, err);
+}
+
+/* One stage: false once the end is decided. */
+static bool stage_of(struct run *run, enum run_class class,
+	int (*fn)(struct run *run, struct penstock_error *err))
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (fn(run, &err) < 0)
+		run_end_error(run, class, &err);
+	else if (interrupts_reason(&run->interrupts) != INTERRUPT_NONE)
+		run_end_error(run, class, &err);
+	return !run->end.decided;
+}
+
+static void perform(struct run *run)
+{
+	if (!stage_of(run, RUN_CLASS_NODE, claim))
+		return;
+	set_state(run, RUN_STAGING);
+	if (!stage_of(run, RUN_CLASS_OUTPUT, run_open_output) ||
+		!stage_of(run, RUN_CLASS_INPUT, stage) ||
+		!stage_of(run, RUN_CLASS_OUTPUT, begin_sync) ||
+		!stage_of(run, RUN_CLASS_OUTPUT, begin_log_upload))
+		return;
+	set_state(run, RUN_RUNNING);
+	/* Orphans of steps become our children, so that none is missed at a step's end. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	run_steps(run);
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+/* ---- the one exit path ---- */
+
+int run_flush_http(struct run *run, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
+	int r = sync_http_output(run->stores.engine, run->workflow->output.http_url.value,
+		run->layout.output, run->layout.tmp, &run->interrupts.cancel, &reply, err);
+
+	if (r == 0 && reply.len)
+		run_say(run, RUN_EVENT_MESSAGE, "the server answered: %.1000s", buf_str(&reply));
+	return r;
+}
+
+/* Completes the output; the storage stays where that fails. */
+static int flush(struct run *run, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (run->sync)
+		r = sync_flush(run->sync, 0, err);
+	else if (run->workflow->output.kind == WORKFLOW_HTTP && run->end.state != RUN_PREEMPTED)
+		r = run_flush_http(run, err);
+	if (run->log_upload) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct log_upload *upload = take_pointer(run->log_upload);
+		int l = log_upload_finish(upload, &run->interrupts.cancel, &e);
+
+		if (l < 0 && r == 0)
+			r = error_move(err, &e);
+	}
+	return r;
+}
+
+static void flush_and_judge(struct run *run, struct records_end *end)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool any = run->sync || run->log_upload || run->workflow->output.kind == WORKFLOW_HTTP;
+
+	if (!any)
+		return;
+	set_state(run, RUN_FLUSHING);
+	interrupts_phase(&run->interrupts, PHASE_FLUSH);
+	if (flush(run, &err) == 0)
+		return;
+	end->unflushed = true;
+	end->flushed_state = run->end.state;
+	end->flushed_class = run->end.class;
+	end->flushed_exit_code = run->end.exit_code;
+	if (run->end.message)
+		run_event(run, RUN_EVENT_WARNING, run->end.message, 0, 0);
+	free(run->end.message);
+	run->end = (struct run_end){.step_code = run->end.step_code};
+	run_end(run, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
+		"the output is not complete: %s; it is kept, 'penstock flush %s' uploads the rest",
+		err.message, run->id);
+}
+
+/* Nothing local is removed but what a success has published (or what staging can bring again). */
+static void tidy(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (run->end.state != RUN_SUCCEEDED)
+		return;
+	if (run->workflow->output.kind == WORKFLOW_NO_TRANSPORT) {
+		if (rmdir(run->layout.output) < 0 && errno == ENOTEMPTY) {
+			run_say(run, RUN_EVENT_MESSAGE, "the output is in %s", run->layout.output);
+			return;
+		}
+	}
+	if (run_layout_wipe(&run->layout, &err) < 0)
+		log_warn("%s", err.message);
+}
+
+static void finish(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct records_end end = {0};
+
+	if (!run->end.decided) {
+		run->end.decided = true;
+		run->end.state = RUN_SUCCEEDED;
+	}
+	flush_and_judge(run, &end);
+	run_record_sync(run);
+	sync_free(take_pointer(run->sync));
+	tidy(run);
+	end.state = run->end.state;
+	end.class = run->end.class;
+	end.exit_code = run->end.exit_code;
+	end.step_code = run->end.step_code;
+	end.message = run->end.message;
+	if (records_end(run->options->records, run->id, run->attempt, &end, &err) < 0)
+		log_error("the end of run %s cannot be recorded: %s", run->id, err.message);
+	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
+	output_stop(take_pointer(run->output));
+	claim_release(take_pointer(run->claim));
+	stores_release(&run->stores);
+}
+
+static void announce(const struct run *run)
+{
+	char line[RECORDS_ID_SIZE + 1];
+	int n = snprintf(line, sizeof(line), "%s\n", run->id);
+
+	if (run->options->ready_fd >= 0 &&
+		fs_write_all(run->options->ready_fd, line, (size_t)n) < 0)
+		log_debug("nobody waits for the run's id");
+	if (run->options->on_ready)
+		run->options->on_ready();
+	if (run->continuing)
+		run_say(run, RUN_EVENT_MESSAGE,
+			"run %s, attempt %d: goes on where the last one ended", run->id,
+			run->attempt);
+	else
+		run_say(run, RUN_EVENT_MESSAGE, "run %s, attempt %d", run->id, run->attempt);
+}
+
+static void run_release(struct run *run)
+{
+	run_layout_release(&run->layout);
+	interrupts_stop(&run->interrupts);
+	if (run->lock_fd >= 0)
+		close(run->lock_fd);
+	free(run->state_prefix);
+	free(run->end.message);
+}
+
+static void give_result(struct run *run, struct run_result *result)
+{
+	snprintf(result->id, sizeof(result->id), "%s", run->id);
+	result->attempt = run->attempt;
+	result->state = run->end.state;
+	result->exit_code = run->end.exit_code;
+	result->message = take_pointer(run->end.message);
+}
+
+void run_result_release(struct run_result *result)
+{
+	free(result->message);
+	*result = (struct run_result){0};
+}
+
+int run_execute(
+	const struct run_options *options, struct run_result *result, struct penstock_error *err)
+{
+	_cleanup_(run_release) struct run run = {.options = options,
+		.workflow = options->workflow,
+		.lock_fd = -1,
+		.interrupts = {
+			.event_fd = -1, .signal_fd = -1, .quit_fd = -1, .note = note_interrupt}};
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	int r = interrupts_start(&run.interrupts, err);
+
+	run.interrupts.cookie = &run;
+	if (r == 0)
+		r = run_begin(&run, err);
+	if (r < 0)
+		return r;
+	if (asprintf(&run.state_prefix, ".penstock/runs/%s", run.id) < 0)
+		run.state_prefix = NULL;
+	announce(&run);
+	if (!run.state_prefix || set_up(&run, &e) < 0)
+		run_end_error(&run, RUN_CLASS_NODE, &e);
+	else
+		perform(&run);
+	finish(&run);
+	give_result(&run, result);
+	return 0;
+}

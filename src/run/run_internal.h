@@ -1,0 +1,80 @@
+/* One run while it lives; shared by the files of src/run and by nobody else. */
+#ifndef RUN_RUN_INTERNAL_H
+#define RUN_RUN_INTERNAL_H
+
+#include "records/claims.h"
+#include "run/executor.h"
+#include "run/interrupts.h"
+#include "run/layout.h"
+#include "run/run.h"
+#include "run/stores.h"
+
+struct log_upload;
+struct output;
+struct sync;
+struct sync_options;
+
+/* How a run ends; decided once, by the first thing that ends it. */
+struct run_end {
+	bool decided;
+	enum run_state state;
+	enum run_class class;
+	int exit_code; /* of penstock */
+	int step_code; /* the step's own exit code where penstock shows another; else 0 */
+	char *message; /* owned */
+};
+
+struct run {
+	const struct run_options *options;
+	const struct workflow *workflow;
+	char id[RECORDS_ID_SIZE];
+	int attempt;
+	bool continuing;   /* goes on with what earlier attempts left */
+	size_t steps_done; /* finished by earlier attempts, to be skipped */
+	struct run_layout layout;
+	int lock_fd;
+	struct machine_capacity machine;
+	struct claim *claim;
+	struct interrupts interrupts;
+	struct output *output;
+	struct stores stores;
+	struct run_store *out; /* of an S3 output, else NULL */
+	char *state_prefix;    /* ".penstock/runs/ID" */
+	struct sync *sync;     /* NULL unless the output is S3 */
+	struct log_upload *log_upload;
+	struct run_end end;
+};
+
+void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
+	uint64_t total);
+void run_say(const struct run *run, enum run_event_kind kind, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Decides the end unless it is decided; later ones are only logged. */
+void run_end(struct run *run, enum run_state state, enum run_class class, int exit_code,
+	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* The same from an error; releases it. A cancelled one ends as the interrupt says. */
+void run_end_error(struct run *run, enum run_class class, struct penstock_error *err);
+
+/*
+ * Everything that is refused without leaving a trace: a live identity, resources that can never fit,
+ * output that was not uploaded. Then records the attempt.
+ */
+int run_begin(struct run *run, struct penstock_error *err);
+/* Holds runs/ID/lock; refuses, and names the owner, where somebody does. */
+int run_take_lock(struct run *run, struct penstock_error *err);
+/* For a run that starts anew. What may not have been uploaded is moved aside, never removed. */
+int run_clear_storage(struct run *run, struct penstock_error *err);
+int run_keep_workflow(struct run *run, struct penstock_error *err);
+void run_claim_request(const struct run *run, struct claim_request *request);
+
+/* The pieces that `penstock flush` shares with the end of a run. */
+int run_open_output(struct run *run, struct penstock_error *err);
+void run_sync_options(struct run *run, const char *journal, struct sync_options *options);
+int run_flush_http(struct run *run, struct penstock_error *err);
+void run_record_sync(struct run *run);
+
+/* Runs the steps that are not done yet; every way out leaves no process behind. */
+void run_steps(struct run *run);
+
+#endif

@@ -1,0 +1,263 @@
+/* Running the steps of a workflow one after another. */
+#include "run/run_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "records/claims.h"
+#include "run/environment.h"
+#include "run/output.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+enum {
+	STATUS_MS = 1000, /* how often the sync's lag is recorded */
+	STEP_NAME_SIZE = 32,
+	GRACE_MS =
+		30000, /* from the request to end to the kill; what clouds give at a preemption */
+};
+
+static const char *step_name(const struct run *run, size_t i, char buffer[static STEP_NAME_SIZE])
+{
+	const struct workflow_step *step = &run->workflow->steps[i];
+
+	if (step->name.value)
+		return workflow_shown(&step->name);
+	snprintf(buffer, STEP_NAME_SIZE, "step %zu", i + 1);
+	return buffer;
+}
+
+void run_record_sync(struct run *run)
+{
+	struct sync_status status;
+
+	if (!run->sync)
+		return;
+	sync_get_status(run->sync, &status);
+	records_set_sync(run->options->records, run->id, run->attempt,
+		&(struct records_sync){
+			.lag_ms = status.lag_ms,
+			.bytes_waiting = status.bytes_waiting,
+			.files_waiting = status.files_waiting,
+			.files_published = status.files_published,
+			.bytes_published = status.bytes_published,
+			.last_error = status.last_error,
+		},
+		NULL);
+}
+
+/* What the loop around a running task remembers. */
+struct watch {
+	struct run *run;
+	struct task *task;
+	int requests;	     /* interrupts seen */
+	int64_t kill_at_ms;  /* 0: nobody asked it to end */
+	int64_t deadline_ms; /* of the step's timeout; 0: none */
+	bool killed;
+};
+
+/* The first request asks the step to end, the second ends it. */
+static void react(struct watch *watch)
+{
+	struct run *run = watch->run;
+	int requests = interrupts_count(&run->interrupts);
+
+	interrupts_clear_event(&run->interrupts);
+	if (requests >= 1 && watch->requests == 0) {
+		watch->kill_at_ms = clock_monotonic_ms() + GRACE_MS;
+		run_say(run, RUN_EVENT_MESSAGE, "asking the step to end (once more kills it)");
+		executor_process.signal(watch->task, SIGTERM);
+	}
+	if (requests >= 2 && !watch->killed) {
+		watch->killed = true;
+		executor_process.kill(watch->task);
+	}
+	watch->requests = requests;
+}
+
+/* Milliseconds until something is due. */
+static int next_timeout(const struct watch *watch)
+{
+	int64_t wait = STATUS_MS;
+
+	if (watch->kill_at_ms && !watch->killed) {
+		int64_t left = watch->kill_at_ms - clock_monotonic_ms();
+
+		if (left < wait)
+			wait = left;
+	}
+	return wait > 0 ? (int)wait : 0;
+}
+
+static void wait_for_end(struct watch *watch, struct task_end *end)
+{
+	struct run *run = watch->run;
+	struct pollfd fds[2] = {
+		{watch->task->event_fd, POLLIN, 0}, {run->interrupts.event_fd, POLLIN, 0}};
+
+	for (;;) {
+		int n = poll(fds, 2, next_timeout(watch));
+
+		if (n > 0 && fds[0].revents && executor_process.ended(watch->task, end))
+			return;
+		if (n > 0 && fds[1].revents)
+			react(watch);
+		if (watch->kill_at_ms && !watch->killed &&
+			clock_monotonic_ms() >= watch->kill_at_ms) {
+			watch->killed = true;
+			run_say(run, RUN_EVENT_WARNING,
+				"the step did not end within %d s and is killed", GRACE_MS / 1000);
+			executor_process.kill(watch->task);
+		}
+		if (n == 0)
+			run_record_sync(run);
+	}
+}
+
+static int start_step(struct run *run, size_t i, struct task **task, struct penstock_error *err)
+{
+	const struct workflow_run *step = &run->workflow->steps[i].run;
+	_cleanup_(strlist_release) struct strlist env = {0};
+	struct environment_store store = {0};
+	const struct run_store *from = run->out ? run->out : run->stores.opened;
+	_cleanup_(credentials_release) struct credentials keys = {0};
+	size_t n_cpus;
+	const int *cpus = claim_cpus(run->claim, &n_cpus);
+	int r;
+
+	if (from) {
+		store.endpoint_url = from->settings.endpoint_url;
+		store.region = from->settings.region;
+		if (credentials_get(from->settings.credentials, &keys, NULL) == 0) {
+			store.access_key = keys.access_key_id;
+			store.secret_key = keys.secret_access_key;
+		}
+	}
+	r = environment_build(
+		&(struct environment_spec){
+			.workflow = run->workflow,
+			.step = &run->workflow->steps[i],
+			.layout = &run->layout,
+			.store = &store,
+			.run_id = run->id,
+			.attempt = run->attempt,
+			.inherited = (const char *const *)environ,
+		},
+		&env, err);
+	if (r < 0)
+		return r;
+	return executor_process.start(task,
+		&(struct task_spec){
+			.argv = (const char *const[]){step->shell.value, "-c", step->command.value,
+				NULL},
+			.envp = (const char *const *)env.items,
+			.cwd = step->work_dir.value ? step->work_dir.value : run->layout.storage,
+			.stdout_fd = output_write_fd(run->output, 1),
+			.stderr_fd = output_write_fd(run->output, 2),
+			.cpus = cpus,
+			.n_cpus = n_cpus,
+		},
+		err);
+}
+
+/* A step's own 64 to 78 would read as penstock's, so 79 is shown for them. */
+static int shown_code(int code)
+{
+	return code >= 64 && code <= 78 ? 79 : code;
+}
+
+static void judge(struct run *run, const char *name, const struct task_end *end)
+{
+	enum interrupt_reason reason = interrupts_reason(&run->interrupts);
+
+	if (reason == INTERRUPT_PREEMPT) {
+		run_end(run, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
+			"told to end during '%s'; the same command continues it", name);
+	} else if (reason == INTERRUPT_STOP) {
+		run_end(run, RUN_STOPPED, RUN_CLASS_USER, 130,
+			"stopped during '%s'; 'penstock resume %s' continues it", name, run->id);
+	} else if (end->oom) {
+		run_end(run, RUN_FAILED, RUN_CLASS_OOM, 137,
+			"'%s' was killed for want of memory; ask for more with --set "
+			"resources.memPerCpu=MB",
+			name);
+	} else if (end->signal) {
+		run_end(run, RUN_FAILED, RUN_CLASS_USER, 128 + end->signal,
+			"'%s' was killed by %s (%s)", name,
+			sigabbrev_np(end->signal) ? sigabbrev_np(end->signal) : "a signal",
+			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown");
+	} else if (end->code) {
+		run->end.step_code = run->end.decided ? run->end.step_code : end->code;
+		run_end(run, RUN_FAILED, RUN_CLASS_USER, shown_code(end->code),
+			"'%s' exited with %d; see 'penstock logs %s'", name, end->code, run->id);
+	}
+}
+
+/* Runs one step to its end; true: the next one may begin. */
+static bool run_step(struct run *run, size_t i)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct watch watch = {.run = run};
+	struct task_end end = {0};
+	char buffer[STEP_NAME_SIZE];
+	const char *name = step_name(run, i, buffer);
+	bool suspicious;
+
+	run_event(run, RUN_EVENT_STEP, name, i + 1, run->workflow->n_steps);
+	if (!run->workflow->steps[i].has_run)
+		return true;
+	if (start_step(run, i, &watch.task, &err) < 0) {
+		error_prefix(&err, "'%s' cannot be started", name);
+		run_end_error(run, RUN_CLASS_USER, &err);
+		return false;
+	}
+	wait_for_end(&watch, &end);
+	executor_process.kill(watch.task); /* children that the step left behind */
+	executor_process.free(watch.task);
+	output_drain(run->output);
+	/* A shell says 128 + n where its child was killed by signal n. */
+	suspicious = end.signal || end.code > 128 || watch.killed;
+	if (run->sync)
+		sync_task_ended(run->sync, suspicious);
+	run_record_sync(run);
+	judge(run, name, &end);
+	return !run->end.decided;
+}
+
+/* Whether somebody asked to end between two steps. */
+static bool interrupted(struct run *run)
+{
+	const struct task_end none = {0};
+
+	if (interrupts_reason(&run->interrupts) != INTERRUPT_NONE)
+		judge(run, "the change of steps", &none);
+	return run->end.decided;
+}
+
+void run_steps(struct run *run)
+{
+	interrupts_phase(&run->interrupts, PHASE_STEPS);
+	for (size_t i = 0; i < run->workflow->n_steps && !interrupted(run); i++) {
+		char buffer[STEP_NAME_SIZE];
+
+		if (i < run->steps_done) {
+			run_say(run, RUN_EVENT_MESSAGE, "'%s' was finished by an earlier attempt",
+				step_name(run, i, buffer));
+			continue;
+		}
+		if (!run_step(run, i))
+			return;
+		records_step_done(run->options->records, run->id, run->attempt, (int)i,
+			step_name(run, i, buffer), NULL);
+	}
+}
