@@ -68,9 +68,8 @@ check-clang: build-clang/build.ninja
 build-clang/build.ninja:
 	CC=clang-14 meson setup build-clang -Db_lundef=false $(if $(wildcard tests/fuzz/meson.build),-Dfuzz=true)
 
-# Sources that differ from the main branch, or from the commit before on main itself.
 check-tidy: build-clang/build.ninja
-	tools/tidy --changed build-clang
+	tools/tidy --all build-clang
 
 check-system: all
 	tools/test-venv >/dev/null
@@ -78,16 +77,12 @@ check-system: all
 
 # --- Longer ------------------------------------------------------------------------------------------------------
 
-.PHONY: check-full check-system-asan check-tsan check-long tidy soak fuzz bench
+.PHONY: check-full check-system-asan check-tsan check-long soak fuzz bench
 check-full: check
-	$(MAKE) tidy
 	$(MAKE) check-tsan
 	$(MAKE) check-system-asan
 	$(MAKE) check-long
 	@echo "make check-full: all passed"
-
-tidy: build-clang/build.ninja
-	tools/tidy --all build-clang
 
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
@@ -118,6 +113,11 @@ bench: deps
 build-release/build.ninja:
 	@command -v meson >/dev/null || { echo "meson is not installed; run 'make deps' first" >&2; exit 69; }
 	meson setup build-release --buildtype release -Dtests=false
+
+# Sources that differ from the main branch only; `make check` looks at all.
+.PHONY: tidy
+tidy: build-clang/build.ninja
+	tools/tidy --changed build-clang
 
 # --- Formatting --------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,21 @@ enum penstock_code error_code_of_errno(int errnum);
 /* Whether the same request may succeed later without anybody doing anything. */
 bool error_is_retryable(const struct penstock_error *err);
 
+#if defined(__clang_analyzer__) && !defined(ERROR_IMPLEMENTATION)
+/* The analyzer sees one file at a time; without this it follows raises that return 0. */
+static inline int error_raised(int r)
+{
+	if (r >= 0)
+		__builtin_unreachable();
+	return r;
+}
+#define error_set(...)	  error_raised(error_set(__VA_ARGS__))
+#define error_errno(...)  error_raised(error_errno(__VA_ARGS__))
+#define error_prefix(...) error_raised(error_prefix(__VA_ARGS__))
+#define error_memory(err) error_raised(error_memory(err))
+#define error_move(...)	  error_raised(error_move(__VA_ARGS__))
+#endif
+
 #define _cleanup_error_ __attribute__((cleanup(penstock_error_release)))
 
 #endif
