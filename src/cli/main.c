@@ -1,9 +1,11 @@
-#include <stdio.h>
+#include "cli/commands.h"
 
-#include <penstock/version.h>
+/* In the order in which `penstock --help` shows them. */
+static const struct command *const commands[] = {
+	NULL,
+};
 
-int main(void)
+int main(int argc, char **argv)
 {
-	printf("penstock %s\n", PENSTOCK_VERSION);
-	return 0;
+	return cli_main(argc, argv, commands);
 }

@@ -1,0 +1,182 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock/version.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/options.h"
+#include "base/banned.h"
+
+static const struct command *find_command(const struct command *const *commands, const char *name)
+{
+	for (; *commands; commands++) {
+		if (strcmp((*commands)->name, name) == 0)
+			return *commands;
+	}
+	return NULL;
+}
+
+static int refuse_verb(const struct cli *cli, const char *word)
+{
+	const char *names[64];
+	const char *found;
+	size_t n = 0;
+
+	for (; n < ARRAY_SIZE(names) - 2 && cli->commands[n]; n++)
+		names[n] = cli->commands[n]->name;
+	names[n++] = "help";
+	names[n++] = "version";
+	found = str_nearest(word, names, n);
+	if (found)
+		return cli_misuse(cli, "unknown verb '%s', did you mean '%s'?", word, found);
+	return cli_misuse(cli, "unknown verb '%s'", word);
+}
+
+static int print_text(const struct buf *text)
+{
+	if (buf_failed(text))
+		abort();
+	fputs(buf_str(text), stdout);
+	return 0;
+}
+
+static int print_version(void)
+{
+	printf("penstock %s\n", PENSTOCK_VERSION);
+	return 0;
+}
+
+static int print_help(const struct cli *cli, const struct command *command)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (command)
+		help_command(&text, command);
+	else
+		help_overview(&text, cli->commands);
+	return print_text(&text);
+}
+
+static int print_man(const struct cli *cli, const char *verb)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	if (verb && !command)
+		return refuse_verb(cli, verb);
+	man_page(&text, command, cli->commands);
+	return print_text(&text);
+}
+
+static int print_completion(const struct cli *cli, const char *shell)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (!shell || strcmp(shell, "bash") != 0)
+		return cli_misuse(cli, "--completion knows one shell, bash");
+	completion_bash(&text, cli->commands);
+	return print_text(&text);
+}
+
+/* `penstock help [VERB]` */
+static int run_help(const struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 1);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	if (verb && !command && strcmp(verb, "help") != 0 && strcmp(verb, "version") != 0)
+		return refuse_verb(cli, verb);
+	if (cli_operand(cli, 2))
+		return cli_misuse(cli, "'%s' is one too many", cli_operand(cli, 2));
+	return print_help(cli, command);
+}
+
+static int run_verb(const struct cli *top, const struct command *command)
+{
+	_cleanup_(cli_release) struct cli cli = {
+		.command = command, .commands = top->commands, .quiet = top->quiet};
+	size_t argc = top->operands.n;
+	int code;
+
+	/* getopt_long() permutes the words, not the strings. */
+	_cleanup_free_ char **argv = calloc(argc + 1, sizeof(*argv));
+
+	if (!argv)
+		abort();
+	memcpy(argv, top->operands.items, argc * sizeof(*argv));
+	code = cli_parse(&cli, (int)argc, argv);
+	if (code)
+		return code;
+	return cli.help ? print_help(top, command) : command->run(&cli);
+}
+
+static int dispatch(struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 0);
+	const struct command *command;
+
+	if (cli->help)
+		return print_help(cli, NULL);
+	if (!verb)
+		return cli_misuse(cli, "which verb?");
+	command = find_command(cli->commands, verb);
+	if (command)
+		return run_verb(cli, command);
+	if (strcmp(verb, "version") == 0)
+		return print_version();
+	if (strcmp(verb, "help") == 0)
+		return run_help(cli);
+	return refuse_verb(cli, verb);
+}
+
+/* What was asked for must have arrived: a full disk or a closed pipe shows on the flush. */
+static int check_stdout(int code)
+{
+	int failed = ferror(stdout);
+
+	errno = 0;
+	if (fflush(stdout) == 0 && !failed)
+		return code;
+	fprintf(stderr, "penstock: cannot write to standard output: %s\n",
+		errno ? strerror(errno) : "write error");
+	return code ? code : CLI_EXIT_INTERNAL;
+}
+
+/* A descriptor that is closed would become a file of ours, and messages would land in it. */
+static void open_standard_files(void)
+{
+	static const char *const reason = "/dev/null";
+
+	for (int fd = 0; fd < 3; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+			open(reason, fd ? O_WRONLY : O_RDONLY) != fd)
+			abort();
+	}
+}
+
+int cli_main(int argc, char **argv, const struct command *const *commands)
+{
+	_cleanup_(cli_release) struct cli cli = {.commands = commands};
+	int code;
+
+	open_standard_files();
+	signal(SIGPIPE, SIG_IGN); /* a write error instead, which is told */
+	if (log_set_level_name(getenv("PENSTOCK_LOG")) < 0)
+		log_warn("PENSTOCK_LOG=%s is none of debug, info, warn, error, quiet",
+			getenv("PENSTOCK_LOG"));
+	if (argc > 1 && strcmp(argv[1], "--version") == 0)
+		return check_stdout(print_version());
+	if (argc > 1 && strcmp(argv[1], "--man") == 0)
+		return check_stdout(print_man(&cli, argc > 2 ? argv[2] : NULL));
+	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
+		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
+	code = cli_parse(&cli, argc, argv);
+	return check_stdout(code ? code : dispatch(&cli));
+}

@@ -1,0 +1,14 @@
+/* The verbs; each is defined in the file of its name and has a line in the table of main.c. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli/command.h"
+
+extern const struct command command_doctor;
+extern const struct command command_logs;
+extern const struct command command_ps;
+extern const struct command command_rm;
+extern const struct command command_show;
+extern const struct command command_stop;
+
+#endif

@@ -1,0 +1,140 @@
+#include <string.h>
+
+#include <penstock/version.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "cli/options.h"
+#include "base/banned.h"
+
+enum { WIDTH = 80, INDENT = 2, COLUMN = 26 };
+
+const struct command_exit common_exits[] = {
+	{"0", "Done"},
+	{"64", "The command line is wrong"},
+	{"70", "penstock or this machine failed (disk, memory, closed output)"},
+	{NULL, NULL},
+};
+
+static void add_blanks(struct buf *out, size_t n)
+{
+	while (n-- > 0)
+		buf_add_char(out, ' ');
+}
+
+void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, size_t begun)
+{
+	size_t column = begun;
+
+	while (*text) {
+		size_t word = strcspn(text, " \n");
+
+		if (word > 0) {
+			if (column > indent && column + 1 + word > width) {
+				buf_add_char(out, '\n');
+				column = 0;
+			}
+			if (column < indent) {
+				add_blanks(out, indent - column);
+				column = indent;
+			} else if (column > indent) {
+				buf_add_char(out, ' ');
+				column++;
+			}
+			buf_add(out, text, word);
+			column += word;
+			text += word;
+		}
+		if (strncmp(text, "\n\n", 2) == 0) {
+			buf_add_str(out, "\n\n");
+			column = 0;
+			text += 2;
+		} else if (*text) {
+			text++;
+		}
+	}
+	buf_add_char(out, '\n');
+}
+
+/* "  left         right, wrapped"; a long left has a line of its own. */
+static void add_row(struct buf *out, const char *left, const char *right, size_t column)
+{
+	size_t used = INDENT + strlen(left);
+
+	add_blanks(out, INDENT);
+	buf_add_str(out, left);
+	if (used + 2 > column) {
+		buf_add_char(out, '\n');
+		used = 0;
+	}
+	add_blanks(out, column - used);
+	wrap_text(out, right, column, WIDTH, column);
+}
+
+static void add_options(struct buf *out, const struct option_spec *options)
+{
+	for (const struct option_spec *o = options; o && o->name; o++) {
+		_cleanup_(buf_release) struct buf left = BUF_INIT(LIMIT_LOG_LINE);
+
+		if (o->letter)
+			buf_printf(&left, "-%c, ", o->letter);
+		else
+			buf_add_str(&left, "    ");
+		buf_printf(&left, "--%s", o->name);
+		if (o->argument)
+			buf_printf(&left, " %s", o->argument);
+		add_row(out, buf_str(&left), o->help, COLUMN);
+	}
+}
+
+static void add_exits(struct buf *out, const struct command *command)
+{
+	add_row(out, common_exits[0].code, common_exits[0].says, 10);
+	for (const struct command_exit *e = command->exits; e && e->code; e++)
+		add_row(out, e->code, e->says, 10);
+	for (const struct command_exit *e = common_exits + 1; e->code; e++)
+		add_row(out, e->code, e->says, 10);
+}
+
+void help_command(struct buf *out, const struct command *command)
+{
+	buf_printf(out, "usage: penstock %s [OPTION]...%s%s\n\n", command->name,
+		command->operands ? " " : "", command->operands ? command->operands : "");
+	wrap_text(out, command->description, 0, WIDTH, 0);
+	buf_add_str(out, "\nOptions:\n");
+	add_options(out, command->options);
+	add_options(out, common_options);
+	buf_add_str(out, "\nExamples:\n");
+	for (const struct command_example *e = command->examples; e->line; e++) {
+		buf_printf(out, "  %s\n", e->line);
+		add_blanks(out, 6);
+		wrap_text(out, e->says, 6, WIDTH, 6);
+	}
+	buf_add_str(out, "\nExit codes:\n");
+	add_exits(out, command);
+}
+
+void help_overview(struct buf *out, const struct command *const *commands)
+{
+	buf_add_str(out, "usage: penstock VERB [OPTION]... [OPERAND]...\n\n");
+	wrap_text(out,
+		"Runs a training workflow: brings its data, runs its steps, keeps its output in "
+		"object storage while they run, and goes on where it stopped.",
+		0, WIDTH, 0);
+	buf_add_str(out, "\nVerbs:\n");
+	for (; *commands; commands++)
+		add_row(out, (*commands)->name, (*commands)->summary, 14);
+	add_row(out, "help", "show what a verb does: penstock help VERB", 14);
+	add_row(out, "version", "show the version, also as --version", 14);
+	buf_add_str(out, "\nOptions:\n");
+	add_options(out, common_options);
+	add_options(
+		out, (const struct option_spec[]){{0, "version", NULL, "Show the version and exit"},
+			     {0, NULL, NULL, NULL}});
+	buf_add_str(out, "\nEnvironment:\n");
+	add_row(out, "PENSTOCK_HOME", "where runs and records are kept; ~/.local/share/penstock",
+		COLUMN);
+	add_row(out, "PENSTOCK_LOG", "as --log-level", COLUMN);
+	add_row(out, "NO_COLOR", "no colours, whatever the terminal can do", COLUMN);
+	buf_add_str(out, "\nA verb's options, examples and exit codes: penstock VERB --help\n");
+}
