@@ -111,13 +111,21 @@ void ring_break(struct ring *r)
 	pthread_cond_signal(&r->readable);
 }
 
+void ring_abort(struct ring *r)
+{
+	LOCK_SCOPE(&r->mutex);
+
+	r->aborted = true;
+	pthread_cond_signal(&r->readable);
+}
+
 ssize_t ring_peek(struct ring *r, const char **p)
 {
 	LOCK_SCOPE(&r->mutex);
 
-	while (queued(r) < WAKE && !r->closed && !r->broken)
+	while (queued(r) < WAKE && !r->closed && !r->broken && !r->aborted)
 		pthread_cond_wait(&r->readable, &r->mutex);
-	if (r->broken)
+	if (r->aborted || (r->broken && queued(r) == 0))
 		return -1;
 	*p = r->data + r->consumed % r->size;
 	return (ssize_t)piece(r, r->consumed, queued(r));

@@ -2,9 +2,10 @@
  * A bounded queue of bytes between one writing and one reading thread. Both work in the ring's own
  * memory, so that a decoder can write into it and a parser read from it without a copy.
  *
- * The writer ends with ring_close() (whole) or ring_break() (its source failed). The reader that
- * wants no more calls ring_refuse(): the writer's next call then fails, or, after ring_discard(),
- * everything that is written vanishes.
+ * The writer ends with ring_close() (whole), ring_break() (its source failed: the reader sees that
+ * behind what is queued) or ring_abort() (the reader sees that at once). The reader that wants no
+ * more calls ring_refuse(): the writer's next call then fails; or ring_discard(): everything that
+ * is written vanishes.
  */
 #ifndef ARCHIVE_RING_H
 #define ARCHIVE_RING_H
@@ -23,7 +24,7 @@ struct ring {
 
 	/* under the mutex */
 	uint64_t written, consumed; /* totals; their difference is what is queued */
-	bool closed, broken, refused, discard;
+	bool closed, broken, aborted, refused, discard;
 };
 
 /* -1: out of memory. */
@@ -37,6 +38,7 @@ void ring_written(struct ring *r, size_t len);
 int ring_write(struct ring *r, const void *data, size_t len);
 void ring_close(struct ring *r);
 void ring_break(struct ring *r);
+void ring_abort(struct ring *r);
 
 /* Queued bytes, waiting for RING_PEEK or the end; their length. 0: the end. -1: broken off. */
 ssize_t ring_read_span(struct ring *r, const char **p);

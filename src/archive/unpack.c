@@ -277,7 +277,7 @@ void unpacker_free(struct unpacker *u)
 	if (!u)
 		return;
 	if (u->front_runs) {
-		ring_break(&u->fed);
+		ring_abort(&u->fed);
 		pthread_join(u->front, NULL);
 	}
 	if (u->has_tree)

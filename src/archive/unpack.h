@@ -32,7 +32,8 @@
  * the archive; a symbolic link that is absolute or leaves DIR), or when it is a device, FIFO or
  * socket. Owners are ignored, modes follow the archive and the umask without setuid, setgid and
  * sticky bits (files always get u+rw, directories u+rwx), modification times are kept, the last of
- * several members with one name wins.
+ * several members with one name wins. Checksums are verified where the format has them, except those
+ * of RAR 4 and of stored members of RAR 5, which libarchive 3.6 does not compare.
  */
 #ifndef ARCHIVE_UNPACK_H
 #define ARCHIVE_UNPACK_H

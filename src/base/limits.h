@@ -35,10 +35,6 @@
 #define LIMIT_HTTP_ERROR_BODY  (64 * KIB) /* bytes kept of an error reply */
 #define LIMIT_XML_BODY	       (8 * MIB)  /* bytes: 1,000 keys of 1,024 bytes, escaped */
 #define LIMIT_XML_DEPTH	       16	  /* elements; S3 uses 5 */
-#define LIMIT_WORKFLOW_FILE    (4 * MIB)  /* bytes of a workflow */
-#define LIMIT_WORKFLOW_DEPTH   64	  /* nested maps and lists */
-#define LIMIT_WORKFLOW_NODES   200000	  /* values; stops alias bombs */
-#define LIMIT_WORKFLOW_ERRORS  100	  /* mistakes reported in one go */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB)  /* bytes of a shared config or credentials file */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 
@@ -60,6 +56,16 @@
 #define LIMIT_HTTP_RECEIVE_BUFFER   (256 * KIB) /* bytes per connection that receives */
 #define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
+
+/* A workflow. */
+#define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
+#define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of it written out, aliases repeated */
+#define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
+#define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
+#define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias looks through them */
+#define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
+#define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
+#define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */
 
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */

@@ -169,7 +169,7 @@ struct workflow {
 	 * every credential masked (docs/workflow.md, "Identity"). */
 	char digest[65];
 
-	struct workflow_arena *arena; /* private */
+	struct workflow_own *own; /* private: its memory and its document */
 };
 
 /* What may be printed, recorded and logged of a text; NULL where it was not given. */

@@ -1,0 +1,44 @@
+/*
+ * The shared AWS config and credentials files: INI with sections "[profile NAME]" (config),
+ * "[NAME]" (credentials) and "[services NAME]", and one level of indented values below a key.
+ *
+ *	_cleanup_(aws_config_release) struct aws_config c = { 0 };
+ *
+ *	aws_config_load(&c, err);               both files, where they are there
+ *	aws_config_get(&c, "default", "region")
+ */
+#ifndef NET_AWS_CONFIG_H
+#define NET_AWS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct penstock_error;
+
+struct aws_config_entry {
+	char *section; /* "profile NAME", "services NAME", … */
+	char *key;     /* "region"; "s3.endpoint_url" where it stood below "s3 =" */
+	char *value;
+};
+
+struct aws_config {
+	struct aws_config_entry *entries; /* later ones win */
+	size_t n;
+	char *config_path;
+	char *credentials_path;
+};
+
+/* AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, else those in ~/.aws. A missing file is empty. */
+int aws_config_load(struct aws_config *out, struct penstock_error *err);
+/* Adds the text of one file; in `credentials` every section is a profile. */
+int aws_config_parse(struct aws_config *config, const char *path, const char *text,
+	bool credentials, struct penstock_error *err);
+void aws_config_release(struct aws_config *config);
+
+/* NULL: not there. */
+const char *aws_config_get(const struct aws_config *config, const char *profile, const char *key);
+/* The endpoint that the profile's "services" section gives S3, else the profile's own; or NULL. */
+const char *aws_config_endpoint(const struct aws_config *config, const char *profile);
+bool aws_config_has_profile(const struct aws_config *config, const char *profile);
+
+#endif

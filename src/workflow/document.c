@@ -1,0 +1,359 @@
+#include "workflow/document.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at)
+{
+	struct node *node = workflow_arena_new(arena, struct node);
+
+	if (node) {
+		node->kind = kind;
+		node->at = at;
+	}
+	return node;
+}
+
+struct node *node_scalar(
+	struct workflow_arena *arena, const char *text, bool quoted, struct workflow_place at)
+{
+	struct node *node = node_new(arena, NODE_SCALAR, at);
+
+	if (node) {
+		node->text = text;
+		node->quoted = quoted;
+	}
+	return node;
+}
+
+int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
+	struct workflow_place key_at, struct node *value)
+{
+	if (parent->n == parent->cap) {
+		size_t cap = parent->cap ? 2 * parent->cap : 4;
+		struct node_entry *grown = workflow_arena_array(arena, cap, sizeof(*grown));
+
+		if (!grown)
+			return -1;
+		if (parent->n)
+			memcpy(grown, parent->entries, parent->n * sizeof(*grown));
+		parent->entries = grown;
+		parent->cap = cap;
+	}
+	parent->entries[parent->n++] = (struct node_entry){key, key_at, value};
+	return 0;
+}
+
+void node_remove(struct node *parent, size_t index)
+{
+	memmove(&parent->entries[index], &parent->entries[index + 1],
+		(parent->n - index - 1) * sizeof(parent->entries[0]));
+	parent->n--;
+}
+
+struct node_entry *node_find(const struct node *map, const char *key)
+{
+	if (map->kind != NODE_MAP)
+		return NULL;
+	for (size_t i = 0; i < map->n; i++) {
+		if (strcmp(map->entries[i].key, key) == 0)
+			return &map->entries[i];
+	}
+	return NULL;
+}
+
+struct node *node_get(const struct node *map, const char *key)
+{
+	const struct node_entry *entry = node_find(map, key);
+
+	return entry && !node_is_null(entry->value) ? entry->value : NULL;
+}
+
+static int by_key(const void *left, const void *right)
+{
+	const struct node_entry *const *a = left;
+	const struct node_entry *const *b = right;
+	int order = strcmp((*a)->key, (*b)->key);
+
+	if (order)
+		return order;
+	return *a < *b ? -1 : *a > *b;
+}
+
+void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found)
+{
+	_cleanup_free_ const struct node_entry **sorted = NULL;
+	char quoted[QUOTE_SIZE];
+
+	if (map->n < 2)
+		return;
+	sorted = calloc(map->n, sizeof(const struct node_entry *));
+	if (!sorted) {
+		found->no_memory = true;
+		return;
+	}
+	for (size_t i = 0; i < map->n; i++)
+		sorted[i] = &map->entries[i];
+	qsort(sorted, map->n, sizeof(const struct node_entry *), by_key);
+	for (size_t i = 1; i < map->n; i++) {
+		if (strcmp(sorted[i]->key, sorted[i - 1]->key) != 0)
+			continue;
+		diagnostics_add(found, DIAGNOSTIC_ERROR, file, &sorted[i]->key_at,
+			"the key %s stands twice in this map, first on line %d; remove one",
+			quote(sorted[i]->key, quoted), sorted[i - 1]->key_at.line);
+	}
+}
+
+struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left)
+{
+	struct node *copy;
+
+	if (*left == 0)
+		return NULL;
+	--*left;
+	copy = workflow_arena_new(arena, struct node);
+	if (!copy)
+		return NULL;
+	*copy = *node;
+	copy->entries = NULL;
+	copy->n = copy->cap = 0;
+	for (size_t i = 0; i < node->n; i++) {
+		struct node *value = node_copy(arena, node->entries[i].value, left);
+
+		if (!value || node_add(arena, copy, node->entries[i].key, node->entries[i].key_at,
+				      value) < 0)
+			return NULL;
+	}
+	return copy;
+}
+
+static bool is_one_of(const char *text, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(text, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool all_digits(const char *s, const char *digits)
+{
+	return *s && s[strspn(s, digits)] == '\0';
+}
+
+static bool is_integer(const char *s)
+{
+	if (s[0] == '0' && s[1] == 'o')
+		return all_digits(s + 2, "01234567");
+	if (s[0] == '0' && s[1] == 'x')
+		return all_digits(s + 2, "0123456789abcdefABCDEF");
+	return all_digits(s + (*s == '-' || *s == '+'), "0123456789");
+}
+
+/* [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?, .inf and .nan */
+static bool is_float(const char *s)
+{
+	static const char *const words[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"};
+	const char digits[] = "0123456789";
+	size_t whole, fraction = 0;
+
+	if (is_one_of(s, words, ARRAY_SIZE(words)))
+		return true;
+	s += *s == '-' || *s == '+';
+	if (is_one_of(s, words, 3))
+		return true;
+	whole = strspn(s, digits);
+	s += whole;
+	if (*s == '.') {
+		fraction = strspn(s + 1, digits);
+		s += 1 + fraction;
+	}
+	if (whole + fraction == 0)
+		return false;
+	if (*s == 'e' || *s == 'E') {
+		s++;
+		s += *s == '-' || *s == '+';
+		return all_digits(s, digits);
+	}
+	return *s == '\0';
+}
+
+enum scalar_type scalar_type(const struct node *node)
+{
+	static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+	static const char *const bools[] = {"true", "True", "TRUE", "false", "False", "FALSE"};
+
+	if (node->quoted)
+		return SCALAR_TEXT;
+	if (is_one_of(node->text, nulls, ARRAY_SIZE(nulls)))
+		return SCALAR_NULL;
+	if (is_one_of(node->text, bools, ARRAY_SIZE(bools)))
+		return SCALAR_BOOL;
+	if (is_integer(node->text))
+		return SCALAR_INT;
+	return is_float(node->text) ? SCALAR_FLOAT : SCALAR_TEXT;
+}
+
+bool node_is_null(const struct node *node)
+{
+	return node->kind == NODE_SCALAR && scalar_type(node) == SCALAR_NULL;
+}
+
+const char *node_kind_name(const struct node *node)
+{
+	static const char *const scalars[] = {
+		[SCALAR_NULL] = "null",
+		[SCALAR_BOOL] = "true or false",
+		[SCALAR_INT] = "a number",
+		[SCALAR_FLOAT] = "a number",
+		[SCALAR_TEXT] = "text",
+	};
+
+	if (node->kind == NODE_MAP)
+		return "a map";
+	if (node->kind == NODE_LIST)
+		return "a list";
+	return scalars[scalar_type(node)];
+}
+
+#define QUOTED_CHARACTERS 60
+
+void quote_into(struct buf *out, const char *text)
+{
+	size_t characters = 0;
+
+	buf_add_char(out, '`');
+	for (const char *p = text; *p; p++) {
+		unsigned char c = (unsigned char)*p;
+
+		if ((c & 0xc0) != 0x80 && ++characters > QUOTED_CHARACTERS) {
+			buf_add_str(out, "…");
+			break;
+		}
+		buf_add_char(out, c < 0x20 || c == 0x7f ? ' ' : *p);
+	}
+	buf_add_char(out, '`');
+}
+
+const char *quote(const char *text, char out[static QUOTE_SIZE])
+{
+	_cleanup_(buf_release) struct buf quoted = BUF_INIT(4 * QUOTE_SIZE);
+	size_t len;
+
+	quote_into(&quoted, text);
+	len = quoted.len;
+	if (len >= QUOTE_SIZE) {
+		/* Many-byte characters: cut between two of them. */
+		len = QUOTE_SIZE - 1 - strlen("…`");
+		while (len > 0 && ((unsigned char)quoted.data[len] & 0xc0) == 0x80)
+			len--;
+		buf_truncate(&quoted, len);
+		buf_add_str(&quoted, "…`");
+		len = quoted.len;
+	}
+	memcpy(out, buf_str(&quoted), len + 1);
+	return out;
+}
+
+void field_append(struct buf *path, const char *key, size_t index)
+{
+	if (!key)
+		buf_printf(path, "[%zu]", index);
+	else if (!*key || strpbrk(key, ".[]\""))
+		buf_printf(path, "[\"%s\"]", key);
+	else
+		buf_printf(path, "%s%s", path->len ? "." : "", key);
+}
+
+/* The length of the UTF-8 sequence at `p`, of which `left` bytes are there; 0: it is none. */
+static size_t utf8_length(const unsigned char *p, size_t left, uint32_t *character)
+{
+	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t len = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+	uint32_t c;
+
+	if (len == 1) {
+		*character = p[0];
+		return 1;
+	}
+	if (p[0] < 0xc2 || p[0] > 0xf4 || len > left)
+		return 0;
+	c = p[0] & (0xffU >> (len + 1));
+	for (size_t i = 1; i < len; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (p[i] & 0x3fU);
+	}
+	if (c < smallest[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+		return 0;
+	*character = c;
+	return len;
+}
+
+/* What YAML calls printable; JSON allows no more of any use. */
+static bool is_text(uint32_t c)
+{
+	if (c < 0x20)
+		return c == '\t' || c == '\n' || c == '\r';
+	if (c >= 0x7f && c < 0xa0)
+		return c == 0x85;
+	return c != 0xfeff && c != 0xfffe && c != 0xffff;
+}
+
+bool text_check(const char *file, const char *option, const char *data, size_t len,
+	struct diagnostics *found)
+{
+	struct workflow_place at = {1, 1, option};
+	uint32_t c = 0;
+
+	for (size_t i = 0, n; i < len; i += n) {
+		n = utf8_length((const unsigned char *)data + i, len - i, &c);
+		if (n == 0 || !is_text(c)) {
+			if (option)
+				at.line = at.column = 0;
+			if (n == 0)
+				diagnostics_add(found, DIAGNOSTIC_ERROR, file, &at,
+					"the byte 0x%02x is not UTF-8; save the file as UTF-8",
+					(unsigned char)data[i]);
+			else
+				diagnostics_add(found, DIAGNOSTIC_ERROR, file, &at,
+					"the control character U+%04X cannot stand here; remove it",
+					c);
+			return false;
+		}
+		if (c == '\n') {
+			at.line++;
+			at.column = 1;
+		} else {
+			at.column++;
+		}
+	}
+	return true;
+}
+
+struct node *document_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found)
+{
+	size_t start = 0;
+
+	if (len >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) {
+		data += 3;
+		len -= 3;
+	}
+	if (!text_check(file, option, data, len, found))
+		return NULL;
+	while (start < len && strchr(" \t\r\n", data[start]))
+		start++;
+	if (start == len) {
+		diagnostics_add(found, DIAGNOSTIC_ERROR, file, NULL, "the workflow is empty");
+		return NULL;
+	}
+	if (data[start] == '{')
+		return json_read(arena, file, option, data, len, found);
+	return yaml_read(arena, file, option, data, len, found);
+}

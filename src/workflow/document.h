@@ -1,0 +1,88 @@
+/*
+ * A document as it was written: a tree of maps, lists and scalars, each with its position. JSON and
+ * YAML both end up here; nothing is interpreted yet, so that `no`, `1.10` and `007` keep their text
+ * and mean what the reader of a field asks for (the core schema of YAML 1.2).
+ */
+#ifndef WORKFLOW_DOCUMENT_H
+#define WORKFLOW_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "workflow/arena.h"
+#include "workflow/diagnostics.h"
+
+enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
+
+struct node_entry {
+	const char *key; /* NULL in a list */
+	struct workflow_place key_at;
+	struct node *value;
+};
+
+struct node {
+	enum node_kind kind;
+	struct workflow_place at;
+
+	/* NODE_SCALAR */
+	const char *text;  /* no NUL within */
+	bool quoted;	   /* text whatever it looks like */
+	const char *field; /* of a secret in the file as written: "output.s3.secretAccessKey" */
+
+	/* NODE_MAP, NODE_LIST */
+	struct node_entry *entries;
+	size_t n;
+	size_t cap;
+};
+
+enum scalar_type { SCALAR_NULL, SCALAR_BOOL, SCALAR_INT, SCALAR_FLOAT, SCALAR_TEXT };
+
+/*
+ * Reads `data` as JSON (it begins with `{`) or YAML. NULL: a mistake was added to `found`, or
+ * `arena->no_memory`. `option`, where not NULL, is the place of all its values ("--set x"), and
+ * `file` the display name.
+ */
+struct node *document_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+/* The two readers behind it; `data` is valid UTF-8 without a byte order mark. */
+struct node *json_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+/* Whether `data` is UTF-8 text without control characters; else the mistake is in `found`. */
+bool text_check(const char *file, const char *option, const char *data, size_t len,
+	struct diagnostics *found);
+
+struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at);
+struct node *node_scalar(
+	struct workflow_arena *arena, const char *text, bool quoted, struct workflow_place at);
+/* -1: out of memory. `key` is NULL in a list and lives as long as the arena. */
+int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
+	struct workflow_place key_at, struct node *value);
+void node_remove(struct node *parent, size_t index);
+struct node_entry *node_find(const struct node *map, const char *key);
+/* The value of `key` unless it is missing or null. */
+struct node *node_get(const struct node *map, const char *key);
+/* Adds a mistake for each key that stands twice in `map`. */
+void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found);
+/* A deep copy; at most `*left` nodes, which it counts down. NULL: too many, or no memory. */
+struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left);
+
+bool node_is_null(const struct node *node);
+/* Of a NODE_SCALAR, by the core schema. */
+enum scalar_type scalar_type(const struct node *node);
+/* "text", "a number", "a map", …, for messages. */
+const char *node_kind_name(const struct node *node);
+
+/* Appends `text` shortened to 60 characters and without control characters, in backquotes. */
+void quote_into(struct buf *out, const char *text);
+#define QUOTE_SIZE 128
+/* The same as a string, for use in a format. */
+const char *quote(const char *text, char out[static QUOTE_SIZE]);
+
+/* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for one
+ * that the dots would tear. */
+void field_append(struct buf *path, const char *key, size_t index);
+
+#endif

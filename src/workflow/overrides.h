@@ -1,0 +1,22 @@
+/* `--set PATH=VALUE` and `--env KEY=VALUE` on the document tree, before it is read. */
+#ifndef WORKFLOW_OVERRIDES_H
+#define WORKFLOW_OVERRIDES_H
+
+#include "base/str.h"
+#include "workflow/document.h"
+
+struct overrides {
+	struct workflow_arena *arena;
+	const char *file;
+	struct diagnostics *found;
+	struct node *job; /* without the `job:` wrapper */
+};
+
+/* Mistakes go to `found`. */
+void overrides_set(struct overrides *o, const char *path_and_value);
+void overrides_env(struct overrides *o, const char *key_and_value);
+
+/* The node at `path`; NULL: none. For fields as secrets_mark() names them. */
+const struct node *overrides_find(const struct node *job, const char *path);
+
+#endif

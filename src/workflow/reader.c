@@ -1,0 +1,435 @@
+#include "workflow/reader.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "workflow/reference.h"
+#include "workflow/secrets.h"
+#include "base/banned.h"
+
+static void report(struct reader *rd, enum diagnostic_severity severity,
+	const struct workflow_place *at, const char *fmt, va_list ap)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	buf_vprintf(&text, fmt, ap);
+	diagnostics_add(rd->found, severity, rd->workflow->file, at, "%s", buf_str(&text));
+}
+
+void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	report(rd, DIAGNOSTIC_ERROR, at, fmt, ap);
+	va_end(ap);
+}
+
+void reader_note(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	report(rd, DIAGNOSTIC_NOTE, at, fmt, ap);
+	va_end(ap);
+}
+
+size_t reader_enter(struct reader *rd, const char *key, size_t index)
+{
+	size_t saved = rd->path.len;
+
+	field_append(&rd->path, key, index);
+	return saved;
+}
+
+void reader_leave(struct reader *rd, size_t saved)
+{
+	buf_truncate(&rd->path, saved);
+}
+
+const char *reader_field(struct reader *rd, const char *key)
+{
+	const char *field;
+	size_t saved = reader_enter(rd, key, 0);
+
+	field = workflow_arena_copy(rd->arena, buf_str(&rd->path), rd->path.len);
+	reader_leave(rd, saved);
+	return field ? field : key;
+}
+
+static void check_key(
+	struct reader *rd, const struct node_entry *entry, const struct schema *schema)
+{
+	const struct schema_field *field = schema_find(schema, entry->key);
+	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
+	const char *nearest;
+
+	if (field && field->unsupported) {
+		if (!node_is_null(entry->value))
+			reader_error(rd, &entry->key_at,
+				"`%s` is not supported by this version: %s; remove it, or give "
+				"--set %s=null",
+				entry->key, field->unsupported, reader_field(rd, entry->key));
+		return;
+	}
+	if (field)
+		return;
+	nearest = schema_nearest(schema, entry->key);
+	if (nearest) {
+		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
+			quote(entry->key, quoted), schema->what, nearest);
+		return;
+	}
+	for (size_t i = 0; i < schema->n; i++) {
+		if (!schema->fields[i].unsupported)
+			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->fields[i].name);
+	}
+	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
+		quote(entry->key, quoted), schema->what, buf_str(&keys));
+}
+
+bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema)
+{
+	if (node->kind != NODE_MAP) {
+		reader_error(rd, &node->at, "`%s` must be a map, not %s", buf_str(&rd->path),
+			node_kind_name(node));
+		return false;
+	}
+	for (size_t i = 0; i < node->n; i++)
+		check_key(rd, &node->entries[i], schema);
+	return true;
+}
+
+static struct node *of_kind(
+	struct reader *rd, const struct node *map, const char *key, enum node_kind kind)
+{
+	struct node *node = node_get(map, key);
+
+	if (!node || node->kind == kind)
+		return node;
+	reader_error(rd, &node->at, "`%s` must be %s, not %s", reader_field(rd, key),
+		kind == NODE_MAP ? "a map" : "a list", node_kind_name(node));
+	return NULL;
+}
+
+struct node *reader_map(struct reader *rd, const struct node *map, const char *key)
+{
+	return of_kind(rd, map, key, NODE_MAP);
+}
+
+struct node *reader_list(struct reader *rd, const struct node *map, const char *key)
+{
+	return of_kind(rd, map, key, NODE_LIST);
+}
+
+void reader_missing(struct reader *rd, const struct node *map, const char *key, const char *hint)
+{
+	reader_error(rd, &map->at, "`%s` is missing%s%s", reader_field(rd, key), *hint ? ": " : "",
+		hint);
+}
+
+/* The names under which the process environment holds what a workflow refers to. */
+static bool resolve_from_environment(
+	enum workflow_source source, const char *name, struct buf *value)
+{
+	_cleanup_(buf_release) struct buf variable = BUF_INIT(LIMIT_STRING);
+	const char *found;
+
+	if (source != WORKFLOW_FROM_ENV && source != WORKFLOW_FROM_SECRET)
+		return false;
+	buf_printf(
+		&variable, "%s%s", source == WORKFLOW_FROM_SECRET ? "PENSTOCK_SECRET_" : "", name);
+	found = buf_failed(&variable) ? NULL : getenv(buf_str(&variable));
+	if (!found)
+		return false;
+	buf_add_str(value, found);
+	return true;
+}
+
+static void report_unresolved(struct reader *rd, const struct node *node, const char *field,
+	const struct reference *ref, const char *name)
+{
+	switch (ref->source) {
+	case WORKFLOW_FROM_ENV:
+		reader_error(rd, &node->at, "`%s`: the variable `%s` is not set in the environment",
+			field, name);
+		break;
+	case WORKFLOW_FROM_SECRET:
+		reader_error(rd, &node->at,
+			"`%s`: there is no secret `%s`; put it into the environment as "
+			"PENSTOCK_SECRET_%s",
+			field, name, name);
+		break;
+	case WORKFLOW_FROM_OPTION:
+		reader_error(rd, &node->at,
+			"`%s` was given as --set %s and is recorded nowhere; give it again", field,
+			name);
+		break;
+	default:
+		reader_error(
+			rd, &node->at, "`%s`: the workflow file no longer holds `%s`", field, name);
+		break;
+	}
+}
+
+/* Appends what `ref` stands for. Whether there is such a value and whether it is text. */
+static bool resolve(struct reader *rd, const struct node *node, const char *field,
+	const struct reference *ref, struct buf *out)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
+	const char *name = workflow_arena_copy(rd->arena, ref->name, ref->name_len);
+	bool found;
+
+	if (!name)
+		return false;
+	if (rd->options->resolve)
+		found = rd->options->resolve(rd->options->cookie, ref->source, name, &value);
+	else
+		found = resolve_from_environment(ref->source, name, &value);
+	if (!found) {
+		report_unresolved(rd, node, field, ref, name);
+		return false;
+	}
+	if (buf_failed(&value) || memchr(buf_str(&value), 0, value.len)) {
+		reader_error(rd, &node->at, "`%s`: the value of `%s` is too long or no text", field,
+			name);
+		return false;
+	}
+	if (ref->source != WORKFLOW_FROM_ENV)
+		log_redact(buf_str(&value));
+	buf_add(out, buf_str(&value), value.len);
+	return true;
+}
+
+/* Replaces every reference in the text of `node`. NULL: reported. */
+static const char *expand(struct reader *rd, const struct node *node, const char *field)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const char *rest = node->text;
+	struct reference ref;
+	bool good = true;
+	int found;
+
+	while ((found = reference_find(rest, &ref)) == 1) {
+		buf_add(&out, rest, (size_t)(ref.start - rest));
+		if (!rd->options->keep_references)
+			good = resolve(rd, node, field, &ref, &out) && good;
+		rest = ref.end;
+	}
+	if (found < 0) {
+		reader_error(rd, &node->at,
+			"`%s`: only ${{ env.NAME }} and ${{ secrets.NAME }} can stand in a text",
+			field);
+		return NULL;
+	}
+	if (rd->options->keep_references)
+		return node->text;
+	buf_add_str(&out, rest);
+	if (buf_failed(&out)) {
+		reader_error(rd, &node->at, "`%s` is longer than %zu bytes", field,
+			(size_t)LIMIT_STRING);
+		return NULL;
+	}
+	return good ? workflow_arena_copy(rd->arena, buf_str(&out), out.len) : NULL;
+}
+
+bool reader_text_of(
+	struct reader *rd, const struct node *node, const char *field, struct workflow_text *out)
+{
+	char quoted[QUOTE_SIZE];
+	enum scalar_type type;
+
+	out->at = node->at;
+	if (node->kind != NODE_SCALAR) {
+		reader_error(
+			rd, &node->at, "`%s` must be text, not %s", field, node_kind_name(node));
+		return false;
+	}
+	type = scalar_type(node);
+	if (type == SCALAR_BOOL || type == SCALAR_INT || type == SCALAR_FLOAT)
+		reader_note(rd, &node->at, "`%s` is text: %s read as text", field,
+			quote(node->text, quoted));
+	if (strlen(node->text) > LIMIT_STRING) {
+		reader_error(rd, &node->at, "`%s` is longer than %zu bytes", field,
+			(size_t)LIMIT_STRING);
+		return false;
+	}
+	if (!strstr(node->text, "${{")) {
+		out->value = node->text;
+		return true;
+	}
+	out->value = expand(rd, node, field);
+	out->shown = node->text;
+	return out->value != NULL;
+}
+
+bool reader_text(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out)
+{
+	const struct node *node = node_get(map, key);
+
+	out->at = map->at;
+	return node && reader_text_of(rd, node, reader_field(rd, key), out);
+}
+
+bool reader_is_open(const struct reader *rd, const struct workflow_text *text)
+{
+	return rd->options->keep_references && text->value && strstr(text->value, "${{");
+}
+
+/* A whole number as the core schema writes it: 12, -3, +4, 0o17, 0xff. */
+static bool parse_whole(const char *text, int64_t *out)
+{
+	char *end;
+	int base = 10;
+
+	if (text[0] == '0' && (text[1] == 'o' || text[1] == 'x')) {
+		base = text[1] == 'o' ? 8 : 16;
+		text += 2;
+	}
+	if (text[strspn(text, base == 16 ? "0123456789abcdefABCDEF" : "+-0123456789")])
+		return false;
+	errno = 0;
+	*out = strtoll(text, &end, base);
+	return end != text && !*end && !errno;
+}
+
+bool reader_number(struct reader *rd, const struct node *map, const char *key, int64_t min,
+	int64_t max, struct workflow_number *out)
+{
+	const struct node *node = node_get(map, key);
+	char quoted[QUOTE_SIZE];
+	const char *field;
+	int64_t value;
+
+	out->at = map->at;
+	if (!node)
+		return false;
+	out->at = node->at;
+	field = reader_field(rd, key);
+	if (node->kind != NODE_SCALAR) {
+		reader_error(rd, &node->at, "`%s` must be a whole number, not %s", field,
+			node_kind_name(node));
+		return false;
+	}
+	if (!parse_whole(node->text, &value)) {
+		reader_error(rd, &node->at, "`%s` must be a whole number from %lld to %lld, not %s",
+			field, (long long)min, (long long)max, quote(node->text, quoted));
+		return false;
+	}
+	if (value < min || value > max) {
+		reader_error(rd, &node->at, "`%s` must be from %lld to %lld, not %lld", field,
+			(long long)min, (long long)max, (long long)value);
+		return false;
+	}
+	if (node->quoted)
+		reader_note(rd, &node->at, "`%s` is a number: the text %s read as %lld", field,
+			quote(node->text, quoted), (long long)value);
+	out->value = value;
+	out->given = true;
+	return true;
+}
+
+bool reader_flag(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_flag *out)
+{
+	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+	const struct node *node = node_get(map, key);
+	char quoted[QUOTE_SIZE];
+
+	out->at = map->at;
+	if (!node)
+		return false;
+	out->at = node->at;
+	for (size_t i = 0; node->kind == NODE_SCALAR && i < ARRAY_SIZE(words); i++) {
+		if (strcasecmp(node->text, words[i]) != 0)
+			continue;
+		if (scalar_type(node) != SCALAR_BOOL)
+			reader_note(rd, &node->at, "`%s` is true or false: %s read as %s",
+				reader_field(rd, key), quote(node->text, quoted), words[i & 1]);
+		out->value = i & 1;
+		out->given = true;
+		return true;
+	}
+	reader_error(rd, &node->at, "`%s` must be true or false, not %s", reader_field(rd, key),
+		node->kind == NODE_SCALAR ? quote(node->text, quoted) : node_kind_name(node));
+	return false;
+}
+
+/* Fills in where the credential comes from. */
+static void credential_source(struct reader *rd, const struct node *node, const char *field,
+	const struct reference *ref, struct workflow_credential *out)
+{
+	static const char *const kinds[] = {
+		[WORKFLOW_FROM_NOWHERE] = "",
+		[WORKFLOW_FROM_FILE] = "file",
+		[WORKFLOW_FROM_OPTION] = "option",
+		[WORKFLOW_FROM_SECRET] = "secret",
+		[WORKFLOW_FROM_ENV] = "env",
+	};
+
+	if (ref) {
+		out->source = ref->source;
+		out->name = workflow_arena_copy(rd->arena, ref->name, ref->name_len);
+	} else if (node->at.option) {
+		out->source = WORKFLOW_FROM_OPTION;
+		out->name = field;
+	} else {
+		out->source = WORKFLOW_FROM_FILE;
+		out->name = node->field ? node->field : field;
+	}
+	out->reference = workflow_arena_printf(rd->arena, "%s:%s", kinds[out->source], out->name);
+}
+
+bool reader_credential(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_credential *out)
+{
+	const struct node *node = node_get(map, key);
+	struct workflow_text text = {0};
+	struct reference ref;
+	const char *field;
+	bool is_reference;
+
+	out->at = map->at;
+	if (!node)
+		return false;
+	out->at = node->at;
+	field = reader_field(rd, key);
+	if (node->kind == NODE_SCALAR && !strstr(node->text, "${{"))
+		log_redact(node->text);
+	if (node->kind != NODE_SCALAR) {
+		reader_error(
+			rd, &node->at, "`%s` must be text, not %s", field, node_kind_name(node));
+		return false;
+	}
+	is_reference = reference_is_all(node->text, &ref);
+	if (!is_reference && strstr(node->text, "${{")) {
+		reader_error(rd, &node->at,
+			"`%s` is either the value itself or one ${{ secrets.NAME }} or "
+			"${{ env.NAME }}, not a mixture",
+			field);
+		return false;
+	}
+	if (is_reference) {
+		if (!reader_text_of(rd, node, field, &text))
+			return false;
+		out->value = text.value;
+		if (!rd->options->keep_references)
+			log_redact(text.value);
+	} else {
+		out->value = node->text;
+	}
+	credential_source(rd, node, field, is_reference ? &ref : NULL, out);
+	if (!*out->value) {
+		reader_error(rd, &node->at, "`%s` is empty", field);
+		return false;
+	}
+	return true;
+}

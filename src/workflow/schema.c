@@ -1,0 +1,179 @@
+#include "workflow/schema.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+#define SCHEMA(name, text, table)                                                                  \
+	const struct schema name = {.what = (text), .fields = (table), .n = ARRAY_SIZE(table)}
+
+/* clang-format off */
+#define STEPS_ONLY  "steps run one after the other"
+#define ON_THE_HOST "steps run as processes of this machine"
+
+static const struct schema_field resources_fields[] = {
+	{"tasks", NULL, NULL},
+	{"cpusPerTask", NULL, NULL},
+	{"memPerCpu", NULL, NULL},
+	{"gpus", NULL, NULL},
+	{"gpusPerTask", NULL, NULL},
+};
+SCHEMA(schema_resources, "`resources`", resources_fields);
+
+static const struct schema_field step_resources_fields[] = {
+	{"tasks", NULL, NULL},
+	{"cpusPerTask", NULL, NULL},
+	{"memPerCpu", NULL, NULL},
+	{"gpusPerTask", NULL, NULL},
+};
+SCHEMA(schema_step_resources, "the `resources` of a step", step_resources_fields);
+
+static const struct schema_field env_fields[] = {
+	{"key", NULL, NULL},
+	{"value", NULL, NULL},
+};
+SCHEMA(schema_env, "an entry of `env`", env_fields);
+
+static const struct schema_field http_fields[] = {
+	{"url", NULL, NULL},
+};
+SCHEMA(schema_http, "`http`", http_fields);
+
+static const struct schema_field s3_fields[] = {
+	{"region", NULL, NULL},
+	{"bucketUrl", NULL, NULL},
+	{"path", NULL, NULL},
+	{"accessKeyId", NULL, NULL},
+	{"secretAccessKey", NULL, NULL},
+	{"endpointUrl", NULL, NULL},
+	{"deleteSync", NULL, NULL},
+};
+SCHEMA(schema_s3, "`s3`", s3_fields);
+
+static const struct schema_field local_fields[] = {
+	{"path", NULL, NULL},
+};
+SCHEMA(schema_local, "`local`", local_fields);
+
+static const struct schema_field input_fields[] = {
+	{"http", &schema_http, NULL},
+	{"s3", &schema_s3, NULL},
+	{"local", &schema_local, NULL},
+	{"path", NULL, NULL},
+	{"sha256", NULL, NULL},
+	{"unpack", NULL, NULL},
+	{"mode", NULL, NULL},
+};
+SCHEMA(schema_input, "an input", input_fields);
+
+static const struct schema_field output_fields[] = {
+	{"http", &schema_http, NULL},
+	{"s3", &schema_s3, NULL},
+};
+SCHEMA(schema_output, "`output`", output_fields);
+
+static const struct schema_field run_fields[] = {
+	{"command", NULL, NULL},
+	{"shell", NULL, NULL},
+	{"workDir", NULL, NULL},
+	{"env", &schema_env, NULL},
+	{"resources", &schema_step_resources, NULL},
+	{"container", NULL, ON_THE_HOST ", not in containers"},
+	{"image", NULL, ON_THE_HOST ", not in containers"},
+	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
+	{"network", NULL, ON_THE_HOST " and use its network"},
+	{"dns", NULL, ON_THE_HOST " and use its network"},
+	{"customNetworkInterfaces", NULL, ON_THE_HOST " and use its network"},
+	{"mapUid", NULL, ON_THE_HOST " as the calling user"},
+	{"mapGid", NULL, ON_THE_HOST " as the calling user"},
+	{"mapRoot", NULL, ON_THE_HOST " as the calling user"},
+	{"disableCpuBinding", NULL, "tasks are not bound to CPUs anyway"},
+	{"mpi", NULL, "tasks are started without an MPI launcher"},
+};
+SCHEMA(schema_run, "`run`", run_fields);
+
+static const struct schema_field step_fields[] = {
+	{"name", NULL, NULL},
+	{"run", &schema_run, NULL},
+	{"dependsOn", NULL, STEPS_ONLY},
+	{"if", NULL, STEPS_ONLY ", each of them"},
+	{"steps", NULL, STEPS_ONLY ", without groups"},
+	{"for", NULL, STEPS_ONLY ", without loops"},
+	{"launch", NULL, STEPS_ONLY ", none beside another"},
+	{"use", NULL, "modules are not fetched"},
+	{"catch", NULL, "the first step that fails ends the run"},
+	{"finally", NULL, "the first step that fails ends the run"},
+};
+SCHEMA(schema_step, "a step", step_fields);
+
+static const struct schema_field job_fields[] = {
+	{"name", NULL, NULL},
+	{"resources", &schema_resources, NULL},
+	{"env", &schema_env, NULL},
+	{"enableLogging", NULL, NULL},
+	{"input", &schema_input, NULL},
+	{"inputs", &schema_input, NULL},
+	{"inputMode", NULL, NULL},
+	{"output", &schema_output, NULL},
+	{"continuousOutputSync", NULL, NULL},
+	{"steps", &schema_step, NULL},
+	{"resume", NULL, NULL},
+	{"virtualNetworks", NULL, ON_THE_HOST " and use its network"},
+	{"context", NULL, "no directory is sent along; use absolute paths or `inputs`"},
+	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
+	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},
+	{"checkpoints", NULL, "the whole output directory is kept, without a policy of its own"},
+	{"preemption", NULL, "SIGTERM and SIGINT are the only notices"},
+	{"retry", NULL, "a failed run stays failed until it is started again"},
+	{"timeout", NULL, "a run has no time limit"},
+	{"ports", NULL, ON_THE_HOST " and can use every free port"},
+	{"notify", NULL, "nobody is notified; wait for the end of `penstock run`"},
+};
+SCHEMA(schema_job, "a workflow", job_fields);
+/* clang-format on */
+
+const struct schema_field *schema_find(const struct schema *schema, const char *name)
+{
+	for (size_t i = 0; i < schema->n; i++) {
+		if (strcmp(schema->fields[i].name, name) == 0)
+			return &schema->fields[i];
+	}
+	return NULL;
+}
+
+/* Equal but for case, `_` and `-`: cpus_per_task is cpusPerTask. */
+static bool is_same_word(const char *a, const char *b)
+{
+	for (;;) {
+		while (*a == '_' || *a == '-')
+			a++;
+		while (*b == '_' || *b == '-')
+			b++;
+		if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+			return false;
+		if (!*a)
+			return true;
+		a++;
+		b++;
+	}
+}
+
+const char *schema_nearest(const struct schema *schema, const char *name)
+{
+	const char *names[32];
+	size_t n = 0;
+
+	for (size_t i = 0; i < schema->n && n < ARRAY_SIZE(names); i++) {
+		if (is_same_word(schema->fields[i].name, name))
+			return schema->fields[i].name;
+		names[n++] = schema->fields[i].name;
+	}
+	/* The distance takes time by the product of both lengths. */
+	if (strlen(name) > 64)
+		return NULL;
+	return str_nearest(name, names, n);
+}

@@ -1,0 +1,42 @@
+/*
+ * The grammar of the native dialect as tables: which keys each map has, which of them this version
+ * can do, and what stands below them. Reading, the nearest valid key and `--set` paths all use it.
+ */
+#ifndef WORKFLOW_SCHEMA_H
+#define WORKFLOW_SCHEMA_H
+
+#include <stddef.h>
+
+struct schema;
+
+struct schema_field {
+	const char *name;
+	const struct schema *below; /* of a map, or of each member of a list; NULL: a scalar */
+	const char *unsupported;    /* NULL: supported; else why, and what happens instead */
+};
+
+struct schema {
+	const char *what; /* "a step", "`resources`", for messages */
+	const struct schema_field *fields;
+	size_t n;
+};
+
+extern const struct schema schema_job;
+extern const struct schema schema_resources;
+extern const struct schema schema_env;
+extern const struct schema schema_input; /* `input`, and each of `inputs` */
+extern const struct schema schema_output;
+extern const struct schema schema_http;
+extern const struct schema schema_s3;
+extern const struct schema schema_local;
+extern const struct schema schema_step;
+extern const struct schema schema_run;
+extern const struct schema schema_step_resources;
+
+/* NULL: there is no such key. */
+const struct schema_field *schema_find(const struct schema *schema, const char *name);
+/* The supported or known key that is nearest to `name`, or NULL. Also where only case or
+ * separators differ. */
+const char *schema_nearest(const struct schema *schema, const char *name);
+
+#endif

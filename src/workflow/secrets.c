@@ -1,0 +1,195 @@
+#include "workflow/secrets.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "username",
+	"password", "privateKey", "preSharedKey", "secret"};
+
+/* Ends of variable names, at a `_` or at the beginning. */
+static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE",
+	"CREDENTIAL", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "ACCESS_KEY_ID",
+	"SECRET_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"};
+
+/* Query parameters that authorise whoever has the URL. */
+static const char *const secret_parameters[] = {"X-Amz-Signature", "X-Amz-Credential",
+	"X-Amz-Security-Token", "X-Goog-Signature", "X-Goog-Credential", "Signature", "sig",
+	"token", "access_token", "api_key", "apikey", "key", "password"};
+
+bool secret_variable(const char *name, const char *value)
+{
+	/* Short values are switches and numbers, and a path is where the secret lies. */
+	if (strlen(value) < 8 || value[strspn(value, "0123456789")] == '\0' || *value == '/')
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(secret_endings); i++) {
+		size_t len = strlen(secret_endings[i]);
+		size_t name_len = strlen(name);
+
+		if (name_len >= len && strcasecmp(name + name_len - len, secret_endings[i]) == 0 &&
+			(name_len == len || name[name_len - len - 1] == '_'))
+			return true;
+	}
+	return false;
+}
+
+/* "user:password@" at the beginning of the authority; 0: none. */
+static size_t user_length(const char *authority)
+{
+	size_t len = strcspn(authority, "/?#");
+	const char *at = memrchr(authority, '@', len);
+
+	return at ? (size_t)(at + 1 - authority) : 0;
+}
+
+static bool is_secret_parameter(const char *p, size_t len)
+{
+	const char *equals = memchr(p, '=', len);
+	size_t name_len = equals ? (size_t)(equals - p) : len;
+
+	for (size_t i = 0; i < ARRAY_SIZE(secret_parameters); i++) {
+		if (strlen(secret_parameters[i]) == name_len &&
+			strncasecmp(p, secret_parameters[i], name_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool query_is_secret(const char *query)
+{
+	while (*query) {
+		size_t len = strcspn(query, "&");
+
+		if (is_secret_parameter(query, len))
+			return true;
+		query += len + (query[len] == '&');
+	}
+	return false;
+}
+
+bool secret_mask_url(const char *url, struct buf *out)
+{
+	const char *authority = strstr(url, "://");
+	const char *query;
+	bool masked = false;
+	size_t user;
+
+	if (!authority) {
+		buf_add_str(out, url);
+		return false;
+	}
+	authority += 3;
+	buf_add(out, url, (size_t)(authority - url));
+	user = user_length(authority);
+	if (user) {
+		buf_add_str(out, "***@");
+		authority += user;
+		masked = true;
+	}
+	query = strchr(authority, '?');
+	if (query && query_is_secret(query + 1)) {
+		buf_add(out, authority, (size_t)(query + 1 - authority));
+		buf_add_str(out, "***");
+		return true;
+	}
+	buf_add_str(out, authority);
+	return masked;
+}
+
+static void redact_part(const char *p, size_t len)
+{
+	char *copy = strndup(p, len);
+
+	if (copy)
+		log_redact(copy);
+	free(copy);
+}
+
+void secret_redact_url(const char *url)
+{
+	const char *authority = strstr(url, "://");
+	const char *query;
+	size_t user;
+
+	if (!authority)
+		return;
+	authority += 3;
+	user = user_length(authority);
+	if (user) {
+		size_t name = strcspn(authority, ":@");
+
+		if (authority[name] == ':')
+			redact_part(authority + name + 1, user - name - 2);
+		else
+			redact_part(authority, user - 1);
+	}
+	query = strchr(authority + user, '?');
+	for (const char *p = query ? query + 1 : ""; *p;) {
+		size_t len = strcspn(p, "&");
+		const char *equals = memchr(p, '=', len);
+
+		if (equals && is_secret_parameter(p, len))
+			redact_part(equals + 1, len - (size_t)(equals + 1 - p));
+		p += len + (p[len] == '&');
+	}
+}
+
+static bool url_is_secret(const char *url)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_WORKFLOW_FILE);
+
+	return secret_mask_url(url, &masked);
+}
+
+enum secret_kind secret_kind_of(
+	const struct node *map, const struct node_entry *entry, const char *map_key)
+{
+	const struct node *value = entry->value;
+
+	if (value->kind != NODE_SCALAR || node_is_null(value))
+		return SECRET_NONE;
+	for (size_t i = 0; i < ARRAY_SIZE(credential_keys); i++) {
+		if (strcmp(entry->key, credential_keys[i]) == 0)
+			return SECRET_CREDENTIAL;
+	}
+	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))
+		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
+	if (map_key && strcmp(map_key, "env") == 0)
+		return secret_variable(entry->key, value->text) ? SECRET_VARIABLE : SECRET_NONE;
+	if (strcmp(entry->key, "value") == 0) {
+		const struct node *name = node_get(map, "key");
+
+		if (name && name->kind == NODE_SCALAR && secret_variable(name->text, value->text))
+			return SECRET_VARIABLE;
+	}
+	return SECRET_NONE;
+}
+
+static void mark_below(
+	struct workflow_arena *arena, struct node *node, const char *node_key, struct buf *path)
+{
+	for (size_t i = 0; i < node->n; i++) {
+		struct node_entry *entry = &node->entries[i];
+		size_t saved = path->len;
+
+		field_append(path, entry->key, i);
+		if (node->kind == NODE_MAP && secret_kind_of(node, entry, node_key) != SECRET_NONE)
+			entry->value->field = workflow_arena_copy(arena, buf_str(path), path->len);
+		mark_below(arena, entry->value, entry->key, path);
+		buf_truncate(path, saved);
+	}
+}
+
+void secrets_mark(struct workflow_arena *arena, struct node *root)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_WORKFLOW_FILE);
+
+	mark_below(arena, root, NULL, &path);
+	if (buf_failed(&path))
+		arena->no_memory = true;
+}

@@ -1,0 +1,194 @@
+#include "workflow/workflow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "workflow/canonical.h"
+#include "workflow/odd.h"
+#include "workflow/overrides.h"
+#include "workflow/reader.h"
+#include "workflow/secrets.h"
+#include "base/banned.h"
+
+struct workflow_own {
+	struct workflow_arena arena;
+	struct node *job; /* overrides applied, odd forms put right */
+};
+
+void workflow_free(struct workflow *workflow)
+{
+	if (!workflow)
+		return;
+	if (workflow->own)
+		workflow_arena_release(&workflow->own->arena);
+	free(workflow->own);
+	free(workflow);
+}
+
+const struct workflow_env *workflow_env_find(const struct workflow_env_list *env, const char *key)
+{
+	for (size_t i = env->n; i-- > 0;) {
+		if (strcmp(env->items[i].key, key) == 0)
+			return &env->items[i];
+	}
+	return NULL;
+}
+
+int workflow_place_format(
+	const struct workflow *workflow, const struct workflow_place *at, struct buf *out)
+{
+	if (at->option)
+		return buf_add_str(out, at->option);
+	if (at->line)
+		return buf_printf(out, "%s:%d:%d", workflow->file, at->line, at->column);
+	return buf_add_str(out, workflow->file);
+}
+
+/* The workflow within the optional `job:` wrapper. NULL: reported. */
+static struct node *unwrap(const char *file, struct node *root, struct diagnostics *found)
+{
+	struct node *job;
+	char quoted[QUOTE_SIZE];
+
+	if (root->kind != NODE_MAP) {
+		diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->at,
+			"a workflow is a map with `steps`, not %s", node_kind_name(root));
+		return NULL;
+	}
+	job = node_get(root, "job");
+	if (!job)
+		return root;
+	for (size_t i = 0; i < root->n; i++) {
+		if (strcmp(root->entries[i].key, "job") != 0)
+			diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->entries[i].key_at,
+				"%s stands beside `job`, which holds the whole workflow; move it "
+				"into it",
+				quote(root->entries[i].key, quoted));
+	}
+	if (job->kind == NODE_MAP)
+		return job;
+	diagnostics_add(found, DIAGNOSTIC_ERROR, file, &job->at, "`job` must be a map, not %s",
+		node_kind_name(job));
+	return NULL;
+}
+
+static void apply_overrides(struct reader *rd, struct node *job)
+{
+	struct overrides o = {rd->arena, rd->workflow->file, rd->found, job};
+	const struct strlist *sets = rd->options->sets;
+	const struct strlist *env = rd->options->env;
+
+	for (size_t i = 0; sets && i < sets->n; i++)
+		overrides_set(&o, sets->items[i]);
+	for (size_t i = 0; env && i < env->n; i++)
+		overrides_env(&o, env->items[i]);
+}
+
+static void read_document(struct reader *rd, const char *data, size_t len)
+{
+	struct workflow *wf = rd->workflow;
+	struct node *root = document_read(rd->arena, wf->file, NULL, data, len, rd->found);
+	struct node *job = root ? unwrap(wf->file, root, rd->found) : NULL;
+
+	if (!job)
+		return;
+	secrets_mark(rd->arena, job);
+	if (canonical_digest(job, wf->digest) < 0) {
+		diagnostics_add(rd->found, DIAGNOSTIC_ERROR, wf->file, NULL,
+			"with its aliases the workflow is too large");
+		return;
+	}
+	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
+	apply_overrides(rd, job);
+	/* Once more, for odd forms that an override brought in. */
+	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
+	wf->own->job = job;
+	read_native(rd, job);
+}
+
+static struct workflow *workflow_new(const char *name)
+{
+	struct workflow *wf = calloc(1, sizeof(*wf));
+
+	if (!wf)
+		return NULL;
+	wf->own = calloc(1, sizeof(*wf->own));
+	if (wf->own)
+		wf->file = workflow_arena_copy(&wf->own->arena, name, strlen(name));
+	if (!wf->file) {
+		workflow_free(wf);
+		return NULL;
+	}
+	return wf;
+}
+
+int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
+	const struct workflow_options *options, struct diagnostics *found,
+	struct penstock_error *err)
+{
+	static const struct workflow_options none = {0};
+	_cleanup_(workflow_freep) struct workflow *wf = NULL;
+	struct reader rd = {
+		.options = options ? options : &none,
+		.found = found,
+		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+
+	if (len > LIMIT_WORKFLOW_FILE)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s has %zu bytes; a workflow has at most %zu", name, len,
+			(size_t)LIMIT_WORKFLOW_FILE);
+	wf = workflow_new(name);
+	if (!wf)
+		return error_memory(err);
+	rd.workflow = wf;
+	rd.arena = &wf->own->arena;
+	read_document(&rd, data, len);
+	if (buf_failed(&rd.path))
+		rd.arena->no_memory = true;
+	buf_release(&rd.path);
+	diagnostics_sort(found);
+	if (rd.arena->no_memory || found->no_memory)
+		return error_memory(err);
+	if (found->errors)
+		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s", name,
+			found->errors, found->errors == 1 ? "" : "s");
+	*out = take_pointer(wf);
+	return 0;
+}
+
+int workflow_write_record(const struct workflow *workflow, struct buf *out)
+{
+	return record_write(workflow->own->job, out);
+}
+
+int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
+	struct buf *value, struct penstock_error *err)
+{
+	struct workflow_arena arena = {0};
+	struct diagnostics found = {0};
+	const struct node *node = NULL;
+	struct node *root = NULL;
+	int r = 0;
+
+	if (len <= LIMIT_WORKFLOW_FILE)
+		root = document_read(&arena, name, NULL, data, len, &found);
+	if (root)
+		root = unwrap(name, root, &found);
+	if (root)
+		node = overrides_find(root, field);
+	if (arena.no_memory || found.no_memory)
+		r = error_memory(err);
+	else if (!root)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
+	else if (!node || node->kind != NODE_SCALAR || node_is_null(node))
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
+	else if (buf_add_str(value, node->text) < 0)
+		r = buf_error(value, field, err);
+	workflow_arena_release(&arena);
+	diagnostics_release(&found);
+	return r;
+}

@@ -1,0 +1,373 @@
+/* Where keys, region and endpoint come from, and which of several sources wins. */
+#include "net/credentials.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "net/aws_config.h"
+
+static char directory[] = "/tmp/penstock-credentials-XXXXXX";
+
+static const char config_text[] = "# a comment\n"
+				  "[default]\n"
+				  "region = eu-west-1\n"
+				  "\n"
+				  "[profile lab]\n"
+				  "region=us-west-2   # near\n"
+				  "endpoint_url = http://lab:9000\n"
+				  "[profile \"two words\"]\n"
+				  "services = local\n"
+				  "endpoint_url = http://not-this\n"
+				  "s3 =\n"
+				  "    addressing_style = path\n"
+				  "[services local]\n"
+				  "s3 =\n"
+				  "  endpoint_url = http://127.0.0.1:1\n"
+				  "dynamodb =\n"
+				  "  endpoint_url = http://127.0.0.1:2\n"
+				  "[profile role]\n"
+				  "role_arn = arn:aws:iam::1:role/x\n";
+
+static const char credentials_text[] = "[default]\n"
+				       "aws_access_key_id = DEFAULTID\n"
+				       "aws_secret_access_key = default/secret+key=\n"
+				       "[lab]\n"
+				       "aws_access_key_id=LABID\n"
+				       "aws_secret_access_key=labsecret#1\n"
+				       "aws_session_token=labtoken\n";
+
+static void write_file(const char *name, const char *text)
+{
+	char *path = path_join(directory, name);
+
+	assert_int_equal(0, fs_write_atomic(path, text, strlen(text), 0600, NULL));
+	free(path);
+}
+
+static int set_up(void **state)
+{
+	static const char *const names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+		"AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3",
+		"AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
+		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
+	char *path;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);
+	setenv("HOME", directory, 1);
+	path = path_join(directory, ".aws");
+	fs_mkdirs(path, 0700, NULL);
+	free(path);
+	write_file(".aws/config", config_text);
+	write_file(".aws/credentials", credentials_text);
+	return 0;
+}
+
+static struct s3_settings resolve(const struct s3_given *given)
+{
+	struct s3_settings s = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (s3_settings_resolve(&s, given, &err) < 0)
+		fail_msg("%s", err.message);
+	return s;
+}
+
+static void assert_keys(const struct s3_settings *s, const char *id, const char *secret)
+{
+	struct credentials c = {0};
+
+	assert_int_equal(0, credentials_get(s->credentials, &c, NULL));
+	assert_string_equal(id, c.access_key_id);
+	assert_string_equal(secret, c.secret_access_key);
+	credentials_release(&c);
+}
+
+static void assert_refused(const struct s3_given *given, enum penstock_code code, const char *says)
+{
+	struct s3_settings s = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	assert_int_equal(-(int)code, s3_settings_resolve(&s, given, &err));
+	if (!strstr(err.message, says))
+		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
+	penstock_error_release(&err);
+}
+
+static void the_default_profile_is_used_where_nothing_else_is_said(void **state)
+{
+	struct s3_settings s = resolve(&(struct s3_given){0});
+
+	(void)state;
+	assert_keys(&s, "DEFAULTID", "default/secret+key=");
+	assert_string_equal("eu-west-1", s.region);
+	assert_string_equal("https://s3.eu-west-1.amazonaws.com", s.endpoint_url);
+	assert_string_equal("profile", s.source);
+	s3_settings_release(&s);
+}
+
+static void a_profile_brings_its_keys_token_region_and_endpoint(void **state)
+{
+	struct s3_settings s;
+	struct credentials c = {0};
+
+	(void)state;
+	setenv("AWS_PROFILE", "lab", 1);
+
+	s = resolve(&(struct s3_given){0});
+
+	assert_keys(&s, "LABID", "labsecret#1");
+	assert_int_equal(0, credentials_get(s.credentials, &c, NULL));
+	assert_string_equal("labtoken", c.session_token);
+	assert_string_equal("us-west-2", s.region);
+	assert_string_equal("http://lab:9000", s.endpoint_url);
+	credentials_release(&c);
+	s3_settings_release(&s);
+}
+
+static void a_services_section_names_the_endpoint_of_s3_only(void **state)
+{
+	struct s3_settings s = resolve(
+		&(struct s3_given){.profile = "two words", .anonymous = true});
+
+	(void)state;
+	assert_string_equal("http://127.0.0.1:1", s.endpoint_url);
+	assert_true(credentials_anonymous(s.credentials));
+	s3_settings_release(&s);
+}
+
+static void the_environment_goes_before_the_files(void **state)
+{
+	struct s3_settings s;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "envsecret", 1);
+	setenv("AWS_DEFAULT_REGION", "env-1", 1);
+	setenv("AWS_ENDPOINT_URL", "http://general", 1);
+	setenv("AWS_ENDPOINT_URL_S3", "http://for-s3", 1);
+
+	s = resolve(&(struct s3_given){0});
+
+	assert_keys(&s, "ENVID", "envsecret");
+	assert_string_equal("env-1", s.region);
+	assert_string_equal("http://for-s3", s.endpoint_url);
+	s3_settings_release(&s);
+}
+
+static void what_is_given_goes_before_everything(void **state)
+{
+	struct s3_settings s;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "envsecret", 1);
+	setenv("AWS_REGION", "env-1", 1);
+	setenv("AWS_ENDPOINT_URL", "http://general", 1);
+	setenv("AWS_PROFILE", "nobody", 1);
+
+	s = resolve(&(struct s3_given){.access_key_id = "GIVEN",
+		.secret_access_key = "given-secret",
+		.region = "r",
+		.endpoint_url = "http://given"});
+
+	assert_keys(&s, "GIVEN", "given-secret");
+	assert_string_equal("r", s.region);
+	assert_string_equal("http://given", s.endpoint_url);
+	s3_settings_release(&s);
+}
+
+static void a_profile_given_by_name_goes_before_the_environment(void **state)
+{
+	struct s3_settings s;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "envsecret", 1);
+
+	s = resolve(&(struct s3_given){.profile = "lab"});
+
+	assert_keys(&s, "LABID", "labsecret#1");
+	s3_settings_release(&s);
+}
+
+static void mistakes_are_named_with_their_place(void **state)
+{
+	(void)state;
+	assert_refused(&(struct s3_given){.profile = "nobody"}, PENSTOCK_E_INVALID, "\"nobody\"");
+	assert_refused(&(struct s3_given){.profile = "role"}, PENSTOCK_E_UNSUPPORTED, "role_arn");
+	assert_refused(&(struct s3_given){.access_key_id = "A"}, PENSTOCK_E_INVALID, "no secret");
+	assert_refused(&(struct s3_given){.endpoint_url = "lab:9000", .profile = "lab"},
+		PENSTOCK_E_INVALID, "http://");
+	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "environment");
+	unsetenv("AWS_ACCESS_KEY_ID");
+	write_file(".aws/config", "[default]\nregion = x\nnonsense\n");
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:3: expected");
+	write_file(".aws/config", "region = x\n");
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:1: expected a section");
+	write_file(".aws/config", "\n[default\n");
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:2: the section");
+}
+
+static void missing_credentials_say_where_they_were_looked_for(void **state)
+{
+	(void)state;
+	setenv("AWS_CONFIG_FILE", "~/nothing", 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/credentials", 1);
+
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_PERMISSION, "/nowhere/credentials");
+	assert_refused(&(struct s3_given){0}, PENSTOCK_E_PERMISSION, directory);
+}
+
+static void secrets_are_masked_in_the_log(void **state)
+{
+	struct s3_settings s = resolve(&(struct s3_given){.profile = "lab"});
+	struct buf line = BUF_INIT(1000);
+
+	(void)state;
+	log_redact_into(&line, "keys LABID labsecret#1 labtoken");
+
+	assert_string_equal("keys LABID *** ***", buf_str(&line));
+	buf_release(&line);
+	s3_settings_release(&s);
+}
+
+struct issuer {
+	atomic_uint calls;
+	int64_t life_ns;
+	bool fail;
+};
+
+static int issue(void *cookie, struct credentials *out, struct penstock_error *err)
+{
+	struct issuer *issuer = cookie;
+	unsigned n = atomic_fetch_add(&issuer->calls, 1) + 1;
+
+	if (issuer->fail)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE, "no answer");
+	clock_sleep_ms(20);
+	out->expires_at_ns = clock_wall_ns() + issuer->life_ns;
+	if (asprintf(&out->access_key_id, "ID%u", n) < 0)
+		return error_memory(err);
+	out->secret_access_key = strdup("issued-secret");
+	return 0;
+}
+
+static void *get_keys(void *arg)
+{
+	struct credentials c = {0};
+
+	assert_int_equal(0, credentials_get(arg, &c, NULL));
+	assert_string_equal("ID1", c.access_key_id);
+	credentials_release(&c);
+	return NULL;
+}
+
+static void keys_that_expire_are_fetched_once_for_all_threads(void **state)
+{
+	struct issuer issuer = {.life_ns = 3600 * NS_PER_S};
+	struct credentials_provider *provider = NULL;
+	pthread_t threads[8];
+	struct credentials c = {0};
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+
+	for (int i = 0; i < 8; i++)
+		pthread_create(&threads[i], NULL, get_keys, provider);
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(1, issuer.calls);
+
+	credentials_invalidate(provider);
+	assert_int_equal(0, credentials_get(provider, &c, NULL));
+	assert_string_equal("ID2", c.access_key_id);
+	credentials_release(&c);
+	credentials_provider_free(provider);
+}
+
+static void keys_near_their_end_are_replaced_but_still_serve(void **state)
+{
+	struct issuer issuer = {.life_ns = 60 * NS_PER_S};
+	struct credentials_provider *provider = NULL;
+	struct credentials c = {0};
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+	assert_int_equal(0, credentials_get(provider, &c, NULL));
+	credentials_release(&c);
+	issuer.fail = true;
+	log_set_level(LOG_QUIET);
+
+	assert_int_equal(0, credentials_get(provider, &c, NULL));
+
+	log_set_level(LOG_INFO);
+	assert_string_equal("ID1", c.access_key_id);
+	assert_int_equal(2, issuer.calls);
+	credentials_release(&c);
+	credentials_provider_free(provider);
+}
+
+static void a_source_that_fails_is_named(void **state)
+{
+	struct issuer issuer = {.fail = true};
+	struct credentials_provider *provider = NULL;
+	struct credentials c = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+
+	assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, credentials_get(provider, &c, &err));
+
+	assert_string_equal("credentials from a test: no answer", err.message);
+	penstock_error_release(&err);
+	credentials_provider_free(provider);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(
+			the_default_profile_is_used_where_nothing_else_is_said, set_up),
+		cmocka_unit_test_setup(a_profile_brings_its_keys_token_region_and_endpoint, set_up),
+		cmocka_unit_test_setup(a_services_section_names_the_endpoint_of_s3_only, set_up),
+		cmocka_unit_test_setup(the_environment_goes_before_the_files, set_up),
+		cmocka_unit_test_setup(what_is_given_goes_before_everything, set_up),
+		cmocka_unit_test_setup(a_profile_given_by_name_goes_before_the_environment, set_up),
+		cmocka_unit_test_setup(mistakes_are_named_with_their_place, set_up),
+		cmocka_unit_test_setup(missing_credentials_say_where_they_were_looked_for, set_up),
+		cmocka_unit_test_setup(secrets_are_masked_in_the_log, set_up),
+		cmocka_unit_test(keys_that_expire_are_fetched_once_for_all_threads),
+		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
+		cmocka_unit_test(a_source_that_fails_is_named),
+	};
+	int r;
+
+	if (!mkdtemp(directory))
+		return 1;
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	fs_remove_tree(directory, NULL);
+	log_redact_clear();
+	return r;
+}

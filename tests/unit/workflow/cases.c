@@ -1,0 +1,260 @@
+/*
+ * Runs the cases of cases/[name].txt, each a document and what reading it must say:
+ *
+ *	=== a sentence that names the case
+ *	--- document            (the workflow; its display name is "wf")
+ *	--- options             (--set PATH=VALUE and --env KEY=VALUE, one per line)
+ *	--- diagnostics         (every line that reading reports, in order)
+ *	--- model               (the whole model as JSON)
+ *	--- shows               (lines that the model as JSON must hold)
+ *	--- record              (lines that the recorded copy must hold)
+ *
+ * A case without `diagnostics` must report nothing. `shows`, `record` and `model` ask for success.
+ */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "workflow/workflow.h"
+
+enum section { DOCUMENT, OPTIONS, DIAGNOSTICS, MODEL, SHOWS, RECORD, SECTIONS };
+
+static const char *const section_names[SECTIONS] = {
+	"document", "options", "diagnostics", "model", "shows", "record"};
+
+struct test_case {
+	char *name;
+	struct buf sections[SECTIONS];
+	bool given[SECTIONS];
+};
+
+static struct test_case *cases;
+static struct CMUnitTest *tests;
+static size_t n_cases;
+
+static bool test_resolve(
+	void *cookie, enum workflow_source source, const char *name, struct buf *value)
+{
+	(void)cookie;
+	if (source == WORKFLOW_FROM_ENV && strcmp(name, "HOST") == 0)
+		return buf_add_str(value, "store.example") == 0;
+	if (source == WORKFLOW_FROM_SECRET && strcmp(name, "KEY") == 0)
+		return buf_add_str(value, "the-secret-value") == 0;
+	return false;
+}
+
+/* "--set X" and "--env X" lines into the two lists. */
+static void parse_options(const struct buf *text, struct strlist *sets, struct strlist *env)
+{
+	_cleanup_free_ char *copy = strdup(buf_str(text));
+	char *rest = copy, *line;
+
+	assert_non_null(copy);
+	while ((line = strsep(&rest, "\n"))) {
+		if (str_starts(line, "--set "))
+			assert_int_equal(strlist_add(sets, line + strlen("--set ")), 0);
+		else if (str_starts(line, "--env "))
+			assert_int_equal(strlist_add(env, line + strlen("--env ")), 0);
+		else if (*line)
+			fail_msg("not an option: %s", line);
+	}
+}
+
+static void assert_lines_within(const struct buf *wanted, const struct buf *actual)
+{
+	_cleanup_free_ char *copy = strdup(buf_str(wanted));
+	char *rest = copy, *line;
+
+	assert_non_null(copy);
+	while ((line = strsep(&rest, "\n"))) {
+		if (*line && !strstr(buf_str(actual), line))
+			fail_msg("no line \"%s\" in:\n%s", line, buf_str(actual));
+	}
+}
+
+static void assert_text(const char *what, const struct buf *wanted, const struct buf *actual)
+{
+	if (strcmp(buf_str(wanted), buf_str(actual)) != 0)
+		fail_msg("%s, wanted:\n%s\ngot:\n%s", what, buf_str(wanted), buf_str(actual));
+}
+
+static void check_model(const struct test_case *c, const struct workflow *wf)
+{
+	_cleanup_(buf_release) struct buf model = BUF_INIT(MIB);
+	_cleanup_(buf_release) struct buf record = BUF_INIT(MIB);
+
+	assert_int_equal(workflow_print_json(wf, &model), 0);
+	assert_int_equal(workflow_write_record(wf, &record), 0);
+	if (c->given[MODEL])
+		assert_text("model", &c->sections[MODEL], &model);
+	if (c->given[SHOWS])
+		assert_lines_within(&c->sections[SHOWS], &model);
+	if (c->given[RECORD])
+		assert_lines_within(&c->sections[RECORD], &record);
+	assert_null(strstr(buf_str(&model), "the-secret-value"));
+	assert_null(strstr(buf_str(&record), "the-secret-value"));
+}
+
+static void a_document_reads_as_its_case_says(void **state)
+{
+	const struct test_case *c = *state;
+	_cleanup_(strlist_release) struct strlist sets = {0};
+	_cleanup_(strlist_release) struct strlist env = {0};
+	_cleanup_(diagnostics_release) struct diagnostics found = {0};
+	_cleanup_(workflow_freep) struct workflow *wf = NULL;
+	_cleanup_(buf_release) struct buf lines = BUF_INIT(MIB);
+	struct workflow_options options = {.sets = &sets, .env = &env, .resolve = test_resolve};
+	int r;
+
+	parse_options(&c->sections[OPTIONS], &sets, &env);
+
+	r = workflow_read(&wf, "wf", c->sections[DOCUMENT].data, c->sections[DOCUMENT].len,
+		&options, &found, NULL);
+
+	for (size_t i = 0; i < found.n; i++) {
+		diagnostic_format(&found.items[i], &lines);
+		buf_add_char(&lines, '\n');
+	}
+	assert_text("diagnostics", &c->sections[DIAGNOSTICS], &lines);
+	assert_int_equal(r, found.errors ? -PENSTOCK_E_INVALID : 0);
+	if (c->given[MODEL] || c->given[SHOWS] || c->given[RECORD])
+		assert_int_equal(r, 0);
+	if (r == 0)
+		check_model(c, wf);
+	log_redact_clear();
+}
+
+static struct test_case *case_new(const char *file, const char *name)
+{
+	struct test_case *c;
+
+	cases = realloc(cases, (n_cases + 1) * sizeof(*cases));
+	if (!cases)
+		abort();
+	c = &cases[n_cases++];
+	*c = (struct test_case){0};
+	if (asprintf(&c->name, "%s: %s", file, name) < 0)
+		abort();
+	for (size_t i = 0; i < SECTIONS; i++)
+		buf_init(&c->sections[i], MIB);
+	return c;
+}
+
+static enum section section_of(const char *file, const char *name)
+{
+	for (size_t i = 0; i < SECTIONS; i++) {
+		if (strcmp(section_names[i], name) == 0)
+			return (enum section)i;
+	}
+	fprintf(stderr, "%s: no section is called %s\n", file, name);
+	exit(2);
+}
+
+static void load_file(const char *path, const char *file)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	enum section section = DOCUMENT;
+	struct test_case *c = NULL;
+	char *rest, *line;
+
+	if (fs_read(path, &text, NULL) < 0) {
+		fprintf(stderr, "cannot read %s\n", path);
+		exit(2);
+	}
+	rest = text.data;
+	while ((line = strsep(&rest, "\n"))) {
+		if (str_starts(line, "=== ")) {
+			c = case_new(file, line + 4);
+			section = DOCUMENT;
+		} else if (c && str_starts(line, "--- ")) {
+			section = section_of(file, line + 4);
+			c->given[section] = true;
+		} else if (c && rest) {
+			buf_printf(&c->sections[section], "%s\n", line);
+		}
+	}
+}
+
+/* A blank line between two cases belongs to neither. */
+static void trim_sections(void)
+{
+	for (size_t i = 0; i < n_cases; i++) {
+		for (size_t j = 0; j < SECTIONS; j++) {
+			struct buf *b = &cases[i].sections[j];
+
+			while (b->len > 1 && b->data[b->len - 1] == '\n' &&
+				b->data[b->len - 2] == '\n')
+				buf_truncate(b, b->len - 1);
+			if (b->len == 1 && b->data[0] == '\n')
+				buf_truncate(b, 0);
+		}
+	}
+}
+
+static int by_name(const void *left, const void *right)
+{
+	const char *const *a = left;
+	const char *const *b = right;
+
+	return strcmp(*a, *b);
+}
+
+static void load_all(const char *directory)
+{
+	_cleanup_closedir_ DIR *dir = opendir(directory);
+	_cleanup_(strlist_release) struct strlist names = {0};
+	const struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		if (str_ends(entry->d_name, ".txt") && strlist_add(&names, entry->d_name) < 0)
+			abort();
+	}
+	qsort(names.items, names.n, sizeof(*names.items), by_name);
+	for (size_t i = 0; i < names.n; i++) {
+		_cleanup_free_ char *path = path_join(directory, names.items[i]);
+
+		load_file(path, names.items[i]);
+	}
+	trim_sections();
+}
+
+int main(void)
+{
+	const char *data = getenv("TEST_DATA");
+	_cleanup_free_ char *directory = path_join(data ? data : ".", "cases");
+	int failed;
+
+	load_all(directory);
+	if (n_cases == 0) {
+		fprintf(stderr, "no cases in %s\n", directory);
+		return 2;
+	}
+	tests = calloc(n_cases, sizeof(*tests));
+	if (!tests)
+		return 2;
+	for (size_t i = 0; i < n_cases; i++)
+		tests[i] = (struct CMUnitTest){
+			cases[i].name, a_document_reads_as_its_case_says, NULL, NULL, &cases[i]};
+	failed = _cmocka_run_group_tests("cases", tests, n_cases, NULL, NULL);
+	for (size_t i = 0; i < n_cases; i++) {
+		free(cases[i].name);
+		for (size_t j = 0; j < SECTIONS; j++)
+			buf_release(&cases[i].sections[j]);
+	}
+	free(cases);
+	free(tests);
+	return failed ? 1 : 0;
+}
