@@ -61,6 +61,7 @@ char *buf_reserve(struct buf *b, size_t len)
 		}
 		b->data = data;
 		b->cap = cap;
+		data[b->len] = '\0';
 	}
 	return b->data + b->len;
 }
