@@ -43,6 +43,11 @@
 #define LIMIT_ARCHIVE_DEPTH   128	 /* directories above a member */
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
+
+/* Staging. */
+#define LIMIT_STAGE_PARALLEL 4	    /* inputs at a time; each fetches several ranges or objects */
+#define LIMIT_STAGE_UNPACK   100000 /* objects or files of one input that are unpacked each */
+
 /* What steps write for penstock. */
 #define LIMIT_ENV_FILE (1 * MIB) /* bytes of the file behind $DEEPSQUARE_ENV; exec allows 2 MiB in all */
 

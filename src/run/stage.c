@@ -1,0 +1,309 @@
+#include "run/stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/unpack.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "run/stage_input.h"
+#include "run/stage_state.h"
+#include "base/banned.h"
+
+/* The caller's cancel is looked at this often while the inputs are brought in. */
+#define POLL_MS 50
+
+struct stage {
+	const struct stage_options *options;
+	struct stage_input *inputs;
+	size_t n;
+	struct stage_state state;
+	bool has_state;
+	atomic_llong space;
+	atomic_int stop; /* the caller's cancel, or the failure of one input */
+
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	/* under lock */
+	size_t next, working;
+	struct penstock_error failure; /* the first */
+};
+
+/* ---- the plan ---- */
+
+/* Two inputs that are one file of one name would replace each other. */
+static int check_names(const struct stage *s, struct penstock_error *err)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		for (size_t j = 0; j < i; j++) {
+			const struct stage_input *a = &s->inputs[j], *b = &s->inputs[i];
+
+			if (a->file_name && b->file_name && strcmp(a->dir, b->dir) == 0 &&
+				strcmp(a->file_name, b->file_name) == 0)
+				return error_set(err, PENSTOCK_E_INVALID,
+					"inputs %s and %s would both be the file %s; give one of "
+					"them another path",
+					a->source, b->source, a->file_name);
+		}
+	}
+	return 0;
+}
+
+static int open_state(struct stage *s, struct penstock_error *err)
+{
+	_cleanup_free_ const char **ids = calloc(s->n + 1, sizeof(*ids));
+	_cleanup_free_ const char **sources = calloc(s->n + 1, sizeof(*sources));
+	int r;
+
+	if (!ids || !sources)
+		return error_memory(err);
+	for (size_t i = 0; i < s->n; i++) {
+		ids[i] = s->inputs[i].id;
+		sources[i] = s->inputs[i].source;
+	}
+	r = stage_state_open(&s->state, s->options->layout, ids, sources, s->n, err);
+	s->has_state = r == 0;
+	return r;
+}
+
+static int plan(struct stage *s, struct penstock_error *err)
+{
+	const struct workflow *w = s->options->workflow;
+	int r = 0;
+
+	s->inputs = calloc(w->n_inputs + 1, sizeof(*s->inputs));
+	if (!s->inputs)
+		return error_memory(err);
+	for (size_t i = 0; r == 0 && i < w->n_inputs; i++) {
+		r = stage_input_init(&s->inputs[i], s->options, i, err);
+		if (r == 0)
+			s->n++;
+	}
+	if (r == 0)
+		r = check_names(s, err);
+	if (r == 0)
+		r = open_state(s, err);
+	for (size_t i = 0; r == 0 && i < s->n; i++) {
+		s->inputs[i].state = &s->state;
+		s->inputs[i].space = &s->space;
+		s->inputs[i].cancel = &s->stop;
+	}
+	return r;
+}
+
+/* ---- the work ---- */
+
+static void *work(void *arg)
+{
+	struct stage *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	while (s->next < s->n && !atomic_load(&s->stop)) {
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		size_t i = s->next++;
+		int r = 0;
+
+		pthread_mutex_unlock(&s->lock);
+		if (!s->state.marks[i].complete)
+			r = stage_input_bring(&s->inputs[i], &why);
+		pthread_mutex_lock(&s->lock);
+		if (r < 0) {
+			/* The others are told to end; what they say about that is of no interest. */
+			atomic_store(&s->stop, 1);
+			if (!s->failure.code)
+				error_move(&s->failure, &why);
+		}
+	}
+	s->working--;
+	pthread_cond_signal(&s->ended);
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* Passes the caller's cancel on until the last worker has ended. */
+static void watch(struct stage *s)
+{
+	LOCK_SCOPE(&s->lock);
+
+	while (s->working > 0) {
+		int64_t until = clock_monotonic_ns() + POLL_MS * NS_PER_MS;
+		struct timespec at = {until / NS_PER_S, until % NS_PER_S};
+
+		pthread_cond_timedwait(&s->ended, &s->lock, &at);
+		if (s->options->cancel && atomic_load(s->options->cancel))
+			atomic_store(&s->stop, 1);
+	}
+}
+
+static int bring_all(struct stage *s, struct penstock_error *err)
+{
+	pthread_t threads[LIMIT_STAGE_PARALLEL];
+	size_t n = 0, want = s->n < LIMIT_STAGE_PARALLEL ? s->n : LIMIT_STAGE_PARALLEL;
+	int failed = 0;
+
+	while (n < want && !failed) {
+		pthread_mutex_lock(&s->lock);
+		s->working++;
+		pthread_mutex_unlock(&s->lock);
+		failed = pthread_create(&threads[n], NULL, work, s);
+		if (failed) {
+			pthread_mutex_lock(&s->lock);
+			s->working--;
+			pthread_mutex_unlock(&s->lock);
+			atomic_store(&s->stop, 1);
+		} else {
+			n++;
+		}
+	}
+	watch(s);
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	if (s->failure.code)
+		return error_move(err, &s->failure);
+	if (failed)
+		return error_errno(err, failed, "cannot start a thread");
+	if (atomic_load(&s->stop))
+		return error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
+	return 0;
+}
+
+static int prepare(struct stage *s, struct penstock_error *err)
+{
+	const char *input = s->options->layout->input;
+	uint64_t free_bytes;
+	int r;
+
+	if (chmod(input, 0700) < 0)
+		return error_errno(err, errno, "cannot set the mode of %s", input);
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->state.marks[i].complete)
+			continue;
+		r = unpack_clean(s->inputs[i].dir, err);
+		if (r < 0)
+			return r;
+	}
+	r = fs_free_bytes(input, &free_bytes, err);
+	if (r == 0)
+		atomic_store(&s->space, (long long)(free_bytes - free_bytes / 20));
+	return r;
+}
+
+/* ---- the end ---- */
+
+/*
+ * As `chmod -R`, but a directory also gets the search bit of whoever may read it: without it nobody
+ * could reach the files. Links are not followed; a directory is opened up before, whatever an
+ * interrupted call has made of it.
+ */
+static int set_mode(int dir, mode_t mode, const char *path, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *list = NULL;
+	const struct dirent *e;
+	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	list = own >= 0 ? fdopendir(own) : NULL;
+	if (!list) {
+		if (own >= 0)
+			close(own);
+		return error_errno(err, errno, "cannot list a directory below %s", path);
+	}
+	while ((e = readdir(list))) {
+		_cleanup_close_ int sub = -1;
+		struct stat st;
+		int r;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return error_errno(err, errno, "cannot look at %s", e->d_name);
+		if (S_ISLNK(st.st_mode))
+			continue;
+		if (!S_ISDIR(st.st_mode)) {
+			if (fchmodat(dir, e->d_name, mode, 0) < 0)
+				return error_errno(
+					err, errno, "cannot set the mode of %s", e->d_name);
+			continue;
+		}
+		if (fchmodat(dir, e->d_name, 0700, 0) < 0)
+			return error_errno(err, errno, "cannot set the mode of %s", e->d_name);
+		sub = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (sub < 0)
+			return error_errno(err, errno, "cannot open %s", e->d_name);
+		r = set_mode(sub, mode, path, err);
+		if (r < 0)
+			return r;
+	}
+	if (fchmod(dir, mode | (mode & 0444) >> 2) < 0)
+		return error_errno(err, errno, "cannot set the mode of a directory below %s", path);
+	return 0;
+}
+
+static int apply_mode(struct stage *s, struct penstock_error *err)
+{
+	const struct workflow_number *mode = &s->options->workflow->input_mode;
+	const char *input = s->options->layout->input;
+
+	if (mode->given) {
+		_cleanup_close_ int dir = open(input, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		int r = dir < 0 ? error_errno(err, errno, "cannot open %s", input)
+				: set_mode(dir, (mode_t)mode->value, input, err);
+
+		if (r < 0)
+			return r;
+	}
+	return stage_state_set_mode(&s->state, err);
+}
+
+static int run_stage(struct stage *s, struct buf *provenance, struct penstock_error *err)
+{
+	int r = plan(s, err);
+
+	if (r == 0 && !(stage_state_is_complete(&s->state) && s->state.mode_set)) {
+		r = prepare(s, err);
+		if (r == 0)
+			r = bring_all(s, err);
+		if (r == 0)
+			r = apply_mode(s, err);
+	} else if (r == 0 && s->n > 0) {
+		log_debug("the inputs are complete from an earlier attempt");
+	}
+	if (r == 0 && provenance)
+		r = stage_state_provenance(&s->state, provenance, err);
+	return r;
+}
+
+int stage_inputs(
+	const struct stage_options *options, struct buf *provenance, struct penstock_error *err)
+{
+	struct stage s = {.options = options};
+	pthread_condattr_t monotonic;
+	int r;
+
+	pthread_mutex_init(&s.lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&s.ended, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	r = run_stage(&s, provenance, err);
+	for (size_t i = 0; i < s.n; i++)
+		stage_input_release(&s.inputs[i]);
+	free(s.inputs);
+	if (s.has_state)
+		stage_state_release(&s.state);
+	penstock_error_release(&s.failure);
+	pthread_mutex_destroy(&s.lock);
+	pthread_cond_destroy(&s.ended);
+	return r;
+}

@@ -1,0 +1,196 @@
+/* An input that is one file: over HTTP, or of this machine. */
+#include "run/stage_input.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/unpack.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "transfer/http_fetch.h"
+#include "base/banned.h"
+
+/* A source that changes under the fetch is started anew this many times. */
+#define CHANGES 3
+
+struct fetch {
+	struct stage_input *in;
+	struct unpacker *unpacker; /* NULL: not wanted, or done with */
+	struct unpack_options unpack;
+	char *path; /* owned; of the fetched file */
+	struct http_fetch_result result;
+	struct unpack_stats stats;
+	bool reserved; /* its space was taken */
+};
+
+static int know_size(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err)
+{
+	struct fetch *f = cookie;
+
+	if (size == UINT64_MAX)
+		return 0;
+	atomic_store(&f->in->total, size);
+	atomic_store(&f->in->done, (long long)(size - missing));
+	if (f->reserved)
+		return 0;
+	f->reserved = true;
+	return stage_input_reserve(f->in, missing, err);
+}
+
+static int unpack_some(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct fetch *f = cookie;
+
+	return f->unpacker ? unpacker_feed(f->unpacker, data, len, err) : 0;
+}
+
+static void fetched_some(void *cookie, int64_t bytes)
+{
+	struct fetch *f = cookie;
+
+	stage_input_moved(f->in, bytes);
+}
+
+static int begin_unpacking(struct fetch *f, struct penstock_error *err)
+{
+	unpacker_free(f->unpacker);
+	f->unpacker = NULL;
+	return f->in->input->unpack.value ? unpacker_new(&f->unpacker, f->in->dir, &f->unpack, err)
+					  : 0;
+}
+
+static int fetch_once(struct fetch *f, struct penstock_error *err)
+{
+	const struct workflow_input *w = f->in->input;
+	const struct http_fetch_options options = {
+		.directory = f->in->fetch_dir,
+		.name = f->in->file_name,
+		.sha256 = w->sha256.value,
+		.on_size = know_size,
+		.consume = w->unpack.value ? unpack_some : NULL,
+		.progress = fetched_some,
+		.cookie = f,
+		.cancel = f->in->cancel,
+	};
+	int r = begin_unpacking(f, err);
+
+	if (r < 0)
+		return r;
+	return http_fetch(f->in->options->stores->engine,
+		f->in->local ? f->in->local : w->http_url.value, &options, &f->result, err);
+}
+
+static int fetch_all(struct fetch *f, struct stage_mark *mark, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	int r = -PENSTOCK_E_CHANGED;
+
+	for (int i = 0; i < CHANGES && r == -PENSTOCK_E_CHANGED; i++)
+		r = fetch_once(f, &why);
+	if (r < 0)
+		return error_move(err, &why);
+	mark->fetched = true;
+	mark->bytes = f->result.size;
+	mark->etag = f->result.etag ? strdup(f->result.etag) : NULL;
+	snprintf(mark->sha256, sizeof(mark->sha256), "%s", f->result.sha256);
+	return stage_state_set(f->in->state, f->in->index, mark, err);
+}
+
+/* Fetched by an earlier attempt that ended before the file was in its place. */
+static bool was_fetched(const struct fetch *f, struct stage_mark *mark)
+{
+	const struct stage_mark *known = &f->in->state->marks[f->in->index];
+	struct stat st;
+
+	if (!known->fetched || stat(f->path, &st) < 0 || (uint64_t)st.st_size != known->bytes)
+		return false;
+	mark->fetched = true;
+	mark->bytes = known->bytes;
+	mark->etag = known->etag ? strdup(known->etag) : NULL;
+	memcpy(mark->sha256, known->sha256, sizeof(mark->sha256));
+	return true;
+}
+
+static int unpack_fetched(struct fetch *f, struct penstock_error *err)
+{
+	int r;
+
+	if (f->unpacker)
+		r = unpacker_finish(f->unpacker, f->path, &f->stats, err);
+	else
+		r = unpack_file(f->path, f->in->dir, &f->unpack, &f->stats, err);
+	unpacker_free(f->unpacker);
+	f->unpacker = NULL;
+	if (r == 0 && f->stats.result != UNPACK_PLAIN)
+		log_debug("input %s: %s with %llu members", f->in->source, f->stats.format,
+			(unsigned long long)f->stats.members);
+	return r;
+}
+
+/* The file itself stands beside what was unpacked from it. */
+static int put_in_place(const struct fetch *f, struct penstock_error *err)
+{
+	_cleanup_free_ char *to = path_join(f->in->dir, f->in->file_name);
+
+	if (!to)
+		return error_memory(err);
+	if (rename(f->path, to) < 0)
+		return error_errno(err, errno, "cannot move it to %s", to);
+	return fs_remove_tree(f->in->fetch_dir, err);
+}
+
+/* Bytes that cannot be unpacked are not worth keeping: the source may be corrected. */
+static bool is_bad_archive(int r)
+{
+	return r == -PENSTOCK_E_CORRUPT || r == -PENSTOCK_E_INVALID || r == -PENSTOCK_E_UNSUPPORTED;
+}
+
+static int bring(struct fetch *f, struct stage_mark *mark, struct penstock_error *err)
+{
+	int r = fs_mkdirs(f->in->fetch_dir, 0700, err);
+
+	if (r < 0)
+		return r;
+	if (!was_fetched(f, mark)) {
+		/* A file that the state does not vouch for would be taken for an older one. */
+		unlink(f->path);
+		r = fetch_all(f, mark, err);
+	}
+	if (r == 0 && f->in->input->unpack.value)
+		r = unpack_fetched(f, err);
+	if (is_bad_archive(r))
+		fs_remove_tree(f->in->fetch_dir, NULL);
+	if (r == 0)
+		r = put_in_place(f, err);
+	mark->files = 1 + f->stats.members;
+	return r;
+}
+
+int stage_fetch_file(struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
+{
+	struct fetch f = {.in = in};
+	int r;
+
+	f.unpack = (struct unpack_options){.name = in->file_name,
+		.always = in->input->unpack.given && in->input->unpack.value,
+		.max_bytes = INT64_MAX,
+		.budget = in->space,
+		.cancel = in->cancel};
+	f.path = path_join(in->fetch_dir, in->file_name);
+	if (!f.path)
+		return error_memory(err);
+	r = bring(&f, mark, err);
+	unpacker_free(f.unpacker);
+	http_fetch_result_release(&f.result);
+	free(f.path);
+	return r;
+}

@@ -1,0 +1,259 @@
+#include "run/stage_input.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <openssl/evp.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "transfer/http_fetch.h"
+#include "base/banned.h"
+
+#define TELL_EVERY_MS 100
+
+/* ---- names ---- */
+
+/* The URL as people may see it: no user, no query (signatures stand there), no fragment. */
+static char *public_url(const char *url)
+{
+	const char *scheme = strstr(url, "://");
+	const char *host = scheme ? scheme + 3 : url;
+	size_t authority = strcspn(host, "/?#");
+	const char *at = memrchr(host, '@', authority);
+	const char *from = at ? at + 1 : host;
+	char *text;
+
+	if (asprintf(&text, "%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"), from) < 0)
+		return NULL;
+	return text;
+}
+
+/* A relative path starts at the workflow's folder, where the workflow is a file of this machine. */
+static char *resolve_local(const char *file, const char *path)
+{
+	const char *slash = file ? strrchr(file, '/') : NULL;
+	char *text;
+
+	if (path[0] == '/' || !slash || strstr(file, "://"))
+		return strdup(path);
+	if (asprintf(&text, "%.*s/%s", (int)(slash - file), file, path) < 0)
+		return NULL;
+	return text;
+}
+
+static const char *or_empty(const char *s)
+{
+	return s ? s : "";
+}
+
+/* What is staged is the same where all of these are; each ends with a NUL so that none can merge. */
+static int identify(struct stage_input *in, struct penstock_error *err)
+{
+	const struct workflow_input *w = in->input;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	const char *const parts[] = {or_empty(w->http_url.value), or_empty(in->local),
+		w->s3.embedded ? "embedded" : or_empty(w->s3.endpoint_url.value),
+		or_empty(w->s3.bucket), or_empty(w->s3.prefix), or_empty(w->path.value),
+		or_empty(w->sha256.value)};
+	unsigned char digest[EVP_MAX_MD_SIZE];
+
+	buf_printf(&text, "%d %d %d", (int)w->kind, w->unpack.value, w->unpack.given);
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		buf_add_char(&text, '\0');
+		buf_add_str(&text, parts[i]);
+	}
+	if (buf_failed(&text))
+		return buf_error(&text, "an input's address", err);
+	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL, "no SHA-256 here");
+	str_hex(digest, 32, in->id);
+	return 0;
+}
+
+static int name_file(struct stage_input *in, const char *url, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+	int r = http_fetch_name(url, &name);
+
+	if (r < 0 || buf_failed(&name))
+		return buf_error(&name, "an input's file name", err);
+	in->file_name = buf_take(&name);
+	return 0;
+}
+
+static int name_source(struct stage_input *in, struct penstock_error *err)
+{
+	const struct workflow_input *w = in->input;
+	struct stat st;
+
+	switch (w->kind) {
+	case WORKFLOW_HTTP:
+		in->source = public_url(w->http_url.value);
+		return in->source ? name_file(in, w->http_url.value, err) : error_memory(err);
+	case WORKFLOW_S3:
+		if (asprintf(&in->source, "%s/%s", w->s3.bucket_url.value, w->s3.prefix) < 0)
+			in->source = NULL;
+		return in->source ? 0 : error_memory(err);
+	case WORKFLOW_LOCAL:
+		in->local = resolve_local(in->options->workflow->file, w->local_path.value);
+		in->source = in->local ? strdup(in->local) : NULL;
+		if (!in->source)
+			return error_memory(err);
+		if (stat(in->local, &st) == 0 && S_ISDIR(st.st_mode))
+			return 0;
+		/* A name of its own for what is not there, so that the message comes in its turn. */
+		const char *slash = strrchr(in->local, '/');
+		in->file_name = strdup(slash && slash[1] ? slash + 1 : in->local);
+		return in->file_name ? 0 : error_memory(err);
+	default:
+		return error_set(err, PENSTOCK_E_INTERNAL, "an input without a transport");
+	}
+}
+
+int stage_input_init(struct stage_input *in, const struct stage_options *options, size_t index,
+	struct penstock_error *err)
+{
+	const struct workflow_input *w = &options->workflow->inputs[index];
+	int r;
+
+	*in = (struct stage_input){.options = options, .input = w, .index = index};
+	r = name_source(in, err);
+	if (r == 0)
+		r = identify(in, err);
+	if (r == 0) {
+		in->dir = w->path.value && w->path.value[0]
+				  ? path_join(options->layout->input, w->path.value)
+				  : strdup(options->layout->input);
+		if (!in->dir || asprintf(&in->fetch_dir, "%s/stage-%.16s", options->layout->state,
+					in->id) < 0) {
+			in->fetch_dir = NULL;
+			r = error_memory(err);
+		}
+	}
+	if (r < 0)
+		stage_input_release(in);
+	return r;
+}
+
+void stage_input_release(struct stage_input *in)
+{
+	free(in->source);
+	free(in->dir);
+	free(in->file_name);
+	free(in->fetch_dir);
+	free(in->local);
+	in->source = in->dir = in->file_name = in->fetch_dir = in->local = NULL;
+}
+
+/* ---- progress and space ---- */
+
+void stage_input_tell(struct stage_input *in)
+{
+	const struct stage_options *o = in->options;
+	int64_t done = atomic_load(&in->done);
+
+	if (o->progress)
+		o->progress(o->cookie, in->source, done > 0 ? (uint64_t)done : 0,
+			atomic_load(&in->total));
+}
+
+void stage_input_moved(struct stage_input *in, int64_t bytes)
+{
+	int64_t told = atomic_load(&in->told_ms), now = clock_monotonic_ms();
+
+	atomic_fetch_add(&in->done, bytes);
+	if (now - told >= TELL_EVERY_MS && atomic_compare_exchange_strong(&in->told_ms, &told, now))
+		stage_input_tell(in);
+}
+
+int stage_input_reserve(struct stage_input *in, uint64_t bytes, struct penstock_error *err)
+{
+	char need[STR_SIZE_SIZE], have[STR_SIZE_SIZE];
+	long long left;
+
+	if (bytes > INT64_MAX / 2)
+		bytes = INT64_MAX / 2;
+	left = atomic_fetch_sub(in->space, (long long)bytes);
+	if (left >= (long long)bytes)
+		return 0;
+	atomic_fetch_add(in->space, (long long)bytes);
+	str_format_size(bytes, need);
+	str_format_size(left > 0 ? (uint64_t)left : 0, have);
+	return error_set(err, PENSTOCK_E_NO_SPACE,
+		"%s are to be written, and %s are free for the inputs at %s; free some space or "
+		"set "
+		"PENSTOCK_HOME to a larger disk",
+		need, have, in->options->layout->input);
+}
+
+/* ---- bringing ---- */
+
+/* What there is to do about it, where the message of the failure does not say. */
+static const char *advice(enum penstock_code code)
+{
+	switch (code) {
+	case PENSTOCK_E_NOT_FOUND:
+		return "; correct the address";
+	case PENSTOCK_E_PERMISSION:
+		return "; check the credentials and the rights of this source";
+	case PENSTOCK_E_UNAVAILABLE:
+	case PENSTOCK_E_TIMEOUT:
+	case PENSTOCK_E_PROTOCOL:
+		return "; run it again to go on where it stopped";
+	case PENSTOCK_E_CHANGED:
+		return "; run it again when it changes no more";
+	case PENSTOCK_E_CORRUPT:
+		return "; check the source and its sha256, then run it again";
+	default:
+		return "";
+	}
+}
+
+static int explain(const struct stage_input *in, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	int status;
+
+	if (!err)
+		return -PENSTOCK_E_IO;
+	workflow_place_format(in->options->workflow, &in->input->at, &at);
+	error_move(&why, err);
+	status = why.http_status;
+	if (why.code == PENSTOCK_E_CANCELLED)
+		return error_move(err, &why);
+	error_set(err, why.code, "%s: input %s: %s%s", buf_str(&at), in->source, why.message,
+		advice(why.code));
+	err->http_status = status;
+	return -(int)why.code;
+}
+
+int stage_input_bring(struct stage_input *in, struct penstock_error *err)
+{
+	struct stage_mark mark = {0};
+	int r = fs_mkdirs(in->dir, 0755, err);
+
+	if (r == 0)
+		r = in->input->kind == WORKFLOW_S3 ? stage_download_prefix(in, &mark, err)
+		    : in->file_name		   ? stage_fetch_file(in, &mark, err)
+						   : stage_copy_tree(in, &mark, err);
+	if (r == 0) {
+		mark.fetched = mark.complete = true;
+		r = stage_state_set(in->state, in->index, &mark, err);
+	}
+	free(mark.etag);
+	if (r < 0)
+		return explain(in, err);
+	stage_input_tell(in);
+	return 0;
+}
