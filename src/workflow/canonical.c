@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -38,22 +39,16 @@ static bool is_json_number(const char *s)
 /* A scalar so that reading it again gives the same text and type. */
 static void add_scalar(const struct node *node, struct buf *out)
 {
-	switch (scalar_type(node)) {
-	case SCALAR_NULL:
+	enum scalar_type type = scalar_type(node);
+
+	if (type == SCALAR_NULL)
 		buf_add_str(out, "null");
-		break;
-	case SCALAR_BOOL:
-		buf_add_str(out, *node->text == 't' || *node->text == 'T' ? "true" : "false");
-		break;
-	case SCALAR_INT:
-		if (is_json_number(node->text)) {
-			buf_add_str(out, node->text);
-			break;
-		}
-		/* fall through */
-	default:
+	else if (type == SCALAR_BOOL)
+		buf_add_str(out, strcasecmp(node->text, "true") == 0 ? "true" : "false");
+	else if (type == SCALAR_INT && is_json_number(node->text))
+		buf_add_str(out, node->text);
+	else
 		json_add_text(out, node->text);
-	}
 }
 
 static int by_key(const void *left, const void *right)

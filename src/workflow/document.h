@@ -13,6 +13,10 @@
 #include "workflow/arena.h"
 #include "workflow/diagnostics.h"
 
+/* A limit as a part of a message. */
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+
 enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
 
 struct node_entry {
@@ -28,6 +32,7 @@ struct node {
 	/* NODE_SCALAR */
 	const char *text;  /* no NUL within */
 	bool quoted;	   /* text whatever it looks like */
+	bool literal;	   /* of JSON: a number, true or false whatever is asked for */
 	const char *field; /* of a secret in the file as written: "output.s3.secretAccessKey" */
 
 	/* NODE_MAP, NODE_LIST */

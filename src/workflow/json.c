@@ -27,9 +27,6 @@ struct json {
 	size_t depth;
 };
 
-#define TEXT_OF_(x) #x
-#define TEXT_OF(x)  TEXT_OF_(x)
-
 /* The position of `p`, which lies on the current line. */
 static struct workflow_place place_at(struct json *j, const char *p)
 {
@@ -253,6 +250,7 @@ static struct node *read_literal(struct json *j)
 	const char *start = j->p;
 	struct workflow_place at = place_at(j, start);
 	char quoted[QUOTE_SIZE];
+	struct node *node;
 	char *text;
 
 	while (j->p < j->end && !strchr(" \t\r\n,:[]{}\"", *j->p))
@@ -267,10 +265,16 @@ static struct node *read_literal(struct json *j)
 		if (strchr("/#'", *start) || (unsigned char)*start >= 0x80)
 			return fail_value(j, "a value");
 		diagnostics_add(j->found, DIAGNOSTIC_ERROR, j->file, &at,
-			"%s is no JSON value; a text stands in double quotes", quote(text, quoted));
+			"%s is no JSON value: true, false, null, a number without leading zeros, "
+			"or a "
+			"text in double quotes",
+			quote(text, quoted));
 		return NULL;
 	}
-	return node_scalar(j->arena, text, false, at);
+	node = node_scalar(j->arena, text, false, at);
+	if (node)
+		node->literal = true;
+	return node;
 }
 
 static struct node *read_value(struct json *j);

@@ -70,7 +70,8 @@ static void keep_variable(struct reader *rd, struct workflow_env_list *out, cons
 static void take_value(
 	struct reader *rd, const struct node *node, const char *key, struct workflow_text *out)
 {
-	const char *field;
+	struct node text = *node;
+	char quoted[QUOTE_SIZE];
 
 	*out = (struct workflow_text){.at = node->at};
 	/* Before any note could quote it. */
@@ -82,8 +83,12 @@ static void take_value(
 		out->value = "";
 		return;
 	}
-	field = reader_field(rd, "value");
-	reader_text_of(rd, node, field, out);
+	if (node->literal) {
+		reader_note(rd, &node->at, "the value of `%s` is the text %s", key,
+			quote(node->text, quoted));
+		text.literal = false;
+	}
+	reader_text_of(rd, &text, reader_field(rd, "value"), out);
 }
 
 /* {key: NAME, value: VALUE}, or the odd "NAME=VALUE". */
@@ -112,9 +117,9 @@ static void read_variable(struct reader *rd, const struct node *node, struct wor
 		return;
 	value_entry = node_find(node, "value");
 	if (!node_get(node, "key"))
-		reader_missing(rd, node, "key", "");
+		reader_missing(rd, node, &schema_env, "key", "");
 	if (!value_entry)
-		reader_missing(rd, node, "value", "");
+		reader_missing(rd, node, &schema_env, "value", "");
 	if (!reader_text(rd, node, "key", &key) || !value_entry)
 		return;
 	take_value(rd, value_entry->value, key.value, &value);
@@ -299,7 +304,7 @@ static void read_command(struct reader *rd, const struct node *map, struct workf
 
 	run->command.at = map->at;
 	if (!node) {
-		reader_missing(rd, map, "command", "it is what the step runs");
+		reader_missing(rd, map, &schema_run, "command", "it is what the step runs");
 		return;
 	}
 	if (node->kind == NODE_SCALAR && strstr(node->text, "${{") &&
@@ -368,7 +373,7 @@ void read_steps(struct reader *rd, const struct node *job)
 	size_t saved;
 
 	if (!node_get(job, "steps")) {
-		reader_missing(rd, job, "steps", "the list of what is run");
+		reader_missing(rd, job, &schema_job, "steps", "the list of what is run");
 		return;
 	}
 	if (!steps)

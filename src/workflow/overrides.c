@@ -211,8 +211,11 @@ static struct node_entry *add_member(const struct overrides *o, const char *opti
 				str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index));
 
 	if (node->kind == NODE_LIST && (!is_index || index != node->n)) {
-		if (is_index)
-			buf_printf(&message, "the list has %zu entries; there is no [%zu]", node->n,
+		if (is_index && node->n)
+			buf_printf(&message, "the list ends with [%zu]; there is no [%zu]",
+				node->n - 1, (size_t)index);
+		else if (is_index)
+			buf_printf(&message, "the list begins with [0]; there is no [%zu]",
 				(size_t)index);
 		else
 			buf_printf(&message, "no entry of the list has the name %s",
@@ -356,7 +359,8 @@ void overrides_set(struct overrides *o, const char *path_and_value)
 		return;
 	}
 	if (!path_parse(name, &path)) {
-		fail(o, option, "this is no path; write it like steps[0].run.workDir");
+		fail(o, *name ? option : "--set",
+			"this is no path; write it like steps[0].run.workDir");
 		return;
 	}
 	value = parse_value(o, option, equals + 1);

@@ -129,8 +129,17 @@ struct node *reader_list(struct reader *rd, const struct node *map, const char *
 	return of_kind(rd, map, key, NODE_LIST);
 }
 
-void reader_missing(struct reader *rd, const struct node *map, const char *key, const char *hint)
+void reader_missing(struct reader *rd, const struct node *map, const struct schema *schema,
+	const char *key, const char *hint)
 {
+	for (size_t i = 0; i < map->n; i++) {
+		const char *name = map->entries[i].key;
+		const char *nearest = schema_find(schema, name) ? NULL
+								: schema_nearest(schema, name);
+
+		if (nearest && strcmp(nearest, key) == 0)
+			return;
+	}
 	reader_error(rd, &map->at, "`%s` is missing%s%s", reader_field(rd, key), *hint ? ": " : "",
 		hint);
 }
@@ -243,19 +252,18 @@ static const char *expand(struct reader *rd, const struct node *node, const char
 bool reader_text_of(
 	struct reader *rd, const struct node *node, const char *field, struct workflow_text *out)
 {
-	char quoted[QUOTE_SIZE];
-	enum scalar_type type;
-
 	out->at = node->at;
 	if (node->kind != NODE_SCALAR) {
 		reader_error(
 			rd, &node->at, "`%s` must be text, not %s", field, node_kind_name(node));
 		return false;
 	}
-	type = scalar_type(node);
-	if (type == SCALAR_BOOL || type == SCALAR_INT || type == SCALAR_FLOAT)
-		reader_note(rd, &node->at, "`%s` is text: %s read as text", field,
-			quote(node->text, quoted));
+	/* YAML's plain scalars are whatever is asked for; JSON says what they are. */
+	if (node->literal) {
+		reader_error(rd, &node->at, "`%s` must be text, not %s; put it in quotes", field,
+			node_kind_name(node));
+		return false;
+	}
 	if (strlen(node->text) > LIMIT_STRING) {
 		reader_error(rd, &node->at, "`%s` is longer than %zu bytes", field,
 			(size_t)LIMIT_STRING);

@@ -40,8 +40,9 @@ bool reader_check_map(struct reader *rd, const struct node *node, const struct s
 /* The map or list at `key`; NULL where it is missing, null, or of another kind (reported). */
 struct node *reader_map(struct reader *rd, const struct node *map, const char *key);
 struct node *reader_list(struct reader *rd, const struct node *map, const char *key);
-/* Reports a required key that `map` lacks; `hint` is added. */
-void reader_missing(struct reader *rd, const struct node *map, const char *key, const char *hint);
+/* Reports a required key that `map` lacks, unless a mistyped one stands for it; `hint` is added. */
+void reader_missing(struct reader *rd, const struct node *map, const struct schema *schema,
+	const char *key, const char *hint);
 
 /* Each returns whether a usable value was there; what was not given stays as it is, but for the
  * place, which becomes the map's. References are resolved. */

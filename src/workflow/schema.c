@@ -162,18 +162,52 @@ static bool is_same_word(const char *a, const char *b)
 	}
 }
 
+/* The same letters in another order, which counts as two edits: too many for a short word. */
+static bool is_shuffled(const char *a, const char *b)
+{
+	int counts[256] = {0};
+
+	for (; *a; a++)
+		counts[(unsigned char)*a]++;
+	for (; *b; b++)
+		counts[(unsigned char)*b]--;
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+		if (counts[i])
+			return false;
+	}
+	return true;
+}
+
+/* The only key that begins with `name`: endpoint for endpointUrl. */
+static const char *only_longer(const struct schema *schema, const char *name)
+{
+	const char *longer = NULL;
+
+	for (size_t i = 0; strlen(name) >= 3 && i < schema->n; i++) {
+		if (!str_starts(schema->fields[i].name, name))
+			continue;
+		if (longer)
+			return NULL;
+		longer = schema->fields[i].name;
+	}
+	return longer;
+}
+
 const char *schema_nearest(const struct schema *schema, const char *name)
 {
 	const char *names[32];
+	const char *nearest;
 	size_t n = 0;
 
 	for (size_t i = 0; i < schema->n && n < ARRAY_SIZE(names); i++) {
-		if (is_same_word(schema->fields[i].name, name))
+		if (is_same_word(schema->fields[i].name, name) ||
+			is_shuffled(schema->fields[i].name, name))
 			return schema->fields[i].name;
 		names[n++] = schema->fields[i].name;
 	}
 	/* The distance takes time by the product of both lengths. */
 	if (strlen(name) > 64)
 		return NULL;
-	return str_nearest(name, names, n);
+	nearest = str_nearest(name, names, n);
+	return nearest ? nearest : only_longer(schema, name);
 }

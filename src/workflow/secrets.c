@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "username",
-	"password", "privateKey", "preSharedKey", "secret"};
+static const char *const credential_keys[] = {
+	"accessKeyId", "secretAccessKey", "password", "privateKey", "preSharedKey", "secret"};
 
 /* Ends of variable names, at a `_` or at the beginning. */
 static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE",
@@ -170,6 +170,21 @@ enum secret_kind secret_kind_of(
 	return SECRET_NONE;
 }
 
+/* An override may replace the secret, which makes it none the less one. */
+static void mark_entry(struct workflow_arena *arena, const struct node *map,
+	const struct node_entry *entry, const char *map_key, const struct buf *path)
+{
+	enum secret_kind kind = secret_kind_of(map, entry, map_key);
+
+	if (kind == SECRET_NONE)
+		return;
+	entry->value->field = workflow_arena_copy(arena, buf_str(path), path->len);
+	if (kind == SECRET_URL)
+		secret_redact_url(entry->value->text);
+	else if (!strstr(entry->value->text, "${{"))
+		log_redact(entry->value->text);
+}
+
 static void mark_below(
 	struct workflow_arena *arena, struct node *node, const char *node_key, struct buf *path)
 {
@@ -178,8 +193,8 @@ static void mark_below(
 		size_t saved = path->len;
 
 		field_append(path, entry->key, i);
-		if (node->kind == NODE_MAP && secret_kind_of(node, entry, node_key) != SECRET_NONE)
-			entry->value->field = workflow_arena_copy(arena, buf_str(path), path->len);
+		if (node->kind == NODE_MAP)
+			mark_entry(arena, node, entry, node_key, path);
 		mark_below(arena, entry->value, entry->key, path);
 		buf_truncate(path, saved);
 	}

@@ -28,7 +28,8 @@ bool secret_mask_url(const char *url, struct buf *out);
 /* Passes the secret parts of `url` to log_redact(). */
 void secret_redact_url(const char *url);
 
-/* Sets `field` of each inline secret below `root` (the job, without its wrapper). */
+/* Sets `field` of each secret below `root` (the job, without its wrapper), and passes those that stand
+ * there to log_redact(). */
 void secrets_mark(struct workflow_arena *arena, struct node *root);
 
 #endif

@@ -119,7 +119,7 @@ static void read_http(struct reader *rd, const struct node *map, struct workflow
 
 	if (reader_check_map(rd, map, &schema_http)) {
 		if (!node_get(map, "url"))
-			reader_missing(rd, map, "url", "");
+			reader_missing(rd, map, &schema_http, "url", "");
 		read_url(rd, map, "url", url);
 	}
 	reader_leave(rd, saved);
@@ -140,7 +140,7 @@ static void read_region(struct reader *rd, const struct node *map, struct workfl
 		if (s3->embedded)
 			s3->region = (struct workflow_text){.value = "us-east-1", .at = map->at};
 		else
-			reader_missing(rd, map, "region",
+			reader_missing(rd, map, &schema_s3, "region",
 				"the store's region, or us-east-1 where it has none");
 		return;
 	}
@@ -163,7 +163,7 @@ static void read_bucket(
 	size_t len;
 
 	if (!node_get(map, "bucketUrl")) {
-		reader_missing(rd, map, "bucketUrl", "such as s3://my-bucket");
+		reader_missing(rd, map, &schema_s3, "bucketUrl", "such as s3://my-bucket");
 		return;
 	}
 	if (!reader_text(rd, map, "bucketUrl", url))
@@ -229,15 +229,17 @@ static void read_path(
 	char quoted[QUOTE_SIZE];
 
 	if (!node_get(map, "path")) {
-		reader_missing(rd, map, "path", "`/` is the whole bucket");
+		reader_missing(rd, map, &schema_s3, "path", "`/` is the whole bucket");
 		return;
 	}
 	if (!reader_text(rd, map, "path", path) || reader_is_open(rd, path))
 		return;
 	if (*path->value != '/') {
-		reader_note(rd, &path->at, "`%s` begins with `/`: read as /%s",
+		path->value = workflow_arena_printf(rd->arena, "/%s", path->value);
+		if (!path->value)
+			return;
+		reader_note(rd, &path->at, "`%s` begins with `/`: read as %s",
 			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
-		buf_add_char(prefix, '/');
 	}
 	buf_add_str(prefix, path->value);
 	if (has_dot_segment(buf_str(prefix)))
@@ -260,7 +262,7 @@ static void read_endpoint(struct reader *rd, const struct node *map, struct work
 
 	endpoint->at = map->at;
 	if (!node) {
-		reader_missing(rd, map, "endpointUrl",
+		reader_missing(rd, map, &schema_s3, "endpointUrl",
 			"the store's URL, such as https://s3.us-east-2.amazonaws.com, or "
 			"`embedded`");
 		return;
@@ -297,7 +299,7 @@ static void read_credentials(struct reader *rd, const struct node *map, struct w
 	reader_credential(rd, map, "accessKeyId", &s3->access_key_id);
 	reader_credential(rd, map, "secretAccessKey", &s3->secret_access_key);
 	if (id != secret)
-		reader_missing(rd, map, id ? "secretAccessKey" : "accessKeyId",
+		reader_missing(rd, map, &schema_s3, id ? "secretAccessKey" : "accessKeyId",
 			"give both keys, or neither to use those of the environment");
 	check_placeholder(rd, "accessKeyId", &s3->access_key_id);
 	check_placeholder(rd, "secretAccessKey", &s3->secret_access_key);
@@ -333,13 +335,24 @@ static void read_local(struct reader *rd, const struct node *map, struct workflo
 
 	if (reader_check_map(rd, map, &schema_local)) {
 		if (!node_get(map, "path"))
-			reader_missing(rd, map, "path", "a file or directory of this machine");
+			reader_missing(rd, map, &schema_local, "path",
+				"a file or directory of this machine");
 		else if (reader_text(rd, map, "path", &input->local_path) &&
 			 !*input->local_path.value)
 			reader_error(rd, &input->local_path.at, "`%s` is empty",
 				reader_field(rd, "path"));
 	}
 	reader_leave(rd, saved);
+}
+
+/* An unknown key was reported, and is what the missing one should have been. */
+static bool all_keys_known(const struct node *map, const struct schema *schema)
+{
+	for (size_t i = 0; i < map->n; i++) {
+		if (!schema_find(schema, map->entries[i].key))
+			return false;
+	}
+	return true;
 }
 
 /* Which of http, s3 and local `map` has; reports none, and more than one. */
@@ -365,7 +378,7 @@ static enum workflow_transport transport_of(
 			kind = kinds[i];
 		}
 	}
-	if (!first)
+	if (!first && all_keys_known(map, is_input ? &schema_input : &schema_output))
 		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
 			is_input ? "`http`, `s3` or `local`" : "`http` or `s3`");
 	return kind;

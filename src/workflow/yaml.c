@@ -94,6 +94,11 @@ static void fail_parser(struct yaml *y)
 		y->arena->no_memory = true;
 		return;
 	}
+	/* The end of the file says nothing; where the quote was opened does. */
+	if (p->context && strstr(p->context, "quoted scalar") && strstr(problem, "end of stream")) {
+		at = place_of(y, &p->context_mark);
+		better = "the quoted text that begins here never ends";
+	}
 	if (better)
 		diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", better);
 	else if (p->context)
@@ -258,7 +263,9 @@ static struct node *read_container(struct yaml *y, const yaml_event_t *event)
 	if (!node)
 		return NULL;
 	if (y->depth == LIMIT_WORKFLOW_DEPTH)
-		return fail_at(y, &event->start_mark, "maps and lists nest too deep here");
+		return fail_at(y, &event->start_mark,
+			"maps and lists nest too deep here (the limit is " TEXT_OF(
+				LIMIT_WORKFLOW_DEPTH) ")");
 	if (!tag_is_known((const char *)tag, &quoted))
 		return fail_at(y, &event->start_mark, "tags of your own are not known; remove it");
 	y->depth++;
