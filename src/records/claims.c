@@ -1,0 +1,444 @@
+#include "records/claims.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "records/claims_dir.h"
+#include "base/banned.h"
+
+/* Removals are told by inotify; a death without a removal is found by looking. */
+enum { CANCEL_POLL_MS = 100, LOOK_MS = 300 };
+
+struct claim {
+	int dir; /* where its file is */
+	int fd;	 /* of its file, locked */
+	struct claims_file file;
+};
+
+/* One request on its way through the line. */
+struct attempt {
+	const struct machine_capacity *machine;
+	const struct claim_request *request;
+	struct claims_dirs dirs;
+	struct claims_file wanted; /* run_id and run_name borrowed */
+	struct claims_file ticket; /* name "" : none yet */
+	int ticket_fd;
+	int cpu_list[CLAIMS_MAX_CPUS];
+	int gpu_list[CLAIMS_MAX_GPUS];
+};
+
+static uint64_t random_number(void)
+{
+	uint64_t n = 0;
+
+	if (getrandom(&n, sizeof(n), 0) != sizeof(n))
+		n = (uint64_t)clock_monotonic_ns();
+	return n;
+}
+
+/* ---- deciding ---- */
+
+static bool is_in(const int *list, int n, int number)
+{
+	for (int i = 0; i < n; i++) {
+		if (list[i] == number)
+			return true;
+	}
+	return false;
+}
+
+/* Chooses `wanted` of `all` that no claim has; returns how many there were, at most `wanted`. */
+static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
+	int wanted, int *chosen)
+{
+	int n = 0;
+
+	for (int i = 0; i < n_all && n < wanted; i++) {
+		bool taken = false;
+
+		for (size_t f = 0; f < scan->n && !taken; f++) {
+			const struct claims_file *file = &scan->files[f];
+
+			if (!file->ticket)
+				taken = gpus ? is_in(file->gpu_list, file->gpus, all[i])
+					     : is_in(file->cpu_list, file->cpus, all[i]);
+		}
+		if (!taken)
+			chosen[n++] = all[i];
+	}
+	return n;
+}
+
+/* Under a quota there are more CPUs than may be used at a time: then the sum counts, too. */
+static int free_cpus(struct attempt *a, const struct claims_scan *scan)
+{
+	int n = choose_free(
+		scan, false, a->machine->cpu_list, a->machine->n_cpus, a->wanted.cpus, a->cpu_list);
+	int left = a->machine->cpus;
+
+	if (a->machine->cpus >= a->machine->n_cpus)
+		return n;
+	for (size_t i = 0; i < scan->n; i++)
+		left -= scan->files[i].ticket ? 0 : scan->files[i].cpus;
+	left = left < 0 ? 0 : left;
+	return n < left ? n : left;
+}
+
+static uint64_t free_memory(const struct attempt *a, const struct claims_scan *scan)
+{
+	uint64_t left = a->machine->memory;
+
+	for (size_t i = 0; i < scan->n; i++) {
+		uint64_t taken = scan->files[i].ticket ? 0 : scan->files[i].memory;
+
+		left -= taken < left ? taken : left;
+	}
+	return left;
+}
+
+/* The first in line before us; NULL: it is our turn. */
+static const struct claims_file *before_us(const struct attempt *a, const struct claims_scan *scan)
+{
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct claims_file *file = &scan->files[i];
+
+		if (file->ticket)
+			return strcmp(file->name, a->ticket.name) == 0 ? NULL : file;
+	}
+	return NULL;
+}
+
+static void add_missing(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_missing(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (b->len)
+		buf_add_str(b, " and ");
+	va_start(ap, fmt);
+	buf_vprintf(b, fmt, ap);
+	va_end(ap);
+}
+
+/* What is not free of what is wanted; empty: everything is. */
+static void find_missing(struct attempt *a, const struct claims_scan *scan, struct buf *missing)
+{
+	int cpus = free_cpus(a, scan);
+	int gpus = choose_free(
+		scan, true, a->machine->gpu_list, a->machine->gpus, a->wanted.gpus, a->gpu_list);
+
+	if (cpus < a->wanted.cpus)
+		add_missing(missing, "%d CPU%s", a->wanted.cpus, a->wanted.cpus == 1 ? "" : "s");
+	if (free_memory(a, scan) < a->wanted.memory)
+		add_missing(missing, "%" PRIu64 " MB of memory", a->wanted.memory / MIB);
+	if (gpus < a->wanted.gpus)
+		add_missing(missing, "%d GPU%s", a->wanted.gpus, a->wanted.gpus == 1 ? "" : "s");
+}
+
+/* ---- telling ---- */
+
+static void add_holder(struct buf *b, const struct claims_file *file)
+{
+	char memory[4096];
+	struct passwd entry;
+	struct passwd *user = NULL;
+
+	buf_printf(b, "run %s", file->run_id);
+	if (file->run_name[0])
+		buf_printf(b, " (%s)", file->run_name);
+	if (file->uid == geteuid())
+		return;
+	if (getpwuid_r(file->uid, &entry, memory, sizeof(memory), &user) == 0 && user)
+		buf_printf(b, " of user %s", user->pw_name);
+	else
+		buf_printf(b, " of user %u", (unsigned)file->uid);
+}
+
+static void tell_wait(const struct claim_wait *wait, const struct claims_scan *scan,
+	const struct buf *missing, const struct claims_file *before)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	int shown = 0;
+	int more = 0;
+
+	if (!wait || !wait->on_wait)
+		return;
+	if (missing->len == 0) {
+		buf_add_str(&text, "waiting in line behind ");
+		add_holder(&text, before);
+	} else {
+		buf_printf(&text, "waiting for %s, held by ", buf_str(missing));
+		for (size_t i = 0; i < scan->n && !scan->files[i].ticket; i++) {
+			if (shown == 3) {
+				more++;
+				continue;
+			}
+			buf_add_str(&text, shown++ ? ", " : "");
+			add_holder(&text, &scan->files[i]);
+		}
+		if (more)
+			buf_printf(&text, " and %d more", more);
+	}
+	wait->on_wait(wait->cookie, buf_str(&text));
+}
+
+/* ---- acquiring ---- */
+
+static int take_ticket(
+	struct attempt *a, const struct claims_scan *scan, struct penstock_error *err)
+{
+	uint64_t sequence = 0;
+
+	if (a->ticket.name[0])
+		return 0;
+	/* Files are sorted: the last one is the last in line. */
+	if (scan->n && scan->files[scan->n - 1].ticket)
+		sequence = scan->files[scan->n - 1].sequence;
+	a->ticket = a->wanted;
+	a->ticket.ticket = true;
+	a->ticket.cpu_list = NULL;
+	a->ticket.gpu_list = NULL;
+	snprintf(a->ticket.name, sizeof(a->ticket.name), "ticket-%016" PRIu64 "-%u-%d-%016" PRIx64,
+		sequence + 1, (unsigned)geteuid(), (int)getpid(), random_number());
+	return claims_file_write(&a->dirs, &a->ticket, &a->ticket_fd, err);
+}
+
+static void drop_ticket(struct attempt *a)
+{
+	if (a->ticket_fd < 0)
+		return;
+	unlinkat(a->dirs.fds[a->dirs.own], a->ticket.name, 0);
+	close(a->ticket_fd);
+	a->ticket_fd = -1;
+}
+
+static int *copy_list(const int *list, int n)
+{
+	int *copy = calloc((size_t)n + 1, sizeof(*copy));
+
+	if (copy)
+		memcpy(copy, list, (size_t)n * sizeof(*copy));
+	return copy;
+}
+
+static int take_claim(struct attempt *a, struct claim **out, struct penstock_error *err)
+{
+	struct claim *claim = calloc(1, sizeof(*claim));
+	int r;
+
+	if (!claim)
+		return error_memory(err);
+	claim->dir = claim->fd = -1;
+	claim->file = a->wanted;
+	claim->file.run_id = NULL; /* borrowed there */
+	claim->file.run_name = NULL;
+	claim->file.cpu_list = copy_list(a->cpu_list, a->wanted.cpus);
+	claim->file.gpu_list = copy_list(a->gpu_list, a->wanted.gpus);
+	a->wanted.cpu_list = claim->file.cpu_list;
+	a->wanted.gpu_list = claim->file.gpu_list;
+	snprintf(claim->file.name, sizeof(claim->file.name), "claim-%u-%d-%016" PRIx64,
+		(unsigned)geteuid(), (int)getpid(), random_number());
+	snprintf(a->wanted.name, sizeof(a->wanted.name), "%s", claim->file.name);
+	r = claim->file.cpu_list && claim->file.gpu_list
+		    ? claims_file_write(&a->dirs, &a->wanted, &claim->fd, err)
+		    : error_memory(err);
+	if (r < 0) {
+		claim_release(claim);
+		return r;
+	}
+	claim->dir = a->dirs.fds[a->dirs.own];
+	a->dirs.fds[a->dirs.own] = -1; /* the claim's now */
+	*out = claim;
+	return 0;
+}
+
+/* One look: takes everything (*out) or a place in line. */
+static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell, struct claim **out,
+	struct penstock_error *err)
+{
+	_cleanup_(claims_scan_release) struct claims_scan scan = {0};
+	_cleanup_(buf_release) struct buf missing = BUF_INIT(LIMIT_LOG_LINE);
+	const struct claims_file *before;
+	int r = claims_dirs_lock(&a->dirs, wait ? wait->cancel : NULL, err);
+
+	if (r < 0)
+		return r;
+	r = claims_scan_read(&scan, &a->dirs, true, err);
+	if (r == 0) {
+		before = before_us(a, &scan);
+		find_missing(a, &scan, &missing);
+		if (!before && missing.len == 0) {
+			drop_ticket(a);
+			r = take_claim(a, out, err);
+		} else {
+			r = take_ticket(a, &scan, err);
+			if (r == 0 && tell)
+				tell_wait(wait, &scan, &missing, before);
+		}
+	}
+	claims_dirs_unlock(&a->dirs);
+	return r;
+}
+
+static int watch_removals(const struct claims_dirs *dirs)
+{
+	int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+
+	for (int i = 0; fd >= 0 && i < CLAIMS_DIRS; i++) {
+		if (dirs->fds[i] >= 0)
+			inotify_add_watch(fd, dirs->paths[i], IN_DELETE | IN_ONLYDIR);
+	}
+	return fd; /* -1, where the limit of instances is reached: looking alone does, too */
+}
+
+/* Until a claim was given back, or it is time to look. */
+static int wait_a_while(int events, const struct claim_wait *wait, struct penstock_error *err)
+{
+	int64_t until = clock_monotonic_ms() + LOOK_MS;
+	char drained[4096];
+
+	while (clock_monotonic_ms() < until) {
+		struct pollfd fd = {events, POLLIN, 0};
+
+		if (wait && wait->cancel && atomic_load(wait->cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED,
+				"cancelled while waiting for resources of this machine");
+		if (poll(&fd, 1, CANCEL_POLL_MS) <= 0)
+			continue;
+		while (read(events, drained, sizeof(drained)) > 0)
+			;
+		return 0;
+	}
+	return 0;
+}
+
+static int wait_in_line(struct attempt *a, const struct claim_wait *wait, struct claim **out,
+	struct penstock_error *err)
+{
+	_cleanup_close_ int events = -1;
+	struct claim *claim = NULL;
+	int r = try_once(a, wait, true, &claim, err);
+
+	if (r == 0 && !claim)
+		events = watch_removals(&a->dirs);
+	while (r == 0 && !claim) {
+		r = try_once(a, wait, false, &claim, err);
+		if (r == 0 && !claim)
+			r = wait_a_while(events, wait, err);
+	}
+	drop_ticket(a);
+	if (r == 0)
+		*out = claim;
+	return r;
+}
+
+int claim_acquire(struct claim **out, const struct machine_capacity *machine,
+	const struct claim_request *request, const struct claim_wait *wait,
+	struct penstock_error *err)
+{
+	struct attempt *a;
+	int64_t cpus;
+	int r = claim_check_fits(machine, request, err);
+
+	if (r < 0)
+		return r;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return error_memory(err);
+	cpus = request->tasks * request->cpus_per_task;
+	a->machine = machine;
+	a->request = request;
+	a->ticket_fd = -1;
+	a->wanted = (struct claims_file){
+		.uid = geteuid(),
+		.pid = getpid(),
+		.run_id = (char *)(uintptr_t)request->run_id,
+		.run_name = (char *)(uintptr_t)(request->name ? request->name : ""),
+		.cpus = (int)cpus,
+		.memory = (uint64_t)(cpus * request->mem_per_cpu) * MIB,
+		.gpus = (int)request->gpus,
+	};
+	r = claims_dirs_open(&a->dirs, true, err);
+	if (r == 0) {
+		r = wait_in_line(a, wait, out, err);
+		claims_dirs_release(&a->dirs);
+	}
+	free(a);
+	return r;
+}
+
+void claim_release(struct claim *claim)
+{
+	if (!claim)
+		return;
+	if (claim->dir >= 0) {
+		unlinkat(claim->dir, claim->file.name, 0);
+		close(claim->dir);
+	}
+	if (claim->fd >= 0)
+		close(claim->fd);
+	free(claim->file.cpu_list);
+	free(claim->file.gpu_list);
+	free(claim);
+}
+
+const int *claim_cpus(const struct claim *claim, size_t *n)
+{
+	*n = claim ? (size_t)claim->file.cpus : 0;
+	return claim ? claim->file.cpu_list : NULL;
+}
+
+const int *claim_gpus(const struct claim *claim, size_t *n)
+{
+	*n = claim ? (size_t)claim->file.gpus : 0;
+	return claim ? claim->file.gpu_list : NULL;
+}
+
+/* ---- looking ---- */
+
+int claims_list(int (*fn)(void *cookie, const struct claim_holder *holder), void *cookie,
+	struct penstock_error *err)
+{
+	struct claims_dirs dirs;
+	struct claims_scan scan;
+	int r = claims_dirs_open(&dirs, false, err);
+
+	if (r < 0)
+		return r;
+	r = claims_scan_read(&scan, &dirs, false, err);
+	claims_dirs_release(&dirs);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < scan.n; i++) {
+		const struct claims_file *file = &scan.files[i];
+		const struct claim_holder holder = {
+			.run_id = file->run_id,
+			.name = file->run_name,
+			.uid = file->uid,
+			.pid = file->pid,
+			.waiting = file->ticket,
+			.cpus = file->cpus,
+			.memory = file->memory,
+			.gpus = file->gpus,
+		};
+
+		if (fn(cookie, &holder))
+			break;
+	}
+	claims_scan_release(&scan);
+	return 0;
+}

@@ -1,0 +1,438 @@
+#include "records/claims_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+enum { LOCK_WAIT_MS = 30000, LOCK_POLL_MS = 5 };
+
+/* ---- the directories ---- */
+
+/* 0: opened, 1: not there. */
+static int open_dir(const char *path, int *out, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return 1;
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"%s is no directory, somebody put something else there; remove it, or set "
+			"PENSTOCK_CLAIMS_DIR",
+			path);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	/* Where others write, only the sticky bit keeps them from removing and replacing our files. */
+	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"%s can be changed by others; 'chmod +t %s' makes it safe to share", path,
+			path);
+	*out = take_fd(fd);
+	return 0;
+}
+
+static int make_dir(const char *path, mode_t mode)
+{
+	int fd;
+
+	if (mkdir(path, 0700) < 0)
+		return errno == EEXIST ? 0 : -1;
+	/* The umask must not keep the other users out. */
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	if (fchmod(fd, mode) < 0) {
+		close(fd);
+		return -1;
+	}
+	close(fd);
+	return 0;
+}
+
+static int open_given(
+	struct claims_dirs *dirs, const char *path, bool create, struct penstock_error *err)
+{
+	int r = create ? fs_mkdirs(path, 0700, err) : 0;
+
+	dirs->paths[0] = path;
+	if (r == 0)
+		r = open_dir(path, &dirs->fds[0], err);
+	if (r < 0)
+		return error_prefix(err, "PENSTOCK_CLAIMS_DIR");
+	if (dirs->fds[0] < 0)
+		return 0;
+	if (fs_is_network(path))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"PENSTOCK_CLAIMS_DIR: %s is on a network file system, and claims are those "
+			"of one machine; name a local directory",
+			path);
+	dirs->own = 0;
+	return 0;
+}
+
+static int open_usual(struct claims_dirs *dirs, bool create, struct penstock_error *err)
+{
+	static const char *const paths[CLAIMS_DIRS] = {
+		"/run/lock/penstock", "/tmp/penstock-claims"};
+
+	for (int i = 0; i < CLAIMS_DIRS; i++) {
+		int r;
+
+		dirs->paths[i] = paths[i];
+		if (create && dirs->own < 0)
+			make_dir(paths[i], 01777);
+		r = open_dir(paths[i], &dirs->fds[i], err);
+		if (r < 0)
+			return r;
+		/* Another user may have made it for himself alone; it is looked at all the same. */
+		if (dirs->own < 0 && r == 0 &&
+			faccessat(dirs->fds[i], ".", W_OK | X_OK, AT_EACCESS) == 0)
+			dirs->own = i;
+	}
+	if (create && dirs->own < 0)
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"neither %s nor %s can be made; set PENSTOCK_CLAIMS_DIR to a local "
+			"directory that all users may write",
+			paths[0], paths[1]);
+	return 0;
+}
+
+int claims_dirs_open(struct claims_dirs *dirs, bool create, struct penstock_error *err)
+{
+	const char *given = getenv("PENSTOCK_CLAIMS_DIR");
+	int r;
+
+	*dirs = (struct claims_dirs){.fds = {-1, -1}, .locks = {-1, -1}, .own = -1};
+	r = given && *given ? open_given(dirs, given, create, err) : open_usual(dirs, create, err);
+	if (r < 0)
+		claims_dirs_release(dirs);
+	return r;
+}
+
+void claims_dirs_release(struct claims_dirs *dirs)
+{
+	claims_dirs_unlock(dirs);
+	for (int i = 0; i < CLAIMS_DIRS; i++) {
+		if (dirs->fds[i] >= 0)
+			close(dirs->fds[i]);
+		dirs->fds[i] = -1;
+	}
+}
+
+/* ---- the lock ---- */
+
+/* A regular file, ours or another's; -1 where it is not there or is something else. */
+static int open_lock_file(int dir)
+{
+	int fd = openat(dir, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT) {
+		fd = openat(
+			dir, "lock", O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+		if (fd >= 0 && fchmod(fd, 0644) < 0) { /* the umask is not asked */
+			close(fd);
+			return -1;
+		}
+	}
+	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+		close(fd);
+		errno = EINVAL;
+		return -1;
+	}
+	return fd;
+}
+
+static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	for (;;) {
+		_cleanup_close_ int fd = open_lock_file(dir);
+
+		/* EEXIST and EACCES: somebody else is just creating it. */
+		if (fd < 0 && errno != EEXIST && errno != EACCES)
+			return error_errno(err, errno, "cannot open %s/lock", path);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+			*out = take_fd(fd);
+			return 0;
+		}
+		if (cancel && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (clock_monotonic_ms() > deadline_ms)
+			return error_set(err, PENSTOCK_E_TIMEOUT,
+				"somebody holds %s/lock for more than %d s ('fuser -v' on it tells "
+				"who)",
+				path, LOCK_WAIT_MS / 1000);
+		clock_sleep_ms(LOCK_POLL_MS);
+	}
+}
+
+int claims_dirs_lock(struct claims_dirs *dirs, const atomic_int *cancel, struct penstock_error *err)
+{
+	int64_t deadline_ms = clock_monotonic_ms() + LOCK_WAIT_MS;
+
+	for (int i = 0; i < CLAIMS_DIRS; i++) {
+		int r;
+
+		/* Where we cannot write and nobody has made a lock, nobody has claims either. */
+		if (dirs->fds[i] < 0 ||
+			(i != dirs->own && faccessat(dirs->fds[i], "lock", F_OK, 0) < 0))
+			continue;
+		r = lock_one(
+			dirs->fds[i], dirs->paths[i], &dirs->locks[i], deadline_ms, cancel, err);
+		if (r < 0) {
+			claims_dirs_unlock(dirs);
+			return r;
+		}
+	}
+	return 0;
+}
+
+void claims_dirs_unlock(struct claims_dirs *dirs)
+{
+	for (int i = 0; i < CLAIMS_DIRS; i++) {
+		if (dirs->locks[i] >= 0)
+			close(dirs->locks[i]);
+		dirs->locks[i] = -1;
+	}
+}
+
+/* ---- reading files ---- */
+
+static void release_file(struct claims_file *file)
+{
+	free(file->run_id);
+	free(file->run_name);
+	free(file->cpu_list);
+	free(file->gpu_list);
+	*file = (struct claims_file){0};
+}
+
+/* A list of `n` numbers below `bound`; NULL otherwise. */
+static int *read_numbers(const json_t *array, int n, int bound)
+{
+	_cleanup_free_ int *list = calloc((size_t)n + 1, sizeof(*list));
+
+	if (!list || !json_is_array(array) || json_array_size(array) != (size_t)n)
+		return NULL;
+	for (int i = 0; i < n; i++) {
+		const json_t *item = json_array_get(array, (size_t)i);
+		json_int_t value = json_is_integer(item) ? json_integer_value(item) : -1;
+
+		if (value < 0 || value >= bound)
+			return NULL;
+		list[i] = (int)value;
+	}
+	return take_pointer(list);
+}
+
+static bool parse_json(struct claims_file *file, const json_t *root)
+{
+	const char *run;
+	const char *run_name;
+	json_int_t pid;
+	json_int_t memory;
+
+	if (json_unpack((json_t *)(uintptr_t)root, "{s:s, s:s, s:I, s:i, s:I, s:i}", "run", &run,
+		    "name", &run_name, "pid", &pid, "cpus", &file->cpus, "memory", &memory, "gpus",
+		    &file->gpus) < 0)
+		return false;
+	if (pid < 1 || pid > INT32_MAX || memory < 0 || file->cpus < 0 ||
+		file->cpus > CLAIMS_MAX_CPUS || file->gpus < 0 || file->gpus > CLAIMS_MAX_GPUS)
+		return false;
+	file->pid = (pid_t)pid;
+	file->memory = (uint64_t)memory;
+	file->run_id = strdup(run);
+	file->run_name = strdup(run_name);
+	if (!file->ticket) {
+		file->cpu_list = read_numbers(
+			json_object_get(root, "cpu_list"), file->cpus, CLAIMS_MAX_CPUS);
+		file->gpu_list = read_numbers(
+			json_object_get(root, "gpu_list"), file->gpus, INT32_MAX);
+		if (!file->cpu_list || !file->gpu_list)
+			return false;
+	}
+	return file->run_id && file->run_name;
+}
+
+static bool parse_name(struct claims_file *file, const char *name)
+{
+	unsigned long long sequence;
+
+	if (strlen(name) >= sizeof(file->name))
+		return false;
+	snprintf(file->name, sizeof(file->name), "%s", name);
+	if (str_starts(name, "claim-"))
+		return true;
+	if (sscanf(name, "ticket-%16llu-", &sequence) != 1)
+		return false;
+	file->ticket = true;
+	file->sequence = sequence;
+	return true;
+}
+
+/* True where the file is that of a living process and says something sensible. */
+static bool read_file(struct claims_file *file, int dir, const char *name, bool sweep)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_free_ char *text = NULL;
+	struct stat st;
+	ssize_t n;
+	json_t *root;
+	bool good;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1 ||
+		(size_t)st.st_size > LIMIT_CLAIM_FILE)
+		return false;
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		/* Nobody holds it. Another user's file is his to remove. */
+		if (sweep && unlinkat(dir, name, 0) < 0 && errno != EPERM && errno != EACCES)
+			log_debug("cannot remove the claim %s: %s", name, strerror(errno));
+		return false;
+	}
+	text = malloc((size_t)st.st_size + 1);
+	n = text ? fs_pread_all(fd, text, (size_t)st.st_size, 0) : -1;
+	root = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+	file->uid = st.st_uid;
+	good = root && parse_json(file, root);
+	json_decref(root);
+	return good;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+	const struct claims_file *x = a;
+	const struct claims_file *y = b;
+
+	if (x->ticket != y->ticket)
+		return x->ticket ? 1 : -1;
+	if (x->sequence != y->sequence)
+		return x->sequence < y->sequence ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int scan_dir(
+	struct claims_scan *scan, int dir, const char *path, bool sweep, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *entries = NULL;
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	entries = fd < 0 ? NULL : fdopendir(fd);
+	if (!entries) {
+		if (fd >= 0)
+			close(fd);
+		return error_errno(err, errno, "cannot read %s", path);
+	}
+	for (struct dirent *e; (e = readdir(entries));) {
+		struct claims_file file = {0};
+		struct claims_file *grown;
+
+		if (!parse_name(&file, e->d_name) || !read_file(&file, dir, e->d_name, sweep)) {
+			release_file(&file);
+			continue;
+		}
+		grown = scan->n < LIMIT_CLAIM_FILES
+				? realloc(scan->files, (scan->n + 1) * sizeof(*grown))
+				: NULL;
+		if (!grown) {
+			release_file(&file);
+			return error_set(err, PENSTOCK_E_LIMIT, "more than %d claims in %s",
+				LIMIT_CLAIM_FILES, path);
+		}
+		scan->files = grown;
+		scan->files[scan->n++] = file;
+	}
+	return 0;
+}
+
+int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, bool sweep,
+	struct penstock_error *err)
+{
+	*scan = (struct claims_scan){0};
+	for (int i = 0; i < CLAIMS_DIRS; i++) {
+		int r = dirs->fds[i] < 0 ? 0
+					 : scan_dir(scan, dirs->fds[i], dirs->paths[i], sweep, err);
+
+		if (r < 0) {
+			claims_scan_release(scan);
+			return r;
+		}
+	}
+	if (scan->n)
+		qsort(scan->files, scan->n, sizeof(*scan->files), compare_files);
+	return 0;
+}
+
+void claims_scan_release(struct claims_scan *scan)
+{
+	for (size_t i = 0; i < scan->n; i++)
+		release_file(&scan->files[i]);
+	free(scan->files);
+	*scan = (struct claims_scan){0};
+}
+
+/* ---- writing files ---- */
+
+static json_t *numbers(const int *list, int n)
+{
+	json_t *array = json_array();
+
+	for (int i = 0; list && i < n; i++)
+		json_array_append_new(array, json_integer(list[i]));
+	return array;
+}
+
+static char *file_text(const struct claims_file *file)
+{
+	json_t *root = json_pack("{s:s, s:s, s:I, s:i, s:o, s:I, s:i, s:o}", "run", file->run_id,
+		"name", file->run_name, "pid", (json_int_t)file->pid, "cpus", file->cpus,
+		"cpu_list", numbers(file->cpu_list, file->cpus), "memory", (json_int_t)file->memory,
+		"gpus", file->gpus, "gpu_list", numbers(file->gpu_list, file->gpus));
+	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+	json_decref(root);
+	return text;
+}
+
+int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *out,
+	struct penstock_error *err)
+{
+	int dir = dirs->fds[dirs->own];
+	const char *path = dirs->paths[dirs->own];
+	_cleanup_free_ char *text = file_text(file);
+	_cleanup_close_ int fd = -1;
+
+	if (!text)
+		return error_memory(err);
+	fd = openat(dir, file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot create %s/%s", path, file->name);
+	/* A look at the list may hold it for an instant: this waits. */
+	if (flock(fd, LOCK_EX) < 0 || fchmod(fd, 0644) < 0 ||
+		fs_write_all(fd, text, strlen(text)) < 0) {
+		int saved = errno;
+
+		unlinkat(dir, file->name, 0);
+		return error_errno(err, saved, "cannot write %s/%s", path, file->name);
+	}
+	*out = take_fd(fd);
+	return 0;
+}

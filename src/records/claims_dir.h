@@ -1,0 +1,61 @@
+/*
+ * The claims directory itself: opening it safely, its lock, its files. For claims.c only.
+ *
+ * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line; both
+ * are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. Their owner is the
+ * owner of the file, whatever the name says. A file whose lock is free is that of a dead process.
+ */
+#ifndef RECORDS_CLAIMS_DIR_H
+#define RECORDS_CLAIMS_DIR_H
+
+#include <stdatomic.h>
+
+#include "records/claims.h"
+
+/* /run/lock/penstock where it is or can be made, and /tmp/penstock-claims, which others may use. */
+enum { CLAIMS_DIRS = 2 };
+struct claims_dirs {
+	int fds[CLAIMS_DIRS];	/* -1: not there */
+	int locks[CLAIMS_DIRS]; /* held between lock and unlock, else -1 */
+	const char *paths[CLAIMS_DIRS];
+	int own; /* index of the one that we write to; -1: none (looking only) */
+};
+
+/* With `create` one of them is there afterwards, or it is an error. */
+int claims_dirs_open(struct claims_dirs *dirs, bool create, struct penstock_error *err);
+void claims_dirs_release(struct claims_dirs *dirs);
+
+/* Of all of them, in order; waits for at most 30 s, or until *cancel. */
+int claims_dirs_lock(
+	struct claims_dirs *dirs, const atomic_int *cancel, struct penstock_error *err);
+void claims_dirs_unlock(struct claims_dirs *dirs);
+
+struct claims_file {
+	char name[96];
+	bool ticket;
+	uint64_t sequence; /* of a ticket */
+	uid_t uid;
+	pid_t pid;
+	char *run_id;	/* owned */
+	char *run_name; /* owned */
+	int cpus;
+	int *cpu_list; /* owned; `cpus` of them for a claim, NULL for a ticket */
+	uint64_t memory;
+	int gpus;
+	int *gpu_list; /* owned */
+};
+
+/* The files of living processes; those of dead ones are removed where we may (`sweep`). */
+struct claims_scan {
+	struct claims_file *files;
+	size_t n;
+};
+int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, bool sweep,
+	struct penstock_error *err);
+void claims_scan_release(struct claims_scan *scan);
+
+/* Writes the file, locked and closed on exec; its descriptor keeps it alive. */
+int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *fd,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,185 @@
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "records/cgroup.h"
+#include "records/claims.h"
+#include "base/banned.h"
+
+/* ---- what there is ---- */
+
+_Static_assert(CPU_SETSIZE <= CLAIMS_MAX_CPUS, "cpu_list holds a whole set");
+
+static void count_cpus(struct machine_capacity *m)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		CPU_SET(0,
+			&set); /* more CPUs than a cpu_set_t holds: nobody knows which are ours */
+	for (int i = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET((size_t)i, &set))
+			m->cpu_list[m->n_cpus++] = i;
+	}
+	m->cpus = m->n_cpus;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+static void count_gpus(struct machine_capacity *m)
+{
+	const char *given = getenv("PENSTOCK_GPUS");
+	_cleanup_closedir_ DIR *dir = NULL;
+	uint64_t n;
+
+	if (given && str_to_u64(given, 0, CLAIMS_MAX_GPUS, &n)) {
+		for (; m->gpus < (int)n; m->gpus++)
+			m->gpu_list[m->gpus] = m->gpus;
+		return;
+	}
+	dir = opendir("/dev");
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		if (str_starts(e->d_name, "nvidia") &&
+			str_to_u64(e->d_name + strlen("nvidia"), 0, INT32_MAX, &n) &&
+			m->gpus < CLAIMS_MAX_GPUS)
+			m->gpu_list[m->gpus++] = (int)n;
+	}
+	qsort(m->gpu_list, (size_t)m->gpus, sizeof(int), compare_ints);
+}
+
+void machine_capacity(struct machine_capacity *machine)
+{
+	_cleanup_(buf_release) struct buf membership = BUF_INIT(LIMIT_LOG_LINE);
+	struct cgroup_limits limits = {0};
+
+	memset(machine, 0, sizeof(*machine));
+	count_cpus(machine);
+	count_gpus(machine);
+	machine->memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (fs_read("/proc/self/cgroup", &membership, NULL) == 0)
+		cgroup_limits_read("/sys/fs/cgroup", buf_str(&membership), &limits);
+	if (limits.cpus > 0 && ceil(limits.cpus) < machine->cpus)
+		machine->cpus = (int)ceil(limits.cpus);
+	if (limits.memory > 0 && limits.memory < machine->memory)
+		machine->memory = limits.memory;
+}
+
+/* ---- what is asked for ---- */
+
+static int64_t product(int64_t a, int64_t b)
+{
+	int64_t r;
+
+	return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
+}
+
+/* Collects "8 CPUs and 2 GPUs", "2 CPUs and 0 GPUs", and the overrides. */
+struct misfit {
+	struct buf asked;
+	struct buf there;
+	struct buf overrides;
+	int n;
+};
+
+static void add_misfit(struct misfit *m, const char *asked, const char *there)
+{
+	buf_printf(&m->asked, "%s%s", m->n ? " and " : "", asked);
+	buf_printf(&m->there, "%s%s", m->n ? " and " : "", there);
+	m->n++;
+}
+
+static void add_count(struct misfit *m, int64_t asked, int64_t there, const char *one)
+{
+	char a[64];
+	char b[64];
+
+	snprintf(a, sizeof(a), "%" PRId64 " %s%s", asked, one, asked == 1 ? "" : "s");
+	snprintf(b, sizeof(b), "%" PRId64 " %s%s", there, one, there == 1 ? "" : "s");
+	add_misfit(m, a, b);
+}
+
+static void check_cpus(const struct machine_capacity *machine, const struct claim_request *r,
+	const char *path, int64_t *tasks, int64_t *cpus, struct misfit *m)
+{
+	if (*cpus <= machine->cpus)
+		return;
+	add_count(m, *cpus, machine->cpus, "CPU");
+	if (*tasks > machine->cpus) {
+		*tasks = machine->cpus;
+		buf_printf(&m->overrides, " --set %s.tasks=%" PRId64, path, *tasks);
+	}
+	*cpus = *tasks * (machine->cpus / *tasks);
+	if (*cpus / *tasks != r->cpus_per_task)
+		buf_printf(&m->overrides, " --set %s.cpusPerTask=%" PRId64, path, *cpus / *tasks);
+}
+
+static void check_memory(const struct machine_capacity *machine, const struct claim_request *r,
+	const char *path, int64_t asked_cpus, int64_t cpus, struct misfit *m)
+{
+	int64_t there = (int64_t)(machine->memory / MIB);
+	int64_t asked = product(r->mem_per_cpu, asked_cpus);
+	char a[64];
+	char b[64];
+
+	/* With the CPUs reduced, the memory of each may fit. */
+	if (product(r->mem_per_cpu, cpus) <= there)
+		return;
+	snprintf(a, sizeof(a), "%" PRId64 " MB of memory", asked);
+	snprintf(b, sizeof(b), "%" PRId64 " MB", there);
+	add_misfit(m, a, b);
+	buf_printf(&m->overrides, " --set %s.memPerCpu=%" PRId64, path, there / cpus);
+}
+
+static void check_gpus(const struct machine_capacity *machine, const struct claim_request *r,
+	const char *path, int64_t tasks, struct misfit *m)
+{
+	const char *key = r->gpus_key ? r->gpus_key : "gpus";
+	bool per_task = strcmp(key, "gpusPerTask") == 0;
+
+	if (r->gpus <= machine->gpus)
+		return;
+	add_count(m, r->gpus, machine->gpus, "GPU");
+	buf_printf(&m->overrides, " --set %s.%s=%" PRId64, path, key,
+		per_task ? machine->gpus / tasks : machine->gpus);
+}
+
+int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
+	struct penstock_error *err)
+{
+	const char *path = request->path ? request->path : "resources";
+	struct misfit m = {
+		BUF_INIT(LIMIT_LOG_LINE), BUF_INIT(LIMIT_LOG_LINE), BUF_INIT(LIMIT_LOG_LINE), 0};
+	int64_t asked = product(request->tasks, request->cpus_per_task);
+	int64_t tasks = request->tasks;
+	int64_t cpus = asked;
+	int r = 0;
+
+	if (request->tasks < 1 || request->cpus_per_task < 1 || request->mem_per_cpu < 0 ||
+		request->gpus < 0)
+		return error_set(err, PENSTOCK_E_INTERNAL, "a claim of nothing, or of less");
+	check_cpus(machine, request, path, &tasks, &cpus, &m);
+	check_memory(machine, request, path, asked, cpus, &m);
+	check_gpus(machine, request, path, tasks, &m);
+	if (m.n > 0)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"the workflow asks for %s, this machine has %s: run with%s",
+			buf_str(&m.asked), buf_str(&m.there), buf_str(&m.overrides));
+	buf_release(&m.asked);
+	buf_release(&m.there);
+	buf_release(&m.overrides);
+	return r;
+}
