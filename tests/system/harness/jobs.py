@@ -1,0 +1,48 @@
+"""The published CIFAR-10 workflows, with what the tests' machine does not have replaced."""
+import json
+import re
+
+from .program import TOP
+
+EXAMPLE = TOP / "examples" / "cifar10"
+PUBLISHED = TOP.parent / "shared" / "seeds" / "1-deepsquare-persisting-data.md"
+SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 100 --steps-per-checkpoint 3 --log-every 5"
+
+
+def published(name):
+    """One of the page's two workflow files as JSON: from the page where it is at hand, else our copy of it."""
+    copies = {"first": "seed-1-workflow.json", "resume": "seed-1-workflow-resume.json"}
+    if PUBLISHED.exists():
+        found = re.findall(r'```json title="[^"]*"\n(.*?)```', PUBLISHED.read_text(), re.S)
+        return json.loads(found[list(copies).index(name)])
+    return json.loads((TOP / "tests" / "system" / "data" / copies[name]).read_text())
+
+
+def localise(workflow, store, dataset_url, options=SMALL, path=None):
+    """Host names, keys, GPU count, container and workDir replaced by local ones; nothing else."""
+    workflow["resources"] |= {"gpusPerTask": 0, "cpusPerTask": 1, "memPerCpu": 1024}
+    for side in ("input", "output"):
+        if "s3" in workflow[side]:
+            keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
+            workflow[side]["s3"] |= keys | ({"path": path} if path else {})
+        else:
+            workflow[side]["http"]["url"] = dataset_url
+    for step in workflow["steps"]:
+        run = step["run"]
+        del run["container"]
+        if "workDir" in run:
+            run["workDir"] = str(EXAMPLE)
+        command = re.sub(r"https://\S+\.tar\.gz", dataset_url, run["command"])
+        command = command.replace("/.venv/bin/python3 main.py", f"/usr/bin/python3 main.py {options}")
+        run["command"] = command
+    return workflow
+
+
+def write(workflow, path):
+    path.write_text(json.dumps(workflow, indent=2))
+    return path
+
+
+def weights(text):
+    """The hash that the trainer printed last."""
+    return re.findall(r"weights sha256 ([0-9a-f]{64})", text)[-1]

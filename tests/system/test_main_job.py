@@ -1,0 +1,197 @@
+"""The main job: the published CIFAR-10 workflows from HTTP input to S3 output, killed and resumed."""
+import hashlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+from harness.jobs import EXAMPLE, SMALL, localise, published, weights, write
+from harness.waiting import wait_for
+
+SLOWLY = SMALL + " --step-delay 0.25"
+
+
+@pytest.fixture
+def dataset_url(http_server, cifar_archive):
+    return http_server.add("/kriz/cifar-10-python.tar.gz", cifar_archive)
+
+
+@pytest.fixture
+def first(store, dataset_url, tmp_path):
+    """first(options): path of the page's first workflow made local."""
+    return lambda options=SMALL, **extra: write(
+        localise(published("first"), store, dataset_url, options) | extra, tmp_path / "workflow.json"
+    )
+
+
+@pytest.fixture(scope="module")
+def unbroken_weights(cifar_archive, tmp_path_factory):
+    """What the same training ends with when nothing runs it but a shell."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    subprocess.run(["tar", "-C", folder, "-xzf", cifar_archive], check=True)
+    command = ["/usr/bin/python3", EXAMPLE / "main.py", "--dataset", folder, "--checkpoint_out", folder / "c.pth", *SMALL.split()]
+    return weights(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def checkpoint_weights(content, folder):
+    """The hash of the weights in a checkpoint's bytes."""
+    path = folder / "fetched.pth"
+    path.write_bytes(content)
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import checkpoint\n"
+        "class Saved:\n"
+        "    def __init__(self, state): self.state_dict = lambda: state\n"
+        "print(checkpoint.weights_digest(Saved(checkpoint.load(sys.argv[2])['model'])))"
+    )
+    command = ["/usr/bin/python3", "-c", script, EXAMPLE, path]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def has_key(store, bucket, key):
+    try:
+        return key in store.keys(bucket)
+    except store.client.exceptions.NoSuchBucket:
+        return False
+
+
+# The page's promise in one test: archive in, training, checkpoint and log out, the run on record.
+def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights, tmp_path):
+    result = penstock.run("run", first()).ok()
+
+    assert weights(result.text) == unbroken_weights
+    assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == unbroken_weights
+    run = penstock.ps()[0]
+    assert (run["state"], run["attempt"]) == ("succeeded", 1)
+    shown = penstock.run("show", run["id"]).ok().out
+    etag = hashlib.md5(store.bytes("cifar10", "ckpt.pth")).hexdigest()
+    assert re.search(rf"s3://cifar10/ckpt\.pth.*{etag}", shown), shown
+    assert weights(penstock.run("logs", run["id"]).ok().out) == unbroken_weights
+
+
+# enableLogging: what the steps printed is an object as well.
+def test_first_workflow_leaves_its_log_in_the_bucket(penstock, store, first, unbroken_weights):
+    penstock.run("run", first()).ok()
+
+    logs = [key for key in store.keys("cifar10") if "log" in key and key != "ckpt.pth"]
+
+    assert any(unbroken_weights in store.bytes("cifar10", key).decode() for key in logs), store.keys("cifar10")
+
+
+# DeepSquare keeps the archive beside what it unpacked; the step finds both in $DEEPSQUARE_INPUT.
+def test_archive_is_unpacked_and_stays(penstock, store, dataset_url, tmp_path, cifar_archive):
+    workflow = localise(published("first"), store, dataset_url)
+    workflow["steps"] = [{"name": "look", "run": {"command": "cd $DEEPSQUARE_INPUT && sha256sum *.gz && ls cifar-10-batches-py"}}]
+
+    result = penstock.run("run", write(workflow, tmp_path / "wf.json")).ok()
+
+    assert hashlib.sha256(cifar_archive.read_bytes()).hexdigest() in result.out
+    for name in ("batches.meta", "data_batch_1", "data_batch_5", "test_batch"):
+        assert name in result.out.split()
+
+
+def test_checkpoint_is_in_the_bucket_while_it_trains(penstock, store, first):
+    running = penstock.popen("run", first(SLOWLY))
+    running.wait_for_output("checkpoint at step 3")
+
+    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 10)
+
+    assert running.running(), running.out
+    running.wait().ok()
+
+
+# The page's second workflow: the first one's output is its input, and more epochs are trained on top.
+def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset_url, tmp_path):
+    before = penstock.run("run", first()).ok()
+    more = SMALL.replace("--epochs 2", "--epochs 3")
+
+    resume = localise(published("resume"), store, dataset_url, more)
+    result = penstock.run("run", write(resume, tmp_path / "resume.json")).ok()
+
+    last = int(re.findall(r"checkpoint at step (\d+)", before.text)[-1])
+    assert re.search(rf"resumed at step {last} from \S+/input/ckpt\.pth", result.text), result.text
+    assert re.search(rf"^step {last * 3 // 2}/{last * 3 // 2} ", result.out, re.M)
+    assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == weights(result.text)
+
+
+# kill -9 of penstock itself: the next run of the same file goes on, and nobody can tell from the weights.
+def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbroken_weights, tmp_path):
+    workflow = first(SLOWLY)
+    killed = penstock.popen("run", workflow)
+    killed.wait_for_output("checkpoint at step 3")
+    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 10)
+    killed.kill()
+
+    again = penstock.run("run", workflow).ok()
+
+    assert int(re.search(r"resumed at step (\d+)", again.text).group(1)) >= 3
+    assert weights(again.text) == unbroken_weights
+    assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == unbroken_weights
+    run = penstock.ps()[0]
+    assert (run["state"], run["attempt"]) == ("succeeded", 2)
+
+
+# SIGTERM is what a machine that goes away sends: save, publish, exit 75, and be resumable.
+def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbroken_weights):
+    workflow = first(SLOWLY + " --steps-per-checkpoint 1000")
+    running = penstock.popen("run", workflow)
+    running.wait_for_output("step 5/")
+
+    running.send(signal.SIGTERM)
+    told = running.wait(60).exits(75)
+    assert penstock.ps()[0]["state"] == "preempted"
+    saved = re.search(r"saved step (\d+)", told.text).group(1)
+    assert has_key(store, "cifar10", "ckpt.pth")
+    again = penstock.run("run", workflow).ok()
+
+    assert f"resumed at step {saved} " in again.text
+    assert weights(again.text) == unbroken_weights
+
+
+# A finished run starts anew: the same command twice trains twice.
+def test_finished_run_starts_anew(penstock, first):
+    workflow = first()
+
+    once = penstock.run("run", workflow).ok()
+    twice = penstock.run("run", workflow).ok()
+
+    assert "resumed at step" not in twice.text
+    assert weights(once.text) == weights(twice.text)
+
+
+# The example as a user starts it: nothing but options, and the embedded store where it is asked for by name.
+def test_example_runs_with_the_embedded_store(penstock, dataset_url, unbroken_weights):
+    result = penstock.run(
+        "run", EXAMPLE / "workflow.json", "--set", f"input.http.url={dataset_url}", "--set", "resources.cpusPerTask=1",
+        "--set", f"steps.0.run.workDir={EXAMPLE}", "--env", f"TRAIN_OPTIONS={SMALL}",
+    ).ok()  # fmt: skip
+
+    assert weights(result.text) == unbroken_weights
+    shown = penstock.run("show", penstock.ps()[0]["id"]).ok().out
+    assert re.search(r"s3://cifar10/ckpt\.pth.*[0-9a-f]{32}", shown), shown
+
+
+def test_example_resume_runs_with_the_embedded_store(penstock, dataset_url):
+    common = ["--set", "resources.cpusPerTask=1", "--env", f"DATASET_URL={dataset_url}"]
+    first = ["--set", f"input.http.url={dataset_url}", "--set", f"steps.0.run.workDir={EXAMPLE}"]
+    penstock.run("run", EXAMPLE / "workflow.json", *common, *first, "--env", f"TRAIN_OPTIONS={SMALL}").ok()
+    more = SMALL.replace("--epochs 2", "--epochs 3")
+
+    result = penstock.run(
+        "run", EXAMPLE / "workflow-resume.json", *common, "--set", f"steps.1.run.workDir={EXAMPLE}", "--env", f"TRAIN_OPTIONS={more}"
+    ).ok()
+
+    assert re.search(r"resumed at step [1-9]\d* from \S+/input/ckpt\.pth", result.text), result.text
+
+
+# What a reader of the page tries first, unchanged: told at once what this machine lacks, and how to go on without it.
+def test_published_workflow_as_it_is_names_what_this_machine_lacks(penstock, tmp_path):
+    workflow = published("first")
+    for step in workflow["steps"]:
+        del step["run"]["container"]
+
+    result = penstock.run("run", write(workflow, tmp_path / "wf.json"))
+
+    assert result.code == 65, result.text
+    assert re.search(r"gpusPerTask|GPU", result.err) and "--set" in result.err, result.err
+    assert penstock.ps() == []
