@@ -260,7 +260,7 @@ bool cli_duration_ms(
 	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms)
 {
 	const char *value = cli_value(cli, option);
-	char *end;
+	char *end = NULL;
 	double number;
 	int64_t unit;
 
@@ -268,7 +268,7 @@ bool cli_duration_ms(
 	if (!value)
 		return true;
 	number = isdigit((unsigned char)*value) ? strtod(value, &end) : -1;
-	unit = number >= 0 && number <= 1e9 ? unit_ms(end) : 0;
+	unit = end && number >= 0 && number <= 1e9 ? unit_ms(end) : 0;
 	if (unit > 0) {
 		*out_ms = (int64_t)(number * (double)unit);
 		return true;

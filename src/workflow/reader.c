@@ -13,8 +13,9 @@
 #include "workflow/secrets.h"
 #include "base/banned.h"
 
-static void report(struct reader *rd, enum diagnostic_severity severity,
-	const struct workflow_place *at, const char *fmt, va_list ap)
+static void __attribute__((format(printf, 4, 0)))
+report(struct reader *rd, enum diagnostic_severity severity, const struct workflow_place *at,
+	const char *fmt, va_list ap)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 

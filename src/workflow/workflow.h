@@ -52,7 +52,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	struct penstock_error *err);
 
 /* Appends the model with every default applied, as JSON with no secret in it; ends in a newline. */
-int workflow_print_json(const struct workflow *workflow, struct buf *out);
+int workflow_print_json(const struct workflow *wf, struct buf *out);
 
 /*
  * Appends a copy of the workflow as JSON, overrides applied, that holds no credential: each inline

@@ -222,6 +222,10 @@ static void load_all(const char *directory)
 		if (str_ends(entry->d_name, ".txt") && strlist_add(&names, entry->d_name) < 0)
 			abort();
 	}
+	if (!names.items) {
+		fprintf(stderr, "no case in %s\n", directory);
+		exit(1);
+	}
 	qsort(names.items, names.n, sizeof(*names.items), by_name);
 	for (size_t i = 0; i < names.n; i++) {
 		_cleanup_free_ char *path = path_join(directory, names.items[i]);
