@@ -75,6 +75,19 @@
 #define LIMIT_CLAIM_FILE  (64 * KIB) /* bytes of one: 1,024 CPU numbers take 5 KiB */
 #define LIMIT_CLAIM_FILES 4096	     /* runs that hold or wait, on one machine */
 
+/* The object store and its server. */
+#define LIMIT_STORE_CACHE_BYTES (128 * MIB) /* of metadata and inline bodies kept for GET */
+#define LIMIT_STORE_CACHE_ENTRIES 32768 /* objects; each may hold one of 65,530 mappings */
+#define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
+#define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
+#define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
+#define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
+#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once */
+#define LIMIT_SERVER_CONNECTION (192 * KIB) /* bytes of a connection's buffers; headers must fit */
+#define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
+#define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */
+#define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is needed */
+
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */

@@ -8,6 +8,7 @@ extern const struct command command_doctor;
 extern const struct command command_logs;
 extern const struct command command_ps;
 extern const struct command command_rm;
+extern const struct command command_serve;
 extern const struct command command_show;
 extern const struct command command_stop;
 

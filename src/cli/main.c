@@ -2,6 +2,7 @@
 
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
+	&command_serve,
 	NULL,
 };
 

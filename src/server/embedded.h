@@ -19,7 +19,7 @@
  *	users        a shared lock per user; the owner leaves once it could lock it exclusively for
  *	             2.5 s, and holds that lock until it is gone, so that a newcomer waits and
  *starts anew start        exclusively locked by the newcomer that looks for, or starts, an owner
- *	owner.json   {"pid", "token", "endpoint", "access_key_id"}, 0600, replaced atomically once
+ *	owner.json   {"pid", "token", "endpoint", "access_key_id", "keys"}, 0600, replaced atomically once
  *the owner accepts credentials  an AWS-style credentials file (profile "default"), 0600: the
  *store's own keys
  *

@@ -214,7 +214,6 @@ struct store_put {
 	/* Called once by another thread, when all else is done; must not block. */
 	void (*done)(struct store_put *put, void *cookie);
 	void *cookie;
-	void *internal_;
 };
 /* Returns at once; `done` is always called. */
 void store_put_submit(struct store *store, struct store_put *put);

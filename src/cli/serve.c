@@ -1,0 +1,77 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "server/serve.h"
+#include "base/banned.h"
+
+static int run_serve(const struct cli *cli)
+{
+	const char *durability = cli_value(cli, "durability");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *address = NULL;
+	struct serve_options options = {
+		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
+
+	if (!options.root)
+		return cli_misuse(cli, "--root DIR is missing");
+	if (durability && strcmp(durability, "full") != 0 && strcmp(durability, "relaxed") != 0)
+		return cli_misuse(cli, "--durability is full or relaxed");
+	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
+	if (serve_parse_listen(
+		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
+		    &address, &options.port, &err) < 0)
+		return cli_fail(cli, &err);
+	options.address = address;
+	if (serve_run(&options, &err) < 0)
+		return cli_fail(cli, &err);
+	return 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "root", "DIR", "Where the store is kept; made where missing"},
+	{0, "listen", "ADDRESS:PORT",
+		"Where to accept requests; port 0 takes a free one. Default: 127.0.0.1:9000"},
+	{0, "durability", "full|relaxed",
+		"full (default): a write is acknowledged when it is on stable storage. relaxed: a "
+		"crash of "
+		"the machine may lose the last writes, one of the process does not"},
+	{0, "embedded", NULL, "Leave when nobody has used the store for some seconds"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},
+	{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
+		"A throw-away store on a free port"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"73", "the disk is full"},
+	{"78", "the configuration is wrong"},
+	{NULL, NULL},
+};
+
+const struct command command_serve = {
+	.name = "serve",
+	.summary = "serve an S3-compatible object store from a directory",
+	.description =
+		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening on "
+		"URL\" "
+		"once it accepts. Addresses are path-style: http://ADDRESS:PORT/BUCKET/KEY. Any "
+		"region is "
+		"accepted.\n\n"
+		"The keys of its account come from PENSTOCK_ACCESS_KEY_ID and "
+		"PENSTOCK_SECRET_ACCESS_KEY; "
+		"where these are not set they are made once and kept in DIR/credentials (mode "
+		"0600), an AWS "
+		"credentials file that other tools read with AWS_SHARED_CREDENTIALS_FILE.\n\n"
+		"One process serves a directory at a time.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_serve,
+};

@@ -1,0 +1,374 @@
+#include "server/embedded.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <arpa/inet.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "server/account.h"
+#include "base/banned.h"
+
+#define DEFAULT_TIMEOUT_MS 30000
+#define POLL_MS		   5
+
+struct embedded_store {
+	int users_fd; /* holds the shared lock */
+	char *root;
+	char *endpoint;
+	struct account account;
+	int pid;
+	bool started;
+};
+
+/* What owner.json says, if it is that of the present holder of the lock. */
+struct owner_info {
+	char *endpoint;
+	char *access_key_id;
+	bool keys_from_environment;
+	int pid;
+};
+
+static void owner_info_release(struct owner_info *info)
+{
+	free(info->endpoint);
+	free(info->access_key_id);
+	*info = (struct owner_info){0};
+}
+
+static int open_in(const char *root, const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(root, name);
+	int fd;
+
+	if (!path)
+		return error_memory(err);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return fd < 0 ? error_errno(err, errno, "cannot open %s", path) : fd;
+}
+
+static int lock_whole(int fd, int how, const char *what, struct penstock_error *err)
+{
+	while (flock(fd, how) < 0)
+		if (errno != EINTR)
+			return error_errno(err, errno, "cannot lock %s", what);
+	return 0;
+}
+
+/* --- the owner that is there ------------------------------------------------------------------ */
+
+/* Whether somebody holds ROOT/lock. */
+static int owner_alive(const char *root, bool *alive, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open_in(root, "lock", err);
+
+	if (fd < 0)
+		return fd;
+	*alive = flock(fd, LOCK_EX | LOCK_NB) < 0;
+	if (*alive && errno != EWOULDBLOCK)
+		return error_errno(err, errno, "cannot lock %s/lock", root);
+	return 0;
+}
+
+static bool read_text(const char *root, const char *name, struct buf *out)
+{
+	_cleanup_free_ char *path = path_join(root, name);
+
+	return path && fs_read(path, out, NULL) == 0 && out->len;
+}
+
+/* False: not there yet, or left by another owner. */
+static bool read_owner(const char *root, struct owner_info *info)
+{
+	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	const char *token = NULL, *endpoint = NULL, *id = NULL, *keys = NULL;
+	json_t *json;
+	bool ok;
+
+	if (!read_text(root, "lock", &lock) || !read_text(root, "owner.json", &text))
+		return false;
+	json = json_loadb(text.data, text.len, 0, NULL);
+	ok = json &&
+	     json_unpack(json, "{s:i,s:s,s:s,s:s,s:s}", "pid", &info->pid, "token", &token,
+		     "endpoint", &endpoint, "access_key_id", &id, "keys", &keys) == 0 &&
+	     strcmp(token, lock.data) == 0;
+	if (ok) {
+		info->endpoint = strdup(endpoint);
+		info->access_key_id = strdup(id);
+		info->keys_from_environment = strcmp(keys, "environment") == 0;
+		ok = info->endpoint && info->access_key_id;
+	}
+	json_decref(json);
+	return ok;
+}
+
+/* Where to connect to; an owner that listens on all addresses is reached over loopback. */
+static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out, socklen_t *len)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+	const char *colon = strrchr(endpoint, ':');
+	char host[64];
+	uint64_t port;
+	size_t n;
+
+	if (!str_starts(endpoint, "http://") || !str_to_u64(colon + 1, 1, UINT16_MAX, &port))
+		return false;
+	endpoint += strlen("http://");
+	n = (size_t)(colon - endpoint);
+	if (*endpoint == '[') {
+		endpoint++;
+		n -= 2;
+	}
+	if (n >= sizeof(host))
+		return false;
+	memcpy(host, endpoint, n);
+	host[n] = '\0';
+	memset(out, 0, sizeof(*out));
+	if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons((uint16_t)port);
+		*len = sizeof(*v4);
+		return true;
+	}
+	v6->sin6_family = AF_INET6;
+	v6->sin6_port = htons((uint16_t)port);
+	*len = sizeof(*v6);
+	return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
+}
+
+static bool accepts(const char *endpoint)
+{
+	struct sockaddr_storage address;
+	_cleanup_close_ int fd = -1;
+	socklen_t len;
+
+	if (!endpoint_address(endpoint, &address, &len))
+		return false;
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return fd >= 0 && connect(fd, (struct sockaddr *)&address, len) == 0;
+}
+
+/* --- starting one ------------------------------------------------------------------------------ */
+
+/* In the child of a process that may have threads: nothing but system calls. Never returns. */
+static void exec_owner(const char *executable, char *const argv[], int out_fd, int null_fd)
+{
+	sigset_t none;
+	pid_t pid;
+
+	setsid();
+	pid = fork();
+	if (pid != 0)
+		_exit(pid < 0 ? 1 : 0); /* the owner is nobody's child */
+	sigemptyset(&none);
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (dup2(null_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(out_fd, 2) < 0)
+		_exit(1);
+	if (close_range(3, ~0U, 0) < 0)
+		for (int fd = 3; fd < 65536; fd++)
+			close(fd);
+	if (chdir("/") < 0)
+		_exit(1);
+	execv(executable, argv);
+	(void)!write(2, "cannot execute the store's owner\n", 33);
+	_exit(127);
+}
+
+/* Reads until the owner lets go of the pipe, or the deadline; the text is what it said. */
+static void read_until_closed(int fd, int64_t deadline_ms, struct buf *said)
+{
+	for (;;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		int64_t left = deadline_ms - clock_monotonic_ms();
+		char block[512];
+		ssize_t n;
+
+		if (left <= 0 || (poll(&p, 1, (int)left) <= 0 && errno != EINTR))
+			return;
+		n = read(fd, block, sizeof(block));
+		if (n == 0 || (n < 0 && errno != EINTR))
+			return;
+		if (n > 0)
+			buf_add(said, block, (size_t)n);
+	}
+}
+
+static int run_owner(const struct embedded_store_options *o, const char *root, int64_t deadline_ms,
+	struct buf *said, struct penstock_error *err)
+{
+	const char *executable = o->executable ? o->executable : "/proc/self/exe";
+	const char *const argv[] = {"penstock", "serve", "--root", root, "--listen", "127.0.0.1:0",
+		"--embedded", "--durability", o->relaxed ? "relaxed" : "full", NULL};
+	_cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int read_fd = -1;
+	_cleanup_close_ int write_fd = -1;
+	int fds[2], status = 0;
+	pid_t pid;
+
+	if (null_fd < 0 || pipe2(fds, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot start the store's owner");
+	read_fd = fds[0];
+	write_fd = fds[1];
+	pid = fork();
+	if (pid < 0)
+		return error_errno(err, errno, "cannot start the store's owner");
+	if (pid == 0)
+		exec_owner(executable, (char *const *)argv, write_fd, null_fd);
+	close(take_fd(write_fd));
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	read_until_closed(read_fd, deadline_ms, said);
+	return 0;
+}
+
+/* --- acquiring --------------------------------------------------------------------------------- */
+
+static int check_keys(
+	struct embedded_store *store, const struct owner_info *info, struct penstock_error *err)
+{
+	int rc = account_load(&store->account, store->root, false, err);
+
+	if (rc < 0)
+		return error_prefix(err, "the store at %s", store->root);
+	if (strcmp(store->account.access_key_id, info->access_key_id) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_PERMISSION,
+		"the store at %s is served by process %d with other keys%s", store->root, info->pid,
+		info->keys_from_environment
+			? ", from its environment; set PENSTOCK_ACCESS_KEY_ID and "
+			  "PENSTOCK_SECRET_ACCESS_KEY alike"
+			: "; unset PENSTOCK_ACCESS_KEY_ID and PENSTOCK_SECRET_ACCESS_KEY");
+}
+
+/* With the start lock held: finds the owner, or makes one. */
+static int find_owner(struct embedded_store *store, const struct embedded_store_options *o,
+	int64_t deadline_ms, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf said = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(owner_info_release) struct owner_info info = {0};
+	bool alive = false;
+
+	for (;;) {
+		int rc = owner_alive(store->root, &alive, err);
+
+		if (rc < 0)
+			return rc;
+		if (alive && read_owner(store->root, &info) && accepts(info.endpoint))
+			break;
+		owner_info_release(&info);
+		if (!alive && store->started)
+			return error_set(err, PENSTOCK_E_UNAVAILABLE,
+				"the store at %s did not start: %.*s", store->root,
+				(int)strcspn(buf_str(&said), "\n"), buf_str(&said));
+		if (clock_monotonic_ms() > deadline_ms)
+			return error_set(err, PENSTOCK_E_UNAVAILABLE,
+				"the store at %s is locked by a process that does not answer; see "
+				"%s/server.log",
+				store->root, store->root);
+		if (!alive) {
+			rc = run_owner(o, store->root, deadline_ms, &said, err);
+			if (rc < 0)
+				return rc;
+			store->started = true;
+			continue;
+		}
+		clock_sleep_ms(POLL_MS);
+	}
+	store->endpoint = take_pointer(info.endpoint);
+	store->pid = info.pid;
+	return check_keys(store, &info, err);
+}
+
+int embedded_store_acquire(struct embedded_store **out,
+	const struct embedded_store_options *options, struct penstock_error *err)
+{
+	int64_t deadline_ms = clock_monotonic_ms() +
+			      (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS);
+	_cleanup_(embedded_store_freep) struct embedded_store *store = calloc(1, sizeof(*store));
+	_cleanup_close_ int start_fd = -1;
+	int rc;
+
+	if (!store)
+		return error_memory(err);
+	store->users_fd = -1;
+	rc = fs_mkdirs(options->root, 0700, err);
+	if (rc < 0)
+		return rc;
+	store->root = realpath(options->root, NULL); /* the owner has another working directory */
+	if (!store->root)
+		return error_errno(err, errno, "cannot resolve %s", options->root);
+	store->users_fd = open_in(store->root, "users", err);
+	if (store->users_fd < 0)
+		return store->users_fd;
+	/* Waits while an owner is leaving; afterwards none leaves any more. */
+	rc = lock_whole(store->users_fd, LOCK_SH, "the store's users", err);
+	if (rc < 0)
+		return rc;
+	start_fd = open_in(store->root, "start", err);
+	if (start_fd < 0)
+		return start_fd;
+	rc = lock_whole(start_fd, LOCK_EX, "the store's start", err);
+	if (rc == 0)
+		rc = find_owner(store, options, deadline_ms, err);
+	if (rc < 0)
+		return rc;
+	*out = take_pointer(store);
+	return 0;
+}
+
+void embedded_store_free(struct embedded_store *store)
+{
+	if (!store)
+		return;
+	if (store->users_fd >= 0)
+		close(store->users_fd);
+	account_release(&store->account);
+	free(store->endpoint);
+	free(store->root);
+	free(store);
+}
+
+const char *embedded_store_endpoint(const struct embedded_store *store)
+{
+	return store->endpoint;
+}
+
+const char *embedded_store_access_key_id(const struct embedded_store *store)
+{
+	return store->account.access_key_id;
+}
+
+const char *embedded_store_secret_access_key(const struct embedded_store *store)
+{
+	return store->account.secret_access_key;
+}
+
+bool embedded_store_started(const struct embedded_store *store)
+{
+	return store->started;
+}
+
+int embedded_store_pid(const struct embedded_store *store)
+{
+	return store->pid;
+}

@@ -1,0 +1,235 @@
+#include "server/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "server/account.h"
+#include "server/server.h"
+#include "store/store.h"
+#include "base/banned.h"
+
+/* An owner without users stays this long, and looks this often. */
+#define IDLE_MS 2500
+#define LOOK_MS 100
+/* Requests in progress get this long to end. */
+#define DRAIN_MS 10000
+/* The log of embedded owners starts anew beyond this. */
+#define SERVER_LOG_MAX (1 * MIB)
+
+struct owner {
+	const struct serve_options *options;
+	struct store *store;
+	struct server *server;
+	struct account account;
+	char token[33]; /* of this start: in lock and in owner.json */
+	int users_fd;
+};
+
+int serve_parse_listen(const char *text, char **address, uint16_t *port, struct penstock_error *err)
+{
+	const char *colon = strrchr(text, ':');
+	const char *from = text, *to = colon;
+	uint64_t number;
+
+	if (!colon || !str_to_u64(colon + 1, 0, UINT16_MAX, &number))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"\"%s\" is not ADDRESS:PORT, as 127.0.0.1:9000; port 0 takes a free one",
+			text);
+	if (*from == '[' && to > from + 1 && to[-1] == ']') {
+		from++;
+		to--;
+	}
+	*address = from == to ? strdup("0.0.0.0") : strndup(from, (size_t)(to - from));
+	if (!*address)
+		return error_memory(err);
+	*port = (uint16_t)number;
+	return 0;
+}
+
+/* --- owner.json ------------------------------------------------------------------------------ */
+
+static int write_token(struct owner *owner, struct penstock_error *err)
+{
+	unsigned char random[16];
+	int fd = store_lock_fd(owner->store);
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot draw a token");
+	str_hex(random, sizeof(random), owner->token);
+	if (ftruncate(fd, 0) < 0 || fs_pwrite_all(fd, owner->token, 32, 0) < 0)
+		return error_errno(err, errno, "cannot write %s/lock", owner->options->root);
+	return 0;
+}
+
+static int write_owner(struct owner *owner, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(owner->options->root, "owner.json");
+	_cleanup_free_ char *text = NULL;
+	json_t *json = json_pack("{s:i,s:s,s:s,s:s,s:s}", "pid", (int)getpid(), "token",
+		owner->token, "endpoint", server_url(owner->server), "access_key_id",
+		owner->account.access_key_id, "keys",
+		owner->account.from_environment ? "environment" : "file");
+
+	if (json)
+		text = json_dumps(json, JSON_INDENT(2));
+	json_decref(json);
+	if (!path || !text)
+		return error_memory(err);
+	return fs_write_atomic(path, text, strlen(text), 0600, err);
+}
+
+static void remove_owner(const char *root)
+{
+	_cleanup_free_ char *path = path_join(root, "owner.json");
+
+	if (path)
+		unlink(path);
+}
+
+/* --- leaving --------------------------------------------------------------------------------- */
+
+static int open_users(struct owner *owner, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(owner->options->root, "users");
+
+	if (!path)
+		return error_memory(err);
+	owner->users_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return owner->users_fd < 0 ? error_errno(err, errno, "cannot open %s", path) : 0;
+}
+
+/*
+ * Whether an embedded owner may leave now. Then it holds the users' lock, and a newcomer waits at
+ * it until this process is gone.
+ */
+static bool may_leave(struct owner *owner, int64_t *busy_ms)
+{
+	int64_t now = clock_monotonic_ms();
+	int64_t request_ms = server_last_activity(owner->server) / NS_PER_MS;
+
+	if (request_ms > *busy_ms)
+		*busy_ms = request_ms;
+	if (server_active(owner->server) || flock(owner->users_fd, LOCK_EX | LOCK_NB) < 0) {
+		*busy_ms = now;
+		return false;
+	}
+	if (now - *busy_ms >= IDLE_MS)
+		return true;
+	flock(owner->users_fd, LOCK_UN);
+	return false;
+}
+
+static void wait_for_end(struct owner *owner, const sigset_t *signals)
+{
+	int64_t busy_ms = clock_monotonic_ms();
+	struct timespec look = {.tv_nsec = LOOK_MS * NS_PER_MS};
+
+	for (;;) {
+		int sig;
+
+		if (!owner->options->embedded)
+			sig = sigwaitinfo(signals, NULL);
+		else
+			sig = sigtimedwait(signals, NULL, &look);
+		if (sig > 0)
+			return;
+		if (errno == EAGAIN && may_leave(owner, &busy_ms))
+			return;
+	}
+}
+
+/* --- the process ----------------------------------------------------------------------------- */
+
+/* Says where it listens; an embedded owner then lets go of what it inherited. */
+static int announce(struct owner *owner, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(owner->options->root, "server.log");
+	struct stat st;
+	int null, log;
+
+	if (printf("listening on %s\n", server_url(owner->server)) < 0 || fflush(stdout) != 0)
+		return error_errno(err, errno, "cannot write to stdout");
+	if (!owner->options->embedded)
+		return 0;
+	if (!path)
+		return error_memory(err);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (null < 0 || log < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	if (fstat(log, &st) == 0 && st.st_size > (off_t)SERVER_LOG_MAX && ftruncate(log, 0) < 0)
+		log_debug("cannot shorten %s: %s", path, strerror(errno));
+	close(null);
+	close(log);
+	return 0;
+}
+
+static int start(struct owner *owner, struct penstock_error *err)
+{
+	const struct serve_options *o = owner->options;
+	int rc = store_open(&owner->store,
+		&(struct store_options){.root = o->root, .relaxed = o->relaxed}, err);
+
+	if (rc < 0)
+		return rc;
+	remove_owner(o->root); /* of one that died */
+	rc = write_token(owner, err);
+	if (rc == 0)
+		rc = account_load(&owner->account, o->root, true, err);
+	if (rc == 0)
+		rc = open_users(owner, err);
+	if (rc == 0)
+		rc = server_start(&owner->server,
+			&(struct server_options){.store = owner->store,
+				.address = o->address,
+				.port = o->port,
+				.access_key_id = owner->account.access_key_id,
+				.secret_access_key = owner->account.secret_access_key},
+			err);
+	if (rc == 0)
+		rc = write_owner(owner, err);
+	return rc < 0 ? rc : announce(owner, err);
+}
+
+int serve_run(const struct serve_options *options, struct penstock_error *err)
+{
+	struct owner owner = {.options = options, .users_fd = -1};
+	sigset_t signals, before;
+	int rc;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &signals, &before);
+	signal(SIGPIPE, SIG_IGN);
+	rc = start(&owner, err);
+	if (rc == 0)
+		wait_for_end(&owner, &signals);
+	if (owner.store)
+		remove_owner(options->root);
+	server_stop(owner.server, DRAIN_MS);
+	store_close(owner.store);
+	account_release(&owner.account);
+	/* The users' lock goes last: whoever waits for it finds everything free. */
+	if (owner.users_fd >= 0)
+		close(owner.users_fd);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}

@@ -1,0 +1,30 @@
+/* A store and its server as one process: what `penstock serve` does. */
+#ifndef SERVER_SERVE_H
+#define SERVER_SERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct penstock_error;
+
+struct serve_options {
+	const char *root;
+	const char *address; /* as in struct server_options */
+	uint16_t port;
+	bool relaxed;
+	/* Started by embedded_store_acquire(): leaves when nobody uses it, and lets go of stdout and
+	 * stderr once it accepts. */
+	bool embedded;
+};
+
+/*
+ * Prints "listening on URL" once it accepts and returns 0 after SIGTERM or SIGINT, when the
+ * requests in progress have ended. Must be called before the process has other threads.
+ */
+int serve_run(const struct serve_options *options, struct penstock_error *err);
+
+/* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
+int serve_parse_listen(
+	const char *text, char **address, uint16_t *port, struct penstock_error *err);
+
+#endif

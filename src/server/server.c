@@ -1,0 +1,205 @@
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "server/request.h"
+#include "server/server_internal.h"
+#include "base/banned.h"
+
+static void signer_free(void *arg)
+{
+	sigv4_release(arg);
+	free(arg);
+}
+
+/* Signatures are made over the bytes as they came, so nothing is decoded on the way in. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
+{
+	(void)cls;
+	(void)connection;
+	return strlen(text);
+}
+
+static void mhd_log(void *cls, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void mhd_log(void *cls, const char *fmt, va_list ap)
+{
+	char line[512];
+	size_t len;
+
+	(void)cls;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	len = strcspn(line, "\n");
+	line[len] = '\0';
+	log_debug("store server: %s", line);
+}
+
+static int open_socket(const struct server_options *o, struct penstock_error *err)
+{
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(o->port)};
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(o->port)};
+	bool is_v4 = inet_pton(AF_INET, o->address, &v4.sin_addr) == 1;
+	_cleanup_close_ int fd = -1;
+	int one = 1;
+
+	if (!is_v4 && inet_pton(AF_INET6, o->address, &v6.sin6_addr) != 1)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"\"%s\" is not an IP address to listen on; give one as 127.0.0.1:9000 or "
+			"[::1]:9000",
+			o->address);
+	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot make a socket");
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
+		    is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
+		listen(fd, 1024) < 0)
+		return error_errno(err, errno, "cannot listen on %s port %u", o->address, o->port);
+	return take_fd(fd);
+}
+
+static int make_url(struct server *server, int fd, const char *address, struct penstock_error *err)
+{
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	unsigned port;
+	int n;
+
+	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
+		return error_errno(err, errno, "cannot tell the port");
+	port = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
+					  : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+	if (bound.ss_family == AF_INET)
+		n = asprintf(&server->url, "http://%s:%u", address, port);
+	else
+		n = asprintf(&server->url, "http://[%s]:%u", address, port);
+	if (n < 0) {
+		server->url = NULL;
+		return error_memory(err);
+	}
+	return 0;
+}
+
+static unsigned loops(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 2 ? 2 : n > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS : (unsigned)n;
+}
+
+static int start_daemon(struct server *server, int fd, struct penstock_error *err)
+{
+	server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
+						  MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops(),
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_SERVER_CONNECTIONS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
+		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(32 * KIB),
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
+		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_UNESCAPE_CALLBACK,
+		keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
+		MHD_OPTION_END);
+	if (!server->daemon)
+		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
+	return 0;
+}
+
+static void server_free(struct server *server)
+{
+	workers_stop(server->workers);
+	pthread_key_delete(server->signer);
+	if (server->secret_access_key)
+		explicit_bzero(server->secret_access_key, strlen(server->secret_access_key));
+	free(server->access_key_id);
+	free(server->secret_access_key);
+	free(server->url);
+	free(server);
+}
+
+int server_start(
+	struct server **out, const struct server_options *options, struct penstock_error *err)
+{
+	struct server *server = calloc(1, sizeof(*server));
+	uint64_t seed = 0;
+	int fd = -1, rc;
+
+	if (!server)
+		return error_memory(err);
+	if (pthread_key_create(&server->signer, signer_free) != 0) {
+		free(server);
+		return error_memory(err);
+	}
+	/* Request ids differ between runs; nothing depends on it. */
+	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
+		seed = (uint64_t)clock_wall_ns();
+	atomic_init(&server->next_id, seed);
+	atomic_init(&server->last_activity, clock_monotonic_ns());
+	server->store = options->store;
+	server->access_key_id = strdup(options->access_key_id);
+	server->secret_access_key = strdup(options->secret_access_key);
+	if (!server->access_key_id || !server->secret_access_key)
+		rc = error_memory(err);
+	else
+		rc = fd = open_socket(options, err);
+	if (rc >= 0)
+		rc = make_url(server, fd, options->address, err);
+	if (rc >= 0)
+		rc = workers_start(&server->workers, err);
+	if (rc >= 0)
+		rc = start_daemon(server, fd, err);
+	if (rc < 0) {
+		if (fd >= 0)
+			close(fd);
+		server_free(server);
+		return rc;
+	}
+	*out = server;
+	return 0;
+}
+
+const char *server_url(const struct server *server)
+{
+	return server->url;
+}
+
+unsigned server_active(const struct server *server)
+{
+	return atomic_load(&server->active);
+}
+
+int64_t server_last_activity(const struct server *server)
+{
+	return atomic_load(&server->last_activity);
+}
+
+void server_stop(struct server *server, int drain_ms)
+{
+	int64_t deadline = clock_monotonic_ms() + drain_ms;
+	MHD_socket fd;
+
+	if (!server)
+		return;
+	fd = MHD_quiesce_daemon(server->daemon);
+	while (server_active(server) && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(5);
+	/* The daemon may not be stopped while connections are suspended. */
+	atomic_store(&server->stopping, true);
+	while (atomic_load(&server->waiting))
+		clock_sleep_ms(1);
+	MHD_stop_daemon(server->daemon);
+	if (fd != MHD_INVALID_SOCKET)
+		close(fd);
+	server_free(server);
+}

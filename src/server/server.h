@@ -1,0 +1,42 @@
+/*
+ * The HTTP side of the object store: S3's REST protocol, path-style, over one struct store.
+ *
+ *	server_start(&server, &(struct server_options){ .store = store, .address = "127.0.0.1",
+ *		.port = 0, .access_key_id = id, .secret_access_key = secret }, err);
+ *	printf("listening on %s\n", server_url(server));
+ *	...
+ *	server_stop(server);
+ *
+ * Event loops (libmicrohttpd) parse, authenticate, take bodies in and serve reads; whatever waits
+ * for the disk runs on worker threads or the store's committer while the connection is suspended.
+ */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct server;
+struct store;
+
+struct server_options {
+	struct store *store; /* borrowed; outlives the server */
+	const char *address; /* an IPv4 or IPv6 address, without brackets */
+	uint16_t port;	     /* 0: a free one */
+	/* Of the one account; copied. */
+	const char *access_key_id;
+	const char *secret_access_key;
+};
+
+int server_start(
+	struct server **out, const struct server_options *options, struct penstock_error *err);
+/* "http://127.0.0.1:40123" */
+const char *server_url(const struct server *server);
+/* Requests in progress, and the monotonic time (ns) at which the last one began or ended. */
+unsigned server_active(const struct server *server);
+int64_t server_last_activity(const struct server *server);
+/* Accepts no more, finishes requests in progress (at most `drain_ms`), frees all. NULL is fine. */
+void server_stop(struct server *server, int drain_ms);
+
+#endif

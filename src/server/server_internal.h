@@ -1,0 +1,13 @@
+/* The callbacks that request.c gives to libmicrohttpd. */
+#ifndef SERVER_SERVER_INTERNAL_H
+#define SERVER_SERVER_INTERNAL_H
+
+#include <microhttpd.h>
+
+void *request_new(void *cls, const char *uri, struct MHD_Connection *connection);
+void request_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+	enum MHD_RequestTerminationCode code);
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, const char *url,
+	const char *method, const char *version, const char *data, size_t *len, void **con_cls);
+
+#endif

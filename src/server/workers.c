@@ -1,0 +1,106 @@
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "server/request.h"
+#include "base/banned.h"
+
+struct job {
+	struct job *next;
+	request_fn fn;
+	struct request *req;
+};
+
+struct worker_pool {
+	pthread_mutex_t lock;
+	pthread_cond_t filled;
+	struct job *head, **tail; /* under lock; bounded by the number of connections */
+	bool stopping;		  /* under lock */
+	size_t n;
+	pthread_t threads[LIMIT_SERVER_WORKERS];
+};
+
+static struct job *take_job(struct worker_pool *pool)
+{
+	struct job *job;
+
+	LOCK_SCOPE(&pool->lock);
+	while (!pool->head && !pool->stopping)
+		pthread_cond_wait(&pool->filled, &pool->lock);
+	job = pool->head;
+	if (job) {
+		pool->head = job->next;
+		if (!pool->head)
+			pool->tail = &pool->head;
+	}
+	return job;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker_pool *pool = arg;
+	struct job *job;
+
+	while ((job = take_job(pool)) != NULL) {
+		request_fn fn = job->fn;
+		struct request *req = job->req;
+
+		free(job);
+		fn(req);
+	}
+	return NULL;
+}
+
+int workers_start(struct worker_pool **out, struct penstock_error *err)
+{
+	struct worker_pool *pool = calloc(1, sizeof(*pool));
+
+	if (!pool)
+		return error_memory(err);
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->filled, NULL);
+	pool->tail = &pool->head;
+	for (; pool->n < LIMIT_SERVER_WORKERS; pool->n++) {
+		int rc = pthread_create(&pool->threads[pool->n], NULL, worker_main, pool);
+
+		if (rc) {
+			workers_stop(pool);
+			return error_errno(err, rc, "cannot start a worker thread");
+		}
+	}
+	*out = pool;
+	return 0;
+}
+
+void workers_stop(struct worker_pool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->stopping = true;
+	pthread_cond_broadcast(&pool->filled);
+	pthread_mutex_unlock(&pool->lock);
+	for (size_t i = 0; i < pool->n; i++)
+		pthread_join(pool->threads[i], NULL);
+	pthread_mutex_destroy(&pool->lock);
+	pthread_cond_destroy(&pool->filled);
+	free(pool);
+}
+
+void workers_submit(struct worker_pool *pool, request_fn fn, struct request *req)
+{
+	struct job *job = malloc(sizeof(*job));
+
+	if (!job) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		request_wake(req);
+		return;
+	}
+	*job = (struct job){.fn = fn, .req = req};
+	LOCK_SCOPE(&pool->lock);
+	*pool->tail = job;
+	pool->tail = &job->next;
+	pthread_cond_signal(&pool->filled);
+}

@@ -1,0 +1,419 @@
+#include "store/internal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+/* A body starts its write-back this often, so that the sync at its end has little left to do. */
+#define WRITEBACK_STEP (8 * MIB)
+
+struct store_body {
+	struct store *store;
+	bool may_inline;
+	bool synced;
+	struct buf memory;	 /* while it is small */
+	struct store_blob *blob; /* else its file, pinned */
+	int fd;
+	uint64_t size;
+	uint64_t started; /* bytes whose write-back was begun */
+};
+
+/* 256 neighbours share a directory, so that puts which come together sync the same one. */
+static unsigned blob_dir(uint64_t id)
+{
+	return (unsigned)(id >> 8) & 0xff;
+}
+
+void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE])
+{
+	snprintf(out, BLOB_PATH_SIZE, "data/%02x/%016llx", blob_dir(id), (unsigned long long)id);
+}
+
+/* --- pins ---------------------------------------------------------------------------------- */
+
+static struct store_blob **blob_slot(struct store *store, uint64_t id)
+{
+	struct store_blob **at = &store->blobs[id % BLOB_TABLE];
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+struct store_blob *blob_pin(struct store *store, uint64_t id)
+{
+	struct store_blob **at, *blob;
+
+	LOCK_SCOPE(&store->blobs_lock);
+	at = blob_slot(store, id);
+	if (*at) {
+		(*at)->pins++;
+		return *at;
+	}
+	blob = calloc(1, sizeof(*blob));
+	if (!blob)
+		return NULL;
+	blob->id = id;
+	blob->pins = 1;
+	pthread_mutex_init(&blob->lock, NULL);
+	*at = blob;
+	return blob;
+}
+
+static void blob_unlink(struct store *store, uint64_t id)
+{
+	char path[BLOB_PATH_SIZE];
+
+	blob_path(id, path);
+	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
+		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));
+}
+
+void blob_unpin(struct store *store, struct store_blob *blob)
+{
+	struct store_blob **at;
+
+	if (!blob)
+		return;
+	pthread_mutex_lock(&store->blobs_lock);
+	if (--blob->pins) {
+		pthread_mutex_unlock(&store->blobs_lock);
+		return;
+	}
+	at = blob_slot(store, blob->id);
+	*at = blob->next;
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (blob->map)
+		munmap((void *)blob->map, blob->map_len);
+	if (blob->doomed)
+		blob_unlink(store, blob->id);
+	pthread_mutex_destroy(&blob->lock);
+	free(blob);
+}
+
+void blob_doom(struct store *store, uint64_t id)
+{
+	struct store_blob *blob;
+
+	pthread_mutex_lock(&store->blobs_lock);
+	blob = *blob_slot(store, id);
+	if (blob)
+		blob->doomed = true;
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (!blob)
+		blob_unlink(store, id);
+}
+
+bool blob_is_pinned(struct store *store, uint64_t id)
+{
+	LOCK_SCOPE(&store->blobs_lock);
+	return *blob_slot(store, id) != NULL;
+}
+
+int blob_open(struct store *store, uint64_t id, struct penstock_error *err)
+{
+	char path[BLOB_PATH_SIZE];
+	int fd;
+
+	blob_path(id, path);
+	fd = openat(store->root_fd, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s/%s", store->root, path);
+	return fd;
+}
+
+const void *blob_map(struct store *store, struct store_blob *blob)
+{
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+	void *map;
+
+	LOCK_SCOPE(&blob->lock);
+	if (blob->map)
+		return blob->map;
+	fd = blob_open(store, blob->id, NULL);
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0)
+		return NULL;
+	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return NULL;
+	blob->map = map;
+	blob->map_len = (size_t)st.st_size;
+	return map;
+}
+
+/* --- bodies -------------------------------------------------------------------------------- */
+
+int store_body_new(struct store *store, uint64_t size, bool may_inline, struct store_body **out,
+	struct penstock_error *err)
+{
+	struct store_body *body = calloc(1, sizeof(*body));
+
+	if (!body)
+		return error_memory(err);
+	body->store = store;
+	body->fd = -1;
+	body->may_inline = may_inline && (size == STORE_SIZE_UNKNOWN || size <= STORE_INLINE_MAX);
+	buf_init(&body->memory, STORE_INLINE_MAX);
+	*out = body;
+	return 0;
+}
+
+static uint64_t next_blob_id(struct store *store)
+{
+	LOCK_SCOPE(&store->blobs_lock);
+	return store->next_blob++;
+}
+
+/* Pins the id before its file exists: the sweep leaves pinned ids alone. */
+static int body_create_file(struct store_body *body, struct penstock_error *err)
+{
+	struct store *store = body->store;
+
+	for (;;) {
+		uint64_t id = next_blob_id(store);
+		char path[BLOB_PATH_SIZE];
+		char dir[sizeof("data/xx")];
+
+		body->blob = blob_pin(store, id);
+		if (!body->blob)
+			return error_memory(err);
+		blob_path(id, path);
+		body->fd = openat(
+			store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (body->fd < 0 && errno == ENOENT) {
+			snprintf(dir, sizeof(dir), "data/%02x", blob_dir(id));
+			if (mkdirat(store->root_fd, dir, 0700) < 0 && errno != EEXIST)
+				return error_errno(
+					err, errno, "cannot create %s/%s", store->root, dir);
+			body->fd = openat(
+				store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		}
+		if (body->fd >= 0)
+			return 0;
+		if (errno != EEXIST) /* left over by a crash; the sweep will find it */
+			return error_errno(err, errno, "cannot create %s/%s", store->root, path);
+		blob_unpin(store, take_pointer(body->blob));
+	}
+}
+
+static int body_write_file(
+	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
+{
+	if (fs_write_all(body->fd, data, len) < 0)
+		return error_errno(
+			err, errno, "cannot write to the store at %s", body->store->root);
+	if (!body->store->relaxed && body->size + len - body->started >= WRITEBACK_STEP) {
+		/* Only a hint: what fails here fails again in the sync. */
+		(void)sync_file_range(body->fd, (off_t)body->started,
+			(off_t)(body->size + len - body->started), SYNC_FILE_RANGE_WRITE);
+		body->started = body->size + len;
+	}
+	return 0;
+}
+
+int store_body_write(
+	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
+{
+	int rc = 0;
+
+	if (!body->blob && body->may_inline && body->size + len <= STORE_INLINE_MAX) {
+		if (len && buf_add(&body->memory, data, len) < 0)
+			return buf_error(&body->memory, "an object's body", err);
+		body->size += len;
+		return 0;
+	}
+	if (!body->blob || body->fd < 0) {
+		rc = body_create_file(body, err);
+		if (rc == 0 && body->memory.len) {
+			uint64_t held = body->size;
+
+			body->size = 0;
+			rc = body_write_file(body, body->memory.data, body->memory.len, err);
+			body->size = held;
+			buf_release(&body->memory);
+		}
+	}
+	if (rc == 0 && len)
+		rc = body_write_file(body, data, len, err);
+	if (rc == 0)
+		body->size += len;
+	return rc;
+}
+
+uint64_t store_body_size(const struct store_body *body)
+{
+	return body->size;
+}
+
+bool store_body_is_inline(const struct store_body *body)
+{
+	return body->may_inline && !body->blob;
+}
+
+static int sync_dir(struct store *store, const char *path, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = openat(store->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || fsync(fd) < 0)
+		return error_errno(err, errno, "cannot sync %s/%s", store->root, path);
+	return 0;
+}
+
+/* A new data/xx must itself be durable before anything in it counts as such. */
+static int sync_parent(struct store *store, unsigned dir, struct penstock_error *err)
+{
+	bool made;
+	int rc;
+
+	pthread_mutex_lock(&store->dirs_lock);
+	made = store->dirs_made[dir / 8] & (1u << (dir % 8));
+	pthread_mutex_unlock(&store->dirs_lock);
+	if (made)
+		return 0;
+	rc = sync_dir(store, "data", err);
+	if (rc == 0) {
+		LOCK_SCOPE(&store->dirs_lock);
+		store->dirs_made[dir / 8] |= (uint8_t)(1u << (dir % 8));
+	}
+	return rc;
+}
+
+int store_body_sync(struct store_body *body, struct penstock_error *err)
+{
+	struct store *store = body->store;
+	char dir[sizeof("data/xx")];
+	int rc;
+
+	if (body->synced || store_body_is_inline(body))
+		return 0;
+	if (!body->blob) { /* an empty file was asked for and nothing written */
+		rc = store_body_write(body, "", 0, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (!store->relaxed) {
+		unsigned number = blob_dir(body->blob->id);
+
+		if (fdatasync(body->fd) < 0)
+			return error_errno(err, errno, "cannot sync an object in %s", store->root);
+		snprintf(dir, sizeof(dir), "data/%02x", number);
+		rc = sync_dir(store, dir, err);
+		if (rc == 0)
+			rc = sync_parent(store, number, err);
+		if (rc < 0)
+			return rc;
+	}
+	close(take_fd(body->fd));
+	body->synced = true;
+	return 0;
+}
+
+void body_taken(struct store_body *body)
+{
+	blob_unpin(body->store, take_pointer(body->blob));
+	buf_release(&body->memory);
+	body->size = 0;
+	body->synced = false;
+}
+
+uint64_t body_blob(const struct store_body *body)
+{
+	return body->blob ? body->blob->id : 0;
+}
+
+const void *body_data(const struct store_body *body)
+{
+	return buf_str(&body->memory);
+}
+
+void store_body_free(struct store_body *body)
+{
+	if (!body)
+		return;
+	if (body->fd >= 0)
+		close(body->fd);
+	if (body->blob) {
+		blob_doom(body->store, body->blob->id);
+		blob_unpin(body->store, body->blob);
+	}
+	buf_release(&body->memory);
+	free(body);
+}
+
+/* --- the sweep ----------------------------------------------------------------------------- */
+
+/*
+ * Whether a file that was listed is named by no row. Looks at the pins first: a body is pinned from
+ * before its file exists until after its row is committed, so a file without a pin whose row is
+ * missing afterwards never had one, or has lost it.
+ */
+static bool blob_is_orphan(struct store *store, struct db *db, uint64_t id)
+{
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+
+	if (blob_is_pinned(store, id))
+		return false;
+	st = db_statement(db, SQL_BLOB_HAS);
+	if (!st)
+		return false;
+	sqlite3_bind_int64(st, 1, (int64_t)id);
+	return sqlite3_step(st) == SQLITE_DONE;
+}
+
+static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
+{
+	_cleanup_closedir_ DIR *dir = NULL;
+	char path[sizeof("data/xx")];
+	struct dirent *entry;
+	size_t removed = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "data/%02x", number);
+	fd = openat(store->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	dir = fdopendir(fd);
+	if (!dir) {
+		close(fd);
+		return 0;
+	}
+	while ((entry = readdir(dir)) != NULL && !atomic_load(&store->stop_sweep)) {
+		char *end;
+		uint64_t id = strtoull(entry->d_name, &end, 16);
+
+		if (strlen(entry->d_name) != 16 || *end || blob_dir(id) != number)
+			continue;
+		if (blob_is_orphan(store, db, id) && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+			removed++;
+	}
+	return removed;
+}
+
+void *blob_sweep(void *arg)
+{
+	struct store *store = arg;
+	struct db *db = store_reader_db(store, NULL);
+	size_t removed = 0;
+
+	for (unsigned i = 0; db && i < 256 && !atomic_load(&store->stop_sweep); i++)
+		removed += sweep_dir(store, db, i);
+	store->sweep_cut = !db || atomic_load(&store->stop_sweep);
+	store_reader_db_done(store, db);
+	if (removed)
+		log_info("store %s: removed %zu data files that a crash left over", store->root,
+			removed);
+	return NULL;
+}

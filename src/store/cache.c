@@ -1,0 +1,247 @@
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+/*
+ * Snapshots of recently read objects, by bucket and key. Sharded, so that event loops do not wait
+ * for each other.
+ *
+ * A stale entry must never outlive the change that made it stale. The committer touches a key
+ * before its transaction commits and settles it afterwards; in between the shard takes no entries,
+ * and a reader that looked before the change holds a ticket of an older generation, which the shard
+ * refuses. So a listing and a GET never contradict each other either.
+ */
+#define SHARD_BUCKETS 1024
+
+struct entry {
+	struct entry *chain;
+	struct entry *newer, *older;
+	uint64_t hash;
+	struct store_object *object;
+	size_t cost;
+	size_t bucket_len;
+	char name[]; /* bucket NUL key NUL */
+};
+
+struct shard {
+	pthread_mutex_t lock;
+	struct entry *table[SHARD_BUCKETS];
+	struct entry *newest, *oldest;
+	size_t n, cost;
+	uint64_t generation;
+	unsigned busy;
+};
+
+struct cache {
+	struct shard shards[CACHE_SHARDS];
+};
+
+int cache_new(struct cache **out, struct penstock_error *err)
+{
+	struct cache *cache = calloc(1, sizeof(*cache));
+
+	if (!cache)
+		return error_memory(err);
+	for (size_t i = 0; i < CACHE_SHARDS; i++)
+		pthread_mutex_init(&cache->shards[i].lock, NULL);
+	*out = cache;
+	return 0;
+}
+
+/* FNV-1a over both names. */
+static uint64_t name_hash(const char *bucket, const char *key)
+{
+	uint64_t h = UINT64_C(14695981039346656037);
+
+	for (const char *p = bucket; *p; p++)
+		h = (h ^ (unsigned char)*p) * UINT64_C(1099511628211);
+	h *= UINT64_C(1099511628211);
+	for (const char *p = key; *p; p++)
+		h = (h ^ (unsigned char)*p) * UINT64_C(1099511628211);
+	return h ^ (h >> 29);
+}
+
+static struct shard *shard_of(struct cache *cache, uint64_t hash)
+{
+	return &cache->shards[hash % CACHE_SHARDS];
+}
+
+static struct entry **slot_of(struct shard *shard, uint64_t hash)
+{
+	return &shard->table[(hash / CACHE_SHARDS) % SHARD_BUCKETS];
+}
+
+static bool entry_is(const struct entry *e, uint64_t hash, const char *bucket, const char *key)
+{
+	return e->hash == hash && strcmp(e->name, bucket) == 0 &&
+	       strcmp(e->name + e->bucket_len + 1, key) == 0;
+}
+
+static void list_remove(struct shard *shard, struct entry *e)
+{
+	*(e->newer ? &e->newer->older : &shard->newest) = e->older;
+	*(e->older ? &e->older->newer : &shard->oldest) = e->newer;
+}
+
+static void list_push(struct shard *shard, struct entry *e)
+{
+	e->newer = NULL;
+	e->older = shard->newest;
+	*(shard->newest ? &shard->newest->newer : &shard->oldest) = e;
+	shard->newest = e;
+}
+
+/* Takes an entry out; the caller frees it without the lock. */
+static void shard_detach(struct shard *shard, struct entry *e)
+{
+	struct entry **at = slot_of(shard, e->hash);
+
+	while (*at != e)
+		at = &(*at)->chain;
+	*at = e->chain;
+	list_remove(shard, e);
+	shard->n--;
+	shard->cost -= e->cost;
+}
+
+static void entry_free(struct entry *e)
+{
+	if (e)
+		store_object_unref(e->object);
+	free(e);
+}
+
+static struct entry *shard_find(
+	struct shard *shard, uint64_t hash, const char *bucket, const char *key)
+{
+	struct entry *e = *slot_of(shard, hash);
+
+	while (e && !entry_is(e, hash, bucket, key))
+		e = e->chain;
+	return e;
+}
+
+void cache_free(struct cache *cache)
+{
+	if (!cache)
+		return;
+	for (size_t i = 0; i < CACHE_SHARDS; i++) {
+		struct shard *shard = &cache->shards[i];
+		struct entry *e;
+
+		while ((e = shard->newest) != NULL) {
+			shard_detach(shard, e);
+			entry_free(e);
+		}
+		pthread_mutex_destroy(&shard->lock);
+	}
+	free(cache);
+}
+
+struct store_object *cache_get(
+	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket)
+{
+	uint64_t hash = name_hash(bucket, key);
+	struct shard *shard = shard_of(cache, hash);
+	struct entry *e;
+
+	LOCK_SCOPE(&shard->lock);
+	*ticket = shard->generation;
+	e = shard_find(shard, hash, bucket, key);
+	if (!e)
+		return NULL;
+	if (shard->newest != e) {
+		list_remove(shard, e);
+		list_push(shard, e);
+	}
+	return store_object_ref(e->object);
+}
+
+static struct entry *entry_new(
+	const char *bucket, const char *key, uint64_t hash, struct store_object *object)
+{
+	size_t bucket_len = strlen(bucket), key_len = strlen(key);
+	struct entry *e = malloc(sizeof(*e) + bucket_len + key_len + 2);
+
+	if (!e)
+		return NULL;
+	e->hash = hash;
+	e->bucket_len = bucket_len;
+	memcpy(e->name, bucket, bucket_len + 1);
+	memcpy(e->name + bucket_len + 1, key, key_len + 1);
+	e->cost = sizeof(*e) + bucket_len + key_len + sizeof(*object) + object->headers_len +
+		  object->n_parts * sizeof(*object->parts) +
+		  object->n_pieces * (sizeof(*object->pieces) + sizeof(struct store_blob)) +
+		  (object->body ? object->size : 0);
+	e->object = store_object_ref(object);
+	return e;
+}
+
+void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_t ticket,
+	struct store_object *object)
+{
+	uint64_t hash = name_hash(bucket, key);
+	struct shard *shard = shard_of(cache, hash);
+	struct entry *e = entry_new(bucket, key, hash, object);
+	struct entry *evicted = NULL;
+
+	if (!e)
+		return; /* it is only a cache */
+	pthread_mutex_lock(&shard->lock);
+	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS / 4 || shard->busy ||
+		shard->generation != ticket || shard_find(shard, hash, bucket, key)) {
+		pthread_mutex_unlock(&shard->lock);
+		entry_free(e);
+		return;
+	}
+	e->chain = *slot_of(shard, hash);
+	*slot_of(shard, hash) = e;
+	list_push(shard, e);
+	shard->n++;
+	shard->cost += e->cost;
+	while (shard->n > LIMIT_STORE_CACHE_ENTRIES / CACHE_SHARDS ||
+		shard->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS) {
+		struct entry *old = shard->oldest;
+
+		shard_detach(shard, old);
+		old->chain = evicted;
+		evicted = old;
+	}
+	pthread_mutex_unlock(&shard->lock);
+	while (evicted) {
+		struct entry *next = evicted->chain;
+
+		entry_free(evicted);
+		evicted = next;
+	}
+}
+
+void cache_touch(struct cache *cache, const char *bucket, const char *key)
+{
+	uint64_t hash = name_hash(bucket, key);
+	struct shard *shard = shard_of(cache, hash);
+	struct entry *e;
+
+	pthread_mutex_lock(&shard->lock);
+	shard->busy++;
+	e = shard_find(shard, hash, bucket, key);
+	if (e)
+		shard_detach(shard, e);
+	pthread_mutex_unlock(&shard->lock);
+	entry_free(e);
+}
+
+void cache_settle(struct cache *cache, const char *bucket, const char *key)
+{
+	struct shard *shard = shard_of(cache, name_hash(bucket, key));
+
+	LOCK_SCOPE(&shard->lock);
+	shard->busy--;
+	shard->generation++;
+}

@@ -1,0 +1,332 @@
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+int64_t store_tick(struct store *store)
+{
+	int64_t now = clock_wall_ns();
+
+	if (now <= store->last_ns)
+		now = store->last_ns + 1;
+	store->last_ns = now;
+	return now;
+}
+
+/* --- what apply functions use --------------------------------------------------------------- */
+
+int txn_touch(struct store *store, const char *bucket, const char *key)
+{
+	size_t bucket_len = strlen(bucket) + 1, key_len = strlen(key) + 1;
+	char *names;
+
+	if (store->n_touched == store->cap_touched) {
+		size_t cap = store->cap_touched ? 2 * store->cap_touched : 64;
+		struct touched *list = reallocarray(store->touched, cap, sizeof(*list));
+
+		if (!list)
+			return SQLITE_NOMEM;
+		store->touched = list;
+		store->cap_touched = cap;
+	}
+	names = malloc(bucket_len + key_len);
+	if (!names)
+		return SQLITE_NOMEM;
+	memcpy(names, bucket, bucket_len);
+	memcpy(names + bucket_len, key, key_len);
+	store->touched[store->n_touched++] = (struct touched){
+		.bucket = names, .key = names + bucket_len};
+	cache_touch(store->cache, bucket, key);
+	return 0;
+}
+
+static int remember_dead(struct store *store, uint64_t id)
+{
+	if (store->n_dead == store->cap_dead) {
+		size_t cap = store->cap_dead ? 2 * store->cap_dead : 64;
+		uint64_t *list = reallocarray(store->dead, cap, sizeof(*list));
+
+		if (!list)
+			return SQLITE_NOMEM;
+		store->dead = list;
+		store->cap_dead = cap;
+	}
+	store->dead[store->n_dead++] = id;
+	return 0;
+}
+
+static int blob_has(struct store *store, uint64_t id, bool *has)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_HAS);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, (int64_t)id);
+	rc = sqlite3_step(st);
+	*has = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
+}
+
+int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool has = false;
+		int rc = blob_has(store, pieces[i].blob, &has);
+
+		if (rc)
+			return rc;
+		if (!has) {
+			txn->status = STORE_CHANGED;
+			return 0;
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_REF);
+		int rc;
+
+		sqlite3_bind_int64(st, 1, (int64_t)pieces[i].blob);
+		rc = db_run(st);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int unref_blob(struct store *store, uint64_t id)
+{
+	sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_UNREF);
+	int64_t refs = -1;
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, (int64_t)id);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+		refs = sqlite3_column_int64(st, 0);
+	sqlite3_reset(st);
+	if (rc != SQLITE_DONE)
+		return rc;
+	if (refs != 0)
+		return 0;
+	st = db_statement(store->writer, SQL_BLOB_DELETE);
+	sqlite3_bind_int64(st, 1, (int64_t)id);
+	rc = db_run(st);
+	return rc ? rc : remember_dead(store, id);
+}
+
+int txn_unref_layout(struct store *store, const void *layout, size_t len)
+{
+	_cleanup_free_ struct store_piece *pieces = NULL;
+	size_t n_parts = 0, n = 0;
+
+	if (layout_decode(layout, len, NULL, &n_parts, NULL, &n) < 0)
+		return SQLITE_CORRUPT;
+	if (n == 0)
+		return 0;
+	pieces = calloc(n, sizeof(*pieces));
+	if (!pieces)
+		return SQLITE_NOMEM;
+	layout_decode(layout, len, NULL, &n_parts, pieces, &n);
+	for (size_t i = 0; i < n; i++) {
+		int rc = unref_blob(store, pieces[i].blob);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int txn_new_blob(struct store *store, uint64_t id, uint64_t size)
+{
+	sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_ADD);
+
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, (int64_t)id);
+	sqlite3_bind_int64(st, 2, (int64_t)size);
+	return db_run(st);
+}
+
+int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BUCKET_ID);
+	int rc;
+
+	if (!st)
+		return -SQLITE_ERROR;
+	db_bind_text(st, 1, name);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW)
+		return sqlite3_column_int64(st, 0);
+	if (rc == SQLITE_DONE) {
+		txn->status = STORE_NO_SUCH_BUCKET;
+		return 0;
+	}
+	return -(rc & 0xff);
+}
+
+/* --- batches ------------------------------------------------------------------------------- */
+
+/* Snapshots may be read again from the cache, and blobs without references are unlinked. */
+static void batch_settle(struct store *store, bool committed)
+{
+	for (size_t i = 0; i < store->n_touched; i++) {
+		cache_settle(store->cache, store->touched[i].bucket, store->touched[i].key);
+		free(store->touched[i].bucket);
+	}
+	store->n_touched = 0;
+	if (committed && store->n_dead) {
+		/* Whoever read one of these rows before the commit has pinned its blobs by now. */
+		pthread_rwlock_wrlock(&store->pinning);
+		pthread_rwlock_unlock(&store->pinning);
+		for (size_t i = 0; i < store->n_dead; i++)
+			blob_doom(store, store->dead[i]);
+	}
+	store->n_dead = 0;
+}
+
+/* Applies the list in one transaction; otherwise nothing of it was done, and why is in `err`. */
+static enum store_status batch_try(
+	struct store *store, struct txn *list, struct penstock_error *err)
+{
+	enum store_status status = STORE_OK;
+	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
+
+	for (struct txn *t = list; t && !rc; t = t->next) {
+		t->status = STORE_OK;
+		rc = t->apply(store, t);
+	}
+	if (!rc)
+		rc = db_run(db_statement(store->writer, SQL_COMMIT));
+	if (rc) {
+		status = db_error(store->writer, rc, "commit a change", err);
+		if (!sqlite3_get_autocommit(store->writer->handle))
+			db_run(db_statement(store->writer, SQL_ROLLBACK));
+	}
+	batch_settle(store, status == STORE_OK);
+	return status;
+}
+
+static void batch_run(struct store *store, struct txn *list)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = batch_try(store, list, &err);
+
+	if (status == STORE_OK)
+		return;
+	if (!list->next) {
+		list->status = status;
+		error_move(&list->err, &err);
+		return;
+	}
+	penstock_error_release(&err);
+	for (struct txn *t = list; t; t = t->next) {
+		struct txn *next = t->next;
+
+		t->next = NULL;
+		status = batch_try(store, t, &t->err);
+		if (status != STORE_OK)
+			t->status = status;
+		t->next = next;
+	}
+}
+
+/* What waits, all of it; NULL: stopped and nothing waits. */
+static struct txn *queue_take(struct store *store)
+{
+	struct txn *list;
+
+	LOCK_SCOPE(&store->queue_lock);
+	while (!store->queue_head && !store->stopping)
+		pthread_cond_wait(&store->queue_filled, &store->queue_lock);
+	list = store->queue_head;
+	store->queue_head = NULL;
+	store->queue_tail = &store->queue_head;
+	return list;
+}
+
+static void *committer_main(void *arg)
+{
+	struct store *store = arg;
+	struct txn *list;
+
+	while ((list = queue_take(store)) != NULL) {
+		batch_run(store, list);
+		while (list) {
+			struct txn *next = list->next; /* done() may free it */
+
+			list->done(store, list);
+			list = next;
+		}
+	}
+	return NULL;
+}
+
+int committer_start(struct store *store, struct penstock_error *err)
+{
+	int rc;
+
+	store->queue_tail = &store->queue_head;
+	rc = pthread_create(&store->committer, NULL, committer_main, store);
+	return rc ? error_errno(err, rc, "cannot start the store's committer") : 0;
+}
+
+void committer_stop(struct store *store)
+{
+	pthread_mutex_lock(&store->queue_lock);
+	store->stopping = true;
+	pthread_cond_signal(&store->queue_filled);
+	pthread_mutex_unlock(&store->queue_lock);
+	pthread_join(store->committer, NULL);
+	free(store->touched);
+	free(store->dead);
+}
+
+void txn_submit(struct store *store, struct txn *txn)
+{
+	txn->next = NULL;
+	LOCK_SCOPE(&store->queue_lock);
+	*store->queue_tail = txn;
+	store->queue_tail = &txn->next;
+	pthread_cond_signal(&store->queue_filled);
+}
+
+struct waiting {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool done;
+};
+
+static void waiting_done(struct store *store, struct txn *txn)
+{
+	struct waiting *w = txn->cookie;
+
+	(void)store;
+	LOCK_SCOPE(&w->lock);
+	w->done = true;
+	pthread_cond_signal(&w->cond);
+}
+
+enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_error *err)
+{
+	struct waiting w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+	txn->done = waiting_done;
+	txn->cookie = &w;
+	txn_submit(store, txn);
+	pthread_mutex_lock(&w.lock);
+	while (!w.done)
+		pthread_cond_wait(&w.cond, &w.lock);
+	pthread_mutex_unlock(&w.lock);
+	if (txn->status == STORE_FAILED || txn->status == STORE_NO_SPACE)
+		error_move(err, &txn->err);
+	penstock_error_release(&txn->err);
+	return txn->status;
+}

@@ -1,0 +1,237 @@
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/banned.h"
+
+/* "pnst" */
+#define APPLICATION_ID 0x706e7374
+#define FORMAT_VERSION 1
+/* Pages of the write-ahead log after which the committer copies it into the database. */
+#define CHECKPOINT_PAGES "4000"
+
+static const char *const sql_text[SQL_COUNT_] = {
+#define SQL(name, text) [SQL_##name] = (text),
+#include "store/sql.h"
+#undef SQL
+};
+
+/*
+ * Rows of objects are without rowid so that a listing reads keys and what is listed side by side;
+ * SQLite moves the long columns at the end of a row (layout, body) to pages of their own.
+ */
+static const char schema[] =
+	"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
+	"CREATE TABLE buckets(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
+	" created INTEGER NOT NULL);"
+	"CREATE TABLE objects(bucket INTEGER NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL,"
+	" modified INTEGER NOT NULL, etag TEXT NOT NULL, ck_algorithm TEXT, ck_type TEXT,"
+	" ck_value TEXT, headers BLOB NOT NULL, upload TEXT, layout BLOB NOT NULL, body BLOB,"
+	" PRIMARY KEY(bucket,key)) WITHOUT ROWID;"
+	"CREATE TABLE blobs(id INTEGER PRIMARY KEY, refs INTEGER NOT NULL, size INTEGER NOT NULL);"
+	"CREATE TABLE uploads(bucket INTEGER NOT NULL, key BLOB NOT NULL, id TEXT NOT NULL,"
+	" started INTEGER NOT NULL, ck_algorithm TEXT, ck_type TEXT, headers BLOB NOT NULL,"
+	" PRIMARY KEY(bucket,key,id)) WITHOUT ROWID;"
+	"CREATE TABLE parts(upload TEXT NOT NULL, number INTEGER NOT NULL, size INTEGER NOT NULL,"
+	" modified INTEGER NOT NULL, etag TEXT NOT NULL, ck_value TEXT, layout BLOB NOT NULL,"
+	" PRIMARY KEY(upload,number)) WITHOUT ROWID;";
+
+static int exec(sqlite3 *handle, const char *sql)
+{
+	return sqlite3_exec(handle, sql, NULL, NULL, NULL);
+}
+
+static int64_t pragma_value(sqlite3 *handle, const char *sql)
+{
+	sqlite3_stmt *st = NULL;
+	int64_t value = -1;
+
+	if (sqlite3_prepare_v2(handle, sql, -1, &st, NULL) == SQLITE_OK &&
+		sqlite3_step(st) == SQLITE_ROW)
+		value = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return value;
+}
+
+/* Makes the tables of a new database, or refuses one that is not ours. */
+static int check_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
+{
+	int64_t version = pragma_value(handle, "PRAGMA user_version");
+	int64_t application = pragma_value(handle, "PRAGMA application_id");
+	int64_t tables = pragma_value(handle, "SELECT count(*) FROM sqlite_master");
+	_cleanup_free_ char *stamp = NULL;
+
+	if (version < 0 || application < 0 || tables < 0)
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s/meta.db cannot be read: %s",
+			store->root, sqlite3_errmsg(handle));
+	if (application == APPLICATION_ID && version == FORMAT_VERSION)
+		return 0;
+	if (application == APPLICATION_ID && version > FORMAT_VERSION)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"%s has store format %lld and this penstock knows formats up to %d; use a "
+			"newer one",
+			store->root, (long long)version, FORMAT_VERSION);
+	if (application != 0 || version != 0 || tables != 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s/meta.db is not the database of an object store", store->root);
+	if (asprintf(&stamp, "BEGIN; %s PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+		    schema, APPLICATION_ID, FORMAT_VERSION) < 0)
+		return error_memory(err);
+	if (exec(handle, stamp) != SQLITE_OK)
+		return error_set(err, PENSTOCK_E_IO, "cannot initialize %s/meta.db: %s",
+			store->root, sqlite3_errmsg(handle));
+	return 0;
+}
+
+static int configure(struct store *store, sqlite3 *handle, bool writer, struct penstock_error *err)
+{
+	sqlite3_extended_result_codes(handle, 1);
+	sqlite3_busy_timeout(handle, 10000);
+	if (writer && exec(handle, "PRAGMA journal_mode=WAL") != SQLITE_OK)
+		goto failed;
+	if (exec(handle, store->relaxed ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=FULL") !=
+			SQLITE_OK ||
+		exec(handle, "PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY;"
+			     "PRAGMA wal_autocheckpoint=" CHECKPOINT_PAGES
+			     "; PRAGMA journal_size_limit=67108864") != SQLITE_OK)
+		goto failed;
+	return writer ? check_format(store, handle, err) : 0;
+failed:
+	return error_set(err, PENSTOCK_E_IO, "cannot open %s/meta.db: %s", store->root,
+		sqlite3_errmsg(handle));
+}
+
+int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(store->root, "meta.db");
+	struct db *db = calloc(1, sizeof(*db));
+	int flags = SQLITE_OPEN_NOMUTEX |
+		    (writer ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
+	int rc;
+
+	if (!path || !db) {
+		free(db);
+		return error_memory(err);
+	}
+	rc = sqlite3_open_v2(path, &db->handle, flags, NULL);
+	if (rc != SQLITE_OK) {
+		rc = error_set(err, PENSTOCK_E_IO, "cannot open %s: %s", path,
+			db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc));
+		db_close(db);
+		return rc;
+	}
+	rc = configure(store, db->handle, writer, err);
+	if (rc < 0) {
+		db_close(db);
+		return rc;
+	}
+	*out = db;
+	return 0;
+}
+
+void db_close(struct db *db)
+{
+	if (!db)
+		return;
+	for (size_t i = 0; i < SQL_COUNT_; i++)
+		sqlite3_finalize(db->statements[i]);
+	sqlite3_close(db->handle);
+	free(db);
+}
+
+sqlite3_stmt *db_statement(struct db *db, enum db_sql sql)
+{
+	if (!db->statements[sql] &&
+		sqlite3_prepare_v3(db->handle, sql_text[sql], -1, SQLITE_PREPARE_PERSISTENT,
+			&db->statements[sql], NULL) != SQLITE_OK)
+		return NULL;
+	return db->statements[sql];
+}
+
+int db_run(sqlite3_stmt *st)
+{
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	rc = sqlite3_step(st);
+	sqlite3_reset(st);
+	sqlite3_clear_bindings(st);
+	return rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : rc;
+}
+
+enum store_status db_error(struct db *db, int rc, const char *what, struct penstock_error *err)
+{
+	int known = sqlite3_extended_errcode(db->handle);
+
+	if ((rc & 0xff) == SQLITE_FULL) {
+		error_set(
+			err, PENSTOCK_E_NO_SPACE, "cannot %s: the disk of the store is full", what);
+		return STORE_NO_SPACE;
+	}
+	error_set(err,
+		(rc & 0xff) == SQLITE_CORRUPT ? PENSTOCK_E_CORRUPT
+		: (rc & 0xff) == SQLITE_NOMEM ? PENSTOCK_E_MEMORY
+					      : PENSTOCK_E_IO,
+		"cannot %s: the database of the store says: %s", what,
+		(known & 0xff) == (rc & 0xff) ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc));
+	return STORE_FAILED;
+}
+
+enum store_status db_failed(struct db *db, const char *what, struct penstock_error *err)
+{
+	return db_error(db, sqlite3_extended_errcode(db->handle), what, err);
+}
+
+void db_bind_text(sqlite3_stmt *st, int i, const char *text)
+{
+	sqlite3_bind_text(st, i, text, -1, SQLITE_STATIC);
+}
+
+void db_bind_blob(sqlite3_stmt *st, int i, const void *data, size_t len)
+{
+	if (len)
+		sqlite3_bind_blob64(st, i, data, len, SQLITE_STATIC);
+	else
+		sqlite3_bind_zeroblob(st, i, 0);
+}
+
+void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(st, i);
+	size_t len = text ? (size_t)sqlite3_column_bytes(st, i) : 0;
+
+	if (len >= size)
+		len = size - 1;
+	if (len)
+		memcpy(out, text, len);
+	out[len] = '\0';
+}
+
+struct db *store_reader_db(struct store *store, struct penstock_error *err)
+{
+	struct db *db;
+
+	pthread_mutex_lock(&store->readers_lock);
+	db = store->readers;
+	if (db)
+		store->readers = db->next;
+	pthread_mutex_unlock(&store->readers_lock);
+	if (!db && db_open(store, false, &db, err) < 0)
+		return NULL;
+	return db;
+}
+
+void store_reader_db_done(struct store *store, struct db *db)
+{
+	if (!db)
+		return;
+	pthread_mutex_lock(&store->readers_lock);
+	db->next = store->readers;
+	store->readers = db;
+	pthread_mutex_unlock(&store->readers_lock);
+}

@@ -1,0 +1,663 @@
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+void store_upload_release(struct store_upload *upload)
+{
+	free(upload->key);
+	free(upload->headers);
+	*upload = (struct store_upload){0};
+}
+
+/* --- creating, reading, dropping ------------------------------------------------------------ */
+
+struct upload_txn {
+	struct txn txn;
+	const char *bucket;
+	const char *key;
+	const char *id;
+	const struct store_upload *in;
+};
+
+static int apply_create(struct store *store, struct txn *txn)
+{
+	struct upload_txn *t = (struct upload_txn *)txn;
+	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	sqlite3_stmt *st;
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	st = db_statement(store->writer, SQL_UPLOAD_ADD);
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, bucket);
+	db_bind_blob(st, 2, t->key, strlen(t->key));
+	db_bind_text(st, 3, t->id);
+	sqlite3_bind_int64(st, 4, store_tick(store));
+	if (t->in->checksum.algorithm[0]) {
+		db_bind_text(st, 5, t->in->checksum.algorithm);
+		db_bind_text(st, 6, t->in->checksum.type);
+	}
+	db_bind_blob(st, 7, t->in->headers, t->in->headers_len);
+	return db_run(st);
+}
+
+enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
+	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
+	struct penstock_error *err)
+{
+	struct upload_txn t = {
+		.txn = {.apply = apply_create}, .bucket = bucket, .key = key, .id = id, .in = in};
+	unsigned char random[16];
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
+		error_set(err, PENSTOCK_E_INTERNAL, "cannot draw an upload id");
+		return STORE_FAILED;
+	}
+	str_hex(random, sizeof(random), id);
+	return txn_run(store, &t.txn, err);
+}
+
+static enum store_status upload_read(struct db *db, const char *bucket, const char *key,
+	const char *id, struct store_upload *out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_UPLOAD_GET);
+	int rc;
+
+	if (!st)
+		return db_failed(db, "look up an upload", err);
+	db_bind_text(st, 1, bucket);
+	db_bind_blob(st, 2, key, strlen(key));
+	db_bind_text(st, 3, id);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_DONE)
+		return STORE_NO_SUCH_UPLOAD;
+	if (rc != SQLITE_ROW)
+		return db_error(db, rc, "look up an upload", err);
+	*out = (struct store_upload){.started_ns = sqlite3_column_int64(st, 0)};
+	snprintf(out->id, sizeof(out->id), "%s", id);
+	db_column_text(st, 1, out->checksum.algorithm, sizeof(out->checksum.algorithm));
+	db_column_text(st, 2, out->checksum.type, sizeof(out->checksum.type));
+	out->headers_len = (size_t)sqlite3_column_bytes(st, 3);
+	out->headers = malloc(out->headers_len + 1);
+	out->key = strdup(key);
+	if (!out->headers || !out->key) {
+		store_upload_release(out);
+		error_memory(err);
+		return STORE_FAILED;
+	}
+	if (out->headers_len)
+		memcpy(out->headers, sqlite3_column_blob(st, 3), out->headers_len);
+	return STORE_OK;
+}
+
+enum store_status store_upload_get(struct store *store, const char *bucket, const char *key,
+	const char *id, struct store_upload *out, struct penstock_error *err)
+{
+	enum store_status status = store_bucket_get(store, bucket, NULL, err);
+	struct db *db;
+
+	if (status != STORE_OK)
+		return status;
+	db = store_reader_db(store, err);
+	status = db ? upload_read(db, bucket, key, id, out, err) : STORE_FAILED;
+	store_reader_db_done(store, db);
+	return status;
+}
+
+/* Whether the upload is there; its headers are appended to `headers` (may be NULL). */
+static int upload_has(struct store *store, struct txn *txn, int64_t bucket, const char *key,
+	const char *id, struct buf *headers)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_UPLOAD_HAS);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, bucket);
+	db_bind_blob(st, 2, key, strlen(key));
+	db_bind_text(st, 3, id);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_DONE) {
+		txn->status = STORE_NO_SUCH_UPLOAD;
+		return 0;
+	}
+	if (rc != SQLITE_ROW)
+		return rc;
+	if (headers && sqlite3_column_bytes(st, 0) &&
+		buf_add(headers, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) <
+			0)
+		return SQLITE_NOMEM;
+	return 0;
+}
+
+static int upload_delete_rows(
+	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
+{
+	sqlite3_stmt *st = db_statement(store->writer, SQL_PART_DELETE_ALL);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, id);
+	rc = db_run(st);
+	if (rc)
+		return rc;
+	st = db_statement(store->writer, SQL_UPLOAD_DELETE);
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, bucket);
+	db_bind_blob(st, 2, key, key_len);
+	db_bind_text(st, 3, id);
+	return db_run(st);
+}
+
+/* Drops the references of all parts. */
+static int upload_unref_parts(struct store *store, const char *id)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, id);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+		rc = txn_unref_layout(
+			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
+		if (rc)
+			return rc;
+	}
+	return rc == SQLITE_DONE ? 0 : rc;
+}
+
+int upload_drop(
+	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
+{
+	/* The caller's strings may be columns of a row that is about to go. */
+	_cleanup_free_ char *key_copy = strndup(key, key_len);
+	_cleanup_free_ char *id_copy = strdup(id);
+	int rc;
+
+	if (!key_copy || !id_copy)
+		return SQLITE_NOMEM;
+	rc = upload_unref_parts(store, id_copy);
+	return rc ? rc : upload_delete_rows(store, bucket, key_copy, key_len, id_copy);
+}
+
+static int apply_abort(struct store *store, struct txn *txn)
+{
+	struct upload_txn *t = (struct upload_txn *)txn;
+	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int rc;
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	rc = upload_has(store, txn, bucket, t->key, t->id, NULL);
+	if (rc || txn->status != STORE_OK)
+		return rc;
+	return upload_drop(store, bucket, t->key, strlen(t->key), t->id);
+}
+
+enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
+	const char *id, struct penstock_error *err)
+{
+	struct upload_txn t = {
+		.txn = {.apply = apply_abort}, .bucket = bucket, .key = key, .id = id};
+
+	return txn_run(store, &t.txn, err);
+}
+
+/* --- parts --------------------------------------------------------------------------------- */
+
+struct part_txn {
+	struct txn txn;
+	struct store_part_put *part;
+};
+
+/* The pieces of `source` within a range. Free() *out. */
+static int cut_pieces(const struct store_object *source, uint64_t offset, uint64_t length,
+	struct store_piece **out, size_t *n)
+{
+	struct store_piece *pieces = calloc(
+		source->n_pieces ? source->n_pieces : 1, sizeof(*pieces));
+	uint64_t start = 0, end = offset + length;
+	size_t count = 0;
+
+	if (!pieces)
+		return SQLITE_NOMEM;
+	for (size_t i = 0; i < source->n_pieces; i++) {
+		const struct store_piece *p = &source->pieces[i];
+		uint64_t from = offset > start ? offset - start : 0;
+		uint64_t to = end < start + p->length ? end - start : p->length;
+
+		if (start < end && from < to)
+			pieces[count++] = (struct store_piece){
+				p->blob, p->offset + from, to - from};
+		start += p->length;
+	}
+	*out = pieces;
+	*n = count;
+	return 0;
+}
+
+static int part_content(struct store *store, struct txn *txn, const struct store_part_put *part,
+	struct buf *layout, uint64_t *size)
+{
+	const struct store_put *put = &part->put;
+	_cleanup_free_ struct store_piece *pieces = NULL;
+	size_t n = 0;
+	int rc;
+
+	if (put->source) {
+		*size = part->length;
+		rc = cut_pieces(put->source, part->offset, part->length, &pieces, &n);
+		if (rc == 0)
+			rc = txn_ref_pieces(store, txn, pieces, n);
+	} else {
+		pieces = calloc(1, sizeof(*pieces));
+		if (!pieces)
+			return SQLITE_NOMEM;
+		*size = store_body_size(put->body);
+		*pieces = (struct store_piece){body_blob(put->body), 0, *size};
+		n = 1;
+		rc = txn_new_blob(store, pieces->blob, *size);
+	}
+	if (rc == 0 && layout_encode(layout, NULL, 0, pieces, n) < 0)
+		rc = SQLITE_NOMEM;
+	return rc;
+}
+
+static int part_old(struct store *store, const struct store_part_put *part, struct buf *old)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_OLD);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, part->upload);
+	sqlite3_bind_int64(st, 2, part->number);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW &&
+		buf_add(old, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) < 0)
+		return SQLITE_NOMEM;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
+}
+
+static int apply_part(struct store *store, struct txn *txn)
+{
+	struct store_part_put *part = ((struct part_txn *)txn)->part;
+	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
+	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
+	int64_t bucket = txn_bucket(store, txn, part->put.bucket);
+	uint64_t size = 0;
+	sqlite3_stmt *st;
+	int rc;
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	rc = upload_has(store, txn, bucket, part->put.key, part->upload, NULL);
+	if (rc || txn->status != STORE_OK)
+		return rc;
+	rc = part_content(store, txn, part, &layout, &size);
+	if (rc || txn->status != STORE_OK)
+		return rc;
+	rc = part_old(store, part, &old);
+	if (rc)
+		return rc;
+	st = db_statement(store->writer, SQL_PART_SET);
+	if (!st)
+		return SQLITE_ERROR;
+	part->put.modified_ns = store_tick(store);
+	db_bind_text(st, 1, part->upload);
+	sqlite3_bind_int64(st, 2, part->number);
+	sqlite3_bind_int64(st, 3, (int64_t)size);
+	sqlite3_bind_int64(st, 4, part->put.modified_ns);
+	db_bind_text(st, 5, part->put.etag);
+	db_bind_text(st, 6, part->put.checksum.value);
+	db_bind_blob(st, 7, layout.data, layout.len);
+	rc = db_run(st);
+	return rc || !old.len ? rc : txn_unref_layout(store, old.data, old.len);
+}
+
+static void part_done(struct store *store, struct txn *txn)
+{
+	struct store_put *put = &((struct part_txn *)txn)->part->put;
+
+	(void)store;
+	put->status = txn->status;
+	error_move(&put->error, &txn->err);
+	if (put->status == STORE_OK && put->body)
+		body_taken(put->body);
+	free(txn);
+	put->done(put, put->cookie);
+}
+
+void store_part_put_submit(struct store *store, struct store_part_put *part)
+{
+	struct part_txn *t = calloc(1, sizeof(*t));
+
+	if (!t) {
+		error_memory(&part->put.error);
+		part->put.status = STORE_FAILED;
+		part->put.done(&part->put, part->put.cookie);
+		return;
+	}
+	t->txn.apply = apply_part;
+	t->txn.done = part_done;
+	t->part = part;
+	txn_submit(store, &t->txn);
+}
+
+enum store_status store_part_put(
+	struct store *store, struct store_part_put *part, struct penstock_error *err)
+{
+	struct part_txn t = {.txn = {.apply = apply_part}, .part = part};
+
+	part->put.status = txn_run(store, &t.txn, err);
+	if (part->put.status == STORE_OK && part->put.body)
+		body_taken(part->put.body);
+	return part->put.status;
+}
+
+static enum store_status parts_read(struct db *db, const char *id, uint32_t after, size_t max,
+	struct store_part **out, size_t *n, bool *truncated, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_PART_LIST);
+	_cleanup_free_ struct store_part *list = NULL;
+	size_t count = 0;
+	int rc;
+
+	if (!st)
+		return db_failed(db, "list the parts of an upload", err);
+	if (max > LIMIT_S3_PARTS)
+		max = LIMIT_S3_PARTS;
+	list = calloc(max + 1, sizeof(*list));
+	if (!list) {
+		error_memory(err);
+		return STORE_FAILED;
+	}
+	db_bind_text(st, 1, id);
+	sqlite3_bind_int64(st, 2, after);
+	sqlite3_bind_int64(st, 3, (int64_t)max + 1);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW && count <= max) {
+		struct store_part *p = &list[count++];
+
+		p->number = (uint32_t)sqlite3_column_int64(st, 0);
+		p->size = (uint64_t)sqlite3_column_int64(st, 1);
+		p->modified_ns = sqlite3_column_int64(st, 2);
+		db_column_text(st, 3, p->etag, sizeof(p->etag));
+		db_column_text(st, 4, p->checksum, sizeof(p->checksum));
+	}
+	if (rc != SQLITE_DONE && rc != SQLITE_ROW)
+		return db_error(db, rc, "list the parts of an upload", err);
+	*truncated = count > max;
+	*n = count > max ? max : count;
+	*out = take_pointer(list);
+	return STORE_OK;
+}
+
+enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
+	const char *id, uint32_t after, size_t max, struct store_part **out, size_t *n,
+	bool *truncated, struct penstock_error *err)
+{
+	struct store_upload upload = {0};
+	enum store_status status = store_upload_get(store, bucket, key, id, &upload, err);
+	struct db *db;
+
+	store_upload_release(&upload);
+	if (status != STORE_OK)
+		return status;
+	db = store_reader_db(store, err);
+	status = db ? parts_read(db, id, after, max, out, n, truncated, err) : STORE_FAILED;
+	store_reader_db_done(store, db);
+	return status;
+}
+
+/* --- completing ---------------------------------------------------------------------------- */
+
+struct complete_txn {
+	struct txn txn;
+	struct store_complete *complete;
+};
+
+/* What the named parts come to. */
+struct assembly {
+	struct buf pieces; /* struct store_piece after struct store_piece */
+	uint64_t size;
+	struct buf dropped; /* layouts of parts that were not named, each behind its length */
+};
+
+static int assembly_add(struct assembly *a, const void *layout, size_t len)
+{
+	size_t n_parts = 0, n = 0;
+	char *room;
+
+	if (layout_decode(layout, len, NULL, &n_parts, NULL, &n) < 0)
+		return SQLITE_CORRUPT;
+	if (!n)
+		return 0;
+	room = buf_reserve(&a->pieces, n * sizeof(struct store_piece));
+	if (!room)
+		return SQLITE_NOMEM;
+	layout_decode(layout, len, NULL, &n_parts, (struct store_piece *)room, &n);
+	buf_grown(&a->pieces, n * sizeof(struct store_piece));
+	return 0;
+}
+
+static int assembly_drop(struct assembly *a, const void *layout, size_t len)
+{
+	buf_add(&a->dropped, &len, sizeof(len));
+	buf_add(&a->dropped, layout, len);
+	return buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
+}
+
+/* Compares one row with the part that the caller named. */
+static enum store_status part_check(
+	sqlite3_stmt *st, const struct store_part *wanted, bool last, uint64_t size)
+{
+	char etag[STORE_ETAG_SIZE], checksum[STORE_CHECKSUM_SIZE];
+
+	db_column_text(st, 2, etag, sizeof(etag));
+	db_column_text(st, 3, checksum, sizeof(checksum));
+	if (strcmp(etag, wanted->etag) != 0 || strcmp(checksum, wanted->checksum) != 0)
+		return STORE_INVALID_PART;
+	return !last && size < LIMIT_S3_PART_MIN ? STORE_PART_TOO_SMALL : STORE_OK;
+}
+
+/* Walks stored and named parts side by side, both ascending. */
+static int assemble(
+	struct store *store, struct txn *txn, const struct store_complete *c, struct assembly *a)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
+	size_t at = 0;
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, c->upload);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+		uint32_t number = (uint32_t)sqlite3_column_int64(st, 0);
+		uint64_t size = (uint64_t)sqlite3_column_int64(st, 1);
+		const void *layout = sqlite3_column_blob(st, 4);
+		size_t len = (size_t)sqlite3_column_bytes(st, 4);
+
+		if (at < c->n_parts && c->parts[at].number < number)
+			break; /* named, but not there */
+		if (at == c->n_parts || c->parts[at].number != number) {
+			rc = assembly_drop(a, layout, len);
+		} else {
+			txn->status = part_check(st, &c->parts[at], at + 1 == c->n_parts, size);
+			if (txn->status != STORE_OK)
+				return 0;
+			a->size += size;
+			at++;
+			rc = assembly_add(a, layout, len);
+		}
+		if (rc)
+			return rc;
+	}
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		return rc;
+	if (at < c->n_parts)
+		txn->status = STORE_INVALID_PART;
+	else if (a->size > LIMIT_S3_OBJECT_MAX)
+		txn->status = STORE_TOO_LARGE;
+	return 0;
+}
+
+static int drop_others(struct store *store, const struct assembly *a)
+{
+	const char *p = a->dropped.data, *end = p + a->dropped.len;
+
+	while (p < end) {
+		size_t len;
+		int rc;
+
+		memcpy(&len, p, sizeof(len));
+		rc = txn_unref_layout(store, p + sizeof(len), len);
+		if (rc)
+			return rc;
+		p += sizeof(len) + len;
+	}
+	return 0;
+}
+
+/* A repeated Complete whose first reply was lost: the object is there under this upload's id. */
+static int completed_before(
+	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_OBJECT_OLD_UPLOAD);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, bucket);
+	db_bind_blob(st, 2, c->key, strlen(c->key));
+	db_bind_text(st, 3, c->upload);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW) {
+		txn->status = STORE_OK;
+		db_column_text(st, 0, c->final_etag, sizeof(c->final_etag));
+		c->modified_ns = sqlite3_column_int64(st, 1);
+		return 0;
+	}
+	return rc == SQLITE_DONE ? 0 : rc;
+}
+
+static int complete_write(struct store *store, int64_t bucket, struct store_complete *c,
+	const struct assembly *a, const struct buf *headers, const struct buf *old)
+{
+	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
+	struct object_row row = {.key = c->key,
+		.size = a->size,
+		.etag = c->etag,
+		.checksum = &c->checksum,
+		.headers = headers->data,
+		.headers_len = headers->len,
+		.upload = c->upload,
+		.layout = &layout};
+	int rc;
+
+	if (layout_encode(&layout, c->parts, c->n_parts, (const struct store_piece *)a->pieces.data,
+		    a->pieces.len / sizeof(struct store_piece)) < 0)
+		return SQLITE_TOOBIG;
+	rc = txn_touch(store, c->bucket, c->key);
+	if (rc)
+		return rc;
+	row.modified_ns = c->modified_ns = store_tick(store);
+	rc = object_set(store, bucket, &row);
+	if (rc == 0 && old->len)
+		rc = txn_unref_layout(store, old->data, old->len);
+	if (rc == 0)
+		rc = drop_others(store, a);
+	if (rc == 0)
+		rc = upload_delete_rows(store, bucket, c->key, strlen(c->key), c->upload);
+	return rc;
+}
+
+static int apply_complete(struct store *store, struct txn *txn)
+{
+	struct store_complete *c = ((struct complete_txn *)txn)->complete;
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
+	struct assembly a = {
+		.pieces = BUF_INIT(LIMIT_STORE_LAYOUT), .dropped = BUF_INIT(LIMIT_STORE_LAYOUT)};
+	int64_t bucket = txn_bucket(store, txn, c->bucket);
+	char etag[STORE_ETAG_SIZE];
+	int rc;
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	rc = upload_has(store, txn, bucket, c->key, c->upload, &headers);
+	if (rc)
+		return rc;
+	if (txn->status == STORE_NO_SUCH_UPLOAD)
+		return completed_before(store, txn, bucket, c);
+	rc = object_old(store, bucket, c->key, etag, &old);
+	if (rc)
+		return rc;
+	if (!condition_holds(&c->condition, etag[0] ? etag : NULL)) {
+		txn->status = c->condition.if_match && !etag[0] ? STORE_NO_SUCH_KEY
+								: STORE_PRECONDITION;
+		return 0;
+	}
+	rc = assemble(store, txn, c, &a);
+	if (rc == 0 && txn->status == STORE_OK) {
+		snprintf(c->final_etag, sizeof(c->final_etag), "%s", c->etag);
+		rc = complete_write(store, bucket, c, &a, &headers, &old);
+	}
+	buf_release(&a.pieces);
+	buf_release(&a.dropped);
+	return rc;
+}
+
+enum store_status store_complete(
+	struct store *store, struct store_complete *complete, struct penstock_error *err)
+{
+	struct complete_txn t = {.txn = {.apply = apply_complete}, .complete = complete};
+
+	return txn_run(store, &t.txn, err);
+}
+
+static enum store_status completed_read(struct store *store, struct db *db, const char *bucket,
+	const char *key, const char *id, struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_OBJECT_COMPLETED);
+	int rc;
+
+	if (!st)
+		return db_failed(db, "read an object", err);
+	db_bind_text(st, 1, bucket);
+	db_bind_blob(st, 2, key, strlen(key));
+	db_bind_text(st, 3, id);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_DONE)
+		return STORE_NO_SUCH_UPLOAD;
+	if (rc != SQLITE_ROW)
+		return db_error(db, rc, "read an object", err);
+	return object_from_row(store, st, out, err) < 0 ? STORE_FAILED : STORE_OK;
+}
+
+enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
+	const char *id, struct store_object **out, struct penstock_error *err)
+{
+	struct db *db = store_reader_db(store, err);
+	enum store_status status;
+
+	if (!db)
+		return STORE_FAILED;
+	pthread_rwlock_rdlock(&store->pinning);
+	status = completed_read(store, db, bucket, key, id, out, err);
+	pthread_rwlock_unlock(&store->pinning);
+	store_reader_db_done(store, db);
+	return status;
+}

@@ -1,0 +1,59 @@
+/* Every statement of the store: SQL(name, text). Included by internal.h and db.c only. */
+
+SQL(BEGIN, "BEGIN IMMEDIATE")
+SQL(BEGIN_READ, "BEGIN")
+SQL(COMMIT, "COMMIT")
+SQL(ROLLBACK, "ROLLBACK")
+SQL(META_GET, "SELECT value FROM meta WHERE name=?1")
+SQL(META_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES(?1,?2)")
+
+SQL(BUCKET_ID, "SELECT id FROM buckets WHERE name=?1")
+SQL(BUCKET_GET, "SELECT id,created FROM buckets WHERE name=?1")
+SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
+SQL(BUCKET_LIST, "SELECT name,created FROM buckets ORDER BY name")
+SQL(BUCKET_USED, "SELECT 1 FROM objects WHERE bucket=?1 LIMIT 1")
+SQL(BUCKET_DELETE, "DELETE FROM buckets WHERE id=?1")
+
+SQL(OBJECT_GET,
+	"SELECT "
+	"o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,o.body "
+	"FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND o.key=?2")
+SQL(OBJECT_COMPLETED,
+	"SELECT "
+	"o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,o.body "
+	"FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND o.key=?2 AND "
+	"o.upload=?3")
+SQL(OBJECT_OLD, "SELECT etag,layout FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
+SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
+		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"
+		"headers,upload,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")
+SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects WHERE bucket=?1 "
+		 "AND key>=?2 "
+		 "ORDER BY key")
+
+SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size) VALUES(?1,1,?2)")
+SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")
+SQL(BLOB_REF, "UPDATE blobs SET refs=refs+1 WHERE id=?1")
+SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
+SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
+SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
+
+SQL(UPLOAD_ADD, "INSERT INTO uploads(bucket,key,id,started,ck_algorithm,ck_type,headers) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7)")
+SQL(UPLOAD_GET, "SELECT u.started,u.ck_algorithm,u.ck_type,u.headers FROM uploads u JOIN buckets b "
+		"ON b.id=u.bucket WHERE b.name=?1 AND u.key=?2 AND u.id=?3")
+SQL(UPLOAD_HAS, "SELECT headers FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
+SQL(UPLOAD_DELETE, "DELETE FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
+SQL(UPLOAD_LIST, "SELECT key,id,started,ck_algorithm,ck_type FROM uploads WHERE bucket=?1 AND "
+		 "(key,id)>=(?2,?3) ORDER BY key,id")
+SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
+
+SQL(PART_OLD, "SELECT layout FROM parts WHERE upload=?1 AND number=?2")
+SQL(PART_SET, "INSERT OR REPLACE INTO parts(upload,number,size,modified,etag,ck_value,layout) "
+	      "VALUES(?1,?2,?3,?4,?5,?6,?7)")
+SQL(PART_LIST, "SELECT number,size,modified,etag,ck_value FROM parts WHERE upload=?1 AND number>?2 "
+	       "ORDER BY number LIMIT ?3")
+SQL(PART_ALL, "SELECT number,size,etag,ck_value,layout FROM parts WHERE upload=?1 ORDER BY number")
+SQL(PART_DELETE_ALL, "DELETE FROM parts WHERE upload=?1")

@@ -1,0 +1,235 @@
+#include "store/store.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "store/internal.h"
+#include "base/banned.h"
+
+static int lock_root(struct store *store, struct penstock_error *err)
+{
+	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (store->lock_fd < 0)
+		return error_errno(err, errno, "cannot open %s/lock", store->root);
+	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno == EWOULDBLOCK)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"the store at %s is served by another process; use that one, or another "
+			"--root",
+			store->root);
+	return error_errno(err, errno, "cannot lock %s/lock", store->root);
+}
+
+static int prepare_root(struct store *store, struct penstock_error *err)
+{
+	_cleanup_free_ char *data = path_join(store->root, "data");
+	int rc;
+
+	if (!data)
+		return error_memory(err);
+	rc = fs_mkdirs(store->root, 0700, err);
+	if (rc < 0)
+		return rc;
+	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (store->root_fd < 0)
+		return error_errno(err, errno, "cannot open %s", store->root);
+	rc = lock_root(store, err);
+	if (rc == 0)
+		rc = fs_mkdirs(data, 0700, err);
+	return rc;
+}
+
+/* The database's and data's names, and the root's own, must outlive a crash too. */
+static int sync_root(struct store *store, struct penstock_error *err)
+{
+	_cleanup_free_ char *parent = path_join(store->root, "..");
+	int rc;
+
+	if (store->relaxed)
+		return 0;
+	if (!parent)
+		return error_memory(err);
+	rc = fs_fsync_dir(store->root, err);
+	return rc < 0 ? rc : fs_fsync_dir(parent, err);
+}
+
+static int meta_get(
+	struct store *store, const char *name, int64_t *value, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_META_GET);
+	int rc;
+
+	if (!st)
+		goto failed;
+	db_bind_text(st, 1, name);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW)
+		*value = sqlite3_column_int64(st, 0);
+	if (rc == SQLITE_ROW || rc == SQLITE_DONE)
+		return 0;
+failed:
+	db_failed(store->writer, "read the store's state", err);
+	return -PENSTOCK_E_IO;
+}
+
+static int meta_set(
+	struct store *store, const char *name, int64_t value, struct penstock_error *err)
+{
+	sqlite3_stmt *st = db_statement(store->writer, SQL_META_SET);
+	int rc = SQLITE_ERROR;
+
+	if (st) {
+		db_bind_text(st, 1, name);
+		sqlite3_bind_int64(st, 2, value);
+		rc = db_run(st);
+	}
+	if (rc == 0)
+		return 0;
+	db_error(store->writer, rc, "write the store's state", err);
+	return rc == SQLITE_FULL ? -PENSTOCK_E_NO_SPACE : -PENSTOCK_E_IO;
+}
+
+static int find_next_blob(struct store *store, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_MAX);
+
+	if (!st || sqlite3_step(st) != SQLITE_ROW) {
+		db_failed(store->writer, "read the store's state", err);
+		return -PENSTOCK_E_IO;
+	}
+	store->next_blob = (uint64_t)sqlite3_column_int64(st, 0) + 1;
+	return 0;
+}
+
+/* A store that was closed in order has nothing to sweep. */
+static int start_sweep(struct store *store, struct penstock_error *err)
+{
+	int64_t clean = 0;
+	int rc = meta_get(store, "clean", &clean, err);
+
+	if (rc == 0)
+		rc = meta_set(store, "clean", 0, err);
+	if (rc < 0 || clean)
+		return rc;
+	rc = pthread_create(&store->sweeper, NULL, blob_sweep, store);
+	if (rc)
+		return error_errno(err, rc, "cannot start the store's sweep");
+	store->sweeping = true;
+	return 0;
+}
+
+static void store_init(struct store *store)
+{
+	pthread_rwlockattr_t attr;
+
+	store->root_fd = store->lock_fd = -1;
+	pthread_mutex_init(&store->queue_lock, NULL);
+	pthread_cond_init(&store->queue_filled, NULL);
+	pthread_mutex_init(&store->readers_lock, NULL);
+	pthread_mutex_init(&store->blobs_lock, NULL);
+	pthread_mutex_init(&store->dirs_lock, NULL);
+	/* The committer must get its turn while readers come and go without pause. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&store->pinning, &attr);
+	pthread_rwlockattr_destroy(&attr);
+}
+
+static void store_dispose(struct store *store)
+{
+	struct db *db;
+
+	while ((db = store->readers) != NULL) {
+		store->readers = db->next;
+		db_close(db);
+	}
+	cache_free(store->cache);
+	db_close(store->writer);
+	if (store->root_fd >= 0)
+		close(store->root_fd);
+	if (store->lock_fd >= 0)
+		close(store->lock_fd);
+	pthread_mutex_destroy(&store->queue_lock);
+	pthread_cond_destroy(&store->queue_filled);
+	pthread_mutex_destroy(&store->readers_lock);
+	pthread_mutex_destroy(&store->blobs_lock);
+	pthread_mutex_destroy(&store->dirs_lock);
+	pthread_rwlock_destroy(&store->pinning);
+	free(store->root);
+	free(store);
+}
+
+int store_open(struct store **out, const struct store_options *options, struct penstock_error *err)
+{
+	struct store *store = calloc(1, sizeof(*store));
+	int rc;
+
+	if (!store)
+		return error_memory(err);
+	store_init(store);
+	store->relaxed = options->relaxed;
+	store->root = strdup(options->root);
+	if (!store->root) {
+		store_dispose(store);
+		return error_memory(err);
+	}
+	if ((rc = prepare_root(store, err)) < 0 || (rc = cache_new(&store->cache, err)) < 0 ||
+		(rc = db_open(store, true, &store->writer, err)) < 0 ||
+		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
+		(rc = start_sweep(store, err)) < 0)
+		goto failed;
+	rc = committer_start(store, err);
+	if (rc < 0)
+		goto failed;
+	*out = store;
+	return 0;
+failed:
+	if (store->sweeping) {
+		atomic_store(&store->stop_sweep, true);
+		pthread_join(store->sweeper, NULL);
+	}
+	store_dispose(store);
+	return rc;
+}
+
+void store_close(struct store *store)
+{
+	bool swept = true;
+
+	if (!store)
+		return;
+	if (store->sweeping) {
+		/* Cut short, it has to be done again. */
+		atomic_store(&store->stop_sweep, true);
+		pthread_join(store->sweeper, NULL);
+		swept = !store->sweep_cut;
+	}
+	committer_stop(store);
+	cache_free(store->cache); /* removes what only the cache kept alive */
+	store->cache = NULL;
+	if (swept)
+		meta_set(store, "clean", 1, NULL);
+	store_dispose(store);
+}
+
+const char *store_root(const struct store *store)
+{
+	return store->root;
+}
+
+int store_lock_fd(const struct store *store)
+{
+	return store->lock_fd;
+}
+
+int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err)
+{
+	return fs_free_bytes(store->root, bytes, err);
+}
