@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include <penstock/version.h>
@@ -9,12 +10,31 @@
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 26 };
 
-const struct command_exit common_exits[] = {
+/* Of every verb. */
+static const struct command_exit common_exits[] = {
 	{"0", "Done"},
 	{"64", "The command line is wrong"},
 	{"70", "penstock or this machine failed (disk, memory, closed output)"},
 	{NULL, NULL},
 };
+
+const struct command_exit *exits_at(const struct command *command, size_t i)
+{
+	const struct command_exit *common = common_exits;
+	const struct command_exit *own = command->exits;
+
+	/* Both are sorted by number. */
+	for (;;) {
+		bool use_own = own && own->code &&
+			       (!common->code || strtol(own->code, NULL, 10) <=
+							 strtol(common->code, NULL, 10));
+		const struct command_exit *next = use_own ? own++ : common;
+
+		if (!next->code || i-- == 0)
+			return next->code ? next : NULL;
+		common += use_own ? 0 : 1;
+	}
+}
 
 static void add_blanks(struct buf *out, size_t n)
 {
@@ -89,10 +109,9 @@ static void add_options(struct buf *out, const struct option_spec *options)
 
 static void add_exits(struct buf *out, const struct command *command)
 {
-	add_row(out, common_exits[0].code, common_exits[0].says, 10);
-	for (const struct command_exit *e = command->exits; e && e->code; e++)
-		add_row(out, e->code, e->says, 10);
-	for (const struct command_exit *e = common_exits + 1; e->code; e++)
+	const struct command_exit *e;
+
+	for (size_t i = 0; (e = exits_at(command, i)); i++)
 		add_row(out, e->code, e->says, 10);
 }
 

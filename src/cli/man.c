@@ -87,6 +87,7 @@ static void add_item(struct buf *out, const char *term, const char *text)
 static void command_page(struct buf *out, const struct command *command)
 {
 	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_LOG_LINE);
+	const struct command_exit *exit;
 
 	buf_printf(&name, "penstock-%s", command->name);
 	add_title(out, buf_str(&name));
@@ -106,11 +107,8 @@ static void command_page(struct buf *out, const struct command *command)
 	for (const struct command_example *e = command->examples; e->line; e++)
 		add_item(out, e->line, e->says);
 	buf_add_str(out, ".SH EXIT STATUS\n");
-	add_item(out, common_exits[0].code, common_exits[0].says);
-	for (const struct command_exit *e = command->exits; e && e->code; e++)
-		add_item(out, e->code, e->says);
-	for (const struct command_exit *e = common_exits + 1; e->code; e++)
-		add_item(out, e->code, e->says);
+	for (size_t i = 0; (exit = exits_at(command, i)); i++)
+		add_item(out, exit->code, exit->says);
 	buf_add_str(out, ".SH SEE ALSO\n.BR penstock (1)\n");
 }
 

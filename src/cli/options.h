@@ -38,7 +38,7 @@ void man_page(
 	struct buf *out, const struct command *command, const struct command *const *commands);
 void completion_bash(struct buf *out, const struct command *const *commands);
 
-/* Of every verb. */
-extern const struct command_exit common_exits[];
+/* The i-th exit code of a verb, those of every verb among its own, by number; NULL: no more. */
+const struct command_exit *exits_at(const struct command *command, size_t i);
 
 #endif

@@ -1,0 +1,218 @@
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/show_util.h"
+#include "records/claims.h"
+#include "base/banned.h"
+
+enum { RECENT_S = 24 * 3600 };
+
+struct listing {
+	struct table table;
+	json_t *array; /* NULL: the table */
+	bool all;
+	size_t hidden;
+};
+
+static const char *show_sync(const struct records_attempt *a, char out[64])
+{
+	char size[STR_SIZE_SIZE];
+	char age[SHOW_DURATION_SIZE];
+
+	str_format_size(a->sync_bytes_waiting, size);
+	if (a->unflushed)
+		snprintf(out, 64, "not flushed");
+	else if (a->sync_at_ns == 0)
+		snprintf(out, 64, "-");
+	else if (a->sync_lag_ms == 0 && a->sync_bytes_waiting == 0)
+		snprintf(out, 64, "in sync");
+	else
+		snprintf(out, 64, "%s behind by %s", show_duration(a->sync_lag_ms, age), size);
+	return out;
+}
+
+static void add_json(json_t *array, const struct records_run *run)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "id", json_text(run->id));
+	json_object_set_new(object, "name", json_text(run->name));
+	json_add_attempt(object, &run->last);
+	json_object_set_new(object, "workflow", json_text(run->workflow));
+	json_object_set_new(object, "output", json_text(run->output));
+	json_object_set_new(object, "created", json_time(run->created_ns));
+	json_array_append_new(array, object);
+}
+
+static int add_run(void *cookie, const struct records_run *run)
+{
+	struct listing *listing = cookie;
+	const struct records_attempt *a = &run->last;
+	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
+	char text[64];
+
+	/* What is not to be continued or looked after is history after a day. */
+	if (!listing->all && !run_state_is_live(a->state) && !a->unflushed &&
+		clock_wall_ns() - touched > RECENT_S * NS_PER_S) {
+		listing->hidden++;
+		return 0;
+	}
+	if (listing->array) {
+		add_json(listing->array, run);
+		return 0;
+	}
+	table_add(&listing->table, run->id);
+	table_add(&listing->table, run->name);
+	table_add(&listing->table, run_state_name(a->state));
+	table_addf(&listing->table, "%d", a->attempt);
+	table_add(&listing->table, show_time(a->started_ns, text));
+	table_add(&listing->table, show_sync(a, text));
+	table_add(&listing->table, a->message ? a->message : run->workflow);
+	return 0;
+}
+
+static int list_runs(const struct cli *cli)
+{
+	static const char *const heading[] = {
+		"ID", "NAME", "STATE", "ATTEMPT", "STARTED", "SYNC", "MESSAGE OR WORKFLOW"};
+	_cleanup_(records_freep) struct records *records = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct listing listing = {.table = TABLE_INIT(ARRAY_SIZE(heading)),
+		.all = cli_has(cli, "all"),
+		.array = cli_has(cli, "json") ? json_array() : NULL};
+	int r;
+
+	listing.table.state_column = 2;
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		table_add(&listing.table, heading[i]);
+	r = show_open(&records, NULL, &err);
+	if (r == 0)
+		r = records_list(records, add_run, &listing, &err);
+	if (r == 0 && listing.array) {
+		r = show_json(listing.array);
+		listing.array = NULL;
+	} else if (r == 0) {
+		table_print(&listing.table);
+		if (listing.hidden && !cli_quiet(cli))
+			fprintf(stderr,
+				"penstock ps: %zu that ended over a day ago: -a shows them\n",
+				listing.hidden);
+	}
+	json_decref(listing.array);
+	table_release(&listing.table);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+/* ---- claims ---- */
+
+static const char *user_name(uid_t uid, char out[64])
+{
+	char memory[4096];
+	struct passwd entry;
+	struct passwd *found = NULL;
+
+	if (getpwuid_r(uid, &entry, memory, sizeof(memory), &found) == 0 && found)
+		snprintf(out, 64, "%s", found->pw_name);
+	else
+		snprintf(out, 64, "%u", (unsigned)uid);
+	return out;
+}
+
+static int add_claim(void *cookie, const struct claim_holder *h)
+{
+	struct listing *listing = cookie;
+	char user[64];
+	char size[STR_SIZE_SIZE];
+	json_t *object;
+
+	if (!listing->array) {
+		table_add(&listing->table, h->waiting ? "waits" : "holds");
+		table_add(&listing->table, user_name(h->uid, user));
+		table_addf(&listing->table, "%d", h->cpus);
+		str_format_size(h->memory, size);
+		table_add(&listing->table, h->memory ? size : NULL);
+		table_addf(&listing->table, "%d", h->gpus);
+		table_addf(&listing->table, "%d", (int)h->pid);
+		table_addf(&listing->table, "%s %s", h->run_id, h->name);
+		return 0;
+	}
+	object = json_object();
+	json_object_set_new(object, "waiting", json_boolean(h->waiting));
+	json_object_set_new(object, "user", json_text(user_name(h->uid, user)));
+	json_object_set_new(object, "cpus", json_integer(h->cpus));
+	json_object_set_new(object, "memory", json_integer((json_int_t)h->memory));
+	json_object_set_new(object, "gpus", json_integer(h->gpus));
+	json_object_set_new(object, "pid", json_integer(h->pid));
+	json_object_set_new(object, "id", json_text(h->run_id));
+	json_object_set_new(object, "name", json_text(h->name));
+	json_array_append_new(listing->array, object);
+	return 0;
+}
+
+static int list_claims(const struct cli *cli)
+{
+	static const char *const heading[] = {
+		"WHAT", "USER", "CPUS", "MEMORY", "GPUS", "PID", "RUN"};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct listing listing = {.table = TABLE_INIT(ARRAY_SIZE(heading)),
+		.array = cli_has(cli, "json") ? json_array() : NULL};
+	int r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		table_add(&listing.table, heading[i]);
+	r = claims_list(add_claim, &listing, &err);
+	if (r == 0 && listing.array) {
+		r = show_json(listing.array);
+		listing.array = NULL;
+	} else if (r == 0) {
+		table_print(&listing.table);
+	}
+	json_decref(listing.array);
+	table_release(&listing.table);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+static int run_ps(const struct cli *cli)
+{
+	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
+}
+
+static const struct option_spec options[] = {
+	{'a', "all", NULL, "Also runs that ended more than a day ago"},
+	{0, "claims", NULL,
+		"Instead: who holds CPUs, memory and GPUs of this machine, and who waits for them, "
+		"all users"},
+	{0, "json", NULL, "A list of objects, for programs"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock ps", "Runs that live, ended within a day, or are not flushed"},
+	{"penstock ps -a --json", "All runs, newest first, as JSON"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"77", "The records may not be read"},
+	{NULL, NULL},
+};
+
+const struct command command_ps = {
+	.name = "ps",
+	.summary = "list the runs of this machine",
+	.description =
+		"Lists runs, newest first: their state, attempt and start, how far the object "
+		"storage is behind the output directory, and the one line that says what "
+		"happened.\n\n"
+		"A run is 'lost' when its penstock is gone without a word (killed, or the machine "
+		"was); the same 'penstock run' continues it.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_ps,
+};
