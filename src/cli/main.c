@@ -3,3 +3,11 @@
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
 	&command_ps,
+	&command_serve,
+	NULL,
+};
+
+int main(int argc, char **argv)
+{
+	return cli_main(argc, argv, commands);
+}
