@@ -200,8 +200,8 @@ static int set_field(struct parse *p, const struct field *f, char *base, const c
 	case PREFIX:
 		return add_prefix(p, text, len, err);
 	case URL_ENCODING:
-		p->url_encoded = ascii_equal(
-			trimmed(text, len, small, sizeof(small)), strlen(small), "url");
+		trimmed(text, len, small, sizeof(small));
+		p->url_encoded = ascii_equal(small, strlen(small), "url");
 		return 0;
 	case VERSION_2:
 		AT(base, p->table->version, int) = 2;
