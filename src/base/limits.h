@@ -62,6 +62,11 @@
 #define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
 
+/* Transfers. */
+#define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files go up in parts */
+#define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects come down in ranges */
+#define LIMIT_GET_RANGE	 (16 * MIB) /* bytes of one such range */
+
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
 #define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of it written out, aliases repeated */

@@ -1,0 +1,612 @@
+/* The client, and one S3 request: its URL, signature, and what its failure means. */
+#include "transfer/objects_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/date.h"
+#include "s3/messages.h"
+#include "s3/uri.h"
+#include "base/banned.h"
+
+/* A larger body is guarded by its checksum instead. */
+#define SIGNED_BODY_MAX (16 * KIB)
+
+void object_info_release(struct object_info *info)
+{
+	free(info->key);
+	free(info->version_id);
+	strlist_release(&info->metadata);
+	*info = (struct object_info){0};
+}
+
+void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag)
+{
+	size_t len = etag ? strlen(etag) : 0;
+
+	if (len >= OBJECT_ETAG_SIZE)
+		len = 0;
+	if (len)
+		memcpy(out, etag, len);
+	out[len] = '\0';
+}
+
+/* ---- the client ---- */
+
+/* "http://host:80/base/" into its pieces. */
+static int parse_endpoint(struct object_client *client, const char *url, struct penstock_error *err)
+{
+	const char *rest = strstr(url, "://");
+	const char *port;
+	size_t len;
+	size_t base;
+
+	client->https = str_starts(url, "https://");
+	if (!client->https && !str_starts(url, "http://"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the S3 endpoint \"%s\" is no URL; it must begin with http:// or https://",
+			url);
+	rest += 3;
+	len = strcspn(rest, "/?#");
+	if (len == 0 || memchr(rest, '@', len) || strpbrk(rest, "?#"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the S3 endpoint must be http[s]://HOST[:PORT][/PATH], without user or "
+			"query");
+	port = client->https ? ":443" : ":80";
+	base = strlen(rest + len);
+	while (base && rest[len + base - 1] == '/')
+		base--;
+	client->base_path = strndup(rest + len, base);
+	if (len > strlen(port) && strncmp(rest + len - strlen(port), port, strlen(port)) == 0)
+		len -= strlen(port);
+	client->authority = strndup(rest, len);
+	if (!client->base_path || !client->authority)
+		return error_memory(err);
+	client->aws = str_ends(client->authority, ".amazonaws.com") ||
+		      str_ends(client->authority, ".amazonaws.com.cn");
+	return 0;
+}
+
+static enum guard first_guard(const struct object_client *client)
+{
+	const char *wanted = getenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+
+	if (wanted && strcasecmp(wanted, "when_required") == 0)
+		return GUARD_MD5;
+	return client->aws && client->https ? GUARD_TRAILER : GUARD_HEADER;
+}
+
+int object_client_new(struct object_client **out, const struct object_client_options *options,
+	struct penstock_error *err)
+{
+	struct object_client *client = calloc(1, sizeof(*client));
+	const char *region = options->region;
+	_cleanup_free_ char *aws = NULL;
+	int r;
+
+	if (!client)
+		return error_memory(err);
+	pthread_mutex_init(&client->probe_lock, NULL);
+	if (!region || !*region)
+		region = getenv("AWS_REGION");
+	if (!region || !*region)
+		region = getenv("AWS_DEFAULT_REGION");
+	if (!region || !*region)
+		region = "us-east-1";
+	client->engine = options->engine;
+	client->credentials = options->credentials;
+	client->region = strdup(region);
+	if (!client->region || asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
+				       str_starts(region, "cn-") ? ".cn" : "") < 0)
+		r = error_memory(err);
+	else
+		r = parse_endpoint(
+			client, options->endpoint_url ? options->endpoint_url : aws, err);
+	if (r == 0)
+		r = sigv4_init(&client->signer, err);
+	if (r < 0) {
+		object_client_free(client);
+		return r;
+	}
+	client->virtual_host = options->virtual_host || client->aws;
+	atomic_init(&client->guard, first_guard(client));
+	*out = client;
+	return 0;
+}
+
+void object_client_free(struct object_client *client)
+{
+	if (!client)
+		return;
+	sigv4_release(&client->signer);
+	pthread_mutex_destroy(&client->probe_lock);
+	free(client->authority);
+	free(client->base_path);
+	free(client->region);
+	free(client);
+}
+
+/* ---- a request ---- */
+
+void s3_op_release(struct s3_op *op)
+{
+	for (size_t i = 0; i < op->n_headers; i++) {
+		free((char *)op->headers[i].name);
+		free((char *)op->headers[i].value);
+	}
+	free(op->headers);
+	strlist_release(&op->request.headers);
+	http_reply_release(&op->reply);
+	buf_release(&op->path);
+	buf_release(&op->query);
+	buf_release(&op->url);
+	buf_release(&op->host);
+	buf_release(&op->document);
+	credentials_release(&op->keys);
+	free(op->what);
+	memset(op, 0, sizeof(*op));
+}
+
+static int op_prepare(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err);
+static enum http_verdict op_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err);
+
+/* A dotted bucket has no certificate as a host name. */
+static bool bucket_in_host(const struct object_client *client, const char *bucket)
+{
+	return client->virtual_host && bucket && !(client->https && strchr(bucket, '.'));
+}
+
+static int op_names(struct s3_op *op, struct penstock_error *err)
+{
+	const struct object_client *client = op->client;
+	bool in_host = bucket_in_host(client, op->bucket);
+	int r;
+
+	if (op->bucket && (!*op->bucket || strpbrk(op->bucket, "/?#@: ")))
+		return error_set(err, PENSTOCK_E_INVALID, "\"%s\" is no bucket name", op->bucket);
+	if (op->key && s3_key_problem(op->key, strlen(op->key)))
+		return error_set(err, PENSTOCK_E_INVALID, "the key \"%s\" %s", op->key,
+			s3_key_problem(op->key, strlen(op->key)));
+	if (in_host)
+		buf_printf(&op->host, "%s.%s", op->bucket, client->authority);
+	else
+		buf_add_str(&op->host, client->authority);
+	buf_add_str(&op->path, client->base_path);
+	if (op->bucket && !in_host)
+		buf_printf(&op->path, "/%s", op->bucket);
+	if (op->key || op->path.len == 0)
+		buf_add_char(&op->path, '/');
+	if (op->key)
+		uri_encode(&op->path, op->key, strlen(op->key), true);
+	r = asprintf(&op->what, "%s s3://%s%s%s", op->request.method, op->bucket ? op->bucket : "",
+		op->key ? "/" : "", op->key ? op->key : "");
+	if (r < 0)
+		op->what = NULL;
+	if (r < 0 || buf_failed(&op->host) || buf_failed(&op->path))
+		return error_memory(err);
+	return 0;
+}
+
+int s3_op_init(struct s3_op *op, struct object_client *client, const char *method,
+	const char *bucket, const char *key, struct penstock_error *err)
+{
+	int r;
+
+	memset(op, 0, sizeof(*op));
+	op->client = client;
+	op->bucket = bucket;
+	op->key = key;
+	op->reply = (struct http_reply)HTTP_REPLY_INIT;
+	op->payload_hash = SIGV4_EMPTY_SHA256;
+	buf_init(&op->path, LIMIT_STRING);
+	buf_init(&op->query, LIMIT_STRING);
+	buf_init(&op->url, LIMIT_STRING);
+	buf_init(&op->host, LIMIT_STRING);
+	buf_init(&op->document, LIMIT_XML_BODY);
+	op->request = (struct http_request){
+		.method = method, .prepare = op_prepare, .judge = op_judge, .cookie = op};
+	r = op_names(op, err);
+	if (r < 0)
+		s3_op_release(op);
+	op->request.what = op->what;
+	return r;
+}
+
+int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err)
+{
+	return uri_query_add(&op->query, name, value) < 0 ? error_memory(err) : 0;
+}
+
+int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err)
+{
+	struct sigv4_header *grown;
+
+	if (!value)
+		return 0;
+	if (strpbrk(value, "\r\n"))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "the value of %s contains a line break", name);
+	grown = realloc(op->headers, (op->n_headers + 1) * sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	op->headers = grown;
+	grown[op->n_headers].name = strdup(name);
+	grown[op->n_headers].value = strdup(value);
+	op->n_headers++;
+	return grown[op->n_headers - 1].name && grown[op->n_headers - 1].value ? 0
+									       : error_memory(err);
+}
+
+int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r;
+
+	op->request.source = (struct http_source){
+		.kind = HTTP_SOURCE_MEMORY, .data = len ? data : "", .length = len};
+	op->payload_hash = SIGV4_UNSIGNED_PAYLOAD;
+	if (len > SIGNED_BODY_MAX)
+		return 0;
+	r = checksum_of(CHECKSUM_SHA256, data, len, digest, err);
+	if (r < 0)
+		return r;
+	str_hex(digest, 32, op->sha256);
+	op->payload_hash = op->sha256;
+	return 0;
+}
+
+void s3_op_wants_document(struct s3_op *op)
+{
+	op->request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&op->document);
+	op->may_be_error = true;
+}
+
+int s3_op_ready(struct s3_op *op, struct penstock_error *err)
+{
+	buf_clear(&op->url);
+	buf_printf(&op->url, "%s://%s%s%s%s", op->client->https ? "https" : "http",
+		buf_str(&op->host), buf_str(&op->path), op->query.len ? "?" : "",
+		buf_str(&op->query));
+	if (buf_failed(&op->url))
+		return buf_error(&op->url, "the URL", err);
+	op->request.url = buf_str(&op->url);
+	credentials_release(&op->keys);
+	if (credentials_anonymous(op->client->credentials))
+		return 0;
+	/* Here and not in the hook: fetching keys may need the engine. */
+	return credentials_get(op->client->credentials, &op->keys, err);
+}
+
+int s3_op_perform(struct s3_op *op, struct penstock_error *err)
+{
+	for (bool again = true;; again = false) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		int r = s3_op_ready(op, err);
+
+		if (r < 0)
+			return r;
+		r = http_perform(op->client->engine, &op->request, &op->reply, &own);
+		if (r == 0)
+			return 0;
+		if (again && op->error == S3_E_EXPIRED_TOKEN) {
+			credentials_invalidate(op->client->credentials);
+			buf_clear(&op->document);
+			continue;
+		}
+		return error_move(err, &own);
+	}
+}
+
+/* ---- signing, before every attempt ---- */
+
+struct signing {
+	struct sigv4_header headers[64];
+	size_t n;
+	char date[DATE_BASIC_SIZE];
+	struct buf authorization;
+};
+
+static void sign_add(struct signing *s, const char *name, const char *value)
+{
+	s->headers[s->n++] = (struct sigv4_header){name, value};
+}
+
+static int add_lines(struct strlist *lines, const struct sigv4_header *headers, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		/* A header without a value needs curl's own notation. */
+		int r = *headers[i].value
+				? strlist_addf(lines, "%s: %s", headers[i].name, headers[i].value)
+				: strlist_addf(lines, "%s;", headers[i].name);
+
+		if (r < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstock_error *err)
+{
+	const struct sigv4_credentials keys = {.access_key = op->keys.access_key_id,
+		.secret_key = op->keys.secret_access_key,
+		.session_token = op->keys.session_token};
+	const struct sigv4_request request = {.method = op->request.method,
+		.path = buf_str(&op->path),
+		.query = buf_str(&op->query),
+		.headers = s->headers,
+		.n_headers = s->n,
+		.payload_hash = op->payload_hash};
+
+	return sigv4_sign(&op->client->signer, &request, &keys, op->client->region, "s3", now,
+		&s->authorization, NULL, err);
+}
+
+static int op_prepare(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	_cleanup_(buf_release) struct buf authorization = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct signing s = {.n = 0};
+	int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&op->client->skew_s);
+	int r = 0;
+
+	(void)attempt;
+	op->error = S3_OK;
+	if (op->n_headers + 4 > ARRAY_SIZE(s.headers))
+		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");
+	s.authorization = authorization;
+	date_format_basic(now, s.date);
+	sign_add(&s, "host", buf_str(&op->host));
+	if (op->keys.access_key_id) {
+		sign_add(&s, "x-amz-date", s.date);
+		sign_add(&s, "x-amz-content-sha256", op->payload_hash);
+		if (op->keys.session_token)
+			sign_add(&s, "x-amz-security-token", op->keys.session_token);
+	}
+	for (size_t i = 0; i < op->n_headers; i++)
+		s.headers[s.n++] = op->headers[i];
+	if (op->keys.access_key_id)
+		r = sign(op, &s, now, err);
+	strlist_release(&request->headers);
+	if (r == 0 &&
+		(add_lines(&request->headers, s.headers, s.n) < 0 ||
+			(s.authorization.len && strlist_addf(&request->headers, "Authorization: %s",
+							buf_str(&s.authorization)) < 0)))
+		r = error_memory(err);
+	authorization = s.authorization;
+	return r;
+}
+
+/* ---- what a failure means ---- */
+
+static const char *hint_of(enum s3_error e)
+{
+	switch (e) {
+	case S3_E_ACCESS_DENIED:
+		return "the credentials lack the permission for this";
+	case S3_E_INVALID_ACCESS_KEY_ID:
+		return "the store does not know this access key id; check the credentials and the "
+		       "endpoint";
+	case S3_E_SIGNATURE_DOES_NOT_MATCH:
+		return "check the secret access key, and that nothing on the way rewrites requests";
+	case S3_E_REQUEST_TIME_TOO_SKEWED:
+		return "this machine's clock is wrong";
+	case S3_E_EXPIRED_TOKEN:
+	case S3_E_INVALID_TOKEN:
+		return "get fresh credentials";
+	case S3_E_NO_SUCH_BUCKET:
+		return "create it or check its name and the endpoint";
+	case S3_E_AUTHORIZATION_HEADER_MALFORMED:
+	case S3_E_PERMANENT_REDIRECT:
+		return "set the bucket's region";
+	case S3_E_QUOTA_EXCEEDED:
+	case S3_E_STORAGE_FULL:
+		return "the store is full";
+	default:
+		return NULL;
+	}
+}
+
+/* The store's clock differs: go on with its time, once per request. */
+static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
+{
+	const char *date = http_reply_header(reply, "Date");
+	int64_t theirs;
+	int64_t ours = clock_wall_ns() / NS_PER_S;
+
+	if (op->skew_adjusted || !date || !date_parse_http(date, &theirs))
+		return false;
+	op->skew_adjusted = true;
+	if (llabs(theirs - ours - atomic_load(&op->client->skew_s)) < 60)
+		return false;
+	log_warn("the clock of %s is %lld s away from ours; using its time to sign",
+		op->client->authority, (long long)(theirs - ours));
+	atomic_store(&op->client->skew_s, theirs - ours);
+	return true;
+}
+
+/* A status without a document, as HEAD gives it. */
+static enum http_verdict judge_status(
+	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
+{
+	const char *region = http_reply_header(reply, "x-amz-bucket-region");
+
+	op->error = s3_error_of_status(reply->status);
+	if (reply->status == 301 || reply->status == 307)
+		error_set(err, PENSTOCK_E_INVALID,
+			"the bucket is in region %s; set that region or its endpoint",
+			region ? region : "of another endpoint");
+	else if (reply->status == 404)
+		error_set(err, PENSTOCK_E_NOT_FOUND, op->key ? "no such object" : "no such bucket");
+	else if (reply->status == 401 || reply->status == 403)
+		error_set(err, PENSTOCK_E_PERMISSION,
+			"refused (%d); check the credentials and their permissions", reply->status);
+	else if (reply->status == 412)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"the object is not the expected one any more");
+	else
+		return HTTP_VERDICT_DEFAULT;
+	return HTTP_VERDICT_FAIL;
+}
+
+static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply *document,
+	const struct http_reply *reply, struct penstock_error *err)
+{
+	const struct s3_error_info *info;
+	const char *hint;
+	bool retryable;
+
+	op->error = s3_error_find(document->code ? document->code : "");
+	info = s3_error_info(op->error ? op->error : s3_error_of_status(reply->status));
+	hint = hint_of(op->error);
+	error_set(err,
+		op->error	       ? info->means
+		: reply->status >= 300 ? s3_code_of_status(reply->status)
+				       : PENSTOCK_E_UNAVAILABLE,
+		"%s%s%s%s%s", document->code ? document->code : "error",
+		document->message ? ": " : "", document->message ? document->message : "",
+		hint ? "; " : "", hint ? hint : "");
+	err->http_status = reply->status;
+	if (document->region && (op->error == S3_E_AUTHORIZATION_HEADER_MALFORMED ||
+					op->error == S3_E_PERMANENT_REDIRECT))
+		error_suffix(err, " (%s)", document->region);
+	if (op->error == S3_E_REQUEST_TIME_TOO_SKEWED && adjust_clock(op, reply))
+		return HTTP_VERDICT_RETRY;
+	retryable = op->error ? info->retryable : s3_status_is_retryable(reply->status);
+	return retryable || reply->status < 300 ? HTTP_VERDICT_RETRY : HTTP_VERDICT_FAIL;
+}
+
+static enum http_verdict op_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	_cleanup_(s3_reply_release) struct s3_reply document = {0};
+	bool good = reply->status >= 200 && reply->status < 300;
+	const struct buf *body = good ? &op->document : &reply->error_body;
+
+	if (good && (!op->may_be_error || body->len == 0))
+		return HTTP_VERDICT_DEFAULT;
+	/* Only a document that says Error is looked into here. */
+	if (body->len == 0 || !memmem(body->data, body->len, "<Error", 6) ||
+		s3_reply_parse(body->data, body->len, &document, NULL) < 0 ||
+		document.kind != S3_REPLY_ERROR)
+		return good ? HTTP_VERDICT_DEFAULT : judge_status(op, reply, err);
+	return judge_document(op, &document, reply, err);
+}
+
+/* ---- buckets, heads, deletes ---- */
+
+int object_info_from_reply(
+	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
+{
+	static const char meta[] = "x-amz-meta-";
+	const char *modified = http_reply_header(reply, "Last-Modified");
+	const char *version = http_reply_header(reply, "x-amz-version-id");
+	int64_t seconds;
+
+	out->size = reply->total_size == HTTP_LENGTH_UNKNOWN ? 0 : reply->total_size;
+	object_etag_copy(out->etag, http_reply_header(reply, "ETag"));
+	if (modified && date_parse_http(modified, &seconds))
+		out->modified_ns = seconds * NS_PER_S;
+	if (version && strcmp(version, "null") != 0) {
+		out->version_id = strdup(version);
+		if (!out->version_id)
+			return error_memory(err);
+	}
+	for (size_t i = 0; i < reply->headers.n; i++) {
+		const char *line = reply->headers.items[i];
+		const char *colon = strchr(line, ':');
+		_cleanup_free_ char *name = NULL;
+
+		if (!colon || strncasecmp(line, meta, strlen(meta)) != 0)
+			continue;
+		name = strndup(line + strlen(meta), (size_t)(colon - line) - strlen(meta));
+		for (char *c = name; c && *c; c++)
+			*c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
+		colon++;
+		while (*colon == ' ')
+			colon++;
+		if (!name || strlist_addf(&out->metadata, "%s=%s", name, colon) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, client, "PUT", bucket, NULL, err);
+
+	if (r == 0 && client->aws && strcmp(client->region, "us-east-1") != 0)
+		s3_create_bucket_write(&body, client->region);
+	if (r == 0)
+		r = s3_op_body(&op, body.data, body.len, err);
+	if (r < 0)
+		return r;
+	r = s3_op_perform(&op, &own);
+	if (r == 0 || op.error == S3_E_BUCKET_ALREADY_OWNED_BY_YOU)
+		return 0;
+	/* Some stores say "exists" for our own bucket too. */
+	if (op.error == S3_E_BUCKET_ALREADY_EXISTS && bucket_head(client, bucket, NULL) == 0)
+		return 0;
+	return error_move(err, &own);
+}
+
+int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	int r = s3_op_init(&op, client, "HEAD", bucket, NULL, err);
+
+	return r < 0 ? r : s3_op_perform(&op, err);
+}
+
+int object_head(struct object_client *client, const char *bucket, const char *key,
+	struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	struct object_info found = {0};
+	int r = s3_op_init(&op, client, "HEAD", bucket, key, err);
+
+	if (r == 0)
+		r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = object_info_from_reply(&op.reply, &found, err);
+	if (r == 0 && info)
+		*info = found;
+	else
+		object_info_release(&found);
+	return r;
+}
+
+int object_delete(struct object_client *client, const char *bucket, const char *key,
+	const char *if_match, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, client, "DELETE", bucket, key, err);
+
+	if (r == 0)
+		r = s3_op_header(&op, "if-match", if_match, err);
+	if (r < 0)
+		return r;
+	r = s3_op_perform(&op, &own);
+	if (r < 0 && (op.error == S3_E_NO_SUCH_KEY ||
+			     (own.http_status == 404 && op.error != S3_E_NO_SUCH_BUCKET)))
+		return 0;
+	/* A condition that fails after a lost reply means that the delete was done. */
+	if (r < 0 && own.http_status == 412 && op.reply.sent_before &&
+		object_head(client, bucket, key, NULL, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	return r < 0 ? error_move(err, &own) : 0;
+}

@@ -1,0 +1,446 @@
+/* Server-side copies, presigned URLs, and what a store makes of conditions. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/date.h"
+#include "s3/messages.h"
+#include "s3/multipart.h"
+#include "s3/range.h"
+#include "s3/uri.h"
+#include "transfer/objects_internal.h"
+#include "base/banned.h"
+
+/* The store moves the bytes before it answers. */
+#define COPY_STALL_MS (10 * 60 * 1000)
+#define COPY_PARALLEL 8
+#define COPY_PART     (512 * MIB)
+
+/* "/bucket/key", encoded. */
+static int add_source(
+	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
+
+	buf_printf(&source, "/%s/", bucket);
+	uri_encode(&source, key, strlen(key), true);
+	if (buf_failed(&source))
+		return buf_error(&source, "the name of the copy's source", err);
+	return s3_op_header(op, "x-amz-copy-source", buf_str(&source), err);
+}
+
+/* One condition that fails may be the source's: the message should not send anybody astray. */
+static int copy_failed(const char *bucket, const char *key, struct penstock_error *err)
+{
+	error_suffix(err, " (copying s3://%s/%s)", bucket, key);
+	return -(int)err->code;
+}
+
+static int copy_whole(struct object_client *client, const char *bucket, const char *key,
+	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
+	struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, client, "PUT", to_bucket, to_key, err);
+
+	if (r == 0)
+		r = add_source(&op, bucket, key, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-copy-source-if-match", options->if_match, err);
+	if (r == 0)
+		r = s3_op_header(&op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&op);
+	op.request.stall_timeout_ms = COPY_STALL_MS;
+	if (s3_op_perform(&op, &own) < 0) {
+		copy_failed(bucket, key, &own);
+		return error_move(err, &own);
+	}
+	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	if (reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not say that the copy was made", op.what);
+	r = object_info_from_reply(&op.reply, info, err);
+	object_etag_copy(info->etag, reply.etag);
+	info->modified_ns = reply.modified_ns;
+	return r;
+}
+
+/* ---- in parts ---- */
+
+struct copy_slot {
+	struct s3_op op;
+	struct copy *copy;
+	unsigned number;
+	atomic_bool flying;
+	bool used;
+};
+
+struct copy {
+	struct object_client *client;
+	const char *bucket, *key, *to_bucket, *to_key;
+	const struct object_copy_options *options;
+	const struct object_info *source;
+	uint64_t part_size;
+	unsigned parts;
+	char *id;
+	char (*etags)[OBJECT_ETAG_SIZE];
+	struct copy_slot slots[COPY_PARALLEL];
+	struct fan fan;
+};
+
+static int copy_initiate(struct copy *c, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	int r = s3_op_init(&op, c->client, "POST", c->to_bucket, c->to_key, err);
+
+	if (r == 0)
+		r = s3_op_query(&op, "uploads", NULL, err);
+	for (size_t i = 0; r == 0 && i < c->source->metadata.n; i++) {
+		const char *item = c->source->metadata.items[i];
+		size_t len = strcspn(item, "=");
+		_cleanup_free_ char *name = NULL;
+
+		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0)
+			return error_memory(err);
+		r = s3_op_header(&op, name, item[len] ? item + len + 1 : "", err);
+	}
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&op);
+	r = s3_op_perform(&op, err);
+	if (r < 0)
+		return r;
+	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store started an upload without an id", op.what);
+	c->id = strdup(reply.upload_id);
+	return c->id ? 0 : error_memory(err);
+}
+
+static void copy_part_done(void *cookie, struct http_request *request, struct http_reply *http,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct copy_slot *slot = (struct copy_slot *)(void *)op; /* its first member */
+	struct copy *c = slot->copy;
+	struct s3_reply reply = {0};
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+	(void)request;
+	(void)http;
+	if (!err) {
+		if (s3_reply_parse(op->document.data, op->document.len, &reply, &own) < 0)
+			err = &own;
+		else if (reply.kind == S3_REPLY_COPY_PART && reply.etag)
+			object_etag_copy(c->etags[slot->number - 1], reply.etag);
+		if (!err && !c->etags[slot->number - 1][0]) {
+			error_set(&own, PENSTOCK_E_PROTOCOL,
+				"%s: the store did not say that the part was copied", op->what);
+			err = &own;
+		}
+		s3_reply_release(&reply);
+	}
+	atomic_store(&slot->flying, false);
+	fan_ended(&c->fan, err);
+}
+
+static int copy_part_start(
+	struct copy *c, struct copy_slot *slot, unsigned number, struct penstock_error *err)
+{
+	char text[RANGE_TEXT_SIZE];
+	uint64_t offset = 0;
+	uint64_t length = 0;
+	int r;
+
+	if (slot->used)
+		s3_op_release(&slot->op);
+	slot->used = false;
+	r = s3_op_init(&slot->op, c->client, "PUT", c->to_bucket, c->to_key, err);
+	if (r < 0)
+		return r;
+	slot->used = true;
+	slot->copy = c;
+	slot->number = number;
+	snprintf(text, sizeof(text), "%u", number);
+	r = s3_op_query(&slot->op, "partNumber", text, err);
+	if (r == 0)
+		r = s3_op_query(&slot->op, "uploadId", c->id, err);
+	if (r == 0)
+		r = add_source(&slot->op, c->bucket, c->key, err);
+	if (r == 0)
+		r = s3_op_header(&slot->op, "x-amz-copy-source-if-match", c->source->etag, err);
+	multipart_range(c->source->size, c->part_size, number, &offset, &length);
+	range_format_request(&(struct byte_range){offset, offset + length - 1}, text);
+	if (r == 0)
+		r = s3_op_header(&slot->op, "x-amz-copy-source-range", text, err);
+	if (r == 0)
+		r = s3_op_body(&slot->op, NULL, 0, err);
+	if (r == 0)
+		r = s3_op_ready(&slot->op, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&slot->op);
+	slot->op.request.stall_timeout_ms = COPY_STALL_MS;
+	slot->op.request.done = copy_part_done;
+	atomic_store(&slot->flying, true);
+	r = fan_submit(&c->fan, &slot->op.request, &slot->op.reply, err);
+	if (r < 0)
+		atomic_store(&slot->flying, false);
+	return r;
+}
+
+static int copy_parts(struct copy *c, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	unsigned next = 1;
+
+	while (next <= c->parts && fan_wait(&c->fan, COPY_PARALLEL)) {
+		struct copy_slot *slot = NULL;
+
+		for (unsigned i = 0; i < COPY_PARALLEL && !slot; i++)
+			slot = atomic_load(&c->slots[i].flying) ? NULL : &c->slots[i];
+		if (slot && copy_part_start(c, slot, next++, &own) < 0) {
+			fan_fail(&c->fan, &own);
+			break;
+		}
+	}
+	return fan_finish(&c->fan, err);
+}
+
+static int copy_complete(struct copy *c, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ struct s3_part *parts = calloc(c->parts, sizeof(*parts));
+	int r = parts ? s3_op_init(&op, c->client, "POST", c->to_bucket, c->to_key, err)
+		      : error_memory(err);
+
+	for (unsigned i = 0; parts && i < c->parts; i++) {
+		parts[i].number = i + 1;
+		parts[i].etag = c->etags[i];
+	}
+	if (r == 0)
+		s3_complete_write(&body, &(struct s3_complete){.parts = parts, .n = c->parts});
+	if (r == 0)
+		r = s3_op_query(&op, "uploadId", c->id, err);
+	if (r == 0)
+		r = s3_op_header(&op, "if-none-match", c->options->if_none_match ? "*" : NULL, err);
+	if (r == 0)
+		r = s3_op_body(&op, body.data, body.len, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&op);
+	op.request.stall_timeout_ms = COPY_STALL_MS;
+	r = s3_op_perform(&op, err);
+	if (r < 0)
+		return r;
+	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	if (reply.kind != S3_REPLY_COMPLETE)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not say that the copy is complete", op.what);
+	r = object_info_from_reply(&op.reply, info, err);
+	object_etag_copy(info->etag, reply.etag);
+	return r;
+}
+
+static void copy_abort(struct copy *c)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+
+	if (c->id && s3_op_init(&op, c->client, "DELETE", c->to_bucket, c->to_key, NULL) == 0 &&
+		s3_op_query(&op, "uploadId", c->id, NULL) == 0)
+		s3_op_perform(&op, NULL);
+}
+
+static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)
+{
+	int r = multipart_part_size(c->source->size, COPY_PART, &c->part_size, err);
+
+	if (r < 0)
+		return r;
+	c->parts = (unsigned)multipart_count(c->source->size, c->part_size);
+	c->etags = calloc(c->parts, sizeof(*c->etags));
+	if (!c->etags)
+		return error_memory(err);
+	fan_init(&c->fan, c->client->engine, NULL);
+	r = copy_initiate(c, err);
+	if (r == 0)
+		r = copy_parts(c, err);
+	if (r == 0)
+		r = copy_complete(c, info, err);
+	if (r < 0)
+		copy_abort(c);
+	for (unsigned i = 0; i < COPY_PARALLEL; i++) {
+		if (c->slots[i].used)
+			s3_op_release(&c->slots[i].op);
+	}
+	fan_release(&c->fan);
+	free(c->etags);
+	free(c->id);
+	return r;
+}
+
+int object_copy(struct object_client *client, const char *bucket, const char *key,
+	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
+	struct object_info *info, struct penstock_error *err)
+{
+	static const struct object_copy_options none;
+	const struct object_copy_options *o = options ? options : &none;
+	_cleanup_(object_info_release) struct object_info source = {0};
+	_cleanup_(object_info_release) struct object_info made = {0};
+	int r = object_head(client, bucket, key, &source, err);
+
+	if (r < 0)
+		return r;
+	if (o->if_match && strcmp(o->if_match, source.etag) != 0)
+		return error_set(err, PENSTOCK_E_PRECONDITION,
+			"COPY s3://%s/%s: the object is not the expected one any more", bucket,
+			key);
+	if (source.size > LIMIT_S3_PUT_MAX) {
+		struct copy c = {.client = client,
+			.bucket = bucket,
+			.key = key,
+			.to_bucket = to_bucket,
+			.to_key = to_key,
+			.options = o,
+			.source = &source};
+
+		r = copy_in_parts(&c, &made, err);
+	} else {
+		r = copy_whole(client, bucket, key, to_bucket, to_key, o, &made, err);
+	}
+	made.size = source.size;
+	if (r == 0 && info) {
+		*info = made;
+		made = (struct object_info){0};
+	}
+	return r;
+}
+
+/* ---- presigned URLs ---- */
+
+int object_presign(struct object_client *client, const char *method, const char *bucket,
+	const char *key, uint32_t expires_s, struct buf *out, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_STRING);
+	struct sigv4 signer = {0};
+	int r = s3_op_init(&op, client, method, bucket, key, err);
+
+	if (r == 0)
+		r = s3_op_ready(&op, err);
+	if (r < 0)
+		return r;
+	if (!op.keys.access_key_id)
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"a URL cannot be presigned without credentials");
+	r = sigv4_init(&signer, err);
+	if (r == 0) {
+		const struct sigv4_header host = {"host", buf_str(&op.host)};
+		const struct sigv4_credentials keys = {
+			op.keys.access_key_id, op.keys.secret_access_key, op.keys.session_token};
+		const struct sigv4_request request = {.method = method,
+			.path = buf_str(&op.path),
+			.query = "",
+			.headers = &host,
+			.n_headers = 1,
+			.payload_hash = SIGV4_UNSIGNED_PAYLOAD};
+		int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&client->skew_s);
+
+		r = sigv4_presign(&signer, &request, &keys, client->region, "s3", now, expires_s,
+			&query, err);
+		sigv4_release(&signer);
+	}
+	if (r < 0)
+		return r;
+	buf_printf(out, "%s?%s", op.request.url, buf_str(&query));
+	return buf_failed(out) ? buf_error(out, "the URL", err) : 0;
+}
+
+/* ---- conditions ---- */
+
+/* 1: the store refused as it should; 0: it did it anyway; negative: something else went wrong. */
+static int refused(int r, struct penstock_error *err)
+{
+	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_EXISTS ||
+		r == -(int)PENSTOCK_E_UNSUPPORTED) {
+		bool precondition = r != -(int)PENSTOCK_E_UNSUPPORTED;
+
+		penstock_error_release(err);
+		return precondition;
+	}
+	return r < 0 ? r : 0;
+}
+
+static int probe(struct object_client *client, const char *bucket, const char *key, bool *honoured,
+	struct penstock_error *err)
+{
+	static const char wrong[] = "\"00000000000000000000000000000000\"";
+	int r = object_put(client, bucket, key, "probe", 5, NULL, NULL, err);
+
+	*honoured = false;
+	if (r < 0)
+		return r;
+	r = refused(object_put(client, bucket, key, "create", 6,
+			    &(struct object_put_options){.if_none_match = true}, NULL, err),
+		err);
+	if (r > 0)
+		r = refused(object_put(client, bucket, key, "replace", 7,
+				    &(struct object_put_options){.if_match = wrong}, NULL, err),
+			err);
+	if (r > 0)
+		r = refused(object_delete(client, bucket, key, wrong, err), err);
+	if (r > 0 && object_head(client, bucket, key, NULL, NULL) == 0)
+		*honoured = true;
+	return r < 0 ? r : 0;
+}
+
+int object_probe_conditions(struct object_client *client, const char *bucket, const char *prefix,
+	bool *honoured, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+	uint64_t random = 0;
+	bool result = false;
+	int r;
+
+	LOCK_SCOPE(&client->probe_lock);
+	if (client->probed) {
+		*honoured = client->conditions_honoured;
+		return 0;
+	}
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)clock_wall_ns();
+	if (asprintf(&key, "%s.penstock/probe-%016" PRIx64, prefix ? prefix : "", random) < 0) {
+		key = NULL;
+		return error_memory(err);
+	}
+	r = probe(client, bucket, key, &result, err);
+	object_delete(client, bucket, key, NULL, NULL);
+	if (r < 0)
+		return r;
+	client->probed = true;
+	client->conditions_honoured = result;
+	*honoured = result;
+	return 0;
+}

@@ -1,0 +1,115 @@
+/* Several requests of one transfer at a time. */
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "transfer/objects_internal.h"
+#include "base/banned.h"
+
+#define POLL_MS 50 /* between looks at the caller's cancel flag */
+
+void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel)
+{
+	pthread_condattr_t attributes;
+
+	*fan = (struct fan){.engine = engine, .cancel = cancel};
+	pthread_mutex_init(&fan->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&fan->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void fan_release(struct fan *fan)
+{
+	pthread_cond_destroy(&fan->changed);
+	pthread_mutex_destroy(&fan->lock);
+	penstock_error_release(&fan->error);
+}
+
+int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	int r;
+
+	request->cancel = &fan->stop;
+	pthread_mutex_lock(&fan->lock);
+	fan->in_flight++;
+	pthread_mutex_unlock(&fan->lock);
+	r = http_submit(fan->engine, request, reply, err);
+	if (r < 0) {
+		pthread_mutex_lock(&fan->lock);
+		fan->in_flight--;
+		pthread_mutex_unlock(&fan->lock);
+	}
+	return r;
+}
+
+void fan_fail(struct fan *fan, struct penstock_error *err)
+{
+	pthread_mutex_lock(&fan->lock);
+	if (!fan->error.code)
+		error_move(&fan->error, err);
+	else
+		penstock_error_release(err);
+	atomic_store(&fan->stop, 1);
+	pthread_mutex_unlock(&fan->lock);
+	http_wake(fan->engine);
+}
+
+void fan_ended(struct fan *fan, struct penstock_error *err)
+{
+	if (err)
+		fan_fail(fan, err);
+	pthread_mutex_lock(&fan->lock);
+	fan->in_flight--;
+	/* Under the lock: the waiter may destroy the fan as soon as it sees the count. */
+	pthread_cond_signal(&fan->changed);
+	pthread_mutex_unlock(&fan->lock);
+}
+
+static void wait_a_little(struct fan *fan)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += POLL_MS * NS_PER_MS;
+	if (until.tv_nsec >= NS_PER_S) {
+		until.tv_nsec -= NS_PER_S;
+		until.tv_sec++;
+	}
+	pthread_cond_timedwait(&fan->changed, &fan->lock, &until);
+}
+
+static void look_at_cancel(struct fan *fan)
+{
+	if (!fan->cancel || !atomic_load(fan->cancel) || atomic_load(&fan->stop))
+		return;
+	if (!fan->error.code)
+		error_set(&fan->error, PENSTOCK_E_CANCELLED, "cancelled");
+	atomic_store(&fan->stop, 1);
+	http_wake(fan->engine);
+}
+
+bool fan_wait(struct fan *fan, unsigned limit)
+{
+	bool fine;
+
+	pthread_mutex_lock(&fan->lock);
+	for (;;) {
+		look_at_cancel(fan);
+		fine = !atomic_load(&fan->stop);
+		if (fan->in_flight < limit || (!fine && limit > 1))
+			break;
+		wait_a_little(fan);
+	}
+	pthread_mutex_unlock(&fan->lock);
+	return fine;
+}
+
+int fan_finish(struct fan *fan, struct penstock_error *err)
+{
+	fan_wait(fan, 1);
+	return fan->error.code ? error_move(err, &fan->error) : 0;
+}

@@ -1,0 +1,527 @@
+/* Objects to memory and to files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "transfer/objects_internal.h"
+#include "base/banned.h"
+
+#define DEFAULT_PARALLEL 4
+
+/* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
+static enum checksum_kind reply_checksum(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
+{
+	static const enum checksum_kind kinds[] = {CHECKSUM_CRC64NVME, CHECKSUM_CRC32C,
+		CHECKSUM_CRC32, CHECKSUM_SHA256, CHECKSUM_SHA1};
+	const char *type = http_reply_header(reply, "x-amz-checksum-type");
+
+	if (type && strcasecmp(type, "COMPOSITE") == 0)
+		return CHECKSUM_NONE;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		const char *text = http_reply_header(reply, checksum_header(kinds[i]));
+
+		/* "…-3" is one of three parts' checksums. */
+		if (text && !strchr(text, '-') && checksum_parse(kinds[i], text, digest))
+			return kinds[i];
+	}
+	return CHECKSUM_NONE;
+}
+
+static bool response_checksums(void)
+{
+	const char *wanted = getenv("AWS_RESPONSE_CHECKSUM_VALIDATION");
+
+	return !wanted || strcasecmp(wanted, "when_required") != 0;
+}
+
+/* ---- to memory ---- */
+
+static int get_init(struct s3_op *op, struct object_client *client, const char *bucket,
+	const char *key, const struct object_get_options *options, struct penstock_error *err)
+{
+	int r = s3_op_init(op, client, "GET", bucket, key, err);
+
+	if (r < 0)
+		return r;
+	op->request.cancel = options->cancel;
+	return s3_op_header(op, "if-match", options->if_match, err);
+}
+
+static int verify_memory(
+	const struct s3_op *op, const char *data, size_t len, struct penstock_error *err)
+{
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	uint8_t got[CHECKSUM_MAX_SIZE];
+	enum checksum_kind kind = reply_checksum(&op->reply, stored);
+
+	if (kind == CHECKSUM_NONE)
+		return 0;
+	if (checksum_of(kind, data, len, got, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
+	if (memcmp(stored, got, checksum_size(kind)) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"%s: the bytes do not have the stored checksum (%s)", op->what,
+		checksum_name(kind));
+}
+
+int object_get(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *options, struct buf *out, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	const struct object_get_options *o = options ? options : &none;
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(object_info_release) struct object_info found = {0};
+	bool ranged = o->offset || o->length;
+	size_t start = out->len;
+	int r = get_init(&op, client, bucket, key, o, err);
+
+	if (r == 0 && !ranged && response_checksums())
+		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(out);
+	op.request.range = (struct http_range){
+		.wanted = ranged, .offset = o->offset, .length = o->length};
+	r = s3_op_perform(&op, err);
+	if (r == 0 && !ranged)
+		r = verify_memory(&op, out->data + start, out->len - start, err);
+	if (r == 0)
+		r = object_info_from_reply(&op.reply, &found, err);
+	if (r < 0) {
+		if (out->len > start)
+			buf_truncate(out, start);
+		return r;
+	}
+	if (o->progress)
+		o->progress(o->cookie, (int64_t)(out->len - start));
+	if (info) {
+		*info = found;
+		found = (struct object_info){0};
+	}
+	return 0;
+}
+
+/* ---- to a file ---- */
+
+struct download;
+
+/* A range on its way to its place in the file. */
+struct range_slot {
+	struct s3_op op;
+	struct download *download;
+	atomic_bool flying;
+	bool used;
+	uint64_t offset; /* in the file */
+	uint64_t length;
+	uint64_t at; /* bytes of it that are written */
+	uint64_t index;
+	struct checksum sum;
+};
+
+struct download {
+	struct object_client *client;
+	const char *bucket;
+	const char *key;
+	const struct object_get_options *options;
+	int fd;
+	uint64_t from; /* the object's byte that is the file's first */
+	uint64_t size; /* of the file */
+	char etag[OBJECT_ETAG_SIZE];
+	enum checksum_kind kind; /* of the whole object; NONE: nothing to compare with */
+	uint8_t wanted[CHECKSUM_MAX_SIZE];
+	uint8_t (*digests)[8]; /* of each range */
+	uint64_t chunk;
+	struct range_slot *slots;
+	unsigned n_slots;
+	struct fan fan;
+	struct object_info info;
+};
+
+static enum http_take range_write(
+	void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct range_slot *slot = cookie;
+	struct download *d = slot->download;
+
+	if (slot->length != HTTP_LENGTH_UNKNOWN && len > slot->length - slot->at) {
+		error_set(err, PENSTOCK_E_CHANGED, "the object is longer than its listing says");
+		return HTTP_REFUSE;
+	}
+	if (fs_pwrite_all(d->fd, data, len, (off_t)(slot->offset + slot->at)) < 0) {
+		error_errno(err, errno, "cannot write what was received");
+		return HTTP_REFUSE;
+	}
+	if (slot->sum.kind)
+		checksum_update(&slot->sum, data, len);
+	slot->at += len;
+	if (d->options->progress)
+		d->options->progress(d->options->cookie, (int64_t)len);
+	return HTTP_TAKEN;
+}
+
+static int range_restart(void *cookie)
+{
+	struct range_slot *slot = cookie;
+	const struct object_get_options *options = slot->download->options;
+
+	if (options->progress && slot->at)
+		options->progress(options->cookie, -(int64_t)slot->at);
+	slot->at = 0;
+	if (slot->sum.kind)
+		checksum_reset(&slot->sum);
+	return 0;
+}
+
+static int slot_init(struct download *d, struct range_slot *slot, struct penstock_error *err)
+{
+	int r = s3_op_init(&slot->op, d->client, "GET", d->bucket, d->key, err);
+
+	if (r < 0)
+		return r;
+	slot->used = true;
+	slot->download = d;
+	slot->at = 0;
+	slot->op.request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
+		.write = range_write,
+		.restart = range_restart,
+		.cookie = slot};
+	return s3_op_header(
+		&slot->op, "if-match", d->etag[0] ? d->etag : d->options->if_match, err);
+}
+
+static void slot_release(struct range_slot *slot)
+{
+	s3_op_release(&slot->op);
+	checksum_release(&slot->sum);
+	slot->used = false;
+}
+
+/* If-Match that fails on an object whose ETag we were told: it was replaced meanwhile. */
+static int replaced_meanwhile(const struct download *d, struct penstock_error *err)
+{
+	if (err && err->code == PENSTOCK_E_PRECONDITION && !d->options->if_match) {
+		error_set(err, PENSTOCK_E_CHANGED,
+			"GET s3://%s/%s: the object was replaced meanwhile", d->bucket, d->key);
+		err->http_status = 412;
+	}
+	return err ? -(int)err->code : -(int)PENSTOCK_E_CHANGED;
+}
+
+static int check_digest(struct download *d, const uint8_t *got, struct penstock_error *err)
+{
+	if (memcmp(got, d->wanted, checksum_size(d->kind)) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"GET s3://%s/%s: the bytes do not have the stored checksum (%s)", d->bucket, d->key,
+		checksum_name(d->kind));
+}
+
+/* The headers of a whole GET: now it is known what to expect. */
+static int whole_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct download *d = slot->download;
+
+	if (slot->length != HTTP_LENGTH_UNKNOWN && reply->total_size != HTTP_LENGTH_UNKNOWN &&
+		d->size != reply->total_size)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			reply->total_size, d->size);
+	if (d->kind == CHECKSUM_NONE)
+		d->kind = reply_checksum(reply, d->wanted);
+	if (d->kind != CHECKSUM_NONE && slot->sum.kind == CHECKSUM_NONE)
+		return checksum_init(&slot->sum, d->kind, err);
+	return 0;
+}
+
+/* In one GET. The size may be unknown (HTTP_LENGTH_UNKNOWN). */
+static int download_whole(struct download *d, bool ranged, struct penstock_error *err)
+{
+	struct range_slot slot = {.length = d->size};
+	uint8_t got[CHECKSUM_MAX_SIZE];
+	int r = slot_init(d, &slot, err);
+
+	if (r == 0 && ranged) {
+		slot.op.request.range = (struct http_range){
+			.wanted = true, .offset = d->from, .length = d->options->length};
+	} else if (r == 0) {
+		slot.op.request.on_headers = whole_headers;
+		if (response_checksums())
+			r = s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED", err);
+	}
+	if (r == 0) {
+		slot.op.request.cancel = d->options->cancel;
+		r = s3_op_perform(&slot.op, err);
+		if (r < 0)
+			r = replaced_meanwhile(d, err);
+	}
+	if (r == 0 && slot.length != HTTP_LENGTH_UNKNOWN && slot.at != slot.length)
+		r = error_set(err, PENSTOCK_E_CHANGED,
+			"%s: the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			slot.op.what, slot.at, slot.length);
+	if (r == 0 && slot.sum.kind && !ranged) {
+		checksum_final(&slot.sum, got);
+		r = check_digest(d, got, err);
+	}
+	if (r == 0)
+		r = object_info_from_reply(&slot.op.reply, &d->info, err);
+	d->size = slot.at;
+	slot_release(&slot);
+	return r;
+}
+
+/* ---- in parallel ranges ---- */
+
+static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct download *d = slot->download;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	(void)request;
+	(void)reply;
+	if (!err && slot->sum.kind) {
+		checksum_final(&slot->sum, digest);
+		memcpy(d->digests[slot->index], digest, sizeof(d->digests[0]));
+	}
+	if (err)
+		replaced_meanwhile(d, err);
+	atomic_store(&slot->flying, false);
+	fan_ended(&d->fan, err);
+}
+
+static int range_start(
+	struct download *d, struct range_slot *slot, uint64_t index, struct penstock_error *err)
+{
+	int r;
+
+	if (slot->used)
+		slot_release(slot);
+	r = slot_init(d, slot, err);
+	if (r < 0)
+		return r;
+	slot->index = index;
+	slot->offset = index * d->chunk;
+	slot->length = d->size - slot->offset < d->chunk ? d->size - slot->offset : d->chunk;
+	slot->op.request.range = (struct http_range){
+		.wanted = true, .offset = d->from + slot->offset, .length = slot->length};
+	slot->op.request.done = range_done;
+	if (d->digests)
+		r = checksum_init(&slot->sum, d->kind, err);
+	if (r == 0)
+		r = s3_op_ready(&slot->op, err);
+	if (r < 0)
+		return r;
+	atomic_store(&slot->flying, true);
+	r = fan_submit(&d->fan, &slot->op.request, &slot->op.reply, err);
+	if (r < 0)
+		atomic_store(&slot->flying, false);
+	return r;
+}
+
+static struct range_slot *free_slot(struct download *d)
+{
+	for (unsigned i = 0; i < d->n_slots; i++) {
+		if (!atomic_load(&d->slots[i].flying))
+			return &d->slots[i];
+	}
+	return NULL;
+}
+
+static int run_ranges(struct download *d, uint64_t n, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	uint64_t next = 0;
+
+	while (next < n && fan_wait(&d->fan, d->n_slots)) {
+		struct range_slot *slot = free_slot(d);
+
+		if (slot && range_start(d, slot, next++, &own) < 0) {
+			fan_fail(&d->fan, &own);
+			break;
+		}
+	}
+	return fan_finish(&d->fan, err);
+}
+
+static int check_ranges(struct download *d, uint64_t n, struct penstock_error *err)
+{
+	uint8_t whole[CHECKSUM_MAX_SIZE] = {0};
+
+	memcpy(whole, d->digests[0], sizeof(d->digests[0]));
+	for (uint64_t i = 1; i < n; i++) {
+		uint64_t left = d->size - i * d->chunk;
+
+		checksum_combine(d->kind, whole, d->digests[i], left < d->chunk ? left : d->chunk);
+	}
+	return check_digest(d, whole, err);
+}
+
+static int download_ranges(struct download *d, struct penstock_error *err)
+{
+	uint64_t n;
+	int r = 0;
+
+	d->chunk = LIMIT_GET_RANGE;
+	n = (d->size + d->chunk - 1) / d->chunk;
+	d->n_slots = d->options->parallel ? d->options->parallel : DEFAULT_PARALLEL;
+	d->slots = calloc(d->n_slots, sizeof(*d->slots));
+	/* Only checksums that can be combined from those of the ranges. */
+	if (checksum_is_crc(d->kind))
+		d->digests = calloc(n, sizeof(*d->digests));
+	if (!d->slots || (checksum_is_crc(d->kind) && !d->digests)) {
+		free(d->slots);
+		free(d->digests);
+		return error_memory(err);
+	}
+	fan_init(&d->fan, d->client->engine, d->options->cancel);
+	r = run_ranges(d, n, err);
+	if (r == 0 && d->digests)
+		r = check_ranges(d, n, err);
+	for (unsigned i = 0; i < d->n_slots; i++) {
+		if (d->slots[i].used)
+			slot_release(&d->slots[i]);
+	}
+	fan_release(&d->fan);
+	free(d->slots);
+	free(d->digests);
+	return r;
+}
+
+/* ---- the file ---- */
+
+/* Size, ETag and checksum of an object that nobody told us about. */
+static int learn(struct download *d, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	int r = s3_op_init(&op, d->client, "HEAD", d->bucket, d->key, err);
+
+	if (r == 0)
+		r = s3_op_header(&op, "if-match", d->options->if_match, err);
+	if (r == 0 && response_checksums())
+		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	op.request.cancel = d->options->cancel;
+	r = s3_op_perform(&op, err);
+	if (r < 0)
+		return r;
+	r = object_info_from_reply(&op.reply, &d->info, err);
+	d->size = op.reply.total_size;
+	object_etag_copy(d->etag, d->info.etag);
+	if (response_checksums())
+		d->kind = reply_checksum(&op.reply, d->wanted);
+	return r;
+}
+
+static int download_run(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	bool ranged = o->offset || o->length;
+	int r;
+
+	if (ranged && o->length && o->length <= LIMIT_GET_SINGLE) {
+		d->from = o->offset;
+		d->size = HTTP_LENGTH_UNKNOWN; /* the object may end earlier */
+		return download_whole(d, true, err);
+	}
+	if (o->known) {
+		d->size = o->known->size;
+		object_etag_copy(d->etag, o->known->etag);
+	}
+	if (!o->known || (d->size > LIMIT_GET_SINGLE && !ranged)) {
+		r = learn(d, err);
+		if (r < 0)
+			return replaced_meanwhile(d, err);
+		if (o->known && (d->size != o->known->size || strcmp(d->etag, o->known->etag) != 0))
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"GET s3://%s/%s: the object was replaced meanwhile", d->bucket,
+				d->key);
+	}
+	if (ranged) {
+		if (o->offset >= d->size)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"GET s3://%s/%s: the object ends before byte %" PRIu64, d->bucket,
+				d->key, o->offset);
+		d->from = o->offset;
+		d->size -= o->offset;
+		if (o->length && o->length < d->size)
+			d->size = o->length;
+		d->kind = CHECKSUM_NONE;
+		return download_ranges(d, err);
+	}
+	if (d->size > LIMIT_GET_SINGLE && d->size != HTTP_LENGTH_UNKNOWN && d->etag[0])
+		return download_ranges(d, err);
+	object_info_release(&d->info);
+	return download_whole(d, false, err);
+}
+
+/* Makes the part file the file. */
+static int publish(
+	struct download *d, const char *part, const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *copy = strdup(path);
+
+	if (!copy)
+		return error_memory(err);
+	if (ftruncate(d->fd, (off_t)d->size) < 0)
+		return error_errno(err, errno, "cannot write %s", part);
+	if (!d->options->relaxed && fdatasync(d->fd) < 0)
+		return error_errno(err, errno, "cannot write %s", part);
+	if (rename(part, path) < 0)
+		return error_errno(err, errno, "cannot rename %s", part);
+	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
+}
+
+int object_get_file(struct object_client *client, const char *bucket, const char *key,
+	const char *path, const struct object_get_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct download d = {.client = client,
+		.bucket = bucket,
+		.key = key,
+		.options = options ? options : &none,
+		.size = HTTP_LENGTH_UNKNOWN};
+	_cleanup_free_ char *part = NULL;
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	if (asprintf(&part, "%s.penstock-part", path) < 0) {
+		part = NULL;
+		return error_memory(err);
+	}
+	fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot create %s", part);
+	d.fd = fd;
+	r = download_run(&d, &own);
+	if (r == 0)
+		r = publish(&d, part, path, &own);
+	d.info.size = d.size;
+	if (r == 0 && info)
+		*info = d.info;
+	else
+		object_info_release(&d.info);
+	if (r < 0) {
+		unlink(part);
+		return error_move(err, &own);
+	}
+	return 0;
+}

@@ -1,0 +1,121 @@
+/*
+ * What the files behind objects.h share: the client, and one S3 request on its way (`struct s3_op`).
+ *
+ *	_cleanup_(s3_op_release) struct s3_op op;
+ *
+ *	r = s3_op_init(&op, client, "GET", bucket, key, err);
+ *	if (r == 0)
+ *		r = s3_op_query(&op, "uploads", NULL, err);
+ *	if (r == 0)
+ *		r = s3_op_perform(&op, err);
+ *
+ * Errors of the store come back with its Code and message, the object's name and a hint.
+ */
+#ifndef TRANSFER_OBJECTS_INTERNAL_H
+#define TRANSFER_OBJECTS_INTERNAL_H
+
+#include <pthread.h>
+
+#include "net/credentials.h"
+#include "net/http.h"
+#include "s3/checksum.h"
+#include "s3/errors.h"
+#include "s3/sigv4.h"
+#include "transfer/objects.h"
+
+/* How the bytes of an upload are guarded on their way. */
+enum guard {
+	GUARD_HEADER,  /* x-amz-checksum-crc64nvme, known before the body is sent */
+	GUARD_TRAILER, /* the same behind the body, in one pass */
+	GUARD_MD5      /* nothing is sent; the ETag is compared */
+};
+#define GUARD_KIND CHECKSUM_CRC64NVME
+
+struct object_client {
+	struct http_engine *engine;
+	struct credentials_provider *credentials;
+	bool https;
+	bool aws;
+	bool virtual_host;
+	char *authority; /* "host:port"; the port only where it is not the scheme's */
+	char *base_path; /* "" or "/prefix" */
+	char *region;
+	struct sigv4 signer; /* owned by the engine thread */
+	atomic_int guard;    /* enum guard; follows from what the store does */
+	atomic_llong skew_s; /* the store's clock less ours, where it complained */
+
+	pthread_mutex_t probe_lock;
+	bool probed;
+	bool conditions_honoured;
+};
+
+struct s3_op {
+	struct object_client *client;
+	const char *bucket; /* borrowed; NULL: the service */
+	const char *key;    /* borrowed; NULL: the bucket */
+	struct http_request request;
+	struct http_reply reply;
+	struct sigv4_header *headers; /* owned strings; all are signed */
+	size_t n_headers;
+	struct buf path;
+	struct buf query;
+	struct buf url;
+	struct buf host;
+	const char *payload_hash;
+	char sha256[65];
+	struct buf document; /* of the reply, where it is XML */
+	bool may_be_error;   /* a good status may carry an Error document */
+	bool skew_adjusted;
+	struct credentials keys;
+	char *what;
+	enum s3_error error; /* of the last failed attempt */
+};
+
+int s3_op_init(struct s3_op *op, struct object_client *client, const char *method,
+	const char *bucket, const char *key, struct penstock_error *err);
+void s3_op_release(struct s3_op *op);
+/* `value` NULL: only the name. */
+int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+/* NULL values are left out. */
+int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+/* A body from memory, which is to stay; signed with its SHA-256 where that is cheap. */
+int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err);
+/* Wants the reply's XML in `op->document`; an Error document in it is an error. */
+void s3_op_wants_document(struct s3_op *op);
+/* The URL and the keys: the last step before http_submit(). s3_op_perform() does it itself. */
+int s3_op_ready(struct s3_op *op, struct penstock_error *err);
+int s3_op_perform(struct s3_op *op, struct penstock_error *err);
+
+/* Size, ETag, date, version and metadata from the reply's headers. `out` is to be zeroed. */
+int object_info_from_reply(
+	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
+void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
+
+/* Several requests of one transfer at a time, submitted by one thread. */
+struct fan {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned in_flight;
+	atomic_int stop; /* the `cancel` of every request */
+	const atomic_int *cancel;
+	struct http_engine *engine;
+	struct penstock_error error; /* the first */
+};
+void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel);
+void fan_release(struct fan *fan);
+/*
+ * Submits a request whose `done` calls fan_ended(), last. The first failure stops the others; their
+ * memory may go when fan_finish() has returned.
+ */
+int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err);
+/* `err` NULL: success; otherwise its contents are taken. */
+void fan_ended(struct fan *fan, struct penstock_error *err);
+/* A failure outside of a request: stops everything. */
+void fan_fail(struct fan *fan, struct penstock_error *err);
+/* Waits until fewer than `limit` are in flight; false: something failed or was cancelled. */
+bool fan_wait(struct fan *fan, unsigned limit);
+/* Waits for all that is in flight, and moves the first error to `err`. */
+int fan_finish(struct fan *fan, struct penstock_error *err);
+
+#endif

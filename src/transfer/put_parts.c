@@ -1,0 +1,480 @@
+/* One object in parallel parts: nothing is visible before the last request, nothing stays behind a failure. */
+#include "transfer/put_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/messages.h"
+#include "s3/multipart.h"
+#include "base/banned.h"
+
+#define DEFAULT_PARALLEL 4
+/* The store may put a large object together before it answers. */
+#define COMPLETE_STALL_MS (10 * 60 * 1000)
+#define ABORT_MS	  (10 * 1000)
+
+struct part_result {
+	char etag[OBJECT_ETAG_SIZE];
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store told it back */
+};
+
+/* A part on its way. */
+struct part_slot {
+	struct put_request put;
+	struct put_body body;
+	struct upload *upload;
+	unsigned number; /* 0: empty */
+	atomic_bool flying;
+	bool failed;
+	bool refused;
+};
+
+struct upload {
+	struct object_client *client;
+	const char *bucket;
+	const char *key;
+	int fd;
+	uint64_t size;
+	uint64_t part_size;
+	unsigned parts;
+	const struct object_put_options *options;
+	enum guard guard;
+	char *id;
+	struct part_result *results;
+	struct part_slot *slots;
+	unsigned n_slots;
+	struct fan fan;
+	bool refused;
+	struct buf complete;		   /* the request's body */
+	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
+};
+
+static int upload_start(struct upload *u, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	bool sums = u->guard != GUARD_MD5;
+	int r = s3_op_init(&op, u->client, "POST", u->bucket, u->key, err);
+
+	if (r == 0)
+		r = s3_op_query(&op, "uploads", NULL, err);
+	if (r == 0)
+		r = put_headers(&op, u->options, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-checksum-algorithm",
+			sums ? checksum_name(GUARD_KIND) : NULL, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL, err);
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&op);
+	op.request.cancel = u->options->cancel;
+	r = s3_op_perform(&op, err);
+	if (r < 0) {
+		u->refused = sums && err && put_guard_refused(&op, err);
+		return r;
+	}
+	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id || !*reply.upload_id)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store started an upload without an id", op.what);
+	u->id = strdup(reply.upload_id);
+	return u->id ? 0 : error_memory(err);
+}
+
+static void upload_abort(struct upload *u)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!u->id)
+		return;
+	if (s3_op_init(&op, u->client, "DELETE", u->bucket, u->key, &err) == 0 &&
+		s3_op_query(&op, "uploadId", u->id, &err) == 0) {
+		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
+		op.request.max_attempts = 3;
+		s3_op_perform(&op, &err);
+	}
+	if (err.code && err.code != PENSTOCK_E_NOT_FOUND)
+		log_debug("the parts of an abandoned upload stay in the store: %s",
+			err.message ? err.message : "");
+}
+
+/* ---- parts ---- */
+
+static void part_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+	struct part_slot *slot = (struct part_slot *)(void *)put; /* its first member */
+	struct fan *fan = &slot->upload->fan;
+
+	(void)request;
+	(void)reply;
+	slot->failed = err != NULL;
+	slot->refused = err && slot->body.guard != GUARD_MD5 && put_guard_refused(&put->op, err);
+	if (slot->failed && slot->body.progress && slot->body.sent)
+		slot->body.progress(slot->body.cookie, -(int64_t)slot->body.sent);
+	atomic_store(&slot->flying, false);
+	fan_ended(fan, err);
+}
+
+/* Checks and records a part that came back, and empties its slot. */
+static int part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+{
+	struct part_result *result;
+	const char *echo;
+	int r = 0;
+
+	if (!slot->number)
+		return 0;
+	result = &u->results[slot->number - 1];
+	u->refused = u->refused || slot->refused;
+	if (!slot->failed) {
+		r = put_body_verify(&slot->put.op, &slot->body, err);
+		object_etag_copy(result->etag, http_reply_header(&slot->put.op.reply, "ETag"));
+		memcpy(result->digest, slot->body.digest, sizeof(result->digest));
+		echo = http_reply_header(&slot->put.op.reply, checksum_header(GUARD_KIND));
+		if (echo && strlen(echo) < sizeof(result->checksum))
+			memcpy(result->checksum, echo, strlen(echo) + 1);
+		if (r == 0 && !result->etag[0])
+			r = error_set(err, PENSTOCK_E_PROTOCOL,
+				"%s: the store answered a part without an ETag", slot->put.op.what);
+		if (slot->body.inline_body && slot->body.progress)
+			slot->body.progress(slot->body.cookie, (int64_t)slot->body.length);
+	}
+	put_request_release(&slot->put);
+	put_body_release(&slot->body);
+	slot->number = 0;
+	return r;
+}
+
+static int part_start(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+{
+	struct s3_op *op = &slot->put.op;
+	char text[16];
+	int r;
+
+	slot->upload = u;
+	slot->failed = false;
+	slot->refused = false;
+	slot->body = (struct put_body){
+		.fd = u->fd, .progress = u->options->progress, .cookie = u->options->cookie};
+	if (!multipart_range(u->size, u->part_size, number, &slot->body.offset, &slot->body.length))
+		return error_set(err, PENSTOCK_E_INTERNAL, "part %u of %u", number, u->parts);
+	snprintf(text, sizeof(text), "%u", number);
+	r = s3_op_init(op, u->client, "PUT", u->bucket, u->key, err);
+	if (r < 0)
+		return r;
+	slot->number = number;
+	slot->failed = true; /* until it was sent */
+	r = s3_op_query(op, "partNumber", text, err);
+	if (r == 0)
+		r = s3_op_query(op, "uploadId", u->id, err);
+	if (r == 0)
+		r = put_body_attach(op, &slot->body, u->guard, err);
+	if (r == 0)
+		r = s3_op_ready(op, err);
+	if (r < 0)
+		return r;
+	put_request_hook(&slot->put, &slot->body);
+	op->request.done = part_done;
+	atomic_store(&slot->flying, true);
+	r = fan_submit(&u->fan, &op->request, &op->reply, err);
+	if (r < 0)
+		atomic_store(&slot->flying, false);
+	return r;
+}
+
+static struct part_slot *free_slot(struct upload *u)
+{
+	for (unsigned i = 0; i < u->n_slots; i++) {
+		if (!atomic_load(&u->slots[i].flying))
+			return &u->slots[i];
+	}
+	return NULL;
+}
+
+static int upload_parts(struct upload *u, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	unsigned next = 1;
+	int r = 0;
+
+	while (r == 0 && next <= u->parts && fan_wait(&u->fan, u->n_slots)) {
+		struct part_slot *slot = free_slot(u);
+
+		if (!slot)
+			continue;
+		r = part_collect(u, slot, &own);
+		if (r == 0)
+			r = part_start(u, slot, next++, &own);
+	}
+	if (r < 0)
+		fan_fail(&u->fan, &own);
+	fan_wait(&u->fan, 1);
+	for (unsigned i = 0; i < u->n_slots; i++) {
+		if (part_collect(u, &u->slots[i], &own) < 0)
+			fan_fail(&u->fan, &own);
+	}
+	return fan_finish(&u->fan, err);
+}
+
+/* ---- the request that makes it visible ---- */
+
+static int complete_body(struct upload *u, struct penstock_error *err)
+{
+	struct s3_part *parts = calloc(u->parts, sizeof(*parts));
+	struct s3_complete complete = {.parts = parts, .n = u->parts};
+
+	if (!parts)
+		return error_memory(err);
+	for (unsigned i = 0; i < u->parts; i++) {
+		parts[i].number = i + 1;
+		parts[i].etag = u->results[i].etag;
+		if (u->results[i].checksum[0])
+			parts[i].checksums[GUARD_KIND] = u->results[i].checksum;
+	}
+	s3_complete_write(&u->complete, &complete);
+	free(parts);
+	return buf_failed(&u->complete) ? buf_error(&u->complete, "the list of parts", err) : 0;
+}
+
+static void whole_digest(struct upload *u)
+{
+	memcpy(u->digest, u->results[0].digest, sizeof(u->digest));
+	for (unsigned i = 1; i < u->parts; i++) {
+		uint64_t offset;
+		uint64_t length;
+
+		if (multipart_range(u->size, u->part_size, i + 1, &offset, &length))
+			checksum_combine(GUARD_KIND, u->digest, u->results[i].digest, length);
+	}
+}
+
+/* The ETag that the object must get, where the parts' ETags are MD5s; false: unknown. */
+static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETAG_SIZE])
+{
+	uint8_t(*md5)[16] = calloc(u->parts, sizeof(*md5));
+	bool known = md5 != NULL;
+
+	for (unsigned i = 0; known && i < u->parts; i++) {
+		char hex[33] = "";
+
+		known = strlen(u->results[i].etag) == 34;
+		if (known)
+			memcpy(hex, u->results[i].etag + 1, 32);
+		known = known && str_unhex(hex, md5[i], 16) == 0;
+	}
+	known = known && multipart_etag((const uint8_t(*)[16])md5, u->parts, etag, NULL) == 0;
+	free(md5);
+	return known;
+}
+
+static int verify_object(
+	struct upload *u, const char *etag, const char *checksum, struct penstock_error *err)
+{
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	char expected[MULTIPART_ETAG_SIZE];
+
+	if (u->guard != GUARD_MD5 && checksum && checksum_parse(GUARD_KIND, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(GUARD_KIND)) == 0)
+			return 0;
+	} else if (u->guard != GUARD_MD5 || !etag || !strchr(etag, '-') ||
+		   !expected_etag(u, expected) || strcmp(etag, expected) == 0) {
+		return 0;
+	}
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"PUT s3://%s/%s: the store put the parts together to other bytes than were sent",
+		u->bucket, u->key);
+}
+
+/* The reply to Complete was lost, and its repetition says "no such upload": is the object there? */
+static bool complete_was_done(struct upload *u, struct object_info *info)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	char expected[MULTIPART_ETAG_SIZE];
+	const char *etag;
+	const char *checksum;
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+
+	if (s3_op_init(&head, u->client, "HEAD", u->bucket, u->key, NULL) < 0 ||
+		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
+		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != u->size)
+		return false;
+	etag = http_reply_header(&head.reply, "ETag");
+	checksum = http_reply_header(&head.reply, checksum_header(GUARD_KIND));
+	if (u->guard != GUARD_MD5 && checksum && checksum_parse(GUARD_KIND, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(GUARD_KIND)) != 0)
+			return false;
+	} else if (!etag || !expected_etag(u, expected) || strcmp(etag, expected) != 0) {
+		return false;
+	}
+	return object_info_from_reply(&head.reply, info, NULL) == 0;
+}
+
+static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_error *err)
+{
+	char text[CHECKSUM_TEXT_SIZE];
+	char size[24];
+	int r = put_conditions(op, u->options, err);
+
+	if (r < 0 || u->guard == GUARD_MD5)
+		return r;
+	checksum_format(GUARD_KIND, u->digest, text);
+	snprintf(size, sizeof(size), "%" PRIu64, u->size);
+	r = s3_op_header(op, checksum_header(GUARD_KIND), text, err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT", err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-mp-object-size", size, err);
+	return r;
+}
+
+static int complete_perform(struct upload *u, struct put_request *put, struct object_info *info,
+	struct penstock_error *err)
+{
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	const char *checksum;
+	int r = s3_op_perform(&put->op, &own);
+
+	if (r < 0 && put->op.reply.sent_before &&
+		(put->op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
+		complete_was_done(u, info))
+		return 0;
+	if (r < 0)
+		return error_move(err, &own);
+	if (s3_reply_parse(put->op.document.data, put->op.document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", put->op.what);
+	if (reply.kind != S3_REPLY_COMPLETE)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not say that the upload is complete", put->op.what);
+	checksum = reply.checksums[GUARD_KIND];
+	r = verify_object(u, reply.etag, checksum, err);
+	if (r == 0)
+		r = object_info_from_reply(&put->op.reply, info, err);
+	object_etag_copy(info->etag, reply.etag);
+	return r;
+}
+
+static int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(put_request_release) struct put_request put = {0};
+	struct put_body gate = {.fd = -1,
+		.inline_body = true,
+		.last = true,
+		.still_valid = u->options->still_valid,
+		.cookie = u->options->cookie};
+	int r = complete_body(u, err);
+
+	if (u->guard != GUARD_MD5)
+		whole_digest(u);
+	if (r == 0)
+		r = s3_op_init(&put.op, u->client, "POST", u->bucket, u->key, err);
+	if (r == 0)
+		r = s3_op_query(&put.op, "uploadId", u->id, err);
+	if (r == 0)
+		r = s3_op_header(&put.op, "content-type", "application/xml", err);
+	if (r == 0)
+		r = s3_op_body(&put.op, u->complete.data, u->complete.len, err);
+	if (r == 0)
+		r = complete_headers(u, &put.op, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&put.op);
+	put_request_hook(&put, &gate);
+	put.op.request.cancel = u->options->cancel;
+	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
+	return complete_perform(u, &put, info, err);
+}
+
+/* ---- the whole of it ---- */
+
+static void upload_release(struct upload *u)
+{
+	fan_release(&u->fan);
+	buf_release(&u->complete);
+	free(u->id);
+	free(u->results);
+	free(u->slots);
+}
+
+static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	int r = upload_start(u, err);
+
+	if (r == 0)
+		r = upload_parts(u, err);
+	if (r == 0)
+		r = upload_complete(u, info, err);
+	if (r < 0)
+		upload_abort(u);
+	return r;
+}
+
+static int put_parts_once(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	uint64_t parts;
+	int r = multipart_part_size(u->size, u->options->part_size, &u->part_size, err);
+
+	if (r < 0)
+		return r;
+	parts = multipart_count(u->size, u->part_size);
+	u->parts = (unsigned)parts;
+	u->n_slots = u->options->parallel ? u->options->parallel : DEFAULT_PARALLEL;
+	if (u->n_slots > u->parts)
+		u->n_slots = u->parts;
+	u->results = calloc(u->parts, sizeof(*u->results));
+	u->slots = calloc(u->n_slots, sizeof(*u->slots));
+	buf_init(&u->complete, LIMIT_XML_BODY);
+	fan_init(&u->fan, u->client->engine, u->options->cancel);
+	r = u->results && u->slots ? upload_run(u, info, err) : error_memory(err);
+	upload_release(u);
+	return r;
+}
+
+int put_in_parts(struct object_client *client, const char *bucket, const char *key, int fd,
+	uint64_t size, const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	enum guard guard = (enum guard)atomic_load(&client->guard);
+
+	for (;;) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		struct object_info found = {0};
+		struct upload u = {.client = client,
+			.bucket = bucket,
+			.key = key,
+			.fd = fd,
+			.size = size,
+			.options = options,
+			.guard = guard};
+		int r = put_parts_once(&u, &found, &own);
+
+		found.size = size;
+		if (r == 0 && info)
+			*info = found;
+		else
+			object_info_release(&found);
+		if (r == 0 && guard == GUARD_MD5)
+			atomic_store(&client->guard, GUARD_MD5);
+		if (r == 0)
+			return 0;
+		if (!u.refused || guard == GUARD_MD5)
+			return error_move(err, &own);
+		guard = GUARD_MD5;
+	}
+}
