@@ -304,6 +304,17 @@ static void the_chunked_examples_of_the_documentation_chain(void **state)
 			assert_string_equal(signature, cases[i].signatures[k]);
 			sigv4_chain_advance(&chain, signature);
 		}
+		if (cases[i].trailer) {
+			static const char trailers[] = "x-amz-checksum-crc32c:sOO8/Q==\n";
+			uint8_t digest[CHECKSUM_MAX_SIZE];
+			char hex[65], signature[SIGV4_SIGNATURE_SIZE];
+
+			checksum_of(CHECKSUM_SHA256, trailers, strlen(trailers), digest, NULL);
+			str_hex(digest, 32, hex);
+			assert_int_equal(sigv4_trailer_signature(&ws, &chain, hex, signature), 0);
+			assert_string_equal(signature,
+				"d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435");
+		}
 	}
 }
 
