@@ -75,6 +75,7 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.directory = f->in->fetch_dir,
 		.name = f->in->file_name,
 		.sha256 = w->sha256.value,
+		.no_sync = true, /* stage_state.h says why */
 		.on_size = know_size,
 		.consume = w->unpack.value ? unpack_some : NULL,
 		.progress = fetched_some,

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,9 +46,10 @@ static json_t *mark_json(const struct stage_mark *m)
 /* With the lock held. */
 static int save(const struct stage_state *state, struct penstock_error *err)
 {
-	_cleanup_(decrefp) json_t *root = json_pack("{s:i, s:b, s:I, s:I, s:I, s:[]}", "format",
-		FORMAT, "mode_set", state->mode_set, "device", (json_int_t)state->device, "inode",
-		(json_int_t)state->inode, "birth", (json_int_t)state->birth_ns, "inputs");
+	_cleanup_(decrefp) json_t *root = json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:[]}",
+		"format", FORMAT, "boot", state->boot, "mode_set", state->mode_set, "device",
+		(json_int_t)state->device, "inode", (json_int_t)state->inode, "birth",
+		(json_int_t)state->birth_ns, "inputs");
 	_cleanup_free_ char *text = NULL;
 
 	for (size_t i = 0; root && i < state->n; i++)
@@ -124,7 +126,10 @@ static bool same_number(const json_t *root, const char *key, uint64_t value)
 static bool matches(const struct stage_state *state, const json_t *root)
 {
 	const json_t *inputs = json_object_get(root, "inputs");
+	const char *boot = json_string_value(json_object_get(root, "boot"));
 
+	if (!boot || strcmp(boot, state->boot) != 0)
+		return false;
 	if (!same_number(root, "format", FORMAT) || !same_number(root, "device", state->device) ||
 		!same_number(root, "inode", state->inode) ||
 		!same_number(root, "birth", state->birth_ns) || json_array_size(inputs) != state->n)
@@ -174,8 +179,11 @@ static json_t *load(const char *path)
 
 static int identify(struct stage_state *state, const char *dir, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf boot = BUF_INIT(sizeof(state->boot) - 1);
 	struct statx st;
 
+	if (fs_read("/proc/sys/kernel/random/boot_id", &boot, NULL) == 0)
+		snprintf(state->boot, sizeof(state->boot), "%.36s", buf_str(&boot));
 	if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
 		return error_errno(err, errno, "cannot look at %s", dir);
 	state->device = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;

@@ -2,8 +2,9 @@
  * What a run's staging has reached, in STATE/stage.json: one mark for each input, in their order.
  * Kept outside of the input directory, which belongs to the steps.
  *
- * A state belongs to one list of inputs and to one input directory (told by inode and birth). If
- * either differs, everything that was staged is removed and staging starts anew.
+ * A state belongs to one list of inputs, to one input directory (told by inode and birth) and to one
+ * boot of the machine: inputs are not synced, so after a loss of power nothing vouches for them. If
+ * any of these differs, everything that was staged is removed and staging starts anew.
  */
 #ifndef RUN_STAGE_STATE_H
 #define RUN_STAGE_STATE_H
@@ -30,6 +31,7 @@ struct stage_mark {
 struct stage_state {
 	char *path;			  /* owned */
 	uint64_t device, inode, birth_ns; /* of the input directory */
+	char boot[40];			  /* of the machine; "" where it is not told */
 	pthread_mutex_t lock;
 
 	/* under lock */

@@ -36,6 +36,8 @@ struct http_fetch_options {
 	const char *sha256;    /* 64 hexadecimal digits; NULL: not checked */
 	unsigned parallel;     /* ranges at a time; 0: 8 */
 	uint64_t chunk_size;   /* bytes of a range; 0: 8 MiB */
+	/* The file is not synced: for callers who fetch it again after a loss of power. */
+	bool no_sync;
 	/* Once, as soon as the size is known (UINT64_MAX: the server does not say); `missing` bytes
 	 * are still to be fetched. Non-zero: refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
