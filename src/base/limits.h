@@ -97,4 +97,10 @@
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */
 
+/* Continuous sync. */
+#define LIMIT_SYNC_NAME		   (16 * KIB) /* bytes of a relative path, percent-encoded */
+#define LIMIT_SYNC_JOURNAL_PENDING (4 * MIB)  /* bytes not written yet, on a full disk */
+#define LIMIT_SYNC_LINE		   (64 * KIB) /* bytes of one line of a manifest */
+#define LIMIT_SYNC_PROCS	   1024	      /* writers watched at a time, one descriptor each */
+
 #endif

@@ -1,0 +1,13 @@
+/* Checksums of what a file holds. */
+#ifndef SYNC_CONTENT_H
+#define SYNC_CONTENT_H
+
+#include <stdint.h>
+
+struct penstock_error;
+
+/* CRC-64 (ECMA, reflected) of the first `size` bytes. PENSTOCK_E_CHANGED: it is shorter. */
+int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
+int content_md5(int fd, uint64_t size, unsigned char md5[static 16], struct penstock_error *err);
+
+#endif

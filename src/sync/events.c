@@ -1,0 +1,58 @@
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
+	const char *fmt, ...)
+{
+	struct event_line *line;
+	va_list ap;
+
+	if (!s->o.on_event)
+		return;
+	line = calloc(1, sizeof(*line));
+	if (!line)
+		return; /* it is only told */
+	line->event = event;
+	line->bytes = bytes;
+	line->path = path ? strdup(path) : NULL;
+	va_start(ap, fmt);
+	if (vasprintf(&line->detail, fmt, ap) < 0)
+		line->detail = NULL;
+	va_end(ap);
+	pthread_mutex_lock(&s->event_lock);
+	if (s->events_last)
+		s->events_last->next = line;
+	else
+		s->events = line;
+	s->events_last = line;
+	pthread_mutex_unlock(&s->event_lock);
+}
+
+void sync_deliver(struct sync *s)
+{
+	struct event_line *line;
+
+	if (!s->o.on_event)
+		return;
+	pthread_mutex_lock(&s->event_lock);
+	while (!s->delivering && (line = s->events)) {
+		s->events = line->next;
+		if (!s->events)
+			s->events_last = NULL;
+		s->delivering = true;
+		pthread_mutex_unlock(&s->event_lock);
+		s->o.on_event(s->o.cookie, line->event, line->path, line->bytes,
+			line->detail ? line->detail : "");
+		free(line->path);
+		free(line->detail);
+		free(line);
+		pthread_mutex_lock(&s->event_lock);
+		s->delivering = false;
+	}
+	pthread_mutex_unlock(&s->event_lock);
+}

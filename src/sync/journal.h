@@ -1,0 +1,83 @@
+/*
+ * The local record of what was closed and what was published, so that the next attempt knows after
+ * a kill which files are whole.
+ *
+ *	journal_open(&j, path, err);			reads nothing
+ *	journal_replay(path, fn, cookie, err);		before that, of the earlier attempts
+ *	journal_add(j, &record); ... journal_write(j);	to the kernel: survives a kill of penstock
+ *	journal_sync(j);				to the disk: survives a power loss
+ *
+ * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
+ * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a
+ * torn line costs itself only. A journal that cannot be written stops nothing: what it lost is
+ * written anew once there is space again (`journal_damaged`, then journal_rewrite()).
+ */
+#ifndef SYNC_JOURNAL_H
+#define SYNC_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sync/table.h"
+
+struct penstock_error;
+struct journal;
+
+enum journal_type {
+	JOURNAL_RUN = 'H',	 /* path: the run's id */
+	JOURNAL_CLOSED = 'C',	 /* path, ident, mode: closed by a living writer */
+	JOURNAL_PUBLISHED = 'P', /* path, ident, mode, etag, crc: so it stands in the object */
+	JOURNAL_APPENDED = 'A',	 /* the same of an open file: ident.size bytes of it are there */
+	JOURNAL_SUSPECT = 'S',	 /* path, ident, mode */
+	JOURNAL_GONE = 'D',	 /* path, etag: gone locally, the object is still there */
+	JOURNAL_FORGET = 'X',	 /* path: neither here nor there */
+	JOURNAL_KEPT = 'K',	 /* path, etag; key: where somebody else's object was kept */
+	JOURNAL_MANIFEST = 'M',	 /* generation in ident.size, etag */
+	JOURNAL_RESTORED = 'R',	 /* generation in ident.size: its restore was verified */
+};
+
+struct journal_record {
+	enum journal_type type;
+	const char *path; /* raw bytes */
+	const char *key;  /* of JOURNAL_KEPT, else NULL */
+	const char *etag; /* NULL or "": none */
+	struct ident ident;
+	uint32_t mode;
+	uint64_t crc;
+	bool has_crc;
+};
+
+/* Returns non-zero to stop. */
+typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
+
+/* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
+int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
+	struct penstock_error *err);
+/* One line without its newline; false: torn or foreign. Decoded strings go to `strings`. */
+bool journal_parse(const char *line, struct journal_record *record, struct buf *strings);
+/* Appends one line with its newline. */
+void journal_format(struct buf *out, const struct journal_record *record);
+
+/* Opens it for appending, made with mode 0600. `path` NULL: a journal that keeps nothing. */
+int journal_open(struct journal **out, const char *path, struct penstock_error *err);
+void journal_free(struct journal *j);
+
+/* Adds it to memory. */
+void journal_add(struct journal *j, const struct journal_record *record);
+/* Hands what was added to the kernel; -1: it could not be written, errno says why. */
+int journal_write(struct journal *j);
+/* fdatasync of what was written; may block long, so call it from a thread that may. */
+int journal_sync(struct journal *j);
+/* Something added was lost since the last rewrite. */
+bool journal_damaged(const struct journal *j);
+/* Bytes in the file. */
+uint64_t journal_size(const struct journal *j);
+
+/*
+ * Replaces the journal by what `fill` adds (with journal_add() to the journal it is given);
+ * the old one stays until the new one is durable.
+ */
+int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,751 @@
+#include "sync/plan.h"
+
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/banned.h"
+
+#define QUEUE_LOOK     256 /* files of a queue that are compared */
+#define PAUSE_FIRST_MS 500
+#define PAUSE_MAX_MS   30000
+#define PAUSE_FLUSH_MS 2000 /* somebody waits */
+
+static void note(struct plan *p, enum journal_type type, struct entry *e, const struct ident *ident)
+{
+	if (p->note)
+		p->note(p->cookie, type, e, ident);
+}
+
+/* The queues. */
+
+static void dir_activate(struct plan *p, struct dir *d)
+{
+	d->active_prev = p->active_tail;
+	d->active_next = NULL;
+	if (p->active_tail)
+		p->active_tail->active_next = d;
+	else
+		p->active = d;
+	p->active_tail = d;
+}
+
+static void dir_deactivate(struct plan *p, struct dir *d)
+{
+	if (d->active_prev)
+		d->active_prev->active_next = d->active_next;
+	else
+		p->active = d->active_next;
+	if (d->active_next)
+		d->active_next->active_prev = d->active_prev;
+	else
+		p->active_tail = d->active_prev;
+	d->active_next = d->active_prev = NULL;
+}
+
+static void enqueue(struct plan *p, struct work *w)
+{
+	struct dir *d = w->entry->dir;
+
+	if (w->queued)
+		return;
+	w->queued = true;
+	w->next = NULL;
+	w->prev = d->tail;
+	if (d->tail)
+		d->tail->next = w;
+	else
+		d->head = w;
+	d->tail = w;
+	if (d->head == w)
+		dir_activate(p, d);
+}
+
+static void enqueue_first(struct plan *p, struct work *w)
+{
+	struct dir *d = w->entry->dir;
+
+	w->queued = true;
+	w->prev = NULL;
+	w->next = d->head;
+	if (d->head)
+		d->head->prev = w;
+	else
+		d->tail = w;
+	d->head = w;
+	if (d->tail == w)
+		dir_activate(p, d);
+}
+
+static void dequeue(struct plan *p, struct work *w)
+{
+	struct dir *d = w->entry->dir;
+
+	if (!w->queued)
+		return;
+	w->queued = false;
+	if (w->prev)
+		w->prev->next = w->next;
+	else
+		d->head = w->next;
+	if (w->next)
+		w->next->prev = w->prev;
+	else
+		d->tail = w->prev;
+	w->next = w->prev = NULL;
+	if (!d->head)
+		dir_deactivate(p, d);
+}
+
+/*
+ * A file that was closed again before its earlier version was published: do those that were closed
+ * in between wait for it, or it for them? The small one points to the large one.
+ */
+static bool points_to_others(const struct work *w, const struct work *behind)
+{
+	for (unsigned n = 0; behind && n < QUEUE_LOOK; behind = behind->next, n++)
+		if (behind != w && behind->entry->seen.size > w->entry->seen.size)
+			return true;
+	return false;
+}
+
+/* It was closed just now. */
+static void enqueue_closed(struct plan *p, struct work *w)
+{
+	/* While a worker sends the version before, this one goes behind what was closed since. */
+	if (w->queued && (w->busy || points_to_others(w, w->next)))
+		dequeue(p, w);
+	enqueue(p, w);
+}
+
+static void forget_writers(struct plan *p, struct work *w)
+{
+	for (size_t i = 0; i < WORK_WRITERS; i++) {
+		if (w->writers[i])
+			proc_unref(p->procs, w->writers[i]);
+		w->writers[i] = NULL;
+	}
+	w->looked = 0;
+	w->appender = false;
+}
+
+static void drop_work(struct plan *p, struct entry *e)
+{
+	struct work *w = e->work;
+
+	if (!w || w->busy)
+		return;
+	dequeue(p, w);
+	forget_writers(p, w);
+	table_drop_work(p->table, e);
+}
+
+void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append)
+{
+	(void)p;
+	w->appender |= append;
+	for (size_t i = 0; i < WORK_WRITERS; i++) {
+		if (w->writers[i] == proc)
+			return;
+		if (!w->writers[i]) {
+			w->writers[i] = proc_ref(proc);
+			return;
+		}
+	}
+}
+
+enum close_kind plan_judge(const struct work *w)
+{
+	enum close_kind kind = CLOSE_UNSEEN;
+
+	for (size_t i = 0; i < WORK_WRITERS && w->writers[i]; i++) {
+		switch (proc_fate(w->writers[i])) {
+		case PROC_KILLED:
+			return CLOSE_KILLED;
+		case PROC_UNKNOWN:
+			kind = CLOSE_EXIT;
+			break;
+		case PROC_ALIVE:
+		case PROC_EXITED:
+			if (kind == CLOSE_UNSEEN)
+				kind = CLOSE_TRUE;
+			break;
+		}
+	}
+	return kind;
+}
+
+/* Events. */
+
+int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
+{
+	struct work *w = table_work(p->table, e, now_ms);
+
+	if (!w)
+		return -1;
+	if (e->state != ENTRY_OPEN) {
+		forget_writers(p, w);
+		table_touch_work(p->table, w);
+		w->opened_ms = now_ms;
+		w->grown_ms = 0;
+		e->state = ENTRY_OPEN;
+	}
+	w->changed_ms = now_ms;
+	w->modified = true;
+	w->settled = false;
+	if (w->busy) {
+		w->changed = true;
+		w->reclosed = false;
+	}
+	return 0;
+}
+
+/* A log keeps what it had: its lines are as good as those that were published of it. */
+static bool only_grows(const struct entry *e, const struct work *w)
+{
+	return (e->flags & ENTRY_APPENDED) || w->appender;
+}
+
+static void make_suspect(struct plan *p, struct entry *e, struct work *w)
+{
+	w->settled = false;
+	w->modified = false;
+	if (w->busy)
+		w->changed = true;
+	if (only_grows(e, w)) {
+		e->state = ENTRY_CLOSED;
+		w->ready_ms = w->changed_ms;
+		w->tail = true;
+		enqueue(p, w);
+		return;
+	}
+	e->state = ENTRY_SUSPECT;
+	dequeue(p, w);
+	memset(&w->sent, 0, sizeof(w->sent));
+	p->sweep_ms = 0;
+	note(p, JOURNAL_SUSPECT, e, &e->seen);
+}
+
+int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms)
+{
+	struct work *w = table_work(p->table, e, now_ms);
+
+	if (!w)
+		return -1;
+	e->seen = *ident;
+	make_suspect(p, e, w);
+	return 0;
+}
+
+int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint32_t mode,
+	enum close_kind kind, int64_t now_ms)
+{
+	struct work *w = e->work;
+
+	if (e->mode != mode) {
+		e->mode = mode;
+		p->manifest_dirty = true;
+	}
+	if (e->state == ENTRY_SUSPECT && w && !w->modified && ident_equal(ident, &e->seen))
+		return 0;
+	if (!(w && (w->modified || w->busy)) && !p->always_dirty && (e->flags & ENTRY_PUBLISHED) &&
+		!(e->flags & ENTRY_APPENDED) && ident_equal(ident, w ? &w->published : &e->seen)) {
+		drop_work(p, e);
+		e->seen = *ident;
+		e->state = ENTRY_CLEAN;
+		return 0;
+	}
+	w = table_work(p->table, e, now_ms);
+	if (!w)
+		return -1;
+	e->seen = *ident;
+	e->flags &= (uint8_t)~ENTRY_KEEP;
+	w->modified = false;
+	w->settled = false;
+	w->tail = false;
+	w->give_up = false;
+	w->changed_ms = now_ms;
+	w->unseen = kind == CLOSE_UNSEEN;
+	if (w->busy) {
+		w->changed = true;
+		w->reclosed = true;
+	}
+	if (kind == CLOSE_KILLED) {
+		make_suspect(p, e, w);
+		return 0;
+	}
+	e->state = kind == CLOSE_EXIT ? ENTRY_HELD : ENTRY_CLOSED;
+	w->ready_ms = kind == CLOSE_EXIT ? now_ms + PLAN_HOLD_MS
+		      : w->snapshot	 ? now_ms
+					 : now_ms + p->quiet_ms;
+	enqueue_closed(p, w);
+	if (kind != CLOSE_EXIT)
+		note(p, JOURNAL_CLOSED, e, &e->seen);
+	return 0;
+}
+
+void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
+{
+	struct work *w;
+
+	if (e->state == ENTRY_GONE)
+		return;
+	p->manifest_dirty = true;
+	w = e->work;
+	if (!(e->flags & ENTRY_PUBLISHED) && !(w && w->busy)) {
+		note(p, JOURNAL_FORGET, e, &e->seen);
+		drop_work(p, e);
+		table_remove(p->table, e);
+		return;
+	}
+	e->state = ENTRY_GONE;
+	note(p, JOURNAL_GONE, e, &e->seen);
+	if (!p->may_delete && !(w && w->busy)) {
+		drop_work(p, e);
+		return;
+	}
+	w = table_work(p->table, e, now_ms);
+	if (!w)
+		return; /* the object stays, which is the safe side */
+	w->changed_ms = now_ms;
+	w->modified = false;
+	w->settled = false;
+	w->ready_ms = now_ms + PLAN_DELETE_MS;
+	if (w->busy)
+		w->changed = true;
+	dequeue(p, w);
+	enqueue(p, w);
+}
+
+void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
+{
+	for (struct work *w = p->table->works, *next; w; w = next) {
+		struct entry *e = w->entry;
+
+		next = w->all_next;
+		if (e->state == ENTRY_HELD) {
+			if (killed) {
+				make_suspect(p, e, w);
+			} else {
+				e->state = ENTRY_CLOSED;
+				w->ready_ms = now_ms;
+				note(p, JOURNAL_CLOSED, e, &e->seen);
+			}
+		} else if (killed && e->state == ENTRY_CLOSED && w->unseen && !w->tail &&
+			   now_ms - w->changed_ms <= PLAN_DYING_MS) {
+			make_suspect(p, e, w);
+		} else if (killed && e->state == ENTRY_OPEN) {
+			bool alive = false;
+
+			for (size_t i = 0; i < WORK_WRITERS && w->writers[i]; i++)
+				alive |= proc_fate(w->writers[i]) == PROC_ALIVE;
+			if (!alive)
+				make_suspect(p, e, w);
+		}
+	}
+}
+
+/* Jobs. */
+
+static void lower(int64_t *wake_ms, int64_t at)
+{
+	if (at < *wake_ms)
+		*wake_ms = at;
+}
+
+static void hand_out(
+	struct plan *p, struct work *w, enum job_kind kind, int64_t now_ms, struct job *job)
+{
+	struct entry *e = w->entry;
+
+	*job = (struct job){
+		.kind = kind,
+		.entry = e,
+		.work = w,
+		.snapshot = w->snapshot,
+		.patient = w->broken >= 3,
+		.large = e->seen.size >= PLAN_LARGE && kind != JOB_DELETE,
+		.closed = e->state != ENTRY_OPEN,
+		.queued = w->queued,
+		.open_ms = now_ms - w->opened_ms,
+		.started_ms = now_ms,
+		.flushing = p->flushing,
+		.appender = w->appender,
+		.sent = w->sent,
+		.partial_ms = w->partial_ms ? now_ms - w->partial_ms : INT64_MAX,
+	};
+	if (kind == JOB_GROWN && (e->flags & ENTRY_PUBLISHED)) {
+		job->grown_known = true;
+		job->grown = w->published;
+		job->grown_has_crc = (e->flags & ENTRY_HAS_CRC) != 0;
+		job->grown_crc = e->crc;
+	}
+	if (e->flags & ENTRY_PUBLISHED)
+		entry_etag(e, job->etag);
+	w->busy = true;
+	w->changed = w->reclosed = false;
+	if (w->queued)
+		e->dir->busy = true;
+	p->n_busy++;
+	if (job->large)
+		p->large_busy++;
+}
+
+static bool large_must_wait(const struct plan *p, const struct entry *e)
+{
+	return e->seen.size >= PLAN_LARGE && p->workers > 2 && p->large_busy >= p->workers - 2;
+}
+
+/* Whether the head of a queue can go now; takes heads out that must not hold up the others. */
+static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms)
+{
+	struct work *w = d->head;
+
+	if (d->busy || w->busy)
+		return false;
+	if (w->entry->state == ENTRY_OPEN) {
+		if (!p->flushing && now_ms < w->opened_ms + PLAN_REOPEN_MS) {
+			lower(wake_ms, w->opened_ms + PLAN_REOPEN_MS);
+			return false;
+		}
+		dequeue(p, w);
+		lower(wake_ms, now_ms);
+		return false;
+	}
+	if (!p->flushing && w->ready_ms > now_ms) {
+		lower(wake_ms, w->ready_ms);
+		return false;
+	}
+	if (w->entry->state == ENTRY_HELD) {
+		w->entry->state = ENTRY_CLOSED;
+		note(p, JOURNAL_CLOSED, w->entry, &w->entry->seen);
+	}
+	return !w->settled && !large_must_wait(p, w->entry);
+}
+
+static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms)
+{
+	for (struct dir *d = p->active, *next; d; d = next) {
+		next = d->active_next;
+		if (!head_ready(p, d, now_ms, wake_ms))
+			continue;
+		struct work *w = d->head;
+
+		/* The next directory's turn comes before this one's again. */
+		dir_deactivate(p, d);
+		dir_activate(p, d);
+		hand_out(p, w,
+			w->entry->state == ENTRY_GONE ? JOB_DELETE
+			: w->tail		      ? JOB_GROWN
+						      : JOB_WHOLE,
+			now_ms, job);
+		return true;
+	}
+	return false;
+}
+
+static int64_t grown_due(const struct plan *p, const struct work *w)
+{
+	int64_t pause = w->grown_cost_ms * 10;
+
+	if (p->flushing)
+		return 0;
+	if (pause < p->append_ms)
+		pause = p->append_ms;
+	return (w->grown_ms ? w->grown_ms : w->opened_ms) + pause;
+}
+
+static bool sent_as_it_is(const struct work *w)
+{
+	return ident_equal(&w->sent, &w->entry->seen);
+}
+
+/* Files outside the queues: open, suspect, or set aside after a failure. */
+static bool side_job(struct plan *p, struct work *w, int64_t now_ms, enum job_kind *kind)
+{
+	struct entry *e = w->entry;
+
+	if (w->busy || w->settled || w->queued)
+		return false;
+	if (w->give_up && !p->flushing && now_ms < w->ready_ms)
+		return false;
+	if (e->state == ENTRY_OPEN) {
+		*kind = JOB_GROWN;
+		return now_ms >= grown_due(p, w) && !large_must_wait(p, e);
+	}
+	if (e->state == ENTRY_SUSPECT) {
+		*kind = JOB_PARTIAL;
+		return !sent_as_it_is(w) && !large_must_wait(p, e);
+	}
+	if (e->state == ENTRY_CLOSED && w->give_up) {
+		w->give_up = false;
+		enqueue(p, w);
+		p->sweep_ms = 0;
+	}
+	return false;
+}
+
+bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms)
+{
+	enum job_kind kind;
+
+	if (p->stopped || (!p->continuous && !p->flushing))
+		return false;
+	if (now_ms < p->pause_until_ms) {
+		lower(wake_ms, p->pause_until_ms);
+		return false;
+	}
+	if (next_queued(p, now_ms, job, wake_ms))
+		return true;
+	if (!p->table->works)
+		return false;
+	if (now_ms >= p->sweep_ms || p->flushing) {
+		p->sweep_ms = now_ms + PLAN_SWEEP_MS;
+		for (struct work *w = p->table->works; w; w = w->all_next) {
+			if (side_job(p, w, now_ms, &kind)) {
+				p->sweep_ms = 0; /* there may be more */
+				hand_out(p, w, kind, now_ms, job);
+				return true;
+			}
+		}
+		if (next_queued(p, now_ms, job, wake_ms))
+			return true;
+	}
+	lower(wake_ms, p->sweep_ms > now_ms ? p->sweep_ms : now_ms + PLAN_SWEEP_MS);
+	return false;
+}
+
+bool plan_still_valid(const struct plan *p, const struct job *job)
+{
+	const struct work *w = job->work;
+	unsigned state = job->entry->state;
+
+	if (p->stopped)
+		return false;
+	switch (job->kind) {
+	case JOB_WHOLE:
+		/* A snapshot is one whole version, whatever happened to the file since; but not if
+		 * it turned out that its writer was killed. */
+		return state != ENTRY_SUSPECT && (job->snapshot || !w->changed);
+	case JOB_GROWN:
+		return state != ENTRY_GONE;
+	case JOB_PARTIAL:
+	case JOB_DELETE:
+		return !w->changed;
+	}
+	return false;
+}
+
+static void done_whole(
+	struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
+{
+	struct entry *e = job->entry;
+	struct work *w = job->work;
+	bool open = r->kind == JOB_GROWN && !job->closed;
+
+	e->flags |= ENTRY_PUBLISHED;
+	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP);
+	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
+	e->flags |= open ? ENTRY_APPENDED : 0;
+	e->crc = r->crc;
+	if (entry_set_etag(e, r->etag) < 0)
+		e->flags &= (uint8_t)~ENTRY_PUBLISHED;
+	w->published = r->ident;
+	w->tries = w->broken = 0;
+	w->error = 0;
+	w->grown_ms = now_ms;
+	w->grown_cost_ms = now_ms - job->started_ms;
+	p->manifest_dirty = true;
+	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
+	if (open && e->state == ENTRY_OPEN) {
+		w->sent = r->ident;
+		w->settled = p->flushing;
+		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : now_ms;
+		return;
+	}
+	w->dirty_ms = job->started_ms;
+	if (w->changed || open) {
+		/* There is a newer version, which is in its place of the queue if it was closed. */
+		if (e->state == ENTRY_OPEN)
+			dequeue(p, w);
+		return;
+	}
+	e->seen = r->ident;
+	e->state = ENTRY_CLEAN;
+	drop_work(p, e);
+}
+
+static void done_partial(
+	struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
+{
+	struct entry *e = job->entry;
+	struct work *w = job->work;
+
+	w->sent = r->ident;
+	w->grown_ms = now_ms;
+	w->partial_ms = now_ms;
+	w->grown_cost_ms = (now_ms - job->started_ms) * 2;
+	w->settled = p->flushing;
+	w->error = 0;
+	e->flags |= ENTRY_IN_PARTIAL;
+	p->manifest_dirty = true;
+	if (e->state == ENTRY_SUSPECT && !w->changed)
+		e->seen = r->ident;
+	/* It was to be the rest of a log, and is not one. */
+	if (e->state == ENTRY_CLOSED && w->tail && !w->changed) {
+		w->tail = false;
+		e->state = ENTRY_SUSPECT;
+		e->seen = r->ident;
+		dequeue(p, w);
+		note(p, JOURNAL_SUSPECT, e, &e->seen);
+	}
+}
+
+static void done_delete(struct plan *p, struct entry *e)
+{
+	struct work *w = e->work;
+
+	e->flags &= (uint8_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
+	entry_set_etag(e, NULL);
+	p->manifest_dirty = true;
+	memset(&w->published, 0, sizeof(w->published));
+	if (e->state != ENTRY_GONE)
+		return; /* it came back meanwhile, and is in the queue */
+	note(p, JOURNAL_FORGET, e, &e->seen);
+	drop_work(p, e);
+	table_remove(p->table, e);
+}
+
+static void failed(struct plan *p, struct work *w, const struct job_result *r, int64_t now_ms)
+{
+	if (w->tries < UINT16_MAX)
+		w->tries++;
+	w->error = (uint8_t)r->error;
+	if (r->retryable) {
+		p->pause_ms = p->pause_ms ? p->pause_ms * 2 : PAUSE_FIRST_MS;
+		if (p->pause_ms > PAUSE_MAX_MS)
+			p->pause_ms = PAUSE_MAX_MS;
+		if (p->flushing && p->pause_ms > PAUSE_FLUSH_MS)
+			p->pause_ms = PAUSE_FLUSH_MS;
+		p->pause_until_ms = now_ms + p->pause_ms;
+		return;
+	}
+	/* Waiting does not help this one, so it must not hold up its directory. */
+	dequeue(p, w);
+	w->give_up = true;
+	w->ready_ms = now_ms + PLAN_RETRY_MS;
+	w->settled = p->flushing;
+}
+
+static void changed_under(
+	struct plan *p, const struct job *job, enum job_outcome outcome, int64_t now_ms)
+{
+	struct entry *e = job->entry;
+	struct work *w = job->work;
+
+	if (outcome == JOB_CHANGED && job->snapshot && w->broken < UINT16_MAX)
+		w->broken++;
+	w->snapshot = true;
+	/* The version that had this place was not published: what was closed after it still waits. */
+	if (w->queued && w->reclosed && !points_to_others(w, e->dir->head)) {
+		dequeue(p, w);
+		enqueue_first(p, w);
+	}
+	if (e->state != ENTRY_CLOSED)
+		return;
+	if (outcome == JOB_WRITER && !w->reclosed) {
+		/* Its close will come; a close that was missed is found by the scan. */
+		e->state = ENTRY_OPEN;
+		w->opened_ms = now_ms;
+		return;
+	}
+	w->ready_ms = w->reclosed ? now_ms : now_ms + p->quiet_ms;
+}
+
+void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
+{
+	struct entry *e = job->entry;
+	struct work *w = job->work;
+
+	w->busy = false;
+	p->n_busy--;
+	if (job->queued)
+		e->dir->busy = false;
+	if (job->large)
+		p->large_busy--;
+	if (r->outcome == JOB_DONE)
+		p->pause_ms = 0;
+	switch (r->outcome) {
+	case JOB_DONE:
+		if (job->kind == JOB_DELETE)
+			done_delete(p, e);
+		else if (r->kind == JOB_PARTIAL)
+			done_partial(p, job, r, now_ms);
+		else
+			done_whole(p, job, r, now_ms);
+		break;
+	case JOB_CHANGED:
+	case JOB_WRITER:
+		if (job->kind == JOB_WHOLE)
+			changed_under(p, job, r->outcome, now_ms);
+		else if (job->kind != JOB_DELETE)
+			w->grown_ms = now_ms;
+		break;
+	case JOB_MISSING:
+		if (!w->changed)
+			plan_gone(p, e, now_ms);
+		break;
+	case JOB_NOTHING:
+		w->grown_ms = now_ms;
+		w->settled = p->flushing;
+		break;
+	case JOB_FAILED:
+		failed(p, w, r, now_ms);
+		break;
+	}
+}
+
+void plan_flush_begin(struct plan *p)
+{
+	p->flushing = true;
+	p->sweep_ms = 0;
+	p->pause_until_ms = 0;
+	p->pause_ms = 0;
+	for (struct work *w = p->table->works; w; w = w->all_next)
+		w->settled = false;
+}
+
+void plan_flush_end(struct plan *p)
+{
+	p->flushing = false;
+	for (struct work *w = p->table->works; w; w = w->all_next)
+		w->settled = false;
+}
+
+size_t plan_flush_pending(const struct plan *p)
+{
+	size_t n = 0;
+
+	for (const struct work *w = p->table->works; w; w = w->all_next)
+		if (w->busy || (!w->settled && plan_is_waiting(w)))
+			n++;
+	return n;
+}
+
+bool plan_is_waiting(const struct work *w)
+{
+	switch ((enum entry_state)w->entry->state) {
+	case ENTRY_SUSPECT:
+		return !sent_as_it_is(w);
+	case ENTRY_CLEAN:
+		return false;
+	case ENTRY_GONE:
+		return w->queued;
+	case ENTRY_OPEN:
+	case ENTRY_HELD:
+	case ENTRY_CLOSED:
+		break;
+	}
+	return true;
+}

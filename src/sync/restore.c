@@ -1,0 +1,623 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/content.h"
+#include "sync/names.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define FETCHERS     6
+#define FETCH_TRIES  3				/* objects that change while they are fetched */
+#define LISTED_SINCE (INT64_C(3600) * NS_PER_S) /* multipart uploads are dated by their start */
+
+struct restore {
+	struct sync *s; /* without threads of its own */
+	struct sync_restored stats;
+	bool newer; /* the manifest, than the journal here: another machine had the run since */
+	int64_t manifest_ns;		   /* when the store got it */
+	char **aside_paths, **aside_files; /* what was set aside, and where it is now */
+	size_t n_aside_paths, n_aside_files;
+	struct entry **fetch, **dirs, **links;
+	size_t n_fetch, n_dirs, n_links;
+	atomic_size_t next; /* of fetch, then of the files set aside */
+	atomic_bool failed;
+	struct penstock_error error; /* the first; under s->lock */
+};
+
+/* Whether the bytes of `fd` are those of the entry's object, by its checksum or its ETag. */
+static bool same_content(int fd, const struct entry *e, uint64_t size)
+{
+	unsigned char md5[16];
+	uint64_t crc;
+
+	if (e->flags & ENTRY_HAS_CRC)
+		return content_crc64(fd, size, &crc, NULL) == 0 && crc == e->crc;
+	return e->etag.form == 1 && e->etag.parts == 0 && content_md5(fd, size, md5, NULL) == 0 &&
+	       memcmp(md5, e->etag.md5, sizeof(md5)) == 0;
+}
+
+/* Local files: which stay, which are set aside. */
+
+static int add_pointer(void ***items, size_t *n, void *item)
+{
+	if ((*n & (*n - 1)) == 0) {
+		void **more = realloc(*items, (*n ? *n * 2 : 1) * sizeof(void *));
+
+		if (!more)
+			return -1;
+		*items = more;
+	}
+	(*items)[(*n)++] = item;
+	return 0;
+}
+
+/* Moves a local name out of the way. Remembers it for partial/ if it is a file. */
+static int set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err)
+{
+	_cleanup_free_ char *to = NULL, *parent = NULL, *copy = NULL;
+	int rc;
+
+	if (asprintf(&to, "%s/suspect/%d/%s", r->s->o.private_dir, r->s->o.attempt, path) < 0)
+		return error_memory(err);
+	parent = strdup(to);
+	if (!parent)
+		return error_memory(err);
+	*strrchr(parent, '/') = '\0';
+	rc = fs_mkdirs(parent, 0700, err);
+	if (rc < 0)
+		return rc;
+	for (unsigned n = 1; faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; n++) {
+		char *next = NULL;
+
+		if (asprintf(&next, "%s/suspect/%d/%s.%u", r->s->o.private_dir, r->s->o.attempt,
+			    path, n) < 0)
+			return error_memory(err);
+		free(to);
+		to = next;
+	}
+	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
+		return error_errno(err, errno,
+			"cannot set the incomplete %s aside to %s (the private directory must be "
+			"on "
+			"the file system of the output)",
+			path, to);
+	if (!S_ISREG(mode))
+		return 0;
+	r->stats.files_suspect++;
+	copy = strdup(path);
+	if (!copy || add_pointer((void ***)&r->aside_paths, &r->n_aside_paths, copy) < 0)
+		return error_memory(err);
+	copy = NULL;
+	if (add_pointer((void ***)&r->aside_files, &r->n_aside_files, to) < 0)
+		return error_memory(err);
+	to = NULL;
+	return 0;
+}
+
+/* What the journal said about it holds, and the bucket has nothing newer. */
+static bool is_whole(struct restore *r, struct entry *e, const struct ident *now, int file)
+{
+	if (!e)
+		return false;
+	if (e->state == ENTRY_CLOSED)
+		return ident_equal(now, &e->seen) && !r->newer;
+	if (e->state == ENTRY_SUSPECT || !(e->flags & ENTRY_PUBLISHED))
+		return false;
+	if (e->flags & ENTRY_APPENDED)
+		return now->size >= e->seen.size && now->ino == e->seen.ino;
+	if (e->seen.ino != 0)
+		return ident_equal(now, &e->seen);
+	/* No journal here knows it: the manifest does, by content. */
+	return now->size == e->seen.size && now->mtime_ns == e->seen.mtime_ns &&
+	       same_content(file, e, now->size);
+}
+
+static int look_at_file(
+	struct restore *r, const char *path, const struct stat *st, struct penstock_error *err)
+{
+	struct entry *e = table_find_path(&r->s->table, path);
+	_cleanup_close_ int file = openat(r->s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct ident now;
+
+	ident_of_stat(&now, st);
+	if (e && e->below)
+		e = NULL;
+	if (is_whole(r, e, &now, file)) {
+		if (e->state == ENTRY_CLOSED) {
+			r->stats.files_unsent++;
+		} else {
+			r->stats.files_kept++;
+			if (!(e->flags & ENTRY_APPENDED))
+				e->seen = now;
+		}
+		e->flags &= (uint8_t)~ENTRY_KEEP;
+		if (e->state == ENTRY_GONE)
+			e->state = ENTRY_CLEAN;
+		return 0;
+	}
+	if (e && e->work)
+		table_drop_work(&r->s->table, e);
+	if (e && (e->flags & ENTRY_PUBLISHED)) {
+		e->state = ENTRY_GONE;
+		e->flags |= ENTRY_KEEP;
+	} else if (e) {
+		table_remove(&r->s->table, e);
+	}
+	return set_aside(r, path, st->st_mode, err);
+}
+
+static int look_at_name(
+	struct restore *r, const char *path, const struct stat *st, struct penstock_error *err)
+{
+	struct entry *e;
+	char target[PATH_MAX];
+	ssize_t n;
+
+	if (S_ISREG(st->st_mode))
+		return look_at_file(r, path, st, err);
+	if (!S_ISLNK(st->st_mode))
+		return 0; /* a pipe or a socket of the last attempt harms nobody */
+	e = table_find_path(&r->s->table, path);
+	n = readlinkat(r->s->root_fd, path, target, sizeof(target) - 1);
+	if (n >= 0)
+		target[n] = '\0';
+	if (e && S_ISLNK(e->mode) && e->text && n >= 0 && strcmp(e->text, target) == 0) {
+		e->state = ENTRY_CLEAN;
+		e->flags &= (uint8_t)~ENTRY_KEEP;
+		return 0;
+	}
+	/* Links are not in the journal: one that the manifest does not know yet is as good as new,
+	 * unless a file or directory is to stand there. */
+	return e ? set_aside(r, path, st->st_mode, err) : 0;
+}
+
+static int look_at_dir(struct restore *r, const char *path, struct penstock_error *err)
+{
+	int fd = openat(
+		r->s->root_fd, *path ? path : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *d;
+	int rc = 0;
+
+	if (!dir)
+		return error_errno(err, errno, "cannot read the output directory %s", path);
+	while (rc == 0 && (d = readdir(dir))) {
+		_cleanup_free_ char *below = NULL;
+		struct entry *e;
+		struct stat st;
+
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
+			return error_memory(err);
+		if (strcmp(below, ".penstock") == 0 ||
+			fstatat(r->s->root_fd, below, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		e = table_find_path(&r->s->table, below);
+		if (S_ISDIR(st.st_mode) && e && !e->below && (e->flags & ENTRY_KEEP))
+			rc = set_aside(r, below, st.st_mode, err);
+		else if (S_ISDIR(st.st_mode)) {
+			if (e) {
+				e->state = ENTRY_CLEAN;
+				e->flags &= (uint8_t)~ENTRY_KEEP;
+			}
+			rc = look_at_dir(r, below, err);
+		} else
+			rc = look_at_name(r, below, &st, err);
+	}
+	return rc;
+}
+
+/* Files that the journal knew and that are not there. */
+static int note_missing(void *cookie, struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct restore *r = cookie;
+	struct stat st;
+
+	if (e->below || S_ISLNK(e->mode) || e->state == ENTRY_GONE)
+		return 0;
+	entry_path(e, &path);
+	if (fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	if (e->work)
+		table_drop_work(&r->s->table, e);
+	if (!(e->flags & ENTRY_PUBLISHED))
+		return 0;
+	e->state = ENTRY_GONE;
+	e->flags |= ENTRY_KEEP;
+	return 0;
+}
+
+/* Objects that are newer than the manifest. */
+
+static const char *path_of_key(const struct restore *r, const char *key)
+{
+	size_t prefix = strlen(r->s->o.prefix);
+
+	if (strncmp(key, r->s->o.prefix, prefix) != 0 || str_starts(key + prefix, ".penstock/") ||
+		strlen(key) <= prefix || str_ends(key, "/"))
+		return NULL;
+	return key + prefix;
+}
+
+static int64_t mtime_of(const struct object_info *info)
+{
+	const char *text = strlist_get(&info->metadata, "mtime");
+	const char *dot = text ? strchr(text, '.') : NULL;
+	char seconds[24], nanos[10];
+	int64_t s = 0, ns = 0;
+
+	if (!dot || dot - text >= (ptrdiff_t)sizeof(seconds) || strlen(dot + 1) != 9)
+		return info->modified_ns;
+	snprintf(seconds, sizeof(seconds), "%.*s", (int)(dot - text), text);
+	snprintf(nanos, sizeof(nanos), "%s", dot + 1);
+	if (!str_to_i64(seconds, INT32_MIN, INT64_MAX / NS_PER_S - 1, &s) ||
+		!str_to_i64(nanos, 0, NS_PER_S - 1, &ns))
+		return info->modified_ns;
+	return s * NS_PER_S + ns;
+}
+
+/* Takes the object for what is to be restored, if this run wrote it. */
+static int adopt(struct restore *r, const char *path, const char *key, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	const char *run, *mode;
+	struct entry *e;
+	uint64_t bits = 0644;
+	int64_t mtime_ns;
+	bool local;
+	int rc = object_head(r->s->o.client, r->s->o.bucket, key, &info, err);
+
+	if (rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	run = strlist_get(&info.metadata, "penstock-run");
+	if (!run || strcmp(run, r->s->o.run_id) != 0)
+		return 0;
+	e = table_get_path(&r->s->table, path);
+	if (!e || e->below || S_ISLNK(e->mode))
+		return 0;
+	mtime_ns = mtime_of(&info);
+	local = e->state != ENTRY_GONE && e->seen.ino != 0;
+	if (entry_set_etag(e, info.etag) < 0)
+		return error_memory(err);
+	e->flags |= ENTRY_PUBLISHED;
+	e->flags &= (uint8_t)~ENTRY_HAS_CRC;
+	if (e->work) { /* closed here and not sent yet: newer than any object */
+		e->work->published = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
+		return 0;
+	}
+	/* Published just before the kill: the file here is the same one. */
+	if (local && e->seen.size == info.size && e->seen.mtime_ns == mtime_ns)
+		return 0;
+	mode = strlist_get(&info.metadata, "mode");
+	if (mode)
+		str_to_u64(mode, 0, 0177777, &bits);
+	e->mode = S_IFREG | (bits & 07777);
+	e->seen = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
+	e->state = ENTRY_GONE;
+	e->flags |= ENTRY_KEEP;
+	return 0;
+}
+
+struct listing {
+	struct restore *r;
+	int rc;
+	struct penstock_error *err;
+};
+
+static int on_listed(void *cookie, const struct object_info *info)
+{
+	struct listing *l = cookie;
+	struct restore *r = l->r;
+	const char *path = path_of_key(r, info->key);
+	char etag[ENTRY_ETAG_SIZE];
+	struct entry *e;
+
+	if (!path || info->modified_ns < r->manifest_ns - LISTED_SINCE)
+		return 0;
+	e = table_find_path(&r->s->table, path);
+	if (e && (e->flags & ENTRY_PUBLISHED)) {
+		entry_etag(e, etag);
+		if (strcmp(etag, info->etag) == 0)
+			return 0;
+	}
+	l->rc = adopt(r, path, info->key, l->err);
+	return l->rc < 0;
+}
+
+static int find_newer(struct restore *r, struct penstock_error *err)
+{
+	struct listing l = {.r = r, .err = err};
+	int rc = object_list(
+		r->s->o.client, r->s->o.bucket, r->s->o.prefix, NULL, on_listed, &l, err);
+
+	return l.rc < 0 ? l.rc : rc;
+}
+
+/* Fetching. */
+
+/* The parents of `path`, none of them a link: what stands in the way is set aside. */
+static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *part = strdup(path);
+
+	if (!part)
+		return error_memory(err);
+	for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
+		struct stat st;
+		int rc = 0;
+
+		*slash = '\0';
+		if (fstatat(r->s->root_fd, part, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			st.st_mode = 0;
+		else if (!S_ISDIR(st.st_mode))
+			rc = set_aside(r, part, st.st_mode, err);
+		if (rc < 0)
+			return rc;
+		if (!S_ISDIR(st.st_mode) && mkdirat(r->s->root_fd, part, 0755) < 0 &&
+			errno != EEXIST)
+			return error_errno(err, errno, "cannot make the directory %s", part);
+		*slash = '/';
+	}
+	return 0;
+}
+
+static int finish_file(
+	struct restore *r, struct entry *e, const char *path, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = openat(r->s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = e->seen.mtime_ns / NS_PER_S, .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
+	struct stat st;
+
+	if (times[1].tv_nsec < 0) {
+		times[1].tv_sec--;
+		times[1].tv_nsec += NS_PER_S;
+	}
+	if (fd < 0 || fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0 ||
+		fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot restore mode and time of %s", path);
+	if ((uint64_t)st.st_size != e->seen.size)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s was restored with %llu bytes instead of %llu", path,
+			(unsigned long long)st.st_size, (unsigned long long)e->seen.size);
+	pthread_mutex_lock(&r->s->lock);
+	ident_of_stat(&e->seen, &st);
+	e->mode = st.st_mode;
+	e->state = ENTRY_CLEAN;
+	e->flags &= (uint8_t) ~(ENTRY_KEEP | ENTRY_APPENDED);
+	r->stats.files_fetched++;
+	r->stats.bytes_fetched += e->seen.size;
+	pthread_mutex_unlock(&r->s->lock);
+	return 0;
+}
+
+static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	_cleanup_free_ char *full = NULL;
+	char etag[ENTRY_ETAG_SIZE];
+	int rc = 0;
+
+	entry_path(e, &path);
+	full = path_join(r->s->o.dir, buf_str(&path));
+	if (!full)
+		return error_memory(err);
+	rc = upload_key(r->s, NULL, buf_str(&path), &key, err);
+	for (unsigned n = 0; rc == 0; n++) {
+		_cleanup_(object_info_release) struct object_info info = {0};
+
+		entry_etag(e, etag);
+		rc = object_get_file(r->s->o.client, r->s->o.bucket, buf_str(&key), full,
+			&(struct object_get_options){
+				.if_match = *etag ? etag : NULL, .cancel = r->s->o.cancel},
+			&info, err);
+		if (rc == 0)
+			return finish_file(r, e, buf_str(&path), err);
+		if (rc != -PENSTOCK_E_PRECONDITION || n == FETCH_TRIES)
+			break;
+		/* It was published again after the manifest. */
+		penstock_error_release(err);
+		pthread_mutex_lock(&r->s->lock);
+		rc = adopt(r, buf_str(&path), buf_str(&key), err);
+		pthread_mutex_unlock(&r->s->lock);
+	}
+	return error_prefix(err, "%s", buf_str(&path));
+}
+
+static int send_aside(struct restore *r, size_t i, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(r->aside_files[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+	int rc;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot read %s", r->aside_files[i]);
+	rc = upload_partial(&r->s->o, r->s->state, fd, r->aside_paths[i], (uint64_t)st.st_size,
+		r->s->o.cancel, err);
+	if (rc == 0)
+		sync_emit(r->s, SYNC_PARTIAL, r->aside_paths[i], (uint64_t)st.st_size,
+			"%spartial/%s", r->s->state, r->aside_paths[i]);
+	return rc;
+}
+
+static void *fetcher_main(void *arg)
+{
+	struct restore *r = arg;
+
+	for (;;) {
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+		size_t i = atomic_fetch_add(&r->next, 1);
+		int rc;
+
+		if (i >= r->n_fetch + r->n_aside_files || atomic_load(&r->failed))
+			return NULL;
+		rc = i < r->n_fetch ? fetch(r, r->fetch[i], &err)
+				    : send_aside(r, i - r->n_fetch, &err);
+		if (rc < 0 && i >= r->n_fetch && rc != -PENSTOCK_E_CANCELLED) {
+			/* It is safe where it was set aside. */
+			sync_emit(r->s, SYNC_WARNING, r->aside_paths[i - r->n_fetch], 0,
+				"the incomplete file %s stays in %s only: %s",
+				r->aside_paths[i - r->n_fetch], r->aside_files[i - r->n_fetch],
+				err.message ? err.message : "");
+			rc = 0;
+		}
+		pthread_mutex_lock(&r->s->lock);
+		if (rc < 0 && !atomic_exchange(&r->failed, true))
+			error_move(&r->error, &err);
+		pthread_mutex_unlock(&r->s->lock);
+		penstock_error_release(&err);
+		sync_deliver(r->s);
+	}
+}
+
+static int collect(void *cookie, struct entry *e)
+{
+	struct restore *r = cookie;
+
+	if (e->state != ENTRY_GONE || !(e->flags & ENTRY_KEEP))
+		return 0;
+	if (e->below)
+		return add_pointer((void ***)&r->dirs, &r->n_dirs, e);
+	if (S_ISLNK(e->mode))
+		return add_pointer((void ***)&r->links, &r->n_links, e);
+	if (!(e->flags & ENTRY_PUBLISHED))
+		return 0;
+	return add_pointer((void ***)&r->fetch, &r->n_fetch, e);
+}
+
+static int fetch_all(struct restore *r, struct penstock_error *err)
+{
+	pthread_t threads[FETCHERS];
+	size_t n = 0, wanted = r->n_fetch + r->n_aside_files;
+
+	for (size_t i = 0; i < r->n_fetch; i++) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		int rc;
+
+		entry_path(r->fetch[i], &path);
+		rc = make_parents(r, buf_str(&path), err);
+		if (rc < 0)
+			return rc;
+	}
+	while (n < FETCHERS && n < wanted &&
+		pthread_create(&threads[n], NULL, fetcher_main, r) == 0)
+		n++;
+	if (n == 0)
+		fetcher_main(r);
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	if (atomic_load(&r->failed))
+		return error_move(err, &r->error);
+	return 0;
+}
+
+/* Links, empty directories, and the modes and times of directories, from the bottom up. */
+static int restore_rest(struct restore *r, struct penstock_error *err)
+{
+	for (size_t i = 0; i < r->n_dirs + r->n_links; i++) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct entry *e = i < r->n_dirs ? r->dirs[i] : r->links[i - r->n_dirs];
+		int rc;
+
+		entry_path(e, &path);
+		rc = make_parents(r, buf_str(&path), err);
+		if (rc < 0)
+			return rc;
+		rc = e->below ? mkdirat(r->s->root_fd, buf_str(&path), 0755)
+			      : symlinkat(e->text ? e->text : "", r->s->root_fd, buf_str(&path));
+		if (rc < 0 && errno != EEXIST)
+			return error_errno(err, errno, "cannot restore %s", buf_str(&path));
+		e->state = ENTRY_CLEAN;
+		e->flags &= (uint8_t)~ENTRY_KEEP;
+	}
+	for (size_t i = r->n_links + r->n_dirs; i-- > 0;) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct entry *e = i < r->n_dirs ? r->dirs[i] : r->links[i - r->n_dirs];
+		struct timespec times[2] = {
+			{.tv_nsec = UTIME_OMIT}, {.tv_sec = e->seen.mtime_ns / NS_PER_S,
+							 .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
+
+		entry_path(e, &path);
+		if (e->below && fchmodat(r->s->root_fd, buf_str(&path), e->mode & 07777, 0) < 0)
+			return error_errno(
+				err, errno, "cannot restore the mode of %s", buf_str(&path));
+		if (times[1].tv_nsec >= 0)
+			utimensat(r->s->root_fd, buf_str(&path), times, AT_SYMLINK_NOFOLLOW);
+	}
+	return 0;
+}
+
+static int bring_back(struct restore *r, struct penstock_error *err)
+{
+	struct sync *s = r->s;
+	int rc = state_replay(s, err);
+
+	if (rc == 0)
+		rc = journal_open(&s->journal, s->o.journal_path, err);
+	if (rc == 0)
+		rc = state_attach(s, err);
+	if (rc < 0)
+		return rc;
+	r->stats.found = s->generation > 0 || s->continued;
+	r->newer = s->generation > s->journal_generation;
+	r->manifest_ns = s->manifest_ns;
+	if (!r->stats.found)
+		return 0;
+	rc = find_newer(r, err);
+	if (rc == 0)
+		rc = look_at_dir(r, "", err);
+	if (rc == 0 && table_each(&s->table, note_missing, r) < 0)
+		rc = error_memory(err);
+	if (rc == 0 && table_each(&s->table, collect, r) < 0)
+		rc = error_memory(err);
+	if (rc == 0)
+		rc = fetch_all(r, err);
+	if (rc == 0)
+		rc = restore_rest(r, err);
+	if (rc < 0)
+		return rc;
+	s->journal_generation = s->restored_generation = s->generation;
+	return state_rewrite_journal(s, err);
+}
+
+int sync_restore(const struct sync_options *options, struct sync_restored *restored,
+	struct penstock_error *err)
+{
+	struct restore r = {.error = PENSTOCK_ERROR_INIT};
+	int rc = sync_new(&r.s, options, err);
+
+	if (rc == 0)
+		rc = bring_back(&r, err);
+	if (rc == 0 && restored)
+		*restored = r.stats;
+	for (size_t i = 0; i < r.n_aside_paths; i++)
+		free(r.aside_paths[i]);
+	for (size_t i = 0; i < r.n_aside_files; i++)
+		free(r.aside_files[i]);
+	free(r.aside_paths);
+	free(r.aside_files);
+	free(r.fetch);
+	free(r.dirs);
+	free(r.links);
+	penstock_error_release(&r.error);
+	sync_free(r.s);
+	return rc;
+}

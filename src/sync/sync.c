@@ -1,0 +1,623 @@
+#include "sync/sync.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include <linux/magic.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define JOURNAL_SYNC_MS	  1000	     /* what was closed survives a power loss after so long */
+#define JOURNAL_REWRITE	  (64 * MIB) /* bytes of journal that are worth a new one */
+#define ATTACH_RETRY_MS	  2000
+#define FLUSH_POLL_MS	  100
+#define IDLE_MS		  60000
+#define READS_PER_ROUND	  64 /* event buffers read before the lock is given up for a moment */
+#define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() asks for */
+
+/* The workers. */
+
+static void write_journal(struct sync *s)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint64_t size = journal_size(s->journal);
+
+	if (journal_write(s->journal) < 0) {
+		if (!s->journal_warned)
+			sync_emit(s, SYNC_WARNING, NULL, 0,
+				"the journal cannot be written (%s): after a crash of penstock "
+				"files may be taken for incomplete",
+				strerror(errno));
+		s->journal_warned = true;
+		return;
+	}
+	s->journal_dirty |= journal_size(s->journal) != size;
+	if (!s->journal_syncing &&
+		(journal_damaged(s->journal) ||
+			(journal_size(s->journal) > JOURNAL_REWRITE &&
+				journal_size(s->journal) > 4 * s->journal_live_size)))
+		state_rewrite_journal(s, &err);
+}
+
+static void remember_failure(
+	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
+{
+	snprintf(s->last_error, sizeof(s->last_error), "%s: %s", path,
+		err->message ? err->message : penstock_code_name(err->code));
+	if (s->plan.flushing && !r->retryable && !s->flush_error.message)
+		error_set(&s->flush_error, err->code, "%s", s->last_error);
+}
+
+static void count_success(struct sync *s, const char *path, const struct job *job,
+	const struct job_result *r, int64_t now_ms)
+{
+	s->last_error[0] = '\0';
+	if (job->kind == JOB_DELETE) {
+		s->n_deleted++;
+		sync_emit(s, SYNC_DELETED, path, 0, "%s", "");
+	} else if (r->kind == JOB_PARTIAL) {
+		sync_emit(s, SYNC_PARTIAL, path, r->ident.size, "%spartial/%s", s->state, path);
+	} else {
+		s->files_published++;
+		s->bytes_published += r->ident.size;
+		s->last_publish_ms = now_ms;
+		sync_emit(s,
+			r->kind == JOB_GROWN && !job->closed ? SYNC_PUBLISHED_OPEN : SYNC_PUBLISHED,
+			path, r->ident.size, "%s", r->etag);
+	}
+}
+
+static void run_job(struct sync *s, const struct job *job)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct job_result r;
+	int64_t now_ms;
+
+	entry_path(job->entry, &path);
+	/* Others may find something to do, too. */
+	pthread_cond_signal(&s->work);
+	pthread_mutex_unlock(&s->lock);
+	upload_run(s, job, buf_str(&path), &r, &err);
+	sync_deliver(s);
+	pthread_mutex_lock(&s->lock);
+	now_ms = clock_monotonic_ms();
+	if (r.outcome == JOB_FAILED && !s->stop)
+		remember_failure(s, buf_str(&path), &r, &err);
+	else if (r.outcome == JOB_DONE)
+		count_success(s, buf_str(&path), job, &r, now_ms);
+	plan_done(&s->plan, job, &r, now_ms);
+	write_journal(s);
+	free(r.etag);
+	pthread_cond_broadcast(&s->idle);
+}
+
+static void attach(struct sync *s)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int rc;
+
+	s->attaching = true;
+	pthread_mutex_unlock(&s->lock);
+	rc = state_attach(s, &err);
+	sync_deliver(s);
+	pthread_mutex_lock(&s->lock);
+	s->attaching = false;
+	s->attach_ms = clock_monotonic_ms() + ATTACH_RETRY_MS;
+	penstock_error_release(&s->attach_error);
+	if (rc < 0) {
+		snprintf(s->last_error, sizeof(s->last_error), "%s",
+			err.message ? err.message : penstock_code_name(err.code));
+		error_move(&s->attach_error, &err);
+	}
+	pthread_cond_broadcast(&s->work);
+	pthread_cond_broadcast(&s->idle);
+}
+
+static void write_manifest(struct sync *s)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int rc;
+
+	s->manifest_busy = true;
+	pthread_mutex_unlock(&s->lock);
+	rc = state_write_manifest(s, &err);
+	if (rc == -PENSTOCK_E_PRECONDITION)
+		state_lost(s);
+	sync_deliver(s);
+	pthread_mutex_lock(&s->lock);
+	s->manifest_busy = false;
+	if (rc < 0) {
+		snprintf(s->last_error, sizeof(s->last_error), "manifest.json: %s",
+			err.message ? err.message : penstock_code_name(err.code));
+		if (s->plan.flushing && !error_is_retryable(&err) && !s->flush_error.message)
+			error_move(&s->flush_error, &err);
+	}
+	pthread_cond_broadcast(&s->idle);
+}
+
+static void sync_journal(struct sync *s)
+{
+	s->journal_syncing = true;
+	s->journal_dirty = false;
+	pthread_mutex_unlock(&s->lock);
+	journal_sync(s->journal);
+	pthread_mutex_lock(&s->lock);
+	s->journal_syncing = false;
+	s->journal_sync_ms = clock_monotonic_ms() + JOURNAL_SYNC_MS;
+}
+
+/* Everything of this flush is sent, or cannot be. */
+static bool all_settled(const struct sync *s)
+{
+	return s->scans_done >= s->scans_wanted && s->plan.n_busy == 0 &&
+	       plan_flush_pending(&s->plan) == 0;
+}
+
+static bool manifest_due(const struct sync *s, int64_t now_ms, bool nothing_else, int64_t *wake_ms)
+{
+	if (!s->attached || !s->plan.manifest_dirty || s->manifest_busy || s->lost)
+		return false;
+	if (s->plan.flushing)
+		return nothing_else && !s->flush_error.message && all_settled(s);
+	if (!s->o.continuous)
+		return false;
+	if (now_ms < s->manifest_ms) {
+		if (s->manifest_ms < *wake_ms)
+			*wake_ms = s->manifest_ms;
+		return false;
+	}
+	return true;
+}
+
+static bool attach_due(const struct sync *s, int64_t now_ms, int64_t *wake_ms)
+{
+	if (s->attached || s->attaching || s->lost || !(s->o.continuous || s->plan.flushing))
+		return false;
+	if (now_ms < s->attach_ms && s->attach_ms < *wake_ms)
+		*wake_ms = s->attach_ms;
+	return now_ms >= s->attach_ms;
+}
+
+static void wait_for_work(struct sync *s, int64_t wake_ms)
+{
+	struct timespec until = {.tv_sec = wake_ms / 1000, .tv_nsec = wake_ms % 1000 * NS_PER_MS};
+
+	pthread_cond_timedwait(&s->work, &s->lock, &until);
+}
+
+static void *worker_main(void *arg)
+{
+	struct sync *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	while (!s->stop) {
+		int64_t now_ms = clock_monotonic_ms(), wake_ms = now_ms + IDLE_MS;
+		struct job job;
+
+		if (attach_due(s, now_ms, &wake_ms))
+			attach(s);
+		else if (manifest_due(s, now_ms, false, &wake_ms))
+			write_manifest(s);
+		else if (s->journal_dirty && !s->journal_syncing && now_ms >= s->journal_sync_ms)
+			sync_journal(s);
+		else if (s->attached && plan_next(&s->plan, now_ms, &job, &wake_ms))
+			run_job(s, &job);
+		else if (manifest_due(s, now_ms, true, &wake_ms))
+			write_manifest(s);
+		else
+			wait_for_work(s, wake_ms);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+/* The owner of the watch. */
+
+static void *owner_main(void *arg)
+{
+	struct sync *s = arg;
+	int wait_ms = 0;
+
+	for (;;) {
+		struct pollfd fds[2] = {{.fd = s->wake_fd, .events = POLLIN},
+			{.fd = s->watch ? watch_fd(s->watch) : -1, .events = POLLIN}};
+		int64_t now_ms, look_ms;
+		uint64_t count;
+
+		poll(fds, 2, wait_ms);
+		if (fds[0].revents & POLLIN && read(s->wake_fd, &count, sizeof(count)) < 0)
+			count = 0;
+		pthread_mutex_lock(&s->lock);
+		if (s->stop)
+			break;
+		for (unsigned n = 0; n < READS_PER_ROUND && observe_events(s); n++)
+			;
+		if (s->scans_wanted > s->scan_for)
+			observe_scan_all(s);
+		now_ms = clock_monotonic_ms();
+		look_ms = observe_writers(s, now_ms);
+		wait_ms = observe_scan(s, now_ms);
+		if (look_ms - now_ms < wait_ms)
+			wait_ms = look_ms > now_ms ? (int)(look_ms - now_ms) : 0;
+		write_journal(s);
+		pthread_cond_signal(&s->work);
+		pthread_mutex_unlock(&s->lock);
+		sync_deliver(s);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+static void wake_owner(struct sync *s)
+{
+	uint64_t one = 1;
+
+	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+/* Start and end. */
+
+static int copy_options(struct sync *s, const struct sync_options *o, struct penstock_error *err)
+{
+	const char **texts[] = {&s->o.dir, &s->o.private_dir, &s->o.bucket, &s->o.prefix,
+		&s->o.state_prefix, &s->o.run_id, &s->o.journal_path};
+
+	_Static_assert(ARRAY_SIZE(texts) <= ARRAY_SIZE(s->strings), "one slot for each");
+	s->o = *o;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		if (!*texts[i])
+			continue;
+		s->strings[i] = strdup(*texts[i]);
+		if (!s->strings[i])
+			return error_memory(err);
+		*texts[i] = s->strings[i];
+	}
+	if (!s->o.quiet_ms)
+		s->o.quiet_ms = SYNC_QUIET_MS;
+	if (!s->o.append_ms)
+		s->o.append_ms = SYNC_APPEND_MS;
+	if (!s->o.scan_ms)
+		s->o.scan_ms = SYNC_SCAN_MS;
+	s->n_workers = s->o.workers ? s->o.workers : SYNC_WORKERS;
+	if (s->n_workers > SYNC_WORKERS_MAX)
+		s->n_workers = SYNC_WORKERS_MAX;
+	return state_string(&s->o, &s->state, err);
+}
+
+static void init_locks(struct sync *s)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->event_lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->work, &monotonic);
+	pthread_cond_init(&s->idle, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+static int open_parts(struct sync *s, struct penstock_error *err)
+{
+	unsigned char random[8];
+	struct statfs fs;
+	int rc;
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return error_errno(err, errno, "no random numbers");
+	str_hex(random, sizeof(random), s->nonce);
+	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->wake_fd < 0)
+		return error_errno(err, errno, "cannot start the sync");
+	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->root_fd < 0)
+		return error_errno(err, errno, "cannot open the output directory %s", s->o.dir);
+	rc = fs_mkdirs(s->o.private_dir, 0700, err);
+	if (rc < 0)
+		return rc;
+	if (table_init(&s->table) < 0)
+		return error_memory(err);
+	s->leases_unreliable = fs_is_network(s->o.dir);
+	s->plan = (struct plan){.table = &s->table,
+		.procs = &s->procs,
+		.note = state_note,
+		.cookie = s,
+		.quiet_ms = s->o.quiet_ms,
+		.append_ms = s->o.append_ms,
+		.workers = s->n_workers,
+		.continuous = s->o.continuous};
+	/* These keep no trace of stores through a mapping: not even the time changes. */
+	s->plan.always_dirty = fstatfs(s->root_fd, &fs) == 0 &&
+			       ((unsigned long)fs.f_type == TMPFS_MAGIC ||
+				       (unsigned long)fs.f_type == RAMFS_MAGIC);
+	return 0;
+}
+
+/* What the journal and the directory say, before any task runs. */
+static int look_around(struct sync *s, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+	int rc = state_replay(s, err);
+
+	if (rc == 0)
+		rc = journal_open(&s->journal, s->o.journal_path, err);
+	if (rc == 0)
+		rc = state_reconcile(s, err);
+	if (rc < 0)
+		return rc;
+	s->initial = true;
+	observe_start(s);
+	while (s->scan_all)
+		observe_scan(s, clock_monotonic_ms());
+	s->initial = false;
+	if (state_rewrite_journal(s, &ignored) < 0)
+		sync_emit(s, SYNC_WARNING, NULL, 0, "%s", ignored.message);
+	return 0;
+}
+
+static int start_threads(struct sync *s, struct penstock_error *err)
+{
+	int rc = pthread_create(&s->owner, NULL, owner_main, s);
+
+	s->owner_started = rc == 0;
+	while (rc == 0 && s->n_started < s->n_workers) {
+		rc = pthread_create(&s->workers[s->n_started], NULL, worker_main, s);
+		s->n_started += rc == 0;
+	}
+	return rc ? error_errno(err, rc, "cannot start a thread of the sync") : 0;
+}
+
+int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err)
+{
+	struct sync *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return error_memory(err);
+	s->root_fd = s->wake_fd = -1;
+	init_locks(s);
+	rc = copy_options(s, options, err);
+	if (rc == 0)
+		rc = open_parts(s, err);
+	if (rc < 0) {
+		sync_free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err)
+{
+	struct sync *s = NULL;
+	int rc = sync_new(&s, options, err);
+
+	if (rc < 0)
+		return rc;
+	rc = look_around(s, err);
+	if (rc == 0)
+		rc = start_threads(s, err);
+	sync_deliver(s);
+	if (rc < 0) {
+		sync_free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+static void free_events(struct sync *s)
+{
+	while (s->events) {
+		struct event_line *line = s->events;
+
+		s->events = line->next;
+		free(line->path);
+		free(line->detail);
+		free(line);
+	}
+}
+
+void sync_free(struct sync *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	atomic_store(&s->cancel, 1);
+	pthread_cond_broadcast(&s->work);
+	pthread_mutex_unlock(&s->lock);
+	if (s->owner_started) {
+		wake_owner(s);
+		pthread_join(s->owner, NULL);
+	}
+	for (int i = 0; i < s->n_started; i++)
+		pthread_join(s->workers[i], NULL);
+	sync_deliver(s);
+	if (s->journal) {
+		journal_write(s->journal);
+		journal_sync(s->journal);
+		journal_free(s->journal);
+	}
+	observe_stop(s);
+	table_release(&s->table);
+	procs_release(&s->procs);
+	for (size_t i = 0; i < s->n_kept; i++) {
+		free(s->kept[i].path);
+		free(s->kept[i].etag);
+		free(s->kept[i].key);
+	}
+	free(s->kept);
+	free_events(s);
+	penstock_error_release(&s->flush_error);
+	penstock_error_release(&s->attach_error);
+	if (s->root_fd >= 0)
+		close(s->root_fd);
+	if (s->wake_fd >= 0)
+		close(s->wake_fd);
+	for (size_t i = 0; i < ARRAY_SIZE(s->strings); i++)
+		free(s->strings[i]);
+	free(s->state);
+	pthread_cond_destroy(&s->work);
+	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->event_lock);
+	free(s);
+}
+
+/* Flush. */
+
+static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes)
+{
+	for (const struct work *w = s->table.works; w; w = w->all_next) {
+		const struct entry *e = w->entry;
+
+		if (!plan_is_waiting(w))
+			continue;
+		(*files)++;
+		if (e->state != ENTRY_GONE)
+			*bytes += (e->flags & ENTRY_APPENDED) && e->seen.size >= w->published.size
+					  ? e->seen.size - w->published.size
+					  : e->seen.size;
+	}
+}
+
+/* Why the flush is not complete; under lock. */
+static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
+{
+	const struct penstock_error *first = s->flush_error.message    ? &s->flush_error
+					     : s->attach_error.message ? &s->attach_error
+								       : NULL;
+	uint64_t files = 0, bytes = 0;
+	char size[STR_SIZE_SIZE];
+
+	if (s->lost)
+		return error_set(err, PENSTOCK_E_PRECONDITION,
+			"another run took the output s3://%s/%s over; nothing more was published",
+			s->o.bucket, s->o.prefix);
+	count_waiting(s, &files, &bytes);
+	str_format_size(bytes, size);
+	if (first && (!late || first->code != PENSTOCK_OK)) {
+		error_set(err, first->code,
+			"%llu files (%s) of the output were not sent to s3://%s/%s: %s",
+			(unsigned long long)files, size, s->o.bucket, s->o.prefix, first->message);
+		if (err)
+			err->http_status = first->http_status;
+		return -(int)first->code;
+	}
+	return error_set(err, PENSTOCK_E_TIMEOUT,
+		"%llu files (%s) of the output were not sent to s3://%s/%s in time%s%s",
+		(unsigned long long)files, size, s->o.bucket, s->o.prefix,
+		s->last_error[0] ? ": " : "", s->last_error);
+}
+
+/* 1: done; 0: not yet; negative: it cannot be. Under lock. */
+static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	if (s->lost || (s->attach_error.message && !error_is_retryable(&s->attach_error)))
+		return flush_failure(s, false, err);
+	if (s->attached && !s->manifest_busy && all_settled(s)) {
+		if (s->flush_error.message)
+			return flush_failure(s, false, err);
+		if (!s->plan.manifest_dirty)
+			return 1;
+	}
+	if (s->o.cancel && atomic_load(s->o.cancel))
+		return error_set(
+			err, PENSTOCK_E_CANCELLED, "the flush of the output was interrupted");
+	if (deadline_ms && clock_monotonic_ms() >= deadline_ms)
+		return flush_failure(s, true, err);
+	return 0;
+}
+
+int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	int state;
+
+	pthread_mutex_lock(&s->lock);
+	penstock_error_release(&s->flush_error);
+	penstock_error_release(&s->attach_error);
+	plan_flush_begin(&s->plan);
+	s->scans_wanted++;
+	s->attach_ms = 0;
+	pthread_cond_broadcast(&s->work);
+	wake_owner(s);
+	while ((state = flush_state(s, deadline_ms, err)) == 0) {
+		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
+		struct timespec until;
+
+		if (deadline_ms && deadline_ms < wake_ms)
+			wake_ms = deadline_ms;
+		until = (struct timespec){
+			.tv_sec = wake_ms / 1000, .tv_nsec = wake_ms % 1000 * NS_PER_MS};
+		pthread_cond_timedwait(&s->idle, &s->lock, &until);
+	}
+	plan_flush_end(&s->plan);
+	pthread_mutex_unlock(&s->lock);
+	sync_deliver(s);
+	return state < 0 ? state : 0;
+}
+
+void sync_task_ended(struct sync *s, bool killed)
+{
+	pthread_mutex_lock(&s->lock);
+	/* The closes of the dead are in the queue of the watch already. */
+	while (observe_events(s))
+		;
+	plan_task_ended(&s->plan, killed, clock_monotonic_ms());
+	pthread_cond_signal(&s->work);
+	pthread_mutex_unlock(&s->lock);
+	wake_owner(s);
+	sync_deliver(s);
+}
+
+void sync_get_status(struct sync *s, struct sync_status *status)
+{
+	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;
+	unsigned looked = 0;
+
+	memset(status, 0, sizeof(*status));
+	pthread_mutex_lock(&s->lock);
+	for (struct work *w = s->table.works; w; w = w->all_next) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct stat st;
+
+		if (w->entry->state == ENTRY_SUSPECT)
+			status->files_suspect++;
+		if (!plan_is_waiting(w))
+			continue;
+		if (w->dirty_ms < oldest)
+			oldest = w->dirty_ms;
+		if (w->entry->state != ENTRY_OPEN || looked++ >= OPEN_SIZES_LOOKED)
+			continue;
+		entry_path(w->entry, &path);
+		if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
+			w->entry->seen.size = (uint64_t)st.st_size;
+	}
+	count_waiting(s, &status->files_waiting, &status->bytes_waiting);
+	status->lag_ms = now_ms - oldest;
+	status->files_published = s->files_published;
+	status->bytes_published = s->bytes_published;
+	status->deleted = s->n_deleted;
+	status->lost = s->lost;
+	status->polling = s->polling;
+	status->last_publish_ms = s->last_publish_ms;
+	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
+	pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,166 @@
+/*
+ * The running sync, as its parts see it:
+ *
+ *	sync.c	  the interface, the threads, flush and status
+ *	observe.c what the watch and the scan see becomes events of the plan
+ *	upload.c  what a worker does for one job
+ *	state.c	  journal and manifest: attach to what is there, keep them current
+ *	restore.c bringing a directory back (needs no running sync)
+ *
+ * One lock covers the table, the plan and everything marked "under lock". It is never held during
+ * a request; it is held during short looks at local files.
+ */
+#ifndef SYNC_SYNC_INTERNAL_H
+#define SYNC_SYNC_INTERNAL_H
+
+#include <dirent.h>
+#include <pthread.h>
+
+#include <penstock/error.h>
+
+#include "sync/journal.h"
+#include "sync/manifest.h"
+#include "sync/plan.h"
+#include "sync/sync.h"
+#include "sync/table.h"
+#include "sync/watch.h"
+#include "sync/writers.h"
+#include "transfer/objects.h"
+
+#define SYNC_WORKERS_MAX 32
+
+/* Somebody else's object that was kept before it was overwritten. */
+struct kept {
+	char *path, *etag, *key;
+};
+
+/* An event that on_event was not told yet. */
+struct event_line {
+	struct event_line *next;
+	enum sync_event event;
+	uint64_t bytes;
+	char *path; /* NULL: none */
+	char *detail;
+};
+
+struct sync {
+	/* Set at the start, never changed. */
+	struct sync_options o; /* strings are owned copies */
+	char *strings[8];
+	char *state; /* "<prefix><state_prefix>/" */
+	char nonce[17];
+	int root_fd;
+	bool leases_unreliable; /* network file system: events and leases tell nothing */
+	int n_workers;
+	pthread_t owner, workers[SYNC_WORKERS_MAX];
+	int n_started;
+	bool owner_started;
+	int wake_fd;
+	atomic_int cancel; /* uploads under way end */
+
+	pthread_mutex_t event_lock; /* of the next three */
+	struct event_line *events, *events_last;
+	bool delivering;
+
+	pthread_mutex_t lock;
+	pthread_cond_t work; /* something to do for a worker */
+	pthread_cond_t idle; /* something was done: for sync_flush() */
+
+	/* Under lock. */
+	bool stop;
+	struct table table;
+	struct procs procs;
+	struct plan plan;
+	struct journal *journal;
+	bool journal_warned;
+	int64_t journal_sync_ms;    /* next fdatasync */
+	uint64_t journal_live_size; /* after the last rewrite */
+	bool journal_syncing;
+	bool journal_dirty; /* written and not synced */
+	struct kept *kept;
+	size_t n_kept, cap_kept;
+	bool attached, attaching;
+	int64_t attach_ms; /* next try */
+	bool conditions;   /* the store honours If-Match and If-None-Match */
+	bool restored;	   /* the restore of the manifest that is there was verified here */
+	uint64_t journal_generation, restored_generation;
+	bool manifest_busy;
+	int64_t manifest_ms; /* not before */
+	uint64_t generation;
+	char manifest_etag[OBJECT_ETAG_SIZE];
+	int64_t manifest_ns;		   /* when the store got it, if it was there at the start */
+	uint64_t uploads;		   /* counts the names of uploads */
+	uint64_t scans_wanted, scans_done; /* a flush wants one that began after it */
+	struct penstock_error flush_error; /* the first of this flush */
+	struct penstock_error attach_error;
+	uint64_t files_published, bytes_published, n_deleted;
+	bool lost;
+	char last_error[256];
+	int64_t last_publish_ms;
+
+	/* Owned by the owner thread, used under lock. */
+	struct watch *watch; /* NULL: polling */
+	bool polling;
+	struct dir *wd_map[4096];
+	struct dir *scan_first, *scan_last;
+	struct dir *scan_dir; /* being read */
+	DIR *scan_stream;
+	bool scan_all;	   /* a pass over everything is under way */
+	uint64_t scan_for; /* scans_wanted when it began */
+	int64_t scan_ms, scan_cost_ms;
+	bool initial;	 /* the first scan, before the tasks start */
+	bool continued;	 /* the journal has earlier attempts */
+	int64_t look_ms; /* next search for writers */
+};
+
+/* sync.c. One without threads; sync_free() it. */
+int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
+/* Remembers an event for on_event; with or without the lock. */
+void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
+	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Calls on_event for what was remembered. Without the lock. */
+void sync_deliver(struct sync *s);
+
+/* observe.c; under lock */
+void observe_start(struct sync *s);
+/* Reads what the watch has; true: there was something. */
+bool observe_events(struct sync *s);
+/* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
+int observe_scan(struct sync *s, int64_t now_ms);
+void observe_scan_all(struct sync *s);
+/* Finds who has changed files open. Returns when it wants to be called again, INT64_MAX: not. */
+int64_t observe_writers(struct sync *s, int64_t now_ms);
+void observe_stop(struct sync *s);
+
+/* upload.c; without the lock. `result->etag` is owned by the caller. */
+void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *result,
+	struct penstock_error *err);
+/* The key of a path below the prefix; -PENSTOCK_E_LIMIT: longer than S3 allows. */
+int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
+	struct penstock_error *err);
+/* Sends what a suspect file holds to partial/; also for restore.c. */
+int upload_partial(const struct sync_options *o, const char *state, int fd, const char *path,
+	uint64_t size, const atomic_int *cancel, struct penstock_error *err);
+
+/* state.c */
+int state_string(const struct sync_options *o, char **state, struct penstock_error *err);
+/* What the journal says, into the table. Before the threads. */
+int state_replay(struct sync *s, struct penstock_error *err);
+/* Compares it with the files: what is published, closed, suspect. Before the threads. */
+int state_reconcile(struct sync *s, struct penstock_error *err);
+/* Reads the manifest of the bucket through a file in `tmp_dir`. -PENSTOCK_E_NOT_FOUND: none. */
+int state_fetch_manifest(const struct sync_options *o, const char *state,
+	struct manifest_head *head, struct object_info *info, manifest_fn fn, void *cookie,
+	struct penstock_error *err);
+void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
+int state_rewrite_journal(struct sync *s, struct penstock_error *err);
+int state_add_kept(struct sync *s, const char *path, const char *etag, const char *key);
+/* Finds out what the bucket has. Without the lock. */
+int state_attach(struct sync *s, struct penstock_error *err);
+/* Writes the manifest. Without the lock. PENSTOCK_E_PRECONDITION: ownership was lost. */
+int state_write_manifest(struct sync *s, struct penstock_error *err);
+/* Whether the manifest in the bucket is still the one this run wrote. Without the lock. */
+int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
+void state_lost(struct sync *s);
+
+#endif

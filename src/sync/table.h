@@ -1,0 +1,163 @@
+/*
+ * What sync knows about every name of the directory. Kept small: 100,000 files are to fit in
+ * 20 MB, so a file without an unpublished change is one entry of about 130 bytes and its name;
+ * everything about a change under way is in its `work`, which goes away with it.
+ *
+ * Nothing here locks; the caller's lock covers the whole table.
+ */
+#ifndef SYNC_TABLE_H
+#define SYNC_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+
+struct dir;
+struct proc;
+
+/* What must be the same for a file to count as unchanged. */
+struct ident {
+	uint64_t size;
+	int64_t mtime_ns;
+	int64_t ctime_ns;
+	uint64_t ino;
+};
+void ident_of_stat(struct ident *ident, const struct stat *st);
+bool ident_equal(const struct ident *a, const struct ident *b);
+
+enum entry_state {
+	ENTRY_CLEAN,   /* published as it is (or a link or directory: nothing to publish) */
+	ENTRY_OPEN,    /* changed, and a writer has it open */
+	ENTRY_HELD,    /* closed by the exit of a writer, of which nobody knows yet how it ended */
+	ENTRY_CLOSED,  /* to be published */
+	ENTRY_SUSPECT, /* closed by a death; goes to partial/, never under its name */
+	ENTRY_GONE,    /* not there locally */
+};
+
+enum entry_flag {
+	ENTRY_PUBLISHED = 1 << 0,  /* this run published the object; `etag` is its ETag */
+	ENTRY_HAS_CRC = 1 << 1,	   /* `crc` is of the published bytes */
+	ENTRY_APPENDED = 1 << 2,   /* the object holds the first pub.size bytes of an open file */
+	ENTRY_KEEP = 1 << 3,	   /* gone, but not known to be deleted: stays in the manifest */
+	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds something of it */
+	ENTRY_SEEN = 1 << 5,	   /* found by the scan under way */
+	ENTRY_WARNED = 1 << 6,	   /* one warning per name */
+};
+
+/* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
+struct etag {
+	unsigned char md5[16];
+	uint16_t parts; /* 0: no "-N" */
+	uint8_t form;	/* 0: none, 1: md5 and parts, 2: in entry.text */
+};
+
+struct entry {
+	struct entry *sibling, *before; /* of the same directory */
+	struct dir *dir;
+	struct work *work; /* owned; NULL: nothing unpublished */
+	char *text;	   /* owned: a link's target, or an unusual ETag */
+	struct dir *below; /* owned; of a directory */
+	struct ident seen; /* as last looked at; as published where the state is CLEAN */
+	uint64_t crc;
+	uint32_t mode; /* with the type */
+	struct etag etag;
+	uint8_t state; /* enum entry_state */
+	uint8_t flags; /* enum entry_flag */
+	char name[];
+};
+
+#define WORK_WRITERS 4
+
+/* A change that is not published yet. */
+struct work {
+	struct entry *entry;
+	struct work *next, *prev;	    /* of the directory's queue, in the order of closes */
+	struct work *all_next, *all_prev;   /* of all works */
+	struct ident published;		    /* what the object holds; only with ENTRY_PUBLISHED */
+	struct proc *writers[WORK_WRITERS]; /* who has, or had, it open for writing */
+	int64_t dirty_ms;		    /* first unpublished change */
+	int64_t changed_ms;		    /* last sign of life */
+	int64_t opened_ms;		    /* of this opening */
+	int64_t ready_ms;		    /* not before */
+	int64_t grown_ms;		    /* last publication, or try, while it was open */
+	int64_t grown_cost_ms;		    /* how long that took */
+	int64_t partial_ms;		    /* when it last went to partial/, 0: never */
+	struct ident sent;		    /* what partial/ or the grown object holds */
+	uint16_t tries;
+	uint16_t broken; /* snapshots that a writer broke */
+	uint8_t error;	 /* enum penstock_code of the last failure */
+	bool queued;	 /* in the directory's queue */
+	bool busy;	 /* a worker has it */
+	bool changed;	 /* while a worker had it */
+	bool reclosed;	 /* after `changed` */
+	bool snapshot;	 /* it changed under an upload: take a snapshot */
+	bool unseen;	 /* closed before its writer was found */
+	bool modified;	 /* a store was seen since the last close */
+	bool appender;	 /* a writer has it open with O_APPEND */
+	bool give_up;	 /* cannot be published as it is (see error); tried again now and then */
+	bool settled;	 /* this flush did what it could */
+	bool tail;	 /* the rest of a log whose writer was killed: only if it only grew */
+	uint8_t looked;	 /* how often its writers were looked for */
+};
+
+struct dir {
+	struct entry *self;  /* NULL: the top */
+	struct entry *first; /* children */
+	struct dir *wd_next;
+	struct dir *all_next, *all_prev;       /* of all directories */
+	struct work *head, *tail;	       /* publication queue */
+	struct dir *active_next, *active_prev; /* of those with a queue */
+	struct dir *scan_next, *scan_prev;     /* of those to be read */
+	uint32_t id;
+	int wd;	   /* inotify; -1: none */
+	bool busy; /* a worker has one of the queue */
+	bool scan; /* in the list of those to be read */
+};
+
+struct table {
+	struct dir *top;
+	struct dir *dirs; /* all of them */
+	struct entry **slots;
+	size_t n_slots, n_entries, n_used;
+	uint32_t next_dir;
+	struct work *works;
+	size_t n_works;
+};
+
+int table_init(struct table *t); /* -1: out of memory */
+void table_release(struct table *t);
+
+struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
+/* Finds or makes it (state CLEAN, no identity). NULL: out of memory. */
+struct entry *table_get(struct table *t, struct dir *dir, const char *name);
+/* The same by a path relative to the top; makes the directories on the way. */
+struct entry *table_get_path(struct table *t, const char *path);
+struct entry *table_find_path(const struct table *t, const char *path);
+/* Turns an entry into a directory. NULL: out of memory. */
+struct dir *table_make_dir(struct table *t, struct entry *e);
+/* Forgets an entry, its work, and for a directory everything below. */
+void table_remove(struct table *t, struct entry *e);
+
+/* Finds or makes it. NULL: out of memory. */
+struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
+/* Puts it in front of all others. */
+void table_touch_work(struct table *t, struct work *w);
+/* Must not be queued or busy. */
+void table_drop_work(struct table *t, struct entry *e);
+
+/* Every entry, parents before children, siblings in no order. Non-zero stops. */
+int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie);
+
+/* Appends the path relative to the top. */
+void entry_path(const struct entry *e, struct buf *out);
+void dir_path(const struct dir *d, struct buf *out);
+/* -1: out of memory. NULL or "" forgets it. */
+int entry_set_etag(struct entry *e, const char *etag);
+#define ENTRY_ETAG_SIZE 136
+/* With its quotes; "" where there is none. */
+void entry_etag(const struct entry *e, char out[static ENTRY_ETAG_SIZE]);
+
+#endif

@@ -1,0 +1,468 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/content.h"
+#include "sync/lease.h"
+#include "sync/names.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define CRC_WHOLE   (8 * MIB)  /* bytes of a closed file whose checksum is kept: a log may go on */
+#define CRC_AGAIN   (16 * MIB) /* bytes of a log that are compared again before it appears */
+#define HEAD_FIRST  (64 * MIB) /* bytes that are not sent before it is known what they replace */
+#define CONFLICTS   4	       /* refused preconditions in a row for one file */
+#define SNIFF	    4096       /* bytes that tell whether a beginning of a file makes sense */
+#define PARTIAL_AGE 10000      /* ms: a file that has been open for less is just being written */
+
+/* One upload under its name. */
+struct upload {
+	struct sync *s;
+	const struct job *job;
+	const char *path;
+	int fd;		    /* what is sent: the file or its snapshot */
+	int file;	    /* the file */
+	struct ident ident; /* of what is sent */
+	uint32_t mode;
+	struct buf key;
+	char etag[OBJECT_ETAG_SIZE]; /* what must be there; "": nothing */
+	bool prefix_only;	     /* the first ident.size bytes of a file that grows */
+	uint64_t crc;
+	bool has_crc;
+};
+
+int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
+	struct penstock_error *err)
+{
+	buf_add_str(key, middle ? middle : s->o.prefix);
+	if (names_key(key, path) && !middle)
+		sync_emit(s, SYNC_WARNING, path, 0,
+			"a file name is not UTF-8, as S3 wants it: published as %s", buf_str(key));
+	if (buf_failed(key))
+		return buf_error(key, "the key of a file", err);
+	if (key->len > LIMIT_S3_KEY)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the key of the file has %zu bytes, and S3 allows %d: use shorter names",
+			key->len, LIMIT_S3_KEY);
+	return 0;
+}
+
+/* The same bytes as when the upload began? A name moved over it changes only the inode. */
+static bool file_unchanged(const struct upload *u)
+{
+	struct ident now;
+	struct stat st;
+	uint64_t crc;
+
+	if (fstat(u->file, &st) < 0)
+		return false;
+	ident_of_stat(&now, &st);
+	if (u->prefix_only)
+		return now.size >= u->ident.size &&
+		       content_crc64(u->file, u->ident.size, &crc, NULL) == 0 && crc == u->crc;
+	if (st.st_nlink == 0)
+		now.ctime_ns = u->ident.ctime_ns;
+	return ident_equal(&now, &u->ident) && lease_check(u->file) != LEASE_WRITER;
+}
+
+static bool still_valid(void *cookie)
+{
+	struct upload *u = cookie;
+	bool valid;
+
+	pthread_mutex_lock(&u->s->lock);
+	valid = plan_still_valid(&u->s->plan, u->job);
+	pthread_mutex_unlock(&u->s->lock);
+	return valid && (u->job->snapshot || file_unchanged(u));
+}
+
+static int add_metadata(struct sync *s, const struct upload *u, struct strlist *metadata)
+{
+	uint64_t number;
+
+	pthread_mutex_lock(&s->lock);
+	number = ++s->uploads;
+	pthread_mutex_unlock(&s->lock);
+	/* mtime and mode as s3fs and rclone write them. */
+	return strlist_addf(metadata, "mtime=%" PRId64 ".%09" PRId64, u->ident.mtime_ns / NS_PER_S,
+		       u->ident.mtime_ns % NS_PER_S) < 0 ||
+			       strlist_addf(metadata, "mode=%u", u->mode) < 0 ||
+			       strlist_addf(metadata, "penstock-run=%s", s->o.run_id) < 0 ||
+			       strlist_addf(metadata, "penstock-upload=%s-%" PRIu64, s->nonce,
+				       number) < 0
+		       ? -1
+		       : 0;
+}
+
+/* Whether the object is what this run would send now: an answer that was lost, or a kill. */
+static bool is_same(const struct upload *u, const struct object_info *there)
+{
+	const char *run = strlist_get(&there->metadata, "penstock-run");
+	const char *mtime = strlist_get(&there->metadata, "mtime");
+	char ours[48];
+
+	snprintf(ours, sizeof(ours), "%" PRId64 ".%09" PRId64, u->ident.mtime_ns / NS_PER_S,
+		u->ident.mtime_ns % NS_PER_S);
+	return run && mtime && strcmp(run, u->s->o.run_id) == 0 && strcmp(mtime, ours) == 0 &&
+	       there->size == u->ident.size && !u->prefix_only;
+}
+
+/* Keeps somebody else's object before it is overwritten. */
+static int keep_object(
+	struct upload *u, const struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf kept = BUF_INIT(LIMIT_S3_KEY * 3),
+					  middle = BUF_INIT(LIMIT_S3_KEY);
+	struct sync *s = u->s;
+	int rc;
+
+	if (there->version_id && strcmp(there->version_id, "null") != 0) {
+		buf_printf(&kept, "version:%s", there->version_id);
+	} else {
+		buf_printf(&middle, "%sreplaced/", s->state);
+		rc = upload_key(s, buf_str(&middle), u->path, &kept, err);
+		if (rc < 0)
+			return rc;
+		rc = object_copy(s->o.client, s->o.bucket, buf_str(&u->key), s->o.bucket,
+			buf_str(&kept),
+			&(struct object_copy_options){
+				.if_match = there->etag, .if_none_match = s->conditions},
+			NULL, err);
+		if (rc < 0 && rc != -PENSTOCK_E_PRECONDITION)
+			return error_prefix(err,
+				"the object that stood there before this run cannot be kept, so it "
+				"is not overwritten");
+		if (rc < 0)
+			penstock_error_release(err); /* an earlier attempt kept it */
+	}
+	pthread_mutex_lock(&s->lock);
+	rc = state_add_kept(s, u->path, there->etag, buf_str(&kept));
+	pthread_mutex_unlock(&s->lock);
+	if (rc < 0)
+		return error_memory(err);
+	sync_emit(s, SYNC_KEPT, u->path, there->size, "%s", buf_str(&kept));
+	return 0;
+}
+
+/*
+ * Something stands under the name that this run did not expect. 1: it is what was to be sent, and
+ * `info` says so; 0: send again, `u->etag` is what must be there now.
+ */
+static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	struct sync *s = u->s;
+	struct object_info there = {0};
+	const char *run;
+	bool owner = true;
+	int rc = object_head(s->o.client, s->o.bucket, buf_str(&u->key), &there, err);
+
+	if (rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		u->etag[0] = '\0';
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	rc = state_still_owner(s, &owner, err);
+	if (rc == 0 && !owner) {
+		state_lost(s);
+		rc = error_set(err, PENSTOCK_E_PRECONDITION,
+			"another run took this output over; nothing more is published");
+	}
+	run = strlist_get(&there.metadata, "penstock-run");
+	if (rc == 0 && is_same(u, &there)) {
+		*info = there;
+		return 1;
+	}
+	if (rc == 0 && !(run && strcmp(run, s->o.run_id) == 0))
+		rc = keep_object(u, &there, err);
+	snprintf(u->etag, sizeof(u->etag), "%s", there.etag);
+	object_info_release(&there);
+	return rc;
+}
+
+static int send(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct sync *s = u->s;
+	int rc;
+
+	if (add_metadata(s, u, &metadata) < 0)
+		return error_memory(err);
+	for (unsigned n = 0;; n++) {
+		/* What the store cannot check is looked at first; and many bytes are not sent only
+		 * to be refused. */
+		if (!u->etag[0] && n == 0 && (!s->conditions || u->ident.size >= HEAD_FIRST)) {
+			rc = resolve_conflict(u, info, err);
+			if (rc)
+				return rc < 0 ? rc : 0;
+		}
+		rc = object_put_file(s->o.client, s->o.bucket, buf_str(&u->key), u->fd,
+			u->ident.size,
+			&(struct object_put_options){
+				.if_match = s->conditions && u->etag[0] ? u->etag : NULL,
+				.if_none_match = s->conditions && !u->etag[0],
+				.metadata = &metadata,
+				.cancel = &s->cancel,
+				.still_valid = still_valid,
+				.cookie = u},
+			info, err);
+		if (rc != -PENSTOCK_E_PRECONDITION || n == CONFLICTS)
+			return rc;
+		penstock_error_release(err);
+		rc = resolve_conflict(u, info, err);
+		if (rc)
+			return rc < 0 ? rc : 0;
+	}
+}
+
+static void fail(struct job_result *r, int rc, const struct penstock_error *err)
+{
+	if (rc == -PENSTOCK_E_CHANGED) {
+		r->outcome = JOB_CHANGED;
+		return;
+	}
+	r->outcome = JOB_FAILED;
+	r->error = -rc;
+	r->retryable = error_is_retryable(err);
+}
+
+/* Opens the file of the job; false: the result says why not. */
+static bool open_file(
+	struct upload *u, struct stat *st, struct job_result *r, struct penstock_error *err)
+{
+	u->file = openat(
+		u->s->root_fd, u->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (u->file < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
+		r->outcome = JOB_MISSING;
+		return false;
+	}
+	if (u->file < 0 || fstat(u->file, st) < 0) {
+		fail(r, error_errno(err, errno, "cannot read it"), err);
+		r->retryable = false;
+		return false;
+	}
+	if (!S_ISREG(st->st_mode)) {
+		r->outcome = JOB_MISSING;
+		return false;
+	}
+	ident_of_stat(&u->ident, st);
+	u->mode = st->st_mode;
+	u->fd = u->file;
+	return true;
+}
+
+static void succeed(struct upload *u, struct job_result *r, struct object_info *info)
+{
+	r->outcome = JOB_DONE;
+	r->ident = u->ident;
+	r->crc = u->crc;
+	r->has_crc = u->has_crc;
+	snprintf(u->etag, sizeof(u->etag), "%s", info->etag);
+	r->etag = strdup(u->etag);
+	object_info_release(info);
+	if (!r->etag)
+		r->etag = strdup("");
+}
+
+/* Under its name. */
+static void run_whole(struct upload *u, struct job_result *r, struct penstock_error *err)
+{
+	_cleanup_close_ int snapshot = -1;
+	struct object_info info = {0};
+	enum lease lease = LEASE_UNKNOWN;
+	int rc;
+
+	if (u->job->snapshot) {
+		struct ident after;
+		struct stat st;
+
+		snapshot = lease_snapshot(
+			u->file, u->ident.size, u->s->o.private_dir, u->job->patient, &lease, err);
+		if (snapshot == -PENSTOCK_E_CHANGED) {
+			r->outcome = lease == LEASE_WRITER ? JOB_WRITER : JOB_CHANGED;
+			return;
+		}
+		if (snapshot >= 0) {
+			if (fstat(u->file, &st) < 0)
+				st.st_ino = 0;
+			ident_of_stat(&after, &st);
+			after.ctime_ns = u->ident.ctime_ns;
+			if (!ident_equal(&after, &u->ident)) {
+				r->outcome = JOB_CHANGED;
+				return;
+			}
+			u->fd = snapshot;
+		} else {
+			/* No room for a snapshot must not stop it: straight from the file then. */
+			penstock_error_release(err);
+			snapshot = -1;
+		}
+	}
+	if (u->fd == u->file && lease_check(u->file) == LEASE_WRITER) {
+		r->outcome = JOB_WRITER;
+		return;
+	}
+	if (u->ident.size <= CRC_WHOLE)
+		u->has_crc = content_crc64(u->fd, u->ident.size, &u->crc, NULL) == 0;
+	rc = send(u, &info, err);
+	if (rc < 0)
+		fail(r, rc, err);
+	else
+		succeed(u, r, &info);
+}
+
+/* Text, or the records that TensorBoard writes: lengths with a checksum of their own. */
+static bool beginning_makes_sense(int fd, const char *path)
+{
+	unsigned char head[SNIFF];
+	ssize_t n = fs_pread_all(fd, head, sizeof(head), 0);
+
+	if (n <= 0)
+		return false;
+	if (strstr(path, "tfevents"))
+		return true;
+	for (ssize_t i = 0; i < n; i++)
+		if (head[i] < ' ' && !strchr("\t\n\v\f\r\b\033", head[i]))
+			return false;
+	return true;
+}
+
+static bool may_grow(const struct upload *u)
+{
+	const struct job *job = u->job;
+	uint64_t crc;
+
+	if (!job->appender && !beginning_makes_sense(u->file, u->path))
+		return false;
+	if (!job->grown_known)
+		return true;
+	if (u->ident.size < job->grown.size)
+		return false;
+	return !job->grown_has_crc ? job->appender
+				   : content_crc64(u->file, job->grown.size, &crc, NULL) == 0 &&
+					     crc == job->grown_crc;
+}
+
+static void run_partial(struct upload *u, struct job_result *r, struct penstock_error *err)
+{
+	int rc;
+
+	r->kind = JOB_PARTIAL;
+	rc = upload_partial(
+		&u->s->o, u->s->state, u->file, u->path, u->ident.size, &u->s->cancel, err);
+	if (rc < 0) {
+		fail(r, rc, err);
+		return;
+	}
+	r->outcome = JOB_DONE;
+	r->ident = u->ident;
+}
+
+/* What an open file has by now. */
+static void run_grown(struct upload *u, struct job_result *r, struct penstock_error *err)
+{
+	const struct job *job = u->job;
+	struct object_info info = {0};
+	int rc;
+
+	if (u->ident.size == job->grown.size && u->ident.mtime_ns == job->grown.mtime_ns &&
+		job->grown_known && !job->closed) {
+		r->outcome = JOB_NOTHING;
+		return;
+	}
+	if (!may_grow(u)) {
+		if (!job->closed && !job->flushing &&
+			(job->open_ms < PARTIAL_AGE || job->partial_ms < PLAN_PARTIAL_MS ||
+				ident_equal(&u->ident, &job->sent))) {
+			r->outcome = JOB_NOTHING;
+			return;
+		}
+		run_partial(u, r, err);
+		return;
+	}
+	u->prefix_only = true;
+	rc = content_crc64(u->file, u->ident.size, &u->crc, err);
+	u->has_crc = rc == 0;
+	if (rc == 0)
+		rc = send(u, &info, err);
+	if (rc < 0)
+		fail(r, rc, err);
+	else
+		succeed(u, r, &info);
+}
+
+static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
+{
+	struct sync *s = u->s;
+	struct stat st;
+	int rc;
+
+	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		r->outcome = JOB_CHANGED;
+		return;
+	}
+	rc = object_delete(
+		s->o.client, s->o.bucket, buf_str(&u->key), s->conditions ? u->etag : NULL, err);
+	if (rc == -PENSTOCK_E_PRECONDITION) {
+		/* It is somebody else's by now. */
+		penstock_error_release(err);
+		rc = 0;
+	}
+	if (rc < 0)
+		fail(r, rc, err);
+	else
+		r->outcome = JOB_DONE;
+}
+
+void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *r,
+	struct penstock_error *err)
+{
+	struct upload u = {.s = s, .job = job, .path = path, .fd = -1, .file = -1};
+	struct stat st;
+	int rc;
+
+	*r = (struct job_result){.outcome = JOB_FAILED, .kind = job->kind};
+	buf_init(&u.key, LIMIT_S3_KEY * 3);
+	snprintf(u.etag, sizeof(u.etag), "%s", job->etag);
+	rc = upload_key(s, NULL, path, &u.key, err);
+	if (rc < 0) {
+		fail(r, rc, err);
+	} else if (job->kind == JOB_DELETE) {
+		run_delete(&u, r, err);
+	} else if (open_file(&u, &st, r, err)) {
+		if (job->kind == JOB_WHOLE)
+			run_whole(&u, r, err);
+		else if (job->kind == JOB_GROWN)
+			run_grown(&u, r, err);
+		else
+			run_partial(&u, r, err);
+	}
+	if (u.file >= 0)
+		close(u.file);
+	buf_release(&u.key);
+}
+
+int upload_partial(const struct sync_options *o, const char *state, int fd, const char *path,
+	uint64_t size, const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+
+	buf_printf(&key, "%spartial/", state);
+	names_key(&key, path);
+	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"its key below partial/ would be longer than S3 allows: use shorter names");
+	return object_put_file(o->client, o->bucket, buf_str(&key), fd, size,
+		&(struct object_put_options){.cancel = cancel}, NULL, err);
+}
