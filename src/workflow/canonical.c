@@ -1,6 +1,7 @@
 #include "workflow/canonical.h"
 
 #include <openssl/evp.h>
+#include <penstock/error.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -135,10 +136,13 @@ int canonical_digest(const struct node *job, char digest[static 65])
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_CANONICAL);
 	unsigned char sum[32];
+	int r = canonical_write(job, &text);
 
-	if (canonical_write(job, &text) < 0 || buf_failed(&text) ||
+	if (text.failure == BUF_OVER_LIMIT)
+		return -PENSTOCK_E_LIMIT;
+	if (r < 0 || buf_failed(&text) ||
 		EVP_Digest(buf_str(&text), text.len, sum, NULL, EVP_sha256(), NULL) != 1)
-		return -1;
+		return -PENSTOCK_E_MEMORY;
 	str_hex(sum, sizeof(sum), digest);
 	return 0;
 }

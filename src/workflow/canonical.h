@@ -13,7 +13,7 @@ void json_add_text(struct buf *out, const char *s);
  * JSON or YAML, and the `job:` wrapper make no difference.
  */
 int canonical_write(const struct node *job, struct buf *out);
-/* Its SHA-256 in lower-case hexadecimal. -1: no memory. */
+/* Its SHA-256 in lower-case hexadecimal. -PENSTOCK_E_LIMIT or -PENSTOCK_E_MEMORY: it has none. */
 int canonical_digest(const struct node *job, char digest[static 65]);
 
 /* Order of keys kept, inline secrets as `${{ file.FIELD }}` or `${{ option.FIELD }}`. */

@@ -74,7 +74,8 @@ void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity
 	grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
 	if (grown)
 		list->items = grown;
-	if (!grown || diagnostic_fill(&d, file, at, buf_str(&text)) < 0) {
+	if (!grown || text.failure == BUF_NO_MEMORY ||
+		diagnostic_fill(&d, file, at, buf_str(&text)) < 0) {
 		diagnostic_release(&d);
 		list->no_memory = true;
 		return;

@@ -9,7 +9,7 @@
 
 /* One step of a path: `.key`, `["key"]` or `[3]`. */
 struct segment {
-	char *key; /* owned; NULL: an index */
+	const char *key; /* NULL: an index */
 	size_t index;
 };
 
@@ -18,15 +18,8 @@ struct path {
 	size_t n;
 };
 
-static void path_release(struct path *path)
-{
-	for (size_t i = 0; i < path->n; i++)
-		free(path->items[i].key);
-	path->n = 0;
-}
-
 /* "[3]" or "[\"key\"]" at `p`. The text behind it, or NULL. */
-static const char *parse_bracket(const char *p, struct segment *out)
+static const char *parse_bracket(struct workflow_arena *arena, const char *p, struct segment *out)
 {
 	const char *end;
 	uint64_t index;
@@ -36,7 +29,7 @@ static const char *parse_bracket(const char *p, struct segment *out)
 		end = strstr(p + 2, "\"]");
 		if (!end)
 			return NULL;
-		out->key = strndup(p + 2, (size_t)(end - p - 2));
+		out->key = workflow_arena_copy(arena, p + 2, (size_t)(end - p - 2));
 		return out->key ? end + 2 : NULL;
 	}
 	end = strchr(p, ']');
@@ -50,7 +43,7 @@ static const char *parse_bracket(const char *p, struct segment *out)
 }
 
 /* Whether `text` is a path of at least one segment. */
-static bool path_parse(const char *text, struct path *path)
+static bool path_parse(struct workflow_arena *arena, const char *text, struct path *path)
 {
 	const char *p = text;
 
@@ -62,7 +55,7 @@ static bool path_parse(const char *text, struct path *path)
 			return false;
 		*segment = (struct segment){0};
 		if (*p == '[') {
-			p = parse_bracket(p, segment);
+			p = parse_bracket(arena, p, segment);
 			if (!p)
 				return false;
 		} else {
@@ -72,7 +65,7 @@ static bool path_parse(const char *text, struct path *path)
 			len = strcspn(p, ".[");
 			if (len == 0)
 				return false;
-			segment->key = strndup(p, len);
+			segment->key = workflow_arena_copy(arena, p, len);
 			if (!segment->key)
 				return false;
 			p += len;
@@ -80,7 +73,6 @@ static bool path_parse(const char *text, struct path *path)
 		path->n++;
 	}
 	if (path->n > 1 && path->items[0].key && strcmp(path->items[0].key, "job") == 0) {
-		free(path->items[0].key);
 		path->n--;
 		memmove(path->items, path->items + 1, path->n * sizeof(path->items[0]));
 	}
@@ -113,12 +105,13 @@ static struct node_entry *find_member(const struct node *node, const struct segm
 	return segment->key ? node_find(node, segment->key) : NULL;
 }
 
-const struct node *overrides_find(const struct node *job, const char *text)
+const struct node *overrides_find(
+	struct workflow_arena *arena, const struct node *job, const char *text)
 {
-	_cleanup_(path_release) struct path path = {.n = 0};
+	struct path path = {.n = 0};
 	const struct node *node = job;
 
-	if (!path_parse(text, &path))
+	if (!path_parse(arena, text, &path))
 		return NULL;
 	for (size_t i = 0; i < path.n && node; i++) {
 		const struct node_entry *entry = find_member(node, &path.items[i]);
@@ -257,7 +250,7 @@ static struct node *new_variable(
 static void set_variable(const struct overrides *o, struct node *env, const char *key,
 	struct node *value, struct workflow_place at)
 {
-	struct segment segment = {.key = (char *)(uintptr_t)key};
+	struct segment segment = {.key = key};
 	struct node_entry *entry = find_member(env, &segment);
 	struct node *map;
 
@@ -341,7 +334,7 @@ static struct node *descend(const struct overrides *o, const char *option, struc
 
 void overrides_set(struct overrides *o, const char *path_and_value)
 {
-	_cleanup_(path_release) struct path path = {.n = 0};
+	struct path path = {.n = 0};
 	const char *equals = strchr(path_and_value, '=');
 	const struct schema *schema = &schema_job;
 	struct node *node = o->job, *value;
@@ -358,7 +351,9 @@ void overrides_set(struct overrides *o, const char *path_and_value)
 		fail(o, "--set", "takes PATH=VALUE, such as resources.tasks=1");
 		return;
 	}
-	if (!path_parse(name, &path)) {
+	if (!path_parse(o->arena, name, &path)) {
+		if (o->arena->no_memory)
+			return;
 		fail(o, *name ? option : "--set",
 			"this is no path; write it like steps[0].run.workDir");
 		return;

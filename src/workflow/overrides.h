@@ -17,6 +17,7 @@ void overrides_set(struct overrides *o, const char *path_and_value);
 void overrides_env(struct overrides *o, const char *key_and_value);
 
 /* The node at the path `text`; NULL: none. For fields as secrets_mark() names them. */
-const struct node *overrides_find(const struct node *job, const char *text);
+const struct node *overrides_find(
+	struct workflow_arena *arena, const struct node *job, const char *text);
 
 #endif

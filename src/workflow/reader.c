@@ -20,6 +20,8 @@ report(struct reader *rd, enum diagnostic_severity severity, const struct workfl
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	buf_vprintf(&text, fmt, ap);
+	if (buf_failed(&text))
+		rd->arena->no_memory = true;
 	diagnostics_add(rd->found, severity, rd->workflow->file, at, "%s", buf_str(&text));
 }
 

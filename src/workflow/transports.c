@@ -36,6 +36,8 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 		odd = odd || len;
 		p += len ? len : 1;
 	}
+	if (buf_failed(&plain))
+		rd->arena->no_memory = true;
 	if (!odd || buf_failed(&plain))
 		return;
 	reader_note(rd, &text->at, "`%s` has typographic hyphens: read as %s",
@@ -105,6 +107,8 @@ static bool read_url(
 		return out->value != NULL;
 	if (secret_mask_url(out->value, &masked) && !out->shown)
 		out->shown = workflow_arena_copy(rd->arena, buf_str(&masked), masked.len);
+	if (buf_failed(&masked))
+		rd->arena->no_memory = true;
 	mistake = url_mistake(out->value);
 	if (!mistake)
 		return true;

@@ -92,15 +92,19 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	struct workflow *wf = rd->workflow;
 	struct node *root = document_read(rd->arena, wf->file, NULL, data, len, rd->found);
 	struct node *job = root ? unwrap(wf->file, root, rd->found) : NULL;
+	int r;
 
 	if (!job)
 		return;
 	secrets_mark(rd->arena, job);
-	if (canonical_digest(job, wf->digest) < 0) {
+	r = canonical_digest(job, wf->digest);
+	if (r == -PENSTOCK_E_MEMORY)
+		rd->arena->no_memory = true;
+	if (r == -PENSTOCK_E_LIMIT)
 		diagnostics_add(rd->found, DIAGNOSTIC_ERROR, wf->file, NULL,
 			"with its aliases the workflow is too large");
+	if (r < 0)
 		return;
-	}
 	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
 	apply_overrides(rd, job);
 	/* Once more, for odd forms that an override brought in. */
@@ -179,7 +183,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	if (root)
 		root = unwrap(name, root, &found);
 	if (root)
-		node = overrides_find(root, field);
+		node = overrides_find(&arena, root, field);
 	if (arena.no_memory || found.no_memory)
 		r = error_memory(err);
 	else if (!root)

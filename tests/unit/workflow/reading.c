@@ -248,7 +248,6 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 	_cleanup_(reading_release) struct reading again = {0};
 	_cleanup_(strlist_release) struct strlist sets = {0};
 	_cleanup_(buf_release) struct buf record = BUF_INIT(MIB);
-	_cleanup_(buf_release) struct buf first = BUF_INIT(MIB);
 	_cleanup_(buf_release) struct buf second = BUF_INIT(MIB);
 	char text[] = "job:\n"
 		      "  inputs: [{http: {url: http://h/one}},\n"
@@ -486,12 +485,12 @@ static void long_lines_stay_linear(void **state)
 	buf_add_str(&text, "{\"steps\":[{\"run\":{\"command\":\"x\"}}],\"env\":[");
 	for (int i = 0; i < 60000; i++)
 		buf_printf(&text, "%s{\"key\":\"A%d\",\"value\":\"x\"}", i ? "," : "", i);
-	buf_add_str(&text, "],\"nmae\":1}");
+	buf_add_str(&text, "],\"namme\":1}");
 
 	read_with(&reading, text.data, text.len, NULL);
 
 	assert_int_equal(reading.found.errors, 1);
-	assert_int_equal(reading.found.items[0].column, (int)text.len - 8);
+	assert_int_equal(reading.found.items[0].column, (int)text.len - 9);
 }
 
 /* The prefix of keys follows from bucket URL and path, with slashes where they belong. */
