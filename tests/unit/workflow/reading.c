@@ -485,7 +485,7 @@ static void long_lines_stay_linear(void **state)
 	buf_add_str(&text, "{\"steps\":[{\"run\":{\"command\":\"x\"}}],\"env\":[");
 	for (int i = 0; i < 60000; i++)
 		buf_printf(&text, "%s{\"key\":\"A%d\",\"value\":\"x\"}", i ? "," : "", i);
-	buf_add_str(&text, "],\"namme\":1}");
+	buf_add_str(&text, "],\"nname\":1}");
 
 	read_with(&reading, text.data, text.len, NULL);
 
