@@ -10,8 +10,8 @@
 #include <immintrin.h>
 #endif
 
-#include "crc64_tables.h"
 #include "s3/crc.h"
+#include "s3/crc64_tables.h"
 #include "base/banned.h"
 
 /* ISA-L takes signed or 64-bit lengths, depending on the function; pieces of 1 GiB suit all. */
