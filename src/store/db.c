@@ -1,5 +1,6 @@
 #include "store/internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,7 @@ failed:
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(store->root, "meta.db");
+	_cleanup_close_ int fd = -1;
 	struct db *db = calloc(1, sizeof(*db));
 	int flags = SQLITE_OPEN_NOMUTEX |
 		    (writer ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
@@ -117,6 +119,9 @@ int db_open(struct store *store, bool writer, struct db **out, struct penstock_e
 		free(db);
 		return error_memory(err);
 	}
+	/* SQLite gives its other files the mode of this one. */
+	if (writer)
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	rc = sqlite3_open_v2(path, &db->handle, flags, NULL);
 	if (rc != SQLITE_OK) {
 		rc = error_set(err, PENSTOCK_E_IO, "cannot open %s: %s", path,

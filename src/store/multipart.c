@@ -460,17 +460,14 @@ static int assembly_drop(struct assembly *a, const void *layout, size_t len)
 	return buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
 }
 
-/* Compares one row with the part that the caller named. */
-static enum store_status part_check(
-	sqlite3_stmt *st, const struct store_part *wanted, bool last, uint64_t size)
+/* Whether a row is the part that the caller named. */
+static bool part_matches(sqlite3_stmt *st, const struct store_part *wanted)
 {
 	char etag[STORE_ETAG_SIZE], checksum[STORE_CHECKSUM_SIZE];
 
 	db_column_text(st, 2, etag, sizeof(etag));
 	db_column_text(st, 3, checksum, sizeof(checksum));
-	if (strcmp(etag, wanted->etag) != 0 || strcmp(checksum, wanted->checksum) != 0)
-		return STORE_INVALID_PART;
-	return !last && size < LIMIT_S3_PART_MIN ? STORE_PART_TOO_SMALL : STORE_OK;
+	return strcmp(etag, wanted->etag) == 0 && strcmp(checksum, wanted->checksum) == 0;
 }
 
 /* Walks stored and named parts side by side, both ascending. */
@@ -479,6 +476,7 @@ static int assemble(
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
 	size_t at = 0;
+	bool small = false;
 	int rc;
 
 	if (!st)
@@ -495,9 +493,9 @@ static int assemble(
 		if (at == c->n_parts || c->parts[at].number != number) {
 			rc = assembly_drop(a, layout, len);
 		} else {
-			txn->status = part_check(st, &c->parts[at], at + 1 == c->n_parts, size);
-			if (txn->status != STORE_OK)
-				return 0;
+			if (!part_matches(st, &c->parts[at]))
+				break;
+			small = small || (at + 1 < c->n_parts && size < LIMIT_S3_PART_MIN);
 			a->size += size;
 			at++;
 			rc = assembly_add(a, layout, len);
@@ -509,6 +507,8 @@ static int assemble(
 		return rc;
 	if (at < c->n_parts)
 		txn->status = STORE_INVALID_PART;
+	else if (small)
+		txn->status = STORE_PART_TOO_SMALL;
 	else if (a->size > LIMIT_S3_OBJECT_MAX)
 		txn->status = STORE_TOO_LARGE;
 	return 0;

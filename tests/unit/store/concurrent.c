@@ -1,0 +1,132 @@
+#include "fixture.h"
+
+#include <pthread.h>
+
+#define WRITERS 4
+#define READERS 4
+#define ROUNDS	300
+
+struct shared {
+	struct fixture *f;
+	atomic_bool stop;
+	atomic_uint reads;
+};
+
+/* Large enough to be a file, all of one letter. */
+static void *replace(void *arg)
+{
+	struct shared *s = arg;
+	size_t len = STORE_INLINE_MAX + 5000;
+	char *data = malloc(len);
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct store_put p = {.bucket = "b", .key = i % 2 ? "k" : "l", .etag = "e"};
+
+		memset(data, 'a' + i % 26, len - (size_t)(i % 7));
+		p.body = make_body(s->f->store, data, len - (size_t)(i % 7), true);
+		assert_int_equal(store_put(s->f->store, &p, NULL), STORE_OK);
+		store_body_free(p.body);
+	}
+	free(data);
+	return NULL;
+}
+
+static void *read_all(void *arg)
+{
+	struct shared *s = arg;
+
+	while (!atomic_load(&s->stop)) {
+		struct store_object *o = NULL;
+		const char *data;
+
+		if (store_object_get(s->f->store, "b", "k", &o, NULL) != STORE_OK)
+			continue;
+		data = store_object_map(o);
+		assert_non_null(data);
+		for (size_t i = 1; i < o->size; i += 1000)
+			assert_int_equal(data[i], data[0]);
+		assert_int_equal(data[o->size - 1], data[0]);
+		store_object_unref(o);
+		atomic_fetch_add(&s->reads, 1);
+	}
+	return NULL;
+}
+
+/* Readers see one whole version each while others replace it, and no file is left over. */
+static void readers_never_see_a_mixture(void **state)
+{
+	struct fixture *f = *state;
+	struct shared s = {.f = f};
+	pthread_t writers[WRITERS], readers[READERS];
+
+	for (int i = 0; i < READERS; i++)
+		pthread_create(&readers[i], NULL, read_all, &s);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_create(&writers[i], NULL, replace, &s);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(writers[i], NULL);
+	atomic_store(&s.stop, true);
+	for (int i = 0; i < READERS; i++)
+		pthread_join(readers[i], NULL);
+
+	assert_true(atomic_load(&s.reads) > 0);
+	store_close(f->store);
+	assert_int_equal(count_files(f->root), 2);
+	fixture_open(f, true);
+}
+
+struct race {
+	struct fixture *f;
+	pthread_barrier_t *barrier;
+	unsigned wins;
+};
+
+static void *create_only(void *arg)
+{
+	struct race *r = arg;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		char key[16];
+		struct store_put p = {.condition.if_none_match = "*"};
+
+		snprintf(key, sizeof(key), "r%d", i);
+		p.key = key;
+		pthread_barrier_wait(r->barrier);
+		r->wins += put_full(r->f, &p, "x", 1) == STORE_OK;
+	}
+	return NULL;
+}
+
+/* Of several that create the same key at once, exactly one succeeds. */
+static void create_only_has_one_winner(void **state)
+{
+	struct fixture *f = *state;
+	pthread_barrier_t barrier;
+	struct race races[WRITERS];
+	pthread_t threads[WRITERS];
+	unsigned wins = 0;
+
+	pthread_barrier_init(&barrier, NULL, WRITERS);
+	for (int i = 0; i < WRITERS; i++) {
+		races[i] = (struct race){.f = f, .barrier = &barrier};
+		pthread_create(&threads[i], NULL, create_only, &races[i]);
+	}
+	for (int i = 0; i < WRITERS; i++) {
+		pthread_join(threads[i], NULL);
+		wins += races[i].wins;
+	}
+	pthread_barrier_destroy(&barrier);
+
+	assert_int_equal(wins, ROUNDS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		TEST(readers_never_see_a_mixture),
+		TEST(create_only_has_one_winner),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+#include "fixture.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+/*
+ * A child writes from several threads and reports each acknowledged write through a pipe; it is
+ * killed with SIGKILL at a random moment, and what it left is compared with what it had reported.
+ */
+#define THREADS 4
+#define KEYS	6 /* per thread */
+#define KILLS	60
+
+/* Version v of a key has a size and a filling that follow from it, so that a mix would be seen. */
+static size_t version_size(unsigned v)
+{
+	return v % 3 == 0 ? 100 + v % 1000 : STORE_INLINE_MAX + 1 + (size_t)v * 7919 % 200000;
+}
+
+static void version_fill(char *data, unsigned v)
+{
+	size_t len = version_size(v);
+
+	memset(data, 'a' + (int)(v % 26), len);
+	memcpy(data, &v, sizeof(v));
+	memcpy(data + len - sizeof(v), &v, sizeof(v));
+}
+
+struct report {
+	unsigned key;
+	unsigned version;
+};
+
+struct writer {
+	struct fixture *f;
+	int pipe;
+	unsigned thread;
+	unsigned first; /* version */
+};
+
+static void *write_versions(void *arg)
+{
+	struct writer *w = arg;
+	char *data = malloc(STORE_INLINE_MAX + 300000);
+
+	for (unsigned v = w->first;; v++) {
+		struct report r = {.key = w->thread * KEYS + v % KEYS, .version = v};
+		struct store_put p = {.bucket = "b"};
+		char key[16], etag[16];
+
+		snprintf(key, sizeof(key), "k%u", r.key);
+		snprintf(etag, sizeof(etag), "v%u", v);
+		version_fill(data, v);
+		p.key = key;
+		p.etag = etag;
+		p.body = make_body(w->f->store, data, version_size(v), true);
+		if (store_put(w->f->store, &p, NULL) != STORE_OK)
+			_exit(3);
+		store_body_free(p.body);
+		if (write(w->pipe, &r, sizeof(r)) != sizeof(r))
+			_exit(4);
+	}
+	return NULL;
+}
+
+static void child_main(struct fixture *f, int pipe_fd, unsigned first)
+{
+	struct writer writers[THREADS];
+	pthread_t thread;
+
+	/* A store without syncs: SIGKILL keeps the page cache, and the order of things is the same. */
+	fixture_open(f, true);
+	for (unsigned i = 0; i < THREADS; i++) {
+		writers[i] = (struct writer){.f = f, .pipe = pipe_fd, .thread = i, .first = first};
+		pthread_create(&thread, NULL, write_versions, &writers[i]);
+	}
+	pause();
+}
+
+static unsigned stored_version(struct fixture *f, unsigned key)
+{
+	struct store_object *o = NULL;
+	char name[16], *data, *wanted;
+	unsigned v;
+
+	snprintf(name, sizeof(name), "k%u", key);
+	if (store_object_get(f->store, "b", name, &o, NULL) == STORE_NO_SUCH_KEY)
+		return 0;
+	assert_non_null(o);
+	v = (unsigned)strtoul(o->etag + 1, NULL, 10);
+	assert_int_equal(o->size, version_size(v));
+	data = content(o);
+	wanted = malloc(o->size);
+	version_fill(wanted, v);
+	assert_memory_equal(data, wanted, o->size);
+	free(wanted);
+	free(data);
+	store_object_unref(o);
+	return v;
+}
+
+/* After a kill at any moment every acknowledged object, or a later one, is there and whole, and no
+ * file is left that belongs to none. */
+static void a_kill_loses_nothing_acknowledged(void **state)
+{
+	struct fixture *f = *state;
+	unsigned acknowledged[THREADS * KEYS] = {0};
+	unsigned highest = 1, seed = 7, total = 0;
+
+	store_close(f->store);
+	f->store = NULL;
+	for (int kill_no = 0; kill_no < KILLS; kill_no++) {
+		size_t files = 0, wanted_files = 0;
+		struct report r;
+		int fds[2], status;
+		pid_t pid;
+		int64_t deadline;
+
+		assert_int_equal(pipe(fds), 0);
+		pid = fork();
+		if (pid == 0) {
+			close(fds[0]);
+			child_main(f, fds[1], highest);
+		}
+		close(fds[1]);
+		/* At least one acknowledgement, then somewhere within the next milliseconds. */
+		assert_int_equal(read(fds[0], &r, sizeof(r)), sizeof(r));
+		do {
+			if (r.version > acknowledged[r.key])
+				acknowledged[r.key] = r.version;
+			if (r.version >= highest)
+				highest = r.version + 1;
+			total++;
+		} while (rand_r(&seed) % 40 && read(fds[0], &r, sizeof(r)) == sizeof(r));
+		usleep((useconds_t)rand_r(&seed) % 3000);
+		kill(pid, SIGKILL);
+		while (read(fds[0], &r, sizeof(r)) == sizeof(r)) {
+			if (r.version > acknowledged[r.key])
+				acknowledged[r.key] = r.version;
+			if (r.version >= highest)
+				highest = r.version + 1;
+		}
+		close(fds[0]);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+
+		fixture_open(f, true);
+		for (unsigned k = 0; k < THREADS * KEYS; k++) {
+			unsigned v = stored_version(f, k);
+
+			assert_true(v >= acknowledged[k]);
+			if (v >= highest)
+				highest = v + 1;
+			wanted_files += v && version_size(v) > STORE_INLINE_MAX;
+		}
+		deadline = clock_monotonic_ms() + 20000;
+		while ((files = count_files(f->root)) != wanted_files &&
+			clock_monotonic_ms() < deadline)
+			clock_sleep_ms(1);
+		assert_int_equal(files, wanted_files);
+		store_close(f->store);
+		f->store = NULL;
+	}
+	assert_true(total > KILLS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_kill_loses_nothing_acknowledged, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

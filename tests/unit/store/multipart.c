@@ -1,0 +1,246 @@
+#include "fixture.h"
+
+#include "base/limits.h"
+
+#define PART ((size_t)5 * 1024 * 1024)
+
+static void begin(struct fixture *f, const char *key, char id[static STORE_UPLOAD_ID_SIZE])
+{
+	static char headers[] = "content-type\0a/b\0";
+	struct store_upload in = {.headers = headers, .headers_len = sizeof(headers) - 1};
+
+	assert_int_equal(store_upload_create(f->store, "b", key, &in, id, NULL), STORE_OK);
+}
+
+static enum store_status add_part(struct fixture *f, const char *key, const char *id,
+	uint32_t number, const char *etag, char fill, size_t len)
+{
+	char *data = malloc(len + 1);
+	struct store_part_put p = {
+		.put = {.bucket = "b", .key = key, .etag = etag}, .upload = id, .number = number};
+	enum store_status status;
+
+	memset(data, fill, len);
+	p.put.body = make_body(f->store, data, len, false);
+	status = store_part_put(f->store, &p, NULL);
+	store_body_free(p.put.body);
+	free(data);
+	return status;
+}
+
+static enum store_status finish(struct fixture *f, const char *key, const char *id,
+	const struct store_part *parts, size_t n)
+{
+	struct store_complete c = {.bucket = "b",
+		.key = key,
+		.upload = id,
+		.parts = parts,
+		.n_parts = n,
+		.etag = "whole-2"};
+
+	return store_complete(f->store, &c, NULL);
+}
+
+/* The object is the named parts in order; a part that was sent twice counts once, others are dropped. */
+static void an_object_is_put_together(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part parts[] = {{.number = 2, .size = PART, .etag = "two"},
+		{.number = 7, .size = 3, .etag = "seven"}};
+	char id[STORE_UPLOAD_ID_SIZE];
+	struct store_object *o;
+	char *data;
+
+	begin(f, "k", id);
+	assert_int_equal(add_part(f, "k", id, 7, "seven", '7', 3), STORE_OK);
+	assert_int_equal(add_part(f, "k", id, 2, "old", 'o', PART), STORE_OK);
+	assert_int_equal(add_part(f, "k", id, 2, "two", '2', PART), STORE_OK);
+	assert_int_equal(add_part(f, "k", id, 3, "three", '3', PART), STORE_OK);
+	assert_int_equal(count_files(f->root), 3);
+	assert_int_equal(finish(f, "k", id, parts, 2), STORE_OK);
+
+	assert_int_equal(count_files(f->root), 2);
+	o = get(f, "k");
+	data = content(o);
+	assert_int_equal(o->size, PART + 3);
+	assert_int_equal(o->n_parts, 2);
+	assert_int_equal(o->parts[1].number, 7);
+	assert_string_equal(o->etag, "whole-2");
+	assert_string_equal(store_object_header(o, "content-type"), "a/b");
+	assert_int_equal(data[0], '2');
+	assert_int_equal(data[PART - 1], '2');
+	assert_string_equal(data + PART, "777");
+	free(data);
+	store_object_unref(o);
+	assert_int_equal(add_part(f, "k", id, 1, "x", 'x', 1), STORE_NO_SUCH_UPLOAD);
+}
+
+/* Reads across the border of two parts, at every small offset around it. */
+static void ranges_cross_the_borders_of_parts(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part parts[] = {
+		{.number = 1, .size = PART, .etag = "1"}, {.number = 2, .size = 3, .etag = "2"}};
+	char id[STORE_UPLOAD_ID_SIZE], data[8];
+	struct store_reader *reader = NULL;
+	struct store_object *o;
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', PART);
+	add_part(f, "k", id, 2, "2", 'b', 3);
+	assert_int_equal(finish(f, "k", id, parts, 2), STORE_OK);
+	o = get(f, "k");
+	assert_int_equal(store_reader_new(o, &reader, NULL), 0);
+
+	assert_int_equal(store_reader_read(reader, PART - 2, data, 4, NULL), 4);
+	assert_memory_equal(data, "aabb", 4);
+	assert_int_equal(store_reader_read(reader, PART + 1, data, 8, NULL), 2);
+	assert_memory_equal(data, "bb", 2);
+	assert_int_equal(store_reader_read(reader, 0, data, 2, NULL), 2);
+	assert_memory_equal(data, "aa", 2);
+	assert_int_equal(store_reader_read(reader, PART + 3, data, 8, NULL), 0);
+	store_reader_free(reader);
+	store_object_unref(o);
+}
+
+/* What is wrong with a completion is told, and the upload stays as it was. */
+static void wrong_completions_change_nothing(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part missing[] = {
+		{.number = 1, .etag = "1"}, {.number = 9, .etag = "9"}};
+	const struct store_part other_etag[] = {{.number = 1, .etag = "x"}};
+	const struct store_part small[] = {{.number = 1, .etag = "1"}, {.number = 2, .etag = "2"}};
+	const struct store_part good[] = {{.number = 1, .size = 3, .etag = "1"}};
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', 3);
+	add_part(f, "k", id, 2, "2", 'b', 3);
+
+	assert_int_equal(finish(f, "k", id, missing, 2), STORE_INVALID_PART);
+	assert_int_equal(finish(f, "k", id, other_etag, 1), STORE_INVALID_PART);
+	assert_int_equal(finish(f, "k", id, small, 2), STORE_PART_TOO_SMALL);
+	assert_int_equal(finish(f, "k", "00", good, 1), STORE_NO_SUCH_UPLOAD);
+	assert_int_equal(finish(f, "other", id, good, 1), STORE_NO_SUCH_UPLOAD);
+	assert_int_equal(finish(f, "k", id, good, 1), STORE_OK);
+	assert_content(f, "k", "aaa");
+}
+
+/* A client that lost the reply completes again and hears the same. */
+static void completing_again_is_a_success(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part good[] = {{.number = 1, .size = 3, .etag = "1"}};
+	char id[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', 3);
+	assert_int_equal(finish(f, "k", id, good, 1), STORE_OK);
+
+	assert_int_equal(finish(f, "k", id, good, 1), STORE_OK);
+	put(f, "k", "e", "replaced");
+	assert_int_equal(finish(f, "k", id, good, 1), STORE_NO_SUCH_UPLOAD);
+	assert_content(f, "k", "replaced");
+}
+
+/* Aborting, and deleting the bucket, leave no file of a part behind. */
+static void abandoned_parts_are_removed(void **state)
+{
+	struct fixture *f = *state;
+	char first[STORE_UPLOAD_ID_SIZE], second[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "k", first);
+	begin(f, "k", second);
+	add_part(f, "k", first, 1, "1", 'a', 3);
+	add_part(f, "k", first, 2, "2", 'b', 3);
+	add_part(f, "k", second, 1, "1", 'c', 3);
+	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_OK);
+	assert_int_equal(count_files(f->root), 1);
+	assert_int_equal(store_upload_abort(f->store, "b", "k", first, NULL), STORE_NO_SUCH_UPLOAD);
+
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	assert_int_equal(count_files(f->root), 0);
+}
+
+/* A part may be a range of an object, also of one in several pieces, without copying a byte. */
+static void parts_share_ranges_of_objects(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part two[] = {
+		{.number = 1, .size = PART, .etag = "1"}, {.number = 2, .size = 3, .etag = "2"}};
+	const struct store_part one[] = {{.number = 1, .size = 4, .etag = "r"}};
+	struct store_part_put range = {.put = {.bucket = "b", .key = "copy", .etag = "r"},
+		.number = 1,
+		.offset = PART - 2,
+		.length = 4};
+	struct store_delete del = {.key = "k"};
+	char id[STORE_UPLOAD_ID_SIZE], copy[STORE_UPLOAD_ID_SIZE];
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', PART);
+	add_part(f, "k", id, 2, "2", 'b', 3);
+	assert_int_equal(finish(f, "k", id, two, 2), STORE_OK);
+	begin(f, "copy", copy);
+	range.upload = copy;
+	range.put.source = get(f, "k");
+	assert_int_equal(store_part_put(f->store, &range, NULL), STORE_OK);
+	store_object_unref(range.put.source);
+	assert_int_equal(finish(f, "copy", copy, one, 1), STORE_OK);
+	assert_int_equal(count_files(f->root), 2);
+
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_content(f, "copy", "aabb");
+	del.key = "copy";
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_int_equal(count_files(f->root), 0);
+}
+
+/* Uploads are listed by key, then id, in pages, with folding. */
+static void uploads_are_listed_in_pages(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const keys[] = {"a", "a", "d/1", "d/2", "z"};
+	struct store_list_query q = {.bucket = "b", .max = 2};
+	struct store_upload_list list;
+	char id[STORE_UPLOAD_ID_SIZE], last[STORE_UPLOAD_ID_SIZE] = "", key[8] = "";
+	size_t seen = 0;
+
+	for (size_t i = 0; i < 5; i++)
+		begin(f, keys[i], id);
+	do {
+		q.after = key;
+		assert_int_equal(store_upload_list(f->store, &q, *last ? last : NULL, &list, NULL),
+			STORE_OK);
+		for (size_t i = 0; i < list.n; i++)
+			assert_string_equal(list.entries[i].upload.key, keys[seen++]);
+		snprintf(key, sizeof(key), "%s", list.entries[list.n - 1].upload.key);
+		snprintf(last, sizeof(last), "%s", list.entries[list.n - 1].upload.id);
+		q.max = list.truncated ? 2 : 0;
+		store_upload_list_release(&list);
+	} while (q.max);
+	assert_int_equal(seen, 5);
+
+	q = (struct store_list_query){.bucket = "b", .delimiter = "/", .max = 10};
+	assert_int_equal(store_upload_list(f->store, &q, NULL, &list, NULL), STORE_OK);
+	assert_int_equal(list.n, 4);
+	assert_true(list.entries[2].is_prefix);
+	assert_string_equal(list.entries[2].upload.key, "d/");
+	store_upload_list_release(&list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		TEST(an_object_is_put_together),
+		TEST(ranges_cross_the_borders_of_parts),
+		TEST(wrong_completions_change_nothing),
+		TEST(completing_again_is_a_success),
+		TEST(abandoned_parts_are_removed),
+		TEST(parts_share_ranges_of_objects),
+		TEST(uploads_are_listed_in_pages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,328 @@
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#define LARGE (STORE_INLINE_MAX + 1000)
+
+static char *large_text(char c)
+{
+	char *text = malloc(LARGE + 1);
+
+	memset(text, c, LARGE);
+	text[LARGE] = '\0';
+	return text;
+}
+
+/* What was put can be read, with its headers, checksum and size, small or large, also after a restart. */
+static void an_object_is_read_as_it_was_put(void **state)
+{
+	struct fixture *f = *state;
+	static const char headers[] = "content-type\0text/x\0x-amz-meta-a\0b c\0";
+	char *large = large_text('l');
+	struct store_put p = {.key = "dir/small",
+		.etag = "abc",
+		.headers = headers,
+		.headers_len = sizeof(headers) - 1,
+		.checksum = {.algorithm = "CRC32", .type = "FULL_OBJECT", .value = "AAAAAA=="}};
+
+	assert_int_equal(put_full(f, &p, "five5", 5), STORE_OK);
+	assert_int_equal(put(f, "large", "def", large), STORE_OK);
+	assert_int_equal(put(f, "empty", "ghi", ""), STORE_OK);
+
+	for (int round = 0; round < 2; round++) {
+		struct store_object *o = get(f, "dir/small");
+
+		assert_int_equal(o->size, 5);
+		assert_string_equal(o->etag, "abc");
+		assert_string_equal(o->checksum.value, "AAAAAA==");
+		assert_string_equal(store_object_header(o, "X-Amz-Meta-A"), "b c");
+		assert_string_equal(store_object_header(o, "content-type"), "text/x");
+		assert_null(store_object_header(o, "expires"));
+		assert_memory_equal(store_object_map(o), "five5", 5);
+		store_object_unref(o);
+		assert_content(f, "large", large);
+		assert_content(f, "empty", "");
+		store_close(f->store);
+		fixture_open(f, true);
+	}
+	free(large);
+}
+
+/* Keys and buckets that are not there are told apart. */
+static void what_is_missing_is_named(void **state)
+{
+	struct fixture *f = *state;
+	struct store_object *o = NULL;
+
+	assert_int_equal(store_object_get(f->store, "b", "k", &o, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(store_object_get(f->store, "no", "k", &o, NULL), STORE_NO_SUCH_BUCKET);
+	assert_null(o);
+	assert_int_equal(put_full(f, &(struct store_put){.bucket = "no", .key = "k"}, "x", 1),
+		STORE_NO_SUCH_BUCKET);
+	assert_int_equal(count_files(f->root), 0);
+}
+
+/* A snapshot keeps its bytes when its key is replaced or deleted, and its file goes with it. */
+static void a_reader_keeps_the_old_object(void **state)
+{
+	struct fixture *f = *state;
+	char *old = large_text('o'), *new = large_text('n');
+	struct store_delete del = {.key = "k"};
+	struct store_object *o;
+	char *data;
+
+	put(f, "k", "1", old);
+	o = get(f, "k");
+	put(f, "k", "2", new);
+	assert_content(f, "k", new);
+	assert_int_equal(store_delete(f->store, "b", &del, 1, NULL), STORE_OK);
+	assert_true(del.existed);
+
+	data = content(o);
+	assert_string_equal(data, old);
+	free(data);
+	assert_int_equal(count_files(f->root), 1);
+	store_object_unref(o);
+	assert_int_equal(count_files(f->root), 0);
+	free(old);
+	free(new);
+}
+
+/* Replacing an object again and again leaves one file. */
+static void replaced_files_are_removed(void **state)
+{
+	struct fixture *f = *state;
+	char *text = large_text('x');
+
+	for (int i = 0; i < 20; i++) {
+		text[0] = (char)('a' + i);
+		assert_int_equal(put(f, "k", "e", text), STORE_OK);
+		assert_content(f, "k", text);
+	}
+
+	assert_int_equal(count_files(f->root), 1);
+	free(text);
+}
+
+struct condition_case {
+	const char *there; /* ETag of the object that is there, or NULL */
+	struct store_condition condition;
+	enum store_status put, del;
+};
+
+/* Conditions of writes are decided against what is there when the write happens. */
+static void writes_are_conditional(void **state)
+{
+	static const struct condition_case cases[] = {
+		{NULL, {NULL, "*"}, STORE_OK, STORE_OK},
+		{"e1", {NULL, "*"}, STORE_PRECONDITION, STORE_PRECONDITION},
+		{"e1", {"e1", NULL}, STORE_OK, STORE_OK},
+		{"e1", {"e2", NULL}, STORE_PRECONDITION, STORE_PRECONDITION},
+		{"e1", {"*", NULL}, STORE_OK, STORE_OK},
+		{NULL, {"e1", NULL}, STORE_NO_SUCH_KEY, STORE_OK},
+		{NULL, {"*", NULL}, STORE_NO_SUCH_KEY, STORE_OK},
+		{"e1", {NULL, "e2"}, STORE_OK, STORE_OK},
+		{"e1", {NULL, "e1"}, STORE_PRECONDITION, STORE_PRECONDITION},
+	};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct condition_case *c = &cases[i];
+		struct store_put p = {.key = "k", .etag = "new", .condition = c->condition};
+		struct store_delete clear = {.key = "k"};
+		struct store_delete del = {.key = "k", .condition = c->condition};
+
+		store_delete(f->store, "b", &clear, 1, NULL);
+		if (c->there)
+			put(f, "k", c->there, "old");
+		assert_int_equal(put_full(f, &p, "new", 3), c->put);
+		if (c->put == STORE_OK)
+			assert_content(f, "k", "new");
+		else if (c->there)
+			assert_content(f, "k", "old");
+
+		store_delete(f->store, "b", &clear, 1, NULL);
+		if (c->there)
+			put(f, "k", c->there, "old");
+		assert_int_equal(store_delete(f->store, "b", &del, 1, NULL), STORE_OK);
+		assert_int_equal(del.status, c->del);
+	}
+}
+
+/* A copy shares the file of its source: deleting either leaves the other whole. */
+static void a_copy_shares_bytes(void **state)
+{
+	struct fixture *f = *state;
+	char *text = large_text('s');
+	struct store_delete del = {.key = "source"};
+	struct store_object *source;
+	struct store_put copy = {.bucket = "b", .key = "copy", .etag = "s"};
+
+	put(f, "source", "s", text);
+	source = get(f, "source");
+	copy.source = source;
+	assert_int_equal(store_put(f->store, &copy, NULL), STORE_OK);
+	store_object_unref(source);
+	assert_int_equal(count_files(f->root), 1);
+
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_content(f, "copy", text);
+	del.key = "copy";
+	store_delete(f->store, "b", &del, 1, NULL);
+	assert_int_equal(count_files(f->root), 0);
+	free(text);
+}
+
+/* A source whose file is gone when the copy takes effect is reported, and nothing is written. */
+static void a_copy_of_something_gone_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	char *text = large_text('s');
+	struct store_delete del = {.key = "source"};
+	struct store_put copy = {.bucket = "b", .key = "copy", .etag = "s"};
+	struct store_object *source, *o = NULL;
+
+	put(f, "source", "s", text);
+	source = get(f, "source");
+	store_delete(f->store, "b", &del, 1, NULL);
+	copy.source = source;
+
+	assert_int_equal(store_put(f->store, &copy, NULL), STORE_CHANGED);
+	assert_int_equal(store_object_get(f->store, "b", "copy", &o, NULL), STORE_NO_SUCH_KEY);
+	store_object_unref(source);
+	free(text);
+}
+
+/* Buckets: created once, listed in order, deleted when empty. */
+static void buckets_come_and_go(void **state)
+{
+	struct fixture *f = *state;
+	struct store_bucket *list = NULL;
+	size_t n = 0;
+
+	assert_int_equal(store_bucket_create(f->store, "a", NULL), STORE_OK);
+	assert_int_equal(store_bucket_create(f->store, "a", NULL), STORE_BUCKET_EXISTS);
+	assert_int_equal(store_bucket_list(f->store, &list, &n, NULL), STORE_OK);
+	assert_int_equal(n, 2);
+	assert_string_equal(list[0].name, "a");
+	assert_string_equal(list[1].name, "b");
+	free(list);
+	put(f, "k", "e", "x");
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
+	assert_int_equal(store_bucket_delete(f->store, "a", NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "a", NULL), STORE_NO_SUCH_BUCKET);
+}
+
+/* Two processes, or two handles, never own one root. */
+static void a_second_owner_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store *second = NULL;
+
+	assert_int_equal(store_open(&second, &(struct store_options){.root = f->root}, &err),
+		-PENSTOCK_E_EXISTS);
+	assert_non_null(strstr(err.message, "served by another process"));
+	assert_non_null(strstr(err.message, f->root));
+}
+
+/* A store of a later format, or somebody else's database, is left alone. */
+static void a_foreign_database_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store *store = NULL;
+	char path[128];
+	int fd;
+
+	store_close(f->store);
+	f->store = NULL;
+	snprintf(path, sizeof(path), "%s/meta.db", f->root);
+	fd = open(path, O_RDWR);
+	/* user_version lies at offset 60 of the header, big endian */
+	assert_int_equal(pwrite(fd, "\0\0\0\x63", 4, 60), 4);
+	close(fd);
+
+	assert_int_equal(store_open(&store, &(struct store_options){.root = f->root}, &err),
+		-PENSTOCK_E_UNSUPPORTED);
+	assert_non_null(strstr(err.message, "format 99"));
+	penstock_error_release(&err);
+	unlink(path);
+	fs_write_atomic(path, "not a database at all, but long enough", 38, 0600, NULL);
+	assert_true(store_open(&store, &(struct store_options){.root = f->root}, &err) < 0);
+	penstock_error_release(&err);
+}
+
+/* The database is nobody else's to read. */
+static void files_are_private(void **state)
+{
+	struct fixture *f = *state;
+	struct stat st;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/meta.db", f->root);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 077, 0);
+}
+
+/* A process that ends without closing its store, with one object put. */
+static void crash_with_object(const char *root, const char *text)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		struct fixture f = {0};
+
+		snprintf(f.root, sizeof(f.root), "%s", root);
+		fixture_open(&f, true);
+		_exit(put(&f, "kept", "e", text) == STORE_OK ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* After a crash, files that no row names are removed, and no others. */
+static void orphans_are_swept(void **state)
+{
+	struct fixture *f = *state;
+	char *text = large_text('k');
+	char path[128];
+	int64_t deadline = clock_monotonic_ms() + 20000;
+
+	store_close(f->store);
+	f->store = NULL;
+	crash_with_object(f->root, text);
+	snprintf(path, sizeof(path), "%s/data/00/00000000000000fe", f->root);
+	fs_write_atomic(path, "orphan", 6, 0600, NULL);
+	assert_int_equal(count_files(f->root), 2);
+	fixture_open(f, true);
+
+	while (count_files(f->root) > 1 && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(2);
+	assert_int_equal(count_files(f->root), 1);
+	assert_content(f, "kept", text);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		TEST(an_object_is_read_as_it_was_put),
+		TEST(what_is_missing_is_named),
+		TEST(a_reader_keeps_the_old_object),
+		TEST(replaced_files_are_removed),
+		TEST(writes_are_conditional),
+		TEST(a_copy_shares_bytes),
+		TEST(a_copy_of_something_gone_is_refused),
+		TEST(buckets_come_and_go),
+		TEST(a_second_owner_is_refused),
+		TEST(a_foreign_database_is_refused),
+		TEST(files_are_private),
+		TEST(orphans_are_swept),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
