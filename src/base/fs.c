@@ -181,6 +181,7 @@ static int remove_children(
 {
 	_cleanup_closedir_ DIR *dir = NULL;
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int r;
 
 	if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
 		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -198,8 +199,9 @@ static int remove_children(
 			continue;
 		if (errno == EACCES && fchmod(fd, 0700) == 0 && unlinkat(fd, e->d_name, 0) == 0)
 			continue;
-		if (remove_at(fd, e->d_name, path, err) < 0)
-			return -(int)PENSTOCK_E_IO;
+		r = remove_at(fd, e->d_name, path, err);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
@@ -224,6 +226,23 @@ static int remove_at(int parent, const char *name, const char *path, struct pens
 int fs_remove_tree(const char *path, struct penstock_error *err)
 {
 	return remove_at(AT_FDCWD, path, path, err);
+}
+
+/* Open file description locks: as flock(), but they can be asked for. */
+int fs_lock(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		return 0;
+	return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+bool fs_lock_held(int fd)
+{
+	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)

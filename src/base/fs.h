@@ -43,6 +43,14 @@ ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
  * up. */
 int fs_remove_tree(const char *path, struct penstock_error *err);
 
+/*
+ * Locks the whole file, opened for writing, for this process alone until the descriptor (and every copy
+ * of it) is closed. 1: somebody else has it. -1: errno.
+ */
+int fs_lock(int fd);
+/* Whether anybody else has locked it. Only asks: it is never in the way of one who takes the lock. */
+bool fs_lock_held(int fd);
+
 /* Free bytes that an unprivileged writer may use below `path`. */
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
 

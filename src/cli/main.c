@@ -3,6 +3,9 @@
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
 	&command_ps,
+	&command_logs,
+	&command_stop,
+	&command_rm,
 	&command_serve,
 	NULL,
 };

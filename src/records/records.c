@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -407,8 +406,7 @@ static bool lock_is_free(const struct records *records, const char *id)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT;
-	/* Shared, and given back at once: a supervisor that begins meanwhile tries again. */
-	return flock(fd, LOCK_SH | LOCK_NB) == 0;
+	return !fs_lock_held(fd);
 }
 
 #define ATTEMPT_COLUMNS                                                                            \

@@ -9,8 +9,8 @@
  *	records_set_state(records, id, attempt, RUN_RUNNING, err);
  *	records_end(records, id, attempt, &end, err);
  *
- * A run is an identity; it has attempts, numbered from 1. Its supervisor holds an exclusive flock on
- * HOME/runs/ID/lock for its life: an attempt whose state looks live while that lock is free is
+ * A run is an identity; it has attempts, numbered from 1. Its supervisor holds the lock
+ * HOME/runs/ID/lock for its life (supervisor.h): an attempt whose state looks live while that lock is free is
  * reported as `lost`. Readers do not block writers (WAL, but for network file systems). No value in
  * here is a secret. All strings in result structs are owned by them. Thread-safe.
  */

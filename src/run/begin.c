@@ -2,11 +2,9 @@
 #include "run/run_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -16,29 +14,13 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "records/claims.h"
+#include "records/supervisor.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
 
 int run_take_lock(struct run *run, struct penstock_error *err)
 {
-	char owner[64] = "";
-	ssize_t n;
-
-	run->lock_fd = open(run->layout.lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (run->lock_fd < 0)
-		return error_errno(err, errno, "cannot open %s", run->layout.lock);
-	if (flock(run->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		n = pread(run->lock_fd, owner, sizeof(owner) - 1, 0);
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s is live already (process %.*s); wait for it, end it with 'penstock "
-			"stop %s', or begin another with --name",
-			run->id, (int)strcspn(owner, "\n"), n > 0 ? owner : "unknown", run->id);
-	}
-	snprintf(owner, sizeof(owner), "%d\n", (int)getpid());
-	if (ftruncate(run->lock_fd, 0) < 0 ||
-		fs_pwrite_all(run->lock_fd, owner, strlen(owner), 0) < 0)
-		return error_errno(err, errno, "cannot write %s", run->layout.lock);
-	return 0;
+	return supervisor_begin(run->layout.lock, run->id, &run->lock_fd, err);
 }
 
 /* Whether what an earlier attempt left is to be continued. */

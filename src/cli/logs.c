@@ -1,0 +1,182 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/commands.h"
+#include "cli/show_util.h"
+#include "records/supervisor.h"
+#include "run/layout.h"
+#include "base/banned.h"
+
+enum { BLOCK = 64 * 1024, LOOK_MS = 200 };
+
+/* Everything from the descriptor's offset on. -1: it cannot be read, or nobody reads us any more. */
+static int copy_rest(int fd, struct penstock_error *err)
+{
+	static char block[BLOCK];
+
+	for (;;) {
+		ssize_t n = read(fd, block, sizeof(block));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the log");
+		if (n == 0)
+			return 0;
+		if (fwrite(block, 1, (size_t)n, stdout) != (size_t)n || fflush(stdout) != 0)
+			return error_errno(err, errno, "cannot write to standard output");
+	}
+}
+
+/* Moves to the beginning of the last `lines` lines. */
+static int seek_to_last(int fd, int64_t lines, struct penstock_error *err)
+{
+	static char block[BLOCK];
+	off_t end = lseek(fd, 0, SEEK_END);
+	off_t at = end;
+
+	while (lines > 0 && at > 0) {
+		size_t len = at < BLOCK ? (size_t)at : BLOCK;
+
+		if (fs_pread_all(fd, block, len, at - (off_t)len) != (ssize_t)len)
+			return error_errno(err, errno, "cannot read the log");
+		for (size_t i = len; i-- > 0;) {
+			off_t position = at - (off_t)len + (off_t)i;
+
+			/* The newline that ends the last line begins none. */
+			if (block[i] == '\n' && position + 1 < end && lines-- == 1)
+				return lseek(fd, position + 1, SEEK_SET) < 0 ? -1 : 0;
+		}
+		at -= (off_t)len;
+	}
+	return lseek(fd, lines > 0 ? 0 : end, SEEK_SET) < 0 ? -1 : 0;
+}
+
+/* Until the log grew, the run ended, or a moment passed. */
+static void wait_for_more(int events, const struct process *supervisor)
+{
+	struct pollfd fds[] = {{events, POLLIN, 0}, {supervisor->pidfd, POLLIN, 0}};
+	char drained[4096];
+
+	if (poll(fds, 2, LOOK_MS) > 0 && fds[0].revents) {
+		while (read(events, drained, sizeof(drained)) > 0)
+			;
+	}
+}
+
+/* A live attempt that has not begun its log yet has an empty one. */
+static int open_log(const char *path, const struct process *supervisor, bool follow)
+{
+	for (;;) {
+		struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0 || errno != ENOENT || !follow || supervisor->pidfd < 0)
+			return fd;
+		if (poll(&ended, 1, LOOK_MS / 4) > 0)
+			return open(path, O_RDONLY | O_CLOEXEC);
+	}
+}
+
+static int show_log(const struct cli *cli, const char *path, const struct process *supervisor,
+	int64_t lines, struct penstock_error *err)
+{
+	bool follow = cli_has(cli, "follow");
+	_cleanup_close_ int fd = open_log(path, supervisor, follow);
+	_cleanup_close_ int events = -1;
+	struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
+	int r = 0;
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	if (cli_has(cli, "lines"))
+		r = seek_to_last(fd, lines, err);
+	if (follow && supervisor->pidfd >= 0) {
+		events = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+		if (events >= 0)
+			inotify_add_watch(events, path, IN_MODIFY);
+	}
+	while (r == 0 && follow && supervisor->pidfd >= 0 && poll(&ended, 1, 0) == 0) {
+		r = copy_rest(fd, err);
+		if (r == 0)
+			wait_for_more(events, supervisor);
+	}
+	/* What was written before the end, and everything without --follow. */
+	return r < 0 ? r : copy_rest(fd, err);
+}
+
+static int run_logs(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t attempt;
+	int64_t lines;
+	int r;
+
+	if (!cli_number(cli, "lines", 0, INT64_MAX, 0, &lines) ||
+		!cli_number(cli, "attempt", 1, INT32_MAX, 0, &attempt))
+		return CLI_EXIT_USAGE;
+	r = show_open(&records, &home, &err);
+	if (r == 0)
+		r = show_find(cli, records, &run, &err);
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (attempt > run.last.attempt)
+		return cli_misuse(cli, "--attempt: run %s has only %d", run.id, run.last.attempt);
+	if (attempt == 0)
+		attempt = run.last.attempt;
+	r = run_layout_init(&layout, home, run.id, (int)attempt, &err);
+	/* Only the last attempt can still be written. */
+	if (r == 0 && attempt == run.last.attempt && run_state_is_live(run.last.state))
+		r = supervisor_find(home, run.id, &supervisor, &err);
+	if (r >= 0)
+		r = show_log(cli, layout.log, &supervisor, lines, &err);
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{'f', "follow", NULL, "Goes on until the run ends"},
+	{'n', "lines", "N", "Only the last N lines"},
+	{0, "attempt", "N", "Of this attempt instead of the last one"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock logs cifar10", "What the last attempt of the run named cifar10 printed"},
+	{"penstock logs -f -n 20 3f2a", "The last 20 lines, and what follows until the run ends"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run, or it has no log"},
+	{NULL, NULL},
+};
+
+const struct command command_logs = {
+	.name = "logs",
+	.summary = "show what a run printed",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description = "Shows what the steps of an attempt printed, and what penstock said between "
+		       "them. Secrets are masked in it.\n\n"
+		       "RUN is an id, the beginning of one, or a name.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_logs,
+};

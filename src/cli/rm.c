@@ -1,0 +1,132 @@
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "cli/commands.h"
+#include "cli/show_util.h"
+#include "records/supervisor.h"
+#include "run/layout.h"
+#include "run/strays.h"
+#include "base/banned.h"
+
+enum { STRAYS_GRACE_MS = 5000 };
+
+static bool has_entries(const char *path)
+{
+	_cleanup_closedir_ DIR *dir = opendir(path);
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	return n > 2;
+}
+
+/* Refuses what may hold the only copy of output that belongs elsewhere. */
+static int check_flushed(
+	const struct records_run *run, const struct run_layout *layout, struct penstock_error *err)
+{
+	if (run->last.unflushed)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s has output that was not uploaded, in %s; 'penstock flush %s' "
+			"uploads it, --force removes it",
+			run->id, layout->output, run->id);
+	if (run->output && run->last.state == RUN_LOST && has_entries(layout->output))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s was lost, and its output in %s may not be uploaded; running it "
+			"again continues it, --force removes it",
+			run->id, layout->output);
+	return 0;
+}
+
+static int remove_run(const struct cli *cli, struct records *records, const char *home,
+	const char *word, struct penstock_error *err)
+{
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_close_ int lock = -1;
+	int r = records_find(records, word, &run, err);
+
+	if (r == 0)
+		r = run_layout_init(&layout, home, run.id, run.last.attempt, err);
+	if (r == 0)
+		r = fs_mkdirs(layout.dir, 0700, err); /* gone already: only the record is left */
+	if (r < 0)
+		return r;
+	r = supervisor_begin(layout.lock, run.id, &lock, err);
+	if (r < 0)
+		return r;
+	if (!cli_has(cli, "force"))
+		r = check_flushed(&run, &layout, err);
+	if (r < 0) {
+		cli_fail(cli, err);
+		return CLI_EXIT_OUTPUT;
+	}
+	/* Steps of a supervisor that was killed may live on, and would write there. */
+	r = strays_end(run.id, STRAYS_GRACE_MS, err);
+	/* The record last: what a crash leaves behind can be removed again. */
+	if (r >= 0)
+		r = fs_remove_tree(layout.dir, err);
+	if (r == 0)
+		r = records_remove(records, run.id, err);
+	if (r == 0 && !cli_quiet(cli))
+		printf("removed run %s\n", run.id);
+	return r;
+}
+
+static int run_rm(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = 0;
+
+	if (show_open(&records, &home, &err) < 0)
+		return cli_fail(cli, &err);
+	for (size_t i = 0; i < cli_n_operands(cli); i++) {
+		int r = remove_run(cli, records, home, cli_operand(cli, i), &err);
+
+		if (r < 0)
+			r = cli_fail(cli, &err);
+		if (r)
+			code = r;
+	}
+	return code;
+}
+
+static const struct option_spec options[] = {
+	{0, "force", NULL, "Also where output would be lost that is not uploaded"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock rm cifar10", "Forgets the run named cifar10 and removes its local directories"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run"},
+	{"69", "It is live"},
+	{"73", "It has output that is not uploaded"},
+	{NULL, NULL},
+};
+
+const struct command command_rm = {
+	.name = "rm",
+	.summary = "remove the records and local directories of runs that ended",
+	.operands = "RUN...",
+	.min_operands = 1,
+	.max_operands = (unsigned)-1,
+	.description = "Removes what this machine knows and keeps of a run: its records, logs, "
+		       "inputs and outputs. Nothing in object storage is touched. Where output "
+		       "was not uploaded yet it refuses.\n\n"
+		       "RUN is an id, the beginning of one, or a name.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_rm,
+};

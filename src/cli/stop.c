@@ -1,0 +1,124 @@
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/show_util.h"
+#include "records/supervisor.h"
+#include "base/banned.h"
+
+enum { POLL_MS = 100 };
+
+/* Whether its steps may still be running: later a second signal would abandon the upload. */
+static bool before_flush(struct records *records, const char *id)
+{
+	struct records_attempt last = {0};
+	bool early = records_last_attempt(records, id, &last, NULL) == 0 &&
+		     last.state < RUN_FLUSHING;
+
+	records_attempt_release(&last);
+	return early;
+}
+
+/* Asks, insists after the grace if steps still run, and waits for the end. */
+static void end_supervisor(const struct cli *cli, struct records *records, const char *id,
+	const struct process *supervisor, int64_t grace_ms)
+{
+	struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
+	int64_t insist_at = clock_monotonic_ms() + grace_ms;
+	bool insisted = false;
+	bool told = false;
+
+	process_signal(supervisor, SIGINT);
+	while (poll(&ended, 1, POLL_MS) == 0) {
+		if (!before_flush(records, id)) {
+			if (!told && !cli_quiet(cli))
+				log_info("its output is being completed");
+			told = true;
+		} else if (!insisted && clock_monotonic_ms() >= insist_at) {
+			process_signal(supervisor, SIGINT);
+			insisted = true;
+		}
+	}
+}
+
+static int report_end(struct records *records, const char *id, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	int r = records_last_attempt(records, id, &last, err);
+
+	if (r < 0)
+		return r;
+	printf("run %s: %s%s%s\n", id, run_state_name(last.state), last.message ? ": " : "",
+		last.message ? last.message : "");
+	r = last.unflushed ? CLI_EXIT_OUTPUT : 0;
+	records_attempt_release(&last);
+	return r;
+}
+
+static int run_stop(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t grace_ms;
+	int r;
+
+	if (!cli_duration_ms(cli, "grace", 30000, &grace_ms))
+		return CLI_EXIT_USAGE;
+	r = show_open(&records, &home, &err);
+	if (r == 0)
+		r = show_find(cli, records, &run, &err);
+	if (r == 0)
+		r = supervisor_find(home, run.id, &supervisor, &err);
+	if (r == 1)
+		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
+	else if (r == 0 && !cli_quiet(cli))
+		log_info("run %s is not live", run.id);
+	if (r >= 0)
+		r = report_end(records, run.id, &err);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+static const struct option_spec options[] = {
+	{0, "grace", "TIME",
+		"How long its steps may take to end before they are killed, such as 30s or 5m; "
+		"default 30s"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock stop cifar10", "Asks the run to end, and waits until its output is complete"},
+	{"penstock stop --grace 5m 3f2a", "Gives its steps five minutes"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run"},
+	{"69", "Its process cannot be reached from here"},
+	{"73", "It ended, but its output is not completely uploaded; see penstock flush"},
+	{NULL, NULL},
+};
+
+const struct command command_stop = {
+	.name = "stop",
+	.summary = "end a run and wait until it has ended",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description = "Asks a run to end: its steps get a signal, its output is completed, and "
+		       "its end state is shown. 'penstock resume' continues it later. A run "
+		       "that has ended already stays as it is.\n\n"
+		       "RUN is an id, the beginning of one, or a name.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_stop,
+};
