@@ -153,6 +153,8 @@ static int bring_all(struct stage *s, struct penstock_error *err)
 	size_t n = 0, want = s->n < LIMIT_STAGE_PARALLEL ? s->n : LIMIT_STAGE_PARALLEL;
 	int failed = 0;
 
+	if (s->options->cancel && atomic_load(s->options->cancel))
+		return error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
 	while (n < want && !failed) {
 		pthread_mutex_lock(&s->lock);
 		s->working++;

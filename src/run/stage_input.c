@@ -98,16 +98,18 @@ static int name_source(struct stage_input *in, struct penstock_error *err)
 
 	switch (w->kind) {
 	case WORKFLOW_HTTP:
-		in->source = public_url(w->http_url.value);
+		in->source = public_url(workflow_shown(&w->http_url));
 		return in->source ? name_file(in, w->http_url.value, err) : error_memory(err);
 	case WORKFLOW_S3:
-		if (asprintf(&in->source, "%s/%s", w->s3.bucket_url.value, w->s3.prefix) < 0)
+		if (asprintf(&in->source, "%s%s", workflow_shown(&w->s3.bucket_url),
+			    workflow_shown(&w->s3.path)) < 0)
 			in->source = NULL;
 		return in->source ? 0 : error_memory(err);
 	case WORKFLOW_LOCAL:
 		in->local = resolve_local(in->options->workflow->file, w->local_path.value);
-		in->source = in->local ? strdup(in->local) : NULL;
-		if (!in->source)
+		in->source = resolve_local(
+			in->options->workflow->file, workflow_shown(&w->local_path));
+		if (!in->source || !in->local)
 			return error_memory(err);
 		if (stat(in->local, &st) == 0 && S_ISDIR(st.st_mode))
 			return 0;
