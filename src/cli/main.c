@@ -3,6 +3,7 @@
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
 	&command_ps,
+	&command_show,
 	&command_logs,
 	&command_stop,
 	&command_rm,

@@ -13,7 +13,7 @@
 enum { RECENT_S = 24 * 3600 };
 
 struct listing {
-	struct table table;
+	struct grid grid;
 	json_t *array; /* NULL: the table */
 	bool all;
 	size_t hidden;
@@ -66,13 +66,13 @@ static int add_run(void *cookie, const struct records_run *run)
 		add_json(listing->array, run);
 		return 0;
 	}
-	table_add(&listing->table, run->id);
-	table_add(&listing->table, run->name);
-	table_add(&listing->table, run_state_name(a->state));
-	table_addf(&listing->table, "%d", a->attempt);
-	table_add(&listing->table, show_time(a->started_ns, text));
-	table_add(&listing->table, show_sync(a, text));
-	table_add(&listing->table, a->message ? a->message : run->workflow);
+	grid_add(&listing->grid, run->id);
+	grid_add(&listing->grid, run->name);
+	grid_add(&listing->grid, run_state_name(a->state));
+	grid_addf(&listing->grid, "%d", a->attempt);
+	grid_add(&listing->grid, show_time(a->started_ns, text));
+	grid_add(&listing->grid, show_sync(a, text));
+	grid_add(&listing->grid, a->message ? a->message : run->workflow);
 	return 0;
 }
 
@@ -82,14 +82,14 @@ static int list_runs(const struct cli *cli)
 		"ID", "NAME", "STATE", "ATTEMPT", "STARTED", "SYNC", "MESSAGE OR WORKFLOW"};
 	_cleanup_(records_freep) struct records *records = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.table = TABLE_INIT(ARRAY_SIZE(heading)),
+	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
 		.all = cli_has(cli, "all"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r;
 
-	listing.table.state_column = 2;
+	listing.grid.state_column = 2;
 	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
-		table_add(&listing.table, heading[i]);
+		grid_add(&listing.grid, heading[i]);
 	r = show_open(&records, NULL, &err);
 	if (r == 0)
 		r = records_list(records, add_run, &listing, &err);
@@ -97,14 +97,14 @@ static int list_runs(const struct cli *cli)
 		r = show_json(listing.array);
 		listing.array = NULL;
 	} else if (r == 0) {
-		table_print(&listing.table);
+		grid_print(&listing.grid);
 		if (listing.hidden && !cli_quiet(cli))
 			fprintf(stderr,
 				"penstock ps: %zu that ended over a day ago: -a shows them\n",
 				listing.hidden);
 	}
 	json_decref(listing.array);
-	table_release(&listing.table);
+	grid_release(&listing.grid);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
@@ -131,14 +131,14 @@ static int add_claim(void *cookie, const struct claim_holder *h)
 	json_t *object;
 
 	if (!listing->array) {
-		table_add(&listing->table, h->waiting ? "waits" : "holds");
-		table_add(&listing->table, user_name(h->uid, user));
-		table_addf(&listing->table, "%d", h->cpus);
+		grid_add(&listing->grid, h->waiting ? "waits" : "holds");
+		grid_add(&listing->grid, user_name(h->uid, user));
+		grid_addf(&listing->grid, "%d", h->cpus);
 		str_format_size(h->memory, size);
-		table_add(&listing->table, h->memory ? size : NULL);
-		table_addf(&listing->table, "%d", h->gpus);
-		table_addf(&listing->table, "%d", (int)h->pid);
-		table_addf(&listing->table, "%s %s", h->run_id, h->name);
+		grid_add(&listing->grid, h->memory ? size : NULL);
+		grid_addf(&listing->grid, "%d", h->gpus);
+		grid_addf(&listing->grid, "%d", (int)h->pid);
+		grid_addf(&listing->grid, "%s %s", h->run_id, h->name);
 		return 0;
 	}
 	object = json_object();
@@ -159,21 +159,21 @@ static int list_claims(const struct cli *cli)
 	static const char *const heading[] = {
 		"WHAT", "USER", "CPUS", "MEMORY", "GPUS", "PID", "RUN"};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.table = TABLE_INIT(ARRAY_SIZE(heading)),
+	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r;
 
 	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
-		table_add(&listing.table, heading[i]);
+		grid_add(&listing.grid, heading[i]);
 	r = claims_list(add_claim, &listing, &err);
 	if (r == 0 && listing.array) {
 		r = show_json(listing.array);
 		listing.array = NULL;
 	} else if (r == 0) {
-		table_print(&listing.table);
+		grid_print(&listing.grid);
 	}
 	json_decref(listing.array);
-	table_release(&listing.table);
+	grid_release(&listing.grid);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 

@@ -66,15 +66,15 @@ static char *printable(const char *text)
 	return copy;
 }
 
-void table_add(struct table *table, const char *cell)
+void grid_add(struct grid *grid, const char *cell)
 {
 	_cleanup_free_ char *safe = printable(cell && *cell ? cell : "-");
 
-	if (!safe || strlist_add(&table->cells, safe) < 0)
+	if (!safe || strlist_add(&grid->cells, safe) < 0)
 		abort();
 }
 
-void table_addf(struct table *table, const char *fmt, ...)
+void grid_addf(struct grid *grid, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	va_list ap;
@@ -82,7 +82,7 @@ void table_addf(struct table *table, const char *fmt, ...)
 	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
-	table_add(table, buf_str(&text));
+	grid_add(grid, buf_str(&text));
 }
 
 /* Characters, not bytes: what a terminal shows as one column each for most scripts. */
@@ -125,17 +125,16 @@ static size_t bytes_of_width(const char *text, size_t width)
 	return bytes;
 }
 
-static void print_row(const struct table *table, size_t row, const size_t *widths, bool colours,
-	unsigned terminal)
+static void print_row(
+	const struct grid *grid, size_t row, const size_t *widths, bool colours, unsigned terminal)
 {
 	size_t used = 0;
 
-	for (size_t c = 0; c < table->columns; c++) {
-		const char *cell = table->cells.items[row * table->columns + c];
-		const char *colour = colours && row > 0 && c == table->state_column
-					     ? colour_of(cell)
-					     : "";
-		bool last = c + 1 == table->columns;
+	for (size_t c = 0; c < grid->columns; c++) {
+		const char *cell = grid->cells.items[row * grid->columns + c];
+		const char *colour = colours && row > 0 && c == grid->state_column ? colour_of(cell)
+										   : "";
+		bool last = c + 1 == grid->columns;
 		size_t bytes = strlen(cell);
 
 		if (last && terminal > used && text_width(cell) > terminal - used)
@@ -148,27 +147,27 @@ static void print_row(const struct table *table, size_t row, const size_t *width
 	putchar('\n');
 }
 
-void table_print(const struct table *table)
+void grid_print(const struct grid *grid)
 {
-	_cleanup_free_ size_t *widths = calloc(table->columns, sizeof(*widths));
+	_cleanup_free_ size_t *widths = calloc(grid->columns, sizeof(*widths));
 	bool colours = show_colours(STDOUT_FILENO);
 	unsigned terminal = show_width(STDOUT_FILENO);
 
 	if (!widths)
 		abort();
-	for (size_t i = 0; i < table->cells.n; i++) {
-		size_t width = text_width(table->cells.items[i]);
+	for (size_t i = 0; i < grid->cells.n; i++) {
+		size_t width = text_width(grid->cells.items[i]);
 
-		if (width > widths[i % table->columns])
-			widths[i % table->columns] = width;
+		if (width > widths[i % grid->columns])
+			widths[i % grid->columns] = width;
 	}
-	for (size_t row = 0; row < table->cells.n / table->columns; row++)
-		print_row(table, row, widths, colours, terminal);
+	for (size_t row = 0; row < grid->cells.n / grid->columns; row++)
+		print_row(grid, row, widths, colours, terminal);
 }
 
-void table_release(struct table *table)
+void grid_release(struct grid *grid)
 {
-	strlist_release(&table->cells);
+	strlist_release(&grid->cells);
 }
 
 /* ---- JSON ---- */

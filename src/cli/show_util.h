@@ -28,18 +28,18 @@ unsigned show_width(int fd);
  * Columns as wide as their widest cell. Cells are added row by row, the heading first; on a terminal the
  * last column is cut to what fits. Control characters are shown as '?'.
  */
-struct table {
+struct grid {
 	struct strlist cells;
 	size_t columns;
 	size_t state_column; /* its words get a colour on a terminal; SIZE_MAX: none */
 };
 /* clang-format off */
-#define TABLE_INIT(n) { { NULL, 0 }, (n), SIZE_MAX }
+#define GRID_INIT(n) { { NULL, 0 }, (n), SIZE_MAX }
 /* clang-format on */
-void table_add(struct table *table, const char *cell); /* NULL: "-" */
-void table_addf(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_print(const struct table *table);
-void table_release(struct table *table);
+void grid_add(struct grid *grid, const char *cell); /* NULL: "-" */
+void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void grid_print(const struct grid *grid);
+void grid_release(struct grid *grid);
 
 /* One value of JSON on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);

@@ -1,0 +1,17 @@
+/* What a run has published, kept and set aside, as its journal on this machine says. */
+#ifndef CLI_SHOW_OUTPUTS_H
+#define CLI_SHOW_OUTPUTS_H
+
+#include <jansson.h>
+
+struct penstock_error;
+
+/*
+ * Adds to `object` the lists "outputs" (path, url, size, etag, mtime), "replaced" (path, kept, etag) and
+ * "partial" (path), sorted by path. `base` is the URL of the output, "s3://bucket/prefix/"; NULL: none.
+ * A run without a journal has empty lists.
+ */
+int show_outputs_read(
+	json_t *object, const char *journal_path, const char *base, struct penstock_error *err);
+
+#endif
