@@ -12,20 +12,38 @@
 #include "workflow/secrets.h"
 #include "base/banned.h"
 
+/* Characters that a workflow cannot hold as they are, as document.h's text_check() says. */
+static size_t odd_character(const char *s, unsigned *c)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) {
+		*c = p[1];
+		return 2;
+	}
+	if (p[0] == 0xef && ((p[1] == 0xbb && p[2] == 0xbf) || (p[1] == 0xbf && p[2] >= 0xbe))) {
+		*c = 0xf000U | (p[1] & 0x3fU) << 6 | (p[2] & 0x3fU);
+		return 3;
+	}
+	return 0;
+}
+
 void json_add_text(struct buf *out, const char *s)
 {
 	buf_add_char(out, '"');
-	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
+	while (*s) {
+		unsigned c = (unsigned char)*s;
+		size_t odd = odd_character(s, &c);
 
-		if (c == '"' || c == '\\')
-			buf_printf(out, "\\%c", c);
-		else if (c == '\n')
+		if (c == '\n')
 			buf_add_str(out, "\\n");
-		else if (c < 0x20 || c == 0x7f)
+		else if (odd || c < 0x20 || c == 0x7f)
 			buf_printf(out, "\\u%04x", c);
+		else if (c == '"' || c == '\\')
+			buf_printf(out, "\\%c", *s);
 		else
 			buf_add_char(out, *s);
+		s += odd ? odd : 1;
 	}
 	buf_add_char(out, '"');
 }

@@ -112,9 +112,11 @@ struct workflow_s3 {
 /* One source of data. `input` is the first, those of `inputs` follow. */
 struct workflow_input {
 	enum workflow_transport kind;
-	struct workflow_text http_url;	 /* HTTP */
-	struct workflow_s3 s3;		 /* S3 */
-	struct workflow_text local_path; /* LOCAL: absolute, or relative to the workflow's folder */
+	struct workflow_text http_url; /* HTTP */
+	struct workflow_s3 s3;	       /* S3 */
+	struct workflow_text
+		local_path;	   /* LOCAL: absolute where the workflow's display name is, else
+					    maybe relative to the workflow's folder */
 	struct workflow_text path; /* below the input directory, "" or "a/b"; never leaves it */
 	struct workflow_text
 		sha256; /* 64 lower-case digits of the file as fetched; value NULL: none */

@@ -68,9 +68,8 @@ static void keep_variable(struct reader *rd, struct workflow_env_list *out, cons
 
 /* A value of a variable, for which null is the empty text. */
 static void take_value(
-	struct reader *rd, const struct node *node, const char *key, struct workflow_text *out)
+	struct reader *rd, struct node *node, const char *key, struct workflow_text *out)
 {
-	struct node text = *node;
 	char quoted[QUOTE_SIZE];
 
 	*out = (struct workflow_text){.at = node->at};
@@ -80,15 +79,16 @@ static void take_value(
 		log_redact(node->text);
 	if (node_is_null(node)) {
 		reader_note(rd, &node->at, "the value of `%s` is read as the empty text", key);
-		out->value = "";
+		node->text = out->value = "";
+		node->quoted = true;
 		return;
 	}
 	if (node->literal) {
 		reader_note(rd, &node->at, "the value of `%s` is the text %s", key,
 			quote(node->text, quoted));
-		text.literal = false;
+		node->literal = false;
 	}
-	reader_text_of(rd, &text, reader_field(rd, "value"), out);
+	reader_text_of(rd, node, reader_field(rd, "value"), out);
 }
 
 /* {key: NAME, value: VALUE}, or the odd "NAME=VALUE". */

@@ -253,7 +253,7 @@ static const char *expand(struct reader *rd, const struct node *node, const char
 }
 
 bool reader_text_of(
-	struct reader *rd, const struct node *node, const char *field, struct workflow_text *out)
+	struct reader *rd, struct node *node, const char *field, struct workflow_text *out)
 {
 	out->at = node->at;
 	if (node->kind != NODE_SCALAR) {
@@ -272,6 +272,7 @@ bool reader_text_of(
 			(size_t)LIMIT_STRING);
 		return false;
 	}
+	node->quoted = true;
 	if (!strstr(node->text, "${{")) {
 		out->value = node->text;
 		return true;
@@ -284,7 +285,7 @@ bool reader_text_of(
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out)
 {
-	const struct node *node = node_get(map, key);
+	struct node *node = node_get(map, key);
 
 	out->at = map->at;
 	return node && reader_text_of(rd, node, reader_field(rd, key), out);
@@ -315,7 +316,7 @@ static bool parse_whole(const char *text, int64_t *out)
 bool reader_number(struct reader *rd, const struct node *map, const char *key, int64_t min,
 	int64_t max, struct workflow_number *out)
 {
-	const struct node *node = node_get(map, key);
+	struct node *node = node_get(map, key);
 	char quoted[QUOTE_SIZE];
 	const char *field;
 	int64_t value;
@@ -343,16 +344,18 @@ bool reader_number(struct reader *rd, const struct node *map, const char *key, i
 	if (node->quoted)
 		reader_note(rd, &node->at, "`%s` is a number: the text %s read as %lld", field,
 			quote(node->text, quoted), (long long)value);
+	node->text = workflow_arena_printf(rd->arena, "%lld", (long long)value);
+	node->quoted = false;
 	out->value = value;
 	out->given = true;
-	return true;
+	return node->text != NULL;
 }
 
 bool reader_flag(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_flag *out)
 {
 	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
-	const struct node *node = node_get(map, key);
+	struct node *node = node_get(map, key);
 	char quoted[QUOTE_SIZE];
 
 	out->at = map->at;
@@ -365,6 +368,8 @@ bool reader_flag(
 		if (scalar_type(node) != SCALAR_BOOL)
 			reader_note(rd, &node->at, "`%s` is true or false: %s read as %s",
 				reader_field(rd, key), quote(node->text, quoted), words[i & 1]);
+		node->text = words[i & 1];
+		node->quoted = false;
 		out->value = i & 1;
 		out->given = true;
 		return true;
@@ -402,7 +407,7 @@ static void credential_source(struct reader *rd, const struct node *node, const 
 bool reader_credential(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_credential *out)
 {
-	const struct node *node = node_get(map, key);
+	struct node *node = node_get(map, key);
 	struct workflow_text text = {0};
 	struct reference ref;
 	const char *field;
@@ -436,6 +441,7 @@ bool reader_credential(
 			log_redact(text.value);
 	} else {
 		out->value = node->text;
+		node->quoted = true;
 	}
 	credential_source(rd, node, field, is_reference ? &ref : NULL, out);
 	if (!*out->value) {

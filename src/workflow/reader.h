@@ -45,11 +45,12 @@ void reader_missing(struct reader *rd, const struct node *map, const struct sche
 	const char *key, const char *hint);
 
 /* Each returns whether a usable value was there; what was not given stays as it is, but for the
- * place, which becomes the map's. References are resolved. */
+ * place, which becomes the map's. References are resolved. The node becomes what it was taken for, so
+ * that a record of the document says it without ambiguity. */
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);
 bool reader_text_of(
-	struct reader *rd, const struct node *node, const char *field, struct workflow_text *out);
+	struct reader *rd, struct node *node, const char *field, struct workflow_text *out);
 bool reader_number(struct reader *rd, const struct node *map, const char *key, int64_t min,
 	int64_t max, struct workflow_number *out);
 bool reader_flag(

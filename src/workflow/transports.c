@@ -333,18 +333,39 @@ static void read_s3(
 	reader_leave(rd, saved);
 }
 
+/* A relative path starts at the workflow's folder, also for a record that is read elsewhere. */
+static void anchor_local(struct reader *rd, struct node *node, struct workflow_text *path)
+{
+	const char *file = rd->workflow->file;
+	const char *slash = strrchr(file, '/');
+	const char *absolute;
+
+	if (*path->value == '/' || *file != '/' || reader_is_open(rd, path))
+		return;
+	absolute = workflow_arena_printf(
+		rd->arena, "%.*s/%s", (int)(slash - file), file, path->value);
+	if (!absolute)
+		return;
+	path->value = absolute;
+	if (!path->shown)
+		node->text = absolute;
+}
+
 static void read_local(struct reader *rd, const struct node *map, struct workflow_input *input)
 {
 	size_t saved = reader_enter(rd, "local", 0);
+	struct node *node = node_get(map, "path");
 
 	if (reader_check_map(rd, map, &schema_local)) {
-		if (!node_get(map, "path"))
+		if (!node)
 			reader_missing(rd, map, &schema_local, "path",
 				"a file or directory of this machine");
 		else if (reader_text(rd, map, "path", &input->local_path) &&
 			 !*input->local_path.value)
 			reader_error(rd, &input->local_path.at, "`%s` is empty",
 				reader_field(rd, "path"));
+		else if (input->local_path.value)
+			anchor_local(rd, node, &input->local_path);
 	}
 	reader_leave(rd, saved);
 }

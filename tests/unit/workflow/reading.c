@@ -284,6 +284,43 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 	assert_string_equal(buf_str(&record), buf_str(&second));
 }
 
+/* A record says every type without ambiguity, whatever the file left open. */
+static void a_record_reads_without_notes(void **state)
+{
+	_cleanup_(reading_release) struct reading written = {0};
+	_cleanup_(reading_release) struct reading again = {0};
+	_cleanup_(buf_release) struct buf record = BUF_INIT(MIB);
+	const char *text =
+		"name: 5\nenableLogging: yes\n"
+		"resources: {tasks: \"2\", cpusPerTask: 0x10, memPerCpu: +5}\n"
+		"env: [{key: A, value: true}, {key: B, value: }, {key: C, value: 8}]\n"
+		"inputs: [{local: {path: data}}]\n"
+		"steps: [{run: {command: \"\\x01\\u0085\\u2028\\ufeff\\n\\t\\\\\\\"\"}}]\n";
+
+	(void)state;
+	written = (struct reading){.lines = BUF_INIT(MIB)};
+	written.r = workflow_read(
+		&written.wf, "/dir/wf", text, strlen(text), NULL, &written.found, NULL);
+	assert_int_equal(written.r, 0);
+	assert_int_equal(workflow_write_record(written.wf, &record), 0);
+
+	read_with(&again, record.data, record.len, NULL);
+
+	assert_string_equal(buf_str(&again.lines), "");
+	assert_int_equal(again.r, 0);
+	assert_string_equal(again.wf->name.value, "5");
+	assert_true(again.wf->enable_logging.value);
+	assert_int_equal(again.wf->resources.tasks.value, 2);
+	assert_int_equal(again.wf->resources.cpus_per_task.value, 16);
+	assert_int_equal(again.wf->resources.mem_per_cpu.value, 5);
+	assert_string_equal(again.wf->env.items[0].value.value, "true");
+	assert_string_equal(again.wf->env.items[1].value.value, "");
+	assert_string_equal(again.wf->env.items[2].value.value, "8");
+	assert_string_equal(again.wf->inputs[0].local_path.value, "/dir/data");
+	assert_string_equal(again.wf->steps[0].run.command.value,
+		"\x01\xc2\x85\xe2\x80\xa8\xef\xbb\xbf\n\t\\\"");
+}
+
 /* Validation needs no values, and says nothing about what they might be. */
 static void references_may_be_kept(void **state)
 {
@@ -534,6 +571,7 @@ int main(void)
 		cmocka_unit_test(the_digest_changes_with_the_workflow_and_not_with_overrides),
 		cmocka_unit_test(credentials_know_their_source),
 		cmocka_unit_test(a_record_finds_its_secrets_in_the_file_again),
+		cmocka_unit_test(a_record_reads_without_notes),
 		cmocka_unit_test(references_may_be_kept),
 		cmocka_unit_test(references_are_resolved_from_the_environment),
 		cmocka_unit_test(resolved_values_are_not_resolved_again),
