@@ -280,7 +280,7 @@ static void free_reader(struct archive **a)
 	archive_read_free(*a);
 }
 
-static int add_format(struct archive *a, enum archive_kind kind)
+static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 {
 	switch (kind) {
 	case ARCHIVE_KIND_TAR:
@@ -289,7 +289,8 @@ static int add_format(struct archive *a, enum archive_kind kind)
 		archive_read_support_format_rar(a);
 		return archive_read_support_format_rar5(a);
 	case ARCHIVE_KIND_ZIP:
-		return archive_read_support_format_zip_seekable(a);
+		return stream ? archive_read_support_format_zip_streamable(a)
+			      : archive_read_support_format_zip_seekable(a);
 	case ARCHIVE_KIND_7Z:
 		return archive_read_support_format_7zip(a);
 	default:
@@ -333,7 +334,7 @@ int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
 	int r;
 
 	member[0] = '\0';
-	if (!a || add_format(a, kind) < ARCHIVE_WARN)
+	if (!a || add_format(a, kind, true) < ARCHIVE_WARN)
 		return error_memory(err);
 	utf8 = enter_utf8(&before);
 	if (archive_read_open(a, &x, NULL, read_ring, NULL) != ARCHIVE_OK)
@@ -361,7 +362,7 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	locale_t before, utf8;
 	int r;
 
-	if (!a || add_format(a, kind) < ARCHIVE_WARN)
+	if (!a || add_format(a, kind, false) < ARCHIVE_WARN)
 		return error_memory(err);
 	utf8 = enter_utf8(&before);
 	if (archive_read_open_filename(a, path, 128 * KIB) != ARCHIVE_OK)
@@ -370,6 +371,56 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 		r = write_members(&x, err);
 	leave_utf8(utf8, before);
 	tell(&x, true);
+	return r;
+}
+
+/* 0: all of them are the same; 1: not. */
+static int amend_members(struct extraction *x, struct penstock_error *err)
+{
+	uint64_t members = 0;
+
+	for (;;) {
+		struct archive_entry *entry;
+		const char *name, *target;
+		int r = check_cancel(x->options, err);
+
+		if (r < 0)
+			return r;
+		r = archive_read_next_header(x->a, &entry);
+		if (r == ARCHIVE_EOF)
+			return members == x->tree->members ? 0 : 1;
+		if (r != ARCHIVE_OK)
+			return 1;
+		members++;
+		name = archive_entry_pathname(entry);
+		target = archive_entry_filetype(entry) == AE_IFLNK ? archive_entry_symlink(entry)
+								   : NULL;
+		if (!name || archive_entry_is_encrypted(entry) ||
+			(archive_entry_filetype(entry) == AE_IFLNK && !target))
+			return 1;
+		r = tree_amend(x->tree, name, archive_entry_filetype(entry),
+			archive_entry_perm(entry), (uint64_t)archive_entry_size(entry), target,
+			err);
+		if (r != 0)
+			return r;
+	}
+}
+
+int extract_amend_zip(const char *path, struct tree *tree, const struct extract_options *options,
+	struct penstock_error *err)
+{
+	_cleanup_(free_reader) struct archive *a = archive_read_new();
+	struct extraction x = {.kind = ARCHIVE_KIND_ZIP, .a = a, .tree = tree, .options = options};
+	locale_t before, utf8;
+	int r = 1;
+
+	if (!a || add_format(a, ARCHIVE_KIND_ZIP, false) < ARCHIVE_WARN)
+		return error_memory(err);
+	utf8 = enter_utf8(&before);
+	/* Only a header is read at each member: small blocks, for there is one for each of them. */
+	if (archive_read_open_filename(a, path, 16 * KIB) == ARCHIVE_OK)
+		r = amend_members(&x, err);
+	leave_utf8(utf8, before);
 	return r;
 }
 

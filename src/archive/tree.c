@@ -332,6 +332,15 @@ void tree_release(struct tree *t)
 	t->dir = t->stage = NULL;
 }
 
+int tree_restart(struct tree *t, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = strdup(t->dir);
+	struct tree_options options = t->options;
+
+	tree_release(t);
+	return dir ? tree_init(t, dir, &options, err) : error_memory(err);
+}
+
 static void note_time(struct tree *t, const struct place *place, const struct timespec *mtime)
 {
 	struct tree_time note = {.mtime = *mtime, .len = place->len};
@@ -534,6 +543,56 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	/* Network file systems report here what they could not write. */
 	if (close(take_fd(fd)) < 0 && errno != EINTR)
 		return member_errno(err, errno, name, "cannot write it");
+	return 0;
+}
+
+/* The file's contents are the target of the link that it should have been. */
+static int amend_link(int parent, const struct place *place, const char *name, const char *target,
+	struct penstock_error *err)
+{
+	_cleanup_close_ int fd = openat(parent, place->base, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char text[PATH_MAX];
+	ssize_t n = fd < 0 ? -1 : fs_pread_all(fd, text, sizeof(text), 0);
+	int r;
+
+	if (n < 0)
+		return member_errno(err, errno, name, "cannot read it");
+	if ((size_t)n != strlen(target) || memcmp(text, target, (size_t)n) != 0)
+		return 1;
+	r = check_target(place, name, target, err);
+	if (r < 0)
+		return r;
+	if (unlinkat(parent, place->base, 0) < 0 || symlinkat(target, parent, place->base) < 0)
+		return member_errno(err, errno, name, "cannot create the symbolic link");
+	return 0;
+}
+
+int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint64_t size,
+	const char *target, struct penstock_error *err)
+{
+	struct place place;
+	struct stat st;
+	int parent, r;
+
+	r = place_member(&place, name, err);
+	if (r < 0)
+		return r;
+	if (place.len == 0)
+		return S_ISDIR(type) ? 0 : 1;
+	parent = open_dir(t, place.text, place.parent_len, false);
+	if (parent < 0 || fstatat(parent, place.base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+			       ? 1
+			       : member_errno(err, errno, name, "cannot look at it");
+	if (S_ISDIR(type) != S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
+		return 1;
+	if (target)
+		return amend_link(parent, &place, name, target, err);
+	if (!S_ISDIR(type) && (!S_ISREG(type) || (uint64_t)st.st_size != size))
+		return 1;
+	mode = ((mode & 0777) | (S_ISDIR(type) ? 0700 : 0600)) & ~t->umask;
+	if ((st.st_mode & 0777) != mode && fchmodat(parent, place.base, mode, 0) < 0)
+		return member_errno(err, errno, name, "cannot set its mode");
 	return 0;
 }
 

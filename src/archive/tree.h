@@ -57,6 +57,8 @@ int tree_init(struct tree *t, const char *dir, const struct tree_options *option
 	struct penstock_error *err);
 /* Removes what was not committed. */
 void tree_release(struct tree *t);
+/* Removes what was written so far, and begins anew. On failure the tree is released. */
+int tree_restart(struct tree *t, struct penstock_error *err);
 
 /* `name` is a member's, as the archive has it. `mtime` may be NULL. */
 int tree_directory(struct tree *t, const char *name, mode_t mode, const struct timespec *mtime,
@@ -72,6 +74,14 @@ int tree_file_write(struct tree *t, const char *name, const void *data, size_t l
 /* `size` is the file's length where it ends with a hole; 0: behind the last byte written. */
 int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct timespec *mtime,
 	struct penstock_error *err);
+
+/*
+ * Makes a member that was written from incomplete headers what the whole one says: its mode, and a
+ * link where its contents were written as a file. Returns 0, or 1 where what was written is not
+ * this member. `target` is that of a symbolic link (then `mode` is ignored) or NULL.
+ */
+int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint64_t size,
+	const char *target, struct penstock_error *err);
 
 /*
  * Moves everything into the target directory: over files of the same names, into directories of the

@@ -26,7 +26,7 @@
 /*
  * Two threads at most. The front reads what is fed and finds out what it is. A tar or RAR it
  * unpacks itself. For anything compressed it starts the back, decodes for it and waits for its end.
- * What needs the finished file is left to unpacker_finish().
+ * What needs the finished file is completed by unpacker_finish().
  */
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */
@@ -44,6 +44,7 @@ struct unpacker {
 	enum archive_kind kind; /* the outer one */
 	enum unpack_result result;
 	bool needs_file;
+	bool zip_streamed;   /* a zip is unpacked, but for what its list at the end says */
 	atomic_bool passive; /* nothing looks at what is fed any more */
 	struct penstock_error failure;
 
@@ -107,6 +108,32 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 	return u->back_result < 0 ? error_move(err, &u->back_failure) : 0;
 }
 
+/*
+ * A zip has a header before each member, and a list at its end that alone is right: it has modes and
+ * links, and leaves out what was deleted. The headers serve while the bytes arrive; where they do
+ * not, or prove wrong at the end, the finished file is unpacked by its list.
+ */
+static int unpack_zip(struct unpacker *u, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	char member[EXTRACT_MEMBER];
+	int r = extract_ring(ARCHIVE_KIND_ZIP, &u->fed, &u->tree, &u->extract, member, &why);
+
+	u->needs_file = true;
+	u->result = UNPACK_TREE;
+	u->zip_streamed = r == 0;
+	if (r == 0)
+		return 0;
+	switch (why.code) {
+	case PENSTOCK_E_CORRUPT:
+	case PENSTOCK_E_INVALID:
+	case PENSTOCK_E_UNSUPPORTED:
+		return tree_restart(&u->tree, err);
+	default:
+		return error_move(err, &why);
+	}
+}
+
 static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 {
 	char member[EXTRACT_MEMBER];
@@ -128,6 +155,7 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 				"the address");
 		return 0;
 	case ARCHIVE_KIND_ZIP:
+		return unpack_zip(u, err);
 	case ARCHIVE_KIND_7Z:
 		u->needs_file = true;
 		u->result = UNPACK_TREE;
@@ -230,6 +258,22 @@ int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penst
 	return 0;
 }
 
+static int unpack_finished(struct unpacker *u, const char *path, struct penstock_error *err)
+{
+	int r = 1;
+
+	if (u->zip_streamed) {
+		r = extract_amend_zip(path, &u->tree, &u->extract, err);
+		if (r == 1) {
+			r = tree_restart(&u->tree, err);
+			if (r < 0)
+				return r;
+			r = 1;
+		}
+	}
+	return r == 1 ? extract_path(u->kind, path, &u->tree, &u->extract, err) : r;
+}
+
 static const char *format_name(const struct unpacker *u)
 {
 	static const char *const tars[] = {[ARCHIVE_KIND_GZIP] = "gzip tar",
@@ -259,7 +303,7 @@ int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *s
 	u->front_runs = false;
 	if (u->failure.code)
 		return report(u, &u->failure, err);
-	r = u->needs_file ? extract_path(u->kind, path, &u->tree, &u->extract, &why) : 0;
+	r = u->needs_file ? unpack_finished(u, path, &why) : 0;
 	if (r == 0 && u->result != UNPACK_PLAIN)
 		r = tree_commit(&u->tree, &why);
 	if (r < 0)

