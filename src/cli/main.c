@@ -8,6 +8,7 @@ static const struct command *const commands[] = {
 	&command_stop,
 	&command_rm,
 	&command_serve,
+	&command_doctor,
 	NULL,
 };
 

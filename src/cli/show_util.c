@@ -137,7 +137,7 @@ static void print_row(
 		bool last = c + 1 == grid->columns;
 		size_t bytes = strlen(cell);
 
-		if (last && terminal > used && text_width(cell) > terminal - used)
+		if (last && !grid->whole && terminal > used && text_width(cell) > terminal - used)
 			bytes = bytes_of_width(cell, terminal - used);
 		printf("%s%.*s%s", colour, (int)bytes, cell, *colour ? "\033[0m" : "");
 		if (!last)

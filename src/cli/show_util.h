@@ -31,10 +31,11 @@ unsigned show_width(int fd);
 struct grid {
 	struct strlist cells;
 	size_t columns;
+	bool whole;	     /* the last column is never cut */
 	size_t state_column; /* its words get a colour on a terminal; SIZE_MAX: none */
 };
 /* clang-format off */
-#define GRID_INIT(n) { { NULL, 0 }, (n), SIZE_MAX }
+#define GRID_INIT(n) { { NULL, 0 }, (n), false, SIZE_MAX }
 /* clang-format on */
 void grid_add(struct grid *grid, const char *cell); /* NULL: "-" */
 void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
