@@ -35,6 +35,15 @@ static bool has_room(const struct diagnostics *list, enum diagnostic_severity se
 	return n < LIMIT_WORKFLOW_ERRORS;
 }
 
+/* A message is one line, whatever was quoted in it. */
+static void flatten(char *text)
+{
+	for (; text && *text; text++) {
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = ' ';
+	}
+}
+
 static int diagnostic_fill(
 	struct diagnostic *d, const char *file, const struct workflow_place *at, const char *text)
 {
@@ -43,6 +52,7 @@ static int diagnostic_fill(
 	log_redact_into(&redacted, text);
 	d->message = buf_take(&redacted);
 	buf_release(&redacted);
+	flatten(d->message);
 	d->file = strdup(file);
 	if (at) {
 		d->line = at->line;
@@ -51,6 +61,7 @@ static int diagnostic_fill(
 			d->option = strdup(at->option);
 			if (!d->option)
 				return -1;
+			flatten(d->option);
 		}
 	}
 	return d->message && d->file ? 0 : -1;

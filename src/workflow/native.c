@@ -91,28 +91,11 @@ static void take_value(
 	reader_text_of(rd, node, reader_field(rd, "value"), out);
 }
 
-/* {key: NAME, value: VALUE}, or the odd "NAME=VALUE". */
 static void read_variable(struct reader *rd, const struct node *node, struct workflow_env_list *out)
 {
 	struct workflow_text key = {0}, value = {0};
 	const struct node_entry *value_entry;
-	const char *equals;
 
-	if (node->kind == NODE_SCALAR && (equals = strchr(node->text, '='))) {
-		struct node text = *node;
-
-		key.value = workflow_arena_copy(
-			rd->arena, node->text, (size_t)(equals - node->text));
-		if (!key.value)
-			return;
-		text.text = equals + 1;
-		text.quoted = true;
-		take_value(rd, &text, key.value, &value);
-		reader_note(rd, &node->at, "`%s` is read as key `%s` and the value behind `=`",
-			buf_str(&rd->path), key.value);
-		keep_variable(rd, out, key.value, &node->at, &value);
-		return;
-	}
 	if (!reader_check_map(rd, node, &schema_env))
 		return;
 	value_entry = node_find(node, "value");
@@ -126,7 +109,6 @@ static void read_variable(struct reader *rd, const struct node *node, struct wor
 	keep_variable(rd, out, key.value, &key.at, &value);
 }
 
-/* A list of {key, value}; a map of names to values has the same obvious meaning. */
 void read_env(struct reader *rd, const struct node *map, struct workflow_env_list *out)
 {
 	struct node *env = node_get(map, "env");
@@ -134,7 +116,7 @@ void read_env(struct reader *rd, const struct node *map, struct workflow_env_lis
 
 	if (!env)
 		return;
-	if (env->kind == NODE_SCALAR) {
+	if (env->kind != NODE_LIST) {
 		reader_error(rd, &env->at, "`%s` must be a list of `key` and `value`, not %s",
 			reader_field(rd, "env"), node_kind_name(env));
 		return;
@@ -143,21 +125,10 @@ void read_env(struct reader *rd, const struct node *map, struct workflow_env_lis
 	if (!out->items)
 		return;
 	saved = reader_enter(rd, "env", 0);
-	if (env->kind == NODE_MAP)
-		reader_note(rd, &env->at, "`%s` is a map: read as a list of `key` and `value`",
-			buf_str(&rd->path));
 	for (size_t i = 0; i < env->n; i++) {
-		const struct node_entry *entry = &env->entries[i];
-		size_t at_list = reader_enter(rd, entry->key, i);
+		size_t at_list = reader_enter(rd, NULL, i);
 
-		if (entry->key) {
-			struct workflow_text value;
-
-			take_value(rd, entry->value, entry->key, &value);
-			keep_variable(rd, out, entry->key, &entry->key_at, &value);
-		} else {
-			read_variable(rd, entry->value, out);
-		}
+		read_variable(rd, env->entries[i].value, out);
 		reader_leave(rd, at_list);
 	}
 	reader_leave(rd, saved);

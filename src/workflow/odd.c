@@ -27,6 +27,69 @@ static void rename_ntasks(const struct odd *o, struct node *parent)
 	entry->key = "tasks";
 }
 
+/* {key: NAME, value: VALUE}. NULL: no memory. */
+static struct node *new_variable(
+	const struct odd *o, const char *name, struct workflow_place at, struct node *value)
+{
+	struct node *map = node_new(o->arena, NODE_MAP, at);
+	struct node *key = node_scalar(o->arena, name, true, at);
+
+	if (!map || !key || !value || node_add(o->arena, map, "key", at, key) < 0 ||
+		node_add(o->arena, map, "value", at, value) < 0)
+		return NULL;
+	return map;
+}
+
+/* "NAME=VALUE" as an entry of the list. */
+static void split_variable(const struct odd *o, struct node_entry *entry)
+{
+	struct node *text = entry->value;
+	char quoted[QUOTE_SIZE];
+	const char *equals;
+	struct node *map;
+	char *name;
+
+	if (text->kind != NODE_SCALAR || !(equals = strchr(text->text, '=')))
+		return;
+	name = workflow_arena_copy(o->arena, text->text, (size_t)(equals - text->text));
+	if (!name)
+		return;
+	map = new_variable(o, name, text->at, node_scalar(o->arena, equals + 1, true, text->at));
+	if (!map)
+		return;
+	entry->value = map;
+	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &text->at,
+		"%s is read as the key before and the value behind `=`", quote(name, quoted));
+}
+
+/* A map of names to values, or a list of "NAME=VALUE", instead of a list of `key` and `value`. */
+static void list_variables(const struct odd *o, struct node *parent)
+{
+	struct node_entry *entry = node_find(parent, "env");
+	struct node *list;
+
+	if (!entry || entry->value->kind == NODE_SCALAR)
+		return;
+	if (entry->value->kind == NODE_LIST) {
+		for (size_t i = 0; i < entry->value->n; i++)
+			split_variable(o, &entry->value->entries[i]);
+		return;
+	}
+	list = node_new(o->arena, NODE_LIST, entry->value->at);
+	if (!list)
+		return;
+	for (size_t i = 0; i < entry->value->n; i++) {
+		const struct node_entry *old = &entry->value->entries[i];
+		struct node *map = new_variable(o, old->key, old->key_at, old->value);
+
+		if (!map || node_add(o->arena, list, NULL, (struct workflow_place){0}, map) < 0)
+			return;
+	}
+	entry->value = list;
+	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry->key_at,
+		"`env` is a map: read as a list of `key` and `value`");
+}
+
 /* The `run` of a step, made where it is missing. NULL: it is no map, or no memory. */
 static struct node *run_of(const struct odd *o, struct node *step, const struct node_entry *odd)
 {
@@ -78,6 +141,7 @@ void odd_forms_put_right(
 	struct node *steps = node_get(job, "steps");
 
 	rename_ntasks(&o, job);
+	list_variables(&o, job);
 	if (!steps || steps->kind != NODE_LIST)
 		return;
 	for (size_t i = 0; i < steps->n; i++) {
@@ -88,7 +152,9 @@ void odd_forms_put_right(
 			continue;
 		move_into_run(&o, step);
 		run = node_get(step, "run");
-		if (run)
-			rename_ntasks(&o, run);
+		if (!run)
+			continue;
+		rename_ntasks(&o, run);
+		list_variables(&o, run);
 	}
 }

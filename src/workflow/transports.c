@@ -27,6 +27,7 @@ static size_t odd_dash(const char *s)
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
 	bool odd = false;
 
 	for (const char *p = text->value; *p;) {
@@ -41,7 +42,7 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 	if (!odd || buf_failed(&plain))
 		return;
 	reader_note(rd, &text->at, "`%s` has typographic hyphens: read as %s",
-		reader_field(rd, key), buf_str(&plain));
+		reader_field(rd, key), quote(buf_str(&plain), quoted));
 	text->value = workflow_arena_copy(rd->arena, buf_str(&plain), plain.len);
 }
 

@@ -96,6 +96,7 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 
 	if (!job)
 		return;
+	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
 	secrets_mark(rd->arena, job);
 	r = canonical_digest(job, wf->digest);
 	if (r == -PENSTOCK_E_MEMORY)
@@ -105,7 +106,6 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 			"with its aliases the workflow is too large");
 	if (r < 0)
 		return;
-	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
 	apply_overrides(rd, job);
 	/* Once more, for odd forms that an override brought in. */
 	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
@@ -182,8 +182,10 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 		root = document_read(&arena, name, NULL, data, len, &found);
 	if (root)
 		root = unwrap(name, root, &found);
-	if (root)
+	if (root) {
+		odd_forms_put_right(&arena, name, root, &found);
 		node = overrides_find(&arena, root, field);
+	}
 	if (arena.no_memory || found.no_memory)
 		r = error_memory(err);
 	else if (!root)
