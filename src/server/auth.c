@@ -40,6 +40,13 @@ bool request_authenticate(struct request *req)
 		reply_error(req, S3_E_SLOW_DOWN);
 		return false;
 	}
+	if (request_is_v2(req)) {
+		enum s3_error error = request_verify_v2(req);
+
+		if (error)
+			reply_error(req, error);
+		return !error;
+	}
 	failure = sigv4_parse(&sr, &req->auth);
 	if (failure == SIGV4_ANONYMOUS) {
 		reply_error(req, S3_E_ACCESS_DENIED);

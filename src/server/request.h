@@ -139,6 +139,9 @@ void request_wake(struct request *req);
 void request_route(struct request *req);
 /* Verifies who sent it; false with a reply set. */
 bool request_authenticate(struct request *req);
+/* The same for presigned URLs of Signature Version 2 (auth_v2.c). */
+bool request_is_v2(const struct request *req);
+enum s3_error request_verify_v2(struct request *req);
 /* This thread's. NULL: out of memory. */
 struct sigv4 *server_signer(struct server *server);
 
