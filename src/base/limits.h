@@ -61,11 +61,17 @@
 #define LIMIT_HTTP_RECEIVE_BUFFER   (256 * KIB) /* bytes per connection that receives */
 #define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
+#define LIMIT_HTTP_PROGRESS	    (64 * KIB)	/* bytes of a cut reply that count as getting on */
 
 /* Transfers. */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files go up in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects come down in ranges */
 #define LIMIT_GET_RANGE	 (16 * MIB) /* bytes of one such range */
+#define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
+#define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
+#define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */
+#define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
+#define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */

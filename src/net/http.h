@@ -40,12 +40,12 @@ struct http_reply;
 struct http_engine_options {
 	unsigned max_connections;      /* in all; 0: 128 */
 	unsigned max_host_connections; /* 0: 64 */
-	unsigned max_attempts;	       /* of a request that does not say; 0: 6 */
-	int64_t connect_timeout_ms;    /* 0: 10 s */
-	int64_t stall_timeout_ms;      /* 0: 30 s */
-	uint64_t stall_bytes_per_s;    /* slower than this over a stall timeout is a stall; 0: 64 */
-	int64_t retry_base_ms;	       /* 0: 100 ms */
-	int64_t retry_cap_ms;	       /* 0: 20 s */
+	unsigned max_attempts; /* in a row without progress, of a request that does not say; 0: 6 */
+	int64_t connect_timeout_ms; /* 0: 10 s */
+	int64_t stall_timeout_ms;   /* 0: 30 s */
+	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */
+	int64_t retry_base_ms;	    /* 0: 100 ms */
+	int64_t retry_cap_ms;	    /* 0: 20 s */
 	/* PEM file of trusted authorities. NULL: AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE, else
 	 * the system's. */
 	const char *ca_file;

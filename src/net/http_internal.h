@@ -48,6 +48,7 @@ struct call {
 	struct http_host *host;
 
 	unsigned attempt;
+	unsigned fruitless;    /* attempts in a row that brought nothing */
 	int64_t not_before_ms; /* of the next attempt */
 
 	/* Survives a cut: bytes the sink has kept, and what they are bytes of. */

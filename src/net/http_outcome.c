@@ -135,12 +135,16 @@ static bool sink_restart(struct call *call)
 bool attempt_keep_or_restart(struct call *call)
 {
 	bool get = strcmp(call->request->method, "GET") == 0;
+	uint64_t kept = call->received;
 
 	call->kept += call->received;
 	call->received = 0;
 	if (!call->kept)
 		return true;
 	if (get && call->validator[0]) {
+		/* A long way in many pieces is no failure. */
+		if (kept >= LIMIT_HTTP_PROGRESS)
+			call->fruitless = 0;
 		call->reply->resumed = true;
 		return true;
 	}
@@ -177,12 +181,37 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 	return meaning->retryable;
 }
 
+static const char *status_words(int status)
+{
+	switch (status) {
+	case 401:
+		return " (credentials are wanted)";
+	case 403:
+		return " (forbidden)";
+	case 404:
+		return " (not found)";
+	case 410:
+		return " (gone)";
+	case 416:
+		return " (no such range)";
+	case 429:
+		return " (too many requests)";
+	case 500:
+		return " (an error of its own)";
+	case 503:
+		return " (too busy)";
+	default:
+		return "";
+	}
+}
+
 /* The error of an attempt that brought a whole reply with an unexpected status. */
 static bool status_failed(struct call *call, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
 
-	error_set(err, s3_code_of_status(reply->status), "the server answered %d", reply->status);
+	error_set(err, s3_code_of_status(reply->status), "the server answered %d%s", reply->status,
+		status_words(reply->status));
 	err->http_status = reply->status;
 	return s3_status_is_retryable(reply->status);
 }
@@ -293,7 +322,8 @@ enum outcome attempt_outcome(
 		return OUTCOME_SUCCESS;
 	}
 	http_error_name(request, err);
-	if (!retryable || call->attempt >= most || !attempt_keep_or_restart(call)) {
+	call->fruitless++;
+	if (!retryable || most == 1 || !attempt_keep_or_restart(call) || call->fruitless >= most) {
 		call->reply->body_bytes = call->kept + call->received;
 		/* Of a last attempt with a clear answer only the earlier ones are in doubt. */
 		if (call->reply->status && call->reply->status < 500)
@@ -304,7 +334,7 @@ enum outcome attempt_outcome(
 	}
 	wait = retry_after_ms(call->reply);
 	if (wait < 0)
-		wait = http_backoff_ms(engine, call->attempt);
+		wait = http_backoff_ms(engine, call->fruitless ? call->fruitless : 1);
 	call->not_before_ms = clock_monotonic_ms() + wait;
 	if (request->deadline_ms && call->not_before_ms >= request->deadline_ms) {
 		error_suffix(err, " (no time left for another attempt)");

@@ -1,0 +1,364 @@
+/* One resource into one file: which way it comes, handing its bytes over, verifying, publishing. */
+#include "transfer/http_fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/checksum.h"
+#include "transfer/fetch_internal.h"
+#include "base/banned.h"
+
+#define POLL_MS	     50 /* between looks at the caller's cancel flag */
+#define MAX_RESTARTS 3	/* of a resource that changes under our hands */
+
+void http_fetch_result_release(struct http_fetch_result *result)
+{
+	free(result->path);
+	free(result->etag);
+	free(result->last_modified);
+	*result = (struct http_fetch_result){0};
+}
+
+/* ---- for both ways ---- */
+
+int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err)
+{
+	if (!f->options->on_size)
+		return 0;
+	return f->options->on_size(f->options->cookie, f->size, missing, err);
+}
+
+bool fetch_failed(struct fetch *f)
+{
+	LOCK_SCOPE(&f->lock);
+	if (f->options->cancel && atomic_load(f->options->cancel) && !f->error.code) {
+		error_set(&f->error, PENSTOCK_E_CANCELLED, "cancelled");
+		atomic_store(&f->stop, 1);
+	}
+	return f->error.code != PENSTOCK_OK;
+}
+
+void fetch_wait(struct fetch *f)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += POLL_MS * NS_PER_MS;
+	if (until.tv_nsec >= NS_PER_S) {
+		until.tv_nsec -= NS_PER_S;
+		until.tv_sec++;
+	}
+	pthread_mutex_lock(&f->lock);
+	pthread_cond_timedwait(&f->moved, &f->lock, &until);
+	pthread_mutex_unlock(&f->lock);
+}
+
+int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err)
+{
+	if (!f->options->consume && !f->sha256) {
+		f->consumed = until;
+		return 0;
+	}
+	while (f->consumed < until) {
+		size_t want = until - f->consumed < LIMIT_FETCH_BLOCK
+				      ? (size_t)(until - f->consumed)
+				      : LIMIT_FETCH_BLOCK;
+		ssize_t n = fs_pread_all(f->fd, f->block, want, (off_t)f->consumed);
+		int r = 0;
+
+		if (n != (ssize_t)want)
+			return error_errno(
+				err, n < 0 ? errno : EIO, "cannot read %s", f->part_path);
+		if (f->sha256)
+			checksum_update(f->sha256, f->block, want);
+		f->consumed += want;
+		if (f->options->consume)
+			r = f->options->consume(f->options->cookie, f->block, want, err);
+		if (r < 0)
+			return r;
+		if (r > 0)
+			return error_set(err, PENSTOCK_E_INTERNAL, "the consumer refused");
+	}
+	return 0;
+}
+
+/* ---- preparing ---- */
+
+static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+
+	if (f->options->name)
+		buf_add_str(&name, f->options->name);
+	else
+		http_fetch_name(url, &name);
+	if (buf_failed(&name))
+		return buf_error(&name, "the file's name", err);
+	f->final_path = path_join(f->options->directory, buf_str(&name));
+	if (!f->final_path || asprintf(&f->part_path, "%s.penstock-part", f->final_path) < 0 ||
+		asprintf(&f->journal_path, "%s.json", f->part_path) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+static int fetch_open(struct fetch *f, struct penstock_error *err)
+{
+	struct stat opened;
+	struct stat named;
+
+	f->fd = open(f->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (f->fd < 0)
+		return error_errno(err, errno, "cannot create %s", f->part_path);
+	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return error_set(err, PENSTOCK_E_EXISTS, "%s is being fetched by another process",
+			f->final_path);
+	/* Renamed or removed by that other one before we had the lock? */
+	if (fstat(f->fd, &opened) < 0 || stat(f->part_path, &named) < 0 ||
+		opened.st_ino != named.st_ino || opened.st_dev != named.st_dev)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"%s was fetched by another process just now", f->final_path);
+	return 0;
+}
+
+static int fetch_init(struct fetch *f, struct penstock_error *err)
+{
+	pthread_condattr_t attributes;
+
+	f->fd = -1;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&f->moved, &attributes);
+	pthread_condattr_destroy(&attributes);
+	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
+	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
+		f->chunk = LIMIT_FETCH_CHUNK_MIN;
+	f->size = HTTP_LENGTH_UNKNOWN;
+	f->block = malloc(LIMIT_FETCH_BLOCK);
+	if (!f->block)
+		return error_memory(err);
+	if (!f->options->sha256)
+		return 0;
+	f->sha256 = calloc(1, sizeof(*f->sha256));
+	return f->sha256 ? checksum_init(f->sha256, CHECKSUM_SHA256, err) : error_memory(err);
+}
+
+static void fetch_release(struct fetch *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->sha256)
+		checksum_release(f->sha256);
+	free(f->sha256);
+	free(f->slots);
+	free(f->done);
+	free(f->block);
+	free(f->etag);
+	free(f->last_modified);
+	free(f->final_path);
+	free(f->part_path);
+	free(f->journal_path);
+	penstock_error_release(&f->error);
+	pthread_cond_destroy(&f->moved);
+	pthread_mutex_destroy(&f->lock);
+}
+
+/* Forgets all that is known of the resource; nothing was handed over yet. */
+static void fetch_reset(struct fetch *f)
+{
+	fetch_journal_remove(f);
+	free(take_pointer(f->etag));
+	free(take_pointer(f->last_modified));
+	free(take_pointer(f->slots));
+	f->n_slots = 0;
+	f->size = HTTP_LENGTH_UNKNOWN;
+	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
+	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
+		f->chunk = LIMIT_FETCH_CHUNK_MIN;
+	f->stream_at = 0;
+	f->stream_high = 0;
+	f->stream_ended = false;
+	f->result->resumed = false;
+	atomic_store(&f->stop, 0);
+	penstock_error_release(&f->error);
+}
+
+/* ---- running ---- */
+
+static uint64_t bytes_missing(const struct fetch *f)
+{
+	uint64_t missing = 0;
+
+	for (uint64_t i = 0; i < f->n_chunks; i++) {
+		if (!fetch_done(f, i))
+			missing += i + 1 < f->n_chunks ? f->chunk : f->size - i * f->chunk;
+	}
+	return missing;
+}
+
+static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
+{
+	enum fetch_way way = FETCH_WAY_RANGES;
+	int r;
+
+	if (restarts == 0 && fetch_journal_load(f)) {
+		f->result->resumed = true;
+		r = fetch_announce(f, bytes_missing(f), err);
+	} else {
+		fetch_reset(f);
+		r = 0;
+		if (ftruncate(f->fd, 0) < 0)
+			return error_errno(err, errno, "cannot write %s", f->part_path);
+		/* A server that makes nothing of If-Range looks as if the resource changed. */
+		if (restarts == MAX_RESTARTS)
+			way = FETCH_WAY_STREAM;
+		else
+			r = fetch_probe(f, &way, err);
+	}
+	if (r < 0)
+		return r;
+	return way == FETCH_WAY_RANGES ? fetch_ranges(f, err) : fetch_stream(f, err);
+}
+
+static int fetch_remote(struct fetch *f, struct penstock_error *err)
+{
+	for (int restarts = 0;; restarts++) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		int r = fetch_once(f, restarts, &own);
+
+		if (r == 0)
+			return 0;
+		if (own.code == PENSTOCK_E_CHANGED) {
+			fetch_journal_remove(f);
+			if (f->sha256 && f->consumed && !f->options->consume) {
+				checksum_reset(f->sha256);
+				f->consumed = 0;
+			}
+			if (f->consumed == 0 && restarts < MAX_RESTARTS) {
+				if (f->options->progress && f->fetched)
+					f->options->progress(
+						f->options->cookie, -(int64_t)f->fetched);
+				f->fetched = 0;
+				continue;
+			}
+		}
+		return error_move(err, &own);
+	}
+}
+
+static int verify(struct fetch *f, struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	struct stat st;
+
+	if (fstat(f->fd, &st) < 0)
+		return error_errno(err, errno, "cannot look at %s", f->part_path);
+	if ((uint64_t)st.st_size != f->size)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s has %llu bytes where %llu were announced", f->part_path,
+			(unsigned long long)st.st_size, (unsigned long long)f->size);
+	if (!f->sha256)
+		return 0;
+	checksum_final(f->sha256, digest);
+	str_hex(digest, 32, f->result->sha256);
+	if (strcasecmp(f->result->sha256, f->options->sha256) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"its sha256 is %s, the workflow says %s; what the server sends is not what was "
+		"expected",
+		f->result->sha256, f->options->sha256);
+}
+
+static int publish(struct fetch *f, struct penstock_error *err)
+{
+	if (fdatasync(f->fd) < 0)
+		return error_errno(err, errno, "cannot write %s", f->part_path);
+	if (rename(f->part_path, f->final_path) < 0)
+		return error_errno(err, errno, "cannot rename %s", f->part_path);
+	fetch_journal_remove(f);
+	return fs_fsync_dir(f->options->directory, err);
+}
+
+static int fetch_run(struct fetch *f, const char *local, struct penstock_error *err)
+{
+	int r = fetch_open(f, err);
+
+	if (r < 0)
+		return r;
+	r = local ? fetch_local(f, local, err) : fetch_remote(f, err);
+	if (r == 0)
+		r = fetch_consume(f, f->size, err);
+	if (r == 0) {
+		r = verify(f, err);
+		/* Nothing of it is worth keeping. */
+		if (r == -(int)PENSTOCK_E_CORRUPT) {
+			fetch_journal_remove(f);
+			unlink(f->part_path);
+		}
+	}
+	return r < 0 ? r : publish(f, err);
+}
+
+/* A part file without a journal is of no use to anybody. */
+static void drop_useless_part(struct fetch *f)
+{
+	if (f->fd >= 0 && access(f->journal_path, F_OK) < 0)
+		unlink(f->part_path);
+}
+
+/* Names the input in a message that does not. */
+static int name_input(const char *url, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
+
+	http_url_display(url, &shown);
+	if (!err->message || !strstr(err->message, buf_str(&shown)))
+		return error_prefix(err, "%s", buf_str(&shown));
+	return -(int)err->code;
+}
+
+int http_fetch(struct http_engine *engine, const char *url,
+	const struct http_fetch_options *options, struct http_fetch_result *result,
+	struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct http_fetch_result found = {0};
+	struct fetch f = {.engine = engine, .url = url, .options = options, .result = &found};
+	_cleanup_free_ char *local = fetch_local_path(url);
+	int r = fetch_init(&f, &own);
+
+	if (r == 0)
+		r = fetch_paths(&f, url, &own);
+	if (r == 0) {
+		r = fetch_run(&f, local, &own);
+		if (r < 0)
+			drop_useless_part(&f);
+	}
+	if (r == 0) {
+		found.path = take_pointer(f.final_path);
+		found.size = f.size;
+		found.fetched = f.fetched;
+		found.etag = take_pointer(f.etag);
+		found.last_modified = take_pointer(f.last_modified);
+		*result = found;
+	} else {
+		http_fetch_result_release(&found);
+		name_input(url, &own);
+		r = error_move(err, &own);
+	}
+	fetch_release(&f);
+	return r;
+}

@@ -1,0 +1,130 @@
+/* The record beside a part file, and the bitmap of what is in it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/checksum.h"
+#include "transfer/boot_id.h"
+#include "transfer/fetch_internal.h"
+#include "base/banned.h"
+
+static void json_release(json_t **json)
+{
+	json_decref(*json);
+}
+
+/* Which resource: a digest, as the URL may carry a secret. Its query may be signed anew each time. */
+static void url_digest(const char *url, char out[static 65])
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
+	uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
+
+	http_url_display(url, &shown);
+	checksum_of(CHECKSUM_SHA256, buf_str(&shown), shown.len, digest, NULL);
+	str_hex(digest, 32, out);
+}
+
+int fetch_chunks_init(struct fetch *f, struct penstock_error *err)
+{
+	f->n_chunks = (f->size + f->chunk - 1) / f->chunk;
+	f->prefix = 0;
+	f->next = 0;
+	free(f->done);
+	f->done = calloc(f->n_chunks / 8 + 1, 1);
+	return f->done ? 0 : error_memory(err);
+}
+
+static const char *json_text(const json_t *json, const char *key)
+{
+	const char *text = json_string_value(json_object_get(json, key));
+
+	return text ? text : "";
+}
+
+static char *copy_or_null(const char *text)
+{
+	return *text ? strdup(text) : NULL;
+}
+
+static bool take_state(struct fetch *f, const json_t *json)
+{
+	const char *done = json_text(json, "done");
+	json_int_t size = json_integer_value(json_object_get(json, "size"));
+	json_int_t chunk = json_integer_value(json_object_get(json, "chunk"));
+	struct stat st;
+
+	if (size <= 0 || chunk < (json_int_t)LIMIT_FETCH_CHUNK_MIN || fstat(f->fd, &st) < 0 ||
+		st.st_size > size)
+		return false;
+	f->size = (uint64_t)size;
+	f->chunk = (uint64_t)chunk;
+	if (fetch_chunks_init(f, NULL) < 0 ||
+		str_unhex(done, f->done, (size_t)(f->n_chunks / 8 + 1)) < 0)
+		return false;
+	/* Bits behind the last chunk would count as bytes that nobody fetched. */
+	for (uint64_t i = f->n_chunks; i < (f->n_chunks / 8 + 1) * 8; i++)
+		f->done[i / 8] &= (unsigned char)~(1u << (i % 8));
+	while (f->prefix < f->n_chunks && fetch_done(f, f->prefix))
+		f->prefix++;
+	f->etag = copy_or_null(json_text(json, "etag"));
+	f->last_modified = copy_or_null(json_text(json, "last_modified"));
+	return f->etag || f->last_modified;
+}
+
+bool fetch_journal_load(struct fetch *f)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
+	_cleanup_(json_release) json_t *json = NULL;
+	char boot[BOOT_ID_SIZE];
+	char digest[65];
+
+	if (fs_read(f->journal_path, &text, NULL) < 0)
+		return false;
+	json = json_loadb(text.data, text.len, 0, NULL);
+	boot_id_read(boot);
+	url_digest(f->url, digest);
+	if (!json || json_integer_value(json_object_get(json, "version")) != 1 ||
+		strcmp(json_text(json, "boot"), boot) != 0 ||
+		strcmp(json_text(json, "url"), digest) != 0)
+		return false;
+	return take_state(f, json);
+}
+
+int fetch_journal_save(struct fetch *f, struct penstock_error *err)
+{
+	size_t bytes = (size_t)(f->n_chunks / 8 + 1);
+	_cleanup_free_ char *done = malloc(bytes * 2 + 1);
+	_cleanup_free_ char *text = NULL;
+	_cleanup_(json_release) json_t *json = NULL;
+	char boot[BOOT_ID_SIZE];
+	char digest[65];
+
+	if (!done)
+		return error_memory(err);
+	boot_id_read(boot);
+	url_digest(f->url, digest);
+	str_hex(f->done, bytes, done);
+	json = json_pack("{s:i, s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "version", 1, "boot", boot,
+		"url", digest, "size", (json_int_t)f->size, "chunk", (json_int_t)f->chunk, "etag",
+		f->etag ? f->etag : "", "last_modified", f->last_modified ? f->last_modified : "",
+		"done", done);
+	text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+	if (!text)
+		return error_memory(err);
+	return fs_write_atomic(f->journal_path, text, strlen(text), 0644, err);
+}
+
+void fetch_journal_remove(struct fetch *f)
+{
+	unlink(f->journal_path);
+}

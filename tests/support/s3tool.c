@@ -1,0 +1,338 @@
+/*
+ * The S3 client from the command line, for tests: one operation of transfer/objects.h or tree.h per
+ * call, its result as one JSON line on stdout, its error on stderr (exit status: the error's code).
+ * Credentials, region and endpoint come as everywhere else.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/credentials.h"
+#include "net/http.h"
+#include "transfer/http_fetch.h"
+#include "transfer/objects.h"
+#include "transfer/tree.h"
+
+static struct http_engine *engine;
+static struct object_client *s3;
+static struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+static const char *option(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static uint64_t number(const char *name)
+{
+	const char *value = option(name);
+
+	return value ? strtoull(value, NULL, 10) : 0;
+}
+
+static void print(json_t *json)
+{
+	json_dumpf(json, stdout, JSON_COMPACT | JSON_SORT_KEYS);
+	putchar('\n');
+	json_decref(json);
+}
+
+static json_t *info_json(const struct object_info *info)
+{
+	json_t *json = json_pack("{s:I, s:s, s:I}", "size", (json_int_t)info->size, "etag",
+		info->etag, "modified", (json_int_t)(info->modified_ns / NS_PER_S));
+	json_t *metadata = json_object();
+
+	if (info->key)
+		json_object_set_new(json, "key", json_string(info->key));
+	if (info->is_prefix)
+		json_object_set_new(json, "prefix", json_true());
+	for (size_t i = 0; i < info->metadata.n; i++) {
+		char *name = strdup(info->metadata.items[i]);
+		char *equals = strchr(name, '=');
+
+		*equals = '\0';
+		json_object_set_new(metadata, name, json_string(equals + 1));
+		free(name);
+	}
+	json_object_set_new(json, "metadata", metadata);
+	return json;
+}
+
+static int print_info(int r, struct object_info *info)
+{
+	if (r == 0)
+		print(info_json(info));
+	object_info_release(info);
+	return r;
+}
+
+static struct object_put_options put_options(struct strlist *metadata)
+{
+	if (option("METADATA"))
+		strlist_add(metadata, option("METADATA"));
+	return (struct object_put_options){.if_match = option("IF_MATCH"),
+		.if_none_match = option("IF_NONE_MATCH") != NULL,
+		.content_type = option("CONTENT_TYPE"),
+		.metadata = metadata,
+		.part_size = number("PART_SIZE")};
+}
+
+static int do_put(char **a)
+{
+	struct strlist metadata = {0};
+	struct object_put_options options = put_options(&metadata);
+	struct object_info info = {0};
+	int fd = open(a[2], O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(&err, errno, "cannot open %s", a[2]);
+	r = object_put_file(s3, a[0], a[1], fd, (uint64_t)st.st_size, &options, &info, &err);
+	close(fd);
+	strlist_release(&metadata);
+	return print_info(r, &info);
+}
+
+static int do_put_text(char **a)
+{
+	struct strlist metadata = {0};
+	struct object_put_options options = put_options(&metadata);
+	struct object_info info = {0};
+	int r = object_put(s3, a[0], a[1], a[2], strlen(a[2]), &options, &info, &err);
+
+	strlist_release(&metadata);
+	return print_info(r, &info);
+}
+
+static int do_get(char **a)
+{
+	struct object_info info = {0};
+	struct object_get_options options = {.if_match = option("IF_MATCH"),
+		.offset = number("OFFSET"),
+		.length = number("LENGTH"),
+		.parallel = (unsigned)number("PARALLEL")};
+
+	return print_info(object_get_file(s3, a[0], a[1], a[2], &options, &info, &err), &info);
+}
+
+static int do_cat(char **a)
+{
+	struct buf out = BUF_INIT(256 * MIB);
+	struct object_get_options options = {.if_match = option("IF_MATCH"),
+		.offset = number("OFFSET"),
+		.length = number("LENGTH")};
+	int r = object_get(s3, a[0], a[1], &options, &out, NULL, &err);
+
+	if (r == 0)
+		fwrite(out.data, 1, out.len, stdout);
+	buf_release(&out);
+	return r;
+}
+
+static int do_head(char **a)
+{
+	struct object_info info = {0};
+
+	return print_info(object_head(s3, a[0], a[1], &info, &err), &info);
+}
+
+static int print_listed(void *cookie, const struct object_info *info)
+{
+	(void)cookie;
+	print(info_json(info));
+	return 0;
+}
+
+static int do_list(char **a)
+{
+	return object_list(s3, a[0], a[1], option("DELIMITER"), print_listed, NULL, &err);
+}
+
+static int do_delete(char **a)
+{
+	return object_delete(s3, a[0], a[1], option("IF_MATCH"), &err);
+}
+
+static int add_listed(void *cookie, const struct object_info *info)
+{
+	return strlist_add(cookie, info->key);
+}
+
+static int do_delete_prefix(char **a)
+{
+	struct strlist keys = {0};
+	int r = object_list(s3, a[0], a[1], NULL, add_listed, &keys, &err);
+
+	if (r == 0)
+		r = object_delete_many(s3, a[0], &keys, NULL, NULL, &err);
+	if (r == 0)
+		print(json_pack("{s:I}", "deleted", (json_int_t)keys.n));
+	strlist_release(&keys);
+	return r;
+}
+
+static int do_copy(char **a)
+{
+	struct object_info info = {0};
+	struct object_copy_options options = {
+		.if_match = option("IF_MATCH"), .if_none_match = option("IF_NONE_MATCH") != NULL};
+
+	return print_info(object_copy(s3, a[0], a[1], a[2], a[3], &options, &info, &err), &info);
+}
+
+static int do_presign(char **a)
+{
+	struct buf url = BUF_INIT(64 * KIB);
+	int r = object_presign(s3, a[0], a[1], a[2], 600, &url, &err);
+
+	if (r == 0)
+		puts(buf_str(&url));
+	buf_release(&url);
+	return r;
+}
+
+static int do_bucket_create(char **a)
+{
+	return bucket_create(s3, a[0], &err);
+}
+
+static int do_bucket_head(char **a)
+{
+	return bucket_head(s3, a[0], &err);
+}
+
+static int do_probe(char **a)
+{
+	bool honoured = false;
+	int r = object_probe_conditions(s3, a[0], a[1], &honoured, &err);
+
+	if (r == 0)
+		print(json_pack("{s:b}", "honoured", honoured));
+	return r;
+}
+
+static int do_tree(char **a)
+{
+	static const char *const exclude[] = {".penstock/", NULL};
+	struct tree_download_stats stats = {0};
+	int r = transfer_download_tree(s3, a[0], a[1], a[2],
+		&(struct tree_download_options){
+			.exclude = exclude, .parallel = (unsigned)number("PARALLEL")},
+		&stats, &err);
+
+	if (r == 0)
+		print(json_pack("{s:I, s:I, s:I, s:I, s:I}", "objects", (json_int_t)stats.objects,
+			"bytes", (json_int_t)stats.bytes, "fetched",
+			(json_int_t)stats.fetched_objects, "skipped",
+			(json_int_t)stats.skipped_objects, "directories",
+			(json_int_t)stats.directories));
+	return r;
+}
+
+static int do_fetch(char **a)
+{
+	struct http_fetch_result result = {0};
+	int r = http_fetch(engine, a[0],
+		&(struct http_fetch_options){.directory = a[1],
+			.sha256 = option("SHA256"),
+			.parallel = (unsigned)number("PARALLEL"),
+			.chunk_size = number("CHUNK")},
+		&result, &err);
+
+	if (r == 0)
+		print(json_pack("{s:s, s:I, s:I, s:b, s:b}", "path", result.path, "size",
+			(json_int_t)result.size, "fetched", (json_int_t)result.fetched, "ranges",
+			result.ranges, "resumed", result.resumed));
+	http_fetch_result_release(&result);
+	return r;
+}
+
+static const struct {
+	const char *name;
+	int arguments;
+	int (*run)(char **arguments);
+	bool plain; /* needs no S3 */
+} verbs[] = {
+	{"put", 3, do_put, false},
+	{"put-text", 3, do_put_text, false},
+	{"get", 3, do_get, false},
+	{"cat", 2, do_cat, false},
+	{"head", 2, do_head, false},
+	{"list", 2, do_list, false},
+	{"delete", 2, do_delete, false},
+	{"delete-prefix", 2, do_delete_prefix, false},
+	{"copy", 4, do_copy, false},
+	{"presign", 3, do_presign, false},
+	{"bucket-create", 1, do_bucket_create, false},
+	{"bucket-head", 1, do_bucket_head, false},
+	{"probe", 2, do_probe, false},
+	{"tree", 3, do_tree, false},
+	{"fetch", 2, do_fetch, true},
+};
+
+static int run_verb(size_t i, char **arguments)
+{
+	struct s3_settings settings = {0};
+	int r = http_engine_new(&engine, NULL, &err);
+
+	if (r == 0 && !verbs[i].plain) {
+		r = s3_settings_resolve(&settings,
+			&(struct s3_given){.anonymous = option("ANONYMOUS") != NULL}, &err);
+		if (r == 0)
+			r = object_client_new(&s3,
+				&(struct object_client_options){.engine = engine,
+					.endpoint_url = settings.endpoint_url,
+					.region = settings.region,
+					.credentials = settings.credentials},
+				&err);
+	}
+	if (r == 0)
+		r = verbs[i].run(arguments);
+	if (option("COUNTERS")) {
+		struct http_counters c;
+
+		http_engine_counters(engine, &c);
+		fprintf(stderr,
+			"requests %" PRIu64 " attempts %" PRIu64 " connections %" PRIu64
+			" sent %" PRIu64 " received %" PRIu64 "\n",
+			c.requests, c.attempts, c.connections, c.bytes_sent, c.bytes_received);
+	}
+	object_client_free(s3);
+	http_engine_free(engine);
+	s3_settings_release(&settings);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	log_set_level_name(getenv("PENSTOCK_LOG"));
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		int r;
+
+		if (argc < 2 || strcmp(argv[1], verbs[i].name) != 0 ||
+			argc != verbs[i].arguments + 2)
+			continue;
+		r = run_verb(i, argv + 2);
+		if (r < 0)
+			fprintf(stderr, "%s\n", err.message ? err.message : "out of memory");
+		penstock_error_release(&err);
+		log_redact_clear();
+		return -r;
+	}
+	fprintf(stderr, "usage: s3tool VERB ARGUMENTS\n");
+	return 64;
+}
