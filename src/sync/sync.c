@@ -56,10 +56,13 @@ static void write_journal(struct sync *s)
 static void remember_failure(
 	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
 {
-	snprintf(s->last_error, sizeof(s->last_error), "%s: %s", path,
-		err->message ? err->message : penstock_code_name(err->code));
+	const char *why = err->message ? err->message : penstock_code_name(err->code);
+	size_t len = strlen(path), room = sizeof(s->last_error) / 3;
+
+	snprintf(s->last_error, sizeof(s->last_error), "%s%s: %s", len > room ? "…" : "",
+		len > room ? path + len - room : path, why);
 	if (s->plan.flushing && !r->retryable && !s->flush_error.message)
-		error_set(&s->flush_error, err->code, "%s", s->last_error);
+		error_set(&s->flush_error, err->code, "%s: %s", path, why);
 }
 
 static void count_success(struct sync *s, const char *path, const struct job *job,

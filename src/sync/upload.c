@@ -333,7 +333,7 @@ static bool beginning_makes_sense(int fd, const char *path)
 	if (strstr(path, "tfevents"))
 		return true;
 	for (ssize_t i = 0; i < n; i++)
-		if (head[i] < ' ' && !strchr("\t\n\v\f\r\b\033", head[i]))
+		if (!head[i] || (head[i] < ' ' && !strchr("\t\n\v\f\r\b\033", head[i])))
 			return false;
 	return true;
 }

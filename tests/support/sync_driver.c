@@ -1,0 +1,307 @@
+/*
+ * A sync on its own, for system tests and benchmarks: options on the command line, commands on
+ * standard input, one JSON object per line on standard output.
+ *
+ *	sync-driver --dir D --private P [--journal J] --bucket B [--prefix P/] [--attempt N] ...
+ *
+ *	restore | start | flush [MS] | ended 0|1 | status | manifest | stop | quit
+ *
+ * Endpoint and keys come from the environment, as for every S3 client.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/credentials.h"
+#include "net/http.h"
+#include "sync/names.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+
+static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void say(json_t *line)
+{
+	char *text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
+
+	pthread_mutex_lock(&out_lock);
+	puts(text ? text : "{\"error\":\"this cannot be shown\"}");
+	fflush(stdout);
+	pthread_mutex_unlock(&out_lock);
+	free(text);
+	json_decref(line);
+}
+
+static json_t *text_of(const char *raw)
+{
+	struct buf b = BUF_INIT(65536);
+	json_t *s;
+
+	if (!raw)
+		return json_null();
+	names_encode(&b, raw);
+	s = json_string(buf_str(&b));
+	buf_release(&b);
+	return s;
+}
+
+static const char *const event_names[] = {
+	[SYNC_PUBLISHED] = "published",
+	[SYNC_PUBLISHED_OPEN] = "grown",
+	[SYNC_PARTIAL] = "partial",
+	[SYNC_DELETED] = "deleted",
+	[SYNC_KEPT] = "kept",
+	[SYNC_WARNING] = "warning",
+	[SYNC_LOST] = "lost",
+};
+
+static void on_event(
+	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail)
+{
+	(void)cookie;
+	say(json_pack("{s:s, s:o, s:I, s:o, s:f}", "event", event_names[event], "path",
+		text_of(path), "bytes", (json_int_t)bytes, "detail", text_of(detail), "at",
+		(double)clock_monotonic_ns() / 1e9));
+}
+
+static void answer(const char *command, int rc, const struct penstock_error *err)
+{
+	if (rc < 0)
+		say(json_pack("{s:s, s:s, s:s, s:s}", "answer", command, "error",
+			penstock_code_name((enum penstock_code) - rc), "message",
+			err->message ? err->message : "", "result", "failed"));
+	else
+		say(json_pack("{s:s, s:s}", "answer", command, "result", "done"));
+}
+
+static void status(struct sync *s)
+{
+	struct sync_status st;
+
+	sync_get_status(s, &st);
+	say(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "answer", "status",
+		"files_published", (json_int_t)st.files_published, "bytes_published",
+		(json_int_t)st.bytes_published, "files_waiting", (json_int_t)st.files_waiting,
+		"bytes_waiting", (json_int_t)st.bytes_waiting, "lag_ms", (json_int_t)st.lag_ms,
+		"files_suspect", (json_int_t)st.files_suspect, "deleted", (json_int_t)st.deleted,
+		"lost", st.lost, "polling", st.polling, "last_error", st.last_error));
+}
+
+static int add_item(json_t *list, const struct sync_manifest_entry *e)
+{
+	return json_array_append_new(list,
+		json_pack("{s:o, s:o, s:I, s:I, s:i, s:o, s:s, s:b, s:o}", "path", text_of(e->path),
+			"key", text_of(e->key), "size", (json_int_t)e->size, "mtime_ns",
+			(json_int_t)e->mtime_ns, "mode", (int)e->mode, "link", text_of(e->link),
+			"etag", e->etag, "deleted", e->deleted, "kept", text_of(e->kept)));
+}
+
+static int on_file(void *cookie, const struct sync_manifest_entry *e)
+{
+	return add_item(json_object_get(cookie, "files"), e);
+}
+
+static int on_replaced(void *cookie, const struct sync_manifest_entry *e)
+{
+	return add_item(json_object_get(cookie, "replaced"), e);
+}
+
+static int on_partial(void *cookie, const struct sync_manifest_entry *e)
+{
+	return add_item(json_object_get(cookie, "partial"), e);
+}
+
+static void manifest(const struct sync_options *o, struct penstock_error *err)
+{
+	json_t *all = json_pack(
+		"{s:s, s:[], s:[], s:[]}", "answer", "manifest", "files", "replaced", "partial");
+	int rc = sync_manifest_load(o->client, o->bucket, o->prefix, o->state_prefix,
+		o->private_dir,
+		&(struct sync_manifest_visitor){.file = on_file,
+			.replaced = on_replaced,
+			.partial = on_partial,
+			.cookie = all},
+		err);
+
+	if (rc < 0) {
+		json_decref(all);
+		answer("manifest", rc, err);
+		return;
+	}
+	say(all);
+}
+
+static void restore(const struct sync_options *o, struct penstock_error *err)
+{
+	struct sync_restored r = {0};
+	int rc = sync_restore(o, &r, err);
+
+	if (rc < 0)
+		answer("restore", rc, err);
+	else
+		say(json_pack("{s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "answer", "restore", "found",
+			r.found, "files_kept", (json_int_t)r.files_kept, "files_fetched",
+			(json_int_t)r.files_fetched, "bytes_fetched", (json_int_t)r.bytes_fetched,
+			"files_suspect", (json_int_t)r.files_suspect, "files_unsent",
+			(json_int_t)r.files_unsent));
+}
+
+static void command_loop(struct sync_options *o)
+{
+	struct sync *s = NULL;
+	char line[256];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+		char word[32] = "";
+		long long number = 0;
+		int rc = 0;
+
+		sscanf(line, "%31s %lld", word, &number);
+		if (strcmp(word, "quit") == 0)
+			break;
+		if (strcmp(word, "restore") == 0) {
+			restore(o, &err);
+		} else if (strcmp(word, "manifest") == 0) {
+			manifest(o, &err);
+		} else if (strcmp(word, "start") == 0) {
+			rc = sync_start(&s, o, &err);
+			answer(word, rc, &err);
+		} else if (!s) {
+			say(json_pack("{s:s}", "error", "start it first"));
+		} else if (strcmp(word, "flush") == 0) {
+			rc = sync_flush(s, number ? clock_monotonic_ms() + number : 0, &err);
+			answer(word, rc, &err);
+		} else if (strcmp(word, "ended") == 0) {
+			sync_task_ended(s, number != 0);
+			answer(word, 0, &err);
+		} else if (strcmp(word, "status") == 0) {
+			status(s);
+		} else if (strcmp(word, "stop") == 0) {
+			sync_free(s);
+			s = NULL;
+			answer(word, 0, &err);
+		}
+		penstock_error_release(&err);
+	}
+	sync_free(s);
+}
+
+static const struct option options[] = {
+	{"dir", required_argument, NULL, 'd'},
+	{"private", required_argument, NULL, 'p'},
+	{"journal", required_argument, NULL, 'j'},
+	{"bucket", required_argument, NULL, 'b'},
+	{"prefix", required_argument, NULL, 'x'},
+	{"run", required_argument, NULL, 'r'},
+	{"attempt", required_argument, NULL, 'a'},
+	{"root-pid", required_argument, NULL, 'i'},
+	{"append-ms", required_argument, NULL, 'g'},
+	{"scan-ms", required_argument, NULL, 's'},
+	{"quiet-ms", required_argument, NULL, 'q'},
+	{"delete", no_argument, NULL, 'D'},
+	{"no-continuous", no_argument, NULL, 'n'},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse(int argc, char **argv, struct sync_options *o, char *state, size_t size)
+{
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (c) {
+		case 'd':
+			o->dir = optarg;
+			break;
+		case 'p':
+			o->private_dir = optarg;
+			break;
+		case 'j':
+			o->journal_path = optarg;
+			break;
+		case 'b':
+			o->bucket = optarg;
+			break;
+		case 'x':
+			o->prefix = optarg;
+			break;
+		case 'r':
+			o->run_id = optarg;
+			break;
+		case 'a':
+			o->attempt = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'i':
+			o->root_pid = (pid_t)strtol(optarg, NULL, 10);
+			break;
+		case 'g':
+			o->append_ms = (int)strtol(optarg, NULL, 10);
+			break;
+		case 's':
+			o->scan_ms = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'q':
+			o->quiet_ms = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'D':
+			o->delete_sync = true;
+			break;
+		case 'n':
+			o->continuous = false;
+			break;
+		default:
+			return -1;
+		}
+	}
+	snprintf(state, size, ".penstock/runs/%s", o->run_id);
+	o->state_prefix = state;
+	return o->dir && o->private_dir && o->bucket ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_settings settings = {0};
+	struct http_engine *engine = NULL;
+	struct sync_options o = {.prefix = "",
+		.run_id = "run",
+		.attempt = 1,
+		.continuous = true,
+		.on_event = on_event};
+	char state[128];
+	int rc;
+
+	if (parse(argc, argv, &o, state, sizeof(state)) < 0) {
+		fprintf(stderr, "usage: sync-driver --dir D --private P --bucket B [OPTION]...\n");
+		return 64;
+	}
+	log_set_level_name(getenv("PENSTOCK_LOG"));
+	rc = s3_settings_resolve(&settings, &(struct s3_given){0}, &err);
+	if (rc == 0)
+		rc = http_engine_new(&engine, &(struct http_engine_options){0}, &err);
+	if (rc == 0)
+		rc = object_client_new(&o.client,
+			&(struct object_client_options){.engine = engine,
+				.endpoint_url = settings.endpoint_url,
+				.region = settings.region,
+				.credentials = settings.credentials},
+			&err);
+	if (rc == 0)
+		rc = bucket_create(o.client, o.bucket, &err);
+	if (rc == 0)
+		command_loop(&o);
+	else
+		fprintf(stderr, "%s\n", err.message);
+	object_client_free(o.client);
+	http_engine_free(engine);
+	s3_settings_release(&settings);
+	penstock_error_release(&err);
+	return rc < 0 ? 69 : 0;
+}

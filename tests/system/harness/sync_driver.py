@@ -1,0 +1,128 @@
+"""The continuous sync on its own: tests/support/sync_driver.c on a directory, with a real object store."""
+import json
+import os
+import subprocess
+import threading
+import urllib.parse
+
+from .program import TOP, Process
+from .waiting import wait_for
+
+
+def driver():
+    """Built beside the penstock that is tested."""
+    build = os.path.dirname(os.environ.get("PENSTOCK", str(TOP / "build" / "penstock")))
+    return os.path.join(build, "tests", "unit", "sync", "sync-driver")
+
+
+class Syncer:
+    """One sync of `folder`/out to s3://out-bucket/p/; the writers it looks for are the children of this test."""
+
+    BUCKET = "out-bucket"
+    PREFIX = "p/"
+    STATE = "p/.penstock/runs/run/"
+
+    def __init__(self, penstock, store, folder, *options, attempt=1, start=True, root=None):
+        self.store = store
+        self.folder = folder
+        self.out = root or folder / "out"
+        self.out.mkdir(exist_ok=True)
+        self.private = folder / "private"
+        self.journal = folder / "journal"
+        arguments = [
+            driver(), "--dir", self.out, "--private", self.private, "--journal", self.journal, "--bucket", self.BUCKET,
+            "--prefix", self.PREFIX, "--attempt", attempt, "--root-pid", os.getpid(), *options,
+        ]  # fmt: skip
+        self.process = Process(arguments, penstock.env | store.env, folder, stdin=subprocess.PIPE)
+        penstock.started.append(self.process)
+        self.lock = threading.Lock()
+        if start:
+            self.start()
+
+    # What it said.
+
+    def lines(self):
+        text = self.process.out
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def ask(self, command, deadline_s=60):
+        """The answer to a command."""
+        with self.lock:
+            before = len(self.lines())
+            self.process.popen.stdin.write(command.encode() + b"\n")
+            self.process.popen.stdin.flush()
+            word = command.split()[0]
+
+            def answered():
+                assert self.process.running(), f"the driver ended: {self.process.err}"
+                return next((line for line in self.lines()[before:] if line.get("answer") == word), None)
+
+            return wait_for(answered, deadline_s, f"the answer to {command}")
+
+    def start(self):
+        assert self.ask("start")["result"] == "done", self.lines()
+
+    def restore(self):
+        answer = self.ask("restore")
+        assert "error" not in answer, answer
+        return answer
+
+    def flush(self, milliseconds=30000):
+        answer = self.ask(f"flush {milliseconds}")
+        assert answer["result"] == "done", answer
+        return self
+
+    def ended(self, killed):
+        self.ask(f"ended {int(killed)}")
+
+    def status(self):
+        return self.ask("status")
+
+    def manifest(self):
+        answer = self.ask("manifest")
+        assert "error" not in answer, answer
+        return {urllib.parse.unquote_to_bytes(entry["path"]): entry for entry in answer["files"]}
+
+    def manifest_list(self, name):
+        return self.ask("manifest")[name]
+
+    def events(self, kind=None, path=None):
+        found = [line for line in self.lines() if "event" in line]
+        return [e for e in found if kind in (None, e["event"]) and path in (None, e["path"])]
+
+    def wait_event(self, kind, path=None, count=1, deadline_s=20):
+        return wait_for(
+            lambda: (self.events(kind, path) + [None] * count)[count - 1] and self.events(kind, path),
+            deadline_s,
+            f"{count} events {kind} of {path}",
+        )[-1]
+
+    def warnings(self):
+        return [urllib.parse.unquote(e["detail"]) for e in self.events("warning")]
+
+    def quit(self):
+        self.process.popen.stdin.write(b"quit\n")
+        self.process.popen.stdin.close()
+        assert self.process.popen.wait(30) == 0, self.process.err
+        self.process.finish()
+        return self
+
+    def kill(self):
+        self.process.kill()
+        return self
+
+    # What the store has.
+
+    def object(self, path):
+        return self.store.bytes(self.BUCKET, self.PREFIX + path)
+
+    def has(self, path):
+        return self.PREFIX + path in self.store.keys(self.BUCKET, self.PREFIX + path)
+
+    def partial(self, path):
+        return self.store.bytes(self.BUCKET, f"{self.STATE}partial/{path}")
+
+    def paths(self):
+        """Keys of the output, without those of penstock's state."""
+        keys = [key[len(self.PREFIX) :] for key in self.store.keys(self.BUCKET, self.PREFIX)]
+        return sorted(key for key in keys if not key.startswith(".penstock/"))

@@ -1,0 +1,454 @@
+"""What continuous sync publishes while the files are written, and when. One rule of the design per test."""
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness.sync_driver import Syncer
+from harness.waiting import wait_for
+
+
+@pytest.fixture
+def syncs(penstock, store, tmp_path):
+    """syncs(*options): one more sync of the same directory."""
+    folder = tmp_path / "s"
+    folder.mkdir()
+
+    def make(*options, **keywords):
+        return Syncer(penstock, store, folder, *options, **keywords)
+
+    return make
+
+
+def python(code, *arguments, **keywords):
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], **keywords)
+
+
+# A closed file is there soon, whole, and the flush leaves nothing behind.
+def test_a_closed_file_is_published(syncs):
+    sync = syncs()
+
+    (sync.out / "sub").mkdir()
+    (sync.out / "sub" / "ckpt.pth").write_bytes(b"x" * 100_000)
+
+    sync.wait_event("published", "sub/ckpt.pth")
+    assert sync.object("sub/ckpt.pth") == b"x" * 100_000
+    sync.flush()
+    assert sync.status()["files_waiting"] == 0
+
+
+# A file moved into place counts as closed; the temporary name is gone from the manifest.
+def test_a_file_moved_into_place_is_published(syncs):
+    sync = syncs()
+
+    (sync.out / "ckpt.tmp").write_bytes(b"one")
+    os.rename(sync.out / "ckpt.tmp", sync.out / "ckpt.pth")
+
+    sync.wait_event("published", "ckpt.pth")
+    sync.flush()
+    assert sync.object("ckpt.pth") == b"one"
+    assert list(sync.manifest()) == [b"ckpt.pth"]
+
+
+# Half a file never stands under its name, however slowly it is written.
+def test_a_file_that_is_being_written_is_not_published(syncs):
+    sync = syncs("--append-ms", 200)
+
+    with open(sync.out / "ckpt.pth", "wb") as file:
+        for _ in range(8):
+            file.write(b"\0" * 65536)
+            file.flush()
+            time.sleep(0.15)
+            assert not sync.has("ckpt.pth")
+
+    sync.wait_event("published", "ckpt.pth")
+    assert len(sync.object("ckpt.pth")) == 8 * 65536
+
+
+# A log that is never closed appears under its name within seconds and grows.
+def test_a_log_that_stays_open_is_published_as_it_grows(syncs):
+    sync = syncs("--append-ms", 300)
+
+    with open(sync.out / "train.log", "w") as log:
+        for step in range(12):
+            log.write(f"step {step}\n")
+            log.flush()
+            time.sleep(0.15)
+        sync.wait_event("grown", "train.log", count=2)
+        half = sync.object("train.log")
+        log.write("the end\n")
+
+    sync.wait_event("published", "train.log")
+    assert sync.object("train.log").startswith(half)
+    assert sync.object("train.log").endswith(b"the end\n")
+
+
+# Rewritten in place and held open: the last good object stays, the state of now goes to partial/.
+def test_a_file_rewritten_in_place_goes_to_partial_until_it_is_closed(syncs):
+    sync = syncs("--append-ms", 200)
+    path = sync.out / "state.bin"
+    path.write_bytes(b"\1" * 1000)
+    sync.wait_event("published", "state.bin")
+
+    with open(path, "r+b") as file:
+        file.write(b"\2" * 500)
+        file.flush()
+        sync.wait_event("partial", "state.bin", deadline_s=30)
+        assert sync.partial("state.bin") == b"\2" * 500 + b"\1" * 500
+        assert sync.object("state.bin") == b"\1" * 1000
+
+    sync.wait_event("published", "state.bin", count=2)
+    assert sync.object("state.bin") == b"\2" * 500 + b"\1" * 500
+
+
+REWRITE = """
+import sys, time
+path, seconds = sys.argv[1], float(sys.argv[2])
+end = time.monotonic() + seconds
+version = 0
+while time.monotonic() < end:
+    begun = time.monotonic()
+    version += 1
+    with open(path, "wb") as file:
+        for _ in range(3):
+            file.write(version.to_bytes(8, "little") * (1 << 17))
+    time.sleep(max(0, 0.05 - (time.monotonic() - begun)))
+print(version)
+"""
+
+
+# A checkpoint of 3 MB rewritten every 50 ms: versions get through all the time, and a reader that asks without pause
+# never sees a mixed or short one.
+def test_a_file_rewritten_all_the_time_still_gets_through_whole(syncs):
+    sync = syncs()
+    seconds = float(os.environ.get("PENSTOCK_TEST_REWRITE_S", "6"))
+    client = sync.store.client
+
+    writer = python(REWRITE, sync.out / "ckpt.pth", seconds, stdout=subprocess.PIPE)
+    sync.wait_event("published", "ckpt.pth")
+    seen = set()
+    while writer.poll() is None:
+        body = client.get_object(Bucket=sync.BUCKET, Key="p/ckpt.pth")["Body"].read()
+        assert len(body) == 3 << 20
+        assert body == body[:8] * (len(body) // 8)
+        seen.add(int.from_bytes(body[:8], "little"))
+    last = int(writer.communicate()[0])
+    published = len(sync.events("published", "ckpt.pth"))
+    sync.flush()
+
+    print(f"{published} versions published in {seconds} s, {len(seen)} seen by the reader, {last} written")
+    assert published >= seconds * 100 / 60
+    assert int.from_bytes(sync.object("ckpt.pth")[:8], "little") == last
+
+
+KILLED = """
+import sys, time
+with open(sys.argv[1], "wb") as file:
+    for _ in range(400):
+        file.write(b"half" * 16384)
+        file.flush()
+        time.sleep(0.005)
+"""
+
+
+# Killed in the middle of a save: the kernel reports a close, but the last good object stays.
+@pytest.mark.parametrize("reaped_at_once", [True, False])
+def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
+    sync = syncs()
+    path = sync.out / "ckpt.pth"
+    path.write_bytes(b"good" * 1000)
+    sync.wait_event("published", "ckpt.pth")
+
+    writer = python(KILLED, path)
+    wait_for(lambda: path.stat().st_size > 200_000, 20, "the save to be under way")
+    writer.kill()
+    if reaped_at_once:
+        writer.wait()
+    sync.wait_event("partial", "ckpt.pth")
+    writer.wait()
+    sync.ended(True)
+    sync.flush()
+
+    assert sync.object("ckpt.pth") == b"good" * 1000
+    assert sync.partial("ckpt.pth") == path.read_bytes()
+    assert sync.status()["files_suspect"] == 1
+    assert [entry["path"] for entry in sync.manifest_list("partial")] == ["ckpt.pth"]
+
+
+# What a killed task had closed before is as good as ever.
+def test_a_file_closed_before_the_kill_is_published(syncs):
+    sync = syncs()
+    code = "import sys, time; open(sys.argv[1], 'wb').write(b'whole'); time.sleep(60)"
+
+    writer = python(code, sync.out / "ckpt.pth")
+    sync.wait_event("published", "ckpt.pth")
+    writer.kill()
+    writer.wait()
+    sync.ended(True)
+    sync.flush()
+
+    assert sync.object("ckpt.pth") == b"whole"
+    assert sync.status()["files_suspect"] == 0
+
+
+# A writer that ends by itself leaves whole files, without anybody telling.
+def test_a_file_closed_by_a_normal_exit_is_published(syncs):
+    sync = syncs()
+    code = "import os, sys, time; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT); os.write(fd, b'done'); time.sleep(0.3); os._exit(0)"
+
+    assert python(code, sync.out / "result").wait() == 0
+
+    sync.wait_event("published", "result")
+    assert sync.object("result") == b"done"
+
+
+# A store through a mapping raises no event and may not even move the time: the close of the mapping counts.
+def test_a_file_changed_through_mmap_alone_is_published(syncs):
+    sync = syncs("--scan-ms", 500)
+    path = sync.out / "array.bin"
+    path.write_bytes(b"\0" * 8192)
+    sync.wait_event("published", "array.bin")
+    code = """
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(fd, 8192)
+os.close(fd)
+m[100:104] = b"mmap"
+sys.stdin.readline()
+"""
+
+    writer = python(code, path, stdin=subprocess.PIPE)
+    wait_for(lambda: b"mmap" in path.read_bytes(), 10, "the store")
+    time.sleep(1)
+    assert b"mmap" not in sync.object("array.bin")
+    writer.communicate(b"\n")
+
+    wait_for(lambda: b"mmap" in sync.object("array.bin"), 10, "the change in the bucket")
+
+
+# Within a directory the marker appears after its data, however large the data and small the marker.
+def test_a_marker_appears_after_its_data(syncs):
+    sync = syncs()
+
+    for step in range(5):
+        (sync.out / f"data{step}").write_bytes(os.urandom(8 << 20))
+        (sync.out / f"done{step}").write_bytes(b"")
+    sync.flush()
+
+    order = [event["path"] for event in sync.events("published")]
+    for step in range(5):
+        assert order.index(f"data{step}") < order.index(f"done{step}")
+
+
+# Directories do not wait for each other.
+def test_a_small_file_of_another_directory_does_not_wait_for_a_large_one(syncs):
+    sync = syncs()
+    for name in ("large", "small"):
+        (sync.out / name).mkdir()
+
+    with open(sync.out / "large" / "file", "wb") as file:
+        file.truncate(1 << 30)
+    (sync.out / "small" / "file").write_bytes(b"1")
+    sync.flush(120000)
+
+    order = [event["path"] for event in sync.events("published")]
+    assert order == ["small/file", "large/file"]
+    assert sync.store.client.head_object(Bucket=sync.BUCKET, Key="p/large/file")["ContentLength"] == 1 << 30
+
+
+# Every name that Linux allows arrives: as it is where it is UTF-8, else percent-encoded.
+def test_files_with_odd_names_are_published(syncs):
+    sync = syncs()
+    names = [b"new\nline", b"sp ace", b"%41", b"quote\"'", b"back\\slash", "Zürich 東京".encode(), b"-", b"bad\xff\xfe", b"tab\tname", b" "]
+
+    for name in names:
+        with open(os.path.join(os.fsencode(sync.out), name), "wb") as file:
+            file.write(name)
+    sync.flush()
+
+    assert set(sync.manifest()) == set(names)
+    for name in names:
+        key = name.decode() if name != b"bad\xff\xfe" else "bad%FF%FE"
+        assert sync.object(key) == name
+    assert any("not UTF-8" in warning for warning in sync.warnings())
+
+
+# Links, empty directories, empty files, modes and times stand in the manifest; pipes are named and left out.
+def test_the_manifest_holds_what_objects_cannot(syncs):
+    sync = syncs()
+    (sync.out / "empty").mkdir(mode=0o700)
+    (sync.out / "none").write_bytes(b"")
+    (sync.out / "script").write_bytes(b"#!/bin/sh\n")
+    os.chmod(sync.out / "script", 0o750)
+    os.utime(sync.out / "script", ns=(5, 1234567890123456789))
+    os.symlink("../elsewhere", sync.out / "link")
+    os.mkfifo(sync.out / "pipe")
+
+    sync.flush()
+
+    manifest = sync.manifest()
+    assert set(manifest) == {b"empty", b"none", b"script", b"link"}
+    assert manifest[b"script"]["mode"] == 0o100750
+    assert manifest[b"script"]["mtime_ns"] == 1234567890123456789
+    assert manifest[b"link"]["link"] == "../elsewhere"
+    assert manifest[b"empty"]["mode"] == 0o040700
+    assert sync.paths() == ["none", "script"]
+    assert any("pipe" in warning for warning in sync.warnings())
+
+
+# A directory that was renamed is published under its new name.
+def test_a_renamed_directory_is_published_under_its_new_name(syncs):
+    sync = syncs("--delete")
+    (sync.out / "old" / "deep").mkdir(parents=True)
+    (sync.out / "old" / "deep" / "file").write_bytes(b"content")
+    sync.wait_event("published", "old/deep/file")
+
+    os.rename(sync.out / "old", sync.out / "new")
+    sync.wait_event("published", "new/deep/file")
+    (sync.out / "new" / "deep" / "file").write_bytes(b"changed")
+    sync.wait_event("published", "new/deep/file", count=2)
+    sync.flush()
+
+    assert sync.object("new/deep/file") == b"changed"
+    assert sync.paths() == ["new/deep/file"]
+
+
+# deleteSync deletes what this run published, and nothing else, least of all penstock's own state.
+def test_delete_sync_deletes_only_what_this_run_published(syncs, store):
+    store.client.create_bucket(Bucket=Syncer.BUCKET)
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/foreign", Body=b"theirs")
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/.penstock/runs/other/manifest.json", Body=b"{}")
+    sync = syncs("--delete")
+    (sync.out / "mine").write_bytes(b"1")
+    (sync.out / "kept").write_bytes(b"2")
+    sync.wait_event("published", "kept")
+    sync.wait_event("published", "mine")
+
+    (sync.out / "mine").unlink()
+    sync.flush()
+
+    assert sync.paths() == ["foreign", "kept"]
+    assert "p/.penstock/runs/other/manifest.json" in store.keys(Syncer.BUCKET)
+    assert sync.object("foreign") == b"theirs"
+
+
+# Without deleteSync a file that is gone stays in the bucket, and the manifest says that it is gone.
+def test_without_delete_sync_nothing_is_deleted(syncs):
+    sync = syncs()
+    (sync.out / "old").write_bytes(b"1")
+    sync.wait_event("published", "old")
+
+    (sync.out / "old").unlink()
+    sync.flush()
+
+    assert sync.object("old") == b"1"
+    assert sync.manifest()[b"old"]["deleted"]
+
+
+# Somebody else's object is kept before it is overwritten the first time, and only the first time.
+def test_an_object_of_somebody_else_is_kept_before_it_is_overwritten(syncs, store):
+    store.client.create_bucket(Bucket=Syncer.BUCKET)
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/ckpt.pth", Body=b"theirs")
+    sync = syncs()
+
+    for version in (b"one", b"two"):
+        (sync.out / "ckpt.pth").write_bytes(version)
+        wait_for(lambda: sync.object("ckpt.pth") == version, 10, "the version")
+    sync.flush()
+
+    kept = sync.manifest_list("replaced")
+    assert [entry["path"] for entry in kept] == ["ckpt.pth"]
+    assert store.bytes(Syncer.BUCKET, kept[0]["kept"]) == b"theirs"
+    assert len(sync.events("kept")) == 1
+
+
+# When another run takes the output over, this one stops publishing and says so.
+def test_a_lost_ownership_stops_publishing(syncs, store):
+    sync = syncs()
+    (sync.out / "ckpt.pth").write_bytes(b"ours")
+    sync.flush()
+
+    store.client.put_object(Bucket=Syncer.BUCKET, Key=Syncer.STATE + "manifest.json", Body=b"theirs")
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/ckpt.pth", Body=b"theirs")
+    (sync.out / "ckpt.pth").write_bytes(b"ours again")
+    sync.wait_event("lost")
+
+    assert sync.ask("flush 5000")["error"] == "precondition failed"
+    assert sync.object("ckpt.pth") == b"theirs"
+    assert sync.status()["lost"]
+
+
+# Nothing is sent before the flush where continuous sync is not asked for.
+def test_without_continuous_sync_only_the_flush_sends(syncs, store):
+    sync = syncs("--no-continuous")
+    (sync.out / "ckpt.pth").write_bytes(b"1")
+    time.sleep(0.5)
+    assert store.keys(Syncer.BUCKET) == []
+
+    sync.flush()
+    assert sync.object("ckpt.pth") == b"1"
+
+
+# A name that is penstock's own is not published over its state.
+def test_the_name_of_the_state_is_not_published(syncs):
+    sync = syncs()
+    (sync.out / ".penstock" / "runs" / "run").mkdir(parents=True)
+    (sync.out / ".penstock" / "runs" / "run" / "manifest.json").write_bytes(b"evil")
+    (sync.out / "file").write_bytes(b"1")
+
+    sync.flush()
+
+    assert set(sync.manifest()) == {b"file"}
+    assert any(".penstock" in warning for warning in sync.warnings())
+
+
+# Files made faster than the kernel's queue of events holds are found all the same.
+def test_an_overflow_of_events_loses_nothing(syncs):
+    sync = syncs("--scan-ms", 60000)
+    number = int(os.environ.get("PENSTOCK_TEST_FILES", "4000"))
+    code = """
+import os, sys
+for i in range(int(sys.argv[2])):
+    folder = f"{sys.argv[1]}/d{i % 50}"
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/f{i}", "w") as file:
+        file.write(str(i))
+"""
+    sync.process.popen.send_signal(19)  # SIGSTOP: events pile up
+    writer = python(code, sync.out, number)
+    writer.wait()
+    sync.process.popen.send_signal(18)
+    sync.flush(300000)
+
+    assert len(sync.paths()) == number
+
+
+# A file that cannot be read makes the flush fail by name, and holds up no other file.
+@pytest.mark.skipif(os.getuid() == 0, reason="root can read everything")
+def test_an_unreadable_file_is_named_by_the_flush(syncs):
+    sync = syncs()
+    (sync.out / "secret").write_bytes(b"1")
+    os.chmod(sync.out / "secret", 0)
+    (sync.out / "file").write_bytes(b"2")
+
+    answer = sync.ask("flush 10000")
+
+    assert "secret" in answer["message"]
+    assert sync.object("file") == b"2"
+
+
+# A key that S3 would refuse makes the flush fail by name; the other files are sent.
+def test_a_name_too_long_for_s3_is_named_by_the_flush(syncs):
+    sync = syncs()
+    deep = sync.out.joinpath(*["d" * 200] * 6)
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"1")
+    (sync.out / "file").write_bytes(b"2")
+
+    answer = sync.ask("flush 10000")
+
+    assert answer["result"] == "failed"
+    assert "shorter names" in answer["message"] and "1 files" in answer["message"]
+    assert sync.object("file") == b"2"
