@@ -46,9 +46,11 @@ static bool find_checksum(struct request *req)
 	struct request_body *b = &req->body;
 	const char *algorithm = request_header(req, "x-amz-sdk-checksum-algorithm");
 	const char *trailer = request_header(req, "x-amz-trailer");
+	/* That of CompleteMultipartUpload is the object's, not that of the list of parts. */
+	bool of_object = strcmp(req->method, "POST") == 0 && request_has_query(req, "uploadId");
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 
-	for (size_t i = 0; i < req->n_headers; i++) {
+	for (size_t i = 0; !of_object && i < req->n_headers; i++) {
 		enum checksum_kind kind;
 
 		if (strncasecmp(req->headers[i].name, "x-amz-checksum-", 15) != 0)

@@ -33,10 +33,6 @@ static ssize_t body_data(struct put_body *body, void *out, size_t size, struct p
 
 	if (size > left)
 		size = (size_t)left;
-	if (body->last && size == left && body->still_valid && !body->still_valid(body->cookie)) {
-		error_set(err, PENSTOCK_E_CHANGED, "it changed while it was sent");
-		return -1;
-	}
 	if (body->data) {
 		memcpy(out, body->data + body->sent, size);
 	} else {
@@ -50,6 +46,11 @@ static ssize_t body_data(struct put_body *body, void *out, size_t size, struct p
 				"the file became shorter while it was sent");
 			return -1;
 		}
+	}
+	/* After the last bytes were read: what changes now is not in the object. */
+	if (body->last && size == left && body->still_valid && !body->still_valid(body->cookie)) {
+		error_set(err, PENSTOCK_E_CHANGED, "it changed while it was sent");
+		return -1;
 	}
 	if (body->sum.kind)
 		checksum_update(&body->sum, out, size);
