@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -82,11 +83,13 @@ static int collect(json_t *object, struct records *records, const char *home,
 	r = records_attempts(records, run->id, add_attempt, attempts, err);
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, steps, err);
+	if (r < 0)
+		return r;
 	journal = path_join(layout.state, "sync");
-	if (r == 0)
-		r = journal ? show_outputs_read(object, journal, run->output, err)
-			    : error_memory(err);
-	return r;
+	if (!journal)
+		return error_memory(err);
+	return show_outputs_read(
+		object, access(journal, F_OK) == 0 ? journal : layout.published, run->output, err);
 }
 
 /* ---- showing it to people ---- */

@@ -19,11 +19,18 @@
 
 /* Grows by one with every change of the tables; see migrate(). */
 #define SCHEMA_VERSION 1
+/* "Pens" in the header of the file: tells our database from another one. */
+#define APPLICATION_ID	1348824691
+#define TEXT_OF(number) #number
+#define PRAGMA(name, n) "PRAGMA " name "=" TEXT_OF(n) ";"
+
+enum { BUSY_MS = 20000 };
 
 struct records {
 	sqlite3 *db;
 	char *home;
 	char *path;
+	bool wal;
 	pthread_mutex_t lock; /* one statement at a time */
 };
 
@@ -47,41 +54,70 @@ bool run_state_is_live(enum run_state state)
 	return state <= RUN_FLUSHING;
 }
 
-static const char schema[] =
-	"CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT, workflow TEXT NOT NULL, output TEXT,"
-	" created INTEGER NOT NULL);"
-	"CREATE TABLE attempts (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
-	" n INTEGER NOT NULL, state INTEGER NOT NULL, class INTEGER NOT NULL DEFAULT 0,"
-	" exit_code INTEGER NOT NULL DEFAULT 0, step_code INTEGER NOT NULL DEFAULT 0,"
-	" unflushed INTEGER NOT NULL DEFAULT 0, flushed_state INTEGER NOT NULL DEFAULT 0,"
-	" flushed_class INTEGER NOT NULL DEFAULT 0, flushed_exit_code INTEGER NOT NULL DEFAULT 0,"
-	" steps_done INTEGER NOT NULL DEFAULT 0, started INTEGER NOT NULL,"
-	" ended INTEGER NOT NULL DEFAULT 0, pid INTEGER NOT NULL, message TEXT, provenance TEXT,"
-	" sync_lag INTEGER NOT NULL DEFAULT 0, sync_waiting INTEGER NOT NULL DEFAULT 0,"
-	" sync_files INTEGER NOT NULL DEFAULT 0, sync_bytes INTEGER NOT NULL DEFAULT 0,"
-	" sync_error TEXT, sync_at INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run, n));"
-	"CREATE TABLE steps (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
-	" attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,"
-	" ended INTEGER NOT NULL, PRIMARY KEY (run, attempt, step));";
+static const char schema[] = PRAGMA("application_id", APPLICATION_ID) PRAGMA("user_version",
+	SCHEMA_VERSION) "CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT, workflow TEXT NOT "
+			"NULL, output TEXT,"
+			" created INTEGER NOT NULL);"
+			"CREATE TABLE attempts (run TEXT NOT NULL REFERENCES runs(id) ON DELETE "
+			"CASCADE,"
+			" n INTEGER NOT NULL, state INTEGER NOT NULL, class INTEGER NOT NULL "
+			"DEFAULT 0,"
+			" exit_code INTEGER NOT NULL DEFAULT 0, step_code INTEGER NOT NULL DEFAULT "
+			"0,"
+			" unflushed INTEGER NOT NULL DEFAULT 0, flushed_state INTEGER NOT NULL "
+			"DEFAULT 0,"
+			" flushed_class INTEGER NOT NULL DEFAULT 0, flushed_exit_code INTEGER NOT "
+			"NULL DEFAULT 0,"
+			" steps_done INTEGER NOT NULL DEFAULT 0, started INTEGER NOT NULL,"
+			" ended INTEGER NOT NULL DEFAULT 0, pid INTEGER NOT NULL, message TEXT, "
+			"provenance TEXT,"
+			" sync_lag INTEGER NOT NULL DEFAULT 0, sync_waiting INTEGER NOT NULL "
+			"DEFAULT 0,"
+			" sync_files INTEGER NOT NULL DEFAULT 0, sync_bytes INTEGER NOT NULL "
+			"DEFAULT 0,"
+			" sync_error TEXT, sync_at INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run, "
+			"n));"
+			"CREATE TABLE steps (run TEXT NOT NULL REFERENCES runs(id) ON DELETE "
+			"CASCADE,"
+			" attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,"
+			" ended INTEGER NOT NULL, PRIMARY KEY (run, attempt, step));";
 
 /* ---- SQLite ---- */
 
+static enum penstock_code code_of(int code)
+{
+	switch (code) {
+	case SQLITE_FULL:
+		return PENSTOCK_E_NO_SPACE;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return PENSTOCK_E_CORRUPT;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return PENSTOCK_E_UNAVAILABLE;
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+	case SQLITE_PERM:
+		return PENSTOCK_E_PERMISSION;
+	case SQLITE_NOMEM:
+		return PENSTOCK_E_MEMORY;
+	default:
+		return PENSTOCK_E_IO;
+	}
+}
+
 static int raise(const struct records *records, const char *what, struct penstock_error *err)
 {
-	int code = sqlite3_errcode(records->db);
-	enum penstock_code mapped = code == SQLITE_FULL ? PENSTOCK_E_NO_SPACE
-				    : code == SQLITE_CORRUPT || code == SQLITE_NOTADB
-					    ? PENSTOCK_E_CORRUPT
-				    : code == SQLITE_BUSY || code == SQLITE_LOCKED
-					    ? PENSTOCK_E_UNAVAILABLE
-				    : code == SQLITE_READONLY || code == SQLITE_CANTOPEN ||
-						    code == SQLITE_PERM
-					    ? PENSTOCK_E_PERMISSION
-				    : code == SQLITE_NOMEM ? PENSTOCK_E_MEMORY
-							   : PENSTOCK_E_IO;
+	enum penstock_code code = code_of(sqlite3_errcode(records->db));
+	const char *advice =
+		code == PENSTOCK_E_CORRUPT
+			? "; move it away and begin with new records (what runs keep in "
+			  "their directories stays), or set PENSTOCK_HOME"
+		: code == PENSTOCK_E_UNAVAILABLE ? "; another process holds it, try again"
+						 : "";
 
-	return error_set(
-		err, mapped, "%s: cannot %s: %s", records->path, what, sqlite3_errmsg(records->db));
+	return error_set(err, code, "%s: cannot %s: %s%s", records->path, what,
+		sqlite3_errmsg(records->db), advice);
 }
 
 static int execute(struct records *records, const char *sql, struct penstock_error *err)
@@ -135,14 +171,48 @@ static char *column_text(sqlite3_stmt *statement, int i)
 
 /* ---- opening ---- */
 
-static int read_version(struct records *records, int64_t *version, struct penstock_error *err)
+static int read_number(
+	struct records *records, const char *sql, int64_t *number, struct penstock_error *err)
 {
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records, "PRAGMA user_version", "");
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records, sql, "");
 
 	if (!s || sqlite3_step(s) != SQLITE_ROW)
 		return raise(records, "read the records", err);
-	*version = sqlite3_column_int64(s, 0);
+	*number = sqlite3_column_int64(s, 0);
 	return 0;
+}
+
+static int read_version(struct records *records, int64_t *version, struct penstock_error *err)
+{
+	return read_number(records, "PRAGMA user_version", version, err);
+}
+
+/* An empty file becomes ours; whatever else was not made by us is left alone. */
+static int check_ours(struct records *records, struct penstock_error *err)
+{
+	int64_t id = 0;
+	int64_t tables = 0;
+	int r = read_number(records, "PRAGMA application_id", &id, err);
+
+	if (r == 0)
+		r = read_number(records, "SELECT count(*) FROM sqlite_master", &tables, err);
+	if (r == 0 && id != APPLICATION_ID && tables > 0)
+		r = error_set(err, PENSTOCK_E_CORRUPT,
+			"%s is the database of another program; move it away, or set PENSTOCK_HOME",
+			records->path);
+	return r;
+}
+
+static int create_tables(struct records *records, struct penstock_error *err)
+{
+	int64_t version = 0;
+	int r = read_version(records, &version, err); /* another process may have been faster */
+
+	if (r == 0 && version == 0)
+		r = check_ours(records, err);
+	if (r == 0 && version == 0)
+		r = execute(records, schema, err);
+	return r;
 }
 
 /* A later version adds its statements here, each step from n to n + 1, and never changes an old one. */
@@ -151,21 +221,19 @@ static int migrate(struct records *records, struct penstock_error *err)
 	int64_t version = 0;
 	int r = read_version(records, &version, err);
 
+	if (r == 0 && version > 0)
+		r = check_ours(records, err);
 	if (r < 0 || version == SCHEMA_VERSION)
 		return r;
 	if (version > SCHEMA_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s was written by a newer penstock (format %d, this one knows %d)",
+			"%s was written by a newer penstock (format %d, this one knows %d); use "
+			"that one, or set PENSTOCK_HOME",
 			records->path, (int)version, SCHEMA_VERSION);
 	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
-	/* Another process may have been faster. */
-	r = read_version(records, &version, err);
-	if (r == 0 && version == 0)
-		r = execute(records, schema, err);
-	if (r == 0)
-		r = execute(records, "PRAGMA user_version = 1", err);
+	r = create_tables(records, err);
 	if (r < 0) {
 		execute(records, "ROLLBACK", NULL);
 		return r;
@@ -173,11 +241,35 @@ static int migrate(struct records *records, struct penstock_error *err)
 	return execute(records, "COMMIT", err);
 }
 
+/*
+ * How durable the next transaction is. What nobody may forget (that an attempt began, how it ended) is
+ * synced; of the rest the last moments may be missing after a power loss, where the run is lost anyway.
+ */
+static int set_durable(struct records *records, bool durable, struct penstock_error *err)
+{
+	return execute(records,
+		durable || !records->wal ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
+		err);
+}
+
+/* Who is first sets the mode, and for that moment needs the database alone: SQLite does not wait then. */
+static int set_journal(struct records *records, struct penstock_error *err)
+{
+	const char *sql = records->wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
+	int64_t until = clock_monotonic_ms() + BUSY_MS;
+
+	while (sqlite3_exec(records->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+		if (sqlite3_errcode(records->db) != SQLITE_BUSY || clock_monotonic_ms() > until)
+			return raise(records, "open the records", err);
+		clock_sleep_ms(5);
+	}
+	return 0;
+}
+
 static int open_database(struct records *records, struct penstock_error *err)
 {
 	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* for its mode */
-	const char *journal = fs_is_network(records->home) ? "PRAGMA journal_mode=DELETE"
-							   : "PRAGMA journal_mode=WAL";
+	int r;
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", records->path);
@@ -185,12 +277,14 @@ static int open_database(struct records *records, struct penstock_error *err)
 	if (sqlite3_open_v2(records->path, &records->db,
 		    SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)
 		return raise(records, "open the records", err);
-	sqlite3_busy_timeout(records->db, 20000);
-	if (execute(records, journal, err) < 0 ||
-		execute(records, "PRAGMA synchronous=NORMAL", err) < 0 ||
-		execute(records, "PRAGMA foreign_keys=ON", err) < 0)
-		return err ? -(int)err->code : -(int)PENSTOCK_E_IO;
-	return migrate(records, err);
+	sqlite3_busy_timeout(records->db, BUSY_MS);
+	records->wal = !fs_is_network(records->home);
+	r = set_journal(records, err);
+	if (r == 0)
+		r = set_durable(records, false, err);
+	if (r == 0)
+		r = execute(records, "PRAGMA foreign_keys=ON", err);
+	return r == 0 ? migrate(records, err) : r;
 }
 
 int records_open(struct records **out, const char *home, struct penstock_error *err)
@@ -272,30 +366,35 @@ int records_begin(struct records *records, const struct records_begin *begin, in
 	int r;
 
 	LOCK_SCOPE(&records->lock);
-	r = execute(records, "BEGIN IMMEDIATE", err);
+	r = set_durable(records, true, err);
+	if (r == 0)
+		r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
 	r = insert_attempt(records, begin, &n, err);
-	if (r < 0) {
-		execute(records, "ROLLBACK", NULL);
-		return r;
-	}
-	r = execute(records, "COMMIT", err);
+	if (r == 0)
+		r = execute(records, "COMMIT", err);
 	if (r == 0)
 		*attempt = n;
+	else
+		execute(records, "ROLLBACK", NULL);
+	set_durable(records, false, NULL);
 	return r;
 }
 
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err)
 {
+	int r = 0;
+
 	LOCK_SCOPE(&records->lock);
 	/* Live states only move forward: a smaller or equal one must be there now. */
 	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
 		"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3", "sii",
 		id, (int64_t)attempt, (int64_t)state);
-	int r = run_statement(records, s, err);
 
+	if (run_state_is_live(state))
+		r = run_statement(records, s, err);
 	if (r < 0)
 		return r;
 	if (!run_state_is_live(state) || sqlite3_changes(records->db) != 1)
@@ -363,18 +462,33 @@ int records_step_done(struct records *records, const char *id, int attempt, int 
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err)
 {
+	int changed;
+	int r;
+
+	if (run_state_is_live(end->state) || end->state >= RUN_STATE_COUNT_)
+		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot end as %s",
+			attempt, id, run_state_name(end->state));
 	LOCK_SCOPE(&records->lock);
+	/* An end is final, but for a flush that completes what it left behind. */
 	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6, "
-		"unflushed = ?7,"
-		" message = ?8, flushed_state = ?9, flushed_class = ?10, flushed_exit_code = ?11,"
-		" ended = ?12 WHERE run = ?1 AND n = ?2",
-		"siiiiiisiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
+		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6,"
+		" unflushed = ?7, message = ?8, flushed_state = ?9, flushed_class = ?10,"
+		" flushed_exit_code = ?11, ended = ?12"
+		" WHERE run = ?1 AND n = ?2 AND (state <= ?13 OR unflushed)",
+		"siiiiiisiiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
 		(int64_t)end->exit_code, (int64_t)end->step_code, (int64_t)end->unflushed,
 		end->message, (int64_t)end->flushed_state, (int64_t)end->flushed_class,
-		(int64_t)end->flushed_exit_code, clock_wall_ns());
+		(int64_t)end->flushed_exit_code, clock_wall_ns(), (int64_t)RUN_FLUSHING);
 
-	return run_statement(records, s, err);
+	r = set_durable(records, true, err);
+	if (r == 0)
+		r = run_statement(records, s, err);
+	changed = sqlite3_changes(records->db);
+	set_durable(records, false, NULL);
+	if (r == 0 && changed != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s has ended already",
+			attempt, id);
+	return r;
 }
 
 int records_remove(struct records *records, const char *id, struct penstock_error *err)

@@ -27,13 +27,14 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 		l.output = path_join(l.dir, "storage/output");
 		l.env_file = path_join(l.dir, "storage/env");
 		l.state = path_join(l.dir, "state");
+		l.published = path_join(l.dir, "published");
 		l.tmp = path_join(l.dir, "tmp");
 		l.user_tmp = path_join(home, "tmp");
 		l.world_tmp = path_join("/var/tmp", "penstock-world");
 	}
 	*layout = l;
 	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
-		!l.env_file || !l.state || !l.tmp || !l.user_tmp || !l.world_tmp) {
+		!l.env_file || !l.state || !l.published || !l.tmp || !l.user_tmp || !l.world_tmp) {
 		run_layout_release(layout);
 		return error_memory(err);
 	}
@@ -44,7 +45,8 @@ void run_layout_release(struct run_layout *layout)
 {
 	char **all[] = {&layout->dir, &layout->workflow, &layout->lock, &layout->log,
 		&layout->storage, &layout->input, &layout->output, &layout->env_file,
-		&layout->state, &layout->tmp, &layout->user_tmp, &layout->world_tmp};
+		&layout->state, &layout->published, &layout->tmp, &layout->user_tmp,
+		&layout->world_tmp};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		free(*all[i]);
@@ -77,7 +79,13 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err)
 {
 	const char *dirs[] = {layout->storage, layout->state, layout->tmp};
+	_cleanup_free_ char *journal = path_join(layout->state, "sync");
 
+	/* What was published stays known after the storage is gone. */
+	if (!journal)
+		return error_memory(err);
+	if (rename(journal, layout->published) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot keep %s", journal);
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
 		int r = fs_remove_tree(dirs[i], err);
 

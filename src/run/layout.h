@@ -6,6 +6,7 @@
  *	HOME/runs/ID/log/N		what attempt N printed
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/state/		journals of staging and sync
+ *	HOME/runs/ID/published		the journal of sync, when the storage of its attempt is gone
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
  *	/var/tmp/penstock-world		$DEEPSQUARE_SHARED_WORLD_TMP: shared by all users
@@ -28,6 +29,7 @@ struct run_layout {
 	char *output;
 	char *env_file;
 	char *state;
+	char *published;
 	char *tmp;
 	char *user_tmp;
 	char *world_tmp;
@@ -41,7 +43,7 @@ void run_layout_release(struct run_layout *layout);
 /* Creates what is missing, for the caller alone (0700). */
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
 
-/* Removes the storage, journals and snapshots of earlier attempts; logs and the lock stay. */
+/* Removes the storage, journals and snapshots of earlier attempts; logs, the lock and what was published stay. */
 int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err);
 
 #endif
