@@ -61,13 +61,10 @@ void op_create_bucket(struct request *req)
 {
 	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const struct buf *document = &req->body.document;
-	const char *problem = s3_bucket_problem(req->bucket);
 	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (problem) {
-		reply_errorf(req, S3_E_INVALID_BUCKET_NAME, "The bucket name %s", problem);
-	} else if (lock && strcmp(lock, "true") == 0) {
+	if (lock && strcmp(lock, "true") == 0) {
 		reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
 	} else if (s3_create_bucket_parse(buf_str(document), document->len, &location, &err) < 0) {

@@ -147,6 +147,11 @@ static bool split_path(struct request *req)
 		reply_error(req, S3_E_INVALID_BUCKET_NAME);
 		return false;
 	}
+	if (bucket.len && s3_bucket_problem(bucket.data)) {
+		reply_errorf(req, S3_E_INVALID_BUCKET_NAME, "The bucket name %s",
+			s3_bucket_problem(bucket.data));
+		return false;
+	}
 	snprintf(req->bucket, sizeof(req->bucket), "%s", buf_str(&bucket));
 	if (!key.len)
 		return true;

@@ -211,13 +211,14 @@ static int start(struct owner *owner, struct penstock_error *err)
 int serve_run(const struct serve_options *options, struct penstock_error *err)
 {
 	struct owner owner = {.options = options, .users_fd = -1};
-	sigset_t signals, before;
+	sigset_t signals;
 	int rc;
 
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &signals, &before);
+	/* For good: a second signal must not cut the orderly end short. */
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	rc = start(&owner, err);
 	if (rc == 0)
@@ -230,6 +231,5 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	/* The users' lock goes last: whoever waits for it finds everything free. */
 	if (owner.users_fd >= 0)
 		close(owner.users_fd);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
 }

@@ -19,7 +19,8 @@ struct serve_options {
 
 /*
  * Prints "listening on URL" once it accepts and returns 0 after SIGTERM or SIGINT, when the
- * requests in progress have ended. Must be called before the process has other threads.
+ * requests in progress have ended. Must be called before the process has other threads; both signals
+ * stay blocked.
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 

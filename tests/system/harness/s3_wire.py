@@ -56,6 +56,7 @@ class Wire:
         return key
 
     def signature(self, method, path, query, headers, payload, date, region="us-east-1"):
+        headers = {name.lower(): value for name, value in headers.items()}
         names = sorted(headers)
         pairs = sorted((quote(k), quote(v)) for k, v in urllib.parse.parse_qsl(query, keep_blank_values=True))
         canonical = "\n".join(
