@@ -284,12 +284,12 @@ static int verify(struct fetch *f, struct penstock_error *err)
 
 static int publish(struct fetch *f, struct penstock_error *err)
 {
-	if (fdatasync(f->fd) < 0)
+	if (!f->options->no_sync && fdatasync(f->fd) < 0)
 		return error_errno(err, errno, "cannot write %s", f->part_path);
 	if (rename(f->part_path, f->final_path) < 0)
 		return error_errno(err, errno, "cannot rename %s", f->part_path);
 	fetch_journal_remove(f);
-	return fs_fsync_dir(f->options->directory, err);
+	return f->options->no_sync ? 0 : fs_fsync_dir(f->options->directory, err);
 }
 
 static int fetch_run(struct fetch *f, const char *local, struct penstock_error *err)
