@@ -238,6 +238,9 @@ enum penstock_code s3_code_of_status(int status)
 		return PENSTOCK_E_NOT_FOUND;
 	if (status == 407)
 		return PENSTOCK_E_PERMISSION;
+	/* A status that means success is still not the one that was asked for. */
+	if (status < 300)
+		return PENSTOCK_E_PROTOCOL;
 	return infos[s3_error_of_status(status)].means;
 }
 

@@ -92,7 +92,8 @@ const struct s3_error_info *s3_error_info(enum s3_error e);
 enum s3_error s3_error_find(const char *code);
 /* The best guess from a status alone; S3_OK below 300. */
 enum s3_error s3_error_of_status(int status);
-/* The code of a failed status that has no better story (also outside of S3, such as plain HTTP). */
+/* The code of a status that was not the one wanted, where there is no better story (also outside of
+ * S3, such as plain HTTP). Never PENSTOCK_OK. */
 enum penstock_code s3_code_of_status(int status);
 bool s3_status_is_retryable(int status);
 

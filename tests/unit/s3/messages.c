@@ -129,7 +129,7 @@ static void what_is_no_list_is_refused(void **state)
 		{"<ListBucketResult><Contents><Key>k</Key><Size>1e3</Size></Contents>"
 		 "</ListBucketResult>",
 			-PENSTOCK_E_PROTOCOL},
-		{"<ListBucketResult><IsTruncated>maybe</IsTruncated></ListBucketResult>",
+		{"<ListBucketResult><IsTruncated>may\nbe</IsTruncated></ListBucketResult>",
 			-PENSTOCK_E_PROTOCOL},
 		{"<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%0</Key>"
 		 "</Contents></ListBucketResult>",
@@ -485,6 +485,8 @@ static void the_error_table_is_consistent(void **state)
 	assert_int_equal(s3_error_of_status(404), S3_E_NO_SUCH_KEY);
 	assert_int_equal(s3_error_of_status(418), S3_E_INVALID_REQUEST);
 	assert_int_equal(s3_error_of_status(599), S3_E_INTERNAL_ERROR);
+	assert_int_equal(s3_code_of_status(200), PENSTOCK_E_PROTOCOL);
+	assert_int_equal(s3_code_of_status(0), PENSTOCK_E_PROTOCOL);
 	assert_int_equal(s3_code_of_status(403), PENSTOCK_E_PERMISSION);
 	assert_int_equal(s3_code_of_status(410), PENSTOCK_E_NOT_FOUND);
 	assert_int_equal(s3_code_of_status(412), PENSTOCK_E_PRECONDITION);

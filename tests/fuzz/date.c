@@ -1,0 +1,31 @@
+/* HTTP and ISO 8601 dates: what is read comes back from what is written. */
+#include "fuzz.h"
+
+#include "base/clock.h"
+#include "s3/date.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	_cleanup_free_ char *text = fuzz_text(data, size);
+	char http[DATE_HTTP_SIZE], basic[DATE_BASIC_SIZE], iso[DATE_ISO_SIZE];
+	int64_t value, back;
+
+	if (date_parse_http(text, &value)) {
+		date_format_http(value, http);
+		require(strlen(http) == DATE_HTTP_SIZE - 1);
+		require(date_parse_http(http, &back));
+		/* 9999-12-31T23:59:60 is the one moment that lies outside. */
+		require(back == value || value > INT64_C(253402300799));
+	}
+	if (date_parse_basic(text, &value)) {
+		date_format_basic(value, basic);
+		require(date_parse_basic(basic, &back));
+		require(back == value || value > INT64_C(253402300799));
+	}
+	if (date_parse_iso(text, &value)) {
+		date_format_iso(value, iso);
+		require(date_parse_iso(iso, &back));
+		require(back <= value && value - back < NS_PER_MS);
+	}
+	return 0;
+}

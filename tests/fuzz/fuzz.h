@@ -1,0 +1,70 @@
+/*
+ * What every fuzz target includes. A target defines LLVMFuzzerTestOneInput(); it is linked twice:
+ * with libFuzzer (tools/fuzz), and with replay.c, which runs the corpus as a unit test.
+ */
+#ifndef FUZZ_FUZZ_H
+#define FUZZ_FUZZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Something that must hold for every input. */
+#define require(condition)                                                                         \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__,          \
+				#condition);                                                       \
+			abort();                                                                   \
+		}                                                                                  \
+	} while (0)
+
+/* A failure has a code and one line of text; a success leaves the error alone. */
+static inline void require_error(int rc, const struct penstock_error *err)
+{
+	require(rc <= 0);
+	if (rc == 0) {
+		require(err->code == PENSTOCK_OK);
+		return;
+	}
+	require((int)err->code == -rc && err->message && *err->message);
+	require(!strchr(err->message, '\n'));
+}
+
+/* A copy with a NUL behind it, of exactly that size, so that reading past it is seen. */
+static inline char *fuzz_text(const uint8_t *data, size_t size)
+{
+	char *text = malloc(size + 1);
+
+	require(text);
+	if (size)
+		memcpy(text, data, size);
+	text[size] = '\0';
+	return text;
+}
+
+/* Cuts the next line off `*at` (a text of fuzz_text()); NULL: no more. */
+static inline char *fuzz_line(char **at)
+{
+	char *line = *at;
+	char *newline = line ? strchr(line, '\n') : NULL;
+
+	if (newline)
+		*newline = '\0';
+	*at = newline ? newline + 1 : NULL;
+	return line;
+}
+
+#endif
