@@ -382,6 +382,7 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 		if (!d)
 			return out_of_memory(s);
 		e->state = ENTRY_CLEAN;
+		ident_of_stat(&e->seen, &st);
 		if (fresh) {
 			s->plan.manifest_dirty = true;
 			scan_push_first(s, d);

@@ -105,6 +105,16 @@ static int set_aside(struct restore *r, const char *path, mode_t mode, struct pe
 	return 0;
 }
 
+/* Back to what the bucket has of it. */
+static void forget_change(struct restore *r, struct entry *e)
+{
+	if (!e->work)
+		return;
+	if (e->flags & ENTRY_PUBLISHED)
+		e->seen = e->work->published;
+	table_drop_work(&r->s->table, e);
+}
+
 /* What the journal said about it holds, and the bucket has nothing newer. */
 static bool is_whole(struct restore *r, struct entry *e, const struct ident *now, int file)
 {
@@ -146,8 +156,8 @@ static int look_at_file(
 			e->state = ENTRY_CLEAN;
 		return 0;
 	}
-	if (e && e->work)
-		table_drop_work(&r->s->table, e);
+	if (e)
+		forget_change(r, e);
 	if (e && (e->flags & ENTRY_PUBLISHED)) {
 		e->state = ENTRY_GONE;
 		e->flags |= ENTRY_KEEP;
@@ -231,8 +241,7 @@ static int note_missing(void *cookie, struct entry *e)
 	entry_path(e, &path);
 	if (fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
-	if (e->work)
-		table_drop_work(&r->s->table, e);
+	forget_change(r, e);
 	if (!(e->flags & ENTRY_PUBLISHED))
 		return 0;
 	e->state = ENTRY_GONE;
@@ -323,12 +332,16 @@ struct listing {
 
 static int on_listed(void *cookie, const struct object_info *info)
 {
+	_cleanup_(buf_release) struct buf decoded = BUF_INIT(LIMIT_S3_KEY + 1);
 	struct listing *l = cookie;
 	struct restore *r = l->r;
 	const char *path = path_of_key(r, info->key);
 	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
 
+	/* Such a key is what a name that is not UTF-8 became. */
+	if (path && names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
+		path = buf_str(&decoded);
 	if (!path || info->modified_ns < r->manifest_ns - LISTED_SINCE)
 		return 0;
 	e = table_find_path(&r->s->table, path);

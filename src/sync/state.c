@@ -322,7 +322,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	} else if (!local && S_ISDIR(item->mode)) {
 		m->memory |= !table_make_dir(&m->s->table, e);
 	}
-	if (local || e->below)
+	if (local || (e->below && !S_ISDIR(item->mode)))
 		return;
 	e->mode = item->mode;
 	e->seen = ident;

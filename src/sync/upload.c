@@ -44,12 +44,23 @@ struct upload {
 int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
 	struct penstock_error *err)
 {
+	bool encoded, taken;
+
 	buf_add_str(key, middle ? middle : s->o.prefix);
-	if (names_key(key, path) && !middle)
-		sync_emit(s, SYNC_WARNING, path, 0,
-			"a file name is not UTF-8, as S3 wants it: published as %s", buf_str(key));
+	encoded = names_key(key, path);
 	if (buf_failed(key))
 		return buf_error(key, "the key of a file", err);
+	if (encoded && !middle) {
+		pthread_mutex_lock(&s->lock);
+		taken = table_find_path(&s->table, key->data + strlen(s->o.prefix)) != NULL;
+		pthread_mutex_unlock(&s->lock);
+		if (taken)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"its name is not UTF-8, and percent-encoded it is that of another "
+				"file: rename one of them");
+		sync_emit(s, SYNC_WARNING, path, 0,
+			"a file name is not UTF-8, as S3 wants it: published as %s", buf_str(key));
+	}
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"the key of the file has %zu bytes, and S3 allows %d: use shorter names",
