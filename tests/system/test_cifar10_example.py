@@ -16,7 +16,7 @@ from harness.waiting import wait_for
 EXAMPLE = TOP / "examples" / "cifar10"
 PYTHON = "/usr/bin/python3"
 SMALL = ["--width", "0.07", "--epochs", "2", "--batch-size", "32", "--limit-train", "320", "--limit-test", "100",
-         "--steps-per-checkpoint", "3", "--log-every", "5"]  # fmt: skip
+         "--steps-per-checkpoint", "3", "--log-every", "5", "--threads", "1"]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from .program import TOP
 
 EXAMPLE = TOP / "examples" / "cifar10"
 PUBLISHED = TOP.parent / "shared" / "seeds" / "1-deepsquare-persisting-data.md"
-SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 100 --steps-per-checkpoint 3 --log-every 5"
+SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 100 --steps-per-checkpoint 3 --log-every 5 --threads 1"
 
 
 def published(name):
