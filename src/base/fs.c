@@ -31,20 +31,23 @@ char *path_join(const char *dir, const char *name)
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
 {
 	_cleanup_free_ char *copy = strdup(path);
+	struct stat st;
 
 	if (!copy)
 		return error_memory(err);
-	for (char *p = copy + 1; *p; p++) {
-		if (*p != '/')
+	for (char *p = copy; *p; p++) {
+		if (*p != '/' || p == copy)
 			continue;
 		*p = '\0';
 		if (mkdir(copy, mode) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
 			return error_errno(err, errno, "cannot create directory %s", copy);
 		*p = '/';
 	}
-	if (mkdir(copy, mode) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot create directory %s", path);
-	return 0;
+	if (mkdir(copy, mode) == 0)
+		return 0;
+	if (errno == EEXIST && (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode)))
+		errno = ENOTDIR;
+	return errno == EEXIST ? 0 : error_errno(err, errno, "cannot create directory %s", path);
 }
 
 int fs_read(const char *path, struct buf *out, struct penstock_error *err)
@@ -174,58 +177,112 @@ int fs_write_atomic(
 	return fs_fsync_dir(slash ? dir : ".", err);
 }
 
-static int remove_at(int parent, const char *name, const char *path, struct penstock_error *err);
+/* One removal under way. However deep the tree, at most REMOVE_DEPTH descriptors are open. */
+struct removal {
+	const char *path; /* for messages */
+	int top;	  /* of the tree; directories that lie too deep are moved up to it */
+	uint64_t moved;
+	struct penstock_error *err;
+};
+enum { REMOVE_DEPTH = 32, REMOVE_PASSES = 100 };
 
-static int remove_children(
-	int parent, const char *name, const char *path, struct penstock_error *err)
+static int raise_removal(const struct removal *removal)
 {
-	_cleanup_closedir_ DIR *dir = NULL;
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int r;
-
-	if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
-		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return error_errno(err, errno, "cannot remove %s", path);
-	dir = fdopendir(fd);
-	if (!dir) {
-		close(fd);
-		return error_memory(err);
-	}
-	for (struct dirent *e; (e = readdir(dir));) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		if (unlinkat(fd, e->d_name, 0) == 0 || errno == ENOENT)
-			continue;
-		if (errno == EACCES && fchmod(fd, 0700) == 0 && unlinkat(fd, e->d_name, 0) == 0)
-			continue;
-		r = remove_at(fd, e->d_name, path, err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	return error_errno(removal->err, errno, "cannot remove %s", removal->path);
 }
 
-static int remove_at(int parent, const char *name, const char *path, struct penstock_error *err)
+/* An unwritable or unreadable directory of ours is opened up. */
+static DIR *open_for_removal(int parent, const char *name)
 {
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(parent, name, flags);
+	DIR *dir;
+
+	if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
+		fd = openat(parent, name, flags);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir && fd >= 0)
+		close(fd);
+	return dir;
+}
+
+static int move_up(struct removal *removal, int dir, const char *name)
+{
+	char to[64];
+
+	snprintf(to, sizeof(to), ".penstock-removing-%d-%llu", (int)getpid(),
+		(unsigned long long)removal->moved++);
+	return renameat(dir, name, removal->top, to) < 0 ? raise_removal(removal) : 0;
+}
+
+static int remove_children(struct removal *removal, DIR *dir, int depth);
+
+/* What unlink() does not take: a directory, or an entry of an unwritable one. */
+static int remove_hard(struct removal *removal, int dir, const char *name, int depth)
+{
+	_cleanup_closedir_ DIR *inner = NULL;
 	struct stat st;
 	int r;
 
-	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot remove %s", path);
-	if (S_ISDIR(st.st_mode)) {
-		r = remove_children(parent, name, path, err);
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : raise_removal(removal);
+	if (!S_ISDIR(st.st_mode)) {
+		if (fchmod(dir, 0700) == 0 && (unlinkat(dir, name, 0) == 0 || errno == ENOENT))
+			return 0;
+		return raise_removal(removal);
+	}
+	if (depth == REMOVE_DEPTH)
+		return move_up(removal, dir, name);
+	inner = open_for_removal(dir, name);
+	if (!inner)
+		return errno == ENOENT ? 0 : raise_removal(removal);
+	r = remove_children(removal, inner, depth + 1);
+	if (r < 0 || unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return r;
+	if (errno == EACCES && fchmod(dir, 0700) == 0 && unlinkat(dir, name, AT_REMOVEDIR) == 0)
+		return 0;
+	/* Not empty: some file systems skip entries while others go; the next pass takes them. */
+	return errno == ENOTEMPTY || errno == EEXIST ? 0 : raise_removal(removal);
+}
+
+static int remove_children(struct removal *removal, DIR *dir, int depth)
+{
+	for (struct dirent *e; (e = readdir(dir));) {
+		int r;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (unlinkat(dirfd(dir), e->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		r = remove_hard(removal, dirfd(dir), e->d_name, depth);
 		if (r < 0)
 			return r;
 	}
-	if (unlinkat(parent, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot remove %s", path);
 	return 0;
 }
 
 int fs_remove_tree(const char *path, struct penstock_error *err)
 {
-	return remove_at(AT_FDCWD, path, path, err);
+	struct removal removal = {.path = path, .err = err};
+	_cleanup_closedir_ DIR *dir = NULL;
+
+	if (unlink(path) == 0 || errno == ENOENT)
+		return 0;
+	dir = open_for_removal(AT_FDCWD, path);
+	if (!dir)
+		return errno == ENOENT ? 0 : raise_removal(&removal);
+	removal.top = dirfd(dir);
+	for (int pass = 0; pass < REMOVE_PASSES; pass++) {
+		int r = remove_children(&removal, dir, 0);
+
+		if (r < 0 || rmdir(path) == 0 || errno == ENOENT)
+			return r;
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return raise_removal(&removal);
+		rewinddir(dir);
+	}
+	return error_set(
+		err, PENSTOCK_E_EXISTS, "cannot remove %s: somebody keeps writing there", path);
 }
 
 /* Open file description locks: as flock(), but they can be asked for. */

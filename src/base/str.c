@@ -57,8 +57,8 @@ bool str_to_size(const char *s, uint64_t *bytes)
 		return false;
 	errno = 0;
 	value = strtod(s, &end);
-	if (errno || !isfinite(value))
-		return false;
+	if (errno || !isfinite(value) || strspn(s, "0123456789.") != (size_t)(end - s))
+		return false; /* also "0x10" and "1e3", which strtod() takes */
 	while (*end == ' ')
 		end++;
 	if (*end) {

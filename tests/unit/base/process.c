@@ -6,9 +6,13 @@
 #include <string.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 
@@ -121,6 +125,161 @@ static void descendants_and_handlers_are_seen(void **state)
 	process_release(&p);
 }
 
+static int read_all(int fd, char *text, size_t size)
+{
+	size_t n = 0;
+	ssize_t got;
+
+	while (n + 1 < size && (got = read(fd, text + n, size - 1 - n)) > 0)
+		n += (size_t)got;
+	text[n] = '\0';
+	return (int)n;
+}
+
+/* Directory, environment and CPUs are those that were asked for, and nothing else. */
+static void a_child_gets_what_was_asked_for(void **state)
+{
+	const char *argv[] = {"/bin/sh", "-c",
+		"pwd; echo $A$HOME; grep -w Cpus_allowed_list /proc/self/status", NULL};
+	const char *envp[] = {"A=1", NULL};
+	const int cpus[] = {0};
+	char text[256];
+	struct process p;
+	int ends[2];
+	int status;
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(process_spawn(&p,
+				 &(struct process_spec){.argv = argv,
+					 .envp = envp,
+					 .cwd = "/usr",
+					 .stdin_fd = -1,
+					 .stdout_fd = ends[1],
+					 .stderr_fd = -1,
+					 .cpus = cpus,
+					 .n_cpus = 1},
+				 NULL),
+		0);
+	close(ends[1]);
+	read_all(ends[0], text, sizeof(text));
+
+	assert_string_equal(text, "/usr\n1\nCpus_allowed_list:\t0\n");
+	assert_true(process_wait(&p, -1, &status));
+	close(ends[0]);
+	process_release(&p);
+}
+
+/* Ignored and blocked signals of ours are neither in the child. */
+static void a_child_begins_with_default_signals(void **state)
+{
+	char text[256];
+	struct process p;
+	sigset_t all;
+	sigset_t before;
+	int ends[2];
+	int status;
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	signal(SIGPIPE, SIG_IGN);
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	assert_int_equal(
+		spawn(&p, "exec grep -E 'SigBlk|SigIgn' /proc/self/status", ends[1], NULL), 0);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	close(ends[1]);
+	read_all(ends[0], text, sizeof(text));
+
+	assert_string_equal(text, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+	assert_true(process_wait(&p, -1, &status));
+	close(ends[0]);
+	process_release(&p);
+}
+
+/* A wait ends at its deadline, and a signal reaches the process by its pidfd. */
+static void a_wait_has_a_deadline(void **state)
+{
+	struct process p;
+	int status = 0;
+	int64_t begin = clock_monotonic_ms();
+
+	(void)state;
+	assert_int_equal(spawn(&p, "exec sleep 1000", -1, NULL), 0);
+	assert_false(process_wait(&p, 50, &status));
+	assert_false(process_wait(&p, 0, &status));
+	assert_true(clock_monotonic_ms() - begin >= 50);
+	process_signal(&p, SIGKILL);
+
+	assert_true(process_wait(&p, 10000, &status));
+	assert_int_equal(WTERMSIG(status), SIGKILL);
+	assert_true(process_wait(&p, 0, &status)); /* once it ended it stays so */
+	process_signal(&p, SIGKILL);
+	process_release(&p);
+	process_release(&p);
+}
+
+/* A child that shall not outlive its parent ends with it. */
+static void a_child_can_die_with_its_parent(void **state)
+{
+	struct pollfd ended = {.events = POLLIN};
+	pid_t parent;
+	pid_t child;
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	parent = fork();
+	if (parent == 0) {
+		const char *argv[] = {"/bin/sleep", "1000", NULL};
+		struct process p;
+
+		if (process_spawn(&p,
+			    &(struct process_spec){.argv = argv,
+				    .stdin_fd = -1,
+				    .stdout_fd = -1,
+				    .stderr_fd = -1,
+				    .die_with_parent = true},
+			    NULL) < 0 ||
+			write(ends[1], &p.pid, sizeof(p.pid)) != sizeof(p.pid))
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(ends[0], &child, sizeof(child)), sizeof(child));
+	ended.fd = (int)syscall(SYS_pidfd_open, child, 0);
+	assert_true(ended.fd >= 0);
+
+	kill(parent, SIGKILL);
+	waitpid(parent, NULL, 0);
+	assert_int_equal(poll(&ended, 1, 10000), 1);
+	close(ended.fd);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* Start ticks and boot id name a process for ever: they do not change, and differ from another's. */
+static void a_process_is_named_by_its_start(void **state)
+{
+	char boot[PROCESS_BOOT_ID_SIZE];
+	char again[PROCESS_BOOT_ID_SIZE];
+	struct process_info first;
+	struct process_info second;
+
+	(void)state;
+	process_boot_id(boot);
+	process_boot_id(again);
+	assert_int_equal(strlen(boot), 36);
+	assert_string_equal(boot, again);
+	assert_true(process_info(getpid(), &first));
+	assert_true(process_info(getpid(), &second));
+	assert_true(first.start_ticks == second.start_ticks);
+	assert_true(process_info(1, &second));
+	assert_true(second.start_ticks < first.start_ticks);
+	assert_false(process_info(0x3ffffff, &first));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -128,6 +287,11 @@ int main(void)
 		cmocka_unit_test(a_missing_program_is_the_callers_error),
 		cmocka_unit_test(a_child_inherits_no_other_descriptor),
 		cmocka_unit_test(descendants_and_handlers_are_seen),
+		cmocka_unit_test(a_child_gets_what_was_asked_for),
+		cmocka_unit_test(a_child_begins_with_default_signals),
+		cmocka_unit_test(a_wait_has_a_deadline),
+		cmocka_unit_test(a_child_can_die_with_its_parent),
+		cmocka_unit_test(a_process_is_named_by_its_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,177 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+
+static char last[3 * LIMIT_LOG_LINE];
+static enum log_level last_level;
+static int lines;
+
+static void keep_line(void *cookie, enum log_level level, const char *line)
+{
+	(void)cookie;
+	snprintf(last, sizeof(last), "%s", line);
+	last_level = level;
+	lines++;
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	log_set_sink(keep_line, NULL);
+	log_set_level(LOG_INFO);
+	last[0] = '\0';
+	lines = 0;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	log_redact_clear();
+	log_set_sink(NULL, NULL);
+	return 0;
+}
+
+/* Lines below the level are not even formatted. */
+static void levels_are_obeyed(void **state)
+{
+	(void)state;
+	log_debug("%s", (abort(), ""));
+	assert_int_equal(lines, 0);
+	log_warn("w%d", 1);
+	assert_string_equal(last, "w1");
+	assert_int_equal(last_level, LOG_WARN);
+	assert_int_equal(log_set_level_name("quiet"), 0);
+	log_error("not even this");
+	assert_int_equal(lines, 1);
+	assert_int_equal(log_set_level_name("loud"), -1);
+	assert_int_equal(log_set_level_name(NULL), 0);
+	assert_false(log_enabled(LOG_ERROR));
+}
+
+/* Secrets never show, the longest first, and trivial ones do not blank out everything. */
+static void secrets_are_masked(void **state)
+{
+	(void)state;
+	log_redact("hunter2");
+	log_redact("hunter2-and-more");
+	log_redact("abc");
+	log_redact(NULL);
+
+	log_info("a hunter2-and-more b hunter2c abc");
+	assert_string_equal(last, "a *** b ***c abc");
+}
+
+/* What signs a URL is masked by its name, whoever made it. */
+static void signatures_in_urls_are_masked(void **state)
+{
+	(void)state;
+	log_info("GET "
+		 "https://b/k?X-Amz-Expires=60&X-Amz-Signature=0123abcd&x-amz-security-token=T/+= "
+		 "done");
+	assert_string_equal(last,
+		"GET https://b/k?X-Amz-Expires=60&X-Amz-Signature=***&x-amz-security-token=*** "
+		"done");
+	log_info("https://a?sig=Zm9v;design=1");
+	assert_string_equal(last, "https://a?sig=***");
+}
+
+/* A secret is masked wherever the reads of a stream cut it. */
+static void secrets_in_streams_are_masked_at_every_cut(void **state)
+{
+	static const char text[] = "x sec sec-ret y secret-long z sec";
+
+	(void)state;
+	log_redact("sec-ret");
+	log_redact("secret-long");
+	for (size_t cut = 0; cut <= strlen(text); cut++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(1000);
+		char rest[100];
+		size_t took = log_redact_stream(&out, text, cut, false);
+
+		assert_true(took <= cut);
+		snprintf(rest, sizeof(rest), "%s", text + took);
+		assert_int_equal(log_redact_stream(&out, rest, strlen(rest), true), strlen(rest));
+		assert_string_equal(buf_str(&out), "x sec *** y *** z sec");
+	}
+}
+
+/* Streams carry any bytes. */
+static void streams_carry_zeroes(void **state)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(1000);
+
+	(void)state;
+	log_redact("secret");
+	assert_int_equal(log_redact_stream(&out, "a\0secret\0b", 10, true), 10);
+	assert_int_equal(out.len, 7);
+	assert_memory_equal(out.data, "a\0***\0b", 7);
+}
+
+/* A line that is too long says so, and does not print a part that could hide a secret's end. */
+static void overlong_lines_are_replaced(void **state)
+{
+	char *text = malloc(2 * LIMIT_LOG_LINE);
+
+	(void)state;
+	memset(text, 'x', 2 * LIMIT_LOG_LINE - 1);
+	text[2 * LIMIT_LOG_LINE - 1] = '\0';
+	log_info("long: %s", text);
+	assert_non_null(strstr(last, "a message of more than"));
+	assert_null(strstr(last, "xxx"));
+	free(text);
+}
+
+static void *log_much(void *cookie)
+{
+	for (int i = 0; i < 500; i++) {
+		char secret[16];
+
+		snprintf(secret, sizeof(secret), "secret-%d", i);
+		log_redact(secret);
+		log_info("%s", secret);
+	}
+	return cookie;
+}
+
+/* Threads log and redact at the same time. */
+static void threads_share_the_log(void **state)
+{
+	pthread_t threads[4];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		pthread_create(&threads[i], NULL, log_much, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(lines, 2000);
+	assert_string_equal(last, "***");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(levels_are_obeyed),
+		TEST(secrets_are_masked),
+		TEST(signatures_in_urls_are_masked),
+		TEST(secrets_in_streams_are_masked_at_every_cut),
+		TEST(streams_carry_zeroes),
+		TEST(overlong_lines_are_replaced),
+		TEST(threads_share_the_log),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

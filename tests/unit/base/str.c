@@ -1,0 +1,162 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* Numbers are whole, within bounds, and without sign, space or overflow. */
+static void numbers_are_read_strictly(void **state)
+{
+	static const char *const bad[] = {"", " 1", "1 ", "+1", "-1", "1x", "0x1",
+		"18446744073709551616", "99999999999999999999999"};
+	uint64_t u = 7;
+	int64_t i = 7;
+
+	(void)state;
+	for (size_t n = 0; n < ARRAY_SIZE(bad); n++)
+		assert_false(str_to_u64(bad[n], 0, UINT64_MAX, &u));
+	assert_true(u == 7);
+	assert_true(str_to_u64("18446744073709551615", 0, UINT64_MAX, &u));
+	assert_true(u == UINT64_MAX);
+	assert_false(str_to_u64("5", 6, 9, &u));
+	assert_false(str_to_u64("10", 6, 9, &u));
+	assert_true(str_to_i64("-9223372036854775808", INT64_MIN, INT64_MAX, &i));
+	assert_true(i == INT64_MIN);
+	assert_false(str_to_i64("9223372036854775808", INT64_MIN, INT64_MAX, &i));
+	assert_false(str_to_i64("--1", INT64_MIN, INT64_MAX, &i));
+	assert_false(str_to_i64("-", INT64_MIN, INT64_MAX, &i));
+}
+
+/* Sizes as people write them; nothing else. */
+static void sizes_have_binary_and_decimal_units(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} good[] = {{"512", 512}, {"64k", 65536}, {"1.5GiB", 1610612736}, {"2MB", 2000000},
+		{"2 MB", 2000000}, {"1T", UINT64_C(1) << 40}, {"3b", 3}, {"0", 0}, {"1Ki", 1024}};
+	static const char *const bad[] = {"", "k", "-1", "1x", "1 kk", "1kBx", "0x10", "1e3", "inf",
+		"nan", "1.2.3", "99999999T"};
+	uint64_t bytes;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		assert_true(str_to_size(good[i].text, &bytes));
+		assert_true(bytes == good[i].bytes);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_false(str_to_size(bad[i], &bytes));
+}
+
+/* Shown sizes have three digits and the unit of disks. */
+static void sizes_are_shown_in_three_digits(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *text;
+	} shown[] = {{0, "0 B"}, {999, "999 B"}, {1000, "1.0 kB"}, {99949, "99.9 kB"},
+		{99951, "100 kB"}, {999499, "999 kB"}, {999500, "1.0 MB"}, {UINT64_MAX, "18.4 EB"}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(shown); i++) {
+		char text[STR_SIZE_SIZE];
+
+		str_format_size(shown[i].bytes, text);
+		assert_string_equal(text, shown[i].text);
+	}
+}
+
+/* Hexadecimal there and back, and nothing but whole bytes of it. */
+static void hexadecimal_round_trips(void **state)
+{
+	unsigned char bytes[4] = {0, 0x7f, 0x80, 0xff};
+	unsigned char back[4];
+	char text[9];
+
+	(void)state;
+	str_hex(bytes, 4, text);
+	assert_string_equal(text, "007f80ff");
+	assert_int_equal(str_unhex("007F80fF", back, 4), 0);
+	assert_memory_equal(back, bytes, 4);
+	assert_int_equal(str_unhex("007f80f", back, 4), -1);
+	assert_int_equal(str_unhex("007f80ff0", back, 4), -1);
+	assert_int_equal(str_unhex("007f80fg", back, 4), -1);
+}
+
+/* Equality of secrets is that of strings, whatever the lengths. */
+static void secrets_are_compared_whole(void **state)
+{
+	(void)state;
+	assert_true(str_equal_secret("", ""));
+	assert_true(str_equal_secret("abc", "abc"));
+	assert_false(str_equal_secret("abc", "abd"));
+	assert_false(str_equal_secret("abc", "ab"));
+	assert_false(str_equal_secret("ab", "abc"));
+	assert_false(str_equal_secret("", "a"));
+}
+
+/* A slip of the finger finds its word; something else finds none. */
+static void the_nearest_word_is_near(void **state)
+{
+	static const char *const words[] = {"resources", "run", "resume"};
+
+	(void)state;
+	assert_string_equal(str_nearest("resorces", words, 3), "resources");
+	assert_string_equal(str_nearest("rum", words, 3), "run");
+	assert_string_equal(str_nearest("RESUME", words, 3), "resume");
+	assert_null(str_nearest("image", words, 3));
+	assert_null(str_nearest("", words, 3));
+	assert_null(str_nearest("r", words, 0));
+}
+
+/* Lists own their strings, and variables in them are set and replaced. */
+static void lists_hold_variables(void **state)
+{
+	_cleanup_(strlist_release) struct strlist list = {0};
+	char word[] = "A=1";
+
+	(void)state;
+	assert_int_equal(strlist_add(&list, word), 0);
+	word[0] = 'X';
+	assert_int_equal(strlist_addf(&list, "B=%d", 2), 0);
+	assert_int_equal(strlist_set(&list, "A", "one"), 0);
+	assert_int_equal(strlist_set(&list, "C", ""), 0);
+
+	assert_string_equal(strlist_get(&list, "A"), "one");
+	assert_string_equal(strlist_get(&list, "B"), "2");
+	assert_string_equal(strlist_get(&list, "C"), "");
+	assert_null(strlist_get(&list, "X"));
+	assert_int_equal(list.n, 3);
+	assert_null(list.items[3]);
+}
+
+/* Beginnings and ends. */
+static void beginnings_and_ends_match(void **state)
+{
+	(void)state;
+	assert_true(str_starts("s3://b", "s3://"));
+	assert_false(str_starts("s3:", "s3://"));
+	assert_true(str_ends("a.tar.gz", ".gz"));
+	assert_false(str_ends("gz", ".gz"));
+	assert_true(str_starts("", "") && str_ends("", ""));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(numbers_are_read_strictly),
+		cmocka_unit_test(sizes_have_binary_and_decimal_units),
+		cmocka_unit_test(sizes_are_shown_in_three_digits),
+		cmocka_unit_test(hexadecimal_round_trips),
+		cmocka_unit_test(secrets_are_compared_whole),
+		cmocka_unit_test(the_nearest_word_is_near),
+		cmocka_unit_test(lists_hold_variables),
+		cmocka_unit_test(beginnings_and_ends_match),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
