@@ -75,6 +75,7 @@
 
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
+#define LIMIT_WORKFLOW_RECORD (8 * MIB) /* bytes of the copy that a run keeps: indented */
 #define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of it written out, aliases repeated */
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */

@@ -141,7 +141,8 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};
 
-	if (len > LIMIT_WORKFLOW_FILE)
+	/* Files are held to half of it by whoever reads them. */
+	if (len > LIMIT_WORKFLOW_RECORD)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s has %zu bytes; a workflow has at most %zu", name, len,
 			(size_t)LIMIT_WORKFLOW_FILE);
@@ -178,7 +179,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	struct node *root = NULL;
 	int r = 0;
 
-	if (len <= LIMIT_WORKFLOW_FILE)
+	if (len <= LIMIT_WORKFLOW_RECORD)
 		root = document_read(&arena, name, NULL, data, len, &found);
 	if (root)
 		root = unwrap(name, root, &found);

@@ -482,7 +482,7 @@ static void sizes_are_bounded(void **state)
 	_cleanup_(reading_release) struct reading yaml = {0};
 	_cleanup_(reading_release) struct reading anchors = {0};
 	_cleanup_(reading_release) struct reading bytes = {0};
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE + 1);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_RECORD + 1);
 
 	(void)state;
 	buf_add_str(&text, "[0");
