@@ -483,8 +483,12 @@ static int publish(
 		return error_errno(err, errno, "cannot write %s", part);
 	if (!d->options->relaxed && fdatasync(d->fd) < 0)
 		return error_errno(err, errno, "cannot write %s", part);
-	if (rename(part, path) < 0)
+	if (rename(part, path) < 0) {
+		if (errno == EISDIR)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"%s is a directory and in the way of a file; remove it", path);
 		return error_errno(err, errno, "cannot rename %s", part);
+	}
 	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,42 @@ static int do_put_text(char **a)
 
 	strlist_release(&metadata);
 	return print_info(r, &info);
+}
+
+/* Small objects in parallel; the pattern holds two %d for the number. */
+struct many {
+	char **arguments;
+	atomic_int next;
+};
+
+static void *put_many_main(void *arg)
+{
+	struct many *m = arg;
+	int n = (int)strtol(m->arguments[2], NULL, 10);
+
+	for (int i = atomic_fetch_add(&m->next, 1); i < n; i = atomic_fetch_add(&m->next, 1)) {
+		char key[512];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(key, sizeof(key), m->arguments[1], i, i);
+#pragma GCC diagnostic pop
+		if (object_put(s3, m->arguments[0], key, "x", 1, NULL, NULL, NULL) < 0)
+			exit(1);
+	}
+	return NULL;
+}
+
+static int do_put_many(char **a)
+{
+	struct many m = {.arguments = a};
+	pthread_t threads[16];
+
+	for (int i = 0; i < 16; i++)
+		pthread_create(&threads[i], NULL, put_many_main, &m);
+	for (int i = 0; i < 16; i++)
+		pthread_join(threads[i], NULL);
+	return 0;
 }
 
 static int do_get(char **a)
@@ -269,6 +306,7 @@ static const struct {
 } verbs[] = {
 	{"put", 3, do_put, false},
 	{"put-text", 3, do_put_text, false},
+	{"put-many", 3, do_put_many, false},
 	{"get", 3, do_get, false},
 	{"cat", 2, do_cat, false},
 	{"head", 2, do_head, false},
