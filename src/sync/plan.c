@@ -247,8 +247,12 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		e->mode = mode;
 		p->manifest_dirty = true;
 	}
-	if (e->state == ENTRY_SUSPECT && w && !w->modified && ident_equal(ident, &e->seen))
+	if (e->state == ENTRY_SUSPECT && w && !w->modified) {
+		/* The close of the writer that died. */
+		e->seen = *ident;
+		p->sweep_ms = 0;
 		return 0;
+	}
 	if (!(w && (w->modified || w->busy)) && !p->always_dirty && (e->flags & ENTRY_PUBLISHED) &&
 		!(e->flags & ENTRY_APPENDED) && ident_equal(ident, w ? &w->published : &e->seen)) {
 		drop_work(p, e);

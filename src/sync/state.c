@@ -368,12 +368,12 @@ static int merge_locked(void *cookie, enum manifest_list list, const struct mani
 	return rc;
 }
 
-/* What the restore brought back and is not there any more was deleted since. */
-static int settle_kept(void *cookie, struct entry *e)
+/* What this run published and is not there any more was deleted, now that it may be. */
+static int settle_gone(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;
 
-	if (s->plan.may_delete && e->state == ENTRY_GONE && (e->flags & ENTRY_KEEP) && !e->below &&
+	if (s->plan.may_delete && e->state == ENTRY_GONE && !e->work && !e->below &&
 		(e->flags & ENTRY_PUBLISHED)) {
 		e->flags &= (uint8_t)~ENTRY_KEEP;
 		e->state = ENTRY_CLEAN;
@@ -413,7 +413,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"deleteSync deletes nothing: the earlier state of this run was not "
 			"restored");
-	table_each(&s->table, settle_kept, s);
+	table_each(&s->table, settle_gone, s);
 	s->attached = true;
 	pthread_mutex_unlock(&s->lock);
 	return 0;

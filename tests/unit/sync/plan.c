@@ -1,0 +1,650 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <signal.h>
+#include <unistd.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include <penstock/error.h>
+
+#include "sync/plan.h"
+
+#define QUIET  30
+#define APPEND 2000
+#define ETAG   "\"0123456789abcdef0123456789abcdef\""
+
+/* A plan with a clock that the test moves and a store that takes everything. */
+struct fixture {
+	struct table table;
+	struct procs procs;
+	struct plan plan;
+	int64_t now;
+	uint64_t version; /* makes every content another */
+	char notes[256];  /* letters of the journal */
+};
+
+static void on_note(
+	void *cookie, enum journal_type type, struct entry *e, const struct ident *ident)
+{
+	struct fixture *f = cookie;
+	size_t len = strlen(f->notes);
+
+	(void)e;
+	(void)ident;
+	if (len + 1 < sizeof(f->notes))
+		f->notes[len] = (char)type;
+}
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_int_equal(table_init(&f->table), 0);
+	f->plan = (struct plan){.table = &f->table,
+		.procs = &f->procs,
+		.note = on_note,
+		.cookie = f,
+		.quiet_ms = QUIET,
+		.append_ms = APPEND,
+		.workers = 6,
+		.continuous = true};
+	f->now = 1000;
+	*state = f;
+	return 0;
+}
+
+static void on_found_writer(void *cookie, void *tag, struct proc *p, bool append)
+{
+	struct fixture *f = cookie;
+
+	plan_add_writer(&f->plan, tag, p, append);
+}
+
+static void forget_writers(struct fixture *f)
+{
+	for (struct work *w = f->table.works; w; w = w->all_next)
+		memset(w->writers, 0, sizeof(w->writers));
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	forget_writers(f);
+	table_release(&f->table);
+	procs_release(&f->procs);
+	free(f);
+	return 0;
+}
+
+static struct entry *at(struct fixture *f, const char *path)
+{
+	return table_get_path(&f->table, path);
+}
+
+static struct ident ident_of(struct fixture *f, uint64_t size)
+{
+	f->version++;
+	return (struct ident){size, (int64_t)f->version, (int64_t)f->version, 1};
+}
+
+static void changed(struct fixture *f, const char *path)
+{
+	assert_int_equal(plan_changed(&f->plan, at(f, path), f->now), 0);
+}
+
+static void closed_as(struct fixture *f, const char *path, uint64_t size, enum close_kind kind)
+{
+	struct ident ident = ident_of(f, size);
+
+	assert_int_equal(plan_closed(&f->plan, at(f, path), &ident, 0100644, kind, f->now), 0);
+}
+
+/* The usual save: opened, written, closed. */
+static void saved(struct fixture *f, const char *path, uint64_t size)
+{
+	changed(f, path);
+	closed_as(f, path, size, CLOSE_TRUE);
+}
+
+/* The next job, as "kind path"; "" where there is none now. */
+static const char *next(struct fixture *f, struct job *job)
+{
+	static const char *const kinds[] = {"whole", "grown", "partial", "delete"};
+	static char text[300];
+	struct buf path = BUF_INIT(256);
+	int64_t wake = INT64_MAX;
+
+	text[0] = '\0';
+	if (plan_next(&f->plan, f->now, job, &wake)) {
+		entry_path(job->entry, &path);
+		snprintf(text, sizeof(text), "%s %s", kinds[job->kind], buf_str(&path));
+		buf_release(&path);
+	}
+	return text;
+}
+
+static void done_as(struct fixture *f, const struct job *job, enum job_outcome outcome)
+{
+	char etag[] = ETAG;
+	struct job_result r = {.outcome = outcome,
+		.kind = job->kind,
+		.ident = job->entry->seen,
+		.etag = etag,
+		.error = PENSTOCK_E_UNAVAILABLE,
+		.retryable = true};
+
+	plan_done(&f->plan, job, &r, f->now);
+}
+
+/* Runs jobs until there is none for now; their names, each followed by ";". */
+static const char *run_all(struct fixture *f)
+{
+	static char all[2000];
+	struct job job;
+
+	all[0] = '\0';
+	for (const char *text = next(f, &job); *text; text = next(f, &job)) {
+		size_t len = strlen(all);
+
+		snprintf(all + len, sizeof(all) - len, "%s;", text);
+		done_as(f, &job, JOB_DONE);
+	}
+	return all;
+}
+
+/* Nothing is sent before the file was quiet for a moment, nor while it is open. */
+static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	changed(f, "ckpt");
+	f->now += 100;
+	assert_string_equal(next(f, &job), "");
+	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	f->now += QUIET - 1;
+	assert_string_equal(next(f, &job), "");
+	f->now += 1;
+
+	assert_string_equal(run_all(f), "whole ckpt;");
+	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
+	assert_null(at(f, "ckpt")->work);
+	assert_string_equal(f->notes, "CP");
+}
+
+/* The second version comes from a snapshot, at once after its close; the first never appeared. */
+static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "ckpt", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole ckpt");
+	assert_false(job.snapshot);
+	assert_true(plan_still_valid(&f->plan, &job));
+	changed(f, "ckpt");
+	assert_false(plan_still_valid(&f->plan, &job));
+	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	done_as(f, &job, JOB_CHANGED);
+
+	assert_string_equal(next(f, &job), "whole ckpt");
+	assert_true(job.snapshot);
+	changed(f, "ckpt");
+	assert_true(plan_still_valid(&f->plan, &job));
+	done_as(f, &job, JOB_DONE);
+	assert_int_equal(at(f, "ckpt")->state, ENTRY_OPEN);
+	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	assert_string_equal(run_all(f), "whole ckpt;");
+	assert_null(at(f, "ckpt")->work);
+}
+
+/* One directory is one queue; another directory does not wait for it. */
+static void a_directory_is_published_in_the_order_of_closes(void **state)
+{
+	struct fixture *f = *state;
+	struct job data, other, none;
+
+	saved(f, "a/data", 1000);
+	saved(f, "a/marker", 1);
+	saved(f, "b/file", 1);
+	f->now += QUIET;
+
+	assert_string_equal(next(f, &data), "whole a/data");
+	assert_string_equal(next(f, &other), "whole b/file");
+	assert_string_equal(next(f, &none), "");
+	done_as(f, &data, JOB_DONE);
+	assert_string_equal(run_all(f), "whole a/marker;");
+	done_as(f, &other, JOB_DONE);
+}
+
+/* The marker of a version that never appeared waits for the version after it. */
+static void a_marker_waits_while_its_data_is_written_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", 1000);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	f->now += 1000;
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", 1000, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* A version closed while the one before was being sent goes behind what was closed since. */
+static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole latest");
+	saved(f, "ckpt2", 1000);
+	saved(f, "latest", 10);
+	done_as(f, &job, JOB_DONE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;whole latest;");
+}
+
+/* A pointer that is rewritten before it was ever sent never points to what is not there yet. */
+static void a_small_file_rewritten_in_the_queue_follows_the_large_one(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "latest", 10);
+	saved(f, "ckpt2", 1000);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;whole latest;");
+}
+
+/* A head that stays open holds the others up for a while, not for ever. */
+static void a_file_opened_again_lets_the_others_pass_in_the_end(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "db", 1000);
+	saved(f, "ckpt", 10);
+	changed(f, "db");
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "");
+	f->now += PLAN_REOPEN_MS;
+	while (strcmp(next(f, &job), "grown db") == 0)
+		done_as(f, &job, JOB_NOTHING);
+
+	assert_ptr_equal(job.entry, at(f, "ckpt"));
+	done_as(f, &job, JOB_DONE);
+}
+
+/* Closed by a death: never under its name, once to partial/, until a true close. */
+static void a_suspect_goes_to_partial_only(void **state)
+{
+	struct fixture *f = *state;
+
+	changed(f, "ckpt");
+	closed_as(f, "ckpt", 5, CLOSE_KILLED);
+	f->now += 10000;
+	assert_string_equal(run_all(f), "partial ckpt;");
+	f->now += 10000;
+	assert_string_equal(run_all(f), "");
+	assert_string_equal(f->notes, "S");
+
+	saved(f, "ckpt", 10);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole ckpt;");
+	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
+}
+
+/* Nobody knows how the writer ended: news decides, and without news a second. */
+static void a_close_by_an_exit_waits_for_news(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	changed(f, "killed");
+	closed_as(f, "killed", 5, CLOSE_EXIT);
+	f->now += 500;
+	assert_string_equal(next(f, &job), "");
+	plan_task_ended(&f->plan, true, f->now);
+	assert_string_equal(run_all(f), "partial killed;");
+
+	changed(f, "ended");
+	closed_as(f, "ended", 5, CLOSE_EXIT);
+	plan_task_ended(&f->plan, false, f->now);
+	assert_string_equal(run_all(f), "whole ended;");
+
+	changed(f, "unknown");
+	closed_as(f, "unknown", 5, CLOSE_EXIT);
+	f->now += PLAN_HOLD_MS;
+	assert_string_equal(run_all(f), "whole unknown;");
+	assert_string_equal(f->notes, "SCPCP");
+}
+
+/* A close that nobody saw the writer of counts, unless the death follows at once. */
+static void an_unseen_close_just_before_a_death_is_suspect(void **state)
+{
+	struct fixture *f = *state;
+
+	closed_as(f, "early", 5, CLOSE_UNSEEN);
+	f->now += PLAN_DYING_MS + 1;
+	closed_as(f, "late", 5, CLOSE_UNSEEN);
+	plan_task_ended(&f->plan, true, f->now);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole early;partial late;");
+}
+
+/* An upload that is under way when its writer turns out to be dead is abandoned, snapshot or not. */
+static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	closed_as(f, "ckpt", 5, CLOSE_UNSEEN);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole ckpt");
+	plan_task_ended(&f->plan, true, f->now);
+
+	assert_false(plan_still_valid(&f->plan, &job));
+	done_as(f, &job, JOB_CHANGED);
+	assert_string_equal(run_all(f), "partial ckpt;");
+}
+
+/* What was open at a death and has no living writer is suspect, also before its close was seen. */
+static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **state)
+{
+	struct fixture *f = *state;
+
+	changed(f, "ckpt");
+	plan_task_ended(&f->plan, true, f->now);
+	closed_as(f, "ckpt", 5, CLOSE_UNSEEN);
+	closed_as(f, "other", 5, CLOSE_TRUE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole other;partial ckpt;");
+}
+
+/* A process that is alive, ended by itself, or was killed is told apart, before and after its parent reaped it. */
+static void the_fate_of_a_writer_is_known(void **state)
+{
+	struct fixture *f = *state;
+	static const struct {
+		int signal;
+		enum close_kind kind;
+	} cases[] = {{0, CLOSE_TRUE}, {SIGKILL, CLOSE_KILLED}, {SIGTERM, CLOSE_KILLED}};
+
+	for (size_t i = 0; i < 3; i++) {
+		char path[] = "/tmp/plan-XXXXXX";
+		int fd = mkstemp(path), pipes[2];
+		struct pid_list pids = {0};
+		struct wanted wanted = {0};
+		struct stat st;
+		pid_t pid;
+
+		assert_int_equal(pipe(pipes), 0);
+		pid = fork();
+		if (pid == 0) {
+			char c;
+
+			close(pipes[1]);
+			if (read(pipes[0], &c, 1) == 0 && cases[i].signal)
+				raise(cases[i].signal);
+			_exit(3);
+		}
+		close(pipes[0]);
+		changed(f, path + 1);
+		fstat(fd, &st);
+		wanted = (struct wanted){
+			.dev = st.st_dev, .ino = st.st_ino, .tag = at(f, path + 1)->work};
+		pid_list_add_descendants(&pids, getpid());
+		writers_find(&f->procs, &pids, &wanted, 1, on_found_writer, f);
+		assert_non_null(at(f, path + 1)->work->writers[0]);
+		assert_int_equal(plan_judge(at(f, path + 1)->work), CLOSE_TRUE);
+
+		close(pipes[1]);
+		waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOWAIT);
+		assert_int_equal(plan_judge(at(f, path + 1)->work), cases[i].kind);
+		waitpid(pid, NULL, 0);
+		proc_forget_pidfd_info(true);
+		assert_int_equal(plan_judge(at(f, path + 1)->work), CLOSE_EXIT);
+		proc_forget_pidfd_info(false);
+		pid_list_release(&pids);
+		close(fd);
+		unlink(path);
+	}
+}
+
+/* Open files are looked at every few seconds, and no more often than they are worth. */
+static void an_open_file_is_published_as_it_grows(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	changed(f, "log");
+	f->now += APPEND - 1;
+	assert_string_equal(next(f, &job), "");
+	f->now += PLAN_SWEEP_MS;
+	assert_string_equal(next(f, &job), "grown log");
+	assert_false(job.grown_known);
+	at(f, "log")->seen = ident_of(f, 7);
+	f->now += 500;
+	done_as(f, &job, JOB_DONE);
+	assert_string_equal(f->notes, "A");
+
+	f->now += 4999;
+	assert_string_equal(next(f, &job), "");
+	f->now += PLAN_SWEEP_MS;
+	assert_string_equal(next(f, &job), "grown log");
+	assert_int_equal(job.grown.size, 7);
+	done_as(f, &job, JOB_NOTHING);
+	closed_as(f, "log", 9, CLOSE_TRUE);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole log;");
+}
+
+/* The rest of a log is worth sending also when its writer was killed, if it only grew. */
+static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	changed(f, "log");
+	f->now += APPEND;
+	assert_string_equal(next(f, &job), "grown log");
+	at(f, "log")->seen = ident_of(f, 7);
+	done_as(f, &job, JOB_DONE);
+	changed(f, "log");
+	closed_as(f, "log", 9, CLOSE_KILLED);
+
+	assert_string_equal(next(f, &job), "grown log");
+	assert_true(job.closed);
+	done_as(f, &job, JOB_DONE);
+	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
+}
+
+/* A store that does not answer is asked less and less often, by one file at a time, and then again. */
+static void failures_are_retried_with_growing_pauses(void **state)
+{
+	struct fixture *f = *state;
+	int64_t pause = 0;
+	struct job job;
+
+	saved(f, "a/1", 1);
+	saved(f, "b/2", 1);
+	f->now += QUIET;
+	for (int i = 0; i < 12; i++) {
+		int64_t begun = f->now;
+
+		while (!*next(f, &job))
+			f->now += 50;
+		assert_true(f->now - begun >= pause);
+		pause = f->now - begun;
+		done_as(f, &job, JOB_FAILED);
+	}
+	assert_true(pause <= 31000);
+	f->now += 31000;
+	assert_string_equal(run_all(f), "whole a/1;whole b/2;");
+}
+
+/* A file that can never be sent as it is holds up nobody, and is not forgotten. */
+static void a_hopeless_file_holds_up_nobody(void **state)
+{
+	struct fixture *f = *state;
+	struct job_result hopeless = {.outcome = JOB_FAILED, .error = PENSTOCK_E_PERMISSION};
+	struct job job;
+
+	saved(f, "secret", 1);
+	saved(f, "ckpt", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole secret");
+	plan_done(&f->plan, &job, &hopeless, f->now);
+
+	assert_string_equal(run_all(f), "whole ckpt;");
+	f->now += PLAN_RETRY_MS + PLAN_SWEEP_MS;
+	assert_string_equal(run_all(f), "whole secret;");
+}
+
+/* Two workers are left for small files, however many large ones wait. */
+static void small_files_do_not_starve_behind_large_ones(void **state)
+{
+	struct fixture *f = *state;
+	char path[16];
+	struct job job;
+
+	for (int i = 0; i < 6; i++) {
+		snprintf(path, sizeof(path), "d%d/large", i);
+		saved(f, path, PLAN_LARGE);
+	}
+	saved(f, "s/small", 1);
+	f->now += QUIET;
+	for (int i = 0; i < 4; i++)
+		assert_non_null(strstr(next(f, &job), "large"));
+
+	assert_string_equal(next(f, &job), "whole s/small");
+	done_as(f, &job, JOB_DONE);
+	assert_string_equal(next(f, &job), "");
+}
+
+/* deleteSync deletes what this run published, after a moment in which it may come back. */
+static void a_deleted_file_is_deleted_in_the_bucket_if_it_may_be(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	f->plan.may_delete = true;
+	saved(f, "gone", 1);
+	saved(f, "back", 1);
+	f->now += QUIET;
+	run_all(f);
+	plan_gone(&f->plan, at(f, "gone"), f->now);
+	plan_gone(&f->plan, at(f, "back"), f->now);
+	assert_string_equal(next(f, &job), "");
+	saved(f, "back", 1);
+	f->now += PLAN_DELETE_MS;
+
+	assert_string_equal(run_all(f), "delete gone;whole back;");
+	assert_null(table_find_path(&f->table, "gone"));
+}
+
+/* Where it may not, the object stays and the entry remembers it. */
+static void without_permission_nothing_is_deleted(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "gone", 1);
+	f->now += QUIET;
+	run_all(f);
+	plan_gone(&f->plan, at(f, "gone"), f->now);
+	f->now += 100000;
+
+	assert_string_equal(run_all(f), "");
+	assert_int_equal(at(f, "gone")->state, ENTRY_GONE);
+	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
+}
+
+/* A close without a change is nothing, except where stores leave no trace. */
+static void an_unchanged_file_is_not_sent_again(void **state)
+{
+	struct fixture *f = *state;
+	struct ident ident = ident_of(f, 5);
+
+	plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	run_all(f);
+	plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "");
+
+	f->plan.always_dirty = true;
+	plan_closed(&f->plan, at(f, "x"), &ident, 0100644, CLOSE_TRUE, f->now);
+	f->now += QUIET;
+	assert_string_equal(run_all(f), "whole x;");
+}
+
+/* A flush waits for no quiet and no pause, and knows when it is done. */
+static void a_flush_sends_everything_at_once(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.continuous = false;
+	saved(f, "a", 1);
+	changed(f, "b");
+	closed_as(f, "b", 1, CLOSE_EXIT);
+	changed(f, "open");
+	f->now += 100000;
+	assert_string_equal(run_all(f), "");
+
+	plan_flush_begin(&f->plan);
+	assert_int_equal(plan_flush_pending(&f->plan), 3);
+	assert_string_equal(run_all(f), "whole a;whole b;grown open;");
+	assert_int_equal(plan_flush_pending(&f->plan), 0);
+	plan_flush_end(&f->plan);
+}
+
+int main(void)
+{
+#define RULE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		RULE(a_file_is_published_when_it_was_closed_and_is_quiet),
+		RULE(a_file_that_changes_under_its_upload_is_taken_from_a_snapshot),
+		RULE(a_directory_is_published_in_the_order_of_closes),
+		RULE(a_marker_waits_while_its_data_is_written_again),
+		RULE(a_newer_version_goes_behind_what_was_closed_before_it),
+		RULE(a_small_file_rewritten_in_the_queue_follows_the_large_one),
+		RULE(a_file_opened_again_lets_the_others_pass_in_the_end),
+		RULE(a_suspect_goes_to_partial_only),
+		RULE(a_close_by_an_exit_waits_for_news),
+		RULE(an_unseen_close_just_before_a_death_is_suspect),
+		RULE(the_upload_of_a_file_that_becomes_suspect_is_abandoned),
+		RULE(an_open_file_without_a_living_writer_is_suspect_at_a_death),
+		RULE(the_fate_of_a_writer_is_known),
+		RULE(an_open_file_is_published_as_it_grows),
+		RULE(a_log_of_a_killed_writer_is_sent_to_its_end),
+		RULE(failures_are_retried_with_growing_pauses),
+		RULE(a_hopeless_file_holds_up_nobody),
+		RULE(small_files_do_not_starve_behind_large_ones),
+		RULE(a_deleted_file_is_deleted_in_the_bucket_if_it_may_be),
+		RULE(without_permission_nothing_is_deleted),
+		RULE(an_unchanged_file_is_not_sent_again),
+		RULE(a_flush_sends_everything_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
