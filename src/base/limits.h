@@ -51,6 +51,7 @@
 /* What steps write for penstock. */
 #define LIMIT_ENV_FILE (1 * MIB) /* bytes of the file behind $DEEPSQUARE_ENV; exec allows 2 MiB in all */
 
+#define LIMIT_STATE_OBJECT (64 * KIB) /* bytes of the state that a run keeps beside its output */
 #define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */
 
 /* The HTTP engine. */

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "records/claims.h"
+#include "run/lease.h"
 #include "run/log_upload.h"
 #include "run/output.h"
 #include "run/provenance.h"
@@ -109,6 +110,7 @@ static void set_state(struct run *run, enum run_state state)
 
 	if (records_set_state(run->options->records, run->id, run->attempt, state, &err) < 0)
 		log_warn("the state of run %s cannot be recorded: %s", run->id, err.message);
+	lease_set(run->lease, run_state_name(state));
 	run_event(run, RUN_EVENT_STATE, run_state_name(state), 0, 0);
 }
 
@@ -269,6 +271,42 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 	};
 }
 
+static void on_lease_lost(void *cookie)
+{
+	run_say(cookie, RUN_EVENT_WARNING,
+		"another owner has taken this run over: nothing is published any more");
+}
+
+static int take_lease(struct run *run, struct penstock_error *err)
+{
+	struct lease_found found = {0};
+	int r;
+
+	if (!run->out)
+		return 0;
+	r = lease_take(&run->lease,
+		&(struct lease_options){
+			.client = run->out->client,
+			.bucket = run->out->bucket,
+			.prefix = run->out->prefix,
+			.state_prefix = run->state_prefix,
+			.run_id = run->id,
+			.name = run->workflow->name.value,
+			.home = run->options->home,
+			.attempt = run->attempt,
+			.cancel = &run->interrupts.cancel,
+			.waiting = on_warning,
+			.lost = on_lease_lost,
+			.cookie = run,
+		},
+		&found, err);
+	/* What another machine did not finish is continued as if it had been here. */
+	if (r == 0 && found.unfinished && !run->options->fresh &&
+		run->workflow->resume != WORKFLOW_RESUME_NEVER)
+		run->continuing = true;
+	return r;
+}
+
 static int begin_sync(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
@@ -324,6 +362,7 @@ static void perform(struct run *run)
 		return;
 	set_state(run, RUN_STAGING);
 	if (!stage_of(run, RUN_CLASS_OUTPUT, run_open_output) ||
+		!stage_of(run, RUN_CLASS_OUTPUT, take_lease) ||
 		!stage_of(run, RUN_CLASS_INPUT, stage) ||
 		!stage_of(run, RUN_CLASS_OUTPUT, begin_sync) ||
 		!stage_of(run, RUN_CLASS_OUTPUT, begin_log_upload))
@@ -392,6 +431,16 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 		err.message, run->id);
 }
 
+static void give_back_lease(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (lease_release(take_pointer(run->lease), run_state_name(run->end.state),
+		    run_class_name(run->end.class), run->end.exit_code, &err) < 0)
+		run_say(run, RUN_EVENT_WARNING,
+			"the run's state beside its output is not up to date: %s", err.message);
+}
+
 /* Nothing local is removed but what a success has published (or what staging can bring again). */
 static void tidy(struct run *run)
 {
@@ -427,6 +476,7 @@ static void finish(struct run *run)
 	end.exit_code = run->end.exit_code;
 	end.step_code = run->end.step_code;
 	end.message = run->end.message;
+	give_back_lease(run);
 	if (records_end(run->options->records, run->id, run->attempt, &end, &err) < 0)
 		log_error("the end of run %s cannot be recorded: %s", run->id, err.message);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);

@@ -9,6 +9,7 @@
 #include "run/run.h"
 #include "run/stores.h"
 
+struct lease;
 struct log_upload;
 struct output;
 struct sync;
@@ -41,6 +42,7 @@ struct run {
 	struct run_store *out; /* of an S3 output, else NULL */
 	char *state_prefix;    /* ".penstock/runs/ID" */
 	struct sync *sync;     /* NULL unless the output is S3 */
+	struct lease *lease;   /* likewise */
 	struct log_upload *log_upload;
 	struct run_end end;
 };

@@ -1,0 +1,406 @@
+#include "run/lease.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+enum { FORMAT = 1, WATCH_MS = 1000 };
+
+struct lease {
+	struct lease_options options; /* with owned copies of its strings */
+	char *key;
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	uint64_t start_ticks; /* of this process */
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	const char *state; /* under lock; a literal */
+	bool dirty;	   /* under lock: not yet written */
+	bool stopping;	   /* under lock */
+	bool lost;	   /* under lock */
+
+	/* Owned by whoever writes: the thread, then lease_release(). */
+	char etag[OBJECT_ETAG_SIZE]; /* "": create it */
+	int64_t beat;
+	const char *class;
+	int exit_code;
+};
+
+/* ---- the object ---- */
+
+static char *compose(struct lease *lease, const char *state)
+{
+	char now[CLOCK_RFC3339_SIZE];
+	char *text;
+	json_t *root;
+
+	clock_format_rfc3339(clock_wall_ns(), now);
+	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:I, s:I, s:s}, "
+			 "s:{s:i, s:I}, s:s}",
+		"format", FORMAT, "run", lease->options.run_id, "name", lease->options.name,
+		"attempt", lease->options.attempt, "state", state, "class", lease->class,
+		"exit_code", lease->exit_code, "owner", "host", lease->host, "boot_id",
+		lease->boot_id, "pid", (json_int_t)getpid(), "start_ticks",
+		(json_int_t)lease->start_ticks, "home", lease->options.home, "lease", "term_ms",
+		LEASE_TERM_MS, "beat", (json_int_t)lease->beat, "updated", now);
+	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	json_decref(root);
+	return text;
+}
+
+static int write_state(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	struct object_put_options options = {
+		.content_type = "application/json",
+		.if_match = lease->etag[0] ? lease->etag : NULL,
+		.if_none_match = !lease->etag[0],
+	};
+	struct object_info info = {0};
+	_cleanup_free_ char *text = NULL;
+	int r;
+
+	lease->beat++;
+	text = compose(lease, state);
+	if (!text)
+		return error_memory(err);
+	r = object_put(lease->options.client, lease->options.bucket, lease->key, text, strlen(text),
+		&options, &info, err);
+	if (r < 0)
+		return r;
+	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
+	object_info_release(&info);
+	return 0;
+}
+
+/* What stands in the object. */
+struct seen {
+	char etag[OBJECT_ETAG_SIZE];
+	char state[16];
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char *home; /* owned */
+	int attempt;
+	int64_t pid;
+	int64_t start_ticks;
+	int64_t term_ms;
+};
+
+static void copy_string(char *out, size_t size, const json_t *value)
+{
+	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
+}
+
+static void parse(const struct buf *text, struct seen *seen)
+{
+	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
+	const json_t *owner = json_object_get(root, "owner");
+	const json_t *home = json_object_get(owner, "home");
+
+	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));
+	copy_string(seen->host, sizeof(seen->host), json_object_get(owner, "host"));
+	copy_string(seen->boot_id, sizeof(seen->boot_id), json_object_get(owner, "boot_id"));
+	free(seen->home);
+	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
+	seen->attempt = (int)json_integer_value(json_object_get(root, "attempt"));
+	seen->pid = json_integer_value(json_object_get(owner, "pid"));
+	seen->start_ticks = json_integer_value(json_object_get(owner, "start_ticks"));
+	seen->term_ms = json_integer_value(
+		json_object_get(json_object_get(root, "lease"), "term_ms"));
+	if (seen->term_ms < 1000 || seen->term_ms > 600000)
+		seen->term_ms = LEASE_TERM_MS;
+	json_decref(root);
+}
+
+/* 0 also where there is none; then the ETag is empty. */
+static int look(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct object_info info = {0};
+	int r = object_get(lease->options.client, lease->options.bucket, lease->key,
+		&(struct object_get_options){.cancel = lease->options.cancel}, &text, &info, &e);
+
+	seen->etag[0] = '\0';
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &e);
+	snprintf(seen->etag, sizeof(seen->etag), "%s", info.etag);
+	object_info_release(&info);
+	parse(&text, seen);
+	return 0;
+}
+
+/* ---- taking it ---- */
+
+static bool state_is_live(const char *state)
+{
+	return !strcmp(state, "queued") || !strcmp(state, "staging") || !strcmp(state, "running") ||
+	       !strcmp(state, "flushing");
+}
+
+/* On this machine the process itself tells. */
+static bool owner_is_here(const struct lease *lease, const struct seen *seen)
+{
+	return seen->boot_id[0] && strcmp(seen->boot_id, lease->boot_id) == 0;
+}
+
+static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
+{
+	struct process_info info;
+
+	/* The same records: their lock, which we hold, says that it is gone. */
+	if (seen->home && strcmp(seen->home, lease->options.home) == 0)
+		return false;
+	return process_info((pid_t)seen->pid, &info) &&
+	       info.start_ticks == (uint64_t)seen->start_ticks;
+}
+
+static int refuse(const struct lease *lease, const struct seen *seen, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"run %s is live on %s (process %d, attempt %d); end it there, or begin another "
+		"with --name",
+		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt);
+}
+
+/* 0: the owner has not moved for a full term of ours. */
+static int watch_term(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	int64_t until = clock_monotonic_ms() + seen->term_ms;
+	char first[OBJECT_ETAG_SIZE];
+	char text[256];
+	bool honoured = false;
+	int r;
+
+	r = object_probe_conditions(lease->options.client, lease->options.bucket,
+		lease->options.prefix, &honoured, err);
+	if (r < 0)
+		return r;
+	if (!honoured)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s was live on %s, and this store ignores conditions, so nobody can "
+			"tell who owns it; if that machine is gone, begin another with --name",
+			lease->options.run_id, seen->host);
+	snprintf(text, sizeof(text),
+		"the run was live on %s: watching for %d s whether it still is", seen->host,
+		(int)(seen->term_ms / 1000));
+	if (lease->options.waiting)
+		lease->options.waiting(lease->options.cookie, text);
+	snprintf(first, sizeof(first), "%s", seen->etag);
+	while (clock_monotonic_ms() < until) {
+		if (lease->options.cancel && atomic_load(lease->options.cancel))
+			return error_set(
+				err, PENSTOCK_E_CANCELLED, "stopped while watching the owner");
+		clock_sleep_ms(WATCH_MS);
+		r = look(lease, seen, err);
+		if (r < 0)
+			return r;
+		if (strcmp(first, seen->etag) != 0 && state_is_live(seen->state))
+			return refuse(lease, seen, err);
+		if (strcmp(first, seen->etag) != 0)
+			return 0; /* it ended */
+	}
+	return 0;
+}
+
+static int take(struct lease *lease, struct lease_found *found, struct penstock_error *err)
+{
+	struct seen seen = {0};
+	int r = look(lease, &seen, err);
+
+	if (r == 0 && seen.etag[0] && state_is_live(seen.state)) {
+		if (!owner_is_here(lease, &seen))
+			r = watch_term(lease, &seen, err);
+		else if (owner_lives_here(lease, &seen))
+			r = refuse(lease, &seen, err);
+	}
+	if (r == 0) {
+		found->any = seen.etag[0] != '\0';
+		found->attempt = seen.attempt;
+		found->unfinished = found->any && (state_is_live(seen.state) ||
+							  strcmp(seen.state, "preempted") == 0);
+		if (lease->options.attempt <= seen.attempt)
+			lease->options.attempt = seen.attempt + 1;
+		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
+		r = write_state(lease, "staging", err);
+		if (r == -(int)PENSTOCK_E_PRECONDITION)
+			r = error_set(err, PENSTOCK_E_EXISTS,
+				"run %s was begun elsewhere at the same moment",
+				lease->options.run_id);
+	}
+	free(seen.home);
+	return r;
+}
+
+/* ---- keeping it ---- */
+
+/* Waits for a change or the next beat; false: the end. */
+static bool wait_turn(struct lease *lease, const char **state)
+{
+	int64_t until = clock_wall_ns() + LEASE_TERM_MS / 3 * NS_PER_MS;
+	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+
+	LOCK_SCOPE(&lease->lock);
+	while (!lease->stopping && !lease->dirty) {
+		if (pthread_cond_timedwait(&lease->wake, &lease->lock, &deadline))
+			break;
+	}
+	lease->dirty = false;
+	*state = lease->state;
+	return !lease->stopping;
+}
+
+static void lose(struct lease *lease)
+{
+	pthread_mutex_lock(&lease->lock);
+	lease->lost = true;
+	pthread_mutex_unlock(&lease->lock);
+	if (lease->options.lost)
+		lease->options.lost(lease->options.cookie);
+}
+
+static void *renew(void *cookie)
+{
+	struct lease *lease = cookie;
+	const char *state;
+
+	while (wait_turn(lease, &state)) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		if (write_state(lease, state, &err) == 0)
+			continue;
+		if (err.code == PENSTOCK_E_PRECONDITION) {
+			lose(lease);
+			return NULL;
+		}
+		log_debug("the run's state cannot be written now: %s", err.message);
+	}
+	return NULL;
+}
+
+void lease_set(struct lease *lease, const char *state)
+{
+	if (!lease)
+		return;
+	LOCK_SCOPE(&lease->lock);
+	lease->state = state;
+	lease->dirty = true;
+	pthread_cond_signal(&lease->wake);
+}
+
+bool lease_is_lost(struct lease *lease)
+{
+	LOCK_SCOPE(&lease->lock);
+	return lease->lost;
+}
+
+static void lease_free(struct lease *lease)
+{
+	pthread_mutex_destroy(&lease->lock);
+	pthread_cond_destroy(&lease->wake);
+	free((char *)(uintptr_t)lease->options.bucket);
+	free((char *)(uintptr_t)lease->options.prefix);
+	free((char *)(uintptr_t)lease->options.run_id);
+	free((char *)(uintptr_t)lease->options.name);
+	free((char *)(uintptr_t)lease->options.home);
+	free(lease->key);
+	free(lease);
+}
+
+static int copy_options(struct lease *lease, const struct lease_options *given)
+{
+	struct lease_options *o = &lease->options;
+
+	*o = *given;
+	o->bucket = strdup(given->bucket);
+	o->prefix = strdup(given->prefix);
+	o->run_id = strdup(given->run_id);
+	o->name = given->name ? strdup(given->name) : NULL;
+	o->home = strdup(given->home);
+	o->state_prefix = NULL;
+	if (asprintf(&lease->key, "%s%s/state.json", given->prefix, given->state_prefix) < 0)
+		lease->key = NULL;
+	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !lease->key ||
+		(given->name && !o->name))
+		return -1;
+	return 0;
+}
+
+int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
+	struct penstock_error *err)
+{
+	struct lease *lease = calloc(1, sizeof(*lease));
+	struct process_info self = {0};
+	struct utsname system;
+	int r;
+
+	if (!lease)
+		return error_memory(err);
+	pthread_mutex_init(&lease->lock, NULL);
+	pthread_cond_init(&lease->wake, NULL);
+	lease->state = "staging";
+	process_boot_id(lease->boot_id);
+	process_info(getpid(), &self);
+	lease->start_ticks = self.start_ticks;
+	uname(&system);
+	snprintf(lease->host, sizeof(lease->host), "%.64s", system.nodename);
+	r = copy_options(lease, options) < 0 ? error_memory(err) : take(lease, found, err);
+	if (r == 0) {
+		int e = pthread_create(&lease->thread, NULL, renew, lease);
+
+		if (e)
+			r = error_errno(err, e, "cannot start a thread");
+	}
+	if (r < 0) {
+		lease_free(lease);
+		return r;
+	}
+	*out = lease;
+	return 0;
+}
+
+int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
+	struct penstock_error *err)
+{
+	bool lost;
+	int r = 0;
+
+	if (!lease)
+		return 0;
+	pthread_mutex_lock(&lease->lock);
+	lease->stopping = true;
+	lost = lease->lost;
+	pthread_cond_signal(&lease->wake);
+	pthread_mutex_unlock(&lease->lock);
+	pthread_join(lease->thread, NULL);
+	lease->class = class && *class ? class : NULL;
+	lease->exit_code = exit_code;
+	if (lost || lease->lost)
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "another owner has taken run %s over",
+			lease->options.run_id);
+	else
+		r = write_state(lease, state, err);
+	lease_free(lease);
+	return r;
+}
