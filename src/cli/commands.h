@@ -5,9 +5,12 @@
 #include "cli/command.h"
 
 extern const struct command command_doctor;
+extern const struct command command_flush;
 extern const struct command command_logs;
 extern const struct command command_ps;
+extern const struct command command_resume;
 extern const struct command command_rm;
+extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_show;
 extern const struct command command_stop;

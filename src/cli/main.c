@@ -2,6 +2,9 @@
 
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
+	&command_run,
+	&command_resume,
+	&command_flush,
 	&command_ps,
 	&command_show,
 	&command_logs,

@@ -1,0 +1,168 @@
+#include "cli/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "net/credentials.h"
+#include "net/http.h"
+#include "records/records.h"
+#include "s3/uri.h"
+#include "transfer/objects.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+static int read_stdin(struct buf *bytes, struct penstock_error *err)
+{
+	return fs_read("/dev/stdin", bytes, err) < 0 ? error_prefix(err, "standard input") : 0;
+}
+
+static int fetch_object(const char *url, struct buf *bytes, struct penstock_error *err)
+{
+	_cleanup_(s3_settings_release) struct s3_settings settings = {0};
+	struct object_client *client = NULL;
+	struct http_engine *engine = NULL;
+	_cleanup_free_ char *bucket = NULL;
+	const char *key = strchr(url + 5, '/');
+	int r;
+
+	if (!key || !key[1] || key == url + 5)
+		return error_set(err, PENSTOCK_E_INVALID, "%s: give s3://BUCKET/KEY", url);
+	bucket = strndup(url + 5, (size_t)(key - url) - 5);
+	if (!bucket)
+		return error_memory(err);
+	r = s3_settings_resolve(&settings, &(struct s3_given){0}, err);
+	if (r == 0)
+		r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	if (r == 0)
+		r = object_client_new(&client,
+			&(struct object_client_options){.engine = engine,
+				.endpoint_url = settings.endpoint_url,
+				.region = settings.region,
+				.credentials = settings.credentials},
+			err);
+	if (r == 0)
+		r = object_get(client, bucket, key + 1, NULL, bytes, NULL, err);
+	if (client)
+		object_client_free(client);
+	if (engine)
+		http_engine_free(engine);
+	return r;
+}
+
+int load_bytes(const char *source, struct buf *bytes, char **shown, struct penstock_error *err)
+{
+	int r;
+
+	if (strcmp(source, "-") == 0) {
+		r = read_stdin(bytes, err);
+		*shown = r < 0 ? NULL : strdup("<stdin>");
+	} else if (str_starts(source, "s3://")) {
+		r = fetch_object(source, bytes, err);
+		*shown = r < 0 ? NULL : strdup(source);
+	} else {
+		r = fs_read(source, bytes, err);
+		*shown = r < 0 ? NULL : realpath(source, NULL);
+	}
+	if (r < 0)
+		return r;
+	return *shown ? 0 : error_memory(err);
+}
+
+static void print_found(const struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++) {
+		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+
+		diagnostic_format(&found->items[i], &line);
+		fprintf(stderr, "%s\n", buf_str(&line));
+	}
+}
+
+static int read_and_print(struct workflow **out, const char *shown, const struct buf *bytes,
+	const struct workflow_options *options, struct penstock_error *err)
+{
+	struct diagnostics found = {0};
+	int r = workflow_read(out, shown, buf_str(bytes), bytes->len, options, &found, err);
+
+	print_found(&found);
+	diagnostics_release(&found);
+	return r;
+}
+
+int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
+	const struct strlist *sets, const struct strlist *env, struct penstock_error *err)
+{
+	return read_and_print(
+		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, err);
+}
+
+/* Where the credentials of a recorded run are looked up. */
+struct lookup {
+	const char *file;
+	struct buf bytes; /* of that file; empty: it is not there */
+};
+
+static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value)
+{
+	const struct lookup *lookup = cookie;
+	_cleanup_free_ char *secret = NULL;
+	const char *found;
+
+	switch (source) {
+	case WORKFLOW_FROM_FILE:
+		return lookup->bytes.len && workflow_find_field(lookup->file, lookup->bytes.data,
+						    lookup->bytes.len, name, value, NULL) == 0;
+	case WORKFLOW_FROM_ENV:
+		found = getenv(name);
+		return found && buf_add_str(value, found) == 0;
+	case WORKFLOW_FROM_SECRET:
+		if (asprintf(&secret, "PENSTOCK_SECRET_%s", name) < 0)
+			return false;
+		found = getenv(secret);
+		return found && buf_add_str(value, found) == 0;
+	default:
+		return false; /* stood in a --set: it has to be given again */
+	}
+}
+
+int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
+	const char *credentials_from, const struct strlist *sets, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf kept = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	struct lookup lookup = {
+		.file = credentials_from ? credentials_from : run->workflow,
+		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+	_cleanup_free_ char *path = NULL;
+	int r;
+
+	if (asprintf(&path, "%s/runs/%s/workflow", home, run->id) < 0)
+		return error_memory(err);
+	r = fs_read(path, &kept, err);
+	if (r < 0)
+		return error_prefix(err, "run %s", run->id);
+	/* A file that is gone matters only where a credential stood in it; reading says which. */
+	if (fs_read(lookup.file, &lookup.bytes, credentials_from ? err : NULL) < 0) {
+		buf_clear(&lookup.bytes);
+		if (credentials_from) {
+			buf_release(&lookup.bytes);
+			return err ? -(int)err->code : -(int)PENSTOCK_E_NOT_FOUND;
+		}
+	}
+	r = read_and_print(out, run->workflow, &kept,
+		&(struct workflow_options){.sets = sets, .resolve = resolve, .cookie = &lookup},
+		err);
+	buf_release(&lookup.bytes);
+	if (r < 0)
+		return error_prefix(err,
+			"run %s cannot be read back; if a credential is gone, give "
+			"--credentials-from FILE",
+			run->id);
+	return 0;
+}

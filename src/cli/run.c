@@ -1,0 +1,532 @@
+/* `penstock run`, `resume` and `flush`: starting runs and going on with them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/load.h"
+#include "cli/progress.h"
+#include "records/claims.h"
+#include "records/records.h"
+#include "run/interrupts.h"
+#include "run/run.h"
+#include "run/stores.h"
+#include "server/embedded.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+/* ---- the embedded store ---- */
+
+static int join_embedded(void *cookie, struct stores_embedded *out, struct penstock_error *err)
+{
+	const char *home = cookie;
+	_cleanup_free_ char *root = path_join(home, "store");
+	struct embedded_store *store = NULL;
+	int r;
+
+	if (!root)
+		return error_memory(err);
+	r = embedded_store_acquire(&store, &(struct embedded_store_options){.root = root}, err);
+	if (r < 0)
+		return r;
+	log_info("using the embedded store in %s", root);
+	*out = (struct stores_embedded){
+		.endpoint_url = embedded_store_endpoint(store),
+		.access_key = embedded_store_access_key_id(store),
+		.secret_key = embedded_store_secret_access_key(store),
+		.handle = store,
+	};
+	return 0;
+}
+
+static void leave_embedded(struct stores_embedded *embedded)
+{
+	embedded_store_free(embedded->handle);
+	*embedded = (struct stores_embedded){0};
+}
+
+/* ---- what a user sees ---- */
+
+struct view {
+	const struct cli *cli;
+	struct progress *progress;
+};
+
+static void on_event(void *cookie, const struct run_event *event)
+{
+	struct view *view = cookie;
+
+	switch (event->kind) {
+	case RUN_EVENT_MESSAGE:
+		if (!cli_quiet(view->cli))
+			progress_note(view->progress, event->text);
+		break;
+	case RUN_EVENT_WARNING:
+		progress_note(view->progress, event->text);
+		break;
+	case RUN_EVENT_STAGE:
+		progress_update(view->progress, event->text, event->done, event->total);
+		break;
+	case RUN_EVENT_STATE:
+		/* Bars and the steps' own output do not mix. */
+		progress_clear(view->progress);
+		log_debug("state: %s", event->text);
+		break;
+	case RUN_EVENT_STEP:
+		if (!cli_quiet(view->cli) && event->total > 1)
+			log_info("step %d of %d: %s", (int)event->done, (int)event->total,
+				event->text);
+		break;
+	case RUN_EVENT_FLUSH:
+		break;
+	}
+}
+
+/* What all three verbs have open. */
+struct session {
+	char *home;
+	struct records *records;
+	struct workflow *workflow;
+	char *shown; /* the workflow's name for people */
+	struct view view;
+	struct stores_embedded_ops embedded;
+};
+
+static void session_release(struct session *session)
+{
+	progress_free(session->view.progress);
+	workflow_free(session->workflow);
+	records_free(session->records);
+	free(session->shown);
+	free(session->home);
+}
+
+static int session_open(struct session *session, const struct cli *cli, struct penstock_error *err)
+{
+	int r = records_home(&session->home, err);
+
+	if (r == 0)
+		r = records_open(&session->records, session->home, err);
+	session->view.cli = cli;
+	session->embedded = (struct stores_embedded_ops){
+		join_embedded, leave_embedded, session->home};
+	return r;
+}
+
+static struct run_options session_options(struct session *session)
+{
+	return (struct run_options){
+		.workflow = session->workflow,
+		.workflow_path = session->shown,
+		.home = session->home,
+		.records = session->records,
+		.stdout_fd = STDOUT_FILENO,
+		.stderr_fd = STDERR_FILENO,
+		.ready_fd = -1,
+		.observer = {on_event, &session->view},
+		.embedded = &session->embedded,
+	};
+}
+
+/* The exit code of an error before the run began. */
+static int fail(const struct cli *cli, struct penstock_error *err, int mistakes_code)
+{
+	if (err->code != PENSTOCK_E_INVALID)
+		return cli_fail(cli, err);
+	cli_fail(cli, err);
+	return mistakes_code;
+}
+
+static int execute(const struct cli *cli, struct session *session, struct run_options *options)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_result result = {0};
+	int code;
+
+	session->view.progress = progress_new(cli_quiet(cli));
+	if (run_execute(options, &result, &err) < 0) {
+		if (err.code == PENSTOCK_E_EXISTS) {
+			cli_fail(cli, &err);
+			return CLI_EXIT_UNAVAILABLE;
+		}
+		return cli_fail(cli, &err);
+	}
+	progress_clear(session->view.progress);
+	if (result.message)
+		log_error("run %s %s: %s", result.id, run_state_name(result.state), result.message);
+	else if (!cli_quiet(cli))
+		log_info("run %s %s", result.id, run_state_name(result.state));
+	code = result.exit_code;
+	run_result_release(&result);
+	return code;
+}
+
+/* ---- run ---- */
+
+static const struct option_spec run_options_table[] = {
+	{'d', "detach", NULL, "Go on in the background; prints the run's id"},
+	{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
+	{0, "fresh", NULL, "Begin anew, whatever an earlier attempt left"},
+	{0, "name", "NAME", "The run's name: another name is another run"},
+	{'s', "set", "PATH=VALUE",
+		"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
+		"it"},
+	{'e', "env", "KEY=VALUE", "Add a variable to the steps' environment"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example run_examples[] = {
+	{"penstock run train.yaml",
+		"Run a workflow; the same command continues it after a preemption"},
+	{"penstock run train.yaml --set resources.gpusPerTask=0 --env EPOCHS=3",
+		"With less than the file asks for"},
+	{"penstock run -d train.yaml; penstock logs -f train", "In the background"},
+	{"penstock run s3://bucket/train.json", "A workflow from object storage"},
+	{NULL, NULL},
+};
+
+static const struct command_exit run_exits[] = {
+	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
+	{"65", "The workflow has mistakes, or asks for what this machine does not have"},
+	{"66", "An input is missing or damaged"},
+	{"69", "A service does not answer, or the run is live already"},
+	{"73", "The output is not complete; it is kept, see penstock flush"},
+	{"75", "Preempted; the same command continues it"},
+	{"77", "Credentials or permissions were refused"},
+	{"130", "Stopped by the user"},
+	{"128+n", "The step was killed by signal n"},
+	{NULL, NULL},
+};
+
+/* --name is a field like any other. */
+static int collect_sets(const struct cli *cli, struct strlist *sets)
+{
+	const struct strlist *given = cli_values(cli, "set");
+	const char *name = cli_value(cli, "name");
+
+	for (size_t i = 0; i < given->n; i++) {
+		if (strlist_add(sets, given->items[i]) < 0)
+			return -1;
+	}
+	return name ? strlist_addf(sets, "name=\"%s\"", name) : 0;
+}
+
+/* The overrides as given, for the record; a value may be a secret, so only the names of fields are kept. */
+static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
+{
+	json_t *root = json_object();
+	json_t *list = json_array();
+	char *text;
+
+	for (size_t i = 0; i < sets->n; i++)
+		json_array_append_new(
+			list, json_sprintf("--set %.*s", (int)strcspn(sets->items[i], "="),
+				      sets->items[i]));
+	for (size_t i = 0; i < env->n; i++)
+		json_array_append_new(
+			list, json_sprintf("--env %.*s", (int)strcspn(env->items[i], "="),
+				      env->items[i]));
+	json_object_set_new(root, "overrides", list);
+	text = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return text;
+}
+
+static int dry_run(const struct cli *cli, const struct session *session)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_WORKFLOW_FILE);
+	char id[RECORDS_ID_SIZE];
+
+	if (run_check(session->workflow, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (run_identity(session->workflow, id, &err) < 0)
+		return cli_fail(cli, &err);
+	workflow_print_json(session->workflow, &text);
+	if (buf_failed(&text)) {
+		buf_error(&text, "the workflow", &err);
+		return cli_fail(cli, &err);
+	}
+	log_info("this would be run %s", id);
+	fputs(buf_str(&text), stdout);
+	return 0;
+}
+
+/* In the child of --detach: away from the terminal. What it has to say goes to the log of the run. */
+static void leave_terminal(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	for (int fd = 0; null >= 0 && fd < 3; fd++)
+		dup2(null, fd);
+	if (null > 2)
+		close(null);
+}
+
+/* Waits until the child has recorded the run, and prints its id. */
+static int wait_detached(pid_t child, int read_end)
+{
+	char line[RECORDS_ID_SIZE + 1] = "";
+	size_t len = 0;
+	int status = 0;
+	ssize_t n;
+
+	while (len < sizeof(line) - 1 &&
+		(n = read(read_end, line + len, sizeof(line) - 1 - len)) != 0) {
+		if (n < 0 && errno != EINTR)
+			break;
+		if (n > 0)
+			len += (size_t)n;
+		if (strchr(line, '\n')) {
+			fputs(line, stdout);
+			return 0;
+		}
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_EXIT_INTERNAL;
+}
+
+static int detach(const struct cli *cli, struct session *session, struct run_options *options)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int ends[2];
+	pid_t child;
+
+	/* SQLite's connections do not survive a fork: the child opens its own. */
+	records_free(take_pointer(session->records));
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		error_errno(&err, errno, "cannot make a pipe");
+		return cli_fail(cli, &err);
+	}
+	fflush(NULL);
+	child = fork();
+	if (child < 0) {
+		error_errno(&err, errno, "cannot fork");
+		return cli_fail(cli, &err);
+	}
+	if (child > 0) {
+		close(ends[1]);
+		return wait_detached(child, ends[0]);
+	}
+	close(ends[0]);
+	/* Until the run is recorded, errors still go to the terminal. */
+	options->ready_fd = ends[1];
+	options->on_ready = leave_terminal;
+	options->stdout_fd = options->stderr_fd = -1;
+	if (records_open(&session->records, session->home, &err) < 0)
+		return cli_fail(cli, &err);
+	options->records = session->records;
+	return execute(cli, session, options);
+}
+
+static int load_given(const struct cli *cli, struct session *session, const struct strlist *sets,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	int r = load_bytes(cli_operand(cli, 0), &bytes, &session->shown, err);
+
+	if (r < 0)
+		return r;
+	return load_workflow(
+		&session->workflow, session->shown, &bytes, sets, cli_values(cli, "env"), err);
+}
+
+static int run_run(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session session = {0};
+	_cleanup_(strlist_release) struct strlist sets = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *provenance = NULL;
+	struct run_options options;
+	int r = collect_sets(cli, &sets);
+
+	interrupts_block_signals();
+	if (r < 0)
+		r = error_memory(&err);
+	if (r == 0)
+		r = load_given(cli, &session, &sets, &err);
+	if (r < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (cli_has(cli, "dry-run"))
+		return dry_run(cli, &session);
+	if (session_open(&session, cli, &err) < 0)
+		return cli_fail(cli, &err);
+	provenance = describe_overrides(&sets, cli_values(cli, "env"));
+	options = session_options(&session);
+	options.provenance = provenance;
+	options.fresh = cli_has(cli, "fresh");
+	if (cli_has(cli, "detach"))
+		return detach(cli, &session, &options);
+	return execute(cli, &session, &options);
+}
+
+const struct command command_run = {
+	.name = "run",
+	.summary = "run a workflow",
+	.operands = "WORKFLOW",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Runs a workflow: brings its inputs, runs its steps, and keeps its output in "
+		"object "
+		"storage while they run. WORKFLOW is a file, - for standard input, or "
+		"s3://BUCKET/KEY.\n"
+		"\n"
+		"A run is its name, or else the contents of its file, together with the place of "
+		"its "
+		"output. The same command continues a run that was preempted or lost (penstock or "
+		"the "
+		"machine was killed) from its last complete state; a run that ended begins anew.\n"
+		"\n"
+		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
+		"either way.",
+	.options = run_options_table,
+	.examples = run_examples,
+	.exits = run_exits,
+	.run = run_run,
+};
+
+/* ---- resume and flush ---- */
+
+static int find_run(const struct cli *cli, struct session *session, struct records_run *run,
+	const struct strlist *sets, struct penstock_error *err)
+{
+	int r = session_open(session, cli, err);
+
+	if (r == 0)
+		r = records_find(session->records, cli_operand(cli, 0), run, err);
+	if (r == 0)
+		r = load_run_workflow(&session->workflow, session->home, run,
+			cli_value(cli, "credentials-from"), sets, err);
+	if (r == 0) {
+		session->shown = strdup(run->workflow);
+		r = session->shown ? 0 : error_memory(err);
+	}
+	return r;
+}
+
+static const struct option_spec resume_options_table[] = {
+	{0, "credentials-from", "FILE",
+		"A workflow file that has the credentials which stood in the original"},
+	{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example resume_examples[] = {
+	{"penstock resume train", "Continue the run named train"},
+	{"penstock resume 3f2a91", "By the beginning of its id"},
+	{NULL, NULL},
+};
+
+static int run_resume(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session session = {0};
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_options options;
+
+	interrupts_block_signals();
+	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (run.last.state == RUN_SUCCEEDED) {
+		error_set(&err, PENSTOCK_E_INVALID,
+			"run %s has succeeded; 'penstock run %s' begins it anew", run.id,
+			run.workflow);
+		return fail(cli, &err, CLI_EXIT_USAGE);
+	}
+	options = session_options(&session);
+	options.id = run.id;
+	options.resume = true;
+	options.provenance = run.last.provenance;
+	return execute(cli, &session, &options);
+}
+
+const struct command command_resume = {
+	.name = "resume",
+	.summary = "continue a run that failed, was stopped, preempted or lost",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description = "Continues a run where it ended: finished steps are skipped, the output is "
+		       "restored to its "
+		       "last complete state, and the step that did not finish begins again. RUN is "
+		       "an id, the "
+		       "beginning of one, or a name.",
+	.options = resume_options_table,
+	.examples = resume_examples,
+	.exits = run_exits,
+	.run = run_resume,
+};
+
+static const struct option_spec flush_options_table[] = {
+	{0, "credentials-from", "FILE",
+		"A workflow file that has the credentials which stood in the original"},
+	{'s', "set", "PATH=VALUE",
+		"Replace a field of the workflow, such as output.s3.endpointUrl"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example flush_examples[] = {
+	{"penstock flush train", "Upload what could not be uploaded when the run ended"},
+	{NULL, NULL},
+};
+
+static const struct command_exit flush_exits[] = {
+	{"69", "The store does not answer, or the run is live"},
+	{"73", "The output is still not complete"},
+	{NULL, NULL},
+};
+
+static int run_flush_verb(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session session = {0};
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_result result = {0};
+	struct run_options options;
+
+	interrupts_block_signals();
+	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	session.view.progress = progress_new(cli_quiet(cli));
+	options = session_options(&session);
+	if (run_flush(&options, run.id, &result, &err) < 0) {
+		bool live = err.code == PENSTOCK_E_EXISTS;
+
+		cli_fail(cli, &err);
+		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
+	}
+	log_info(
+		"the output of run %s is complete; it is %s", run.id, run_state_name(result.state));
+	run_result_release(&result);
+	return 0;
+}
+
+const struct command command_flush = {
+	.name = "flush",
+	.summary = "upload what a run left behind",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Completes the output of a run whose last upload failed (exit code 73), or whose "
+		"supervisor was killed, without running anything. The run ends as it had ended.",
+	.options = flush_options_table,
+	.examples = flush_examples,
+	.exits = flush_exits,
+	.run = run_flush_verb,
+};
