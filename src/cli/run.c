@@ -90,6 +90,7 @@ static void on_event(void *cookie, const struct run_event *event)
 				event->text);
 		break;
 	case RUN_EVENT_FLUSH:
+		progress_update(view->progress, "uploading the output", event->done, event->total);
 		break;
 	}
 }

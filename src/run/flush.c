@@ -30,7 +30,7 @@ static int flush_s3(struct run *run, struct penstock_error *err)
 	r = sync_start(&sync, &options, err);
 	if (r < 0)
 		return r;
-	r = sync_flush(sync, 0, err);
+	r = run_flush_sync(run, sync, err);
 	sync_free(sync);
 	return r;
 }

@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "records/claims.h"
 #include "run/lease.h"
 #include "run/log_upload.h"
@@ -29,7 +30,7 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { STRAYS_GRACE_MS = 5000 };
+enum { STRAYS_GRACE_MS = 5000, FLUSH_LOOK_MS = 1000, FLUSH_PATIENCE_MS = 120000 };
 
 void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
 	uint64_t total)
@@ -126,7 +127,7 @@ static int set_up(struct run *run, struct penstock_error *err)
 
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
-	if (r == 0)
+	if (r == 0 && run->strays)
 		r = strays_end(run->id, STRAYS_GRACE_MS, err);
 	if (r > 0)
 		run_say(run, RUN_EVENT_WARNING,
@@ -387,13 +388,52 @@ int run_flush_http(struct run *run, struct penstock_error *err)
 	return r;
 }
 
+/* How long a flush goes on without any progress while uploads fail; PENSTOCK_FLUSH_PATIENCE, in seconds. */
+static int64_t flush_patience_ms(void)
+{
+	const char *given = getenv("PENSTOCK_FLUSH_PATIENCE");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &seconds))
+		return (int64_t)seconds * 1000;
+	return FLUSH_PATIENCE_MS;
+}
+
+int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err)
+{
+	int64_t moved_ms = clock_monotonic_ms();
+	uint64_t published = 0;
+
+	for (;;) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct sync_status status;
+		int64_t now;
+		int r = sync_flush(sync, clock_monotonic_ms() + FLUSH_LOOK_MS, &e);
+
+		if (r == 0)
+			return 0;
+		if (r != -(int)PENSTOCK_E_TIMEOUT || atomic_load(&run->interrupts.cancel))
+			return error_move(err, &e);
+		sync_get_status(sync, &status);
+		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
+			status.bytes_published + status.bytes_waiting);
+		now = clock_monotonic_ms();
+		if (status.bytes_published != published || !status.last_error[0]) {
+			published = status.bytes_published;
+			moved_ms = now;
+		}
+		if (now - moved_ms > flush_patience_ms())
+			return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s", status.last_error);
+	}
+}
+
 /* Completes the output; the storage stays where that fails. */
 static int flush(struct run *run, struct penstock_error *err)
 {
 	int r = 0;
 
 	if (run->sync)
-		r = sync_flush(run->sync, 0, err);
+		r = run_flush_sync(run, run->sync, err);
 	else if (run->workflow->output.kind == WORKFLOW_HTTP && run->end.state != RUN_PREEMPTED)
 		r = run_flush_http(run, err);
 	if (run->log_upload) {

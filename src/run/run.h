@@ -33,7 +33,7 @@ enum run_event_kind {
 	RUN_EVENT_MESSAGE, /* text: one line for people */
 	RUN_EVENT_WARNING, /* text */
 	RUN_EVENT_STAGE,   /* text: the input's name; done and total bytes (0: unknown) */
-	RUN_EVENT_FLUSH,   /* done: bytes still waiting */
+	RUN_EVENT_FLUSH,   /* done: bytes published so far; total: with those that wait */
 	RUN_EVENT_STEP,	   /* text: the step's name; done: its number from 1; total: their count */
 };
 struct run_event {

@@ -31,6 +31,7 @@ struct run {
 	char id[RECORDS_ID_SIZE];
 	int attempt;
 	bool continuing;   /* goes on with what earlier attempts left */
+	bool strays;	   /* processes of a lost attempt may still live */
 	size_t steps_done; /* finished by earlier attempts, to be skipped */
 	struct run_layout layout;
 	int lock_fd;
@@ -73,6 +74,8 @@ void run_claim_request(const struct run *run, struct claim_request *request);
 /* The pieces that `penstock flush` shares with the end of a run. */
 int run_open_output(struct run *run, struct penstock_error *err);
 void run_sync_options(struct run *run, const char *journal, struct sync_options *options);
+/* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
+int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
 void run_record_sync(struct run *run);
 

@@ -1,0 +1,138 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "run/output.h"
+
+struct fixture {
+	char dir[64];
+	char log[80];
+	struct output *output;
+	int terminal[2];
+};
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	snprintf(f->dir, sizeof(f->dir), "/tmp/penstock-output-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	snprintf(f->log, sizeof(f->log), "%s/log", f->dir);
+	assert_int_equal(pipe2(f->terminal, O_CLOEXEC), 0);
+	assert_int_equal(output_start(&f->output, f->log, f->terminal[1], f->terminal[1], NULL), 0);
+	*state = f;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	output_stop(f->output);
+	log_redact_clear();
+	close(f->terminal[0]);
+	close(f->terminal[1]);
+	fs_remove_tree(f->dir, NULL);
+	free(f);
+	return 0;
+}
+
+static void put(const struct fixture *f, int which, const char *text)
+{
+	assert_int_equal(fs_write_all(output_write_fd(f->output, which), text, strlen(text)), 0);
+}
+
+static void assert_log(const struct fixture *f, const char *expected)
+{
+	struct buf text = BUF_INIT(100000);
+
+	assert_int_equal(fs_read(f->log, &text, NULL), 0);
+	assert_string_equal(buf_str(&text), expected);
+	assert_int_equal(output_size(f->output), text.len);
+	buf_release(&text);
+}
+
+/* Both streams reach the terminal and the log, and a drain waits for that. */
+static void output_reaches_terminal_and_log(void **state)
+{
+	struct fixture *f = *state;
+	char shown[64] = "";
+
+	put(f, 1, "out\n");
+	output_drain(f->output);
+	put(f, 2, "err\n");
+	output_drain(f->output);
+	output_note(f->output, "note %d", 1);
+
+	assert_log(f, "out\nerr\nnote 1\n");
+	assert_int_equal(read(f->terminal[0], shown, sizeof(shown)), 8);
+	assert_string_equal(shown, "out\nerr\n");
+}
+
+/* A secret is masked also where it arrives in two writes, and a part of one that ends the output is shown. */
+static void secrets_are_masked_across_writes(void **state)
+{
+	struct fixture *f = *state;
+
+	log_redact("hunter22");
+	put(f, 1, "key=hunt");
+	put(f, 1, "er22; again hunter22!\nhunt");
+	output_drain(f->output);
+
+	assert_log(f, "key=***; again ***!\nhunt");
+}
+
+/* A secret that is the beginning of another one does not give the rest away. */
+static void the_longest_secret_wins(void **state)
+{
+	struct fixture *f = *state;
+
+	log_redact("abcd");
+	log_redact("abcdefgh");
+	put(f, 1, "abcdefgh abcdef");
+	output_drain(f->output);
+
+	assert_log(f, "*** ***ef");
+}
+
+/* A terminal that is gone must not end the log. */
+static void a_lost_terminal_does_not_stop_the_log(void **state)
+{
+	struct fixture *f = *state;
+
+	close(f->terminal[0]);
+	f->terminal[0] = open("/dev/null", O_RDONLY);
+	put(f, 1, "one\n");
+	output_drain(f->output);
+	put(f, 1, "two\n");
+	output_drain(f->output);
+
+	assert_log(f, "one\ntwo\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(output_reaches_terminal_and_log, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			secrets_are_masked_across_writes, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_longest_secret_wins, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_lost_terminal_does_not_stop_the_log, set_up, tear_down),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
