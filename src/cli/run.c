@@ -512,7 +512,7 @@ static int run_flush_verb(const struct cli *cli)
 		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
 	}
 	log_info(
-		"the output of run %s is complete; it is %s", run.id, run_state_name(result.state));
+		"the output of run %s is complete; the run %s", run.id, run_state_name(result.state));
 	run_result_release(&result);
 	return 0;
 }

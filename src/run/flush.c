@@ -10,14 +10,48 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "run/lease.h"
+#include "run/log_upload.h"
 #include "sync/sync.h"
 #include "base/banned.h"
 
-static int flush_s3(struct run *run, struct penstock_error *err)
+/* The end that the attempt had before its flush failed. */
+static struct records_end end_of(const struct records_attempt *last)
+{
+	struct records_end end = {
+		.state = last->unflushed ? last->flushed_state : last->state,
+		.class = last->unflushed ? last->flushed_class : last->class,
+		.exit_code = last->unflushed ? last->flushed_exit_code : last->exit_code,
+		.step_code = last->step_code,
+	};
+
+	if (end.state == RUN_FAILED || end.state == RUN_LOST)
+		end.message = last->unflushed ? "failed earlier; its output is complete now"
+					      : last->message;
+	return end;
+}
+
+/* What the run keeps beside its output: its state and its log. */
+static int flush_beside(
+	struct run *run, const struct records_attempt *last, struct penstock_error *err)
+{
+	const struct records_end end = end_of(last);
+	int r = run_take_lease(run, err);
+
+	if (r == 0)
+		r = run_begin_log_upload(run, err);
+	if (r == 0)
+		r = log_upload_finish(take_pointer(run->log_upload), &run->interrupts.cancel, err);
+	if (r == 0)
+		r = lease_release(take_pointer(run->lease), run_state_name(end.state),
+			run_class_name(end.class), end.exit_code, err);
+	return r;
+}
+
+static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
 	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
 	struct sync_options options;
-	struct sync *sync = NULL;
 	int r;
 
 	if (!journal)
@@ -27,19 +61,21 @@ static int flush_s3(struct run *run, struct penstock_error *err)
 		return r;
 	run_sync_options(run, journal, &options);
 	options.continuous = false;
-	r = sync_start(&sync, &options, err);
+	r = sync_start(&run->sync, &options, err);
 	if (r < 0)
 		return r;
-	r = run_flush_sync(run, sync, err);
-	sync_free(sync);
-	return r;
+	r = run_flush_sync(run, run->sync, err);
+	run_record_sync(run);
+	sync_free(take_pointer(run->sync));
+	return r < 0 ? r : flush_beside(run, last, err);
 }
 
-static int flush_output(struct run *run, struct penstock_error *err)
+static int flush_output(
+	struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
 	switch (run->workflow->output.kind) {
 	case WORKFLOW_S3:
-		return flush_s3(run, err);
+		return flush_s3(run, last, err);
 	case WORKFLOW_HTTP:
 		return run_flush_http(run, err);
 	default:
@@ -48,28 +84,16 @@ static int flush_output(struct run *run, struct penstock_error *err)
 	}
 }
 
-/* The end that the attempt had before its flush failed. */
 static int record_flushed(
 	struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
-	struct records_end end = {
-		.state = last->unflushed ? last->flushed_state : last->state,
-		.class = last->unflushed ? last->flushed_class : last->class,
-		.exit_code = last->unflushed ? last->flushed_exit_code : last->exit_code,
-		.step_code = last->step_code,
-	};
-	int r;
+	const struct records_end end = end_of(last);
+	int r = records_end(run->options->records, run->id, last->attempt, &end, err);
 
-	if (end.state != RUN_SUCCEEDED && end.state != RUN_STOPPED && end.state != RUN_PREEMPTED)
-		end.message = last->unflushed ? "failed earlier; its output is complete now"
-					      : last->message;
-	r = records_end(run->options->records, run->id, last->attempt, &end, err);
 	if (r < 0)
 		return r;
 	run->end = (struct run_end){.decided = true, .state = end.state, .class = end.class};
-	if (end.state == RUN_SUCCEEDED)
-		return run_layout_wipe(&run->layout, err);
-	return 0;
+	return end.state == RUN_SUCCEEDED ? run_layout_wipe(&run->layout, err) : 0;
 }
 
 static int flush_locked(struct run *run, struct penstock_error *err)
@@ -80,13 +104,15 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	run->attempt = last.attempt;
-	if (access(run->layout.output, F_OK) < 0)
+	run_layout_release(&run->layout);
+	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	if (r == 0 && access(run->layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
 			"nothing of run %s is left on this machine to upload", run->id);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded, err);
 	if (r == 0)
-		r = flush_output(run, err);
+		r = flush_output(run, &last, err);
 	if (r == 0)
 		r = record_flushed(run, &last, err);
 	stores_release(&run->stores);

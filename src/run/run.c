@@ -278,7 +278,7 @@ static void on_lease_lost(void *cookie)
 		"another owner has taken this run over: nothing is published any more");
 }
 
-static int take_lease(struct run *run, struct penstock_error *err)
+int run_take_lease(struct run *run, struct penstock_error *err)
 {
 	struct lease_found found = {0};
 	int r;
@@ -332,7 +332,7 @@ static int begin_sync(struct run *run, struct penstock_error *err)
 	return sync_start(&run->sync, &options, err);
 }
 
-static int begin_log_upload(struct run *run, struct penstock_error *err)
+int run_begin_log_upload(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *key = NULL;
 
@@ -363,10 +363,10 @@ static void perform(struct run *run)
 		return;
 	set_state(run, RUN_STAGING);
 	if (!stage_of(run, RUN_CLASS_OUTPUT, run_open_output) ||
-		!stage_of(run, RUN_CLASS_OUTPUT, take_lease) ||
+		!stage_of(run, RUN_CLASS_OUTPUT, run_take_lease) ||
 		!stage_of(run, RUN_CLASS_INPUT, stage) ||
 		!stage_of(run, RUN_CLASS_OUTPUT, begin_sync) ||
-		!stage_of(run, RUN_CLASS_OUTPUT, begin_log_upload))
+		!stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload))
 		return;
 	set_state(run, RUN_RUNNING);
 	/* Orphans of steps become our children, so that none is missed at a step's end. */

@@ -77,6 +77,8 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 /* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
+int run_take_lease(struct run *run, struct penstock_error *err);
+int run_begin_log_upload(struct run *run, struct penstock_error *err);
 void run_record_sync(struct run *run);
 
 /* Runs the steps that are not done yet; every way out leaves no process behind. */
