@@ -1,0 +1,345 @@
+"""The life of a run: steps, exit codes, interrupts, kills, resuming, flushing. Each rule of the design has its test."""
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """workflow(steps, **fields): the path of a workflow file whose steps are commands (or dicts)."""
+
+    def write(*steps, file="wf.json", **fields):
+        made = [step if isinstance(step, dict) else {"name": f"s{i}", "run": {"command": step}} for i, step in enumerate(steps, 1)]
+        path = tmp_path / file
+        path.write_text(json.dumps({"resources": RESOURCES, "steps": made} | fields))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def to_store(store):
+    """to_store(): the `output` of a workflow, and continuous sync, with a bucket of the test's own store."""
+
+    def fields(path="/", **more):
+        s3 = {
+            "region": "us-east-1", "bucketUrl": "s3://out", "path": path, "accessKeyId": store.access_key,
+            "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+        }  # fmt: skip
+        return {"output": {"s3": s3}, "continuousOutputSync": True} | more
+
+    return fields
+
+
+def test_variables_follow_their_precedence(penstock, workflow):
+    # Job env < $DEEPSQUARE_ENV of earlier steps < DeepSquare's variables < the step's env; a step's env does not leak.
+    path = workflow(
+        'echo "FROM_STEP=a,b \\"c\\"" >> "$DEEPSQUARE_ENV"; echo STORAGE_PATH=/wrong >> "$DEEPSQUARE_ENV"',
+        {"run": {"command": 'echo "[$JOB][$FROM_STEP][$OWN]"; test -d "$STORAGE_PATH" && echo intact',
+                 "env": [{"key": "JOB", "value": "step"}, {"key": "OWN", "value": "1"}]}},
+        'echo "[$JOB][$OWN] $NTASKS $CPUS $MEM $GPUS"; pwd; test "$PWD" = "$STORAGE_PATH" && ls',
+        env=[{"key": "JOB", "value": "job"}, {"key": "NTASKS", "value": "wrong"}],
+    )  # fmt: skip
+
+    out = penstock.run("run", path).ok().out
+
+    assert '[step][a,b "c"][1]\nintact\n[job][] 1 1 64 0\n' in out
+    assert out.endswith("env\ninput\noutput\n")
+
+
+@pytest.mark.parametrize("command, code", [("exit 3", 3), ("exit 70", 79), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("exit 130", 130)])
+def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
+    # 64 to 78 are penstock's own, so a step's are shown as 79, with the original on record.
+    result = penstock.run("run", workflow("true", command, "echo never")).exits(code)
+
+    assert "never" not in result.out
+    run = penstock.ps()[0]
+    assert (run["state"], run["class"], run["exit_code"]) == ("failed", "user", code)
+    assert (run["step_exit_code"] or code) == (70 if code == 79 else code)
+
+
+def test_what_a_failing_step_wrote_last_is_published(penstock, workflow, store, to_store):
+    # The original loses it: its final sync never runs.
+    path = workflow("echo v1 > $DEEPSQUARE_OUTPUT/ckpt; echo v2 > $DEEPSQUARE_OUTPUT/ckpt; exit 1", **to_store())
+
+    penstock.run("run", path).exits(1)
+
+    assert store.bytes("out", "ckpt") == b"v2\n"
+
+
+def test_what_steps_leave_behind_is_ended(penstock, workflow):
+    # Children, grandchildren and detached ones: the fixture nothing_survives would find them.
+    path = workflow("sleep 1000 & (setsid sleep 1000 &) ; (setsid sh -c 'sleep 1000 & sleep 1000' &); echo ok")
+
+    result = penstock.run("run", path).ok()
+
+    assert result.out == "ok\n"
+
+
+def test_ctrl_c_asks_and_the_output_is_complete(penstock, workflow, store, to_store):
+    # The step hears SIGTERM, saves, and what it saved is published; `resume` goes on with that step.
+    step = """
+        if [ -e $DEEPSQUARE_OUTPUT/saved ]; then echo resumed with $(cat $DEEPSQUARE_OUTPUT/saved); exit 0; fi
+        trap 'echo state > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM
+        echo started; while :; do sleep 0.05; done"""
+    path = workflow("echo first", step, name="c", **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+
+    run.send(signal.SIGINT)
+    run.wait().exits(130)
+
+    assert penstock.ps()[0]["state"] == "stopped"
+    assert store.bytes("out", "saved") == b"state\n"
+    resumed = penstock.run("resume", "c").ok()
+    assert resumed.out == "resumed with state\n"
+    assert penstock.ps()[0]["attempt"] == 2
+
+
+def test_a_second_ctrl_c_kills(penstock, workflow):
+    run = penstock.popen("run", workflow("trap '' TERM INT; echo started; while :; do sleep 0.05; done"))
+    run.wait_for_output("started")
+
+    run.send(signal.SIGINT)
+    run.wait_for_output("once more kills it")
+    run.send(signal.SIGINT)
+
+    assert run.wait(20).exits(130).seconds < 20
+
+
+def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
+    # A machine that goes away sends SIGTERM: the run is to be continued, finished steps are not repeated.
+    path = workflow("echo one", "if [ -e $STORAGE_PATH/again ]; then echo two; exit; fi; touch $STORAGE_PATH/again; echo started; sleep 1000")
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    assert penstock.ps()[0]["state"] == "preempted"
+    assert penstock.run("run", path).ok().out == "two\n"
+
+
+def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_store):
+    # What was closed before the kill is in the store after it; what lived on is ended; finished steps are skipped.
+    step = """
+        cd $DEEPSQUARE_OUTPUT
+        if [ -e ckpt ]; then echo resumed at $(cat ckpt); exit 0; fi
+        echo 7 > ckpt; (setsid sleep 1000 &); echo saved; sleep 1000"""
+    path = workflow("echo one", step, **to_store("/run"))
+    run = penstock.popen("run", path)
+    run.wait_for_output("saved")
+
+    run.kill()
+    assert penstock.ps()[0]["state"] == "lost"
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "resumed at 7\n"
+    assert "left behind" in again.err
+    assert store.bytes("out", "run/ckpt") == b"7\n"
+
+
+def test_fresh_begins_anew(penstock, workflow, to_store):
+    path = workflow("echo one", "test -e $DEEPSQUARE_OUTPUT/x && echo found; touch $DEEPSQUARE_OUTPUT/x; echo started; sleep 1000", **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+    run.kill()
+
+    fresh = penstock.popen("run", path, "--fresh")
+    fresh.wait_for_output("started")
+    fresh.send(signal.SIGINT)
+
+    assert fresh.wait().exits(130).out == "one\nstarted\n"
+
+
+def test_a_live_run_is_refused_and_its_owner_named(penstock, workflow):
+    path = workflow("echo started; sleep 1000")
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+
+    refused = penstock.run("run", path).exits(69)
+    other = penstock.popen("run", path, "--name", "other")
+    other.wait_for_output("started")
+
+    assert str(run.pid) in refused.err and "--name" in refused.err
+    assert {entry["name"] for entry in penstock.ps()} == {None, "other"}
+    for process in (run, other):
+        process.send(signal.SIGINT)
+        process.wait().exits(130)
+
+
+def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
+    # Exit code 73, nothing local is lost, and `flush` completes it later and ends the run as it had ended.
+    path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
+                    "echo b > $DEEPSQUARE_OUTPUT/b; exit 4", name="f", **to_store(enableLogging=True))  # fmt: skip
+    run = penstock.popen("run", path, env={"PENSTOCK_FLUSH_PATIENCE": "1"})
+    run.wait_for_output("ready")
+    store.kill()
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+
+    result = run.wait().exits(73)
+
+    assert "penstock flush" in result.err
+    assert (storage / "output" / "b").read_text() == "b\n"
+    penstock.run("run", path).exits(69)  # it would begin anew over output that is nowhere else
+    store.start(store.address)
+    penstock.run("flush", "f").ok()
+    assert store.bytes("out", "b") == b"b\n"
+    ended = penstock.ps()[0]
+    assert (ended["state"], ended["class"], ended["exit_code"]) == ("failed", "user", 4)
+    state = json.loads(store.bytes("out", f".penstock/runs/{ended['id']}/state.json"))
+    assert state["state"] == "failed"
+    assert b"ready" in store.bytes("out", f".penstock/runs/{ended['id']}/log/1")
+
+
+def test_ctrl_c_in_every_stage_before_the_steps(penstock, workflow, http_server):
+    # Waiting for resources and staging end at once; nothing was run.
+    holder = penstock.popen("run", workflow("echo started; sleep 1000", file="holder.json", resources=RESOURCES | {"cpusPerTask": os.cpu_count()}))
+    holder.wait_for_output("started")
+    waiting = penstock.popen("run", workflow("echo never"))
+    waiting.wait_for_output("waiting for")
+
+    waiting.send(signal.SIGINT)
+
+    assert waiting.wait(20).exits(130).out == ""
+    holder.send(signal.SIGINT)
+    holder.wait().exits(130)
+
+
+def test_waiting_runs_get_their_turn(penstock, workflow):
+    path = workflow("echo started; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done", file="holder.json", resources=RESOURCES | {"cpusPerTask": os.cpu_count()})
+    holder = penstock.popen("run", path)
+    holder.wait_for_output("started")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    waiting = penstock.popen("run", workflow("echo mine"))
+    waiting.wait_for_output("waiting for")
+    assert {run["state"] for run in penstock.ps()} == {"queued", "running"}
+
+    (storage / "go").touch()
+
+    assert waiting.wait().ok().out == "mine\n"
+    holder.wait().ok()
+
+
+def test_what_never_fits_names_the_override(penstock, workflow):
+    path = workflow("true", resources=RESOURCES | {"cpusPerTask": 4096})
+
+    refused = penstock.run("run", path).exits(65)
+
+    assert "--set resources.cpusPerTask=" in refused.err and f"{path}:1:" in refused.err
+    assert penstock.ps() == []
+    penstock.run("run", path, "--set", "resources.cpusPerTask=1").ok()
+
+
+def test_secrets_are_in_no_file_and_no_output(penstock, workflow, store, to_store):
+    path = workflow("env; echo $AWS_SECRET_ACCESS_KEY | cut -c1-20; ps -o args= -p $PPID", **to_store(enableLogging=True))
+
+    result = penstock.run("run", path, "--log-level", "debug").ok()
+
+    secret = store.secret_key
+    assert "AWS_SECRET_ACCESS_KEY=***" in result.out
+    assert secret not in result.text
+    for root, _, files in os.walk(penstock.home):
+        for name in files:
+            assert secret.encode() not in open(os.path.join(root, name), "rb").read(), name
+    for key in store.keys("out"):
+        assert secret.encode() not in store.bytes("out", key), key
+    assert all(not stat.st_mode & 0o077 for stat in (os.stat(penstock.home / "runs.db"), os.stat(penstock.home)))
+
+
+def test_a_detached_run_goes_on_alone(penstock, workflow):
+    path = workflow("echo working; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo finished", name="d")
+
+    started = penstock.run("run", "--detach", path).ok()
+
+    run = penstock.ps()[0]
+    assert started.out == run["id"] + "\n"
+    follower = penstock.popen("logs", "-f", "d")
+    follower.wait_for_output("working")
+    (penstock.home / "runs" / run["id"] / "storage" / "go").touch()
+    assert follower.wait().ok().out.endswith("finished\n")
+    assert penstock.ps()[0]["state"] == "succeeded"
+
+
+def test_detach_reports_what_keeps_it_from_beginning(penstock, workflow):
+    refused = penstock.run("run", "--detach", workflow("true", resources=RESOURCES | {"gpus": 64})).exits(65)
+
+    assert "resources.gpus=" in refused.err and refused.out == ""
+
+
+def test_a_dry_run_leaves_no_trace(penstock, workflow):
+    path = workflow("touch /tmp/never-penstock", name="dry", env=[{"key": "A", "value": "b"}])
+
+    shown = penstock.run("run", "--dry-run", path, "--env", "C=d").ok()
+
+    assert {"key": "C", "value": "d"} in json.loads(shown.out)["env"]
+    assert not os.path.exists("/tmp/never-penstock") and penstock.ps() == []
+
+
+def test_a_workflow_comes_from_standard_input_and_from_s3(penstock, workflow, store):
+    text = workflow("echo here").read_bytes()
+    store.client.create_bucket(Bucket="flows")
+    store.client.put_object(Bucket="flows", Key="a/wf.json", Body=text)
+
+    assert penstock.run("run", "-", input=text).ok().out == "here\n"
+    assert penstock.run("run", "s3://flows/a/wf.json", env=store.env).ok().out == "here\n"
+
+
+def test_a_suspect_file_does_not_replace_the_last_good_one(penstock, workflow, store, to_store):
+    # The kernel reports the close of a killed writer like any other.
+    step = """
+        cd $DEEPSQUARE_OUTPUT; echo good > ckpt
+        exec /usr/bin/python3 -c '
+import os, sys, time
+while os.path.exists("../wait"): time.sleep(0.01)
+f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True); time.sleep(1000)'"""
+    path = workflow("touch $STORAGE_PATH/wait", step, **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("step 2 of 2")
+    wait = threading.Event()
+    while not wait.wait(0.05):
+        try:
+            if store.bytes("out", "ckpt") == b"good\n":
+                break
+        except Exception:  # not there yet
+            assert run.running(), run.err
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "wait").unlink()
+    run.wait_for_output("writing")
+
+    run.send(signal.SIGINT)  # Python's default for SIGTERM is to die of it, in the middle of its file
+    run.wait().exits(130)
+
+    assert store.bytes("out", "ckpt") == b"good\n"
+    identity = penstock.ps()[0]["id"]
+    assert store.bytes("out", f".penstock/runs/{identity}/partial/ckpt") == b"half"
+
+
+def test_others_objects_are_kept_before_they_are_overwritten(penstock, workflow, store, to_store):
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key="ckpt", Body=b"precious")
+
+    penstock.run("run", workflow("echo new > $DEEPSQUARE_OUTPUT/ckpt", name="o", **to_store())).ok()
+
+    identity = penstock.ps()[0]["id"]
+    assert store.bytes("out", "ckpt") == b"new\n"
+    assert store.bytes("out", f".penstock/runs/{identity}/replaced/ckpt") == b"precious"
+    assert "replaced/ckpt" in penstock.run("show", "o").ok().out
+
+
+def test_the_embedded_store_is_there_by_name_and_goes_when_idle(penstock, workflow):
+    # nothing_survives waits until its owner is gone.
+    s3 = {"region": "r", "bucketUrl": "s3://mine", "path": "/", "endpointUrl": "embedded"}
+    path = workflow("echo hi > $DEEPSQUARE_OUTPUT/a; echo $AWS_ENDPOINT_URL", name="e", output={"s3": s3})
+
+    result = penstock.run("run", path).ok()
+
+    assert result.out.startswith("http://127.0.0.1:")
+    assert "embedded store" in result.err
+    assert "s3://mine/a" in penstock.run("show", "e").ok().out
