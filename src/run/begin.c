@@ -45,7 +45,8 @@ static int look_back(struct run *run, struct penstock_error *err)
 		return 0;
 	if (r < 0)
 		return error_move(err, &e);
-	run->strays = last.state == RUN_LOST;
+	/* We hold its lock: what looks live is that of a supervisor that is gone. */
+	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
 	run->continuing = shall_continue(run, &last);
 	if (run->continuing && access(run->layout.storage, F_OK) == 0)
 		run->steps_done = (size_t)last.steps_done;

@@ -2,7 +2,6 @@
 import json
 import os
 import signal
-import threading
 
 import pytest
 
@@ -125,7 +124,7 @@ def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
     assert penstock.run("run", path).ok().out == "two\n"
 
 
-def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_store):
+def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_store, wait_for):
     # What was closed before the kill is in the store after it; what lived on is ended; finished steps are skipped.
     step = """
         cd $DEEPSQUARE_OUTPUT
@@ -134,6 +133,7 @@ def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_s
     path = workflow("echo one", step, **to_store("/run"))
     run = penstock.popen("run", path)
     run.wait_for_output("saved")
+    wait_for(lambda: "run/ckpt" in store.keys("out"), what="the checkpoint in the store")
 
     run.kill()
     assert penstock.ps()[0]["state"] == "lost"
@@ -291,7 +291,7 @@ def test_a_workflow_comes_from_standard_input_and_from_s3(penstock, workflow, st
     assert penstock.run("run", "s3://flows/a/wf.json", env=store.env).ok().out == "here\n"
 
 
-def test_a_suspect_file_does_not_replace_the_last_good_one(penstock, workflow, store, to_store):
+def test_a_suspect_file_does_not_replace_the_last_good_one(penstock, workflow, store, to_store, wait_for):
     # The kernel reports the close of a killed writer like any other.
     step = """
         cd $DEEPSQUARE_OUTPUT; echo good > ckpt
@@ -302,13 +302,7 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
     path = workflow("touch $STORAGE_PATH/wait", step, **to_store())
     run = penstock.popen("run", path)
     run.wait_for_output("step 2 of 2")
-    wait = threading.Event()
-    while not wait.wait(0.05):
-        try:
-            if store.bytes("out", "ckpt") == b"good\n":
-                break
-        except Exception:  # not there yet
-            assert run.running(), run.err
+    wait_for(lambda: "ckpt" in store.keys("out"), what="the good one in the store")
     (storage,) = penstock.home.glob("runs/*/storage")
     (storage / "wait").unlink()
     run.wait_for_output("writing")
