@@ -1,0 +1,100 @@
+"""Who owns a run: its state beside the output, seen from another machine (another home, and another boot in the state)."""
+import json
+import threading
+
+import pytest
+
+from harness.program import Penstock
+
+STATE = ".penstock/runs/{}/state.json"
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """The program on another machine: nothing is shared with the first but the store."""
+    program = Penstock(tmp_path / "elsewhere")
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def lost_run(penstock, store, tmp_path, wait_for):
+    """A run that was killed after its checkpoint was published; gives the workflow's path and the state as its owner left it."""
+    step = """
+        cd $DEEPSQUARE_OUTPUT
+        if [ -e ckpt ]; then echo resumed at $(cat ckpt); [ -z "$STAY" ] && exit 0; echo staying; exec sleep 1000; fi
+        mkdir -p empty; ln -s ckpt link; echo 7 > ckpt; echo saved; exec sleep 1000"""
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "steps": [{"name": "one", "run": {"command": "echo one"}}, {"name": "two", "run": {"command": step}}],
+    }))  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("saved")
+    identity = penstock.ps()[0]["id"]
+    manifest = f".penstock/runs/{identity}/manifest.json"
+    wait_for(lambda: manifest in store.keys("out") and b"ckpt" in store.bytes("out", manifest) and b"link" in store.bytes("out", manifest))
+    run.kill()
+    state = json.loads(store.bytes("out", STATE.format(identity)))
+    assert state["state"] == "running" and state["owner"]["pid"] == run.pid
+    return path, identity, state
+
+
+def put_state(store, identity, state):
+    store.client.put_object(Bucket="out", Key=STATE.format(identity), Body=json.dumps(state).encode())
+
+
+def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_run):
+    # Watched unchanged for one term on the contender's clock; then everything published is restored.
+    path, identity, state = lost_run
+    state["owner"] |= {"boot_id": "another", "host": "node7"}
+    state["lease"]["term_ms"] = 1500
+    put_state(store, identity, state)
+
+    taken = elsewhere.run("run", path).ok()
+
+    assert "node7" in taken.err and taken.seconds > 1.5
+    assert taken.out == "one\nresumed at 7\n"
+    ended = json.loads(store.bytes("out", STATE.format(identity)))
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 2)
+
+
+def test_a_run_that_is_live_elsewhere_is_refused_by_name(elsewhere, store, lost_run):
+    path, identity, state = lost_run
+    state["owner"] |= {"boot_id": "another", "host": "node7"}
+    state["lease"]["term_ms"] = 5000
+    put_state(store, identity, state)
+    quit_beating = threading.Event()
+
+    def beat():
+        while not quit_beating.wait(0.3):
+            state["lease"]["beat"] += 1
+            put_state(store, identity, state)
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    refused = elsewhere.run("run", path)
+    quit_beating.set()
+    beating.join()
+
+    refused.exits(69)
+    assert "live on node7" in refused.err and refused.out == ""
+    assert store.bytes("out", "ckpt") == b"7\n"
+
+
+def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, elsewhere, lost_run):
+    # No term has to be watched: the process itself tells. A live one is refused, a dead one taken over at once.
+    path, _, _ = lost_run
+    first = penstock.popen("run", path, "--env", "STAY=1")
+    first.wait_for_output("staying")
+
+    refused = elsewhere.run("run", path).exits(69)
+    first.kill()
+    taken = elsewhere.run("run", path).ok()
+
+    assert str(first.pid) in refused.err
+    assert taken.out == "one\nresumed at 7\n" and taken.seconds < 15
