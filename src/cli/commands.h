@@ -14,5 +14,6 @@ extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_show;
 extern const struct command command_stop;
+extern const struct command command_validate;
 
 #endif

@@ -5,6 +5,7 @@ static const struct command *const commands[] = {
 	&command_run,
 	&command_resume,
 	&command_flush,
+	&command_validate,
 	&command_ps,
 	&command_show,
 	&command_logs,

@@ -1,0 +1,149 @@
+/* `penstock validate`: all mistakes of a workflow file, without looking at the machine. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/load.h"
+#include "cli/show_util.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+static void print_lines(const struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++) {
+		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+
+		diagnostic_format(&found->items[i], &line);
+		fprintf(stderr, "%s\n", buf_str(&line));
+	}
+}
+
+static json_t *diagnostic_json(const struct diagnostic *d)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "severity",
+		json_string(d->severity == DIAGNOSTIC_ERROR ? "error" : "note"));
+	json_object_set_new(object, "file", json_text(d->file));
+	json_object_set_new(object, "line", d->line ? json_integer(d->line) : json_null());
+	json_object_set_new(object, "column", d->line ? json_integer(d->column) : json_null());
+	json_object_set_new(object, "option", json_text(d->option));
+	json_object_set_new(object, "message", json_text(d->message));
+	return object;
+}
+
+/* The model as it is read; null where there is none. */
+static json_t *model_json(const struct workflow *wf)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
+
+	if (!wf || workflow_print_json(wf, &text) < 0)
+		return json_null();
+	return json_loads(buf_str(&text), 0, NULL);
+}
+
+static int print_json(const char *shown, const struct workflow *wf, const struct diagnostics *found)
+{
+	json_t *object = json_object();
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < found->n; i++)
+		json_array_append_new(list, diagnostic_json(&found->items[i]));
+	json_object_set_new(object, "file", json_text(shown));
+	json_object_set_new(object, "valid", json_boolean(wf != NULL));
+	json_object_set_new(object, "mistakes", json_integer((json_int_t)found->errors));
+	json_object_set_new(object, "diagnostics", list);
+	json_object_set_new(object, "digest", wf ? json_string(wf->digest) : json_null());
+	json_object_set_new(object, "workflow", model_json(wf));
+	return show_json(object);
+}
+
+static void print_plain(const struct cli *cli, const char *shown, const struct workflow *wf,
+	const struct diagnostics *found)
+{
+	print_lines(found);
+	if (found->errors > LIMIT_WORKFLOW_ERRORS)
+		fprintf(stderr, "%s: %zu more mistakes are not shown\n", shown,
+			found->errors - LIMIT_WORKFLOW_ERRORS);
+	if (wf && !cli_quiet(cli))
+		printf("%s: valid, %zu step%s\n", shown, wf->n_steps, wf->n_steps == 1 ? "" : "s");
+}
+
+static int run_validate(const struct cli *cli)
+{
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	_cleanup_(diagnostics_release) struct diagnostics found = {0};
+	_cleanup_(workflow_freep) struct workflow *wf = NULL;
+	_cleanup_free_ char *path = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *source = cli_operand(cli, 0);
+	const char *shown = strcmp(source, "-") == 0 ? "<stdin>" : source;
+	int r = load_bytes(source, &bytes, &path, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	r = workflow_read(&wf, shown, buf_str(&bytes), bytes.len,
+		&(struct workflow_options){
+			.sets = cli_values(cli, "set"),
+			.env = cli_values(cli, "env"),
+			.keep_references = true,
+		},
+		&found, &err);
+	/* What is not a mistake of the file was not told by the diagnostics. */
+	if (r < 0 && !found.errors)
+		return cli_fail(cli, &err);
+	penstock_error_release(&err);
+	if (cli_has(cli, "json")) {
+		if (print_json(shown, wf, &found) < 0)
+			return CLI_EXIT_INTERNAL;
+	} else {
+		print_plain(cli, shown, wf, &found);
+	}
+	return r < 0 ? CLI_EXIT_WORKFLOW : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
+	{0, "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
+	{0, "json", NULL, "An object with all mistakes and the workflow as it is read"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock validate workflow.json", "Tells every mistake with its line and column"},
+	{"penstock validate - --json < workflow.yaml",
+		"The workflow as it is read, with every default, as JSON"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"65", "The workflow has mistakes"},
+	{"66", "There is no such file"},
+	{NULL, NULL},
+};
+
+const struct command command_validate = {
+	.name = "validate",
+	.summary = "tell the mistakes of a workflow file",
+	.operands = "WORKFLOW",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Reads a workflow (a path, an s3:// URL, or - for standard input) and tells "
+		"all its mistakes at once, each with its place and the nearest valid key. It "
+		"looks at the file only: not at the machine, the inputs or the stores, and "
+		"references to secrets and variables are left as they are. Notes say how odd "
+		"forms were read, and are no mistakes. penstock-workflow(5) describes the "
+		"format.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_validate,
+};
