@@ -49,8 +49,25 @@ void penstock_error_release(struct penstock_error *err)
 	*err = (struct penstock_error)PENSTOCK_ERROR_INIT;
 }
 
+/* One line, whatever foreign text it quotes: a library's message, a name, a reply. */
+static void make_one_line(char *message)
+{
+	size_t len = strlen(message);
+
+	while (len > 0 && (message[len - 1] == '\n' || message[len - 1] == '\r'))
+		message[--len] = '\0';
+	for (char *p = message; *p; p++) {
+		if (*p == '\n' || *p == '\r' || *p == '\t')
+			*p = ' ';
+		else if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	}
+}
+
 static void replace_message(struct penstock_error *err, char *message)
 {
+	if (message)
+		make_one_line(message);
 	if (err->message != out_of_memory)
 		free(err->message);
 	err->message = message ? message : out_of_memory;

@@ -63,11 +63,11 @@ const char *http_reply_header(const struct http_reply *reply, const char *name)
 
 void http_url_display(const char *url, struct buf *out)
 {
-	const char *rest = strstr(url, "://");
+	const char *rest = url + strcspn(url, ":/?#");
 	size_t authority;
 	const char *at = NULL;
 
-	if (!rest) {
+	if (strncmp(rest, "://", 3) != 0) {
 		buf_add(out, url, strcspn(url, "?#"));
 		return;
 	}

@@ -124,14 +124,7 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 static int bad_value(
 	const struct parse *p, const char *path, const char *text, struct penstock_error *err)
 {
-	char shown[41];
-	size_t n = 0;
-
-	/* Messages are one line, whatever the store sends. */
-	for (; n < sizeof(shown) - 1 && text[n]; n++)
-		shown[n] = text[n] >= 0 && (text[n] < ' ' || text[n] == 0x7f) ? '?' : text[n];
-	shown[n] = '\0';
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has '%s' in %s", p->what, shown, path);
+	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has '%.40s' in %s", p->what, text, path);
 }
 
 /* Numbers and booleans may stand between white space. */

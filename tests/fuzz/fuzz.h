@@ -40,6 +40,8 @@ static inline void require_error(int rc, const struct penstock_error *err)
 		return;
 	}
 	require((int)err->code == -rc && err->message && *err->message);
+	if (strchr(err->message, '\n'))
+		fprintf(stderr, "message: %s\n", err->message);
 	require(!strchr(err->message, '\n'));
 }
 

@@ -39,12 +39,13 @@ static bool is_signature_header(const char *name)
 	return false;
 }
 
+/* What the name of a header may be (RFC 9110). */
 static bool is_token(const char *s)
 {
 	if (!*s)
 		return false;
 	for (; *s; s++) {
-		if (*s <= ' ' || *s == ';' || *s == ':' || *s == 0x7f)
+		if (*s <= ' ' || *s >= 0x7f || strchr("()<>@,;:\\\"/[]?={}", *s))
 			return false;
 	}
 	return true;

@@ -34,6 +34,17 @@ static void errno_gives_code_and_text(void **state)
 	assert_int_equal(error_code_of_errno(EIO), PENSTOCK_E_IO);
 }
 
+/* Libraries and foreign names bring line breaks and worse; a message is one line of plain text. */
+static void a_message_stays_one_line_whatever_it_quotes(void **state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	(void)state;
+	error_set(&err, PENSTOCK_E_PROTOCOL, "it said %s", "one\ntwo\r\n\x1b[2Jthree\n\n");
+
+	assert_string_equal(err.message, "it said one two  ?[2Jthree");
+}
+
 /* Context grows at the front and at the end, and the code stays. */
 static void context_is_put_around_a_message(void **state)
 {
@@ -99,6 +110,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_raise_returns_its_code),
 		cmocka_unit_test(errno_gives_code_and_text),
+		cmocka_unit_test(a_message_stays_one_line_whatever_it_quotes),
 		cmocka_unit_test(context_is_put_around_a_message),
 		cmocka_unit_test(errors_move),
 		cmocka_unit_test(out_of_memory_is_an_error_like_others),
