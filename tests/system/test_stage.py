@@ -5,8 +5,10 @@ import http.server
 import io
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import threading
@@ -119,7 +121,7 @@ events {{ worker_connections 64; }}
 http {{
     access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
     uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; sendfile on;
-    server {{ listen unix:{folder}/socket; listen 127.0.0.1:{port}; root {root}; }}
+    server {{ listen 127.0.0.1:{port}; root {root}; }}
 }}
 """
 
@@ -133,8 +135,6 @@ def nginx(tmp_path):
     started = []
 
     def start(root):
-        import socket
-
         for _ in range(20):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -142,7 +142,6 @@ def nginx(tmp_path):
             config = tmp_path / "nginx.conf"
             config.write_text(NGINX.format(folder=tmp_path, root=root, port=port))
             process = subprocess.Popen([program, "-c", config, "-e", tmp_path / "error.log"], stderr=subprocess.DEVNULL)
-            (tmp_path / "socket").unlink(missing_ok=True) if process.poll() is not None else None
             started.append(process)
 
             def answers():
@@ -353,3 +352,72 @@ def test_an_interrupted_staging_ends_at_once(penstock, http_server, cifar_archiv
 
     assert result.code != 0
     penstock.run("run", file).ok()
+
+
+def s3_input(store, below, **more):
+    s3 = {"region": "us-east-1", "bucketUrl": "s3://data", "path": below, "endpointUrl": store.endpoint}
+    return {"s3": s3 | {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key}} | more
+
+
+# A path in a bucket is a directory: its objects come, those of a longer name and of penstock itself do not.
+def test_an_s3_path_is_staged(staged, store):
+    store.client.create_bucket(Bucket="data")
+    for key in ("foo/a", "foo/sub/b c", "foobar", "foo/.penstock/runs/x"):
+        store.client.put_object(Bucket="data", Key=key, Body=key.encode())
+
+    result, seen = staged(input=s3_input(store, "/foo"))
+
+    result.ok()
+    assert {name: digest for name, digest in seen.items() if not name.endswith(":mode")} == {
+        "a": sha256(b"foo/a"), "sub/b c": sha256(b"foo/sub/b c"),
+    }  # fmt: skip
+    assert store.secret_key not in result.text
+
+
+# Objects are not unpacked, unless the workflow asks for it.
+def test_s3_objects_are_unpacked_where_asked(staged, store):
+    store.client.create_bucket(Bucket="data")
+    store.client.put_object(Bucket="data", Key="set/x.tar.gz", Body=make_tar({"inside": b"x"}))
+
+    result, seen = staged(inputs=[s3_input(store, "/set", path="whole"), s3_input(store, "/set", path="unpacked", unpack=True)])
+
+    result.ok()
+    assert {name for name in seen if ":" not in name} == {"whole/x.tar.gz", "unpacked/x.tar.gz", "unpacked/inside"}
+
+
+# A path without objects is a mistake in the workflow, said before a step fails over it.
+def test_an_empty_s3_path_is_an_error(penstock, staged, store):
+    store.client.create_bucket(Bucket="data")
+
+    result, seen = staged(input=s3_input(store, "/nothing"))
+
+    assert result.exits(66) and seen is None
+    assert "s3://data/nothing" in result.err and "no object" in result.err
+    assert penstock.ps()[0]["class"] == "input"
+
+
+# Neither a password in a URL nor the query that signs it reaches a line, a record or a file of the run.
+def test_secrets_of_an_address_are_shown_nowhere(penstock, staged, http_server):
+    url = http_server.add("/signed/a.csv", b"1,2").replace("http://", "http://user:pa55w0rd@") + "?X-Amz-Signature=c0ffee5ecret"
+
+    result, seen = staged(input={"http": {"url": url}})
+
+    result.ok()
+    assert seen["a.csv"] == sha256(b"1,2")
+    kept = [path for path in penstock.home.rglob("*") if path.is_file() and path.name != "workflow"]
+    for text in [result.text.encode()] + [path.read_bytes() for path in kept]:
+        assert b"pa55w0rd" not in text and b"c0ffee5ecret" not in text
+
+
+# An archive of some hundred bytes that unpacks to more than the disk holds ends before it has filled the disk.
+def test_an_archive_bomb_is_stopped(penstock, staged, http_server, tmp_path):
+    with open(tmp_path / "bomb", "wb") as file:
+        file.truncate(8 << 40)
+    subprocess.run(["tar", "-czSf", tmp_path / "bomb.tar.gz", "-C", tmp_path, "bomb"], check=True)
+    (tmp_path / "bomb").unlink()
+
+    result, seen = staged(input={"http": {"url": http_server.add("/bomb.tar.gz", tmp_path / "bomb.tar.gz")}})
+
+    assert result.code != 0 and seen is None
+    assert re.search(r"bomb\.tar\.gz: member bomb: .* free", result.err), result.err
+    assert not list(penstock.home.rglob(".penstock-unpack-*"))
