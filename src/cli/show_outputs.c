@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+/* Clang takes uthash's default hash, which falls through its cases, for a mistake. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #include <uthash.h>
 
 #include "base/buf.h"
