@@ -155,10 +155,16 @@ struct http_request {
 	int64_t connect_timeout_ms; /* 0: the engine's */
 	int64_t stall_timeout_ms;   /* 0: the engine's */
 	unsigned max_attempts;	    /* 0: the engine's; 1: never repeated */
-	bool follow_redirects;	    /* up to 10; never from https to http. Only for requests
+	/*
+	 * On a connection of its own: libcurl repeats a request by itself when a kept connection turns
+	 * out to be dead, unseen by `sent_before`. For requests that must know whether they were sent
+	 * before.
+	 */
+	bool fresh_connection;
+	bool follow_redirects;	  /* up to 10; never from https to http. Only for requests
 				       without credentials */
-	const atomic_int *cancel;   /* polled at least every 100 ms */
-	const char *what; /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
+	const atomic_int *cancel; /* polled at least every 100 ms */
+	const char *what;	  /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
 
 	/* Before every attempt (counted from 1): sign, add dates. Non-zero: the request fails with
 	 * `err`. */

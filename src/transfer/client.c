@@ -600,6 +600,7 @@ int object_delete(struct object_client *client, const char *bucket, const char *
 		r = s3_op_header(&op, "if-match", if_match, err);
 	if (r < 0)
 		return r;
+	op.request.fresh_connection = if_match != NULL;
 	r = s3_op_perform(&op, &own);
 	if (r < 0 && (op.error == S3_E_NO_SUCH_KEY ||
 			     (own.http_status == 404 && op.error != S3_E_NO_SUCH_BUCKET)))

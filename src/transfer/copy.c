@@ -251,6 +251,7 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 		return r;
 	s3_op_wants_document(&op);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
+	op.request.fresh_connection = true;
 	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;

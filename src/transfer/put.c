@@ -487,6 +487,7 @@ static int put_once(struct object_client *client, const char *bucket, const char
 	if (r < 0)
 		return r;
 	put.op.request.cancel = options->cancel;
+	put.op.request.fresh_connection = options->if_match || options->if_none_match;
 	put_request_hook(&put, body);
 	r = s3_op_perform(&put.op, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && put_was_done(&put.op, body))

@@ -398,6 +398,7 @@ static int upload_complete(struct upload *u, struct object_info *info, struct pe
 	put_request_hook(&put, &gate);
 	put.op.request.cancel = u->options->cancel;
 	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
+	put.op.request.fresh_connection = true;
 	return complete_perform(u, &put, info, err);
 }
 

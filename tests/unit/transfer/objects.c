@@ -1,0 +1,457 @@
+/* Downloads, listings, deletions and errors, from stores that cut, lie and talk nonsense. */
+#include "objects_fixture.h"
+#include "transfer/tree.h"
+
+#define OBJECT (300 * 1000)
+
+/* ---- stores ---- */
+
+/* One object of `data`, in ranges too; f->text adds headers; f->trouble replies are cut. */
+static bool object_store(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	uint64_t first = 0;
+	uint64_t last = OBJECT - 1;
+	bool head = strcmp(r->method, "HEAD") == 0;
+	bool part = mini_range(r, OBJECT, &first, &last);
+
+	f->heads += head;
+	mini_printf(fd, "HTTP/1.1 %s\r\nETag: \"the etag\"\r\nContent-Length: %" PRIu64 "\r\n%s",
+		part ? "206 Partial" : "200 OK", last - first + 1, f->text ? f->text : "");
+	if (part)
+		mini_printf(fd, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", first, last,
+			OBJECT);
+	mini_printf(fd, "\r\n");
+	if (head)
+		return true;
+	f->others++;
+	if (f->trouble && f->trouble--) {
+		mini_write(fd, data + first, (last - first + 1) / 2);
+		return false;
+	}
+	return mini_write(fd, data + first, last - first + 1);
+}
+
+static bool replaced_object(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
+}
+
+static bool says_error(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	(void)r;
+	return answer_error(fd, "403 Forbidden", f->text, "");
+}
+
+static bool says_nonsense(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	(void)r;
+	return mini_reply(fd, "200 OK", "", f->text, strlen(f->text));
+}
+
+/* Its clock is an hour ahead. */
+static bool other_clock(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	char date[64] = "";
+	char now[64];
+	time_t ahead = time(NULL) + 3600;
+	struct tm tm;
+	char expected[32];
+
+	(void)m;
+	mini_header(r, "x-amz-date", date, sizeof(date));
+	gmtime_r(&ahead, &tm);
+	strftime(expected, sizeof(expected), "%Y%m%dT%H", &tm);
+	strftime(now, sizeof(now), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &tm);
+	if (strncmp(date, expected, strlen(expected)) != 0)
+		return answer_error(fd, "403 Forbidden", "RequestTimeTooSkewed", now);
+	return mini_reply(fd, "200 OK", "ETag: \"x\"\r\n", "fine", 4);
+}
+
+static bool busy_bucket(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	f->others++;
+	if (f->trouble && f->trouble--)
+		return answer_error(fd, "400 Bad Request", "RequestTimeout", "");
+	return mini_serve(r, fd, "\"x\"", "fine", 4);
+}
+
+static bool listing_in_circles(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	static const char page[] =
+		"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same"
+		"</NextContinuationToken></ListBucketResult>";
+
+	(void)m;
+	(void)r;
+	return mini_reply(fd, "200 OK", "", page, strlen(page));
+}
+
+static bool deletes_but_one(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	static const char result[] =
+		"<DeleteResult><Error><Key>b</Key><Code>AccessDenied</Code><Message>no</Message>"
+		"</Error></DeleteResult>";
+	char md5[64];
+
+	(void)m;
+	if (!is(r, "POST", "?delete") || !mini_header(r, "Content-MD5", md5, sizeof(md5)))
+		return answer_error(fd, "400 Bad Request", "InvalidRequest", "");
+	return mini_reply(fd, "200 OK", "", result, strlen(result));
+}
+
+/* ---- tests ---- */
+
+static char directory[] = "/tmp/penstock-objects-XXXXXX";
+
+static char *in_directory(const char *name)
+{
+	return path_join(directory, name);
+}
+
+static int get_file(struct fixture *f, const struct object_get_options *options)
+{
+	char *path = in_directory("file");
+	int r = object_get_file(f->s3, "b", "k", path, options, &f->info, &f->err);
+
+	free(path);
+	return r;
+}
+
+static bool file_is(const char *name, const char *bytes, size_t len)
+{
+	struct buf got = BUF_INIT(SIZE);
+	char *path = in_directory(name);
+	bool same = fs_read(path, &got, NULL) == 0 && got.len == len &&
+		    memcmp(got.data, bytes, len) == 0;
+
+	unlink(path);
+	free(path);
+	buf_release(&got);
+	return same;
+}
+
+static bool nothing_left(void)
+{
+	char *path = in_directory("file");
+	char *part = in_directory("file.penstock-part");
+	bool none = access(path, F_OK) < 0 && access(part, F_OK) < 0;
+
+	free(path);
+	free(part);
+	return none;
+}
+
+static void crc_header(const void *bytes, size_t len, char out[96])
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+
+	checksum_of(CHECKSUM_CRC64NVME, bytes, len, digest, NULL);
+	checksum_format(CHECKSUM_CRC64NVME, digest, text);
+	snprintf(out, 96, "x-amz-checksum-crc64nvme: %s\r\n", text);
+}
+
+static void a_download_that_is_cut_goes_on_and_is_verified(void **state)
+{
+	struct fixture f;
+	char header[96];
+
+	(void)state;
+	begin(&f, object_store);
+	crc_header(data, OBJECT, header);
+	f.text = header;
+	f.trouble = 2;
+
+	assert_int_equal(0, get_file(&f, NULL));
+
+	assert_true(file_is("file", data, OBJECT));
+	assert_int_equal(3, f.others);
+	assert_int_equal(OBJECT, f.info.size);
+	end(&f);
+}
+
+static void a_download_with_the_wrong_checksum_leaves_no_file(void **state)
+{
+	struct fixture f;
+	char header[96];
+	struct buf body = BUF_INIT(SIZE);
+
+	(void)state;
+	begin(&f, object_store);
+	crc_header(data, OBJECT - 1, header);
+	f.text = header;
+
+	assert_int_equal(-(int)PENSTOCK_E_CORRUPT, get_file(&f, NULL));
+	assert_true(nothing_left());
+	assert_int_equal(
+		-(int)PENSTOCK_E_CORRUPT, object_get(f.s3, "b", "k", NULL, &body, NULL, &f.err));
+
+	assert_int_equal(0, body.len);
+	buf_release(&body);
+	end(&f);
+}
+
+static void an_object_that_is_not_the_listed_one_is_refused(void **state)
+{
+	struct fixture f;
+	struct object_info listed = {.size = OBJECT - 1, .etag = "\"the etag\""};
+
+	(void)state;
+	begin(&f, object_store);
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		get_file(&f, &(struct object_get_options){.known = &listed}));
+	listed.size = OBJECT + 1;
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		get_file(&f, &(struct object_get_options){.known = &listed}));
+	assert_true(nothing_left());
+	end(&f);
+
+	begin(&f, replaced_object);
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		get_file(&f, &(struct object_get_options){.known = &listed}));
+	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
+		get_file(&f, &(struct object_get_options){.known = &listed, .if_match = "\"x\""}));
+	end(&f);
+}
+
+/* A listing told size and ETag: one request per object is enough. */
+static void a_known_object_costs_one_request(void **state)
+{
+	struct fixture f;
+	const struct object_info listed = {.size = OBJECT, .etag = "\"the etag\""};
+
+	(void)state;
+	begin(&f, object_store);
+
+	assert_int_equal(0, get_file(&f, &(struct object_get_options){.known = &listed}));
+
+	assert_int_equal(0, f.heads);
+	assert_int_equal(1, f.others);
+	assert_true(file_is("file", data, OBJECT));
+	end(&f);
+}
+
+static void refusals_say_what_to_do(void **state)
+{
+	static const struct {
+		const char *code;
+		const char *says;
+	} cases[] = {
+		{"AccessDenied", "permission"},
+		{"InvalidAccessKeyId", "access key id"},
+		{"SignatureDoesNotMatch", "secret access key"},
+		{"RequestTimeTooSkewed", "clock"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct fixture f;
+		struct buf body = BUF_INIT(100);
+
+		begin(&f, says_error);
+		f.text = cases[i].code;
+		assert_int_equal(-(int)PENSTOCK_E_PERMISSION,
+			object_get(f.s3, "b", "k", NULL, &body, NULL, &f.err));
+		assert_non_null(strstr(f.err.message, "s3://b/k"));
+		assert_non_null(strstr(f.err.message, cases[i].code));
+		assert_non_null(strstr(f.err.message, cases[i].says));
+		assert_null(strstr(f.err.message, "very/secret"));
+		assert_int_equal(403, f.err.http_status);
+		assert_int_equal(1, f.server.requests);
+		end(&f);
+	}
+}
+
+static void a_wrong_clock_is_put_right_by_the_stores_own(void **state)
+{
+	struct fixture f;
+	struct buf body = BUF_INIT(100);
+
+	(void)state;
+	begin(&f, other_clock);
+	log_set_level(LOG_QUIET);
+
+	assert_int_equal(0, object_get(f.s3, "b", "k", NULL, &body, NULL, &f.err));
+
+	log_set_level(LOG_INFO);
+	assert_string_equal("fine", body.data);
+	buf_release(&body);
+	end(&f);
+}
+
+static void what_the_store_calls_a_timeout_is_tried_again(void **state)
+{
+	struct fixture f;
+	struct buf body = BUF_INIT(100);
+
+	(void)state;
+	begin(&f, busy_bucket);
+	f.trouble = 2;
+
+	assert_int_equal(0, object_get(f.s3, "b", "k", NULL, &body, NULL, &f.err));
+
+	assert_int_equal(3, f.others);
+	buf_release(&body);
+	end(&f);
+}
+
+static int count_entries(void *cookie, const struct object_info *info)
+{
+	(void)info;
+	++*(int *)cookie;
+	return 0;
+}
+
+static void nonsense_instead_of_a_listing_is_an_error(void **state)
+{
+	static const char *const documents[] = {"<html>login</html>", "{}", "<ListBucketResult>",
+		"<!DOCTYPE x [<!ENTITY a \"b\">]><ListBucketResult/>"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
+		struct fixture f;
+		int n = 0;
+
+		begin(&f, says_nonsense);
+		f.text = documents[i];
+		assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+			object_list(f.s3, "b", "", NULL, count_entries, &n, &f.err));
+		assert_int_equal(0, n);
+		end(&f);
+	}
+}
+
+static void a_listing_that_does_not_get_on_ends(void **state)
+{
+	struct fixture f;
+	int n = 0;
+
+	(void)state;
+	begin(&f, listing_in_circles);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		object_list(f.s3, "b", "", NULL, count_entries, &n, &f.err));
+
+	assert_int_equal(2, f.server.requests);
+	end(&f);
+}
+
+static char failed_key[16];
+
+static void on_failed(void *cookie, const char *key, const struct penstock_error *err)
+{
+	(void)cookie;
+	assert_int_equal(PENSTOCK_E_PERMISSION, err->code);
+	snprintf(failed_key, sizeof(failed_key), "%s", key);
+}
+
+static void keys_that_were_not_deleted_are_named(void **state)
+{
+	struct fixture f;
+	struct strlist keys = {0};
+
+	(void)state;
+	begin(&f, deletes_but_one);
+	strlist_add(&keys, "a");
+	strlist_add(&keys, "b");
+
+	assert_int_equal(-(int)PENSTOCK_E_PERMISSION,
+		object_delete_many(f.s3, "b", &keys, on_failed, NULL, &f.err));
+
+	assert_string_equal("b", failed_key);
+	strlist_release(&keys);
+	end(&f);
+}
+
+static void names_that_no_store_takes_are_refused_at_once(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, object_store);
+
+	assert_int_equal(-(int)PENSTOCK_E_INVALID, object_head(f.s3, "a/b", "k", NULL, &f.err));
+	assert_int_equal(-(int)PENSTOCK_E_INVALID, object_head(f.s3, "b", "", NULL, &f.err));
+	assert_int_equal(-(int)PENSTOCK_E_INVALID,
+		object_put(f.s3, "b", "k", "x", 1,
+			&(struct object_put_options){.content_type = "a\r\nX-Evil: 1"}, NULL,
+			&f.err));
+
+	assert_int_equal(0, f.server.requests);
+	end(&f);
+}
+
+static void only_what_lies_below_the_path_belongs_to_it(void **state)
+{
+	static const struct {
+		const char *prefix;
+		const char *key;
+		const char *path; /* NULL: refused; "!": not below */
+	} cases[] = {
+		{"/foo", "foo/a/b", "a/b"},
+		{"foo/", "foo/a", "a"},
+		{"/foo", "foo", "foo"},
+		{"/x/foo", "x/foo", "foo"},
+		{"/foo", "foobar", "!"},
+		{"/foo", "fo", "!"},
+		{"/", "a/b", "a/b"},
+		{"", "a/", "a/"},
+		{"/foo", "foo/", ""},
+		{"/foo", "foo/../x", NULL},
+		{"/foo", "foo/..", NULL},
+		{"/foo", "foo/./x", NULL},
+		{"/foo", "foo//x", NULL},
+		{"/", "/etc/passwd", NULL},
+		{"/", "..", NULL},
+		{"/", "...", "..."},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct buf path = BUF_INIT(1000);
+		int r = tree_relative_path(cases[i].prefix, cases[i].key, &path, NULL);
+
+		if (!cases[i].path)
+			assert_int_equal(-(int)PENSTOCK_E_INVALID, r);
+		else if (strcmp(cases[i].path, "!") == 0)
+			assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND, r);
+		else
+			assert_string_equal(cases[i].path, buf_str(&path));
+		buf_release(&path);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_download_that_is_cut_goes_on_and_is_verified),
+		cmocka_unit_test(a_download_with_the_wrong_checksum_leaves_no_file),
+		cmocka_unit_test(an_object_that_is_not_the_listed_one_is_refused),
+		cmocka_unit_test(a_known_object_costs_one_request),
+		cmocka_unit_test(refusals_say_what_to_do),
+		cmocka_unit_test(a_wrong_clock_is_put_right_by_the_stores_own),
+		cmocka_unit_test(what_the_store_calls_a_timeout_is_tried_again),
+		cmocka_unit_test(nonsense_instead_of_a_listing_is_an_error),
+		cmocka_unit_test(a_listing_that_does_not_get_on_ends),
+		cmocka_unit_test(keys_that_were_not_deleted_are_named),
+		cmocka_unit_test(names_that_no_store_takes_are_refused_at_once),
+		cmocka_unit_test(only_what_lies_below_the_path_belongs_to_it),
+	};
+	int r;
+
+	if (!mkdtemp(directory))
+		return 1;
+	fill_data();
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	fs_remove_tree(directory, NULL);
+	return r;
+}
