@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-enum { REDRAW_MS = 100, LINE_MS = 10000, MAX_ITEMS = 16, NAME_SIZE = 64 };
+enum { REDRAW_MS = 100, LINE_MS = 10000, MAX_ITEMS = 16, NAME_SIZE = 256 };
 
 struct item {
 	char name[NAME_SIZE];
@@ -96,8 +96,10 @@ static void draw_item(const struct item *item, int64_t now, int width, struct bu
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
 	int bar = width > 90 ? 30 : 14;
+	const char *slash = strrchr(item->name, '/');
+	const char *name = slash && slash[1] ? slash + 1 : item->name;
 
-	buf_printf(&line, "%-24.24s ", item->name);
+	buf_printf(&line, "%-24.24s ", name);
 	if (item->total) {
 		double part = (double)item->done / (double)item->total;
 		int full = (int)((part > 1 ? 1 : part) * bar);
@@ -195,6 +197,28 @@ void progress_note(struct progress *p, const char *text)
 	log_info("%s", text);
 	if (p->terminal && p->n)
 		redraw(p, clock_monotonic_ms());
+}
+
+void progress_complete(struct progress *p)
+{
+	int64_t now = clock_monotonic_ms();
+
+	if (!p || p->quiet)
+		return;
+	LOCK_SCOPE(&p->lock);
+	for (size_t i = 0; i < p->n; i++) {
+		struct item *item = &p->items[i];
+
+		if (item->finished)
+			continue;
+		item->finished = true;
+		if (item->total > item->done)
+			item->done = item->total;
+		if (!p->terminal)
+			say_line(item, now, false);
+	}
+	if (p->terminal && p->n)
+		redraw(p, now);
 }
 
 /* The bars that are finished stay as they are; new items begin below. */

@@ -25,6 +25,8 @@ struct progress *progress_new(bool quiet);
 void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total);
 /* Also shown when quiet: the caller decides. Goes through log_info(). */
 void progress_note(struct progress *p, const char *text);
+/* Everything that was begun is done, whatever its last update said. */
+void progress_complete(struct progress *p);
 void progress_clear(struct progress *p);
 void progress_free(struct progress *p);
 

@@ -81,6 +81,8 @@ static void on_event(void *cookie, const struct run_event *event)
 		break;
 	case RUN_EVENT_STATE:
 		/* Bars and the steps' own output do not mix. */
+		if (strcmp(event->text, run_state_name(RUN_RUNNING)) == 0)
+			progress_complete(view->progress);
 		progress_clear(view->progress);
 		log_debug("state: %s", event->text);
 		break;
@@ -511,8 +513,8 @@ static int run_flush_verb(const struct cli *cli)
 		cli_fail(cli, &err);
 		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
 	}
-	log_info(
-		"the output of run %s is complete; the run %s", run.id, run_state_name(result.state));
+	log_info("the output of run %s is complete; the run %s", run.id,
+		run_state_name(result.state));
 	run_result_release(&result);
 	return 0;
 }
