@@ -326,7 +326,6 @@ int exit_code_of_error(int code)
 	case PENSTOCK_E_LIMIT:
 		return CLI_EXIT_WORKFLOW;
 	case PENSTOCK_E_NOT_FOUND:
-	case PENSTOCK_E_CORRUPT:
 		return CLI_EXIT_INPUT;
 	case PENSTOCK_E_PERMISSION:
 		return CLI_EXIT_PERMISSION;
