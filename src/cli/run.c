@@ -208,8 +208,8 @@ static const struct command_exit run_exits[] = {
 	{"73", "The output is not complete; it is kept, see penstock flush"},
 	{"75", "Preempted; the same command continues it"},
 	{"77", "Credentials or permissions were refused"},
-	{"130", "Stopped by the user"},
 	{"128+n", "The step was killed by signal n"},
+	{"130", "Stopped by the user"},
 	{NULL, NULL},
 };
 
