@@ -98,7 +98,7 @@ static const struct absence absences[] = {
 
 static const char *find_sub(const struct request *req)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(subresources); i++)
+	for (size_t i = 0; req->query && i < ARRAY_SIZE(subresources); i++)
 		if (request_has_query(req, subresources[i]))
 			return subresources[i];
 	return NULL;

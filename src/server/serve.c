@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -208,6 +209,18 @@ static int start(struct owner *owner, struct penstock_error *err)
 	return rc < 0 ? rc : announce(owner, err);
 }
 
+/* A connection takes a descriptor, and the usual soft limit is below the server's own. */
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+			log_debug("cannot raise the limit of open files: %s", strerror(errno));
+	}
+}
+
 int serve_run(const struct serve_options *options, struct penstock_error *err)
 {
 	struct owner owner = {.options = options, .users_fd = -1};
@@ -220,6 +233,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	/* For good: a second signal must not cut the orderly end short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	raise_file_limit();
 	rc = start(&owner, err);
 	if (rc == 0)
 		wait_for_end(&owner, &signals);

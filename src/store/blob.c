@@ -76,6 +76,8 @@ static void blob_unlink(struct store *store, uint64_t id)
 {
 	char path[BLOB_PATH_SIZE];
 
+	if (atomic_load(&store->in_doubt))
+		return;
 	blob_path(id, path);
 	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
 		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));

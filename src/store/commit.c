@@ -203,8 +203,11 @@ static enum store_status batch_try(
 		t->status = STORE_OK;
 		rc = t->apply(store, t);
 	}
-	if (!rc)
+	if (!rc) {
 		rc = db_run(db_statement(store->writer, SQL_COMMIT));
+		if ((rc & 0xff) == SQLITE_IOERR)
+			atomic_store(&store->in_doubt, true);
+	}
 	if (rc) {
 		status = db_error(store->writer, rc, "commit a change", err);
 		if (!sqlite3_get_autocommit(store->writer->handle))

@@ -96,7 +96,9 @@ static int configure(struct store *store, sqlite3 *handle, bool writer, struct p
 		goto failed;
 	if (exec(handle, store->relaxed ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=FULL") !=
 			SQLITE_OK ||
-		exec(handle, "PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY;"
+		exec(handle, writer ? "PRAGMA cache_size=-16384" : "PRAGMA cache_size=-2048") !=
+			SQLITE_OK ||
+		exec(handle, "PRAGMA temp_store=MEMORY;"
 			     "PRAGMA wal_autocheckpoint=" CHECKPOINT_PAGES
 			     "; PRAGMA journal_size_limit=67108864") != SQLITE_OK)
 		goto failed;

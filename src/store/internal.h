@@ -174,6 +174,12 @@ struct store {
 	size_t n_dead, cap_dead;
 	int64_t last_ns; /* modification times never go back */
 
+	/*
+	 * A commit failed in the middle of its write or sync. What it wrote may yet turn up when the log
+	 * is replayed after a crash, so files are not unlinked any more; the next start sweeps them.
+	 */
+	atomic_bool in_doubt;
+
 	pthread_t committer;
 	pthread_mutex_t queue_lock;
 	pthread_cond_t queue_filled;

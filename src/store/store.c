@@ -46,18 +46,28 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 	return rc;
 }
 
-/* The database's and data's names, and the root's own, must outlive a crash too. */
+/*
+ * The names of the database and of data, and those of the root and of directories that were made for
+ * it, must outlive a crash too. Which ones were made is not known, so all the way up is synced;
+ * directories that may not be written were there before.
+ */
 static int sync_root(struct store *store, struct penstock_error *err)
 {
-	_cleanup_free_ char *parent = path_join(store->root, "..");
+	_cleanup_free_ char *path = NULL;
 	int rc;
 
 	if (store->relaxed)
 		return 0;
-	if (!parent)
-		return error_memory(err);
-	rc = fs_fsync_dir(store->root, err);
-	return rc < 0 ? rc : fs_fsync_dir(parent, err);
+	path = realpath(store->root, NULL);
+	if (!path)
+		return error_errno(err, errno, "cannot resolve %s", store->root);
+	rc = fs_fsync_dir(path, err);
+	for (char *slash; rc == 0 && path[1] && (slash = strrchr(path, '/')) != NULL;) {
+		slash[slash == path] = '\0';
+		if (access(path, W_OK) == 0)
+			rc = fs_fsync_dir(path, err);
+	}
+	return rc;
 }
 
 static int meta_get(
@@ -214,7 +224,7 @@ void store_close(struct store *store)
 	committer_stop(store);
 	cache_free(store->cache); /* removes what only the cache kept alive */
 	store->cache = NULL;
-	if (swept)
+	if (swept && !atomic_load(&store->in_doubt))
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);
 }
