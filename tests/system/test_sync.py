@@ -407,7 +407,7 @@ def test_the_name_of_the_state_is_not_published(syncs):
 # Files made faster than the kernel's queue of events holds are found all the same.
 def test_an_overflow_of_events_loses_nothing(syncs):
     sync = syncs("--scan-ms", 60000)
-    number = int(os.environ.get("PENSTOCK_TEST_FILES", "4000"))
+    number = int(os.environ.get("PENSTOCK_TEST_FILES", "6000"))
     code = """
 import os, sys
 for i in range(int(sys.argv[2])):
@@ -422,6 +422,7 @@ for i in range(int(sys.argv[2])):
     sync.process.popen.send_signal(18)
     sync.flush(300000)
 
+    assert any("too many changes" in warning for warning in sync.warnings())
     assert len(sync.paths()) == number
 
 

@@ -68,7 +68,7 @@ class Syncer:
         return answer
 
     def flush(self, milliseconds=30000):
-        answer = self.ask(f"flush {milliseconds}")
+        answer = self.ask(f"flush {milliseconds}", milliseconds / 1000 + 30)
         assert answer["result"] == "done", answer
         return self
 

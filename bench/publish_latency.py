@@ -1,0 +1,132 @@
+"""From the close of a checkpoint to its being durable in the embedded store, and the supervisor's memory on the way."""
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.program import Penstock, Store  # noqa: E402
+from harness.sync_driver import Syncer  # noqa: E402
+
+BUCKET = Syncer.BUCKET
+POLL_S = 5
+
+
+def write(path, size, seed):
+    """A save: opened, written in pieces, closed. Returns the moment of the close."""
+    block = random.Random(seed).randbytes(1 << 20)
+    with open(path, "wb") as file:
+        for _ in range(size >> 20):
+            file.write(block)
+        file.write(bytes(size & ((1 << 20) - 1)))
+    return time.monotonic()
+
+
+def visible_after(client, key, size, closed):
+    """Seconds from the close until HEAD shows an object of this size; the store answers only what is durable."""
+    while True:
+        try:
+            if client.head_object(Bucket=BUCKET, Key=key)["ContentLength"] == size:
+                return time.monotonic() - closed
+        except client.exceptions.ClientError:
+            pass
+        time.sleep(0.002)
+
+
+def curl_put(store, path, key):
+    """curl's own time for the same bytes to the same store."""
+    command = [
+        "curl", "-sS", "-f", "-o", "/dev/null", "-w", "%{time_total}", "-T", path, "--aws-sigv4", "aws:amz:us-east-1:s3",
+        "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD", f"{store.endpoint}/{BUCKET}/{key}", "-K", "-",
+    ]  # fmt: skip
+    keys = f'user = "{store.access_key}:{store.secret_key}"\n'
+    return float(subprocess.run(command, input=keys, capture_output=True, text=True, check=True).stdout)
+
+
+def peak_memory(pid):
+    return int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
+
+
+def latency(report, store, sync, size):
+    versions = iter(range(1, 1000))
+    client = store.client
+    twin = sync.folder / "twin"
+
+    def ours():
+        version = next(versions)
+        return visible_after(client, "p/ckpt.pth", size + version, write(sync.out / "ckpt.pth", size + version, version))
+
+    def curl():
+        write(twin, size, 0)
+        return curl_put(store, twin, "curl.pth")
+
+    ours_s, curl_s = report.interleave(9, ours, curl)
+    what = f"close of {size // 10**6} MB to durable"
+    report.more(what, ours_s, curl_s, at_most=0.100, peer_name="curl's PUT")
+    return what, ours_s
+
+
+def poll(report, store, folder, size, what, ours_s):
+    """What the originals do: a sync, five seconds of sleep, and again."""
+    for name in ("s5cmd", "aws"):
+        program = report.peer(name)
+        if not program:
+            continue
+        out = folder / f"poll-{name}"
+        out.mkdir()
+        target = f"s3://{BUCKET}/poll-{name}/"
+        sync = f'"{program}" sync "{out}/" {target}' if name == "s5cmd" else f'"{program}" s3 sync --only-show-errors "{out}" {target}'
+        env = dict(os.environ) | store.env | {"S3_ENDPOINT_URL": store.endpoint}
+        loop = subprocess.Popen(
+            ["/bin/sh", "-c", f"trap 'exit 0' TERM; while :; do {sync}; sleep {POLL_S} & wait $!; done"],
+            env=env, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            versions = iter(range(1, 1000))
+            chance = random.Random(1)
+
+            def once():
+                version = next(versions)
+                time.sleep(chance.random() * POLL_S)
+                return visible_after(
+                    store.client, f"poll-{name}/ckpt.pth", size + version, write(out / "ckpt.pth", size + version, version)
+                )
+
+            poll_s = report.interleave(5, once, warm_up=0)
+        finally:
+            os.killpg(loop.pid, 15)
+            loop.wait()
+        report.figure(what, ours_s, unit="s", peer=poll_s, peer_name=f"{name} sync every {POLL_S} s")
+
+
+def memory(report, sync, size):
+    with open(sync.out / "large.bin", "wb") as file:
+        block = os.urandom(1 << 20)
+        for _ in range(size >> 20):
+            file.write(block)
+    sync.wait_event("published", "large.bin", deadline_s=300)
+    report.limit(f"peak memory, syncing {size / 2**30:.0f} GiB", peak_memory(sync.process.pid), at_most=32 << 20, unit="bytes")
+
+
+def main(report):
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        folder = Path(folder)
+        os.environ["PENSTOCK"] = str(reporting.binary())
+        penstock = Penstock(folder / "p")
+        store = Store(penstock, folder / "store")
+        (folder / "s").mkdir()
+        sync = Syncer(penstock, store, folder / "s")
+        try:
+            size = report.size(100_000_000, 10_000_000)
+            what, ours_s = latency(report, store, sync, size)
+            poll(report, store, folder, size, what, ours_s)
+            memory(report, sync, report.size(4 << 30, 1 << 28))
+            sync.quit()
+        finally:
+            penstock.close()
