@@ -315,6 +315,11 @@ struct signing {
 	struct buf authorization;
 };
 
+static void signing_release(struct signing *s)
+{
+	buf_release(&s->authorization);
+}
+
 static void sign_add(struct signing *s, const char *name, const char *value)
 {
 	s->headers[s->n++] = (struct sigv4_header){name, value};
@@ -354,8 +359,8 @@ static int op_prepare(
 	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
 {
 	struct s3_op *op = cookie;
-	_cleanup_(buf_release) struct buf authorization = BUF_INIT(LIMIT_HTTP_HEADERS);
-	struct signing s = {.n = 0};
+	_cleanup_(signing_release) struct signing s = {
+		.authorization = BUF_INIT(LIMIT_HTTP_HEADERS)};
 	int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&op->client->skew_s);
 	int r = 0;
 
@@ -363,7 +368,6 @@ static int op_prepare(
 	op->error = S3_OK;
 	if (op->n_headers + 4 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");
-	s.authorization = authorization;
 	date_format_basic(now, s.date);
 	sign_add(&s, "host", buf_str(&op->host));
 	if (op->keys.access_key_id) {
@@ -382,7 +386,6 @@ static int op_prepare(
 			(s.authorization.len && strlist_addf(&request->headers, "Authorization: %s",
 							buf_str(&s.authorization)) < 0)))
 		r = error_memory(err);
-	authorization = s.authorization;
 	return r;
 }
 
