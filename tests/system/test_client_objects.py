@@ -1,53 +1,15 @@
 """penstock's S3 client against moto and against `penstock serve`."""
 import hashlib
-import json
 import os
 import re
 import subprocess
 import urllib.request
 
 import pytest
-from harness.program import TOP
+from harness.s3tool import EXISTS, NOT_FOUND, PERMISSION, PRECONDITION, Tool
 from harness.waiting import wait_for
 
 MIB = 1 << 20
-NOT_FOUND, PERMISSION, PRECONDITION, EXISTS = 2, 3, 5, 6  # enum penstock_code
-
-
-def tool_path():
-    built = os.environ.get("PENSTOCK", TOP / "build" / "penstock")
-    return TOP / os.path.dirname(built) / "tests" / "unit" / "s3tool"
-
-
-class Tool:
-    """One operation of the client per call."""
-
-    def __init__(self, endpoint, access_key, secret_key, home):
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "AWS_ACCESS_KEY_ID": access_key,
-            "AWS_SECRET_ACCESS_KEY": secret_key,
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": endpoint,
-        } | {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-
-    def call(self, *arguments, **env):
-        changed = {key: str(value) for key, value in env.items()}
-        return subprocess.run([tool_path(), *map(str, arguments)], env=self.env | changed, capture_output=True, timeout=120)
-
-    def ok(self, *arguments, **env):
-        done = self.call(*arguments, **env)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout
-
-    def json(self, *arguments, **env):
-        return [json.loads(line) for line in self.ok(*arguments, **env).splitlines()]
-
-    def fails(self, code, *arguments, **env):
-        done = self.call(*arguments, **env)
-        assert done.returncode == code, (done.returncode, done.stderr.decode())
-        return done.stderr.decode()
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +37,10 @@ def moto(moto_server):
 def s3(request, tmp_path):
     """A store with the bucket "bucket"."""
     if request.param == "moto":
-        tool = Tool(request.getfixturevalue("moto"), "AKIDEXAMPLE", "not-a-secret", tmp_path)
+        tool = Tool(tmp_path, request.getfixturevalue("moto"), "AKIDEXAMPLE", "not-a-secret")
     else:
         store = request.getfixturevalue("store")
-        tool = Tool(store.endpoint, store.access_key, store.secret_key, tmp_path)
+        tool = Tool(tmp_path, store.endpoint, store.access_key, store.secret_key)
     tool.ok("bucket-create", "bucket")
     return tool
 
@@ -232,7 +194,7 @@ def test_failures_name_the_object_and_what_to_do(s3):
 
 
 def test_refused_credentials_say_what_is_wrong_and_not_the_secret(store, tmp_path):
-    s3 = Tool(store.endpoint, store.access_key, store.secret_key, tmp_path)
+    s3 = Tool(tmp_path, store.endpoint, store.access_key, store.secret_key)
     s3.ok("bucket-create", "bucket")
 
     wrong = s3.fails(PERMISSION, "put-text", "bucket", "key", "text", AWS_SECRET_ACCESS_KEY="wrong-secret")
