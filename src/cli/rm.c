@@ -18,7 +18,7 @@ enum { STRAYS_GRACE_MS = 5000 };
 
 static bool has_entries(const char *path)
 {
-	_cleanup_closedir_ DIR *dir = opendir(path);
+	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
 	int n = 0;
 
 	while (dir && readdir(dir))

@@ -187,8 +187,11 @@ int show_json(json_t *value)
 json_t *json_text(const char *text)
 {
 	_cleanup_(buf_release) struct buf clean = BUF_INIT(4 * LIMIT_STRING);
-	json_t *value = text && *text ? json_string(text) : json_null();
+	json_t *value;
 
+	if (!text || !*text)
+		return json_null();
+	value = json_string(text);
 	if (value)
 		return value;
 	/* jansson takes UTF-8 only; a path may be anything. */

@@ -54,8 +54,8 @@ int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, b
 	struct penstock_error *err);
 void claims_scan_release(struct claims_scan *scan);
 
-/* Writes the file, locked and closed on exec; its descriptor keeps it alive. */
-int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *fd,
+/* Writes the file, locked and closed on exec; its descriptor (*out) keeps it alive. */
+int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *out,
 	struct penstock_error *err);
 
 #endif

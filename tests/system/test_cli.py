@@ -120,7 +120,7 @@ def test_man_overview_names_every_verb(penstock):
     page = penstock.run("--man").ok().out
 
     assert re.findall(r"^\.BR penstock\\-(\w+) \(1\)$", page, re.M) == verbs()
-    one_line(penstock.run("--man", "shwo").exits(64), "penstock: unknown verb 'shwo'")
+    one_line(penstock.run("--man", "sow").exits(64), "penstock: unknown verb 'sow'")
 
 
 def complete(penstock, *words):

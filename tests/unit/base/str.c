@@ -105,7 +105,7 @@ static void the_nearest_word_is_near(void **state)
 	static const char *const words[] = {"resources", "run", "resume"};
 
 	(void)state;
-	assert_string_equal(str_nearest("resorces", words, 3), "resources");
+	assert_string_equal(str_nearest("resourcez", words, 3), "resources");
 	assert_string_equal(str_nearest("rum", words, 3), "run");
 	assert_string_equal(str_nearest("RESUME", words, 3), "resume");
 	assert_null(str_nearest("image", words, 3));
