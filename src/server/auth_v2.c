@@ -38,7 +38,7 @@ static bool add_amz_headers(const struct request *req, struct buf *text)
 	for (size_t i = 0; i < req->n_headers; i++)
 		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0)
 			found[n++] = &req->headers[i];
-	qsort(found, n, sizeof(found[0]), by_name);
+	qsort(found, n, sizeof(const struct sigv4_header *), by_name);
 	for (size_t i = 0; i < n; i++) {
 		if (i && strcasecmp(found[i]->name, found[i - 1]->name) == 0)
 			return false; /* joined values: no client of this form sends them */

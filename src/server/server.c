@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,25 +72,23 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 
 static int make_url(struct server *server, int fd, const char *address, struct penstock_error *err)
 {
-	struct sockaddr_storage bound;
+	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address lies at the same place */
 	socklen_t len = sizeof(bound);
-	unsigned port;
 	int n;
 
 	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
 		return error_errno(err, errno, "cannot tell the port");
-	port = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
-					  : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
-	if (bound.ss_family == AF_INET)
-		n = asprintf(&server->url, "http://%s:%u", address, port);
-	else
-		n = asprintf(&server->url, "http://[%s]:%u", address, port);
+	n = asprintf(&server->url, bound.sin6_family == AF_INET ? "http://%s:%u" : "http://[%s]:%u",
+		address, (unsigned)ntohs(bound.sin6_port));
 	if (n < 0) {
 		server->url = NULL;
 		return error_memory(err);
 	}
 	return 0;
 }
+
+_Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
+	"ports lie at the same place");
 
 static unsigned loops(void)
 {

@@ -108,30 +108,36 @@ failed:
 		sqlite3_errmsg(handle));
 }
 
+/* SQLite gives its other files the mode of this one. */
+static int create_private(const char *path, struct penstock_error *err)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	close(fd);
+	return 0;
+}
+
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(store->root, "meta.db");
-	_cleanup_close_ int fd = -1;
 	struct db *db = calloc(1, sizeof(*db));
 	int flags = SQLITE_OPEN_NOMUTEX |
 		    (writer ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
-	int rc;
+	int rc = 0;
 
 	if (!path || !db) {
 		free(db);
 		return error_memory(err);
 	}
-	/* SQLite gives its other files the mode of this one. */
 	if (writer)
-		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	rc = sqlite3_open_v2(path, &db->handle, flags, NULL);
-	if (rc != SQLITE_OK) {
+		rc = create_private(path, err);
+	if (rc == 0 && sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
 		rc = error_set(err, PENSTOCK_E_IO, "cannot open %s: %s", path,
-			db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc));
-		db_close(db);
-		return rc;
-	}
-	rc = configure(store, db->handle, writer, err);
+			db->handle ? sqlite3_errmsg(db->handle) : "out of memory");
+	if (rc == 0)
+		rc = configure(store, db->handle, writer, err);
 	if (rc < 0) {
 		db_close(db);
 		return rc;
@@ -214,7 +220,7 @@ void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size)
 
 	if (len >= size)
 		len = size - 1;
-	if (len)
+	if (text)
 		memcpy(out, text, len);
 	out[len] = '\0';
 }

@@ -123,7 +123,7 @@ void body_taken(struct store_body *body);
 uint64_t body_blob(const struct store_body *body);
 const void *body_data(const struct store_body *body);
 /* Removes files that no row names; runs in its own thread. */
-void *blob_sweep(void *store);
+void *blob_sweep(void *arg);
 
 /* --- layouts (layout.c) -------------------------------------------------------------------- */
 
