@@ -6,11 +6,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *text = malloc(size ? size : 1);
+	_cleanup_free_ char *text = fuzz_text(data, size);
 	struct strlist env = {0};
 
-	require(text);
-	memcpy(text, data, size);
 	require_error(env_file_parse(text, size, &env, &err), &err);
 	for (size_t i = 0; i < env.n; i++) {
 		require(strchr(env.items[i], '=') && env.items[i][0] != '=');
