@@ -105,6 +105,7 @@ int load_workflow(struct workflow **out, const char *shown, const struct buf *by
 /* Where the credentials of a recorded run are looked up. */
 struct lookup {
 	const char *file;
+	bool given;	  /* by --credentials-from, not the original */
 	struct buf bytes; /* of that file; empty: it is not there */
 };
 
@@ -115,6 +116,10 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	const char *found;
 
 	switch (source) {
+	case WORKFLOW_FROM_OPTION: /* stood in a --set; the field is the same in a file */
+		if (!lookup->given)
+			return false;
+		__attribute__((fallthrough));
 	case WORKFLOW_FROM_FILE:
 		return lookup->bytes.len && workflow_find_field(lookup->file, lookup->bytes.data,
 						    lookup->bytes.len, name, value, NULL) == 0;
@@ -127,7 +132,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 		found = getenv(secret);
 		return found && buf_add_str(value, found) == 0;
 	default:
-		return false; /* stood in a --set: it has to be given again */
+		return false;
 	}
 }
 
@@ -137,6 +142,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	_cleanup_(buf_release) struct buf kept = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	struct lookup lookup = {
 		.file = credentials_from ? credentials_from : run->workflow,
+		.given = credentials_from != NULL,
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};
 	_cleanup_free_ char *path = NULL;

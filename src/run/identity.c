@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/run.h"
+#include "workflow/secrets.h"
 #include "base/banned.h"
 
 /* Each field with its length before it, so that no two lists of fields read the same. */
@@ -17,6 +18,14 @@ static void add_field(struct buf *b, const char *field)
 		buf_printf(b, "%zu:%s,", strlen(field), field);
 	else
 		buf_add_str(b, "-,");
+}
+
+/* Without its password or signature: a URL that is signed anew is the same place. */
+static void add_url(struct buf *b, const char *url)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
+
+	add_field(b, secret_mask_url(url, &masked) ? buf_str(&masked) : url);
 }
 
 static void add_output(struct buf *b, const struct workflow_output *output)
@@ -30,7 +39,7 @@ static void add_output(struct buf *b, const struct workflow_output *output)
 		break;
 	case WORKFLOW_HTTP:
 		add_field(b, "http");
-		add_field(b, output->http_url.value);
+		add_url(b, output->http_url.value);
 		break;
 	default:
 		add_field(b, NULL);
