@@ -1,6 +1,7 @@
 /* The beginning of a run: who it is, whether it may begin, and what of earlier attempts it goes on with. */
 #include "run/run_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ static int look_back(struct run *run, struct penstock_error *err)
 		return error_move(err, &e);
 	/* We hold its lock: what looks live is that of a supervisor that is gone. */
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
+	run->only_copy = run->strays || last.unflushed ||
+			 run->workflow->output.kind == WORKFLOW_NO_TRANSPORT;
 	run->continuing = shall_continue(run, &last);
 	if (run->continuing && access(run->layout.storage, F_OK) == 0)
 		run->steps_done = (size_t)last.steps_done;
@@ -61,20 +64,32 @@ static int look_back(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* What an earlier attempt did not upload is moved aside, never removed. */
+static bool is_empty(const char *path)
+{
+	_cleanup_closedir_ DIR *dir = opendir(path);
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir))) {
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			return false;
+	}
+	return true;
+}
+
+/* What earlier attempts put out and nobody verified in a bucket is moved aside, never removed. */
 int run_clear_storage(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *aside = NULL;
 
 	if (run->continuing)
 		return 0;
-	if (access(run->layout.state, F_OK) == 0 && run->options->fresh &&
-		access(run->layout.output, F_OK) == 0) {
-		if (asprintf(&aside, "%s/storage.before-%d", run->layout.dir, run->attempt) < 0)
+	if (run->only_copy && !is_empty(run->layout.output)) {
+		if (asprintf(&aside, "%s/output.before-%d", run->layout.dir, run->attempt) < 0)
 			return error_memory(err);
-		if (rename(run->layout.storage, aside) < 0 && errno != ENOENT)
-			return error_errno(err, errno, "cannot move %s aside", run->layout.storage);
-		run_say(run, RUN_EVENT_MESSAGE, "what the last attempt left is now in %s", aside);
+		if (rename(run->layout.output, aside) < 0)
+			return error_errno(err, errno, "cannot move %s aside", run->layout.output);
+		run_say(run, RUN_EVENT_MESSAGE, "the output of the last attempt is now in %s",
+			aside);
 	}
 	return run_layout_wipe(&run->layout, err);
 }

@@ -157,6 +157,18 @@ def test_fresh_begins_anew(penstock, workflow, to_store):
     assert fresh.wait().exits(130).out == "one\nstarted\n"
 
 
+def test_output_without_a_transport_is_never_removed(penstock, workflow):
+    path = workflow("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/result")
+
+    first = penstock.run("run", path).ok()
+    second = penstock.run("run", path).ok()
+
+    (run,) = penstock.home.glob("runs/*")
+    assert str(run / "storage" / "output") in first.err and "output.before-2" in second.err
+    assert (run / "output.before-2" / "result").read_text() == "1\n"
+    assert (run / "storage" / "output" / "result").read_text() == "2\n"
+
+
 def test_a_live_run_is_refused_and_its_owner_named(penstock, workflow):
     path = workflow("echo started; sleep 1000")
     run = penstock.popen("run", path)
