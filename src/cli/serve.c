@@ -10,7 +10,7 @@
 static int run_serve(const struct cli *cli)
 {
 	const char *durability = cli_value(cli, "durability");
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *address = NULL;
 	struct serve_options options = {
 		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
@@ -23,10 +23,15 @@ static int run_serve(const struct cli *cli)
 	if (serve_parse_listen(
 		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
 		    &address, &options.port, &err) < 0)
-		return cli_fail(cli, &err);
+		return cli_misuse(cli, "%s", err.message);
 	options.address = address;
-	if (serve_run(&options, &err) < 0)
-		return cli_fail(cli, &err);
+	if (serve_run(&options, &err) < 0) {
+		/* What is wrong here is keys or a credentials file, not a workflow. */
+		bool configuration = err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_LIMIT;
+		int code = cli_fail(cli, &err);
+
+		return configuration ? CLI_EXIT_CONFIG : code;
+	}
 	return 0;
 }
 
@@ -50,8 +55,10 @@ static const struct command_example examples[] = {
 };
 
 static const struct command_exit exits[] = {
-	{"73", "the disk is full"},
-	{"78", "the configuration is wrong"},
+	{"66", "DIR cannot be made or opened"},
+	{"69", "another process serves DIR, or a newer penstock made it"},
+	{"77", "permission is missing"},
+	{"78", "the keys, or the credentials file in DIR, are wrong"},
 	{NULL, NULL},
 };
 

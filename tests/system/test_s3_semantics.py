@@ -392,8 +392,25 @@ def test_a_terminated_server_finishes_what_it_does_and_exits_cleanly(s3, store, 
 def test_a_second_server_on_the_same_root_is_refused(store, penstock):
     result = penstock.run("serve", "--root", store.root, "--listen", "127.0.0.1:0")
 
-    assert result.code != 0
+    assert result.code == 69
     assert "is served by another process" in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, env, code, text",
+    [
+        ([], {}, 64, "--root DIR is missing"),
+        (["--root", "r", "--listen", "9000"], {}, 64, "is not ADDRESS:PORT"),
+        (["--root", "r", "--listen", "localhost:0"], {}, 78, "is not an IP address"),
+        (["--root", "r", "--durability", "some"], {}, 64, "full or relaxed"),
+        (["--root", "/proc/r", "--listen", "127.0.0.1:0"], {}, 66, "/proc/r"),
+        (["--root", "r", "--listen", "127.0.0.1:0"], {"PENSTOCK_ACCESS_KEY_ID": "x"}, 78, "must both be set"),
+    ],
+)
+def test_what_keeps_a_server_from_starting_is_one_line(penstock, arguments, env, code, text):
+    result = penstock.run("serve", *arguments, env=env).exits(code)
+
+    assert text in result.err and result.err.count("\n") == 1 and result.out == ""
 
 
 def test_keys_of_any_length_and_characters_work(penstock, tmp_path):
