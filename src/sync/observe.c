@@ -605,12 +605,13 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 
 	for (struct work *w = s->table.works; w && looked < LOOK_WORKS; w = w->all_next, looked++) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct opening *o = w->opening;
 		int64_t due;
 		struct stat st;
 
-		if (w->entry->state != ENTRY_OPEN || w->looked >= LOOK_TIMES || w->writers[0])
+		if (w->entry->state != ENTRY_OPEN || o->looked >= LOOK_TIMES || o->writers[0])
 			continue;
-		due = w->opened_ms + again_ms[w->looked];
+		due = o->opened_ms + again_ms[o->looked];
 		if (due < s->look_ms)
 			due = s->look_ms;
 		if (now_ms < due) {
@@ -624,8 +625,8 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 			continue;
 		w->entry->seen.size = (uint64_t)st.st_size;
 		wanted[n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino, .tag = w};
-		if (++w->looked < LOOK_TIMES)
-			next = now_ms + again_ms[w->looked];
+		if (++o->looked < LOOK_TIMES)
+			next = now_ms + again_ms[o->looked];
 	}
 	if (!n)
 		return next;

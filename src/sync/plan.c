@@ -1,5 +1,6 @@
 #include "sync/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <penstock/error.h>
@@ -121,13 +122,15 @@ static void enqueue_closed(struct plan *p, struct work *w)
 
 static void forget_writers(struct plan *p, struct work *w)
 {
-	for (size_t i = 0; i < WORK_WRITERS; i++) {
-		if (w->writers[i])
-			proc_unref(p->procs, w->writers[i]);
-		w->writers[i] = NULL;
-	}
-	w->looked = 0;
 	w->appender = false;
+	if (!w->opening)
+		return;
+	for (size_t i = 0; i < WORK_WRITERS; i++) {
+		if (w->opening->writers[i])
+			proc_unref(p->procs, w->opening->writers[i]);
+		w->opening->writers[i] = NULL;
+	}
+	w->opening->looked = 0;
 }
 
 static void drop_work(struct plan *p, struct entry *e)
@@ -143,13 +146,15 @@ static void drop_work(struct plan *p, struct entry *e)
 
 void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append)
 {
+	struct opening *o = work_open(w);
+
 	(void)p;
 	w->appender |= append;
-	for (size_t i = 0; i < WORK_WRITERS; i++) {
-		if (w->writers[i] == proc)
+	for (size_t i = 0; o && i < WORK_WRITERS; i++) {
+		if (o->writers[i] == proc)
 			return;
-		if (!w->writers[i]) {
-			w->writers[i] = proc_ref(proc);
+		if (!o->writers[i]) {
+			o->writers[i] = proc_ref(proc);
 			return;
 		}
 	}
@@ -157,10 +162,11 @@ void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool app
 
 enum close_kind plan_judge(const struct work *w)
 {
+	const struct opening *o = w->opening;
 	enum close_kind kind = CLOSE_UNSEEN;
 
-	for (size_t i = 0; i < WORK_WRITERS && w->writers[i]; i++) {
-		switch (proc_fate(w->writers[i])) {
+	for (size_t i = 0; o && i < WORK_WRITERS && o->writers[i]; i++) {
+		switch (proc_fate(o->writers[i])) {
 		case PROC_KILLED:
 			return CLOSE_KILLED;
 		case PROC_UNKNOWN:
@@ -176,19 +182,29 @@ enum close_kind plan_judge(const struct work *w)
 	return kind;
 }
 
+static bool has_living_writer(const struct work *w)
+{
+	const struct opening *o = w->opening;
+	bool alive = false;
+
+	for (size_t i = 0; o && i < WORK_WRITERS && o->writers[i]; i++)
+		alive |= proc_fate(o->writers[i]) == PROC_ALIVE;
+	return alive;
+}
+
 /* Events. */
 
 int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 {
 	struct work *w = table_work(p->table, e, now_ms);
 
-	if (!w)
+	if (!w || !work_open(w))
 		return -1;
 	if (e->state != ENTRY_OPEN) {
 		forget_writers(p, w);
 		table_touch_work(p->table, w);
-		w->opened_ms = now_ms;
-		w->grown_ms = 0;
+		w->opening->opened_ms = now_ms;
+		w->opening->grown_ms = 0;
 		e->state = ENTRY_OPEN;
 	}
 	w->changed_ms = now_ms;
@@ -222,7 +238,8 @@ static void make_suspect(struct plan *p, struct entry *e, struct work *w)
 	}
 	e->state = ENTRY_SUSPECT;
 	dequeue(p, w);
-	memset(&w->sent, 0, sizeof(w->sent));
+	if (w->opening)
+		memset(&w->opening->sent, 0, sizeof(w->opening->sent));
 	p->sweep_ms = 0;
 	note(p, JOURNAL_SUSPECT, e, &e->seen);
 }
@@ -284,6 +301,12 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		      : w->snapshot	 ? now_ms
 					 : now_ms + p->quiet_ms;
 	enqueue_closed(p, w);
+	if (kind != CLOSE_EXIT && !w->busy) {
+		/* Many closed files may wait: what is only of open ones takes no memory. */
+		forget_writers(p, w);
+		free(w->opening);
+		w->opening = NULL;
+	}
 	if (kind != CLOSE_EXIT)
 		note(p, JOURNAL_CLOSED, e, &e->seen);
 	return 0;
@@ -340,11 +363,7 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 			   now_ms - w->changed_ms <= PLAN_DYING_MS) {
 			make_suspect(p, e, w);
 		} else if (killed && e->state == ENTRY_OPEN) {
-			bool alive = false;
-
-			for (size_t i = 0; i < WORK_WRITERS && w->writers[i]; i++)
-				alive |= proc_fate(w->writers[i]) == PROC_ALIVE;
-			if (!alive)
+			if (!has_living_writer(w))
 				make_suspect(p, e, w);
 		}
 	}
@@ -372,13 +391,17 @@ static void hand_out(
 		.large = e->seen.size >= PLAN_LARGE && kind != JOB_DELETE,
 		.closed = e->state != ENTRY_OPEN,
 		.queued = w->queued,
-		.open_ms = now_ms - w->opened_ms,
 		.started_ms = now_ms,
 		.flushing = p->flushing,
 		.appender = w->appender,
-		.sent = w->sent,
-		.partial_ms = w->partial_ms ? now_ms - w->partial_ms : INT64_MAX,
+		.partial_ms = INT64_MAX,
 	};
+	if (w->opening) {
+		job->open_ms = now_ms - w->opening->opened_ms;
+		job->sent = w->opening->sent;
+		if (w->opening->partial_ms)
+			job->partial_ms = now_ms - w->opening->partial_ms;
+	}
 	if (kind == JOB_GROWN && (e->flags & ENTRY_PUBLISHED)) {
 		job->grown_known = true;
 		job->grown = w->published;
@@ -409,8 +432,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	if (d->busy || w->busy)
 		return false;
 	if (w->entry->state == ENTRY_OPEN) {
-		if (!p->flushing && now_ms < w->opened_ms + PLAN_REOPEN_MS) {
-			lower(wake_ms, w->opened_ms + PLAN_REOPEN_MS);
+		if (!p->flushing && now_ms < w->opening->opened_ms + PLAN_REOPEN_MS) {
+			lower(wake_ms, w->opening->opened_ms + PLAN_REOPEN_MS);
 			return false;
 		}
 		dequeue(p, w);
@@ -451,18 +474,19 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 
 static int64_t grown_due(const struct plan *p, const struct work *w)
 {
-	int64_t pause = w->grown_cost_ms * 10;
+	const struct opening *o = w->opening;
+	int64_t pause = o->grown_cost_ms * 10;
 
 	if (p->flushing)
 		return 0;
 	if (pause < p->append_ms)
 		pause = p->append_ms;
-	return (w->grown_ms ? w->grown_ms : w->opened_ms) + pause;
+	return (o->grown_ms ? o->grown_ms : o->opened_ms) + pause;
 }
 
 static bool sent_as_it_is(const struct work *w)
 {
-	return ident_equal(&w->sent, &w->entry->seen);
+	return w->opening && ident_equal(&w->opening->sent, &w->entry->seen);
 }
 
 /* Files outside the queues: open, suspect, or set aside after a failure. */
@@ -558,12 +582,14 @@ static void done_whole(
 	w->published = r->ident;
 	w->tries = w->broken = 0;
 	w->error = 0;
-	w->grown_ms = now_ms;
-	w->grown_cost_ms = now_ms - job->started_ms;
+	if (w->opening) {
+		w->opening->grown_ms = now_ms;
+		w->opening->grown_cost_ms = now_ms - job->started_ms;
+	}
 	p->manifest_dirty = true;
 	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 	if (open && e->state == ENTRY_OPEN) {
-		w->sent = r->ident;
+		w->opening->sent = r->ident;
 		w->settled = p->flushing;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : now_ms;
 		return;
@@ -586,10 +612,11 @@ static void done_partial(
 	struct entry *e = job->entry;
 	struct work *w = job->work;
 
-	w->sent = r->ident;
-	w->grown_ms = now_ms;
-	w->partial_ms = now_ms;
-	w->grown_cost_ms = (now_ms - job->started_ms) * 2;
+	if (work_open(w)) {
+		w->opening->sent = r->ident;
+		w->opening->grown_ms = w->opening->partial_ms = now_ms;
+		w->opening->grown_cost_ms = (now_ms - job->started_ms) * 2;
+	}
 	w->settled = p->flushing;
 	w->error = 0;
 	e->flags |= ENTRY_IN_PARTIAL;
@@ -658,13 +685,20 @@ static void changed_under(
 	}
 	if (e->state != ENTRY_CLOSED)
 		return;
-	if (outcome == JOB_WRITER && !w->reclosed) {
+	if (outcome == JOB_WRITER && !w->reclosed && work_open(w)) {
 		/* Its close will come; a close that was missed is found by the scan. */
 		e->state = ENTRY_OPEN;
-		w->opened_ms = now_ms;
+		w->opening->opened_ms = now_ms;
 		return;
 	}
 	w->ready_ms = w->reclosed ? now_ms : now_ms + p->quiet_ms;
+}
+
+/* Nothing was sent of an open file this time. */
+static void tried(struct work *w, int64_t now_ms)
+{
+	if (w->opening)
+		w->opening->grown_ms = now_ms;
 }
 
 void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
@@ -694,14 +728,14 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		if (job->kind == JOB_WHOLE)
 			changed_under(p, job, r->outcome, now_ms);
 		else if (job->kind != JOB_DELETE)
-			w->grown_ms = now_ms;
+			tried(w, now_ms);
 		break;
 	case JOB_MISSING:
 		if (!w->changed)
 			plan_gone(p, e, now_ms);
 		break;
 	case JOB_NOTHING:
-		w->grown_ms = now_ms;
+		tried(w, now_ms);
 		w->settled = p->flushing;
 		break;
 	case JOB_FAILED:

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -632,5 +633,7 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 	free(r.links);
 	penstock_error_release(&r.error);
 	sync_free(r.s);
+	/* The table of a large output is built again by sync_start(), in pieces of other sizes. */
+	malloc_trim(0);
 	return rc;
 }

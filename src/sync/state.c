@@ -248,7 +248,6 @@ static int reconcile(void *cookie, struct entry *e)
 	if (!e->work && ident_equal(&now, &seen) && !(e->flags & ENTRY_APPENDED))
 		return 0;
 	if (closed && ident_equal(&now, &seen)) {
-		e->state = ENTRY_OPEN;
 		e->work->modified = true;
 		return plan_closed(&s->plan, e, &now, st.st_mode, CLOSE_TRUE, now_ms);
 	}
@@ -446,7 +445,7 @@ static int write_item(void *cookie, struct entry *e)
 		buf_printf(&kept, "%spartial/", w->s->state);
 		names_key(&kept, item.path);
 		item.kept = buf_str(&kept);
-		item.size = e->work ? e->work->sent.size : 0;
+		item.size = e->work && e->work->opening ? e->work->opening->sent.size : 0;
 	} else if (e->below || S_ISLNK(e->mode)) {
 		if (gone && !keep)
 			return 0;

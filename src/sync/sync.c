@@ -96,7 +96,6 @@ static void run_job(struct sync *s, const struct job *job)
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
 	upload_run(s, job, buf_str(&path), &r, &err);
-	sync_deliver(s);
 	pthread_mutex_lock(&s->lock);
 	now_ms = clock_monotonic_ms();
 	if (r.outcome == JOB_FAILED && !s->stop)
@@ -107,6 +106,9 @@ static void run_job(struct sync *s, const struct job *job)
 	write_journal(s);
 	free(r.etag);
 	pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+	sync_deliver(s);
+	pthread_mutex_lock(&s->lock);
 }
 
 static void attach(struct sync *s)

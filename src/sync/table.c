@@ -272,7 +272,7 @@ struct work *table_work(struct table *t, struct entry *e, int64_t now_ms)
 	if (!w)
 		return NULL;
 	w->entry = e;
-	w->dirty_ms = w->changed_ms = w->opened_ms = now_ms;
+	w->dirty_ms = w->changed_ms = now_ms;
 	if (e->flags & ENTRY_PUBLISHED)
 		w->published = e->seen;
 	work_link(t, w);
@@ -288,7 +288,15 @@ void table_drop_work(struct table *t, struct entry *e)
 	work_unlink(t, w);
 	t->n_works--;
 	e->work = NULL;
+	free(w->opening);
 	free(w);
+}
+
+struct opening *work_open(struct work *w)
+{
+	if (!w->opening)
+		w->opening = calloc(1, sizeof(*w->opening));
+	return w->opening;
 }
 
 static int each_of(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie)

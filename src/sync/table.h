@@ -58,8 +58,8 @@ struct entry {
 	struct entry *sibling, *before; /* of the same directory */
 	struct dir *dir;
 	struct work *work; /* owned; NULL: nothing unpublished */
-	char *text;	   /* owned: a link's target, or an unusual ETag */
 	struct dir *below; /* owned; of a directory */
+	char *text;	   /* owned: a link's target, or an unusual ETag */
 	struct ident seen; /* as last looked at; as published where the state is CLEAN */
 	uint64_t crc;
 	uint32_t mode; /* with the type */
@@ -71,21 +71,27 @@ struct entry {
 
 #define WORK_WRITERS 4
 
+/* Of a change whose file is open, or was closed by a death. */
+struct opening {
+	struct proc *writers[WORK_WRITERS]; /* who has, or had, it open for writing */
+	struct ident sent;		    /* what partial/ or the grown object holds */
+	int64_t opened_ms;
+	int64_t grown_ms;      /* last publication, or try, while it was open */
+	int64_t grown_cost_ms; /* how long that took */
+	int64_t partial_ms;    /* when it last went to partial/, 0: never */
+	uint8_t looked;	       /* how often its writers were looked for */
+};
+
 /* A change that is not published yet. */
 struct work {
 	struct entry *entry;
-	struct work *next, *prev;	    /* of the directory's queue, in the order of closes */
-	struct work *all_next, *all_prev;   /* of all works */
-	struct ident published;		    /* what the object holds; only with ENTRY_PUBLISHED */
-	struct proc *writers[WORK_WRITERS]; /* who has, or had, it open for writing */
-	int64_t dirty_ms;		    /* first unpublished change */
-	int64_t changed_ms;		    /* last sign of life */
-	int64_t opened_ms;		    /* of this opening */
-	int64_t ready_ms;		    /* not before */
-	int64_t grown_ms;		    /* last publication, or try, while it was open */
-	int64_t grown_cost_ms;		    /* how long that took */
-	int64_t partial_ms;		    /* when it last went to partial/, 0: never */
-	struct ident sent;		    /* what partial/ or the grown object holds */
+	struct opening *opening;	  /* owned; there while it is open or suspect, else maybe */
+	struct work *next, *prev;	  /* of the directory's queue, in the order of closes */
+	struct work *all_next, *all_prev; /* of all works */
+	struct ident published;		  /* what the object holds; only with ENTRY_PUBLISHED */
+	int64_t dirty_ms;		  /* first unpublished change */
+	int64_t changed_ms;		  /* last sign of life */
+	int64_t ready_ms;		  /* not before */
 	uint16_t tries;
 	uint16_t broken; /* snapshots that a writer broke */
 	uint8_t error;	 /* enum penstock_code of the last failure */
@@ -100,7 +106,6 @@ struct work {
 	bool give_up;	 /* cannot be published as it is (see error); tried again now and then */
 	bool settled;	 /* this flush did what it could */
 	bool tail;	 /* the rest of a log whose writer was killed: only if it only grew */
-	uint8_t looked;	 /* how often its writers were looked for */
 };
 
 struct dir {
@@ -145,6 +150,8 @@ void table_remove(struct table *t, struct entry *e);
 struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
 /* Puts it in front of all others. */
 void table_touch_work(struct table *t, struct work *w);
+/* Finds or makes it. NULL: out of memory. */
+struct opening *work_open(struct work *w);
 /* Must not be queued or busy. */
 void table_drop_work(struct table *t, struct entry *e);
 

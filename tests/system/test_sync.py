@@ -1,5 +1,6 @@
 """What continuous sync publishes while the files are written, and when. One rule of the design per test."""
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -409,17 +410,18 @@ def test_an_overflow_of_events_loses_nothing(syncs):
     sync = syncs("--scan-ms", 60000)
     number = int(os.environ.get("PENSTOCK_TEST_FILES", "6000"))
     code = """
-import os, sys
+import sys
 for i in range(int(sys.argv[2])):
-    folder = f"{sys.argv[1]}/d{i % 50}"
-    os.makedirs(folder, exist_ok=True)
-    with open(f"{folder}/f{i}", "w") as file:
+    with open(f"{sys.argv[1]}/d{i % 50}/f{i}", "w") as file:
         file.write(str(i))
 """
-    sync.process.popen.send_signal(19)  # SIGSTOP: events pile up
+    for folder in range(50):
+        (sync.out / f"d{folder}").mkdir()
+    sync.flush()
+    sync.process.send(signal.SIGSTOP)  # events pile up
     writer = python(code, sync.out, number)
     writer.wait()
-    sync.process.popen.send_signal(18)
+    sync.process.send(signal.SIGCONT)
     sync.flush(300000)
 
     assert any("too many changes" in warning for warning in sync.warnings())

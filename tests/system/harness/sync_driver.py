@@ -36,14 +36,19 @@ class Syncer:
         self.process = Process(arguments, penstock.env | store.env, folder, stdin=subprocess.PIPE)
         penstock.started.append(self.process)
         self.lock = threading.Lock()
+        self.taken, self.rest, self.parsed = 0, b"", []
         if start:
             self.start()
 
     # What it said.
 
     def lines(self):
-        text = self.process.out
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        chunks = self.process.chunks["out"]
+        while self.taken < len(chunks):
+            *whole, self.rest = (self.rest + chunks[self.taken]).split(b"\n")
+            self.taken += 1
+            self.parsed += map(json.loads, whole)
+        return self.parsed
 
     def ask(self, command, deadline_s=60):
         """The answer to a command."""

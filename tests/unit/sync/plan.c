@@ -68,7 +68,8 @@ static void on_found_writer(void *cookie, void *tag, struct proc *p, bool append
 static void forget_writers(struct fixture *f)
 {
 	for (struct work *w = f->table.works; w; w = w->all_next)
-		memset(w->writers, 0, sizeof(w->writers));
+		if (w->opening)
+			memset(w->opening->writers, 0, sizeof(w->opening->writers));
 }
 
 static int tear_down(void **state)
@@ -415,7 +416,7 @@ static void the_fate_of_a_writer_is_known(void **state)
 			.dev = st.st_dev, .ino = st.st_ino, .tag = at(f, path + 1)->work};
 		pid_list_add_descendants(&pids, getpid());
 		writers_find(&f->procs, &pids, &wanted, 1, on_found_writer, f);
-		assert_non_null(at(f, path + 1)->work->writers[0]);
+		assert_non_null(at(f, path + 1)->work->opening->writers[0]);
 		assert_int_equal(plan_judge(at(f, path + 1)->work), CLOSE_TRUE);
 
 		close(pipes[1]);
