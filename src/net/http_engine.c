@@ -144,9 +144,19 @@ static struct http_handle *handle_take(struct http_engine *engine)
 	return handle;
 }
 
+/*
+ * An older libcurl keeps a pointer to the last header of the transfer before in its handle; a reply
+ * whose first header line is a folded one makes it read that freed memory. The connections belong to
+ * the multi handle, so a fresh handle costs little.
+ */
+static bool handles_can_be_reused(void)
+{
+	return curl_version_info(CURLVERSION_NOW)->version_num >= 0x080200;
+}
+
 static void handle_give(struct http_engine *engine, struct http_handle *handle)
 {
-	if (engine->n_pool >= LIMIT_HTTP_IDLE_HANDLES) {
+	if (engine->n_pool >= LIMIT_HTTP_IDLE_HANDLES || !handles_can_be_reused()) {
 		http_handle_free(handle);
 		return;
 	}
