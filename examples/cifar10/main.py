@@ -19,6 +19,9 @@ import signal
 import sys
 import time
 
+# Before torch is loaded: threads that wait for each other sleep, so that a shared machine is not kept busy with waiting.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import numpy as np
 import torch
 from torch import nn
