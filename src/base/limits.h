@@ -86,6 +86,7 @@
 #define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */
 /* Claims on the machine's resources; other users write these files, too. */
 #define LIMIT_CLAIM_FILE  (64 * KIB) /* bytes of one: 1,024 CPU numbers take 5 KiB */
+#define LIMIT_CLAIM_NAME  128	     /* bytes shown of a run's name or id that another user wrote */
 #define LIMIT_CLAIM_FILES 4096	     /* runs that hold or wait, on one machine */
 
 /* The object store and its server. */

@@ -244,6 +244,18 @@ static int *read_numbers(const json_t *array, int n, int bound)
 	return take_pointer(list);
 }
 
+/* Another user wrote it, and it is going to be shown: no control characters, and not much of it. */
+static char *shown_name(const char *text)
+{
+	char *copy = strndup(text, LIMIT_CLAIM_NAME);
+
+	for (char *p = copy; p && *p; p++) {
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+	}
+	return copy;
+}
+
 static bool parse_json(struct claims_file *file, const json_t *root)
 {
 	const char *run;
@@ -260,8 +272,8 @@ static bool parse_json(struct claims_file *file, const json_t *root)
 		return false;
 	file->pid = (pid_t)pid;
 	file->memory = (uint64_t)memory;
-	file->run_id = strdup(run);
-	file->run_name = strdup(run_name);
+	file->run_id = shown_name(run);
+	file->run_name = shown_name(run_name);
 	if (!file->ticket) {
 		file->cpu_list = read_numbers(
 			json_object_get(root, "cpu_list"), file->cpus, CLAIMS_MAX_CPUS);

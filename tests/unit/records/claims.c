@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -367,6 +368,29 @@ static void foreign_files_do_no_harm(void **state)
 	assert_int_equal(access(target, F_OK), 0);
 }
 
+/* What another user calls his run cannot move our cursor. */
+static void foreign_names_are_shown_harmless(void **state)
+{
+	struct waiter w = {.request = ask("mine", 4, 0)};
+	char path[200];
+	int fd;
+
+	(void)state;
+	put("claim-0-1-x",
+		"{\"run\": \"a\\u001b[2J\", \"name\": \"b\\nc\", \"pid\": 1, \"cpus\": 1, "
+		"\"cpu_list\": [0], \"memory\": 0, \"gpus\": 0, \"gpu_list\": []}");
+	snprintf(path, sizeof(path), "%s/claim-0-1-x", dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	start(&w);
+	until(1, 1);
+	close(fd);
+
+	pthread_join(w.thread, NULL);
+	assert_string_equal(w.told, "waiting for 4 CPUs, held by run a?[2J (b?c)");
+	claim_release(w.claim);
+}
+
 /* A lock that is a link to somewhere is refused and not created there. */
 static void a_lock_that_is_a_link_is_refused(void **state)
 {
@@ -467,6 +491,7 @@ int main(void)
 		TEST(a_dead_waiter_leaves_the_line),
 		TEST(memory_is_claimed),
 		TEST(foreign_files_do_no_harm),
+		TEST(foreign_names_are_shown_harmless),
 		TEST(a_lock_that_is_a_link_is_refused),
 		TEST(an_unsafe_directory_is_refused),
 		TEST(a_quota_bounds_the_sum),

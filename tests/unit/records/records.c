@@ -462,6 +462,7 @@ static void a_damaged_database_is_told(void **state)
 	for (int i = 0; i < 50; i++)
 		begin(ID, "x");
 	records_freep(&records);
+	run_sql("PRAGMA wal_checkpoint(TRUNCATE)"); /* so that it is read from there */
 	snprintf(path, sizeof(path), "%s/runs.db", home);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	memset(junk, 0xa5, sizeof(junk));
