@@ -96,14 +96,17 @@ static int exchange(const struct buf *request)
 	return status;
 }
 
-/* What is between the parts of a request: its signed head. */
-static int add_head(struct buf *out, unsigned how, struct sigv4_request *req,
-	struct sigv4_header *headers, size_t body_len)
+/* Appends the head of `req` with what belongs to every request, signed as `how` says. */
+static int add_head(struct buf *out, unsigned how, const struct sigv4_request *req, size_t body_len)
 {
 	_cleanup_(buf_release) struct buf auth = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct sigv4_header headers[HEADERS + 4];
+	struct sigv4_request all = *req;
 	char date[DATE_BASIC_SIZE], length[24];
 	size_t n = req->n_headers;
 
+	if (n)
+		memcpy(headers, req->headers, n * sizeof(*headers));
 	date_format_basic(time(NULL), date);
 	snprintf(length, sizeof(length), "%zu", body_len);
 	headers[n++] = (struct sigv4_header){"Host", "h"};
@@ -112,9 +115,10 @@ static int add_head(struct buf *out, unsigned how, struct sigv4_request *req,
 		headers[n++] = (struct sigv4_header){"x-amz-content-sha256", req->payload_hash};
 	if (how & 2)
 		headers[n++] = (struct sigv4_header){"Content-Length", length};
-	req->n_headers = n;
+	all.headers = headers;
+	all.n_headers = n;
 	if (!(how & 4) &&
-		sigv4_sign(&ws, req, &keys, "us-east-1", "s3", time(NULL), &auth, NULL, NULL) < 0)
+		sigv4_sign(&ws, &all, &keys, "us-east-1", "s3", time(NULL), &auth, NULL, NULL) < 0)
 		return -1;
 	buf_printf(out, "%s %s%s%s HTTP/1.1\r\nConnection: close\r\n", req->method, req->path,
 		req->query && *req->query ? "?" : "", req->query ? req->query : "");
@@ -129,13 +133,10 @@ static int add_head(struct buf *out, unsigned how, struct sigv4_request *req,
 static void create(const char *method, const char *path, const char *body)
 {
 	_cleanup_(buf_release) struct buf request = BUF_INIT(10000);
-	struct sigv4_header headers[HEADERS + 4];
-	struct sigv4_request req = {.method = method,
-		.path = path,
-		.headers = headers,
-		.payload_hash = SIGV4_UNSIGNED_PAYLOAD};
+	const struct sigv4_request req = {
+		.method = method, .path = path, .payload_hash = SIGV4_UNSIGNED_PAYLOAD};
 
-	require(add_head(&request, 3, &req, headers, strlen(body)) == 0);
+	require(add_head(&request, 3, &req, strlen(body)) == 0);
 	buf_add_str(&request, body);
 	require(exchange(&request) == 200);
 }
@@ -167,7 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const char *const hashes[] = {SIGV4_UNSIGNED_PAYLOAD,
 		SIGV4_STREAMING_UNSIGNED_TRAILER, SIGV4_STREAMING, SIGV4_STREAMING_TRAILER};
 	_cleanup_(buf_release) struct buf request = BUF_INIT(64 * KIB);
-	struct sigv4_header headers[HEADERS + 4];
+	struct sigv4_header headers[HEADERS];
 	struct sigv4_request req = {.headers = headers};
 
 	if (size < 1)
@@ -198,7 +199,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t body_len = (size_t)(text + size - 1 - body);
 
 	/* What is usual is zero: a payload hash, a length, a signature. */
-	if (add_head(&request, (data[0] & 7) ^ 3, &req, headers, body_len) < 0)
+	if (add_head(&request, (data[0] & 7) ^ 3, &req, body_len) < 0)
 		return 0;
 	if (buf_add(&request, body, body_len) < 0)
 		return 0;
