@@ -152,11 +152,9 @@ static int check_stdout(int code)
 /* A descriptor that is closed would become a file of ours, and messages would land in it. */
 static void open_standard_files(void)
 {
-	static const char *const reason = "/dev/null";
-
 	for (int fd = 0; fd < 3; fd++) {
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
-			open(reason, fd ? O_WRONLY : O_RDONLY) != fd)
+			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
 			abort();
 	}
 }

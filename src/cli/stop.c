@@ -54,8 +54,12 @@ static int report_end(struct records *records, const char *id, struct penstock_e
 
 	if (r < 0)
 		return r;
-	printf("run %s: %s%s%s\n", id, run_state_name(last.state), last.message ? ": " : "",
-		last.message ? last.message : "");
+	/* "stopped during 'train'; …" says the state itself. */
+	if (last.message && str_starts(last.message, run_state_name(last.state)))
+		printf("run %s: %s\n", id, last.message);
+	else
+		printf("run %s: %s%s%s\n", id, run_state_name(last.state), last.message ? ": " : "",
+			last.message ? last.message : "");
 	r = last.unflushed ? CLI_EXIT_OUTPUT : 0;
 	records_attempt_release(&last);
 	return r;

@@ -154,7 +154,10 @@ void records_run_release(struct records_run *run);
 int records_last_attempt(struct records *records, const char *id, struct records_attempt *out,
 	struct penstock_error *err);
 
-/* An id, the unique beginning of one (4 digits or more), or a name (the newest of that name). */
+/*
+ * An id, the unique beginning of one (4 digits or more), or a name (the newest of that name).
+ * PENSTOCK_E_NOT_FOUND: none, or several.
+ */
 int records_find(struct records *records, const char *word, struct records_run *out,
 	struct penstock_error *err);
 

@@ -125,7 +125,7 @@ def test_stop_ends_a_run_and_waits(penstock, job):
 
     result = penstock.run("stop", "endless").ok()
 
-    assert re.fullmatch(r"run [0-9a-f]{12}: stopped: .*\n", result.out), result.out
+    assert re.fullmatch(r"run [0-9a-f]{12}: stopped during 'step 1'; .*\n", result.out), result.out
     assert run.wait(10).code == 130
     assert state_of(penstock, "endless") == "stopped"
     again = penstock.run("stop", "endless").ok()

@@ -44,11 +44,77 @@ static void a_buffer_refuses_what_exceeds_its_limit(void **state)
 	assert_null(buf_take(&b));
 }
 
+/* Room is reserved without counting, and counted when it is filled. */
+static void room_is_counted_when_it_is_filled(void **state)
+{
+	struct buf b = BUF_INIT(1000);
+	char *room;
+
+	(void)state;
+	buf_add_str(&b, "ab");
+	room = buf_reserve(&b, 900);
+	assert_non_null(room);
+	assert_int_equal(b.len, 2);
+	memcpy(room, "cd", 2);
+	buf_grown(&b, 2);
+	assert_string_equal(buf_str(&b), "abcd");
+	assert_null(buf_reserve(&b, 997));
+	assert_true(buf_failed(&b));
+	buf_release(&b);
+}
+
+/* What is taken over belongs to the taker, and the buffer begins anew within its limit. */
+static void contents_can_be_taken_over(void **state)
+{
+	struct buf b = BUF_INIT(10);
+	char *taken;
+
+	(void)state;
+	buf_add_str(&b, "0123456789");
+	taken = buf_take(&b);
+	assert_string_equal(taken, "0123456789");
+	assert_int_equal(b.len, 0);
+	assert_string_equal(buf_str(&b), "");
+	free(taken);
+
+	assert_int_equal(buf_add(&b, "x\0y", 3), 0);
+	buf_truncate(&b, 1);
+	assert_string_equal(buf_str(&b), "x");
+	assert_int_equal(buf_printf(&b, "%s", "longer than ten"), -1);
+	buf_clear(&b);
+	assert_int_equal(buf_add_str(&b, "again"), 0);
+	assert_string_equal(buf_str(&b), "again");
+	buf_release(&b);
+	buf_release(&b);
+}
+
+/* Many small additions and one that is as large as the limit end at the same place. */
+static void a_buffer_grows_to_its_limit(void **state)
+{
+	struct buf b = BUF_INIT(100000);
+	char big[1000];
+
+	(void)state;
+	memset(big, 'x', sizeof(big));
+	for (int i = 0; i < 99; i++)
+		assert_int_equal(buf_add(&b, big, sizeof(big)), 0);
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(buf_add_char(&b, 'y'), 0);
+	assert_int_equal(b.len, 100000);
+	assert_int_equal(strlen(buf_str(&b)), 100000);
+	assert_int_equal(buf_add_char(&b, 'z'), -1);
+	assert_true(b.cap <= 100001);
+	buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_buffer_holds_what_was_added),
 		cmocka_unit_test(a_buffer_refuses_what_exceeds_its_limit),
+		cmocka_unit_test(room_is_counted_when_it_is_filled),
+		cmocka_unit_test(contents_can_be_taken_over),
+		cmocka_unit_test(a_buffer_grows_to_its_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
