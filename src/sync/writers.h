@@ -49,7 +49,7 @@ struct pid_list {
 	size_t n, cap;
 };
 void pid_list_release(struct pid_list *list);
-void pid_list_add(void *list, pid_t pid);
+void pid_list_add(void *arg, pid_t pid); /* `arg` is the list; as sync_pids_fn wants it */
 /* Adds all descendants of `root`, which itself is not added. */
 void pid_list_add_descendants(struct pid_list *list, pid_t root);
 

@@ -455,3 +455,53 @@ def test_a_name_too_long_for_s3_is_named_by_the_flush(syncs):
     assert answer["result"] == "failed"
     assert "shorter names" in answer["message"] and "1 files" in answer["message"]
     assert sync.object("file") == b"2"
+
+
+# A store that is away stops nothing: what was closed meanwhile is there soon after it came back, and the lag says so.
+def test_a_store_that_is_away_is_caught_up_with(syncs, store):
+    sync = syncs()
+    (sync.out / "before").write_bytes(b"1")
+    sync.wait_event("published", "before")
+    address = store.address
+
+    store.kill()
+    for number in range(5):
+        (sync.out / f"meanwhile{number}").write_bytes(b"%d" % number)
+    wait_for(lambda: sync.status()["files_waiting"] == 5 and sync.status()["lag_ms"] > 300, 20, "the lag")
+    store.start(address)
+
+    for number in range(5):
+        sync.wait_event("published", f"meanwhile{number}", deadline_s=60)
+    sync.flush()
+    assert sync.object("meanwhile4") == b"4"
+
+
+# A flush that cannot be done in time says what is missing, loses nothing, and is completed by the next one.
+def test_a_flush_without_a_store_fails_in_time_and_is_made_up_for(syncs, store):
+    sync = syncs()
+    (sync.out / "before").write_bytes(b"1")
+    sync.wait_event("published", "before")
+    address = store.address
+    store.kill()
+    (sync.out / "ckpt.pth").write_bytes(b"x" * 5000)
+
+    begun = time.monotonic()
+    answer = sync.ask("flush 1500")
+    assert answer["result"] == "failed" and "1 files (5.0 kB)" in answer["message"], answer
+    assert 1 < time.monotonic() - begun < 10
+    assert (sync.out / "ckpt.pth").read_bytes() == b"x" * 5000
+
+    store.start(address)
+    sync.flush(60000)
+    assert sync.object("ckpt.pth") == b"x" * 5000
+
+
+# A store that refuses makes the flush fail at once with its reason, not after the patience for a store that is away.
+def test_a_refused_flush_says_why(syncs, store):
+    sync = syncs("--no-continuous")
+    (sync.out / "ckpt.pth").write_bytes(b"1")
+    store.client.delete_bucket(Bucket=Syncer.BUCKET)
+
+    answer = sync.ask("flush 60000")
+
+    assert answer["result"] == "failed" and "NoSuchBucket" in answer["message"], answer
