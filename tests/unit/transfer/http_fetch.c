@@ -37,7 +37,7 @@ struct fixture {
 	struct http_fetch_result result;
 	struct penstock_error err;
 	/* What was handed over. */
-	size_t consumed;
+	_Atomic size_t consumed;
 	const char *expected;
 	size_t refuse_at;
 	uint64_t announced;
@@ -186,8 +186,12 @@ static bool serve_without_length(struct mini_http *m, const struct mini_request 
 static bool cut_stream(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
-	const char *data = f->change_at && r->number >= f->change_at ? two : one;
+	bool second = f->change_at && r->number >= f->change_at;
+	const char *data = second ? two : one;
 
+	/* It changes after something of it was handed over. */
+	while (second && !f->consumed)
+		clock_sleep_ms(1);
 	if (r->number > 3)
 		return mini_reply(fd, "200 OK", "", data, SIZE);
 	mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", SIZE);
@@ -489,6 +493,26 @@ static void a_remembered_part_of_another_version_is_dropped(void **state)
 	end(&f);
 }
 
+static void a_remembered_part_of_another_url_is_dropped(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve);
+	f.refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(&f));
+	penstock_error_release(&f.err);
+	f.refuse_at = 0;
+	f.consumed = 0;
+	mini_url(&f.server, "/other/archive%20one.tar.gz", f.url);
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_false(f.result.resumed);
+	assert_int_equal(SIZE, f.result.fetched);
+	end(&f);
+}
+
 static void a_damaged_journal_is_no_harm(void **state)
 {
 	struct fixture f;
@@ -673,6 +697,7 @@ int main(void)
 		cmocka_unit_test(what_was_fetched_before_a_failure_is_not_fetched_again),
 		cmocka_unit_test(a_fetch_that_was_killed_is_continued),
 		cmocka_unit_test(a_remembered_part_of_another_version_is_dropped),
+		cmocka_unit_test(a_remembered_part_of_another_url_is_dropped),
 		cmocka_unit_test(a_damaged_journal_is_no_harm),
 		cmocka_unit_test(repeated_bytes_are_refused),
 		cmocka_unit_test(an_empty_resource_becomes_an_empty_file),
