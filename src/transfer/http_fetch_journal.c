@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "s3/checksum.h"
-#include "transfer/boot_id.h"
 #include "transfer/fetch_internal.h"
 #include "base/banned.h"
 
@@ -85,15 +85,15 @@ bool fetch_journal_load(struct fetch *f)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
 	_cleanup_(json_release) json_t *json = NULL;
-	char boot[BOOT_ID_SIZE];
+	char boot[PROCESS_BOOT_ID_SIZE];
 	char digest[65];
 
 	if (fs_read(f->journal_path, &text, NULL) < 0)
 		return false;
 	json = json_loadb(text.data, text.len, 0, NULL);
-	boot_id_read(boot);
+	process_boot_id(boot);
 	url_digest(f->url, digest);
-	if (!json || json_integer_value(json_object_get(json, "version")) != 1 ||
+	if (!json || json_integer_value(json_object_get(json, "version")) != 1 || !*boot ||
 		strcmp(json_text(json, "boot"), boot) != 0 ||
 		strcmp(json_text(json, "url"), digest) != 0)
 		return false;
@@ -106,12 +106,12 @@ int fetch_journal_save(struct fetch *f, struct penstock_error *err)
 	_cleanup_free_ char *done = malloc(bytes * 2 + 1);
 	_cleanup_free_ char *text = NULL;
 	_cleanup_(json_release) json_t *json = NULL;
-	char boot[BOOT_ID_SIZE];
+	char boot[PROCESS_BOOT_ID_SIZE];
 	char digest[65];
 
 	if (!done)
 		return error_memory(err);
-	boot_id_read(boot);
+	process_boot_id(boot);
 	url_digest(f->url, digest);
 	str_hex(f->done, bytes, done);
 	json = json_pack("{s:i, s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "version", 1, "boot", boot,

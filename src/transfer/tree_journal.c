@@ -13,15 +13,17 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "s3/uri.h"
-#include "transfer/boot_id.h"
 #include "base/banned.h"
 
 /*
  * First line: "penstock-download 1 BOOT bucket prefix", then "SIZE MTIME_NS ETAG path" for each
  * file; bucket, prefix, ETag and path are percent-encoded.
  */
+#define UNKNOWN_BOOT "?"
+
 struct entry {
 	const char *path; /* decoded, in `text` */
 	const char *etag;
@@ -108,10 +110,10 @@ static int parse_entries(struct tree_journal *j, char *text, struct penstock_err
 
 static int first_line(struct buf *out, const char *bucket, const char *prefix)
 {
-	char boot[BOOT_ID_SIZE];
+	char boot[PROCESS_BOOT_ID_SIZE];
 
-	boot_id_read(boot);
-	buf_printf(out, "penstock-download 1 %s %s ", boot, bucket);
+	process_boot_id(boot);
+	buf_printf(out, "penstock-download 1 %s %s ", *boot ? boot : UNKNOWN_BOOT, bucket);
 	uri_encode(out, prefix, strlen(prefix), true);
 	return buf_add_char(out, '\n');
 }
@@ -123,7 +125,8 @@ static int load(struct tree_journal *j, const struct buf *first, struct penstock
 	if (fs_read(j->path, &j->text, &own) < 0)
 		return own.code == PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 	/* Of another source, or from before the machine went down: worth nothing. */
-	if (j->text.len < first->len || memcmp(j->text.data, first->data, first->len) != 0) {
+	if (strstr(buf_str(first), " " UNKNOWN_BOOT " ") || j->text.len < first->len ||
+		memcmp(j->text.data, first->data, first->len) != 0) {
 		buf_clear(&j->text);
 		return 0;
 	}
