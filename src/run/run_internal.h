@@ -32,7 +32,7 @@ struct run {
 	int attempt;
 	bool continuing;   /* goes on with what earlier attempts left */
 	bool strays;	   /* processes of a lost attempt may still live */
-	bool only_copy;	    /* the output of the last attempt may be nowhere else */
+	bool only_copy;	   /* the output of the last attempt may be nowhere else */
 	size_t steps_done; /* finished by earlier attempts, to be skipped */
 	struct run_layout layout;
 	int lock_fd;
