@@ -38,6 +38,17 @@ void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag)
 	out[len] = '\0';
 }
 
+bool object_etag_md5(const char *etag, uint8_t md5[static 16])
+{
+	char hex[33];
+
+	if (!etag || strlen(etag) != 34 || etag[0] != '"' || etag[33] != '"')
+		return false;
+	memcpy(hex, etag + 1, 32);
+	hex[32] = '\0';
+	return str_unhex(hex, md5, 16) == 0;
+}
+
 /* ---- the client ---- */
 
 /* "http://host:80/base/" into its pieces. */

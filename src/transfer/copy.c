@@ -226,8 +226,28 @@ static int copy_parts(struct copy *c, struct penstock_error *err)
 	return fan_finish(&c->fan, err);
 }
 
+/* The reply to Complete was lost, and its repetition says "no such upload": is the copy there? */
+static bool copy_was_done(struct copy *c, struct object_info *info)
+{
+	uint8_t(*md5)[16] = calloc(c->parts, sizeof(*md5));
+	char expected[MULTIPART_ETAG_SIZE];
+	bool known = md5 != NULL;
+
+	for (unsigned i = 0; known && i < c->parts; i++)
+		known = object_etag_md5(c->etags[i], md5[i]);
+	known = known && multipart_etag((const uint8_t(*)[16])md5, c->parts, expected, NULL) == 0;
+	free(md5);
+	if (!known || object_head(c->client, c->to_bucket, c->to_key, info, NULL) < 0)
+		return false;
+	if (info->size == c->source->size && strcmp(info->etag, expected) == 0)
+		return true;
+	object_info_release(info);
+	return false;
+}
+
 static int copy_complete(struct copy *c, struct object_info *info, struct penstock_error *err)
 {
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
@@ -252,9 +272,12 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 	s3_op_wants_document(&op);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = true;
-	r = s3_op_perform(&op, err);
+	r = s3_op_perform(&op, &own);
+	if (r < 0 && op.error == S3_E_NO_SUCH_UPLOAD && op.reply.sent_before &&
+		copy_was_done(c, info))
+		return 0;
 	if (r < 0)
-		return r;
+		return error_move(err, &own);
 	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
 		return error_prefix(err, "%s", op.what);
 	if (reply.kind != S3_REPLY_COMPLETE)
@@ -276,7 +299,8 @@ static void copy_abort(struct copy *c)
 
 static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)
 {
-	int r = multipart_part_size(c->source->size, COPY_PART, &c->part_size, err);
+	uint64_t wanted = c->options->part_size ? c->options->part_size : COPY_PART;
+	int r = multipart_part_size(c->source->size, wanted, &c->part_size, err);
 
 	if (r < 0)
 		return r;
@@ -318,7 +342,7 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 		return error_set(err, PENSTOCK_E_PRECONDITION,
 			"COPY s3://%s/%s: the object is not the expected one any more", bucket,
 			key);
-	if (source.size > LIMIT_S3_PUT_MAX) {
+	if (source.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX)) {
 		struct copy c = {.client = client,
 			.bucket = bucket,
 			.key = key,

@@ -148,6 +148,8 @@ int object_presign(struct object_client *client, const char *method, const char 
 struct object_copy_options {
 	const char *if_match; /* of the source */
 	bool if_none_match;   /* destination: only create */
+	uint64_t part_size;   /* larger objects are copied in parts of this size; 0: those beyond
+				 LIMIT_S3_PUT_MAX, in large parts */
 };
 /* Server-side; multipart where one request cannot carry it. */
 int object_copy(struct object_client *client, const char *bucket, const char *key,

@@ -90,6 +90,8 @@ int s3_op_perform(struct s3_op *op, struct penstock_error *err);
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
 void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
+/* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */
+bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
 
 /* Several requests of one transfer at a time, submitted by one thread. */
 struct fan {

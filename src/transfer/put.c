@@ -282,16 +282,11 @@ int put_body_attach(
 static bool etag_is_md5(const struct http_reply *reply, const char *etag, uint8_t md5[static 16])
 {
 	const char *encryption = http_reply_header(reply, "x-amz-server-side-encryption");
-	char hex[33];
 
-	if (!etag || strlen(etag) != 34 || etag[0] != '"' || etag[33] != '"')
-		return false;
 	if ((encryption && str_starts(encryption, "aws:kms")) ||
 		http_reply_header(reply, "x-amz-server-side-encryption-customer-algorithm"))
 		return false;
-	memcpy(hex, etag + 1, 32);
-	hex[32] = '\0';
-	return str_unhex(hex, md5, 16) == 0;
+	return object_etag_md5(etag, md5);
 }
 
 /* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown kind. */

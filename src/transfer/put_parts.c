@@ -270,14 +270,8 @@ static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETA
 	uint8_t(*md5)[16] = calloc(u->parts, sizeof(*md5));
 	bool known = md5 != NULL;
 
-	for (unsigned i = 0; known && i < u->parts; i++) {
-		char hex[33] = "";
-
-		known = strlen(u->results[i].etag) == 34;
-		if (known)
-			memcpy(hex, u->results[i].etag + 1, 32);
-		known = known && str_unhex(hex, md5[i], 16) == 0;
-	}
+	for (unsigned i = 0; known && i < u->parts; i++)
+		known = object_etag_md5(u->results[i].etag, md5[i]);
 	known = known && multipart_etag((const uint8_t(*)[16])md5, u->parts, etag, NULL) == 0;
 	free(md5);
 	return known;

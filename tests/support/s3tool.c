@@ -225,8 +225,9 @@ static int do_delete_prefix(char **a)
 static int do_copy(char **a)
 {
 	struct object_info info = {0};
-	struct object_copy_options options = {
-		.if_match = option("IF_MATCH"), .if_none_match = option("IF_NONE_MATCH") != NULL};
+	struct object_copy_options options = {.if_match = option("IF_MATCH"),
+		.if_none_match = option("IF_NONE_MATCH") != NULL,
+		.part_size = number("PART_SIZE")};
 
 	return print_info(object_copy(s3, a[0], a[1], a[2], a[3], &options, &info, &err), &info);
 }

@@ -117,6 +117,19 @@ def test_a_copy_is_made_by_the_store(s3, tmp_path):
     s3.fails(PRECONDITION, "copy", "bucket", "from ü", "bucket", "x", IF_MATCH='"00000000000000000000000000000000"')
 
 
+def test_a_large_copy_is_made_in_parts(s3, tmp_path):
+    source = make_file(tmp_path / "source", 12 * MIB)
+    s3.ok("put", "bucket", "large", source, METADATA="kind=original")
+
+    (copy,) = s3.json("copy", "bucket", "large", "bucket", "copy", PART_SIZE=5 * MIB)
+    (head,) = s3.json("head", "bucket", "copy")
+    s3.ok("get", "bucket", "copy", tmp_path / "got")
+
+    assert copy["etag"] == head["etag"] and copy["etag"].endswith('-3"')
+    assert head["metadata"] == {"kind": "original"}
+    assert (tmp_path / "got").read_bytes() == source.read_bytes()
+
+
 def test_deleting_is_final_and_a_missing_object_is_fine(s3):
     s3.ok("put-text", "bucket", "gone", "text")
 

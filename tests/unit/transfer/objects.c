@@ -402,7 +402,7 @@ static void only_what_lies_below_the_path_belongs_to_it(void **state)
 		{"/foo", "foo", "foo"},
 		{"/x/foo", "x/foo", "foo"},
 		{"/foo", "foobar", "!"},
-		{"/foo", "fo", "!"},
+		{"/foo", "f", "!"},
 		{"/", "a/b", "a/b"},
 		{"", "a/", "a/"},
 		{"/foo", "foo/", ""},
