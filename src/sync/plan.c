@@ -588,7 +588,7 @@ static void done_whole(
 	}
 	p->manifest_dirty = true;
 	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
-	if (open && e->state == ENTRY_OPEN) {
+	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = r->ident;
 		w->settled = p->flushing;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : now_ms;

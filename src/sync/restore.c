@@ -144,7 +144,7 @@ static int look_at_file(
 	ident_of_stat(&now, st);
 	if (e && e->below)
 		e = NULL;
-	if (is_whole(r, e, &now, file)) {
+	if (e && is_whole(r, e, &now, file)) {
 		if (e->state == ENTRY_CLOSED) {
 			r->stats.files_unsent++;
 		} else {

@@ -247,7 +247,7 @@ static int reconcile(void *cookie, struct entry *e)
 	ident_of_stat(&now, &st);
 	if (!e->work && ident_equal(&now, &seen) && !(e->flags & ENTRY_APPENDED))
 		return 0;
-	if (closed && ident_equal(&now, &seen)) {
+	if (closed && e->work && ident_equal(&now, &seen)) {
 		e->work->modified = true;
 		return plan_closed(&s->plan, e, &now, st.st_mode, CLOSE_TRUE, now_ms);
 	}

@@ -102,7 +102,7 @@ static int add_head(struct buf *out, unsigned how, const struct sigv4_request *r
 	_cleanup_(buf_release) struct buf auth = BUF_INIT(LIMIT_HTTP_HEADERS);
 	struct sigv4_header headers[HEADERS + 4];
 	struct sigv4_request all = *req;
-	char date[DATE_BASIC_SIZE], length[24];
+	static char date[DATE_BASIC_SIZE], length[24];
 	size_t n = req->n_headers;
 
 	if (n)
