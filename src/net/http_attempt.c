@@ -292,6 +292,20 @@ static int headers_end(struct call *call, struct penstock_error *err)
 	return call->good ? accept_reply(call, err) : 0;
 }
 
+/* Of "HTTP/1.1 200 OK"; 0 where there are no three digits. */
+static int status_of(const char *line, size_t len)
+{
+	const char *at = memchr(line, ' ', len);
+	int status = 0;
+
+	for (int i = 1; i <= 3; i++) {
+		if (!at || at + i >= line + len || at[i] < '0' || at[i] > '9')
+			return 0;
+		status = status * 10 + (at[i] - '0');
+	}
+	return status;
+}
+
 static int header_line(struct call *call, const char *line, size_t len, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
@@ -300,19 +314,21 @@ static int header_line(struct call *call, const char *line, size_t len, struct p
 
 	while (len && (line[len - 1] == '\n' || line[len - 1] == '\r' || line[len - 1] == ' '))
 		len--;
-	if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
-		const char *space = memchr(line, ' ', len);
-
+	/* Only the first line of a head is a status line, whatever later ones look like. */
+	if (!call->in_head && len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
 		reply_reset(reply);
+		call->in_head = true;
 		call->headers_done = false;
-		for (size_t i = 1; space && i <= 3 && space + i < line + len; i++)
-			reply->status = reply->status * 10 + (space[i] - '0');
+		call->good = false;
+		reply->status = status_of(line, len);
 		return 0;
 	}
 	if (call->headers_done) /* a trailer */
 		return 0;
-	if (len == 0)
+	if (len == 0) {
+		call->in_head = false;
 		return headers_end(call, err);
+	}
 	copy = strndup(line, len);
 	r = copy ? strlist_add(&reply->headers, copy) : -1;
 	free(copy);
@@ -617,6 +633,7 @@ static void attempt_reset(struct call *call)
 	call->skip = 0;
 	call->expected = HTTP_LENGTH_UNKNOWN;
 	call->header_bytes = 0;
+	call->in_head = false;
 	call->headers_done = false;
 	call->good = false;
 	call->body_cut = false;

@@ -65,6 +65,7 @@ struct call {
 	uint64_t skip;	   /* bytes of the reply that the sink has already */
 	uint64_t expected; /* body length of a 206; HTTP_LENGTH_UNKNOWN otherwise */
 	size_t header_bytes;
+	bool in_head;	   /* between a status line and the empty line */
 	bool headers_done; /* of the final reply */
 	bool good;	   /* its status is an expected one */
 	bool body_cut;	   /* we ended it ourselves: enough of an error's body was read */
