@@ -28,13 +28,17 @@ struct failure {
 };
 enum step { STEP_SESSION, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
 
+/* The C library keeps two signals to itself and refuses to touch them; whoever started us may have ignored
+ * those too, so the kernel is asked. All zero is the default disposition in every layout of its struct. */
 static void reset_signals(void)
 {
+	static const unsigned long defaults[8] = {0};
 	sigset_t none;
 
 	for (int s = 1; s < NSIG; s++) {
 		if (s != SIGKILL && s != SIGSTOP)
-			signal(s, SIG_DFL);
+			syscall(SYS_rt_sigaction, s, defaults, NULL,
+				8 /* bytes of the kernel's signal set */);
 	}
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

@@ -293,6 +293,9 @@ int stage_inputs(
 	pthread_condattr_t monotonic;
 	int r;
 
+	/* Nothing to bring, nothing to remember: the state's syncs would be most of a short run. */
+	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
+		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
 	pthread_mutex_init(&s.lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
