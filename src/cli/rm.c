@@ -67,7 +67,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 		return CLI_EXIT_OUTPUT;
 	}
 	/* Steps of a supervisor that was killed may live on, and would write there. */
-	r = strays_end(run.id, STRAYS_GRACE_MS, err);
+	r = strays_end(run.id, layout.storage, STRAYS_GRACE_MS, err);
 	/* The record last: what a crash leaves behind can be removed again. */
 	if (r >= 0)
 		r = fs_remove_tree(layout.dir, err);

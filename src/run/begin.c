@@ -48,8 +48,11 @@ static int look_back(struct run *run, struct penstock_error *err)
 		return error_move(err, &e);
 	/* We hold its lock: what looks live is that of a supervisor that is gone. */
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
+	/* What goes out through HTTP is not sent before the steps are through. */
 	run->only_copy = run->strays || last.unflushed ||
-			 run->workflow->output.kind == WORKFLOW_NO_TRANSPORT;
+			 run->workflow->output.kind == WORKFLOW_NO_TRANSPORT ||
+			 (run->workflow->output.kind == WORKFLOW_HTTP &&
+				 last.state == RUN_PREEMPTED);
 	run->continuing = shall_continue(run, &last);
 	if (run->continuing && access(run->layout.storage, F_OK) == 0)
 		run->steps_done = (size_t)last.steps_done;
@@ -76,6 +79,11 @@ static bool is_empty(const char *path)
 	return true;
 }
 
+bool run_has_output(const struct run *run)
+{
+	return run->layout.output && !is_empty(run->layout.output);
+}
+
 /* What earlier attempts put out and nobody verified in a bucket is moved aside, never removed. */
 int run_clear_storage(struct run *run, struct penstock_error *err)
 {
@@ -83,7 +91,7 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 
 	if (run->continuing)
 		return 0;
-	if (run->only_copy && !is_empty(run->layout.output)) {
+	if (run->only_copy && run_has_output(run)) {
 		if (asprintf(&aside, "%s/output.before-%d", run->layout.dir, run->attempt) < 0)
 			return error_memory(err);
 		if (rename(run->layout.output, aside) < 0)

@@ -42,9 +42,13 @@ static int flush_beside(
 		r = run_begin_log_upload(run, err);
 	if (r == 0)
 		r = log_upload_finish(take_pointer(run->log_upload), &run->interrupts.cancel, err);
-	if (r == 0)
-		r = lease_release(take_pointer(run->lease), run_state_name(end.state),
-			run_class_name(end.class), end.exit_code, err);
+	if (run->lease) {
+		/* Whatever failed: nobody may find a live state of a flush that is over. */
+		int l = lease_release(take_pointer(run->lease), run_state_name(end.state),
+			run_class_name(end.class), end.exit_code, r == 0 ? err : NULL);
+
+		r = r == 0 ? l : r;
+	}
 	return r;
 }
 

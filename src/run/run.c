@@ -128,7 +128,7 @@ static int set_up(struct run *run, struct penstock_error *err)
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
 	if (r == 0 && run->strays)
-		r = strays_end(run->id, STRAYS_GRACE_MS, err);
+		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
 	if (r > 0)
 		run_say(run, RUN_EVENT_WARNING,
 			"ended %d processes that the last attempt left behind", r);
@@ -371,6 +371,7 @@ static void perform(struct run *run)
 	set_state(run, RUN_RUNNING);
 	/* Orphans of steps become our children, so that none is missed at a step's end. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	run->steps_began = true;
 	run_steps(run);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
@@ -427,6 +428,13 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 	}
 }
 
+/* Only what steps of this attempt were through with: a part must not replace a good object. */
+static bool sends_http(const struct run *run)
+{
+	return run->workflow->output.kind == WORKFLOW_HTTP && run->steps_began &&
+	       run->end.state != RUN_PREEMPTED;
+}
+
 /* Completes the output; the storage stays where that fails. */
 static int flush(struct run *run, struct penstock_error *err)
 {
@@ -434,7 +442,7 @@ static int flush(struct run *run, struct penstock_error *err)
 
 	if (run->sync)
 		r = run_flush_sync(run, run->sync, err);
-	else if (run->workflow->output.kind == WORKFLOW_HTTP && run->end.state != RUN_PREEMPTED)
+	else if (sends_http(run))
 		r = run_flush_http(run, err);
 	if (run->log_upload) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
@@ -447,21 +455,45 @@ static int flush(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-static void flush_and_judge(struct run *run, struct records_end *end)
+static void set_unflushed(const struct run *run, struct records_end *end)
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	bool any = run->sync || run->log_upload || run->workflow->output.kind == WORKFLOW_HTTP;
-
-	if (!any)
-		return;
-	set_state(run, RUN_FLUSHING);
-	interrupts_phase(&run->interrupts, PHASE_FLUSH);
-	if (flush(run, &err) == 0)
-		return;
 	end->unflushed = true;
 	end->flushed_state = run->end.state;
 	end->flushed_class = run->end.class;
 	end->flushed_exit_code = run->end.exit_code;
+}
+
+/*
+ * An attempt that ended before it could publish anything: what an earlier one left behind still waits,
+ * and the record must say so, or the next run would take the storage for its own.
+ */
+static void keep_waiting_output(struct run *run, struct records_end *end)
+{
+	if (!run->continuing || !run->only_copy || !run_has_output(run) ||
+		run->workflow->output.kind == WORKFLOW_NO_TRANSPORT)
+		return;
+	set_unflushed(run, end);
+	run_say(run, RUN_EVENT_WARNING,
+		"the output of an earlier attempt is not completely uploaded; it is kept, "
+		"'penstock "
+		"flush %s' uploads it",
+		run->id);
+}
+
+static void flush_and_judge(struct run *run, struct records_end *end)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool any = run->sync || run->log_upload || sends_http(run);
+
+	if (!any) {
+		keep_waiting_output(run, end);
+		return;
+	}
+	set_state(run, RUN_FLUSHING);
+	interrupts_phase(&run->interrupts, PHASE_FLUSH);
+	if (flush(run, &err) == 0)
+		return;
+	set_unflushed(run, end);
 	if (run->end.message)
 		run_event(run, RUN_EVENT_WARNING, run->end.message, 0, 0);
 	free(run->end.message);
@@ -510,7 +542,6 @@ static void finish(struct run *run)
 	flush_and_judge(run, &end);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
-	tidy(run);
 	end.state = run->end.state;
 	end.class = run->end.class;
 	end.exit_code = run->end.exit_code;
@@ -519,6 +550,8 @@ static void finish(struct run *run)
 	give_back_lease(run);
 	if (records_end(run->options->records, run->id, run->attempt, &end, &err) < 0)
 		log_error("the end of run %s cannot be recorded: %s", run->id, err.message);
+	else /* not before: a kill in between must not let the next attempt go on with half a storage */
+		tidy(run);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));

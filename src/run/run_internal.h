@@ -33,6 +33,7 @@ struct run {
 	bool continuing;   /* goes on with what earlier attempts left */
 	bool strays;	   /* processes of a lost attempt may still live */
 	bool only_copy;	   /* the output of the last attempt may be nowhere else */
+	bool steps_began;  /* of this attempt, or found to be finished */
 	size_t steps_done; /* finished by earlier attempts, to be skipped */
 	struct run_layout layout;
 	int lock_fd;
@@ -69,6 +70,8 @@ int run_begin(struct run *run, struct penstock_error *err);
 int run_take_lock(struct run *run, struct penstock_error *err);
 /* For a run that starts anew. What may not have been uploaded is moved aside, never removed. */
 int run_clear_storage(struct run *run, struct penstock_error *err);
+/* Whether the output directory holds anything. */
+bool run_has_output(const struct run *run);
 int run_keep_workflow(struct run *run, struct penstock_error *err);
 void run_claim_request(const struct run *run, struct claim_request *request);
 

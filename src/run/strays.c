@@ -51,9 +51,34 @@ static bool is_ancestor(int pid)
 	return false;
 }
 
-/* Whether the environment of the process names the run. Others' processes cannot be read. */
-static bool belongs_to(int pid, const char *wanted)
+/* What the environment of every process of the run holds. */
+struct marks {
+	char *run;     /* "PENSTOCK_RUN_ID=…" */
+	char *storage; /* "STORAGE_PATH=…"; a step's own env may have another */
+};
+
+static void marks_release(struct marks *marks)
 {
+	free(marks->run);
+	free(marks->storage);
+}
+
+/* Whether the storage named is that of a run with the same id under another home. */
+static bool is_other_home(const char *item, const struct marks *wanted)
+{
+	const char *runs = strstr(item, "/runs/");
+	const char *id = wanted->run + strlen("PENSTOCK_RUN_ID=");
+
+	return runs && strncmp(runs + 6, id, strlen(id)) == 0 &&
+	       strcmp(runs + 6 + strlen(id), "/storage") == 0 && strcmp(item, wanted->storage) != 0;
+}
+
+/* Whether the environment of the process names the run. Others' processes cannot be read. */
+static bool belongs_to(int pid, const struct marks *wanted)
+{
+	bool ours = false;
+	bool other = false;
+
 	char path[32];
 	_cleanup_fclose_ FILE *f = NULL;
 	_cleanup_free_ char *item = NULL;
@@ -62,14 +87,14 @@ static bool belongs_to(int pid, const char *wanted)
 	snprintf(path, sizeof(path), "/proc/%d/environ", pid);
 	f = fopen(path, "re");
 	while (f && getdelim(&item, &cap, '\0', f) > 0) {
-		if (strcmp(item, wanted) == 0)
-			return true;
+		ours |= strcmp(item, wanted->run) == 0;
+		other |= str_starts(item, "STORAGE_PATH=") && is_other_home(item, wanted);
 	}
-	return false;
+	return ours && !other;
 }
 
 /* Calls fn with a pidfd of each process of the run; returns their count. */
-static int for_each(const char *wanted, int signal)
+static int for_each(const struct marks *wanted, int signal)
 {
 	_cleanup_closedir_ DIR *dir = opendir("/proc");
 	int count = 0;
@@ -91,7 +116,7 @@ static int for_each(const char *wanted, int signal)
 }
 
 /* A process has no event that says "none of these is left", so this looks until its deadline. */
-static bool wait_gone(const char *wanted, int ms)
+static bool wait_gone(const struct marks *wanted, int ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;
 
@@ -103,12 +128,17 @@ static bool wait_gone(const char *wanted, int ms)
 	return true;
 }
 
-int strays_end(const char *run_id, int grace_ms, struct penstock_error *err)
+int strays_end(const char *run_id, const char *storage, int grace_ms, struct penstock_error *err)
 {
-	_cleanup_free_ char *wanted = NULL;
+	_cleanup_(marks_release) struct marks marks = {0};
+	const struct marks *wanted = &marks;
 	int count;
 
-	if (asprintf(&wanted, "PENSTOCK_RUN_ID=%s", run_id) < 0)
+	if (asprintf(&marks.run, "PENSTOCK_RUN_ID=%s", run_id) < 0)
+		marks.run = NULL;
+	if (asprintf(&marks.storage, "STORAGE_PATH=%s", storage) < 0)
+		marks.storage = NULL;
+	if (!marks.run || !marks.storage)
 		return error_memory(err);
 	count = for_each(wanted, 0);
 	if (!count)

@@ -7,8 +7,9 @@
 
 struct penstock_error;
 
-/* SIGTERM, after `grace_ms` SIGKILL, for every process of the run but our own ancestors. Returns how many
- * there were, or a negative code when some do not end. */
-int strays_end(const char *run_id, int grace_ms, struct penstock_error *err);
+/* SIGTERM, after `grace_ms` SIGKILL, for every process of the run but our own ancestors. `storage` is the
+ * run's: the same workflow under another PENSTOCK_HOME has the same id, and is no business of ours.
+ * Returns how many there were, or a negative code when some do not end. */
+int strays_end(const char *run_id, const char *storage, int grace_ms, struct penstock_error *err);
 
 #endif

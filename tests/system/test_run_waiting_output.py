@@ -1,0 +1,94 @@
+"""Output that only this machine has must outlive whatever happens to the attempts after it."""
+import json
+import shutil
+import signal
+
+import pytest
+
+from harness.program import Penstock
+
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    def write(*commands, **fields):
+        path = tmp_path / "wf.json"
+        steps = [{"name": f"s{i}", "run": {"command": command}} for i, command in enumerate(commands, 1)]
+        path.write_text(json.dumps({"resources": RESOURCES, "steps": steps} | fields))
+        return path
+
+    return write
+
+
+def test_an_attempt_that_cannot_begin_keeps_what_a_lost_one_left(penstock, workflow, store):
+    # Killed while the store was away; the next attempt finds it still away, and must not be the end of the output.
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    path = workflow(
+        "echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo 7 > $DEEPSQUARE_OUTPUT/ckpt; sleep 0.5; echo saved; sleep 1000",
+        output={"s3": s3}, continuousOutputSync=True, name="w",
+    )  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("ready")
+    store.kill()
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+    run.wait_for_output("saved")
+    run.kill()
+
+    failed = penstock.popen("run", path)
+    failed.wait_for_output("goes on", 30)
+    failed.send(signal.SIGINT)  # or its retries would take minutes
+    assert failed.wait(60).code in (69, 130)
+    refused = penstock.run("run", path).exits(69)
+
+    assert "penstock flush" in refused.err
+    assert (storage / "output" / "ckpt").read_text() == "7\n"
+    store.start(store.address)
+    penstock.run("flush", "w").ok()
+    assert store.bytes("out", "ckpt") == b"7\n"
+
+
+def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, workflow, http_server):
+    # HTTP output is sent when the steps are through, not by an attempt that ends before it runs any.
+    path = workflow(
+        "echo half > $DEEPSQUARE_OUTPUT/a; echo started; exec sleep 1000", name="h",
+        output={"http": {"url": http_server.url + "/up/result"}}, input={"http": {"url": http_server.add("/data", b"x")}},
+    )  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    (storage,) = penstock.home.glob("runs/*/storage")
+    shutil.rmtree(storage / "input")
+    shutil.rmtree(storage.parent / "state", ignore_errors=True)
+    del http_server.contents["/data"]
+    penstock.run("run", path).exits(66)
+
+    assert http_server.seen(method="PUT") == []
+    assert "penstock flush" in penstock.run("run", path).exits(69).err
+    assert (storage / "output" / "a").read_text() == "half\n"
+
+
+def test_the_same_workflow_of_another_home_is_left_alone(penstock, workflow, tmp_path):
+    # Without an output both have the same id. What a lost run left behind is ended, not what is live elsewhere.
+    path = workflow("echo started; exec sleep 1000")
+    other = Penstock(tmp_path / "other")
+    lives = other.popen("run", path)
+    lives.wait_for_output("started")
+    lost = penstock.popen("run", path)
+    lost.wait_for_output("started")
+    lost.kill()
+
+    again = penstock.popen("run", path)
+    again.wait_for_output("started")
+
+    assert lives.running() and other.ps()[0]["state"] == "running"
+    for run in (again, lives):
+        run.send(signal.SIGINT)
+        run.wait().exits(130)
+    other.close()
