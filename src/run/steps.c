@@ -66,6 +66,14 @@ struct watch {
 	bool killed;
 };
 
+/* Ends whatever lives of the step. What it was writing must not be taken for whole. */
+static void kill_step(const struct watch *watch)
+{
+	if (watch->run->sync)
+		sync_kill_coming(watch->run->sync);
+	executor_process.kill(watch->task);
+}
+
 /* The first request asks the step to end, the second ends it. */
 static void react(struct watch *watch)
 {
@@ -80,7 +88,7 @@ static void react(struct watch *watch)
 	}
 	if (requests >= 2 && !watch->killed) {
 		watch->killed = true;
-		executor_process.kill(watch->task);
+		kill_step(watch);
 	}
 	watch->requests = requests;
 }
@@ -117,7 +125,7 @@ static void wait_for_end(struct watch *watch, struct task_end *end)
 			watch->killed = true;
 			run_say(run, RUN_EVENT_WARNING,
 				"the step did not end within %d s and is killed", GRACE_MS / 1000);
-			executor_process.kill(watch->task);
+			kill_step(watch);
 		}
 		if (n == 0)
 			run_record_sync(run);
@@ -222,11 +230,14 @@ static bool run_step(struct run *run, size_t i)
 		return false;
 	}
 	wait_for_end(&watch, &end);
-	executor_process.kill(watch.task); /* children that the step left behind */
-	executor_process.free(watch.task);
-	output_drain(run->output);
 	/* A shell says 128 + n where its child was killed by signal n. */
 	suspicious = end.signal || end.code > 128 || watch.killed;
+	/* At once: what was closed in its last moment is published a few moments later. */
+	if (run->sync && suspicious)
+		sync_task_ended(run->sync, true);
+	kill_step(&watch); /* children that the step left behind */
+	executor_process.free(watch.task);
+	output_drain(run->output);
 	if (run->sync)
 		sync_task_ended(run->sync, suspicious);
 	run_record_sync(run);

@@ -641,6 +641,18 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 	return next;
 }
 
+void observe_doomed(struct sync *s)
+{
+	for (struct work *w = s->table.works; w; w = w->all_next) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+
+		if (w->entry->state != ENTRY_OPEN)
+			continue;
+		entry_path(w->entry, &path);
+		w->doomed = !buf_failed(&path) && writer_of(s, buf_str(&path)) == LEASE_WRITER;
+	}
+}
+
 void observe_start(struct sync *s)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -203,6 +203,7 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	if (e->state != ENTRY_OPEN) {
 		forget_writers(p, w);
 		table_touch_work(p->table, w);
+		w->doomed = false;
 		w->opening->opened_ms = now_ms;
 		w->opening->grown_ms = 0;
 		e->state = ENTRY_OPEN;
@@ -280,6 +281,9 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	w = table_work(p->table, e, now_ms);
 	if (!w)
 		return -1;
+	if (w->doomed)
+		kind = CLOSE_KILLED;
+	w->doomed = false;
 	e->seen = *ident;
 	e->flags &= (uint8_t)~ENTRY_KEEP;
 	w->modified = false;

@@ -592,6 +592,16 @@ void sync_task_ended(struct sync *s, bool killed)
 	sync_deliver(s);
 }
 
+void sync_kill_coming(struct sync *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (observe_events(s))
+		;
+	observe_doomed(s);
+	pthread_mutex_unlock(&s->lock);
+	sync_deliver(s);
+}
+
 void sync_get_status(struct sync *s, struct sync_status *status)
 {
 	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;

@@ -10,6 +10,7 @@
  *	if (resuming && sync_restore(&o, &restored, err) < 0) ...	before the steps
  *	sync_start(&s, &o, err);					before the first step
  *	...	run the steps; after each task that ended:
+ *	sync_kill_coming(s);			what it left behind is killed now
  *	sync_task_ended(s, killed_by_signal);
  *	...	on every way out, when the tasks are gone:
  *	sync_flush(s, deadline_ms, err);
@@ -118,6 +119,13 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
  * are held back because their writer has exited and nobody knows how.
  */
 void sync_task_ended(struct sync *s, bool killed);
+
+/*
+ * The processes that may write are about to be killed, as those are that a step leaves behind: what
+ * somebody still has open for writing becomes suspect when the death closes it, also where nobody
+ * can tell afterwards how its writer ended. To be followed by the kill, then by sync_task_ended().
+ */
+void sync_kill_coming(struct sync *s);
 
 struct sync_status {
 	uint64_t files_published; /* since the start; versions, not names */

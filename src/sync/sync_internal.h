@@ -130,6 +130,8 @@ int observe_scan(struct sync *s, int64_t now_ms);
 void observe_scan_all(struct sync *s);
 /* Finds who has changed files open. Returns when it wants to be called again, INT64_MAX: not. */
 int64_t observe_writers(struct sync *s, int64_t now_ms);
+/* The next close of what has a writer now is that of a death. */
+void observe_doomed(struct sync *s);
 void observe_stop(struct sync *s);
 
 /* upload.c; without the lock. `result->etag` is owned by the caller. */

@@ -101,6 +101,7 @@ struct work {
 	bool reclosed;	 /* after `changed` */
 	bool snapshot;	 /* it changed under an upload: take a snapshot */
 	bool unseen;	 /* closed before its writer was found */
+	bool doomed;	 /* its writer is being killed: the next close is a death's */
 	bool modified;	 /* a store was seen since the last close */
 	bool appender;	 /* a writer has it open with O_APPEND */
 	bool give_up;	 /* cannot be published as it is (see error); tried again now and then */

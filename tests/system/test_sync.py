@@ -178,6 +178,28 @@ def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     assert [entry["path"] for entry in sync.manifest_list("partial")] == ["ckpt.pth"]
 
 
+# What a step leaves behind is killed, though the step itself did well; here nobody ever sees the writer.
+def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
+    sync = syncs("--root-pid", 1 << 30)
+    path = sync.out / "ckpt.pth"
+    path.write_bytes(b"good" * 1000)
+    sync.wait_event("published", "ckpt.pth")
+
+    writer = python(KILLED, path)
+    wait_for(lambda: path.stat().st_size > 200_000, 20, "the save to be under way")
+    sync.ask("doomed")
+    writer.kill()
+    writer.wait()
+    sync.ended(False)
+    sync.flush()
+
+    assert sync.object("ckpt.pth") == b"good" * 1000
+    assert sync.partial("ckpt.pth") == path.read_bytes()
+    path.write_bytes(b"again")
+    sync.flush()
+    assert sync.object("ckpt.pth") == b"again"
+
+
 # What a killed task had closed before is as good as ever.
 def test_a_file_closed_before_the_kill_is_published(syncs):
     sync = syncs()
