@@ -14,13 +14,14 @@ from harness.waiting import wait_for as wait_for_condition
 INVOKED_WITH = dict(os.environ)
 SHARED = TOP.parent / "shared"
 PATIENCE_S = 10
+KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S")
 
 
 def pytest_configure(config):
     # Nothing here may read or write the home, the credentials or the runs of whoever started the tests.
     config.private_home = tempfile.TemporaryDirectory(prefix="penstock-test-home-")
     for name in list(os.environ):
-        if name.startswith(("AWS_", "XDG_")) or (name.startswith("PENSTOCK_") and name != "PENSTOCK_TEST_CACHE"):
+        if name.startswith(("AWS_", "XDG_", "PENSTOCK_")) and name not in KEPT:
             del os.environ[name]
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
