@@ -106,12 +106,11 @@ soak: deps
 fuzz: deps
 	tools/fuzz
 
-bench: deps
-	$(MAKE) BUILD=build-release build-release/build.ninja all
+bench: deps build-release/build.ninja
+	ninja -C build-release
 	bench/run
 
 build-release/build.ninja:
-	@command -v meson >/dev/null || { echo "meson is not installed; run 'make deps' first" >&2; exit 69; }
 	meson setup build-release --buildtype release -Dtests=false
 
 # Sources that differ from the main branch only; `make check` looks at all.

@@ -356,7 +356,7 @@ int tree_directory(struct tree *t, const char *name, mode_t mode, const struct t
 	struct penstock_error *err)
 {
 	struct place place;
-	int parent, fd, r;
+	int parent = -1, fd, r;
 
 	r = enter_member(t, &place, name, &parent, err);
 	if (r < 0)
@@ -389,7 +389,7 @@ int tree_symlink(struct tree *t, const char *name, const char *target, const str
 	struct penstock_error *err)
 {
 	struct place place;
-	int parent, r;
+	int parent = -1, r;
 
 	r = enter_member(t, &place, name, &parent, err);
 	if (r < 0)
@@ -422,7 +422,7 @@ int tree_hardlink(struct tree *t, const char *name, const char *target, struct p
 	_cleanup_close_ int from = -1;
 	struct place place, to;
 	struct stat st;
-	int parent, r;
+	int parent = -1, r;
 
 	if (place_member(&to, target, &why) < 0 || to.len == 0)
 		return member_error(err, PENSTOCK_E_INVALID, name,
@@ -458,7 +458,7 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 {
 	const int flags = O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC;
 	struct place place;
-	int parent, r;
+	int parent = -1, r;
 
 	r = enter_member(t, &place, name, &parent, err);
 	if (r < 0)
@@ -572,7 +572,7 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 {
 	struct place place;
 	struct stat st;
-	int parent, r;
+	int parent = -1, r;
 
 	r = place_member(&place, name, err);
 	if (r < 0)
