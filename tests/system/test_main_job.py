@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness.jobs import EXAMPLE, SMALL, localise, published, weights, write
+from harness.jobs import EXAMPLE, SMALL, localise, published, published_text, weights, write
 from harness.waiting import wait_for
 
 SLOWLY = SMALL + " --step-delay 0.25"
@@ -146,6 +146,34 @@ def test_preempted_run_saves_publishes_and_resumes(penstock, store, first, unbro
 
     assert f"resumed at step {saved} " in again.text
     assert weights(again.text) == unbroken_weights
+
+
+# The files of the page byte for byte: what this machine lacks or has elsewhere is said by --set alone.
+@pytest.mark.parametrize("name", ["first", "resume"])
+def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_url, tmp_path, unbroken_weights, name):
+    path = tmp_path / "workflow.json"
+    path.write_text(published_text(name))
+    wanted = localise(published(name), store, dataset_url)
+    sets = {"resources.gpusPerTask": 0, "resources.cpusPerTask": 1}
+    for side in ("input", "output"):
+        if "http" in wanted[side]:
+            sets[f"{side}.http.url"] = dataset_url
+        for key in ("endpointUrl", "accessKeyId", "secretAccessKey") if "s3" in wanted[side] else ():
+            sets[f"{side}.s3.{key}"] = wanted[side]["s3"][key]
+    for number, step in enumerate(wanted["steps"]):
+        sets[f"steps.{number}.run.container"] = "null"
+        sets[f"steps.{number}.run.command"] = step["run"]["command"]
+        if "workDir" in step["run"]:
+            sets[f"steps.{number}.run.workDir"] = EXAMPLE
+    if name == "resume":  # no checkpoint to resume from yet, but an input there must be
+        store.client.create_bucket(Bucket="cifar10")
+        store.client.put_object(Bucket="cifar10", Key="notes.txt", Body=b"nothing was trained yet\n")
+
+    result = penstock.run("run", path, *[word for key, value in sets.items() for word in ("--set", f"{key}={value}")]).ok()
+
+    assert weights(result.text) == unbroken_weights
+    assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == unbroken_weights
+    assert path.read_text() == published_text(name)
 
 
 # A finished run starts anew: the same command twice trains twice.

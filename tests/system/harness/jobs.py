@@ -9,13 +9,17 @@ PUBLISHED = TOP.parent / "shared" / "seeds" / "1-deepsquare-persisting-data.md"
 SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 100 --steps-per-checkpoint 3 --log-every 5 --threads 1"
 
 
-def published(name):
-    """One of the page's two workflow files as JSON: from the page where it is at hand, else our copy of it."""
+def published_text(name):
+    """One of the page's two workflow files, "first" or "resume": from the page where it is at hand, else our copy of it."""
     copies = {"first": "seed-1-workflow.json", "resume": "seed-1-workflow-resume.json"}
     if PUBLISHED.exists():
         found = re.findall(r'```json title="[^"]*"\n(.*?)```', PUBLISHED.read_text(), re.S)
-        return json.loads(found[list(copies).index(name)])
-    return json.loads((TOP / "tests" / "system" / "data" / copies[name]).read_text())
+        return found[list(copies).index(name)]
+    return (TOP / "tests" / "system" / "data" / copies[name]).read_text()
+
+
+def published(name):
+    return json.loads(published_text(name))
 
 
 def localise(workflow, store, dataset_url, options=SMALL, path=None):
