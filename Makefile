@@ -69,7 +69,7 @@ build-clang/build.ninja:
 	CC=clang-14 meson setup build-clang -Db_lundef=false $(if $(wildcard tests/fuzz/meson.build),-Dfuzz=true)
 
 check-tidy: build-clang/build.ninja
-	tools/tidy --all build-clang
+	tools/tidy --sources build-clang
 
 check-system: all
 	tools/test-venv >/dev/null
@@ -79,6 +79,7 @@ check-system: all
 
 .PHONY: check-full check-system-asan check-tsan check-long soak fuzz bench
 check-full: check
+	tools/tidy --all build-clang
 	$(MAKE) check-tsan
 	$(MAKE) check-system-asan
 	$(MAKE) check-long
@@ -113,7 +114,7 @@ bench: deps build-release/build.ninja
 build-release/build.ninja:
 	meson setup build-release --buildtype release -Dtests=false
 
-# Sources that differ from the main branch only; `make check` looks at all.
+# Sources that differ from the main branch only; `make check` looks at all of src, `make check-full` at the tests, too.
 .PHONY: tidy
 tidy: build-clang/build.ninja
 	tools/tidy --changed build-clang
