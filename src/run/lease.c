@@ -29,6 +29,7 @@ struct lease {
 	char *key;
 	char host[65];
 	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32];      /* "pid:[4026531836]": containers of one machine have their own */
 	uint64_t start_ticks; /* of this process */
 	pthread_t thread;
 
@@ -55,12 +56,12 @@ static char *compose(struct lease *lease, const char *state)
 	json_t *root;
 
 	clock_format_rfc3339(clock_wall_ns(), now);
-	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:I, s:I, s:s}, "
+	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s}, "
 			 "s:{s:i, s:I}, s:s}",
 		"format", FORMAT, "run", lease->options.run_id, "name", lease->options.name,
 		"attempt", lease->options.attempt, "state", state, "class", lease->class,
 		"exit_code", lease->exit_code, "owner", "host", lease->host, "boot_id",
-		lease->boot_id, "pid", (json_int_t)getpid(), "start_ticks",
+		lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
 		(json_int_t)lease->start_ticks, "home", lease->options.home, "lease", "term_ms",
 		LEASE_TERM_MS, "beat", (json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
@@ -68,7 +69,7 @@ static char *compose(struct lease *lease, const char *state)
 	return text;
 }
 
-static int write_state(struct lease *lease, const char *state, struct penstock_error *err)
+static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
 {
 	struct object_put_options options = {
 		.content_type = "application/json",
@@ -98,6 +99,7 @@ struct seen {
 	char state[16];
 	char host[65];
 	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32];
 	char *home; /* owned */
 	int attempt;
 	int64_t pid;
@@ -119,6 +121,7 @@ static void parse(const struct buf *text, struct seen *seen)
 	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));
 	copy_string(seen->host, sizeof(seen->host), json_object_get(owner, "host"));
 	copy_string(seen->boot_id, sizeof(seen->boot_id), json_object_get(owner, "boot_id"));
+	copy_string(seen->pid_ns, sizeof(seen->pid_ns), json_object_get(owner, "pid_ns"));
 	free(seen->home);
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
 	seen->attempt = (int)json_integer_value(json_object_get(root, "attempt"));
@@ -151,6 +154,31 @@ static int look(struct lease *lease, struct seen *seen, struct penstock_error *e
 	return 0;
 }
 
+/* Whether this very process wrote it. */
+static bool is_own(const struct lease *lease, const struct seen *seen)
+{
+	return seen->etag[0] && strcmp(seen->boot_id, lease->boot_id) == 0 &&
+	       strcmp(seen->pid_ns, lease->pid_ns) == 0 && seen->pid == getpid() &&
+	       seen->start_ticks == (int64_t)lease->start_ticks;
+}
+
+/* A refusal may come of an earlier write of ours whose reply was lost: that is no other owner. */
+static int write_state(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct seen seen = {0};
+	int r = write_once(lease, state, &e);
+
+	if (r == -(int)PENSTOCK_E_PRECONDITION && look(lease, &seen, NULL) == 0 &&
+		is_own(lease, &seen)) {
+		penstock_error_release(&e);
+		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
+		r = write_once(lease, state, &e);
+	}
+	free(seen.home);
+	return r < 0 ? error_move(err, &e) : 0;
+}
+
 /* ---- taking it ---- */
 
 static bool state_is_live(const char *state)
@@ -159,10 +187,18 @@ static bool state_is_live(const char *state)
 	       !strcmp(state, "flushing");
 }
 
-/* On this machine the process itself tells. */
+/* On this machine the process itself tells; but none is seen from another container. */
 static bool owner_is_here(const struct lease *lease, const struct seen *seen)
 {
-	return seen->boot_id[0] && strcmp(seen->boot_id, lease->boot_id) == 0;
+	return seen->boot_id[0] && strcmp(seen->boot_id, lease->boot_id) == 0 &&
+	       strcmp(seen->pid_ns, lease->pid_ns) == 0;
+}
+
+/* Whether the records of this home are those of the owner. */
+static bool has_our_records(const struct lease *lease, const struct seen *seen)
+{
+	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
+	       (owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
 }
 
 static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
@@ -238,6 +274,7 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 	if (r == 0) {
 		found->any = seen.etag[0] != '\0';
 		found->attempt = seen.attempt;
+		found->ours = found->any && has_our_records(lease, &seen);
 		found->unfinished = found->any && (state_is_live(seen.state) ||
 							  strcmp(seen.state, "preempted") == 0);
 		if (lease->options.attempt <= seen.attempt)
@@ -361,6 +398,8 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	pthread_cond_init(&lease->wake, NULL);
 	lease->state = "staging";
 	process_boot_id(lease->boot_id);
+	if (readlink("/proc/self/ns/pid", lease->pid_ns, sizeof(lease->pid_ns) - 1) < 0)
+		lease->pid_ns[0] = '\0';
 	process_info(getpid(), &self);
 	lease->start_ticks = self.start_ticks;
 	uname(&system);

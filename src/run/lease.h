@@ -44,6 +44,7 @@ struct lease_options {
 struct lease_found {
 	bool any;
 	bool unfinished; /* preempted, lost, or its owner is gone */
+	bool ours;	 /* the records of this home know how it ended */
 	int attempt;
 };
 

@@ -301,9 +301,10 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 			.cookie = run,
 		},
 		&found, err);
-	/* What another machine did not finish is continued as if it had been here. */
-	if (r == 0 && found.unfinished && !run->options->fresh &&
-		run->workflow->resume != WORKFLOW_RESUME_NEVER)
+	/* What another machine did not finish is continued as if it had been here; of what was here the
+	 * records know better, also where its end could not be written beside the output. */
+	if (r == 0 && found.unfinished && !(found.ours && run->attempt > 1) &&
+		!run->options->fresh && run->workflow->resume != WORKFLOW_RESUME_NEVER)
 		run->continuing = true;
 	return r;
 }

@@ -98,3 +98,53 @@ def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, 
 
     assert str(first.pid) in refused.err
     assert taken.out == "one\nresumed at 7\n" and taken.seconds < 15
+
+
+def test_an_owner_in_another_container_is_watched(elsewhere, store, lost_run):
+    # Its process cannot be seen from here, though the machine is the same: only a whole term tells.
+    path, identity, state = lost_run
+    state["owner"] |= {"pid_ns": "pid:[1]", "host": "node7", "home": str(elsewhere.home)}
+    state["lease"]["term_ms"] = 1500
+    put_state(store, identity, state)
+
+    taken = elsewhere.run("run", path).ok()
+
+    assert "node7" in taken.err and taken.seconds > 1.5
+    assert taken.out == "one\nresumed at 7\n"
+
+
+def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, store, tmp_path):
+    # The store went away after the flush, say: the run has succeeded all the same, and the next one begins anew.
+    # And what this process wrote itself, though it never heard of it, is no other owner.
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    path = tmp_path / "wf.json"
+    step = "ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
+    path.write_text(json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "steps": [{"name": "one", "run": {"command": step}}],
+    }))  # fmt: skip
+
+    def run_once(change):
+        run = penstock.popen("run", path)
+        run.wait_for_output("wrote")
+        identity = penstock.ps()[0]["id"]
+        change(identity, json.loads(store.bytes("out", STATE.format(identity))))
+        (storage,) = penstock.home.glob("runs/*/storage")
+        (storage / "go").touch()
+        return identity, run.wait().ok()
+
+    def lose_reply(identity, state):
+        put_state(store, identity, state | {"state": "running"})
+
+    identity, first = run_once(lose_reply)
+    assert "taken" not in first.err and "up to date" not in first.err
+    ended = json.loads(store.bytes("out", STATE.format(identity)))
+    assert ended["state"] == "succeeded"
+    put_state(store, identity, ended | {"state": "flushing"})
+
+    _, second = run_once(lambda identity, state: None)
+
+    assert second.out == "wrote\n"
