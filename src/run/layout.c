@@ -27,6 +27,7 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 		l.output = path_join(l.dir, "storage/output");
 		l.env_file = path_join(l.dir, "storage/env");
 		l.state = path_join(l.dir, "state");
+		l.began = path_join(l.dir, "state/began");
 		l.published = path_join(l.dir, "published");
 		l.tmp = path_join(l.dir, "tmp");
 		l.user_tmp = path_join(home, "tmp");
@@ -34,7 +35,8 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	}
 	*layout = l;
 	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
-		!l.env_file || !l.state || !l.published || !l.tmp || !l.user_tmp || !l.world_tmp) {
+		!l.env_file || !l.state || !l.began || !l.published || !l.tmp || !l.user_tmp ||
+		!l.world_tmp) {
 		run_layout_release(layout);
 		return error_memory(err);
 	}
@@ -45,7 +47,7 @@ void run_layout_release(struct run_layout *layout)
 {
 	char **all[] = {&layout->dir, &layout->workflow, &layout->lock, &layout->log,
 		&layout->storage, &layout->input, &layout->output, &layout->env_file,
-		&layout->state, &layout->published, &layout->tmp, &layout->user_tmp,
+		&layout->state, &layout->began, &layout->published, &layout->tmp, &layout->user_tmp,
 		&layout->world_tmp};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {

@@ -28,6 +28,7 @@ struct run_layout {
 	char *input;
 	char *output;
 	char *env_file;
+	char *began; /* the attempt that last began anew */
 	char *state;
 	char *published;
 	char *tmp;

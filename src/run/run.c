@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,27 @@ static void note_interrupt(void *cookie, const char *text)
 	run_event(cookie, RUN_EVENT_MESSAGE, text, 0, 0);
 }
 
+/* So that an attempt that continues this one knows what was there before it. */
+static int note_beginning(const struct run *run, struct penstock_error *err)
+{
+	char text[16];
+	int n = snprintf(text, sizeof(text), "%d", run->attempt);
+
+	return run->continuing ? 0 : fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
+}
+
+/* The attempt that began anew what this one continues; 0: not known. */
+static int began_with(const struct run *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
+	uint64_t attempt;
+
+	if (fs_read(run->layout.began, &text, NULL) < 0 ||
+		!str_to_u64(buf_str(&text), 1, INT_MAX, &attempt))
+		return 0;
+	return (int)attempt;
+}
+
 /* After the attempt is recorded: what it needs of this process. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -136,6 +158,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = run_clear_storage(run, err);
 	if (r == 0)
 		r = run_layout_create(&run->layout, err);
+	if (r == 0)
+		r = note_beginning(run, err);
 	if (r == 0)
 		r = run_keep_workflow(run, err);
 	if (r == 0)
@@ -263,6 +287,7 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 		.state_prefix = run->state_prefix,
 		.run_id = run->id,
 		.attempt = run->attempt,
+		.anew = began_with(run),
 		.journal_path = journal,
 		.delete_sync = run->workflow->output.s3.delete_sync.value,
 		.continuous = run->workflow->continuous_output_sync.value,
@@ -304,8 +329,10 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 	/* What another machine did not finish is continued as if it had been here; of what was here the
 	 * records know better, also where its end could not be written beside the output. */
 	if (r == 0 && found.unfinished && !(found.ours && run->attempt > 1) &&
-		!run->options->fresh && run->workflow->resume != WORKFLOW_RESUME_NEVER)
+		!run->options->fresh && run->workflow->resume != WORKFLOW_RESUME_NEVER) {
 		run->continuing = true;
+		unlink(run->layout.began); /* not here */
+	}
 	return r;
 }
 
@@ -321,6 +348,8 @@ static int begin_sync(struct run *run, struct penstock_error *err)
 	if (!journal)
 		return error_memory(err);
 	run_sync_options(run, journal, &options);
+	if (!run->continuing)
+		options.anew = INT_MAX;
 	if (run->continuing) {
 		r = sync_restore(&options, &restored, err);
 		if (r < 0)

@@ -70,6 +70,8 @@ void manifest_item(FILE *f, enum manifest_list list, const struct manifest_item 
 		fprintf(f, ",\"crc64\":\"%016" PRIx64 "\"", item->crc);
 	if (item->deleted)
 		fputs(",\"deleted\":true", f);
+	if (item->older)
+		fputs(",\"older\":true", f);
 	fputs("}\n", f);
 }
 
@@ -211,6 +213,7 @@ static int read_item(const struct reader *r, enum manifest_list list, manifest_f
 	item.size = (uint64_t)json_integer_value(json_object_get(object, "size"));
 	item.mtime_ns = json_integer_value(json_object_get(object, "mtime"));
 	item.deleted = json_is_true(json_object_get(object, "deleted"));
+	item.older = json_is_true(json_object_get(object, "older"));
 	rc = fn(cookie, list, &item);
 	json_decref(object);
 	return rc ? 1 : 0;

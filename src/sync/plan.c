@@ -577,7 +577,7 @@ static void done_whole(
 	bool open = r->kind == JOB_GROWN && !job->closed;
 
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP);
+	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER);
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;

@@ -307,7 +307,7 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 	if (entry_set_etag(e, info.etag) < 0)
 		return error_memory(err);
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint8_t)~ENTRY_HAS_CRC;
+	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_OLDER);
 	if (e->work) { /* closed here and not sent yet: newer than any object */
 		e->work->published = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
 		return 0;

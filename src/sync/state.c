@@ -60,7 +60,8 @@ static int fill_entry(void *cookie, struct entry *e)
 		state_note(s, JOURNAL_CLOSED, e, &e->seen);
 	else if (e->state == ENTRY_SUSPECT)
 		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
-	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED))
+	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED) &&
+		 !(e->flags & ENTRY_OLDER))
 		state_note(s, JOURNAL_GONE, e, &e->seen);
 	return 0;
 }
@@ -293,6 +294,7 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 struct merge {
 	struct sync *s;
 	bool newer; /* than the journal: another machine had the run since */
+	bool older; /* than the attempt that began anew */
 	bool memory;
 };
 
@@ -301,9 +303,12 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 {
 	struct ident ident = {.size = item->size, .mtime_ns = item->mtime_ns};
 	bool local = e->seen.ino != 0 && e->state != ENTRY_GONE;
+	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
 	entry_etag(e, etag);
+	if (older && !local)
+		e->flags |= ENTRY_OLDER;
 	if ((e->flags & ENTRY_PUBLISHED) && (!m->newer || strcmp(etag, item->etag) == 0))
 		return;
 	if (S_ISREG(item->mode)) {
@@ -326,7 +331,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	e->mode = item->mode;
 	e->seen = ident;
 	e->state = ENTRY_GONE;
-	if (!item->deleted)
+	if (!item->deleted && !older)
 		e->flags |= ENTRY_KEEP;
 }
 
@@ -362,6 +367,7 @@ static int merge_locked(void *cookie, enum manifest_list list, const struct mani
 
 	pthread_mutex_lock(&f->merge.s->lock);
 	f->merge.newer = f->head->generation > f->merge.s->journal_generation;
+	f->merge.older = f->head->attempt < f->merge.s->o.anew;
 	rc = merge_item(&f->merge, list, item);
 	pthread_mutex_unlock(&f->merge.s->lock);
 	return rc;
@@ -373,7 +379,7 @@ static int settle_gone(void *cookie, struct entry *e)
 	struct sync *s = cookie;
 
 	if (s->plan.may_delete && e->state == ENTRY_GONE && !e->work && !e->below &&
-		(e->flags & ENTRY_PUBLISHED)) {
+		(e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER)) {
 		e->flags &= (uint8_t)~ENTRY_KEEP;
 		e->state = ENTRY_CLEAN;
 		plan_gone(&s->plan, e, clock_monotonic_ms());
@@ -413,6 +419,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 			"deleteSync deletes nothing: the earlier state of this run was not "
 			"restored");
 	table_each(&s->table, settle_gone, s);
+	/* An attempt that continues this one must not take what was before it for its own. */
+	s->plan.manifest_dirty |= fetched.merge.older;
 	s->attached = true;
 	pthread_mutex_unlock(&s->lock);
 	return 0;
@@ -469,6 +477,7 @@ static int write_item(void *cookie, struct entry *e)
 		item.crc = e->crc;
 		item.has_crc = (e->flags & ENTRY_HAS_CRC) != 0;
 		item.deleted = gone && !keep;
+		item.older = gone && (e->flags & ENTRY_OLDER) != 0;
 	}
 	manifest_item(w->f, w->list, &item, w->first);
 	w->first = false;

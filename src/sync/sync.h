@@ -76,6 +76,8 @@ struct sync_options {
 	const char *state_prefix;     /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
 	int attempt;		  /* 1, 2, …; stands in the manifest */
+	int anew;		  /* what manifests of attempts before this one say is neither
+				     restored nor deleted: then the run began anew; 0: all is */
 	const char *journal_path; /* local file, created 0600; NULL: no journal */
 	bool delete_sync;	  /* locally deleted files are deleted in the bucket, if this run
 				     published them and what was to be restored was */

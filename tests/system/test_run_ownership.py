@@ -148,3 +148,35 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
     _, second = run_once(lambda identity, state: None)
 
     assert second.out == "wrote\n"
+
+
+def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_path, wait_for):
+    # Begun anew, killed, continued: only what the run put out since. The objects stay, also with deleteSync.
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint, "deleteSync": True,
+    }  # fmt: skip
+    path = tmp_path / "wf.json"
+    step = """cd $DEEPSQUARE_OUTPUT; ls; echo listed
+        case $PENSTOCK_ATTEMPT in
+        1) echo 1 > final; mkdir old; echo 1 > old/x; echo 1 > both;;
+        2) sleep 1000;;
+        3) echo 3 > both; echo 3 > new; echo saved; sleep 1000;;
+        esac"""
+    path.write_text(json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "steps": [{"name": "one", "run": {"command": step}}],
+    }))  # fmt: skip
+    penstock.run("run", path).ok()
+    second = penstock.popen("run", path)
+    second.wait_for_output("listed")
+    second.kill()
+    third = penstock.popen("run", path)
+    third.wait_for_output("saved")
+    wait_for(lambda: "new" in store.keys("out") and store.bytes("out", "both") == b"3\n")
+    third.kill()
+
+    fourth = penstock.run("run", path).ok()
+
+    assert second.out == "listed\n" and third.out == "listed\nsaved\n" and fourth.out == "both\nnew\nlisted\n"
+    assert store.bytes("out", "final") == store.bytes("out", "old/x") == b"1\n"
