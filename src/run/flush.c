@@ -12,8 +12,11 @@
 #include "base/log.h"
 #include "run/lease.h"
 #include "run/log_upload.h"
+#include "run/strays.h"
 #include "sync/sync.h"
 #include "base/banned.h"
+
+enum { STRAYS_GRACE_MS = 5000 };
 
 /* The end that the attempt had before its flush failed. */
 static struct records_end end_of(const struct records_attempt *last)
@@ -107,9 +110,16 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
+	/* We hold its lock: what looks live is that of a supervisor that is gone. */
+	if (run_state_is_live(last.state))
+		last.state = RUN_LOST;
 	run->attempt = last.attempt;
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	if (r == 0 && last.state == RUN_LOST) {
+		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
+		r = r > 0 ? 0 : r;
+	}
 	if (r == 0 && access(run->layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
 			"nothing of run %s is left on this machine to upload", run->id);

@@ -92,3 +92,19 @@ def test_the_same_workflow_of_another_home_is_left_alone(penstock, workflow, tmp
         run.send(signal.SIGINT)
         run.wait().exits(130)
     other.close()
+
+
+def test_flush_completes_a_lost_run(penstock, workflow, store):
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    path = workflow("echo 7 > $DEEPSQUARE_OUTPUT/ckpt; (setsid sleep 1000 &); sleep 0.5; echo saved; sleep 1000",
+                    output={"s3": s3}, continuousOutputSync=True, name="l")  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("saved")
+    run.kill()
+
+    penstock.run("flush", "l").ok()
+
+    assert store.bytes("out", "ckpt") == b"7\n" and penstock.ps()[0]["state"] == "lost"
