@@ -106,7 +106,8 @@ static bool pump(struct output *output, struct stream *stream)
 	char *room = buf_reserve(&stream->pending, LIMIT_OUTPUT_CHUNK / 2);
 	ssize_t n;
 
-	if (!room) { /* no memory: what is pending goes out unbuffered, the rest waits in the pipe */
+	if (!room) { /* no memory: what is pending goes out as it is, the rest waits in the pipe */
+		emit(output, stream, true);
 		buf_clear(&stream->pending);
 		return false;
 	}
