@@ -35,11 +35,13 @@ static int check_flushed(
 			"run %s has output that was not uploaded, in %s; 'penstock flush %s' "
 			"uploads it, --force removes it",
 			run->id, layout->output, run->id);
-	if (run->output && run->last.state == RUN_LOST && has_entries(layout->output))
+	/* Only `penstock flush` puts an end on record for a run that was lost. */
+	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
+		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"run %s was lost, and its output in %s may not be uploaded; running it "
-			"again continues it, --force removes it",
-			run->id, layout->output);
+			"again continues it, 'penstock flush %s' uploads it, --force removes it",
+			run->id, layout->output, run->id);
 	return 0;
 }
 

@@ -95,7 +95,9 @@ static int record_flushed(
 	struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
 	const struct records_end end = end_of(last);
-	int r = records_end(run->options->records, run->id, last->attempt, &end, err);
+	bool ended = last->ended_ns && !last->unflushed;
+	/* Where nothing was missing, its end is on record already. */
+	int r = ended ? 0 : records_end(run->options->records, run->id, last->attempt, &end, err);
 
 	if (r < 0)
 		return r;
@@ -116,6 +118,13 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	run->attempt = last.attempt;
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	if (r == 0 && access(run->layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
+		!last.unflushed) {
+		/* Its end has removed what was all uploaded: a flush that is repeated has nothing to do. */
+		run->end = (struct run_end){.decided = true, .state = last.state};
+		records_attempt_release(&last);
+		return 0;
+	}
 	if (r == 0 && last.state == RUN_LOST) {
 		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
 		r = r > 0 ? 0 : r;

@@ -275,8 +275,10 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 		found->any = seen.etag[0] != '\0';
 		found->attempt = seen.attempt;
 		found->ours = found->any && has_our_records(lease, &seen);
+		/* "lost" is what a flush says of a run whose supervisor was killed. */
 		found->unfinished = found->any && (state_is_live(seen.state) ||
-							  strcmp(seen.state, "preempted") == 0);
+							  !strcmp(seen.state, "preempted") ||
+							  !strcmp(seen.state, "lost"));
 		if (lease->options.attempt <= seen.attempt)
 			lease->options.attempt = seen.attempt + 1;
 		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);

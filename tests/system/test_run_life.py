@@ -203,6 +203,7 @@ def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_s
     store.start(store.address)
     penstock.run("flush", "f").ok()
     assert store.bytes("out", "b") == b"b\n"
+    penstock.run("flush", "f").ok()
     ended = penstock.ps()[0]
     assert (ended["state"], ended["class"], ended["exit_code"]) == ("failed", "user", 4)
     state = json.loads(store.bytes("out", f".penstock/runs/{ended['id']}/state.json"))

@@ -63,6 +63,14 @@ def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_ru
     assert (ended["state"], ended["attempt"]) == ("succeeded", 2)
 
 
+def test_a_lost_run_that_was_flushed_goes_on_elsewhere(penstock, elsewhere, store, lost_run):
+    path, identity, _ = lost_run
+    penstock.run("flush", identity).ok()
+    assert json.loads(store.bytes("out", STATE.format(identity)))["state"] == "lost"
+
+    assert elsewhere.run("run", path).ok().out == "one\nresumed at 7\n"
+
+
 def test_a_run_that_is_live_elsewhere_is_refused_by_name(elsewhere, store, lost_run):
     path, identity, state = lost_run
     state["owner"] |= {"boot_id": "another", "host": "node7"}
