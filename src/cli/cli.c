@@ -125,7 +125,7 @@ static int dispatch(struct cli *cli)
 	if (cli->help)
 		return print_help(cli, NULL);
 	if (!verb)
-		return cli_misuse(cli, "which verb?");
+		return cli_misuse(cli, "a verb is missing");
 	command = find_command(cli->commands, verb);
 	if (command)
 		return run_verb(cli, command);

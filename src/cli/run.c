@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/progress.h"
@@ -167,7 +168,10 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		return cli_fail(cli, &err);
 	}
 	progress_clear(session->view.progress);
-	if (result.message)
+	/* "stopped during 'train'; …" says the state itself. */
+	if (result.message && str_starts(result.message, run_state_name(result.state)))
+		log_error("run %s %s", result.id, result.message);
+	else if (result.message)
 		log_error("run %s %s: %s", result.id, run_state_name(result.state), result.message);
 	else if (!cli_quiet(cli))
 		log_info("run %s %s", result.id, run_state_name(result.state));
@@ -203,7 +207,7 @@ static const struct command_example run_examples[] = {
 static const struct command_exit run_exits[] = {
 	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
 	{"65", "The workflow has mistakes, or asks for what this machine does not have"},
-	{"66", "An input is missing or damaged"},
+	{"66", "An input, or the workflow file, is missing, damaged or out of reach"},
 	{"69", "A service does not answer, or the run is live already"},
 	{"73", "The output is not complete; it is kept, see penstock flush"},
 	{"75", "Preempted; the same command continues it"},
@@ -489,8 +493,9 @@ static const struct command_example flush_examples[] = {
 };
 
 static const struct command_exit flush_exits[] = {
-	{"69", "The store does not answer, or the run is live"},
-	{"73", "The output is still not complete"},
+	{"66", "There is no such run"},
+	{"69", "The run is live"},
+	{"73", "The output is still not complete; the line says why"},
 	{NULL, NULL},
 };
 
@@ -513,7 +518,8 @@ static int run_flush_verb(const struct cli *cli)
 		cli_fail(cli, &err);
 		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
 	}
-	log_info("the output of run %s is complete; the run %s", run.id,
+	log_info("the output of run %s is complete; the run %s%s", run.id,
+		result.state == RUN_LOST || result.state == RUN_PREEMPTED ? "was " : "",
 		run_state_name(result.state));
 	run_result_release(&result);
 	return 0;

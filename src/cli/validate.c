@@ -110,8 +110,8 @@ static int run_validate(const struct cli *cli)
 }
 
 static const struct option_spec options[] = {
-	{0, "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
-	{0, "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
+	{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
+	{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
 	{0, "json", NULL, "An object with all mistakes and the workflow as it is read"},
 	{0, NULL, NULL, NULL},
 };

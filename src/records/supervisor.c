@@ -120,8 +120,8 @@ static int refuse(int fd, const char *id, struct penstock_error *err)
 	if (owner > 0)
 		snprintf(name, sizeof(name), "%d", (int)owner);
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is live already (process %s); wait for it, end it with 'penstock stop %s', "
-		"or begin another with --name",
+		"run %s is live already (process %s); wait for it, or end it with 'penstock stop "
+		"%s'",
 		id, name, id);
 }
 

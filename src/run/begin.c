@@ -24,6 +24,16 @@ int run_take_lock(struct run *run, struct penstock_error *err)
 	return supervisor_begin(run->layout.lock, run->id, &run->lock_fd, err);
 }
 
+/* As above; only `penstock run` could as well begin another run. */
+static int take_lock_to_begin(struct run *run, struct penstock_error *err)
+{
+	int r = run_take_lock(run, err);
+
+	if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
+		error_suffix(err, ", or begin another with --name");
+	return r;
+}
+
 /* Whether what an earlier attempt left is to be continued. */
 static bool shall_continue(const struct run *run, const struct records_attempt *last)
 {
@@ -236,7 +246,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 		return r;
 	r = run_layout_init(&run->layout, run->options->home, run->id, 1, err);
 	if (r == 0)
-		r = run_take_lock(run, err);
+		r = take_lock_to_begin(run, err);
 	if (r == 0)
 		r = look_back(run, err);
 	if (r == 0)

@@ -80,6 +80,8 @@ static int exit_code_of_class(enum run_class class, enum penstock_code code)
 {
 	if (code == PENSTOCK_E_PERMISSION)
 		return 77;
+	if (code == PENSTOCK_E_NO_SPACE || code == PENSTOCK_E_MEMORY)
+		return 70;
 	if (class == RUN_CLASS_INPUT)
 		return 66;
 	if (class == RUN_CLASS_WORKFLOW)
@@ -356,7 +358,7 @@ static int begin_sync(struct run *run, struct penstock_error *err)
 			return error_prefix(
 				err, "the output of the last attempt cannot be restored");
 		run_say(run, RUN_EVENT_MESSAGE,
-			"restored the output: %" PRIu64 " files kept, %" PRIu64 " fetched",
+			"restored the output: %" PRIu64 " kept, %" PRIu64 " fetched",
 			restored.files_kept, restored.files_fetched);
 	}
 	return sync_start(&run->sync, &options, err);

@@ -234,8 +234,12 @@ static int explain(const struct stage_input *in, struct penstock_error *err)
 	status = why.http_status;
 	if (why.code == PENSTOCK_E_CANCELLED)
 		return error_move(err, &why);
-	error_set(err, why.code, "%s: input %s: %s%s", buf_str(&at), in->source, why.message,
-		advice(why.code));
+	if (why.message && strstr(why.message, in->source)) /* it names the source already */
+		error_set(err, why.code, "%s: input: %s%s", buf_str(&at), why.message,
+			advice(why.code));
+	else
+		error_set(err, why.code, "%s: input %s: %s%s", buf_str(&at), in->source,
+			why.message, advice(why.code));
 	err->http_status = status;
 	return -(int)why.code;
 }

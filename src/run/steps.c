@@ -201,9 +201,9 @@ static void judge(struct run *run, const char *name, const struct task_end *end)
 			name);
 	} else if (end->signal) {
 		run_end(run, RUN_FAILED, RUN_CLASS_USER, 128 + end->signal,
-			"'%s' was killed by %s (%s)", name,
-			sigabbrev_np(end->signal) ? sigabbrev_np(end->signal) : "a signal",
-			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown");
+			"'%s' was killed by signal %d (%s); see 'penstock logs %s'", name,
+			end->signal,
+			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown", run->id);
 	} else if (end->code) {
 		run->end.step_code = run->end.decided ? run->end.step_code : end->code;
 		run_end(run, RUN_FAILED, RUN_CLASS_USER, shown_code(end->code),

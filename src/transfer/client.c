@@ -424,7 +424,7 @@ static const char *hint_of(enum s3_error e)
 		return "set the bucket's region";
 	case S3_E_QUOTA_EXCEEDED:
 	case S3_E_STORAGE_FULL:
-		return "the store is full";
+		return "free some of its space, or raise its quota";
 	default:
 		return NULL;
 	}

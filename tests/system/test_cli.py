@@ -56,7 +56,7 @@ def test_overview_names_every_verb(penstock):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "penstock: which verb?"),
+        ([], "penstock: a verb is missing"),
         (["sho"], "penstock: unknown verb 'sho', did you mean 'show'?"),
         (["frobnicate"], "penstock: unknown verb 'frobnicate'"),
         (["--hlp"], "penstock: unknown option --hlp, did you mean --help?"),

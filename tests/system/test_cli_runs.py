@@ -120,6 +120,59 @@ def test_logs_follow_until_the_end(penstock, job, tmp_path):
     assert penstock.run("logs", "-f", "slow").ok().out == penstock.run("logs", "slow").ok().out
 
 
+# Only `run` can as well begin another run; rm and resume do not advise it.
+def test_a_live_run_is_refused_with_fitting_advice(penstock, job):
+    run = begin(penstock, job("echo up; sleep 1000", name="busy"), "up")
+
+    for verb in "rm", "resume", "flush":
+        refused = penstock.run(verb, "busy").exits(69)
+        assert "penstock stop" in refused.err and "--name" not in refused.err
+
+    run.send(signal.SIGINT)
+    ended = run.wait().exits(130)
+    assert "stopped during 'step 1'" in ended.err and "stopped: stopped" not in ended.err
+
+
+# A flush where everything is uploaded already has nothing to do, however the run ended.
+@pytest.mark.parametrize("command, code", [("true", 0), ("exit 3", 3)])
+def test_a_flush_that_is_not_needed_succeeds(penstock, job, command, code):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    penstock.run("run", job(f"echo a > $DEEPSQUARE_OUTPUT/a; {command}", name="done", output=output)).exits(code)
+
+    for _ in range(2):
+        assert "is complete" in penstock.run("flush", "done").ok().err
+
+
+# What a killed penstock left is uploaded without running anything; the run stays lost, can go, and can go on.
+def test_a_flush_of_a_lost_run(penstock, job):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    step = "echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/a; echo up; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000"
+    path = job(step, name="gone", output=output)
+    run = begin(penstock, path, "up")
+    run.send(signal.SIGKILL)
+    run.wait()
+    assert "penstock flush" in penstock.run("rm", "gone").exits(73).err
+
+    for _ in range(2):
+        assert "was lost" in penstock.run("flush", "gone").ok().err
+
+    assert state_of(penstock, "gone") == "lost"
+    assert [file["path"] for file in json.loads(penstock.run("show", "--json", "gone").ok().out)["outputs"]] == ["a"]
+    assert "goes on" in penstock.run("run", path).ok().err
+    assert state_of(penstock, "gone") == "succeeded"
+
+
+def test_a_flushed_lost_run_can_be_removed(penstock, job):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    run = begin(penstock, job("echo a > $DEEPSQUARE_OUTPUT/a; echo up; exec sleep 1000", name="gone", output=output), "up")
+    run.send(signal.SIGKILL)
+    run.wait()
+
+    penstock.run("flush", "gone").ok()
+
+    penstock.run("rm", "gone").ok()
+
+
 def test_stop_ends_a_run_and_waits(penstock, job):
     run = begin(penstock, job("trap 'echo bye; exit 0' TERM INT; echo up; while :; do sleep 0.05; done", name="endless"), "up")
 

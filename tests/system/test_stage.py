@@ -385,6 +385,20 @@ def test_s3_objects_are_unpacked_where_asked(staged, store):
     assert {name for name in seen if ":" not in name} == {"whole/x.tar.gz", "unpacked/x.tar.gz", "unpacked/inside"}
 
 
+# A disk that is too small is this machine's failure, not the input's.
+def test_an_input_larger_than_the_disk(staged):
+    server = Server(ranges=False)
+    server.add("/huge", b"x")
+    server.fault("/huge", times=10, claim=1 << 60)
+
+    result, seen = staged(input={"http": {"url": server.url + "/huge"}})
+    server.close()
+
+    assert result.exits(70) and seen is None
+    assert "are to be written" in result.err and "PENSTOCK_HOME" in result.err
+    assert result.err.count("/huge") == 2, result.err  # once told that it was begun, once in the mistake
+
+
 # A path without objects is a mistake in the workflow, said before a step fails over it.
 def test_an_empty_s3_path_is_an_error(penstock, staged, store):
     store.client.create_bucket(Bucket="data")
