@@ -350,6 +350,8 @@ void lease_set(struct lease *lease, const char *state)
 
 bool lease_is_lost(struct lease *lease)
 {
+	if (!lease)
+		return false;
 	LOCK_SCOPE(&lease->lock);
 	return lease->lost;
 }

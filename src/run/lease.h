@@ -53,6 +53,7 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	struct penstock_error *err);
 /* Failures are retried by the thread; the state of the records is what counts on this machine. */
 void lease_set(struct lease *lease, const char *state);
+/* NULL is not lost. */
 bool lease_is_lost(struct lease *lease);
 /* Writes the end. NULL is fine. PENSTOCK_E_PRECONDITION: it was lost. */
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,

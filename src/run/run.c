@@ -472,7 +472,12 @@ static int flush(struct run *run, struct penstock_error *err)
 {
 	int r = 0;
 
-	if (run->sync)
+	if (run->fenced)
+		r = 0; /* what is here stays here; the log of this attempt is ours alone */
+	else if (lease_is_lost(run->lease))
+		r = error_set(
+			err, PENSTOCK_E_PRECONDITION, "another owner has taken this run over");
+	else if (run->sync)
 		r = run_flush_sync(run, run->sync, err);
 	else if (sends_http(run))
 		r = run_flush_http(run, err);

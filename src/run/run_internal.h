@@ -46,6 +46,7 @@ struct run {
 	char *state_prefix;    /* ".penstock/runs/ID" */
 	struct sync *sync;     /* NULL unless the output is S3 */
 	struct lease *lease;   /* likewise */
+	bool fenced;	       /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
 	struct run_end end;
 };

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/environment.h"
+#include "run/lease.h"
 #include "run/output.h"
 #include "sync/sync.h"
 #include "base/banned.h"
@@ -107,6 +108,18 @@ static int next_timeout(const struct watch *watch)
 	return wait > 0 ? (int)wait : 0;
 }
 
+/* Another owner goes on with this run: nothing of ours may be published any more, and the step is in vain. */
+static void fence(struct watch *watch)
+{
+	struct run *run = watch->run;
+
+	run->fenced = true;
+	sync_free(take_pointer(run->sync));
+	if (!watch->kill_at_ms)
+		watch->kill_at_ms = clock_monotonic_ms() + GRACE_MS;
+	executor_process.signal(watch->task, SIGTERM);
+}
+
 static void wait_for_end(struct watch *watch, struct task_end *end)
 {
 	struct run *run = watch->run;
@@ -120,6 +133,8 @@ static void wait_for_end(struct watch *watch, struct task_end *end)
 			return;
 		if (n > 0 && fds[1].revents)
 			react(watch);
+		if (!run->fenced && lease_is_lost(run->lease))
+			fence(watch);
 		if (watch->kill_at_ms && !watch->killed &&
 			clock_monotonic_ms() >= watch->kill_at_ms) {
 			watch->killed = true;
@@ -188,7 +203,12 @@ static void judge(struct run *run, const char *name, const struct task_end *end)
 {
 	enum interrupt_reason reason = interrupts_reason(&run->interrupts);
 
-	if (reason == INTERRUPT_PREEMPT) {
+	if (run->fenced) {
+		run_end(run, RUN_FAILED, RUN_CLASS_NODE, 69,
+			"another owner has taken this run over during '%s'; what was written here "
+			"stays in %s",
+			name, run->layout.output);
+	} else if (reason == INTERRUPT_PREEMPT) {
 		run_end(run, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
 			"told to end during '%s'; the same command continues it", name);
 	} else if (reason == INTERRUPT_STOP) {

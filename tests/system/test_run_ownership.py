@@ -188,3 +188,29 @@ def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_pa
 
     assert second.out == "listed\n" and third.out == "listed\nsaved\n" and fourth.out == "both\nnew\nlisted\n"
     assert store.bytes("out", "final") == store.bytes("out", "old/x") == b"1\n"
+
+
+def test_an_owner_that_was_replaced_publishes_nothing_more(penstock, store, tmp_path, wait_for):
+    # It was suspended, say, and another machine took over: its next renewal (every 10 s) is refused, its step is ended.
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "steps": [{"name": "one", "run": {"command": step}}],
+    }))  # fmt: skip
+    run = penstock.popen("run", path)
+    wait_for(lambda: run.running() and penstock.ps() and penstock.ps()[0]["state"] == "running")
+    wait_for(lambda: "x" in store.keys("out"))
+    identity = penstock.ps()[0]["id"]
+    state = json.loads(store.bytes("out", STATE.format(identity)))
+
+    put_state(store, identity, state | {"attempt": 2, "owner": state["owner"] | {"boot_id": "another", "host": "node7", "pid": 1}})
+
+    ended = run.wait(40).exits(69)
+    assert ended.out == "told\n" and "another owner" in ended.err
+    assert store.bytes("out", "x") == b"1\n"
+    assert json.loads(store.bytes("out", STATE.format(identity)))["owner"]["host"] == "node7"
