@@ -1,7 +1,9 @@
 """From the close of a checkpoint to its being durable in the embedded store, and the supervisor's memory on the way."""
+import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,9 +14,9 @@ import report as reporting
 
 sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
 from harness.program import Penstock, Store  # noqa: E402
-from harness.sync_driver import Syncer  # noqa: E402
+from harness.waiting import wait_for  # noqa: E402
 
-BUCKET = Syncer.BUCKET
+BUCKET = "out-bucket"
 POLL_S = 5
 
 
@@ -51,6 +53,35 @@ def curl_put(store, path, key):
 
 def peak_memory(pid):
     return int(re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text()).group(1)) * 1024
+
+
+class Run:
+    """A live `penstock run` whose step waits; this benchmark writes its output in the step's place."""
+
+    def __init__(self, penstock, store, folder):
+        self.folder = folder
+        self.store = store
+        s3 = {
+            "region": "us-east-1", "bucketUrl": f"s3://{BUCKET}", "path": "/p", "accessKeyId": store.access_key,
+            "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+        }  # fmt: skip
+        workflow = folder / "workflow.json"
+        workflow.write_text(json.dumps({
+            "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0},
+            "output": {"s3": s3}, "continuousOutputSync": True,
+            "steps": [{"name": "wait", "run": {"command": "echo started; exec sleep 100000"}}],
+        }))  # fmt: skip
+        self.process = penstock.popen("run", workflow)
+        self.process.wait_for_output("started")
+        (self.out,) = penstock.home.glob("runs/*/storage/output")
+
+    def wait_published(self, name, size, deadline_s):
+        listed = lambda: self.store.client.list_objects_v2(Bucket=BUCKET, Prefix=f"p/{name}").get("Contents", [])  # noqa: E731
+        wait_for(lambda: any(entry["Size"] == size for entry in listed()), deadline_s, f"{name} in the store", every_s=0.2)
+
+    def quit(self):
+        self.process.send(signal.SIGINT)
+        self.process.wait()
 
 
 def latency(report, store, sync, size):
@@ -110,7 +141,7 @@ def memory(report, sync, size):
         block = os.urandom(1 << 20)
         for _ in range(size >> 20):
             file.write(block)
-    sync.wait_event("published", "large.bin", deadline_s=300)
+    sync.wait_published("large.bin", size, deadline_s=300)
     report.limit(f"peak memory, syncing {size / 2**30:.0f} GiB", peak_memory(sync.process.pid), at_most=32 << 20, unit="bytes")
 
 
@@ -121,7 +152,7 @@ def main(report):
         penstock = Penstock(folder / "p")
         store = Store(penstock, folder / "store")
         (folder / "s").mkdir()
-        sync = Syncer(penstock, store, folder / "s")
+        sync = Run(penstock, store, folder / "s")
         try:
             size = report.size(100_000_000, 10_000_000)
             what, ours_s = latency(report, store, sync, size)
