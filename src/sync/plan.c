@@ -594,7 +594,7 @@ static void done_whole(
 	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = r->ident;
-		w->settled = p->flushing;
+		w->settled = p->flushing && !w->changed;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : now_ms;
 		return;
 	}
@@ -621,7 +621,7 @@ static void done_partial(
 		w->opening->grown_ms = w->opening->partial_ms = now_ms;
 		w->opening->grown_cost_ms = (now_ms - job->started_ms) * 2;
 	}
-	w->settled = p->flushing;
+	w->settled = p->flushing && !w->changed;
 	w->error = 0;
 	e->flags |= ENTRY_IN_PARTIAL;
 	p->manifest_dirty = true;
@@ -670,7 +670,7 @@ static void failed(struct plan *p, struct work *w, const struct job_result *r, i
 	dequeue(p, w);
 	w->give_up = true;
 	w->ready_ms = now_ms + PLAN_RETRY_MS;
-	w->settled = p->flushing;
+	w->settled = p->flushing && !w->changed;
 }
 
 static void changed_under(
@@ -740,7 +740,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		break;
 	case JOB_NOTHING:
 		tried(w, now_ms);
-		w->settled = p->flushing;
+		w->settled = p->flushing && !w->changed;
 		break;
 	case JOB_FAILED:
 		failed(p, w, r, now_ms);

@@ -106,8 +106,8 @@ struct work {
 	bool modified;	 /* a store was seen since the last close */
 	bool appender;	 /* a writer has it open with O_APPEND */
 	bool give_up;	 /* cannot be published as it is (see error); tried again now and then */
-	bool settled;	 /* this flush did what it could */
-	bool tail;	 /* the rest of a log whose writer was killed: only if it only grew */
+	bool settled; /* this flush did what it could, and nothing has changed since it began to */
+	bool tail;    /* the rest of a log whose writer was killed: only if it only grew */
 };
 
 struct dir {
