@@ -619,6 +619,32 @@ static void a_flush_sends_everything_at_once(void **state)
 	plan_flush_end(&f->plan);
 }
 
+/* The close comes while the open file is on its way to partial/: the flush is not through with it. */
+static void a_flush_sends_what_is_closed_under_its_partial_upload(void **state)
+{
+	struct fixture *f = *state;
+	char etag[] = ETAG;
+	struct job job;
+
+	f->plan.continuous = false;
+	changed(f, "ckpt");
+	f->now += 100000;
+	plan_flush_begin(&f->plan);
+	assert_string_equal(next(f, &job), "grown ckpt");
+	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	plan_done(&f->plan, &job,
+		&(struct job_result){.outcome = JOB_DONE,
+			.kind = JOB_PARTIAL,
+			.ident = ident_of(f, 4),
+			.etag = etag},
+		f->now);
+
+	assert_int_equal(plan_flush_pending(&f->plan), 1);
+	assert_string_equal(run_all(f), "whole ckpt;");
+	assert_int_equal(plan_flush_pending(&f->plan), 0);
+	plan_flush_end(&f->plan);
+}
+
 int main(void)
 {
 #define RULE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -645,6 +671,7 @@ int main(void)
 		RULE(without_permission_nothing_is_deleted),
 		RULE(an_unchanged_file_is_not_sent_again),
 		RULE(a_flush_sends_everything_at_once),
+		RULE(a_flush_sends_what_is_closed_under_its_partial_upload),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
