@@ -1,7 +1,6 @@
 #include "run/strays.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -16,37 +15,21 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "base/banned.h"
 
 enum { KILL_WAIT_MS = 5000 };
 
-static int parent_of(int pid)
-{
-	char path[32];
-	char text[512];
-	_cleanup_close_ int fd = -1;
-	const char *behind;
-	ssize_t n;
-	int parent;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	behind = strrchr(text, ')'); /* the name before it may hold anything */
-	if (!behind || sscanf(behind + 1, " %*c %d", &parent) != 1)
-		return 0;
-	return parent;
-}
-
 static bool is_ancestor(int pid)
 {
-	for (int p = (int)getpid(); p > 0; p = parent_of(p)) {
+	struct process_info info;
+
+	for (pid_t p = getpid(); p > 0; p = info.parent) {
 		if (p == pid)
 			return true;
+		if (!process_info(p, &info))
+			break;
 	}
 	return false;
 }
