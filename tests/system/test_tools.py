@@ -67,3 +67,42 @@ def test_installer_refuses_a_group_it_does_not_know():
 
     assert result.returncode == 64
     assert "no group 'biuld'" in result.stderr
+
+
+@pytest.fixture
+def fuzz(tmp_path):
+    """fuzz(*arguments): tools/fuzz in a tree of its own, with two targets and the ledger of `tmp_path`/state."""
+    for path in ("tools/fuzz", "tests/fuzz/date.c", "tests/fuzz/range.c"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes((TOP / path).read_bytes())
+    (tmp_path / "state").mkdir()
+
+    def run(*arguments):
+        command = ["/usr/bin/python3", tmp_path / "tools/fuzz", "--state", tmp_path / "state", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True)
+
+    return run
+
+
+def fuzz_result(**what):
+    usual = {"target": "date", "seconds": 9.0, "user": 3.0, "system": 1.0, "executions": 100, "coverage": 20,
+             "features": 30, "corpus": 40, "crashed": False}
+    return json.dumps(usual | what) + "\n"
+
+
+# The record stands for hours of work: no run may count twice, none may be lost, and a crash stays on it.
+def test_the_fuzzing_record_sums_up_what_was_done_since(fuzz, tmp_path):
+    ledger = tmp_path / "state" / "record.jsonl"
+
+    ledger.write_text(fuzz_result() + fuzz_result(crashed=True, coverage=0) + fuzz_result(target="range"))
+    fuzz("--record")
+    fuzz("--record")
+    ledger.write_text(fuzz_result(coverage=25, features=35, corpus=45))
+    fuzz("--record")
+
+    rows = [line for line in (tmp_path / "tests/fuzz/RECORD.md").read_text().splitlines() if line.startswith("| `")]
+    assert rows == [
+        "| `date` | 12 | 9 | 300 | 25 | 35 | 45 | 1 |",
+        "| `range` | 4 | 3 | 100 | 20 | 30 | 40 | 0 |",
+    ]
+    assert not ledger.exists()
