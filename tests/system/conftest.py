@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import processes
+from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
 from harness.program import TOP, Penstock, Store
 from harness.waiting import wait_for as wait_for_condition
@@ -71,6 +72,14 @@ def store(penstock, tmp_path):
     yield running
     if running.process.running():
         running.stop()
+
+
+@pytest.fixture
+def fault_proxy(store):
+    """In front of the store; without rules it passes everything on."""
+    proxy = FaultProxy(store.endpoint)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

@@ -225,14 +225,15 @@ class Store:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def boto3(self, **config):
+    def boto3(self, endpoint=None, **config):
+        """A client, by way of another endpoint where one is given (a proxy in front of it)."""
         import boto3
         from botocore.config import Config
 
         settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 1}} | config
         return boto3.client(
             "s3",
-            endpoint_url=self.endpoint,
+            endpoint_url=endpoint or self.endpoint,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
             region_name="us-east-1",
