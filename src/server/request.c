@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -212,6 +213,21 @@ static enum MHD_Result refuse(struct request *req)
 	return MHD_YES;
 }
 
+/*
+ * Libmicrohttpd waits for edges, and takes a short read for "nothing is left": the end of a stream
+ * that arrived together with its last bytes is then never seen, and half a body stays until the
+ * connection is idle for too long. Shutting down what ended anyway makes another edge.
+ */
+static void notice_end_of_stream(struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	char c;
+
+	if (info && recv(info->connect_fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		shutdown(info->connect_fd, SHUT_RD);
+}
+
 static enum MHD_Result begin(struct request *req, const char *method)
 {
 	struct server *server = req->server;
@@ -235,6 +251,8 @@ static enum MHD_Result begin(struct request *req, const char *method)
 	if (request_replied(req))
 		return refuse(req);
 	req->phase = REQUEST_BODY;
+	if (has_body(req))
+		notice_end_of_stream(req);
 	return MHD_YES;
 }
 
@@ -250,6 +268,7 @@ static enum MHD_Result take_data(struct request *req, const char *data, size_t *
 		body_release(&req->body);
 	}
 	*len = 0;
+	notice_end_of_stream(req);
 	return MHD_YES;
 }
 

@@ -1,6 +1,7 @@
 """The store's protocol byte by byte: signatures, aws-chunked bodies, checksums, odd paths, bodies that are cut."""
 import base64
 import hashlib
+import signal
 import socket
 
 import pytest
@@ -190,15 +191,21 @@ def test_the_body_must_have_the_hash_that_was_signed(wire):
     assert stored(wire) == b"unsigned"
 
 
-@pytest.mark.parametrize("length", [1000, 1_000_000])
-def test_a_client_that_dies_while_sending_leaves_the_old_object(wire, store, wait_for, length):
-    headers = wire.sign("PUT", "/bkt/k", "", None, "UNSIGNED-PAYLOAD") | {"content-length": str(length)}
+@pytest.mark.parametrize("sent", [0, 1000, 200_000])
+@pytest.mark.parametrize("at_once", [False, True], ids=["as-it-goes", "all-in-one-event"])
+def test_a_client_that_dies_while_sending_leaves_the_old_object(wire, store, wait_for, sent, at_once):
+    headers = wire.sign("PUT", "/bkt/k", "", None, "UNSIGNED-PAYLOAD") | {"content-length": str(2 * sent + 100_000)}
 
     with wire.connect() as connection:
-        connection.sendall(wire.head("PUT", "/bkt/k", headers) + b"x" * (length // 2))
+        if at_once:  # the server sees the last bytes and the end of the stream together
+            store.process.send(signal.SIGSTOP)
+        connection.sendall(wire.head("PUT", "/bkt/k", headers) + b"x" * sent)
         connection.shutdown(socket.SHUT_WR)
+        if at_once:
+            store.process.send(signal.SIGCONT)
+        assert connection.recv(1) == b""
 
-    wait_for(lambda: not [path for path in (store.root / "data").rglob("*") if path.is_file()], 10, "the half file to be gone")
+    wait_for(lambda: not [path for path in (store.root / "data").rglob("*") if path.is_file()], 60, "the half file to be gone")
     assert stored(wire) == b"old"
 
 
