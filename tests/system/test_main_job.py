@@ -94,7 +94,7 @@ def test_checkpoint_is_in_the_bucket_while_it_trains(penstock, store, first):
     running = penstock.popen("run", first(SLOWLY))
     running.wait_for_output("checkpoint at step 3")
 
-    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 10)
+    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 60)
 
     assert running.running(), running.out
     running.wait().ok()
@@ -119,7 +119,7 @@ def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbr
     workflow = first(SLOWLY)
     killed = penstock.popen("run", workflow)
     killed.wait_for_output("checkpoint at step 3")
-    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 10)
+    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 60)
     killed.kill()
 
     again = penstock.run("run", workflow).ok()

@@ -150,7 +150,7 @@ def nginx(tmp_path):
                 with socket.socket() as client:
                     return client.connect_ex(("127.0.0.1", port)) == 0
 
-            if wait_for(answers, 20, "nginx") is True:
+            if wait_for(answers, 60, "nginx") is True:
                 return f"http://127.0.0.1:{port}"
         raise AssertionError("nginx finds no port")
 
@@ -245,7 +245,7 @@ def test_a_killed_staging_goes_on(penstock, http_server, tmp_path):
 
     first = penstock.popen("run", file)
     wait_for(lambda: fetched() > len(data) // 4, 60, "a quarter of the archive")
-    wait_for(lambda: any((penstock.home / "runs").rglob("*.penstock-part.json")), 20, "the note of what has arrived")
+    wait_for(lambda: any((penstock.home / "runs").rglob("*.penstock-part.json")), 60, "the note of what has arrived")
     first.kill()
     http_server.faults.clear()
     before = fetched()

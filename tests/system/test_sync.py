@@ -96,7 +96,7 @@ def test_a_file_rewritten_in_place_goes_to_partial_until_it_is_closed(syncs):
     with open(path, "r+b") as file:
         file.write(b"\2" * 500)
         file.flush()
-        sync.wait_event("partial", "state.bin", deadline_s=30)
+        sync.wait_event("partial", "state.bin", deadline_s=60)
         assert sync.partial("state.bin") == b"\2" * 500 + b"\1" * 500
         assert sync.object("state.bin") == b"\1" * 1000
 
@@ -163,7 +163,7 @@ def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     sync.wait_event("published", "ckpt.pth")
 
     writer = python(KILLED, path)
-    wait_for(lambda: path.stat().st_size > 200_000, 20, "the save to be under way")
+    wait_for(lambda: path.stat().st_size > 200_000, 60, "the save to be under way")
     writer.kill()
     if reaped_at_once:
         writer.wait()
@@ -186,7 +186,7 @@ def test_a_file_whose_unseen_writer_is_killed_at_the_end_is_suspect(syncs):
     sync.wait_event("published", "ckpt.pth")
 
     writer = python(KILLED, path)
-    wait_for(lambda: path.stat().st_size > 200_000, 20, "the save to be under way")
+    wait_for(lambda: path.stat().st_size > 200_000, 60, "the save to be under way")
     sync.ask("doomed")
     writer.kill()
     writer.wait()
@@ -243,12 +243,12 @@ sys.stdin.readline()
 """
 
     writer = python(code, path, stdin=subprocess.PIPE)
-    wait_for(lambda: b"mmap" in path.read_bytes(), 10, "the store")
+    wait_for(lambda: b"mmap" in path.read_bytes(), 60, "the store")
     time.sleep(1)
     assert b"mmap" not in sync.object("array.bin")
     writer.communicate(b"\n")
 
-    wait_for(lambda: b"mmap" in sync.object("array.bin"), 10, "the change in the bucket")
+    wait_for(lambda: b"mmap" in sync.object("array.bin"), 60, "the change in the bucket")
 
 
 # Within a directory the marker appears after its data, however large the data and small the marker.
@@ -378,7 +378,7 @@ def test_an_object_of_somebody_else_is_kept_before_it_is_overwritten(syncs, stor
 
     for version in (b"one", b"two"):
         (sync.out / "ckpt.pth").write_bytes(version)
-        wait_for(lambda: sync.object("ckpt.pth") == version, 10, "the version")
+        wait_for(lambda: sync.object("ckpt.pth") == version, 60, "the version")
     sync.flush()
 
     kept = sync.manifest_list("replaced")
@@ -489,7 +489,7 @@ def test_a_store_that_is_away_is_caught_up_with(syncs, store):
     store.kill()
     for number in range(5):
         (sync.out / f"meanwhile{number}").write_bytes(b"%d" % number)
-    wait_for(lambda: sync.status()["files_waiting"] == 5 and sync.status()["lag_ms"] > 300, 20, "the lag")
+    wait_for(lambda: sync.status()["files_waiting"] == 5 and sync.status()["lag_ms"] > 300, 60, "the lag")
     store.start(address)
 
     for number in range(5):

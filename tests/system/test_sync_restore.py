@@ -113,7 +113,7 @@ def test_what_was_closed_before_a_kill_is_published_after_it(attempts, store):
     store.kill()
     for number in range(20):
         (first.out / f"closed{number}").write_bytes(b"closed %d" % number)
-    wait_for(lambda: first.journal.read_bytes().count(b" C closed") >= 20, 10, "the journal")
+    wait_for(lambda: first.journal.read_bytes().count(b" C closed") >= 20, 60, "the journal")
     first.kill()
     store.start()
 
@@ -159,7 +159,7 @@ def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     first.wait_event("published", "ckpt.pth")
     code = "import sys, time; f = open(sys.argv[1], 'wb'); f.write(b'half' * 100000); f.flush(); time.sleep(60)"
     writer = subprocess.Popen([sys.executable, "-c", code, path])
-    wait_for(lambda: path.stat().st_size == 400_000, 20, "half a save")
+    wait_for(lambda: path.stat().st_size == 400_000, 60, "half a save")
     time.sleep(0.3)
     writer.kill()
     writer.wait()

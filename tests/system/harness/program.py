@@ -254,7 +254,7 @@ class Store:
     def kill(self):
         self.process.kill()
 
-    def stop(self, deadline_s=30):
+    def stop(self, deadline_s=60):
         if self.process.running():
             self.process.send(signal.SIGTERM)
         return self.process.wait(deadline_s)

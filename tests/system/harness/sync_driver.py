@@ -95,7 +95,7 @@ class Syncer:
         found = [line for line in self.lines() if "event" in line]
         return [e for e in found if kind in (None, e["event"]) and path in (None, e["path"])]
 
-    def wait_event(self, kind, path=None, count=1, deadline_s=20):
+    def wait_event(self, kind, path=None, count=1, deadline_s=60):
         return wait_for(
             lambda: (self.events(kind, path) + [None] * count)[count - 1] and self.events(kind, path),
             deadline_s,

@@ -2,8 +2,8 @@
 import time
 
 
-def wait_for(condition, deadline_s=20, what=None, every_s=0.02):
-    """The first true value of `condition()`; fails the test when there is none within `deadline_s`."""
+def wait_for(condition, deadline_s=60, what=None, every_s=0.02):
+    """The first true value of `condition()`; fails the test when there is none within `deadline_s`, which bounds a failure only."""
     end = time.monotonic() + deadline_s
     while True:
         value = condition()
