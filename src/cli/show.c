@@ -41,28 +41,54 @@ static int add_step(void *cookie, const struct records_step *step)
 	return 0;
 }
 
-/* `resources` of the workflow as it was run; null where it had none. */
-static json_t *read_resources(const char *workflow_path)
+/* The workflow as it was run, without a `job` around it; NULL where it cannot be read. */
+static json_t *read_workflow(const char *workflow_path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	json_t *root = NULL;
-	json_t *found;
+	json_t *job;
 
 	if (fs_read(workflow_path, &text, NULL) == 0)
 		root = json_loadb(buf_str(&text), text.len, 0, NULL);
-	found = json_object_get(root, "resources");
-	if (!found)
-		found = json_object_get(json_object_get(root, "job"), "resources");
-	found = found ? json_incref(found) : json_null();
+	job = json_object_get(root, "job");
+	if (!job)
+		return root;
+	json_incref(job);
 	json_decref(root);
-	return found;
+	return job;
+}
+
+/* Of the output's store; NULL: AWS, or one that is reached by another name each time. */
+static const char *endpoint_of(const json_t *workflow)
+{
+	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
+	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
+
+	return url && strstr(url, "://") ? url : NULL;
+}
+
+/* What the journal of this machine knows. */
+static int collect_outputs(json_t *object, const struct run_layout *layout, const char *output,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *journal = path_join(layout->state, "sync");
+	json_t *workflow = read_workflow(layout->workflow);
+	json_t *resources = json_object_get(workflow, "resources");
+	int r;
+
+	json_object_set_new(object, "resources", resources ? json_incref(resources) : json_null());
+	r = journal ? show_outputs_read(object,
+			      access(journal, F_OK) == 0 ? journal : layout->published, output,
+			      endpoint_of(workflow), err)
+		    : error_memory(err);
+	json_decref(workflow);
+	return r;
 }
 
 static int collect(json_t *object, struct records *records, const char *home,
 	const struct records_run *run, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	_cleanup_free_ char *journal = NULL;
 	json_t *attempts = json_array();
 	json_t *steps = json_array();
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
@@ -79,17 +105,12 @@ static int collect(json_t *object, struct records *records, const char *home,
 		return r;
 	json_object_set_new(object, "directory", json_text(layout.dir));
 	json_object_set_new(object, "log", json_text(layout.log));
-	json_object_set_new(object, "resources", read_resources(layout.workflow));
 	r = records_attempts(records, run->id, add_attempt, attempts, err);
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, steps, err);
 	if (r < 0)
 		return r;
-	journal = path_join(layout.state, "sync");
-	if (!journal)
-		return error_memory(err);
-	return show_outputs_read(
-		object, access(journal, F_OK) == 0 ? journal : layout.published, run->output, err);
+	return collect_outputs(object, &layout, run->output, err);
 }
 
 /* ---- showing it to people ---- */
@@ -300,8 +321,12 @@ static void print_outputs(const json_t *object)
 	json_array_foreach (json_object_get(object, "replaced"), i, value) {
 		if (i == 0)
 			printf("\nkept before they were overwritten\n");
-		printf("  %s: the object of before (%s) is now %s\n", text_of(value, "path"),
-			text_of(value, "etag"), text_of(value, "kept"));
+		printf("  %s: the object of before (%s) is kept as %s\n", text_of(value, "path"),
+			text_of(value, "etag"),
+			json_object_get(value, "url") ? text_of(value, "url")
+						      : text_of(value, "kept"));
+		if (json_object_get(value, "restore"))
+			printf("    back with: %s\n", text_of(value, "restore"));
 	}
 	json_array_foreach (json_object_get(object, "partial"), i, value) {
 		if (i == 0)

@@ -10,7 +10,9 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "cli/show_util.h"
+#include "s3/uri.h"
 #include "sync/journal.h"
 #include "sync/names.h"
 #include "base/banned.h"
@@ -30,6 +32,8 @@ struct known {
 struct reading {
 	struct known *all;
 	json_t *replaced;
+	const char *base;     /* "s3://bucket/prefix/"; NULL: none */
+	const char *endpoint; /* NULL: AWS */
 	bool no_memory;
 };
 
@@ -73,13 +77,85 @@ static void publish(struct reading *reading, struct known *k, const struct journ
 	k->mtime_ns = r->ident.mtime_ns;
 }
 
+/* Without the quotes of the header. */
+static json_t *plain_etag(const char *etag)
+{
+	size_t len = etag ? strlen(etag) : 0;
+
+	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"')
+		return json_stringn(etag + 1, len - 2);
+	return json_text(etag);
+}
+
+/* For a shell. */
+static void add_quoted(struct buf *out, const char *text)
+{
+	buf_add_char(out, '\'');
+	for (; *text; text++)
+		buf_add_str(out, *text == '\'' ? "'\\''" : (char[]){*text, '\0'});
+	buf_add_char(out, '\'');
+}
+
+/* Where the old object is, and the command that puts it back. */
+static void add_way_back(const struct reading *reading, json_t *object,
+	const struct journal_record *r, const char *bucket, const char *key)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING),
+					  home = BUF_INIT(LIMIT_STRING),
+					  source = BUF_INIT(LIMIT_STRING),
+					  command = BUF_INIT(4 * LIMIT_STRING);
+	bool version = str_starts(r->key, "version:");
+
+	buf_printf(&home, "s3://%s/%s", bucket, key);
+	if (version)
+		buf_printf(&url, "%s?versionId=%s", buf_str(&home), r->key + strlen("version:"));
+	else
+		buf_printf(&url, "s3://%s/%s", bucket, r->key);
+	buf_add_str(&command, "aws");
+	if (reading->endpoint) {
+		buf_add_str(&command, " --endpoint-url ");
+		add_quoted(&command, reading->endpoint);
+	}
+	if (version) {
+		buf_printf(&source, "%s/", bucket);
+		uri_encode(&source, key, strlen(key), true);
+		buf_printf(&source, "?versionId=%s", r->key + strlen("version:"));
+		buf_add_str(&command, " s3api copy-object --bucket ");
+		add_quoted(&command, bucket);
+		buf_add_str(&command, " --key ");
+		add_quoted(&command, key);
+		buf_add_str(&command, " --copy-source ");
+		add_quoted(&command, buf_str(&source));
+	} else {
+		buf_add_str(&command, " s3 cp ");
+		add_quoted(&command, buf_str(&url));
+		buf_add_char(&command, ' ');
+		add_quoted(&command, buf_str(&home));
+	}
+	json_object_set_new(object, "url", json_text(buf_str(&url)));
+	json_object_set_new(object, "restore", json_text(buf_str(&command)));
+}
+
 static void keep(struct reading *reading, const struct journal_record *r)
 {
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *bucket = NULL;
 	json_t *object = json_object();
 
 	json_object_set_new(object, "path", json_text(r->path));
-	json_object_set_new(object, "etag", json_text(r->etag));
+	json_object_set_new(object, "etag", plain_etag(r->etag));
 	json_object_set_new(object, "kept", json_text(r->key));
+	if (reading->base && str_starts(reading->base, "s3://")) {
+		const char *prefix = strchr(reading->base + 5, '/');
+
+		bucket = strndup(reading->base + 5,
+			prefix ? (size_t)(prefix - reading->base - 5) : strlen(reading->base) - 5);
+		buf_add_str(&key, prefix ? prefix + 1 : "");
+		names_key(&key, r->path);
+		reading->no_memory |= !bucket;
+		if (bucket)
+			add_way_back(reading, object, r, bucket, buf_str(&key));
+	}
 	json_array_append_new(reading->replaced, object);
 }
 
@@ -112,16 +188,6 @@ static int by_path(const struct known *a, const struct known *b)
 	return strcmp(a->path, b->path);
 }
 
-/* Without the quotes of the header. */
-static json_t *plain_etag(const char *etag)
-{
-	size_t len = etag ? strlen(etag) : 0;
-
-	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"')
-		return json_stringn(etag + 1, len - 2);
-	return json_text(etag);
-}
-
 static void add_output(json_t *outputs, const struct known *k, const char *base)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
@@ -138,10 +204,10 @@ static void add_output(json_t *outputs, const struct known *k, const char *base)
 	json_array_append_new(outputs, object);
 }
 
-int show_outputs_read(
-	json_t *object, const char *journal_path, const char *base, struct penstock_error *err)
+int show_outputs_read(json_t *object, const char *journal_path, const char *base,
+	const char *endpoint, struct penstock_error *err)
 {
-	struct reading reading = {.replaced = json_array()};
+	struct reading reading = {.replaced = json_array(), .base = base, .endpoint = endpoint};
 	json_t *outputs = json_array();
 	json_t *partial = json_array();
 	struct known *k;

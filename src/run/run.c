@@ -262,8 +262,9 @@ static void on_sync_event(
 			detail);
 		break;
 	case SYNC_KEPT:
-		run_say(run, RUN_EVENT_MESSAGE, "%s was there before this run: kept as %s", path,
-			detail);
+		run_say(run, RUN_EVENT_MESSAGE,
+			"%s was there before: the old object is kept as %s, see 'penstock show %s'",
+			path, detail, run->id);
 		break;
 	case SYNC_WARNING:
 		run_event(run, RUN_EVENT_WARNING, detail, 0, 0);

@@ -331,8 +331,9 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 		return;
 	}
 	e->state = ENTRY_GONE;
-	note(p, JOURNAL_GONE, e, &e->seen);
-	if (!p->may_delete && !(w && w->busy)) {
+	/* What stands there is of before the run began anew: none of ours to delete. */
+	note(p, e->flags & ENTRY_OLDER ? JOURNAL_FORGET : JOURNAL_GONE, e, &e->seen);
+	if ((!p->may_delete || (e->flags & ENTRY_OLDER)) && !(w && w->busy)) {
 		drop_work(p, e);
 		return;
 	}
@@ -412,7 +413,8 @@ static void hand_out(
 		job->grown_has_crc = (e->flags & ENTRY_HAS_CRC) != 0;
 		job->grown_crc = e->crc;
 	}
-	if (e->flags & ENTRY_PUBLISHED)
+	job->older = (e->flags & ENTRY_OLDER) != 0;
+	if ((e->flags & ENTRY_PUBLISHED) && !job->older)
 		entry_etag(e, job->etag);
 	w->busy = true;
 	w->changed = w->reclosed = false;

@@ -67,6 +67,7 @@ struct job {
 	uint64_t grown_crc;
 	int64_t partial_ms;	    /* since it went there; INT64_MAX: never */
 	char etag[ENTRY_ETAG_SIZE]; /* of the object; "": this run published none */
+	bool older;		    /* what is there is of an attempt before the run began anew */
 };
 
 enum job_outcome {

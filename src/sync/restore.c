@@ -283,7 +283,7 @@ static int64_t mtime_of(const struct object_info *info)
 static int adopt(struct restore *r, const char *path, const char *key, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
-	const char *run, *mode;
+	const char *mode;
 	struct entry *e;
 	uint64_t bits = 0644;
 	int64_t mtime_ns;
@@ -296,8 +296,7 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 	}
 	if (rc < 0)
 		return rc;
-	run = strlist_get(&info.metadata, "penstock-run");
-	if (!run || strcmp(run, r->s->o.run_id) != 0)
+	if (!keep_is_ours(r->s, &info, false))
 		return 0;
 	e = table_get_path(&r->s->table, path);
 	if (!e || e->below || S_ISLNK(e->mode))

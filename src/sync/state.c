@@ -53,7 +53,8 @@ static int fill_entry(void *cookie, struct entry *e)
 
 	if (e->below || S_ISLNK(e->mode))
 		return 0;
-	if (e->flags & ENTRY_PUBLISHED)
+	/* What is older is none of this run's now; the manifest knows it. */
+	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			e->work ? &e->work->published : &e->seen);
 	if (e->state == ENTRY_CLOSED)
@@ -73,11 +74,11 @@ static void fill(void *cookie, struct journal *to)
 
 	s->journal = to;
 	journal_add(to, &(struct journal_record){.type = JOURNAL_RUN, .path = s->o.run_id});
-	for (size_t i = 0; i < s->n_kept; i++)
+	for (const struct kept *k = s->kept; k; k = k->hh.next)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_KEPT,
-					.path = s->kept[i].path,
-					.etag = s->kept[i].etag,
-					.key = s->kept[i].key});
+					.path = k->path,
+					.etag = k->etag,
+					.key = k->key});
 	table_each(&s->table, fill_entry, s);
 	if (s->generation || s->journal_generation)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_MANIFEST,
@@ -99,31 +100,49 @@ int state_rewrite_journal(struct sync *s, struct penstock_error *err)
 	return rc;
 }
 
+static void free_kept(struct kept *k)
+{
+	free(k->path);
+	free(k->etag);
+	free(k->key);
+	free(k);
+}
+
+bool state_has_kept(const struct sync *s, const char *key)
+{
+	struct kept *k;
+
+	HASH_FIND_STR(s->kept, key, k);
+	return k != NULL;
+}
+
+void state_free_kept(struct sync *s)
+{
+	struct kept *k, *next;
+
+	HASH_ITER (hh, s->kept, k, next) {
+		HASH_DEL(s->kept, k);
+		free_kept(k);
+	}
+}
+
 int state_add_kept(struct sync *s, const char *path, const char *etag, const char *key)
 {
 	struct kept *k;
 
-	for (size_t i = 0; i < s->n_kept; i++)
-		if (strcmp(s->kept[i].path, path) == 0)
-			return 0;
-	if (s->n_kept == s->cap_kept) {
-		size_t cap = s->cap_kept ? s->cap_kept * 2 : 16;
-		struct kept *more = realloc(s->kept, cap * sizeof(*more));
-
-		if (!more)
-			return -1;
-		s->kept = more;
-		s->cap_kept = cap;
-	}
-	k = &s->kept[s->n_kept];
-	*k = (struct kept){.path = strdup(path), .etag = strdup(etag), .key = strdup(key)};
+	if (state_has_kept(s, key))
+		return 0;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return -1;
+	k->path = strdup(path);
+	k->etag = strdup(etag);
+	k->key = strdup(key);
 	if (!k->path || !k->etag || !k->key) {
-		free(k->path);
-		free(k->etag);
-		free(k->key);
+		free_kept(k);
 		return -1;
 	}
-	s->n_kept++;
+	HASH_ADD_KEYPTR(hh, s->kept, k->key, strlen(k->key), k);
 	if (s->journal)
 		journal_add(s->journal,
 			&(struct journal_record){
@@ -311,6 +330,9 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_OLDER;
 	if ((e->flags & ENTRY_PUBLISHED) && (!m->newer || strcmp(etag, item->etag) == 0))
 		return;
+	/* Also what has been written here since: until that is published the older one stands there. */
+	if (older)
+		e->flags |= ENTRY_OLDER;
 	if (S_ISREG(item->mode)) {
 		e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED);
 		e->flags |= ENTRY_PUBLISHED | (item->has_crc ? ENTRY_HAS_CRC : 0);
@@ -405,6 +427,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	}
 	if (rc == 0 && fetched.merge.memory)
 		rc = error_memory(err);
+	if (rc == 0)
+		rc = keep_find(s, err);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->lock);
@@ -477,7 +501,7 @@ static int write_item(void *cookie, struct entry *e)
 		item.crc = e->crc;
 		item.has_crc = (e->flags & ENTRY_HAS_CRC) != 0;
 		item.deleted = gone && !keep;
-		item.older = gone && (e->flags & ENTRY_OLDER) != 0;
+		item.older = (e->flags & ENTRY_OLDER) != 0;
 	}
 	manifest_item(w->f, w->list, &item, w->first);
 	w->first = false;
@@ -495,12 +519,10 @@ static size_t write_all(struct sync *s, FILE *f)
 	manifest_begin(f, &head);
 	table_each(&s->table, write_item, &w);
 	manifest_list(f, MANIFEST_REPLACED);
-	for (size_t i = 0; i < s->n_kept; i++) {
+	for (const struct kept *k = s->kept; k; k = k->hh.next) {
 		manifest_item(f, MANIFEST_REPLACED,
-			&(struct manifest_item){.path = s->kept[i].path,
-				.etag = s->kept[i].etag,
-				.kept = s->kept[i].key},
-			i == 0);
+			&(struct manifest_item){.path = k->path, .etag = k->etag, .kept = k->key},
+			k == s->kept);
 		w.items++;
 	}
 	manifest_list(f, MANIFEST_PARTIAL);

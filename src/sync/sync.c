@@ -463,12 +463,7 @@ void sync_free(struct sync *s)
 	observe_stop(s);
 	table_release(&s->table);
 	procs_release(&s->procs);
-	for (size_t i = 0; i < s->n_kept; i++) {
-		free(s->kept[i].path);
-		free(s->kept[i].etag);
-		free(s->kept[i].key);
-	}
-	free(s->kept);
+	state_free_kept(s);
 	free_events(s);
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);

@@ -4,6 +4,7 @@
  *	sync.c	  the interface, the threads, flush and status
  *	observe.c what the watch and the scan see becomes events of the plan
  *	upload.c  what a worker does for one job
+ *	keep.c	  what stood there before is kept before it is overwritten
  *	state.c	  journal and manifest: attach to what is there, keep them current
  *	restore.c bringing a directory back (needs no running sync)
  *
@@ -17,6 +18,10 @@
 #include <pthread.h>
 
 #include <penstock/error.h>
+
+/* Clang takes uthash's default hash, which falls through its cases, for a mistake. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#include <uthash.h>
 
 #include "sync/journal.h"
 #include "sync/manifest.h"
@@ -32,6 +37,7 @@
 /* Somebody else's object that was kept before it was overwritten. */
 struct kept {
 	char *path, *etag, *key;
+	UT_hash_handle hh; /* by key */
 };
 
 /* An event that on_event was not told yet. */
@@ -77,8 +83,7 @@ struct sync {
 	uint64_t journal_live_size; /* after the last rewrite */
 	bool journal_syncing;
 	bool journal_dirty; /* written and not synced */
-	struct kept *kept;
-	size_t n_kept, cap_kept;
+	struct kept *kept;  /* in the order in which they were kept */
 	bool attached, attaching;
 	int64_t attach_ms; /* next try */
 	bool conditions;   /* the store honours If-Match and If-None-Match */
@@ -144,6 +149,17 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 int upload_partial(const struct sync_options *o, const char *state, int fd, const char *path,
 	uint64_t size, const atomic_int *cancel, struct penstock_error *err);
 
+/* keep.c; without the lock */
+/* Whether this run published it, in this attempt or in one that it continues; `older`: what stands there
+ * is known to be of an attempt before the run began anew. */
+bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
+/* Keeps what `there` says stands under `key`. 1: it is kept, and on record; 0: it is another one by now, or
+ * gone: look again. */
+int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
+	struct penstock_error *err);
+/* Notes the copies that an earlier attempt made and died before it could note them. */
+int keep_find(struct sync *s, struct penstock_error *err);
+
 /* state.c */
 int state_string(const struct sync_options *o, char **state, struct penstock_error *err);
 /* What the journal says, into the table. Before the threads. */
@@ -156,7 +172,10 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 	struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);
+/* Does nothing where the key is known. -1: out of memory. */
 int state_add_kept(struct sync *s, const char *path, const char *etag, const char *key);
+bool state_has_kept(const struct sync *s, const char *key);
+void state_free_kept(struct sync *s);
 /* Finds out what the bucket has. Without the lock. */
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. PENSTOCK_E_PRECONDITION: ownership was lost. */

@@ -45,7 +45,7 @@ enum entry_flag {
 	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds something of it */
 	ENTRY_SEEN = 1 << 5,	   /* found by the scan under way */
 	ENTRY_WARNED = 1 << 6,	   /* one warning per name */
-	ENTRY_OLDER = 1 << 7,	   /* gone: of an attempt before the run began anew */
+	ENTRY_OLDER = 1 << 7,	   /* the object is of an attempt before the run began anew */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */

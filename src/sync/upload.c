@@ -109,6 +109,7 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 		       u->ident.mtime_ns % NS_PER_S) < 0 ||
 			       strlist_addf(metadata, "mode=%u", u->mode) < 0 ||
 			       strlist_addf(metadata, "penstock-run=%s", s->o.run_id) < 0 ||
+			       strlist_addf(metadata, "penstock-attempt=%d", s->o.attempt) < 0 ||
 			       strlist_addf(metadata, "penstock-upload=%s-%" PRIu64, s->nonce,
 				       number) < 0
 		       ? -1
@@ -118,62 +119,23 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 /* Whether the object is what this run would send now: an answer that was lost, or a kill. */
 static bool is_same(const struct upload *u, const struct object_info *there)
 {
-	const char *run = strlist_get(&there->metadata, "penstock-run");
 	const char *mtime = strlist_get(&there->metadata, "mtime");
 	char ours[48];
 
 	snprintf(ours, sizeof(ours), "%" PRId64 ".%09" PRId64, u->ident.mtime_ns / NS_PER_S,
 		u->ident.mtime_ns % NS_PER_S);
-	return run && mtime && strcmp(run, u->s->o.run_id) == 0 && strcmp(mtime, ours) == 0 &&
-	       there->size == u->ident.size && !u->prefix_only;
-}
-
-/* Keeps somebody else's object before it is overwritten. */
-static int keep_object(
-	struct upload *u, const struct object_info *there, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf kept = BUF_INIT(LIMIT_S3_KEY * 3),
-					  middle = BUF_INIT(LIMIT_S3_KEY);
-	struct sync *s = u->s;
-	int rc;
-
-	if (there->version_id && strcmp(there->version_id, "null") != 0) {
-		buf_printf(&kept, "version:%s", there->version_id);
-	} else {
-		buf_printf(&middle, "%sreplaced/", s->state);
-		rc = upload_key(s, buf_str(&middle), u->path, &kept, err);
-		if (rc < 0)
-			return rc;
-		rc = object_copy(s->o.client, s->o.bucket, buf_str(&u->key), s->o.bucket,
-			buf_str(&kept),
-			&(struct object_copy_options){
-				.if_match = there->etag, .if_none_match = s->conditions},
-			NULL, err);
-		if (rc < 0 && rc != -PENSTOCK_E_PRECONDITION)
-			return error_prefix(err,
-				"the object that stood there before this run cannot be kept, so it "
-				"is not overwritten");
-		if (rc < 0)
-			penstock_error_release(err); /* an earlier attempt kept it */
-	}
-	pthread_mutex_lock(&s->lock);
-	rc = state_add_kept(s, u->path, there->etag, buf_str(&kept));
-	pthread_mutex_unlock(&s->lock);
-	if (rc < 0)
-		return error_memory(err);
-	sync_emit(s, SYNC_KEPT, u->path, there->size, "%s", buf_str(&kept));
-	return 0;
+	return mtime && strcmp(mtime, ours) == 0 && there->size == u->ident.size &&
+	       !u->prefix_only && keep_is_ours(u->s, there, u->job->older);
 }
 
 /*
- * Something stands under the name that this run did not expect. 1: it is what was to be sent, and
- * `info` says so; 0: send again, `u->etag` is what must be there now.
+ * Something may stand under the name that this run did not expect. 1: it is what was to be sent, and
+ * `info` says so; 0: send, `u->etag` is what must be there now.
  */
-static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
+static int look_first(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
+	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = u->s;
-	struct object_info there = {0};
-	const char *run;
 	bool owner = true;
 	int rc = object_head(s->o.client, s->o.bucket, buf_str(&u->key), &there, err);
 
@@ -183,23 +145,44 @@ static int resolve_conflict(struct upload *u, struct object_info *info, struct p
 		return 0;
 	}
 	if (rc < 0)
-		return rc;
+		return error_prefix(err, "what stands there cannot be looked at, so it is not "
+					 "overwritten");
+	if (u->etag[0] && strcmp(u->etag, there.etag) == 0)
+		return 0;
 	rc = state_still_owner(s, &owner, err);
 	if (rc == 0 && !owner) {
 		state_lost(s);
 		rc = error_set(err, PENSTOCK_E_PRECONDITION,
 			"another run took this output over; nothing more is published");
 	}
-	run = strlist_get(&there.metadata, "penstock-run");
-	if (rc == 0 && is_same(u, &there)) {
+	if (rc < 0)
+		return rc;
+	if (is_same(u, &there)) {
 		*info = there;
+		there = (struct object_info){0};
 		return 1;
 	}
-	if (rc == 0 && !(run && strcmp(run, s->o.run_id) == 0))
-		rc = keep_object(u, &there, err);
+	if (!keep_is_ours(s, &there, u->job->older)) {
+		rc = keep_object(s, u->path, buf_str(&u->key), &there, err);
+		if (rc <= 0)
+			return rc < 0 ? rc : -PENSTOCK_E_CHANGED;
+	}
 	snprintf(u->etag, sizeof(u->etag), "%s", there.etag);
-	object_info_release(&there);
-	return rc;
+	return 0;
+}
+
+/* The same until what stands there holds still. */
+static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	for (unsigned n = 0; n < CONFLICTS; n++) {
+		int rc = look_first(u, info, err);
+
+		if (rc != -PENSTOCK_E_CHANGED)
+			return rc;
+	}
+	return error_set(err, PENSTOCK_E_UNAVAILABLE,
+		"somebody else replaces the object that stands there again and again, so it "
+		"cannot be kept and is not overwritten");
 }
 
 static int send(struct upload *u, struct object_info *info, struct penstock_error *err)
@@ -213,7 +196,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 	for (unsigned n = 0;; n++) {
 		/* What the store cannot check is looked at first; and many bytes are not sent only
 		 * to be refused. */
-		if (!u->etag[0] && n == 0 && (!s->conditions || u->ident.size >= HEAD_FIRST)) {
+		if (n == 0 && (!s->conditions || (!u->etag[0] && u->ident.size >= HEAD_FIRST))) {
 			rc = resolve_conflict(u, info, err);
 			if (rc)
 				return rc < 0 ? rc : 0;
@@ -413,18 +396,35 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		succeed(u, r, &info);
 }
 
+/* Whether what was published still stands there, where the store does not compare ETags itself. */
+static int still_there(const struct upload *u, bool *ours, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+	int rc = object_head(u->s->o.client, u->s->o.bucket, buf_str(&u->key), &there, err);
+
+	*ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
+	if (rc != -PENSTOCK_E_NOT_FOUND)
+		return rc;
+	penstock_error_release(err);
+	return 0;
+}
+
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	struct sync *s = u->s;
+	bool ours = u->etag[0] != '\0';
 	struct stat st;
-	int rc;
+	int rc = 0;
 
 	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		r->outcome = JOB_CHANGED;
 		return;
 	}
-	rc = object_delete(
-		s->o.client, s->o.bucket, buf_str(&u->key), s->conditions ? u->etag : NULL, err);
+	if (ours && !s->conditions)
+		rc = still_there(u, &ours, err);
+	if (rc == 0 && ours)
+		rc = object_delete(s->o.client, s->o.bucket, buf_str(&u->key),
+			s->conditions ? u->etag : NULL, err);
 	if (rc == -PENSTOCK_E_PRECONDITION) {
 		/* It is somebody else's by now. */
 		penstock_error_release(err);

@@ -328,18 +328,6 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
     assert store.bytes("out", f".penstock/runs/{identity}/partial/ckpt") == b"half"
 
 
-def test_others_objects_are_kept_before_they_are_overwritten(penstock, workflow, store, to_store):
-    store.client.create_bucket(Bucket="out")
-    store.client.put_object(Bucket="out", Key="ckpt", Body=b"precious")
-
-    penstock.run("run", workflow("echo new > $DEEPSQUARE_OUTPUT/ckpt", name="o", **to_store())).ok()
-
-    identity = penstock.ps()[0]["id"]
-    assert store.bytes("out", "ckpt") == b"new\n"
-    assert store.bytes("out", f".penstock/runs/{identity}/replaced/ckpt") == b"precious"
-    assert "replaced/ckpt" in penstock.run("show", "o").ok().out
-
-
 def test_the_embedded_store_is_there_by_name_and_goes_when_idle(penstock, workflow):
     # nothing_survives waits until its owner is gone.
     s3 = {"region": "r", "bucketUrl": "s3://mine", "path": "/", "endpointUrl": "embedded"}

@@ -1,0 +1,240 @@
+/*
+ * What stands under a name and was not published by this run is kept before it is overwritten: as a
+ * version, where the bucket has them, else as one copy that the store makes itself. The copy's name
+ * holds the ETag of what was copied, so that no later copy can take its place, and an attempt that
+ * died between the copy and the overwriting finds it again.
+ */
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/names.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define TOKEN_SIZE 65 /* what of an ETag stands in a key, and its NUL */
+#define NAMES	   9  /* tried where something else has the name of a copy */
+#define LONG_NAME  "long-name-"
+
+bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older)
+{
+	const char *run = strlist_get(&there->metadata, "penstock-run");
+	const char *by = strlist_get(&there->metadata, "penstock-attempt");
+	uint64_t attempt = 0;
+	int since = s->o.anew < s->o.attempt ? s->o.anew : s->o.attempt;
+
+	if (!run || strcmp(run, s->o.run_id) != 0)
+		return false;
+	if (by)
+		str_to_u64(by, 0, INT32_MAX, &attempt);
+	if (older)
+		since = s->o.attempt;
+	return attempt >= (uint64_t)(since > 0 ? since : 0);
+}
+
+static int hash_hex(const char *text, char out[static 33])
+{
+	unsigned char sum[32];
+
+	if (EVP_Digest(text, strlen(text), sum, NULL, EVP_sha256(), NULL) != 1)
+		return -1;
+	str_hex(sum, 16, out);
+	return 0;
+}
+
+/* An ETag as a part of a key; ETags that are not plain words are hashed. */
+static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
+{
+	size_t len = strlen(there->etag);
+	const char *etag = there->etag;
+
+	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
+		etag++;
+		len -= 2;
+	}
+	if (len > 0 && len < TOKEN_SIZE &&
+		strspn(etag, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") >=
+			len) {
+		memcpy(out, etag, len);
+		out[len] = '\0';
+		return 0;
+	}
+	if (len == 0) {
+		snprintf(out, TOKEN_SIZE, "%" PRId64 "-%" PRIu64, there->modified_ns, there->size);
+		return 0;
+	}
+	return hash_hex(there->etag, out);
+}
+
+/* "<state>replaced/TOKEN/path"; the second and later of a name end in "~2", … */
+static int key_of(const struct sync *s, const char *path, const char *token, unsigned n,
+	struct buf *key, struct penstock_error *err)
+{
+	char hash[33];
+
+	buf_clear(key);
+	buf_printf(key, "%sreplaced/%s", s->state, token);
+	if (n > 1)
+		buf_printf(key, "~%u", n);
+	buf_add_char(key, '/');
+	names_key(key, path);
+	if (buf_failed(key))
+		return buf_error(key, "the key of a kept object", err);
+	if (key->len <= LIMIT_S3_KEY)
+		return 0;
+	if (hash_hex(path, hash) < 0)
+		return error_memory(err);
+	buf_truncate(key, strlen(s->state) + strlen("replaced/") + strlen(token));
+	if (n > 1)
+		buf_printf(key, "~%u", n);
+	buf_printf(key, "/%s%s", LONG_NAME, hash);
+	if (key->len > LIMIT_S3_KEY)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"a copy of it would have a key of %zu bytes, and S3 allows %d: use a "
+			"shorter prefix",
+			key->len, LIMIT_S3_KEY);
+	return 0;
+}
+
+/* On record before anything is overwritten: in the kernel's hands, so a kill of penstock does not lose it. */
+static int note_kept(struct sync *s, const char *path, const struct object_info *there,
+	const char *key, struct penstock_error *err)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	rc = state_add_kept(s, path, there->etag, key);
+	if (rc == 0 && s->journal)
+		journal_write(s->journal);
+	pthread_mutex_unlock(&s->lock);
+	if (rc < 0)
+		return error_memory(err);
+	sync_emit(s, SYNC_KEPT, path, there->size, "%s", key);
+	return 1;
+}
+
+static bool is_known(struct sync *s, const char *key)
+{
+	bool known;
+
+	pthread_mutex_lock(&s->lock);
+	known = state_has_kept(s, key);
+	pthread_mutex_unlock(&s->lock);
+	return known;
+}
+
+/* What stands under the key of the copy. 1: the copy; 2: something else; 0: nothing. */
+static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
+	struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info copy = {0};
+	int rc = object_head(s->o.client, s->o.bucket, key, &copy, err);
+
+	if (rc == -PENSTOCK_E_NOT_FOUND || rc == -PENSTOCK_E_PERMISSION) {
+		penstock_error_release(err);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	return copy.size == there->size ? 1 : 2;
+}
+
+/* 1: the copy is there; 0: look again at what stands under `from`. */
+static int copy_once(struct sync *s, const char *path, const char *from,
+	const struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 4);
+	char token[TOKEN_SIZE];
+	int rc = token_of(there, token) < 0 ? error_memory(err) : 2;
+
+	for (unsigned n = 1; rc == 2 && n <= NAMES; n++) {
+		rc = key_of(s, path, token, n, &key, err);
+		if (rc == 0 && is_known(s, buf_str(&key)))
+			return 1;
+		if (rc == 0)
+			rc = look_for_copy(s, buf_str(&key), there, err);
+	}
+	if (rc == 0)
+		rc = object_copy(s->o.client, s->o.bucket, from, s->o.bucket, buf_str(&key),
+			&(struct object_copy_options){
+				.if_match = there->etag, .if_none_match = s->conditions},
+			NULL, err);
+	/* It is another one by now, or gone; or an answer was lost and the copy is there after all. */
+	if (rc == -PENSTOCK_E_PRECONDITION || rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		return 0;
+	}
+	if (rc == 2)
+		return error_set(err, PENSTOCK_E_EXISTS, "something else has the name of its copy");
+	return rc < 0 ? rc : note_kept(s, path, there, buf_str(&key), err);
+}
+
+int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf version = BUF_INIT(LIMIT_STRING);
+	int rc;
+
+	/* "null" is what stood there before the bucket had versions, or without them: overwriting
+	 * replaces it where they are suspended. */
+	if (there->version_id && strcmp(there->version_id, "null") != 0) {
+		buf_printf(&version, "version:%s", there->version_id);
+		if (buf_failed(&version))
+			return buf_error(&version, "the version of a kept object", err);
+		return is_known(s, buf_str(&version))
+			       ? 1
+			       : note_kept(s, path, there, buf_str(&version), err);
+	}
+	rc = copy_once(s, path, key, there, err);
+	if (rc < 0)
+		return error_prefix(err,
+			"the object that stood there before this run cannot be kept, so it is not "
+			"overwritten");
+	return rc;
+}
+
+struct search {
+	struct sync *s;
+	bool memory;
+};
+
+static int on_found(void *cookie, const struct object_info *info)
+{
+	_cleanup_(buf_release) struct buf decoded = BUF_INIT(LIMIT_SYNC_NAME);
+	struct search *search = cookie;
+	const char *path = strchr(info->key + strlen(search->s->state) + strlen("replaced/"), '/');
+
+	if (!path || !*++path || str_starts(path, LONG_NAME))
+		return 0;
+	/* Such a key is what a name that is not UTF-8 became. */
+	if (names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
+		path = buf_str(&decoded);
+	pthread_mutex_lock(&search->s->lock);
+	search->memory |= state_add_kept(search->s, path, info->etag, info->key) < 0;
+	pthread_mutex_unlock(&search->s->lock);
+	return search->memory;
+}
+
+int keep_find(struct sync *s, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 2);
+	struct search search = {.s = s};
+	int rc;
+
+	buf_printf(&prefix, "%sreplaced/", s->state);
+	if (buf_failed(&prefix))
+		return buf_error(&prefix, "the prefix of kept objects", err);
+	rc = object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_found, &search, err);
+	/* Keys that may write but not list are common: the journal and the manifest know it too. */
+	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
+		rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		rc = 0;
+	}
+	return rc == 0 && search.memory ? error_memory(err) : rc;
+}
