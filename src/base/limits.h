@@ -20,6 +20,7 @@
 #define LIMIT_S3_OBJECT_MAX ((uint64_t)5 << 40) /* bytes */
 #define LIMIT_S3_KEY	    1024		/* bytes of UTF-8 */
 #define LIMIT_S3_METADATA   2048		/* bytes of all x-amz-meta- names and values */
+#define LIMIT_S3_EMPTY_PAGES 1000 /* pages of a listing in a row without a key; a store may filter */
 #define LIMIT_S3_LIST_KEYS  1000		/* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within them. */

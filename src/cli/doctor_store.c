@@ -56,7 +56,7 @@ static int ask_bucket(
 			.credentials = settings->credentials},
 		err);
 	if (r == 0)
-		r = object_list(client, bucket, "", NULL, stop_at_once, NULL, err);
+		r = object_list(client, bucket, "", NULL, stop_at_once, NULL, NULL, err);
 	object_client_free(client);
 	http_engine_free(engine);
 	return r;

@@ -156,6 +156,13 @@ static void overview_page(struct buf *out, const struct command *const *commands
 	add_item(out, "PENSTOCK_CLAIMS_DIR",
 		"Where the runs of this machine share out its CPUs, memory and GPUs; else "
 		"/run/lock/penstock or /tmp/penstock-claims");
+	add_item(out, "PENSTOCK_NETWORK_PATIENCE",
+		"Seconds for which a run that begins waits for an input or a store that cannot be "
+		"reached or answers 5xx, since it last got on; else 90");
+	add_item(out, "PENSTOCK_FLUSH_PATIENCE",
+		"Seconds for which the end of a run tries to upload its output while nothing "
+		"moves; "
+		"else 120");
 	add_item(out, "PENSTOCK_LOG", "As --log-level");
 	add_item(out, "NO_COLOR", "No colours, whatever the terminal can do");
 	buf_add_str(out, ".SH EXIT STATUS\n");

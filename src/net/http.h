@@ -12,7 +12,7 @@
  *
  * Connections are kept alive and shared by all requests. A failed attempt (refused, reset, timed
  * out, cut, 408, 429, 500, 502, 503, 504) is repeated with full-jitter exponential back-off, or
- *when `Retry-After` says, until `max_attempts` or the deadline. Redirects are only followed where
+ *when `Retry-After` says, until `max_attempts` (or longer, where there is `patience_ms`) or the deadline. Redirects are only followed where
  *asked for. A request without `expect` succeeds on any 2xx; the body of another status never
  *reaches the sink but the reply (`error_body`).
  *
@@ -38,6 +38,12 @@ struct http_request;
 struct http_reply;
 
 struct http_engine_options {
+	/*
+	 * Told on the engine's thread, now and then, of a host that a patient request waits for: "HOST:PORT"
+	 * and what is the matter. NULL: nobody wants to know.
+	 */
+	void (*on_wait)(void *cookie, const char *host, const char *why, int64_t waited_ms);
+	void *cookie;
 	unsigned max_connections;      /* in all; 0: 128 */
 	unsigned max_host_connections; /* 0: 64 */
 	unsigned max_attempts; /* in a row without progress, of a request that does not say; 0: 6 */
@@ -155,6 +161,11 @@ struct http_request {
 	int64_t connect_timeout_ms; /* 0: the engine's */
 	int64_t stall_timeout_ms;   /* 0: the engine's */
 	unsigned max_attempts;	    /* 0: the engine's; 1: never repeated */
+	/*
+	 * For so long without any progress a server that is not there or not ready (refused, not resolved,
+	 * cut, no answer, 5xx, 429) is asked again, however many attempts that takes.
+	 */
+	int64_t patience_ms;
 	/*
 	 * On a connection of its own: libcurl repeats a request by itself when a kept connection turns
 	 * out to be dead, unseen by `sent_before`. For requests that must know whether they were sent

@@ -476,6 +476,10 @@ struct http_handle *http_handle_new(struct http_engine *engine)
 	}
 	handle->curl = curl;
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* A name server that does not answer must not hold up the end of a request. */
+	curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle->message);
 	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(curl, CURLOPT_TCP_NODELAY, 1L);
@@ -638,6 +642,7 @@ static void attempt_reset(struct call *call)
 	call->good = false;
 	call->body_cut = false;
 	call->fatal = false;
+	call->absent = false;
 	call->paused = false;
 	call->handle->message[0] = '\0';
 }

@@ -25,7 +25,8 @@ struct http_host {
 	struct http_host *next;
 	struct call_list queue;
 	unsigned active;
-	unsigned calls; /* queued, active or waiting */
+	unsigned calls;	 /* queued, active or waiting */
+	int64_t told_ms; /* when somebody was last told that it is waited for; 0: never */
 	char name[];
 };
 
@@ -49,6 +50,7 @@ struct call {
 
 	unsigned attempt;
 	unsigned fruitless;    /* attempts in a row that brought nothing */
+	int64_t fruitless_ms;  /* when the first of them began */
 	int64_t not_before_ms; /* of the next attempt */
 
 	/* Survives a cut: bytes the sink has kept, and what they are bytes of. */
@@ -70,6 +72,7 @@ struct call {
 	bool good;	   /* its status is an expected one */
 	bool body_cut;	   /* we ended it ourselves: enough of an error's body was read */
 	bool fatal;	   /* `error` is not to be retried, whatever its code */
+	bool absent;	   /* it failed because the server is not there or not ready */
 	bool paused;
 	struct penstock_error error; /* raised by a hook, a source or a sink */
 	int64_t window_ms;	     /* start of the stall window */
@@ -125,7 +128,7 @@ enum outcome attempt_outcome(
  * cannot be made empty. */
 bool attempt_keep_or_restart(struct call *call);
 bool http_sink_restartable(const struct http_sink *sink);
-int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt);
+int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap);
 /* Puts "GET http://host/path" before the error's message. */
 void http_error_name(const struct http_request *request, struct penstock_error *err);
 

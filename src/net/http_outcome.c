@@ -1,6 +1,8 @@
 /* What an attempt came to: success, another try, or the error that the caller gets. */
 #include "net/http_internal.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,10 @@
 #include "s3/date.h"
 #include "s3/errors.h"
 #include "base/banned.h"
+
+#define WAIT_TELL_AFTER_MS 1000	 /* a hiccup is not worth a line */
+#define WAIT_TELL_EVERY_MS 15000 /* of one host */
+#define PATIENT_CAP_MS	   5000 /* between attempts of somebody who waits for a host to come back */
 
 struct curl_meaning {
 	CURLcode code;
@@ -42,6 +48,16 @@ static const struct curl_meaning meanings[] = {
 	{CURLE_TOO_MANY_REDIRECTS, PENSTOCK_E_PROTOCOL, false, "it redirects more than 10 times"},
 	{CURLE_OUT_OF_MEMORY, PENSTOCK_E_MEMORY, false, "out of memory"},
 };
+
+/* Whether a transfer failed because nobody is there, or not yet. */
+static bool means_absent(CURLcode code)
+{
+	return code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY ||
+	       code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT ||
+	       code == CURLE_PARTIAL_FILE || code == CURLE_GOT_NOTHING ||
+	       code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR ||
+	       code == CURLE_SEND_FAIL_REWIND;
+}
 
 static const struct curl_meaning *meaning_of(CURLcode code)
 {
@@ -77,14 +93,14 @@ static uint64_t next_random(struct http_engine *engine)
 }
 
 /* Full jitter: anything between nothing and the doubled-each-time bound. */
-int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt)
+int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap)
 {
 	int64_t bound = engine->options.retry_base_ms;
 
-	for (unsigned i = 1; i < attempt && bound < engine->options.retry_cap_ms; i++)
+	for (unsigned i = 1; i < attempt && bound < cap; i++)
 		bound *= 2;
-	if (bound > engine->options.retry_cap_ms)
-		bound = engine->options.retry_cap_ms;
+	if (bound > cap)
+		bound = cap;
 	return (int64_t)(next_random(engine) % (uint64_t)(bound + 1));
 }
 
@@ -167,6 +183,7 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 		error_move(err, &call->error);
 		return retryable;
 	}
+	call->absent = means_absent(result);
 	if (meaning->hint)
 		text = meaning->hint;
 	else if (!*text)
@@ -213,7 +230,8 @@ static bool status_failed(struct call *call, struct penstock_error *err)
 	error_set(err, s3_code_of_status(reply->status), "the server answered %d%s", reply->status,
 		status_words(reply->status));
 	err->http_status = reply->status;
-	return s3_status_is_retryable(reply->status);
+	call->absent = s3_status_is_retryable(reply->status);
+	return call->absent;
 }
 
 /* Whether all of a good reply arrived. */
@@ -223,6 +241,7 @@ static bool body_complete(struct call *call, struct penstock_error *err)
 		strcmp(call->request->method, "HEAD") == 0)
 		return true;
 	error_set(err, PENSTOCK_E_UNAVAILABLE, "the connection was cut");
+	call->absent = true;
 	return false;
 }
 
@@ -303,14 +322,97 @@ static void attempt_count(struct http_engine *engine, struct call *call)
 	}
 }
 
+/* ---- another attempt? ---- */
+
+/* Whether the next failure is the last one, since there was neither progress nor time or number left. */
+static bool is_exhausted(const struct http_engine *engine, const struct call *call, int64_t now)
+{
+	const struct http_request *request = call->request;
+	unsigned most = request->max_attempts ? request->max_attempts
+					      : engine->options.max_attempts;
+
+	if (most == 1)
+		return true;
+	if (call->fruitless < most)
+		return false;
+	return !call->absent || now - call->fruitless_ms >= request->patience_ms;
+}
+
+/* In a word or two: what is the matter with a host that is waited for. */
+static void describe_absence(const struct call *call, CURLcode result, char *out, size_t size)
+{
+	long os = 0;
+
+	curl_easy_getinfo(call->handle->curl, CURLINFO_OS_ERRNO, &os);
+	if (result == CURLE_OK && call->reply->status >= 300)
+		snprintf(out, size, "it answers %d", call->reply->status);
+	else if (result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY)
+		snprintf(out, size, "its name cannot be resolved");
+	else if (result == CURLE_COULDNT_CONNECT && os == ECONNREFUSED)
+		snprintf(out, size, "connection refused");
+	else if (result == CURLE_COULDNT_CONNECT)
+		snprintf(out, size, "no connection");
+	else if (result == CURLE_OPERATION_TIMEDOUT)
+		snprintf(out, size, "no answer");
+	else
+		snprintf(out, size, "connection cut");
+}
+
+/* Says that a host is waited for: not after a hiccup, and not too often. */
+static void tell_waiting(struct http_engine *engine, struct call *call, CURLcode result)
+{
+	struct http_host *host = call->host;
+	int64_t now = clock_monotonic_ms();
+	const char *name = strstr(host->name, "://");
+	const char *at;
+	char why[64];
+
+	if (!engine->options.on_wait || !call->request->patience_ms || !call->absent ||
+		now - call->fruitless_ms < WAIT_TELL_AFTER_MS ||
+		(host->told_ms && now - host->told_ms < WAIT_TELL_EVERY_MS))
+		return;
+	host->told_ms = now;
+	name = name ? name + 3 : host->name;
+	at = strrchr(name, '@'); /* a user and password are nobody's business */
+	describe_absence(call, result, why, sizeof(why));
+	engine->options.on_wait(
+		engine->options.cookie, at ? at + 1 : name, why, now - call->fruitless_ms);
+}
+
+/* When the next attempt is to begin. */
+static int64_t next_attempt_ms(struct http_engine *engine, const struct call *call, int64_t now)
+{
+	bool patient = call->absent && call->request->patience_ms;
+	int64_t cap = engine->options.retry_cap_ms;
+	int64_t end = call->fruitless_ms + call->request->patience_ms;
+	int64_t wait = retry_after_ms(call->reply);
+
+	if (wait >= 0)
+		return now + wait;
+	if (patient && cap > PATIENT_CAP_MS)
+		cap = PATIENT_CAP_MS;
+	wait = http_backoff_ms(engine, call->fruitless ? call->fruitless : 1, cap);
+	/* The last attempt comes when patience ends, not long after it. */
+	return patient && now < end && now + wait > end ? end : now + wait;
+}
+
+static void note_attempts(const struct call *call, struct penstock_error *err)
+{
+	int64_t waited = (clock_monotonic_ms() - call->fruitless_ms) / 1000;
+
+	if (call->attempt > 1 && call->request->patience_ms && call->absent && waited > 0)
+		error_suffix(
+			err, " (after %u attempts in %lld s)", call->attempt, (long long)waited);
+	else if (call->attempt > 1)
+		error_suffix(err, " (after %u attempts)", call->attempt);
+}
+
 enum outcome attempt_outcome(
 	struct http_engine *engine, struct call *call, CURLcode result, struct penstock_error *err)
 {
 	struct http_request *request = call->request;
 	bool sent_before = call->reply->sent_before;
-	unsigned most = request->max_attempts ? request->max_attempts
-					      : engine->options.max_attempts;
-	int64_t wait;
+	int64_t now = clock_monotonic_ms();
 	bool retryable;
 
 	attempt_count(engine, call);
@@ -322,20 +424,18 @@ enum outcome attempt_outcome(
 		return OUTCOME_SUCCESS;
 	}
 	http_error_name(request, err);
-	call->fruitless++;
-	if (!retryable || most == 1 || !attempt_keep_or_restart(call) || call->fruitless >= most) {
+	if (call->fruitless++ == 0)
+		call->fruitless_ms = call->started_ms;
+	if (!retryable || !attempt_keep_or_restart(call) || is_exhausted(engine, call, now)) {
 		call->reply->body_bytes = call->kept + call->received;
 		/* Of a last attempt with a clear answer only the earlier ones are in doubt. */
 		if (call->reply->status && call->reply->status < 500)
 			call->reply->sent_before = sent_before;
-		if (call->attempt > 1)
-			error_suffix(err, " (after %u attempts)", call->attempt);
+		note_attempts(call, err);
 		return OUTCOME_FAILURE;
 	}
-	wait = retry_after_ms(call->reply);
-	if (wait < 0)
-		wait = http_backoff_ms(engine, call->fruitless ? call->fruitless : 1);
-	call->not_before_ms = clock_monotonic_ms() + wait;
+	tell_waiting(engine, call, result);
+	call->not_before_ms = next_attempt_ms(engine, call, now);
 	if (request->deadline_ms && call->not_before_ms >= request->deadline_ms) {
 		error_suffix(err, " (no time left for another attempt)");
 		return OUTCOME_FAILURE;

@@ -133,7 +133,7 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
 			"nothing of run %s is left on this machine to upload", run->id);
 	if (r == 0)
-		r = stores_init(&run->stores, run->options->embedded, err);
+		r = stores_init(&run->stores, run->options->embedded, NULL, err);
 	if (r == 0)
 		r = flush_output(run, &last, err);
 	if (r == 0)

@@ -144,6 +144,11 @@ static int began_with(const struct run *run)
 	return (int)attempt;
 }
 
+static void on_waiting(void *cookie, const char *text)
+{
+	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
+}
+
 /* After the attempt is recorded: what it needs of this process. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -168,7 +173,13 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = output_start(&run->output, run->layout.log, run->options->stdout_fd,
 			run->options->stderr_fd, err);
 	if (r == 0)
-		r = stores_init(&run->stores, run->options->embedded, err);
+		r = stores_init(&run->stores, run->options->embedded,
+			&(struct stores_patience){
+				.cancel = &run->interrupts.cancel,
+				.waiting = on_waiting,
+				.cookie = run,
+			},
+			err);
 	return r < 0 ? r : 0;
 }
 
@@ -390,16 +401,24 @@ static bool stage_of(struct run *run, enum run_class class,
 	return !run->end.decided;
 }
 
-static void perform(struct run *run)
+static bool begin_stages(struct run *run)
 {
 	if (!stage_of(run, RUN_CLASS_NODE, claim))
-		return;
+		return false;
 	set_state(run, RUN_STAGING);
-	if (!stage_of(run, RUN_CLASS_OUTPUT, run_open_output) ||
-		!stage_of(run, RUN_CLASS_OUTPUT, run_take_lease) ||
-		!stage_of(run, RUN_CLASS_INPUT, stage) ||
-		!stage_of(run, RUN_CLASS_OUTPUT, begin_sync) ||
-		!stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload))
+	return stage_of(run, RUN_CLASS_OUTPUT, run_open_output) &&
+	       stage_of(run, RUN_CLASS_OUTPUT, run_take_lease) &&
+	       stage_of(run, RUN_CLASS_INPUT, stage) &&
+	       stage_of(run, RUN_CLASS_OUTPUT, begin_sync) &&
+	       stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload);
+}
+
+static void perform(struct run *run)
+{
+	bool begun = begin_stages(run);
+
+	stores_hurry(&run->stores);
+	if (!begun)
 		return;
 	set_state(run, RUN_RUNNING);
 	/* Orphans of steps become our children, so that none is missed at a step's end. */

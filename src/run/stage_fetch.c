@@ -80,6 +80,7 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.consume = w->unpack.value ? unpack_some : NULL,
 		.progress = fetched_some,
 		.cookie = f,
+		.patience_ms = atomic_load(&f->in->options->stores->patience_ms),
 		.cancel = f->in->cancel,
 	};
 	int r = begin_unpacking(f, err);

@@ -8,19 +8,51 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "net/http.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-int stores_init(
-	struct stores *stores, const struct stores_embedded_ops *ops, struct penstock_error *err)
+#define PATIENCE_MS (90 * 1000)
+
+static int64_t patience_wanted_ms(void)
 {
+	const char *given = getenv("PENSTOCK_NETWORK_PATIENCE");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &seconds))
+		return (int64_t)seconds * 1000;
+	return PATIENCE_MS;
+}
+
+static void on_wait(void *cookie, const char *host, const char *why, int64_t waited_ms)
+{
+	struct stores *stores = cookie;
+	int64_t left = atomic_load(&stores->patience_ms) - waited_ms;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+
+	buf_printf(&text, "waiting for %s: %s, retrying", host, why);
+	if (left >= 1000)
+		buf_printf(&text, " (for %lld s more)", (long long)(left / 1000));
+	stores->patience.waiting(stores->patience.cookie, buf_str(&text));
+}
+
+int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
+	const struct stores_patience *patience, struct penstock_error *err)
+{
+	struct http_engine_options options = {0};
 	int r;
 
 	*stores = (struct stores){0};
 	if (ops)
 		stores->ops = *ops;
-	r = http_engine_new(&stores->engine, &(struct http_engine_options){0}, err);
+	if (patience) {
+		stores->patience = *patience;
+		atomic_store(&stores->patience_ms, patience_wanted_ms());
+		options.on_wait = on_wait;
+		options.cookie = stores;
+	}
+	r = http_engine_new(&stores->engine, &options, err);
 	if (r < 0)
 		return r;
 	pthread_mutex_init(&stores->lock, NULL);
@@ -50,6 +82,16 @@ void stores_release(struct stores *stores)
 		stores->ops.release(&stores->embedded);
 	pthread_mutex_destroy(&stores->lock);
 	*stores = (struct stores){0};
+}
+
+void stores_hurry(struct stores *stores)
+{
+	if (!stores->engine)
+		return;
+	LOCK_SCOPE(&stores->lock);
+	atomic_store(&stores->patience_ms, 0);
+	for (struct run_store *store = stores->opened; store; store = store->next)
+		object_client_patience(store->client, 0, NULL);
 }
 
 /* Joins the embedded store at its first use. */
@@ -123,6 +165,8 @@ int stores_open(struct stores *stores, const struct workflow *workflow,
 		return error_prefix(err, "%s", buf_str(&place));
 	}
 	pthread_mutex_lock(&stores->lock);
+	object_client_patience(
+		store->client, atomic_load(&stores->patience_ms), stores->patience.cancel);
 	store->next = stores->opened;
 	stores->opened = store;
 	pthread_mutex_unlock(&stores->lock);

@@ -11,6 +11,7 @@
 #define RUN_STORES_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "net/credentials.h"
 #include "workflow/model.h"
@@ -34,6 +35,16 @@ struct stores_embedded_ops {
 	void *cookie;
 };
 
+/*
+ * While a run begins, a host that is not there or not ready is waited for, up to $PENSTOCK_NETWORK_PATIENCE
+ * seconds without any progress.
+ */
+struct stores_patience {
+	const atomic_int *cancel;
+	void (*waiting)(void *cookie, const char *text); /* one line for people; from any thread */
+	void *cookie;
+};
+
 struct run_store {
 	struct s3_settings settings;
 	struct object_client *client;
@@ -45,14 +56,19 @@ struct run_store {
 struct stores {
 	struct http_engine *engine;
 	struct stores_embedded_ops ops;
+	struct stores_patience patience;
+	atomic_llong patience_ms; /* 0: none (any more) */
 	pthread_mutex_t lock;
 	struct stores_embedded embedded; /* under lock; handle NULL: not acquired */
 	struct run_store *opened;	 /* under lock */
 };
 
-int stores_init(
-	struct stores *stores, const struct stores_embedded_ops *ops, struct penstock_error *err);
+/* `patience` may be NULL: then nothing is waited for. */
+int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
+	const struct stores_patience *patience, struct penstock_error *err);
 void stores_release(struct stores *stores);
+/* From now on nothing is waited for: whoever talks to a store has a plan of his own for its absence. */
+void stores_hurry(struct stores *stores);
 
 /*
  * Resolves credentials, region and endpoint, and makes a client; nothing is sent. Owned by `stores`.

@@ -357,8 +357,8 @@ static int on_listed(void *cookie, const struct object_info *info)
 static int find_newer(struct restore *r, struct penstock_error *err)
 {
 	struct listing l = {.r = r, .err = err};
-	int rc = object_list(
-		r->s->o.client, r->s->o.bucket, r->s->o.prefix, NULL, on_listed, &l, err);
+	int rc = object_list(r->s->o.client, r->s->o.bucket, r->s->o.prefix, NULL, on_listed, &l,
+		r->s->o.cancel, err);
 
 	return l.rc < 0 ? l.rc : rc;
 }

@@ -144,6 +144,12 @@ void object_client_free(struct object_client *client)
 	free(client);
 }
 
+void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel)
+{
+	atomic_store(&client->patience_ms, ms);
+	atomic_store(&client->patient_cancel, ms ? cancel : NULL);
+}
+
 /* ---- a request ---- */
 
 void s3_op_release(struct s3_op *op)
@@ -225,6 +231,9 @@ int s3_op_init(struct s3_op *op, struct object_client *client, const char *metho
 	buf_init(&op->document, LIMIT_XML_BODY);
 	op->request = (struct http_request){
 		.method = method, .prepare = op_prepare, .judge = op_judge, .cookie = op};
+	if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
+		op->request.patience_ms = atomic_load(&client->patience_ms);
+	op->request.cancel = atomic_load(&client->patient_cancel);
 	r = op_names(op, err);
 	if (r < 0)
 		s3_op_release(op);

@@ -53,7 +53,7 @@ static int get_init(struct s3_op *op, struct object_client *client, const char *
 
 	if (r < 0)
 		return r;
-	op->request.cancel = options->cancel;
+	s3_op_cancel(op, options->cancel);
 	return s3_op_header(op, "if-match", options->if_match, err);
 }
 
@@ -263,7 +263,7 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 			r = s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED", err);
 	}
 	if (r == 0) {
-		slot.op.request.cancel = d->options->cancel;
+		s3_op_cancel(&slot.op, d->options->cancel);
 		r = s3_op_perform(&slot.op, err);
 		if (r < 0)
 			r = replaced_meanwhile(d, err);
@@ -417,7 +417,7 @@ static int learn(struct download *d, struct penstock_error *err)
 		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
 	if (r < 0)
 		return r;
-	op.request.cancel = d->options->cancel;
+	s3_op_cancel(&op, d->options->cancel);
 	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;

@@ -36,6 +36,7 @@ struct http_fetch_options {
 	const char *sha256;    /* 64 hexadecimal digits; NULL: not checked */
 	unsigned parallel;     /* ranges at a time; 0: 8 */
 	uint64_t chunk_size;   /* bytes of a range; 0: 8 MiB */
+	int64_t patience_ms;   /* how long a server that is not there is waited for (net/http.h) */
 	/* The file is not synced: for callers who fetch it again after a loss of power. */
 	bool no_sync;
 	/* Once, as soon as the size is known (UINT64_MAX: the server does not say); `missing` bytes

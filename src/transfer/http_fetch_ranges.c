@@ -167,6 +167,7 @@ int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err
 		.follow_redirects = true,
 		.on_headers = probe_headers,
 		.cookie = &p,
+		.patience_ms = f->options->patience_ms,
 		.cancel = f->options->cancel};
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -259,6 +260,7 @@ static int range_start(
 		.on_headers = range_headers,
 		.done = range_done,
 		.cookie = slot,
+		.patience_ms = f->options->patience_ms,
 		.cancel = &f->stop};
 	slot->used = true;
 	if (v && http_request_header(&slot->request, "If-Range", v) < 0)
@@ -518,6 +520,7 @@ int fetch_stream(struct fetch *f, struct penstock_error *err)
 		.on_headers = stream_headers,
 		.done = stream_done,
 		.cookie = f,
+		.patience_ms = f->options->patience_ms,
 		.cancel = &f->stop};
 	int r;
 

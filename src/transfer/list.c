@@ -15,9 +15,21 @@ struct listing {
 	const char *delimiter;
 	object_list_fn fn;
 	void *cookie;
+	const atomic_int *cancel;
 	struct buf token; /* where the next page begins */
 	bool v1;	  /* the store answers the old form; `token` is a marker */
 	bool stopped;
+
+	/*
+	 * A store may hand out pages in a circle. Each page is compared with one that is kept, and the one
+	 * that is kept becomes a later one each time the number of pages has doubled: so every circle
+	 * closes, whatever its length.
+	 */
+	struct buf kept_token;
+	struct buf kept_first; /* its first key or prefix */
+	uint64_t pages;
+	uint64_t keep_at; /* the page that is kept next */
+	unsigned empty;	  /* pages in a row without anything */
 };
 
 static int page_query(struct listing *l, struct s3_op *op, struct penstock_error *err)
@@ -52,6 +64,61 @@ static bool give_prefix(struct listing *l, const char *prefix)
 
 	l->stopped = l->fn(l->cookie, &info) != 0;
 	return !l->stopped;
+}
+
+static int not_below(const struct listing *l, const char *key, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_PROTOCOL,
+		"GET s3://%s: the store lists %s, which is not below the %s asked for", l->bucket,
+		key, l->prefix);
+}
+
+/* What a caller would take for an object below its prefix must be one. */
+static int check_names(
+	const struct listing *l, const struct s3_list *page, struct penstock_error *err)
+{
+	const char *prefix = l->prefix ? l->prefix : "";
+
+	for (size_t i = 0; i < page->n_entries; i++) {
+		if (!str_starts(page->entries[i].key, prefix))
+			return not_below(l, page->entries[i].key, err);
+	}
+	for (size_t i = 0; i < page->n_prefixes; i++) {
+		if (!str_starts(page->prefixes[i], prefix))
+			return not_below(l, page->prefixes[i], err);
+	}
+	return 0;
+}
+
+static int keep_page(
+	struct listing *l, const char *token, const char *first, struct penstock_error *err)
+{
+	buf_clear(&l->kept_token);
+	buf_clear(&l->kept_first);
+	buf_add_str(&l->kept_token, token);
+	buf_add_str(&l->kept_first, first);
+	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
+}
+
+/* Whether a page that leads to `token` gets on from those before it. */
+static int check_progress(struct listing *l, const struct s3_list *page, const char *token,
+	struct penstock_error *err)
+{
+	const char *first = page->n_entries    ? page->entries[0].key
+			    : page->n_prefixes ? page->prefixes[0]
+					       : "";
+
+	l->empty = *first ? 0 : l->empty + 1;
+	if (l->empty > LIMIT_S3_EMPTY_PAGES ||
+		(l->pages && (strcmp(token, buf_str(&l->kept_token)) == 0 ||
+				     (*first && strcmp(first, buf_str(&l->kept_first)) == 0))))
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"GET s3://%s: the store's listing does not get on: it lists the same again",
+			l->bucket);
+	if (l->pages++ < l->keep_at)
+		return 0;
+	l->keep_at = 2 * l->pages;
+	return keep_page(l, token, first, err);
 }
 
 /* Keys and common prefixes come as two sorted lists; together they are in byte order. */
@@ -101,25 +168,29 @@ static int list_page(struct listing *l, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_op_wants_document(&op);
+	s3_op_cancel(&op, l->cancel);
 	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_list_parse(op.document.data, op.document.len, &page, err) < 0)
 		return error_prefix(err, "%s", op.what);
-	give_page(l, &page);
 	token = next_token(l, &page);
+	r = check_names(l, &page, err);
+	if (r == 0 && token)
+		r = check_progress(l, &page, token, err);
+	if (r < 0)
+		return r;
+	give_page(l, &page);
 	if (l->stopped || !token)
 		return 0;
-	if (strcmp(token, buf_str(&l->token)) == 0)
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s: the store's listing does not get on", op.what);
 	buf_clear(&l->token);
 	buf_add_str(&l->token, token);
 	return buf_failed(&l->token) ? buf_error(&l->token, "the listing's token", err) : 1;
 }
 
 int object_list(struct object_client *client, const char *bucket, const char *prefix,
-	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err)
+	const char *delimiter, object_list_fn fn, void *cookie, const atomic_int *cancel,
+	struct penstock_error *err)
 {
 	struct listing l = {.client = client,
 		.bucket = bucket,
@@ -127,13 +198,18 @@ int object_list(struct object_client *client, const char *bucket, const char *pr
 		.delimiter = delimiter,
 		.fn = fn,
 		.cookie = cookie,
-		.token = BUF_INIT(LIMIT_STRING)};
+		.cancel = cancel,
+		.token = BUF_INIT(LIMIT_STRING),
+		.kept_token = BUF_INIT(LIMIT_STRING),
+		.kept_first = BUF_INIT(LIMIT_STRING)};
 	int r;
 
 	do {
 		r = list_page(&l, err);
 	} while (r > 0);
 	buf_release(&l.token);
+	buf_release(&l.kept_token);
+	buf_release(&l.kept_first);
 	return r;
 }
 

@@ -60,6 +60,11 @@ struct object_client_options {
 int object_client_new(struct object_client **out, const struct object_client_options *options,
 	struct penstock_error *err);
 void object_client_free(struct object_client *client);
+/*
+ * From now on requests that only read wait for up to `ms` for a store that is not there or not ready
+ * (`patience_ms` of net/http.h), and those of calls that have no `cancel` obey this one. 0 ends it. Any thread.
+ */
+void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel);
 
 /* 0 also where the bucket is there already and ours. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
@@ -159,9 +164,13 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 /* Returns 0 to go on, 1 to stop the listing without an error. `info` belongs to the caller of fn.
  */
 typedef int (*object_list_fn)(void *cookie, const struct object_info *info);
-/* In byte order of the keys. `delimiter` is NULL or a string. */
+/*
+ * In byte order of the keys. `delimiter` is NULL or a string; `cancel` may be NULL. A store that lists
+ * keys that are not below `prefix`, or does not get on, is PENSTOCK_E_PROTOCOL.
+ */
 int object_list(struct object_client *client, const char *bucket, const char *prefix,
-	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
+	const char *delimiter, object_list_fn fn, void *cookie, const atomic_int *cancel,
+	struct penstock_error *err);
 
 /*
  * Whether the endpoint honours If-None-Match: * on PUT and If-Match on PUT and DELETE; probed once

@@ -43,6 +43,8 @@ struct object_client {
 	struct sigv4 signer; /* owned by the engine thread */
 	atomic_int guard;    /* enum guard; follows from what the store does */
 	atomic_llong skew_s; /* the store's clock less ours, where it complained */
+	atomic_llong patience_ms;
+	const atomic_int *_Atomic patient_cancel; /* while there is patience */
 
 	pthread_mutex_t probe_lock;
 	bool probed;
@@ -80,6 +82,12 @@ int s3_op_query(struct s3_op *op, const char *name, const char *value, struct pe
 int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
 /* A body from memory, which is to stay; signed with its SHA-256 where that is cheap. */
 int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err);
+/* The caller's flag, where there is one. */
+static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
+{
+	if (cancel)
+		op->request.cancel = cancel;
+}
 /* Wants the reply's XML in `op->document`; an Error document in it is an error. */
 void s3_op_wants_document(struct s3_op *op);
 /* The URL and the keys: the last step before http_submit(). s3_op_perform() does it itself. */

@@ -481,7 +481,7 @@ static int put_once(struct object_client *client, const char *bucket, const char
 		r = put_body_attach(&put.op, body, guard, err);
 	if (r < 0)
 		return r;
-	put.op.request.cancel = options->cancel;
+	s3_op_cancel(&put.op, options->cancel);
 	put.op.request.fresh_connection = options->if_match || options->if_none_match;
 	put_request_hook(&put, body);
 	r = s3_op_perform(&put.op, &own);

@@ -78,7 +78,7 @@ static int upload_start(struct upload *u, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_op_wants_document(&op);
-	op.request.cancel = u->options->cancel;
+	s3_op_cancel(&op, u->options->cancel);
 	r = s3_op_perform(&op, err);
 	if (r < 0) {
 		u->refused = sums && err && put_guard_refused(&op, err);
@@ -390,7 +390,7 @@ static int upload_complete(struct upload *u, struct object_info *info, struct pe
 		return r;
 	s3_op_wants_document(&put.op);
 	put_request_hook(&put, &gate);
-	put.op.request.cancel = u->options->cancel;
+	s3_op_cancel(&put.op, u->options->cancel);
 	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
 	put.op.request.fresh_connection = true;
 	return complete_perform(u, &put, info, err);

@@ -146,11 +146,13 @@ static int list_all(struct download *d, struct penstock_error *err)
 		_cleanup_free_ char *exact = strdup(buf_str(&prefix));
 
 		buf_add_char(&prefix, '/');
-		r = object_list(d->client, d->bucket, buf_str(&prefix), NULL, on_listed, d, err);
+		r = object_list(d->client, d->bucket, buf_str(&prefix), NULL, on_listed, d,
+			d->options->cancel, err);
 		if (r == 0 && !d->error.code)
 			r = exact ? list_exact(d, exact, err) : error_memory(err);
 	} else {
-		r = object_list(d->client, d->bucket, NULL, NULL, on_listed, d, err);
+		r = object_list(
+			d->client, d->bucket, NULL, NULL, on_listed, d, d->options->cancel, err);
 	}
 	if (d->error.code)
 		return error_move(err, &d->error);

@@ -196,7 +196,7 @@ static int print_listed(void *cookie, const struct object_info *info)
 
 static int do_list(char **a)
 {
-	return object_list(s3, a[0], a[1], option("DELIMITER"), print_listed, NULL, &err);
+	return object_list(s3, a[0], a[1], option("DELIMITER"), print_listed, NULL, NULL, &err);
 }
 
 static int do_delete(char **a)
@@ -212,7 +212,7 @@ static int add_listed(void *cookie, const struct object_info *info)
 static int do_delete_prefix(char **a)
 {
 	struct strlist keys = {0};
-	int r = object_list(s3, a[0], a[1], NULL, add_listed, &keys, &err);
+	int r = object_list(s3, a[0], a[1], NULL, add_listed, &keys, NULL, &err);
 
 	if (r == 0)
 		r = object_delete_many(s3, a[0], &keys, NULL, NULL, &err);

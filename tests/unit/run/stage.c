@@ -43,7 +43,7 @@ static int setup(void **state)
 	free(y);
 	assert_int_equal(run_layout_init(&s->layout, s->yard.top, "r1", 1, &s->err), 0);
 	assert_int_equal(run_layout_create(&s->layout, &s->err), 0);
-	assert_int_equal(stores_init(&s->stores, NULL, &s->err), 0);
+	assert_int_equal(stores_init(&s->stores, NULL, NULL, &s->err), 0);
 	pthread_mutex_init(&s->lock, NULL);
 	s->workflow.file = "wf.json";
 	s->workflow.inputs = s->inputs;

@@ -324,7 +324,7 @@ static void nonsense_instead_of_a_listing_is_an_error(void **state)
 		begin(&f, says_nonsense);
 		f.text = documents[i];
 		assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
-			object_list(f.s3, "b", "", NULL, count_entries, &n, &f.err));
+			object_list(f.s3, "b", "", NULL, count_entries, &n, NULL, &f.err));
 		assert_int_equal(0, n);
 		end(&f);
 	}
@@ -339,7 +339,7 @@ static void a_listing_that_does_not_get_on_ends(void **state)
 	begin(&f, listing_in_circles);
 
 	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
-		object_list(f.s3, "b", "", NULL, count_entries, &n, &f.err));
+		object_list(f.s3, "b", "", NULL, count_entries, &n, NULL, &f.err));
 
 	assert_int_equal(2, f.server.requests);
 	end(&f);

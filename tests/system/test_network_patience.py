@@ -1,0 +1,167 @@
+"""A run that begins waits for a network that is not there yet; mistakes that no waiting mends end it at once."""
+import json
+import signal
+
+import pytest
+
+from harness.fault_proxy import FaultProxy
+from harness.http_server import Server
+
+CONTENT = b"1,2,3\n" * 1000
+
+
+def workflow(path, command="true", **job):
+    resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+    path.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))
+    return path
+
+
+def s3(store, path, endpoint=None):
+    return {
+        "s3": {
+            "region": "us-east-1",
+            "bucketUrl": "s3://data",
+            "path": path,
+            "endpointUrl": endpoint or store.endpoint,
+            "accessKeyId": store.access_key,
+            "secretAccessKey": store.secret_key,
+        }
+    }
+
+
+@pytest.fixture
+def away(http_server):
+    """A server with /a.csv, behind an address that refuses connections until up() is called."""
+    http_server.add("/a.csv", CONTENT)
+    proxy = FaultProxy(http_server.url, listen=False)
+    yield proxy
+    proxy.close()
+
+
+def test_an_input_that_is_not_there_yet_is_waited_for(penstock, away, tmp_path):
+    seen = tmp_path / "seen"
+    file = workflow(tmp_path / "wf.json", f"cp $DEEPSQUARE_INPUT/a.csv {seen}", input={"http": {"url": away.url + "/a.csv"}})
+
+    process = penstock.popen("run", file)
+    process.wait_for_output(rf"waiting for 127\.0\.0\.1:{away.port}: connection refused, retrying")
+    away.up()
+    process.wait().ok()
+
+    assert seen.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("fault", [{"drop": True}, {"status": 503}, {"status": 500}, {"lose_reply": True}], ids=str)
+def test_an_input_that_is_not_ready_yet_is_waited_for(penstock, away, tmp_path, fault):
+    away.up()
+    rule = away.fault(times=10**6, **fault)
+    file = workflow(tmp_path / "wf.json", "test -s $DEEPSQUARE_INPUT/a.csv", input={"http": {"url": away.url + "/a.csv"}})
+
+    process = penstock.popen("run", file)
+    process.wait_for_output(rf"waiting for 127\.0\.0\.1:{away.port}: \S.*, retrying")
+    rule.stop()
+
+    process.wait().ok()
+
+
+def test_a_store_that_is_not_there_yet_is_waited_for(penstock, store, fault_proxy, tmp_path):
+    store.client.create_bucket(Bucket="data")
+    store.client.put_object(Bucket="data", Key="in/a", Body=CONTENT)
+    fault_proxy.down()
+    file = workflow(
+        tmp_path / "wf.json",
+        "cp $DEEPSQUARE_INPUT/a $DEEPSQUARE_OUTPUT/b",
+        input=s3(store, "/in", fault_proxy.url),
+        output=s3(store, "/out", fault_proxy.url),
+    )
+
+    process = penstock.popen("run", file)
+    process.wait_for_output(rf"waiting for 127\.0\.0\.1:{fault_proxy.port}: connection refused, retrying")
+    fault_proxy.up()
+    process.wait().ok()
+
+    assert store.bytes("data", "out/b") == CONTENT
+
+
+def test_a_store_that_goes_away_in_the_middle_is_waited_for(penstock, store, fault_proxy, tmp_path):
+    store.client.create_bucket(Bucket="data")
+    for number in range(40):
+        store.client.put_object(Bucket="data", Key=f"in/{number:02}", Body=CONTENT + b"%d" % number)
+    held = fault_proxy.fault(method="GET", path="/in/39$", hold="request")
+    file = workflow(tmp_path / "wf.json", f"cat $DEEPSQUARE_INPUT/* > {tmp_path}/seen", input=s3(store, "/in", fault_proxy.url))
+
+    process = penstock.popen("run", file)
+    held.wait()
+    fault_proxy.down()
+    process.wait_for_output("waiting for 127.0.0.1:.*, retrying")
+    fault_proxy.up()
+    process.wait().ok()
+
+    assert (tmp_path / "seen").read_bytes() == b"".join(CONTENT + b"%d" % number for number in range(40))
+
+
+def test_patience_ends_with_what_is_the_matter(penstock, away, tmp_path):
+    file = workflow(tmp_path / "wf.json", input={"http": {"url": away.url + "/a.csv"}})
+
+    result = penstock.run("run", file, env={"PENSTOCK_NETWORK_PATIENCE": "3"})
+
+    assert result.exits(66).seconds >= 3
+    (line,) = [line for line in result.err.splitlines() if "attempts in" in line]
+    assert "/a.csv" in line and f"port {away.port}" in line and "run it again" in line
+
+
+# Ctrl-C is no request to wait for a better time.
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_waiting_ends_at_once_when_asked(penstock, store, away, tmp_path, side):
+    where = {"http": {"url": away.url + "/a.csv"}} if side == "input" else s3(store, "/out", away.url)
+    file = workflow(tmp_path / "wf.json", **{side: where})
+
+    process = penstock.popen("run", file, env={"PENSTOCK_NETWORK_PATIENCE": "86400"})
+    process.wait_for_output("waiting for .*, retrying")
+    process.send(signal.SIGINT)
+
+    process.wait(60).exits(130)
+
+
+@pytest.mark.parametrize(
+    "url, code, says",
+    [
+        ("{url}/missing.csv", 66, "404"),
+        ("{url}/forbidden.csv", 77, "403"),
+        ("gopher://127.0.0.1/a.csv", 65, "gopher"),
+        ("http://127.0.0.1:99999/a.csv", 65, "port"),
+        ("http://a b/a.csv", 65, "space"),
+        ("https://{host}/a.csv", 66, "{host}"),
+    ],
+    ids=["404", "403", "scheme", "port", "host", "no TLS there"],
+)
+def test_a_mistake_is_not_waited_for(penstock, http_server, tmp_path, url, code, says):
+    http_server.fault("/forbidden.csv", status=403, times=100)
+    host = http_server.url.removeprefix("http://")
+    file = workflow(tmp_path / "wf.json", input={"http": {"url": url.format(url=http_server.url, host=host)}})
+
+    result = penstock.run("run", file, env={"PENSTOCK_NETWORK_PATIENCE": "86400"}).exits(code)
+
+    assert says.format(host=host) in result.err and "waiting for" not in result.err
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_waited_for(penstock, tmp_path):
+    import ssl
+    import subprocess
+
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = Server()
+    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
+    url = server.add("/a.csv", CONTENT).replace("http://", "https://")
+    file = workflow(tmp_path / "wf.json", input={"http": {"url": url}})
+
+    result = penstock.run("run", file, env={"PENSTOCK_NETWORK_PATIENCE": "86400"})
+    server.close()
+
+    assert "SSL_CERT_FILE" in result.exits(77).err and "waiting for" not in result.err
