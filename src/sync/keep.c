@@ -229,7 +229,8 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%sreplaced/", s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	rc = object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_found, &search, err);
+	rc = object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_found, &search,
+		s->o.cancel, err);
 	/* Keys that may write but not list are common: the journal and the manifest know it too. */
 	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
 		rc == -PENSTOCK_E_NOT_FOUND) {
