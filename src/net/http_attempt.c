@@ -274,11 +274,39 @@ static int accept_reply(struct call *call, struct penstock_error *err)
 	return r;
 }
 
+/*
+ * What the body's length is said to be. Two lengths that differ mean that somebody on the way reads
+ * another body than we do; one beside a transfer encoding does not count (RFC 9112, section 6.3).
+ */
+static int read_length(struct http_reply *reply, struct penstock_error *err)
+{
+	static const char name[] = "Content-Length:";
+	const char *first = http_reply_header(reply, "Content-Length");
+
+	if (!first)
+		return 0;
+	for (size_t i = 0; i < reply->headers.n; i++) {
+		const char *line = reply->headers.items[i];
+		const char *value = line + strlen(name);
+
+		if (strncasecmp(line, name, strlen(name)) != 0)
+			continue;
+		if (strcmp(value + strspn(value, " \t"), first) != 0)
+			return error_set(err, PENSTOCK_E_PROTOCOL,
+				"the server sent two different Content-Length");
+	}
+	if (!str_to_u64(first, 0, INT64_MAX, &reply->content_length))
+		return error_set(err, PENSTOCK_E_PROTOCOL, "Content-Length is no number");
+	if (http_reply_header(reply, "Transfer-Encoding"))
+		reply->content_length = HTTP_LENGTH_UNKNOWN;
+	return 0;
+}
+
 /* The empty line after a reply's headers. */
 static int headers_end(struct call *call, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
-	const char *length = http_reply_header(reply, "Content-Length");
+	int r;
 
 	if (reply->status < 200)
 		return 0;
@@ -286,8 +314,9 @@ static int headers_end(struct call *call, struct penstock_error *err)
 		reply->status != 304 && http_reply_header(reply, "Location"))
 		return 0;
 	call->headers_done = true;
-	if (length && !str_to_u64(length, 0, INT64_MAX, &reply->content_length))
-		return error_set(err, PENSTOCK_E_PROTOCOL, "Content-Length is no number");
+	r = read_length(reply, err);
+	if (r < 0)
+		return r;
 	call->good = status_expected(call, reply->status);
 	return call->good ? accept_reply(call, err) : 0;
 }

@@ -353,6 +353,52 @@ static void fewer_bytes_than_asked_for_are_refused(void **state)
 	end(&f);
 }
 
+/* With `failures`, the body is chunked and the length beside it means nothing. */
+static bool two_lengths(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	const struct fixture *f = m->cookie;
+
+	(void)r;
+	if (f->failures)
+		mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n"
+				"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n0\r\n\r\n");
+	else
+		mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n"
+				"Content-Length: 5\r\n\r\n01234");
+	return false;
+}
+
+/* Whoever sends two lengths cuts the body for one of its readers: five bytes must not pass for eight. */
+static void two_different_lengths_are_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, two_lengths);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL, get(&f, &(struct http_request){0}));
+
+	assert_non_null(strstr(f.err.message, "two different Content-Length"));
+	assert_int_equal(0, f.body.len);
+	end(&f);
+}
+
+/* As RFC 9112 has it; a caller that was told 3 would take the rest for damage, or for nothing. */
+static void a_length_beside_a_transfer_encoding_does_not_count(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, two_lengths);
+	f.failures = 1;
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_body(&f, "01234", 5);
+	assert_true(f.reply.content_length == HTTP_LENGTH_UNKNOWN);
+	end(&f);
+}
+
 static void a_server_without_ranges_is_told_apart(void **state)
 {
 	struct fixture f;
@@ -549,6 +595,8 @@ int main(void)
 		cmocka_unit_test(freeing_the_engine_ends_requests_in_flight),
 		cmocka_unit_test(other_bytes_than_asked_for_are_refused),
 		cmocka_unit_test(fewer_bytes_than_asked_for_are_refused),
+		cmocka_unit_test(two_different_lengths_are_refused),
+		cmocka_unit_test(a_length_beside_a_transfer_encoding_does_not_count),
 		cmocka_unit_test(a_server_without_ranges_is_told_apart),
 		cmocka_unit_test(a_missing_resource_is_not_asked_for_twice),
 		cmocka_unit_test(a_refused_connection_is_reported_with_its_address),
