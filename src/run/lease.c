@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -115,6 +116,7 @@ static void copy_string(char *out, size_t size, const json_t *value)
 static void parse(const struct buf *text, struct seen *seen)
 {
 	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
+	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home = json_object_get(owner, "home");
 
@@ -124,7 +126,8 @@ static void parse(const struct buf *text, struct seen *seen)
 	copy_string(seen->pid_ns, sizeof(seen->pid_ns), json_object_get(owner, "pid_ns"));
 	free(seen->home);
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
-	seen->attempt = (int)json_integer_value(json_object_get(root, "attempt"));
+	/* The next attempt is one more; who wrote another number wrote nothing that counts. */
+	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 	seen->pid = json_integer_value(json_object_get(owner, "pid"));
 	seen->start_ticks = json_integer_value(json_object_get(owner, "start_ticks"));
 	seen->term_ms = json_integer_value(

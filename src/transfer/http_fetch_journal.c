@@ -66,6 +66,9 @@ static bool take_state(struct fetch *f, const json_t *json)
 	if (size <= 0 || chunk < (json_int_t)LIMIT_FETCH_CHUNK_MIN || fstat(f->fd, &st) < 0 ||
 		st.st_size > size)
 		return false;
+	/* Before any memory is taken for it: the bitmap that this size asks for. */
+	if (strlen(done) != 2 * (((uint64_t)(size - 1) / (uint64_t)chunk + 1) / 8 + 1))
+		return false;
 	f->size = (uint64_t)size;
 	f->chunk = (uint64_t)chunk;
 	if (fetch_chunks_init(f, NULL) < 0 ||

@@ -82,15 +82,17 @@ static bool parse_line(char *line, struct entry *entry)
 }
 
 /* The last line may have been cut by a kill: it does not end in a newline and is left out. */
-static int parse_entries(struct tree_journal *j, char *text, struct penstock_error *err)
+static int parse_entries(struct tree_journal *j, size_t from, struct penstock_error *err)
 {
+	char *line = j->text.data + from;
+	const char *behind = j->text.data + j->text.len;
 	size_t cap = 0;
 
-	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+	for (char *end; (end = memchr(line, '\n', (size_t)(behind - line))); line = end + 1) {
 		struct entry entry;
 
 		*end = '\0';
-		if (!parse_line(line, &entry))
+		if (strlen(line) != (size_t)(end - line) || !parse_line(line, &entry))
 			continue;
 		if (j->n == cap) {
 			struct entry *grown;
@@ -130,7 +132,7 @@ static int load(struct tree_journal *j, const struct buf *first, struct penstock
 		buf_clear(&j->text);
 		return 0;
 	}
-	return parse_entries(j, j->text.data + first->len, err);
+	return parse_entries(j, first->len, err);
 }
 
 int tree_journal_open(struct tree_journal **out, const char *dir, const char *bucket,

@@ -1,0 +1,127 @@
+/*
+ * What interrupted downloads leave beside their files. The first byte: even, the record of one file
+ * (JSON; what ties it to this boot and to its URL is put in, as nothing else would be read); odd, the
+ * journal of a directory (lines behind the first one, which is put before them).
+ */
+#include <fcntl.h>
+#include <jansson.h>
+
+#include "base/process.h"
+#include "transfer/fetch_internal.h"
+#include "transfer/tree_journal.h"
+#include "yard.h"
+
+#define URL	"http://h/file?signed=anew"
+#define JOURNAL "file.json"
+
+static void release(struct fetch *f)
+{
+	free(f->done);
+	free(f->etag);
+	free(f->last_modified);
+}
+
+/* What a record promises to the fetch that goes on from it. */
+static void check(const struct fetch *f)
+{
+	require(f->etag || f->last_modified);
+	require(f->size > 0 && f->chunk >= LIMIT_FETCH_CHUNK_MIN);
+	require(f->n_chunks > 0 && f->n_chunks - 1 == (f->size - 1) / f->chunk);
+	require(f->prefix <= f->n_chunks);
+	for (uint64_t i = 0; i < f->prefix; i++)
+		require(fetch_done(f, i));
+	require(f->prefix == f->n_chunks || !fetch_done(f, f->prefix));
+}
+
+static void fetch_record(const uint8_t *data, size_t size)
+{
+	char path[256];
+	struct fetch f = {.url = URL, .journal_path = path};
+	struct fetch again = f;
+	json_t *given = json_loadb((const char *)data, size, JSON_ALLOW_NUL, NULL);
+	_cleanup_fclose_ FILE *part = fopen(yard_path("file"), "w+e");
+	_cleanup_free_ char *text = NULL;
+
+	require(part);
+	f.fd = again.fd = fileno(part);
+	snprintf(path, sizeof(path), "%s", yard_path(JOURNAL));
+	if (json_is_object(given)) {
+		/* A record of our own tells what belongs here. */
+		f.size = 1;
+		f.chunk = LIMIT_FETCH_CHUNK_MIN;
+		require(fetch_chunks_init(&f, NULL) == 0 && fetch_journal_save(&f, NULL) == 0);
+		release(&f);
+		f = again;
+		json_t *own = json_load_file(path, 0, NULL);
+
+		require(own);
+		json_object_set(given, "boot", json_object_get(own, "boot"));
+		json_object_set(given, "url", json_object_get(own, "url"));
+		json_decref(own);
+		text = json_dumps(given, 0);
+	}
+	json_decref(given);
+	if (text)
+		yard_write(JOURNAL, text, strlen(text));
+	else
+		yard_write(JOURNAL, data, size);
+	if (fetch_journal_load(&f)) {
+		check(&f);
+		require(fetch_journal_save(&f, NULL) == 0);
+		require(fetch_journal_load(&again));
+		require(again.size == f.size && again.chunk == f.chunk && again.prefix == f.prefix);
+		require(memcmp(again.done, f.done, f.n_chunks / 8 + 1) == 0);
+	}
+	release(&f);
+	release(&again);
+}
+
+static struct tree_journal *open_tree(void)
+{
+	struct tree_journal *journal = NULL;
+
+	require(tree_journal_open(&journal, yard, "bucket", "pre fix", NULL) == 0);
+	return journal;
+}
+
+static void tree_record(const uint8_t *data, size_t size)
+{
+	struct tree_journal *journal = open_tree();
+	FILE *f;
+
+	tree_journal_close(journal);
+	f = fopen(yard_path(TREE_JOURNAL_NAME), "ae");
+	require(f);
+	require(!size || fwrite(data, 1, size, f) == size);
+	require(fclose(f) == 0);
+
+	/* Whatever stands there, what is added is found again, and nothing that is not there is. */
+	yard_write("there", "12345", 5);
+	journal = open_tree();
+	require(!tree_journal_has(journal, "not/there", 5, "e"));
+	require(tree_journal_add(journal, "there", 5, "an etag of the fuzzer", NULL) == 0);
+	tree_journal_close(journal);
+	journal = open_tree();
+	tree_journal_has(journal, "there", 5, "e");
+	bool found = tree_journal_has(journal, "there", 5, "an etag of the fuzzer");
+
+	/* An earlier entry of the same path may be found in its place. */
+	require(found || memmem(data, size, "there", 5) || memchr(data, '%', size));
+	tree_journal_finish(journal);
+	tree_journal_close(journal);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char boot[PROCESS_BOOT_ID_SIZE];
+
+	process_boot_id(boot);
+	if (size < 1 || !*boot)
+		return 0;
+	yard_open();
+	if (data[0] & 1)
+		tree_record(data + 1, size - 1);
+	else
+		fetch_record(data + 1, size - 1);
+	return 0;
+}
