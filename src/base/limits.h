@@ -37,6 +37,7 @@
 #define LIMIT_XML_BODY	       (8 * MIB)  /* bytes: 1,000 keys of 1,024 bytes, escaped */
 #define LIMIT_XML_DEPTH	       16	  /* elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB)  /* bytes of a shared config or credentials file */
+#define LIMIT_METADATA_REPLY   (64 * KIB) /* bytes that a credential source may answer */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 
 /* Archives; the total size is limited by the free space. */

@@ -274,12 +274,15 @@ bool aws_config_has_profile(const struct aws_config *config, const char *profile
 	return lookup(config, "profile", profile, "") != NULL;
 }
 
-const char *aws_config_endpoint(const struct aws_config *config, const char *profile)
+const char *aws_config_endpoint(
+	const struct aws_config *config, const char *profile, const char *service)
 {
 	const char *services = aws_config_get(config, profile, "services");
 	const char *endpoint = NULL;
+	char key[64];
 
+	snprintf(key, sizeof(key), "%s.endpoint_url", service);
 	if (services)
-		endpoint = not_empty(lookup(config, "services", services, "s3.endpoint_url"));
+		endpoint = not_empty(lookup(config, "services", services, key));
 	return endpoint ? endpoint : aws_config_get(config, profile, "endpoint_url");
 }

@@ -37,8 +37,10 @@ void aws_config_release(struct aws_config *config);
 
 /* NULL: not there. */
 const char *aws_config_get(const struct aws_config *config, const char *profile, const char *key);
-/* The endpoint that the profile's "services" section gives S3, else the profile's own; or NULL. */
-const char *aws_config_endpoint(const struct aws_config *config, const char *profile);
+/* The endpoint that the profile's "services" section gives a service ("s3", "sts"), else the profile's
+ * own; or NULL. */
+const char *aws_config_endpoint(
+	const struct aws_config *config, const char *profile, const char *service);
 bool aws_config_has_profile(const struct aws_config *config, const char *profile);
 
 #endif

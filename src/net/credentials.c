@@ -1,7 +1,6 @@
 #include "net/credentials.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +8,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/str.h"
-#include "net/aws_config.h"
 #include "base/banned.h"
 
 /* Fetched keys are replaced this long before they end, so that no request runs into their end. */
 #define REFRESH_BEFORE_NS (5 * 60 * NS_PER_S)
+/* After a fetch failed, and the present keys still live: requests are not to wait for each new try. */
+#define RETRY_AFTER_NS (15 * NS_PER_S)
 
 struct credentials_provider {
 	bool anonymous;
@@ -25,6 +24,7 @@ struct credentials_provider {
 	pthread_cond_t fetched;
 	bool fetching;
 	bool invalid;
+	int64_t retry_ns; /* monotonic; before it ageing keys are not fetched again */
 	struct credentials current;
 };
 
@@ -155,7 +155,10 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 	now = clock_wall_ns();
 	if (now >= c->expires_at_ns)
 		return UNUSABLE;
-	return now >= c->expires_at_ns - REFRESH_BEFORE_NS ? AGEING : FRESH;
+	return now >= c->expires_at_ns - REFRESH_BEFORE_NS &&
+			       clock_monotonic_ns() >= provider->retry_ns
+		       ? AGEING
+		       : FRESH;
 }
 
 /* Called and left with the lock held; without it while the keys are fetched. */
@@ -173,6 +176,8 @@ static int refresh(struct credentials_provider *provider, struct penstock_error 
 		credentials_release(&provider->current);
 		provider->current = fetched;
 		provider->invalid = false;
+	} else {
+		provider->retry_ns = clock_monotonic_ns() + RETRY_AFTER_NS;
 	}
 	provider->fetching = false;
 	pthread_cond_broadcast(&provider->fetched);
@@ -203,7 +208,8 @@ int credentials_get(
 		/* Keys that still live are better than none. */
 		if (freshness_of(provider) == UNUSABLE) {
 			error_move(err, &own);
-			return error_prefix(err, "credentials from %s", provider->fetcher.name);
+			return error_prefix(
+				err, "cannot get credentials from %s", provider->fetcher.name);
 		}
 		log_warn("credentials from %s: %s; going on with the present ones",
 			provider->fetcher.name, own.message ? own.message : "failed");
@@ -218,184 +224,4 @@ void credentials_invalidate(struct credentials_provider *provider)
 		return;
 	LOCK_SCOPE(&provider->lock);
 	provider->invalid = true;
-}
-
-/* ---- what the user, the environment and the files say ---- */
-
-void s3_settings_release(struct s3_settings *settings)
-{
-	free(settings->endpoint_url);
-	free(settings->region);
-	credentials_provider_free(settings->credentials);
-	*settings = (struct s3_settings){0};
-}
-
-static const char *env(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
-static const char *first(const char *a, const char *b)
-{
-	return a && *a ? a : b;
-}
-
-static int pair_complete(
-	const char *id, const char *secret, const char *where, struct penstock_error *err)
-{
-	if (id && secret)
-		return 0;
-	return error_set(err, PENSTOCK_E_INVALID, "%s give%s %s but no %s; give both or neither",
-		where, strcmp(where, "the environment") == 0 ? "s" : "",
-		id ? "an access key id" : "a secret access key",
-		id ? "secret access key" : "access key id");
-}
-
-/* Ways to get keys that a profile may ask for and that are not built in. */
-static const char *unsupported_key(const struct aws_config *config, const char *profile)
-{
-	static const char *const keys[] = {"role_arn", "credential_process", "sso_session",
-		"sso_start_url", "web_identity_token_file"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-		if (aws_config_get(config, profile, keys[i]))
-			return keys[i];
-	}
-	return NULL;
-}
-
-/* 1: found; 0: the profile has none. */
-static int from_profile(struct s3_settings *s, const struct aws_config *config, const char *profile,
-	struct penstock_error *err)
-{
-	const char *id = aws_config_get(config, profile, "aws_access_key_id");
-	const char *secret = aws_config_get(config, profile, "aws_secret_access_key");
-	const char *other = unsupported_key(config, profile);
-	int r;
-
-	if (!id && !secret && other)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"profile \"%s\" gets its credentials by %s, which is not supported; give "
-			"keys, or export them with \"aws configure export-credentials\"",
-			profile, other);
-	if (!id && !secret)
-		return 0;
-	r = pair_complete(id, secret, "the profile's files", err);
-	if (r == 0)
-		r = credentials_provider_new_static(&s->credentials, id, secret,
-			aws_config_get(config, profile, "aws_session_token"), err);
-	s->source = "profile";
-	return r < 0 ? r : 1;
-}
-
-static int from_environment(struct s3_settings *s, struct penstock_error *err)
-{
-	const char *id = env("AWS_ACCESS_KEY_ID");
-	const char *secret = env("AWS_SECRET_ACCESS_KEY");
-	int r;
-
-	if (!id && !secret)
-		return 0;
-	r = pair_complete(id, secret, "the environment", err);
-	if (r == 0)
-		r = credentials_provider_new_static(
-			&s->credentials, id, secret, env("AWS_SESSION_TOKEN"), err);
-	s->source = "environment";
-	return r < 0 ? r : 1;
-}
-
-static int resolve_credentials(struct s3_settings *s, const struct s3_given *given,
-	const struct aws_config *config, const char *profile, struct penstock_error *err)
-{
-	int r = 0;
-
-	if (given->anonymous) {
-		s->source = "anonymous";
-		return credentials_provider_new_anonymous(&s->credentials, err);
-	}
-	if (given->access_key_id || given->secret_access_key) {
-		s->source = "given";
-		r = pair_complete(
-			given->access_key_id, given->secret_access_key, "the options", err);
-		return r < 0 ? r
-			     : credentials_provider_new_static(&s->credentials,
-				       given->access_key_id, given->secret_access_key,
-				       given->session_token, err);
-	}
-	/* A profile that was named here and now goes before what the environment happens to hold. */
-	if (given->profile)
-		r = from_profile(s, config, profile, err);
-	if (r == 0)
-		r = from_environment(s, err);
-	if (r == 0 && !given->profile)
-		r = from_profile(s, config, profile, err);
-	if (r != 0)
-		return r < 0 ? r : 0;
-	return error_set(err, PENSTOCK_E_PERMISSION,
-		"no S3 credentials: looked at AWS_ACCESS_KEY_ID and at profile \"%s\" in %s and %s",
-		profile, config->credentials_path ? config->credentials_path : "no file",
-		config->config_path ? config->config_path : "no file");
-}
-
-static char *default_endpoint(const char *region)
-{
-	char *url = NULL;
-
-	if (asprintf(&url, "https://s3.%s.amazonaws.com%s", region,
-		    str_starts(region, "cn-") ? ".cn" : "") < 0)
-		return NULL;
-	return url;
-}
-
-static int resolve_place(struct s3_settings *s, const struct s3_given *given,
-	const struct aws_config *config, const char *profile, struct penstock_error *err)
-{
-	const char *ignore = env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
-	const char *region = first(
-		given->region, first(env("AWS_REGION"), env("AWS_DEFAULT_REGION")));
-	const char *endpoint = given->endpoint_url && *given->endpoint_url ? given->endpoint_url
-									   : NULL;
-
-	if (!region)
-		region = first(aws_config_get(config, profile, "region"), "us-east-1");
-	if (!endpoint && !(ignore && strcasecmp(ignore, "true") == 0)) {
-		endpoint = first(env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"));
-		if (!endpoint)
-			endpoint = aws_config_endpoint(config, profile);
-	}
-	if (endpoint && !str_starts(endpoint, "http://") && !str_starts(endpoint, "https://"))
-		return error_set(err, PENSTOCK_E_INVALID,
-			"the endpoint \"%s\" is no URL; it must begin with http:// or https://",
-			endpoint);
-	s->region = strdup(region);
-	s->endpoint_url = endpoint ? strdup(endpoint) : default_endpoint(region);
-	return s->region && s->endpoint_url ? 0 : error_memory(err);
-}
-
-int s3_settings_resolve(
-	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err)
-{
-	_cleanup_(aws_config_release) struct aws_config config = {0};
-	_cleanup_(s3_settings_release) struct s3_settings s = {0};
-	const char *named = first(given->profile, env("AWS_PROFILE"));
-	const char *profile = named ? named : "default";
-	/* With keys in hand a stray AWS_PROFILE does not matter. */
-	bool needed = given->profile || !(given->access_key_id || given->anonymous);
-	int r = aws_config_load(&config, err);
-
-	if (r == 0 && named && needed && !aws_config_has_profile(&config, named))
-		r = error_set(err, PENSTOCK_E_INVALID, "there is no profile \"%s\" in %s or %s",
-			named, config.config_path ? config.config_path : "~/.aws/config",
-			config.credentials_path ? config.credentials_path : "~/.aws/credentials");
-	if (r == 0)
-		r = resolve_credentials(&s, given, &config, profile, err);
-	if (r == 0)
-		r = resolve_place(&s, given, &config, profile, err);
-	if (r < 0)
-		return r;
-	*out = s;
-	s = (struct s3_settings){0};
-	return 0;
 }

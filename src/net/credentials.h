@@ -1,17 +1,19 @@
 /*
- * Credentials, region and endpoint of an S3-compatible service: given, from the environment, or
- *from the shared config and credentials files.
+ * Credentials, region and endpoint of an S3-compatible service.
  *
  *	_cleanup_(s3_settings_release) struct s3_settings s = { 0 };
  *
  *	s3_settings_resolve(&s, &(struct s3_given){ .region = region, .profile = profile }, err);
  *	... s.endpoint_url, s.region, s.credentials
  *
- * Precedence of each, first that is there: given; environment; profile; the built-in default.
+ * Precedence, the first that is there. Place: given; environment; profile; the built-in default.
+ * Credentials: given; a profile given by name; environment; web identity (AWS_WEB_IDENTITY_TOKEN_FILE,
+ * AWS_ROLE_ARN); profile (role_arn with source_profile, credential_source or web_identity_token_file;
+ * keys; credential_process); container; EC2 instance, unless AWS_EC2_METADATA_DISABLED is "true".
  * Environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; AWS_REGION,
- * AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_IGNORE_CONFIGURED_ENDPOINT_URLS;
- * AWS_PROFILE, AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE. Every secret is passed to
- *log_redact().
+ * AWS_DEFAULT_REGION; AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL,
+ * AWS_IGNORE_CONFIGURED_ENDPOINT_URLS; AWS_PROFILE, AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE. Every
+ * secret is passed to log_redact(). Sources of temporary keys: net/credential_sources.h.
  */
 #ifndef NET_CREDENTIALS_H
 #define NET_CREDENTIALS_H
@@ -78,10 +80,13 @@ struct s3_settings {
 	char *endpoint_url; /* never NULL */
 	char *region;	    /* never NULL; us-east-1 where nothing says */
 	struct credentials_provider *credentials;
-	const char *source; /* where the keys came from: "given", "environment", "profile" */
+	/* Where the keys came from: "given", "anonymous", "environment", "web identity", "role", "profile",
+	 * "credential_process", "container", "instance". */
+	const char *source;
 };
 
 /*
+ * Asks nobody but the instance's metadata service, and that only where nothing else has keys.
  * Fails with PENSTOCK_E_PERMISSION where no credentials are found (the message lists where they
  * were looked for), with PENSTOCK_E_INVALID for a config file that does not parse (file:line), an
  * unknown profile that was asked for by name, or half a key pair.

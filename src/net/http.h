@@ -174,6 +174,7 @@ struct http_request {
 	bool fresh_connection;
 	bool follow_redirects;	  /* up to 10; never from https to http. Only for requests
 				       without credentials */
+	bool direct; /* never through a proxy: the metadata services are on the machine itself */
 	const atomic_int *cancel; /* polled at least every 100 ms */
 	const char *what;	  /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
 

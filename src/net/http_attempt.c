@@ -643,6 +643,7 @@ static void setup_options(struct http_engine *engine, struct call *call)
 	curl_easy_setopt(curl, CURLOPT_URL, request->url);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
 	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
 	if (request->follow_redirects)
 		set_protocols(curl, strncasecmp(request->url, "https:", 6) == 0);

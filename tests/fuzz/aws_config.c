@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (size_t p = 0; p < ARRAY_SIZE(profiles); p++) {
 			for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
 				aws_config_get(&config, profiles[p], keys[k]);
-			aws_config_endpoint(&config, profiles[p]);
+			aws_config_endpoint(&config, profiles[p], "s3");
 			aws_config_has_profile(&config, profiles[p]);
 		}
 		for (size_t i = 0; i < config.n; i++)

@@ -1,7 +1,9 @@
 """Fixtures of the whole-program tests; harness/ holds what they are made of."""
 import os
+import re
 import subprocess
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from harness.waiting import wait_for as wait_for_condition
 
 INVOKED_WITH = dict(os.environ)
 SHARED = TOP.parent / "shared"
-PATIENCE_S = 10
+PATIENCE_S = 60
 KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S")
 
 
@@ -118,3 +120,24 @@ def cifar_archive(test_cache):
             folder.mkdir(exist_ok=True)
             os.replace(Path(fresh) / archive.name, archive)
     return archive
+
+
+@pytest.fixture(scope="session")
+def moto_server(venv, keep_process, tmp_path_factory):
+    log = tmp_path_factory.mktemp("moto") / "moto.log"
+    with open(log, "wb") as out:
+        server = subprocess.Popen([venv / "bin" / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out)
+    keep_process(server.pid)
+    try:
+        found = wait_for_condition(lambda: re.search(rb"http://127\.0\.0\.1:\d+", log.read_bytes()), 60, "moto's address")
+        yield found.group().decode()
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.fixture
+def moto(moto_server):
+    """An empty moto."""
+    urllib.request.urlopen(urllib.request.Request(moto_server + "/moto-api/reset", method="POST"), timeout=30).close()
+    return moto_server

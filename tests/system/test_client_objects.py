@@ -1,36 +1,12 @@
 """penstock's S3 client against moto and against `penstock serve`."""
 import hashlib
 import os
-import re
-import subprocess
 import urllib.request
 
 import pytest
 from harness.s3tool import EXISTS, NOT_FOUND, PERMISSION, PRECONDITION, Tool
-from harness.waiting import wait_for
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def moto_server(venv, keep_process, tmp_path_factory):
-    log = tmp_path_factory.mktemp("moto") / "moto.log"
-    with open(log, "wb") as out:
-        server = subprocess.Popen([venv / "bin" / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out)
-    keep_process(server.pid)
-    try:
-        found = wait_for(lambda: re.search(rb"http://127\.0\.0\.1:\d+", log.read_bytes()), 60, "moto's address")
-        yield found.group().decode()
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-@pytest.fixture
-def moto(moto_server):
-    """An empty moto."""
-    urllib.request.urlopen(urllib.request.Request(moto_server + "/moto-api/reset", method="POST"), timeout=30).close()
-    return moto_server
 
 
 @pytest.fixture(params=["moto", "penstock"])

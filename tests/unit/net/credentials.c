@@ -68,6 +68,7 @@ static int set_up(void **state)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
 	setenv("HOME", directory, 1);
+	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	path = path_join(directory, ".aws");
 	fs_mkdirs(path, 0700, NULL);
 	free(path);
@@ -208,7 +209,7 @@ static void mistakes_are_named_with_their_place(void **state)
 {
 	(void)state;
 	assert_refused(&(struct s3_given){.profile = "nobody"}, PENSTOCK_E_INVALID, "\"nobody\"");
-	assert_refused(&(struct s3_given){.profile = "role"}, PENSTOCK_E_UNSUPPORTED, "role_arn");
+	assert_refused(&(struct s3_given){.profile = "role"}, PENSTOCK_E_INVALID, "role_arn");
 	assert_refused(&(struct s3_given){.access_key_id = "A"}, PENSTOCK_E_INVALID, "no secret");
 	assert_refused(&(struct s3_given){.endpoint_url = "lab:9000", .profile = "lab"},
 		PENSTOCK_E_INVALID, "http://");
@@ -340,7 +341,7 @@ static void a_source_that_fails_is_named(void **state)
 
 	assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, credentials_get(provider, &c, &err));
 
-	assert_string_equal("credentials from a test: no answer", err.message);
+	assert_string_equal("cannot get credentials from a test: no answer", err.message);
 	penstock_error_release(&err);
 	credentials_provider_free(provider);
 }

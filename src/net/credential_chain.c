@@ -1,0 +1,411 @@
+/* What the user, the environment, the files and the machine say, and which of them wins. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "net/aws_config.h"
+#include "net/credential_sources.h"
+#include "net/credentials.h"
+#include "base/banned.h"
+
+/* Profiles that take their role with the keys of another profile, and that of a third. */
+#define ROLE_DEPTH 8
+
+/* While credentials are looked for. */
+struct chain {
+	const struct s3_given *given;
+	const struct aws_config *config;
+	const char *profile;
+	const char *source;		/* where they were found; a literal */
+	unsigned depth;			/* of roles */
+	struct penstock_error instance; /* why it gave none */
+};
+
+void s3_settings_release(struct s3_settings *settings)
+{
+	free(settings->endpoint_url);
+	free(settings->region);
+	credentials_provider_free(settings->credentials);
+	*settings = (struct s3_settings){0};
+}
+
+static const char *env(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static const char *first(const char *a, const char *b)
+{
+	return a && *a ? a : b;
+}
+
+static bool env_true(const char *name)
+{
+	const char *value = env(name);
+
+	return value && strcasecmp(value, "true") == 0;
+}
+
+static const char *region_of(const struct chain *chain, const char *profile)
+{
+	const char *region = first(
+		chain->given->region, first(env("AWS_REGION"), env("AWS_DEFAULT_REGION")));
+
+	return region ? region
+		      : first(aws_config_get(chain->config, profile, "region"), "us-east-1");
+}
+
+static int pair_complete(
+	const char *id, const char *secret, const char *where, struct penstock_error *err)
+{
+	if (id && secret)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID, "%s give%s %s but no %s; give both or neither",
+		where, strcmp(where, "the environment") == 0 ? "s" : "",
+		id ? "an access key id" : "a secret access key",
+		id ? "secret access key" : "access key id");
+}
+
+/* --- places. Each is 1: found; 0: nothing there; negative: there, but wrong ------------------- */
+
+static int from_environment(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	const char *id = env("AWS_ACCESS_KEY_ID");
+	const char *secret = env("AWS_SECRET_ACCESS_KEY");
+	int r;
+
+	if (!id && !secret)
+		return 0;
+	r = pair_complete(id, secret, "the environment", err);
+	if (r == 0)
+		r = credentials_provider_new_static(out, id, secret, env("AWS_SESSION_TOKEN"), err);
+	chain->source = "environment";
+	return r < 0 ? r : 1;
+}
+
+/* STS as the environment or the profile names it; else that of the region. free() it. */
+static char *sts_url(const struct chain *chain, const char *profile)
+{
+	const char *region = region_of(chain, profile);
+	const char *url = NULL;
+	char *made = NULL;
+
+	if (!env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
+		url = first(env("AWS_ENDPOINT_URL_STS"), env("AWS_ENDPOINT_URL"));
+		if (!url)
+			url = aws_config_endpoint(chain->config, profile, "sts");
+	}
+	if (url)
+		return strdup(url);
+	if (asprintf(&made, "https://sts.%s.amazonaws.com%s", region,
+		    str_starts(region, "cn-") ? ".cn" : "") < 0)
+		return NULL;
+	return made;
+}
+
+static int web_identity(struct chain *chain, const char *profile, const char *token_file,
+	const char *role_arn, const char *session, struct credentials_provider **out,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *url = sts_url(chain, profile);
+	int r;
+
+	if (!url)
+		return error_memory(err);
+	r = credential_source_web_identity(out,
+		&(struct sts_role){.sts_url = url,
+			.region = region_of(chain, profile),
+			.role_arn = role_arn,
+			.session_name = session,
+			.token_file = token_file},
+		err);
+	chain->source = "web identity";
+	return r < 0 ? r : 1;
+}
+
+static int from_web_identity(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	const char *file = env("AWS_WEB_IDENTITY_TOKEN_FILE");
+
+	return file ? web_identity(chain, chain->profile, file, env("AWS_ROLE_ARN"),
+			      env("AWS_ROLE_SESSION_NAME"), out, err)
+		    : 0;
+}
+
+static int from_container(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	int r;
+
+	if (!env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") &&
+		!env("AWS_CONTAINER_CREDENTIALS_FULL_URI"))
+		return 0;
+	r = credential_source_container(out, err);
+	chain->source = "container";
+	return r < 0 ? r : 1;
+}
+
+/* The last resort, and the only one that must be asked to know whether it is there at all. */
+static int from_instance(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	_cleanup_(credentials_provider_freep) struct credentials_provider *provider = NULL;
+	_cleanup_(credentials_release) struct credentials keys = {0};
+	int r;
+
+	if (env_true("AWS_EC2_METADATA_DISABLED"))
+		return 0;
+	r = credential_source_instance(&provider, err);
+	if (r < 0)
+		return r;
+	if (credentials_get(provider, &keys, &chain->instance) < 0)
+		return 0;
+	chain->source = "instance";
+	*out = take_pointer(provider);
+	return 1;
+}
+
+/* --- profiles -------------------------------------------------------------------------------- */
+
+static int from_profile_keys(struct chain *chain, const char *profile,
+	struct credentials_provider **out, struct penstock_error *err)
+{
+	const char *id = aws_config_get(chain->config, profile, "aws_access_key_id");
+	const char *secret = aws_config_get(chain->config, profile, "aws_secret_access_key");
+	int r;
+
+	if (!id && !secret)
+		return 0;
+	r = pair_complete(id, secret, "the profile's files", err);
+	if (r == 0)
+		r = credentials_provider_new_static(out, id, secret,
+			aws_config_get(chain->config, profile, "aws_session_token"), err);
+	chain->source = "profile";
+	return r < 0 ? r : 1;
+}
+
+static int from_profile(struct chain *chain, const char *profile, struct credentials_provider **out,
+	struct penstock_error *err);
+
+/* The keys that a profile's role is assumed with. */
+static int role_source(struct chain *chain, const char *profile, struct credentials_provider **out,
+	struct penstock_error *err)
+{
+	const char *other = aws_config_get(chain->config, profile, "source_profile");
+	const char *kind = aws_config_get(chain->config, profile, "credential_source");
+	int r;
+
+	if (!other == !kind)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"profile \"%s\" has a role_arn, so it needs a source_profile or a "
+			"credential_source, and not both",
+			profile);
+	if (other && !aws_config_has_profile(chain->config, other))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"profile \"%s\": there is no source_profile \"%s\"", profile, other);
+	if (other && strcmp(other, profile) == 0)
+		r = from_profile_keys(chain, profile, out, err);
+	else if (other)
+		r = from_profile(chain, other, out, err);
+	else if (strcmp(kind, "Environment") == 0)
+		r = from_environment(chain, out, err);
+	else if (strcmp(kind, "Ec2InstanceMetadata") == 0)
+		return credential_source_instance(out, err);
+	else if (strcmp(kind, "EcsContainer") == 0)
+		r = from_container(chain, out, err);
+	else
+		return error_set(err, PENSTOCK_E_INVALID,
+			"profile \"%s\": credential_source must be Environment, "
+			"Ec2InstanceMetadata or EcsContainer, not \"%s\"",
+			profile, kind);
+	if (r == 0)
+		r = error_set(err, PENSTOCK_E_PERMISSION,
+			"profile \"%s\": its %s \"%s\" has no credentials to assume the role with",
+			profile, other ? "source_profile" : "credential_source",
+			other ? other : kind);
+	return r < 0 ? r : 0;
+}
+
+static int from_profile_role(struct chain *chain, const char *profile, const char *role_arn,
+	struct credentials_provider **out, struct penstock_error *err)
+{
+	const char *session = aws_config_get(chain->config, profile, "role_session_name");
+	const char *duration = aws_config_get(chain->config, profile, "duration_seconds");
+	const char *token_file = aws_config_get(chain->config, profile, "web_identity_token_file");
+	_cleanup_free_ char *url = sts_url(chain, profile);
+	struct credentials_provider *source = NULL;
+	uint64_t seconds = 0;
+	int r;
+
+	if (!url)
+		return error_memory(err);
+	if (token_file)
+		return web_identity(chain, profile, token_file, role_arn, session, out, err);
+	if (aws_config_get(chain->config, profile, "mfa_serial"))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"profile \"%s\" wants a code of mfa_serial, and nobody can be asked for "
+			"one "
+			"in a long run; export keys with \"aws configure export-credentials\"",
+			profile);
+	if (duration && !str_to_u64(duration, 900, 43200, &seconds))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"profile \"%s\": duration_seconds must be a number from 900 to 43200",
+			profile);
+	if (++chain->depth > ROLE_DEPTH)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"profile \"%s\": its source_profile leads back to itself", profile);
+	r = role_source(chain, profile, &source, err);
+	if (r == 0)
+		r = credential_source_role(out,
+			&(struct sts_role){.sts_url = url,
+				.region = region_of(chain, profile),
+				.role_arn = role_arn,
+				.session_name = session,
+				.external_id = aws_config_get(
+					chain->config, profile, "external_id"),
+				.duration_s = (unsigned)seconds},
+			source, err);
+	chain->source = "role";
+	return r < 0 ? r : 1;
+}
+
+static int from_profile(struct chain *chain, const char *profile, struct credentials_provider **out,
+	struct penstock_error *err)
+{
+	const char *role_arn = aws_config_get(chain->config, profile, "role_arn");
+	const char *process = aws_config_get(chain->config, profile, "credential_process");
+	int r;
+
+	if (role_arn)
+		return from_profile_role(chain, profile, role_arn, out, err);
+	r = from_profile_keys(chain, profile, out, err);
+	if (r != 0)
+		return r;
+	if (process) {
+		r = credential_source_process(out, process, err);
+		chain->source = "credential_process";
+		return r < 0 ? r : 1;
+	}
+	if (aws_config_get(chain->config, profile, "sso_session") ||
+		aws_config_get(chain->config, profile, "sso_start_url"))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"profile \"%s\" gets its credentials by SSO in a browser; export them with "
+			"\"aws configure export-credentials\", or set credential_process to that",
+			profile);
+	return 0;
+}
+
+static int from_chosen_profile(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	return from_profile(chain, chain->profile, out, err);
+}
+
+/* --- the chain ------------------------------------------------------------------------------- */
+
+static int resolve_credentials(
+	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
+{
+	typedef int (*place_fn)(
+		struct chain *, struct credentials_provider **, struct penstock_error *);
+	/* A profile that was named here and now goes before what the environment happens to hold. */
+	static const place_fn named[] = {from_chosen_profile, from_environment, from_web_identity,
+		from_container, from_instance};
+	static const place_fn unnamed[] = {from_environment, from_web_identity, from_chosen_profile,
+		from_container, from_instance};
+	const struct s3_given *given = chain->given;
+	int r = 0;
+
+	if (given->anonymous) {
+		chain->source = "anonymous";
+		return credentials_provider_new_anonymous(out, err);
+	}
+	if (given->access_key_id || given->secret_access_key) {
+		chain->source = "given";
+		r = pair_complete(
+			given->access_key_id, given->secret_access_key, "the options", err);
+		return r < 0 ? r
+			     : credentials_provider_new_static(out, given->access_key_id,
+				       given->secret_access_key, given->session_token, err);
+	}
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(named); i++)
+		r = (given->profile ? named : unnamed)[i](chain, out, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	error_set(err, PENSTOCK_E_PERMISSION,
+		"no S3 credentials: looked at AWS_ACCESS_KEY_ID, at profile \"%s\" in %s and %s, "
+		"and "
+		"for a role of this container or instance",
+		chain->profile,
+		chain->config->credentials_path ? chain->config->credentials_path : "no file",
+		chain->config->config_path ? chain->config->config_path : "no file");
+	if (chain->instance.message)
+		error_suffix(err, " (%s)", chain->instance.message);
+	return -PENSTOCK_E_PERMISSION;
+}
+
+static char *default_endpoint(const char *region)
+{
+	char *url = NULL;
+
+	if (asprintf(&url, "https://s3.%s.amazonaws.com%s", region,
+		    str_starts(region, "cn-") ? ".cn" : "") < 0)
+		return NULL;
+	return url;
+}
+
+static int resolve_place(
+	struct s3_settings *s, const struct chain *chain, struct penstock_error *err)
+{
+	const char *region = region_of(chain, chain->profile);
+	const char *endpoint = first(chain->given->endpoint_url, NULL);
+
+	if (!endpoint && !env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
+		endpoint = first(env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"));
+		if (!endpoint)
+			endpoint = aws_config_endpoint(chain->config, chain->profile, "s3");
+	}
+	if (endpoint && !str_starts(endpoint, "http://") && !str_starts(endpoint, "https://"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the endpoint \"%s\" is no URL; it must begin with http:// or https://",
+			endpoint);
+	s->region = strdup(region);
+	s->endpoint_url = endpoint ? strdup(endpoint) : default_endpoint(region);
+	return s->region && s->endpoint_url ? 0 : error_memory(err);
+}
+
+int s3_settings_resolve(
+	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err)
+{
+	_cleanup_(aws_config_release) struct aws_config config = {0};
+	_cleanup_(s3_settings_release) struct s3_settings s = {0};
+	const char *named = first(given->profile, env("AWS_PROFILE"));
+	struct chain chain = {
+		.given = given, .config = &config, .profile = named ? named : "default"};
+	/* With keys in hand a stray AWS_PROFILE does not matter. */
+	bool needed = given->profile || !(given->access_key_id || given->anonymous);
+	int r = aws_config_load(&config, err);
+
+	if (r == 0 && named && needed && !aws_config_has_profile(&config, named))
+		r = error_set(err, PENSTOCK_E_INVALID, "there is no profile \"%s\" in %s or %s",
+			named, config.config_path ? config.config_path : "~/.aws/config",
+			config.credentials_path ? config.credentials_path : "~/.aws/credentials");
+	if (r == 0)
+		r = resolve_place(&s, &chain, err);
+	if (r == 0)
+		r = resolve_credentials(&chain, &s.credentials, err);
+	penstock_error_release(&chain.instance);
+	if (r < 0)
+		return r;
+	s.source = chain.source;
+	*out = s;
+	s = (struct s3_settings){0};
+	return 0;
+}
