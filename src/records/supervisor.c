@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -34,31 +35,61 @@ bool supervisor_lives(const char *home, const char *id)
 	return fd >= 0 && fs_lock_held(fd);
 }
 
-static pid_t read_pid(int fd)
+/* What the lock's file says of its holder. */
+struct holder {
+	pid_t pid; /* 0: nothing yet */
+	uint64_t start_ticks;
+	char host[65];
+};
+
+/* "PID\nSTART_TICKS\nHOST\n"; a file of its first line only is fine, too. */
+static struct holder read_holder(int fd)
 {
-	char text[32];
+	struct holder holder = {0};
+	char text[160];
 	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+	char *rest = text;
 	uint64_t pid;
 
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	for (ssize_t i = 0; i < n; i++) {
-		if (text[i] == '\n')
-			text[i] = '\0';
-	}
-	return str_to_u64(text, 1, INT32_MAX, &pid) ? (pid_t)pid : 0;
+	text[n > 0 ? n : 0] = '\0';
+	if (str_to_u64(strsep(&rest, "\n"), 1, INT32_MAX, &pid))
+		holder.pid = (pid_t)pid;
+	if (rest && !str_to_u64(strsep(&rest, "\n"), 0, UINT64_MAX, &holder.start_ticks))
+		holder.start_ticks = 0;
+	if (rest)
+		snprintf(holder.host, sizeof(holder.host), "%.64s", strsep(&rest, "\n"));
+	return holder;
 }
 
-/* Whether the process has this very file open: a stranger with the same number has not. */
-static bool has_open(pid_t pid, const struct stat *file)
+static int write_holder(int fd)
 {
+	struct process_info self = {0};
+	struct utsname system;
+	char text[160];
+
+	process_info(getpid(), &self);
+	uname(&system);
+	snprintf(text, sizeof(text), "%d\n%llu\n%.64s\n", (int)getpid(),
+		(unsigned long long)self.start_ticks, system.nodename);
+	return ftruncate(fd, 0) < 0 ? -1 : fs_pwrite_all(fd, text, strlen(text), 0);
+}
+
+/*
+ * Whether the process has this very file open: a stranger with the same number has not. A supervisor hides
+ * its descriptors, as its memory, from everybody but root; then the time of its start tells.
+ */
+static bool is_holder(const struct holder *holder, const struct stat *file)
+{
+	struct process_info info;
 	char path[64];
 	_cleanup_closedir_ DIR *dir = NULL;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)holder->pid);
 	dir = opendir(path);
-	for (struct dirent *e; dir && (e = readdir(dir));) {
+	if (!dir)
+		return holder->start_ticks && process_info(holder->pid, &info) &&
+		       info.start_ticks == holder->start_ticks;
+	for (struct dirent *e; (e = readdir(dir));) {
 		struct stat st;
 
 		if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
@@ -70,17 +101,17 @@ static bool has_open(pid_t pid, const struct stat *file)
 
 static bool try_find(int fd, const struct stat *file, struct process *out)
 {
-	pid_t pid = read_pid(fd);
-	int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	struct holder holder = read_holder(fd);
+	int pidfd = holder.pid > 0 ? (int)syscall(SYS_pidfd_open, holder.pid, 0) : -1;
 
 	if (pidfd < 0)
 		return false;
 	/* The pidfd first: what is seen of the number after it is seen of the process behind it. */
-	if (!has_open(pid, file)) {
+	if (!is_holder(&holder, file)) {
 		close(pidfd);
 		return false;
 	}
-	*out = (struct process){.pid = pid, .pidfd = pidfd};
+	*out = (struct process){.pid = holder.pid, .pidfd = pidfd};
 	return true;
 }
 
@@ -114,15 +145,21 @@ int supervisor_find(
 
 static int refuse(int fd, const char *id, struct penstock_error *err)
 {
-	pid_t owner = read_pid(fd);
-	char name[32] = "unknown";
+	const struct holder holder = read_holder(fd);
+	char since[CLOCK_RFC3339_SIZE] = "some time ago";
+	char name[128] = "process unknown";
+	struct stat st;
 
-	if (owner > 0)
-		snprintf(name, sizeof(name), "%d", (int)owner);
+	/* The file is written once, when the lock is taken. */
+	if (fstat(fd, &st) == 0)
+		clock_format_rfc3339(st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec, since);
+	if (holder.pid > 0)
+		snprintf(name, sizeof(name), "process %d%s%s", (int)holder.pid,
+			holder.host[0] ? " on " : "", holder.host);
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is live already (process %s); wait for it, or end it with 'penstock stop "
+		"run %s is live already (%s, since %s); wait for it, or end it with 'penstock stop "
 		"%s'",
-		id, name, id);
+		id, name, since, id);
 }
 
 /* Whether the path still leads to the file: 'penstock rm' may have removed it while we waited for it. */
@@ -137,8 +174,6 @@ static bool is_at(const char *path, int fd)
 
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err)
 {
-	char text[32];
-
 	for (;;) {
 		_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		int r = fd < 0 ? -1 : fs_lock(fd);
@@ -149,8 +184,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 			return refuse(fd, id, err);
 		if (!is_at(path, fd))
 			continue;
-		snprintf(text, sizeof(text), "%d\n", (int)getpid());
-		if (ftruncate(fd, 0) < 0 || fs_pwrite_all(fd, text, strlen(text), 0) < 0)
+		if (write_holder(fd) < 0)
 			return error_errno(err, errno, "cannot write %s", path);
 		*lock_fd = take_fd(fd);
 		return 0;

@@ -34,17 +34,46 @@ static struct records_end end_of(const struct records_attempt *last)
 	return end;
 }
 
-/* What the run keeps beside its output: its state and its log. */
-static int flush_beside(
-	struct run *run, const struct records_attempt *last, struct penstock_error *err)
+static int flush_log(struct run *run, struct penstock_error *err)
 {
-	const struct records_end end = end_of(last);
-	int r = run_take_lease(run, err);
+	int r = run_begin_log_upload(run, err);
 
+	return r < 0 ? r
+		     : log_upload_finish(
+			       take_pointer(run->log_upload), &run->interrupts.cancel, err);
+}
+
+/* The output and the log, while the run and its output are ours. */
+static int flush_files(struct run *run, const char *journal, struct penstock_error *err)
+{
+	struct sync_options options;
+	int r;
+
+	run_sync_options(run, journal, &options);
+	options.continuous = false;
+	r = run_take_lease(run, err);
 	if (r == 0)
-		r = run_begin_log_upload(run, err);
-	if (r == 0)
-		r = log_upload_finish(take_pointer(run->log_upload), &run->interrupts.cancel, err);
+		r = sync_start(&run->sync, &options, err);
+	if (r < 0)
+		return r;
+	r = run_flush_sync(run, run->sync, err);
+	run_record_sync(run);
+	sync_free(take_pointer(run->sync));
+	return r < 0 ? r : flush_log(run, err);
+}
+
+static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)
+{
+	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
+	const struct records_end end = end_of(last);
+	int r;
+
+	if (!journal)
+		return error_memory(err);
+	r = run_open_output(run, err);
+	if (r < 0)
+		return r;
+	r = flush_files(run, journal, err);
 	if (run->lease) {
 		/* Whatever failed: nobody may find a live state of a flush that is over. */
 		int l = lease_release(take_pointer(run->lease), run_state_name(end.state),
@@ -53,28 +82,6 @@ static int flush_beside(
 		r = r == 0 ? l : r;
 	}
 	return r;
-}
-
-static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)
-{
-	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
-	struct sync_options options;
-	int r;
-
-	if (!journal)
-		return error_memory(err);
-	r = run_open_output(run, err);
-	if (r < 0)
-		return r;
-	run_sync_options(run, journal, &options);
-	options.continuous = false;
-	r = sync_start(&run->sync, &options, err);
-	if (r < 0)
-		return r;
-	r = run_flush_sync(run, run->sync, err);
-	run_record_sync(run);
-	sync_free(take_pointer(run->sync));
-	return r < 0 ? r : flush_beside(run, last, err);
 }
 
 static int flush_output(

@@ -20,33 +20,11 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "run/lease_internal.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { FORMAT = 1, WATCH_MS = 1000 };
-
-struct lease {
-	struct lease_options options; /* with owned copies of its strings */
-	char *key;
-	char host[65];
-	char boot_id[PROCESS_BOOT_ID_SIZE];
-	char pid_ns[32];      /* "pid:[4026531836]": containers of one machine have their own */
-	uint64_t start_ticks; /* of this process */
-	pthread_t thread;
-
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	const char *state; /* under lock; a literal */
-	bool dirty;	   /* under lock: not yet written */
-	bool stopping;	   /* under lock */
-	bool lost;	   /* under lock */
-
-	/* Owned by whoever writes: the thread, then lease_release(). */
-	char etag[OBJECT_ETAG_SIZE]; /* "": create it */
-	int64_t beat;
-	const char *class;
-	int exit_code;
-};
+enum { WATCH_MS = 1000 };
 
 /* ---- the object ---- */
 
@@ -57,14 +35,14 @@ static char *compose(struct lease *lease, const char *state)
 	json_t *root;
 
 	clock_format_rfc3339(clock_wall_ns(), now);
-	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s}, "
-			 "s:{s:i, s:I}, s:s}",
-		"format", FORMAT, "run", lease->options.run_id, "name", lease->options.name,
+	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
+			 "s:s}, s:{s:i, s:I}, s:s}",
+		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
 		"attempt", lease->options.attempt, "state", state, "class", lease->class,
 		"exit_code", lease->exit_code, "owner", "host", lease->host, "boot_id",
 		lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
-		(json_int_t)lease->start_ticks, "home", lease->options.home, "lease", "term_ms",
-		LEASE_TERM_MS, "beat", (json_int_t)lease->beat, "updated", now);
+		(json_int_t)lease->start_ticks, "home", lease->options.home, "since", lease->since,
+		"lease", "term_ms", LEASE_TERM_MS, "beat", (json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	json_decref(root);
 	return text;
@@ -94,20 +72,6 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 	return 0;
 }
 
-/* What stands in the object. */
-struct seen {
-	char etag[OBJECT_ETAG_SIZE];
-	char state[16];
-	char host[65];
-	char boot_id[PROCESS_BOOT_ID_SIZE];
-	char pid_ns[32];
-	char *home; /* owned */
-	int attempt;
-	int64_t pid;
-	int64_t start_ticks;
-	int64_t term_ms;
-};
-
 static void copy_string(char *out, size_t size, const json_t *value)
 {
 	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
@@ -120,7 +84,9 @@ static void parse(const struct buf *text, struct seen *seen)
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home = json_object_get(owner, "home");
 
+	copy_string(seen->run, sizeof(seen->run), json_object_get(root, "run"));
 	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));
+	copy_string(seen->since, sizeof(seen->since), json_object_get(owner, "since"));
 	copy_string(seen->host, sizeof(seen->host), json_object_get(owner, "host"));
 	copy_string(seen->boot_id, sizeof(seen->boot_id), json_object_get(owner, "boot_id"));
 	copy_string(seen->pid_ns, sizeof(seen->pid_ns), json_object_get(owner, "pid_ns"));
@@ -137,13 +103,12 @@ static void parse(const struct buf *text, struct seen *seen)
 	json_decref(root);
 }
 
-/* 0 also where there is none; then the ETag is empty. */
-static int look(struct lease *lease, struct seen *seen, struct penstock_error *err)
+int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct object_info info = {0};
-	int r = object_get(lease->options.client, lease->options.bucket, lease->key,
+	int r = object_get(lease->options.client, lease->options.bucket, key,
 		&(struct object_get_options){.cancel = lease->options.cancel}, &text, &info, &e);
 
 	seen->etag[0] = '\0';
@@ -172,7 +137,7 @@ static int write_state(struct lease *lease, const char *state, struct penstock_e
 	struct seen seen = {0};
 	int r = write_once(lease, state, &e);
 
-	if (r == -(int)PENSTOCK_E_PRECONDITION && look(lease, &seen, NULL) == 0 &&
+	if (r == -(int)PENSTOCK_E_PRECONDITION && lease_look(lease, lease->key, &seen, NULL) == 0 &&
 		is_own(lease, &seen)) {
 		penstock_error_release(&e);
 		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
@@ -184,14 +149,13 @@ static int write_state(struct lease *lease, const char *state, struct penstock_e
 
 /* ---- taking it ---- */
 
-static bool state_is_live(const char *state)
+bool lease_state_is_live(const char *state)
 {
 	return !strcmp(state, "queued") || !strcmp(state, "staging") || !strcmp(state, "running") ||
 	       !strcmp(state, "flushing");
 }
 
-/* On this machine the process itself tells; but none is seen from another container. */
-static bool owner_is_here(const struct lease *lease, const struct seen *seen)
+bool lease_owner_is_here(const struct lease *lease, const struct seen *seen)
 {
 	return seen->boot_id[0] && strcmp(seen->boot_id, lease->boot_id) == 0 &&
 	       strcmp(seen->pid_ns, lease->pid_ns) == 0;
@@ -201,39 +165,70 @@ static bool owner_is_here(const struct lease *lease, const struct seen *seen)
 static bool has_our_records(const struct lease *lease, const struct seen *seen)
 {
 	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
-	       (owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
+	       (lease_owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
+}
+
+bool lease_owner_runs(const struct seen *seen)
+{
+	struct process_info info;
+
+	return process_info((pid_t)seen->pid, &info) && info.state != 'Z' &&
+	       info.start_ticks == (uint64_t)seen->start_ticks;
 }
 
 static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
 {
-	struct process_info info;
-
 	/* The same records: their lock, which we hold, says that it is gone. */
 	if (seen->home && strcmp(seen->home, lease->options.home) == 0)
 		return false;
-	return process_info((pid_t)seen->pid, &info) &&
-	       info.start_ticks == (uint64_t)seen->start_ticks;
+	return lease_owner_runs(seen);
 }
 
 static int refuse(const struct lease *lease, const struct seen *seen, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is live on %s (process %d, attempt %d); end it there, or begin another "
-		"with --name",
-		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt);
+		"run %s is live on %s (process %d, attempt %d, since %s); end it there, or begin "
+		"another with --name",
+		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt,
+		seen->since[0] ? seen->since : "some time ago");
 }
 
-/* 0: the owner has not moved for a full term of ours. */
-static int watch_term(struct lease *lease, struct seen *seen, struct penstock_error *err)
+int lease_watch_term(
+	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
 {
 	int64_t until = clock_monotonic_ms() + seen->term_ms;
 	char first[OBJECT_ETAG_SIZE];
 	char text[256];
-	bool honoured = false;
-	int r;
 
-	r = object_probe_conditions(lease->options.client, lease->options.bucket,
+	snprintf(text, sizeof(text), "run %s was live on %s: watching for %d s whether it still is",
+		seen->run[0] ? seen->run : lease->options.run_id, seen->host,
+		(int)(seen->term_ms / 1000));
+	if (lease->options.waiting)
+		lease->options.waiting(lease->options.cookie, text);
+	snprintf(first, sizeof(first), "%s", seen->etag);
+	while (clock_monotonic_ms() < until) {
+		int r;
+
+		if (lease->options.cancel && atomic_load(lease->options.cancel))
+			return error_set(
+				err, PENSTOCK_E_CANCELLED, "stopped while watching the owner");
+		clock_sleep_ms(WATCH_MS);
+		r = lease_look(lease, key, seen, err);
+		if (r < 0)
+			return r;
+		if (strcmp(first, seen->etag) != 0)
+			return seen->etag[0] && lease_state_is_live(seen->state);
+	}
+	return 0;
+}
+
+/* 0: the owner is gone, as far as anybody can tell. */
+static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	bool honoured = false;
+	int r = object_probe_conditions(lease->options.client, lease->options.bucket,
 		lease->options.prefix, &honoured, err);
+
 	if (r < 0)
 		return r;
 	if (!honoured)
@@ -241,36 +236,31 @@ static int watch_term(struct lease *lease, struct seen *seen, struct penstock_er
 			"run %s was live on %s, and this store ignores conditions, so nobody can "
 			"tell who owns it; if that machine is gone, begin another with --name",
 			lease->options.run_id, seen->host);
-	snprintf(text, sizeof(text),
-		"the run was live on %s: watching for %d s whether it still is", seen->host,
-		(int)(seen->term_ms / 1000));
-	if (lease->options.waiting)
-		lease->options.waiting(lease->options.cookie, text);
-	snprintf(first, sizeof(first), "%s", seen->etag);
-	while (clock_monotonic_ms() < until) {
-		if (lease->options.cancel && atomic_load(lease->options.cancel))
-			return error_set(
-				err, PENSTOCK_E_CANCELLED, "stopped while watching the owner");
-		clock_sleep_ms(WATCH_MS);
-		r = look(lease, seen, err);
-		if (r < 0)
-			return r;
-		if (strcmp(first, seen->etag) != 0 && state_is_live(seen->state))
-			return refuse(lease, seen, err);
-		if (strcmp(first, seen->etag) != 0)
-			return 0; /* it ended */
-	}
-	return 0;
+	r = lease_watch_term(lease, lease->key, seen, err);
+	return r > 0 ? refuse(lease, seen, err) : r;
+}
+
+/* The run is ours; whether its output is, comes after that, so that others see us meanwhile. */
+static int take_output(
+	struct lease *lease, const struct lease_found *found, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+
+	if (lease_take_output(lease, &e) == 0)
+		return 0;
+	/* Nothing of this attempt has happened: what it was before goes on to be. */
+	write_state(lease, found->unfinished ? "lost" : "failed", NULL);
+	return error_move(err, &e);
 }
 
 static int take(struct lease *lease, struct lease_found *found, struct penstock_error *err)
 {
 	struct seen seen = {0};
-	int r = look(lease, &seen, err);
+	int r = lease_look(lease, lease->key, &seen, err);
 
-	if (r == 0 && seen.etag[0] && state_is_live(seen.state)) {
-		if (!owner_is_here(lease, &seen))
-			r = watch_term(lease, &seen, err);
+	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
+		if (!lease_owner_is_here(lease, &seen))
+			r = watch_owner(lease, &seen, err);
 		else if (owner_lives_here(lease, &seen))
 			r = refuse(lease, &seen, err);
 	}
@@ -279,7 +269,7 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 		found->attempt = seen.attempt;
 		found->ours = found->any && has_our_records(lease, &seen);
 		/* "lost" is what a flush says of a run whose supervisor was killed. */
-		found->unfinished = found->any && (state_is_live(seen.state) ||
+		found->unfinished = found->any && (lease_state_is_live(seen.state) ||
 							  !strcmp(seen.state, "preempted") ||
 							  !strcmp(seen.state, "lost"));
 		if (lease->options.attempt <= seen.attempt)
@@ -290,6 +280,8 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 			r = error_set(err, PENSTOCK_E_EXISTS,
 				"run %s was begun elsewhere at the same moment",
 				lease->options.run_id);
+		if (r == 0)
+			r = take_output(lease, found, err);
 	}
 	free(seen.home);
 	return r;
@@ -313,10 +305,11 @@ static bool wait_turn(struct lease *lease, const char **state)
 	return !lease->stopping;
 }
 
-static void lose(struct lease *lease)
+static void lose(struct lease *lease, bool output_only)
 {
 	pthread_mutex_lock(&lease->lock);
 	lease->lost = true;
+	lease->output_lost = output_only;
 	pthread_mutex_unlock(&lease->lock);
 	if (lease->options.lost)
 		lease->options.lost(lease->options.cookie);
@@ -329,14 +322,15 @@ static void *renew(void *cookie)
 
 	while (wait_turn(lease, &state)) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		int r = write_state(lease, state, &err);
 
-		if (write_state(lease, state, &err) == 0)
-			continue;
-		if (err.code == PENSTOCK_E_PRECONDITION) {
-			lose(lease);
+		/* Both are changed only by who has watched us stand still for a whole term. */
+		if (r == -(int)PENSTOCK_E_PRECONDITION || !lease_has_output(lease)) {
+			lose(lease, r == 0);
 			return NULL;
 		}
-		log_debug("the run's state cannot be written now: %s", err.message);
+		if (r < 0)
+			log_debug("the run's state cannot be written now: %s", err.message);
 	}
 	return NULL;
 }
@@ -369,6 +363,7 @@ static void lease_free(struct lease *lease)
 	free((char *)(uintptr_t)lease->options.name);
 	free((char *)(uintptr_t)lease->options.home);
 	free(lease->key);
+	free(lease->output_key);
 	free(lease);
 }
 
@@ -385,8 +380,10 @@ static int copy_options(struct lease *lease, const struct lease_options *given)
 	o->state_prefix = NULL;
 	if (asprintf(&lease->key, "%s%s/state.json", given->prefix, given->state_prefix) < 0)
 		lease->key = NULL;
+	if (asprintf(&lease->output_key, "%s.penstock/owner.json", given->prefix) < 0)
+		lease->output_key = NULL;
 	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !lease->key ||
-		(given->name && !o->name))
+		!lease->output_key || (given->name && !o->name))
 		return -1;
 	return 0;
 }
@@ -409,6 +406,7 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 		lease->pid_ns[0] = '\0';
 	process_info(getpid(), &self);
 	lease->start_ticks = self.start_ticks;
+	clock_format_rfc3339(clock_wall_ns(), lease->since);
 	uname(&system);
 	snprintf(lease->host, sizeof(lease->host), "%.64s", system.nodename);
 	r = copy_options(lease, options) < 0 ? error_memory(err) : take(lease, found, err);
@@ -429,24 +427,22 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
 	struct penstock_error *err)
 {
-	bool lost;
 	int r = 0;
 
 	if (!lease)
 		return 0;
 	pthread_mutex_lock(&lease->lock);
 	lease->stopping = true;
-	lost = lease->lost;
 	pthread_cond_signal(&lease->wake);
 	pthread_mutex_unlock(&lease->lock);
 	pthread_join(lease->thread, NULL);
 	lease->class = class && *class ? class : NULL;
 	lease->exit_code = exit_code;
-	if (lost || lease->lost)
+	if (!lease->lost || lease->output_lost)
+		r = write_state(lease, state, err);
+	if (lease->lost && r == 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION, "another owner has taken run %s over",
 			lease->options.run_id);
-	else
-		r = write_state(lease, state, err);
 	lease_free(lease);
 	return r;
 }

@@ -11,6 +11,9 @@
  * from another machine takes over only after it has watched the object unchanged for one full term on
  * its own monotonic clock: clocks are never compared. On the same machine the old owner's process
  * decides. An endpoint that ignores conditions is refused the takeover.
+ *
+ * With the run comes its output: another run that is live and writes there is not joined, and whoever takes
+ * the output over from a run that stood still for a term fences it just so (lease_output.c).
  */
 #ifndef RUN_LEASE_H
 #define RUN_LEASE_H
@@ -48,7 +51,7 @@ struct lease_found {
 	int attempt;
 };
 
-/* PENSTOCK_E_EXISTS: the run is live elsewhere; the message names its owner. Strings are copied. */
+/* PENSTOCK_E_EXISTS: the run, or another one with its output, is live; the message names its owner. Strings are copied. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
 /* Failures are retried by the thread; the state of the records is what counts on this machine. */

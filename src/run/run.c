@@ -102,8 +102,11 @@ void run_end_error(struct run *run, enum run_class class, struct penstock_error 
 	else if (reason == INTERRUPT_STOP)
 		run_end(run, RUN_STOPPED, RUN_CLASS_USER, 130,
 			"stopped; 'penstock resume %s' continues it", run->id);
-	else
-		run_end(run, RUN_FAILED, class, exit_code_of_class(class, err->code), "%s",
+	else /* refused, a run that was to go on can go on later */
+		run_end(run,
+			err->code == PENSTOCK_E_EXISTS && run->continuing ? RUN_PREEMPTED
+									  : RUN_FAILED,
+			class, exit_code_of_class(class, err->code), "%s",
 			err->message ? err->message : penstock_code_name(err->code));
 	penstock_error_release(err);
 }
@@ -314,7 +317,8 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 static void on_lease_lost(void *cookie)
 {
 	run_say(cookie, RUN_EVENT_WARNING,
-		"another owner has taken this run over: nothing is published any more");
+		"another owner has taken this run or its output over: nothing is published any "
+		"more");
 }
 
 int run_take_lease(struct run *run, struct penstock_error *err)

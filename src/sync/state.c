@@ -484,6 +484,8 @@ static int write_item(void *cookie, struct entry *e)
 		if (fstatat(w->s->root_fd, item.path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 			item.mode = st.st_mode;
 			item.mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+		} else if (!gone) {
+			return 0; /* known only as the parent of what was there once */
 		} else {
 			item.mode = e->below ? S_IFDIR | (e->mode & 07777) : e->mode;
 		}

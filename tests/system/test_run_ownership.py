@@ -1,5 +1,7 @@
 """Who owns a run: its state beside the output, seen from another machine (another home, and another boot in the state)."""
 import json
+import os
+import re
 import threading
 
 import pytest
@@ -90,7 +92,7 @@ def test_a_run_that_is_live_elsewhere_is_refused_by_name(elsewhere, store, lost_
     beating.join()
 
     refused.exits(69)
-    assert "live on node7" in refused.err and refused.out == ""
+    assert "live on node7 (process " in refused.err and f"since {state['owner']['since']}" in refused.err and refused.out == ""
     assert store.bytes("out", "ckpt") == b"7\n"
 
 
@@ -214,3 +216,245 @@ def test_an_owner_that_was_replaced_publishes_nothing_more(penstock, store, tmp_
     assert ended.out == "told\n" and "another owner" in ended.err
     assert store.bytes("out", "x") == b"1\n"
     assert json.loads(store.bytes("out", STATE.format(identity)))["owner"]["host"] == "node7"
+
+
+# --- two runs, one output
+
+
+@pytest.fixture
+def job(store, tmp_path):
+    """job(name, command): the path of a workflow of one step whose output is s3://out/, and whose name is its only difference."""
+
+    def write(name, command, path="/"):
+        s3 = {
+            "region": "us-east-1", "bucketUrl": "s3://out", "path": path, "accessKeyId": store.access_key,
+            "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+        }  # fmt: skip
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps({
+            "name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3},
+            "continuousOutputSync": True, "steps": [{"name": "only", "run": {"command": command}}],
+        }))  # fmt: skip
+        return file
+
+    return write
+
+
+STAY = "echo %s > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
+
+ONCE = f"if [ $PENSTOCK_ATTEMPT = 1 ]; then {STAY % 'first'}; fi"
+
+
+def state_of(penstock, store, name):
+    (run,) = [run for run in penstock.ps() if run["name"] == name]
+    return run["id"], json.loads(store.bytes("out", STATE.format(run["id"])))
+
+
+def let_go(penstock, name):
+    (run,) = [run for run in penstock.ps() if run["name"] == name]
+    (penstock.home / "runs" / run["id"] / "storage" / "go").touch()
+
+
+@pytest.mark.parametrize("where", ["here", "another home"])
+def test_another_run_with_the_same_output_is_refused_while_the_first_one_lives(penstock, elsewhere, store, job, where):
+    # Each would overwrite what the other publishes. The owner is named; the next run begins where the refused one would have.
+    first = penstock.popen("run", job("first", STAY % "first"))
+    first.wait_for_output("wrote")
+    identity, state = state_of(penstock, store, "first")
+    second = penstock if where == "here" else elsewhere
+
+    refused = second.run("run", job("second", "echo second > $DEEPSQUARE_OUTPUT/x")).exits(69)
+    other = second.run("run", job("third", "echo third > $DEEPSQUARE_OUTPUT/x", "/elsewhere")).ok()
+    let_go(penstock, "first")
+    first.wait().ok()
+
+    for part in (f"run {identity} ", f"process {first.pid},", f"(on {state['owner']['host']}, ", f"since {state['owner']['since']}"):
+        assert part in refused.err
+    assert other.code == 0 and store.bytes("out", "x") == b"first\n"
+    assert not [key for key in store.keys("out") if "/replaced/" in key]
+    second.run("run", job("second", "echo second > $DEEPSQUARE_OUTPUT/x")).ok()
+    assert store.bytes("out", "x") == b"second\n"
+
+
+def test_the_output_of_a_run_that_was_killed_is_free_at_once(penstock, store, job):
+    # And the killed one, continued while the other lives, is refused without losing that it can be continued.
+    first = penstock.popen("run", job("first", ONCE))
+    first.wait_for_output("wrote")
+    first.kill()
+    second = penstock.popen("run", job("second", STAY % "second"))
+    second.wait_for_output("wrote")
+
+    refused = penstock.run("run", job("first", ONCE)).exits(69)
+    flush = penstock.run("flush", "first")
+    let_go(penstock, "second")
+    second.wait().ok()
+
+    assert f"process {second.pid}," in refused.err and f"process {second.pid}," in flush.err and flush.code != 0
+    assert store.bytes("out", "x") == b"second\n"
+    continued = penstock.run("run", job("first", ONCE)).ok()
+    assert "goes on where the last one ended" in continued.err
+
+
+def test_the_output_of_a_machine_that_is_gone_is_free_after_one_term(penstock, store, job, wait_for):
+    first = penstock.popen("run", job("first", STAY % "first"))
+    first.wait_for_output("wrote")
+    wait_for(lambda: "x" in store.keys("out"), 60)
+    first.kill()
+    identity, state = state_of(penstock, store, "first")
+    state["owner"] |= {"boot_id": "another", "host": "node7"}
+    state["lease"]["term_ms"] = 1500
+    put_state(store, identity, state)
+
+    second = penstock.run("run", job("second", "echo second > $DEEPSQUARE_OUTPUT/x")).ok()
+
+    assert "node7" in second.err and second.seconds > 1.5
+    assert store.bytes("out", "x") == b"second\n"
+
+
+def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, store, job, wait_for):
+    # It stood still for a term, say, and another run has the output now: the next renewal (every 10 s) sees it.
+    step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
+    run = penstock.popen("run", job("first", step))
+    wait_for(lambda: store.client.list_buckets()["Buckets"] and "x" in store.keys("out"), 60)
+    identity, _ = state_of(penstock, store, "first")
+    owner = json.loads(store.bytes("out", ".penstock/owner.json"))
+    assert owner["run"] == identity
+
+    store.client.put_object(Bucket="out", Key=".penstock/owner.json", Body=json.dumps(owner | {"run": "another"}).encode())
+
+    ended = run.wait(120).exits(69)
+    assert ended.out == "told\n" and "another owner" in ended.err
+    assert store.bytes("out", "x") == b"1\n"
+    assert json.loads(store.bytes("out", STATE.format(identity)))["state"] == "failed"
+
+
+def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, store, job):
+    # Whoever is refused says so; and no two are live together, which the step itself would see.
+    step = "mkdir {0} || exit 99; echo $PENSTOCK_RUN_ID > $DEEPSQUARE_OUTPUT/x; sleep 0.5; rmdir {0}".format(penstock.folder / "alone")
+    runs = [penstock.popen("run", job(f"r{i}", step)) for i in range(6)]
+    ends = [run.wait() for run in runs]
+
+    assert {end.code for end in ends} <= {0, 69} and [end for end in ends if end.code == 0], [end.err for end in ends]
+    assert all("writes to s3://out/" in end.err for end in ends if end.code == 69)
+
+
+# --- which run it is
+
+
+IDENTITY = {
+    "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0},
+    "env": [{"key": "EPOCHS", "value": "3"}, {"key": "HF_TOKEN", "value": "hf_first_token_of_mine"}],
+    "input": {"http": {"url": "https://data.invalid/set.tar.gz?X-Amz-Expires=9&X-Amz-Signature=0123456789abcdef"}},
+    "output": {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/a", "accessKeyId": "AKFIRST00001",
+                      "secretAccessKey": "the-first-secret-key", "endpointUrl": "http://127.0.0.1:9"}},
+    "steps": [{"name": "one", "run": {"command": "echo one"}}, {"name": "two", "run": {"command": "echo two"}}],
+}  # fmt: skip
+
+
+def changed(**changes):
+    """The workflow with fields replaced: output__s3__path="/b"."""
+    copy = json.loads(json.dumps(IDENTITY))
+    for path, value in changes.items():
+        *way, last = [int(part) if part.isdigit() else part for part in path.split("__")]
+        place = copy
+        for part in way:
+            place = place[part]
+        place[last] = value
+    return copy
+
+
+def turned_round(value):
+    """The same with the keys of every map in the other order."""
+    if isinstance(value, dict):
+        return {key: turned_round(value[key]) for key in reversed(value)}
+    return [turned_round(item) for item in value] if isinstance(value, list) else value
+
+
+def as_yaml(value, indent=""):
+    """Its lines in block style."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        head = f"{indent}{key}:" if isinstance(value, dict) else f"{indent}-"
+        if isinstance(item, (dict, list)):
+            yield from [head, *as_yaml(item, indent + "  ")]
+        else:
+            yield f"{head} {json.dumps(item)}  # what it is"
+
+
+def identity_of(penstock, text, *options, **env):
+    path = penstock.cwd / "workflow"
+    path.write_text(text if isinstance(text, str) else json.dumps(text))
+    done = penstock.run("run", "--dry-run", path, *options, env=env).ok()
+    assert "hf_first" not in done.text and "first-secret" not in done.text and "0123456789abcdef" not in done.text
+    return re.search(r"this would be run (\w+)", done.err).group(1)
+
+
+def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
+    # Neither how it is written, nor overrides, nor values of secrets; but every other word of it, and where the output goes.
+    url = "https://data.invalid/set.tar.gz?X-Amz-Expires=8&X-Amz-Signature=fedcba9876543210"
+    same = {
+        "indented": json.dumps(IDENTITY, indent=4),
+        "other order of keys": turned_round(IDENTITY),
+        "YAML with comments": "# a comment\n" + "\n".join(as_yaml(IDENTITY)) + "\n# another\n",
+        "within job:": {"job": IDENTITY},
+        "other keys": changed(output__s3__accessKeyId="AKSECOND", output__s3__secretAccessKey="second-secret-key"),
+        "another token": changed(env__1__value="hf_second_token"),
+        "a URL that is signed anew": changed(input__http__url=url),
+    }
+    other = {
+        "a command": changed(steps__0__run__command="echo One"),
+        "a step's name": changed(steps__0__name="eins"),
+        "the order of steps": changed(steps=IDENTITY["steps"][::-1]),
+        "a variable that is no secret": changed(env__0__value="4"),
+        "resources": changed(resources__memPerCpu=65),
+        "the output's path": changed(output__s3__path="/b"),
+        "its bucket": changed(output__s3__bucketUrl="s3://other"),
+        "its store": changed(output__s3__endpointUrl="http://127.0.0.1:10"),
+        "the input": changed(input__http__url="https://data.invalid/other.tar.gz"),
+        "a name": {"name": "n"} | IDENTITY,
+    }
+    options = [
+        ("--set", "resources.memPerCpu=65"), ("--env", "MORE=1"), ("--env", "EPOCHS=9"), ("--set", "steps[0].run.command=false"),
+        ("--set", "output.s3.secretAccessKey=another"), ("--set", "env=null"),
+    ]  # fmt: skip
+
+    first = identity_of(penstock, IDENTITY)
+
+    assert {what: identity_of(penstock, text) for what, text in same.items()} == dict.fromkeys(same, first)
+    assert {option: identity_of(penstock, IDENTITY, *option) for option in options} == dict.fromkeys(options, first)
+    others = [identity_of(penstock, text) for text in other.values()]
+    others += [identity_of(penstock, IDENTITY, "--name", "m"), identity_of(penstock, IDENTITY, "--set", "output.s3.path=/c")]
+    assert len({first, *others}) == len(others) + 1
+    assert identity_of(penstock, IDENTITY, "--name", "n") == others[-3]
+
+
+def test_a_reference_to_a_secret_is_the_same_run_whatever_it_stands_for(penstock):
+    workflow = changed(output__s3__secretAccessKey="${{ secrets.KEY }}", env__1__value="${{ env.MINE }}")
+
+    first = identity_of(penstock, workflow, PENSTOCK_SECRET_KEY="one-secret-of-mine", MINE="token-one")
+
+    assert identity_of(penstock, workflow, PENSTOCK_SECRET_KEY="two-secret-of-mine", MINE="token-two") == first
+
+
+def test_a_second_run_of_a_live_identity_is_refused_and_a_name_makes_another(penstock, tmp_path):
+    path = tmp_path / "wf.json"
+    step = "echo began; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
+    path.write_text(json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "steps": [{"name": "one", "run": {"command": step}}],
+    }))  # fmt: skip
+    first = penstock.popen("run", path)
+    first.wait_for_output("began")
+    (run,) = penstock.ps()
+
+    refusals = [penstock.run("run", path, *options).exits(69) for options in ((), ("--env", "A=1"), ("--fresh",))]
+    refusals.append(penstock.run("resume", run["id"]).exits(69))
+    named = penstock.popen("run", path, "--name", "another")
+    named.wait_for_output("began")
+
+    for refused in refusals:
+        assert refused.out == "" and re.search(
+            rf"run {run['id']} is live already \(process {first.pid} on {re.escape(os.uname().nodename)}, since 20[0-9TZ:.-]+\)", refused.err
+        )
+    assert [attempt["attempt"] for attempt in penstock.run("show", "--json", run["id"]).json()["attempts"]] == [1]
+    for storage in penstock.home.glob("runs/*/storage"):
+        (storage / "go").touch()
+    first.wait().ok(), named.wait().ok()

@@ -207,10 +207,11 @@ static void the_lock_has_one_owner(void **state)
 
 	(void)state;
 	snprintf(path, sizeof(path), "%s/runs/%s/lock", home, ID);
-	snprintf(mine, sizeof(mine), "(process %d)", (int)getpid());
+	snprintf(mine, sizeof(mine), "(process %d on ", (int)getpid());
 	assert_true(supervisor_lives(home, ID));
 	assert_int_equal(supervisor_begin(path, ID, &second, &err), -PENSTOCK_E_EXISTS);
 	assert_non_null(strstr(err.message, mine));
+	assert_non_null(strstr(err.message, ", since 20"));
 	close(first);
 
 	for (int i = 0; i < 1000; i++)

@@ -1,0 +1,76 @@
+/* One lease while it lives; shared by lease.c and lease_output.c. */
+#ifndef RUN_LEASE_INTERNAL_H
+#define RUN_LEASE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "run/lease.h"
+#include "transfer/objects.h"
+
+#define LEASE_FORMAT 1
+
+struct lease {
+	struct lease_options options; /* with owned copies of its strings */
+	char *key;
+	char *output_key; /* of the object that says which run the output belongs to */
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32];      /* "pid:[4026531836]": containers of one machine have their own */
+	uint64_t start_ticks; /* of this process */
+	char since[CLOCK_RFC3339_SIZE];
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	const char *state; /* under lock; a literal */
+	bool dirty;	   /* under lock: not yet written */
+	bool stopping;	   /* under lock */
+	bool lost;	   /* under lock */
+	bool output_lost;  /* under lock: the run is ours still, and its output another's */
+
+	/* Owned by whoever writes: the thread, then lease_release(). */
+	char etag[OBJECT_ETAG_SIZE]; /* "": create it */
+	char output_etag[OBJECT_ETAG_SIZE];
+	int64_t beat;
+	const char *class;
+	int exit_code;
+};
+
+/* What stands in a state object. */
+struct seen {
+	char etag[OBJECT_ETAG_SIZE]; /* "": there is none */
+	char run[65];
+	char state[16];
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32];
+	char since[CLOCK_RFC3339_SIZE];
+	char *home; /* owned */
+	int attempt;
+	int64_t pid;
+	int64_t start_ticks;
+	int64_t term_ms;
+};
+
+/* lease.c */
+/* 0 also where there is none; then the ETag is empty. Free `seen->home`. */
+int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
+bool lease_state_is_live(const char *state);
+/* On this machine the process itself tells; but none is seen from another container. */
+bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
+/* Of an owner that is here. */
+bool lease_owner_runs(const struct seen *seen);
+/* 0: what stands under `key` has not moved for a full term of ours, or has ended; 1: its owner lives. */
+int lease_watch_term(
+	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
+
+/* lease_output.c */
+/* Makes the output this run's. PENSTOCK_E_EXISTS: a live run writes there; the message names its owner. */
+int lease_take_output(struct lease *lease, struct penstock_error *err);
+/* Whether it is still this run's; true where nobody can tell now. */
+bool lease_has_output(struct lease *lease);
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * Two runs must not write to one output at a time: each would overwrite what the other one publishes.
+ * PREFIX.penstock/owner.json names the run that writes there. Whether that run lives, its own state
+ * object says; so this one is written once, when a run takes the output, and never renewed.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "run/lease_internal.h"
+#include "base/banned.h"
+
+enum { TRIES = 8 };
+
+static int write_owner(struct lease *lease, const char *etag, struct penstock_error *err)
+{
+	struct object_put_options options = {
+		.content_type = "application/json",
+		.if_match = etag[0] ? etag : NULL,
+		.if_none_match = !etag[0],
+	};
+	struct object_info info = {0};
+	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run",
+		lease->options.run_id, "name", lease->options.name, "host", lease->host, "since",
+		lease->since);
+	_cleanup_free_ char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	int r;
+
+	json_decref(root);
+	if (!text)
+		return error_memory(err);
+	r = object_put(lease->options.client, lease->options.bucket, lease->output_key, text,
+		strlen(text), &options, &info, err);
+	if (r < 0)
+		return r;
+	snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", info.etag);
+	object_info_release(&info);
+	return 0;
+}
+
+static int refuse(struct lease *lease, const struct seen *other, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"run %s writes to s3://%s/%s (on %s, process %d, attempt %d, since %s); wait for "
+		"it, end it there, or give this run another output",
+		other->run, lease->options.bucket, lease->options.prefix, other->host,
+		(int)other->pid, other->attempt, other->since[0] ? other->since : "some time ago");
+}
+
+/* 0: the run that owner.json names writes nothing any more. */
+static int ask_owner(struct lease *lease, const char *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+	struct seen other = {0};
+	int r;
+
+	if (asprintf(&key, "%s.penstock/runs/%s/state.json", lease->options.prefix, run) < 0) {
+		key = NULL;
+		return error_memory(err);
+	}
+	r = lease_look(lease, key, &other, err);
+	snprintf(other.run, sizeof(other.run), "%s", run);
+	if (r == 0 && other.etag[0] && lease_state_is_live(other.state)) {
+		if (!lease_owner_is_here(lease, &other))
+			r = lease_watch_term(lease, key, &other, err);
+		else
+			r = lease_owner_runs(&other);
+		snprintf(other.run, sizeof(other.run), "%s", run);
+	}
+	if (r > 0)
+		r = refuse(lease, &other, err);
+	free(other.home);
+	return r;
+}
+
+int lease_take_output(struct lease *lease, struct penstock_error *err)
+{
+	for (unsigned n = 0; n < TRIES; n++) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct seen owner = {0};
+		int r = lease_look(lease, lease->output_key, &owner, err);
+
+		free(owner.home);
+		if (r < 0)
+			return r;
+		if (owner.etag[0] && strcmp(owner.run, lease->options.run_id) == 0) {
+			snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
+			return 0;
+		}
+		/* An id that is none names nobody. */
+		if (owner.run[0] && !strchr(owner.run, '/'))
+			r = ask_owner(lease, owner.run, err);
+		if (r < 0)
+			return r;
+		r = write_owner(lease, owner.etag, &e);
+		if (r == 0)
+			return 0;
+		/* Somebody else was quicker, or an answer to us was lost. */
+		if (r != -(int)PENSTOCK_E_PRECONDITION && r != -(int)PENSTOCK_E_NOT_FOUND)
+			return error_move(err, &e);
+	}
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"other runs take s3://%s/%s over all the time; give this run another output",
+		lease->options.bucket, lease->options.prefix);
+}
+
+bool lease_has_output(struct lease *lease)
+{
+	struct seen owner = {0};
+
+	if (lease_look(lease, lease->output_key, &owner, NULL) < 0)
+		return true;
+	free(owner.home);
+	/* What was deleted belongs to nobody else. */
+	return !owner.etag[0] || strcmp(owner.run, lease->options.run_id) == 0;
+}
