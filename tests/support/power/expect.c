@@ -1,0 +1,498 @@
+#include "expect.h"
+
+#include <err.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "s3/checksum.h"
+#include "store/store.h"
+
+/* One change of a bucket, an object or a part; position: where its reply went out. */
+struct event {
+	size_t position;
+	bool present;
+	char etag[STORE_ETAG_SIZE];
+	uint64_t size;
+	uint32_t crc;
+	char meta[64];
+};
+
+enum kind { BUCKET, OBJECT, PART };
+
+/* All changes of one thing, in the order in which they were asked for. */
+struct thing {
+	enum kind kind;
+	char bucket[64]; /* of a part: the upload's id */
+	char key[256];
+	unsigned number;
+	struct event *events;
+	size_t n, room;
+};
+
+struct upload {
+	char bucket[64], key[256], id[STORE_UPLOAD_ID_SIZE];
+	size_t created, ended; /* positions; SIZE_MAX: no reply */
+	bool asked_to_end;
+};
+
+struct expected {
+	struct thing *things;
+	size_t n, room;
+	struct upload *uploads;
+	size_t n_uploads, room_uploads;
+	size_t checks;
+	/* of the current check */
+	struct store *store;
+	size_t position;
+	bool relaxed;
+};
+
+size_t expected_checks(const struct expected *e)
+{
+	return e->checks;
+}
+
+/* --- the file ------------------------------------------------------------------------------ */
+
+static struct thing *find(
+	struct expected *e, enum kind kind, const char *bucket, const char *key, unsigned number)
+{
+	for (size_t i = 0; i < e->n; i++) {
+		struct thing *t = &e->things[i];
+
+		if (t->kind == kind && t->number == number && strcmp(t->bucket, bucket) == 0 &&
+			strcmp(t->key, key) == 0)
+			return t;
+	}
+	return NULL;
+}
+
+static struct upload *find_upload(struct expected *e, const char *id)
+{
+	for (size_t i = 0; i < e->n_uploads; i++)
+		if (strcmp(e->uploads[i].id, id) == 0)
+			return &e->uploads[i];
+	return NULL;
+}
+
+static void add(struct expected *e, enum kind kind, const char *bucket, const char *key,
+	unsigned number, struct event event)
+{
+	struct thing *t = find(e, kind, bucket, key, number);
+
+	if (!t) {
+		if (e->n == e->room) {
+			e->room = e->room ? 2 * e->room : 64;
+			e->things = reallocarray(e->things, e->room, sizeof(*t));
+		}
+		t = &e->things[e->n++];
+		*t = (struct thing){.kind = kind, .number = number};
+		snprintf(t->bucket, sizeof(t->bucket), "%s", bucket);
+		snprintf(t->key, sizeof(t->key), "%s", key);
+	}
+	if (t->n == t->room) {
+		t->room = t->room ? 2 * t->room : 8;
+		t->events = reallocarray(t->events, t->room, sizeof(event));
+	}
+	if (!t->events)
+		err(1, "out of memory");
+	t->events[t->n++] = event;
+}
+
+static void add_upload(struct expected *e, const struct upload *u)
+{
+	if (e->n_uploads == e->room_uploads) {
+		e->room_uploads = e->room_uploads ? 2 * e->room_uploads : 16;
+		e->uploads = reallocarray(e->uploads, e->room_uploads, sizeof(*u));
+		if (!e->uploads)
+			err(1, "out of memory");
+	}
+	e->uploads[e->n_uploads++] = *u;
+}
+
+static bool parse_line(struct expected *e, const struct model *m, const char *line)
+{
+	char a[256], b[256], reply[64];
+	struct event event = {.present = true};
+	unsigned number;
+	struct upload u;
+
+	if (sscanf(line, "bucket %63s %15s %63s", a, b, reply) == 3) {
+		event.present = strcmp(b, "make") == 0;
+		event.position = model_reply(m, reply);
+		add(e, BUCKET, a, "", 0, event);
+	} else if (sscanf(line, "object %63s %255s %63s %39s %lu %x %63s", a, b, reply, event.etag,
+			   &event.size, &event.crc, event.meta) == 7) {
+		event.position = model_reply(m, reply);
+		add(e, OBJECT, a, b, 0, event);
+	} else if (sscanf(line, "gone %63s %255s %63s", a, b, reply) == 3) {
+		event.present = false;
+		event.position = model_reply(m, reply);
+		add(e, OBJECT, a, b, 0, event);
+	} else if (sscanf(line, "upload %63s %255s %32s %63s", u.bucket, u.key, u.id, reply) == 4) {
+		u.created = model_reply(m, reply);
+		u.ended = SIZE_MAX;
+		u.asked_to_end = false;
+		add_upload(e, &u);
+	} else if (sscanf(line, "part %32s %u %63s %39s %lu", a, &number, reply, event.etag,
+			   &event.size) == 5) {
+		event.position = model_reply(m, reply);
+		add(e, PART, a, "", number, event);
+	} else if (sscanf(line, "ended %32s %63s", a, reply) == 2 && find_upload(e, a)) {
+		find_upload(e, a)->ended = model_reply(m, reply);
+		find_upload(e, a)->asked_to_end = true;
+	} else {
+		return false;
+	}
+	return true;
+}
+
+struct expected *expected_load(const char *path, const struct model *m)
+{
+	struct expected *e = calloc(1, sizeof(*e));
+	FILE *file = fopen(path, "re");
+	size_t room = 0, lines = 0;
+	char *line = NULL;
+
+	if (!e || !file)
+		err(1, "%s", path);
+	while (getline(&line, &room, file) > 0) {
+		lines++;
+		if (!parse_line(e, m, line))
+			errx(1, "%s:%zu: not understood: %s", path, lines, line);
+	}
+	free(line);
+	fclose(file);
+	return e;
+}
+
+/* --- what may be there --------------------------------------------------------------------- */
+
+/*
+ * The events that may be the last one to have happened: the last acknowledged one and those asked
+ * for afterwards, up to the first that was acknowledged later. *from is -1 where nothing at all may
+ * be there.
+ */
+static void possible(const struct expected *e, const struct thing *t, ssize_t *from, ssize_t *to)
+{
+	*from = -1;
+	for (size_t i = 0; i < t->n; i++)
+		if (t->events[i].position < e->position)
+			*from = (ssize_t)i;
+	*to = *from;
+	while (*to + 1 < (ssize_t)t->n) {
+		(*to)++;
+		if (t->events[*to].position != SIZE_MAX)
+			break;
+	}
+	if (e->relaxed)
+		*from = -1;
+}
+
+static bool may_be_absent(const struct expected *e, const struct thing *t)
+{
+	ssize_t from, to;
+
+	possible(e, t, &from, &to);
+	for (ssize_t i = from; i <= to; i++)
+		if (i < 0 || !t->events[i].present)
+			return true;
+	return false;
+}
+
+static const struct event *possible_event(
+	const struct expected *e, const struct thing *t, const char *etag, const char *meta)
+{
+	ssize_t from, to;
+
+	possible(e, t, &from, &to);
+	for (ssize_t i = from < 0 ? 0 : from; i <= to; i++)
+		if (t->events[i].present && strcmp(t->events[i].etag, etag) == 0 &&
+			(!meta || strcmp(t->events[i].meta, meta) == 0))
+			return &t->events[i];
+	return NULL;
+}
+
+static bool wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static bool wrong(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+	return false;
+}
+
+/* --- objects ------------------------------------------------------------------------------- */
+
+static bool read_crc(struct store_object *object, uint32_t *crc)
+{
+	static char data[1 << 20];
+	struct store_reader *reader = NULL;
+	uint64_t at = 0;
+	ssize_t n = 0;
+
+	*crc = 0;
+	if (store_reader_new(object, &reader, NULL) < 0)
+		return false;
+	while (at < object->size &&
+		(n = store_reader_read(reader, at, data, sizeof(data), NULL)) > 0) {
+		*crc = crc32_update(*crc, data, (size_t)n);
+		at += (uint64_t)n;
+	}
+	store_reader_free(reader);
+	return at == object->size;
+}
+
+static bool check_content(
+	const struct thing *t, struct store_object *object, const struct event *event)
+{
+	uint32_t crc;
+
+	if (object->size != event->size)
+		return wrong("%s/%s has %lu bytes, not %lu", t->bucket, t->key, object->size,
+			event->size);
+	if (!read_crc(object, &crc))
+		return wrong("%s/%s cannot be read", t->bucket, t->key);
+	if (crc != event->crc)
+		return wrong("%s/%s has other bytes than its ETag %s says", t->bucket, t->key,
+			object->etag);
+	return true;
+}
+
+static bool check_object(struct expected *e, const struct thing *t)
+{
+	struct penstock_error error = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status = store_object_get(e->store, t->bucket, t->key, &object, &error);
+	const struct event *event;
+	const char *meta;
+	bool good;
+
+	e->checks++;
+	if (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_BUCKET)
+		return may_be_absent(e, t) ||
+		       wrong("%s/%s was acknowledged and is gone", t->bucket, t->key);
+	if (status != STORE_OK)
+		return wrong("GET of %s/%s: %s", t->bucket, t->key,
+			error.message ? error.message : "failed");
+	meta = store_object_header(object, "x-amz-meta-v");
+	event = possible_event(e, t, object->etag, meta ? meta : "-");
+	good = event ? check_content(t, object, event)
+		     : wrong("%s/%s has a version (%s, %s) that it cannot have now", t->bucket,
+			       t->key, object->etag, meta ? meta : "-");
+	store_object_unref(object);
+	return good;
+}
+
+/* Every key of the listing can be read as it is listed; all of them are known. */
+static bool check_listing(struct expected *e, const char *bucket)
+{
+	struct store_list list = {0};
+	enum store_status status = store_list_objects(
+		e->store, &(struct store_list_query){.bucket = bucket, .max = 10000}, &list, NULL);
+	bool good = status == STORE_OK || wrong("bucket %s cannot be listed", bucket);
+
+	for (size_t i = 0; good && i < list.n; i++) {
+		const struct store_list_entry *entry = &list.entries[i];
+		const struct thing *t = find(e, OBJECT, bucket, entry->key, 0);
+		struct store_object *object = NULL;
+
+		good = t != NULL || wrong("%s/%s is listed and nobody put it", bucket, entry->key);
+		if (!good)
+			break;
+		status = store_object_get(e->store, bucket, entry->key, &object, NULL);
+		good = (status == STORE_OK && object->size == entry->size &&
+			       strcmp(object->etag, entry->etag) == 0) ||
+		       wrong("%s/%s is not what the listing says", bucket, entry->key);
+		store_object_unref(object);
+	}
+	store_list_release(&list);
+	return good;
+}
+
+static bool check_bucket(struct expected *e, const struct thing *t)
+{
+	enum store_status status = store_bucket_get(e->store, t->bucket, NULL, NULL);
+
+	if (status == STORE_NO_SUCH_BUCKET)
+		return may_be_absent(e, t) ||
+		       wrong("bucket %s was acknowledged and is gone", t->bucket);
+	if (status != STORE_OK)
+		return wrong("bucket %s cannot be looked up", t->bucket);
+	return (possible_event(e, t, "", NULL) ||
+		       wrong("bucket %s is there and was deleted", t->bucket)) &&
+	       check_listing(e, t->bucket);
+}
+
+/* --- uploads ------------------------------------------------------------------------------- */
+
+static bool check_parts(
+	struct expected *e, const struct upload *u, const struct store_part *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct thing *t = find(e, PART, u->id, "", parts[i].number);
+
+		if (!t || !possible_event(e, t, parts[i].etag, NULL))
+			return wrong(
+				"upload %s has a part %u that nobody sent", u->id, parts[i].number);
+	}
+	for (size_t i = 0; i < e->n; i++) {
+		const struct thing *t = &e->things[i];
+		bool found = t->kind != PART || strcmp(t->bucket, u->id) != 0 ||
+			     may_be_absent(e, t);
+
+		for (size_t k = 0; !found && k < n; k++)
+			found = parts[k].number == t->number;
+		if (!found)
+			return wrong("part %u of upload %s was acknowledged and is gone", t->number,
+				u->id);
+	}
+	return true;
+}
+
+/* What is there of an upload can be completed and then be read: its parts are whole. */
+static bool complete(
+	struct expected *e, const struct upload *u, const struct store_part *parts, size_t n)
+{
+	struct store_complete c = {.bucket = u->bucket,
+		.key = u->key,
+		.upload = u->id,
+		.parts = parts,
+		.n_parts = n,
+		.etag = "00000000000000000000000000000000-1"};
+	struct store_object *object = NULL;
+	struct store_reader *reader = NULL;
+	uint64_t at = 0;
+	bool good = true;
+
+	if (store_complete(e->store, &c, NULL) != STORE_OK ||
+		store_object_get(e->store, u->bucket, u->key, &object, NULL) != STORE_OK ||
+		store_reader_new(object, &reader, NULL) < 0)
+		return wrong("upload %s cannot be completed", u->id);
+	for (size_t i = 0; good && i < n; i++) {
+		struct checksum md5;
+		uint8_t digest[CHECKSUM_MAX_SIZE];
+		char *data = malloc(parts[i].size + 1), text[33];
+
+		good = data && store_reader_read(reader, at, data, parts[i].size, NULL) ==
+				       (ssize_t)parts[i].size;
+		if (good && checksum_init(&md5, CHECKSUM_MD5, NULL) == 0) {
+			checksum_update(&md5, data, parts[i].size);
+			checksum_final(&md5, digest);
+			checksum_release(&md5);
+			for (size_t k = 0; k < 16; k++)
+				snprintf(text + 2 * k, 3, "%02x", digest[k]);
+			good = strcmp(text, parts[i].etag) == 0;
+		}
+		free(data);
+		at += parts[i].size;
+	}
+	store_reader_free(reader);
+	store_object_unref(object);
+	return good || wrong("upload %s has a part that is not whole", u->id);
+}
+
+static bool check_upload(struct expected *e, const struct upload *u)
+{
+	struct store_upload found = {0};
+	struct store_part *parts = NULL;
+	bool truncated, good;
+	size_t n = 0;
+	enum store_status status = store_upload_get(
+		e->store, u->bucket, u->key, u->id, &found, NULL);
+
+	e->checks++;
+	store_upload_release(&found);
+	if (status == STORE_NO_SUCH_UPLOAD || status == STORE_NO_SUCH_BUCKET)
+		return e->relaxed || u->created >= e->position || u->asked_to_end ||
+		       wrong("upload %s was acknowledged and is gone", u->id);
+	if (status != STORE_OK)
+		return wrong("upload %s cannot be looked up", u->id);
+	if (u->ended < e->position && !e->relaxed)
+		return wrong("upload %s is there and was ended", u->id);
+	status = store_part_list(
+		e->store, u->bucket, u->key, u->id, 0, 10000, &parts, &n, &truncated, NULL);
+	good = status == STORE_OK || wrong("the parts of upload %s cannot be listed", u->id);
+	good = good && check_parts(e, u, parts, n);
+	/* Sizes below the limit are for the last part only. */
+	if (good && n)
+		good = complete(e, u, parts, n);
+	free(parts);
+	return good;
+}
+
+/* --- and on it goes ------------------------------------------------------------------------- */
+
+static bool put_one(struct expected *e, const char *key, size_t size, unsigned seed)
+{
+	struct store_put put = {.bucket = "after", .key = key, .etag = "e"};
+	char *data = malloc(size);
+	struct thing t = {.bucket = "after"};
+	struct store_object *object = NULL;
+	struct event event = {.size = size};
+	bool good;
+
+	if (!data)
+		err(1, "out of memory");
+	for (size_t i = 0; i < size; i++)
+		data[i] = (char)(i * 31 + seed);
+	event.crc = crc32_update(0, data, size);
+	good = store_body_new(e->store, size, true, &put.body, NULL) == 0 &&
+	       store_body_write(put.body, data, size, NULL) == 0 &&
+	       store_body_sync(put.body, NULL) == 0 &&
+	       store_put(e->store, &put, NULL) == STORE_OK &&
+	       store_object_get(e->store, "after", key, &object, NULL) == STORE_OK;
+	snprintf(t.key, sizeof(t.key), "%s", key);
+	good = (good && check_content(&t, object, &event)) ||
+	       wrong("cannot put after the power loss");
+	store_object_unref(object);
+	store_body_free(put.body);
+	free(data);
+	return good;
+}
+
+static bool go_on(struct expected *e, unsigned seed)
+{
+	struct store_delete item = {.key = "small"};
+
+	if (store_bucket_create(e->store, "after", NULL) != STORE_OK)
+		return wrong("cannot make a bucket after the power loss");
+	if (!put_one(e, "small", 100, seed) || !put_one(e, "large", 40000, seed))
+		return false;
+	for (size_t i = 0; i < e->n_uploads; i++)
+		if (!check_upload(e, &e->uploads[i]))
+			return false;
+	if (store_delete(e->store, "after", &item, 1, NULL) != STORE_OK ||
+		item.status != STORE_OK || !item.existed)
+		return wrong("cannot delete after the power loss");
+	return true;
+}
+
+bool expected_check(
+	struct expected *e, const char *root, size_t position, bool relaxed, unsigned seed)
+{
+	struct penstock_error error = PENSTOCK_ERROR_INIT;
+	bool good = true;
+
+	e->position = position;
+	e->relaxed = relaxed;
+	if (store_open(&e->store, &(struct store_options){.root = root, .relaxed = relaxed},
+		    &error) < 0)
+		return wrong("the store does not open: %s", error.message);
+	for (size_t i = 0; good && i < e->n; i++) {
+		if (e->things[i].kind == BUCKET)
+			good = check_bucket(e, &e->things[i]);
+		else if (e->things[i].kind == OBJECT)
+			good = check_object(e, &e->things[i]);
+	}
+	good = good && go_on(e, seed);
+	store_close(e->store);
+	return good;
+}

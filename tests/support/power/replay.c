@@ -1,0 +1,153 @@
+/*
+ * Opens the store on everything that a power loss may have left at any point of a write log, and
+ * checks it against what clients were told.
+ *
+ *	power-replay [options] LOG EXPECTED STORE
+ *
+ * STORE is the store's path below the recorded directory. EXPECTED has one line for each change
+ * that a client asked for, in the order in which it asked for those of one key or upload; REPLY is
+ * the id of the reply that acknowledged it, "-" where none came:
+ *
+ *	bucket NAME make|remove REPLY
+ *	object BUCKET KEY REPLY ETAG SIZE CRC32 META	CRC32 in hexadecimal; META of x-amz-meta-v
+ *	gone BUCKET KEY REPLY
+ *	upload BUCKET KEY ID REPLY
+ *	part ID NUMBER REPLY ETAG SIZE
+ *	ended ID REPLY					completed or aborted
+ *
+ * Options:
+ *	--ignore CLASS	see model.h: the syncs of a class are left out, so that a fault should be found
+ *	--draws N	drawn states at each point (2)
+ *	--shard I/N	only every Nth point
+ *	--relaxed	a power loss may undo acknowledged changes, whole ones
+ *	--disk DIR	at the end, compare the end of the log with the recorded directory
+ *
+ * States are built below $TMPDIR, best on a tmpfs.
+ */
+#include "expect.h"
+#include "model.h"
+
+#include <err.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+
+/* States are thrown away: nothing has to reach a disk. */
+__attribute__((visibility("default"))) int fsync(int fd)
+{
+	(void)fd;
+	return 0;
+}
+
+__attribute__((visibility("default"))) int fdatasync(int fd)
+{
+	(void)fd;
+	return 0;
+}
+
+/* What it keeps of the log goes with the process. */
+const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void)
+{
+	return "detect_leaks=0";
+}
+
+static unsigned long number(const char *text)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (end == text)
+		errx(64, "%s is not a number", text);
+	return n;
+}
+
+struct options {
+	const char *ignore, *disk;
+	unsigned draws, shard, shards;
+	bool relaxed;
+};
+
+static struct options parse(int argc, char **argv)
+{
+	static const struct option names[] = {{"ignore", 1, NULL, 'i'}, {"draws", 1, NULL, 'd'},
+		{"shard", 1, NULL, 's'}, {"relaxed", 0, NULL, 'r'}, {"disk", 1, NULL, 'D'}, {0}};
+	struct options o = {.draws = 2, .shards = 1};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		const char *slash;
+
+		if (c == 'i')
+			o.ignore = optarg;
+		else if (c == 'D')
+			o.disk = optarg;
+		else if (c == 'd')
+			o.draws = (unsigned)number(optarg);
+		else if (c == 'r')
+			o.relaxed = true;
+		else if (c == 's' && (slash = strchr(optarg, '/')) != NULL) {
+			o.shard = (unsigned)number(optarg);
+			o.shards = (unsigned)number(slash + 1);
+		} else
+			exit(64);
+	}
+	if (argc - optind != 3 || !o.shards)
+		errx(64, "usage: power-replay [options] LOG EXPECTED STORE");
+	return o;
+}
+
+/* One state: build, check, forget. */
+static bool try_state(struct model *m, struct expected *e, const struct options *o, unsigned mode,
+	const char *store)
+{
+	static const char *const modes[] = {
+		"nothing", "everything", "no data", "no names", "only names", "a prefix", "a draw"};
+	unsigned seed = (unsigned)model_position(m) * 31 + mode;
+	char dir[PATH_MAX], *root;
+	bool good;
+
+	if (!model_temporary(dir, sizeof(dir)) || asprintf(&root, "%s/%s", dir, store) < 0)
+		err(1, "%s", dir);
+	model_build(m, mode, seed, dir);
+	good = expected_check(e, root, model_position(m), o->relaxed, seed);
+	if (!good)
+		printf("at record %zu of %zu, with %s of %zu unsynced changes (seed %u)\n",
+			model_position(m), model_length(m),
+			modes[mode < BUILD_RANDOM ? mode : BUILD_RANDOM], model_pending(m), seed);
+	fs_remove_tree(dir, NULL);
+	free(root);
+	return good;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o = parse(argc, argv);
+	struct model *m = model_load(argv[optind], o.ignore);
+	struct expected *e = expected_load(argv[optind + 1], m);
+	unsigned points = 0, states = 0;
+	bool good = true;
+
+	log_set_level(LOG_ERROR); /* each state has files to sweep */
+	while (good && model_next_point(m)) {
+		if (points++ % o.shards != o.shard)
+			continue;
+		for (unsigned mode = 0; good && mode < BUILD_RANDOM + o.draws; mode++) {
+			good = try_state(m, e, &o, mode, argv[optind + 2]);
+			states++;
+		}
+	}
+	if (good && o.disk)
+		good = model_matches(m, o.disk);
+	printf("%u points, %u states, %zu checks\n", points, states, expected_checks(e));
+	model_free(m);
+	return good ? 0 : 1;
+}

@@ -1,0 +1,195 @@
+"""A store whose every write is recorded, a client that notes what it was told, and the replay of both (tests/support/power)."""
+import os
+import re
+import struct
+import subprocess
+import tempfile
+import threading
+import zlib
+from pathlib import Path
+
+from .program import Store, binary
+from .s3_wire import Wire
+
+FAULTS = struct.Struct("=IIiIq")  # struct power_faults
+WRITE, SYNC, CREATE = 1, 2, 4
+DATA, WAL, DATABASE, OTHER, DIRECTORY = 1, 2, 4, 8, 16
+
+
+def tool(name):
+    return binary().parent / "tests" / "support" / "power" / name
+
+
+def preload(penstock, **variables):
+    """From now on the program runs with the recorder."""
+    penstock.env |= {name: str(value) for name, value in variables.items()}
+    penstock.env["LD_PRELOAD"] = str(tool("libpower-recorder.so"))
+    if "build-asan" in str(binary()) or "asan" in penstock.env.get("ASAN_OPTIONS", ""):
+        penstock.env["ASAN_OPTIONS"] = penstock.env.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+
+
+class Faults:
+    """Writes, syncs or creations that fail from now on, in the running program."""
+
+    def __init__(self, penstock, folder):
+        self.path = Path(folder) / "faults"
+        self.path.write_bytes(bytes(FAULTS.size))
+        preload(penstock, POWER_ROOT=folder, POWER_FAULTS=self.path)
+
+    def set(self, ops, classes, error, allow_bytes=0):
+        self.write(FAULTS.pack(ops, classes, error, 0, allow_bytes))
+
+    def clear(self):
+        self.write(bytes(FAULTS.size))
+
+    def write(self, data):
+        with open(self.path, "r+b") as file:
+            file.write(data)
+
+    @property
+    def hits(self):
+        return FAULTS.unpack(self.path.read_bytes())[3]
+
+
+class Recording:
+    """`penstock serve` at a root three directories deep in a recorded one, so that new parent directories matter, too."""
+
+    STORE = "new/parents/store"
+
+    def __init__(self, penstock, folder, durability=None):
+        self.folder = Path(folder)
+        self.disk = self.folder / "disk"
+        self.disk.mkdir()
+        self.log = self.folder / "write.log"
+        self.expected = self.folder / "expected"
+        self.lines = []
+        self.lock = threading.Lock()
+        preload(penstock, POWER_ROOT=self.disk, POWER_LOG=self.log)
+        self.store = Store(penstock, self.disk / self.STORE, durability)
+
+    def note(self, *words):
+        with self.lock:
+            self.lines.append(" ".join(map(str, words)))
+
+    def restart(self, kill=False):
+        self.store.kill() if kill else self.store.stop().ok()
+        self.store.start()
+
+    def finish(self):
+        self.store.stop().ok()
+        self.expected.write_text("\n".join(self.lines) + "\n")
+
+    def replay(self, *options):
+        """(exit code, output) of a replay."""
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryDirectory(dir=memory, prefix="penstock-power-") as work:
+            done = subprocess.run(
+                [tool("power-replay"), *map(str, options), self.log, self.expected, self.STORE],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=3000,
+                env=os.environ | {"TMPDIR": work},
+            )  # fmt: skip
+        return done.returncode, done.stdout
+
+
+class Client:
+    """Sends requests and writes down what was acknowledged."""
+
+    def __init__(self, recording):
+        self.recording = recording
+        self.objects = {}  # (bucket, key): body and meta
+
+    @property
+    def wire(self):
+        return Wire(self.recording.store)
+
+    def send(self, status, method, path, query="", headers=None, body=b""):
+        reply = self.wire.send(method, path, query, headers, body)
+        assert reply.status == status, (method, path, query, reply.status, reply.body)
+        return reply, reply.headers["x-amz-request-id"]
+
+    def make_bucket(self, name):
+        _, reply_id = self.send(200, "PUT", f"/{name}")
+        self.recording.note("bucket", name, "make", reply_id)
+
+    def remove_bucket(self, name):
+        _, reply_id = self.send(204, "DELETE", f"/{name}")
+        self.recording.note("bucket", name, "remove", reply_id)
+
+    def note_object(self, bucket, key, reply_id, etag, body, meta):
+        self.objects[bucket, key] = (body, meta)
+        self.recording.note("object", bucket, key, reply_id, etag.strip('"'), len(body), f"{zlib.crc32(body):08x}", meta)
+
+    def put(self, bucket, key, body, meta="-", status=200, **headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        reply, reply_id = self.send(status, "PUT", f"/{bucket}/{key}", headers=headers | {"x-amz-meta-v": meta}, body=body)
+        if status == 200:
+            self.note_object(bucket, key, reply_id, reply.headers["etag"], body, meta)
+            return reply.headers["etag"]
+        return None
+
+    def copy(self, source, bucket, key):
+        reply, reply_id = self.send(200, "PUT", f"/{bucket}/{key}", headers={"x-amz-copy-source": "/".join(source)})
+        etag = re.search(rb"<ETag>(?:&quot;|\")?([^&\"<]+)", reply.body).group(1).decode()
+        self.note_object(bucket, key, reply_id, etag, *self.objects[source])
+
+    def delete(self, bucket, key):
+        _, reply_id = self.send(204, "DELETE", f"/{bucket}/{key}")
+        self.note_gone(bucket, key, reply_id)
+
+    def note_gone(self, bucket, key, reply_id):
+        self.objects.pop((bucket, key), None)
+        self.recording.note("gone", bucket, key, reply_id)
+
+    def delete_many(self, bucket, keys):
+        body = "<Delete>" + "".join(f"<Object><Key>{key}</Key></Object>" for key in keys) + "</Delete>"
+        reply, reply_id = self.send(200, "POST", f"/{bucket}", "delete=", body=body.encode())
+        assert b"<Error>" not in reply.body
+        for key in keys:
+            self.note_gone(bucket, key, reply_id)
+
+    def create_upload(self, bucket, key, meta="-"):
+        reply, reply_id = self.send(200, "POST", f"/{bucket}/{key}", "uploads=", {"x-amz-meta-v": meta})
+        upload = Upload(self, bucket, key, re.search(rb"<UploadId>(\w+)<", reply.body).group(1).decode(), meta)
+        self.recording.note("upload", bucket, key, upload.id, reply_id)
+        return upload
+
+
+class Upload:
+    def __init__(self, client, bucket, key, upload_id, meta):
+        self.client, self.bucket, self.key, self.id, self.meta = client, bucket, key, upload_id, meta
+        self.parts = {}
+
+    def note(self, number, reply_id, etag, body):
+        self.parts[number] = (etag, body)
+        self.client.recording.note("part", self.id, number, reply_id, etag, len(body))
+
+    def part(self, number, body):
+        query = f"partNumber={number}&uploadId={self.id}"
+        reply, reply_id = self.client.send(200, "PUT", f"/{self.bucket}/{self.key}", query, body=body)
+        self.note(number, reply_id, reply.headers["etag"].strip('"'), body)
+
+    def part_copy(self, number, source, first, last):
+        headers = {"x-amz-copy-source": "/".join(source), "x-amz-copy-source-range": f"bytes={first}-{last}"}
+        query = f"partNumber={number}&uploadId={self.id}"
+        reply, reply_id = self.client.send(200, "PUT", f"/{self.bucket}/{self.key}", query, headers)
+        etag = re.search(rb"<ETag>(?:&quot;|\")?([^&\"<]+)", reply.body).group(1).decode()
+        self.note(number, reply_id, etag, self.client.objects[source][0][first : last + 1])
+
+    def complete(self):
+        parts = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{self.parts[n][0]}</ETag></Part>" for n in sorted(self.parts))
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        reply, reply_id = self.client.send(200, "POST", f"/{self.bucket}/{self.key}", f"uploadId={self.id}", body=body)
+        etag = re.search(rb"<ETag>(?:&quot;|\")?([^&\"<]+)", reply.body).group(1).decode()
+        whole = b"".join(self.parts[n][1] for n in sorted(self.parts))
+        self.client.note_object(self.bucket, self.key, reply_id, etag, whole, self.meta)
+        self.client.recording.note("ended", self.id, reply_id)
+
+    def abort(self):
+        _, reply_id = self.client.send(204, "DELETE", f"/{self.bucket}/{self.key}", f"uploadId={self.id}")
+        self.client.recording.note("ended", self.id, reply_id)
+
+
+def body(seed, size):
+    """Bytes that differ between seeds from the first to the last."""
+    filling = bytes((seed * 31 + i * 7) & 255 for i in range(251))
+    return (f"{seed:015} ".encode() + filling * (size // 251 + 1))[:size]

@@ -1,0 +1,131 @@
+"""Power loss: everything that the disk may hold at any point of the store's write log opens as a store that keeps its word.
+
+The store's writes, syncs and replies are recorded while clients use it; the replay (tests/support/power) then loses what was not
+synced, wholly, in part and out of order, between all syncs.
+"""
+import threading
+
+import pytest
+
+from harness.power import Client, Recording, body
+
+MIB = 1024 * 1024
+INLINE, FILE = 3000, 20_000  # bytes: below and above what the store keeps in its database
+CLASSES = ["data", "data-dir", "data-parent", "root", "wal", "database"]
+
+
+def objects(client, bucket, rounds):
+    """Small and large ones, new, overwritten, copied, deleted, with and without conditions."""
+    for i in range(rounds):
+        for size in (INLINE, FILE):
+            client.put(bucket, f"plain-{size}", body(i, size + i), meta=f"v{i}")
+        client.put(bucket, f"new-{i}", body(i, FILE if i % 2 else INLINE), if_none_match="*")
+        client.put(bucket, f"new-{i}", b"never", status=412, if_none_match="*")
+        etag = client.put(bucket, "checked", body(i, FILE if i % 3 == 0 else INLINE))
+        client.put(bucket, "checked", body(i + 1, FILE), meta="second", if_match=etag)
+        client.copy((bucket, f"plain-{FILE}"), bucket, f"copy-{i}")
+        if i % 2:
+            client.delete(bucket, f"new-{i}")
+            client.delete_many(bucket, [f"copy-{i}", f"new-{i - 1}", f"plain-{INLINE}"])
+
+
+def buckets(client, name, rounds):
+    for i in range(rounds):
+        client.make_bucket(f"{name}-{i % 2}")
+        client.put(f"{name}-{i % 2}", "inside", body(i, FILE))
+        client.delete(f"{name}-{i % 2}", "inside")
+        client.remove_bucket(f"{name}-{i % 2}")
+
+
+def uploads(client, bucket, rounds, large):
+    client.put(bucket, "source", body(99, 5 * MIB if large else FILE))
+    for i in range(rounds):
+        upload = client.create_upload(bucket, "parts", meta=f"m{i}")
+        given_up = client.create_upload(bucket, f"given-up-{i}")
+        given_up.part(1, body(i, 500))
+        if large:
+            upload.part_copy(1, (bucket, "source"), 0, 5 * MIB - 1)
+            upload.part(2, body(i, FILE))
+        else:
+            upload.part_copy(1, (bucket, "source"), 7, FILE - 2)
+        upload.complete()
+        given_up.abort()
+        unfinished = client.create_upload(bucket, f"unfinished-{i}")
+        unfinished.part(1, body(i, FILE))
+
+
+def together(*calls):
+    """At the same time, so that changes share a transaction and its sync."""
+    failed = []
+
+    def guarded(call):
+        try:
+            call()
+        except BaseException as error:  # noqa: B902
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def scenario(recording, rounds, large=False):
+    clients = [Client(recording) for _ in range(3)]
+    clients[0].make_bucket("bkt")
+    for restart in ("kill", "stop", None):
+        part = recording.lines and restart or "last"
+        together(
+            lambda: objects(clients[0], "bkt", rounds),
+            lambda: buckets(clients[1], f"own-{part}", rounds),
+            lambda: uploads(clients[2], "bkt", rounds, large and restart is None),
+        )
+        if restart:
+            recording.restart(kill=restart == "kill")
+    recording.finish()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A log of everything the store does, with fully durable writes; it is replayed by several tests."""
+    from harness.program import Penstock
+
+    folder = tmp_path_factory.mktemp("power")
+    penstock = Penstock(folder / "p")
+    recording = Recording(penstock, folder)
+    scenario(recording, rounds=2)
+    penstock.close()
+    return recording
+
+
+def test_no_power_loss_takes_what_was_acknowledged_or_leaves_a_half(recorded):
+    code, output = recorded.replay("--disk", recorded.disk)
+
+    assert code == 0, output
+    print(output)
+
+
+@pytest.mark.parametrize("syncs", CLASSES)
+def test_the_replay_finds_each_sync_that_is_missing(recorded, syncs):
+    code, output = recorded.replay("--ignore", syncs)
+
+    assert code == 1 and "unsynced changes" in output, output
+
+
+@pytest.mark.long
+def test_no_power_loss_is_found_in_a_long_run(penstock, tmp_path):
+    """Large parts, more rounds, and a log that is copied into the database several times on the way."""
+    recording = Recording(penstock, tmp_path)
+    client = Client(recording)
+    client.make_bucket("filling")
+    for i in range(300):
+        client.put("filling", f"key-{i % 40}", body(i, 16_000))
+    scenario(recording, rounds=3, large=True)
+
+    code, output = recording.replay("--disk", recording.disk, "--draws", 6)
+
+    assert code == 0, output
+    print(output)
