@@ -123,7 +123,7 @@ def test_no_power_loss_is_found_in_a_long_run(penstock, tmp_path):
     client.make_bucket("filling")
     for i in range(300):
         client.put("filling", f"key-{i % 40}", body(i, 16_000))
-    scenario(recording, rounds=3, large=True)
+    scenario(recording, rounds=4, large=True)
 
     code, output = recording.replay("--disk", recording.disk, "--draws", 6)
 
