@@ -64,6 +64,14 @@ static int print_help(const struct cli *cli, const struct command *command)
 	return print_text(&text);
 }
 
+static int print_workflow_help(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	help_workflow(&text);
+	return print_text(&text);
+}
+
 static int print_man(const struct cli *cli, const char *verb)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -91,6 +99,8 @@ static int run_help(const struct cli *cli)
 	const char *verb = cli_operand(cli, 1);
 	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
 
+	if (verb && strcmp(verb, "workflow") == 0 && !cli_operand(cli, 2))
+		return print_workflow_help();
 	if (verb && !command && strcmp(verb, "help") != 0 && strcmp(verb, "version") != 0)
 		return refuse_verb(cli, verb);
 	if (cli_operand(cli, 2))

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "cli/options.h"
+#include "workflow/schema.h"
 #include "base/banned.h"
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 26 };
@@ -133,6 +134,45 @@ void help_command(struct buf *out, const struct command *command)
 	add_exits(out, command);
 }
 
+static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
+{
+	for (size_t i = 0; i < schema->n; i++) {
+		const struct schema_field *field = &schema->fields[i];
+
+		if (field->unsupported)
+			continue;
+		add_blanks(out, INDENT * depth);
+		buf_printf(out, "%s\n", field->name);
+		if (field->below)
+			add_keys(out, field->below, depth + 1);
+	}
+}
+
+void help_workflow(struct buf *out)
+{
+	wrap_text(out,
+		"A workflow is a JSON or YAML file that says what a run reads, what it runs, and "
+		"where its output goes. 'penstock validate FILE' tells the mistakes of one, and "
+		"--set PATH=VALUE replaces a field for one run. penstock-workflow(5) explains "
+		"every key.",
+		0, WIDTH, 0);
+	buf_add_str(out, "\nKeys:\n");
+	add_keys(out, &schema_job, 1);
+	buf_add_str(out,
+		"\nExample:\n"
+		"  resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 2048}\n"
+		"  input:\n"
+		"    http: {url: \"https://example.org/data.tar.gz\"}\n"
+		"  output:\n"
+		"    s3: {region: us-east-1, bucketUrl: \"s3://models\", path: /run-1,\n"
+		"         endpointUrl: embedded}\n"
+		"  continuousOutputSync: true\n"
+		"  steps:\n"
+		"    - name: train\n"
+		"      run:\n"
+		"        command: python3 train.py $DEEPSQUARE_INPUT $DEEPSQUARE_OUTPUT\n");
+}
+
 void help_overview(struct buf *out, const struct command *const *commands)
 {
 	buf_add_str(out, "usage: penstock VERB [OPTION]... [OPERAND]...\n\n");
@@ -143,7 +183,8 @@ void help_overview(struct buf *out, const struct command *const *commands)
 	buf_add_str(out, "\nVerbs:\n");
 	for (; *commands; commands++)
 		add_row(out, (*commands)->name, (*commands)->summary, 14);
-	add_row(out, "help", "show what a verb does: penstock help VERB", 14);
+	add_row(out, "help",
+		"show what a verb does: penstock help VERB; the file: penstock help workflow", 14);
 	add_row(out, "version", "show the version, also as --version", 14);
 	buf_add_str(out, "\nOptions:\n");
 	add_options(out, common_options);

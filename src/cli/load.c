@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -55,6 +56,17 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 	return r;
 }
 
+/* What stands there must be a file, or a pipe: a folder is a common slip. */
+static int read_file(const char *path, struct buf *bytes, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"%s is a directory; give the workflow file in it", path);
+	return fs_read(path, bytes, err);
+}
+
 int load_bytes(const char *source, struct buf *bytes, char **shown, struct penstock_error *err)
 {
 	int r;
@@ -66,7 +78,7 @@ int load_bytes(const char *source, struct buf *bytes, char **shown, struct penst
 		r = fetch_object(source, bytes, err);
 		*shown = r < 0 ? NULL : strdup(source);
 	} else {
-		r = fs_read(source, bytes, err);
+		r = read_file(source, bytes, err);
 		*shown = r < 0 ? NULL : realpath(source, NULL);
 	}
 	if (r < 0)

@@ -31,6 +31,8 @@ void cli_release(struct cli *cli);
  * columns are used already. Empty lines in `text` divide paragraphs. */
 void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, size_t begun);
 
+/* `penstock help workflow`: every key that a workflow may have, and a whole one. */
+void help_workflow(struct buf *out);
 void help_overview(struct buf *out, const struct command *const *commands);
 void help_command(struct buf *out, const struct command *command);
 /* Roff, for man(1). `command` NULL: the overview. */

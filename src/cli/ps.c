@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #include "records/claims.h"
 #include "base/banned.h"
 
-enum { RECENT_S = 24 * 3600 };
+enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72 /* characters; penstock show has it all */ };
 
 struct listing {
 	struct grid grid;
@@ -72,7 +73,9 @@ static int add_run(void *cookie, const struct records_run *run)
 	grid_addf(&listing->grid, "%d", a->attempt);
 	grid_add(&listing->grid, show_time(a->started_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
-	grid_add(&listing->grid, a->message ? a->message : run->workflow);
+	/* A terminal cuts it at its own width. */
+	grid_add_cut(&listing->grid, a->message ? a->message : run->workflow,
+		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
 	return 0;
 }
 

@@ -56,9 +56,9 @@ static const struct command_example examples[] = {
 
 static const struct command_exit exits[] = {
 	{"66", "DIR cannot be made or opened"},
-	{"69", "another process serves DIR, or a newer penstock made it"},
+	{"69", "another process serves DIR or has the port, or a newer penstock made DIR"},
 	{"77", "permission is missing"},
-	{"78", "the keys, or the credentials file in DIR, are wrong"},
+	{"78", "the keys, the credentials file in DIR, or ADDRESS, are wrong"},
 	{NULL, NULL},
 };
 

@@ -66,12 +66,52 @@ static char *printable(const char *text)
 	return copy;
 }
 
+/* Characters, not bytes: what a terminal shows as one column each for most scripts. */
+static size_t text_width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Bytes of the first `width` characters. */
+static size_t bytes_of_width(const char *text, size_t width)
+{
+	size_t bytes = 0;
+
+	while (text[bytes]) {
+		if (((unsigned char)text[bytes] & 0xc0) != 0x80 && width-- == 0)
+			break;
+		bytes++;
+	}
+	return bytes;
+}
+
 void grid_add(struct grid *grid, const char *cell)
 {
 	_cleanup_free_ char *safe = printable(cell && *cell ? cell : "-");
 
 	if (!safe || strlist_add(&grid->cells, safe) < 0)
 		abort();
+}
+
+void grid_add_cut(struct grid *grid, const char *cell, size_t width)
+{
+	_cleanup_free_ char *text = NULL;
+	int len;
+
+	if (!cell || text_width(cell) <= width) {
+		grid_add(grid, cell);
+		return;
+	}
+	len = (int)bytes_of_width(cell, width - 1);
+	while (len > 0 && cell[len - 1] == ' ')
+		len--;
+	if (asprintf(&text, "%.*s…", len, cell) < 0)
+		abort();
+	grid_add(grid, text);
 }
 
 void grid_addf(struct grid *grid, const char *fmt, ...)
@@ -83,16 +123,6 @@ void grid_addf(struct grid *grid, const char *fmt, ...)
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
 	grid_add(grid, buf_str(&text));
-}
-
-/* Characters, not bytes: what a terminal shows as one column each for most scripts. */
-static size_t text_width(const char *text)
-{
-	size_t n = 0;
-
-	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
-	return n;
 }
 
 static const char *colour_of(const char *word)
@@ -110,19 +140,6 @@ static const char *colour_of(const char *word)
 			return colours[i].colour;
 	}
 	return "";
-}
-
-/* Bytes of the first `width` characters. */
-static size_t bytes_of_width(const char *text, size_t width)
-{
-	size_t bytes = 0;
-
-	while (text[bytes]) {
-		if (((unsigned char)text[bytes] & 0xc0) != 0x80 && width-- == 0)
-			break;
-		bytes++;
-	}
-	return bytes;
 }
 
 static void print_row(

@@ -38,6 +38,8 @@ struct grid {
 #define GRID_INIT(n) { { NULL, 0 }, (n), false, SIZE_MAX }
 /* clang-format on */
 void grid_add(struct grid *grid, const char *cell); /* NULL: "-" */
+/* At most `width` characters of it. */
+void grid_add_cut(struct grid *grid, const char *cell, size_t width);
 void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void grid_print(const struct grid *grid);
 void grid_release(struct grid *grid);

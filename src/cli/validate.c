@@ -125,7 +125,7 @@ static const struct command_example examples[] = {
 
 static const struct command_exit exits[] = {
 	{"65", "The workflow has mistakes"},
-	{"66", "There is no such file"},
+	{"66", "There is no such file, or it is a directory"},
 	{NULL, NULL},
 };
 

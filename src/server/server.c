@@ -46,6 +46,19 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	log_debug("store server: %s", line);
 }
 
+static int listen_failed(const struct server_options *o, int e, struct penstock_error *err)
+{
+	if (e == EADDRINUSE)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"another process listens on %s port %u; give another port, port 0 takes a "
+			"free one",
+			o->address, o->port);
+	if (e == EADDRNOTAVAIL)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s is no address of this machine; 0.0.0.0 is all of them", o->address);
+	return error_errno(err, e, "cannot listen on %s port %u", o->address, o->port);
+}
+
 static int open_socket(const struct server_options *o, struct penstock_error *err)
 {
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(o->port)};
@@ -66,7 +79,7 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 	if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
 		    is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
 		listen(fd, 1024) < 0)
-		return error_errno(err, errno, "cannot listen on %s port %u", o->address, o->port);
+		return listen_failed(o, errno, err);
 	return take_fd(fd);
 }
 

@@ -25,6 +25,13 @@ struct node_entry {
 	struct node *value;
 };
 
+/* A key that an option took away: what is missing then is the option's doing. */
+struct node_removed {
+	const char *key;
+	const char *option;
+	struct node_removed *next;
+};
+
 struct node {
 	enum node_kind kind;
 	struct workflow_place at;
@@ -39,6 +46,7 @@ struct node {
 	struct node_entry *entries;
 	size_t n;
 	size_t cap;
+	struct node_removed *removed;
 };
 
 enum scalar_type { SCALAR_NULL, SCALAR_BOOL, SCALAR_INT, SCALAR_FLOAT, SCALAR_TEXT };

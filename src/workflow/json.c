@@ -80,8 +80,10 @@ static struct node *fail_value(struct json *j, const char *expected)
 	char message[160];
 
 	if (c < 0)
-		return fail_at(
-			j, j->p, "the file ends in the middle of the workflow; a `}` is missing");
+		return fail_at(j, j->p,
+			j->option
+				? "the value ends in the middle; a `}` or `]` is missing"
+				: "the file ends in the middle of the workflow; a `}` is missing");
 	if (starts(j, "//") || starts(j, "/*") || c == '#')
 		return fail_at(
 			j, j->p, "JSON has no comments; remove it, or write the workflow as YAML");

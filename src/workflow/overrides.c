@@ -276,6 +276,19 @@ static void set_variable(const struct overrides *o, struct node *env, const char
 	}
 }
 
+/* So that a mistake that comes of it is told of the option. */
+static void remember_removal(
+	const struct overrides *o, const char *option, struct node *node, const char *key)
+{
+	struct node_removed *removed = workflow_arena_alloc(o->arena, sizeof(*removed));
+
+	if (!removed)
+		return; /* the arena remembers that */
+	*removed = (struct node_removed){key, option, node->removed};
+	if (key)
+		node->removed = removed;
+}
+
 /* Sets or removes what the last segment names in `node`. */
 static void set_last(const struct overrides *o, const char *option, struct node *node,
 	const struct schema *schema, const struct segment *segment, struct node *value)
@@ -294,6 +307,7 @@ static void set_last(const struct overrides *o, const char *option, struct node 
 			entry->key_at = at;
 		}
 	} else if (entry) {
+		remember_removal(o, option, node, entry->key);
 		node_remove(node, (size_t)(entry - node->entries));
 	} else if (node->kind == NODE_MAP && segment->key) {
 		key_is_known(o, option, schema, segment->key);

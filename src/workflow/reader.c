@@ -135,6 +135,8 @@ struct node *reader_list(struct reader *rd, const struct node *map, const char *
 void reader_missing(struct reader *rd, const struct node *map, const struct schema *schema,
 	const char *key, const char *hint)
 {
+	struct workflow_place at = map->at;
+
 	for (size_t i = 0; i < map->n; i++) {
 		const char *name = map->entries[i].key;
 		const char *nearest = schema_find(schema, name) ? NULL
@@ -143,8 +145,12 @@ void reader_missing(struct reader *rd, const struct node *map, const struct sche
 		if (nearest && strcmp(nearest, key) == 0)
 			return;
 	}
-	reader_error(rd, &map->at, "`%s` is missing%s%s", reader_field(rd, key), *hint ? ": " : "",
-		hint);
+	for (const struct node_removed *r = map->removed; r; r = r->next) {
+		if (strcmp(r->key, key) == 0)
+			at = (struct workflow_place){.option = r->option};
+	}
+	reader_error(
+		rd, &at, "`%s` is missing%s%s", reader_field(rd, key), *hint ? ": " : "", hint);
 }
 
 /* The names under which the process environment holds what a workflow refers to. */

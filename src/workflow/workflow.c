@@ -129,6 +129,16 @@ static struct workflow *workflow_new(const char *name)
 	return wf;
 }
 
+/* Whether the file itself is right. */
+static bool only_of_options(const struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++) {
+		if (found->items[i].severity == DIAGNOSTIC_ERROR && !found->items[i].option)
+			return false;
+	}
+	return true;
+}
+
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err)
@@ -159,8 +169,9 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	if (rd.arena->no_memory || found->no_memory)
 		return error_memory(err);
 	if (found->errors)
-		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s", name,
-			found->errors, found->errors == 1 ? "" : "s");
+		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s",
+			only_of_options(found) ? "the command line" : name, found->errors,
+			found->errors == 1 ? "" : "s");
 	*out = take_pointer(wf);
 	return 0;
 }
