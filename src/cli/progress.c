@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-enum { REDRAW_MS = 100, LINE_MS = 10000, MAX_ITEMS = 16, NAME_SIZE = 256 };
+enum { REDRAW_MS = 100, LINE_MS = 10000, SIZE_MS = 1000, MAX_ITEMS = 16, NAME_SIZE = 256 };
 
 struct item {
 	char name[NAME_SIZE];
@@ -24,6 +24,7 @@ struct item {
 	uint64_t total;
 	int64_t began_ms;
 	int64_t said_ms; /* of the last plain line */
+	bool said;
 	bool finished;
 };
 
@@ -149,15 +150,29 @@ static struct item *find_item(struct progress *p, const char *name, int64_t now)
 	return item;
 }
 
-static void say_line(struct item *item, int64_t now, bool first)
+/* A line at the begin, once the size is known or does not come, at the end, and now and then between. */
+static void say_line(struct item *item, int64_t now)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	bool first = !item->said;
 
-	if (!first && !item->finished && now - item->said_ms < LINE_MS)
+	if (!item->finished && first && !item->total && now - item->began_ms < SIZE_MS)
 		return;
+	if (!item->finished && !first && now - item->said_ms < LINE_MS)
+		return;
+	item->said = true;
 	item->said_ms = now;
-	describe(item, now, &text);
-	log_info("%s: %s", item->name, buf_str(&text));
+	if (item->finished || !first) {
+		describe(item, now, &text);
+		log_info("%s: %s%s", item->name, item->finished ? "done, " : "", buf_str(&text));
+	} else if (item->total) {
+		char total[STR_SIZE_SIZE];
+
+		str_format_size(item->total, total);
+		log_info("%s: begins, %s", item->name, total);
+	} else {
+		log_info("%s: begins", item->name);
+	}
 }
 
 void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total)
@@ -182,7 +197,7 @@ void progress_update(struct progress *p, const char *name, uint64_t done, uint64
 		if (changed || now - p->drawn_ms >= REDRAW_MS)
 			redraw(p, now);
 	} else {
-		say_line(item, now, p->n != before);
+		say_line(item, now);
 	}
 }
 
@@ -215,7 +230,7 @@ void progress_complete(struct progress *p)
 		if (item->total > item->done)
 			item->done = item->total;
 		if (!p->terminal)
-			say_line(item, now, false);
+			say_line(item, now);
 	}
 	if (p->terminal && p->n)
 		redraw(p, now);

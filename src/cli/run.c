@@ -174,7 +174,9 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	else if (result.message)
 		log_error("run %s %s: %s", result.id, run_state_name(result.state), result.message);
 	else if (!cli_quiet(cli))
-		log_info("run %s %s", result.id, run_state_name(result.state));
+		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
+			result.output ? "; its output is in " : "",
+			result.output ? result.output : "");
 	code = result.exit_code;
 	run_result_release(&result);
 	return code;
@@ -518,9 +520,14 @@ static int run_flush_verb(const struct cli *cli)
 		cli_fail(cli, &err);
 		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
 	}
-	log_info("the output of run %s is complete; the run %s%s", run.id,
-		result.state == RUN_LOST || result.state == RUN_PREEMPTED ? "was " : "",
-		run_state_name(result.state));
+	if (result.output)
+		log_info("the output of run %s goes nowhere, so there is nothing to upload; it is "
+			 "in %s",
+			run.id, result.output);
+	else
+		log_info("the output of run %s is complete; the run %s%s", run.id,
+			result.state == RUN_LOST || result.state == RUN_PREEMPTED ? "was " : "",
+			run_state_name(result.state));
 	run_result_release(&result);
 	return 0;
 }

@@ -55,6 +55,8 @@ struct http_engine_options {
 	/* PEM file of trusted authorities. NULL: AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE, else
 	 * the system's. */
 	const char *ca_file;
+	/* Of every request, beside its own; polled at least every 100 ms. NULL: none. */
+	const atomic_int *cancel;
 };
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
@@ -72,6 +74,9 @@ struct http_counters {
 	uint64_t connections; /* opened */
 	uint64_t bytes_sent;  /* of bodies */
 	uint64_t bytes_received;
+	/* Of bodies, that requests which succeeded or are under way have sent; updated ten times a
+	 * second. What an attempt sent falls out when it fails, so only a new maximum is progress. */
+	uint64_t bytes_getting_on;
 };
 void http_engine_counters(struct http_engine *engine, struct http_counters *out);
 
@@ -176,7 +181,9 @@ struct http_request {
 				       without credentials */
 	bool direct; /* never through a proxy: the metadata services are on the machine itself */
 	const atomic_int *cancel; /* polled at least every 100 ms */
-	const char *what;	  /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
+	/* Not ended by the engine's cancel: tidies up behind a cancelled one; wants a deadline. */
+	bool tidies_up;
+	const char *what; /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
 
 	/* Before every attempt (counted from 1): sign, add dates. Non-zero: the request fails with
 	 * `err`. */

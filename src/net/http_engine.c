@@ -256,6 +256,8 @@ static void attempt_ended(struct http_engine *engine, struct call *call, CURLcod
 		call_list_add(&engine->waiting, call);
 		return;
 	}
+	if (outcome == OUTCOME_SUCCESS)
+		engine->bytes_done += call->source_read;
 	call_end(engine, call, outcome == OUTCOME_SUCCESS ? NULL : &err);
 }
 
@@ -276,15 +278,20 @@ static void read_messages(struct http_engine *engine)
 
 /* ---- cancel flags, deadlines, stalls ---- */
 
-static bool call_cancelled(const struct call *call)
+static bool call_cancelled(const struct http_engine *engine, const struct call *call)
 {
-	return call->request->cancel && atomic_load(call->request->cancel);
+	const struct http_request *request = call->request;
+
+	return (request->cancel && atomic_load(request->cancel)) ||
+	       (engine->options.cancel && !request->tidies_up &&
+		       atomic_load(engine->options.cancel));
 }
 
 /* Why the call must end now, or 0. */
-static enum penstock_code call_overdue(const struct call *call, int64_t now)
+static enum penstock_code call_overdue(
+	const struct http_engine *engine, const struct call *call, int64_t now)
 {
-	if (call_cancelled(call))
+	if (call_cancelled(engine, call))
 		return PENSTOCK_E_CANCELLED;
 	if (call->request->deadline_ms && now >= call->request->deadline_ms)
 		return PENSTOCK_E_TIMEOUT;
@@ -319,7 +326,7 @@ static void tick_list(struct http_engine *engine, struct call_list *list, unsign
 	int64_t now = clock_monotonic_ms();
 
 	for (struct call *call = list->first, *next; call; call = next) {
-		enum penstock_code code = call_overdue(call, now);
+		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
 		if (!code)
@@ -331,6 +338,15 @@ static void tick_list(struct http_engine *engine, struct call_list *list, unsign
 	}
 }
 
+static void count_getting_on(struct http_engine *engine)
+{
+	uint64_t bytes = engine->bytes_done;
+
+	for (const struct call *call = engine->active.first; call; call = call->next)
+		bytes += call->source_read;
+	atomic_store(&engine->counters.getting_on, bytes);
+}
+
 static void tick(struct http_engine *engine)
 {
 	int64_t now = clock_monotonic_ms();
@@ -338,8 +354,9 @@ static void tick(struct http_engine *engine)
 	if (now - engine->last_tick_ms < TICK_MS)
 		return;
 	engine->last_tick_ms = now;
+	count_getting_on(engine);
 	for (struct call *call = engine->active.first, *next; call; call = next) {
-		enum penstock_code code = call_overdue(call, now);
+		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
 		if (code) {
@@ -630,6 +647,7 @@ void http_engine_counters(struct http_engine *engine, struct http_counters *out)
 		.connections = atomic_load(&engine->counters.connections),
 		.bytes_sent = atomic_load(&engine->counters.sent),
 		.bytes_received = atomic_load(&engine->counters.received),
+		.bytes_getting_on = atomic_load(&engine->counters.getting_on),
 	};
 }
 

@@ -104,9 +104,11 @@ struct http_engine {
 	unsigned n_pool;
 	int64_t last_tick_ms;
 	uint64_t random;
+	uint64_t bytes_done; /* sent by attempts that succeeded */
 
 	struct {
-		atomic_ulong requests, attempts, retries, failures, connections, sent, received;
+		atomic_ulong requests, attempts, retries, failures, connections, sent, received,
+			getting_on;
 	} counters;
 };
 

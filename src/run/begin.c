@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,34 @@ static int look_back(struct run *run, struct penstock_error *err)
 	return r;
 }
 
+void run_reserve_room(struct run *run)
+{
+	_cleanup_free_ char *path = path_join(run->layout.dir, "room-XXXXXX");
+	int fd = open(run->layout.dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0 && path) { /* not every file system has unnamed files */
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
+	if (fd >= 0 && posix_fallocate(fd, 0, LIMIT_RUN_RESERVE) != 0) {
+		close(fd);
+		fd = -1;
+	}
+	run->reserve_fd = fd;
+}
+
+bool run_give_room(struct run *run)
+{
+	int fd = run->reserve_fd;
+
+	if (fd < 0)
+		return false;
+	run->reserve_fd = -1;
+	close(fd);
+	return true;
+}
+
 static bool is_empty(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = opendir(path);
@@ -112,8 +141,7 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 	return run_layout_wipe(&run->layout, err);
 }
 
-/* Says where a run's output goes, for people and records; NULL: nowhere. */
-static char *describe_output(const struct workflow_output *output)
+char *run_describe_output(const struct workflow_output *output)
 {
 	char *text = NULL;
 
@@ -131,7 +159,7 @@ static char *describe_output(const struct workflow_output *output)
 
 static int record_begin(struct run *run, struct penstock_error *err)
 {
-	_cleanup_free_ char *output = describe_output(&run->workflow->output);
+	_cleanup_free_ char *output = run_describe_output(&run->workflow->output);
 
 	return records_begin(run->options->records,
 		&(struct records_begin){
@@ -196,6 +224,31 @@ static int check_tasks(const struct workflow *workflow, struct penstock_error *e
 	return 0;
 }
 
+/* The option that asks for more than there is, else the place of the resources. */
+static const struct workflow_place *place_of_misfit(
+	const struct machine_capacity *machine, const struct workflow *workflow)
+{
+	const struct workflow_resources *r = &workflow->resources;
+	const struct {
+		const struct workflow_place *at;
+		bool too_much;
+	} asked[] = {
+		{&r->gpus.at, r->gpus.value > machine->gpus},
+		{&r->gpus_per_task.at, r->gpus.value > machine->gpus},
+		{&r->tasks.at, r->tasks.value * r->cpus_per_task.value > machine->cpus},
+		{&r->cpus_per_task.at, r->tasks.value * r->cpus_per_task.value > machine->cpus},
+		{&r->mem_per_cpu.at,
+			r->tasks.value * r->cpus_per_task.value * r->mem_per_cpu.value >
+				(int64_t)(machine->memory / MIB)},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
+		if (asked[i].too_much && asked[i].at->option)
+			return asked[i].at;
+	}
+	return &r->at;
+}
+
 static int check_on(const struct machine_capacity *machine, const struct workflow *workflow,
 	struct penstock_error *err)
 {
@@ -209,7 +262,7 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 	if (r < 0) {
 		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 
-		workflow_place_format(workflow, &workflow->resources.at, &place);
+		workflow_place_format(workflow, place_of_misfit(machine, workflow), &place);
 		return error_prefix(err, "%s", buf_str(&place));
 	}
 	return 0;

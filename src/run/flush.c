@@ -93,8 +93,7 @@ static int flush_output(
 	case WORKFLOW_HTTP:
 		return run_flush_http(run, err);
 	default:
-		return error_set(err, PENSTOCK_E_INVALID,
-			"run %s has no output to upload; it is in %s", run->id, run->layout.output);
+		return error_set(err, PENSTOCK_E_INTERNAL, "an output without a transport");
 	}
 }
 
@@ -125,6 +124,12 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	run->attempt = last.attempt;
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	if (r == 0 && run->workflow->output.kind == WORKFLOW_NO_TRANSPORT) {
+		run->end = (struct run_end){.decided = true, .state = last.state};
+		run->output_place = strdup(run->layout.output);
+		records_attempt_release(&last);
+		return run->output_place ? 0 : error_memory(err);
+	}
 	if (r == 0 && access(run->layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
 		!last.unflushed) {
 		/* Its end has removed what was all uploaded: a flush that is repeated has nothing to do. */
@@ -140,7 +145,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
 			"nothing of run %s is left on this machine to upload", run->id);
 	if (r == 0)
-		r = stores_init(&run->stores, run->options->embedded, NULL, err);
+		r = stores_init(&run->stores, run->options->embedded,
+			&(struct stores_patience){.cancel = &run->interrupts.cancel}, err);
 	if (r == 0)
 		r = flush_output(run, &last, err);
 	if (r == 0)
@@ -156,6 +162,7 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	struct run run = {.options = options,
 		.workflow = options->workflow,
 		.lock_fd = -1,
+		.reserve_fd = -1,
 		.interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1}};
 	int r;
 
@@ -174,6 +181,11 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	snprintf(result->id, sizeof(result->id), "%s", id);
 	result->attempt = run.attempt;
 	result->state = run.end.state;
+	result->output = run.output_place;
+	/* Not of one that somebody else holds, nor of one that is not here. */
+	if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
+		error_suffix(err, "; it is kept in %s%s, 'penstock flush %s' uploads the rest",
+			run.layout.output, run_flush_hint(err->code), id);
 	run_layout_release(&run.layout);
 	interrupts_stop(&run.interrupts);
 	if (run.lock_fd >= 0)

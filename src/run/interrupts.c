@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/banned.h"
 
@@ -44,15 +45,18 @@ static void raise_event(const struct interrupts *interrupts)
 static void take_request(struct interrupts *interrupts, int signal)
 {
 	int none = INTERRUPT_NONE;
+	enum interrupt_phase phase;
 	int count;
-	int phase = atomic_load(&interrupts->phase);
 
+	pthread_mutex_lock(&interrupts->lock);
+	phase = interrupts->phase;
 	atomic_compare_exchange_strong(
 		&interrupts->reason, &none, signal == SIGTERM ? INTERRUPT_PREEMPT : INTERRUPT_STOP);
 	count = atomic_fetch_add(&interrupts->count, 1) + 1;
 	if (phase == PHASE_BEGIN || (phase == PHASE_FLUSH && count >= 2))
 		atomic_store(&interrupts->cancel, 1);
-	else if (phase == PHASE_FLUSH && interrupts->note)
+	pthread_mutex_unlock(&interrupts->lock);
+	if (phase == PHASE_FLUSH && count == 1 && interrupts->note)
 		interrupts->note(interrupts->cookie, "still uploading the output; once more leaves "
 						     "the rest for 'penstock flush'");
 	raise_event(interrupts);
@@ -92,6 +96,7 @@ int interrupts_start(struct interrupts *interrupts, struct penstock_error *err)
 	sigset_t set;
 	int e;
 
+	pthread_mutex_init(&interrupts->lock, NULL);
 	interrupt_signals(&set);
 	interrupts->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	interrupts->quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -122,9 +127,11 @@ void interrupts_stop(struct interrupts *interrupts)
 
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase)
 {
-	atomic_store(&interrupts->cancel, 0);
-	atomic_store(&interrupts->count, 0);
-	atomic_store(&interrupts->phase, phase);
+	LOCK_SCOPE(&interrupts->lock);
+	if (interrupts->phase != PHASE_BEGIN || phase != PHASE_FLUSH)
+		atomic_store(&interrupts->count, 0);
+	interrupts->phase = phase;
+	atomic_store(&interrupts->cancel, atomic_load(&interrupts->count) >= 2);
 }
 
 enum interrupt_reason interrupts_reason(const struct interrupts *interrupts)
@@ -135,6 +142,11 @@ enum interrupt_reason interrupts_reason(const struct interrupts *interrupts)
 int interrupts_count(const struct interrupts *interrupts)
 {
 	return atomic_load(&interrupts->count);
+}
+
+void interrupts_give_up(struct interrupts *interrupts)
+{
+	atomic_store(&interrupts->cancel, 1);
 }
 
 void interrupts_clear_event(const struct interrupts *interrupts)

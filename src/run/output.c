@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -33,8 +35,11 @@ struct stream {
 struct output {
 	struct stream streams[2];
 	int log_fd;
-	atomic_bool log_failed;
 	_Atomic uint64_t log_size;
+	pthread_mutex_t log_lock;
+	struct buf waiting; /* under log_lock: what the disk has no room for yet */
+	uint64_t dropped;   /* under log_lock: bytes that are missing before it */
+	bool log_warned;    /* under log_lock */
 	pthread_t thread;
 	int wake_fd; /* eventfd: a drain or the stop was asked for */
 
@@ -52,16 +57,91 @@ static bool output_patience_is_over(struct output *output)
 	return output->stopping && clock_monotonic_ns() > output->stop_asked_ns + 2 * NS_PER_S;
 }
 
+/* Writes what there is room for; returns how much that was. */
+static size_t write_some(struct output *output, const char *data, size_t len)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = write(output->log_fd, data + done, len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	atomic_fetch_add(&output->log_size, done);
+	return done;
+}
+
+/* A line of a few bytes is written whole or not at all. */
+static bool write_gap(struct output *output)
+{
+	uint64_t size = atomic_load(&output->log_size);
+	char line[128];
+	int n = snprintf(line, sizeof(line),
+		"\npenstock: %" PRIu64 " bytes of the log are missing here: its disk was full\n",
+		output->dropped);
+	size_t done = write_some(output, line, (size_t)n);
+
+	if (done == (size_t)n) {
+		output->dropped = 0;
+		return true;
+	}
+	if (done && ftruncate(output->log_fd, (off_t)size) == 0)
+		atomic_store(&output->log_size, size);
+	return false;
+}
+
+/* Under log_lock. */
+static void write_waiting(struct output *output)
+{
+	if (output->dropped && !write_gap(output))
+		return;
+	buf_consume(&output->waiting,
+		write_some(output, buf_str(&output->waiting), output->waiting.len));
+}
+
+/* Keeps the end of what could not be written; under log_lock. */
+static void hold_back(struct output *output, const char *data, size_t len)
+{
+	size_t most = LIMIT_LOG_WAITING;
+	size_t over;
+
+	if (len > most) {
+		output->dropped += len - most;
+		data += len - most;
+		len = most;
+	}
+	over = output->waiting.len + len > most ? output->waiting.len + len - most : 0;
+	buf_consume(&output->waiting, over);
+	output->dropped += over;
+	if (buf_add(&output->waiting, data, len) < 0) {
+		output->dropped += output->waiting.len + len;
+		buf_clear(&output->waiting);
+	}
+}
+
 static void write_log(struct output *output, const char *data, size_t len)
 {
-	if (atomic_load(&output->log_failed))
+	size_t done = 0;
+	int e;
+
+	LOCK_SCOPE(&output->log_lock);
+	if (output->dropped || output->waiting.len)
+		write_waiting(output);
+	errno = 0;
+	if (!output->dropped && !output->waiting.len)
+		done = write_some(output, data, len);
+	if (done == len)
 		return;
-	if (fs_write_all(output->log_fd, data, len) < 0) {
-		atomic_store(&output->log_failed, true);
-		log_warn("the run's log could not be written and ends here: %s", strerror(errno));
-		return;
-	}
-	atomic_fetch_add(&output->log_size, len);
+	e = errno;
+	hold_back(output, data + done, len - done);
+	if (!output->log_warned)
+		log_warn("the run's log cannot be written now, its end waits in memory: %s",
+			strerror(e));
+	output->log_warned = true;
 }
 
 /*
@@ -190,6 +270,8 @@ static void output_free(struct output *output)
 	}
 	if (output->log_fd >= 0)
 		close(output->log_fd);
+	buf_release(&output->waiting);
+	pthread_mutex_destroy(&output->log_lock);
 	if (output->wake_fd >= 0)
 		close(output->wake_fd);
 	pthread_mutex_destroy(&output->lock);
@@ -224,6 +306,8 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	for (int i = 0; i < 2; i++)
 		output->streams[i].read_fd = output->streams[i].write_fd = -1;
 	pthread_mutex_init(&output->lock, NULL);
+	pthread_mutex_init(&output->log_lock, NULL);
+	buf_init(&output->waiting, LIMIT_LOG_WAITING);
 	pthread_cond_init(&output->drained, NULL);
 	r = output_open(output, log_path, (int[]){stdout_fd, stderr_fd}, err);
 	if (r == 0) {
@@ -298,6 +382,9 @@ void output_stop(struct output *output)
 	wake(output);
 	pthread_mutex_unlock(&output->lock);
 	pthread_join(output->thread, NULL);
+	write_waiting(output);
+	if (output->dropped || output->waiting.len)
+		log_warn("the end of the run's log could not be written: its disk is full");
 	fdatasync(output->log_fd);
 	output_free(output);
 }

@@ -8,7 +8,8 @@
  *
  * One thread pumps both pipes, so a terminal that does not read stalls the steps, as it would
  * without us, but neither the sync nor the reaction to signals. The log takes stdout and stderr
- * as they come. A full disk stops the log with one warning and not the run.
+ * as they come. A full disk does not stop the run: the last LIMIT_LOG_WAITING bytes of the log wait
+ * for room, and a line says how many before them are missing.
  */
 #ifndef RUN_OUTPUT_H
 #define RUN_OUTPUT_H

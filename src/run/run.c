@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/lease.h"
+#include "net/http.h"
 #include "run/log_upload.h"
 #include "run/output.h"
 #include "run/provenance.h"
@@ -183,6 +184,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 				.cookie = run,
 			},
 			err);
+	if (r == 0)
+		run_reserve_room(run);
 	return r < 0 ? r : 0;
 }
 
@@ -456,31 +459,55 @@ static int64_t flush_patience_ms(void)
 	return FLUSH_PATIENCE_MS;
 }
 
+/* What tells a slow upload from one that does not get on. */
+struct flush_watch {
+	int64_t moved_ms;      /* the last progress */
+	uint64_t published;    /* bytes and files, then */
+	uint64_t getting_on;   /* the most that was ever under way or done */
+	unsigned long retries; /* then */
+};
+
+/* Whether uploads fail and nothing has got on for the whole patience. */
+static bool is_hopeless(
+	struct run *run, struct flush_watch *watch, const struct sync_status *status)
+{
+	int64_t now = clock_monotonic_ms();
+	struct http_counters counters;
+	uint64_t published = status->bytes_published + status->files_published;
+
+	http_engine_counters(run->stores.engine, &counters);
+	if (published != watch->published || counters.bytes_getting_on > watch->getting_on) {
+		watch->moved_ms = now;
+		watch->published = published;
+		watch->retries = counters.retries;
+		if (counters.bytes_getting_on > watch->getting_on)
+			watch->getting_on = counters.bytes_getting_on;
+		return false;
+	}
+	/* A store that is silent, but has not failed, may be putting a large object together. */
+	if (counters.retries == watch->retries && !status->last_error[0])
+		return false;
+	return now - watch->moved_ms > flush_patience_ms();
+}
+
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err)
 {
-	int64_t moved_ms = clock_monotonic_ms();
-	uint64_t published = 0;
+	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
 
 	for (;;) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct sync_status status;
-		int64_t now;
 		int r = sync_flush(sync, clock_monotonic_ms() + FLUSH_LOOK_MS, &e);
 
 		if (r == 0)
 			return 0;
-		if (r != -(int)PENSTOCK_E_TIMEOUT || atomic_load(&run->interrupts.cancel))
+		if (!error_is_retryable(&e) || atomic_load(&run->interrupts.cancel))
 			return error_move(err, &e);
 		sync_get_status(sync, &status);
 		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
 			status.bytes_published + status.bytes_waiting);
-		now = clock_monotonic_ms();
-		if (status.bytes_published != published || !status.last_error[0]) {
-			published = status.bytes_published;
-			moved_ms = now;
-		}
-		if (now - moved_ms > flush_patience_ms())
-			return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s", status.last_error);
+		if (is_hopeless(run, &watch, &status))
+			return error_move(err, &e);
 	}
 }
 
@@ -505,6 +532,9 @@ static int flush(struct run *run, struct penstock_error *err)
 		r = run_flush_sync(run, run->sync, err);
 	else if (sends_http(run))
 		r = run_flush_http(run, err);
+	/* A store that does not take the output gets no more time for the rest. */
+	if (r < 0 && err && error_is_retryable(err))
+		interrupts_give_up(&run->interrupts);
 	if (run->log_upload) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct log_upload *upload = take_pointer(run->log_upload);
@@ -514,6 +544,21 @@ static int flush(struct run *run, struct penstock_error *err)
 			r = error_move(err, &e);
 	}
 	return r;
+}
+
+const char *run_flush_hint(enum penstock_code code)
+{
+	switch (code) {
+	case PENSTOCK_E_NO_SPACE:
+		return "; make room in the store, then";
+	case PENSTOCK_E_PERMISSION:
+		return "; mend the keys or what they may do, then";
+	case PENSTOCK_E_UNAVAILABLE:
+	case PENSTOCK_E_TIMEOUT:
+		return "; once the store answers again";
+	default:
+		return "";
+	}
 }
 
 static void set_unflushed(const struct run *run, struct records_end *end)
@@ -541,17 +586,27 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		run->id);
 }
 
+/* What goes out through HTTP is sent when the steps are through; until then it is nowhere else. */
+static bool http_output_waits(const struct run *run)
+{
+	return run->workflow->output.kind == WORKFLOW_HTTP && run->steps_began &&
+	       run->end.state == RUN_PREEMPTED && run_has_output(run);
+}
+
 static void flush_and_judge(struct run *run, struct records_end *end)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool any = run->sync || run->log_upload || sends_http(run);
 
+	interrupts_phase(&run->interrupts, PHASE_FLUSH);
 	if (!any) {
-		keep_waiting_output(run, end);
+		if (http_output_waits(run))
+			set_unflushed(run, end);
+		else
+			keep_waiting_output(run, end);
 		return;
 	}
 	set_state(run, RUN_FLUSHING);
-	interrupts_phase(&run->interrupts, PHASE_FLUSH);
 	if (flush(run, &err) == 0)
 		return;
 	set_unflushed(run, end);
@@ -560,16 +615,19 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 	free(run->end.message);
 	run->end = (struct run_end){.step_code = run->end.step_code};
 	run_end(run, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
-		"the output is not complete: %s; it is kept, 'penstock flush %s' uploads the rest",
-		err.message, run->id);
+		"the output is not complete: %s; it is kept in %s%s, 'penstock flush %s' uploads "
+		"the rest",
+		err.message, run->layout.output, run_flush_hint(err.code), run->id);
 }
 
 static void give_back_lease(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
+	/* Where the output could not be sent, its state could not either; `penstock flush` sends both. */
 	if (lease_release(take_pointer(run->lease), run_state_name(run->end.state),
-		    run_class_name(run->end.class), run->end.exit_code, &err) < 0)
+		    run_class_name(run->end.class), run->end.exit_code, &err) < 0 &&
+		run->end.exit_code != 73)
 		run_say(run, RUN_EVENT_WARNING,
 			"the run's state beside its output is not up to date: %s", err.message);
 }
@@ -581,14 +639,27 @@ static void tidy(struct run *run)
 
 	if (run->end.state != RUN_SUCCEEDED)
 		return;
-	if (run->workflow->output.kind == WORKFLOW_NO_TRANSPORT) {
-		if (rmdir(run->layout.output) < 0 && errno == ENOTEMPTY) {
-			run_say(run, RUN_EVENT_MESSAGE, "the output is in %s", run->layout.output);
-			return;
-		}
+	if (run->workflow->output.kind == WORKFLOW_NO_TRANSPORT && run_has_output(run)) {
+		run->output_place = strdup(run->layout.output);
+		return;
 	}
+	run->output_place = run_describe_output(&run->workflow->output);
 	if (run_layout_wipe(&run->layout, &err) < 0)
 		log_warn("%s", err.message);
+}
+
+/* The last line of the run's own log. */
+static void note_end(const struct run *run)
+{
+	const char *more = run->end.message ? run->end.message : run->output_place;
+
+	if (run->output)
+		output_note(run->output, "penstock: run %s %s%s%s", run->id,
+			run_state_name(run->end.state),
+			!more		   ? ""
+			: run->end.message ? ": "
+					   : "; its output is in ",
+			more ? more : "");
 }
 
 static void finish(struct run *run)
@@ -596,6 +667,7 @@ static void finish(struct run *run)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct records_end end = {0};
 
+	run_give_room(run);
 	if (!run->end.decided) {
 		run->end.decided = true;
 		run->end.state = RUN_SUCCEEDED;
@@ -614,6 +686,7 @@ static void finish(struct run *run)
 	else /* not before: a kill in between must not let the next attempt go on with half a storage */
 		tidy(run);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
+	note_end(run);
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
 	stores_release(&run->stores);
@@ -645,6 +718,7 @@ static void run_release(struct run *run)
 		close(run->lock_fd);
 	free(run->state_prefix);
 	free(run->end.message);
+	free(run->output_place);
 }
 
 static void give_result(struct run *run, struct run_result *result)
@@ -654,11 +728,13 @@ static void give_result(struct run *run, struct run_result *result)
 	result->state = run->end.state;
 	result->exit_code = run->end.exit_code;
 	result->message = take_pointer(run->end.message);
+	result->output = take_pointer(run->output_place);
 }
 
 void run_result_release(struct run_result *result)
 {
 	free(result->message);
+	free(result->output);
 	*result = (struct run_result){0};
 }
 
@@ -668,6 +744,7 @@ int run_execute(
 	_cleanup_(run_release) struct run run = {.options = options,
 		.workflow = options->workflow,
 		.lock_fd = -1,
+		.reserve_fd = -1,
 		.interrupts = {
 			.event_fd = -1, .signal_fd = -1, .quit_fd = -1, .note = note_interrupt}};
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;

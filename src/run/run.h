@@ -70,13 +70,15 @@ struct run_result {
 	enum run_state state;
 	int exit_code; /* of penstock, by the table of DESIGN: a step's own, or 64-78, or 128+n */
 	char *message; /* owned; one line, NULL where all is well */
+	char *output;  /* owned; where the output is now, NULL: there is none */
 };
 void run_result_release(struct run_result *result);
 
 int run_execute(
 	const struct run_options *options, struct run_result *result, struct penstock_error *err);
 
-/* Uploads what a failed flush left behind and ends the run as it had ended. */
+/* Uploads what a failed flush left behind and ends the run as it had ended. A run whose output goes
+ * nowhere has nothing to upload: then `result->output` says where it is, and nothing was done. */
 int run_flush(const struct run_options *options, const char *id, struct run_result *result,
 	struct penstock_error *err);
 

@@ -2,6 +2,8 @@
 #ifndef RUN_RUN_INTERNAL_H
 #define RUN_RUN_INTERNAL_H
 
+#include <penstock/error.h>
+
 #include "records/claims.h"
 #include "run/executor.h"
 #include "run/interrupts.h"
@@ -49,6 +51,8 @@ struct run {
 	bool fenced;	       /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
 	struct run_end end;
+	int reserve_fd; /* an unnamed file that keeps room for the end; -1: none, or given back */
+	char *output_place; /* owned; of a run that succeeded: where its output is */
 };
 
 void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
@@ -73,6 +77,8 @@ int run_take_lock(struct run *run, struct penstock_error *err);
 int run_clear_storage(struct run *run, struct penstock_error *err);
 /* Whether the output directory holds anything. */
 bool run_has_output(const struct run *run);
+/* Says where the output goes, for people and records; NULL: nowhere, or no memory. */
+char *run_describe_output(const struct workflow_output *output);
 int run_keep_workflow(struct run *run, struct penstock_error *err);
 void run_claim_request(const struct run *run, struct claim_request *request);
 
@@ -82,9 +88,16 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 /* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
+/* What has to happen before a flush that failed so can succeed: "; make room in the store, then". */
+const char *run_flush_hint(enum penstock_code code);
 int run_take_lease(struct run *run, struct penstock_error *err);
 int run_begin_log_upload(struct run *run, struct penstock_error *err);
 void run_record_sync(struct run *run);
+
+/* Keeps some room on the disk of the records and the log, which a step may fill. */
+void run_reserve_room(struct run *run);
+/* Gives it back; true: there was some, so what had no room may try again. */
+bool run_give_room(struct run *run);
 
 /* Runs the steps that are not done yet; every way out leaves no process behind. */
 void run_steps(struct run *run);

@@ -40,6 +40,7 @@ static int know_size(void *cookie, uint64_t size, uint64_t missing, struct penst
 		return 0;
 	atomic_store(&f->in->total, size);
 	atomic_store(&f->in->done, (long long)(size - missing));
+	stage_input_tell(f->in);
 	if (f->reserved)
 		return 0;
 	f->reserved = true;

@@ -275,6 +275,23 @@ static bool interrupted(struct run *run)
 	return run->end.decided;
 }
 
+/* A step that is not on record would be run again. */
+static void record_done(struct run *run, size_t i, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = records_step_done(run->options->records, run->id, run->attempt, (int)i, name, &err);
+
+	if (r == -(int)PENSTOCK_E_NO_SPACE && run_give_room(run)) {
+		penstock_error_release(&err);
+		r = records_step_done(
+			run->options->records, run->id, run->attempt, (int)i, name, &err);
+	}
+	if (r < 0)
+		run_say(run, RUN_EVENT_WARNING,
+			"that '%s' is finished cannot be recorded, so a resumed run repeats it: %s",
+			name, err.message);
+}
+
 void run_steps(struct run *run)
 {
 	interrupts_phase(&run->interrupts, PHASE_STEPS);
@@ -288,7 +305,6 @@ void run_steps(struct run *run)
 		}
 		if (!run_step(run, i))
 			return;
-		records_step_done(run->options->records, run->id, run->attempt, (int)i,
-			step_name(run, i, buffer), NULL);
+		record_done(run, i, step_name(run, i, buffer));
 	}
 }

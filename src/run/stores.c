@@ -48,6 +48,9 @@ int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
 		stores->ops = *ops;
 	if (patience) {
 		stores->patience = *patience;
+		options.cancel = patience->cancel;
+	}
+	if (patience && patience->waiting) {
 		atomic_store(&stores->patience_ms, patience_wanted_ms());
 		options.on_wait = on_wait;
 		options.cookie = stores;

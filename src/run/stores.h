@@ -2,7 +2,7 @@
  * The object stores that a run talks to: one HTTP engine, one client for each `s3` of the workflow,
  * and the embedded store where a workflow asks for it by name.
  *
- *	stores_init(&stores, options, err);
+ *	stores_init(&stores, &embedded_ops, &cancel, err);
  *	stores_open(&stores, &workflow->output.s3, &store, err);
  *	object_head(store->client, store->bucket, "key", &info, err);
  *	stores_release(&stores);	after everything that uses a client has ended
@@ -40,8 +40,9 @@ struct stores_embedded_ops {
  * seconds without any progress.
  */
 struct stores_patience {
-	const atomic_int *cancel;
-	void (*waiting)(void *cookie, const char *text); /* one line for people; from any thread */
+	const atomic_int *cancel; /* ends every request, at any time; outlives the stores */
+	/* One line for people; from any thread. NULL: nothing is waited for. */
+	void (*waiting)(void *cookie, const char *text);
 	void *cookie;
 };
 

@@ -20,6 +20,7 @@
 
 /* The store moves the bytes before it answers. */
 #define COPY_STALL_MS (10 * 60 * 1000)
+#define ABORT_MS      (5 * 1000)
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)
 
@@ -293,8 +294,11 @@ static void copy_abort(struct copy *c)
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 
 	if (c->id && s3_op_init(&op, c->client, "DELETE", c->to_bucket, c->to_key, NULL) == 0 &&
-		s3_op_query(&op, "uploadId", c->id, NULL) == 0)
+		s3_op_query(&op, "uploadId", c->id, NULL) == 0) {
+		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
+		op.request.tidies_up = true;
 		s3_op_perform(&op, NULL);
+	}
 }
 
 static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)

@@ -18,7 +18,7 @@
 #define DEFAULT_PARALLEL 4
 /* The store may put a large object together before it answers. */
 #define COMPLETE_STALL_MS (10 * 60 * 1000)
-#define ABORT_MS	  (10 * 1000)
+#define ABORT_MS	  (5 * 1000)
 
 struct part_result {
 	char etag[OBJECT_ETAG_SIZE];
@@ -104,6 +104,7 @@ static void upload_abort(struct upload *u)
 		s3_op_query(&op, "uploadId", u->id, &err) == 0) {
 		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
 		op.request.max_attempts = 3;
+		op.request.tidies_up = true;
 		s3_op_perform(&op, &err);
 	}
 	if (err.code && err.code != PENSTOCK_E_NOT_FOUND)
