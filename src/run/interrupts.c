@@ -59,6 +59,9 @@ static void take_request(struct interrupts *interrupts, int signal)
 	if (phase == PHASE_FLUSH && count == 1 && interrupts->note)
 		interrupts->note(interrupts->cookie, "still uploading the output; once more leaves "
 						     "the rest for 'penstock flush'");
+	else if (phase == PHASE_BEGIN && count == 1 && interrupts->note)
+		interrupts->note(interrupts->cookie,
+			"stopping before the steps (once more does not wait for any store)");
 	raise_event(interrupts);
 }
 

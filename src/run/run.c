@@ -639,19 +639,23 @@ static void tidy(struct run *run)
 
 	if (run->end.state != RUN_SUCCEEDED)
 		return;
-	if (run->workflow->output.kind == WORKFLOW_NO_TRANSPORT && run_has_output(run)) {
-		run->output_place = strdup(run->layout.output);
+	if (run->workflow->output.kind == WORKFLOW_NO_TRANSPORT && run_has_output(run))
 		return;
-	}
-	run->output_place = run_describe_output(&run->workflow->output);
 	if (run_layout_wipe(&run->layout, &err) < 0)
 		log_warn("%s", err.message);
 }
 
-/* The last line of the run's own log. */
-static void note_end(const struct run *run)
+/* The last line of the run's own log; before the end is on record, so that who follows it sees it. */
+static void note_end(struct run *run)
 {
-	const char *more = run->end.message ? run->end.message : run->output_place;
+	const char *more;
+
+	if (run->end.state == RUN_SUCCEEDED &&
+		run->workflow->output.kind == WORKFLOW_NO_TRANSPORT && run_has_output(run))
+		run->output_place = strdup(run->layout.output);
+	else if (run->end.state == RUN_SUCCEEDED)
+		run->output_place = run_describe_output(&run->workflow->output);
+	more = run->end.message ? run->end.message : run->output_place;
 
 	if (run->output)
 		output_note(run->output, "penstock: run %s %s%s%s", run->id,
@@ -681,12 +685,12 @@ static void finish(struct run *run)
 	end.step_code = run->end.step_code;
 	end.message = run->end.message;
 	give_back_lease(run);
+	note_end(run);
 	if (records_end(run->options->records, run->id, run->attempt, &end, &err) < 0)
 		log_error("the end of run %s cannot be recorded: %s", run->id, err.message);
 	else /* not before: a kill in between must not let the next attempt go on with half a storage */
 		tidy(run);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
-	note_end(run);
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
 	stores_release(&run->stores);

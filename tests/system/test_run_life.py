@@ -276,7 +276,7 @@ def test_a_detached_run_goes_on_alone(penstock, workflow):
     follower = penstock.popen("logs", "-f", "d")
     follower.wait_for_output("working")
     (penstock.home / "runs" / run["id"] / "storage" / "go").touch()
-    assert follower.wait().ok().out.endswith("finished\n")
+    assert follower.wait().ok().out.endswith(f"finished\npenstock: run {run['id']} succeeded\n")
     assert penstock.ps()[0]["state"] == "succeeded"
 
 
