@@ -177,7 +177,7 @@ struct http_request {
 	 * before.
 	 */
 	bool fresh_connection;
-	bool follow_redirects;	  /* up to 10; never from https to http. Only for requests
+	bool follow_redirects; /* up to 10; never from https to http. Only for requests
 				       without credentials */
 	bool direct; /* never through a proxy: the metadata services are on the machine itself */
 	const atomic_int *cancel; /* polled at least every 100 ms */
