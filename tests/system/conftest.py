@@ -11,13 +11,15 @@ import pytest
 from harness import processes
 from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
+from harness.peers.ceph import Ceph
+from harness.peers.minio import Minio
 from harness.program import TOP, Penstock, Store
 from harness.waiting import wait_for as wait_for_condition
 
 INVOKED_WITH = dict(os.environ)
 SHARED = TOP.parent / "shared"
 PATIENCE_S = 60
-KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S")
+KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS")
 
 
 def pytest_configure(config):
@@ -103,6 +105,31 @@ def venv():
     """Directory of the environment with the current boto3, moto and the like; Debian's are in /usr/bin/python3."""
     made = subprocess.run([TOP / "tools" / "test-venv"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
     return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def peer_tools():
+    """Directory of the foreign servers that Debian does not have. A peer that cannot be had fails its tests, unless asked to do without."""
+    if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
+        pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
+    made = subprocess.run([TOP / "tools" / "test-peers"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
+    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO and s3fs; what it said stands above"
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def radosgw(peer_tools, keep_process):
+    """A Ceph cluster with radosgw on top, for as long as the tests run."""
+    cluster = Ceph(keep_process)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def minio(peer_tools, keep_process):
+    server = Minio(peer_tools, keep_process)
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

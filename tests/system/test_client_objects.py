@@ -1,4 +1,4 @@
-"""penstock's S3 client against moto and against `penstock serve`."""
+"""penstock's S3 client against moto and `penstock serve`; in `make check-full` against radosgw and MinIO, too."""
 import hashlib
 import os
 import urllib.request
@@ -9,14 +9,16 @@ from harness.s3tool import EXISTS, NOT_FOUND, PERMISSION, PRECONDITION, Tool
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["moto", "penstock"])
+@pytest.fixture(params=["moto", "penstock", *(pytest.param(name, marks=pytest.mark.long) for name in ("radosgw", "minio"))])
 def s3(request, tmp_path):
-    """A store with the bucket "bucket"."""
+    """A store with the empty bucket "bucket"."""
     if request.param == "moto":
         tool = Tool(tmp_path, request.getfixturevalue("moto"), "AKIDEXAMPLE", "not-a-secret")
     else:
-        store = request.getfixturevalue("store")
+        store = request.getfixturevalue("store" if request.param == "penstock" else request.param)
         tool = Tool(tmp_path, store.endpoint, store.access_key, store.secret_key)
+        if request.param != "penstock":
+            store.remove_bucket("bucket")
     tool.ok("bucket-create", "bucket")
     return tool
 

@@ -1,0 +1,28 @@
+"""MinIO as one process over one directory."""
+import os
+from pathlib import Path
+
+from .daemons import Daemons, PeerMissing, free_port
+
+
+class Minio(Daemons):
+    kind = "minio"
+
+    def __init__(self, tools, keep_process=lambda pid: None):
+        binary = Path(tools) / "bin" / "minio"
+        if not os.access(binary, os.X_OK):
+            raise PeerMissing(f"{binary} is not there; run tools/test-peers")
+        super().__init__("minio", keep_process)
+        self.port = free_port(self.address)
+        console = f"{self.address}:{free_port(self.address)}"
+        try:
+            settings = {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
+            self.start(
+                "minio",
+                [binary, "server", "--quiet", "--address", f"{self.address}:{self.port}", "--console-address", console, self.folder / "data"],
+                env=settings,
+            )  # fmt: skip
+            self.wait_for_port("minio", self.port)
+        except BaseException:
+            self.stop()
+            raise
