@@ -130,7 +130,10 @@ static bool is_own(const struct lease *lease, const struct seen *seen)
 	       seen->start_ticks == (int64_t)lease->start_ticks;
 }
 
-/* A refusal may come of an earlier write of ours whose reply was lost: that is no other owner. */
+/*
+ * A refusal may come of an earlier write of ours whose reply was lost, or of the object being
+ * deleted: that is no other owner.
+ */
 static int write_state(struct lease *lease, const char *state, struct penstock_error *err)
 {
 	struct penstock_error e = PENSTOCK_ERROR_INIT;
@@ -138,7 +141,7 @@ static int write_state(struct lease *lease, const char *state, struct penstock_e
 	int r = write_once(lease, state, &e);
 
 	if (r == -(int)PENSTOCK_E_PRECONDITION && lease_look(lease, lease->key, &seen, NULL) == 0 &&
-		is_own(lease, &seen)) {
+		(is_own(lease, &seen) || (lease->etag[0] && !seen.etag[0]))) {
 		penstock_error_release(&e);
 		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
 		r = write_once(lease, state, &e);
@@ -225,13 +228,14 @@ int lease_watch_term(
 /* 0: the owner is gone, as far as anybody can tell. */
 static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
 {
-	bool honoured = false;
+	struct object_conditions honoured = {0};
 	int r = object_probe_conditions(lease->options.client, lease->options.bucket,
 		lease->options.prefix, &honoured, err);
 
 	if (r < 0)
 		return r;
-	if (!honoured)
+	/* A former owner that wakes up must not get a publish through either. */
+	if (!honoured.put || !honoured.complete)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"run %s was live on %s, and this store ignores conditions, so nobody can "
 			"tell who owns it; if that machine is gone, begin another with --name",

@@ -414,7 +414,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	struct manifest_head head = {.generation = 0};
 	struct fetched fetched = {.merge.s = s, .head = &head};
 	_cleanup_(object_info_release) struct object_info info = {0};
-	bool honoured = false, found;
+	struct object_conditions honoured = {0};
+	bool found;
 	int rc = object_probe_conditions(s->o.client, s->o.bucket, s->o.prefix, &honoured, err);
 
 	if (rc < 0)
@@ -432,7 +433,9 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->lock);
-	s->conditions = honoured;
+	s->conditions = honoured.put;
+	s->complete_conditions = honoured.complete;
+	s->remove_conditions = honoured.remove;
 	s->generation = head.generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;

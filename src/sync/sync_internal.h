@@ -85,9 +85,11 @@ struct sync {
 	bool journal_dirty; /* written and not synced */
 	struct kept *kept;  /* in the order in which they were kept */
 	bool attached, attaching;
-	int64_t attach_ms; /* next try */
-	bool conditions;   /* the store honours If-Match and If-None-Match */
-	bool restored;	   /* the restore of the manifest that is there was verified here */
+	int64_t attach_ms;	  /* next try */
+	bool conditions;	  /* the store honours If-Match and If-None-Match on PUT */
+	bool complete_conditions; /* also on the Complete of an upload in parts */
+	bool remove_conditions;	  /* If-Match on DELETE */
+	bool restored;		  /* the restore of the manifest that is there was verified here */
 	uint64_t journal_generation, restored_generation;
 	bool manifest_busy;
 	int64_t manifest_ms; /* not before */

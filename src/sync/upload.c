@@ -185,6 +185,15 @@ static int resolve_conflict(struct upload *u, struct object_info *info, struct p
 		"cannot be kept and is not overwritten");
 }
 
+/* What the store cannot check is looked at first; and many bytes are not sent only to be refused. */
+static bool looks_first(const struct upload *u)
+{
+	const struct sync *s = u->s;
+	bool checked = u->ident.size > LIMIT_PUT_SINGLE ? s->complete_conditions : s->conditions;
+
+	return !checked || (!u->etag[0] && u->ident.size >= HEAD_FIRST);
+}
+
 static int send(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist metadata = {0};
@@ -194,9 +203,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 	if (add_metadata(s, u, &metadata) < 0)
 		return error_memory(err);
 	for (unsigned n = 0;; n++) {
-		/* What the store cannot check is looked at first; and many bytes are not sent only
-		 * to be refused. */
-		if (n == 0 && (!s->conditions || (!u->etag[0] && u->ident.size >= HEAD_FIRST))) {
+		if (n == 0 && looks_first(u)) {
 			rc = resolve_conflict(u, info, err);
 			if (rc)
 				return rc < 0 ? rc : 0;
@@ -420,11 +427,11 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 		r->outcome = JOB_CHANGED;
 		return;
 	}
-	if (ours && !s->conditions)
+	if (ours && !s->remove_conditions)
 		rc = still_there(u, &ours, err);
 	if (rc == 0 && ours)
 		rc = object_delete(s->o.client, s->o.bucket, buf_str(&u->key),
-			s->conditions ? u->etag : NULL, err);
+			s->remove_conditions ? u->etag : NULL, err);
 	if (rc == -PENSTOCK_E_PRECONDITION) {
 		/* It is somebody else's by now. */
 		penstock_error_release(err);

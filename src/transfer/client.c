@@ -30,12 +30,13 @@ void object_info_release(struct object_info *info)
 void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag)
 {
 	size_t len = etag ? strlen(etag) : 0;
+	/* Ceph leaves the quotes out in the replies to copies. */
+	bool bare = len && *etag != '"' && !str_starts(etag, "W/");
 
-	if (len >= OBJECT_ETAG_SIZE)
-		len = 0;
-	if (len)
-		memcpy(out, etag, len);
-	out[len] = '\0';
+	if (len == 0 || len + 2 >= OBJECT_ETAG_SIZE)
+		out[0] = '\0';
+	else
+		snprintf(out, OBJECT_ETAG_SIZE, bare ? "\"%s\"" : "%s", etag);
 }
 
 bool object_etag_md5(const char *etag, uint8_t md5[static 16])

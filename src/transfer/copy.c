@@ -1,13 +1,16 @@
 /* Server-side copies, presigned URLs, and what a store makes of conditions. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/date.h"
@@ -15,7 +18,7 @@
 #include "s3/multipart.h"
 #include "s3/range.h"
 #include "s3/uri.h"
-#include "transfer/objects_internal.h"
+#include "transfer/put_internal.h"
 #include "base/banned.h"
 
 /* The store moves the bytes before it answers. */
@@ -284,6 +287,11 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 	if (reply.kind != S3_REPLY_COMPLETE)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the copy is complete", op.what);
+	if (!reply.etag || !*reply.etag) /* as Ceph before 17 */
+		return copy_was_done(c, info)
+			       ? 0
+			       : error_set(err, PENSTOCK_E_PRECONDITION,
+					 "%s: the object is not the copy any more", op.what);
 	r = object_info_from_reply(&op.reply, info, err);
 	object_etag_copy(info->etag, reply.etag);
 	return r;
@@ -346,6 +354,11 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 		return error_set(err, PENSTOCK_E_PRECONDITION,
 			"COPY s3://%s/%s: the object is not the expected one any more", bucket,
 			key);
+	/* Ceph and MinIO ignore If-None-Match on a copy; a store that minds it is asked in any case. */
+	if (o->if_none_match && object_head(client, to_bucket, to_key, NULL, NULL) == 0)
+		return error_set(err, PENSTOCK_E_PRECONDITION,
+			"COPY s3://%s/%s: there is an object s3://%s/%s already", bucket, key,
+			to_bucket, to_key);
 	if (source.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX)) {
 		struct copy c = {.client = client,
 			.bucket = bucket,
@@ -422,15 +435,38 @@ static int refused(int r, struct penstock_error *err)
 	return r < 0 ? r : 0;
 }
 
-static int probe(struct object_client *client, const char *bucket, const char *key, bool *honoured,
+/* The Complete of an upload in parts over the object, which must not be. */
+static int probe_complete(struct object_client *client, const char *bucket, const char *key,
 	struct penstock_error *err)
+{
+	static const char text[] = "complete";
+	_cleanup_close_ int fd = memfd_create("probe", MFD_CLOEXEC);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0)
+		return error_errno(err, errno, "cannot make a file in memory");
+	r = refused(put_in_parts(client, bucket, key, fd, strlen(text),
+			    &(struct object_put_options){.if_none_match = true}, NULL, &own),
+		&own);
+	/* A store that has no uploads in parts is found out by the first large file. */
+	if (r < 0 && error_is_retryable(&own))
+		return error_move(err, &own);
+	return r < 0 ? 0 : r;
+}
+
+static int probe(struct object_client *client, const char *bucket, const char *key,
+	struct object_conditions *honoured, struct penstock_error *err)
 {
 	static const char wrong[] = "\"00000000000000000000000000000000\"";
 	int r = object_put(client, bucket, key, "probe", 5, NULL, NULL, err);
 
-	*honoured = false;
 	if (r < 0)
 		return r;
+	if (atomic_load(&client->own_kind)) {
+		*honoured = (struct object_conditions){true, true, true};
+		return 0;
+	}
 	r = refused(object_put(client, bucket, key, "create", 6,
 			    &(struct object_put_options){.if_none_match = true}, NULL, err),
 		err);
@@ -438,24 +474,28 @@ static int probe(struct object_client *client, const char *bucket, const char *k
 		r = refused(object_put(client, bucket, key, "replace", 7,
 				    &(struct object_put_options){.if_match = wrong}, NULL, err),
 			err);
-	if (r > 0)
+	if (r <= 0)
+		return r;
+	honoured->put = true;
+	r = probe_complete(client, bucket, key, err);
+	honoured->complete = r > 0;
+	if (r >= 0)
 		r = refused(object_delete(client, bucket, key, wrong, err), err);
-	if (r > 0 && object_head(client, bucket, key, NULL, NULL) == 0)
-		*honoured = true;
+	honoured->remove = r > 0 && object_head(client, bucket, key, NULL, NULL) == 0;
 	return r < 0 ? r : 0;
 }
 
 int object_probe_conditions(struct object_client *client, const char *bucket, const char *prefix,
-	bool *honoured, struct penstock_error *err)
+	struct object_conditions *honoured, struct penstock_error *err)
 {
 	_cleanup_free_ char *key = NULL;
+	struct object_conditions result = {0};
 	uint64_t random = 0;
-	bool result = false;
 	int r;
 
 	LOCK_SCOPE(&client->probe_lock);
 	if (client->probed) {
-		*honoured = client->conditions_honoured;
+		*honoured = client->conditions;
 		return 0;
 	}
 	if (getrandom(&random, sizeof(random), 0) < 0)
@@ -469,7 +509,7 @@ int object_probe_conditions(struct object_client *client, const char *bucket, co
 	if (r < 0)
 		return r;
 	client->probed = true;
-	client->conditions_honoured = result;
+	client->conditions = result;
 	*honoured = result;
 	return 0;
 }

@@ -172,11 +172,14 @@ int object_list(struct object_client *client, const char *bucket, const char *pr
 	const char *delimiter, object_list_fn fn, void *cookie, const atomic_int *cancel,
 	struct penstock_error *err);
 
-/*
- * Whether the endpoint honours If-None-Match: * on PUT and If-Match on PUT and DELETE; probed once
- * per client with a small object "<prefix>.penstock/probe-<random>" that is removed again.
- */
+/* Where the endpoint honours If-None-Match: * and If-Match. */
+struct object_conditions {
+	bool put;      /* on PUT */
+	bool complete; /* on the Complete of an upload in parts */
+	bool remove;   /* If-Match on DELETE */
+};
+/* Probed once per client with a small object "<prefix>.penstock/probe-<random>", which is removed. */
 int object_probe_conditions(struct object_client *client, const char *bucket, const char *prefix,
-	bool *honoured, struct penstock_error *err);
+	struct object_conditions *honoured, struct penstock_error *err);
 
 #endif

@@ -46,9 +46,12 @@ struct object_client {
 	atomic_llong patience_ms;
 	const atomic_int *_Atomic patient_cancel; /* while there is patience */
 
+	atomic_bool bare_etags; /* If-Match wants its ETag without quotes: Ceph before 18 */
+	atomic_bool own_kind;	/* it says that it is a penstock */
+
 	pthread_mutex_t probe_lock;
 	bool probed;
-	bool conditions_honoured;
+	struct object_conditions conditions;
 };
 
 struct s3_op {
@@ -97,6 +100,7 @@ int s3_op_perform(struct s3_op *op, struct penstock_error *err);
 /* Size, ETag, date, version and metadata from the reply's headers. `out` is to be zeroed. */
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
+/* With quotes, as ETags are kept; empty where there is none, or one that is too long. */
 void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
 /* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);

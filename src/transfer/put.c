@@ -345,8 +345,10 @@ static void learn_from_server(struct object_client *client, const struct http_re
 	const char *server = http_reply_header(reply, "Server");
 	int header = GUARD_HEADER;
 
-	if (server && str_starts(server, "penstock"))
-		atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
+	if (!server || !str_starts(server, "penstock"))
+		return;
+	atomic_store(&client->own_kind, true);
+	atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
 }
 
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err)
@@ -424,10 +426,47 @@ int put_headers(
 int put_conditions(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err)
 {
-	int r = s3_op_header(op, "if-match", options->if_match, err);
+	const char *etag = options->if_match;
+	char bare[OBJECT_ETAG_SIZE];
+	int r;
 
+	if (etag && atomic_load(&op->client->bare_etags)) {
+		size_t len = strlen(etag);
+
+		if (len >= 2 && len < sizeof(bare) && etag[0] == '"' && etag[len - 1] == '"') {
+			snprintf(bare, sizeof(bare), "%.*s", (int)(len - 2), etag + 1);
+			etag = bare;
+		}
+	}
+	r = s3_op_header(op, "if-match", etag, err);
 	return r < 0 ? r
 		     : s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+}
+
+/* "No such key" is how stores say that there is nothing which If-Match could match. */
+void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
+	struct penstock_error *err)
+{
+	if (options->if_match && op->error == S3_E_NO_SUCH_KEY)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s: the object is not the expected one any more, there is none", op->what);
+}
+
+/*
+ * A refusal although the object is the expected one: the store compares the quotes, too. True: it
+ * is to be asked again, from now on without them.
+ */
+bool put_wants_bare_etag(struct object_client *client, const char *bucket, const char *key,
+	const struct object_put_options *options)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+
+	if (!options->if_match || atomic_load(&client->bare_etags) ||
+		object_head(client, bucket, key, &there, NULL) < 0 ||
+		strcmp(there.etag, options->if_match) != 0)
+		return false;
+	atomic_store(&client->bare_etags, true);
+	return true;
 }
 
 /* The store answered that it cannot do checksums (and not that ours is wrong). */
@@ -489,6 +528,7 @@ static int put_once(struct object_client *client, const char *bucket, const char
 		return object_head(client, bucket, key, info, err);
 	if (r < 0) {
 		*refused = guard != GUARD_MD5 && put_guard_refused(&put.op, &own);
+		put_nothing_to_match(&put.op, options, &own);
 		return error_move(err, &own);
 	}
 	r = put_body_verify(&put.op, body, err);
@@ -514,6 +554,7 @@ static int put_whole(struct object_client *client, const char *bucket, const cha
 	struct object_info *info, struct penstock_error *err)
 {
 	enum guard guard = (enum guard)atomic_load(&client->guard);
+	bool bare = false; /* it was asked again without quotes */
 
 	for (;;) {
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -527,6 +568,14 @@ static int put_whole(struct object_client *client, const char *bucket, const cha
 				atomic_store(&client->guard, GUARD_MD5);
 			return 0;
 		}
+		body_rewind(&body);
+		if (r == -(int)PENSTOCK_E_PRECONDITION && !bare &&
+			put_wants_bare_etag(client, bucket, key, options)) {
+			bare = true;
+			continue;
+		}
+		if (bare)
+			atomic_store(&client->bare_etags, false);
 		if (!refused)
 			return error_move(err, &own);
 		guard = GUARD_MD5;

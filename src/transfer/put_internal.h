@@ -57,6 +57,10 @@ int put_headers(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
 int put_conditions(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
+void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
+	struct penstock_error *err);
+bool put_wants_bare_etag(struct object_client *client, const char *bucket, const char *key,
+	const struct object_put_options *options);
 bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err);
 
 int put_in_parts(struct object_client *client, const char *bucket, const char *key, int fd,

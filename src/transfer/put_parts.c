@@ -242,6 +242,7 @@ static int complete_body(struct upload *u, struct penstock_error *err)
 
 	if (!parts)
 		return error_memory(err);
+	buf_clear(&u->complete);
 	for (unsigned i = 0; i < u->parts; i++) {
 		parts[i].number = i + 1;
 		parts[i].etag = u->results[i].etag;
@@ -320,6 +321,23 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 	return object_info_from_reply(&head.reply, info, NULL) == 0;
 }
 
+/* Ceph before 17 says that it is complete, and no ETag. Then the object is looked at: it must be ours. */
+static int etag_of_object(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	char expected[MULTIPART_ETAG_SIZE];
+	int r = object_head(u->client, u->bucket, u->key, info, err);
+
+	if (r < 0)
+		return r;
+	if (info->size == u->size &&
+		(!expected_etag(u, expected) || strcmp(info->etag, expected) == 0))
+		return 0;
+	object_info_release(info);
+	return error_set(err, PENSTOCK_E_PRECONDITION,
+		"PUT s3://%s/%s: the object is not the one that was sent any more", u->bucket,
+		u->key);
+}
+
 static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_error *err)
 {
 	char text[CHECKSUM_TEXT_SIZE];
@@ -350,13 +368,17 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 		(put->op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
 		complete_was_done(u, info))
 		return 0;
-	if (r < 0)
+	if (r < 0) {
+		put_nothing_to_match(&put->op, u->options, &own);
 		return error_move(err, &own);
+	}
 	if (s3_reply_parse(put->op.document.data, put->op.document.len, &reply, err) < 0)
 		return error_prefix(err, "%s", put->op.what);
 	if (reply.kind != S3_REPLY_COMPLETE)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the upload is complete", put->op.what);
+	if (!reply.etag || !*reply.etag)
+		return etag_of_object(u, info, err);
 	checksum = reply.checksums[GUARD_KIND];
 	r = verify_object(u, reply.etag, checksum, err);
 	if (r == 0)
@@ -410,15 +432,25 @@ static void upload_release(struct upload *u)
 
 static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
-	int r = upload_start(u, err);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = upload_start(u, &own);
 
 	if (r == 0)
-		r = upload_parts(u, err);
+		r = upload_parts(u, &own);
 	if (r == 0)
-		r = upload_complete(u, info, err);
-	if (r < 0)
+		r = upload_complete(u, info, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION &&
+		put_wants_bare_etag(u->client, u->bucket, u->key, u->options)) {
+		penstock_error_release(&own);
+		r = upload_complete(u, info, &own);
+		if (r < 0)
+			atomic_store(&u->client->bare_etags, false);
+	}
+	if (r < 0) {
 		upload_abort(u);
-	return r;
+		return error_move(err, &own);
+	}
+	return 0;
 }
 
 static int put_parts_once(struct upload *u, struct object_info *info, struct penstock_error *err)

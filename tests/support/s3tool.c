@@ -255,11 +255,12 @@ static int do_bucket_head(char **a)
 
 static int do_probe(char **a)
 {
-	bool honoured = false;
+	struct object_conditions honoured = {0};
 	int r = object_probe_conditions(s3, a[0], a[1], &honoured, &err);
 
 	if (r == 0)
-		print(json_pack("{s:b}", "honoured", honoured));
+		print(json_pack("{s:b, s:b, s:b}", "put", honoured.put, "complete",
+			honoured.complete, "remove", honoured.remove));
 	return r;
 }
 
