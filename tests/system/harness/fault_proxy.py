@@ -14,6 +14,7 @@ A request gets the first rule that matches it and has not been used up; without 
 import http.client
 import http.server
 import re
+import select
 import socket
 import struct
 import threading
@@ -393,15 +394,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def hold(self, request):
         """Until the rule is released, the proxy closed, or the client gone."""
-        while not request.rule.released.wait(0.05):
+        released = False
+        while not released:
+            released = request.rule.released.wait(0.05)
             if self.server.stopping.is_set() or self.client_gone():
                 raise _Cut
 
     def client_gone(self):
-        try:
-            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-        except BlockingIOError:
-            return False
+        """Also where bytes of its request were not read yet."""
+        watch = select.poll()
+        watch.register(self.connection, select.POLLRDHUP)
+        return bool(watch.poll(0))
 
     def head(self, request, status, headers):
         request.status = status
