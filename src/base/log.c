@@ -17,7 +17,10 @@ static struct {
 	void *cookie;
 	char **secrets;
 	size_t n_secrets;
+	bool blind; /* a secret is not among them, for want of memory */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO};
+
+static const char withheld[] = "(withheld: memory is too short to hide secrets in this text)";
 
 static const char *const level_names[] = {"debug", "info", "warn", "error", "quiet"};
 
@@ -55,25 +58,39 @@ void log_set_sink(log_sink_fn sink, void *cookie)
 	state.cookie = cookie;
 }
 
-void log_redact(const char *secret)
+int log_redact(const char *secret)
+{
+	return secret ? log_redact_part(secret, strlen(secret)) : 0;
+}
+
+int log_redact_part(const char *secret, size_t len)
 {
 	char **grown;
+	char *copy;
 
-	if (!secret || strlen(secret) < 4)
-		return;
+	if (len < 4)
+		return 0;
 	LOCK_SCOPE(&state.lock);
 	for (size_t i = 0; i < state.n_secrets; i++) {
-		if (strcmp(state.secrets[i], secret) == 0)
-			return;
+		if (strncmp(state.secrets[i], secret, len) == 0 && !state.secrets[i][len])
+			return 0;
 	}
-	grown = realloc(state.secrets, (state.n_secrets + 1) * sizeof(*grown));
-	if (!grown)
-		abort(); /* going on would print the secret */
+	copy = strndup(secret, len);
+	grown = copy ? realloc(state.secrets, (state.n_secrets + 1) * sizeof(*grown)) : NULL;
+	if (!grown) {
+		free(copy);
+		state.blind = true;
+		return -1;
+	}
 	state.secrets = grown;
-	state.secrets[state.n_secrets] = strdup(secret);
-	if (!state.secrets[state.n_secrets])
-		abort();
-	state.n_secrets++;
+	state.secrets[state.n_secrets++] = copy;
+	return 0;
+}
+
+bool log_redact_failed(void)
+{
+	LOCK_SCOPE(&state.lock);
+	return state.blind;
 }
 
 void log_redact_clear(void)
@@ -84,6 +101,7 @@ void log_redact_clear(void)
 	free(state.secrets);
 	state.secrets = NULL;
 	state.n_secrets = 0;
+	state.blind = false;
 }
 
 /* The length of a secret that begins at `text`, or 0. */
@@ -114,6 +132,10 @@ static size_t parameter_length_at(const char *text)
 
 static void redact_locked(struct buf *out, const char *text)
 {
+	if (state.blind) {
+		buf_add_str(out, withheld);
+		return;
+	}
 	for (const char *p = text; *p;) {
 		size_t len = secret_length_at(p);
 		bool boundary = p == text || p[-1] == '?' || p[-1] == '&';
@@ -165,6 +187,10 @@ size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool las
 	size_t copied = 0;
 
 	LOCK_SCOPE(&state.lock);
+	if (state.blind) {
+		buf_printf(out, "%s\n", withheld);
+		return len;
+	}
 	for (size_t i = 0; i < state.n_secrets; i++)
 		first[(unsigned char)state.secrets[i][0]] = true;
 	for (size_t i = 0; i < len;) {

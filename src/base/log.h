@@ -30,8 +30,14 @@ bool log_enabled(enum log_level level);
 /* `sink` gets every line, redacted, without a newline, under the log's lock. NULL: stderr. */
 void log_set_sink(log_sink_fn sink, void *cookie);
 
-/* Texts of fewer than 4 bytes are ignored: they would blank out half of every line. */
-void log_redact(const char *secret);
+/*
+ * Texts of fewer than 4 bytes are ignored: they would blank out half of every line. -1: no memory to
+ * remember it. Whoever can ends with that error; until log_redact_clear() every text that would be
+ * searched for secrets is withheld whole, and log_redact_failed() says so.
+ */
+int log_redact(const char *secret);
+int log_redact_part(const char *secret, size_t len); /* without a NUL behind it */
+bool log_redact_failed(void);
 void log_redact_clear(void);
 /* Appends `text` to `out` with every secret replaced. */
 void log_redact_into(struct buf *out, const char *text);

@@ -90,10 +90,9 @@ void credentials_provider_freep(struct credentials_provider **provider)
 	*provider = NULL;
 }
 
-static void redact(const struct credentials *c)
+static int redact(const struct credentials *c)
 {
-	log_redact(c->secret_access_key);
-	log_redact(c->session_token);
+	return log_redact(c->secret_access_key) < 0 || log_redact(c->session_token) < 0 ? -1 : 0;
 }
 
 int credentials_provider_new_static(struct credentials_provider **out, const char *access_key_id,
@@ -105,9 +104,9 @@ int credentials_provider_new_static(struct credentials_provider **out, const cha
 		.secret_access_key = (char *)secret_access_key,
 		.session_token = session_token && *session_token ? (char *)session_token : NULL};
 
-	if (!provider || credentials_copy(&given, &provider->current) < 0)
+	if (!provider || credentials_copy(&given, &provider->current) < 0 ||
+		redact(&provider->current) < 0)
 		return error_memory(err);
-	redact(&provider->current);
 	*out = take_pointer(provider);
 	return 0;
 }
@@ -171,8 +170,11 @@ static int refresh(struct credentials_provider *provider, struct penstock_error 
 	pthread_mutex_unlock(&provider->lock);
 	r = provider->fetcher.fetch(provider->fetcher.cookie, &fetched, err);
 	pthread_mutex_lock(&provider->lock);
+	if (r == 0 && redact(&fetched) < 0) {
+		credentials_release(&fetched);
+		r = error_memory(err);
+	}
 	if (r == 0) {
-		redact(&fetched);
 		credentials_release(&provider->current);
 		provider->current = fetched;
 		provider->invalid = false;

@@ -127,7 +127,8 @@ static int resolve(struct stores *stores, const struct workflow_s3 *s3,
 		/* The embedded store has one account: keys in the workflow are those of another store. */
 		given.access_key_id = stores->embedded.access_key;
 		given.secret_access_key = stores->embedded.secret_key;
-		log_redact(given.secret_access_key);
+		if (log_redact(given.secret_access_key) < 0)
+			return error_memory(err);
 	}
 	return s3_settings_resolve(settings, &given, err);
 }

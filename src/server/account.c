@@ -37,7 +37,10 @@ static int account_set(
 		account_release(out);
 		return error_memory(err);
 	}
-	log_redact(secret);
+	if (log_redact(secret) < 0) {
+		account_release(out);
+		return error_memory(err);
+	}
 	return 0;
 }
 

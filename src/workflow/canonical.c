@@ -193,6 +193,9 @@ static void record_member(const struct node *map, const struct node_entry *entry
 	else
 		buf_printf(
 			&reference, "${{ file.%s }}", value->field ? value->field : buf_str(path));
+	/* An empty text in its place would be taken for the secret. */
+	if (buf_failed(&reference))
+		out->failure = reference.failure;
 	json_add_text(out, buf_str(&reference));
 }
 
@@ -229,5 +232,7 @@ int record_write(const struct node *job, struct buf *out)
 
 	record_node(job, NULL, 0, &path, out);
 	buf_add_char(out, '\n');
-	return buf_failed(out) || buf_failed(&path) ? -1 : 0;
+	if (buf_failed(&path))
+		out->failure = path.failure;
+	return buf_failed(out) ? -1 : 0;
 }

@@ -223,40 +223,27 @@ const char *node_kind_name(const struct node *node)
 
 #define QUOTED_CHARACTERS 60
 
-void quote_into(struct buf *out, const char *text)
-{
-	size_t characters = 0;
-
-	buf_add_char(out, '`');
-	for (const char *p = text; *p; p++) {
-		unsigned char c = (unsigned char)*p;
-
-		if ((c & 0xc0) != 0x80 && ++characters > QUOTED_CHARACTERS) {
-			buf_add_str(out, "…");
-			break;
-		}
-		buf_add_char(out, c < 0x20 || c == 0x7f ? ' ' : *p);
-	}
-	buf_add_char(out, '`');
-}
-
+/* Needs no memory: the messages that it stands in must not lose what they are about. */
 const char *quote(const char *text, char out[static QUOTE_SIZE])
 {
-	_cleanup_(buf_release) struct buf quoted = BUF_INIT(4 * QUOTE_SIZE);
-	size_t len;
+	static const char cut[] = "…`";
+	size_t characters = 0, n = 0;
 
-	quote_into(&quoted, text);
-	len = quoted.len;
-	if (len >= QUOTE_SIZE) {
-		/* Many-byte characters: cut between two of them. */
-		len = QUOTE_SIZE - 1 - strlen("…`");
-		while (len > 0 && ((unsigned char)quoted.data[len] & 0xc0) == 0x80)
-			len--;
-		buf_truncate(&quoted, len);
-		buf_add_str(&quoted, "…`");
-		len = quoted.len;
+	out[n++] = '`';
+	while (*text) {
+		size_t len = 1;
+
+		while (((unsigned char)text[len] & 0xc0) == 0x80)
+			len++;
+		if (++characters > QUOTED_CHARACTERS || n + len + sizeof(cut) > QUOTE_SIZE) {
+			memcpy(out + n, cut, sizeof(cut));
+			return out;
+		}
+		for (; len; len--, text++)
+			out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
 	}
-	memcpy(out, buf_str(&quoted), len + 1);
+	out[n++] = '`';
+	out[n] = '\0';
 	return out;
 }
 

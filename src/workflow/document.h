@@ -88,10 +88,8 @@ enum scalar_type scalar_type(const struct node *node);
 /* "text", "a number", "a map", …, for messages. */
 const char *node_kind_name(const struct node *node);
 
-/* Appends `text` shortened to 60 characters and without control characters, in backquotes. */
-void quote_into(struct buf *out, const char *text);
 #define QUOTE_SIZE 128
-/* The same as a string, for use in a format. */
+/* `text` shortened to 60 characters and without control characters, in backquotes. */
 const char *quote(const char *text, char out[static QUOTE_SIZE]);
 
 /* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for one

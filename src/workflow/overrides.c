@@ -169,6 +169,13 @@ static const struct schema *schema_below(const struct schema *schema, const stru
 	return field ? field->below : NULL;
 }
 
+static void fail_with(const struct overrides *o, const char *option, const struct buf *message)
+{
+	if (buf_failed(message))
+		o->arena->no_memory = true;
+	fail(o, option, buf_str(message));
+}
+
 /* Reports a key that is neither there nor in the grammar. */
 static bool key_is_known(
 	const struct overrides *o, const char *option, const struct schema *schema, const char *key)
@@ -185,7 +192,7 @@ static bool key_is_known(
 		buf_printf(&message, ", did you mean `%s`?", nearest);
 	else if (schema == &schema_step && schema_find(&schema_run, key))
 		buf_printf(&message, "; it belongs into `run`");
-	fail(o, option, buf_str(&message));
+	fail_with(o, option, &message);
 	return false;
 }
 
@@ -213,7 +220,7 @@ static struct node_entry *add_member(const struct overrides *o, const char *opti
 		else
 			buf_printf(&message, "no entry of the list has the name %s",
 				quote(segment->key, quoted));
-		fail(o, option, buf_str(&message));
+		fail_with(o, option, &message);
 		return NULL;
 	}
 	if (node->kind == NODE_MAP) {

@@ -94,6 +94,8 @@ static void check_key(
 		if (!schema->fields[i].unsupported)
 			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->fields[i].name);
 	}
+	if (buf_failed(&keys))
+		rd->arena->no_memory = true;
 	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
 		quote(entry->key, quoted), schema->what, buf_str(&keys));
 }
@@ -155,7 +157,7 @@ void reader_missing(struct reader *rd, const struct node *map, const struct sche
 
 /* The names under which the process environment holds what a workflow refers to. */
 static bool resolve_from_environment(
-	enum workflow_source source, const char *name, struct buf *value)
+	struct reader *rd, enum workflow_source source, const char *name, struct buf *value)
 {
 	_cleanup_(buf_release) struct buf variable = BUF_INIT(LIMIT_STRING);
 	const char *found;
@@ -164,6 +166,8 @@ static bool resolve_from_environment(
 		return false;
 	buf_printf(
 		&variable, "%s%s", source == WORKFLOW_FROM_SECRET ? "PENSTOCK_SECRET_" : "", name);
+	if (buf_failed(&variable))
+		rd->arena->no_memory = true;
 	found = buf_failed(&variable) ? NULL : getenv(buf_str(&variable));
 	if (!found)
 		return false;
@@ -210,7 +214,11 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 	if (rd->options->resolve)
 		found = rd->options->resolve(rd->options->cookie, ref->source, name, &value);
 	else
-		found = resolve_from_environment(ref->source, name, &value);
+		found = resolve_from_environment(rd, ref->source, name, &value);
+	if (value.failure == BUF_NO_MEMORY) {
+		rd->arena->no_memory = true;
+		return false;
+	}
 	if (!found) {
 		report_unresolved(rd, node, field, ref, name);
 		return false;
@@ -250,6 +258,10 @@ static const char *expand(struct reader *rd, const struct node *node, const char
 	if (rd->options->keep_references)
 		return node->text;
 	buf_add_str(&out, rest);
+	if (out.failure == BUF_NO_MEMORY) {
+		rd->arena->no_memory = true;
+		return NULL;
+	}
 	if (buf_failed(&out)) {
 		reader_error(rd, &node->at, "`%s` is longer than %zu bytes", field,
 			(size_t)LIMIT_STRING);

@@ -101,15 +101,6 @@ bool secret_mask_url(const char *url, struct buf *out)
 	return masked;
 }
 
-static void redact_part(const char *p, size_t len)
-{
-	char *copy = strndup(p, len);
-
-	if (copy)
-		log_redact(copy);
-	free(copy);
-}
-
 void secret_redact_url(const char *url)
 {
 	const char *authority = strstr(url, "://");
@@ -124,9 +115,9 @@ void secret_redact_url(const char *url)
 		size_t name = strcspn(authority, ":@");
 
 		if (authority[name] == ':')
-			redact_part(authority + name + 1, user - name - 2);
+			log_redact_part(authority + name + 1, user - name - 2);
 		else
-			redact_part(authority, user - 1);
+			log_redact_part(authority, user - 1);
 	}
 	query = strchr(authority + user, '?');
 	for (const char *p = query ? query + 1 : ""; *p;) {
@@ -134,7 +125,7 @@ void secret_redact_url(const char *url)
 		const char *equals = memchr(p, '=', len);
 
 		if (equals && is_secret_parameter(p, len))
-			redact_part(equals + 1, len - (size_t)(equals + 1 - p));
+			log_redact_part(equals + 1, len - (size_t)(equals + 1 - p));
 		p += len + (p[len] == '&');
 	}
 }

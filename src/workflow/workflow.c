@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "workflow/canonical.h"
 #include "workflow/odd.h"
 #include "workflow/overrides.h"
@@ -166,7 +167,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		rd.arena->no_memory = true;
 	buf_release(&rd.path);
 	diagnostics_sort(found);
-	if (rd.arena->no_memory || found->no_memory)
+	if (rd.arena->no_memory || found->no_memory || log_redact_failed())
 		return error_memory(err);
 	if (found->errors)
 		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s",

@@ -3,6 +3,7 @@
  * database; odd, owner.json and the store's keys, which lie in a directory that a user may have
  * written by hand.
  */
+#include "base/log.h"
 #include "s3/checksum.h"
 #include "server/account.h"
 #include "store/internal.h"
@@ -68,6 +69,7 @@ static void keys(const uint8_t *data, size_t size)
 	if (rc == 0)
 		require(*account.access_key_id && *account.secret_access_key);
 	account_release(&account);
+	log_redact_clear();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

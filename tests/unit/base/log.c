@@ -1,3 +1,5 @@
+#include "alloc_fail.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,6 +163,32 @@ static void threads_share_the_log(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* A secret that could not be remembered would be printed: nothing is shown then that may hold it. */
+static void without_memory_for_a_secret_no_text_is_shown(void **state)
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000), streamed = BUF_INIT(1000);
+	int rc = 0;
+
+	(void)state;
+	for (size_t n = 1; n <= 2; n++) {
+		buf_clear(&shown);
+		buf_clear(&streamed);
+		alloc_fail_arm(n);
+		rc = log_redact("hunter2hunter2");
+		assert_true(alloc_fail_disarm());
+
+		assert_int_equal(rc, -1);
+		assert_true(log_redact_failed());
+		log_redact_into(&shown, "the key is hunter2hunter2");
+		assert_null(strstr(buf_str(&shown), "hunter2"));
+		assert_non_null(strstr(buf_str(&shown), "withheld"));
+		assert_int_equal(log_redact_stream(&streamed, "hunter2hunter2", 14, true), 14);
+		assert_null(strstr(buf_str(&streamed), "hunter2"));
+		log_redact_clear();
+		assert_false(log_redact_failed());
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -171,6 +199,7 @@ int main(void)
 		TEST(streams_carry_zeroes),
 		TEST(overlong_lines_are_replaced),
 		TEST(threads_share_the_log),
+		cmocka_unit_test(without_memory_for_a_secret_no_text_is_shown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
