@@ -72,15 +72,50 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 	return blob;
 }
 
+/* Whether the file has to stay for now. */
+static bool blob_keep(struct store *store, uint64_t id)
+{
+	LOCK_SCOPE(&store->blobs_lock);
+	if (!atomic_load(&store->in_doubt))
+		return false;
+	if (store->n_kept == store->cap_kept) {
+		size_t cap = store->cap_kept ? 2 * store->cap_kept : 64;
+		uint64_t *list = reallocarray(store->kept, cap, sizeof(*list));
+
+		if (!list)
+			return true; /* the next start sweeps it */
+		store->kept = list;
+		store->cap_kept = cap;
+	}
+	store->kept[store->n_kept++] = id;
+	return true;
+}
+
 static void blob_unlink(struct store *store, uint64_t id)
 {
 	char path[BLOB_PATH_SIZE];
 
-	if (atomic_load(&store->in_doubt))
+	if (blob_keep(store, id))
 		return;
 	blob_path(id, path);
 	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
 		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));
+}
+
+void blob_doubt_over(struct store *store)
+{
+	uint64_t *list;
+	size_t n;
+
+	pthread_mutex_lock(&store->blobs_lock);
+	atomic_store(&store->in_doubt, false);
+	list = take_pointer(store->kept);
+	n = store->n_kept;
+	store->n_kept = store->cap_kept = 0;
+	pthread_mutex_unlock(&store->blobs_lock);
+	for (size_t i = 0; i < n; i++)
+		blob_unlink(store, list[i]);
+	free(list);
 }
 
 void blob_unpin(struct store *store, struct store_blob *blob)

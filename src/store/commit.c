@@ -192,22 +192,36 @@ static void batch_settle(struct store *store, bool committed)
 	store->n_dead = 0;
 }
 
+/*
+ * COMMIT. What a failed sync leaves in the log may yet be replayed after a crash, until the next
+ * change is written over it.
+ */
+static int batch_commit(struct store *store, int changes_before)
+{
+	bool writes = sqlite3_total_changes(store->writer->handle) != changes_before;
+	int rc = db_run(db_statement(store->writer, SQL_COMMIT));
+
+	if ((rc & 0xff) == SQLITE_IOERR)
+		atomic_store(&store->in_doubt, true);
+	else if (!rc && writes && atomic_load(&store->in_doubt))
+		blob_doubt_over(store);
+	return rc;
+}
+
 /* Applies the list in one transaction; otherwise nothing of it was done, and why is in `err`. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {
 	enum store_status status = STORE_OK;
+	int before = sqlite3_total_changes(store->writer->handle);
 	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
 
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
 		rc = t->apply(store, t);
 	}
-	if (!rc) {
-		rc = db_run(db_statement(store->writer, SQL_COMMIT));
-		if ((rc & 0xff) == SQLITE_IOERR)
-			atomic_store(&store->in_doubt, true);
-	}
+	if (!rc)
+		rc = batch_commit(store, before);
 	if (rc) {
 		status = db_error(store->writer, rc, "commit a change", err);
 		if (!sqlite3_get_autocommit(store->writer->handle))

@@ -177,11 +177,32 @@ int db_run(sqlite3_stmt *st)
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : rc;
 }
 
+/*
+ * SQLite tells a full disk apart in plain writes only: not where a quota says it, nor a sync, nor the
+ * growing index of the log. Changes are written to the log, so its file knows the cause.
+ */
+static bool is_full(struct db *db, int rc)
+{
+	sqlite3_file *log = NULL;
+	int cause = 0;
+
+	if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE)
+		return true;
+	if ((rc != SQLITE_IOERR_WRITE && rc != SQLITE_IOERR_FSYNC &&
+		    rc != SQLITE_IOERR_DIR_FSYNC) ||
+		sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) !=
+			SQLITE_OK ||
+		!log || !log->pMethods ||
+		log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &cause) != SQLITE_OK)
+		return false;
+	return cause == ENOSPC || cause == EDQUOT;
+}
+
 enum store_status db_error(struct db *db, int rc, const char *what, struct penstock_error *err)
 {
 	int known = sqlite3_extended_errcode(db->handle);
 
-	if ((rc & 0xff) == SQLITE_FULL) {
+	if (is_full(db, rc)) {
 		error_set(
 			err, PENSTOCK_E_NO_SPACE, "cannot %s: the disk of the store is full", what);
 		return STORE_NO_SPACE;

@@ -110,6 +110,8 @@ struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
 /* Unlinks the file now, or when its last reader is gone. */
 void blob_doom(struct store *store, uint64_t id);
+/* Ends store->in_doubt and unlinks what was kept meanwhile. */
+void blob_doubt_over(struct store *store);
 bool blob_is_pinned(struct store *store, uint64_t id);
 #define BLOB_PATH_SIZE 32
 /* Below the root: "data/3f/00000000000a3f12". */
@@ -175,8 +177,9 @@ struct store {
 	int64_t last_ns; /* modification times never go back */
 
 	/*
-	 * A commit failed in the middle of its write or sync. What it wrote may yet turn up when the log
-	 * is replayed after a crash, so files are not unlinked any more; the next start sweeps them.
+	 * A commit failed in the middle of its write or sync. What it wrote may turn up when the log is
+	 * replayed after a crash, so files are kept until a later change has taken its place in the log;
+	 * those that a crash leaves over are swept at the next start.
 	 */
 	atomic_bool in_doubt;
 
@@ -192,6 +195,8 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob;		      /* under blobs_lock */
+	uint64_t *kept;		 /* under blobs_lock: to be unlinked when there is no doubt */
+	size_t n_kept, cap_kept; /* under blobs_lock */
 	/* Read: from looking a row up until its blobs are pinned. Write: deciding what to unlink.
 	 */
 	pthread_rwlock_t pinning;

@@ -172,6 +172,7 @@ static void store_dispose(struct store *store)
 	pthread_mutex_destroy(&store->blobs_lock);
 	pthread_mutex_destroy(&store->dirs_lock);
 	pthread_rwlock_destroy(&store->pinning);
+	free(store->kept);
 	free(store->root);
 	free(store);
 }

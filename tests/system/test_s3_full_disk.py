@@ -1,0 +1,145 @@
+"""A full disk at every place where the store writes: 507, the old object, no half, and on it goes when there is room again.
+
+The recorder of tests/support/power makes the writes, syncs and creations of one kind of file fail inside the running store.
+"""
+import errno
+import re
+
+import pytest
+
+from harness.power import CREATE, DATA, DATABASE, DIRECTORY, SYNC, WAL, WRITE, Faults, body
+from harness.program import Store
+from harness.s3_wire import Wire
+from harness.waiting import wait_for
+
+INLINE, FILE = 3000, 150_000
+PLACES = {
+    "body at once": (WRITE, DATA, 0),
+    "body half way": (WRITE, DATA, 70_001),
+    "new file": (CREATE, DIRECTORY, 0),
+    "sync of the body": (SYNC, DATA, 0),
+    "sync of the directory": (SYNC, DIRECTORY, 0),
+    "database at once": (WRITE, WAL, 0),
+    "database half way": (WRITE, WAL, 4100),
+    "sync of the database": (SYNC, WAL, 0),
+}
+IN_DATABASE = [name for name in PLACES if "database" in name]
+
+
+@pytest.fixture
+def disk(penstock, tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    return Faults(penstock, folder)
+
+
+@pytest.fixture
+def wire(disk, penstock, tmp_path):
+    store = Store(penstock, tmp_path / "disk" / "store")
+    wire = Wire(store)
+    wire.store = store
+    assert wire.send("PUT", "/bkt").status == 200
+    assert wire.send("PUT", "/bkt/small", body=body(1, INLINE)).status == 200
+    assert wire.send("PUT", "/bkt/large", body=body(2, FILE)).status == 200
+    wire.upload = re.search(rb"<UploadId>(\w+)<", wire.send("POST", "/bkt/parts", "uploads=").body).group(1).decode()
+    assert part(wire, 1, body(3, FILE)).status == 200
+    yield wire
+    disk.clear()
+    store.stop().ok()
+
+
+def part(wire, number, data):
+    return wire.send("PUT", "/bkt/parts", f"partNumber={number}&uploadId={wire.upload}", body=data)
+
+
+def complete(wire):
+    etag = re.search(rb"<ETag>(?:&quot;|\")?([^&\"<]+)", wire.send("GET", "/bkt/parts", f"uploadId={wire.upload}").body).group(1)
+    xml = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>%s</ETag></Part></CompleteMultipartUpload>" % etag
+    return wire.send("POST", "/bkt/parts", f"uploadId={wire.upload}", body=xml)
+
+
+def contents(wire):
+    """What a listing shows, read: every name, the bytes of each."""
+    keys = re.findall(rb"<Key>([^<]+)</Key>", wire.send("GET", "/bkt").body)
+    return {key.decode(): wire.send("GET", "/bkt/" + key.decode()).body for key in keys}
+
+
+def restart(wire):
+    wire.store.stop().ok()
+    wire.store.start()
+    wire.port = int(wire.store.address.rsplit(":", 1)[1])
+
+
+def data_files(wire):
+    return sorted(path.name for path in (wire.store.root / "data").glob("*/*"))
+
+
+def changes(wire):
+    """What a client does that ends in files, and what ends in the database alone."""
+    yield "file", lambda: wire.send("PUT", "/bkt/large", body=body(10, FILE + 1))
+    yield "file", lambda: wire.send("PUT", "/bkt/new", body=body(11, FILE))
+    yield "file", lambda: part(wire, 1, body(12, FILE))
+    yield "row", lambda: wire.send("PUT", "/bkt/small", body=body(13, INLINE))
+    yield "row", lambda: wire.send("PUT", "/bkt/copy", headers={"x-amz-copy-source": "bkt/large"})
+    yield "row", lambda: wire.send("POST", "/bkt/other", "uploads=")
+    yield "row", lambda: wire.send("PUT", "/another")
+    yield "row", lambda: wire.send("DELETE", "/bkt/small")
+    yield "row", lambda: wire.send("POST", "/bkt", "delete=", body=b"<Delete><Object><Key>large</Key></Object></Delete>")
+    yield "row", lambda: complete(wire)
+
+
+FULL = [(place, errno.ENOSPC) for place in PLACES]
+QUOTA = [(place, errno.EDQUOT) for place in ("body half way", "database half way", "sync of the database")]
+
+
+@pytest.mark.parametrize("place, error", FULL + QUOTA)
+def test_a_full_disk_is_said_and_changes_nothing(wire, disk, place, error):
+    ops, classes, allowed = PLACES[place]
+    before, files = contents(wire), data_files(wire)
+
+    for kind, change in changes(wire):
+        if kind == "row" and place not in IN_DATABASE:
+            continue
+        disk.set(ops, classes, error, allowed)
+        reply = change()
+        assert disk.hits, kind
+        assert (reply.status, reply.code) == (507, "StorageFull"), (reply.status, reply.body)
+        disk.clear()
+        assert contents(wire) == before
+    # After a failed sync a crash may still bring the change back, so its files stay until another change takes its place.
+    assert wire.send("PUT", "/bkt/small", body=body(1, INLINE)).status == 200
+    wait_for(lambda: data_files(wire) == files, 60, "the files of refused bodies to be gone")
+
+    replies = [change().status for _, change in changes(wire)]
+    assert replies == [200, 200, 200, 200, 200, 200, 200, 204, 200, 200]
+    after = {"copy": body(10, FILE + 1), "new": body(11, FILE), "parts": body(12, FILE)}
+    assert contents(wire) == after
+    restart(wire)
+    assert contents(wire) == after
+
+
+def test_a_disk_that_is_broken_is_an_internal_error_with_its_cause_in_the_log(wire, disk):
+    before = contents(wire)
+
+    for place in ("sync of the body", "sync of the database"):
+        ops, classes, _ = PLACES[place]
+        disk.set(ops, classes, errno.EIO)
+        reply = wire.send("PUT", "/bkt/large", body=body(20, FILE))
+        assert (reply.status, reply.code) == (500, "InternalError")
+        disk.clear()
+        assert contents(wire) == before
+    assert re.search("Input/output error|disk I/O error", wire.store.process.err)
+    assert wire.send("PUT", "/bkt/large", body=body(20, FILE)).status == 200
+
+
+def test_a_log_that_cannot_be_copied_into_the_database_stays(wire, disk):
+    before = contents(wire)
+
+    disk.set(WRITE | SYNC, DATABASE, errno.ENOSPC)
+    wire.store.stop().ok()
+    assert disk.hits
+    disk.clear()
+    wire.store.start()
+    wire.port = int(wire.store.address.rsplit(":", 1)[1])
+
+    assert contents(wire) == before
