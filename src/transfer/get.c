@@ -492,6 +492,28 @@ static int publish(
 	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
 }
 
+/* The name beside `path` under which it is written; a long one would not have room for its end. */
+static int part_path(const char *path, char **out, struct penstock_error *err)
+{
+	static const char suffix[] = ".penstock-part";
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	int n;
+
+	if (strlen(name) + sizeof(suffix) - 1 <= NAME_MAX) {
+		n = asprintf(out, "%s%s", path, suffix);
+	} else {
+		for (const char *c = name; *c; c++)
+			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+		n = asprintf(out, "%.*s.%016" PRIx64 "%s", (int)(name - path), path, hash, suffix);
+	}
+	if (n < 0) {
+		*out = NULL;
+		return error_memory(err);
+	}
+	return 0;
+}
+
 int object_get_file(struct object_client *client, const char *bucket, const char *key,
 	const char *path, const struct object_get_options *options, struct object_info *info,
 	struct penstock_error *err)
@@ -507,10 +529,9 @@ int object_get_file(struct object_client *client, const char *bucket, const char
 	_cleanup_close_ int fd = -1;
 	int r;
 
-	if (asprintf(&part, "%s.penstock-part", path) < 0) {
-		part = NULL;
-		return error_memory(err);
-	}
+	r = part_path(path, &part, err);
+	if (r < 0)
+		return r;
 	fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot create %s", part);

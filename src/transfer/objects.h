@@ -121,7 +121,8 @@ int object_get(struct object_client *client, const char *bucket, const char *key
 	const struct object_get_options *options, struct buf *out, struct object_info *info,
 	struct penstock_error *err);
 /*
- * Writes the object to `path` through "path.penstock-part" beside it: parallel ranges under
+ * Writes the object to `path` through "path.penstock-part" beside it (a name too long for
+ * that gets a shorter one): parallel ranges under
  * If-Match where it is large, length (and checksum where the store has one) verified, then synced
  * and renamed.
  */
