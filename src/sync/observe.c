@@ -17,6 +17,7 @@
 #define SCAN_POLL_MS 1000 /* least time between two scans where there is no watch */
 #define MISSED_MS    1000 /* an open file without a writer for so long: its close was missed */
 #define STILL_MS     5000 /* the same where nobody can tell whether it has a writer */
+#define AGAIN_MS     100  /* until a name is looked at again that could not be dealt with */
 #define LOOK_STEP_MS 5	  /* between two searches for writers */
 #define LOOK_WORKS   1024 /* changes that one search is for */
 #define LOOK_TIMES   3	  /* searches for one opening */
@@ -92,6 +93,7 @@ void observe_scan_all(struct sync *s)
 	for (struct dir *d = s->table.dirs; d; d = d->all_next)
 		scan_push(s, d);
 	s->scan_all = true;
+	s->look_again = false;
 	s->scan_for = s->scans_wanted;
 	s->scan_cost_ms = 0;
 }
@@ -186,8 +188,10 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 	}
 	forget_dir(s, d);
 	s->plan.manifest_dirty = true;
-	if (d->first || d->head || d->busy)
-		e->state = ENTRY_GONE; /* objects of files below are still to be deleted, or stay */
+	/* Objects of files below are still to be deleted, or stay; or the one of a file that was
+	 * there before the directory. */
+	if (d->first || d->head || d->busy || e->work)
+		e->state = ENTRY_GONE;
 	else
 		table_remove(&s->table, e);
 }
@@ -320,6 +324,31 @@ static void see_file(
 	}
 }
 
+/*
+ * What is there now must wait for what stood there before: an upload under way, or objects that are
+ * still to be deleted. A flush waits for it.
+ */
+static struct entry *later(struct sync *s, int64_t now_ms)
+{
+	s->look_again = true;
+	s->again_ms = now_ms + AGAIN_MS;
+	return NULL;
+}
+
+/* Forgets what was below a directory that is something else now; false: some of it is in use. */
+static bool forget_below(struct sync *s, struct dir *d)
+{
+	for (struct entry *child = d->first, *next; child; child = next) {
+		next = child->sibling;
+		if (child->work || (child->below && !forget_below(s, child->below)))
+			return false;
+		if (!child->below && !S_ISLNK(child->mode))
+			state_note(s, JOURNAL_FORGET, child, &child->seen);
+		table_remove(&s->table, child);
+	}
+	return true;
+}
+
 /* Something else stood under this name before. */
 static struct entry *change_kind(struct sync *s, struct entry *e, mode_t mode, int64_t now_ms)
 {
@@ -331,14 +360,23 @@ static struct entry *change_kind(struct sync *s, struct entry *e, mode_t mode, i
 		(!was_dir && e->state == ENTRY_GONE && !e->below))
 		return e;
 	if (e->work && e->work->busy)
-		return NULL;
+		return later(s, now_ms);
 	name = strdup(e->name);
 	if (!name)
-		return NULL;
+		return later(s, now_ms);
 	gone(s, e, now_ms);
 	e = table_get(&s->table, dir, name);
-	/* Objects below a directory of that name remain to be dealt with. */
-	return e && e->below && !S_ISDIR(mode) ? NULL : e;
+	if (!e)
+		return later(s, now_ms);
+	if (e->below && !S_ISDIR(mode)) {
+		/* Objects below a directory of that name are deleted first, or stay for good. */
+		if ((s->o.delete_sync && !s->attached) || !forget_below(s, e->below) || e->work ||
+			e->below->busy)
+			return later(s, now_ms);
+		table_remove(&s->table, e);
+		e = table_get(&s->table, dir, name);
+	}
+	return e ? e : later(s, now_ms);
 }
 
 static bool is_ours(const struct sync *s, const struct dir *dir, const char *name)
@@ -543,7 +581,8 @@ int observe_scan(struct sync *s, int64_t now_ms)
 	int64_t pause;
 	unsigned n = 0;
 
-	if (!s->scan_dir && !s->scan_first && !s->scan_all && now_ms >= s->scan_ms)
+	if (!s->scan_dir && !s->scan_first && !s->scan_all &&
+		(now_ms >= s->scan_ms || (s->look_again && now_ms >= s->again_ms)))
 		observe_scan_all(s);
 	while (n < SCAN_STEP && (s->scan_dir || s->scan_first)) {
 		struct dirent *d;
@@ -576,7 +615,8 @@ int observe_scan(struct sync *s, int64_t now_ms)
 		pthread_cond_broadcast(&s->idle);
 	}
 	now_ms = clock_monotonic_ms();
-	return s->scan_ms > now_ms ? (int)(s->scan_ms - now_ms) : 0;
+	pause = (s->look_again && s->again_ms < s->scan_ms ? s->again_ms : s->scan_ms) - now_ms;
+	return pause > 0 ? (int)pause : 0;
 }
 
 /* Writers. */

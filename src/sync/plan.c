@@ -6,6 +6,7 @@
 #include <penstock/error.h>
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/banned.h"
 
 #define QUEUE_LOOK     256 /* files of a queue that are compared */
@@ -457,6 +458,23 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
+/*
+ * The file went away while a worker had it. What became of its object is known now: one that this
+ * run did not publish is not its to delete, and without leave none is.
+ */
+static bool nothing_to_delete(struct plan *p, struct entry *e)
+{
+	if ((e->state != ENTRY_GONE && !e->below) ||
+		(p->may_delete && (e->flags & ENTRY_PUBLISHED)))
+		return false;
+	drop_work(p, e);
+	if (!e->below && !(e->flags & ENTRY_PUBLISHED)) {
+		note(p, JOURNAL_FORGET, e, &e->seen);
+		table_remove(p->table, e);
+	}
+	return true;
+}
+
 static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms)
 {
 	for (struct dir *d = p->active, *next; d; d = next) {
@@ -465,13 +483,17 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 			continue;
 		struct work *w = d->head;
 
+		if (nothing_to_delete(p, w->entry)) {
+			lower(wake_ms, now_ms);
+			continue;
+		}
 		/* The next directory's turn comes before this one's again. */
 		dir_deactivate(p, d);
 		dir_activate(p, d);
 		hand_out(p, w,
-			w->entry->state == ENTRY_GONE ? JOB_DELETE
-			: w->tail		      ? JOB_GROWN
-						      : JOB_WHOLE,
+			w->entry->state == ENTRY_GONE || w->entry->below ? JOB_DELETE
+			: w->tail					 ? JOB_GROWN
+									 : JOB_WHOLE,
 			now_ms, job);
 		return true;
 	}
@@ -647,6 +669,10 @@ static void done_delete(struct plan *p, struct entry *e)
 	entry_set_etag(e, NULL);
 	p->manifest_dirty = true;
 	memset(&w->published, 0, sizeof(w->published));
+	if (e->below) { /* it was the object of a file that is a directory now */
+		drop_work(p, e);
+		return;
+	}
 	if (e->state != ENTRY_GONE)
 		return; /* it came back meanwhile, and is in the queue */
 	note(p, JOURNAL_FORGET, e, &e->seen);
@@ -779,6 +805,8 @@ size_t plan_flush_pending(const struct plan *p)
 
 bool plan_is_waiting(const struct work *w)
 {
+	if (w->entry->below)
+		return w->queued;
 	switch ((enum entry_state)w->entry->state) {
 	case ENTRY_SUSPECT:
 		return !sent_as_it_is(w);

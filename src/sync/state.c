@@ -159,8 +159,6 @@ struct replay {
 
 static void replay_file(struct sync *s, struct entry *e, const struct journal_record *r)
 {
-	if (e->below)
-		return;
 	if (r->type == JOURNAL_PUBLISHED || r->type == JOURNAL_APPENDED ||
 		r->type == JOURNAL_GONE) {
 		if (e->work)
@@ -214,6 +212,10 @@ static int replay_record(void *cookie, const struct journal_record *r)
 		break;
 	}
 	e = table_get_path(&s->table, r->path);
+	if (e && e->below) { /* a directory had its name before */
+		table_remove(&s->table, e);
+		e = table_get_path(&s->table, r->path);
+	}
 	if (e)
 		replay_file(s, e, r);
 	return 0;

@@ -169,7 +169,7 @@ static void sync_journal(struct sync *s)
 /* Everything of this flush is sent, or cannot be. */
 static bool all_settled(const struct sync *s)
 {
-	return s->scans_done >= s->scans_wanted && s->plan.n_busy == 0 &&
+	return s->scans_done >= s->scans_wanted && !s->look_again && s->plan.n_busy == 0 &&
 	       plan_flush_pending(&s->plan) == 0;
 }
 

@@ -115,9 +115,11 @@ struct sync {
 	bool scan_all;	   /* a pass over everything is under way */
 	uint64_t scan_for; /* scans_wanted when it began */
 	int64_t scan_ms, scan_cost_ms;
-	bool initial;	 /* the first scan, before the tasks start */
-	bool continued;	 /* the journal has earlier attempts */
-	int64_t look_ms; /* next search for writers */
+	bool look_again;  /* some name waits for what stood there before */
+	int64_t again_ms; /* the next look at it */
+	bool initial;	  /* the first scan, before the tasks start */
+	bool continued;	  /* the journal has earlier attempts */
+	int64_t look_ms;  /* next search for writers */
 };
 
 /* sync.c. One without threads; sync_free() it. */

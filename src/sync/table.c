@@ -164,6 +164,13 @@ struct dir *table_make_dir(struct table *t, struct entry *e)
 	return e->below;
 }
 
+/* A file or link that is there, or is to be restored, and not a directory of that name. */
+static bool is_file(const struct entry *e)
+{
+	return !e->below && e->mode && !S_ISDIR(e->mode) &&
+	       (e->state != ENTRY_GONE || (e->flags & ENTRY_KEEP));
+}
+
 static struct entry *walk_path(struct table *t, const char *path, bool make)
 {
 	struct dir *dir = t->top;
@@ -180,7 +187,7 @@ static struct entry *walk_path(struct table *t, const char *path, bool make)
 		e = make ? table_get(t, dir, name) : table_find(t, dir, name);
 		if (!e || !path[len])
 			return e;
-		if (make && !table_make_dir(t, e))
+		if (make && (is_file(e) || !table_make_dir(t, e)))
 			return NULL;
 		if (!e->below)
 			return NULL;

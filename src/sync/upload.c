@@ -423,7 +423,7 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 	struct stat st;
 	int rc = 0;
 
-	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
 		r->outcome = JOB_CHANGED;
 		return;
 	}

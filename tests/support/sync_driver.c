@@ -18,9 +18,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "net/credentials.h"
 #include "net/http.h"
+#include "sync/lease.h"
 #include "sync/names.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
@@ -197,6 +199,26 @@ static void command_loop(struct sync_options *o)
 	sync_free(s);
 }
 
+/*
+ * --network: as on a file system of another machine, which has neither events nor leases. The
+ * linker hands the calls of the sync to these.
+ */
+static bool network;
+
+bool __real_fs_is_network(const char *path);
+bool __wrap_fs_is_network(const char *path);
+bool __wrap_fs_is_network(const char *path)
+{
+	return network || __real_fs_is_network(path);
+}
+
+enum lease __real_lease_check(int fd);
+enum lease __wrap_lease_check(int fd);
+enum lease __wrap_lease_check(int fd)
+{
+	return network ? LEASE_UNKNOWN : __real_lease_check(fd);
+}
+
 static const struct option options[] = {
 	{"dir", required_argument, NULL, 'd'},
 	{"private", required_argument, NULL, 'p'},
@@ -211,6 +233,7 @@ static const struct option options[] = {
 	{"quiet-ms", required_argument, NULL, 'q'},
 	{"delete", no_argument, NULL, 'D'},
 	{"no-continuous", no_argument, NULL, 'n'},
+	{"network", no_argument, NULL, 'N'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -258,6 +281,9 @@ static int parse(int argc, char **argv, struct sync_options *o, char *state, siz
 			break;
 		case 'n':
 			o->continuous = false;
+			break;
+		case 'N':
+			network = true;
 			break;
 		default:
 			return -1;

@@ -22,7 +22,7 @@ class Syncer:
     PREFIX = "p/"
     STATE = "p/.penstock/runs/run/"
 
-    def __init__(self, penstock, store, folder, *options, attempt=1, start=True, root=None):
+    def __init__(self, penstock, store, folder, *options, attempt=1, start=True, root=None, through=(), endpoint=None):
         self.store = store
         self.folder = folder
         self.out = root or folder / "out"
@@ -30,10 +30,11 @@ class Syncer:
         self.private = folder / "private"
         self.journal = folder / "journal"
         arguments = [
-            driver(), "--dir", self.out, "--private", self.private, "--journal", self.journal, "--bucket", self.BUCKET,
+            *through, driver(), "--dir", self.out, "--private", self.private, "--journal", self.journal, "--bucket", self.BUCKET,
             "--prefix", self.PREFIX, "--attempt", attempt, "--root-pid", os.getpid(), *options,
         ]  # fmt: skip
-        self.process = Process(arguments, penstock.env | store.env, folder, stdin=subprocess.PIPE)
+        env = penstock.env | store.env | ({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})
+        self.process = Process(arguments, env, folder, stdin=subprocess.PIPE)
         penstock.started.append(self.process)
         self.lock = threading.Lock()
         self.taken, self.rest, self.parsed = 0, b"", []

@@ -580,6 +580,65 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
+/* The file goes away while a worker sends it: that is no leave to delete what arrives. */
+static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	for (int may_delete = 0; may_delete < 2; may_delete++) {
+		f->plan.may_delete = may_delete;
+		saved(f, "x", 1);
+		f->now += QUIET;
+		assert_string_equal(next(f, &job), "whole x");
+		plan_gone(&f->plan, at(f, "x"), f->now);
+		done_as(f, &job, JOB_DONE);
+		f->now += PLAN_DELETE_MS;
+
+		assert_string_equal(run_all(f), may_delete ? "delete x;" : "");
+		assert_int_equal(plan_flush_pending(&f->plan), 0);
+	}
+}
+
+/* Nothing of it was published: what stands under its name is somebody else's. */
+static void what_was_never_published_is_not_deleted(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	f->plan.may_delete = true;
+	saved(f, "x", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole x");
+	plan_gone(&f->plan, at(f, "x"), f->now);
+	done_as(f, &job, JOB_CHANGED);
+	f->now += PLAN_DELETE_MS;
+
+	assert_string_equal(run_all(f), "");
+	assert_null(table_find_path(&f->table, "x"));
+}
+
+/* A directory took the name of a published file: the object goes, the directory stays. */
+static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state)
+{
+	struct fixture *f = *state;
+
+	f->plan.may_delete = true;
+	saved(f, "x", 1);
+	f->now += QUIET;
+	run_all(f);
+	plan_gone(&f->plan, at(f, "x"), f->now);
+	assert_non_null(table_make_dir(&f->table, at(f, "x")));
+	at(f, "x")->state = ENTRY_CLEAN;
+	saved(f, "x/below", 1);
+	assert_int_equal(plan_flush_pending(&f->plan), 2);
+	f->now += PLAN_DELETE_MS;
+
+	assert_string_equal(run_all(f), "delete x;whole x/below;");
+	assert_non_null(table_find_path(&f->table, "x/below"));
+	assert_int_equal(plan_flush_pending(&f->plan), 0);
+}
+
 /* A close without a change is nothing, except where stores leave no trace. */
 static void an_unchanged_file_is_not_sent_again(void **state)
 {
@@ -669,6 +728,9 @@ int main(void)
 		RULE(small_files_do_not_starve_behind_large_ones),
 		RULE(a_deleted_file_is_deleted_in_the_bucket_if_it_may_be),
 		RULE(without_permission_nothing_is_deleted),
+		RULE(what_goes_away_under_its_upload_is_deleted_only_with_leave),
+		RULE(what_was_never_published_is_not_deleted),
+		RULE(the_object_of_a_file_that_became_a_directory_is_deleted),
 		RULE(an_unchanged_file_is_not_sent_again),
 		RULE(a_flush_sends_everything_at_once),
 		RULE(a_flush_sends_what_is_closed_under_its_partial_upload),

@@ -1,0 +1,105 @@
+"""A network between a client and a server that the test makes slow, stops and cuts.
+
+    link = SlowLink(store.endpoint)       # clients use link.url; Host stays, so signatures still verify
+    link.refuse(); link.open()            # connections are closed at once, then carried again
+    link.hold(after=2 << 20)              # what clients send stops after so many bytes more, until open()
+    link.open(rate=500_000)               # bytes per second of each connection towards the server
+"""
+import socket
+import threading
+from urllib.parse import urlsplit
+
+BLOCK = 16 * 1024
+
+
+def cut(one):
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is gone already
+
+
+class SlowLink:
+    def __init__(self, upstream):
+        parts = urlsplit(upstream)
+        self.upstream = (parts.hostname, parts.port)
+        self.refused = 0
+        self.changed = threading.Condition()
+        self.refusing, self.rate, self.left, self.closed = False, None, None, False
+        self.sockets = set()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def set(self, **values):
+        with self.changed:
+            self.__dict__.update(values)
+            self.changed.notify_all()
+
+    def refuse(self):
+        self.set(refusing=True)
+        for one in list(self.sockets):
+            cut(one)
+
+    def open(self, rate=None):
+        self.set(refusing=False, rate=rate, left=None)
+
+    def hold(self, after=0):
+        self.set(refusing=False, left=after)
+
+    def close(self):
+        self.set(closed=True)
+        self.refuse()
+        # A thread that waits in accept() is not woken by a close.
+        socket.create_connection(self.listener.getsockname()).close()
+        self.thread.join(10)
+        self.listener.close()
+
+    def accept(self):
+        while not self.closed:
+            client, _ = self.listener.accept()
+            if self.refusing or self.closed:
+                self.refused += 1
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(self.upstream)
+            except OSError:
+                client.close()
+                continue
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.sockets.add(one)
+            for source, sink, slow in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self.carry, args=(source, sink, slow), daemon=True).start()
+
+    def allowed(self, want):
+        """How many bytes may go now; waits for at least one."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.left != 0 or self.refusing)
+            if self.left is None:
+                return want
+            allowed = min(want, self.left)
+            self.left -= allowed
+            return allowed
+
+    def carry(self, source, sink, slow):
+        try:
+            while data := source.recv(BLOCK):
+                while data:
+                    n = self.allowed(len(data)) if slow else len(data)
+                    if slow and self.rate:
+                        with self.changed:
+                            self.changed.wait_for(lambda: not self.rate or self.refusing, n / self.rate)
+                    sink.sendall(data[:n])
+                    data = data[n:]
+        except OSError:
+            pass
+        for one in (source, sink):
+            self.sockets.discard(one)
+            cut(one)
