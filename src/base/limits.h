@@ -72,6 +72,7 @@
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files go up in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects come down in ranges */
 #define LIMIT_GET_RANGE	 (16 * MIB) /* bytes of one such range */
+#define LIMIT_STREAM_RANGE (8 * MIB) /* bytes of one piece of an object that is handed over in order */
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */

@@ -4,15 +4,22 @@
 
 #include "cli/command.h"
 
+extern const struct command command_cat;
 extern const struct command command_doctor;
+extern const struct command command_du;
 extern const struct command command_flush;
 extern const struct command command_logs;
+extern const struct command command_ls;
+extern const struct command command_mb;
+extern const struct command command_presign;
 extern const struct command command_ps;
+extern const struct command command_rb;
 extern const struct command command_resume;
 extern const struct command command_rm;
 extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_show;
+extern const struct command command_stat;
 extern const struct command command_stop;
 extern const struct command command_validate;
 

@@ -527,7 +527,7 @@ static enum http_verdict op_judge(
 	return judge_document(op, &document, reply, err);
 }
 
-/* ---- buckets, heads, deletes ---- */
+/* ---- heads, deletes ---- */
 
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
@@ -563,36 +563,6 @@ int object_info_from_reply(
 			return error_memory(err);
 	}
 	return 0;
-}
-
-int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err)
-{
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, client, "PUT", bucket, NULL, err);
-
-	if (r == 0 && client->aws && strcmp(client->region, "us-east-1") != 0)
-		s3_create_bucket_write(&body, client->region);
-	if (r == 0)
-		r = s3_op_body(&op, body.data, body.len, err);
-	if (r < 0)
-		return r;
-	r = s3_op_perform(&op, &own);
-	if (r == 0 || op.error == S3_E_BUCKET_ALREADY_OWNED_BY_YOU)
-		return 0;
-	/* Some stores say "exists" for our own bucket too. */
-	if (op.error == S3_E_BUCKET_ALREADY_EXISTS && bucket_head(client, bucket, NULL) == 0)
-		return 0;
-	return error_move(err, &own);
-}
-
-int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err)
-{
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_init(&op, client, "HEAD", bucket, NULL, err);
-
-	return r < 0 ? r : s3_op_perform(&op, err);
 }
 
 int object_head(struct object_client *client, const char *bucket, const char *key,

@@ -17,8 +17,7 @@
 
 #define DEFAULT_PARALLEL 4
 
-/* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
-static enum checksum_kind reply_checksum(
+enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
 	static const enum checksum_kind kinds[] = {CHECKSUM_CRC64NVME, CHECKSUM_CRC32C,
@@ -62,7 +61,7 @@ static int verify_memory(
 {
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	enum checksum_kind kind = reply_checksum(&op->reply, stored);
+	enum checksum_kind kind = object_reply_checksum(&op->reply, stored);
 
 	if (kind == CHECKSUM_NONE)
 		return 0;
@@ -241,7 +240,7 @@ static int whole_headers(void *cookie, const struct http_reply *reply, struct pe
 			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
 			reply->total_size, d->size);
 	if (d->kind == CHECKSUM_NONE)
-		d->kind = reply_checksum(reply, d->wanted);
+		d->kind = object_reply_checksum(reply, d->wanted);
 	if (d->kind != CHECKSUM_NONE && slot->sum.kind == CHECKSUM_NONE)
 		return checksum_init(&slot->sum, d->kind, err);
 	return 0;
@@ -425,7 +424,7 @@ static int learn(struct download *d, struct penstock_error *err)
 	d->size = op.reply.total_size;
 	object_etag_copy(d->etag, d->info.etag);
 	if (response_checksums())
-		d->kind = reply_checksum(&op.reply, d->wanted);
+		d->kind = object_reply_checksum(&op.reply, d->wanted);
 	return r;
 }
 

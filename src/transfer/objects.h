@@ -68,6 +68,13 @@ void object_client_patience(struct object_client *client, int64_t ms, const atom
 
 /* 0 also where the bucket is there already and ours. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
+/* PENSTOCK_E_EXISTS: it is not empty. */
+int bucket_delete(struct object_client *client, const char *bucket, struct penstock_error *err);
+/* Those of the account, by name; `fn` as in object_list(), with the name in `key` and the date of
+ * creation in `modified_ns`. */
+int bucket_list(struct object_client *client,
+	int (*fn)(void *cookie, const struct object_info *info), void *cookie,
+	struct penstock_error *err);
 /* PENSTOCK_E_NOT_FOUND: no such bucket. */
 int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err);
 
@@ -129,6 +136,18 @@ int object_get(struct object_client *client, const char *bucket, const char *key
 int object_get_file(struct object_client *client, const char *bucket, const char *key,
 	const char *path, const struct object_get_options *options, struct object_info *info,
 	struct penstock_error *err);
+
+/*
+ * Hands the object to `fn` in order, piece by piece, on the calling thread, while the next pieces are
+ * fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). Non-zero from `fn` ends it with
+ * its error. The checksum of the store is verified at the end: PENSTOCK_E_CORRUPT comes after the
+ * bytes. PENSTOCK_E_CHANGED: the object was replaced meanwhile.
+ */
+typedef int (*object_stream_fn)(
+	void *cookie, const void *data, size_t len, struct penstock_error *err);
+int object_get_stream(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *options, object_stream_fn fn, void *cookie,
+	struct object_info *info, struct penstock_error *err);
 
 int object_head(struct object_client *client, const char *bucket, const char *key,
 	struct object_info *info, struct penstock_error *err);

@@ -102,8 +102,13 @@ int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
 /* With quotes, as ETags are kept; empty where there is none, or one that is too long. */
 void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
+/* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
+enum checksum_kind object_reply_checksum(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 /* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
+/* The ETag of a reply where it is the MD5 of the whole object: no parts, no encryption by keys. */
+bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 /* Several requests of one transfer at a time, submitted by one thread. */
 struct fan {

@@ -278,15 +278,14 @@ int put_body_attach(
 
 /* ---- what the store says it has ---- */
 
-/* An ETag that is the MD5 of what it names: 32 hexadecimal digits, and no encryption by keys. */
-static bool etag_is_md5(const struct http_reply *reply, const char *etag, uint8_t md5[static 16])
+bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
 {
 	const char *encryption = http_reply_header(reply, "x-amz-server-side-encryption");
 
 	if ((encryption && str_starts(encryption, "aws:kms")) ||
 		http_reply_header(reply, "x-amz-server-side-encryption-customer-algorithm"))
 		return false;
-	return object_etag_md5(etag, md5);
+	return object_etag_md5(http_reply_header(reply, "ETag"), md5);
 }
 
 /* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown kind. */
@@ -328,7 +327,7 @@ static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_
 	uint8_t sent[CHECKSUM_MAX_SIZE];
 	int r = 0;
 
-	if (!etag_is_md5(&op->reply, http_reply_header(&op->reply, "ETag"), stored))
+	if (!object_reply_md5(&op->reply, stored))
 		return 0;
 	if (body->guard == GUARD_MD5)
 		checksum_final(&body->sum, sent);
@@ -499,8 +498,8 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 	if (checksum && checksum_parse(GUARD_KIND, checksum, stored))
 		return put_body_digest(body, NULL) == 0 &&
 		       memcmp(stored, body->digest, checksum_size(GUARD_KIND)) == 0;
-	return etag_is_md5(&head.reply, http_reply_header(&head.reply, "ETag"), stored) &&
-	       body_md5(body, sent, NULL) == 0 && memcmp(stored, sent, 16) == 0;
+	return object_reply_md5(&head.reply, stored) && body_md5(body, sent, NULL) == 0 &&
+	       memcmp(stored, sent, 16) == 0;
 }
 
 static int put_once(struct object_client *client, const char *bucket, const char *key,

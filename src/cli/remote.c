@@ -1,0 +1,174 @@
+#include "cli/remote.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cli/show_util.h"
+#include "net/http.h"
+#include "base/banned.h"
+
+/* Of the process: a signal handler has no other place to write to. */
+static atomic_int interrupted;
+
+static void on_signal(int number)
+{
+	int none = 0;
+
+	/* Who asks twice does not want to wait for the end of anything. */
+	if (!atomic_compare_exchange_strong(&interrupted, &none, number)) {
+		signal(number, SIG_DFL);
+		raise(number);
+	}
+}
+
+int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
+{
+	const struct s3_given given = {.endpoint_url = cli_value(cli, "endpoint-url"),
+		.profile = cli_value(cli, "profile"),
+		.region = cli_value(cli, "region"),
+		.anonymous = cli_has(cli, "no-sign-request")};
+	struct sigaction action = {.sa_handler = on_signal};
+	int r = s3_settings_resolve(&remote->settings, &given, err);
+
+	if (r == 0)
+		r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
+	if (r == 0)
+		r = object_client_new(&remote->client,
+			&(struct object_client_options){.engine = remote->engine,
+				.endpoint_url = remote->settings.endpoint_url,
+				.region = remote->settings.region,
+				.credentials = remote->settings.credentials},
+			err);
+	if (r < 0)
+		return r;
+	remote->cancel = &interrupted;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	return 0;
+}
+
+void remote_release(struct remote *remote)
+{
+	object_client_free(remote->client);
+	http_engine_free(remote->engine);
+	s3_settings_release(&remote->settings);
+	*remote = (struct remote){0};
+}
+
+int remote_fail(const struct cli *cli, struct penstock_error *err)
+{
+	int number = atomic_load(&interrupted);
+	/* Bytes that are wrong are the store's here; elsewhere our own records'. */
+	bool corrupt = err->code == PENSTOCK_E_CORRUPT;
+
+	if (!number) {
+		int code = cli_fail(cli, err);
+
+		return corrupt ? CLI_EXIT_UNAVAILABLE : code;
+	}
+	penstock_error_release(err);
+	return 128 + number;
+}
+
+int remote_location(
+	const char *text, bool needs_key, struct location *out, struct penstock_error *err)
+{
+	int r = location_parse(out, text, err);
+
+	if (r < 0)
+		return r;
+	if (out->kind != LOCATION_OBJECT)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: must begin with s3://", text);
+	else if (needs_key && !*out->key)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", text);
+	if (r < 0)
+		location_release(out);
+	return r;
+}
+
+/* --- objects that an operand means ----------------------------------------------------------- */
+
+struct each {
+	const struct location *at;
+	bool wildcard;
+	bool found;
+	object_list_fn fn;
+	void *cookie;
+};
+
+static int on_object(void *cookie, const struct object_info *info)
+{
+	struct each *each = cookie;
+
+	if (each->wildcard && !wildcard_match(each->at->key, info->key))
+		return 0;
+	each->found = true;
+	return each->fn(each->cookie, info);
+}
+
+static int list_each(struct remote *remote, struct each *each, struct penstock_error *err)
+{
+	const struct location *at = each->at;
+	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
+	int r;
+
+	if (!prefix)
+		return error_memory(err);
+	r = object_list(
+		remote->client, at->bucket, prefix, NULL, on_object, each, remote->cancel, err);
+	if (r == 0 && !each->found && *at->key)
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "%s: there is no such object", at->text);
+	return r;
+}
+
+int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
+	struct penstock_error *err)
+{
+	struct each each = {
+		.at = at, .wildcard = location_has_wildcard(at), .fn = fn, .cookie = cookie};
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int r;
+
+	if (each.wildcard || !*at->key || str_ends(at->key, "/"))
+		return list_each(remote, &each, err);
+	r = object_head(remote->client, at->bucket, at->key, &info, err);
+	if (r < 0)
+		return r;
+	info.key = strdup(at->key);
+	if (!info.key)
+		return error_memory(err);
+	fn(cookie, &info);
+	return 0;
+}
+
+/* --- lists ----------------------------------------------------------------------------------- */
+
+void json_stream_add(struct json_stream *stream, json_t *value)
+{
+	fputs(stream->begun ? ",\n  " : "[\n  ", stdout);
+	stream->begun = true;
+	if (!value || json_dumpf(value, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER) < 0)
+		abort();
+	json_decref(value);
+}
+
+void json_stream_end(struct json_stream *stream)
+{
+	fputs(stream->begun ? "\n]\n" : "[]\n", stdout);
+}
+
+json_t *json_object_info(const struct object_info *info)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "key", json_text(info->key));
+	json_object_set_new(object, "size", json_integer((json_int_t)info->size));
+	json_object_set_new(object, "etag", json_text(info->etag));
+	json_object_set_new(object, "modified", json_time(info->modified_ns));
+	return object;
+}

@@ -1,0 +1,84 @@
+/*
+ * What the verbs that look at object storage share: their options, one client, Ctrl-C, lists of objects.
+ *
+ *	static const struct option_spec options[] = { REMOTE_OPTIONS, { 0, NULL, NULL, NULL } };
+ *
+ *	_cleanup_(remote_release) struct remote remote = { 0 };
+ *
+ *	remote_open(&remote, cli, err);
+ *	object_head(remote.client, bucket, key, &info, err);
+ *
+ * From remote_open() on SIGINT, SIGTERM and SIGHUP set `cancel`, which is to be given to every call that
+ * takes a flag; the verb then ends with an error, and remote_exit() gives the shell's code for it.
+ */
+#ifndef CLI_REMOTE_H
+#define CLI_REMOTE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cli/command.h"
+#include "net/credentials.h"
+#include "transfer/location.h"
+#include "transfer/objects.h"
+
+struct http_engine;
+struct json_t;
+
+/* clang-format off */
+#define REMOTE_OPTIONS                                                                              \
+	{ 0, "endpoint-url", "URL", "The store to talk to; default: AWS_ENDPOINT_URL_S3, "          \
+				    "AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
+	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
+	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \
+	{ 0, "no-sign-request", NULL, "Anonymously: for buckets that everybody may read" }
+/* clang-format on */
+
+#define REMOTE_EXITS                                                                               \
+	{"66", "There is no such bucket or object"}, {"69", "The store does not answer"},          \
+	{                                                                                          \
+		"77", "The store refuses, or there are no credentials"                             \
+	}
+
+struct remote {
+	struct s3_settings settings;
+	struct http_engine *engine;
+	struct object_client *client;
+	const atomic_int *cancel;
+};
+
+int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
+void remote_release(struct remote *remote);
+/* cli_fail(), but 128 + the signal's number where one ended it. */
+int remote_fail(const struct cli *cli, struct penstock_error *err);
+
+/* An operand that must be s3://BUCKET or s3://BUCKET/KEY; `needs_key` refuses the former. */
+int remote_location(
+	const char *text, bool needs_key, struct location *out, struct penstock_error *err);
+
+/*
+ * Calls `fn` for every object that an operand means: that of the key; with a wildcard all that match;
+ * with a trailing "/", or no key at all, all below. PENSTOCK_E_NOT_FOUND: none. `fn` is
+ * object_list()'s.
+ */
+int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
+	struct penstock_error *err);
+
+/*
+ * A list of JSON objects on stdout that is as long as it gets: nothing of it is kept.
+ *
+ *	struct json_stream stream = { 0 };
+ *
+ *	json_stream_add(&stream, json_pack(...));	takes the reference
+ *	json_stream_end(&stream);
+ */
+struct json_stream {
+	bool begun;
+};
+void json_stream_add(struct json_stream *stream, struct json_t *value);
+void json_stream_end(struct json_stream *stream);
+/* {"key", "size", "etag", "modified"}; more can be added. */
+struct json_t *json_object_info(const struct object_info *info);
+
+#endif

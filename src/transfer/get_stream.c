@@ -1,0 +1,220 @@
+/* An object to a callback, in order: ranges are fetched ahead and handed over one after the other. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "transfer/objects_internal.h"
+#include "base/banned.h"
+
+#define DEFAULT_AHEAD 4
+
+struct stream_slot {
+	struct s3_op op; /* first: `done` gets its address */
+	struct stream *stream;
+	struct buf bytes;
+	uint64_t length;
+	bool used;
+	bool there; /* under the stream's lock */
+};
+
+struct stream {
+	struct object_client *client;
+	const char *bucket;
+	const char *key;
+	const struct object_get_options *options;
+	struct object_info info;
+	uint64_t from;
+	uint64_t size;
+	struct stream_slot *slots;
+	unsigned n_slots;
+	struct fan fan;
+	struct checksum sum; /* of what was handed over */
+	uint8_t wanted[CHECKSUM_MAX_SIZE];
+};
+
+static void slot_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct stream_slot *slot = (struct stream_slot *)(void *)op;
+	struct fan *fan = &slot->stream->fan;
+
+	(void)request;
+	(void)reply;
+	if (err && err->code == PENSTOCK_E_PRECONDITION)
+		error_set(err, PENSTOCK_E_CHANGED,
+			"GET s3://%s/%s: the object was replaced while it was read",
+			slot->stream->bucket, slot->stream->key);
+	pthread_mutex_lock(&fan->lock);
+	slot->there = !err;
+	pthread_mutex_unlock(&fan->lock);
+	fan_ended(fan, err);
+}
+
+static void slot_release(struct stream_slot *slot)
+{
+	if (slot->used)
+		s3_op_release(&slot->op);
+	slot->used = false;
+}
+
+static int slot_start(
+	struct stream *s, struct stream_slot *slot, uint64_t offset, struct penstock_error *err)
+{
+	uint64_t left = s->size - offset;
+	int r;
+
+	slot_release(slot);
+	slot->stream = s;
+	slot->there = false;
+	slot->length = left < LIMIT_STREAM_RANGE ? left : LIMIT_STREAM_RANGE;
+	if (!slot->bytes.limit)
+		buf_init(&slot->bytes, LIMIT_STREAM_RANGE);
+	buf_clear(&slot->bytes);
+	r = s3_op_init(&slot->op, s->client, "GET", s->bucket, s->key, err);
+	if (r < 0)
+		return r;
+	slot->used = true;
+	r = s3_op_header(&slot->op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
+	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
+	slot->op.request.range = (struct http_range){
+		.wanted = true, .offset = s->from + offset, .length = slot->length};
+	slot->op.request.done = slot_done;
+	if (r == 0)
+		r = s3_op_ready(&slot->op, err);
+	return r < 0 ? r : fan_submit(&s->fan, &slot->op.request, &slot->op.reply, err);
+}
+
+/* Waits until the range is there; false: something failed. */
+static bool slot_wait(struct stream *s, struct stream_slot *slot)
+{
+	for (unsigned limit = s->n_slots;; limit--) {
+		bool there;
+
+		pthread_mutex_lock(&s->fan.lock);
+		there = slot->there;
+		pthread_mutex_unlock(&s->fan.lock);
+		if (there)
+			return true;
+		if (!limit || !fan_wait(&s->fan, limit))
+			return false;
+	}
+}
+
+static int hand_over(
+	struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
+{
+	uint64_t n = (s->size + LIMIT_STREAM_RANGE - 1) / LIMIT_STREAM_RANGE, next = 0;
+	int r = 0;
+
+	for (uint64_t i = 0; r == 0 && i < n; i++) {
+		struct stream_slot *slot = &s->slots[i % s->n_slots];
+
+		for (; r == 0 && next < n && next < i + s->n_slots; next++)
+			r = slot_start(
+				s, &s->slots[next % s->n_slots], next * LIMIT_STREAM_RANGE, err);
+		if (r < 0 || !slot_wait(s, slot))
+			break;
+		if (s->sum.kind)
+			checksum_update(&s->sum, slot->bytes.data, slot->bytes.len);
+		r = fn(cookie, slot->bytes.data, slot->bytes.len, err);
+		if (s->options->progress)
+			s->options->progress(s->options->cookie, (int64_t)slot->bytes.len);
+	}
+	return r;
+}
+
+static int check_whole(struct stream *s, struct penstock_error *err)
+{
+	uint8_t got[CHECKSUM_MAX_SIZE];
+
+	if (!s->sum.kind)
+		return 0;
+	checksum_final(&s->sum, got);
+	if (memcmp(got, s->wanted, checksum_size(s->sum.kind)) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"GET s3://%s/%s: the bytes do not have the stored checksum (%s); do not use what "
+		"was "
+		"written",
+		s->bucket, s->key,
+		s->sum.kind == CHECKSUM_MD5 ? "MD5" : checksum_name(s->sum.kind));
+}
+
+static int learn(struct stream *s, struct penstock_error *err)
+{
+	const struct object_get_options *o = s->options;
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	bool ranged = o->offset || o->length;
+	enum checksum_kind kind;
+	int r = s3_op_init(&op, s->client, "HEAD", s->bucket, s->key, err);
+
+	if (r == 0)
+		r = s3_op_header(&op, "if-match", o->if_match, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, o->cancel);
+	r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = object_info_from_reply(&op.reply, &s->info, err);
+	if (r < 0)
+		return r;
+	if (ranged && o->offset >= s->info.size)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"GET s3://%s/%s: the object ends before byte %" PRIu64, s->bucket, s->key,
+			o->offset);
+	s->from = o->offset;
+	s->size = s->info.size - o->offset;
+	if (o->length && o->length < s->size)
+		s->size = o->length;
+	kind = ranged ? CHECKSUM_NONE : object_reply_checksum(&op.reply, s->wanted);
+	/* Of an object without any the ETag is mostly the MD5. */
+	if (!ranged && kind == CHECKSUM_NONE && object_reply_md5(&op.reply, s->wanted))
+		kind = CHECKSUM_MD5;
+	return kind == CHECKSUM_NONE ? 0 : checksum_init(&s->sum, kind, err);
+}
+
+int object_get_stream(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *options, object_stream_fn fn, void *cookie,
+	struct object_info *info, struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct stream s = {.client = client,
+		.bucket = bucket,
+		.key = key,
+		.options = options ? options : &none};
+	int r = learn(&s, err);
+
+	if (r == 0) {
+		s.n_slots = s.options->parallel ? s.options->parallel : DEFAULT_AHEAD;
+		s.slots = calloc(s.n_slots, sizeof(*s.slots));
+		if (!s.slots)
+			r = error_memory(err);
+	}
+	if (r == 0) {
+		fan_init(&s.fan, client->engine, s.options->cancel);
+		if (hand_over(&s, fn, cookie, &own) < 0)
+			fan_fail(&s.fan, &own);
+		r = fan_finish(&s.fan, err);
+		if (r == 0)
+			r = check_whole(&s, err);
+		for (unsigned i = 0; i < s.n_slots; i++) {
+			slot_release(&s.slots[i]);
+			buf_release(&s.slots[i].bytes);
+		}
+		fan_release(&s.fan);
+	}
+	free(s.slots);
+	checksum_release(&s.sum);
+	if (r == 0 && info)
+		*info = s.info;
+	else
+		object_info_release(&s.info);
+	return r;
+}

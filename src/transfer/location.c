@@ -1,0 +1,131 @@
+#include "transfer/location.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "s3/uri.h"
+#include "base/banned.h"
+
+static int parse_object(struct location *at, struct penstock_error *err)
+{
+	const char *bucket = at->text + strlen("s3://");
+	const char *slash = strchrnul(bucket, '/');
+	size_t len = (size_t)(slash - bucket);
+	const char *problem;
+
+	if (len >= sizeof(at->bucket))
+		return error_set(err, PENSTOCK_E_INVALID, "%s: the bucket name %s", at->text,
+			"must be 3 to 63 characters long");
+	memcpy(at->bucket, bucket, len);
+	at->bucket[len] = '\0';
+	at->key = *slash ? slash + 1 : slash;
+	if (!len)
+		return error_set(err, PENSTOCK_E_INVALID, "%s: a bucket name is missing", at->text);
+	problem = s3_bucket_problem(at->bucket);
+	if (problem)
+		return error_set(
+			err, PENSTOCK_E_INVALID, "%s: the bucket name %s", at->text, problem);
+	return 0;
+}
+
+int location_parse(struct location *out, const char *text, struct penstock_error *err)
+{
+	struct location at = {.text = strdup(text)};
+	const char *scheme = strstr(text, "://");
+	int r = 0;
+
+	if (!at.text)
+		return error_memory(err);
+	at.key = at.text;
+	if (!*text) {
+		r = error_set(err, PENSTOCK_E_INVALID, "a path or URL is empty");
+	} else if (strcmp(text, "-") == 0) {
+		at.kind = LOCATION_STDIO;
+	} else if (str_starts(text, "s3://")) {
+		at.kind = LOCATION_OBJECT;
+		r = parse_object(&at, err);
+	} else if (str_starts(text, "http://") || str_starts(text, "https://")) {
+		at.kind = LOCATION_HTTP;
+	} else if (scheme && scheme > text && !memchr(text, '/', (size_t)(scheme - text))) {
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s: \"%.*s://\" is none of s3://, http:// and https://; a local "
+			"file of that name is \"./%s\"",
+			text, (int)(scheme - text), text, text);
+	}
+	if (r < 0) {
+		location_release(&at);
+		return r;
+	}
+	*out = at;
+	return 0;
+}
+
+void location_release(struct location *location)
+{
+	free(location->text);
+	*location = (struct location){0};
+}
+
+bool location_has_wildcard(const struct location *location)
+{
+	return (location->kind == LOCATION_OBJECT || location->kind == LOCATION_LOCAL) &&
+	       strpbrk(location->key, "*?");
+}
+
+size_t location_literal_prefix(const struct location *location)
+{
+	size_t len = strcspn(location->key, "*?");
+
+	if (!location->key[len])
+		return len;
+	while (len && location->key[len - 1] != '/')
+		len--;
+	return len;
+}
+
+/* Greedy with one point to go back to: time in the product of the lengths at worst. */
+bool wildcard_match(const char *pattern, const char *text)
+{
+	const char *star = NULL, *from = text;
+
+	while (*text) {
+		if (*pattern == '*') {
+			star = pattern++;
+			from = text;
+		} else if (*pattern == '?' || *pattern == *text) {
+			pattern++;
+			text++;
+		} else if (star) {
+			pattern = star + 1;
+			text = ++from;
+		} else {
+			return false;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return !*pattern;
+}
+
+int path_filter_add(struct path_filter *filter, bool include, const char *pattern)
+{
+	return strlist_addf(&filter->rules, "%c%s", include ? '+' : '-', pattern);
+}
+
+void path_filter_release(struct path_filter *filter)
+{
+	strlist_release(&filter->rules);
+}
+
+bool path_filter_takes(const struct path_filter *filter, const char *path)
+{
+	/* Where the first rule includes, only what is included is meant. */
+	bool takes = !filter->rules.n || filter->rules.items[0][0] != '+';
+
+	for (size_t i = 0; i < filter->rules.n; i++) {
+		if (wildcard_match(filter->rules.items[i] + 1, path))
+			takes = filter->rules.items[i][0] == '+';
+	}
+	return takes;
+}

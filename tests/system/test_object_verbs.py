@@ -1,0 +1,204 @@
+"""The verbs that look at object storage: ls, cat, stat, du, presign, mb, rb, against `penstock serve` and moto."""
+import hashlib
+import os
+import signal
+import subprocess
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from harness.program import binary
+
+
+@pytest.fixture(params=["penstock", "moto"])
+def s3(request, penstock):
+    """Runs a verb against a store that holds a few objects in s3://bucket; `.client` is boto3's."""
+    if request.param == "moto":
+        import boto3
+
+        url = request.getfixturevalue("moto")
+        keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+        env = keys | {"AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
+        client = boto3.client(
+            "s3", endpoint_url=url, aws_access_key_id="AKIDEXAMPLE", aws_secret_access_key="not-a-secret", region_name="us-east-1"
+        )
+    else:
+        store = request.getfixturevalue("store")
+        env, client = store.env, store.client
+
+    def run(*arguments, **extra):
+        return penstock.run(*arguments, env=env | {name: str(value) for name, value in extra.items()})
+
+    run.client, run.env, run.penstock = client, env, penstock
+    client.create_bucket(Bucket="bucket")
+    for key, size in [("a/1.txt", 1), ("a/2.txt", 20), ("a/b/3.bin", 300), ("ab", 4000), ("z ü%2F+", 5)]:
+        client.put_object(Bucket="bucket", Key=key, Body=b"x" * size, Metadata={"color": "blue"} if key == "ab" else {})
+    return run
+
+
+def names(result):
+    return [line.split("  ", 1)[1].strip() if "DIR" in line else line[36:] for line in result.ok().out.splitlines()]
+
+
+def test_buckets_are_listed(s3):
+    s3.client.create_bucket(Bucket="another")
+
+    assert [line.split()[-1] for line in s3("ls").ok().out.splitlines()] == ["s3://another", "s3://bucket"]
+    assert [bucket["bucket"] for bucket in s3("ls", "--json").json()] == ["another", "bucket"]
+
+
+@pytest.mark.parametrize(
+    "operand, keys",
+    [
+        ("s3://bucket", ["a/", "ab", "z ü%2F+"]),
+        ("s3://bucket/", ["a/", "ab", "z ü%2F+"]),
+        ("s3://bucket/a", ["a/", "ab"]),
+        ("s3://bucket/a/", ["a/1.txt", "a/2.txt", "a/b/"]),
+        ("s3://bucket/a/*", ["a/1.txt", "a/2.txt", "a/b/3.bin"]),
+        ("s3://bucket/*.txt", ["a/1.txt", "a/2.txt"]),
+        ("s3://bucket/a/?.txt", ["a/1.txt", "a/2.txt"]),
+        ("s3://bucket/a?", ["ab"]),
+    ],
+)
+def test_a_listing_shows_what_the_operand_means(s3, operand, keys):
+    entries = s3("ls", "--json", operand).json()
+
+    assert [entry.get("key") or entry["prefix"] for entry in entries] == keys
+    assert len(s3("ls", operand).ok().out.splitlines()) == len(keys)
+
+
+def test_a_recursive_listing_has_sizes_and_etags(s3):
+    entries = s3("ls", "-r", "--json", "s3://bucket").json()
+
+    assert [(entry["key"], entry["size"]) for entry in entries] == [
+        ("a/1.txt", 1), ("a/2.txt", 20), ("a/b/3.bin", 300), ("ab", 4000), ("z ü%2F+", 5)
+    ]  # fmt: skip
+    assert entries[0]["etag"] == '"' + hashlib.md5(b"x").hexdigest() + '"'
+
+
+def test_what_is_not_there_is_66(s3):
+    for arguments in [
+        ("ls", "s3://bucket/nothing"), ("ls", "s3://nowhere"), ("ls", "s3://bucket/*.zip"), ("cat", "s3://bucket/nothing"),
+        ("stat", "s3://bucket/nothing"), ("du", "s3://bucket/nothing/"), ("du", "s3://nowhere"), ("rb", "s3://nowhere"),
+    ]:  # fmt: skip
+        result = s3(*arguments).exits(66)
+        assert result.out == "" and result.err.count("\n") == 1, (arguments, result.err)
+
+
+def test_mistakes_in_operands_are_named(s3):
+    for operand, says in [
+        ("bucket/key", "must begin with s3://"), ("s3://", "a bucket name is missing"), ("s3://bucket", "the key of an object is missing"),
+        ("gopher://x/y", "none of s3://"), ("s3://B_/x", "the bucket name"),
+    ]:  # fmt: skip
+        result = s3("cat", operand).exits(65)
+        assert says in result.err and result.err.count("\n") == 1, result.err
+
+
+def raw(s3, *urls):
+    return subprocess.run([binary(), "cat", *urls], env=s3.penstock.env | s3.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
+
+
+# 25 MB are several pieces, fetched ahead of each other.
+@pytest.mark.parametrize("size", [0, 1, 8 << 20, 25_000_001])
+def test_cat_writes_the_bytes(s3, size):
+    body = os.urandom(size)
+    s3.client.put_object(Bucket="bucket", Key="big", Body=body)
+
+    assert raw(s3, "s3://bucket/big", "s3://bucket/a/1.txt") == body + b"x"
+
+
+def test_cat_of_a_range(s3):
+    s3.client.put_object(Bucket="bucket", Key="digits", Body=b"0123456789")
+
+    assert s3("cat", "--offset", 3, "--length", 4, "s3://bucket/digits").ok().out == "3456"
+    assert s3("cat", "--offset", 8, "--length", 4, "s3://bucket/digits").ok().out == "89"
+    assert "ends before byte 10" in s3("cat", "--offset", 10, "s3://bucket/digits").exits(65).err
+
+
+def test_stat_tells_size_etag_and_metadata(s3):
+    (told,) = s3("stat", "--json", "s3://bucket/ab").json()
+
+    assert (told["key"], told["bucket"], told["size"], told["metadata"]) == ("ab", "bucket", 4000, {"color": "blue"})
+    text = s3("stat", "s3://bucket/ab").ok().out
+    assert "4000" in text and told["etag"] in text and "color=blue" in text
+
+
+def test_du_adds_up(s3):
+    def sums(*operands):
+        return [(each["objects"], each["bytes"]) for each in s3("du", "--json", *operands).json()]
+
+    assert sums("s3://bucket", "s3://bucket/a/", "s3://bucket/a/*.txt", "s3://bucket/ab") == [(5, 4326), (3, 321), (2, 21), (1, 4000)]
+    assert "321" in s3("du", "s3://bucket/a/").ok().out
+
+
+def test_a_presigned_url_does_one_thing(s3):
+    get = s3("presign", "s3://bucket/z ü%2F+").ok().out.strip()
+    put = s3("presign", "--method", "PUT", "--expires", "10m", "s3://bucket/new").ok().out.strip()
+
+    with urllib.request.urlopen(get, timeout=30) as reply:
+        assert reply.read() == b"xxxxx"
+    urllib.request.urlopen(urllib.request.Request(put, data=b"given", method="PUT", headers={"Content-Type": "text/plain"}), timeout=30).close()
+    assert s3.client.get_object(Bucket="bucket", Key="new")["Body"].read() == b"given"
+    assert urllib.parse.parse_qs(urllib.parse.urlsplit(put).query)["X-Amz-Expires"] == ["600"]
+
+
+def test_buckets_are_made_and_removed(s3):
+    assert s3("mb", "s3://fresh").ok().out == "made s3://fresh\n"
+    s3("mb", "s3://fresh").ok()
+    assert s3("rb", "s3://fresh").ok().out == "removed s3://fresh\n"
+    assert "not empty" in s3("rb", "s3://bucket").exits(69).err
+    assert s3("ls", "s3://bucket").ok().out
+
+
+# --- against our store alone, with faults in between
+
+
+@pytest.fixture
+def big(store, penstock, fault_proxy):
+    """`penstock cat` of 30 MB through the proxy."""
+    store.client.create_bucket(Bucket="bucket")
+    store.client.put_object(Bucket="bucket", Key="big", Body=b"1" * 30_000_000)
+    env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
+    return lambda: penstock.popen("cat", "s3://bucket/big", env=env)
+
+
+def test_an_object_that_is_replaced_meanwhile_is_no_mixture(big, store, fault_proxy):
+    held = fault_proxy.fault(method="GET", range="bytes=1677", hold="request")
+    process = big()
+    held.wait()
+    store.client.put_object(Bucket="bucket", Key="big", Body=b"2" * 30_000_000)
+    held.release()
+
+    result = process.wait().exits(69)
+
+    assert "replaced while it was read" in result.err and "2" not in result.out
+
+
+def test_a_piece_that_is_cut_is_fetched_again(big, fault_proxy):
+    cut = fault_proxy.fault(method="GET", times=3, cut_after=100_000)
+
+    result = big().wait()
+
+    assert (result.code, len(result.out), set(result.out)) == (0, 30_000_000, {"1"})
+    assert cut.hits == 3
+
+
+def test_bytes_that_are_not_the_stored_ones_are_told(big, fault_proxy):
+    fault_proxy.fault(method="GET", skip=1, corrupt_at=5000)
+
+    result = big().wait()
+
+    assert result.code == 69 and "do not have the stored checksum" in result.err
+
+
+def test_an_interrupt_ends_it_at_once(big, fault_proxy):
+    held = fault_proxy.fault(method="GET", hold="reply", times=100)
+    process = big()
+    held.wait()
+
+    process.send(signal.SIGINT)
+
+    result = process.wait().exits(130)
+    held.release()
+    assert result.err == ""
