@@ -435,8 +435,8 @@ static void documents_that_are_no_keys_are_refused(void **state)
 		"{\"Code\":\"AssumeRoleUnauthorizedAccess\",\"Message\":\"no\"}"};
 	static const char *const xml[] = {"", "<a/>", "<a><Credentials/></a>",
 		"<a><Credentials><AccessKeyId>x</AccessKeyId></Credentials></a>",
-		"<a><Credentials><AccessKeyId>x</AccessKeyId><SecretAccessKey>y</SecretAccessKey>"
-		"<Expiration>never</Expiration></Credentials></a>"};
+		("<a><Credentials><AccessKeyId>x</AccessKeyId><SecretAccessKey>y</SecretAccessKey>"
+		 "<Expiration>never</Expiration></Credentials></a>")};
 	struct credentials c = {0};
 
 	(void)state;
