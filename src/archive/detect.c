@@ -167,6 +167,19 @@ bool unpack_keeps_whole(const char *name)
 	return false;
 }
 
+bool archive_name_promises(const char *name)
+{
+	static const char *const suffixes[] = {".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tlz",
+		".tzst", ".taz", ".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".lz4",
+		".lzma"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		if (ends_nocase(name, suffixes[i]))
+			return true;
+	}
+	return false;
+}
+
 static bool is_plain_name(const char *s)
 {
 	return s && *s && !strchr(s, '/') && !strchr(s, '\\') && strcmp(s, ".") != 0 &&

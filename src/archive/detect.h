@@ -39,6 +39,9 @@ static inline bool archive_is_compression(enum archive_kind kind)
 	return kind >= ARCHIVE_KIND_GZIP;
 }
 
+/* Whether the suffix is that of an archive or a compressed file. */
+bool archive_name_promises(const char *name);
+
 /* "gzip", "tar"…; static. */
 const char *archive_kind_name(enum archive_kind kind);
 

@@ -479,9 +479,34 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 	return 0;
 }
 
+/* What grows so much was made to fill disks. */
+static int check_ratio(
+	const struct tree *t, const char *name, uint64_t bytes, struct penstock_error *err)
+{
+	uint64_t packed;
+	char size[STR_SIZE_SIZE], from[STR_SIZE_SIZE];
+
+	if (!t->options.packed || bytes < LIMIT_ARCHIVE_RATIO_FROM)
+		return 0;
+	packed = atomic_load_explicit(t->options.packed, memory_order_relaxed);
+	if (bytes / t->options.max_ratio <= packed)
+		return 0;
+	str_format_size(bytes, size);
+	str_format_size(packed, from);
+	return member_error(err, PENSTOCK_E_LIMIT, name,
+		"%s of the archive unpack to %s, more than %llu times as much, as those do that "
+		"are made to "
+		"fill disks; if this one is meant, set PENSTOCK_UNPACK_RATIO to a higher number",
+		from, size, (unsigned long long)t->options.max_ratio);
+}
+
 static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_error *err)
 {
 	char size[STR_SIZE_SIZE];
+	int r = check_ratio(t, name, t->bytes + n, err);
+
+	if (r < 0)
+		return r;
 
 	if (n > t->options.max_bytes - t->bytes) {
 		str_format_size(t->options.max_bytes, size);

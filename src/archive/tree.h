@@ -25,7 +25,9 @@ struct tree_options {
 	const char *archive; /* its file name, which no member may take; borrowed, outlives the
 				tree */
 	uint64_t max_bytes, max_members;
-	atomic_llong *budget; /* or NULL */
+	uint64_t max_ratio;	     /* of what is written to `packed`, once it is much */
+	const atomic_ullong *packed; /* bytes of the archive that came so far; borrowed; or NULL */
+	atomic_llong *budget;	     /* or NULL */
 };
 
 /* One open directory of the tree. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <penstock/error.h>
@@ -37,6 +38,7 @@ struct unpacker {
 	pthread_t front;
 	bool front_runs; /* not joined yet */
 	bool finished;
+	atomic_ullong packed; /* bytes that were fed */
 
 	struct ring fed, decoded;
 
@@ -134,6 +136,22 @@ static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 	}
 }
 
+/* Something came in place of the archive: its beginning tells people what. */
+static int not_as_named(const char *data, size_t len, struct penstock_error *err)
+{
+	char shown[41];
+	size_t n = 0;
+
+	for (size_t i = 0; i < len && n + 1 < sizeof(shown); i++)
+		shown[n++] = data[i] >= ' ' && data[i] < 0x7f ? data[i] : '.';
+	shown[n] = '\0';
+	return error_set(err, PENSTOCK_E_INVALID,
+		"it is not an archive, as its name says: it begins with \"%s\"; correct the "
+		"address (is a "
+		"login wanted?), or keep it as it is with unpack: false",
+		shown);
+}
+
 static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 {
 	char member[EXTRACT_MEMBER];
@@ -148,6 +166,9 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 		u->kind = ARCHIVE_KIND_NONE;
 	switch (u->kind) {
 	case ARCHIVE_KIND_NONE:
+		if (!u->options.always && archive_name_promises(u->name) &&
+			!unpack_keeps_whole(u->name))
+			return not_as_named(p, (size_t)n, err);
 		if (u->options.always)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"it is not an archive that can be unpacked (tar, zip, 7z, rar, "
@@ -196,11 +217,23 @@ static int default_limit(const char *dir, uint64_t *bytes, struct penstock_error
 	return r;
 }
 
+static uint64_t ratio_wanted(void)
+{
+	const char *given = getenv("PENSTOCK_UNPACK_RATIO");
+	uint64_t ratio;
+
+	if (given && str_to_u64(given, 1, UINT64_MAX, &ratio))
+		return ratio;
+	return LIMIT_ARCHIVE_RATIO;
+}
+
 static int prepare(struct unpacker *u, const char *dir, struct penstock_error *err)
 {
 	struct tree_options tree = {.max_bytes = u->options.max_bytes,
 		.max_members = u->options.max_members ? u->options.max_members
 						      : LIMIT_ARCHIVE_MEMBERS,
+		.max_ratio = u->options.max_ratio ? u->options.max_ratio : ratio_wanted(),
+		.packed = &u->packed,
 		.budget = u->options.budget};
 	int r = 0;
 
@@ -251,6 +284,7 @@ static int report(
 
 int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penstock_error *err)
 {
+	atomic_fetch_add_explicit(&u->packed, len, memory_order_relaxed);
 	if (atomic_load(&u->passive))
 		return 0;
 	if (ring_write(&u->fed, data, len) < 0)
@@ -339,6 +373,7 @@ static int feed_file(struct unpacker *u, int fd, const char *path, struct pensto
 {
 	enum { CHUNK = 256 * 1024 };
 	_cleanup_free_ char *chunk = malloc(CHUNK);
+	struct stat st;
 
 	if (!chunk)
 		return error_memory(err);
@@ -351,11 +386,14 @@ static int feed_file(struct unpacker *u, int fd, const char *path, struct pensto
 		if (n < 0)
 			return error_errno(err, errno, "cannot read %s", path);
 		if (n == 0)
-			break;
+			return 0;
 		r = unpacker_feed(u, chunk, (size_t)n, err);
 		if (r < 0)
 			return r;
 	}
+	/* It is read from its file, all of it. */
+	if (fstat(fd, &st) == 0)
+		atomic_store(&u->packed, (unsigned long long)st.st_size);
 	return 0;
 }
 

@@ -17,7 +17,8 @@
  *    members at the end of the finished file and takes that where the two differ;
  *  - 7z is let pass, and unpacked from the finished file by unpacker_finish();
  *  - one compressed file (data.csv.gz) is unpacked beside it without its suffix;
- *  - anything else is not an archive, which is a result (UNPACK_PLAIN) and no error.
+ *  - anything else is not an archive, which is a result (UNPACK_PLAIN) and no error, unless its name
+ *    says that it is one (.tar.gz …): then something else came in its place.
  * The archive itself is the caller's: it is neither written nor removed here. One level only: an
  * archive in the archive stays as it is.
  *
@@ -70,6 +71,9 @@ struct unpack_options {
 	bool always;
 	uint64_t max_bytes;   /* of all contents; 0: free space at the start less 5 % */
 	uint64_t max_members; /* 0: LIMIT_ARCHIVE_MEMBERS */
+	/* How many times the archive's bytes so far its contents may be, beyond LIMIT_ARCHIVE_RATIO_FROM;
+	 * 0: $PENSTOCK_UNPACK_RATIO, else LIMIT_ARCHIVE_RATIO. */
+	uint64_t max_ratio;
 	/*
 	 * Where several unpackers fill one disk: bytes that all of them together may still write,
 	 * counted down by each. NULL: none. Borrowed.

@@ -43,6 +43,8 @@
 /* Archives; the total size is limited by the free space. */
 #define LIMIT_ARCHIVE_MEMBERS 10000000	 /* members of one archive */
 #define LIMIT_ARCHIVE_DEPTH   128	 /* directories above a member */
+#define LIMIT_ARCHIVE_RATIO   500	 /* unpacked bytes for each of the archive's, ... */
+#define LIMIT_ARCHIVE_RATIO_FROM (256 * MIB) /* ... once so many are unpacked: bombs have more, data sets less */
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
 

@@ -159,6 +159,13 @@ static void overview_page(struct buf *out, const struct command *const *commands
 	add_item(out, "PENSTOCK_NETWORK_PATIENCE",
 		"Seconds for which a run that begins waits for an input or a store that cannot be "
 		"reached or answers 5xx, since it last got on; else 90");
+	add_item(out, "PENSTOCK_NETWORK_STALL",
+		"Seconds without a byte after which a connection is given up and made anew; else "
+		"30");
+	add_item(out, "PENSTOCK_UNPACK_RATIO",
+		"An archive that unpacks to more than 256 MiB and more than so many times its size "
+		"is "
+		"refused; else 500");
 	add_item(out, "PENSTOCK_FLUSH_PATIENCE",
 		"Seconds for which the end of a run tries to upload its output while nothing "
 		"moves; "

@@ -48,7 +48,7 @@ struct http_engine_options {
 	unsigned max_host_connections; /* 0: 64 */
 	unsigned max_attempts; /* in a row without progress, of a request that does not say; 0: 6 */
 	int64_t connect_timeout_ms; /* 0: 10 s */
-	int64_t stall_timeout_ms;   /* 0: 30 s */
+	int64_t stall_timeout_ms;   /* 0: $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
 	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */
 	int64_t retry_base_ms;	    /* 0: 100 ms */
 	int64_t retry_cap_ms;	    /* 0: 20 s */

@@ -537,6 +537,17 @@ static void curl_start(void)
 	curl_started = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+/* $PENSTOCK_NETWORK_STALL, in seconds. */
+static int64_t stall_wanted_ms(void)
+{
+	const char *given = getenv("PENSTOCK_NETWORK_STALL");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, 1, 24 * 3600, &seconds))
+		return (int64_t)seconds * 1000;
+	return 30 * 1000;
+}
+
 static void engine_defaults(struct http_engine_options *o)
 {
 	if (!o->max_connections)
@@ -548,7 +559,7 @@ static void engine_defaults(struct http_engine_options *o)
 	if (!o->connect_timeout_ms)
 		o->connect_timeout_ms = 10 * 1000;
 	if (!o->stall_timeout_ms)
-		o->stall_timeout_ms = 30 * 1000;
+		o->stall_timeout_ms = stall_wanted_ms();
 	if (!o->stall_bytes_per_s)
 		o->stall_bytes_per_s = 64;
 	if (!o->retry_base_ms)

@@ -47,6 +47,14 @@ static int know_size(void *cookie, uint64_t size, uint64_t missing, struct penst
 	return stage_input_reserve(f->in, missing, err);
 }
 
+/* Of a source that does not say how much it is. */
+static int reserve_more(void *cookie, uint64_t bytes, struct penstock_error *err)
+{
+	struct fetch *f = cookie;
+
+	return stage_input_reserve(f->in, bytes, err);
+}
+
 static int unpack_some(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct fetch *f = cookie;
@@ -78,6 +86,7 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.sha256 = w->sha256.value,
 		.no_sync = true, /* stage_state.h says why */
 		.on_size = know_size,
+		.on_more = reserve_more,
 		.consume = w->unpack.value ? unpack_some : NULL,
 		.progress = fetched_some,
 		.cookie = f,

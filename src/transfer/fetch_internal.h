@@ -38,6 +38,7 @@ struct fetch {
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN until it is known */
 	char *etag;
 	char *last_modified;
+	atomic_bool web_page; /* its type says that it is one, its name does not */
 
 	/* Ranges. */
 	uint64_t chunk;
@@ -100,6 +101,14 @@ int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err);
 void fetch_wait(struct fetch *f);
 bool fetch_failed(struct fetch *f);
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err);
+
+/* http_fetch_kind.c: is it what the address stands for? */
+/* Refuses a body that was encoded unasked; notes whether it may be a web page. */
+int fetch_check_headers(
+	struct fetch *f, const struct http_reply *reply, struct penstock_error *err);
+/* Whether a web page came in place of the file, by what was fetched of it. */
+bool fetch_is_page(const struct fetch *f);
+int fetch_page_error(struct penstock_error *err);
 
 /* http_fetch_ranges.c */
 enum fetch_way { FETCH_WAY_RANGES, FETCH_WAY_STREAM, FETCH_WAY_DONE };

@@ -87,6 +87,10 @@ int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err)
 		f->consumed += want;
 		if (f->options->consume)
 			r = f->options->consume(f->options->cookie, f->block, want, err);
+		if (r == -(int)PENSTOCK_E_INVALID && fetch_is_page(f)) {
+			penstock_error_release(err);
+			return fetch_page_error(err);
+		}
 		if (r < 0)
 			return r;
 		if (r > 0)
@@ -271,11 +275,13 @@ static int verify(struct fetch *f, struct penstock_error *err)
 			"%s has %llu bytes where %llu were announced", f->part_path,
 			(unsigned long long)st.st_size, (unsigned long long)f->size);
 	if (!f->sha256)
-		return 0;
+		return fetch_is_page(f) ? fetch_page_error(err) : 0;
 	checksum_final(f->sha256, digest);
 	str_hex(digest, 32, f->result->sha256);
 	if (strcasecmp(f->result->sha256, f->options->sha256) == 0)
 		return 0;
+	if (fetch_is_page(f))
+		return fetch_page_error(err);
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"its sha256 is %s, the workflow says %s; what the server sends is not what was "
 		"expected",
@@ -304,7 +310,7 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 	if (r == 0) {
 		r = verify(f, err);
 		/* Nothing of it is worth keeping. */
-		if (r == -(int)PENSTOCK_E_CORRUPT) {
+		if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_INVALID) {
 			fetch_journal_remove(f);
 			unlink(f->part_path);
 		}

@@ -13,6 +13,9 @@
  *goes on; a resource that changed meanwhile starts again. At the end length and, where given,
  *sha256 are verified, the file is synced and renamed.
  *
+ * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that nobody asked
+ * for are errors: what is written is what the address stands for.
+ *
  * `consume` runs on the calling thread, on bytes read back from the file, from offset 0 on, each
  * byte exactly once. If the resource changes after bytes were handed over, the fetch fails with
  * PENSTOCK_E_CHANGED; calling it again starts anew.
@@ -42,6 +45,11 @@ struct http_fetch_options {
 	/* Once, as soon as the size is known (UINT64_MAX: the server does not say); `missing` bytes
 	 * are still to be fetched. Non-zero: refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
+	/*
+	 * Where the server does not say the size: asked before each `bytes` that are written, on another
+	 * thread. Non-zero: refuse with `err`. NULL: there is room for all that comes.
+	 */
+	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
 	/* The next bytes. Non-zero: end with `err`; what was fetched stays for the next call. */
 	int (*consume)(void *cookie, const void *data, size_t len, struct penstock_error *err);
 	/* Bytes fetched since the last call, from any thread; negative after a restart. */

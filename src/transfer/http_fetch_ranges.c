@@ -94,7 +94,14 @@ static int learn(struct fetch *f, const struct http_reply *reply, struct penstoc
 	if ((etag && !f->etag) || (modified && !f->last_modified))
 		return error_memory(err);
 	f->size = reply->total_size;
-	return 0;
+	return fetch_check_headers(f, reply, err);
+}
+
+/* Without it a server may choose. */
+static int ask_plain(struct http_request *request, struct penstock_error *err)
+{
+	return http_request_header(request, "Accept-Encoding", "identity") < 0 ? error_memory(err)
+									       : 0;
 }
 
 /* ---- the first request ---- */
@@ -171,8 +178,10 @@ int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err
 		.cancel = f->options->cancel};
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = http_perform(f->engine, &request, &reply, &own);
+	int r = ask_plain(&request, &own);
 
+	if (r == 0)
+		r = http_perform(f->engine, &request, &reply, &own);
 	strlist_release(&request.headers);
 	*way = p.way;
 	if (r < 0 && p.way == FETCH_WAY_STREAM &&
@@ -216,14 +225,17 @@ static int range_headers(void *cookie, const struct http_reply *reply, struct pe
 	struct fetch_slot *slot = cookie;
 	struct fetch *f = slot->fetch;
 	const char *etag = http_reply_header(reply, "ETag");
+	const char *modified = http_reply_header(reply, "Last-Modified");
 
 	/* If-Range answers a changed resource with all of it. */
 	if (reply->status != 206)
 		return changed(err);
 	if ((strong(f->etag) && etag && strcmp(etag, f->etag) != 0) ||
+		(!strong(f->etag) && f->last_modified && modified &&
+			strcmp(modified, f->last_modified) != 0) ||
 		(reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != f->size))
 		return changed(err);
-	return 0;
+	return fetch_check_headers(f, reply, err);
 }
 
 static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
@@ -265,6 +277,8 @@ static int range_start(
 	slot->used = true;
 	if (v && http_request_header(&slot->request, "If-Range", v) < 0)
 		return error_memory(err);
+	if (ask_plain(&slot->request, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
 	atomic_store(&slot->flying, true);
 	r = submit(f, &slot->request, &slot->reply, err);
 	if (r < 0)
@@ -433,6 +447,9 @@ static enum http_take stream_write(
 
 	if (again && stream_compare(f, data, again, at, err) < 0)
 		return HTTP_REFUSE;
+	if (again < len && f->size == HTTP_LENGTH_UNKNOWN && f->options->on_more &&
+		f->options->on_more(f->options->cookie, len - again, err) < 0)
+		return HTTP_REFUSE;
 	if (again < len &&
 		write_at(f, (const char *)data + again, len - again, at + again, err) < 0)
 		return HTTP_REFUSE;
@@ -526,9 +543,13 @@ int fetch_stream(struct fetch *f, struct penstock_error *err)
 
 	if (ftruncate(f->fd, 0) < 0)
 		return error_errno(err, errno, "cannot write %s", f->part_path);
+	if (ask_plain(&request, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
 	r = submit(f, &request, &reply, err);
-	if (r < 0)
+	if (r < 0) {
+		strlist_release(&request.headers);
 		return r;
+	}
 	r = stream_loop(f, err);
 	ranges_end(f);
 	strlist_release(&request.headers);

@@ -400,9 +400,15 @@ static void what_is_no_archive_stays(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct buf a = {(char *)cases[i].data, cases[i].len, 0, 0, 0};
 
-		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, NULL), 0);
+		assert_int_equal(yard_unpack(y, &a, "data.bin", 3, NULL), 0);
 		assert_int_equal(y->stats.result, UNPACK_PLAIN);
 		assert_nothing_unpacked(y);
+		yard_clear(y);
+		/* A name that promises an archive makes it a mistake. */
+		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, NULL), -PENSTOCK_E_INVALID);
+		assert_non_null(strstr(y->err.message, "as its name says"));
+		assert_nothing_unpacked(y);
+		yard_clear(y);
 		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, &always), -PENSTOCK_E_INVALID);
 		assert_non_null(strstr(y->err.message, "data.tar"));
 		assert_nothing_unpacked(y);
