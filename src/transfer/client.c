@@ -509,6 +509,30 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 	return retryable || reply->status < 300 ? HTTP_VERDICT_RETRY : HTTP_VERDICT_FAIL;
 }
 
+int s3_op_check_etag(
+	const struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
+{
+	const char *etag = http_reply_header(reply, "ETag");
+
+	if (etag && *etag)
+		return 0;
+	return error_set(err, PENSTOCK_E_PROTOCOL,
+		"the answer has no ETag, so it is not the store's (is there a proxy or a login "
+		"page "
+		"in front of %s?)",
+		op->client->authority);
+}
+
+/* A web page is no answer of a store; only an object that is read may be one. */
+static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
+{
+	const char *type = http_reply_header(reply, "Content-Type");
+	bool reads = strcmp(op->request.method, "GET") == 0 ||
+		     strcmp(op->request.method, "HEAD") == 0;
+
+	return type && strncasecmp(type, "text/html", 9) == 0 && !(op->key && reads);
+}
+
 static enum http_verdict op_judge(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -517,6 +541,14 @@ static enum http_verdict op_judge(
 	bool good = reply->status >= 200 && reply->status < 300;
 	const struct buf *body = good ? &op->document : &reply->error_body;
 
+	if (good && is_web_page(op, reply)) {
+		error_set(err, PENSTOCK_E_PROTOCOL,
+			"a web page came as the answer, so it is not the store's (is there a proxy "
+			"or a "
+			"login page in front of %s?)",
+			op->client->authority);
+		return HTTP_VERDICT_RETRY;
+	}
 	if (good && (!op->may_be_error || body->len == 0))
 		return HTTP_VERDICT_DEFAULT;
 	/* Only a document that says Error is looked into here. */
@@ -565,6 +597,11 @@ int object_info_from_reply(
 	return 0;
 }
 
+static int head_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
 int object_head(struct object_client *client, const char *bucket, const char *key,
 	struct object_info *info, struct penstock_error *err)
 {
@@ -572,6 +609,8 @@ int object_head(struct object_client *client, const char *bucket, const char *ke
 	struct object_info found = {0};
 	int r = s3_op_init(&op, client, "HEAD", bucket, key, err);
 
+	if (r == 0)
+		op.request.on_headers = head_headers;
 	if (r == 0)
 		r = s3_op_perform(&op, err);
 	if (r == 0)

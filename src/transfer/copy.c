@@ -27,6 +27,64 @@
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)
 
+/* What a HEAD of the source told. */
+struct copy_source {
+	struct s3_op head;
+	struct object_info info;
+};
+
+static void copy_source_release(struct copy_source *source)
+{
+	s3_op_release(&source->head);
+	object_info_release(&source->info);
+}
+
+static int source_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+static int look_at(struct copy_source *out, struct object_client *client, const char *bucket,
+	const char *key, struct penstock_error *err)
+{
+	int r = s3_op_init(&out->head, client, "HEAD", bucket, key, err);
+
+	if (r == 0)
+		r = s3_op_header(&out->head, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	out->head.request.on_headers = source_headers;
+	r = s3_op_perform(&out->head, err);
+	return r < 0 ? r : object_info_from_reply(&out->head.reply, &out->info, err);
+}
+
+/*
+ * The reply to a copy was lost, or says nothing: is what is there now the copy? Only where an ETag or a
+ * checksum of both can tell.
+ */
+static bool copy_is_there(const struct copy_source *source, struct object_client *client,
+	const char *to_bucket, const char *to_key, struct object_info *info)
+{
+	_cleanup_(copy_source_release) struct copy_source there = {0};
+	uint8_t md5[16], ours[CHECKSUM_MAX_SIZE], theirs[CHECKSUM_MAX_SIZE];
+	enum checksum_kind kind = object_reply_checksum(&source->head.reply, ours);
+	bool same;
+
+	if (look_at(&there, client, to_bucket, to_key, NULL) < 0 ||
+		there.info.size != source->info.size)
+		return false;
+	same = object_etag_md5(source->info.etag, md5) &&
+	       strcmp(source->info.etag, there.info.etag) == 0;
+	if (!same && kind != CHECKSUM_NONE)
+		same = object_reply_checksum(&there.head.reply, theirs) == kind &&
+		       memcmp(ours, theirs, checksum_size(kind)) == 0;
+	if (!same)
+		return false;
+	*info = there.info;
+	there.info = (struct object_info){0};
+	return true;
+}
+
 /* "/bucket/key", encoded. */
 static int add_source(
 	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err)
@@ -47,10 +105,11 @@ static int copy_failed(const char *bucket, const char *key, struct penstock_erro
 	return -(int)err->code;
 }
 
-static int copy_whole(struct object_client *client, const char *bucket, const char *key,
+static int copy_whole(struct object_client *client, const struct copy_source *source,
 	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
 	struct object_info *info, struct penstock_error *err)
 {
+	const char *bucket = source->head.bucket, *key = source->head.key;
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -68,12 +127,25 @@ static int copy_whole(struct object_client *client, const char *bucket, const ch
 		return r;
 	s3_op_wants_document(&op);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
-	if (s3_op_perform(&op, &own) < 0) {
+	op.request.fresh_connection = options->if_none_match;
+	r = s3_op_perform(&op, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && op.reply.sent_before &&
+		copy_is_there(source, client, to_bucket, to_key, info)) {
+		penstock_error_release(&own);
+		return 0;
+	}
+	if (r < 0) {
 		copy_failed(bucket, key, &own);
 		return error_move(err, &own);
 	}
-	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", op.what);
+	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
+	if ((r < 0 || reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag) &&
+		copy_is_there(source, client, to_bucket, to_key, info)) {
+		penstock_error_release(&own);
+		return 0;
+	}
+	if (r < 0)
+		return error_prefix(&own, "%s", op.what), error_move(err, &own);
 	if (reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the copy was made", op.what);
@@ -98,6 +170,7 @@ struct copy {
 	const char *bucket, *key, *to_bucket, *to_key;
 	const struct object_copy_options *options;
 	const struct object_info *source;
+	const struct http_reply *source_reply;
 	uint64_t part_size;
 	unsigned parts;
 	char *id;
@@ -105,6 +178,19 @@ struct copy {
 	struct copy_slot slots[COPY_PARALLEL];
 	struct fan fan;
 };
+
+/* What a copy in one request takes along by itself. */
+static int add_properties(
+	struct s3_op *op, const struct http_reply *source, struct penstock_error *err)
+{
+	static const char *const names[] = {"content-type", "cache-control", "content-disposition",
+		"content-encoding", "content-language", "expires"};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++)
+		r = s3_op_header(op, names[i], http_reply_header(source, names[i]), err);
+	return r;
+}
 
 static int copy_initiate(struct copy *c, struct penstock_error *err)
 {
@@ -114,6 +200,8 @@ static int copy_initiate(struct copy *c, struct penstock_error *err)
 
 	if (r == 0)
 		r = s3_op_query(&op, "uploads", NULL, err);
+	if (r == 0)
+		r = add_properties(&op, c->source_reply, err);
 	for (size_t i = 0; r == 0 && i < c->source->metadata.n; i++) {
 		const char *item = c->source->metadata.items[i];
 		size_t len = strcspn(item, "=");
@@ -277,13 +365,17 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = true;
 	r = s3_op_perform(&op, &own);
-	if (r < 0 && op.error == S3_E_NO_SUCH_UPLOAD && op.reply.sent_before &&
+	if (r < 0 && op.reply.sent_before &&
+		(op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
 		copy_was_done(c, info))
 		return 0;
 	if (r < 0)
 		return error_move(err, &own);
-	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", op.what);
+	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
+	if ((r < 0 || reply.kind != S3_REPLY_COMPLETE) && copy_was_done(c, info))
+		return 0;
+	if (r < 0)
+		return error_prefix(&own, "%s", op.what), error_move(err, &own);
 	if (reply.kind != S3_REPLY_COMPLETE)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the copy is complete", op.what);
@@ -344,13 +436,13 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 {
 	static const struct object_copy_options none;
 	const struct object_copy_options *o = options ? options : &none;
-	_cleanup_(object_info_release) struct object_info source = {0};
+	_cleanup_(copy_source_release) struct copy_source source = {0};
 	_cleanup_(object_info_release) struct object_info made = {0};
-	int r = object_head(client, bucket, key, &source, err);
+	int r = look_at(&source, client, bucket, key, err);
 
 	if (r < 0)
 		return r;
-	if (o->if_match && strcmp(o->if_match, source.etag) != 0)
+	if (o->if_match && strcmp(o->if_match, source.info.etag) != 0)
 		return error_set(err, PENSTOCK_E_PRECONDITION,
 			"COPY s3://%s/%s: the object is not the expected one any more", bucket,
 			key);
@@ -359,20 +451,21 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 		return error_set(err, PENSTOCK_E_PRECONDITION,
 			"COPY s3://%s/%s: there is an object s3://%s/%s already", bucket, key,
 			to_bucket, to_key);
-	if (source.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX)) {
+	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX)) {
 		struct copy c = {.client = client,
 			.bucket = bucket,
 			.key = key,
 			.to_bucket = to_bucket,
 			.to_key = to_key,
 			.options = o,
-			.source = &source};
+			.source = &source.info,
+			.source_reply = &source.head.reply};
 
 		r = copy_in_parts(&c, &made, err);
 	} else {
-		r = copy_whole(client, bucket, key, to_bucket, to_key, o, &made, err);
+		r = copy_whole(client, &source, to_bucket, to_key, o, &made, err);
 	}
-	made.size = source.size;
+	made.size = source.info.size;
 	if (r == 0 && info) {
 		*info = made;
 		made = (struct object_info){0};

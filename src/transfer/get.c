@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
@@ -74,12 +75,15 @@ static int verify_memory(
 		checksum_name(kind));
 }
 
-int object_get(struct object_client *client, const char *bucket, const char *key,
-	const struct object_get_options *options, struct buf *out, struct object_info *info,
+static int memory_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+static int get_once(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *o, struct buf *out, struct object_info *info,
 	struct penstock_error *err)
 {
-	static const struct object_get_options none;
-	const struct object_get_options *o = options ? options : &none;
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(object_info_release) struct object_info found = {0};
 	bool ranged = o->offset || o->length;
@@ -93,6 +97,7 @@ int object_get(struct object_client *client, const char *bucket, const char *key
 	op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(out);
 	op.request.range = (struct http_range){
 		.wanted = ranged, .offset = o->offset, .length = o->length};
+	op.request.on_headers = memory_headers;
 	r = s3_op_perform(&op, err);
 	if (r == 0 && !ranged)
 		r = verify_memory(&op, out->data + start, out->len - start, err);
@@ -110,6 +115,24 @@ int object_get(struct object_client *client, const char *bucket, const char *key
 		found = (struct object_info){0};
 	}
 	return 0;
+}
+
+int object_get(struct object_client *client, const char *bucket, const char *key,
+	const struct object_get_options *options, struct buf *out, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	const struct object_get_options *o = options ? options : &none;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = get_once(client, bucket, key, o, out, info, &own);
+
+	/* Once more: what was damaged on its way may come whole the next time. */
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_debug("%s; fetched again", own.message);
+		penstock_error_release(&own);
+		r = get_once(client, bucket, key, o, out, info, &own);
+	}
+	return r < 0 ? error_move(err, &own) : 0;
 }
 
 /* ---- to a file ---- */
@@ -227,13 +250,35 @@ static int check_digest(struct download *d, const uint8_t *got, struct penstock_
 		checksum_name(d->kind));
 }
 
+/* An answer for the object that we want: stores and caches may make nothing of If-Match. */
+static int check_same(struct download *d, const struct s3_op *op, const struct http_reply *reply,
+	struct penstock_error *err)
+{
+	int r = s3_op_check_etag(op, reply, err);
+
+	if (r < 0 || !d->etag[0] || strcmp(d->etag, http_reply_header(reply, "ETag")) == 0)
+		return r;
+	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
+}
+
+static int range_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+
+	return check_same(slot->download, op, reply, err);
+}
+
 /* The headers of a whole GET: now it is known what to expect. */
 static int whole_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct s3_op *op = cookie;
 	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
 	struct download *d = slot->download;
+	int r = check_same(d, op, reply, err);
 
+	if (r < 0)
+		return r;
 	if (slot->length != HTTP_LENGTH_UNKNOWN && reply->total_size != HTTP_LENGTH_UNKNOWN &&
 		d->size != reply->total_size)
 		return error_set(err, PENSTOCK_E_CHANGED,
@@ -253,11 +298,12 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 	uint8_t got[CHECKSUM_MAX_SIZE];
 	int r = slot_init(d, &slot, err);
 
+	if (r == 0)
+		slot.op.request.on_headers = ranged ? range_headers : whole_headers;
 	if (r == 0 && ranged) {
 		slot.op.request.range = (struct http_range){
 			.wanted = true, .offset = d->from, .length = d->options->length};
 	} else if (r == 0) {
-		slot.op.request.on_headers = whole_headers;
 		if (response_checksums())
 			r = s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED", err);
 	}
@@ -319,6 +365,7 @@ static int range_start(
 	slot->length = d->size - slot->offset < d->chunk ? d->size - slot->offset : d->chunk;
 	slot->op.request.range = (struct http_range){
 		.wanted = true, .offset = d->from + slot->offset, .length = slot->length};
+	slot->op.request.on_headers = range_headers;
 	slot->op.request.done = range_done;
 	if (d->digests)
 		r = checksum_init(&slot->sum, d->kind, err);
@@ -417,6 +464,7 @@ static int learn(struct download *d, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_op_cancel(&op, d->options->cancel);
+	op.request.on_headers = memory_headers;
 	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;
@@ -464,8 +512,14 @@ static int download_run(struct download *d, struct penstock_error *err)
 		d->kind = CHECKSUM_NONE;
 		return download_ranges(d, err);
 	}
-	if (d->size > LIMIT_GET_SINGLE && d->size != HTTP_LENGTH_UNKNOWN && d->etag[0])
-		return download_ranges(d, err);
+	if (d->size > LIMIT_GET_SINGLE && d->size != HTTP_LENGTH_UNKNOWN && d->etag[0]) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+		r = download_ranges(d, &own);
+		if (r != -(int)PENSTOCK_E_UNSUPPORTED)
+			return r < 0 ? error_move(err, &own) : 0;
+		log_debug("%s; fetched in one piece", own.message);
+	}
 	object_info_release(&d->info);
 	return download_whole(d, false, err);
 }
@@ -513,6 +567,20 @@ static int part_path(const char *path, char **out, struct penstock_error *err)
 	return 0;
 }
 
+/* From its beginning, knowing nothing but what the caller said. */
+static int download_again(struct download *d, struct penstock_error *err)
+{
+	if (d->options->progress)
+		d->options->progress(d->options->cookie, -(int64_t)d->size);
+	object_info_release(&d->info);
+	d->size = HTTP_LENGTH_UNKNOWN;
+	d->etag[0] = '\0';
+	d->kind = CHECKSUM_NONE;
+	if (ftruncate(d->fd, 0) < 0)
+		return error_errno(err, errno, "cannot write what was received");
+	return download_run(d, err);
+}
+
 int object_get_file(struct object_client *client, const char *bucket, const char *key,
 	const char *path, const struct object_get_options *options, struct object_info *info,
 	struct penstock_error *err)
@@ -536,6 +604,12 @@ int object_get_file(struct object_client *client, const char *bucket, const char
 		return error_errno(err, errno, "cannot create %s", part);
 	d.fd = fd;
 	r = download_run(&d, &own);
+	/* Once more: what was damaged on its way may come whole the next time. */
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_debug("%s; fetched again", own.message);
+		penstock_error_release(&own);
+		r = download_again(&d, &own);
+	}
 	if (r == 0)
 		r = publish(&d, part, path, &own);
 	d.info.size = d.size;

@@ -110,6 +110,13 @@ bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
 /* The ETag of a reply where it is the MD5 of the whole object: no parts, no encryption by keys. */
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
+/*
+ * Every store gives an object's ETag when it answers for it. Without one, something else answered in its
+ * place (a proxy, a login page): PENSTOCK_E_PROTOCOL.
+ */
+int s3_op_check_etag(
+	const struct s3_op *op, const struct http_reply *reply, struct penstock_error *err);
+
 /* Several requests of one transfer at a time, submitted by one thread. */
 struct fan {
 	pthread_mutex_t lock;

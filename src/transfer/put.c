@@ -530,6 +530,9 @@ static int put_once(struct object_client *client, const char *bucket, const char
 		put_nothing_to_match(&put.op, options, &own);
 		return error_move(err, &own);
 	}
+	r = s3_op_check_etag(&put.op, &put.op.reply, err);
+	if (r < 0)
+		return error_prefix(err, "%s", put.op.what);
 	r = put_body_verify(&put.op, body, err);
 	if (r == 0 && body->inline_body && body->progress)
 		body->progress(body->cookie, (int64_t)body->length);

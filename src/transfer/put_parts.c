@@ -372,8 +372,12 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 		put_nothing_to_match(&put->op, u->options, &own);
 		return error_move(err, &own);
 	}
-	if (s3_reply_parse(put->op.document.data, put->op.document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", put->op.what);
+	r = s3_reply_parse(put->op.document.data, put->op.document.len, &reply, &own);
+	/* An answer that says nothing: the object itself tells whether it was done. */
+	if ((r < 0 || reply.kind != S3_REPLY_COMPLETE) && complete_was_done(u, info))
+		return 0;
+	if (r < 0)
+		return error_prefix(&own, "%s", put->op.what), error_move(err, &own);
 	if (reply.kind != S3_REPLY_COMPLETE)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the upload is complete", put->op.what);
