@@ -446,7 +446,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         changed = {"Content-Length": length} | fault.headers
         if fault.claim is not None:
             changed["Content-Length"] = fault.claim
-        if length is None or fault.claim is not None or fault.cut_after is not None:
+        if changed["Content-Length"] is None or fault.claim is not None or fault.cut_after is not None:
             changed["Connection"] = "close"
             self.close_connection = True
         replaced = {name.lower() for name in changed}

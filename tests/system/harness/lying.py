@@ -1,0 +1,67 @@
+"""What the tests of lying servers, stores and archives share: a workflow, its end, and what its step saw."""
+import hashlib
+import json
+import re
+
+LIST = """
+import hashlib, json, os, stat, sys
+top = os.fsencode(os.environ["DEEPSQUARE_INPUT"])
+found = {}
+for folder, folders, files in os.walk(top):
+    for name in files + folders:
+        path = os.path.join(folder, name)
+        kind = os.lstat(path).st_mode
+        shown = os.path.relpath(path, top).decode("utf-8", "backslashreplace")
+        if stat.S_ISREG(kind):
+            digest = hashlib.sha256(open(path, "rb").read()).hexdigest()
+            found[shown] = [oct(kind & 0o7777), digest]
+        elif stat.S_ISLNK(kind):
+            found[shown] = ["link", os.fsdecode(os.readlink(path))]
+        else:
+            found[shown] = [oct(kind & 0o7777), None]
+json.dump(found, open(sys.argv[1], "w"))
+"""
+
+# Nobody waits for long here; a test of patience sets its own.
+ENV = {"PENSTOCK_NETWORK_PATIENCE": "2", "PENSTOCK_NETWORK_STALL": "2"}
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def s3_place(store, path, endpoint, **more):
+    keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key}
+    return {"s3": {"region": "us-east-1", "bucketUrl": "s3://bucket", "path": path, "endpointUrl": endpoint} | keys | more}
+
+
+class Staging:
+    """Runs workflows whose one step looks at its input directory."""
+
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = penstock, folder
+        (folder / "list.py").write_text(LIST)
+        self.seen = folder / "seen.json"
+
+    def write(self, command=None, **job):
+        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+        command = command or f"/usr/bin/python3 {self.folder / 'list.py'} {self.seen}"
+        file = self.folder / "wf.json"
+        file.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))
+        return file
+
+    def run(self, *, env=None, **job):
+        """(Result, what the step saw: name to (mode or "link", digest or target); None: it was not begun)."""
+        self.seen.unlink(missing_ok=True)
+        result = self.penstock.run("run", self.write(**job), env=ENV | (env or {}))
+        return result, json.loads(self.seen.read_text()) if self.seen.exists() else None
+
+    def fails(self, name, says, *, env=None, **job):
+        """The run ends before its step, in one line that names the input and says (a regular expression) why."""
+        result, seen = self.run(env=env, **job)
+        assert seen is None and result.code in (66, 69, 70, 77), f"exit code {result.code}, seen {seen}\n{result.text}"
+        assert "Sanitizer" not in result.text, result.text
+        lines = [line for line in result.err.splitlines() if name in line and re.search(says, line)]
+        assert len(lines) == 1, f"{len(lines)} lines with {name!r} and {says!r}\n{result.err}"
+        assert not list(self.penstock.home.rglob(".penstock-unpack-*"))
+        return result
