@@ -523,14 +523,28 @@ int s3_op_check_etag(
 		op->client->authority);
 }
 
-/* A web page is no answer of a store; only an object that is read may be one. */
+/* Whether it has any header that only stores give. */
+static bool has_store_header(const struct http_reply *reply)
+{
+	for (size_t i = 0; i < reply->headers.n; i++) {
+		if (strncasecmp(reply->headers.items[i], "x-amz", 5) == 0)
+			return true;
+	}
+	return http_reply_header(reply, "ETag") != NULL;
+}
+
+/*
+ * A web page is no answer of a store; only an object that is read may be one. Some stores call their XML
+ * text/html, too, but give headers of their own.
+ */
 static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 {
 	const char *type = http_reply_header(reply, "Content-Type");
 	bool reads = strcmp(op->request.method, "GET") == 0 ||
 		     strcmp(op->request.method, "HEAD") == 0;
 
-	return type && strncasecmp(type, "text/html", 9) == 0 && !(op->key && reads);
+	return type && strncasecmp(type, "text/html", 9) == 0 && !(op->key && reads) &&
+	       reply->content_length != 0 && !has_store_header(reply);
 }
 
 static enum http_verdict op_judge(
