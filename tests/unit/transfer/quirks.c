@@ -95,7 +95,8 @@ static bool knows_some_conditions(struct mini_http *m, const struct mini_request
 	if (strcmp(r->method, "HEAD") == 0)
 		return atomic_load(&f->trouble)
 			       ? mini_reply(fd, "404 Not Found", "", "", 0)
-			       : mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
+			       : mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: "
+						 "\"x\"\r\n\r\n");
 	if (is(r, "POST", "?uploads"))
 		return mini_reply(fd, "200 OK", "", initiated, strlen(initiated));
 	if (conditional && !part && strchr(f->text, letter))
