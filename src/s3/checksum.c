@@ -85,8 +85,11 @@ void checksum_release(struct checksum *c)
 void checksum_reset(struct checksum *c)
 {
 	c->crc = 0;
-	if (c->md)
-		EVP_DigestInit_ex(c->md, NULL, NULL);
+	/* OpenSSL takes memory at each beginning, and a context without is not to be used again. */
+	if (c->md && EVP_DigestInit_ex(c->md, NULL, NULL) != 1) {
+		EVP_MD_CTX_free(c->md);
+		c->md = NULL;
+	}
 }
 
 void checksum_update(struct checksum *c, const void *data, size_t len)

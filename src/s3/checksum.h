@@ -44,6 +44,7 @@ struct checksum {
 
 int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err);
 void checksum_release(struct checksum *c);
+/* Where there is no memory for it, the digest will be zeros, which match nothing. */
 void checksum_reset(struct checksum *c);
 void checksum_update(struct checksum *c, const void *data, size_t len);
 void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]);

@@ -61,9 +61,28 @@ void sigv4_release(struct sigv4 *ws)
 
 /* ---- hashing ---- */
 
+/* OpenSSL takes memory at each beginning. Without it there is no hash, and the caller finds `failed`. */
+static bool hash_begin(struct sigv4 *ws)
+{
+	if (!ws->failed && EVP_DigestInit_ex(ws->md, NULL, NULL) != 1)
+		ws->failed = true;
+	return !ws->failed;
+}
+
+/* Whether a hash is missing since the last call. */
+static bool hash_failed(struct sigv4 *ws)
+{
+	bool failed = ws->failed;
+
+	ws->failed = false;
+	return failed;
+}
+
 static void sha256(struct sigv4 *ws, const void *data, size_t len, uint8_t out[32])
 {
-	EVP_DigestInit_ex(ws->md, NULL, NULL);
+	memset(out, 0, 32);
+	if (!hash_begin(ws))
+		return;
 	EVP_DigestUpdate(ws->md, data, len);
 	EVP_DigestFinal_ex(ws->md, out, NULL);
 }
@@ -77,23 +96,27 @@ static void hmac(struct sigv4 *ws, const void *key, size_t key_len, const void *
 	memcpy(pad, key, key_len);
 	for (int i = 0; i < BLOCK; i++)
 		pad[i] ^= 0x36;
-	EVP_DigestInit_ex(ws->md, NULL, NULL);
-	EVP_DigestUpdate(ws->md, pad, BLOCK);
-	EVP_DigestUpdate(ws->md, data, len);
-	EVP_DigestFinal_ex(ws->md, out, NULL);
+	if (hash_begin(ws)) {
+		EVP_DigestUpdate(ws->md, pad, BLOCK);
+		EVP_DigestUpdate(ws->md, data, len);
+		EVP_DigestFinal_ex(ws->md, out, NULL);
+	}
 	for (int i = 0; i < BLOCK; i++)
 		pad[i] ^= 0x36 ^ 0x5c;
-	EVP_DigestInit_ex(ws->md, NULL, NULL);
-	EVP_DigestUpdate(ws->md, pad, BLOCK);
-	EVP_DigestUpdate(ws->md, out, 32);
-	EVP_DigestFinal_ex(ws->md, out, NULL);
+	if (hash_begin(ws)) {
+		EVP_DigestUpdate(ws->md, pad, BLOCK);
+		EVP_DigestUpdate(ws->md, out, 32);
+		EVP_DigestFinal_ex(ws->md, out, NULL);
+	}
+	if (ws->failed)
+		memset(out, 0, 32);
 	OPENSSL_cleanse(pad, sizeof(pad));
 }
 
 static void derive_key(
 	struct sigv4 *ws, const char *secret, const struct sigv4_scope *scope, uint8_t out[32])
 {
-	uint8_t first[BLOCK];
+	uint8_t first[BLOCK] = {0};
 	size_t n = strlen(secret);
 	size_t key_len = n + 4;
 
@@ -101,10 +124,11 @@ static void derive_key(
 		memcpy(first, "AWS4", 4);
 		memcpy(first + 4, secret, n);
 	} else {
-		EVP_DigestInit_ex(ws->md, NULL, NULL);
-		EVP_DigestUpdate(ws->md, "AWS4", 4);
-		EVP_DigestUpdate(ws->md, secret, n);
-		EVP_DigestFinal_ex(ws->md, first, NULL);
+		if (hash_begin(ws)) {
+			EVP_DigestUpdate(ws->md, "AWS4", 4);
+			EVP_DigestUpdate(ws->md, secret, n);
+			EVP_DigestFinal_ex(ws->md, first, NULL);
+		}
 		key_len = 32;
 	}
 	hmac(ws, first, key_len, scope->date, strlen(scope->date), out);
@@ -138,6 +162,8 @@ static void signing_key(
 	derive_key(ws, secret, scope, out);
 	size_t n = strlen(secret);
 
+	if (ws->failed)
+		return;
 	if (n >= sizeof(oldest->secret))
 		return; /* too long to be remembered; rare, and only slower */
 	memcpy(oldest->secret, secret, n + 1);
@@ -432,7 +458,7 @@ int sigv4_string_to_sign(struct sigv4 *ws, const char *date, const struct sigv4_
 	add_scope(out, scope);
 	buf_add_char(out, '\n');
 	add_hash(ws, canonical, len, out);
-	return buf_failed(out) ? -1 : 0;
+	return hash_failed(ws) || buf_failed(out) ? -1 : 0;
 }
 
 int sigv4_canonical_request(struct sigv4 *ws, const struct sigv4_request *req,
@@ -452,11 +478,11 @@ static enum sigv4_failure compute(struct sigv4 *ws, const char *date,
 	buf_clear(&ws->text);
 	if (sigv4_string_to_sign(
 		    ws, date, scope, ws->canonical.data, ws->canonical.len, &ws->text) < 0)
-		return buf_problem(&ws->text);
+		return buf_failed(&ws->text) ? buf_problem(&ws->text) : SIGV4_NO_MEMORY;
 	signing_key(ws, secret, scope, key);
 	hmac(ws, key, sizeof(key), ws->text.data, ws->text.len, out);
 	OPENSSL_cleanse(key, sizeof(key));
-	return SIGV4_VALID;
+	return hash_failed(ws) ? SIGV4_NO_MEMORY : SIGV4_VALID;
 }
 
 /* ---- verifying ---- */
@@ -660,7 +686,7 @@ int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req,
 		memcpy(chain->previous, signature, sizeof(signature));
 		signing_key(ws, keys->secret_key, &scope, chain->key);
 	}
-	return 0;
+	return hash_failed(ws) ? error_memory(err) : 0;
 }
 
 int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
@@ -722,7 +748,7 @@ int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const cha
 	memcpy(chain->date, auth->date, sizeof(chain->date));
 	memcpy(chain->previous, auth->signature, sizeof(chain->previous));
 	signing_key(ws, secret_key, &auth->scope, chain->key);
-	return 0;
+	return hash_failed(ws) ? error_memory(err) : 0;
 }
 
 static int chained(struct sigv4 *ws, const struct sigv4_chain *chain, const char *kind,
@@ -745,7 +771,7 @@ static int chained(struct sigv4 *ws, const struct sigv4_chain *chain, const char
 		return -1;
 	hmac(ws, chain->key, sizeof(chain->key), ws->text.data, ws->text.len, digest);
 	str_hex(digest, sizeof(digest), out);
-	return 0;
+	return hash_failed(ws) ? -1 : 0;
 }
 
 int sigv4_chunk_signature(struct sigv4 *ws, const struct sigv4_chain *chain,

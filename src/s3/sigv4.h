@@ -2,7 +2,7 @@
  * AWS Signature Version 4, signing and verifying, as pure functions.
  *
  * A `struct sigv4` is working memory: buffers, hash context and the cache of derived keys. One per
- * thread; after its first use nothing is allocated any more.
+ * thread; it keeps its memory between uses.
  *
  * Client:
  *	struct sigv4_credentials keys = { access_key, secret_key, session_token_or_NULL };
@@ -86,6 +86,7 @@ struct sigv4 {
 	struct buf text;
 	void *order; /* parameters or headers being sorted */
 	struct evp_md_ctx_st *md;
+	bool failed; /* there was no memory for a hash */
 	struct sigv4_cached_key keys[SIGV4_CACHED_KEYS];
 	unsigned clock;
 };

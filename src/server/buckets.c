@@ -68,8 +68,7 @@ void op_create_bucket(struct request *req)
 		reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
 	} else if (s3_create_bucket_parse(buf_str(document), document->len, &location, &err) < 0) {
-		penstock_error_release(&err);
-		reply_error(req, S3_E_MALFORMED_XML);
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
 	} else {
 		request_work(req, create_work); /* any region is fine */
 	}
@@ -270,6 +269,10 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		const struct s3_delete_item *w = &wanted->items[i];
 		char *etag = w->etag ? request_strdup(req, w->etag) : NULL;
 
+		if (w->etag && !etag) {
+			reply_error(req, S3_E_SLOW_DOWN);
+			return;
+		}
 		place[i] = wanted->n; /* the zeroed one behind the last */
 		if ((w->version_id && strcmp(w->version_id, "null") != 0) ||
 			s3_key_problem(w->key, strlen(w->key)))
@@ -296,8 +299,7 @@ static void delete_objects_work(struct request *req)
 	struct s3_delete wanted = {0};
 
 	if (s3_delete_parse(buf_str(document), document->len, &wanted, &err) < 0) {
-		reply_error(req, wanted.problem ? wanted.problem : S3_E_MALFORMED_XML);
-		penstock_error_release(&err);
+		reply_document_error(req, wanted.problem, &err);
 	} else {
 		delete_many(req, &wanted);
 		s3_delete_release(&wanted);

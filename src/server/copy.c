@@ -38,6 +38,7 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	}
 	if (uri_decode(&plain, text, len, URI_PLUS_LITERAL) < 0 || !plain.len ||
 		!(slash = strchr(plain.data, '/')) || slash == plain.data || !slash[1]) {
+		req->no_memory = req->no_memory || buf_failed(&plain);
 		reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"Copy Source must mention the source bucket and key: "
 			"sourcebucket/sourcekey");

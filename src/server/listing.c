@@ -109,6 +109,7 @@ static void list_reply(struct request *req, struct s3_list *list,
 				str_hex(last, strlen(last), coded);
 				*next = coded;
 			}
+			req->no_memory = req->no_memory || (token && !coded);
 		}
 		s3_list_write(&xml, list);
 		reply_xml(req, MHD_HTTP_OK, &xml);

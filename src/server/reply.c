@@ -30,8 +30,12 @@ void reply_empty(struct request *req, unsigned status)
 
 void reply_header(struct request *req, const char *name, const char *value)
 {
-	if (req->response && value)
-		MHD_add_response_header(req->response, name, value);
+	if (!req->response || !value)
+		return;
+	/* Values that no header may have are left out; anything else fails for want of memory only. */
+	if (MHD_add_response_header(req->response, name, value) != MHD_YES && *value &&
+		!strpbrk(value, "\r\n"))
+		req->no_memory = true;
 }
 
 void reply_headerf(struct request *req, const char *name, const char *fmt, ...)
@@ -118,6 +122,15 @@ void reply_failure(struct request *req, struct penstock_error *err)
 		reply_error(req, S3_E_SLOW_DOWN);
 	else
 		reply_error(req, S3_E_INTERNAL_ERROR);
+	penstock_error_release(err);
+}
+
+void reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_MEMORY)
+		reply_error(req, S3_E_SLOW_DOWN);
+	else
+		reply_error(req, problem ? problem : S3_E_MALFORMED_XML);
 	penstock_error_release(err);
 }
 

@@ -19,7 +19,10 @@
 
 char *request_strdup(struct request *req, const char *s)
 {
-	return arena_copy(&req->arena, s, strlen(s));
+	char *copy = arena_copy(&req->arena, s, strlen(s));
+
+	req->no_memory = req->no_memory || !copy;
+	return copy;
 }
 
 const char *request_header(const struct request *req, const char *name)
@@ -39,8 +42,10 @@ const char *request_query(struct request *req, const char *name)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
 
-	if (uri_query_get(req->query, name, &value) <= 0)
+	if (uri_query_get(req->query, name, &value) <= 0) {
+		req->no_memory = req->no_memory || buf_failed(&value);
 		return NULL;
+	}
 	return request_strdup(req, buf_str(&value));
 }
 
@@ -141,7 +146,8 @@ static bool split_path(struct request *req)
 	slash = strchrnul(p, '/');
 	if (uri_decode(&bucket, p, (size_t)(slash - p), URI_PLUS_LITERAL) < 0 ||
 		(*slash && uri_decode(&key, slash + 1, strlen(slash + 1), URI_PLUS_LITERAL) < 0)) {
-		reply_error(req, S3_E_INVALID_URI);
+		reply_error(req, buf_failed(&bucket) || buf_failed(&key) ? S3_E_SLOW_DOWN
+									 : S3_E_INVALID_URI);
 		return false;
 	}
 	if (bucket.len >= sizeof(req->bucket) || (!bucket.len && key.len)) {
@@ -185,6 +191,9 @@ static enum MHD_Result send_reply(struct request *req)
 {
 	enum MHD_Result sent;
 
+	/* A parameter that could not be read was taken for one that was not given. */
+	if (req->no_memory && req->status < MHD_HTTP_INTERNAL_SERVER_ERROR)
+		reply_error(req, S3_E_SLOW_DOWN);
 	if (!req->response) /* no memory for it */
 		return MHD_NO;
 	sent = MHD_queue_response(req->connection, req->status, req->response);

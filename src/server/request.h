@@ -85,7 +85,8 @@ struct request {
 	const char *query;
 	const char *method;
 	bool head;
-	bool seen; /* counted in server->active */
+	bool seen;	/* counted in server->active */
+	bool no_memory; /* something of it could not be copied: the reply is 503 */
 	struct sigv4_header headers[REQUEST_HEADERS_MAX];
 	size_t n_headers;
 
@@ -101,6 +102,9 @@ struct request {
 	request_fn finish; /* on the event loop, when the body is complete */
 	request_fn after;  /* on the event loop, after having waited; NULL: the reply is there */
 	uint64_t discard_limit; /* bytes of a refused body that are still read */
+
+	request_fn job;		  /* what a worker does with it; owned by the pool while it waits */
+	struct request *next_job; /* likewise: a request is in the queue once */
 
 	/* What operations keep between their steps. */
 	struct store_put put;
@@ -168,6 +172,8 @@ void reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 void reply_code(struct request *req, unsigned status, const char *code, const char *message);
 /* What a failed call of the store means; releases err. */
 void reply_store_error(struct request *req, enum store_status status, struct penstock_error *err);
+/* An XML document that was not understood, and how far that is known; releases err. */
+void reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err);
 /* A failure of our own; releases err. */
 void reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);

@@ -425,8 +425,7 @@ static void complete_work(struct request *req)
 
 	if (s3_complete_parse(
 		    buf_str(&req->body.document), req->body.document.len, &c.wanted, &err) < 0) {
-		reply_error(req, c.wanted.problem ? c.wanted.problem : S3_E_MALFORMED_XML);
-		penstock_error_release(&err);
+		reply_document_error(req, c.wanted.problem, &err);
 		request_wake(req);
 		return;
 	}

@@ -7,49 +7,38 @@
 #include "server/request.h"
 #include "base/banned.h"
 
-struct job {
-	struct job *next;
-	request_fn fn;
-	struct request *req;
-};
-
 struct worker_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
-	struct job *head, **tail; /* under lock; bounded by the number of connections */
-	bool stopping;		  /* under lock */
+	struct request *head, **tail; /* under lock; bounded by the number of connections */
+	bool stopping;		      /* under lock */
 	size_t n;
 	pthread_t threads[LIMIT_SERVER_WORKERS];
 };
 
-static struct job *take_job(struct worker_pool *pool)
+static struct request *take_job(struct worker_pool *pool)
 {
-	struct job *job;
+	struct request *req;
 
 	LOCK_SCOPE(&pool->lock);
 	while (!pool->head && !pool->stopping)
 		pthread_cond_wait(&pool->filled, &pool->lock);
-	job = pool->head;
-	if (job) {
-		pool->head = job->next;
+	req = pool->head;
+	if (req) {
+		pool->head = req->next_job;
 		if (!pool->head)
 			pool->tail = &pool->head;
 	}
-	return job;
+	return req;
 }
 
 static void *worker_main(void *arg)
 {
 	struct worker_pool *pool = arg;
-	struct job *job;
+	struct request *req;
 
-	while ((job = take_job(pool)) != NULL) {
-		request_fn fn = job->fn;
-		struct request *req = job->req;
-
-		free(job);
-		fn(req);
-	}
+	while ((req = take_job(pool)) != NULL)
+		req->job(req);
 	return NULL;
 }
 
@@ -91,16 +80,10 @@ void workers_stop(struct worker_pool *pool)
 
 void workers_submit(struct worker_pool *pool, request_fn fn, struct request *req)
 {
-	struct job *job = malloc(sizeof(*job));
-
-	if (!job) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		request_wake(req);
-		return;
-	}
-	*job = (struct job){.fn = fn, .req = req};
+	req->job = fn;
+	req->next_job = NULL;
 	LOCK_SCOPE(&pool->lock);
-	*pool->tail = job;
-	pool->tail = &job->next;
+	*pool->tail = req;
+	pool->tail = &req->next_job;
 	pthread_cond_signal(&pool->filled);
 }

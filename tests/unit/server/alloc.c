@@ -1,0 +1,307 @@
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <cmocka.h>
+
+#include "alloc_fail.h"
+
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "s3/sigv4.h"
+#include "server/server.h"
+#include "store/store.h"
+
+/*
+ * Every allocation on the way of each request fails once. The client gets its reply, an error, or
+ * sees the connection close; the store holds the old object or the new one; and the same request
+ * succeeds when it is sent again.
+ */
+#define SECRET "secret"
+#define LARGE  (STORE_INLINE_MAX + 5000)
+
+struct fixture {
+	char root[64];
+	struct store *store;
+	struct server *server;
+	struct sockaddr_in at;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	snprintf(f->root, sizeof(f->root), "/tmp/server-alloc-XXXXXX");
+	if (!mkdtemp(f->root) ||
+		store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = true},
+			NULL) < 0 ||
+		store_bucket_create(f->store, "bkt", NULL) != STORE_OK ||
+		server_start(&f->server,
+			&(struct server_options){.store = f->store,
+				.address = "127.0.0.1",
+				.access_key_id = "key",
+				.secret_access_key = SECRET},
+			NULL) < 0)
+		return -1;
+	f->at = (struct sockaddr_in){.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(
+			(uint16_t)strtoul(strrchr(server_url(f->server), ':') + 1, NULL, 10))};
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	server_stop(f->server, 10000);
+	store_close(f->store);
+	fs_remove_tree(f->root, NULL);
+	free(f);
+	return 0;
+}
+
+/* --- one request --------------------------------------------------------------------------- */
+
+struct message {
+	const char *method, *path, *query;
+	const char *name, *value; /* of a header */
+	const char *body;
+	size_t body_len;
+};
+
+/* Its bytes, signed in the URL. */
+static size_t write_message(const struct message *m, char *out, size_t size)
+{
+	struct sigv4_header headers[] = {
+		{.name = "host", .value = "test"}, {.name = m->name, .value = m->value}};
+	struct sigv4_request request = {.method = m->method,
+		.path = m->path,
+		.query = m->query,
+		.headers = headers,
+		.n_headers = m->name ? 2 : 1};
+	struct sigv4_credentials keys = {.access_key = "key", .secret_key = SECRET};
+	struct buf query = BUF_INIT(8192);
+	struct sigv4 ws;
+	int len;
+
+	assert_int_equal(sigv4_init(&ws, NULL), 0);
+	assert_int_equal(sigv4_presign(&ws, &request, &keys, "us-east-1", "s3", time(NULL), 3600,
+				 &query, NULL),
+		0);
+	len = snprintf(out, size,
+		"%s %s?%s HTTP/1.1\r\nHost: test\r\nConnection: close\r\n%s%s%s%sContent-Length: "
+		"%zu\r\n\r\n",
+		m->method, m->path, buf_str(&query), m->name ? m->name : "", m->name ? ": " : "",
+		m->name ? m->value : "", m->name ? "\r\n" : "", m->body_len);
+	assert_true(len > 0 && (size_t)len + m->body_len < size);
+	if (m->body_len)
+		memcpy(out + len, m->body, m->body_len);
+	buf_release(&query);
+	sigv4_release(&ws);
+	return (size_t)len + m->body_len;
+}
+
+/* The status, or 0: closed without a whole head. The reply is left in `reply`. */
+static int exchange(struct fixture *f, const char *bytes, size_t len, char *reply, size_t size)
+{
+	struct timeval patience = {.tv_sec = 60};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	size_t got = 0;
+	ssize_t n;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&f->at, sizeof(f->at)) < 0)
+		fail_msg("the server does not listen any more");
+	for (size_t sent = 0; sent < len; sent += (size_t)n) {
+		n = send(fd, bytes + sent, len - sent, MSG_NOSIGNAL);
+		if (n < 0)
+			break; /* refused; the reply says why */
+	}
+	while ((n = recv(fd, reply + got, size - 1 - got, 0)) > 0)
+		got += (size_t)n;
+	if (n < 0 && errno == EAGAIN)
+		fail_msg("no reply and no end within a minute");
+	close(fd);
+	reply[got] = '\0';
+	return strncmp(reply, "HTTP/1.1 ", 9) == 0 && strstr(reply, "\r\n\r\n")
+		       ? (int)strtol(reply + 9, NULL, 10)
+		       : 0;
+}
+
+/* --- what holds afterwards ------------------------------------------------------------------- */
+
+static char old_bytes[LARGE], new_bytes[LARGE];
+
+static void put_directly(struct fixture *f, const char *key, const char *bytes, size_t len)
+{
+	struct store_put put = {.bucket = "bkt", .key = key, .etag = "old"};
+
+	assert_int_equal(store_body_new(f->store, len, true, &put.body, NULL), 0);
+	assert_int_equal(store_body_write(put.body, bytes, len, NULL), 0);
+	assert_int_equal(store_body_sync(put.body, NULL), 0);
+	assert_int_equal(store_put(f->store, &put, NULL), STORE_OK);
+	store_body_free(put.body);
+}
+
+/* Old and whole, or new and whole; 'o', 'n', or '-' where it is not there. */
+static char version_of(struct fixture *f, const char *key)
+{
+	static char data[LARGE + 1];
+	struct store_object *object = NULL;
+	struct store_reader *reader = NULL;
+	char version;
+
+	if (store_object_get(f->store, "bkt", key, &object, NULL) == STORE_NO_SUCH_KEY)
+		return '-';
+	assert_non_null(object);
+	assert_int_equal(store_reader_new(object, &reader, NULL), 0);
+	assert_int_equal(store_reader_read(reader, 0, data, sizeof(data), NULL), object->size);
+	version = data[0];
+	assert_true(memcmp(data, version == 'o' ? old_bytes : new_bytes, object->size) == 0);
+	store_reader_free(reader);
+	store_object_unref(object);
+	return version;
+}
+
+static void reset(struct fixture *f)
+{
+	struct store_delete copy = {.key = "copy"};
+
+	put_directly(f, "small", old_bytes, 100);
+	put_directly(f, "large", old_bytes, LARGE);
+	assert_int_equal(store_delete(f->store, "bkt", &copy, 1, NULL), STORE_OK);
+	store_bucket_delete(f->store, "another", NULL);
+}
+
+static void check(struct fixture *f, const struct message *m, int status)
+{
+	char small = version_of(f, "small"), large = version_of(f, "large");
+	char copy = version_of(f, "copy");
+	bool done = status >= 200 && status < 300;
+
+	if (done && strcmp(m->method, "PUT") == 0 && strcmp(m->path, "/bkt/small") == 0)
+		assert_int_equal(small, 'n');
+	if (done && strcmp(m->method, "PUT") == 0 && strcmp(m->path, "/bkt/large") == 0)
+		assert_int_equal(large, 'n');
+	if (done && strcmp(m->method, "PUT") == 0 && strcmp(m->path, "/bkt/copy") == 0)
+		assert_int_equal(copy, 'o');
+	if (done && strcmp(m->method, "DELETE") == 0)
+		assert_int_equal(small, '-');
+	if (strcmp(m->method, "GET") == 0)
+		assert_true(small == 'o' && large == 'o' && copy == '-');
+}
+
+/* A reply with 200 has all of its bytes: a client could not tell otherwise. */
+static void check_reply(const struct message *m, int status, const char *reply)
+{
+	const char *length = strstr(reply, "Content-Length: ");
+	const char *body = strstr(reply, "\r\n\r\n");
+
+	if (status != 200 || strcmp(m->method, "GET") != 0 || strcmp(m->path, "/bkt/large") != 0)
+		return;
+	assert_non_null(length);
+	assert_int_equal(strtoul(length + 16, NULL, 10), LARGE);
+	/* Cut short is fine (the length tells), other bytes are not. */
+	for (const char *p = body + 4; *p; p++)
+		assert_int_equal(*p, 'o');
+}
+
+static void fail_each_allocation(struct fixture *f, const struct message *m)
+{
+	static char bytes[LARGE + 4096], reply[LARGE + 4096];
+	size_t len = write_message(m, bytes, sizeof(bytes)), refused = 0;
+
+	for (size_t n = 1;; n++) {
+		int status;
+		bool fired;
+
+		reset(f);
+		alloc_fail_arm(n);
+		status = exchange(f, bytes, len, reply, sizeof(reply));
+		while (server_active(f->server)) /* its end is part of it */
+			usleep(100);
+		fired = alloc_fail_disarm();
+
+		if (status && status != 500 && status != 503 && (status < 200 || status > 299))
+			fail_msg("%s %s: allocation %zu: %.200s", m->method, m->path, n, reply);
+		check(f, m, status);
+		check_reply(m, status, reply);
+		refused += status < 200 || status > 299;
+		if (!fired) {
+			assert_true(status >= 200 && status <= 299);
+			printf("%s %s: %zu allocations, %zu of them needed\n", m->method, m->path,
+				n - 1, refused);
+			break;
+		}
+		reset(f);
+		status = exchange(f, bytes, len, reply, sizeof(reply));
+		if (status < 200 || status > 299)
+			fail_msg(
+				"%s %s after allocation %zu: %.500s", m->method, m->path, n, reply);
+	}
+	assert_true(refused > 0);
+}
+
+static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **state)
+{
+	static const char names[] = "<Delete><Object><Key>copy</Key></Object></Delete>";
+	struct fixture *f = *state;
+	char id[STORE_UPLOAD_ID_SIZE], part[64];
+	const struct message messages[] = {
+		{.method = "PUT", .path = "/bkt/small", .body = new_bytes, .body_len = 100},
+		{.method = "PUT", .path = "/bkt/large", .body = new_bytes, .body_len = LARGE},
+		{.method = "PUT",
+			.path = "/bkt/copy",
+			.name = "x-amz-copy-source",
+			.value = "bkt/large"},
+		{.method = "GET", .path = "/bkt/large"},
+		{.method = "GET", .path = "/bkt/small", .name = "range", .value = "bytes=5-20"},
+		{.method = "GET", .path = "/bkt", .query = "list-type=2"},
+		{.method = "GET", .path = "/"},
+		{.method = "DELETE", .path = "/bkt/small"},
+		{.method = "POST",
+			.path = "/bkt",
+			.query = "delete=",
+			.body = names,
+			.body_len = sizeof(names) - 1},
+		{.method = "POST", .path = "/bkt/parts", .query = "uploads="},
+		{.method = "PUT",
+			.path = "/bkt/parts",
+			.query = part,
+			.body = new_bytes,
+			.body_len = LARGE},
+	};
+
+	memset(old_bytes, 'o', LARGE);
+	memset(new_bytes, 'n', LARGE);
+	log_set_level(LOG_QUIET);
+	assert_int_equal(
+		store_upload_create(f->store, "bkt", "parts", &(struct store_upload){0}, id, NULL),
+		STORE_OK);
+	snprintf(part, sizeof(part), "partNumber=1&uploadId=%s", id);
+	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
+		fail_each_allocation(f, &messages[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_request_without_memory_is_refused_and_leaves_nothing_half, setup,
+			teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
