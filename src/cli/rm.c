@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "cli/commands.h"
+#include "cli/remote.h"
+#include "cli/rm_objects.h"
 #include "cli/show_util.h"
 #include "records/supervisor.h"
 #include "run/layout.h"
@@ -85,8 +87,15 @@ static int run_rm(const struct cli *cli)
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	size_t objects = 0;
 	int code = 0;
 
+	for (size_t i = 0; i < cli_n_operands(cli); i++)
+		objects += str_starts(cli_operand(cli, i), "s3://");
+	if (objects == cli_n_operands(cli))
+		return rm_objects(cli);
+	if (objects)
+		return cli_misuse(cli, "runs and objects are not removed in one go");
 	if (show_open(&records, &home, &err) < 0)
 		return cli_fail(cli, &err);
 	for (size_t i = 0; i < cli_n_operands(cli); i++) {
@@ -101,32 +110,46 @@ static int run_rm(const struct cli *cli)
 }
 
 static const struct option_spec options[] = {
-	{0, "force", NULL, "Also where output would be lost that is not uploaded"},
+	{0, "force", NULL, "Runs: also where output would be lost that is not uploaded"},
+	{'r', "recursive", NULL, "Objects: all below an operand that ends in '/', or a bucket"},
+	{0, "include", "PATTERN", "Objects: only those that match one of these; may be repeated"},
+	{0, "exclude", "PATTERN", "Objects: none that match one of these; may be repeated"},
+	{'n', "dry-run", NULL, "Objects: only says what would be removed"},
+	{0, "json", NULL, "Objects: a list of what was removed"},
+	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
 
 static const struct command_example examples[] = {
 	{"penstock rm cifar10", "Forgets the run named cifar10 and removes its local directories"},
+	{"penstock rm 's3://cifar10/tmp/*'", "Removes the objects that match"},
+	{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
+		"Removes all below but checkpoints"},
 	{NULL, NULL},
 };
 
 static const struct command_exit exits[] = {
-	{"66", "There is no such run"},
-	{"69", "It is live"},
-	{"73", "It has output that is not uploaded"},
+	{"66", "There is no such run or object"},
+	{"69", "The run is live, or the store does not answer"},
+	{"73", "The run has output that is not uploaded"},
+	{"77", "The store refuses, at least for some of the objects"},
 	{NULL, NULL},
 };
 
 const struct command command_rm = {
 	.name = "rm",
-	.summary = "remove the records and local directories of runs that ended",
-	.operands = "RUN...",
+	.summary = "remove runs that ended from this machine, or objects",
+	.operands = "RUN...|s3://BUCKET/KEY...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description = "Removes what this machine knows and keeps of a run: its records, logs, "
 		       "inputs and outputs. Nothing in object storage is touched. Where output "
 		       "was not uploaded yet it refuses.\n\n"
-		       "RUN is an id, the beginning of one, or a name.",
+		       "RUN is an id, the beginning of one, or a name.\n\n"
+		       "With s3:// operands it removes objects: one key, all keys that match a "
+		       "pattern with '*' and '?', or with --recursive all below a prefix that ends "
+		       "in '/'. Patterns of --include and --exclude are held against what follows "
+		       "the last '/' before the first wildcard.",
 	.options = options,
 	.examples = examples,
 	.exits = exits,

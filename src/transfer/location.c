@@ -108,24 +108,17 @@ bool wildcard_match(const char *pattern, const char *text)
 	return !*pattern;
 }
 
-int path_filter_add(struct path_filter *filter, bool include, const char *pattern)
+static bool matches_any(const struct strlist *patterns, const char *path)
 {
-	return strlist_addf(&filter->rules, "%c%s", include ? '+' : '-', pattern);
-}
-
-void path_filter_release(struct path_filter *filter)
-{
-	strlist_release(&filter->rules);
+	for (size_t i = 0; i < patterns->n; i++) {
+		if (wildcard_match(patterns->items[i], path))
+			return true;
+	}
+	return false;
 }
 
 bool path_filter_takes(const struct path_filter *filter, const char *path)
 {
-	/* Where the first rule includes, only what is included is meant. */
-	bool takes = !filter->rules.n || filter->rules.items[0][0] != '+';
-
-	for (size_t i = 0; i < filter->rules.n; i++) {
-		if (wildcard_match(filter->rules.items[i] + 1, path))
-			takes = filter->rules.items[i][0] == '+';
-	}
-	return takes;
+	return (!filter->include->n || matches_any(filter->include, path)) &&
+	       !matches_any(filter->exclude, path);
 }

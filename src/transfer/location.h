@@ -43,13 +43,12 @@ size_t location_literal_prefix(const struct location *location);
 /* '*': any characters; '?': one; the rest is literal. */
 bool wildcard_match(const char *pattern, const char *text);
 
-/* --include and --exclude in the order in which they were given: the last that matches wins. */
+/* What --include and --exclude say; both lists are borrowed. */
 struct path_filter {
-	struct strlist rules; /* "+pattern", "-pattern" */
+	const struct strlist *include; /* patterns; empty: everything */
+	const struct strlist *exclude;
 };
-int path_filter_add(struct path_filter *filter, bool include, const char *pattern);
-void path_filter_release(struct path_filter *filter);
-/* `path` is relative to the source. */
+/* Whether a path, relative to its source, matches one of `include` and none of `exclude`. */
 bool path_filter_takes(const struct path_filter *filter, const char *path);
 
 #endif

@@ -151,7 +151,67 @@ def test_buckets_are_made_and_removed(s3):
     assert s3("ls", "s3://bucket").ok().out
 
 
+def keys(s3):
+    return [entry["Key"] for entry in s3.client.list_objects_v2(Bucket="bucket").get("Contents", [])]
+
+
+@pytest.mark.parametrize(
+    "arguments, left",
+    [
+        (["s3://bucket/ab"], ["a/1.txt", "a/2.txt", "a/b/3.bin", "z ü%2F+"]),
+        (["s3://bucket/z ü%2F+", "s3://bucket/a/1.txt"], ["a/2.txt", "a/b/3.bin", "ab"]),
+        (["s3://bucket/a/*"], ["ab", "z ü%2F+"]),
+        (["-r", "s3://bucket/a/"], ["ab", "z ü%2F+"]),
+        (["-r", "--exclude", "*.bin", "--exclude", "1*", "s3://bucket/a/"], ["a/1.txt", "a/b/3.bin", "ab", "z ü%2F+"]),
+        (["-r", "--include", "a*", "--include", "z*", "s3://bucket"], []),
+    ],
+)
+def test_objects_are_removed(s3, arguments, left):
+    before = keys(s3)
+
+    dry = s3("rm", "--dry-run", *arguments).ok().out.splitlines()
+    assert keys(s3) == before
+    removed = s3("rm", "--json", *arguments).json()
+
+    assert keys(s3) == left
+    assert sorted(line.removeprefix("would remove s3://bucket/") for line in dry) == sorted(entry["key"] for entry in removed)
+    assert sorted(left + [entry["key"] for entry in removed]) == before
+
+
+def test_a_whole_prefix_is_not_removed_by_a_slip(s3):
+    before = keys(s3)
+
+    for operand in ("s3://bucket", "s3://bucket/", "s3://bucket/a/"):
+        assert "--recursive" in s3("rm", operand).exits(65).err
+    s3("rm", "s3://bucket/nothing").exits(66)
+    assert "in one go" in s3("rm", "s3://bucket/ab", "somerun").exits(64).err
+    assert keys(s3) == before
+
+
+def test_more_objects_than_one_request_takes_are_removed(penstock, store):
+    store.client.create_bucket(Bucket="bucket")
+    for i in range(2050):
+        store.client.put_object(Bucket="bucket", Key=f"many/{i:05}", Body=b"")
+
+    lines = penstock.run("rm", "-r", "s3://bucket/many/", env=store.env).ok().out.splitlines()
+
+    assert len(lines) == 2050 and lines[0] == "removed s3://bucket/many/00000"
+    assert store.keys("bucket") == []
+
+
 # --- against our store alone, with faults in between
+
+
+def test_objects_that_the_store_keeps_are_told(penstock, store, fault_proxy):
+    store.client.create_bucket(Bucket="bucket")
+    for key in ("one", "two"):
+        store.client.put_object(Bucket="bucket", Key=key, Body=b"x")
+    refusal = b"<DeleteResult><Error><Key>one</Key><Code>AccessDenied</Code><Message>locked</Message></Error></DeleteResult>"
+    fault_proxy.fault(method="POST", query="delete", status=200, body=refusal, headers={"Content-Type": "application/xml"})
+
+    result = penstock.run("rm", "-r", "s3://bucket", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}).exits(77)
+
+    assert "s3://bucket/one: AccessDenied: locked" in result.err and result.out == "removed s3://bucket/two\n"
 
 
 @pytest.fixture
