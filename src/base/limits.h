@@ -99,6 +99,7 @@
 /* The object store and its server. */
 #define LIMIT_STORE_CACHE_BYTES (128 * MIB) /* of metadata and inline bodies kept for GET */
 #define LIMIT_STORE_CACHE_ENTRIES 32768 /* objects; each may hold one of 65,530 mappings */
+#define LIMIT_STORE_UPLOAD_DAYS 7 /* that an unfinished multipart upload is kept without a new part */
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "server/serve.h"
 #include "base/banned.h"
@@ -15,6 +16,9 @@ static int run_serve(const struct cli *cli)
 	struct serve_options options = {
 		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
 
+	if (!cli_duration_ms(cli, "abort-uploads-after",
+		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
+		return CLI_EXIT_USAGE;
 	if (!options.root)
 		return cli_misuse(cli, "--root DIR is missing");
 	if (durability && strcmp(durability, "full") != 0 && strcmp(durability, "relaxed") != 0)
@@ -43,6 +47,10 @@ static const struct option_spec options[] = {
 		"full (default): a write is acknowledged when it is on stable storage. relaxed: a "
 		"crash of "
 		"the machine may lose the last writes, one of the process does not"},
+	{0, "abort-uploads-after", "DURATION",
+		"Drop a multipart upload that nobody finished, this long after it began and got "
+		"its last "
+		"part, as 12h or 30d; 0 never does. Default: 7d"},
 	{0, "embedded", NULL, "Leave when nobody has used the store for some seconds"},
 	{0, NULL, NULL, NULL},
 };

@@ -29,6 +29,8 @@
 /* An owner without users stays this long, and looks this often. */
 #define IDLE_MS 2500
 #define LOOK_MS 100
+/* Unfinished uploads are looked at this often, or at each quarter of their age. */
+#define EXPIRE_MS (3600 * 1000)
 /* Requests in progress get this long to end. */
 #define DRAIN_MS 10000
 /* The log of embedded owners starts anew beyond this. */
@@ -137,21 +139,42 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 	return false;
 }
 
+/* Aborts what nobody finishes, when it is time; how long until the next time. */
+static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t age_ms = owner->options->upload_age_ms, now = clock_monotonic_ms();
+	size_t n = 0;
+
+	if (!age_ms || age_ms > clock_wall_ns() / NS_PER_MS)
+		return EXPIRE_MS;
+	if (now < *next_ms)
+		return *next_ms - now;
+	*next_ms = now + (age_ms / 4 > EXPIRE_MS ? EXPIRE_MS : age_ms / 4 + 1);
+	if (store_upload_expire(owner->store, clock_wall_ns() - age_ms * NS_PER_MS, &n, &err) !=
+		STORE_OK)
+		log_warn("cannot abort old uploads: %s", err.message ? err.message : "no memory");
+	else if (n)
+		log_info("store %s: aborted %zu uploads that nobody finished", owner->options->root,
+			n);
+	penstock_error_release(&err);
+	return *next_ms - now;
+}
+
 static void wait_for_end(struct owner *owner, const sigset_t *signals)
 {
-	int64_t busy_ms = clock_monotonic_ms();
-	struct timespec look = {.tv_nsec = LOOK_MS * NS_PER_MS};
+	int64_t busy_ms = clock_monotonic_ms(), expire_ms = 0;
 
 	for (;;) {
-		int sig;
+		int64_t ms = expire_uploads(owner, &expire_ms);
+		struct timespec look;
 
-		if (!owner->options->embedded)
-			sig = sigwaitinfo(signals, NULL);
-		else
-			sig = sigtimedwait(signals, NULL, &look);
-		if (sig > 0)
+		if (owner->options->embedded && ms > LOOK_MS)
+			ms = LOOK_MS;
+		look = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
+		if (sigtimedwait(signals, NULL, &look) > 0)
 			return;
-		if (errno == EAGAIN && may_leave(owner, &busy_ms))
+		if (errno == EAGAIN && owner->options->embedded && may_leave(owner, &busy_ms))
 			return;
 	}
 }

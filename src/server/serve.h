@@ -12,6 +12,8 @@ struct serve_options {
 	const char *address; /* as in struct server_options */
 	uint16_t port;
 	bool relaxed;
+	/* Unfinished uploads without a new part for so long are aborted; 0: never. */
+	int64_t upload_age_ms;
 	/* Started by embedded_store_acquire(): leaves when nobody uses it, and lets go of stdout and
 	 * stderr once it accepts. */
 	bool embedded;

@@ -216,6 +216,57 @@ enum store_status store_upload_abort(struct store *store, const char *bucket, co
 	return txn_run(store, &t.txn, err);
 }
 
+/* --- uploads that nobody finishes ----------------------------------------------------------- */
+
+/* In one transaction, so that other changes get their turn. */
+#define EXPIRE_BATCH 100
+
+struct expire_txn {
+	struct txn txn;
+	int64_t before_ns;
+	size_t n;
+};
+
+static int apply_expire(struct store *store, struct txn *txn)
+{
+	struct expire_txn *t = (struct expire_txn *)txn;
+
+	for (t->n = 0; t->n < EXPIRE_BATCH; t->n++) {
+		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_UPLOAD_STALE);
+		int rc;
+
+		if (!st)
+			return SQLITE_ERROR;
+		sqlite3_bind_int64(st, 1, t->before_ns);
+		rc = sqlite3_step(st);
+		if (rc != SQLITE_ROW)
+			return rc == SQLITE_DONE ? 0 : rc;
+		rc = upload_drop(store, sqlite3_column_int64(st, 0),
+			(const char *)sqlite3_column_blob(st, 1),
+			(size_t)sqlite3_column_bytes(st, 1),
+			(const char *)sqlite3_column_text(st, 2));
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+enum store_status store_upload_expire(
+	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err)
+{
+	struct expire_txn t = {.n = EXPIRE_BATCH};
+	enum store_status status = STORE_OK;
+
+	*n = 0;
+	while (status == STORE_OK && t.n == EXPIRE_BATCH) {
+		t = (struct expire_txn){.txn = {.apply = apply_expire}, .before_ns = before_ns};
+		status = txn_run(store, &t.txn, err);
+		if (status == STORE_OK)
+			*n += t.n;
+	}
+	return status;
+}
+
 /* --- parts --------------------------------------------------------------------------------- */
 
 struct part_txn {

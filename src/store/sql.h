@@ -50,6 +50,9 @@ SQL(UPLOAD_LIST, "SELECT key,id,started,ck_algorithm,ck_type FROM uploads WHERE 
 		 "(key,id)>=(?2,?3) ORDER BY key,id")
 SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
 
+SQL(UPLOAD_STALE, "SELECT u.bucket,u.key,u.id FROM uploads u WHERE u.started<?1 AND NOT EXISTS("
+		  "SELECT 1 FROM parts p WHERE p.upload=u.id AND p.modified>=?1) LIMIT 1")
+
 SQL(PART_OLD, "SELECT layout FROM parts WHERE upload=?1 AND number=?2")
 SQL(PART_SET, "INSERT OR REPLACE INTO parts(upload,number,size,modified,etag,ck_value,layout) "
 	      "VALUES(?1,?2,?3,?4,?5,?6,?7)")

@@ -279,6 +279,10 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err);
 
+/* Aborts all uploads that were started, and got their last part, before a time; *n: how many. */
+enum store_status store_upload_expire(
+	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err);
+
 /* Uses bucket, key, body or source (with the range), etag and checksum.value of `put`. */
 struct store_part_put {
 	struct store_put put;

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from harness.s3_wire import Wire, crc32
+from harness.waiting import wait_for
 
 MIB = 1024 * 1024
 
@@ -490,3 +491,16 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(penstock, tmp_path):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
+
+
+def test_uploads_that_nobody_finishes_are_dropped_after_the_age_given(s3, store):
+    kept = s3.create_multipart_upload(Bucket="bkt", Key="kept")["UploadId"]
+    assert [entry["UploadId"] for entry in s3.list_multipart_uploads(Bucket="bkt")["Uploads"]] == [kept]
+
+    store.stop().ok()
+    store.options += ["--abort-uploads-after", "500ms"]
+    store.start()
+
+    s3 = store.client
+    wait_for(lambda: "Uploads" not in s3.list_multipart_uploads(Bucket="bkt"), 60, "the upload to be dropped")
+    assert fails(s3.upload_part, Bucket="bkt", Key="kept", UploadId=kept, PartNumber=1, Body=b"x") == (404, "NoSuchUpload")

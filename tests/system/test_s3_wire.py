@@ -340,3 +340,23 @@ def test_one_connection_serves_many_requests(wire):
             assert wire.read(connection, "HEAD").status == 404
             connection.sendall(wire.head("GET", path, wire.sign("GET", path)))
             assert wire.read(connection).body == body
+
+
+# --- what is signed is what a path and a query mean, not how they are written: the same as in AWS
+
+
+def test_an_escaped_slash_is_a_slash_in_the_key_and_in_what_is_signed(wire):
+    assert wire.send("PUT", "/bkt/a/b", body=b"deep").status == 200
+
+    signed = wire.sign("GET", "/bkt/a/b")
+    assert wire.raw("GET", "/bkt/a%2Fb", signed).body == b"deep"
+    assert wire.raw("GET", "/bkt/a%2fb", signed).body == b"deep"
+
+
+def test_a_plus_is_a_space_in_a_query_and_itself_in_a_path(wire):
+    assert wire.send("PUT", "/bkt/one%20two", body=b"space").status == 200
+    assert wire.send("PUT", "/bkt/one%2Btwo", body=b"plus").status == 200
+
+    assert b"<Key>one two</Key>" in wire.send("GET", "/bkt", "list-type=2&prefix=one+t").body
+    assert b"<Key>one+two</Key>" in wire.send("GET", "/bkt", "list-type=2&prefix=one%2Bt").body
+    assert wire.raw("GET", "/bkt/one+two", wire.sign("GET", "/bkt/one%2Btwo")).body == b"plus"

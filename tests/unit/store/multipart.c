@@ -229,18 +229,43 @@ static void uploads_are_listed_in_pages(void **state)
 	store_upload_list_release(&list);
 }
 
+/* What nobody works on any more goes with its files; an upload that got a part lately stays, however old. */
+static void uploads_that_nobody_finishes_expire(void **state)
+{
+	struct fixture *f = *state;
+	char abandoned[STORE_UPLOAD_ID_SIZE], slow[STORE_UPLOAD_ID_SIZE],
+		other[STORE_UPLOAD_ID_SIZE];
+	struct store_upload found = {0};
+	int64_t before;
+	size_t n = 0;
+
+	for (int i = 0; i < 150; i++)
+		begin(f, "empty", other);
+	begin(f, "k", abandoned);
+	begin(f, "slow", slow);
+	add_part(f, "k", abandoned, 1, "1", 'a', 3);
+	before = clock_wall_ns() + 1;
+	while (clock_wall_ns() <= before)
+		;
+	add_part(f, "slow", slow, 1, "1", 'b', 3);
+
+	assert_int_equal(store_upload_expire(f->store, before, &n, NULL), STORE_OK);
+	assert_int_equal(n, 151);
+	assert_int_equal(store_upload_get(f->store, "b", "k", abandoned, &found, NULL),
+		STORE_NO_SUCH_UPLOAD);
+	assert_int_equal(store_upload_get(f->store, "b", "slow", slow, &found, NULL), STORE_OK);
+	store_upload_release(&found);
+	assert_int_equal(count_files(f->root), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		TEST(an_object_is_put_together),
-		TEST(ranges_cross_the_borders_of_parts),
-		TEST(wrong_completions_change_nothing),
-		TEST(completing_again_is_a_success),
-		TEST(abandoned_parts_are_removed),
-		TEST(parts_share_ranges_of_objects),
-		TEST(uploads_are_listed_in_pages),
-	};
+		TEST(an_object_is_put_together), TEST(ranges_cross_the_borders_of_parts),
+		TEST(wrong_completions_change_nothing), TEST(completing_again_is_a_success),
+		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
+		TEST(uploads_are_listed_in_pages), TEST(uploads_that_nobody_finishes_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
