@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/log.h"
 #include "base/banned.h"
 
 /* A message that cannot be allocated is replaced by this one, which is never freed. */
@@ -64,10 +66,26 @@ static void make_one_line(char *message)
 	}
 }
 
+/* What a server answers, and any name, may repeat a secret; messages go to terminals, records and other people. */
+static char *redact(char *message)
+{
+	struct buf out = BUF_INIT(strlen(message) * 2 + 64);
+
+	log_redact_into(&out, message);
+	free(message);
+	if (!out.len && !buf_failed(&out))
+		buf_add_str(&out, "");
+	message = buf_take(&out);
+	buf_release(&out);
+	return message;
+}
+
 static void replace_message(struct penstock_error *err, char *message)
 {
-	if (message)
+	if (message) {
 		make_one_line(message);
+		message = redact(message);
+	}
 	if (err->message != out_of_memory)
 		free(err->message);
 	err->message = message ? message : out_of_memory;

@@ -8,7 +8,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "base/banned.h"
+
+/* Shorter ones are not looked for in other forms, which would blank out innocent text. */
+#define ENCODED_MIN 8
 
 static struct {
 	pthread_mutex_t lock;
@@ -18,6 +22,9 @@ static struct {
 	char **secrets;
 	size_t n_secrets;
 	bool blind; /* a secret is not among them, for want of memory */
+	/* Which bytes, and which two bytes, secrets begin with: most text holds none of them. */
+	bool first[256];
+	unsigned char pairs[65536 / 8];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO};
 
 static const char withheld[] = "(withheld: memory is too short to hide secrets in this text)";
@@ -58,39 +65,200 @@ void log_set_sink(log_sink_fn sink, void *cookie)
 	state.cookie = cookie;
 }
 
+/* For want of memory one would be shown; so nothing is that would be searched for it. */
+static int go_blind(void)
+{
+	state.blind = true;
+	return -1;
+}
+
+static unsigned pair_of(const char *text)
+{
+	return (unsigned)(unsigned char)text[0] << 8 | (unsigned char)text[1];
+}
+
+static int add_locked(const char *text)
+{
+	unsigned pair = pair_of(text);
+	char **grown;
+	char *copy;
+
+	for (size_t i = 0; i < state.n_secrets; i++) {
+		if (strcmp(state.secrets[i], text) == 0)
+			return 0;
+	}
+	copy = strdup(text);
+	grown = copy ? realloc(state.secrets, (state.n_secrets + 1) * sizeof(*grown)) : NULL;
+	if (!grown) {
+		free(copy);
+		return go_blind();
+	}
+	state.secrets = grown;
+	state.secrets[state.n_secrets++] = copy;
+	state.first[(unsigned char)text[0]] = true;
+	state.pairs[pair / 8] |= (unsigned char)(1U << pair % 8);
+	return 0;
+}
+
+/* As it stands in a URL; `kept` are the characters beside letters and digits that stay. */
+static int add_url_encoded(const char *secret, const char *kept, bool lower)
+{
+	static const char digits[] = "0123456789ABCDEF0123456789abcdef";
+	char *text = calloc(3, strlen(secret) + 1);
+	size_t len = 0;
+	int r;
+
+	if (!text)
+		return go_blind();
+	for (const char *p = secret; *p; p++) {
+		const char *hex = digits + (lower ? 16 : 0);
+		unsigned char c = (unsigned char)*p;
+
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			strchr(kept, c)) {
+			text[len++] = *p;
+		} else {
+			text[len++] = '%';
+			text[len++] = hex[c >> 4];
+			text[len++] = hex[c & 15];
+		}
+	}
+	r = add_locked(text);
+	explicit_bzero(text, len);
+	free(text);
+	return r;
+}
+
+/* What of the secret stands in base64 where `before` bytes (modulo 3) come before it, whatever those are
+ * and whatever follows: the characters that hold nothing but its bits. */
+static int add_base64(const char *secret, size_t before, const char *digits)
+{
+	size_t bits = (before + strlen(secret)) * 8;
+	size_t from = (before * 8 + 5) / 6;
+	char *text = calloc(1, bits / 6 + 1);
+	size_t n = 0;
+	int r = 0;
+
+	if (!text)
+		return go_blind();
+	for (size_t i = from; i < bits / 6; i++) {
+		unsigned value = 0;
+
+		for (size_t bit = i * 6; bit < i * 6 + 6; bit++) {
+			unsigned char c = (unsigned char)secret[bit / 8 - before];
+
+			value = value << 1 | (c >> (7 - bit % 8) & 1U);
+		}
+		text[n++] = digits[value];
+	}
+	if (n >= ENCODED_MIN)
+		r = add_locked(text);
+	explicit_bzero(text, n);
+	free(text);
+	return r;
+}
+
+/* A secret goes through URLs, and through headers of basic authentication and the like. */
+static int add_encoded_locked(const char *secret)
+{
+	static const char *const digits[] = {
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"};
+	int r = add_url_encoded(secret, "-._~", false);
+
+	if (r == 0)
+		r = add_url_encoded(secret, "-._~", true);
+	if (r == 0)
+		r = add_url_encoded(secret, "-._~/", false);
+	for (size_t i = 0; r == 0 && i < 6; i++)
+		r = add_base64(secret, i % 3, digits[i / 3]);
+	return r;
+}
+
 int log_redact(const char *secret)
 {
-	return secret ? log_redact_part(secret, strlen(secret)) : 0;
+	int r;
+
+	if (!secret || strlen(secret) < 4)
+		return 0;
+	LOCK_SCOPE(&state.lock);
+	r = add_locked(secret);
+	if (r == 0 && strlen(secret) >= ENCODED_MIN)
+		r = add_encoded_locked(secret);
+	return r;
 }
 
 int log_redact_part(const char *secret, size_t len)
 {
-	char **grown;
 	char *copy;
+	int r;
 
 	if (len < 4)
 		return 0;
-	LOCK_SCOPE(&state.lock);
-	for (size_t i = 0; i < state.n_secrets; i++) {
-		if (strncmp(state.secrets[i], secret, len) == 0 && !state.secrets[i][len])
-			return 0;
-	}
 	copy = strndup(secret, len);
-	grown = copy ? realloc(state.secrets, (state.n_secrets + 1) * sizeof(*grown)) : NULL;
-	if (!grown) {
-		free(copy);
-		state.blind = true;
-		return -1;
+	if (!copy) {
+		LOCK_SCOPE(&state.lock);
+		return go_blind();
 	}
-	state.secrets = grown;
-	state.secrets[state.n_secrets++] = copy;
-	return 0;
+	r = log_redact(copy);
+	explicit_bzero(copy, strlen(copy));
+	free(copy);
+	return r;
 }
 
 bool log_redact_failed(void)
 {
 	LOCK_SCOPE(&state.lock);
 	return state.blind;
+}
+
+/* As it stands, and as it is meant. */
+static int redact_percent_encoded(const char *text, size_t len)
+{
+	char *plain = strndup(text, len);
+	char *to = plain;
+	int r = log_redact_part(text, len);
+
+	if (!plain) {
+		LOCK_SCOPE(&state.lock);
+		return go_blind();
+	}
+	for (const char *p = plain; *p; p++) {
+		unsigned char c = (unsigned char)*p;
+
+		if (*p == '%' && p[1] && p[2] && str_unhex((char[]){p[1], p[2], '\0'}, &c, 1) == 0)
+			p += 2;
+		*to++ = (char)c;
+	}
+	*to = '\0';
+	if (r == 0)
+		r = log_redact(plain);
+	explicit_bzero(plain, len);
+	free(plain);
+	return r;
+}
+
+int log_redact_user(const char *url)
+{
+	const char *user = url ? strstr(url, "://") : NULL;
+	const char *at;
+	size_t len;
+	size_t name;
+	int r;
+
+	if (!user)
+		return 0;
+	user += 3;
+	at = memrchr(user, '@', strcspn(user, "/?#"));
+	if (!at)
+		return 0;
+	len = (size_t)(at - user);
+	name = strcspn(user, ":@");
+	/* With its name before it, too: so basic authentication encodes it. */
+	r = redact_percent_encoded(user, len);
+	if (r == 0 && name < len)
+		r = redact_percent_encoded(user + name + 1, len - name - 1);
+	return r;
 }
 
 void log_redact_clear(void)
@@ -102,6 +270,16 @@ void log_redact_clear(void)
 	state.secrets = NULL;
 	state.n_secrets = 0;
 	state.blind = false;
+	memset(state.first, 0, sizeof(state.first));
+	memset(state.pairs, 0, sizeof(state.pairs));
+}
+
+/* Whether a secret may begin with these two bytes. */
+static bool may_begin(const char *text)
+{
+	unsigned pair = pair_of(text);
+
+	return state.pairs[pair / 8] >> pair % 8 & 1;
 }
 
 /* The length of a secret that begins at `text`, or 0. */
@@ -109,7 +287,7 @@ static size_t secret_length_at(const char *text)
 {
 	size_t longest = 0;
 
-	for (size_t i = 0; i < state.n_secrets; i++) {
+	for (size_t i = 0; i < state.n_secrets && may_begin(text); i++) {
 		size_t len = strlen(state.secrets[i]);
 
 		if (len > longest && strncmp(text, state.secrets[i], len) == 0)
@@ -166,6 +344,7 @@ enum match { NO_MATCH, MATCH, MAYBE_MATCH };
 static enum match match_secret(const char *data, size_t len, size_t *matched)
 {
 	enum match found = NO_MATCH;
+	bool maybe = false;
 
 	for (size_t i = 0; i < state.n_secrets; i++) {
 		size_t secret_len = strlen(state.secrets[i]);
@@ -175,15 +354,14 @@ static enum match match_secret(const char *data, size_t len, size_t *matched)
 				*matched = secret_len;
 			found = MATCH;
 		} else if (secret_len > len && memcmp(data, state.secrets[i], len) == 0) {
-			return MAYBE_MATCH; /* the longer secret decides, also over a shorter match */
+			maybe = true; /* the longer secret decides, also over a shorter match */
 		}
 	}
-	return found;
+	return maybe ? MAYBE_MATCH : found;
 }
 
 size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last)
 {
-	bool first[256] = {false};
 	size_t copied = 0;
 
 	LOCK_SCOPE(&state.lock);
@@ -191,13 +369,11 @@ size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool las
 		buf_printf(out, "%s\n", withheld);
 		return len;
 	}
-	for (size_t i = 0; i < state.n_secrets; i++)
-		first[(unsigned char)state.secrets[i][0]] = true;
 	for (size_t i = 0; i < len;) {
 		size_t matched = 0;
 		enum match match;
 
-		if (!first[(unsigned char)data[i]]) {
+		if (i + 1 < len ? !may_begin(data + i) : !state.first[(unsigned char)data[i]]) {
 			i++;
 			continue;
 		}

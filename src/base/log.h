@@ -31,12 +31,15 @@ bool log_enabled(enum log_level level);
 void log_set_sink(log_sink_fn sink, void *cookie);
 
 /*
- * Texts of fewer than 4 bytes are ignored: they would blank out half of every line. -1: no memory to
- * remember it. Whoever can ends with that error; until log_redact_clear() every text that would be
- * searched for secrets is withheld whole, and log_redact_failed() says so.
+ * Texts of fewer than 4 bytes are ignored: they would blank out half of every line. Those of 8 and more are
+ * also found percent-encoded and in base64, at whatever place of a longer text that was encoded. -1: no
+ * memory to remember it. Whoever can ends with that error; until log_redact_clear() every text that would
+ * be searched for secrets is withheld whole, and log_redact_failed() says so.
  */
 int log_redact(const char *secret);
 int log_redact_part(const char *secret, size_t len); /* without a NUL behind it */
+/* The password of a URL ("http://user:password@host/"), or its user where there is none. */
+int log_redact_user(const char *url);
 bool log_redact_failed(void);
 void log_redact_clear(void);
 /* Appends `text` to `out` with every secret replaced. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,24 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "base/banned.h"
+
+/* ---- what memory holds stays there ---- */
+
+static struct rlimit core_limit; /* as it was; set once, before there are threads */
+static bool core_limit_known;
+
+void process_protect_memory(void)
+{
+	struct rlimit none;
+
+	/* A handler that the kernel pipes cores to gets them whatever the limit; so both. */
+	prctl(PR_SET_DUMPABLE, 0);
+	if (getrlimit(RLIMIT_CORE, &core_limit) < 0)
+		return;
+	core_limit_known = true;
+	none = (struct rlimit){0, core_limit.rlim_max};
+	setrlimit(RLIMIT_CORE, &none);
+}
 
 /* ---- spawning ---- */
 
@@ -106,6 +125,8 @@ static void run_child(const struct process_spec *spec, int report, pid_t parent)
 		goto fail;
 	report = 3;
 	reset_signals();
+	if (core_limit_known)
+		setrlimit(RLIMIT_CORE, &core_limit);
 	failure.step = STEP_EXEC;
 	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
 		spec->envp ? (char *const *)(uintptr_t)spec->envp : environ);

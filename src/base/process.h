@@ -29,6 +29,12 @@ struct process {
 #define PROCESS_INIT { 0, -1, false }
 /* clang-format on */
 
+/*
+ * No core of this process is written, and nobody but root reads its memory, environment or descriptors. What it
+ * spawns is not touched. To be called before there are threads.
+ */
+void process_protect_memory(void);
+
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not looked up in PATH */
 	const char *const *envp; /* the complete environment; NULL: ours */

@@ -11,6 +11,8 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
 #include "cli/options.h"
 #include "base/banned.h"
 
@@ -169,12 +171,34 @@ static void open_standard_files(void)
 	}
 }
 
+/*
+ * Values of --set and --env, and users and queries of URLs, may be secrets, and everybody can read the
+ * arguments of a process. What was parsed is a copy, so the originals can go.
+ */
+static void hide_arguments(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		char *secret = strchr(argv[i], '=');
+		char *url = strstr(argv[i], "://");
+
+		if (secret && str_starts(argv[i], "--"))
+			secret = strchr(secret + 1, '=');
+		if (url && strchr(url, '@') && (!secret || url < secret))
+			secret = url + 2;
+		else if (url && !secret)
+			secret = strchr(url, '?');
+		if (secret)
+			memset(secret + 1, '*', strlen(secret + 1));
+	}
+}
+
 int cli_main(int argc, char **argv, const struct command *const *commands)
 {
 	_cleanup_(cli_release) struct cli cli = {.commands = commands};
 	int code;
 
 	open_standard_files();
+	process_protect_memory();
 	signal(SIGPIPE, SIG_IGN); /* a write error instead, which is told */
 	if (log_set_level_name(getenv("PENSTOCK_LOG")) < 0)
 		log_warn("PENSTOCK_LOG=%s is none of debug, info, warn, error, quiet",
@@ -186,5 +210,6 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
 		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
 	code = cli_parse(&cli, argc, argv);
+	hide_arguments(argc, argv);
 	return check_stdout(code ? code : dispatch(&cli));
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -599,6 +600,26 @@ static int engine_spawn(struct http_engine *engine)
 	return r;
 }
 
+/* libcurl takes these by itself, and they may hold passwords. */
+static void redact_proxies(void)
+{
+	static const char *const names[] = {
+		"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "HTTP_PROXY"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		const char *url = getenv(names[i]);
+		char *whole = NULL;
+
+		if (!url || !*url)
+			continue;
+		if (strstr(url, "://"))
+			log_redact_user(url);
+		else if (asprintf(&whole, "http://%s", url) >= 0)
+			log_redact_user(whole);
+		free(whole);
+	}
+}
+
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
 	struct penstock_error *err)
 {
@@ -609,6 +630,7 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 	if (curl_started != CURLE_OK)
 		return error_set(err, PENSTOCK_E_INTERNAL, "libcurl does not start: %s",
 			curl_easy_strerror(curl_started));
+	redact_proxies();
 	engine = calloc(1, sizeof(*engine));
 	if (!engine)
 		return error_memory(err);

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
+#include "workflow/secrets.h"
 #include "base/banned.h"
 
 struct line {
@@ -55,6 +57,9 @@ static int set_value(struct strlist *env, const char *key, const char *value, si
 		return error_memory(err);
 	if (strcmp(key, "PATH") == 0 || strcmp(key, "LD_LIBRARY_PATH") == 0)
 		return 0;
+	/* Later steps may print it, as any other secret. */
+	if (secret_variable(key, copy) && log_redact(copy) < 0)
+		return error_memory(err);
 	return strlist_set(env, key, copy) < 0 ? error_memory(err) : 0;
 }
 

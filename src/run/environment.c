@@ -37,6 +37,22 @@ static int set_if(struct strlist *env, const char *key, const char *value)
 	return value ? strlist_set(env, key, value) : 0;
 }
 
+static void forget(struct strlist *env, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (size_t i = 0; i < env->n;) {
+		if (strncmp(env->items[i], key, len) != 0 || env->items[i][len] != '=') {
+			i++;
+			continue;
+		}
+		free(env->items[i]);
+		env->n--;
+		memmove(&env->items[i], &env->items[i + 1],
+			(env->n - i + 1) * sizeof(env->items[0]));
+	}
+}
+
 static int add_store(struct strlist *env, const struct environment_store *store)
 {
 	if (set_if(env, "AWS_ENDPOINT_URL", store->endpoint_url) < 0 ||
@@ -47,7 +63,12 @@ static int add_store(struct strlist *env, const struct environment_store *store)
 		set_if(env, "AWS_ACCESS_KEY_ID", store->access_key) < 0 ||
 		set_if(env, "AWS_SECRET_ACCESS_KEY", store->secret_key) < 0)
 		return -1;
-	return 0;
+	/* A token belongs to its keys: that of others would spoil these. */
+	if (store->access_key) {
+		forget(env, "AWS_SESSION_TOKEN");
+		forget(env, "AWS_SECURITY_TOKEN");
+	}
+	return set_if(env, "AWS_SESSION_TOKEN", store->session_token);
 }
 
 static int add_list(struct strlist *env, const struct workflow_env_list *list)

@@ -19,6 +19,7 @@ struct environment_store {
 	const char *region;
 	const char *access_key;
 	const char *secret_key;
+	const char *session_token; /* of temporary keys, else NULL */
 };
 
 struct environment_spec {

@@ -24,12 +24,16 @@
 #include "base/log.h"
 #include "base/banned.h"
 
+/* How long the beginning of what may be a secret waits for more, and how many bytes of it are shown then. */
+enum { WAIT_MS = 200, SHOWN_MAX = 2 };
+
 /* One of the two streams; touched by the pump thread only, but for the pipe's ends. */
 struct stream {
 	int read_fd;
 	int write_fd;
 	int terminal_fd;
 	struct buf pending; /* may be the beginning of a secret */
+	size_t shown;	    /* bytes of it that went out already */
 };
 
 struct output {
@@ -166,18 +170,48 @@ static void show(struct output *output, struct stream *stream, const char *data,
 	}
 }
 
-/* Shows and logs what is pending; all of it when `last`. */
+static void put(struct output *output, struct stream *stream, const char *data, size_t len)
+{
+	if (!len)
+		return;
+	write_log(output, data, len);
+	show(output, stream, data, len);
+}
+
+/* Shows and logs what is pending, but for what may still become a secret; all of it when `last`. */
 static void emit(struct output *output, struct stream *stream, bool last)
 {
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(2 * LIMIT_OUTPUT_CHUNK);
 	size_t taken = log_redact_stream(
 		&masked, buf_str(&stream->pending), stream->pending.len, last);
+	size_t skip = stream->shown < taken ? stream->shown : taken;
 
+	/* It was no secret after all, else the mask stands behind what was shown of it. */
+	if (skip > masked.len || memcmp(buf_str(&masked), buf_str(&stream->pending), skip) != 0)
+		skip = 0;
+	if (taken)
+		stream->shown -= stream->shown < taken ? stream->shown : taken;
 	buf_consume(&stream->pending, taken);
-	if (!masked.len)
+	put(output, stream, buf_str(&masked) + skip, masked.len - skip);
+}
+
+static bool has_more_to_show(const struct stream *stream)
+{
+	return stream->shown < SHOWN_MAX && stream->shown < stream->pending.len;
+}
+
+/*
+ * Nothing more came for a while. A prompt may end with a letter that a secret begins with, so a few are
+ * shown; they stay pending, so that the rest of a secret that comes late is still masked.
+ */
+static void show_beginning(struct output *output, struct stream *stream)
+{
+	size_t until = stream->pending.len < SHOWN_MAX ? stream->pending.len : SHOWN_MAX;
+
+	if (!has_more_to_show(stream))
 		return;
-	write_log(output, masked.data, masked.len);
-	show(output, stream, masked.data, masked.len);
+	put(output, stream, buf_str(&stream->pending) + stream->shown, until - stream->shown);
+	stream->shown = until;
 }
 
 /* Reads once; false when there was nothing. */
@@ -217,13 +251,13 @@ static void *pump_thread(void *cookie)
 		uint64_t count;
 		bool asked;
 
-		/* A secret's beginning is held back only while more may follow at once. */
 		if (poll(fds, 3,
-			    output->streams[0].pending.len || output->streams[1].pending.len
-				    ? 200
+			    has_more_to_show(&output->streams[0]) ||
+					    has_more_to_show(&output->streams[1])
+				    ? WAIT_MS
 				    : -1) == 0) {
-			emit(output, &output->streams[0], true);
-			emit(output, &output->streams[1], true);
+			show_beginning(output, &output->streams[0]);
+			show_beginning(output, &output->streams[1]);
 			continue;
 		}
 		asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count);

@@ -60,12 +60,14 @@ void run_say(const struct run *run, enum run_event_kind kind, const char *fmt, .
 void run_end(struct run *run, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf raw = BUF_INIT(LIMIT_LOG_LINE),
+					  text = BUF_INIT(2 * LIMIT_LOG_LINE);
 	va_list ap;
 
 	va_start(ap, fmt);
-	buf_vprintf(&text, fmt, ap);
+	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
+	log_redact_into(&text, buf_str(&raw)); /* it goes on record */
 	if (run->end.decided) {
 		run_event(run, RUN_EVENT_WARNING, buf_str(&text), 0, 0);
 		return;

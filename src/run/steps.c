@@ -164,6 +164,7 @@ static int start_step(struct run *run, size_t i, struct task **task, struct pens
 		if (credentials_get(from->settings.credentials, &keys, NULL) == 0) {
 			store.access_key = keys.access_key_id;
 			store.secret_key = keys.secret_access_key;
+			store.session_token = keys.session_token;
 		}
 	}
 	r = environment_build(

@@ -168,8 +168,30 @@ static bool accepts(const char *endpoint)
 
 /* --- starting one ------------------------------------------------------------------------------ */
 
+/*
+ * What the owner gets of the environment: it outlives us and serves others, so it must not hold what was
+ * meant for this run, such as cloud keys and ${{ secrets }}.
+ */
+static int owner_environment(struct strlist *env)
+{
+	static const char *const wanted[] = {
+		"PATH=", "HOME=", "TMPDIR=", "TZ=", "LANG=", "LC_ALL=", "LD_LIBRARY_PATH=",
+		"XDG_DATA_HOME=", "XDG_CACHE_HOME=", "PENSTOCK_HOME=", "PENSTOCK_LOG=",
+		"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=", "ASAN_OPTIONS=",
+		"UBSAN_OPTIONS=", "TSAN_OPTIONS=", "LSAN_OPTIONS=", "LLVM_PROFILE_FILE="};
+
+	for (char **pair = environ; *pair; pair++) {
+		for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+			if (str_starts(*pair, wanted[i]) && strlist_add(env, *pair) < 0)
+				return -1;
+		}
+	}
+	return env->n ? 0 : strlist_add(env, "PATH=/usr/bin:/bin");
+}
+
 /* In the child of a process that may have threads: nothing but system calls. Never returns. */
-static void exec_owner(const char *executable, char *const argv[], int out_fd, int null_fd)
+static void exec_owner(
+	const char *executable, char *const argv[], char *const envp[], int out_fd, int null_fd)
 {
 	sigset_t none;
 	pid_t pid;
@@ -189,7 +211,7 @@ static void exec_owner(const char *executable, char *const argv[], int out_fd, i
 			close(fd);
 	if (chdir("/") < 0)
 		_exit(1);
-	execv(executable, argv);
+	execve(executable, argv, envp);
 	(void)!write(2, "cannot execute the store's owner\n", 33);
 	_exit(127);
 }
@@ -222,9 +244,12 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	_cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	_cleanup_close_ int read_fd = -1;
 	_cleanup_close_ int write_fd = -1;
+	_cleanup_(strlist_release) struct strlist env = {0};
 	int fds[2], status = 0;
 	pid_t pid;
 
+	if (owner_environment(&env) < 0)
+		return error_memory(err);
 	if (null_fd < 0 || pipe2(fds, O_CLOEXEC) < 0)
 		return error_errno(err, errno, "cannot start the store's owner");
 	read_fd = fds[0];
@@ -233,7 +258,7 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	if (pid < 0)
 		return error_errno(err, errno, "cannot start the store's owner");
 	if (pid == 0)
-		exec_owner(executable, (char *const *)argv, write_fd, null_fd);
+		exec_owner(executable, (char *const *)argv, env.items, write_fd, null_fd);
 	close(take_fd(write_fd));
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

@@ -56,9 +56,10 @@ static void keep_variable(struct reader *rd, struct workflow_env_list *out, cons
 	if (!value->value)
 		return;
 	out->n++;
-	if (!value->shown && secret_variable(key, value->value)) {
+	if (secret_variable(key, value->value)) {
 		log_redact(value->value);
-		env->value.shown = "***";
+		if (!value->shown)
+			env->value.shown = "***";
 	} else if (!value->shown && *value->value == '$' && is_variable_name(value->value + 1)) {
 		reader_note(rd, &value->at,
 			"the value of `%s` is %s as it stands; variables in it are not replaced",

@@ -228,7 +228,7 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 			name);
 		return false;
 	}
-	if (ref->source != WORKFLOW_FROM_ENV)
+	if (ref->source != WORKFLOW_FROM_ENV || secret_variable(name, buf_str(&value)))
 		log_redact(buf_str(&value));
 	buf_add(out, buf_str(&value), value.len);
 	return true;

@@ -111,14 +111,7 @@ void secret_redact_url(const char *url)
 		return;
 	authority += 3;
 	user = user_length(authority);
-	if (user) {
-		size_t name = strcspn(authority, ":@");
-
-		if (authority[name] == ':')
-			log_redact_part(authority + name + 1, user - name - 2);
-		else
-			log_redact_part(authority, user - 1);
-	}
+	log_redact_user(url);
 	query = strchr(authority + user, '?');
 	for (const char *p = query ? query + 1 : ""; *p;) {
 		size_t len = strcspn(p, "&");

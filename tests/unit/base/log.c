@@ -75,6 +75,33 @@ static void secrets_are_masked(void **state)
 	assert_string_equal(last, "a *** b ***c abc");
 }
 
+/* A secret goes through URLs and through base64, wherever it stands in what was encoded. */
+static void encoded_secrets_are_masked(void **state)
+{
+	(void)state;
+	log_redact("S3cr3t/+ key=!");
+
+	log_info("%s",
+		"a S3cr3t%2F%2B%20key%3D%21 b S3cr3t%2f%2b%20key%3d%21 c S3cr3t/%2B%20key%3D%21");
+	assert_string_equal(last, "a *** b *** c ***");
+	/* base64 of it alone, behind "u:", and behind "us:"; what belongs to its neighbours, too, stays */
+	log_info("UzNjcjN0Lysga2V5PSE= dTpTM2NyM3QvKyBrZXk9IQ== dXM6UzNjcjN0Lysga2V5PSEK");
+	assert_string_equal(last, "***E= dTp***Q== dXM6***EK");
+}
+
+/* The password of a proxy, as it stands, as it is meant, and as basic authentication sends it. */
+static void users_of_urls_are_masked(void **state)
+{
+	(void)state;
+	log_redact_user("http://me:p%40ss-word@proxy:3128/x@y");
+	log_redact_user("https://lonely-token@host/");
+	log_redact_user("http://host/a@b:c");
+	log_redact_user("no url");
+
+	log_info("me p%%40ss-word p@ss-word lonely-token b:c bWU6cEBzcy13b3Jk");
+	assert_string_equal(last, "me *** *** *** b:c ***");
+}
+
 /* What signs a URL is masked by its name, whoever made it. */
 static void signatures_in_urls_are_masked(void **state)
 {
@@ -107,6 +134,18 @@ static void secrets_in_streams_are_masked_at_every_cut(void **state)
 		assert_int_equal(log_redact_stream(&out, rest, strlen(rest), true), strlen(rest));
 		assert_string_equal(buf_str(&out), "x sec *** y *** z sec");
 	}
+}
+
+/* What ends the stream is no longer secret's beginning, and may be a shorter secret. */
+static void a_short_secret_at_the_end_of_a_stream_is_masked(void **state)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(100);
+
+	(void)state;
+	log_redact("abcdefgh");
+	log_redact("abcd");
+	assert_int_equal(log_redact_stream(&out, "x abcd", 6, true), 6);
+	assert_string_equal(buf_str(&out), "x ***");
 }
 
 /* Streams carry any bytes. */
@@ -194,8 +233,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(levels_are_obeyed),
 		TEST(secrets_are_masked),
+		TEST(encoded_secrets_are_masked),
+		TEST(users_of_urls_are_masked),
 		TEST(signatures_in_urls_are_masked),
 		TEST(secrets_in_streams_are_masked_at_every_cut),
+		TEST(a_short_secret_at_the_end_of_a_stream_is_masked),
 		TEST(streams_carry_zeroes),
 		TEST(overlong_lines_are_replaced),
 		TEST(threads_share_the_log),

@@ -94,6 +94,44 @@ static void secrets_are_masked_across_writes(void **state)
 	assert_log(f, "key=***; again ***!\nhunt");
 }
 
+/* The terminal's next bytes; waits for them. */
+static void assert_shown(const struct fixture *f, const char *expected)
+{
+	char shown[64] = "";
+	size_t len = 0;
+
+	while (len < strlen(expected)) {
+		ssize_t n = read(f->terminal[0], shown + len, strlen(expected) - len);
+
+		assert_true(n > 0);
+		len += (size_t)n;
+	}
+	assert_string_equal(shown, expected);
+}
+
+/* However long the rest of it takes, no more than its first two letters are shown; a prompt is, in full. */
+static void secrets_are_masked_across_slow_writes(void **state)
+{
+	struct fixture *f = *state;
+
+	log_redact("hunter22");
+	put(f, 1, "key=hunt");
+	assert_shown(f, "key=hu");
+	put(f, 1, "er22.");
+	assert_shown(f, "***.");
+	put(f, 1, "Is it h");
+	assert_shown(f, "Is it h");
+	put(f, 1, "e?");
+	assert_shown(f, "e?");
+	put(f, 1, "hu");
+	assert_shown(f, "hu");
+	put(f, 1, "hunter22!");
+	assert_shown(f, "***!");
+	output_drain(f->output);
+
+	assert_log(f, "key=hu***.Is it he?hu***!");
+}
+
 /* A secret that is the beginning of another one does not give the rest away. */
 static void the_longest_secret_wins(void **state)
 {
@@ -128,6 +166,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(output_reaches_terminal_and_log, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			secrets_are_masked_across_writes, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			secrets_are_masked_across_slow_writes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_longest_secret_wins, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_lost_terminal_does_not_stop_the_log, set_up, tear_down),
