@@ -83,6 +83,7 @@ struct object_put_options {
 	bool if_none_match;		/* only create */
 	const char *content_type;	/* NULL: application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
+	const char *storage_class;	/* NULL: the store's default */
 	uint64_t part_size;		/* 0: chosen from the size */
 	unsigned parallel;		/* parts at a time; 0: 4 */
 	object_progress_fn progress;
@@ -106,6 +107,16 @@ int object_put(struct object_client *client, const char *bucket, const char *key
  */
 int object_put_file(struct object_client *client, const char *bucket, const char *key, int fd,
 	uint64_t size, const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err);
+
+/*
+ * Sends what `fd` (a pipe, a socket, any descriptor) gives until its end, whose length nobody knows. Parts
+ * are held until they are sent: up to `parallel` of 8 MiB in memory, and from 8 GB on, where they grow so
+ * that 10,000 of them suffice for any object, in unlinked files in TMPDIR. `cancel` is looked at after each
+ * read, also one that a signal ends. still_valid() is asked before the object becomes visible.
+ */
+int object_put_stream(struct object_client *client, const char *bucket, const char *key, int fd,
+	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);
 
 struct object_get_options {

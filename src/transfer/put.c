@@ -410,6 +410,8 @@ int put_headers(
 	int r = s3_op_header(op, "content-type",
 		options->content_type ? options->content_type : "application/octet-stream", err);
 
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-storage-class", options->storage_class, err);
 	for (size_t i = 0; r == 0 && options->metadata && i < options->metadata->n; i++) {
 		const char *item = options->metadata->items[i];
 		size_t len = strcspn(item, "=");
