@@ -69,6 +69,17 @@ static void fetched_some(void *cookie, int64_t bytes)
 	stage_input_moved(f->in, bytes);
 }
 
+/* On record before the file has its name: what a kill leaves under that name is then known to be whole. */
+static int note_whole(void *cookie, uint64_t size, const char *etag, const char *sha256,
+	struct penstock_error *err)
+{
+	const struct fetch *f = cookie;
+	struct stage_mark mark = {.fetched = true, .bytes = size, .etag = (char *)(uintptr_t)etag};
+
+	snprintf(mark.sha256, sizeof(mark.sha256), "%s", sha256);
+	return stage_state_set(f->in->state, f->in->index, &mark, err);
+}
+
 static int begin_unpacking(struct fetch *f, struct penstock_error *err)
 {
 	unpacker_free(f->unpacker);
@@ -87,6 +98,7 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.no_sync = true, /* stage_state.h says why */
 		.on_size = know_size,
 		.on_more = reserve_more,
+		.on_whole = note_whole,
 		.consume = w->unpack.value ? unpack_some : NULL,
 		.progress = fetched_some,
 		.cookie = f,
@@ -114,16 +126,27 @@ static int fetch_all(struct fetch *f, struct stage_mark *mark, struct penstock_e
 	mark->bytes = f->result.size;
 	mark->etag = f->result.etag ? strdup(f->result.etag) : NULL;
 	snprintf(mark->sha256, sizeof(mark->sha256), "%s", f->result.sha256);
-	return stage_state_set(f->in->state, f->in->index, mark, err);
+	return 0;
 }
 
-/* Fetched by an earlier attempt that ended before the file was in its place. */
+static bool has_size(const char *path, uint64_t size)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size;
+}
+
+/* Fetched by an earlier attempt that ended before that was all; perhaps the file has its place already. */
 static bool was_fetched(const struct fetch *f, struct stage_mark *mark)
 {
 	const struct stage_mark *known = &f->in->state->marks[f->in->index];
-	struct stat st;
+	_cleanup_free_ char *placed = path_join(f->in->dir, f->in->file_name);
 
-	if (!known->fetched || stat(f->path, &st) < 0 || (uint64_t)st.st_size != known->bytes)
+	if (!known->fetched || !placed)
+		return false;
+	if (!has_size(f->path, known->bytes) &&
+		(!has_size(placed, known->bytes) || access(f->path, F_OK) == 0 ||
+			rename(placed, f->path) < 0))
 		return false;
 	mark->fetched = true;
 	mark->bytes = known->bytes;

@@ -292,6 +292,13 @@ static int publish(struct fetch *f, struct penstock_error *err)
 {
 	if (!f->options->no_sync && fdatasync(f->fd) < 0)
 		return error_errno(err, errno, "cannot write %s", f->part_path);
+	if (f->options->on_whole) {
+		int r = f->options->on_whole(
+			f->options->cookie, f->size, f->etag, f->result->sha256, err);
+
+		if (r < 0)
+			return r;
+	}
 	if (rename(f->part_path, f->final_path) < 0)
 		return error_errno(err, errno, "cannot rename %s", f->part_path);
 	fetch_journal_remove(f);

@@ -50,6 +50,9 @@ struct http_fetch_options {
 	 * thread. Non-zero: refuse with `err`. NULL: there is room for all that comes.
 	 */
 	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
+	/* Everything is here and verified, and is about to get its name; `sha256` is "" where not known. */
+	int (*on_whole)(void *cookie, uint64_t size, const char *etag, const char *sha256,
+		struct penstock_error *err);
 	/* The next bytes. Non-zero: end with `err`; what was fetched stays for the next call. */
 	int (*consume)(void *cookie, const void *data, size_t len, struct penstock_error *err);
 	/* Bytes fetched since the last call, from any thread; negative after a restart. */
