@@ -47,6 +47,8 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 	struct stat st;
 	int r;
 
+	if (fd < 0 && errno == ENOENT)
+		return 0; /* killed before it had one, and now flushed */
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read the log %s", upload->path);
 	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)
