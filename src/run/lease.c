@@ -229,9 +229,14 @@ int lease_watch_term(
 static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
 {
 	struct object_conditions honoured = {0};
-	int r = object_probe_conditions(lease->options.client, lease->options.bucket,
-		lease->options.prefix, &honoured, err);
+	const char *name = strrchr(lease->key, '/') + 1;
+	_cleanup_free_ char *beside = strndup(lease->key, (size_t)(name - lease->key));
+	int r;
 
+	if (!beside)
+		return error_memory(err);
+	r = object_probe_conditions(
+		lease->options.client, lease->options.bucket, beside, &honoured, err);
 	if (r < 0)
 		return r;
 	/* A former owner that wakes up must not get a publish through either. */

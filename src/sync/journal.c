@@ -144,7 +144,7 @@ bool journal_parse(const char *line, struct journal_record *r, struct buf *strin
 		return false;
 	copy = strdup(line + CRC_DIGITS + 1);
 	if (!copy || line[CRC_DIGITS] != ' ' || !split(copy, f, FIELDS) || strlen(f[0]) != 1 ||
-		!strchr("HCPASDXKMR", f[0][0]))
+		!strchr("HCPASDXKMRUV", f[0][0]))
 		return false;
 	memset(r, 0, sizeof(*r));
 	r->type = (enum journal_type)f[0][0];

@@ -24,22 +24,25 @@ struct penstock_error;
 struct journal;
 
 enum journal_type {
-	JOURNAL_RUN = 'H',	 /* path: the run's id */
-	JOURNAL_CLOSED = 'C',	 /* path, ident, mode: closed by a living writer */
-	JOURNAL_PUBLISHED = 'P', /* path, ident, mode, etag, crc: so it stands in the object */
-	JOURNAL_APPENDED = 'A',	 /* the same of an open file: ident.size bytes of it are there */
-	JOURNAL_SUSPECT = 'S',	 /* path, ident, mode */
-	JOURNAL_GONE = 'D',	 /* path, etag: gone locally, the object is still there */
-	JOURNAL_FORGET = 'X',	 /* path: neither here nor there */
-	JOURNAL_KEPT = 'K',	 /* path, etag; key: where somebody else's object was kept */
-	JOURNAL_MANIFEST = 'M',	 /* generation in ident.size, etag */
-	JOURNAL_RESTORED = 'R',	 /* generation in ident.size: its restore was verified */
+	JOURNAL_RUN = 'H',    /* path: the run's id; etag: the nonce of a sync that writes here */
+	JOURNAL_CLOSED = 'C', /* path, ident, mode: closed by a living writer */
+	JOURNAL_PUBLISHED = 'P',  /* path, ident, mode, etag, crc: so it stands in the object */
+	JOURNAL_APPENDED = 'A',	  /* the same of an open file: ident.size bytes of it are there */
+	JOURNAL_SUSPECT = 'S',	  /* path, ident, mode */
+	JOURNAL_GONE = 'D',	  /* path, etag: gone locally, the object is still there */
+	JOURNAL_FORGET = 'X',	  /* path: neither here nor there */
+	JOURNAL_KEPT = 'K',	  /* path, etag; key: where somebody else's object was kept */
+	JOURNAL_MANIFEST = 'M',	  /* generation in ident.size, etag */
+	JOURNAL_RESTORED = 'R',	  /* generation in ident.size: its restore was verified */
+	JOURNAL_PARTS = 'U',	  /* key, etag: the id of an upload in parts, "" before it has one;
+				    ident.mtime_ns: when it was asked for, wall clock */
+	JOURNAL_PARTS_OVER = 'V', /* the same: nothing is left of it */
 };
 
 struct journal_record {
 	enum journal_type type;
 	const char *path; /* raw bytes */
-	const char *key;  /* of JOURNAL_KEPT, else NULL */
+	const char *key;  /* of JOURNAL_KEPT and of uploads in parts, else NULL */
 	const char *etag; /* NULL or "": none */
 	struct ident ident;
 	uint32_t mode;

@@ -117,7 +117,7 @@ static void forget_change(struct restore *r, struct entry *e)
 }
 
 /* What the journal said about it holds, and the bucket has nothing newer. */
-static bool is_whole(struct restore *r, struct entry *e, const struct ident *now, int file)
+static bool is_whole(const struct restore *r, const struct entry *e, const struct ident *now)
 {
 	if (!e)
 		return false;
@@ -127,11 +127,45 @@ static bool is_whole(struct restore *r, struct entry *e, const struct ident *now
 		return false;
 	if (e->flags & ENTRY_APPENDED)
 		return now->size >= e->seen.size && now->ino == e->seen.ino;
-	if (e->seen.ino != 0)
-		return ident_equal(now, &e->seen);
-	/* No journal here knows it: the manifest does, by content. */
-	return now->size == e->seen.size && now->mtime_ns == e->seen.mtime_ns &&
-	       same_content(file, e, now->size);
+	return e->seen.ino != 0 && ident_equal(now, &e->seen);
+}
+
+/* Mode and time as they were published; `e` is then what is here. */
+static int set_times(struct entry *e, int fd, const char *path, struct penstock_error *err)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = e->seen.mtime_ns / NS_PER_S, .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
+	struct stat st;
+
+	if (times[1].tv_nsec < 0) {
+		times[1].tv_sec--;
+		times[1].tv_nsec += NS_PER_S;
+	}
+	if (fd < 0 || fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0 ||
+		fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot restore mode and time of %s", path);
+	if ((uint64_t)st.st_size != e->seen.size)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s was restored with %llu bytes instead of %llu", path,
+			(unsigned long long)st.st_size, (unsigned long long)e->seen.size);
+	ident_of_stat(&e->seen, &st);
+	e->mode = st.st_mode;
+	e->state = ENTRY_CLEAN;
+	e->flags &= (uint8_t) ~(ENTRY_KEEP | ENTRY_APPENDED);
+	return 0;
+}
+
+/* What a restore that was killed has fetched in part: it is what we publish, and nobody's output. */
+static bool is_own_part(struct restore *r, const char *path)
+{
+	_cleanup_free_ char *name = strdup(path);
+	const struct entry *e;
+
+	if (!name || !str_ends(path, OBJECT_PART_SUFFIX))
+		return false;
+	name[strlen(name) - strlen(OBJECT_PART_SUFFIX)] = '\0';
+	e = table_find_path(&r->s->table, name);
+	return e && !e->below && (e->flags & ENTRY_PUBLISHED);
 }
 
 static int look_at_file(
@@ -144,7 +178,12 @@ static int look_at_file(
 	ident_of_stat(&now, st);
 	if (e && e->below)
 		e = NULL;
-	if (e && is_whole(r, e, &now, file)) {
+	if (!e && is_own_part(r, path)) {
+		if (unlinkat(r->s->root_fd, path, 0) < 0)
+			return error_errno(err, errno, "cannot remove %s", path);
+		return 0;
+	}
+	if (e && is_whole(r, e, &now)) {
 		if (e->state == ENTRY_CLOSED) {
 			r->stats.files_unsent++;
 		} else {
@@ -159,6 +198,12 @@ static int look_at_file(
 	}
 	if (e)
 		forget_change(r, e);
+	/* No journal here knows it, or a restore that was killed has fetched it: content tells. */
+	if (e && (e->flags & ENTRY_PUBLISHED) && now.size == e->seen.size &&
+		same_content(file, e, now.size)) {
+		r->stats.files_kept++;
+		return set_times(e, file, path, err);
+	}
 	if (e && (e->flags & ENTRY_PUBLISHED)) {
 		e->state = ENTRY_GONE;
 		e->flags |= ENTRY_KEEP;
@@ -395,30 +440,16 @@ static int finish_file(
 	struct restore *r, struct entry *e, const char *path, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(r->s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-		{.tv_sec = e->seen.mtime_ns / NS_PER_S, .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
-	struct stat st;
+	int rc;
 
-	if (times[1].tv_nsec < 0) {
-		times[1].tv_sec--;
-		times[1].tv_nsec += NS_PER_S;
-	}
-	if (fd < 0 || fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0 ||
-		fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot restore mode and time of %s", path);
-	if ((uint64_t)st.st_size != e->seen.size)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s was restored with %llu bytes instead of %llu", path,
-			(unsigned long long)st.st_size, (unsigned long long)e->seen.size);
 	pthread_mutex_lock(&r->s->lock);
-	ident_of_stat(&e->seen, &st);
-	e->mode = st.st_mode;
-	e->state = ENTRY_CLEAN;
-	e->flags &= (uint8_t) ~(ENTRY_KEEP | ENTRY_APPENDED);
-	r->stats.files_fetched++;
-	r->stats.bytes_fetched += e->seen.size;
+	rc = set_times(e, fd, path, err);
+	if (rc == 0) {
+		r->stats.files_fetched++;
+		r->stats.bytes_fetched += e->seen.size;
+	}
 	pthread_mutex_unlock(&r->s->lock);
-	return 0;
+	return rc;
 }
 
 static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
@@ -463,8 +494,7 @@ static int send_aside(struct restore *r, size_t i, struct penstock_error *err)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read %s", r->aside_files[i]);
-	rc = upload_partial(&r->s->o, r->s->state, fd, r->aside_paths[i], (uint64_t)st.st_size,
-		r->s->o.cancel, err);
+	rc = upload_partial(r->s, fd, r->aside_paths[i], (uint64_t)st.st_size, r->s->o.cancel, err);
 	if (rc == 0)
 		sync_emit(r->s, SYNC_PARTIAL, r->aside_paths[i], (uint64_t)st.st_size,
 			"%spartial/%s", r->s->state, r->aside_paths[i]);

@@ -16,7 +16,8 @@
 #include "base/banned.h"
 
 #define MANIFEST_MS   1000 /* least time between two manifests of a running sync */
-#define MANIFEST_COST 20   /* times the cost of one is the least time between two */
+#define NONCES	      32 /* syncs that a journal names; the manifest is of the last of them, or older */
+#define MANIFEST_COST 20 /* times the cost of one is the least time between two */
 
 int state_string(const struct sync_options *o, char **state, struct penstock_error *err)
 {
@@ -62,7 +63,7 @@ static int fill_entry(void *cookie, struct entry *e)
 	else if (e->state == ENTRY_SUSPECT)
 		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
 	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED) &&
-		 !(e->flags & ENTRY_OLDER))
+		 !(e->flags & (ENTRY_OLDER | ENTRY_KEEP))) /* not what is yet to be restored */
 		state_note(s, JOURNAL_GONE, e, &e->seen);
 	return 0;
 }
@@ -73,7 +74,11 @@ static void fill(void *cookie, struct journal *to)
 	struct journal *kept = s->journal;
 
 	s->journal = to;
-	journal_add(to, &(struct journal_record){.type = JOURNAL_RUN, .path = s->o.run_id});
+	for (size_t i = s->nonces.n > NONCES ? s->nonces.n - NONCES : 0; i < s->nonces.n; i++)
+		journal_add(to, &(struct journal_record){.type = JOURNAL_RUN,
+					.path = s->o.run_id,
+					.etag = s->nonces.items[i]});
+	leftovers_fill(s, to);
 	for (const struct kept *k = s->kept; k; k = k->hh.next)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_KEPT,
 					.path = k->path,
@@ -189,7 +194,13 @@ static int replay_record(void *cookie, const struct journal_record *r)
 	case JOURNAL_RUN:
 		replay->foreign |= strcmp(r->path, s->o.run_id) != 0;
 		s->continued = true;
-		return replay->foreign;
+		if (*r->etag)
+			replay->memory |= strlist_add(&s->nonces, r->etag) < 0;
+		return replay->foreign || replay->memory;
+	case JOURNAL_PARTS:
+	case JOURNAL_PARTS_OVER:
+		replay->memory |= leftovers_replay(s, r) < 0;
+		return replay->memory;
 	case JOURNAL_KEPT:
 		replay->memory |= state_add_kept(s, r->path, r->etag, r->key) < 0;
 		return replay->memory;
@@ -238,11 +249,22 @@ int state_replay(struct sync *s, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the journal %s belongs to another run than %s", s->o.journal_path,
 			s->o.run_id);
+	if (strlist_add(&s->nonces, s->nonce) < 0)
+		return error_memory(err);
 	if (torn)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"the journal has %u damaged lines; those changes are looked at again",
 			torn);
 	return 0;
+}
+
+/* What a restore that was killed has fetched of a file so far is nobody's output. */
+static void drop_part(const struct sync *s, const char *path)
+{
+	_cleanup_free_ char *part = NULL;
+
+	if (asprintf(&part, "%s" OBJECT_PART_SUFFIX, path) >= 0)
+		unlinkat(s->root_fd, part, 0);
 }
 
 static int reconcile(void *cookie, struct entry *e)
@@ -264,6 +286,7 @@ static int reconcile(void *cookie, struct entry *e)
 			table_drop_work(&s->table, e);
 		e->flags |= ENTRY_KEEP;
 		e->state = ENTRY_GONE;
+		drop_part(s, buf_str(&path));
 		return 0;
 	}
 	ident_of_stat(&now, &st);
@@ -382,6 +405,7 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 struct fetched {
 	struct merge merge;
 	const struct manifest_head *head; /* read before the first item */
+	const struct object_info *info;	  /* likewise */
 };
 
 static int merge_locked(void *cookie, enum manifest_list list, const struct manifest_item *item)
@@ -390,7 +414,8 @@ static int merge_locked(void *cookie, enum manifest_list list, const struct mani
 	int rc;
 
 	pthread_mutex_lock(&f->merge.s->lock);
-	f->merge.newer = f->head->generation > f->merge.s->journal_generation;
+	f->merge.newer = f->head->generation > f->merge.s->journal_generation &&
+			 !leftovers_is_ours(f->merge.s, f->info);
 	f->merge.older = f->head->attempt < f->merge.s->o.anew;
 	rc = merge_item(&f->merge, list, item);
 	pthread_mutex_unlock(&f->merge.s->lock);
@@ -414,11 +439,11 @@ static int settle_gone(void *cookie, struct entry *e)
 int state_attach(struct sync *s, struct penstock_error *err)
 {
 	struct manifest_head head = {.generation = 0};
-	struct fetched fetched = {.merge.s = s, .head = &head};
 	_cleanup_(object_info_release) struct object_info info = {0};
+	struct fetched fetched = {.merge.s = s, .head = &head, .info = &info};
 	struct object_conditions honoured = {0};
 	bool found;
-	int rc = object_probe_conditions(s->o.client, s->o.bucket, s->o.prefix, &honoured, err);
+	int rc = object_probe_conditions(s->o.client, s->o.bucket, s->state, &honoured, err);
 
 	if (rc < 0)
 		return rc;
@@ -434,11 +459,15 @@ int state_attach(struct sync *s, struct penstock_error *err)
 		rc = keep_find(s, err);
 	if (rc < 0)
 		return rc;
+	leftovers_end(s, found);
 	pthread_mutex_lock(&s->lock);
 	s->conditions = honoured.put;
 	s->complete_conditions = honoured.complete;
 	s->remove_conditions = honoured.remove;
 	s->generation = head.generation;
+	/* Written, and killed before that was noted: then all that is here is as new as it says. */
+	if (s->generation > s->journal_generation && leftovers_is_ours(s, &info))
+		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
 	s->plan.may_delete = s->o.delete_sync &&
@@ -450,6 +479,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	table_each(&s->table, settle_gone, s);
 	/* An attempt that continues this one must not take what was before it for its own. */
 	s->plan.manifest_dirty |= fetched.merge.older;
+	/* What an attempt that was killed published last is in the journal, and perhaps in no manifest. */
+	s->plan.manifest_dirty |= s->continued;
 	s->attached = true;
 	pthread_mutex_unlock(&s->lock);
 	return 0;

@@ -461,6 +461,8 @@ void sync_free(struct sync *s)
 		journal_free(s->journal);
 	}
 	observe_stop(s);
+	leftovers_free(s);
+	strlist_release(&s->nonces);
 	table_release(&s->table);
 	procs_release(&s->procs);
 	state_free_kept(s);
@@ -574,13 +576,24 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	return state < 0 ? state : 0;
 }
 
+/* The closes of the dead are in the queue of the watch already; what they made in new directories is found by looking. */
+static void see_everything(struct sync *s)
+{
+	do {
+		while (observe_events(s))
+			;
+		if (s->scan_dir || s->scan_first)
+			observe_scan(s, clock_monotonic_ms());
+	} while (s->scan_dir || s->scan_first);
+}
+
 void sync_task_ended(struct sync *s, bool killed)
 {
 	pthread_mutex_lock(&s->lock);
-	/* The closes of the dead are in the queue of the watch already. */
-	while (observe_events(s))
-		;
+	see_everything(s);
 	plan_task_ended(&s->plan, killed, clock_monotonic_ms());
+	/* A step that is through is not run again, whatever happens to us now: so its output is on record. */
+	write_journal(s);
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
 	wake_owner(s);

@@ -118,7 +118,8 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /*
  * A task of the step ended. `killed`: by a signal (or with 128 + n of a shell whose child was):
  * what it had open, or closed in its last moment, becomes suspect. False releases the files that
- * are held back because their writer has exited and nobody knows how.
+ * are held back because their writer has exited and nobody knows how. When this returns the journal
+ * has what the task closed, and a kill does not make it suspect any more.
  */
 void sync_task_ended(struct sync *s, bool killed);
 

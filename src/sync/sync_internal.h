@@ -7,6 +7,7 @@
  *	keep.c	  what stood there before is kept before it is overwritten
  *	state.c	  journal and manifest: attach to what is there, keep them current
  *	restore.c bringing a directory back (needs no running sync)
+ *	leftovers.c what a killed sync left in the bucket
  *
  * One lock covers the table, the plan and everything marked "under lock". It is never held during
  * a request; it is held during short looks at local files.
@@ -82,8 +83,10 @@ struct sync {
 	int64_t journal_sync_ms;    /* next fdatasync */
 	uint64_t journal_live_size; /* after the last rewrite */
 	bool journal_syncing;
-	bool journal_dirty; /* written and not synced */
-	struct kept *kept;  /* in the order in which they were kept */
+	bool journal_dirty;	    /* written and not synced */
+	struct kept *kept;	    /* in the order in which they were kept */
+	struct strlist nonces;	    /* of the syncs that wrote to this journal */
+	struct leftover *leftovers; /* uploads in parts that are not over */
 	bool attached, attaching;
 	int64_t attach_ms;	  /* next try */
 	bool conditions;	  /* the store honours If-Match and If-None-Match on PUT */
@@ -150,8 +153,20 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
 	struct penstock_error *err);
 /* Sends what a suspect file holds to partial/; also for restore.c. */
-int upload_partial(const struct sync_options *o, const char *state, int fd, const char *path,
-	uint64_t size, const atomic_int *cancel, struct penstock_error *err);
+int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
+	const atomic_int *cancel, struct penstock_error *err);
+
+/* leftovers.c. In the journal, under lock: */
+void leftovers_fill(const struct sync *s, struct journal *to);
+int leftovers_replay(struct sync *s, const struct journal_record *r); /* -1: out of memory */
+void leftovers_free(struct sync *s);
+/* Without the lock: an upload in parts begins, has a name, is over, as object_put_options.parts says. */
+void leftovers_parts(struct sync *s, const char *key, const char *id, bool over);
+/* Ends what the journal says was begun, and removes probes; `earlier`: somebody wrote a manifest before.
+ * Without the lock, before the sync is attached. */
+void leftovers_end(struct sync *s, bool earlier);
+/* Whether a sync of this journal wrote that manifest, whether or not it lived to note it. Under lock. */
+bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 
 /* keep.c; without the lock */
 /* Whether this run published it, in this attempt or in one that it continues; `older`: what stands there

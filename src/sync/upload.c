@@ -97,6 +97,13 @@ static bool still_valid(void *cookie)
 	return valid && (u->job->snapshot || file_unchanged(u));
 }
 
+static void on_parts(void *cookie, const char *key, const char *id, bool over)
+{
+	const struct upload *u = cookie;
+
+	leftovers_parts(u->s, key, id, over);
+}
+
 static int add_metadata(struct sync *s, const struct upload *u, struct strlist *metadata)
 {
 	uint64_t number;
@@ -216,6 +223,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 				.metadata = &metadata,
 				.cancel = &s->cancel,
 				.still_valid = still_valid,
+				.parts = on_parts,
 				.cookie = u},
 			info, err);
 		if (rc != -PENSTOCK_E_PRECONDITION || n == CONFLICTS)
@@ -360,8 +368,7 @@ static void run_partial(struct upload *u, struct job_result *r, struct penstock_
 	int rc;
 
 	r->kind = JOB_PARTIAL;
-	rc = upload_partial(
-		&u->s->o, u->s->state, u->file, u->path, u->ident.size, &u->s->cancel, err);
+	rc = upload_partial(u->s, u->file, u->path, u->ident.size, &u->s->cancel, err);
 	if (rc < 0) {
 		fail(r, rc, err);
 		return;
@@ -471,16 +478,23 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 	buf_release(&u.key);
 }
 
-int upload_partial(const struct sync_options *o, const char *state, int fd, const char *path,
-	uint64_t size, const atomic_int *cancel, struct penstock_error *err)
+static void on_partial_parts(void *cookie, const char *key, const char *id, bool over)
+{
+	leftovers_parts(cookie, key, id, over);
+}
+
+int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
+	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
 
-	buf_printf(&key, "%spartial/", state);
+	buf_printf(&key, "%spartial/", s->state);
 	names_key(&key, path);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"its key below partial/ would be longer than S3 allows: use shorter names");
-	return object_put_file(o->client, o->bucket, buf_str(&key), fd, size,
-		&(struct object_put_options){.cancel = cancel}, NULL, err);
+	return object_put_file(s->o.client, s->o.bucket, buf_str(&key), fd, size,
+		&(struct object_put_options){
+			.cancel = cancel, .parts = on_partial_parts, .cookie = s},
+		NULL, err);
 }

@@ -23,7 +23,6 @@
 
 /* The store moves the bytes before it answers. */
 #define COPY_STALL_MS (10 * 60 * 1000)
-#define ABORT_MS      (5 * 1000)
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)
 
@@ -391,14 +390,8 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 
 static void copy_abort(struct copy *c)
 {
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-
-	if (c->id && s3_op_init(&op, c->client, "DELETE", c->to_bucket, c->to_key, NULL) == 0 &&
-		s3_op_query(&op, "uploadId", c->id, NULL) == 0) {
-		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
-		op.request.tidies_up = true;
-		s3_op_perform(&op, NULL);
-	}
+	if (c->id)
+		object_abort_upload(c->client, c->to_bucket, c->to_key, c->id, NULL);
 }
 
 static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)
@@ -593,7 +586,7 @@ int object_probe_conditions(struct object_client *client, const char *bucket, co
 	}
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)clock_wall_ns();
-	if (asprintf(&key, "%s.penstock/probe-%016" PRIx64, prefix ? prefix : "", random) < 0) {
+	if (asprintf(&key, "%sprobe-%016" PRIx64, prefix ? prefix : "", random) < 0) {
 		key = NULL;
 		return error_memory(err);
 	}

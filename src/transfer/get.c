@@ -548,7 +548,7 @@ static int publish(
 /* The name beside `path` under which it is written; a long one would not have room for its end. */
 static int part_path(const char *path, char **out, struct penstock_error *err)
 {
-	static const char suffix[] = ".penstock-part";
+	static const char suffix[] = OBJECT_PART_SUFFIX;
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
 	int n;

@@ -94,6 +94,12 @@ struct object_put_options {
 	 * multipart upload). False abandons the upload with PENSTOCK_E_CHANGED. May be NULL.
 	 */
 	bool (*still_valid)(void *cookie);
+	/*
+	 * Told of an upload in parts, from the calling thread: before it is asked for (`id` is NULL), when
+	 * the store has named it, and when nothing of it is left in the store (`over`). So a caller that
+	 * keeps a record can end what a kill left behind. May be NULL.
+	 */
+	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 };
 
 /* `info` (may be NULL) gets size, ETag and version of what was stored; release it on success. */
@@ -138,6 +144,7 @@ struct object_get_options {
 int object_get(struct object_client *client, const char *bucket, const char *key,
 	const struct object_get_options *options, struct buf *out, struct object_info *info,
 	struct penstock_error *err);
+#define OBJECT_PART_SUFFIX ".penstock-part"
 /*
  * Writes the object to `path` through "path.penstock-part" beside it (a name too long for
  * that gets a shorter one): parallel ranges under
@@ -203,13 +210,22 @@ int object_list(struct object_client *client, const char *bucket, const char *pr
 	const char *delimiter, object_list_fn fn, void *cookie, const atomic_int *cancel,
 	struct penstock_error *err);
 
+/* Uploads in parts that were neither completed nor ended. `fn` returns non-zero to stop. */
+typedef int (*object_upload_fn)(
+	void *cookie, const char *key, const char *id, int64_t initiated_ns);
+int object_list_uploads(struct object_client *client, const char *bucket, const char *prefix,
+	object_upload_fn fn, void *cookie, struct penstock_error *err);
+/* Frees its parts. One that is not there is a success. Takes 5 s at most. */
+int object_abort_upload(struct object_client *client, const char *bucket, const char *key,
+	const char *id, struct penstock_error *err);
+
 /* Where the endpoint honours If-None-Match: * and If-Match. */
 struct object_conditions {
 	bool put;      /* on PUT */
 	bool complete; /* on the Complete of an upload in parts */
 	bool remove;   /* If-Match on DELETE */
 };
-/* Probed once per client with a small object "<prefix>.penstock/probe-<random>", which is removed. */
+/* Probed once per client with a small object "<prefix>probe-<random>", which is removed; a kill leaves it. */
 int object_probe_conditions(struct object_client *client, const char *bucket, const char *prefix,
 	struct object_conditions *honoured, struct penstock_error *err);
 

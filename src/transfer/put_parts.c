@@ -22,7 +22,6 @@
 #define DEFAULT_PARALLEL 4
 /* The store may put a large object together before it answers. */
 #define COMPLETE_STALL_MS (10 * 60 * 1000)
-#define ABORT_MS	  (5 * 1000)
 
 /* Parts of a stream up to this size wait in memory, larger ones (from 8 GB on) in a file. */
 #define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
@@ -107,23 +106,22 @@ static int upload_start(struct upload *u, struct penstock_error *err)
 	return u->id ? 0 : error_memory(err);
 }
 
-static void upload_abort(struct upload *u)
+static void tell(const struct upload *u, bool over)
 {
-	_cleanup_(s3_op_release) struct s3_op op = {0};
+	if (u->options->parts)
+		u->options->parts(u->options->cookie, u->key, u->id, over);
+}
+
+/* Whether nothing of it is left. */
+static bool upload_abort(struct upload *u)
+{
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (!u->id)
-		return;
-	if (s3_op_init(&op, u->client, "DELETE", u->bucket, u->key, &err) == 0 &&
-		s3_op_query(&op, "uploadId", u->id, &err) == 0) {
-		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
-		op.request.max_attempts = 3;
-		op.request.tidies_up = true;
-		s3_op_perform(&op, &err);
-	}
-	if (err.code && err.code != PENSTOCK_E_NOT_FOUND)
-		log_debug("the parts of an abandoned upload stay in the store: %s",
-			err.message ? err.message : "");
+	if (!u->id || object_abort_upload(u->client, u->bucket, u->key, u->id, &err) == 0)
+		return u->id != NULL;
+	log_debug("the parts of an abandoned upload stay in the store: %s",
+		err.message ? err.message : "");
+	return false;
 }
 
 /* ---- parts ---- */
@@ -607,10 +605,17 @@ static void upload_release(struct upload *u)
 static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = upload_start(u, &own);
+	int r;
 
-	if (r == 0)
-		r = upload_parts(u, &own);
+	tell(u, false);
+	r = upload_start(u, &own);
+	/* A store that answered with an error has begun none; one that did not answer may have. */
+	if (r < 0 && own.http_status)
+		tell(u, true);
+	if (r < 0)
+		return error_move(err, &own);
+	tell(u, false);
+	r = upload_parts(u, &own);
 	if (r == 0)
 		r = upload_complete(u, info, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION &&
@@ -620,11 +625,9 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 		if (r < 0)
 			atomic_store(&u->client->bare_etags, false);
 	}
-	if (r < 0) {
-		upload_abort(u);
-		return error_move(err, &own);
-	}
-	return 0;
+	if (r == 0 || upload_abort(u))
+		tell(u, true);
+	return r < 0 ? error_move(err, &own) : 0;
 }
 
 static int upload_init(struct upload *u, unsigned slots, struct penstock_error *err)

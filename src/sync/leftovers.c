@@ -1,0 +1,237 @@
+/*
+ * What a sync that was killed has left in the bucket, told from what others did there: the journal names every sync of this
+ * directory, and every upload in parts from before it is asked for until nothing is left of it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+/* Signed requests are refused where the clocks differ by more, so an upload's date is as near to ours. */
+#define CLOCKS_DIFFER (INT64_C(15) * 60 * NS_PER_S)
+
+struct leftover {
+	struct leftover *next;
+	char *key;
+	char *id;	  /* NULL: asked for, and nobody knows whether it was begun */
+	int64_t asked_ns; /* wall clock */
+};
+
+static void leftover_free(struct leftover *l)
+{
+	free(l->key);
+	free(l->id);
+	free(l);
+}
+
+void leftovers_free(struct sync *s)
+{
+	while (s->leftovers) {
+		struct leftover *l = s->leftovers;
+
+		s->leftovers = l->next;
+		leftover_free(l);
+	}
+}
+
+/* ---- the journal ---- */
+
+static void note(struct journal *to, const struct leftover *l, bool over)
+{
+	journal_add(to, &(struct journal_record){.type = over ? JOURNAL_PARTS_OVER : JOURNAL_PARTS,
+				.key = l->key,
+				.etag = l->id,
+				.ident.mtime_ns = l->asked_ns});
+}
+
+void leftovers_fill(const struct sync *s, struct journal *to)
+{
+	for (const struct leftover *l = s->leftovers; l; l = l->next)
+		note(to, l, false);
+}
+
+/* The one with this id; without one, the last of the key that has none yet. */
+static struct leftover **find(struct sync *s, const char *key, const char *id)
+{
+	struct leftover **unnamed = NULL;
+
+	for (struct leftover **l = &s->leftovers; *l; l = &(*l)->next) {
+		if (strcmp((*l)->key, key) != 0)
+			continue;
+		if (id && (*l)->id && strcmp((*l)->id, id) == 0)
+			return l;
+		if (!(*l)->id)
+			unnamed = l;
+	}
+	return unnamed;
+}
+
+static struct leftover *add(struct sync *s, const char *key, const char *id, int64_t asked_ns)
+{
+	struct leftover **known = id ? find(s, key, id) : NULL;
+	struct leftover *l = known ? *known : calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	if (!known) {
+		l->key = strdup(key);
+		l->asked_ns = asked_ns;
+		l->next = s->leftovers;
+		if (!l->key) {
+			leftover_free(l);
+			return NULL;
+		}
+		s->leftovers = l;
+	}
+	if (id && !l->id)
+		l->id = strdup(id);
+	return l;
+}
+
+static void forget(struct sync *s, const char *key, const char *id)
+{
+	struct leftover **at = find(s, key, id), *l = at ? *at : NULL;
+
+	if (!l)
+		return;
+	*at = l->next;
+	leftover_free(l);
+}
+
+int leftovers_replay(struct sync *s, const struct journal_record *r)
+{
+	const char *id = r->etag && *r->etag ? r->etag : NULL;
+
+	if (r->type == JOURNAL_PARTS)
+		return add(s, r->key, id, r->ident.mtime_ns) ? 0 : -1;
+	forget(s, r->key, id);
+	return 0;
+}
+
+/* Written at once: a kill may follow the request. */
+void leftovers_parts(struct sync *s, const char *key, const char *id, bool over)
+{
+	struct leftover **at, *l;
+
+	pthread_mutex_lock(&s->lock);
+	if (over) {
+		at = find(s, key, id);
+		if (at)
+			note(s->journal, *at, true);
+		forget(s, key, id);
+	} else {
+		l = add(s, key, id, clock_wall_ns());
+		if (l)
+			note(s->journal, l, false);
+	}
+	journal_write(s->journal);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- the bucket ---- */
+
+struct search {
+	struct sync *s;
+	const struct leftover *of;
+	struct penstock_error *err;
+	int rc;
+};
+
+static int on_upload(void *cookie, const char *key, const char *id, int64_t initiated_ns)
+{
+	struct search *search = cookie;
+	const struct sync_options *o = &search->s->o;
+	int64_t apart = initiated_ns - search->of->asked_ns;
+
+	if (strcmp(key, search->of->key) == 0 && apart > -CLOCKS_DIFFER && apart < CLOCKS_DIFFER)
+		search->rc = object_abort_upload(o->client, o->bucket, key, id, search->err);
+	return search->rc < 0;
+}
+
+static int end(struct sync *s, const struct leftover *l, struct penstock_error *err)
+{
+	struct search search = {.s = s, .of = l, .err = err};
+	int rc;
+
+	if (l->id)
+		return object_abort_upload(s->o.client, s->o.bucket, l->key, l->id, err);
+	rc = object_list_uploads(s->o.client, s->o.bucket, l->key, on_upload, &search, err);
+	return rc < 0 ? rc : search.rc;
+}
+
+static int on_probe_upload(void *cookie, const char *key, const char *id, int64_t initiated_ns)
+{
+	const struct sync_options *o = cookie;
+
+	(void)initiated_ns;
+	object_abort_upload(o->client, o->bucket, key, id, NULL);
+	return 0;
+}
+
+static int on_probe(void *cookie, const struct object_info *info)
+{
+	const struct sync_options *o = cookie;
+
+	object_delete(o->client, o->bucket, info->key, NULL, NULL);
+	return 0;
+}
+
+/* The objects by which an attempt that was killed asked what the store can do. They lie among this run's own, so they are ours. */
+static void end_probes(struct sync *s)
+{
+	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);
+
+	buf_printf(&prefix, "%sprobe-", s->state);
+	object_list_uploads(
+		s->o.client, s->o.bucket, buf_str(&prefix), on_probe_upload, &s->o, NULL);
+	object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_probe, &s->o, s->o.cancel,
+		NULL);
+}
+
+/* Nobody adds to the list before the sync is attached. */
+void leftovers_end(struct sync *s, bool earlier)
+{
+	struct leftover **at = &s->leftovers;
+
+	if (s->continued || earlier)
+		end_probes(s);
+	while (*at) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		struct leftover *l = *at;
+
+		if (end(s, l, &err) < 0) {
+			sync_emit(s, SYNC_WARNING, NULL, 0,
+				"parts of an upload of %s that was cut off stay in the store for "
+				"now: %s",
+				l->key, err.message ? err.message : "");
+			at = &l->next;
+			continue;
+		}
+		pthread_mutex_lock(&s->lock);
+		note(s->journal, l, true);
+		*at = l->next;
+		pthread_mutex_unlock(&s->lock);
+		leftover_free(l);
+	}
+}
+
+/* ---- the manifest ---- */
+
+bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest)
+{
+	const char *by = strlist_get(&manifest->metadata, "penstock-upload");
+
+	for (size_t i = 0; by && i < s->nonces.n; i++) {
+		size_t len = strlen(s->nonces.items[i]);
+
+		if (strncmp(by, s->nonces.items[i], len) == 0 && by[len] == '-')
+			return true;
+	}
+	return false;
+}
