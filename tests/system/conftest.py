@@ -19,7 +19,7 @@ from harness.waiting import wait_for as wait_for_condition
 INVOKED_WITH = dict(os.environ)
 SHARED = TOP.parent / "shared"
 PATIENCE_S = 60
-KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS")
+KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS", "PENSTOCK_KILLS", "PENSTOCK_KILL_SEED")
 
 
 def pytest_configure(config):

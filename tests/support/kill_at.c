@@ -1,0 +1,334 @@
+/*
+ * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test can kill it between
+ * any two changes that it makes to the disk. The program knows nothing of it.
+ *
+ *	KILL_AT=OP:WHEN:NUMBER:GLOB	the NUMBER-th OP on a path that matches GLOB (fnmatch, where * takes / too)
+ *	KILL_AT_VERB=run		only where this is the program's first argument
+ *	KILL_AT_ARMED=FILE		counts only while FILE is there
+ *	KILL_AT_TRACE=FILE		one line "OP PATH" for each call of these that it counted, or would have
+ *
+ * OP: open (that may create), rename (its target), unlink, mkdir, rmdir, write, pread, sync, lock, truncate, wait, fork,
+ * or any. WHEN: before, after, or half: of a write, its first half is in the file.
+ * Only the process that was started counts, in whichever thread; not its children.
+ */
+/* Both names of each function are defined here, those with 64 and those without. */
+#undef _FILE_OFFSET_BITS
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXPORT	   __attribute__((visibility("default")))
+#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+
+enum when { BEFORE, AFTER, HALF };
+
+static struct {
+	bool active;
+	pid_t pid;
+	char op[16];
+	enum when when;
+	long number;
+	char glob[1024];
+	const char *armed;
+	int trace;
+	atomic_long seen;
+} at = {.trace = -1};
+
+static bool first_argument_is(const char *verb)
+{
+	char text[4096];
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	const char *second;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	second = text + strlen(text) + 1;
+	return second < text + n && strcmp(second, verb) == 0;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *spec = getenv("KILL_AT"), *verb = getenv("KILL_AT_VERB");
+	const char *trace = getenv("KILL_AT_TRACE");
+	char when[8];
+
+	if (!spec || !verb || !first_argument_is(verb) ||
+		sscanf(spec, "%15[^:]:%7[^:]:%ld:%1023[^\n]", at.op, when, &at.number, at.glob) !=
+			4)
+		return;
+	at.when = strcmp(when, "after") == 0 ? AFTER : strcmp(when, "half") == 0 ? HALF : BEFORE;
+	at.armed = getenv("KILL_AT_ARMED");
+	if (trace)
+		at.trace = (int)syscall(SYS_openat, AT_FDCWD, trace,
+			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	at.pid = getpid();
+	at.active = true;
+}
+
+static void die(void)
+{
+	for (;;)
+		syscall(SYS_kill, getpid(), SIGKILL);
+}
+
+static void path_of_fd(int fd, char path[static PATH_MAX])
+{
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, PATH_MAX - 1);
+	path[n > 0 ? n : 0] = '\0';
+}
+
+static void absolute(int dir, const char *name, char path[static PATH_MAX])
+{
+	char folder[PATH_MAX] = "";
+
+	if (name[0] == '/')
+		snprintf(path, PATH_MAX, "%s", name);
+	else {
+		if (dir == AT_FDCWD)
+			(void)!getcwd(folder, sizeof(folder));
+		else
+			path_of_fd(dir, folder);
+		if (snprintf(path, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+			path[0] = '\0';
+	}
+}
+
+/* Whether the call is the one to die at; `fd` where there is no name. Keeps errno. */
+static bool is_it(const char *op, int fd, const char *name)
+{
+	int saved = errno;
+	char path[PATH_MAX];
+	bool hit = false;
+
+	if (!at.active || (strcmp(at.op, op) != 0 && strcmp(at.op, "any") != 0) ||
+		getpid() != at.pid)
+		return false;
+	if (!name)
+		path_of_fd(fd, path);
+	else
+		absolute(fd, name, path);
+	if (fnmatch(at.glob, path, 0) == 0 &&
+		(!at.armed || syscall(SYS_access, at.armed, F_OK) == 0)) {
+		if (at.trace >= 0) {
+			char line[PATH_MAX + 32];
+			int n = snprintf(line, sizeof(line), "%s %s\n", op, path);
+
+			syscall(SYS_write, at.trace, line, n);
+		}
+		hit = atomic_fetch_add(&at.seen, 1) + 1 == at.number;
+	}
+	errno = saved;
+	return hit;
+}
+
+/* CALL with a death around it. */
+#define AROUND(type, hit, call)                                                                    \
+	do {                                                                                       \
+		bool hit_ = (hit);                                                                 \
+		type result_;                                                                      \
+                                                                                                   \
+		if (hit_ && at.when != AFTER)                                                      \
+			die();                                                                     \
+		result_ = (call);                                                                  \
+		if (hit_)                                                                          \
+			die();                                                                     \
+		return result_;                                                                    \
+	} while (0)
+
+#define MODE_OF(flags)                                                                             \
+	mode_t mode = 0;                                                                           \
+	if ((flags) & (O_CREAT | O_TMPFILE)) {                                                     \
+		va_list ap;                                                                        \
+		va_start(ap, flags);                                                               \
+		mode = va_arg(ap, mode_t);                                                         \
+		va_end(ap);                                                                        \
+	}
+
+EXPORT int open(const char *path, int flags, ...)
+{
+	MODE_OF(flags)
+	AROUND(int, flags &O_CREAT &&is_it("open", AT_FDCWD, path), REAL(open)(path, flags, mode));
+}
+
+EXPORT int open64(const char *path, int flags, ...)
+{
+	MODE_OF(flags)
+	AROUND(int, flags &O_CREAT &&is_it("open", AT_FDCWD, path),
+		REAL(open64)(path, flags, mode));
+}
+
+EXPORT int openat(int dir, const char *path, int flags, ...)
+{
+	MODE_OF(flags)
+	AROUND(int, flags &O_CREAT &&is_it("open", dir, path),
+		REAL(openat)(dir, path, flags, mode));
+}
+
+EXPORT int openat64(int dir, const char *path, int flags, ...)
+{
+	MODE_OF(flags)
+	AROUND(int, flags &O_CREAT &&is_it("open", dir, path),
+		REAL(openat64)(dir, path, flags, mode));
+}
+
+EXPORT int rename(const char *from, const char *to)
+{
+	AROUND(int, is_it("rename", AT_FDCWD, to), REAL(rename)(from, to));
+}
+
+EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+	AROUND(int, is_it("rename", to_dir, to), REAL(renameat)(from_dir, from, to_dir, to));
+}
+
+EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+	AROUND(int, is_it("rename", to_dir, to),
+		REAL(renameat2)(from_dir, from, to_dir, to, flags));
+}
+
+EXPORT int unlink(const char *path)
+{
+	AROUND(int, is_it("unlink", AT_FDCWD, path), REAL(unlink)(path));
+}
+
+EXPORT int unlinkat(int dir, const char *path, int flags)
+{
+	AROUND(int, is_it(flags & AT_REMOVEDIR ? "rmdir" : "unlink", dir, path),
+		REAL(unlinkat)(dir, path, flags));
+}
+
+EXPORT int rmdir(const char *path)
+{
+	AROUND(int, is_it("rmdir", AT_FDCWD, path), REAL(rmdir)(path));
+}
+
+EXPORT int mkdir(const char *path, mode_t mode)
+{
+	AROUND(int, is_it("mkdir", AT_FDCWD, path), REAL(mkdir)(path, mode));
+}
+
+EXPORT int mkdirat(int dir, const char *path, mode_t mode)
+{
+	AROUND(int, is_it("mkdir", dir, path), REAL(mkdirat)(dir, path, mode));
+}
+
+EXPORT int fsync(int fd)
+{
+	AROUND(int, is_it("sync", fd, NULL), REAL(fsync)(fd));
+}
+
+EXPORT int fdatasync(int fd)
+{
+	AROUND(int, is_it("sync", fd, NULL), REAL(fdatasync)(fd));
+}
+
+EXPORT int flock(int fd, int operation)
+{
+	AROUND(int, operation &LOCK_EX &&is_it("lock", fd, NULL), REAL(flock)(fd, operation));
+}
+
+EXPORT int ftruncate(int fd, off_t size)
+{
+	AROUND(int, is_it("truncate", fd, NULL), REAL(ftruncate)(fd, size));
+}
+
+EXPORT int ftruncate64(int fd, off64_t size)
+{
+	AROUND(int, is_it("truncate", fd, NULL), REAL(ftruncate64)(fd, size));
+}
+
+EXPORT ssize_t write(int fd, const void *data, size_t len)
+{
+	bool hit = is_it("write", fd, NULL);
+
+	if (hit && at.when == HALF)
+		REAL(write)(fd, data, len / 2);
+	AROUND(ssize_t, hit, REAL(write)(fd, data, len));
+}
+
+EXPORT ssize_t pwrite(int fd, const void *data, size_t len, off_t offset)
+{
+	bool hit = is_it("write", fd, NULL);
+
+	if (hit && at.when == HALF)
+		REAL(pwrite)(fd, data, len / 2, offset);
+	AROUND(ssize_t, hit, REAL(pwrite)(fd, data, len, offset));
+}
+
+EXPORT ssize_t pwrite64(int fd, const void *data, size_t len, off64_t offset)
+{
+	bool hit = is_it("write", fd, NULL);
+
+	if (hit && at.when == HALF)
+		REAL(pwrite64)(fd, data, len / 2, offset);
+	AROUND(ssize_t, hit, REAL(pwrite64)(fd, data, len, offset));
+}
+
+EXPORT ssize_t pread(int fd, void *data, size_t len, off_t offset)
+{
+	AROUND(ssize_t, is_it("pread", fd, NULL), REAL(pread)(fd, data, len, offset));
+}
+
+EXPORT ssize_t pread64(int fd, void *data, size_t len, off64_t offset)
+{
+	AROUND(ssize_t, is_it("pread", fd, NULL), REAL(pread64)(fd, data, len, offset));
+}
+
+/* Only ends that were found count: a look without a child that ended is no step. */
+EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
+{
+	int r = REAL(waitid)(type, id, info, options);
+
+	if (r == 0 && info && info->si_pid && !(options & WNOWAIT) &&
+		is_it("wait", AT_FDCWD, "/child"))
+		die();
+	return r;
+}
+
+EXPORT pid_t waitpid(pid_t pid, int *status, int options)
+{
+	pid_t found = REAL(waitpid)(pid, status, options);
+
+	if (found > 0 && is_it("wait", AT_FDCWD, "/child"))
+		die();
+	return found;
+}
+
+/* After: the child is there and has not executed its program, or just has. */
+EXPORT pid_t fork(void)
+{
+	bool hit = is_it("fork", AT_FDCWD, "/child");
+	pid_t child;
+
+	if (hit && at.when == BEFORE)
+		die();
+	child = REAL(fork)();
+	if (hit && child > 0)
+		die();
+	return child;
+}
