@@ -6,8 +6,10 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "cli/show_util.h"
 #include "net/http.h"
+#include "server/embedded.h"
 #include "base/banned.h"
 
 /* Of the process: a signal handler has no other place to write to. */
@@ -24,15 +26,39 @@ static void on_signal(int number)
 	}
 }
 
+static int join_embedded(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL, *root = NULL;
+	int r = records_home(&home, err);
+
+	if (r < 0)
+		return r;
+	root = path_join(home, "store");
+	if (!root)
+		return error_memory(err);
+	r = embedded_store_acquire(
+		&remote->embedded, &(struct embedded_store_options){.root = root}, err);
+	if (r < 0)
+		return r;
+	given->endpoint_url = embedded_store_endpoint(remote->embedded);
+	given->access_key_id = embedded_store_access_key_id(remote->embedded);
+	given->secret_access_key = embedded_store_secret_access_key(remote->embedded);
+	return 0;
+}
+
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
 {
-	const struct s3_given given = {.endpoint_url = cli_value(cli, "endpoint-url"),
+	struct s3_given given = {.endpoint_url = cli_value(cli, "endpoint-url"),
 		.profile = cli_value(cli, "profile"),
 		.region = cli_value(cli, "region"),
 		.anonymous = cli_has(cli, "no-sign-request")};
 	struct sigaction action = {.sa_handler = on_signal};
-	int r = s3_settings_resolve(&remote->settings, &given, err);
+	int r = 0;
 
+	if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0)
+		r = join_embedded(remote, &given, err);
+	if (r == 0)
+		r = s3_settings_resolve(&remote->settings, &given, err);
 	if (r == 0)
 		r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
 	if (r == 0)
@@ -56,6 +82,7 @@ void remote_release(struct remote *remote)
 	object_client_free(remote->client);
 	http_engine_free(remote->engine);
 	s3_settings_release(&remote->settings);
+	embedded_store_free(remote->embedded);
 	*remote = (struct remote){0};
 }
 

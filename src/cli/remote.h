@@ -8,6 +8,7 @@
  *	remote_open(&remote, cli, err);
  *	object_head(remote.client, bucket, key, &info, err);
  *
+ * "--endpoint-url embedded" is the store that workflows know by that name, joined or started as for them.
  * From remote_open() on SIGINT, SIGTERM and SIGHUP set `cancel`, which is to be given to every call that
  * takes a flag; the verb then ends with an error, and remote_exit() gives the shell's code for it.
  */
@@ -23,13 +24,14 @@
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
+struct embedded_store;
 struct http_engine;
 struct json_t;
 
 /* clang-format off */
 #define REMOTE_OPTIONS                                                                              \
-	{ 0, "endpoint-url", "URL", "The store to talk to; default: AWS_ENDPOINT_URL_S3, "          \
-				    "AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
+	{ 0, "endpoint-url", "URL", "The store to talk to, or \"embedded\"; default: "            \
+				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
 	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \
 	{ 0, "no-sign-request", NULL, "Anonymously: for buckets that everybody may read" }
@@ -42,6 +44,7 @@ struct json_t;
 	}
 
 struct remote {
+	struct embedded_store *embedded; /* NULL: another one */
 	struct s3_settings settings;
 	struct http_engine *engine;
 	struct object_client *client;

@@ -229,6 +229,17 @@ def test_put_keeps_to_its_conditions(s3, size):
 # --- against our store alone, with faults in between
 
 
+def test_the_embedded_store_is_there_by_name(penstock):
+    def embedded(verb, *arguments, input=None):
+        return penstock.run(verb, "--endpoint-url", "embedded", *arguments, input=input).ok()
+
+    embedded("mb", "s3://bucket")
+    embedded("put", "s3://bucket/key", input="kept")
+
+    assert embedded("cat", "s3://bucket/key").out == "kept"
+    assert [bucket["bucket"] for bucket in embedded("ls", "--json").json()] == ["bucket"]
+
+
 def test_parts_of_a_stream_beyond_memory_wait_in_files(penstock, store, tmp_path):
     store.client.create_bucket(Bucket="bucket")
     body = os.urandom(1 << 20) * 40 + b"end"
