@@ -166,6 +166,9 @@ static void overview_page(struct buf *out, const struct command *const *commands
 		"An archive that unpacks to more than 256 MiB and more than so many times its size "
 		"is "
 		"refused; else 500");
+	add_item(out, "PENSTOCK_STOP_GRACE",
+		"How many seconds a step has to end after it was asked to, before it is killed; "
+		"30");
 	add_item(out, "PENSTOCK_FLUSH_PATIENCE",
 		"Seconds for which the end of a run tries to upload its output while nothing "
 		"moves; "

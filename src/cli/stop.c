@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
@@ -23,6 +25,21 @@ static bool before_flush(struct records *records, const char *id)
 
 	records_attempt_release(&last);
 	return early;
+}
+
+/* The supervisor kills its steps itself when their time is over; this is what it goes by. */
+static int leave_grace(
+	const char *home, const char *id, int64_t grace_ms, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	char text[24];
+	int n = snprintf(text, sizeof(text), "%" PRId64, grace_ms);
+
+	if (asprintf(&path, "%s/runs/%s/grace", home, id) < 0) {
+		path = NULL;
+		return error_memory(err);
+	}
+	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
 /* Asks, insists after the grace if steps still run, and waits for the end. */
@@ -82,6 +99,8 @@ static int run_stop(const struct cli *cli)
 		r = show_find(cli, records, &run, &err);
 	if (r == 0)
 		r = supervisor_find(home, run.id, &supervisor, &err);
+	if (r == 1 && cli_has(cli, "grace"))
+		r = leave_grace(home, run.id, grace_ms, &err) < 0 ? -1 : 1;
 	if (r == 1)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !cli_quiet(cli))

@@ -30,6 +30,7 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	/* A shell starts background jobs with these ignored; ignored signals would never be seen. */
+	signal(SIGXFSZ, SIG_IGN); /* a limit of the file size is a full disk, and told as one */
 	signal(SIGINT, SIG_DFL);
 	signal(SIGHUP, SIG_DFL);
 }

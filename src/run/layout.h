@@ -3,6 +3,7 @@
  *
  *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
  *	HOME/runs/ID/lock		held by the supervisor for its life
+ *	HOME/runs/ID/grace		what `penstock stop --grace` gives the step, in ms
  *	HOME/runs/ID/log/N		what attempt N printed
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/state/		journals of staging and sync

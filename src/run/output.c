@@ -401,6 +401,12 @@ void output_drain(struct output *output)
 	}
 }
 
+void output_retry(struct output *output)
+{
+	LOCK_SCOPE(&output->log_lock);
+	write_waiting(output);
+}
+
 uint64_t output_size(const struct output *output)
 {
 	return atomic_load(&((struct output *)(uintptr_t)output)->log_size);

@@ -28,6 +28,8 @@ int output_write_fd(const struct output *output, int which);
 void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns once everything written before the call has been shown and logged, or after 2 s of a stuck terminal. */
 void output_drain(struct output *output);
+/* There may be room on the disk again: writes what of the log waits for it. */
+void output_retry(struct output *output);
 /* Bytes in the log so far. */
 uint64_t output_size(const struct output *output);
 void output_stop(struct output *output);

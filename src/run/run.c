@@ -674,6 +674,8 @@ static void finish(struct run *run)
 	struct records_end end = {0};
 
 	run_give_room(run);
+	if (run->output)
+		output_retry(run->output); /* before the log is uploaded */
 	if (!run->end.decided) {
 		run->end.decided = true;
 		run->end.state = RUN_SUCCEEDED;

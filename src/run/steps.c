@@ -10,9 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/environment.h"
@@ -62,6 +64,7 @@ struct watch {
 	struct run *run;
 	struct task *task;
 	int requests;	     /* interrupts seen */
+	int64_t grace_ms;    /* that it was given to end */
 	int64_t kill_at_ms;  /* 0: nobody asked it to end */
 	int64_t deadline_ms; /* of the step's timeout; 0: none */
 	bool killed;
@@ -75,6 +78,22 @@ static void kill_step(const struct watch *watch)
 	executor_process.kill(watch->task);
 }
 
+/* $PENSTOCK_STOP_GRACE seconds, or what `penstock stop --grace` has left in the run's directory. */
+static int64_t grace_ms(const struct run *run)
+{
+	_cleanup_free_ char *path = path_join(run->layout.dir, "grace");
+	_cleanup_(buf_release) struct buf text = BUF_INIT(32);
+	const char *given = getenv("PENSTOCK_STOP_GRACE");
+	uint64_t value;
+
+	if (path && fs_read(path, &text, NULL) == 0 && unlink(path) == 0 &&
+		str_to_u64(buf_str(&text), 0, INT64_MAX / 2, &value))
+		return (int64_t)value;
+	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &value))
+		return (int64_t)value * 1000;
+	return GRACE_MS;
+}
+
 /* The first request asks the step to end, the second ends it. */
 static void react(struct watch *watch)
 {
@@ -83,7 +102,8 @@ static void react(struct watch *watch)
 
 	interrupts_clear_event(&run->interrupts);
 	if (requests >= 1 && watch->requests == 0) {
-		watch->kill_at_ms = clock_monotonic_ms() + GRACE_MS;
+		watch->grace_ms = grace_ms(run);
+		watch->kill_at_ms = clock_monotonic_ms() + watch->grace_ms;
 		run_say(run, RUN_EVENT_MESSAGE, "asking the step to end (once more kills it)");
 		executor_process.signal(watch->task, SIGTERM);
 	}
@@ -115,8 +135,10 @@ static void fence(struct watch *watch)
 
 	run->fenced = true;
 	sync_free(take_pointer(run->sync));
-	if (!watch->kill_at_ms)
-		watch->kill_at_ms = clock_monotonic_ms() + GRACE_MS;
+	if (!watch->kill_at_ms) {
+		watch->grace_ms = grace_ms(run);
+		watch->kill_at_ms = clock_monotonic_ms() + watch->grace_ms;
+	}
 	executor_process.signal(watch->task, SIGTERM);
 }
 
@@ -139,7 +161,8 @@ static void wait_for_end(struct watch *watch, struct task_end *end)
 			clock_monotonic_ms() >= watch->kill_at_ms) {
 			watch->killed = true;
 			run_say(run, RUN_EVENT_WARNING,
-				"the step did not end within %d s and is killed", GRACE_MS / 1000);
+				"the step did not end within %" PRId64 " s and is killed",
+				watch->grace_ms / 1000);
 			kill_step(watch);
 		}
 		if (n == 0)
@@ -295,6 +318,10 @@ static void record_done(struct run *run, size_t i, const char *name)
 
 void run_steps(struct run *run)
 {
+	_cleanup_free_ char *grace = path_join(run->layout.dir, "grace");
+
+	if (grace)
+		unlink(grace); /* of a request that an earlier attempt did not come to */
 	interrupts_phase(&run->interrupts, PHASE_STEPS);
 	for (size_t i = 0; i < run->workflow->n_steps && !interrupted(run); i++) {
 		char buffer[STEP_NAME_SIZE];

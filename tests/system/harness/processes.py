@@ -16,9 +16,13 @@ def adopt_orphans():
 def children(pid):
     """Direct children of all of a process's threads."""
     found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended meanwhile
+        return found
+    for task in tasks:
         try:
-            found += [int(child) for child in task.read_text().split()]
+            found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
         except OSError:
             pass
     return found

@@ -8,11 +8,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "run/output.h"
 
@@ -145,6 +147,43 @@ static void the_longest_secret_wins(void **state)
 	assert_log(f, "*** ***ef");
 }
 
+/* A full disk (here: a limit of the file's size) does not end the log: its last bytes wait for room. */
+static void a_full_disk_leaves_a_gap_and_not_the_end(void **state)
+{
+	struct fixture *f = *state;
+	struct rlimit whole, small = {.rlim_cur = 6};
+	char line[1001];
+
+	memset(line, 'x', 999);
+	line[999] = '\n';
+	line[1000] = '\0';
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+	small.rlim_max = whole.rlim_max;
+	signal(SIGXFSZ, SIG_IGN);
+	output_note(f->output, "one");
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	for (int i = 0; i < 100; i++)
+		output_note(f->output, "%s", line);
+	output_note(f->output, "last");
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+	output_retry(f->output);
+	output_note(f->output, "after");
+
+	{
+		struct buf text = BUF_INIT(200000);
+
+		assert_int_equal(fs_read(f->log, &text, NULL), 0);
+		assert_int_equal(output_size(f->output), text.len);
+		/* "one", the two bytes that fitted, the gap, LIMIT_LOG_WAITING bytes, "after" */
+		assert_memory_equal(buf_str(&text), "one\nxx\npenstock: ", 17);
+		assert_non_null(strstr(buf_str(&text),
+			" bytes of the log are missing here: its disk was full\nxxx"));
+		assert_non_null(strstr(buf_str(&text), "xxx\n\nlast\nafter\n"));
+		assert_in_range(text.len, LIMIT_LOG_WAITING, LIMIT_LOG_WAITING + 200);
+		buf_release(&text);
+	}
+}
+
 /* A terminal that is gone must not end the log. */
 static void a_lost_terminal_does_not_stop_the_log(void **state)
 {
@@ -171,6 +210,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_longest_secret_wins, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_lost_terminal_does_not_stop_the_log, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_full_disk_leaves_a_gap_and_not_the_end, set_up, tear_down),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
