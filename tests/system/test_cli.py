@@ -210,3 +210,24 @@ def test_colours_are_for_terminals(penstock):
     assert "\x1b" not in on_terminal(penstock, "doctor", env={"NO_COLOR": "1"})
     assert "\x1b" not in on_terminal(penstock, "doctor", env={"TERM": "dumb"})
     assert "\x1b" not in penstock.run("doctor").ok().out
+
+
+def test_help_knows_the_workflow_file(penstock, tmp_path):
+    # Every key that a workflow may have, and an example that is one.
+    shown = penstock.run("help", "workflow").ok().out
+
+    keys = {line.strip() for line in shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0].splitlines()}
+    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= keys and "container" not in keys
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    penstock.run("validate", "-", input=shown.partition("\nExample:\n")[2]).ok()
+    assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
+
+
+def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
+    refused = penstock.run("serve", "--root", tmp_path / "other", "--listen", store.address).exits(69)
+
+    address, port = store.address.split(":")
+    assert refused.err == f"penstock serve: another process listens on {address} port {port}; give another port, port 0 takes a free one\n"
+    assert "69" in penstock.run("help", "serve").ok().out
+    elsewhere = penstock.run("serve", "--root", tmp_path / "other", "--listen", "192.0.2.1:0").exits(78)
+    assert elsewhere.err == "penstock serve: 192.0.2.1 is no address of this machine; 0.0.0.0 is all of them\n"

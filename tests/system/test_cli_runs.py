@@ -265,3 +265,13 @@ def test_looking_does_not_disturb(penstock, job, tmp_path):
             one.wait(30).ok()
     watcher.wait(30).ok()
     assert wait_for(lambda: penstock.ps()[0]["attempt"] == 11)
+
+
+def test_ps_in_a_pipe_keeps_messages_short(penstock, job):
+    # One line is for one run; show has the whole message.
+    penstock.run("run", job("true", name="long", input={"local": {"path": "/not/there" + "/at-all" * 12}})).exits(66)
+
+    whole = penstock.ps()[0]["message"]
+    row = penstock.run("ps").ok().out.splitlines()[1]
+    assert len(whole) > 72 and row.endswith("…") and whole not in row
+    assert whole[:60] in row and whole in penstock.run("show", "long").ok().out

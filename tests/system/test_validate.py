@@ -108,3 +108,52 @@ def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
     penstock.run("validate").exits(64)
 
     assert missing.err.count("\n") == 1 and "no.json" in missing.err
+
+
+# Whoever types a dot meant the file in it; no file is there, which is 66 as for a name that is wrong.
+@pytest.mark.parametrize("verb", ["validate", "run"])
+def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
+    told = penstock.run(verb, ".", cwd=tmp_path).exits(66)
+
+    assert told.err == f"penstock {verb}: . is a directory; give the workflow file in it\n" and told.out == ""
+
+
+# A mistake that an option made is not looked for in a file that is right.
+@pytest.mark.parametrize(
+    "option, says",
+    [
+        ("steps=null", "`steps` is missing: the list of what is run"),
+        ("steps[0].run.command=null", "`steps[0].run.command` is missing: it is what the step runs"),
+        ("steps[0].run.env[0].key=null", "`steps[0].run.env[0].key` is missing"),
+        ("resources.tasks=many", "`resources.tasks` must be a whole number from 1 to 1000000, not `many`"),
+        ('output={"s3":{"path":"/"', "the value ends in the middle; a `}` or `]` is missing"),
+    ],
+)
+def test_mistakes_of_an_option_are_told_of_it(penstock, tmp_path, option, says):
+    path = write({"steps": [{"run": {"command": "true", "env": [{"key": "A", "value": "b"}]}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("validate", path, "--set", option).exits(65)
+    ran = penstock.run("run", path, "--set", option).exits(65)
+
+    assert told.err == f"--set {option.partition('=')[0]}: {says}\n"
+    assert ran.err == told.err + "penstock run: the command line has 1 mistake\n"
+    assert str(path) not in ran.err
+
+
+# What is missing in the file stays the file's, beside an option that took something else away.
+def test_a_mistake_of_the_file_stays_with_the_file(penstock, tmp_path):
+    path = write({"steps": [{"name": "s", "run": {"workDir": "/"}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("validate", path, "--set", "steps[0].run.workDir=null").exits(65)
+
+    assert "`steps[0].run.command` is missing" in told.err and told.err.startswith(f"{path}:")
+
+
+# What does not fit this machine is blamed on the option that asks for it.
+@pytest.mark.parametrize("field", ["gpus", "tasks", "cpusPerTask", "memPerCpu"])
+def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
+    path = write({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "steps": [{"run": {"command": "true"}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("run", path, "--set", f"resources.{field}=1000000" if field != "cpusPerTask" else f"resources.{field}=60000").exits(65)
+
+    assert told.err.startswith(f"penstock run: --set resources.{field}: the workflow asks for ")
