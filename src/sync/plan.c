@@ -368,6 +368,9 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 		} else if (killed && e->state == ENTRY_CLOSED && w->unseen && !w->tail &&
 			   now_ms - w->changed_ms <= PLAN_DYING_MS) {
 			make_suspect(p, e, w);
+		} else if (!killed && e->state == ENTRY_CLOSED) {
+			w->unseen =
+				false; /* that its task ended well vouches for it, whoever is killed next */
 		} else if (killed && e->state == ENTRY_OPEN) {
 			if (!has_living_writer(w))
 				make_suspect(p, e, w);

@@ -352,6 +352,19 @@ static void an_unseen_close_just_before_a_death_is_suspect(void **state)
 	assert_string_equal(run_all(f), "whole early;partial late;");
 }
 
+/* The next task may be killed at once: what a task closed that ended well is none of that one's. */
+static void an_unseen_close_of_a_task_that_ended_well_counts(void **state)
+{
+	struct fixture *f = *state;
+
+	closed_as(f, "ckpt", 5, CLOSE_UNSEEN);
+	plan_task_ended(&f->plan, false, f->now);
+	plan_task_ended(&f->plan, true, f->now);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt;");
+}
+
 /* An upload that is under way when its writer turns out to be dead is abandoned, snapshot or not. */
 static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 {
@@ -718,6 +731,7 @@ int main(void)
 		RULE(a_suspect_goes_to_partial_only),
 		RULE(a_close_by_an_exit_waits_for_news),
 		RULE(an_unseen_close_just_before_a_death_is_suspect),
+		RULE(an_unseen_close_of_a_task_that_ended_well_counts),
 		RULE(the_upload_of_a_file_that_becomes_suspect_is_abandoned),
 		RULE(an_open_file_without_a_living_writer_is_suspect_at_a_death),
 		RULE(the_fate_of_a_writer_is_known),
