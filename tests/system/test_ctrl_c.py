@@ -53,9 +53,9 @@ class Scene:
         self.output_kept_here = not output
         return path
 
-    def start(self, path):
+    def start(self, path, **env):
         self.before = set(processes.descendants())
-        self.run = Terminal(self.penstock, "run", path)
+        self.run = Terminal(self.penstock, "run", path, env=env)
 
     def state(self):
         return next((run["state"] for run in self.penstock.ps() if run["name"] == "x"), None)
@@ -189,7 +189,7 @@ def unpacking_what_has_arrived(scene):
     info.size = len(block) * times
     packed = bz2.compress(info.tobuf(tarfile.GNU_FORMAT)) + bz2.compress(block, 1) * times + bz2.compress(bytes(1024))
     scene.http.add("/data.tar.bz2", packed)
-    scene.start(scene.write(input={"http": {"url": scene.http.url + "/data.tar.bz2"}}))
+    scene.start(scene.write(input={"http": {"url": scene.http.url + "/data.tar.bz2"}}), PENSTOCK_UNPACK_RATIO="1000000000")
 
     def growing():
         return [f for f in scene.penstock.home.glob("runs/*/storage/input/**/zeros") if 0 < f.stat().st_size < info.size]
