@@ -481,15 +481,22 @@ static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_s
 	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-static void set_protocols(CURL *curl, bool https_only_redirects)
+/* libcurl copies texts. Without memory it keeps what was set before: a DELETE would be sent as a GET. */
+#define SET_TEXT(handle, option, text)                                                             \
+	do {                                                                                       \
+		if (curl_easy_setopt((handle)->curl, option, text) != CURLE_OK)                    \
+			(handle)->no_memory = true;                                                \
+	} while (0)
+
+static void set_protocols(struct http_handle *handle, bool https_only_redirects)
 {
 #if LIBCURL_VERSION_NUM >= 0x075500
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(
-		curl, CURLOPT_REDIR_PROTOCOLS_STR, https_only_redirects ? "https" : "http,https");
+	SET_TEXT(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+	SET_TEXT(
+		handle, CURLOPT_REDIR_PROTOCOLS_STR, https_only_redirects ? "https" : "http,https");
 #else
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
-	curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS,
+	curl_easy_setopt(handle->curl, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+	curl_easy_setopt(handle->curl, CURLOPT_REDIR_PROTOCOLS,
 		https_only_redirects ? CURLPROTO_HTTPS : CURLPROTO_HTTP | CURLPROTO_HTTPS);
 #endif
 }
@@ -517,7 +524,7 @@ struct http_handle *http_handle_new(struct http_engine *engine)
 	curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	curl_easy_setopt(curl, CURLOPT_HTTP_TRANSFER_DECODING, 1L);
 	curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-	curl_easy_setopt(curl, CURLOPT_USERAGENT, "penstock/" PENSTOCK_VERSION);
+	SET_TEXT(handle, CURLOPT_USERAGENT, "penstock/" PENSTOCK_VERSION);
 	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)LIMIT_HTTP_RECEIVE_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMIT_HTTP_SEND_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
@@ -526,10 +533,14 @@ struct http_handle *http_handle_new(struct http_engine *engine)
 	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
 	if (engine->ca_file)
-		curl_easy_setopt(curl, CURLOPT_CAINFO, engine->ca_file);
+		SET_TEXT(handle, CURLOPT_CAINFO, engine->ca_file);
 	if (engine->ca_path)
-		curl_easy_setopt(curl, CURLOPT_CAPATH, engine->ca_path);
-	set_protocols(curl, false);
+		SET_TEXT(handle, CURLOPT_CAPATH, engine->ca_path);
+	set_protocols(handle, false);
+	if (handle->no_memory) {
+		http_handle_free(handle);
+		return NULL;
+	}
 	return handle;
 }
 
@@ -588,14 +599,15 @@ static void setup_method(struct call *call)
 {
 	const struct http_request *request = call->request;
 	const struct http_source *source = &request->source;
-	CURL *curl = call->handle->curl;
+	struct http_handle *handle = call->handle;
+	CURL *curl = handle->curl;
 	bool get = strcmp(request->method, "GET") == 0;
 	bool head = strcmp(request->method, "HEAD") == 0;
 	bool bodiless = source->kind == HTTP_SOURCE_NONE || source->length == 0;
 
 	curl_easy_setopt(curl, CURLOPT_POSTFIELDS, NULL);
 	curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
-	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, get || head ? NULL : request->method);
+	SET_TEXT(handle, CURLOPT_CUSTOMREQUEST, get || head ? NULL : request->method);
 	if (head) {
 		curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
 	} else if (bodiless &&
@@ -622,7 +634,7 @@ static void setup_range(struct call *call)
 	uint64_t length;
 
 	if (!range_asked(call, &offset, &length)) {
-		curl_easy_setopt(handle->curl, CURLOPT_RANGE, NULL);
+		SET_TEXT(handle, CURLOPT_RANGE, NULL);
 		return;
 	}
 	if (length)
@@ -630,23 +642,25 @@ static void setup_range(struct call *call)
 			offset + length - 1);
 	else
 		snprintf(handle->range, sizeof(handle->range), "%" PRIu64 "-", offset);
-	curl_easy_setopt(handle->curl, CURLOPT_RANGE, handle->range);
+	SET_TEXT(handle, CURLOPT_RANGE, handle->range);
 }
 
-static void setup_options(struct http_engine *engine, struct call *call)
+static int setup_options(struct http_engine *engine, struct call *call, struct penstock_error *err)
 {
 	const struct http_request *request = call->request;
-	CURL *curl = call->handle->curl;
+	struct http_handle *handle = call->handle;
+	CURL *curl = handle->curl;
 	int64_t connect = request->connect_timeout_ms ? request->connect_timeout_ms
 						      : engine->options.connect_timeout_ms;
 
-	curl_easy_setopt(curl, CURLOPT_URL, request->url);
+	handle->no_memory = false;
+	SET_TEXT(handle, CURLOPT_URL, request->url);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
-	curl_easy_setopt(curl, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
+	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
 	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
 	if (request->follow_redirects)
-		set_protocols(curl, strncasecmp(request->url, "https:", 6) == 0);
+		set_protocols(handle, strncasecmp(request->url, "https:", 6) == 0);
 	curl_easy_setopt(curl, CURLOPT_READDATA, call);
 	curl_easy_setopt(curl, CURLOPT_SEEKDATA, call);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
@@ -654,6 +668,7 @@ static void setup_options(struct http_engine *engine, struct call *call)
 	curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
 	setup_method(call);
 	setup_range(call);
+	return handle->no_memory ? error_memory(err) : 0;
 }
 
 static void attempt_reset(struct call *call)
@@ -696,10 +711,9 @@ int attempt_setup(struct http_engine *engine, struct call *call)
 		r = request->prepare(request->cookie, request, call->attempt, err);
 	if (r == 0 && setup_headers(call) < 0)
 		r = error_memory(err);
-	if (r < 0) {
+	if (r == 0)
+		r = setup_options(engine, call, err);
+	if (r < 0)
 		http_error_name(request, err);
-		return r;
-	}
-	setup_options(engine, call);
-	return 0;
+	return r;
 }

@@ -38,6 +38,7 @@ struct http_handle {
 	struct curl_slist *nodes; /* array; point into the request's own header strings */
 	size_t nodes_cap;
 	char range[64];
+	bool no_memory; /* for a text that libcurl was to copy */
 };
 
 struct call {

@@ -82,14 +82,11 @@ void checksum_release(struct checksum *c)
 	*c = (struct checksum){0};
 }
 
-void checksum_reset(struct checksum *c)
+int checksum_reset(struct checksum *c)
 {
 	c->crc = 0;
-	/* OpenSSL takes memory at each beginning, and a context without is not to be used again. */
-	if (c->md && EVP_DigestInit_ex(c->md, NULL, NULL) != 1) {
-		EVP_MD_CTX_free(c->md);
-		c->md = NULL;
-	}
+	c->failed = c->md && EVP_DigestInit_ex(c->md, NULL, NULL) != 1;
+	return c->failed ? -1 : 0;
 }
 
 void checksum_update(struct checksum *c, const void *data, size_t len)
@@ -107,7 +104,7 @@ void checksum_update(struct checksum *c, const void *data, size_t len)
 		c->crc = crc64nvme_update(c->crc, data, len);
 		break;
 	default:
-		if (c->md)
+		if (c->md && !c->failed)
 			EVP_DigestUpdate(c->md, data, len);
 	}
 }
@@ -137,9 +134,9 @@ static uint64_t get_crc(enum checksum_kind kind, const uint8_t *digest)
 void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
 	memset(digest, 0, CHECKSUM_MAX_SIZE);
-	if (c->md)
+	if (c->md && !c->failed)
 		EVP_DigestFinal_ex(c->md, digest, NULL);
-	else if (c->kind != CHECKSUM_NONE)
+	else if (!c->md && c->kind != CHECKSUM_NONE)
 		put_crc(c->kind, c->crc, digest);
 }
 

@@ -40,12 +40,13 @@ struct checksum {
 	enum checksum_kind kind;
 	uint64_t crc;
 	struct evp_md_ctx_st *md; /* OpenSSL's, for the hashes */
+	bool failed;		  /* to be reset */
 };
 
 int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err);
 void checksum_release(struct checksum *c);
-/* Where there is no memory for it, the digest will be zeros, which match nothing. */
-void checksum_reset(struct checksum *c);
+/* -1: no memory; it is of no use then but to be reset again, or released. */
+int checksum_reset(struct checksum *c);
 void checksum_update(struct checksum *c, const void *data, size_t len);
 void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 

@@ -144,8 +144,10 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 			"the chunks hold more than x-amz-decoded-content-length");
 	d->chunk_left = size;
 	buf_clear(&d->line);
-	if (is_signed(d))
-		checksum_reset(&d->hash);
+	if (is_signed(d) && checksum_reset(&d->hash) < 0) {
+		d->state = FAILED;
+		return error_memory(err);
+	}
 	d->state = IN_DATA;
 	return 0;
 }
@@ -232,7 +234,10 @@ static int verify_trailers(struct chunked_decoder *d, struct penstock_error *err
 
 	if (!d->trailer_signature[0])
 		return fail(d, S3_E_MALFORMED_TRAILER, err, TRAILER_SIGNATURE " is missing");
-	checksum_reset(&d->hash);
+	if (checksum_reset(&d->hash) < 0) {
+		d->state = FAILED;
+		return error_memory(err);
+	}
 	checksum_update(&d->hash, buf_str(&d->trailers), d->trailers.len);
 	checksum_final(&d->hash, digest);
 	str_hex(digest, 32, hex);

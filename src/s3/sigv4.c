@@ -725,6 +725,8 @@ int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
 	if (keys->session_token)
 		uri_query_add(&full, "X-Amz-Security-Token", keys->session_token);
 	uri_query_add(&full, "X-Amz-SignedHeaders", buf_str(&names));
+	if (full.failure == BUF_NO_MEMORY || credential.failure == BUF_NO_MEMORY)
+		return error_memory(err);
 	if (buf_failed(&full) || buf_failed(&credential))
 		return sign_failed(SIGV4_TOO_LARGE, err);
 	with_parameters.query = buf_str(&full);

@@ -201,9 +201,7 @@ static int range_restart(void *cookie)
 	if (options->progress && slot->at)
 		options->progress(options->cookie, -(int64_t)slot->at);
 	slot->at = 0;
-	if (slot->sum.kind)
-		checksum_reset(&slot->sum);
-	return 0;
+	return slot->sum.kind ? checksum_reset(&slot->sum) : 0;
 }
 
 static int slot_init(struct download *d, struct range_slot *slot, struct penstock_error *err)

@@ -247,8 +247,8 @@ static int fetch_remote(struct fetch *f, struct penstock_error *err)
 			return 0;
 		if (own.code == PENSTOCK_E_CHANGED) {
 			fetch_journal_remove(f);
-			if (f->sha256 && !f->options->consume)
-				checksum_reset(f->sha256);
+			if (f->sha256 && !f->options->consume && checksum_reset(f->sha256) < 0)
+				return error_memory(err);
 			if (!f->options->consume)
 				f->consumed = 0;
 			if (f->consumed == 0 && restarts < MAX_RESTARTS) {

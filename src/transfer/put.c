@@ -150,9 +150,7 @@ static int body_rewind(void *cookie)
 	body->in_chunk = false;
 	body->ended = false;
 	frame_set(body, 0);
-	if (body->sum.kind)
-		checksum_reset(&body->sum);
-	return 0;
+	return body->sum.kind ? checksum_reset(&body->sum) : 0;
 }
 
 void put_body_release(struct put_body *body)

@@ -29,7 +29,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MINI_CONNECTIONS 256
+#define MINI_CONNECTIONS 2048 /* in its life */
 #define MINI_URL_SIZE	 256
 
 struct mini_request {

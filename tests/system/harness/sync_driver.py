@@ -5,14 +5,13 @@ import subprocess
 import threading
 import urllib.parse
 
-from .program import TOP, Process
+from .program import Process, binary
 from .waiting import wait_for
 
 
 def driver():
     """Built beside the penstock that is tested."""
-    build = os.path.dirname(os.environ.get("PENSTOCK", str(TOP / "build" / "penstock")))
-    return os.path.join(build, "tests", "unit", "sync", "sync-driver")
+    return binary().parent / "tests" / "unit" / "sync" / "sync-driver"
 
 
 class Syncer:

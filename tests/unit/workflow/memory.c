@@ -42,7 +42,7 @@ static const char yaml[] =
 
 static const char mistakes[] =
 	"{\"stepz\": [], \"resources\": {\"tasks\": \"two\", \"cpusPerTaks\": 1},\n"
-	" \"steps\": [{\"run\": {\"comand\": 1}}], \"input\": {\"s4\": {}}}";
+	" \"steps\": [{\"run\": {\"cmd\": 1}}], \"input\": {\"s4\": {}}}";
 
 struct outcome {
 	int rc;
