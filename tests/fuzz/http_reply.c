@@ -48,9 +48,11 @@ static void answer(int fd)
 			break;
 	}
 	pthread_mutex_lock(&server.lock);
-	const uint8_t *end = server.size ? memmem(server.data, server.size, next_answer,
-						   strlen(next_answer))
-					 : NULL;
+	const uint8_t *end = NULL;
+
+	if (server.data && server.size)
+		end = memmem(server.data, server.size, next_answer, strlen(next_answer));
+
 	size_t size = end ? (size_t)(end - server.data) : server.size;
 
 	for (size_t at = 0; at < size;) {
