@@ -32,8 +32,11 @@ void reply_header(struct request *req, const char *name, const char *value)
 {
 	if (!req->response || !value)
 		return;
-	/* Values that no header may have are left out; anything else fails for want of memory only. */
-	if (MHD_add_response_header(req->response, name, value) != MHD_YES && *value &&
+	/*
+	 * libmicrohttpd takes no empty value, and every client drops blanks around one. Values that
+	 * no header may have are left out; anything else fails for want of memory only.
+	 */
+	if (MHD_add_response_header(req->response, name, *value ? value : " ") != MHD_YES &&
 		!strpbrk(value, "\r\n"))
 		req->no_memory = true;
 }

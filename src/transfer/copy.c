@@ -423,6 +423,22 @@ static int copy_in_parts(struct copy *c, struct object_info *info, struct pensto
 	return r;
 }
 
+/*
+ * Ceph ignores the condition on a copy's source. Where nothing vouches for a store, the source is
+ * looked at once more: still the expected one, so that is what was copied.
+ */
+static int check_source(struct object_client *client, const char *bucket, const char *key,
+	const char *expected, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info now = {0};
+
+	if (client->aws || atomic_load(&client->own_kind) ||
+		object_head(client, bucket, key, &now, NULL) < 0 || strcmp(now.etag, expected) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_PRECONDITION,
+		"COPY s3://%s/%s: the object was replaced while it was copied", bucket, key);
+}
+
 int object_copy(struct object_client *client, const char *bucket, const char *key,
 	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
 	struct object_info *info, struct penstock_error *err)
@@ -459,6 +475,11 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 		r = copy_whole(client, &source, to_bucket, to_key, o, &made, err);
 	}
 	made.size = source.info.size;
+	if (r == 0 && o->if_match) {
+		r = check_source(client, bucket, key, o->if_match, err);
+		if (r < 0 && o->if_none_match)
+			object_delete(client, to_bucket, to_key, NULL, NULL);
+	}
 	if (r == 0 && info) {
 		*info = made;
 		made = (struct object_info){0};

@@ -11,6 +11,7 @@ import pytest
 from harness import processes
 from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
+from harness.peers.again import Shared
 from harness.peers.ceph import Ceph
 from harness.peers.minio import Minio
 from harness.program import TOP, Penstock, Store
@@ -130,6 +131,15 @@ def minio(peer_tools, keep_process):
     server = Minio(peer_tools, keep_process)
     yield server
     server.stop()
+
+
+@pytest.fixture(params=["radosgw", "minio"])
+def peer(request):
+    """Each foreign store in turn, without buckets."""
+    store = request.getfixturevalue(request.param)
+    for bucket in store.client.list_buckets()["Buckets"]:
+        store.remove_bucket(bucket["Name"])
+    return Shared(store)
 
 
 @pytest.fixture(scope="session")

@@ -139,6 +139,15 @@ def test_replaced_objects_are_seen_at_once(wire):
 # --- copies
 
 
+# A name without a value is metadata as well, and a copy carries it on.
+def test_metadata_without_a_value_is_kept(s3):
+    s3.put_object(Bucket="bkt", Key="k", Body=b"", Metadata={"flag": "", "name": "value"})
+    s3.copy_object(Bucket="bkt", Key="copy", CopySource="bkt/k")
+
+    for key in ("k", "copy"):
+        assert s3.head_object(Bucket="bkt", Key=key)["Metadata"] == {"flag": "", "name": "value"}
+
+
 def test_copies_take_headers_or_replace_them(s3, wire):
     s3.put_object(Bucket="bkt", Key="source ü+", Body=b"x" * 50_000, ContentType="a/b", Metadata={"m": "1"})
     source = {"Bucket": "bkt", "Key": "source ü+"}

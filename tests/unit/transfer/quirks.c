@@ -75,6 +75,27 @@ static bool leaves_quotes_out(struct mini_http *m, const struct mini_request *r,
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
+/* Copies whatever is there by now: another object than the first HEAD saw. f->others: DELETEs. */
+static bool copies_what_is_there(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	static const char copied[] = "<CopyObjectResult><ETag>&quot;" PRESENT
+				     "&quot;</ETag></CopyObjectResult>";
+	struct fixture *f = m->cookie;
+
+	if (is(r, "HEAD", "/b/from"))
+		return mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"%s\"\r\n\r\n",
+			f->heads++ ? PRESENT : "before");
+	if (strcmp(r->method, "HEAD") == 0)
+		return mini_reply(fd, "404 Not Found", "", "", 0);
+	if (strcmp(r->method, "DELETE") == 0) {
+		f->others++;
+		return mini_reply(fd, "204 No Content", "", "", 0);
+	}
+	f->puts++;
+	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
+}
+
 /*
  * Knows conditions where f->text has the letter: p of PUT, c of Complete, d of DELETE. The object of
  * the probe is there from the first PUT on. f->others: DELETEs.
@@ -244,6 +265,23 @@ static void a_copy_that_may_only_create_asks_what_is_there(void **state)
 	end(&f);
 }
 
+static void a_copy_of_another_object_than_the_expected_one_is_taken_back(void **state)
+{
+	const struct object_copy_options options = {
+		.if_match = "\"before\"", .if_none_match = true};
+	struct fixture f;
+
+	(void)state;
+	begin(&f, copies_what_is_there);
+
+	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
+		object_copy(f.s3, "b", "from", "b", "to", &options, NULL, &f.err));
+
+	assert_int_equal(1, f.puts);
+	assert_int_equal(1, f.others);
+	end(&f);
+}
+
 static void each_place_of_conditions_is_probed_by_itself(void **state)
 {
 	static const struct {
@@ -285,6 +323,7 @@ int main(void)
 		cmocka_unit_test(somebody_elses_object_is_not_taken_for_the_upload),
 		cmocka_unit_test(the_etag_of_a_copy_gets_its_quotes),
 		cmocka_unit_test(a_copy_that_may_only_create_asks_what_is_there),
+		cmocka_unit_test(a_copy_of_another_object_than_the_expected_one_is_taken_back),
 		cmocka_unit_test(each_place_of_conditions_is_probed_by_itself),
 	};
 

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from ..program import Store
 from ..waiting import wait_for
 
 
@@ -44,13 +45,13 @@ class Daemons:
         self.access_key = "AK" + secrets.token_hex(8).upper()
         self.secret_key = secrets.token_hex(20)
         self.processes = []
-        self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.folder), "LANG": "C.UTF-8"}
+        self.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.folder), "LANG": "C.UTF-8"}
 
     def start(self, label, arguments, env=None):
         with open(self.folder / f"{label}.out", "ab") as out:
             process = subprocess.Popen(
                 list(map(str, arguments)), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
-                env=self.env | (env or {}), start_new_session=True,
+                env=self.environment | (env or {}), start_new_session=True,
             )  # fmt: skip
         self.keep_process(process.pid)
         self.processes.append((label, process))
@@ -59,7 +60,7 @@ class Daemons:
     def call(self, *arguments, deadline_s=120):
         """Output of a command that must succeed."""
         done = subprocess.run(
-            list(map(str, arguments)), env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s
+            list(map(str, arguments)), env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s
         )
         assert done.returncode == 0, f"{self.name}: {' '.join(map(str, arguments))}: {done.stderr.decode(errors='replace')}"
         return done.stdout.decode()
@@ -97,19 +98,12 @@ class Daemons:
     def endpoint(self):
         return f"http://{self.address}:{self.port}"
 
-    def boto3(self, **config):
-        import boto3
-        from botocore.config import Config
-
-        settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 3}} | config
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-            region_name="us-east-1",
-            config=Config(**settings),
-        )
+    # What tests ask of `penstock serve` they can ask of a peer, too.
+    env = Store.env
+    boto3 = Store.boto3
+    client = Store.client
+    bytes = Store.bytes
+    keys = Store.keys
 
     def remove_bucket(self, bucket):
         """With everything in it, old versions and unfinished uploads too. None there is fine."""
@@ -131,8 +125,3 @@ def program(name, package):
     if not found:
         raise PeerMissing(f"{name} is not installed (Debian: {package}); run tools/test-peers")
     return found
-
-
-def scratch_name(prefix):
-    """A bucket of its own for each test, since a peer lives as long as the session."""
-    return f"{prefix}-{os.getpid()}-{secrets.token_hex(4)}"
