@@ -44,6 +44,20 @@ static bool response_checksums(void)
 	return !wanted || strcasecmp(wanted, "when_required") != 0;
 }
 
+/*
+ * What the bytes of a whole reply are to have: a checksum, else the MD5 that the ETag of an object in one
+ * piece is.
+ */
+static enum checksum_kind whole_digest(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
+{
+	enum checksum_kind kind = object_reply_checksum(reply, digest);
+
+	if (kind == CHECKSUM_NONE && response_checksums() && object_reply_md5(reply, digest))
+		kind = CHECKSUM_MD5;
+	return kind;
+}
+
 /* ---- to memory ---- */
 
 static int get_init(struct s3_op *op, struct object_client *client, const char *bucket,
@@ -62,7 +76,7 @@ static int verify_memory(
 {
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	enum checksum_kind kind = object_reply_checksum(&op->reply, stored);
+	enum checksum_kind kind = whole_digest(&op->reply, stored);
 
 	if (kind == CHECKSUM_NONE)
 		return 0;
@@ -283,7 +297,7 @@ static int whole_headers(void *cookie, const struct http_reply *reply, struct pe
 			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
 			reply->total_size, d->size);
 	if (d->kind == CHECKSUM_NONE)
-		d->kind = object_reply_checksum(reply, d->wanted);
+		d->kind = whole_digest(reply, d->wanted);
 	if (d->kind != CHECKSUM_NONE && slot->sum.kind == CHECKSUM_NONE)
 		return checksum_init(&slot->sum, d->kind, err);
 	return 0;

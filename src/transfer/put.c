@@ -384,6 +384,14 @@ static int put_prepare(
 	return r < 0 ? r : put->sign(&put->op, request, attempt, err);
 }
 
+/* An answer without an ETag is not the store's, and says nothing of what it has. */
+static int put_answered(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+
+	return put->needs_etag ? s3_op_check_etag(&put->op, reply, err) : 0;
+}
+
 static enum http_verdict put_judge(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -399,6 +407,8 @@ void put_request_hook(struct put_request *put, struct put_body *body)
 	put->judge = put->op.request.judge;
 	put->op.request.prepare = put_prepare;
 	put->op.request.judge = put_judge;
+	put->op.request.on_headers = put_answered;
+	put->needs_etag = strcmp(put->op.request.method, "PUT") == 0;
 	put->op.request.cookie = put;
 }
 
@@ -530,9 +540,6 @@ static int put_once(struct object_client *client, const char *bucket, const char
 		put_nothing_to_match(&put.op, options, &own);
 		return error_move(err, &own);
 	}
-	r = s3_op_check_etag(&put.op, &put.op.reply, err);
-	if (r < 0)
-		return error_prefix(err, "%s", put.op.what);
 	r = put_body_verify(&put.op, body, err);
 	if (r == 0 && body->inline_body && body->progress)
 		body->progress(body->cookie, (int64_t)body->length);

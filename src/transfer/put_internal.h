@@ -45,6 +45,7 @@ int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_err
 struct put_request {
 	struct s3_op op;
 	struct put_body *body;
+	bool needs_etag;
 	int (*sign)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
 	enum http_verdict (*judge)(

@@ -46,7 +46,7 @@ class Fault:
     twice: bool = False  # the server gets it two times; the second reply counts
     # Instead of the server's reply.
     status: Optional[int] = None  # with `body` and `headers`
-    body: bytes = b""
+    body: object = b""  # or a function of the request
     carry_out: bool = False  # but the server did carry it out before
     endless: Optional[str] = None  # "body" or "headers" without an end
     # What becomes of the reply.
@@ -413,11 +413,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write("\r\n".join(lines + ["", ""]).encode("latin-1"))
 
     def answer_status(self, request, fault):
-        headers = {"Content-Length": len(fault.body), "Content-Type": "application/xml"} | fault.headers
+        body = fault.body(request) if callable(fault.body) else fault.body
+        headers = {"Content-Length": len(body), "Content-Type": "application/xml"} | fault.headers
         self.head(request, fault.status, [(name, value) for name, value in headers.items() if value is not None])
         if self.command != "HEAD":
-            self.wfile.write(fault.body)
-            request.sent = len(fault.body)
+            self.wfile.write(body)
+            request.sent = len(body)
         if fault.headers.get("Content-Length", 0) is None:
             self.close_connection = True
 
