@@ -42,6 +42,9 @@ static bool shall_continue(const struct run *run, const struct records_attempt *
 		return false;
 	if (run->options->resume)
 		return true;
+	/* An attempt that continued and ended before its steps has changed nothing of what there was. */
+	if (access(run->layout.goes_on, F_OK) == 0)
+		return true;
 	/* Live-looking states whose lock was free are those of a lost run. */
 	return last->state != RUN_SUCCEEDED && last->state != RUN_FAILED &&
 	       last->state != RUN_STOPPED;

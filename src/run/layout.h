@@ -31,6 +31,7 @@ struct run_layout {
 	char *env_file;
 	char *began; /* the attempt that last began anew */
 	char *state;
+	char *goes_on; /* there while an attempt that continues has not begun its steps */
 	char *published;
 	char *tmp;
 	char *user_tmp;

@@ -138,6 +138,12 @@ static int note_beginning(const struct run *run, struct penstock_error *err)
 	return run->continuing ? 0 : fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
 }
 
+/* So that what this attempt continues is not forgotten if it ends before its steps. */
+static int note_going_on(const struct run *run, struct penstock_error *err)
+{
+	return run->continuing ? fs_write_atomic(run->layout.goes_on, "", 0, 0600, err) : 0;
+}
+
 /* The attempt that began anew what this one continues; 0: not known. */
 static int began_with(const struct run *run)
 {
@@ -173,6 +179,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = run_layout_create(&run->layout, err);
 	if (r == 0)
 		r = note_beginning(run, err);
+	if (r == 0)
+		r = note_going_on(run, err);
 	if (r == 0)
 		r = run_keep_workflow(run, err);
 	if (r == 0)
@@ -355,6 +363,7 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 		!run->options->fresh && run->workflow->resume != WORKFLOW_RESUME_NEVER) {
 		run->continuing = true;
 		unlink(run->layout.began); /* not here */
+		r = note_going_on(run, err);
 	}
 	return r;
 }
@@ -433,6 +442,7 @@ static void perform(struct run *run)
 	/* Orphans of steps become our children, so that none is missed at a step's end. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	run->steps_began = true;
+	unlink(run->layout.goes_on);
 	run_steps(run);
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
@@ -626,8 +636,14 @@ static void give_back_lease(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
+	/* What it was to continue is still to be continued, from wherever. */
+	enum run_state state = run->continuing && !run->steps_began &&
+					       run->end.state != RUN_SUCCEEDED
+				       ? RUN_LOST
+				       : run->end.state;
+
 	/* Where the output could not be sent, its state could not either; `penstock flush` sends both. */
-	if (lease_release(take_pointer(run->lease), run_state_name(run->end.state),
+	if (lease_release(take_pointer(run->lease), run_state_name(state),
 		    run_class_name(run->end.class), run->end.exit_code, &err) < 0 &&
 		run->end.exit_code != 73)
 		run_say(run, RUN_EVENT_WARNING,
