@@ -14,7 +14,7 @@ import zlib
 
 import pytest
 
-from harness.lying import Staging, sha256
+from harness.lying import Staging, sha256, short
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def archives():
 ARCHIVES = archives()
 
 
-@pytest.mark.parametrize("missing", [0.7, 20_000])
+@pytest.mark.parametrize("missing", [pytest.param(0.7, marks=pytest.mark.long), 20_000])
 @pytest.mark.parametrize("kind", ARCHIVES)
 def test_a_cut_archive_is_refused(refuse, kind, missing):
     data = ARCHIVES[kind]
@@ -250,16 +250,15 @@ BOMBS = {
     "bomb.tar.xz": lambda: bomb_tar(lambda data: lzma.compress(data, preset=0)),
     "bomb.zip": lambda: zipped([("zeros", bytes(ENOUGH))]),
 }
-SHORT = ("bomb.bin.bz2", "bomb.tar.gz")
-
 
 # A bomb ends when it shows, long before the disk is full.
-@pytest.mark.parametrize("name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in BOMBS])
+@pytest.mark.parametrize("name", short(BOMBS, "bomb.bin.bz2"))
 def test_a_bomb_ends_early(refuse, name):
     refuse(name, BOMBS[name](), "2[0-9]{2}[. ].*MB.* more than 500 times")
 
 
 # Whoever means it can have it.
+@pytest.mark.long
 def test_the_limit_of_compression_can_be_raised(stage):
     _, seen = stage("zeros.bin.bz2", BOMBS["bomb.bin.bz2"](), env={"PENSTOCK_UNPACK_RATIO": "10000000"})
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.fault_proxy import LOGIN_PAGE, s3_error
-from harness.lying import ENV, Staging, s3_place, sha256
+from harness.lying import ENV, Staging, s3_place, sha256, short
 from harness.waiting import wait_for
 
 MIB = 1 << 20
@@ -54,7 +54,7 @@ GET_PASSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GET_PASSES)
+@pytest.mark.parametrize("name", short(GET_PASSES, "cuts it", "sends a wrong bit once", "sends a login page once"))
 def test_an_object_is_staged_although_its_store(staging, objects, fault_proxy, name):
     fault_proxy.fault(method="GET", path="/in/small$", **GET_PASSES[name])
 
@@ -89,7 +89,7 @@ GET_FAILS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GET_FAILS)
+@pytest.mark.parametrize("name", short(GET_FAILS, "says 403", "sends less", "tells another ETag", "repeats bytes each time"))
 def test_staging_fails_in_one_line_when_a_store(staging, objects, fault_proxy, name):
     fault, says = GET_FAILS[name]
     fault_proxy.fault(method="GET", path="/in/small$", **forever(**fault))
@@ -134,7 +134,7 @@ LISTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", short(LISTS, "is garbage", "is a login page", "goes in a circle of fifty", "has keys outside of the prefix", "has a key that climbs"))
 def test_staging_fails_in_one_line_when_a_listing(staging, objects, fault_proxy, tmp_path, name):
     fault, says = LISTS[name]
     fault_proxy.fault(method="GET", query="list-type", **forever(**fault))
@@ -199,7 +199,7 @@ def publish(staging, store, endpoint, content_size, **options):
     return staging.penstock.run("run", file, env=ENV | options)
 
 
-@pytest.mark.parametrize("name", PUT_PASSES)
+@pytest.mark.parametrize("name", short(PUT_PASSES, "loses the reply", "gets it with a wrong bit", "answers with a login page", "says 500 and has done it"))
 def test_an_output_is_published_although_the_store(staging, bucket, fault_proxy, name):
     where, fault = PUT_PASSES[name]
     fault_proxy.fault(**where, **fault)
@@ -209,10 +209,7 @@ def test_an_output_is_published_although_the_store(staging, bucket, fault_proxy,
     assert output_of(bucket, "out/data") == b"x" * 100_000
 
 
-SHORT = ("loses the reply to Complete", "completes and says garbage", "gets a part with a wrong bit")
-
-
-@pytest.mark.parametrize("name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in PARTS_PASS])
+@pytest.mark.parametrize("name", short(PARTS_PASS, "loses the reply to Complete", "completes and says garbage"))
 def test_a_large_output_is_published_once_although_the_store(staging, bucket, fault_proxy, name):
     where, fault = PARTS_PASS[name]
     fault_proxy.fault(**where, **fault)
@@ -224,22 +221,22 @@ def test_a_large_output_is_published_once_although_the_store(staging, bucket, fa
         assert len([r for r in fault_proxy.seen(**COMPLETE) if r.carried_out == 200]) == 1
 
 
+REFUSES = {
+    "500": ({"status": 500, "body": s3_error("InternalError")}, "InternalError"),
+    "403": ({"status": 403, "body": s3_error("AccessDenied")}, "AccessDenied"),
+    "quota": ({"status": 403, "body": s3_error("QuotaExceeded")}, "QuotaExceeded"),
+    "full": ({"status": 507, "body": s3_error("StorageFull")}, "StorageFull"),
+    "login page": ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, "web page|login page"),
+    "garbage": ({"status": 200, "body": GARBAGE}, "ETag|web page"),
+    "dropped": ({"drop": True}, "."),
+    "corrupted": ({"corrupt_request_at": 10}, "BadDigest|[Cc]hecksum|SHA256"),
+}
+
+
 # What is refused each time stays here, and goes out with `penstock flush` as soon as it is taken.
-@pytest.mark.parametrize(
-    "fault, says",
-    [
-        ({"status": 500, "body": s3_error("InternalError")}, "InternalError"),
-        ({"status": 403, "body": s3_error("AccessDenied")}, "AccessDenied"),
-        ({"status": 403, "body": s3_error("QuotaExceeded")}, "QuotaExceeded"),
-        ({"status": 507, "body": s3_error("StorageFull")}, "StorageFull"),
-        ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, "web page|login page"),
-        ({"status": 200, "body": GARBAGE}, "ETag|web page"),
-        ({"drop": True}, "."),
-        ({"corrupt_request_at": 10}, "BadDigest|[Cc]hecksum|SHA256"),
-    ],
-    ids=["500", "403", "quota", "full", "login page", "garbage", "dropped", "corrupted"],
-)
-def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_proxy, fault, says):
+@pytest.mark.parametrize("name", short(REFUSES, "quota", "login page"))
+def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_proxy, name):
+    fault, says = REFUSES[name]
     rule = fault_proxy.fault(**PUT, **forever(**fault))
 
     result = publish(staging, bucket, fault_proxy.url, 100_000, PENSTOCK_FLUSH_PATIENCE="1").exits(73)
@@ -283,7 +280,13 @@ def wipe(path):
         found.unlink() if not found.is_dir() or found.is_symlink() else None
 
 
-STATE_PATH, MANIFEST = "/state.json$", "/manifest.json$"
+PAST = {"state": "/state.json$", "manifest": "/manifest.json$", "file": "/out/kept$"}
+
+
+def cases(faults):
+    return [f"{what}: {fault}" for what in PAST for fault in faults]
+
+
 READS = {
     "500": {"status": 500, "body": s3_error("InternalError")},
     "503": {"status": 503, "body": s3_error("SlowDown"), "headers": {"Retry-After": "0"}},
@@ -294,10 +297,10 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("fault", READS)
-@pytest.mark.parametrize("path", [STATE_PATH, MANIFEST, "/out/kept$"], ids=["state", "manifest", "file"])
-def test_a_run_goes_on_although_once_the_store_answers(interrupted, bucket, fault_proxy, path, fault):
-    fault_proxy.fault(method="GET", path=path, **READS[fault])
+@pytest.mark.parametrize("case", short(cases(READS), "state: login page", "manifest: wrong bit", "file: shorter"))
+def test_a_run_goes_on_although_once_the_store_answers(interrupted, bucket, fault_proxy, case):
+    what, fault = case.split(": ")
+    fault_proxy.fault(method="GET", path=PAST[what], **READS[fault])
 
     result = interrupted()
     if result.code != 0 and fault == "shorter":
@@ -319,10 +322,10 @@ LASTING = {
 
 
 # Nothing that was published is deleted or overwritten by a run that could not read what it was.
-@pytest.mark.parametrize("fault", LASTING)
-@pytest.mark.parametrize("path", [STATE_PATH, MANIFEST, "/out/kept$"], ids=["state", "manifest", "file"])
-def test_a_run_that_cannot_read_its_past_changes_nothing(interrupted, bucket, fault_proxy, path, fault):
-    rule = fault_proxy.fault(method="GET", path=path, **forever(**LASTING[fault]))
+@pytest.mark.parametrize("case", short(cases(LASTING), "state: garbage", "manifest: login page", "file: wrong bits"))
+def test_a_run_that_cannot_read_its_past_changes_nothing(interrupted, bucket, fault_proxy, case):
+    what, fault = case.split(": ")
+    rule = fault_proxy.fault(method="GET", path=PAST[what], **forever(**LASTING[fault]))
 
     result = interrupted()
     rule.stop()

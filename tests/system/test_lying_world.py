@@ -9,7 +9,7 @@ import pytest
 
 from harness.fault_proxy import LOGIN_PAGE, FaultProxy
 from harness.http_server import Server
-from harness.lying import ENV, Staging, sha256
+from harness.lying import ENV, Staging, sha256, short
 from harness.program import binary
 
 MIB = 1 << 20
@@ -60,9 +60,17 @@ PASSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PASSES)
-@pytest.mark.parametrize("path, content", [("/small.csv", SMALL), ("/large.bin", LARGE)], ids=["small", "large"])
-def test_an_input_comes_whole_although_its_server(staging, lying, path, content, name):
+SIZES = {"small": ("/small.csv", SMALL), "large": ("/large.bin", LARGE)}
+CHOSEN = [
+    "small: cut in the beginning", "small: reset in the middle", "small: cut before the reply", "small: claims more than it has",
+    "small: sends another range once", "small: has neither ETag nor length", "large: never sends ranges", "large: no ranges, and is cut",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", short([f"{size}: {name}" for size in SIZES for name in PASSES], *CHOSEN))
+def test_an_input_comes_whole_although_its_server(staging, lying, case):
+    size, name = case.split(": ")
+    path, content = SIZES[size]
     lying.fault(method="GET", path=path, **PASSES[name])
 
     result, seen = staging.run(input={"http": {"url": lying.url + path}})
@@ -75,7 +83,10 @@ SECOND = "bytes=8388608-"
 
 
 # The first range is there already when the second one goes wrong.
-@pytest.mark.parametrize("name", ["cut in the middle", "stalls in the middle", "says 503 and when to come again", "reply lost", "claims more than it has"])
+SECOND_RANGE = ["cut in the middle", "stalls in the middle", "says 503 and when to come again", "reply lost", "claims more than it has"]
+
+
+@pytest.mark.parametrize("name", short(SECOND_RANGE, "cut in the middle", "reply lost"))
 def test_the_second_range_comes_although_its_server(staging, lying, name):
     lying.fault(method="GET", path="/large.bin", range=SECOND, **PASSES[name])
 
@@ -115,10 +126,10 @@ FAILS = {
 }  # fmt: skip
 
 
-SLOW = "stalls each time"  # six attempts, each given up after some seconds
+LATER = ("stalls each time", "claims more each time", "is not found", "redirects to another scheme", "is forbidden")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name == SLOW else name for name in FAILS])
+@pytest.mark.parametrize("name", short(FAILS, *(name for name in FAILS if name not in LATER)))
 def test_an_input_fails_in_one_line_when_its_server(staging, lying, name):
     fault, says = FAILS[name]
     lying.fault(path="/small.csv", **fault)

@@ -3,6 +3,8 @@ import hashlib
 import json
 import re
 
+import pytest
+
 LIST = """
 import hashlib, json, os, stat, sys
 top = os.fsencode(os.environ["DEEPSQUARE_INPUT"])
@@ -24,6 +26,12 @@ json.dump(found, open(sys.argv[1], "w"))
 
 # Nobody waits for long here; a test of patience sets its own.
 ENV = {"PENSTOCK_NETWORK_PATIENCE": "2", "PENSTOCK_NETWORK_STALL": "2"}
+
+
+def short(names, *chosen):
+    """Parameters of a test: those that make check runs, and all others for make check-full."""
+    assert set(chosen) <= set(names), set(chosen) - set(names)
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 def sha256(data):
