@@ -402,7 +402,8 @@ const struct command command_run = {
 		"machine was killed) from its last complete state; a run that ended begins anew.\n"
 		"\n"
 		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
-		"either way.",
+		"either way. Before the steps it ends the run at once. While the output is being "
+		"completed a second one leaves the rest for 'penstock flush'.",
 	.options = run_options_table,
 	.examples = run_examples,
 	.exits = run_exits,

@@ -296,6 +296,29 @@ static void a_raised_cancel_flag_ends_a_request_soon(void **state)
 	end(&f);
 }
 
+/* One flag for all requests of an engine; what tidies up behind them goes on until its deadline. */
+static void an_engines_cancel_flag_ends_every_request_but_those_that_tidy_up(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, silent);
+	http_engine_free(f.engine);
+	f.engine = NULL;
+	assert_int_equal(0,
+		http_engine_new(&f.engine,
+			&(struct http_engine_options){.cancel = &f.flag, .stall_timeout_ms = 60000},
+			&f.err));
+	atomic_store(&f.flag, 1);
+
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED, get(&f, &(struct http_request){0}));
+	penstock_error_release(&f.err);
+	assert_int_equal(-(int)PENSTOCK_E_TIMEOUT,
+		get(&f, &(struct http_request){
+				.tidies_up = true, .deadline_ms = clock_monotonic_ms() + 200}));
+	end(&f);
+}
+
 static void *get_in_thread(void *arg)
 {
 	struct fixture *f = arg;
@@ -589,6 +612,7 @@ int main(void)
 		cmocka_unit_test(a_cut_range_continues_in_the_right_place_of_the_file),
 		cmocka_unit_test(a_resource_that_changed_is_fetched_from_the_beginning),
 		cmocka_unit_test(a_range_of_a_resource_that_changed_is_refused),
+		cmocka_unit_test(an_engines_cancel_flag_ends_every_request_but_those_that_tidy_up),
 		cmocka_unit_test(a_silent_server_counts_as_stalled),
 		cmocka_unit_test(a_deadline_ends_a_request_whatever_the_server_does),
 		cmocka_unit_test(a_raised_cancel_flag_ends_a_request_soon),

@@ -74,6 +74,35 @@ static void a_part_of_a_file_is_sent_again_after_a_failure(void **state)
 	end(&f);
 }
 
+/* Who waits for an upload must tell one that gets on slowly from one that is begun again and again. */
+static void what_failed_attempts_sent_is_no_progress(void **state)
+{
+	struct fixture f;
+	int fd = memfd_create("source", 0);
+	struct http_request request = {
+		.method = "PUT", .source = {.kind = HTTP_SOURCE_FD, .fd = fd, .length = SIZE}};
+	int64_t until = clock_monotonic_ms() + 60000;
+	struct http_counters counters;
+
+	(void)state;
+	begin(&f, echo);
+	f.failures = 2;
+	assert_int_equal(0, fs_write_all(fd, data, SIZE));
+	request.url = f.url;
+	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	do { /* it is updated now and then, by an engine that is awake */
+		http_wake(f.engine);
+		clock_sleep_ms(5);
+		http_engine_counters(f.engine, &counters);
+	} while (counters.bytes_getting_on != SIZE && clock_monotonic_ms() < until);
+
+	assert_int_equal(SIZE, counters.bytes_getting_on);
+	assert_in_range(counters.bytes_sent, SIZE + 1, 3 * SIZE);
+	close(fd);
+	end(&f);
+}
+
 static void a_file_that_got_shorter_is_noticed_while_it_is_sent(void **state)
 {
 	struct fixture f;
@@ -341,6 +370,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bodies_from_memory_are_sent_again_after_a_failure),
 		cmocka_unit_test(a_part_of_a_file_is_sent_again_after_a_failure),
+		cmocka_unit_test(what_failed_attempts_sent_is_no_progress),
 		cmocka_unit_test(a_file_that_got_shorter_is_noticed_while_it_is_sent),
 		cmocka_unit_test(a_stream_of_unknown_length_is_sent_and_rewound),
 		cmocka_unit_test(a_stream_that_cannot_be_rewound_is_sent_once),
