@@ -25,16 +25,19 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 {
 	const char *run = strlist_get(&there->metadata, "penstock-run");
 	const char *by = strlist_get(&there->metadata, "penstock-attempt");
+	const char *upload = strlist_get(&there->metadata, "penstock-upload");
 	uint64_t attempt = 0;
-	int since = s->o.anew < s->o.attempt ? s->o.anew : s->o.attempt;
 
 	if (!run || strcmp(run, s->o.run_id) != 0)
 		return false;
+	if (upload && str_starts(upload, s->nonce))
+		return true;
+	/* Another machine may have counted its attempts otherwise: their numbers decide last. */
+	if (older || s->o.anew > s->o.attempt)
+		return false;
 	if (by)
 		str_to_u64(by, 0, INT32_MAX, &attempt);
-	if (older)
-		since = s->o.attempt;
-	return attempt >= (uint64_t)(since > 0 ? since : 0);
+	return s->o.anew <= 0 || attempt >= (uint64_t)s->o.anew;
 }
 
 static int hash_hex(const char *text, char out[static 33])

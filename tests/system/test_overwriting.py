@@ -6,6 +6,7 @@ import urllib.parse
 import pytest
 
 from harness.fault_proxy import FaultProxy, s3_error
+from harness.program import Penstock
 from harness.small_store import SmallStore
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
@@ -262,6 +263,29 @@ def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, pro
 
     assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
     assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(penstock)] == [("model", b"theirs")]
+
+
+def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, store, proxy, job, tmp_path):
+    # Neither its journal nor a manifest tells: the object was overwritten, and the machine went away with the answer.
+    put(store, "model", b"theirs")
+    proxy.fault("PUT", "/manifest.json$", times=10**6, status=503)
+    held = proxy.fault(hold="reply", **OVERWRITE)
+    path = job(save("ours") + "; echo wrote; [ -n \"$LAST\" ] || exec sleep 1000", endpointUrl=proxy.url)
+    run = penstock.popen("run", path)
+    held.wait()
+    wait_for(lambda: store.bytes("out", "model") == b"ours", PATIENCE)
+    run.kill()
+    proxy.clear()
+    elsewhere = Penstock(tmp_path / "elsewhere")
+
+    elsewhere.run("run", path, "--env", "LAST=1").ok()
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+    assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(elsewhere)] == [("model", b"theirs")]
+    # Begun anew there, where the attempts are counted otherwise, what the first machine had put out is kept as well.
+    elsewhere.run("run", path, "--env", "LAST=1").ok()
+    assert kept(store, "model") == [b"ours", b"theirs"]
+    elsewhere.close()
 
 
 def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
