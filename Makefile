@@ -99,6 +99,7 @@ check-system-asan: build-asan/build.ninja
 
 check-long: all
 	$(PYTEST) tests/system -m long --timeout 3600
+	ALLOCATIONS=all $(BUILD)/tests/unit/test-sync-alloc
 
 soak: deps
 	$(MAKE) all

@@ -143,6 +143,8 @@ bool journal_parse(const char *line, struct journal_record *r, struct buf *strin
 			sum[3]) != line_crc(line + CRC_DIGITS, len - CRC_DIGITS))
 		return false;
 	copy = strdup(line + CRC_DIGITS + 1);
+	if (!copy)
+		errno = ENOMEM;
 	if (!copy || line[CRC_DIGITS] != ' ' || !split(copy, f, FIELDS) || strlen(f[0]) != 1 ||
 		!strchr("HCPASDXKMRUV", f[0][0]))
 		return false;
@@ -160,6 +162,8 @@ bool journal_parse(const char *line, struct journal_record *r, struct buf *strin
 	path = decode_name(strings, f[1]);
 	etag = decode_name(strings, f[7]);
 	key = decode_name(strings, f[9]);
+	if (strings->failure == BUF_NO_MEMORY)
+		errno = ENOMEM;
 	if (path < 0 || etag < 0 || key < 0)
 		return false;
 	r->path = strings->data + path;
@@ -175,13 +179,14 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 	_cleanup_free_ char *line = NULL;
 	_cleanup_fclose_ FILE *f = NULL;
 	unsigned torn = 0;
+	bool memory = false;
 	size_t cap = 0;
-	ssize_t n;
+	ssize_t n = 0;
 
 	f = fopen(path, "re");
 	if (!f && errno != ENOENT)
 		return error_errno(err, errno, "cannot read the journal %s", path);
-	while (f && (n = getline(&line, &cap, f)) > 0) {
+	while (f && !memory && (n = getline(&line, &cap, f)) > 0) {
 		struct journal_record r;
 
 		/* Without its newline the last line may be cut, whatever its CRC says. */
@@ -192,11 +197,16 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 		line[n - 1] = '\0';
 		if (n == 1)
 			continue;
-		if (!journal_parse(line, &r, &strings))
+		errno = 0;
+		if (!journal_parse(line, &r, &strings)) {
+			memory = errno == ENOMEM;
 			torn++;
-		else if (fn(cookie, &r))
+		} else if (fn(cookie, &r)) {
 			break;
+		}
 	}
+	if (memory || (f && n < 0 && !feof(f) && !ferror(f)))
+		return error_memory(err);
 	if (f && ferror(f))
 		return error_errno(err, errno, "cannot read the journal %s", path);
 	if (skipped)
@@ -252,6 +262,11 @@ void journal_add(struct journal *j, const struct journal_record *record)
 	}
 	if (j->pending.len > WRITE_AT)
 		journal_write(j);
+}
+
+void journal_lost(struct journal *j)
+{
+	j->damaged = true;
 }
 
 int journal_write(struct journal *j)

@@ -56,7 +56,7 @@ typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
 /* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
 	struct penstock_error *err);
-/* One line without its newline; false: torn or foreign. Decoded strings go to `strings`. */
+/* One line without its newline; false: torn or foreign (errno ENOMEM: out of memory). Decoded strings go to `strings`. */
 bool journal_parse(const char *line, struct journal_record *record, struct buf *strings);
 /* Appends one line with its newline. */
 void journal_format(struct buf *out, const struct journal_record *record);
@@ -67,6 +67,8 @@ void journal_free(struct journal *j);
 
 /* Adds it to memory. */
 void journal_add(struct journal *j, const struct journal_record *record);
+/* Something could not be added: it counts as damaged until it is rewritten. */
+void journal_lost(struct journal *j);
 /* Hands what was added to the kernel; -1: it could not be written, errno says why. */
 int journal_write(struct journal *j);
 /* fdatasync of what was written; may block long, so call it from a thread that may. */

@@ -22,23 +22,28 @@
 static const char *const list_names[MANIFEST_LISTS_] = {"files", "replaced", "partial"};
 
 /* `"name":"encoded"` behind a comma. */
-static void put_name(FILE *f, const char *name, const char *value)
+static int put_name(FILE *f, const char *name, const char *value)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SYNC_LINE);
 
 	names_encode(&text, value);
+	if (buf_failed(&text))
+		return -1;
 	fprintf(f, "%s\"%s\":\"%s\"", strcmp(name, "path") == 0 ? "" : ",", name, buf_str(&text));
+	return 0;
 }
 
-void manifest_begin(FILE *f, const struct manifest_head *head)
+int manifest_begin(FILE *f, const struct manifest_head *head)
 {
 	char now[CLOCK_RFC3339_SIZE];
+	int rc;
 
 	clock_format_rfc3339(clock_wall_ns(), now);
 	fprintf(f, "{\"format\":\"" FORMAT "\",\"version\":%d", VERSION);
-	put_name(f, "run", head->run);
+	rc = put_name(f, "run", head->run);
 	fprintf(f, ",\"attempt\":%d,\"generation\":%" PRIu64 ",\"written\":\"%s\",\"files\":[\n",
 		head->attempt, head->generation, now);
+	return rc;
 }
 
 void manifest_list(FILE *f, enum manifest_list list)
@@ -46,10 +51,12 @@ void manifest_list(FILE *f, enum manifest_list list)
 	fprintf(f, "],\"%s\":[\n", list_names[list]);
 }
 
-void manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first)
+int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first)
 {
+	int rc;
+
 	fputs(first ? "{" : ",{", f);
-	put_name(f, "path", item->path);
+	rc = put_name(f, "path", item->path);
 	if (list == MANIFEST_FILES) {
 		fprintf(f, ",\"type\":\"%s\"",
 			S_ISDIR(item->mode)   ? "dir"
@@ -59,13 +66,13 @@ void manifest_item(FILE *f, enum manifest_list list, const struct manifest_item 
 			(unsigned)(item->mode & 07777));
 	}
 	if (item->link)
-		put_name(f, "link", item->link);
+		rc |= put_name(f, "link", item->link);
 	if (list == MANIFEST_PARTIAL || (list == MANIFEST_FILES && S_ISREG(item->mode)))
 		fprintf(f, ",\"size\":%" PRIu64, item->size);
 	if (item->etag && *item->etag)
-		put_name(f, "etag", item->etag);
+		rc |= put_name(f, "etag", item->etag);
 	if (item->kept)
-		put_name(f, "kept", item->kept);
+		rc |= put_name(f, "kept", item->kept);
 	if (item->has_crc)
 		fprintf(f, ",\"crc64\":\"%016" PRIx64 "\"", item->crc);
 	if (item->deleted)
@@ -73,6 +80,7 @@ void manifest_item(FILE *f, enum manifest_list list, const struct manifest_item 
 	if (item->older)
 		fputs(",\"older\":true", f);
 	fputs("}\n", f);
+	return rc;
 }
 
 void manifest_end(FILE *f)

@@ -48,10 +48,13 @@ struct manifest_item {
 	bool deleted;
 };
 
-/* Writing: begin, items of the three lists in their order, end. Failures stick in `f`. */
-void manifest_begin(FILE *f, const struct manifest_head *head);
+/*
+ * Writing: begin, items of the three lists in their order, end. Failures to write stick in `f`;
+ * -1: out of memory, and what stands in `f` is no manifest.
+ */
+int manifest_begin(FILE *f, const struct manifest_head *head);
 void manifest_list(FILE *f, enum manifest_list list);
-void manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
+int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
 void manifest_end(FILE *f);
 
 typedef int (*manifest_fn)(void *cookie, enum manifest_list list, const struct manifest_item *item);

@@ -13,20 +13,33 @@
 #include "sync/sync_internal.h"
 #include "base/banned.h"
 
-#define SCAN_STEP    512  /* names looked at while the lock is held */
-#define SCAN_POLL_MS 1000 /* least time between two scans where there is no watch */
-#define MISSED_MS    1000 /* an open file without a writer for so long: its close was missed */
-#define STILL_MS     5000 /* the same where nobody can tell whether it has a writer */
-#define AGAIN_MS     100  /* until a name is looked at again that could not be dealt with */
-#define LOOK_STEP_MS 5	  /* between two searches for writers */
-#define LOOK_WORKS   1024 /* changes that one search is for */
-#define LOOK_TIMES   3	  /* searches for one opening */
+#define SCAN_STEP    512   /* names looked at while the lock is held */
+#define SCAN_POLL_MS 1000  /* least time between two scans where there is no watch */
+#define MISSED_MS    1000  /* an open file without a writer for so long: its close was missed */
+#define STILL_MS     5000  /* the same where nobody can tell whether it has a writer */
+#define AGAIN_MS     100   /* until a name is looked at again that could not be dealt with */
+#define SHORT_MS     60000 /* between two warnings of being short of something */
+#define LOOK_STEP_MS 5	   /* between two searches for writers */
+#define LOOK_WORKS   1024  /* changes that one search is for */
+#define LOOK_TIMES   3	   /* searches for one opening */
+
+/* Memory, or descriptors. A flush waits for the next look. */
+static void run_short(struct sync *s, const char *what)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (!s->short_ms || now_ms - s->short_ms > SHORT_MS) {
+		sync_emit(s, SYNC_WARNING, NULL, 0, "%s: the next scan of the output looks again",
+			what);
+		s->short_ms = now_ms;
+	}
+	s->look_again = true;
+	s->again_ms = now_ms + AGAIN_MS;
+}
 
 static void out_of_memory(struct sync *s)
 {
-	sync_emit(
-		s, SYNC_WARNING, NULL, 0, "out of memory: the next scan of the output looks again");
-	s->scan_ms = 0;
+	run_short(s, "out of memory");
 }
 
 /* Warns about a name once. */
@@ -220,6 +233,8 @@ static void see_link(struct sync *s, struct entry *e, const char *path, const st
 		free(e->text);
 	e->mode = st->st_mode;
 	e->text = strdup(target);
+	if (!e->text)
+		out_of_memory(s);
 	e->state = ENTRY_CLEAN;
 	ident_of_stat(&e->seen, st);
 	s->plan.manifest_dirty = true;
@@ -398,6 +413,9 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 			buf_add_char(&path, '/');
 		buf_add_str(&path, name);
 	}
+	/* Whatever has a part of this path is something else. */
+	if (buf_failed(&path))
+		return out_of_memory(s);
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (e && (errno == ENOENT || errno == ENOTDIR))
 			gone(s, e, now_ms);
@@ -405,8 +423,9 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 	}
 	if (!e)
 		e = table_get(&s->table, dir, name);
-	if (e)
-		e = change_kind(s, e, st.st_mode, now_ms);
+	if (!e)
+		return out_of_memory(s);
+	e = change_kind(s, e, st.st_mode, now_ms);
 	if (!e)
 		return;
 	e->flags |= ENTRY_SEEN;
@@ -457,6 +476,8 @@ static void see_closed(
 		}
 	}
 	entry_path(e, &path);
+	if (buf_failed(&path))
+		return out_of_memory(s);
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISREG(st.st_mode))
 		return; /* its own event is on the way */
@@ -470,9 +491,14 @@ static void see_closed(
 
 static void see_modified(struct sync *s, struct dir *dir, const char *name, int64_t now_ms)
 {
-	struct entry *e = is_ours(s, dir, name) ? NULL : table_get(&s->table, dir, name);
+	struct entry *e;
 
-	if (!e || e->below || S_ISLNK(e->mode))
+	if (is_ours(s, dir, name))
+		return;
+	e = table_get(&s->table, dir, name);
+	if (!e)
+		return out_of_memory(s);
+	if (e->below || S_ISLNK(e->mode))
 		return;
 	if (plan_changed(&s->plan, e, now_ms) < 0)
 		out_of_memory(s);
@@ -538,18 +564,26 @@ static bool scan_open(struct sync *s, struct dir *d)
 	_cleanup_close_ int fd = -1;
 
 	dir_path(d, &path);
+	if (buf_failed(&path)) {
+		out_of_memory(s);
+		return false;
+	}
 	fd = openat(s->root_fd, path.len ? buf_str(&path) : ".",
 		O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
-		if (d->self && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+			run_short(s, strerror(errno));
+		else if (d->self && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
 			warn_name(s, d->self, strerror(errno));
 		return false;
 	}
 	/* First the watch, then the names: what comes in between is seen by both. */
 	watch_dir(s, d, fd);
 	s->scan_stream = fdopendir(fd);
-	if (!s->scan_stream)
+	if (!s->scan_stream) {
+		out_of_memory(s);
 		return false;
+	}
 	fd = -1;
 	s->scan_dir = d;
 	for (struct entry *e = d->first; e; e = e->sibling)
@@ -572,6 +606,8 @@ static void scan_close(struct sync *s, int64_t now_ms)
 
 			if (name)
 				see_name(s, d, name, now_ms);
+			else
+				out_of_memory(s);
 		}
 	}
 }
@@ -661,7 +697,8 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 		if (!wanted)
 			wanted = calloc(LOOK_WORKS, sizeof(*wanted));
 		entry_path(w->entry, &path);
-		if (!wanted || fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (!wanted || buf_failed(&path) ||
+			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		w->entry->seen.size = (uint64_t)st.st_size;
 		wanted[n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino, .tag = w};

@@ -199,8 +199,11 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 {
 	struct work *w = table_work(p->table, e, now_ms);
 
-	if (!w || !work_open(w))
+	if (!w || !work_open(w)) {
+		if (w && e->state == ENTRY_CLEAN)
+			drop_work(p, e); /* or it would look as if it were being dealt with */
 		return -1;
+	}
 	if (e->state != ENTRY_OPEN) {
 		forget_writers(p, w);
 		table_touch_work(p->table, w);
@@ -608,8 +611,7 @@ static void done_whole(
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;
-	if (entry_set_etag(e, r->etag) < 0)
-		e->flags &= (uint8_t)~ENTRY_PUBLISHED;
+	entry_set_etag(e, r->etag); /* without memory for it the next upload asks what is there */
 	w->published = r->ident;
 	w->tries = w->broken = 0;
 	w->error = 0;

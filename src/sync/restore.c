@@ -285,6 +285,8 @@ static int note_missing(void *cookie, struct entry *e)
 	if (e->below || S_ISLNK(e->mode) || e->state == ENTRY_GONE)
 		return 0;
 	entry_path(e, &path);
+	if (buf_failed(&path))
+		return -1;
 	if (fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
 	forget_change(r, e);
@@ -344,6 +346,8 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 	if (!keep_is_ours(r->s, &info, false))
 		return 0;
 	e = table_get_path(&r->s->table, path);
+	if (!e && errno == ENOMEM)
+		return error_memory(err);
 	if (!e || e->below || S_ISLNK(e->mode))
 		return 0;
 	mtime_ns = mtime_of(&info);
@@ -387,6 +391,10 @@ static int on_listed(void *cookie, const struct object_info *info)
 	/* Such a key is what a name that is not UTF-8 became. */
 	if (path && names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
+	if (decoded.failure == BUF_NO_MEMORY) {
+		l->rc = error_memory(l->err);
+		return 1;
+	}
 	if (!path || info->modified_ns < r->manifest_ns - LISTED_SINCE)
 		return 0;
 	e = table_find_path(&r->s->table, path);
@@ -462,7 +470,7 @@ static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 
 	entry_path(e, &path);
 	full = path_join(r->s->o.dir, buf_str(&path));
-	if (!full)
+	if (!full || buf_failed(&path))
 		return error_memory(err);
 	rc = upload_key(r->s, NULL, buf_str(&path), &key, err);
 	for (unsigned n = 0; rc == 0; n++) {
@@ -556,7 +564,7 @@ static int fetch_all(struct restore *r, struct penstock_error *err)
 		int rc;
 
 		entry_path(r->fetch[i], &path);
-		rc = make_parents(r, buf_str(&path), err);
+		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
 		if (rc < 0)
 			return rc;
 	}
@@ -581,7 +589,7 @@ static int restore_rest(struct restore *r, struct penstock_error *err)
 		int rc;
 
 		entry_path(e, &path);
-		rc = make_parents(r, buf_str(&path), err);
+		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
 		if (rc < 0)
 			return rc;
 		rc = e->below ? mkdirat(r->s->root_fd, buf_str(&path), 0755)
@@ -599,6 +607,8 @@ static int restore_rest(struct restore *r, struct penstock_error *err)
 							 .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
 
 		entry_path(e, &path);
+		if (buf_failed(&path))
+			return error_memory(err);
 		if (e->below && fchmodat(r->s->root_fd, buf_str(&path), e->mode & 07777, 0) < 0)
 			return error_errno(
 				err, errno, "cannot restore the mode of %s", buf_str(&path));

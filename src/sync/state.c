@@ -38,6 +38,10 @@ void state_note(void *cookie, enum journal_type type, struct entry *e, const str
 	char etag[ENTRY_ETAG_SIZE];
 
 	entry_path(e, &path);
+	if (buf_failed(&path)) {
+		journal_lost(s->journal);
+		return;
+	}
 	r.path = buf_str(&path);
 	if (type == JOURNAL_PUBLISHED || type == JOURNAL_APPENDED || type == JOURNAL_GONE) {
 		entry_etag(e, etag);
@@ -162,7 +166,7 @@ struct replay {
 	bool foreign;
 };
 
-static void replay_file(struct sync *s, struct entry *e, const struct journal_record *r)
+static int replay_file(struct sync *s, struct entry *e, const struct journal_record *r)
 {
 	if (r->type == JOURNAL_PUBLISHED || r->type == JOURNAL_APPENDED ||
 		r->type == JOURNAL_GONE) {
@@ -174,14 +178,16 @@ static void replay_file(struct sync *s, struct entry *e, const struct journal_re
 		e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 		e->flags |= r->type == JOURNAL_APPENDED ? ENTRY_APPENDED : 0;
 		e->state = r->type == JOURNAL_GONE ? ENTRY_GONE : ENTRY_CLEAN;
-		entry_set_etag(e, r->etag);
+		if (entry_set_etag(e, r->etag) < 0)
+			return -1;
 	} else {
 		if (!table_work(&s->table, e, 0))
-			return;
+			return -1;
 		e->seen = r->ident;
 		e->state = r->type == JOURNAL_CLOSED ? ENTRY_CLOSED : ENTRY_SUSPECT;
 	}
 	e->mode = r->mode;
+	return 0;
 }
 
 static int replay_record(void *cookie, const struct journal_record *r)
@@ -227,9 +233,8 @@ static int replay_record(void *cookie, const struct journal_record *r)
 		table_remove(&s->table, e);
 		e = table_get_path(&s->table, r->path);
 	}
-	if (e)
-		replay_file(s, e, r);
-	return 0;
+	replay->memory |= e ? replay_file(s, e, r) < 0 : errno == ENOMEM;
+	return replay->memory;
 }
 
 int state_replay(struct sync *s, struct penstock_error *err)
@@ -279,6 +284,8 @@ static int reconcile(void *cookie, struct entry *e)
 	if (e->below || S_ISLNK(e->mode) || e->state == ENTRY_GONE)
 		return 0;
 	entry_path(e, &path);
+	if (buf_failed(&path))
+		return -1;
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		!S_ISREG(st.st_mode)) {
 		/* Whether it may be deleted in the bucket is known once its manifest is. */
@@ -393,8 +400,10 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 		return m->memory;
 	}
 	e = table_get_path(&m->s->table, item->path);
-	if (!e)
-		return 0; /* something else has the name now, or memory is short: not known then */
+	if (!e) { /* something else has the name now, or memory is short */
+		m->memory |= errno == ENOMEM;
+		return m->memory;
+	}
 	if (list == MANIFEST_PARTIAL)
 		e->flags |= ENTRY_IN_PARTIAL;
 	else
@@ -491,6 +500,7 @@ struct writing {
 	FILE *f;
 	enum manifest_list list;
 	bool first;
+	bool failed; /* out of memory */
 	size_t items;
 };
 
@@ -506,12 +516,17 @@ static int write_item(void *cookie, struct entry *e)
 	struct stat st;
 
 	entry_path(e, &path);
+	if (buf_failed(&path)) {
+		w->failed = true;
+		return -1;
+	}
 	item.path = buf_str(&path);
 	if (w->list == MANIFEST_PARTIAL) {
 		if (!(e->flags & ENTRY_IN_PARTIAL))
 			return 0;
 		buf_printf(&kept, "%spartial/", w->s->state);
 		names_key(&kept, item.path);
+		w->failed |= buf_failed(&kept);
 		item.kept = buf_str(&kept);
 		item.size = e->work && e->work->opening ? e->work->opening->sent.size : 0;
 	} else if (e->below || S_ISLNK(e->mode)) {
@@ -541,26 +556,27 @@ static int write_item(void *cookie, struct entry *e)
 		item.deleted = gone && !keep;
 		item.older = (e->flags & ENTRY_OLDER) != 0;
 	}
-	manifest_item(w->f, w->list, &item, w->first);
+	w->failed |= manifest_item(w->f, w->list, &item, w->first) < 0;
 	w->first = false;
 	w->items++;
-	return 0;
+	return w->failed ? -1 : 0;
 }
 
-/* Under lock. Returns the number of entries. */
-static size_t write_all(struct sync *s, FILE *f)
+/* Under lock. Returns the number of entries; -1: out of memory. */
+static ssize_t write_all(struct sync *s, FILE *f)
 {
 	struct manifest_head head = {.attempt = s->o.attempt, .generation = s->generation + 1};
 	struct writing w = {.s = s, .f = f, .list = MANIFEST_FILES, .first = true};
 
 	snprintf(head.run, sizeof(head.run), "%s", s->o.run_id);
-	manifest_begin(f, &head);
+	w.failed = manifest_begin(f, &head) < 0;
 	table_each(&s->table, write_item, &w);
 	manifest_list(f, MANIFEST_REPLACED);
 	for (const struct kept *k = s->kept; k; k = k->hh.next) {
-		manifest_item(f, MANIFEST_REPLACED,
-			&(struct manifest_item){.path = k->path, .etag = k->etag, .kept = k->key},
-			k == s->kept);
+		w.failed |= manifest_item(f, MANIFEST_REPLACED,
+				    &(struct manifest_item){
+					    .path = k->path, .etag = k->etag, .kept = k->key},
+				    k == s->kept) < 0;
 		w.items++;
 	}
 	manifest_list(f, MANIFEST_PARTIAL);
@@ -568,29 +584,38 @@ static size_t write_all(struct sync *s, FILE *f)
 	w.first = true;
 	table_each(&s->table, write_item, &w);
 	manifest_end(f);
-	return w.items;
+	return w.failed ? -1 : (ssize_t)w.items;
+}
+
+static FILE *stream_of(int fd)
+{
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w+");
+
+	if (!f && fd >= 0)
+		close(fd);
+	return f;
 }
 
 static FILE *manifest_file(const struct sync *s)
 {
-	int fd = open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	return fd < 0 ? NULL : fdopen(fd, "w+");
+	return stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 }
 
 static FILE *manifest_in_memory(void)
 {
-	int fd = memfd_create("penstock-manifest", MFD_CLOEXEC);
-
-	return fd < 0 ? NULL : fdopen(fd, "w+");
+	return stream_of(memfd_create("penstock-manifest", MFD_CLOEXEC));
 }
 
-/* 1: an answer to an earlier try was lost, and what stands there is ours. */
+/*
+ * 1: an answer to an earlier try was lost, and what stands there is what was to be sent; 0: it is an
+ * earlier one of this process, whose answer was lost: send again, `etag` is what must be there.
+ */
 static int manifest_conflict(struct sync *s, const char *key, const char *upload,
-	struct object_info *info, struct penstock_error *err)
+	char etag[OBJECT_ETAG_SIZE], struct object_info *info, struct penstock_error *err)
 {
 	struct object_info there = {0};
 	const char *by;
+	bool ours;
 	int rc = object_head(s->o.client, s->o.bucket, key, &there, err);
 
 	if (rc < 0)
@@ -600,35 +625,42 @@ static int manifest_conflict(struct sync *s, const char *key, const char *upload
 		*info = there;
 		return 1;
 	}
+	ours = by && strncmp(by, s->nonce, strlen(s->nonce)) == 0;
+	snprintf(etag, OBJECT_ETAG_SIZE, "%s", there.etag);
 	object_info_release(&there);
-	return error_set(err, PENSTOCK_E_PRECONDITION,
-		"another run took this output over; nothing more is published");
+	return ours ? 0
+		    : error_set(err, PENSTOCK_E_PRECONDITION,
+			      "another run took this output over; nothing more is published");
 }
 
-static int put_manifest(struct sync *s, int fd, uint64_t size, const char *etag, uint64_t number,
-	struct object_info *info, struct penstock_error *err)
+static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_ETAG_SIZE],
+	uint64_t number, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist metadata = {0};
 	_cleanup_free_ char *key = NULL, *upload = NULL;
-	int rc;
 
 	if (asprintf(&key, "%smanifest.json", s->state) < 0 ||
 		asprintf(&upload, "%s-m%lu", s->nonce, (unsigned long)number) < 0 ||
 		strlist_addf(&metadata, "penstock-upload=%s", upload) < 0)
 		return error_memory(err);
-	rc = object_put_file(s->o.client, s->o.bucket, key, fd, size,
-		&(struct object_put_options){.if_match = s->conditions && *etag ? etag : NULL,
-			.if_none_match = s->conditions && !*etag,
-			.content_type = "application/json",
-			.metadata = &metadata,
-			.cancel = &s->cancel},
-		info, err);
-	if (rc == -PENSTOCK_E_PRECONDITION || (rc == -PENSTOCK_E_NOT_FOUND && *etag)) {
+	for (bool again = false;; again = true) {
+		int rc = object_put_file(s->o.client, s->o.bucket, key, fd, size,
+			&(struct object_put_options){
+				.if_match = s->conditions && *etag ? etag : NULL,
+				.if_none_match = s->conditions && !*etag,
+				.content_type = "application/json",
+				.metadata = &metadata,
+				.cancel = &s->cancel},
+			info, err);
+
+		if (again ||
+			!(rc == -PENSTOCK_E_PRECONDITION || (rc == -PENSTOCK_E_NOT_FOUND && *etag)))
+			return rc;
 		penstock_error_release(err);
-		rc = manifest_conflict(s, key, upload, info, err);
-		rc = rc > 0 ? 0 : rc;
+		rc = manifest_conflict(s, key, upload, etag, info, err);
+		if (rc)
+			return rc > 0 ? 0 : rc;
 	}
-	return rc;
 }
 
 int state_write_manifest(struct sync *s, struct penstock_error *err)
@@ -637,7 +669,7 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	char etag[OBJECT_ETAG_SIZE];
 	struct object_info info = {0};
 	uint64_t number;
-	size_t items;
+	ssize_t items;
 	FILE *f;
 	int rc = 0;
 
@@ -656,7 +688,9 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	number = ++s->uploads;
 	snprintf(etag, sizeof(etag), "%s", s->manifest_etag);
 	pthread_mutex_unlock(&s->lock);
-	if (!f || fflush(f) != 0)
+	if (items < 0)
+		rc = error_memory(err);
+	else if (!f || fflush(f) != 0)
 		rc = error_errno(err, errno, "cannot write the manifest");
 	if (rc == 0 && (items || *etag))
 		rc = put_manifest(s, fileno(f), (uint64_t)ftello(f), etag, number, &info, err);

@@ -80,7 +80,7 @@ static void count_success(struct sync *s, const char *path, const struct job *jo
 		s->last_publish_ms = now_ms;
 		sync_emit(s,
 			r->kind == JOB_GROWN && !job->closed ? SYNC_PUBLISHED_OPEN : SYNC_PUBLISHED,
-			path, r->ident.size, "%s", r->etag);
+			path, r->ident.size, "%s", r->etag ? r->etag : "");
 	}
 }
 
@@ -95,7 +95,11 @@ static void run_job(struct sync *s, const struct job *job)
 	/* Others may find something to do, too. */
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
-	upload_run(s, job, buf_str(&path), &r, &err);
+	if (buf_failed(&path))
+		r = (struct job_result){
+			.outcome = JOB_FAILED, .kind = job->kind, .error = -error_memory(&err)};
+	else
+		upload_run(s, job, buf_str(&path), &r, &err);
 	pthread_mutex_lock(&s->lock);
 	now_ms = clock_monotonic_ms();
 	if (r.outcome == JOB_FAILED && !s->stop)
@@ -456,6 +460,8 @@ void sync_free(struct sync *s)
 		pthread_join(s->workers[i], NULL);
 	sync_deliver(s);
 	if (s->journal) {
+		if (journal_damaged(s->journal))
+			state_rewrite_journal(s, NULL);
 		journal_write(s->journal);
 		journal_sync(s->journal);
 		journal_free(s->journal);
@@ -630,7 +636,8 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 		if (w->entry->state != ENTRY_OPEN || looked++ >= OPEN_SIZES_LOOKED)
 			continue;
 		entry_path(w->entry, &path);
-		if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (!buf_failed(&path) &&
+			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
 			w->entry->seen.size = (uint64_t)st.st_size;
 	}
 	count_waiting(s, &status->files_waiting, &status->bytes_waiting);

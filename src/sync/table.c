@@ -1,5 +1,6 @@
 #include "sync/table.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +74,7 @@ int table_init(struct table *t)
 	t->top = dir_new(t, NULL);
 	if (!t->top) {
 		free(t->slots);
-		t->slots = NULL;
+		memset(t, 0, sizeof(*t));
 		return -1;
 	}
 	return 0;
@@ -180,15 +181,22 @@ static struct entry *walk_path(struct table *t, const char *path, bool make)
 		size_t len = strcspn(path, "/");
 		struct entry *e;
 
+		errno = ENOTDIR;
 		if (len == 0 || len >= sizeof(name))
 			return NULL;
 		memcpy(name, path, len);
 		name[len] = '\0';
 		e = make ? table_get(t, dir, name) : table_find(t, dir, name);
+		if (!e)
+			errno = ENOMEM;
 		if (!e || !path[len])
 			return e;
-		if (make && (is_file(e) || !table_make_dir(t, e)))
+		if (make && is_file(e))
 			return NULL;
+		if (make && !table_make_dir(t, e)) {
+			errno = ENOMEM;
+			return NULL;
+		}
 		if (!e->below)
 			return NULL;
 		dir = e->below;

@@ -140,8 +140,8 @@ void table_release(struct table *t);
 struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
 /* Finds or makes it (state CLEAN, no identity). NULL: out of memory. */
 struct entry *table_get(struct table *t, struct dir *dir, const char *name);
-/* The same by a path relative to the top; makes the directories on the way. NULL also where one of
- * them is a file. */
+/* The same by a path relative to the top; makes the directories on the way. NULL: errno is
+ * ENOMEM, or ENOTDIR where one of them is a file. */
 struct entry *table_get_path(struct table *t, const char *path);
 struct entry *table_find_path(const struct table *t, const char *path);
 /* Turns an entry into a directory. NULL: out of memory. */

@@ -280,8 +280,6 @@ static void succeed(struct upload *u, struct job_result *r, struct object_info *
 	snprintf(u->etag, sizeof(u->etag), "%s", info->etag);
 	r->etag = strdup(u->etag);
 	object_info_release(info);
-	if (!r->etag)
-		r->etag = strdup("");
 }
 
 /* Under its name. */

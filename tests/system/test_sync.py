@@ -388,9 +388,9 @@ def test_the_name_of_the_state_is_not_published(syncs):
 
 
 # Files made faster than the kernel's queue of events holds are found all the same.
-def test_an_overflow_of_events_loses_nothing(syncs):
+@pytest.mark.parametrize("number", [6000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_an_overflow_of_events_loses_nothing(syncs, number):
     sync = syncs("--scan-ms", 60000)
-    number = int(os.environ.get("PENSTOCK_TEST_FILES", "6000"))
     code = """
 import sys
 for i in range(int(sys.argv[2])):
@@ -404,7 +404,7 @@ for i in range(int(sys.argv[2])):
     writer = python(code, sync.out, number)
     writer.wait()
     sync.process.send(signal.SIGCONT)
-    sync.flush(300000)
+    sync.flush(900000)
 
     assert any("too many changes" in warning for warning in sync.warnings())
     assert len(sync.paths()) == number
