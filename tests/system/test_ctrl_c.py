@@ -306,7 +306,7 @@ def assert_stopped_and_resumed(scene):
     scene.assert_output_complete()
 
 
-@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)], ids=["once", "twice"])
 @pytest.mark.parametrize("stage", BEFORE_THE_STEPS, ids=lambda stage: stage.__name__)
 def test_before_the_steps(scene, stage, times):
     stage(scene)

@@ -218,7 +218,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("continuous", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at the end", "continuous"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [pytest.param(name, marks=pytest.mark.long) if name in ("cut", "busy") else name for name in FAULTS])
 def test_a_store_that_fails_during_the_flush(penstock, workflow, store, fault_proxy, to_store, fault, continuous):
     # 73, one line that says what to do, nothing local deleted; `flush` completes it byte for byte and ends it as it had ended.
     data = bytes(range(256)) * 4096
