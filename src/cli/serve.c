@@ -46,7 +46,8 @@ static const struct option_spec options[] = {
 	{0, "durability", "full|relaxed",
 		"full (default): a write is acknowledged when it is on stable storage. relaxed: a "
 		"crash of "
-		"the machine may lose the last writes, one of the process does not"},
+		"the machine may undo the last half minute of changes, whole ones; one of the "
+		"process loses nothing"},
 	{0, "abort-uploads-after", "DURATION",
 		"Drop a multipart upload that nobody finished, this long after it began and got "
 		"its last "

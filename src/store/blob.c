@@ -76,7 +76,7 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 static bool blob_keep(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
-	if (!atomic_load(&store->in_doubt))
+	if (!store->relaxed && !atomic_load(&store->in_doubt))
 		return false;
 	if (store->n_kept == store->cap_kept) {
 		size_t cap = store->cap_kept ? 2 * store->cap_kept : 64;
@@ -91,30 +91,42 @@ static bool blob_keep(struct store *store, uint64_t id)
 	return true;
 }
 
-static void blob_unlink(struct store *store, uint64_t id)
+static void unlink_now(struct store *store, uint64_t id)
 {
 	char path[BLOB_PATH_SIZE];
 
-	if (blob_keep(store, id))
-		return;
 	blob_path(id, path);
 	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
 		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));
 }
 
+void blob_unlink(struct store *store, uint64_t id)
+{
+	if (!blob_keep(store, id))
+		unlink_now(store, id);
+}
+
 void blob_doubt_over(struct store *store)
+{
+	pthread_mutex_lock(&store->blobs_lock);
+	atomic_store(&store->in_doubt, false);
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (!store->relaxed)
+		blob_unlink_kept(store);
+}
+
+void blob_unlink_kept(struct store *store)
 {
 	uint64_t *list;
 	size_t n;
 
 	pthread_mutex_lock(&store->blobs_lock);
-	atomic_store(&store->in_doubt, false);
 	list = take_pointer(store->kept);
 	n = store->n_kept;
 	store->n_kept = store->cap_kept = 0;
 	pthread_mutex_unlock(&store->blobs_lock);
 	for (size_t i = 0; i < n; i++)
-		blob_unlink(store, list[i]);
+		unlink_now(store, list[i]);
 	free(list);
 }
 
@@ -433,8 +445,10 @@ static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
 
 		if (strlen(entry->d_name) != 16 || *end || blob_dir(id) != number)
 			continue;
-		if (blob_is_orphan(store, db, id) && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+		if (blob_is_orphan(store, db, id)) {
+			blob_unlink(store, id);
 			removed++;
+		}
 	}
 	return removed;
 }

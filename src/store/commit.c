@@ -214,7 +214,11 @@ static enum store_status batch_try(
 {
 	enum store_status status = STORE_OK;
 	int before = sqlite3_total_changes(store->writer->handle);
-	int rc = db_run(db_statement(store->writer, SQL_BEGIN));
+	int rc;
+
+	if (store->mark_missing && relaxed_mark(store, err) < 0)
+		return err->code == PENSTOCK_E_NO_SPACE ? STORE_NO_SPACE : STORE_FAILED;
+	rc = db_run(db_statement(store->writer, SQL_BEGIN));
 
 	for (struct txn *t = list; t && !rc; t = t->next) {
 		t->status = STORE_OK;
@@ -255,27 +259,62 @@ static void batch_run(struct store *store, struct txn *list)
 	}
 }
 
-/* What waits, all of it; NULL: stopped and nothing waits. */
-static struct txn *queue_take(struct store *store)
+/* Waits for work, but not beyond the next sync point. False: that is due. */
+static bool queue_wait(struct store *store)
+{
+	int64_t ms = relaxed_wait_ms(store);
+	struct timespec until;
+
+	if (ms < 0)
+		return pthread_cond_wait(&store->queue_filled, &store->queue_lock) == 0;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += (ms % 1000 + 1) * NS_PER_MS;
+	if (until.tv_nsec >= NS_PER_S) {
+		until.tv_sec++;
+		until.tv_nsec -= NS_PER_S;
+	}
+	pthread_cond_timedwait(&store->queue_filled, &store->queue_lock, &until);
+	return relaxed_wait_ms(store) != 0;
+}
+
+/* What waits, all of it, or *due: a sync point is. NULL without that: stopped and nothing waits. */
+static struct txn *queue_take(struct store *store, bool *due)
 {
 	struct txn *list;
 
 	LOCK_SCOPE(&store->queue_lock);
-	while (!store->queue_head && !store->stopping)
-		pthread_cond_wait(&store->queue_filled, &store->queue_lock);
+	*due = relaxed_wait_ms(store) == 0;
+	while (!*due && !store->queue_head && !store->stopping)
+		*due = !queue_wait(store);
+	if (*due)
+		return NULL;
 	list = store->queue_head;
 	store->queue_head = NULL;
 	store->queue_tail = &store->queue_head;
 	return list;
 }
 
+static void sync_point(struct store *store)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (relaxed_sync_point(store, false, &err) < 0)
+		log_warn("store %s: %s", store->root, err.message ? err.message : "no memory");
+	penstock_error_release(&err);
+}
+
 static void *committer_main(void *arg)
 {
 	struct store *store = arg;
 	struct txn *list;
+	bool due;
 
-	while ((list = queue_take(store)) != NULL) {
-		batch_run(store, list);
+	while ((list = queue_take(store, &due)) != NULL || due) {
+		if (due)
+			sync_point(store);
+		else
+			batch_run(store, list);
 		while (list) {
 			struct txn *next = list->next; /* done() may free it */
 

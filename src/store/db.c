@@ -94,8 +94,8 @@ static int configure(struct store *store, sqlite3 *handle, bool writer, struct p
 	sqlite3_busy_timeout(handle, 10000);
 	if (writer && exec(handle, "PRAGMA journal_mode=WAL") != SQLITE_OK)
 		goto failed;
-	if (exec(handle, store->relaxed ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=FULL") !=
-			SQLITE_OK ||
+	if (exec(handle, store->relaxed ? "PRAGMA synchronous=NORMAL"
+					: "PRAGMA synchronous=FULL") != SQLITE_OK ||
 		exec(handle, writer ? "PRAGMA cache_size=-16384" : "PRAGMA cache_size=-2048") !=
 			SQLITE_OK ||
 		exec(handle, "PRAGMA temp_store=MEMORY;"

@@ -112,6 +112,9 @@ void blob_unpin(struct store *store, struct store_blob *blob);
 void blob_doom(struct store *store, uint64_t id);
 /* Ends store->in_doubt and unlinks what was kept meanwhile. */
 void blob_doubt_over(struct store *store);
+void blob_unlink_kept(struct store *store);
+/* Unlinks the file, now or when that may be. */
+void blob_unlink(struct store *store, uint64_t id);
 bool blob_is_pinned(struct store *store, uint64_t id);
 #define BLOB_PATH_SIZE 32
 /* Below the root: "data/3f/00000000000a3f12". */
@@ -153,6 +156,22 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
 
+/* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
+
+/* A sync point is due when the log has so many pages, or some time after a change. */
+#define RELAXED_PAGES 16000
+
+/* Before the database is opened, in either mode: drops what a crash of the machine left in doubt. */
+int relaxed_recover(struct store *store, struct penstock_error *err);
+/* When the database is open and nobody else uses it. */
+int relaxed_start(struct store *store, struct penstock_error *err);
+/* By the committer, or when it has ended; `last`: the store is being closed. */
+int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err);
+/* Makes the mark without which nothing may be changed; store->mark_missing says whether it is due. */
+int relaxed_mark(struct store *store, struct penstock_error *err);
+/* How long the committer may wait before the next sync point is due; -1: none is. */
+int64_t relaxed_wait_ms(const struct store *store);
+
 /* --- the store ----------------------------------------------------------------------------- */
 
 struct touched {
@@ -166,6 +185,7 @@ struct store {
 	int root_fd;
 	int lock_fd;
 	bool relaxed;
+	int64_t relaxed_ms;
 	struct cache *cache;
 
 	/* owned by the committer thread */
@@ -175,6 +195,9 @@ struct store {
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead, cap_dead;
 	int64_t last_ns; /* modification times never go back */
+	int log_pages;	 /* relaxed only, like the next */
+	bool mark_missing;
+	int64_t unsynced_since_ms; /* 0: nothing changed since the last sync point */
 
 	/*
 	 * A commit failed in the middle of its write or sync. What it wrote may turn up when the log is

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "store/internal.h"
 #include "base/banned.h"
 
@@ -186,15 +187,18 @@ int store_open(struct store **out, const struct store_options *options, struct p
 		return error_memory(err);
 	store_init(store);
 	store->relaxed = options->relaxed;
+	store->relaxed_ms = options->relaxed_ms ? options->relaxed_ms : STORE_RELAXED_MS;
 	store->root = strdup(options->root);
 	if (!store->root) {
 		store_dispose(store);
 		return error_memory(err);
 	}
 	if ((rc = prepare_root(store, err)) < 0 || (rc = cache_new(&store->cache, err)) < 0 ||
+		(rc = relaxed_recover(store, err)) < 0 ||
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
 		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
-		(rc = start_sweep(store, err)) < 0)
+		(rc = start_sweep(store, err)) < 0 ||
+		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
 		goto failed;
 	rc = committer_start(store, err);
 	if (rc < 0)
@@ -212,6 +216,7 @@ failed:
 
 void store_close(struct store *store)
 {
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool swept = true;
 
 	if (!store)
@@ -225,6 +230,9 @@ void store_close(struct store *store)
 	committer_stop(store);
 	cache_free(store->cache); /* removes what only the cache kept alive */
 	store->cache = NULL;
+	if (store->relaxed && relaxed_sync_point(store, true, &err) < 0)
+		log_warn("store %s: %s", store->root, err.message ? err.message : "no memory");
+	penstock_error_release(&err);
 	if (swept && !atomic_load(&store->in_doubt))
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);

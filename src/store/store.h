@@ -15,8 +15,9 @@
  *
  * A change is acknowledged (the call returns, or its `done` is called) when data, directory entry
  * and metadata are on stable storage; with `relaxed` the syncs are left out, and then only a crash
- * of the machine, not of the process, can lose acknowledged changes. At any instant a key has its
- * old object or its new one. Readers hold a struct store_object: an immutable snapshot whose bytes
+ * of the machine, not of the process, can lose acknowledged changes: those of the last half minute
+ * or so, together, so that the store is as it was then. At any instant a key has its old object or
+ * its new one. Readers hold a struct store_object: an immutable snapshot whose bytes
  * stay readable until it is released, whatever happens to the key meanwhile.
  *
  * All changes pass through one committer thread, which puts those that wait at the same time into
@@ -59,7 +60,10 @@ enum store_status {
 struct store_options {
 	const char *root; /* created (0700) where missing */
 	bool relaxed;
+	/* Relaxed only: all is brought to the disk this long after a change. 0: STORE_RELAXED_MS. */
+	int64_t relaxed_ms;
 };
+#define STORE_RELAXED_MS 30000
 
 /* PENSTOCK_E_EXISTS: another process owns the root. Files that a crash left over are swept by a
  * thread in the background. */

@@ -115,6 +115,18 @@ def test_the_replay_finds_each_sync_that_is_missing(recorded, syncs):
     assert code == 1 and "unsynced changes" in output, output
 
 
+def test_relaxed_durability_loses_changes_but_never_halves_one(penstock, tmp_path):
+    recording = Recording(penstock, tmp_path, durability="relaxed")
+    scenario(recording, rounds=2)
+
+    code, output = recording.replay("--disk", recording.disk, "--relaxed", "--every", 25)
+
+    assert code == 0, output
+    print(output)
+    code, output = recording.replay("--every", 25)
+    assert code == 1 and "was acknowledged and is gone" in output, output
+
+
 @pytest.mark.long
 def test_no_power_loss_is_found_in_a_long_run(penstock, tmp_path):
     """Large parts, more rounds, and a log that is copied into the database several times on the way."""

@@ -432,13 +432,15 @@ static void process(struct model *m)
 	m->at++;
 }
 
-bool model_next_point(struct model *m)
+bool model_next_point(struct model *m, size_t every)
 {
+	size_t last = every ? m->at + every : SIZE_MAX;
+
 	if (m->at == m->n)
 		return false;
 	do
 		process(m);
-	while (m->at < m->n && m->records[m->at]->type != RECORD_SYNC_END);
+	while (m->at < m->n && m->at < last && m->records[m->at]->type != RECORD_SYNC_END);
 	return true;
 }
 

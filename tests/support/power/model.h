@@ -4,7 +4,7 @@
  * each change of a directory that was not itself synced. A sync covers what was done before it began.
  *
  *	struct model *m = model_load("write.log");
- *	while (model_next_point(m))		stops before each sync ends, and at the end
+ *	while (model_next_point(m, 0))		stops before each sync ends, and at the end
  *		for (i = 0; i < n; i++)
  *			model_build(m, i, seed, dir);
  */
@@ -22,7 +22,8 @@ struct model;
 struct model *model_load(const char *path, const char *ignore);
 /* Removes what it keeps on the disk; its memory goes with the process. */
 void model_free(struct model *m);
-bool model_next_point(struct model *m);
+/* Goes on to the next sync's end, or by so many records (0: any number). */
+bool model_next_point(struct model *m, size_t every);
 /* Records before this point, and in all. */
 size_t model_position(const struct model *m);
 size_t model_length(const struct model *m);

@@ -19,6 +19,7 @@
  *	--ignore CLASS	see model.h: the syncs of a class are left out, so that a fault should be found
  *	--draws N	drawn states at each point (2)
  *	--shard I/N	only every Nth point
+ *	--every N	points between the syncs, too, each N records
  *	--relaxed	a power loss may undo acknowledged changes, whole ones
  *	--disk DIR	at the end, compare the end of the log with the recorded directory
  *
@@ -60,6 +61,13 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void)
 	return "detect_leaks=0";
 }
 
+int syncfs(int fd);
+__attribute__((visibility("default"))) int syncfs(int fd)
+{
+	(void)fd;
+	return 0;
+}
+
 static unsigned long number(const char *text)
 {
 	char *end;
@@ -72,14 +80,15 @@ static unsigned long number(const char *text)
 
 struct options {
 	const char *ignore, *disk;
-	unsigned draws, shard, shards;
+	unsigned draws, shard, shards, every;
 	bool relaxed;
 };
 
 static struct options parse(int argc, char **argv)
 {
 	static const struct option names[] = {{"ignore", 1, NULL, 'i'}, {"draws", 1, NULL, 'd'},
-		{"shard", 1, NULL, 's'}, {"relaxed", 0, NULL, 'r'}, {"disk", 1, NULL, 'D'}, {0}};
+		{"shard", 1, NULL, 's'}, {"relaxed", 0, NULL, 'r'}, {"every", 1, NULL, 'e'},
+		{"disk", 1, NULL, 'D'}, {0}};
 	struct options o = {.draws = 2, .shards = 1};
 	int c;
 
@@ -92,6 +101,8 @@ static struct options parse(int argc, char **argv)
 			o.disk = optarg;
 		else if (c == 'd')
 			o.draws = (unsigned)number(optarg);
+		else if (c == 'e')
+			o.every = (unsigned)number(optarg);
 		else if (c == 'r')
 			o.relaxed = true;
 		else if (c == 's' && (slash = strchr(optarg, '/')) != NULL) {
@@ -137,7 +148,7 @@ int main(int argc, char **argv)
 	bool good = true;
 
 	log_set_level(LOG_ERROR); /* each state has files to sweep */
-	while (good && model_next_point(m)) {
+	while (good && model_next_point(m, o.every)) {
 		if (points++ % o.shards != o.shard)
 			continue;
 		for (unsigned mode = 0; good && mode < BUILD_RANDOM + o.draws; mode++) {

@@ -51,7 +51,7 @@ static bool open_store(struct fixture *f, struct penstock_error *err)
 {
 	store_close(f->store);
 	f->store = NULL;
-	return store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = true},
+	return store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = false},
 		       err) == 0;
 }
 
@@ -59,7 +59,7 @@ static void check_nothing(struct fixture *f, bool done)
 {
 	(void)done;
 	if (!f->store)
-		fixture_open(f, true);
+		fixture_open(f, false);
 	assert_filled(f, "large", large);
 }
 
@@ -264,7 +264,7 @@ static void fail_each_allocation(struct fixture *f, const struct step *step)
 		bool done, fired;
 
 		if (!f->store)
-			fixture_open(f, true);
+			fixture_open(f, false);
 		alloc_fail_arm(n);
 		done = step->run(f, &err);
 		fired = alloc_fail_disarm();

@@ -44,7 +44,7 @@ static void an_object_is_read_as_it_was_put(void **state)
 		assert_content(f, "large", large);
 		assert_content(f, "empty", "");
 		store_close(f->store);
-		fixture_open(f, true);
+		fixture_open(f, false);
 	}
 	free(large);
 }
@@ -297,7 +297,7 @@ static void orphans_are_swept(void **state)
 	snprintf(path, sizeof(path), "%s/data/00/00000000000000fe", f->root);
 	fs_write_atomic(path, "orphan", 6, 0600, NULL);
 	assert_int_equal(count_files(f->root), 2);
-	fixture_open(f, true);
+	fixture_open(f, false);
 
 	while (count_files(f->root) > 1 && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(2);

@@ -1,0 +1,149 @@
+#include "fixture.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define LARGE (STORE_INLINE_MAX + 1000)
+
+static void open_relaxed(struct fixture *f, int64_t ms)
+{
+	assert_int_equal(
+		store_open(&f->store,
+			&(struct store_options){.root = f->root, .relaxed = true, .relaxed_ms = ms},
+			NULL),
+		0);
+}
+
+static bool is_marked(const struct fixture *f)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/relaxed", f->root);
+	return access(path, F_OK) == 0;
+}
+
+static const char *filled(char c)
+{
+	static char text[LARGE + 1];
+
+	memset(text, c, LARGE);
+	return text;
+}
+
+/* A relaxed store that changes an object and deletes one, and dies. */
+static void change_and_die(struct fixture *f)
+{
+	pid_t pid;
+	int status;
+
+	store_close(f->store);
+	f->store = NULL;
+	pid = fork();
+	if (pid == 0) {
+		struct store_delete item = {.key = "deleted"};
+
+		open_relaxed(f, 0);
+		put(f, "large", "new", filled('n'));
+		put(f, "small", "new", "new");
+		store_delete(f->store, "b", &item, 1, NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_true(is_marked(f));
+}
+
+static void put_old(struct fixture *f)
+{
+	assert_int_equal(put(f, "large", "old", filled('o')), STORE_OK);
+	assert_int_equal(put(f, "deleted", "old", filled('d')), STORE_OK);
+	assert_int_equal(put(f, "small", "old", "old"), STORE_OK);
+}
+
+/* What a process acknowledged outlives it, and a durable store makes it durable. */
+static void a_crash_of_the_process_loses_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct store_object *object = NULL;
+
+	put_old(f);
+	change_and_die(f);
+
+	fixture_open(f, false);
+	assert_content(f, "large", filled('n'));
+	assert_content(f, "small", "new");
+	assert_int_equal(
+		store_object_get(f->store, "b", "deleted", &object, NULL), STORE_NO_SUCH_KEY);
+	assert_false(is_marked(f));
+}
+
+/* After a crash of the machine the store is what it was at its last sync point, whole: the files that
+ * it had then are still there. */
+static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state)
+{
+	struct fixture *f = *state;
+	char path[128];
+
+	put_old(f);
+	change_and_die(f);
+	snprintf(path, sizeof(path), "%s/relaxed", f->root);
+	fs_write_atomic(path, "another boot", 12, 0600, NULL);
+
+	fixture_open(f, false);
+	assert_content(f, "large", filled('o'));
+	assert_content(f, "small", "old");
+	assert_content(f, "deleted", filled('d'));
+}
+
+/* Files that nobody names any more go at the next sync point, while the store is used. */
+static void sync_points_come_by_themselves(void **state)
+{
+	struct fixture *f = *state;
+	struct store_delete item = {.key = "k"};
+	int64_t deadline = clock_monotonic_ms() + 60000;
+
+	store_close(f->store);
+	open_relaxed(f, 1);
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(put(f, "k", "e", filled('a')), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+
+	while (count_files(f->root) && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(1);
+	assert_int_equal(count_files(f->root), 0);
+	/* A sync point ends with the mark. */
+	while (!is_marked(f) && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(1);
+	assert_true(is_marked(f));
+}
+
+/* A store that was closed needs no mark: all of it is on the disk, and no file is left over. */
+static void closing_is_a_sync_point(void **state)
+{
+	struct fixture *f = *state;
+
+	store_close(f->store);
+	open_relaxed(f, 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(put(f, "k", "e", filled('a')), STORE_OK);
+	store_close(f->store);
+	assert_int_equal(count_files(f->root), 1);
+	assert_false(is_marked(f));
+
+	fixture_open(f, false);
+	assert_content(f, "k", filled('a'));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_crash_of_the_process_loses_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_crash_of_the_machine_goes_back_to_the_last_sync_point, setup, teardown),
+		cmocka_unit_test_setup_teardown(sync_points_come_by_themselves, setup, teardown),
+		cmocka_unit_test_setup_teardown(closing_is_a_sync_point, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
