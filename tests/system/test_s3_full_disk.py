@@ -128,7 +128,8 @@ def test_a_disk_that_is_broken_is_an_internal_error_with_its_cause_in_the_log(wi
         assert (reply.status, reply.code) == (500, "InternalError")
         disk.clear()
         assert contents(wire) == before
-    assert re.search("Input/output error|disk I/O error", wire.store.process.err)
+    for cause in ("Input/output error", "disk I/O error"):
+        wait_for(lambda: cause in wire.store.process.err, 60, f"{cause} in the log")
     assert wire.send("PUT", "/bkt/large", body=body(20, FILE)).status == 200
 
 
