@@ -40,6 +40,8 @@ static size_t root_len;
 static int log_fd = -1;
 static struct power_faults *faults;
 static uint8_t fd_class[FDS]; /* 0: not below the root */
+static uint64_t fd_ino[FDS];
+static dev_t device; /* that the root is on */
 static atomic_ullong syncs;
 static uint32_t process;
 
@@ -83,6 +85,7 @@ __attribute__((constructor)) static void start(void)
 	root_len = strlen(top);
 	memcpy(root, top, root_len + 1);
 	process = (uint32_t)getpid();
+	device = st.st_dev;
 	if (path) {
 		int fd = (int)syscall(SYS_openat, AT_FDCWD, path,
 			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -145,9 +148,23 @@ static uint8_t classify(int fd, uint64_t *ino)
 	return class_of_path(path, S_ISDIR(st.st_mode));
 }
 
+/* Some calls of libc close a descriptor unseen, so another file may have its number by now. */
 static uint8_t tracked(int fd)
 {
-	return fd >= 0 && fd < FDS ? fd_class[fd] : 0;
+	struct stat st;
+
+	if (fd < 0 || fd >= FDS || !fd_class[fd])
+		return 0;
+	return fstat(fd, &st) == 0 && st.st_ino == fd_ino[fd] && st.st_dev == device ? fd_class[fd]
+										     : 0;
+}
+
+static void track(int fd, uint8_t class, uint64_t ino)
+{
+	if (fd < 0 || fd >= FDS)
+		return;
+	fd_class[fd] = class;
+	fd_ino[fd] = ino;
 }
 
 static uint64_t inode(int fd)
@@ -225,8 +242,8 @@ static int open_recorded(int dirfd, const char *path, int flags, mode_t mode)
 
 	if (!root_len || (flags & O_ACCMODE) == O_RDONLY) {
 		fd = next(dirfd, path, flags, mode);
-		if (fd >= 0 && fd < FDS)
-			fd_class[fd] = classify(fd, &ino);
+		class = classify(fd, &ino);
+		track(fd, class, ino);
 		return fd;
 	}
 	pthread_mutex_lock(&lock);
@@ -240,8 +257,7 @@ static int open_recorded(int dirfd, const char *path, int flags, mode_t mode)
 	}
 	fd = next(dirfd, path, flags, mode);
 	class = classify(fd, &ino);
-	if (fd >= 0 && fd < FDS)
-		fd_class[fd] = class;
+	track(fd, class, ino);
 	if (class && (flags & O_TMPFILE) == O_TMPFILE)
 		emit(RECORD_UNKNOWN, 0, 0, 0, "O_TMPFILE", 9, NULL, 0);
 	if (class && !existed)
@@ -302,8 +318,7 @@ EXPORT int mkostemp(char *template, int flags)
 		at = place_of(AT_FDCWD, template);
 		emit(RECORD_CREATE, at.dir, ino, 0, at.name, strlen(at.name), NULL, 0);
 	}
-	if (fd >= 0 && fd < FDS)
-		fd_class[fd] = class;
+	track(fd, class, ino);
 	pthread_mutex_unlock(&lock);
 	return fd;
 }
