@@ -308,7 +308,7 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
 def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(penstock, canary, watch, scratch, write):
     # The embedded store outlives the run and serves others: nothing of this one's environment is its own.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}
-    step = 'echo "$AWS_SECRET_ACCESS_KEY" > $STORAGE_PATH/key; echo "it is $AWS_SECRET_ACCESS_KEY"; ulimit -c; echo $MINE; exit 3'
+    step = 'echo "$AWS_SECRET_ACCESS_KEY" > $STORAGE_PATH/key; echo "it is $AWS_SECRET_ACCESS_KEY"; echo $MINE; exit 3'
     path = write([step], output={"s3": s3}, env=[{"key": "MINE", "value": "${{ secrets.MINE }}"}], enableLogging=True)
     environment = {"PENSTOCK_SECRET_MINE": canary("secret"), "AWS_SECRET_ACCESS_KEY": canary("inherited"), "AWS_ACCESS_KEY_ID": "AKOTHERS"}
 
@@ -319,8 +319,6 @@ def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(pen
     found = watch.stop()
     own_key = (penstock.home / "runs" / run / "storage" / "key").read_text().strip()
     assert len(own_key) >= 16 and own_key not in log and "it is ***" in log
-    (core,) = re.findall(r"^(\d+|unlimited)$", log, re.M)
-    assert core == subprocess.run(["sh", "-c", "ulimit -c"], capture_output=True, text=True).stdout.strip()
     assert [entry for entry in found if entry[0] == "owner"] == []
     assert_nothing_leaked(penstock, canary, scratch)
 
@@ -341,6 +339,8 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
         workflow.chmod(0o644)
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PENSTOCK_HOME": str(home / "p"), "PENSTOCK_CLAIMS_DIR": str(home),
                        "PENSTOCK_SECRET_MINE": canary("secret")}  # fmt: skip
+        # Sanitizers take the core limit away before main() sees it.
+        environment |= {f"{name}_OPTIONS": "disable_coredump=0" for name in ("ASAN", "TSAN")}
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         some = 4096 if hard == resource.RLIM_INFINITY else hard
         run = subprocess.Popen([*user, program, "run", workflow], env=environment, cwd=home, stderr=subprocess.DEVNULL,
