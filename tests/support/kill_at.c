@@ -5,6 +5,7 @@
  *	KILL_AT=OP:WHEN:NUMBER:GLOB	the NUMBER-th OP on a path that matches GLOB (fnmatch, where * takes / too)
  *	KILL_AT_VERB=run		only where this is the program's first argument
  *	KILL_AT_ARMED=FILE		counts only while FILE is there
+ *	KILL_AT_DEAF=1			whoever waits for changes of files hears of none, as if its thread had no turn
  *	KILL_AT_TRACE=FILE		one line "OP PATH" for each call of these that it counted, or would have
  *
  * OP: open (that may create), rename (its target), unlink, mkdir, rmdir, write, pread, sync, lock, truncate, wait, fork,
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -46,6 +48,7 @@ static struct {
 	long number;
 	char glob[1024];
 	const char *armed;
+	bool deaf;
 	int trace;
 	atomic_long seen;
 } at = {.trace = -1};
@@ -78,6 +81,7 @@ __attribute__((constructor)) static void begin(void)
 		return;
 	at.when = strcmp(when, "after") == 0 ? AFTER : strcmp(when, "half") == 0 ? HALF : BEFORE;
 	at.armed = getenv("KILL_AT_ARMED");
+	at.deaf = getenv("KILL_AT_DEAF") != NULL;
 	if (trace)
 		at.trace = (int)syscall(SYS_openat, AT_FDCWD, trace,
 			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -331,4 +335,16 @@ EXPORT pid_t fork(void)
 	if (hit && child > 0)
 		die();
 	return child;
+}
+
+EXPORT int poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	char path[PATH_MAX];
+
+	for (nfds_t i = 0; at.active && at.deaf && getpid() == at.pid && i < n; i++) {
+		path_of_fd(fds[i].fd, path);
+		while (strcmp(path, "anon_inode:inotify") == 0)
+			pause();
+	}
+	return REAL(poll)(fds, n, timeout);
 }

@@ -263,8 +263,9 @@ class Round:
         if job.input != "none":
             prepare = "cat $DEEPSQUARE_INPUT/a $DEEPSQUARE_INPUT/sub/b $DEEPSQUARE_INPUT/sub/c > $DEEPSQUARE_OUTPUT/prep"
         if job.many:
-            made = "import os\nfor d in range(20):\n os.makedirs(f'many/{d}')\n for n in range(10): open(f'many/{d}/{n}', 'w').write('x')"
-            prepare += f'; cd $DEEPSQUARE_OUTPUT; /usr/bin/python3 -c "{made}"'
+            # The shell itself makes the files, so it ends at once after the last close.
+            loop = "n=0; while [ $n -lt 200 ]; do echo x > many/$((n / 10))/$((n % 10)); n=$((n + 1)); done"
+            prepare += f"; cd $DEEPSQUARE_OUTPUT; mkdir -p many; cd many; mkdir $(seq 0 19); cd ..; {loop}"
         workflow = {
             "name": self.name,
             "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 16, "gpus": 0} | job.resources,
@@ -284,13 +285,15 @@ class Round:
 
     # -- running and killing --
 
-    def start(self, *words, kill_at=None, armed=None, verb=None):
+    def start(self, *words, kill_at=None, armed=None, verb=None, deaf=False):
         """Starts a command; `kill_at` (OP:WHEN:NUMBER:GLOB) kills it there, or what it starts as `verb`; not before `armed` exists."""
         words = words or ("run", self.workflow)
         env = {}
         if kill_at:
             trace = self.folder / f"trace-{self.kills}"
             env = {"LD_PRELOAD": str(TOOLS / "kill-at.so"), "KILL_AT": kill_at, "KILL_AT_VERB": verb or words[0], "KILL_AT_TRACE": str(trace)}
+            if deaf:
+                env["KILL_AT_DEAF"] = "1"
             if armed:
                 env["KILL_AT_ARMED"] = str(armed)
             if "ASAN_OPTIONS" in os.environ:
