@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-enum { FIND_MS = 3000, FIND_POLL_MS = 10 };
+enum { FIND_MS = 3000, FIND_POLL_MS = 10, CHILD_MS = 10000 };
 
 static char *lock_path(const char *home, const char *id)
 {
@@ -172,14 +173,28 @@ static bool is_at(const char *path, int fd)
 	       a.st_ino == b.st_ino;
 }
 
+/* A child that was forked just before its parent was killed holds the lock until it has executed its program. */
+static bool holder_is_dead(int fd)
+{
+	const struct holder holder = read_holder(fd);
+
+	return holder.pid > 0 && kill(holder.pid, 0) < 0 && errno == ESRCH;
+}
+
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err)
 {
+	int64_t deadline = clock_monotonic_ms() + CHILD_MS;
+
 	for (;;) {
 		_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		int r = fd < 0 ? -1 : fs_lock(fd);
 
 		if (r < 0)
 			return error_errno(err, errno, "cannot lock %s", path);
+		if (r > 0 && holder_is_dead(fd) && clock_monotonic_ms() < deadline) {
+			clock_sleep_ms(FIND_POLL_MS);
+			continue;
+		}
 		if (r > 0)
 			return refuse(fd, id, err);
 		if (!is_at(path, fd))

@@ -2,6 +2,7 @@
 The main job killed again and again: with the real trainer at moments nobody chose, where the weights tell whether anything
 was lost or torn; and with a tiny one in every state of a run's life (harness/kills_states.py), where each file tells.
 """
+import fcntl
 import os
 import random
 import re
@@ -266,6 +267,20 @@ def test_a_step_is_not_skipped_before_its_output_is_on_record(world):
     assert "'prepare' was finished" in ended.err and "incomplete" not in ended.err
     keys = {entry["Key"] for entry in world.s3.list_objects_v2(Bucket="out", Prefix=made.prefix + "many/")["Contents"]}
     assert keys == {f"{made.prefix}many/{d}/{n}" for d in range(20) for n in range(10)}
+    made.check()
+
+
+def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(world):
+    # A child that was forked just before the kill has it until it executes its program.
+    made = killed_once(world, random.Random(1), Job())
+    held = open(made.directory() / "lock")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    release = threading.Timer(0.5, held.close)
+    release.start()
+
+    made.go_on()
+
+    release.join()
     made.check()
 
 

@@ -145,6 +145,10 @@ class World:
                 return True
             return False
 
+    def owner_answers(self):
+        """Whether it can be used: what it says about itself is there."""
+        return self.owner_lives() and (self.penstock.home / "store" / "owner.json").exists()
+
     def wait_for_idle_owner(self):
         wait_for(lambda: not self.owner_lives(), PATIENCE_S, "the end of the embedded store's owner")
 
@@ -285,19 +289,14 @@ class Round:
 
     # -- running and killing --
 
-    def start(self, *words, kill_at=None, armed=None, verb=None, deaf=False):
-        """Starts a command; `kill_at` (OP:WHEN:NUMBER:GLOB) kills it there, or what it starts as `verb`; not before `armed` exists."""
+    def start(self, *words, kill_at=None, armed=None, deaf=False):
+        """Starts a command; `kill_at` (OP:WHEN:NUMBER:GLOB) kills it there, not before `armed` exists."""
         words = words or ("run", self.workflow)
-        env = {}
-        if kill_at:
-            trace = self.folder / f"trace-{self.kills}"
-            env = {"LD_PRELOAD": str(TOOLS / "kill-at.so"), "KILL_AT": kill_at, "KILL_AT_VERB": verb or words[0], "KILL_AT_TRACE": str(trace)}
-            if deaf:
-                env["KILL_AT_DEAF"] = "1"
-            if armed:
-                env["KILL_AT_ARMED"] = str(armed)
-            if "ASAN_OPTIONS" in os.environ:
-                env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
+        env = self.preloaded(words[0], kill_at) if kill_at else {}
+        if deaf:
+            env["KILL_AT_DEAF"] = "1"
+        if armed:
+            env["KILL_AT_ARMED"] = str(armed)
         self.process = self.world.penstock.popen(*words, env=env)
         return self.process
 
@@ -308,10 +307,18 @@ class Round:
         for path in self.folder.glob("hold-*"):
             path.unlink()
 
-    def calls_seen(self):
-        """How many of the calls at which a process was to be killed it has made."""
-        trace = self.folder / f"trace-{self.kills}"
-        return trace.read_text().count("\n") if trace.exists() else 0
+    @staticmethod
+    def preloaded(verb, kill_at):
+        env = {"LD_PRELOAD": str(TOOLS / "kill-at.so"), "KILL_AT": kill_at, "KILL_AT_VERB": verb}
+        if "ASAN_OPTIONS" in os.environ:
+            env["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
+        return env
+
+    def start_owner(self, kill_at):
+        """The embedded store's owner as penstock starts it, to be killed there."""
+        root = self.world.penstock.home / "store"
+        words = ("serve", "--root", root, "--listen", "127.0.0.1:0", "--embedded", "--durability", "full")
+        return self.world.penstock.popen(*words, env=self.preloaded("serve", kill_at))
 
     def died(self):
         """Waits until the command killed itself; False where it came to its end instead."""

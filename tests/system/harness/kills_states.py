@@ -4,6 +4,7 @@ state's rounds and walks through its places. It returns the Round, or None where
 """
 import itertools
 import os
+import signal
 
 from .kills import PATIENCE_S, STEPS, Job, Round
 from .kills_proxy import Hold
@@ -488,16 +489,20 @@ OWNER_SERVES = places(
 JOINS = places(("any", "*/store/[us]*", range(1, 4), "before after"), ("any", "*/store/lock", range(1, 3), "before after"))
 
 
-def owner_killed(world, rng, n, place):
-    """Kills the store's owner there, and then the penstock that uses it; each fourth is left to find its own end."""
+def owner_killed(world, rng, n, place, serving):
+    """
+    Kills the store's owner there, and then the penstock that uses it; each fourth is left to find its own end. The owner
+    is started here, for those that penstock starts get little of its environment.
+    """
     made = Round(world, Job(embedded=True, pace_ms=20), rng)
-    made.start(kill_at=place, verb="serve")
-    number = int(place.split(":")[2])
-    wait_for(
-        lambda: (made.calls_seen() >= number and not world.owner_lives()) or not made.process.running(), PATIENCE_S, "the owner's death"
-    )
-    if made.calls_seen() < number:
+    owner = made.start_owner(place)
+    if serving:
+        wait_for(lambda: world.owner_answers() or not owner.running(), PATIENCE_S, "the embedded store")
+    made.start()
+    wait_for(lambda: not owner.running() or not made.process.running(), PATIENCE_S, "the owner's death")
+    if owner.popen.poll() != -signal.SIGKILL:  # it was not needed that long, or penstock's own was there first
         made.process.wait(PATIENCE_S).ok()
+        owner.wait(PATIENCE_S)
         return None
     if n % 4 == 3:
         ended = made.process.wait(PATIENCE_S)
@@ -512,11 +517,11 @@ def owner_killed(world, rng, n, place):
 def embedded_starting(world, rng, n):
     world.wait_for_idle_owner()
     if n % 2 == 0:
-        return owner_killed(world, rng, n // 2, OWNER_STARTS[n // 2 % len(OWNER_STARTS)])
+        return owner_killed(world, rng, n // 2, OWNER_STARTS[n // 2 % len(OWNER_STARTS)], serving=False)
     return self_killed(world, rng, Job(embedded=True), JOINS[n // 2 % len(JOINS)])
 
 
 @state("embedded store serving")
 def embedded_serving(world, rng, n):
     world.wait_for_idle_owner()
-    return owner_killed(world, rng, n, OWNER_SERVES[n % len(OWNER_SERVES)])
+    return owner_killed(world, rng, n, OWNER_SERVES[n % len(OWNER_SERVES)], serving=True)
