@@ -377,8 +377,10 @@ class Round:
         if not path or not path.exists():
             return set()
         # A line counts with its newline and its checksum; half a line is nobody's promise.
-        lines = path.read_bytes().split(b"\n")[:-1]
-        return {line.split(b" ")[2].decode() for line in lines if line.count(b" ") == 10 and line.split(b" ")[1] in (b"C", b"P")}
+        fields = [line.split(b" ") for line in path.read_bytes().split(b"\n")[:-1]]
+        last = {line[2].decode(): line[1] for line in fields if len(line) == 11}
+        # A step that died an instant before penstock has made suspect (S) what it closed last.
+        return {name for name, kind in last.items() if kind in (b"C", b"P")}
 
     def input_is_whole(self):
         """Whether the HTTP input's file is complete on this machine, under whatever name."""
