@@ -85,17 +85,18 @@ check-full: check
 	$(MAKE) check-long
 	@echo "make check-full: all passed"
 
+# A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tools/meson-test build-tsan --suite unit
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 PENSTOCK=build-tsan/penstock $(PYTEST) tests/system
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 PENSTOCK=build-tsan/penstock $(PYTEST) tests/system --timeout 900
 
 build-tsan/build.ninja:
 	meson setup build-tsan -Db_sanitize=thread -Db_lundef=false
 
 check-system-asan: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
-	$(SANITIZE) PENSTOCK=build-asan/penstock $(PYTEST) tests/system
+	$(SANITIZE) PENSTOCK=build-asan/penstock $(PYTEST) tests/system --timeout 900
 
 check-long: all
 	$(PYTEST) tests/system -m long --timeout 3600
