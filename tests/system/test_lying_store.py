@@ -222,17 +222,18 @@ def test_a_large_output_is_published_once_although_the_store(staging, bucket, fa
 
 
 REFUSES = {
-    "500": ({"status": 500, "body": s3_error("InternalError")}, "InternalError"),
+    "500": ({"status": 500, "body": s3_error("InternalError")}, "not sent|not complete"),
     "403": ({"status": 403, "body": s3_error("AccessDenied")}, "AccessDenied"),
     "quota": ({"status": 403, "body": s3_error("QuotaExceeded")}, "QuotaExceeded"),
     "full": ({"status": 507, "body": s3_error("StorageFull")}, "StorageFull"),
-    "login page": ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, "web page|login page"),
-    "garbage": ({"status": 200, "body": GARBAGE}, "ETag|web page"),
-    "dropped": ({"drop": True}, "."),
-    "corrupted": ({"corrupt_request_at": 10}, "BadDigest|[Cc]hecksum|SHA256"),
+    "login page": ({"status": 200, "body": LOGIN_PAGE, "headers": HTML}, "not sent|not complete"),
+    "garbage": ({"status": 200, "body": GARBAGE}, "not sent|not complete"),
+    "dropped": ({"drop": True}, "not sent|not complete"),
+    "corrupted": ({"corrupt_request_at": 10}, "not sent|not complete"),
 }
 
 
+# (What may pass by itself is tried again; it depends on when patience ends which of its failures is told.)
 # What is refused each time stays here, and goes out with `penstock flush` as soon as it is taken.
 @pytest.mark.parametrize("name", short(REFUSES, "quota", "login page"))
 def test_what_a_store_refuses_is_kept_and_flushed_later(staging, bucket, fault_proxy, name):
