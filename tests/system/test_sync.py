@@ -225,22 +225,6 @@ def test_a_marker_appears_after_its_data(syncs):
         assert order.index(f"data{step}") < order.index(f"done{step}")
 
 
-# Directories do not wait for each other.
-def test_a_small_file_of_another_directory_does_not_wait_for_a_large_one(syncs):
-    sync = syncs()
-    for name in ("large", "small"):
-        (sync.out / name).mkdir()
-
-    with open(sync.out / "large" / "file", "wb") as file:
-        file.truncate(1 << 30)
-    (sync.out / "small" / "file").write_bytes(b"1")
-    sync.flush(120000)
-
-    order = [event["path"] for event in sync.events("published")]
-    assert order == ["small/file", "large/file"]
-    assert sync.store.client.head_object(Bucket=sync.BUCKET, Key="p/large/file")["ContentLength"] == 1 << 30
-
-
 # Every name that Linux allows arrives: as it is where it is UTF-8, else percent-encoded.
 def test_files_with_odd_names_are_published(syncs):
     sync = syncs()
