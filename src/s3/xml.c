@@ -73,6 +73,18 @@ static const char *entity(char c)
 	}
 }
 
+bool xml_can_hold(const char *s)
+{
+	size_t left = strlen(s), len;
+
+	for (; left; s += len, left -= len) {
+		len = character_length(s, left);
+		if (!len)
+			return false;
+	}
+	return true;
+}
+
 void xml_text(struct buf *out, const char *s, size_t n)
 {
 	size_t plain = 0; /* what was seen and not yet written */

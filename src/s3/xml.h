@@ -22,6 +22,8 @@ void xml_open(struct buf *out, const char *name);
 void xml_close(struct buf *out, const char *name);
 /* Text, escaped; characters that XML 1.0 cannot carry become &#xFFFD;. */
 void xml_text(struct buf *out, const char *s, size_t n);
+/* Whether a reader of xml_text() gets `s` back: XML 1.0 has no way to say most control characters. */
+bool xml_can_hold(const char *s);
 /* <name>text</name>; nothing at all where `text` is NULL. */
 void xml_element(struct buf *out, const char *name, const char *text);
 void xml_element_u64(struct buf *out, const char *name, uint64_t value);

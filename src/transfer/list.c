@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/messages.h"
+#include "s3/xml.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
@@ -263,19 +264,26 @@ static void report_outcomes(struct deletion *d, const struct s3_delete_result *r
 	}
 }
 
+/* All keys but those that the document would name wrongly, which may be those of other objects. */
 static int delete_batch(struct deletion *d, char *const *keys, size_t n, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_(s3_delete_result_release) struct s3_delete_result result = {0};
 	struct s3_delete_item items[LIMIT_S3_LIST_KEYS] = {{0}};
-	int r = s3_op_init(&op, d->client, "POST", d->bucket, NULL, err);
+	size_t n_items = 0;
+	int r;
 
+	for (size_t i = 0; i < n; i++) {
+		if (xml_can_hold(keys[i]))
+			items[n_items++].key = keys[i];
+	}
+	if (!n_items)
+		return 0;
+	r = s3_op_init(&op, d->client, "POST", d->bucket, NULL, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n; i++)
-		items[i].key = keys[i];
-	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n});
+	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
 	if (buf_failed(&body))
 		return buf_error(&body, "the list of keys", err);
 	r = s3_op_query(&op, "delete", NULL, err);
@@ -297,12 +305,14 @@ static int delete_batch(struct deletion *d, char *const *keys, size_t n, struct 
 	return 0;
 }
 
-/* A store without multi-delete. */
-static void delete_singly(struct deletion *d, char *const *keys, size_t n)
+/* All of them where the store has no multi-delete, else those that it was not told. */
+static void delete_singly(struct deletion *d, char *const *keys, size_t n, bool all)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct penstock_error err = PENSTOCK_ERROR_INIT;
 
+		if (!all && xml_can_hold(keys[i]))
+			continue;
 		if (object_delete(d->client, d->bucket, keys[i], NULL, &err) < 0)
 			deletion_failed(d, keys[i], &err);
 	}
@@ -322,10 +332,12 @@ int object_delete_many(struct object_client *client, const char *bucket, const s
 
 		r = delete_batch(&d, keys->items + at, n, &own);
 		if (r < 0 && (own.http_status == 501 || own.http_status == 405)) {
-			delete_singly(&d, keys->items + at, n);
+			delete_singly(&d, keys->items + at, n, true);
 			r = 0;
 		} else if (r < 0) {
 			error_move(err, &own);
+		} else {
+			delete_singly(&d, keys->items + at, n, false);
 		}
 	}
 	if (r == 0 && d.first.code)
