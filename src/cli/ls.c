@@ -19,14 +19,6 @@ struct listing {
 	struct json_stream stream;
 };
 
-/* Names come from others: what would move the cursor is shown as '?'. */
-static void print_name(const char *name)
-{
-	for (; *name; name++)
-		putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
-	putchar('\n');
-}
-
 static void print_entry(const struct listing *l, const struct object_info *info)
 {
 	char when[SHOW_TIME_SIZE];
@@ -40,7 +32,8 @@ static void print_entry(const struct listing *l, const struct object_info *info)
 	} else {
 		printf("%s %14" PRIu64 "  ", show_time(info->modified_ns, when), info->size);
 	}
-	print_name(info->key + l->cut);
+	show_name(stdout, info->key + l->cut);
+	putchar('\n');
 }
 
 static int on_entry(void *cookie, const struct object_info *info)
@@ -74,7 +67,9 @@ static int on_bucket(void *cookie, const struct object_info *info)
 
 	l->found = true;
 	if (!l->json) {
-		printf("%s  s3://%s\n", show_time(info->modified_ns, when), info->key);
+		printf("%s  s3://", show_time(info->modified_ns, when));
+		show_name(stdout, info->key);
+		putchar('\n');
 		return 0;
 	}
 	object = json_object();

@@ -41,7 +41,10 @@ static void show(const struct cli *cli, const struct location *at, struct object
 		show_json(object);
 	} else if (!cli_quiet(cli)) {
 		str_format_size(info->size, size);
-		printf("%s  %s  %s\n", at->text, size, info->etag);
+		show_name(stdout, at->text);
+		printf("  %s  ", size);
+		show_name(stdout, info->etag);
+		putchar('\n');
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "cli/remote.h"
 #include "cli/show_util.h"
 #include "base/banned.h"
@@ -35,17 +36,23 @@ static void report(struct removal *removal, const char *key)
 		json_object_set_new(object, "removed", json_boolean(!removal->dry_run));
 		json_stream_add(removal->stream, object);
 	} else if (!cli_quiet(removal->cli)) {
-		printf("%s s3://%s/%s\n", removal->dry_run ? "would remove" : "removed",
-			removal->at->bucket, key);
+		printf("%s s3://%s/", removal->dry_run ? "would remove" : "removed",
+			removal->at->bucket);
+		show_name(stdout, key);
+		putchar('\n');
 	}
 }
 
 static void on_refused(void *cookie, const char *key, const struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 	struct removal *removal = cookie;
 
 	removal->refused++;
-	fprintf(stderr, "penstock rm: %s\n", err->message ? err->message : key);
+	log_redact_into(&line, err->message ? err->message : key);
+	fputs("penstock rm: ", stderr);
+	show_name(stderr, buf_str(&line));
+	putc('\n', stderr);
 	if (strlist_add(&removal->kept, key) < 0)
 		abort();
 }

@@ -52,17 +52,43 @@ unsigned show_width(int fd)
 	return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+/* ---- names ---- */
+
+/* How many bytes at `text` are a control character; those from U+0080 on are escape sequences, too. */
+static size_t control_length(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	if (*p < 0x20 || *p == 0x7f)
+		return *p ? 1 : 0;
+	return p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+}
+
+void show_name(FILE *to, const char *name)
+{
+	while (*name) {
+		size_t n = control_length(name);
+
+		putc(n ? '?' : *name, to);
+		name += n ? n : 1;
+	}
+}
+
 /* ---- tables ---- */
 
 /* No cell may move the cursor or forge a line. */
 static char *printable(const char *text)
 {
-	char *copy = strdup(text);
+	char *copy = strdup(text), *to = copy;
 
-	for (char *p = copy; p && *p; p++) {
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = *p == '\n' || *p == '\t' ? ' ' : '?';
+	for (const char *p = copy; p && *p;) {
+		size_t n = control_length(p);
+
+		*to++ = !n ? *p : *p == '\n' || *p == '\t' ? ' ' : '?';
+		p += n ? n : 1;
 	}
+	if (to)
+		*to = '\0';
 	return copy;
 }
 

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,9 @@ void grid_add_cut(struct grid *grid, const char *cell, size_t width);
 void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void grid_print(const struct grid *grid);
 void grid_release(struct grid *grid);
+
+/* Names come from others: what would move the cursor or forge a line is shown as '?'. */
+void show_name(FILE *to, const char *name);
 
 /* One value of JSON on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);

@@ -8,18 +8,27 @@
 #include "cli/show_util.h"
 #include "base/banned.h"
 
+static void print_line(const char *label, const char *text)
+{
+	fputs(label, stdout);
+	show_name(stdout, text);
+	putchar('\n');
+}
+
 static void print_object(const struct location *at, const struct object_info *info)
 {
 	char when[SHOW_TIME_SIZE];
 	char size[STR_SIZE_SIZE];
 
 	str_format_size(info->size, size);
-	printf("%s\n  size      %" PRIu64 " (%s)\n  modified  %s\n  etag      %s\n", at->text,
-		info->size, size, show_time(info->modified_ns, when), info->etag);
+	print_line("", at->text);
+	printf("  size      %" PRIu64 " (%s)\n  modified  %s\n", info->size, size,
+		show_time(info->modified_ns, when));
+	print_line("  etag      ", info->etag);
 	if (info->version_id)
-		printf("  version   %s\n", info->version_id);
+		print_line("  version   ", info->version_id);
 	for (size_t i = 0; i < info->metadata.n; i++)
-		printf("  metadata  %s\n", info->metadata.items[i]);
+		print_line("  metadata  ", info->metadata.items[i]);
 }
 
 static json_t *object_of(const struct location *at, struct object_info *info)

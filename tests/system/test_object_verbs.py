@@ -199,6 +199,31 @@ def test_more_objects_than_one_request_takes_are_removed(penstock, store):
     assert store.keys("bucket") == []
 
 
+def test_names_do_not_reach_the_terminal_as_commands(penstock, store):
+    store.client.create_bucket(Bucket="bucket")
+    for key in ("a\x1b[2J", "b\nremoved s3://bucket/c", "d\u009b2J", "ü"):
+        store.client.put_object(Bucket="bucket", Key=key, Body=b"x")
+    tamed = ["a?[2J", "b?removed s3://bucket/c", "d?2J", "ü"]
+
+    def lines(*arguments):
+        return [line for line in penstock.run(*arguments, env=store.env).ok().out.split("\n") if line]
+
+    assert [line[36:] for line in lines("ls", "-r", "s3://bucket")] == tamed
+    assert lines("stat", "s3://bucket/a\x1b[2J")[0] == "s3://bucket/a?[2J"
+    assert lines("rm", "-r", "s3://bucket") == ["removed s3://bucket/" + name for name in tamed]
+    assert lines("put", "s3://bucket/\u009b2J")[0].startswith("s3://bucket/?2J  0 B")
+
+
+def test_a_key_that_xml_cannot_hold_is_removed_and_no_other(penstock, store):
+    store.client.create_bucket(Bucket="bucket")
+    for key in ("k\x01", "k\ufffd", "plain"):
+        store.client.put_object(Bucket="bucket", Key=key, Body=b"x")
+
+    penstock.run("rm", "s3://bucket/k\x01", "s3://bucket/plain", env=store.env).ok()
+
+    assert store.keys("bucket") == ["k\ufffd"]
+
+
 # Less than a part, exactly one, one and a bit, several.
 @pytest.mark.parametrize("size", [0, 1, 8 << 20, (8 << 20) + 1, 30_000_000])
 def test_put_stores_what_a_pipe_gives(s3, size):
