@@ -52,7 +52,7 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 		.profile = cli_value(cli, "profile"),
 		.region = cli_value(cli, "region"),
 		.anonymous = cli_has(cli, "no-sign-request")};
-	struct sigaction action = {.sa_handler = on_signal};
+	struct sigaction action = {.sa_handler = on_signal}, before;
 	int r = 0;
 
 	if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0)
@@ -60,7 +60,8 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 	if (r == 0)
 		r = s3_settings_resolve(&remote->settings, &given, err);
 	if (r == 0)
-		r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
+		r = http_engine_new(&remote->engine,
+			&(struct http_engine_options){.cancel = &interrupted}, err);
 	if (r == 0)
 		r = object_client_new(&remote->client,
 			&(struct object_client_options){.engine = remote->engine,
@@ -73,7 +74,9 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 	remote->cancel = &interrupted;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	/* nohup lets it be ignored. */
+	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
 	return 0;
 }
 

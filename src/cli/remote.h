@@ -9,8 +9,9 @@
  *	object_head(remote.client, bucket, key, &info, err);
  *
  * "--endpoint-url embedded" is the store that workflows know by that name, joined or started as for them.
- * From remote_open() on SIGINT, SIGTERM and SIGHUP set `cancel`, which is to be given to every call that
- * takes a flag; the verb then ends with an error, and remote_exit() gives the shell's code for it.
+ * From remote_open() on SIGINT, SIGTERM and SIGHUP set `cancel`. It ends every request of the engine, and is
+ * to be given to every call that takes a flag; the verb then ends with an error, and remote_fail() gives
+ * the shell's code for it.
  */
 #ifndef CLI_REMOTE_H
 #define CLI_REMOTE_H
