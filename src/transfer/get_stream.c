@@ -164,7 +164,7 @@ static int learn(struct stream *s, struct penstock_error *err)
 		r = object_info_from_reply(&op.reply, &s->info, err);
 	if (r < 0)
 		return r;
-	if (ranged && o->offset >= s->info.size)
+	if (o->offset && o->offset >= s->info.size)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"GET s3://%s/%s: the object ends before byte %" PRIu64, s->bucket, s->key,
 			o->offset);

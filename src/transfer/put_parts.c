@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 /* Parts of a stream up to this size wait in memory, larger ones (from 8 GB on) in a file. */
 #define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
 #define STREAM_BLOCK	  (256 * KIB)
+#define STREAM_POLL_MS	  250 /* `cancel` is looked at so often while nothing comes */
 
 struct part_result {
 	uint64_t length;
@@ -241,17 +243,22 @@ static int upload_settle(struct upload *u, struct penstock_error *err)
 
 /* ---- streams ---- */
 
-/* As much as there is, up to `want`: less only at the end. A signal is a chance to look at `cancel`. */
+/* As much as there is, up to `want`: less only at the end. It may have been made not to block by others. */
 static ssize_t stream_read(struct upload *u, char *out, size_t want, struct penstock_error *err)
 {
 	size_t got = 0;
 
 	while (got < want) {
-		ssize_t n = read(u->fd, out + got, want - got);
+		struct pollfd p = {.fd = u->fd, .events = POLLIN};
+		int ready = poll(&p, 1, STREAM_POLL_MS);
+		ssize_t n;
 
 		if (u->options->cancel && atomic_load(u->options->cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (n < 0 && errno == EINTR)
+		if (ready == 0 || (ready < 0 && errno == EINTR))
+			continue;
+		n = read(u->fd, out + got, want - got);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (n < 0)
 			return error_errno(err, errno, "cannot read what is to be sent");
