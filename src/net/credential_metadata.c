@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "net/credential_sources.h"
 #include "net/credentials.h"
@@ -269,6 +270,8 @@ static int container_header(
 	if (!len || strpbrk(buf_str(header), "\r\n"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the container authorization token must be one line");
+	if (log_redact_part(token, len) < 0)
+		return error_memory(err);
 	return buf_failed(header) ? buf_error(header, "the authorization token", err) : 0;
 }
 

@@ -25,13 +25,16 @@ static int read_until(int fd, int64_t deadline, struct buf *out, struct penstock
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		int64_t left = deadline - clock_monotonic_ms();
 		char *room = buf_reserve(out, 4096);
+		int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
 		ssize_t n;
 
 		if (!room)
 			return buf_error(out, "its output", err);
-		if (left <= 0 || poll(&p, 1, (int)left) == 0)
+		if (ready == 0)
 			return error_set(err, PENSTOCK_E_TIMEOUT, "it did not end within %d s",
 				PATIENCE_MS / 1000);
+		if (ready < 0) /* a signal; read() would wait without end */
+			continue;
 		n = read(fd, room, 4096);
 		if (n == 0)
 			return 0;

@@ -163,6 +163,7 @@ static void a_container_sends_its_token_and_reads_a_rotated_one_anew(void **stat
 {
 	struct service s = {.body = KEYS};
 	struct credentials_provider *provider = NULL;
+	struct buf line = BUF_INIT(100);
 	char uri[MINI_URL_SIZE + 16];
 	char *path;
 
@@ -183,6 +184,9 @@ static void a_container_sends_its_token_and_reads_a_rotated_one_anew(void **stat
 	assert_saw(&s, 0, "GET /creds?id=1\n");
 	assert_saw(&s, 0, "Authorization: first-token\r\n");
 	assert_saw(&s, 1, "Authorization: second-token\r\n");
+	log_redact_into(&line, "sent second-token");
+	assert_string_equal("sent ***", buf_str(&line));
+	buf_release(&line);
 	credentials_provider_free(provider);
 	free(path);
 	mini_stop(&s.server);
