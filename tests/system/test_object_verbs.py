@@ -1,8 +1,11 @@
 """The verbs that look at object storage: ls, cat, stat, du, presign, mb, rb, against `penstock serve` and moto."""
+import fcntl
 import hashlib
 import os
 import signal
+import struct
 import subprocess
+import termios
 import urllib.parse
 import urllib.request
 
@@ -113,6 +116,8 @@ def test_cat_of_a_range(s3):
 
     assert s3("cat", "--offset", 3, "--length", 4, "s3://bucket/digits").ok().out == "3456"
     assert s3("cat", "--offset", 8, "--length", 4, "s3://bucket/digits").ok().out == "89"
+    s3.client.put_object(Bucket="bucket", Key="empty", Body=b"")
+    assert s3("cat", "--length", 4, "s3://bucket/empty").ok().out == ""
     assert "ends before byte 10" in s3("cat", "--offset", 10, "s3://bucket/digits").exits(65).err
 
 
@@ -293,6 +298,73 @@ def test_an_interrupted_put_changes_nothing(penstock, store, wait_for):
     assert result.code == 128 + signal.SIGTERM
     assert store.bytes("bucket", "k") == b"old"
     assert "Uploads" not in store.client.list_multipart_uploads(Bucket="bucket")
+
+
+def test_a_put_goes_on_when_the_terminal_is_gone(penstock, store, wait_for):
+    store.client.create_bucket(Bucket="bucket")
+    process = subprocess.Popen(
+        ["nohup", binary(), "put", "s3://bucket/k"], env=penstock.env | store.env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        process.stdin.write(b"n" * 20_000_000)
+        process.stdin.flush()
+        wait_for(lambda: store.client.list_multipart_uploads(Bucket="bucket").get("Uploads"))
+        process.send_signal(signal.SIGHUP)
+        process.stdin.close()
+
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert store.bytes("bucket", "k") == b"n" * 20_000_000
+
+
+def test_a_pipe_that_does_not_block_is_read_to_its_end(penstock, store):
+    store.client.create_bucket(Bucket="bucket")
+    there, here = os.pipe()
+    os.set_blocking(there, False)
+    process = penstock.popen("put", "s3://bucket/k", env=store.env, stdin=there)
+    os.close(there)
+    with os.fdopen(here, "wb") as pipe:
+        pipe.write(b"n" * 3_000_000)
+
+    process.wait().ok()
+
+    assert store.bytes("bucket", "k") == b"n" * 3_000_000
+
+
+def test_an_interrupt_ends_a_cat_that_nobody_reads(penstock, store, wait_for):
+    store.client.create_bucket(Bucket="bucket")
+    store.client.put_object(Bucket="bucket", Key="k", Body=b"n" * 3_000_000)
+    process = subprocess.Popen([binary(), "cat", "s3://bucket/k"], env=penstock.env | store.env, stdout=subprocess.PIPE)
+    try:
+        # A pipe holds 64 KiB, so the first write is under way and stays so.
+        wait_for(lambda: waiting(process.stdout) >= 65536)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(120) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def waiting(pipe):
+    """Bytes that a pipe holds."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
+
+
+@pytest.mark.parametrize("verb", ["stat", "du", "rm"])
+def test_an_interrupt_ends_a_single_request(penstock, store, fault_proxy, verb):
+    store.client.create_bucket(Bucket="bucket")
+    held = fault_proxy.fault(method="HEAD", hold="reply", times=100)
+    process = penstock.popen(verb, "s3://bucket/k", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url})
+    held.wait()
+
+    process.send(signal.SIGTERM)
+
+    process.wait().exits(128 + signal.SIGTERM)
+    held.release()
 
 
 def test_a_part_of_a_stream_is_sent_again(penstock, store, fault_proxy):
