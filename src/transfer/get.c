@@ -267,8 +267,10 @@ static int check_same(struct download *d, const struct s3_op *op, const struct h
 	struct penstock_error *err)
 {
 	int r = s3_op_check_etag(op, reply, err);
+	char etag[OBJECT_ETAG_SIZE];
 
-	if (r < 0 || !d->etag[0] || strcmp(d->etag, http_reply_header(reply, "ETag")) == 0)
+	object_etag_copy(etag, http_reply_header(reply, "ETag"));
+	if (r < 0 || !d->etag[0] || strcmp(d->etag, etag) == 0)
 		return r;
 	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 }

@@ -35,6 +35,20 @@ struct stream {
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 };
 
+/* Stores and caches may make nothing of If-Match. */
+static int slot_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct stream_slot *slot = (struct stream_slot *)(void *)op;
+	const char *wanted = slot->stream->info.etag;
+	char etag[OBJECT_ETAG_SIZE];
+
+	object_etag_copy(etag, http_reply_header(reply, "ETag"));
+	if (!wanted[0] || strcmp(etag, wanted) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CHANGED, "another object came");
+}
+
 static void slot_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -44,7 +58,7 @@ static void slot_done(void *cookie, struct http_request *request, struct http_re
 
 	(void)request;
 	(void)reply;
-	if (err && err->code == PENSTOCK_E_PRECONDITION)
+	if (err && (err->code == PENSTOCK_E_PRECONDITION || err->code == PENSTOCK_E_CHANGED))
 		error_set(err, PENSTOCK_E_CHANGED,
 			"GET s3://%s/%s: the object was replaced while it was read",
 			slot->stream->bucket, slot->stream->key);
@@ -82,6 +96,7 @@ static int slot_start(
 	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
 	slot->op.request.range = (struct http_range){
 		.wanted = true, .offset = s->from + offset, .length = slot->length};
+	slot->op.request.on_headers = slot_headers;
 	slot->op.request.done = slot_done;
 	if (r == 0)
 		r = s3_op_ready(&slot->op, err);

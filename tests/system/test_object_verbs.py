@@ -411,6 +411,14 @@ def test_an_object_that_is_replaced_meanwhile_is_no_mixture(big, store, fault_pr
     assert "replaced while it was read" in result.err and "2" not in result.out
 
 
+def test_a_store_that_ignores_conditions_makes_no_mixture(big, fault_proxy):
+    fault_proxy.fault(method="GET", skip=1, headers={"ETag": '"0123456789abcdef0123456789abcdef"'})
+
+    result = big().wait().exits(69)
+
+    assert "replaced while it was read" in result.err
+
+
 def test_a_piece_that_is_cut_is_fetched_again(big, fault_proxy):
     cut = fault_proxy.fault(method="GET", times=3, cut_after=100_000)
 
