@@ -163,7 +163,10 @@ def cifar_archive(test_cache):
 def moto_server(venv, keep_process, tmp_path_factory):
     log = tmp_path_factory.mktemp("moto") / "moto.log"
     with open(log, "wb") as out:
-        server = subprocess.Popen([venv / "bin" / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out)
+        # It writes its recording where it is started: each worker has its own.
+        server = subprocess.Popen(
+            [venv / "bin" / "moto_server", "-H", "127.0.0.1", "-p", "0"], stdout=out, stderr=out, cwd=log.parent
+        )
     keep_process(server.pid)
     try:
         found = wait_for_condition(lambda: re.search(rb"http://127\.0\.0\.1:\d+", log.read_bytes()), 60, "moto's address")
