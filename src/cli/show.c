@@ -58,13 +58,13 @@ static json_t *read_workflow(const char *workflow_path)
 	return job;
 }
 
-/* Of the output's store; NULL: AWS, or one that is reached by another name each time. */
+/* Of the output's store: a URL, or "embedded"; NULL: AWS, or one that only a reference names. */
 static const char *endpoint_of(const json_t *workflow)
 {
 	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
 	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
 
-	return url && strstr(url, "://") ? url : NULL;
+	return url && (strstr(url, "://") || strcmp(url, "embedded") == 0) ? url : NULL;
 }
 
 /* What the journal of this machine knows. */

@@ -33,7 +33,7 @@ struct reading {
 	struct known *all;
 	json_t *replaced;
 	const char *base;     /* "s3://bucket/prefix/"; NULL: none */
-	const char *endpoint; /* NULL: AWS */
+	const char *endpoint; /* a URL, or "embedded"; NULL: AWS */
 	bool no_memory;
 };
 
@@ -96,42 +96,70 @@ static void add_quoted(struct buf *out, const char *text)
 	buf_add_char(out, '\'');
 }
 
+/* The embedded store listens only while penstock uses it, so no other tool can be told where. */
+static void add_embedded_command(struct buf *out, const char *url, const char *home)
+{
+	buf_add_str(out, "penstock cat --endpoint-url embedded ");
+	add_quoted(out, url);
+	buf_add_str(out, " | penstock put --endpoint-url embedded ");
+	add_quoted(out, home);
+}
+
+static void add_aws_command(
+	struct buf *out, const char *endpoint, const char *url, const char *home)
+{
+	buf_add_str(out, "aws");
+	if (endpoint) {
+		buf_add_str(out, " --endpoint-url ");
+		add_quoted(out, endpoint);
+	}
+	buf_add_str(out, " s3 cp ");
+	add_quoted(out, url);
+	buf_add_char(out, ' ');
+	add_quoted(out, home);
+}
+
+static void add_aws_version_command(struct buf *out, const char *endpoint, const char *bucket,
+	const char *key, const char *version)
+{
+	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
+
+	buf_printf(&source, "%s/", bucket);
+	uri_encode(&source, key, strlen(key), true);
+	buf_printf(&source, "?versionId=%s", version);
+	buf_add_str(out, "aws");
+	if (endpoint) {
+		buf_add_str(out, " --endpoint-url ");
+		add_quoted(out, endpoint);
+	}
+	buf_add_str(out, " s3api copy-object --bucket ");
+	add_quoted(out, bucket);
+	buf_add_str(out, " --key ");
+	add_quoted(out, key);
+	buf_add_str(out, " --copy-source ");
+	add_quoted(out, buf_str(&source));
+}
+
 /* Where the old object is, and the command that puts it back. */
 static void add_way_back(const struct reading *reading, json_t *object,
 	const struct journal_record *r, const char *bucket, const char *key)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING),
 					  home = BUF_INIT(LIMIT_STRING),
-					  source = BUF_INIT(LIMIT_STRING),
 					  command = BUF_INIT(4 * LIMIT_STRING);
-	bool version = str_starts(r->key, "version:");
+	const char *version = str_starts(r->key, "version:") ? r->key + strlen("version:") : NULL;
 
 	buf_printf(&home, "s3://%s/%s", bucket, key);
 	if (version)
-		buf_printf(&url, "%s?versionId=%s", buf_str(&home), r->key + strlen("version:"));
+		buf_printf(&url, "%s?versionId=%s", buf_str(&home), version);
 	else
 		buf_printf(&url, "s3://%s/%s", bucket, r->key);
-	buf_add_str(&command, "aws");
-	if (reading->endpoint) {
-		buf_add_str(&command, " --endpoint-url ");
-		add_quoted(&command, reading->endpoint);
-	}
-	if (version) {
-		buf_printf(&source, "%s/", bucket);
-		uri_encode(&source, key, strlen(key), true);
-		buf_printf(&source, "?versionId=%s", r->key + strlen("version:"));
-		buf_add_str(&command, " s3api copy-object --bucket ");
-		add_quoted(&command, bucket);
-		buf_add_str(&command, " --key ");
-		add_quoted(&command, key);
-		buf_add_str(&command, " --copy-source ");
-		add_quoted(&command, buf_str(&source));
-	} else {
-		buf_add_str(&command, " s3 cp ");
-		add_quoted(&command, buf_str(&url));
-		buf_add_char(&command, ' ');
-		add_quoted(&command, buf_str(&home));
-	}
+	if (version)
+		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
+	else if (reading->endpoint && strcmp(reading->endpoint, "embedded") == 0)
+		add_embedded_command(&command, buf_str(&url), buf_str(&home));
+	else
+		add_aws_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
 	json_object_set_new(object, "url", json_text(buf_str(&url)));
 	json_object_set_new(object, "restore", json_text(buf_str(&command)));
 }

@@ -9,8 +9,8 @@ struct penstock_error;
 /*
  * Adds to `object` the lists "outputs" (path, url, size, etag, mtime), "replaced" (path, kept, etag, and
  * of an S3 output: url, and restore, the command that puts it back) and "partial" (path). `base` is the URL of
- * the output, "s3://bucket/prefix/", and `endpoint` that of its store; NULL: none. A run without a journal has
- * empty lists.
+ * the output, "s3://bucket/prefix/", and `endpoint` that of its store, or "embedded"; NULL: none. A run without a
+ * journal has empty lists.
  */
 int show_outputs_read(json_t *object, const char *journal_path, const char *base,
 	const char *endpoint, struct penstock_error *err);

@@ -6,7 +6,7 @@ import urllib.parse
 import pytest
 
 from harness.fault_proxy import FaultProxy, s3_error
-from harness.program import Penstock
+from harness.program import Penstock, binary
 from harness.small_store import SmallStore
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
@@ -94,6 +94,22 @@ def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job)
         environment.pop("AWS_ENDPOINT_URL")
         subprocess.run(["sh", "-c", entry["restore"].replace("aws", "/usr/bin/aws", 1)], env=environment, check=True, timeout=120)
     assert store.bytes("out", "model") == b"theirs" and store.bytes("out", "it's odd") == b"odd"
+
+
+def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job):
+    # It listens only while penstock uses it: `aws` would ask AWS for a bucket of that name.
+    def embedded(verb, url, input=None):
+        return penstock.run(verb, "--endpoint-url", "embedded", url, input=input).ok().out
+
+    embedded("mb", "s3://out")
+    embedded("put", "s3://out/it's odd", input="theirs")
+    penstock.run("run", job('printf ours > "$DEEPSQUARE_OUTPUT/it\'s odd"', endpointUrl="embedded", accessKeyId=None, secretAccessKey=None)).ok()
+    (entry,) = shown(penstock)
+    environment = penstock.env | {"PATH": f"{binary().parent}:/usr/bin:/bin"}
+
+    subprocess.run(["sh", "-c", entry["restore"]], env=environment, check=True, timeout=120)
+
+    assert embedded("cat", "s3://out/it's odd") == "theirs"
 
 
 def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store, job):
