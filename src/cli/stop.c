@@ -1,8 +1,10 @@
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -12,6 +14,8 @@
 #include "cli/commands.h"
 #include "cli/show_util.h"
 #include "records/supervisor.h"
+#include "run/layout.h"
+#include "run/strays.h"
 #include "base/banned.h"
 
 enum { POLL_MS = 100 };
@@ -64,6 +68,26 @@ static void end_supervisor(const struct cli *cli, struct records *records, const
 	}
 }
 
+/* Its penstock was killed, its steps may live on. Whoever goes on with it just now has the lock. */
+static int end_strays(const struct cli *cli, const char *home, const struct records_run *run,
+	int64_t grace_ms, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_close_ int lock = -1;
+	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
+
+	if (r < 0 || access(layout.dir, F_OK) < 0)
+		return r;
+	r = supervisor_begin(layout.lock, run->id, &lock, err);
+	if (r == 0)
+		r = strays_end(
+			run->id, layout.storage, grace_ms < INT_MAX ? (int)grace_ms : INT_MAX, err);
+	if (r > 0 && !cli_quiet(cli))
+		log_info("ended %d process%s that its last attempt left behind", r,
+			r == 1 ? "" : "es");
+	return r < 0 ? r : 0;
+}
+
 static int report_end(struct records *records, const char *id, struct penstock_error *err)
 {
 	struct records_attempt last = {0};
@@ -105,6 +129,8 @@ static int run_stop(const struct cli *cli)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !cli_quiet(cli))
 		log_info("run %s is not live", run.id);
+	if (r == 0 && (run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
+		r = end_strays(cli, home, &run, grace_ms, &err);
 	if (r >= 0)
 		r = report_end(records, run.id, &err);
 	return r < 0 ? cli_fail(cli, &err) : r;
@@ -136,10 +162,12 @@ const struct command command_stop = {
 	.operands = "RUN",
 	.min_operands = 1,
 	.max_operands = 1,
-	.description = "Asks a run to end: its steps get a signal, its output is completed, and "
-		       "its end state is shown. 'penstock resume' continues it later. A run "
-		       "that has ended already stays as it is.\n\n"
-		       "RUN is an id, the beginning of one, or a name.",
+	.description =
+		"Asks a run to end: its steps get a signal, its output is completed, and "
+		"its end state is shown. 'penstock resume' continues it later. A run "
+		"that has ended already stays as it is; of one whose penstock was killed the "
+		"processes that live on are ended.\n\n"
+		"RUN is an id, the beginning of one, or a name.",
 	.options = options,
 	.examples = examples,
 	.exits = exits,

@@ -1,6 +1,7 @@
 """The life of a run: steps, exit codes, interrupts, kills, resuming, flushing. Each rule of the design has its test."""
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -142,6 +143,20 @@ def test_after_kill_9_the_same_command_continues(penstock, workflow, store, to_s
     assert again.out == "resumed at 7\n"
     assert "left behind" in again.err
     assert store.bytes("out", "run/ckpt") == b"7\n"
+
+
+def test_stop_ends_what_a_killed_penstock_left(penstock, workflow, to_store):
+    # A trainer that nobody watches any more would keep its GPU. The run itself stays one that can be continued.
+    path = workflow("(setsid sleep 1000 &); echo started; sleep 1000", name="gone", **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("started")
+    run.kill()
+
+    stopped = penstock.run("stop", "gone").ok()
+
+    assert re.search(r"ended \d+ processes that its last attempt left behind", stopped.err)
+    assert "left behind" not in penstock.run("stop", "gone").ok().err
+    assert penstock.ps()[0]["state"] == "lost"
 
 
 def test_fresh_begins_anew(penstock, workflow, to_store):
