@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "base/banned.h"
@@ -38,6 +39,10 @@ static int run_presign(const struct cli *cli)
 	if (r < 0)
 		return remote_fail(cli, &err);
 	puts(buf_str(&url));
+	if (remote.embedded && !cli_quiet(cli))
+		log_warn("the embedded store listens only while it is used, on another port each "
+			 "time: for a link that lasts run 'penstock serve', and give its URL with "
+			 "--endpoint-url");
 	return 0;
 }
 

@@ -94,10 +94,14 @@ int remote_fail(const struct cli *cli, struct penstock_error *err)
 	int number = atomic_load(&interrupted);
 	/* Bytes that are wrong are the store's here; elsewhere our own records'. */
 	bool corrupt = err->code == PENSTOCK_E_CORRUPT;
+	/* There is no workflow here that could be wrong: it was an operand, an option or a variable. */
+	bool invalid = err->code == PENSTOCK_E_INVALID;
 
 	if (!number) {
 		int code = cli_fail(cli, err);
 
+		if (invalid)
+			return CLI_EXIT_USAGE;
 		return corrupt ? CLI_EXIT_UNAVAILABLE : code;
 	}
 	penstock_error_release(err);

@@ -94,7 +94,7 @@ def test_mistakes_in_operands_are_named(s3):
         ("bucket/key", "must begin with s3://"), ("s3://", "a bucket name is missing"), ("s3://bucket", "the key of an object is missing"),
         ("gopher://x/y", "none of s3://"), ("s3://B_/x", "the bucket name"),
     ]:  # fmt: skip
-        result = s3("cat", operand).exits(65)
+        result = s3("cat", operand).exits(64)
         assert says in result.err and result.err.count("\n") == 1, result.err
 
 
@@ -118,7 +118,7 @@ def test_cat_of_a_range(s3):
     assert s3("cat", "--offset", 8, "--length", 4, "s3://bucket/digits").ok().out == "89"
     s3.client.put_object(Bucket="bucket", Key="empty", Body=b"")
     assert s3("cat", "--length", 4, "s3://bucket/empty").ok().out == ""
-    assert "ends before byte 10" in s3("cat", "--offset", 10, "s3://bucket/digits").exits(65).err
+    assert "ends before byte 10" in s3("cat", "--offset", 10, "s3://bucket/digits").exits(64).err
 
 
 def test_stat_tells_size_etag_and_metadata(s3):
@@ -187,7 +187,7 @@ def test_a_whole_prefix_is_not_removed_by_a_slip(s3):
     before = keys(s3)
 
     for operand in ("s3://bucket", "s3://bucket/", "s3://bucket/a/"):
-        assert "--recursive" in s3("rm", operand).exits(65).err
+        assert "--recursive" in s3("rm", operand).exits(64).err
     s3("rm", "s3://bucket/nothing").exits(66)
     assert "in one go" in s3("rm", "s3://bucket/ab", "somerun").exits(64).err
     assert keys(s3) == before
@@ -268,6 +268,7 @@ def test_the_embedded_store_is_there_by_name(penstock):
 
     assert embedded("cat", "s3://bucket/key").out == "kept"
     assert [bucket["bucket"] for bucket in embedded("ls", "--json").json()] == ["bucket"]
+    assert "for a link that lasts" in embedded("presign", "s3://bucket/key").err
 
 
 def test_parts_of_a_stream_beyond_memory_wait_in_files(penstock, store, tmp_path):
