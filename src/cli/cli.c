@@ -101,6 +101,8 @@ static int run_help(const struct cli *cli)
 	const char *verb = cli_operand(cli, 1);
 	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
 
+	if (verb && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0))
+		return print_help(cli, NULL);
 	if (verb && strcmp(verb, "workflow") == 0 && !cli_operand(cli, 2))
 		return print_workflow_help();
 	if (verb && !command && strcmp(verb, "help") != 0 && strcmp(verb, "version") != 0)

@@ -85,7 +85,10 @@ void doctor_store(struct doctor *doctor, const char *bucket_url)
 	bucket[strcspn(bucket, "/")] = '\0';
 	if (ask_bucket(&settings, bucket, &err) < 0)
 		doctor_say(doctor, VERDICT_FAIL, "bucket",
-			"check the name, the endpoint, the keys and the clock", "%s", err.message);
+			err.code == PENSTOCK_E_NOT_FOUND || err.code == PENSTOCK_E_PERMISSION
+				? NULL /* the message says what to do */
+				: "check the name, the endpoint, the keys and the clock",
+			"%s", err.message);
 	else
 		doctor_say(doctor, VERDICT_OK, "bucket", NULL, "%s can be listed", bucket);
 }

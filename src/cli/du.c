@@ -43,9 +43,11 @@ static int sum_operand(const struct cli *cli, struct remote *remote, const char 
 		json_stream_add(stream, object);
 	} else if (cli_has(cli, "human")) {
 		str_format_size(sum.bytes, size);
-		printf("%14s %12" PRIu64 " objects  %s\n", size, sum.objects, text);
+		printf("%14s %12" PRIu64 " object%s  %s\n", size, sum.objects,
+			sum.objects == 1 ? " " : "s", text);
 	} else {
-		printf("%14" PRIu64 " %12" PRIu64 " objects  %s\n", sum.bytes, sum.objects, text);
+		printf("%14" PRIu64 " %12" PRIu64 " object%s  %s\n", sum.bytes, sum.objects,
+			sum.objects == 1 ? " " : "s", text);
 	}
 	return 0;
 }

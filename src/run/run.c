@@ -172,7 +172,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
 	if (r > 0)
 		run_say(run, RUN_EVENT_WARNING,
-			"ended %d processes that the last attempt left behind", r);
+			"ended %d process%s that the last attempt left behind", r,
+			r == 1 ? "" : "es");
 	if (r >= 0)
 		r = run_clear_storage(run, err);
 	if (r == 0)

@@ -48,6 +48,7 @@ def test_overview_names_every_verb(penstock):
     assert max(map(len, result.out.splitlines())) <= 80
     assert set(verbs()) <= set(re.findall(r"^  ([a-z]+) ", result.out, re.M))
     assert penstock.run("help").ok().out == result.out
+    assert penstock.run("help", "--help").ok().out == result.out
     assert penstock.run("version").ok().out == penstock.run("--version").ok().out
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", penstock.run("--version").out)
 
