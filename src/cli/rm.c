@@ -110,7 +110,9 @@ static int run_rm(const struct cli *cli)
 }
 
 static const struct option_spec options[] = {
-	{0, "force", NULL, "Runs: also where output would be lost that is not uploaded"},
+	{0, "force", NULL,
+		"Runs: also where output would be lost that is not uploaded. Objects: also what "
+		"runs keep below .penstock/"},
 	{'r', "recursive", NULL, "Objects: all below an operand that ends in '/', or a bucket"},
 	{0, "include", "PATTERN", "Objects: only those that match one of these; may be repeated"},
 	{0, "exclude", "PATTERN", "Objects: none that match one of these; may be repeated"},
@@ -142,14 +144,17 @@ const struct command command_rm = {
 	.operands = "RUN...|s3://BUCKET/KEY...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
-	.description = "Removes what this machine knows and keeps of a run: its records, logs, "
-		       "inputs and outputs. Nothing in object storage is touched. Where output "
-		       "was not uploaded yet it refuses.\n\n"
-		       "RUN is an id, the beginning of one, or a name.\n\n"
-		       "With s3:// operands it removes objects: one key, all keys that match a "
-		       "pattern with '*' and '?', or with --recursive all below a prefix that ends "
-		       "in '/'. Patterns of --include and --exclude are held against what follows "
-		       "the last '/' before the first wildcard.",
+	.description =
+		"Removes what this machine knows and keeps of a run: its records, logs, "
+		"inputs and outputs. Nothing in object storage is touched. Where output "
+		"was not uploaded yet it refuses.\n\n"
+		"RUN is an id, the beginning of one, or a name.\n\n"
+		"With s3:// operands it removes objects: one key, all keys that match a "
+		"pattern with '*' and '?', or with --recursive all below a prefix that ends "
+		"in '/'. Patterns of --include and --exclude are held against what follows "
+		"the last '/' before the first wildcard. What runs keep below .penstock/ (state, "
+		"logs, copies of what they overwrote) is left, unless it is named itself, or "
+		"with --force.",
 	.options = options,
 	.examples = examples,
 	.exits = exits,

@@ -22,6 +22,8 @@ struct removal {
 	struct strlist keys;	    /* found, not removed yet */
 	struct strlist kept;	    /* of the last batch: those that were refused */
 	uint64_t refused;
+	bool force;		     /* what runs keep for themselves, too */
+	uint64_t spared;	     /* of that, where not */
 	struct penstock_error error; /* the first that ends it */
 };
 
@@ -87,10 +89,23 @@ static int flush(struct removal *removal, struct penstock_error *err)
 	return 0;
 }
 
+/*
+ * Below ".penstock/" runs keep their state, their logs, and the only copies of what they overwrote. It
+ * goes where it is named itself, or with --force.
+ */
+static bool belongs_to_runs(const char *path)
+{
+	return str_starts(path, ".penstock/") || strstr(path, "/.penstock/");
+}
+
 static int on_object(void *cookie, const struct object_info *info)
 {
 	struct removal *removal = cookie;
 
+	if (!removal->force && belongs_to_runs(info->key + location_literal_prefix(removal->at))) {
+		removal->spared++;
+		return 0;
+	}
 	if (!path_filter_takes(&removal->filter, info->key + removal->cut))
 		return 0;
 	if (strlist_add(&removal->keys, info->key) < 0)
@@ -132,11 +147,16 @@ int rm_objects(const struct cli *cli)
 		.remote = &remote,
 		.filter = {cli_values(cli, "include"), cli_values(cli, "exclude")},
 		.dry_run = cli_has(cli, "dry-run"),
+		.force = cli_has(cli, "force"),
 		.stream = cli_has(cli, "json") ? &stream : NULL};
 	int r = remote_open(&remote, cli, &err);
 
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
 		r = remove_operand(&removal, cli_operand(cli, i), &err);
+	if (removal.spared)
+		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "
+			 "runs; --force removes them, too",
+			(unsigned long long)removal.spared, removal.spared == 1 ? "" : "s");
 	if (removal.stream && (r == 0 || stream.begun))
 		json_stream_end(&stream);
 	if (r < 0)

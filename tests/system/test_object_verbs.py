@@ -193,6 +193,21 @@ def test_a_whole_prefix_is_not_removed_by_a_slip(s3):
     assert keys(s3) == before
 
 
+def test_what_runs_keep_is_not_removed_in_passing(s3):
+    kept = [".penstock/owner.json", ".penstock/runs/1/replaced/e/ckpt.pth", "deep/.penstock/runs/2/log"]
+    for key in kept:
+        s3.client.put_object(Bucket="bucket", Key=key, Body=b"x")
+
+    told = s3("rm", "-r", "s3://bucket").ok()
+
+    assert keys(s3) == kept
+    assert "left 3 objects below .penstock/" in told.err
+    s3("rm", "s3://bucket/.penstock/runs/1/*").ok()
+    assert keys(s3) == [kept[0], kept[2]]
+    s3("rm", "-r", "--force", "s3://bucket").ok()
+    assert keys(s3) == []
+
+
 def test_more_objects_than_one_request_takes_are_removed(penstock, store):
     store.client.create_bucket(Bucket="bucket")
     for i in range(2050):
