@@ -77,13 +77,15 @@ static void copy_string(char *out, size_t size, const json_t *value)
 	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
 }
 
-static void parse(const struct buf *text, struct seen *seen)
+/* False: it is not of a format that is known here; `seen->format` is 0 where it has none. */
+static bool parse(const struct buf *text, struct seen *seen)
 {
 	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
 	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home = json_object_get(owner, "home");
 
+	seen->format = json_integer_value(json_object_get(root, "format"));
 	copy_string(seen->run, sizeof(seen->run), json_object_get(root, "run"));
 	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));
 	copy_string(seen->since, sizeof(seen->since), json_object_get(owner, "since"));
@@ -101,6 +103,24 @@ static void parse(const struct buf *text, struct seen *seen)
 	if (seen->term_ms < 1000 || seen->term_ms > 600000)
 		seen->term_ms = LEASE_TERM_MS;
 	json_decref(root);
+	return seen->format == LEASE_FORMAT;
+}
+
+/* Whoever owns it may live: nothing that was read of it says that it does not. */
+static int refuse_format(const struct lease *lease, const char *key, const struct seen *seen,
+	struct penstock_error *err)
+{
+	if (seen->format > LEASE_FORMAT)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"s3://%s/%s was written by a newer penstock (format %lld): use that one, "
+			"or "
+			"begin another run with --name and another output",
+			lease->options.bucket, key, (long long)seen->format);
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"s3://%s/%s is not what penstock writes there, so nobody can tell whether its "
+		"owner "
+		"lives: look at it, and delete it if nothing writes to this output",
+		lease->options.bucket, key);
 }
 
 int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
@@ -118,8 +138,7 @@ int lease_look(struct lease *lease, const char *key, struct seen *seen, struct p
 		return error_move(err, &e);
 	snprintf(seen->etag, sizeof(seen->etag), "%s", info.etag);
 	object_info_release(&info);
-	parse(&text, seen);
-	return 0;
+	return parse(&text, seen) ? 0 : refuse_format(lease, key, seen, err);
 }
 
 /* Whether this very process wrote it. */
@@ -152,10 +171,16 @@ static int write_state(struct lease *lease, const char *state, struct penstock_e
 
 /* ---- taking it ---- */
 
+/* A state that is not known here is not known to be an end. */
 bool lease_state_is_live(const char *state)
 {
-	return !strcmp(state, "queued") || !strcmp(state, "staging") || !strcmp(state, "running") ||
-	       !strcmp(state, "flushing");
+	static const char *const ends[] = {"succeeded", "failed", "preempted", "stopped", "lost"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		if (strcmp(state, ends[i]) == 0)
+			return false;
+	}
+	return true;
 }
 
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen)

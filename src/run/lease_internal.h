@@ -49,6 +49,7 @@ struct seen {
 	char pid_ns[32];
 	char since[CLOCK_RFC3339_SIZE];
 	char *home; /* owned */
+	int64_t format;
 	int attempt;
 	int64_t pid;
 	int64_t start_ticks;
@@ -56,7 +57,8 @@ struct seen {
 };
 
 /* lease.c */
-/* 0 also where there is none; then the ETag is empty. Free `seen->home`. */
+/* 0 also where there is none; then the ETag is empty. An error where it is of no format that is known here.
+ * Free `seen->home`. */
 int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 bool lease_state_is_live(const char *state);
 /* On this machine the process itself tells; but none is seen from another container. */

@@ -111,10 +111,11 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 bool lease_has_output(struct lease *lease)
 {
 	struct seen owner = {0};
+	int r = lease_look(lease, lease->output_key, &owner, NULL);
 
-	if (lease_look(lease, lease->output_key, &owner, NULL) < 0)
-		return true;
 	free(owner.home);
+	if (r < 0)
+		return true;
 	/* What was deleted belongs to nobody else. */
 	return !owner.etag[0] || strcmp(owner.run, lease->options.run_id) == 0;
 }

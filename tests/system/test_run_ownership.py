@@ -96,6 +96,52 @@ def test_a_run_that_is_live_elsewhere_is_refused_by_name(elsewhere, store, lost_
     assert store.bytes("out", "ckpt") == b"7\n"
 
 
+UNREADABLE = {
+    "newer": (lambda state: json.dumps(state | {"format": 2}), "newer penstock (format 2)"),
+    "none": (lambda state: json.dumps({key: value for key, value in state.items() if key != "format"}), "not what penstock writes"),
+    "garbage": (lambda state: "<html>sign in</html>", "not what penstock writes"),
+    "empty": (lambda state: "", "not what penstock writes"),
+}
+
+
+@pytest.mark.parametrize("form", UNREADABLE)
+def test_a_state_that_cannot_be_read_is_nobodys_death(elsewhere, store, lost_run, form):
+    # Its owner may live: it is left as it is, and so is the output.
+    path, identity, state = lost_run
+    write, said = UNREADABLE[form]
+    body = write(state).encode()
+    store.client.put_object(Bucket="out", Key=STATE.format(identity), Body=body)
+    before = store.keys("out")
+
+    refused = elsewhere.run("run", path)
+
+    assert refused.code != 0 and refused.out == ""
+    assert said in refused.err and STATE.format(identity) in refused.err
+    assert store.bytes("out", STATE.format(identity)) == body and store.keys("out") == before
+
+
+def test_a_state_that_is_not_known_is_no_end(elsewhere, store, lost_run):
+    path, identity, state = lost_run
+    state["state"] = "hibernating"
+    state["owner"] |= {"boot_id": "another", "host": "node7"}
+    state["lease"]["term_ms"] = 1500
+    put_state(store, identity, state)
+
+    taken = elsewhere.run("run", path).ok()
+
+    assert "watching for" in taken.err and taken.seconds > 1.5
+
+
+def test_an_owner_of_the_output_that_cannot_be_read_is_not_replaced(elsewhere, store, lost_run):
+    path, _, _ = lost_run
+    store.client.put_object(Bucket="out", Key=".penstock/owner.json", Body=b'{"format": 2, "run": "another"}')
+
+    refused = elsewhere.run("run", path)
+
+    assert refused.code != 0 and "newer penstock" in refused.err and ".penstock/owner.json" in refused.err
+    assert store.bytes("out", ".penstock/owner.json") == b'{"format": 2, "run": "another"}'
+
+
 def test_another_home_on_the_same_machine_is_seen_through_its_process(penstock, elsewhere, lost_run):
     # No term has to be watched: the process itself tells. A live one is refused, a dead one taken over at once.
     path, _, _ = lost_run
