@@ -173,8 +173,8 @@ static void sync_journal(struct sync *s)
 /* Everything of this flush is sent, or cannot be. */
 static bool all_settled(const struct sync *s)
 {
-	return s->scans_done >= s->scans_wanted && !s->look_again && s->plan.n_busy == 0 &&
-	       plan_flush_pending(&s->plan) == 0;
+	return s->scans_done >= s->scans_wanted && !s->scan_all && !s->look_again &&
+	       s->plan.n_busy == 0 && plan_flush_pending(&s->plan) == 0;
 }
 
 static bool manifest_due(const struct sync *s, int64_t now_ms, bool nothing_else, int64_t *wake_ms)
