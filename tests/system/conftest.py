@@ -1,6 +1,7 @@
 """Fixtures of the whole-program tests; harness/ holds what they are made of."""
 import os
 import re
+import ssl
 import subprocess
 import tempfile
 import urllib.request
@@ -90,6 +91,25 @@ def fault_proxy(store):
 @pytest.fixture
 def http_server():
     server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def https(tmp_path):
+    """A server with a certificate of its own, and in `certificate` the file that makes it trusted."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = Server()
+    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
+    server.url = server.url.replace("http://", "https://")
+    server.certificate = str(certificate)
     yield server
     server.close()
 

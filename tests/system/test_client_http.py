@@ -3,8 +3,6 @@ import hashlib
 import json
 import os
 import signal
-import ssl
-import subprocess
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,25 +23,6 @@ def folder(tmp_path):
     path = tmp_path / "input"
     path.mkdir()
     return path
-
-
-@pytest.fixture
-def https(tmp_path):
-    """A server with a certificate of its own, and the file that makes it trusted."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = Server()
-    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
-    server.url = server.url.replace("http://", "https://")
-    server.certificate = certificate
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE"])

@@ -2,7 +2,6 @@
 import base64
 import gzip
 import os
-import ssl
 import subprocess
 
 import pytest
@@ -198,25 +197,6 @@ def test_an_archive_whose_suffix_is_taken_for_an_encoding_is_kept(staging, http_
 
     result.ok()
     assert seen["small.csv.gz"][1] == sha256(packed) and seen["small.csv"][1] == sha256(SMALL)
-
-
-@pytest.fixture
-def https(tmp_path):
-    """A server with a certificate of its own in `certificate`."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = Server()
-    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
-    server.url = server.url.replace("http://", "https://")
-    server.certificate = str(certificate)
-    yield server
-    server.close()
 
 
 # Nothing that was meant for TLS goes out without it.

@@ -5,7 +5,6 @@ import signal
 import pytest
 
 from harness.fault_proxy import FaultProxy
-from harness.http_server import Server
 from harness.lying import short
 
 CONTENT = b"1,2,3\n" * 1000
@@ -149,24 +148,10 @@ def test_a_mistake_is_not_waited_for(penstock, http_server, tmp_path, url, code,
     assert says.format(host=host) in result.err and "waiting for" not in result.err
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_waited_for(penstock, tmp_path):
-    import ssl
-    import subprocess
-
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server = Server()
-    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
-    url = server.add("/a.csv", CONTENT).replace("http://", "https://")
+def test_a_certificate_that_nobody_vouches_for_is_not_waited_for(penstock, https, tmp_path):
+    url = https.add("/a.csv", CONTENT)
     file = workflow(tmp_path / "wf.json", input={"http": {"url": url}})
 
     result = penstock.run("run", file, env={"PENSTOCK_NETWORK_PATIENCE": "86400"})
-    server.close()
 
     assert "SSL_CERT_FILE" in result.exits(77).err and "waiting for" not in result.err
