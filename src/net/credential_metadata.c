@@ -110,11 +110,6 @@ static void metadata_free(void *cookie)
 	free(m);
 }
 
-static void engine_freep(struct http_engine **engine)
-{
-	http_engine_free(*engine);
-}
-
 /* One small document. `header` ("Name: value") may be NULL. */
 static int ask(struct http_engine *engine, const struct metadata *m, const char *method,
 	const char *url, const char *header, struct buf *out, struct penstock_error *err)
@@ -173,7 +168,7 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 {
 	static const char roles[] = "/latest/meta-data/iam/security-credentials/";
 	const struct metadata *m = cookie;
-	_cleanup_(engine_freep) struct http_engine *engine = NULL;
+	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_release) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
@@ -278,7 +273,7 @@ static int container_header(
 static int fetch_container(void *cookie, struct credentials *out, struct penstock_error *err)
 {
 	const struct metadata *m = cookie;
-	_cleanup_(engine_freep) struct http_engine *engine = NULL;
+	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(buf_release) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
 	int r = container_header(m, &header, err);

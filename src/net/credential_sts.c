@@ -128,11 +128,6 @@ static void sts_free(void *cookie)
 	free(sts);
 }
 
-static void engine_freep(struct http_engine **engine)
-{
-	http_engine_free(*engine);
-}
-
 static const char *path_of(const struct sts *sts)
 {
 	return strchr(strstr(sts->url, "://") + 3, '/');
@@ -209,7 +204,7 @@ static int form_of(
 static int post(
 	const struct sts *sts, const struct buf *form, struct buf *xml, struct penstock_error *err)
 {
-	_cleanup_(engine_freep) struct http_engine *engine = NULL;
+	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	struct http_request request = {.method = "POST",
 		.url = sts->url,

@@ -65,6 +65,11 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
  */
 void http_engine_free(struct http_engine *engine);
 
+static inline void http_engine_freep(struct http_engine **engine)
+{
+	http_engine_free(*engine);
+}
+
 /* Since the start of the engine; for --json and tests. */
 struct http_counters {
 	uint64_t requests; /* that ended */
