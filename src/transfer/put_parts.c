@@ -1,10 +1,8 @@
 /* One object in parallel parts: nothing is visible before the last request, nothing stays behind a failure. */
-#include "transfer/put_internal.h"
+#include "transfer/put_parts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,59 +18,10 @@
 #include "s3/multipart.h"
 #include "base/banned.h"
 
-#define DEFAULT_PARALLEL 4
 /* The store may put a large object together before it answers. */
 #define COMPLETE_STALL_MS (10 * 60 * 1000)
 
-/* Parts of a stream up to this size wait in memory, larger ones (from 8 GB on) in a file. */
-#define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
-#define STREAM_BLOCK	  (256 * KIB)
-#define STREAM_POLL_MS	  250 /* `cancel` is looked at so often while nothing comes */
-
-struct part_result {
-	uint64_t length;
-	char etag[OBJECT_ETAG_SIZE];
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store told it back */
-};
-
-/* A part on its way. */
-struct part_slot {
-	struct put_request put;
-	struct put_body body;
-	struct upload *upload;
-	char *memory;	 /* of a part of a stream; kept for the next */
-	int spool;	 /* -1: none; the same for what is too large */
-	unsigned number; /* 0: empty */
-	atomic_bool flying;
-	bool failed;
-	bool refused;
-};
-
-struct upload {
-	struct object_client *client;
-	const char *bucket;
-	const char *key;
-	int fd;		    /* a file; or what is read from, where `stream` */
-	bool stream;	    /* of unknown length: parts grow, and are held until they are sent */
-	bool ended;	    /* the stream */
-	uint64_t size;	    /* of a stream: so far */
-	uint64_t part_size; /* not of a stream */
-	unsigned parts;	    /* of a stream: so far */
-	unsigned room;	    /* in `results` */
-	const struct object_put_options *options;
-	enum guard guard;
-	char *id;
-	struct part_result *results;
-	struct part_slot *slots;
-	unsigned n_slots;
-	struct fan fan;
-	bool refused;
-	struct buf complete;		   /* the request's body */
-	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
-};
-
-static int upload_start(struct upload *u, struct penstock_error *err)
+int upload_start(struct upload *u, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
@@ -115,7 +64,7 @@ static void tell(const struct upload *u, bool over)
 }
 
 /* Whether nothing of it is left. */
-static bool upload_abort(struct upload *u)
+bool upload_abort(struct upload *u)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
@@ -146,7 +95,7 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 }
 
 /* Checks and records a part that came back, and empties its slot. */
-static int part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
 	struct part_result *result;
 	const char *echo;
@@ -176,7 +125,7 @@ static int part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 	return r;
 }
 
-static int part_start(
+int upload_part_start(
 	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
 {
 	struct s3_op *op = &slot->put.op;
@@ -219,7 +168,7 @@ static int part_start(
 	return r;
 }
 
-static struct part_slot *free_slot(struct upload *u)
+struct part_slot *upload_free_slot(struct upload *u)
 {
 	for (unsigned i = 0; i < u->n_slots; i++) {
 		if (!atomic_load(&u->slots[i].flying))
@@ -229,163 +178,16 @@ static struct part_slot *free_slot(struct upload *u)
 }
 
 /* Waits for what is on its way, and takes it in. */
-static int upload_settle(struct upload *u, struct penstock_error *err)
+int upload_settle(struct upload *u, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	fan_wait(&u->fan, 1);
 	for (unsigned i = 0; i < u->n_slots; i++) {
-		if (part_collect(u, &u->slots[i], &own) < 0)
+		if (upload_part_collect(u, &u->slots[i], &own) < 0)
 			fan_fail(&u->fan, &own);
 	}
 	return fan_finish(&u->fan, err);
-}
-
-/* ---- streams ---- */
-
-/* As much as there is, up to `want`: less only at the end. It may have been made not to block by others. */
-static ssize_t stream_read(struct upload *u, char *out, size_t want, struct penstock_error *err)
-{
-	size_t got = 0;
-
-	while (got < want) {
-		struct pollfd p = {.fd = u->fd, .events = POLLIN};
-		int ready = poll(&p, 1, STREAM_POLL_MS);
-		ssize_t n;
-
-		if (u->options->cancel && atomic_load(u->options->cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (ready == 0 || (ready < 0 && errno == EINTR))
-			continue;
-		n = read(u->fd, out + got, want - got);
-		if (n < 0 && (errno == EINTR || errno == EAGAIN))
-			continue;
-		if (n < 0)
-			return error_errno(err, errno, "cannot read what is to be sent");
-		if (n == 0) {
-			u->ended = true;
-			break;
-		}
-		got += (size_t)n;
-	}
-	return (ssize_t)got;
-}
-
-static int spool_open(struct part_slot *slot, struct penstock_error *err)
-{
-	const char *dir = getenv("TMPDIR");
-
-	if (slot->spool >= 0)
-		return 0;
-	slot->spool = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return slot->spool < 0 ? error_errno(err, errno,
-					 "cannot make a file in %s for a part of the upload; "
-					 "TMPDIR names another place",
-					 dir && *dir ? dir : "/var/tmp")
-			       : 0;
-}
-
-static int fill_spool(struct upload *u, struct part_slot *slot, uint64_t want, uint64_t *got,
-	struct penstock_error *err)
-{
-	int r = spool_open(slot, err);
-
-	for (*got = 0; r == 0 && !u->ended && *got < want;) {
-		ssize_t n = stream_read(u, slot->memory, STREAM_BLOCK, err);
-
-		if (n < 0)
-			return (int)n;
-		if (fs_pwrite_all(slot->spool, slot->memory, (size_t)n, (off_t)*got) < 0)
-			return error_errno(
-				err, errno, "cannot hold a part of the upload in TMPDIR");
-		*got += (uint64_t)n;
-	}
-	return r;
-}
-
-/* The next part of a stream into its slot. `length` 0: there is none. */
-static int part_fill(struct upload *u, struct part_slot *slot, unsigned number, uint64_t *length,
-	struct penstock_error *err)
-{
-	uint64_t want = u->options->part_size ? u->options->part_size
-					      : multipart_growing_size(number);
-	bool in_memory = want <= STREAM_MEMORY_MAX;
-	ssize_t n;
-	int r;
-
-	if (!slot->memory)
-		slot->memory = malloc(STREAM_MEMORY_MAX);
-	if (!slot->memory)
-		return error_memory(err);
-	if (in_memory) {
-		n = stream_read(u, slot->memory, (size_t)want, err);
-		if (n < 0)
-			return (int)n;
-		*length = (uint64_t)n;
-	} else {
-		r = fill_spool(u, slot, want, length, err);
-		if (r < 0)
-			return r;
-	}
-	slot->body = (struct put_body){.data = in_memory ? slot->memory : NULL,
-		.fd = in_memory ? -1 : slot->spool,
-		.length = *length};
-	return 0;
-}
-
-static int grow_results(struct upload *u, struct penstock_error *err)
-{
-	unsigned room = u->room ? 2 * u->room : 16;
-	struct part_result *grown;
-
-	if (u->parts < u->room)
-		return 0;
-	if (u->parts == LIMIT_S3_PARTS)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"what is read has more bytes than %d parts hold", LIMIT_S3_PARTS);
-	grown = realloc(u->results, room * sizeof(*grown));
-	if (!grown)
-		return error_memory(err);
-	memset(grown + u->room, 0, (room - u->room) * sizeof(*grown));
-	u->results = grown;
-	u->room = room;
-	return 0;
-}
-
-/* The first part is there before the upload is started, so that short streams need none. */
-static int stream_part(struct upload *u, struct part_slot *slot, struct penstock_error *err)
-{
-	uint64_t length = slot->body.length;
-	int r = 0;
-
-	if (u->parts)
-		r = part_fill(u, slot, u->parts + 1, &length, err);
-	if (r < 0 || !length)
-		return r;
-	r = grow_results(u, err);
-	if (r < 0)
-		return r;
-	u->size += length;
-	return part_start(u, slot, ++u->parts, err);
-}
-
-static int upload_stream(struct upload *u, struct penstock_error *err)
-{
-	struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = stream_part(u, &u->slots[0], &own);
-
-	while (r == 0 && !u->ended && fan_wait(&u->fan, u->n_slots)) {
-		struct part_slot *slot = free_slot(u);
-
-		if (!slot)
-			continue;
-		r = part_collect(u, slot, &own);
-		if (r == 0)
-			r = stream_part(u, slot, &own);
-	}
-	if (r < 0)
-		fan_fail(&u->fan, &own);
-	return upload_settle(u, err);
 }
 
 static int upload_parts(struct upload *u, struct penstock_error *err)
@@ -395,13 +197,13 @@ static int upload_parts(struct upload *u, struct penstock_error *err)
 	int r = 0;
 
 	while (r == 0 && next <= u->parts && fan_wait(&u->fan, u->n_slots)) {
-		struct part_slot *slot = free_slot(u);
+		struct part_slot *slot = upload_free_slot(u);
 
 		if (!slot)
 			continue;
-		r = part_collect(u, slot, &own);
+		r = upload_part_collect(u, slot, &own);
 		if (r == 0)
-			r = part_start(u, slot, next++, &own);
+			r = upload_part_start(u, slot, next++, &own);
 	}
 	if (r < 0)
 		fan_fail(&u->fan, &own);
@@ -561,7 +363,7 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 	return r;
 }
 
-static int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
+int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(put_request_release) struct put_request put = {0};
 	struct put_body gate = {.fd = -1,
@@ -595,7 +397,7 @@ static int upload_complete(struct upload *u, struct object_info *info, struct pe
 
 /* ---- the whole of it ---- */
 
-static void upload_release(struct upload *u)
+void upload_release(struct upload *u)
 {
 	fan_release(&u->fan);
 	buf_release(&u->complete);
@@ -637,7 +439,7 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
-static int upload_init(struct upload *u, unsigned slots, struct penstock_error *err)
+int upload_init(struct upload *u, unsigned slots, struct penstock_error *err)
 {
 	u->n_slots = slots;
 	u->slots = calloc(slots, sizeof(*u->slots));
@@ -658,7 +460,7 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 		return r;
 	parts = multipart_count(u->size, u->part_size);
 	u->parts = (unsigned)parts;
-	slots = u->options->parallel ? u->options->parallel : DEFAULT_PARALLEL;
+	slots = u->options->parallel ? u->options->parallel : PUT_PARALLEL;
 	u->results = calloc(u->parts, sizeof(*u->results));
 	r = upload_init(u, slots < u->parts ? slots : u->parts, err);
 	if (r == 0)
@@ -698,69 +500,4 @@ int put_in_parts(struct object_client *client, const char *bucket, const char *k
 			return error_move(err, &own);
 		guard = GUARD_MD5;
 	}
-}
-
-/* The first part, if it is all there is, needs no upload in parts. */
-static int put_first(struct upload *u, struct object_info *info, struct penstock_error *err)
-{
-	const struct put_body *body = &u->slots[0].body;
-
-	if (body->data)
-		return object_put(u->client, u->bucket, u->key, body->data, body->length,
-			u->options, info, err);
-	return object_put_file(
-		u->client, u->bucket, u->key, body->fd, body->length, u->options, info, err);
-}
-
-static int stream_run(struct upload *u, struct object_info *info, struct penstock_error *err)
-{
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = upload_start(u, &own);
-
-	/* Nothing was sent yet. Later a stream cannot be sent again. */
-	if (r < 0 && u->refused && u->guard != GUARD_MD5) {
-		u->guard = GUARD_MD5;
-		penstock_error_release(&own);
-		r = upload_start(u, &own);
-	}
-	if (r == 0)
-		r = upload_stream(u, &own);
-	if (r == 0)
-		r = upload_complete(u, info, &own);
-	if (r == 0)
-		return 0;
-	upload_abort(u);
-	return error_move(err, &own);
-}
-
-int object_put_stream(struct object_client *client, const char *bucket, const char *key, int fd,
-	const struct object_put_options *options, struct object_info *info,
-	struct penstock_error *err)
-{
-	static const struct object_put_options none;
-	struct object_info found = {0};
-	struct upload u = {.client = client,
-		.bucket = bucket,
-		.key = key,
-		.fd = fd,
-		.stream = true,
-		.options = options ? options : &none,
-		.guard = (enum guard)atomic_load(&client->guard)};
-	uint64_t length;
-	int r = upload_init(&u, u.options->parallel ? u.options->parallel : DEFAULT_PARALLEL, err);
-
-	if (r == 0)
-		r = part_fill(&u, &u.slots[0], 1, &length, err);
-	if (r == 0 && u.ended) {
-		r = put_first(&u, &found, err);
-	} else if (r == 0) {
-		r = stream_run(&u, &found, err);
-		found.size = u.size;
-	}
-	upload_release(&u);
-	if (r == 0 && info)
-		*info = found;
-	else
-		object_info_release(&found);
-	return r;
 }
