@@ -75,8 +75,8 @@ int credentials_from_json(
 	if (!json_is_object(json))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply is no JSON object");
 	if (code && strcmp(code, "Success") != 0)
-		return error_set(err, PENSTOCK_E_PERMISSION, "%.100s%s%.300s", code,
-			message ? ": " : "", message ? message : "");
+		return error_set(err, PENSTOCK_E_PERMISSION, "refused with \"%.100s\"%s%.300s",
+			code, message ? ": " : "", message ? message : "");
 	if (version && json_integer_value(version) != 1)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the reply is not of \"Version\": 1");
 	r = take_json(json, &c, err);
