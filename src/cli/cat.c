@@ -42,9 +42,10 @@ static int cat_operand(struct remote *remote, const char *text,
 	_cleanup_(location_release) struct location at = {0};
 	int r = remote_location(text, true, &at, err);
 
-	return r < 0 ? r
-		     : object_get_stream(remote->client, at.bucket, at.key, options, to_stdout,
-			       (void *)remote->cancel, NULL, err);
+	if (r == 0)
+		r = object_get_stream(remote->client, at.bucket, at.key, options, to_stdout,
+			(void *)remote->cancel, NULL, err);
+	return r < 0 && at.text ? remote_missing(remote, &at, err) : r;
 }
 
 static int run_cat(const struct cli *cli)

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/doctor.h"
+#include "cli/remote.h"
 #include "cli/show_util.h"
 #include "base/banned.h"
 
@@ -55,7 +56,7 @@ static int run_doctor(const struct cli *cli)
 	doctor_machine(&doctor);
 	doctor_places(&doctor);
 	doctor_libraries(&doctor);
-	doctor_store(&doctor, cli_value(cli, "bucket"));
+	doctor_store(&doctor, cli);
 	if (doctor.array)
 		r = show_json(doctor.array);
 	else
@@ -67,9 +68,9 @@ static int run_doctor(const struct cli *cli)
 }
 
 static const struct option_spec options[] = {
-	{0, "bucket", "s3://BUCKET",
-		"Also ask the store of the environment's credentials and endpoint for this bucket"},
+	{0, "bucket", "s3://BUCKET", "Also ask the store for this bucket"},
 	{0, "json", NULL, "A list of objects, for programs"},
+	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
 

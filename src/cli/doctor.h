@@ -22,7 +22,7 @@ void doctor_kernel(struct doctor *doctor);
 void doctor_machine(struct doctor *doctor);
 void doctor_places(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
-/* `bucket_url` may be NULL: then nothing is sent. */
-void doctor_store(struct doctor *doctor, const char *bucket_url);
+/* With --bucket it asks for that bucket; else nothing is sent. */
+void doctor_store(struct doctor *doctor, const struct cli *cli);
 
 #endif

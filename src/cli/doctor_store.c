@@ -14,9 +14,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "cli/doctor.h"
-#include "net/credentials.h"
-#include "net/http.h"
-#include "transfer/objects.h"
+#include "cli/remote.h"
 #include "base/banned.h"
 
 void doctor_libraries(struct doctor *doctor)
@@ -40,35 +38,14 @@ static int stop_at_once(void *cookie, const struct object_info *info)
 	return 1;
 }
 
-static int ask_bucket(
-	const struct s3_settings *settings, const char *bucket, struct penstock_error *err)
-{
-	struct http_engine *engine = NULL;
-	struct object_client *client = NULL;
-	int r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
-
-	if (r < 0)
-		return r;
-	r = object_client_new(&client,
-		&(struct object_client_options){.engine = engine,
-			.endpoint_url = settings->endpoint_url,
-			.region = settings->region,
-			.credentials = settings->credentials},
-		err);
-	if (r == 0)
-		r = object_list(client, bucket, "", NULL, stop_at_once, NULL, NULL, err);
-	object_client_free(client);
-	http_engine_free(engine);
-	return r;
-}
-
-void doctor_store(struct doctor *doctor, const char *bucket_url)
+void doctor_store(struct doctor *doctor, const struct cli *cli)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(s3_settings_release) struct s3_settings settings = {0};
+	_cleanup_(remote_release) struct remote remote = {0};
 	_cleanup_free_ char *bucket = NULL;
+	const char *bucket_url = cli_value(cli, "bucket");
 
-	if (s3_settings_resolve(&settings, &(struct s3_given){0}, &err) < 0) {
+	if (remote_open(&remote, cli, &err) < 0) {
 		doctor_say(doctor, bucket_url ? VERDICT_FAIL : VERDICT_WARN, "credentials",
 			"without them only the embedded store and workflows with their own keys "
 			"work",
@@ -76,14 +53,15 @@ void doctor_store(struct doctor *doctor, const char *bucket_url)
 		return;
 	}
 	doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s",
-		settings.source, settings.endpoint_url, settings.region);
+		remote.settings.source, remote.settings.endpoint_url, remote.settings.region);
 	if (!bucket_url)
 		return;
 	bucket = strdup(str_starts(bucket_url, "s3://") ? bucket_url + 5 : bucket_url);
 	if (!bucket)
 		abort();
 	bucket[strcspn(bucket, "/")] = '\0';
-	if (ask_bucket(&settings, bucket, &err) < 0)
+	if (object_list(remote.client, bucket, "", NULL, stop_at_once, NULL, remote.cancel, &err) <
+		0)
 		doctor_say(doctor, VERDICT_FAIL, "bucket",
 			err.code == PENSTOCK_E_NOT_FOUND || err.code == PENSTOCK_E_PERMISSION
 				? NULL /* the message says what to do */

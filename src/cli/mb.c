@@ -7,9 +7,26 @@
 #include "cli/remote.h"
 #include "base/banned.h"
 
-static int each_bucket(const struct cli *cli,
-	int (*fn)(struct object_client *client, const char *bucket, struct penstock_error *err),
-	const char *done)
+/* Negative, or 0 with what was done in `done`. */
+typedef int (*bucket_fn)(struct object_client *client, const char *bucket, const char **done,
+	struct penstock_error *err);
+
+static int make(struct object_client *client, const char *bucket, const char **done,
+	struct penstock_error *err)
+{
+	/* Asked first: many stores answer the same for one that is there already. */
+	*done = bucket_head(client, bucket, NULL) == 0 ? "there already:" : "made";
+	return bucket_create(client, bucket, err);
+}
+
+static int unmake(struct object_client *client, const char *bucket, const char **done,
+	struct penstock_error *err)
+{
+	*done = "removed";
+	return bucket_delete(client, bucket, err);
+}
+
+static int each_bucket(const struct cli *cli, bucket_fn fn)
 {
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -17,12 +34,13 @@ static int each_bucket(const struct cli *cli,
 
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
 		_cleanup_(location_release) struct location at = {0};
+		const char *done = NULL;
 
 		r = remote_location(cli_operand(cli, i), false, &at, &err);
 		if (r == 0 && *at.key)
 			r = error_set(&err, PENSTOCK_E_INVALID, "%s: a bucket has no key", at.text);
 		if (r == 0)
-			r = fn(remote.client, at.bucket, &err);
+			r = fn(remote.client, at.bucket, &done, &err);
 		if (r == 0 && !cli_quiet(cli))
 			printf("%s s3://%s\n", done, at.bucket);
 	}
@@ -31,12 +49,12 @@ static int each_bucket(const struct cli *cli,
 
 static int run_mb(const struct cli *cli)
 {
-	return each_bucket(cli, bucket_create, "made");
+	return each_bucket(cli, make);
 }
 
 static int run_rb(const struct cli *cli)
 {
-	return each_bucket(cli, bucket_delete, "removed");
+	return each_bucket(cli, unmake);
 }
 
 static const struct option_spec options[] = {REMOTE_OPTIONS, {0, NULL, NULL, NULL}};

@@ -58,6 +58,22 @@ static int check_metadata(const struct cli *cli, const struct strlist *metadata)
 	return 0;
 }
 
+/* What the condition was is known here; the store only says that it did not hold. */
+static void refused(const struct object_put_options *options, const struct location *at,
+	struct penstock_error *err)
+{
+	if (err->code != PENSTOCK_E_PRECONDITION)
+		return;
+	if (options->if_none_match)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s is there already, and --if-none-match does not write over it",
+			at->text);
+	else
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s does not have the ETag %s any more; 'penstock stat' shows its own",
+			at->text, options->if_match);
+}
+
 static int run_put(const struct cli *cli)
 {
 	_cleanup_(remote_release) struct remote remote = {0};
@@ -95,8 +111,10 @@ static int run_put(const struct cli *cli)
 		remote.client, at.bucket, at.key, STDIN_FILENO, &options, &info, &err);
 	progress_clear(transfer.progress);
 	progress_free(transfer.progress);
-	if (r < 0)
+	if (r < 0) {
+		refused(&options, &at, &err);
 		return remote_fail(cli, &err);
+	}
 	show(cli, &at, &info);
 	return 0;
 }

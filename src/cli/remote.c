@@ -124,6 +124,16 @@ int remote_location(
 	return r;
 }
 
+int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_NOT_FOUND && *at->key &&
+		bucket_head(remote->client, at->bucket, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"%s: there is no bucket %s; create it or check its name and the endpoint",
+			at->text, at->bucket);
+	return -(int)err->code;
+}
+
 /* --- objects that an operand means ----------------------------------------------------------- */
 
 struct each {
@@ -172,7 +182,7 @@ int remote_each(struct remote *remote, const struct location *at, object_list_fn
 		return list_each(remote, &each, err);
 	r = object_head(remote->client, at->bucket, at->key, &info, err);
 	if (r < 0)
-		return r;
+		return remote_missing(remote, at, err);
 	info.key = strdup(at->key);
 	if (!info.key)
 		return error_memory(err);

@@ -62,6 +62,12 @@ int remote_location(
 	const char *text, bool needs_key, struct location *out, struct penstock_error *err);
 
 /*
+ * Where an object was not found because its bucket is not there, the error says so instead: a HEAD's answer
+ * cannot. Returns the -code.
+ */
+int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err);
+
+/*
  * Calls `fn` for every object that an operand means: that of the key; with a wildcard all that match;
  * with a trailing "/", or no key at all, all below. PENSTOCK_E_NOT_FOUND: none. `fn` is
  * object_list()'s.

@@ -213,8 +213,9 @@ static void add_sync(struct grid *grid, const struct records_attempt *a)
 	str_format_size(a->sync_bytes_waiting, size);
 	str_format_size(a->sync_bytes_published, sent);
 	grid_add(grid, "  sync");
-	grid_addf(grid, "%" PRIu64 " files, %s sent; %s waiting, lag %s%s", a->sync_files_published,
-		sent, size, show_duration(a->sync_lag_ms, age),
+	grid_addf(grid, "%" PRIu64 " file%s, %s sent; %s waiting, lag %s%s",
+		a->sync_files_published, a->sync_files_published == 1 ? "" : "s", sent, size,
+		show_duration(a->sync_lag_ms, age),
 		a->unflushed ? "; not flushed: 'penstock flush' uploads the rest" : "");
 	if (a->sync_error)
 		add_line(grid, "sync error", a->sync_error);

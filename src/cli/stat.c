@@ -62,6 +62,8 @@ static int stat_operand(struct remote *remote, const char *text, struct json_str
 
 	if (r == 0)
 		r = object_head(remote->client, at.bucket, at.key, &info, err);
+	if (r < 0 && at.text)
+		return remote_missing(remote, &at, err);
 	if (r == 0 && stream)
 		json_stream_add(stream, object_of(&at, &info));
 	else if (r == 0)

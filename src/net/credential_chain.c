@@ -340,12 +340,12 @@ static int resolve_credentials(
 	if (r != 0)
 		return r < 0 ? r : 0;
 	error_set(err, PENSTOCK_E_PERMISSION,
-		"no S3 credentials: looked at AWS_ACCESS_KEY_ID, at profile \"%s\" in %s and %s, "
-		"and "
-		"for a role of this container or instance",
+		"no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
+		"profile "
+		"\"%s\" into %s",
 		chain->profile,
-		chain->config->credentials_path ? chain->config->credentials_path : "no file",
-		chain->config->config_path ? chain->config->config_path : "no file");
+		chain->config->credentials_path ? chain->config->credentials_path
+						: "~/.aws/credentials");
 	if (chain->instance.message)
 		error_suffix(err, " (%s)", chain->instance.message);
 	return -PENSTOCK_E_PERMISSION;

@@ -171,6 +171,14 @@ bool attempt_keep_or_restart(struct call *call)
 	return true;
 }
 
+static long os_error(const struct call *call)
+{
+	long os = 0;
+
+	curl_easy_getinfo(call->handle->curl, CURLINFO_OS_ERRNO, &os);
+	return os;
+}
+
 /* The error of an attempt whose transfer failed. True: it may be tried again. */
 static bool transfer_failed(struct call *call, CURLcode result, struct penstock_error *err)
 {
@@ -188,7 +196,11 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 		text = meaning->hint;
 	else if (!*text)
 		text = curl_easy_strerror(result);
-	if (result == CURLE_PEER_FAILED_VERIFICATION)
+	if (result == CURLE_COULDNT_CONNECT && os_error(call) == ECONNREFUSED)
+		error_set(err, meaning->means,
+			"%.*s: connection refused; check the address, and that a server runs there",
+			(int)strcspn(text, ":"), text);
+	else if (result == CURLE_PEER_FAILED_VERIFICATION)
 		error_set(err, meaning->means,
 			"%s; if the server has its own authority, name its certificate in "
 			"SSL_CERT_FILE or AWS_CA_BUNDLE",
@@ -341,14 +353,11 @@ static bool is_exhausted(const struct http_engine *engine, const struct call *ca
 /* In a word or two: what is the matter with a host that is waited for. */
 static void describe_absence(const struct call *call, CURLcode result, char *out, size_t size)
 {
-	long os = 0;
-
-	curl_easy_getinfo(call->handle->curl, CURLINFO_OS_ERRNO, &os);
 	if (result == CURLE_OK && call->reply->status >= 300)
 		snprintf(out, size, "it answers %d", call->reply->status);
 	else if (result == CURLE_COULDNT_RESOLVE_HOST || result == CURLE_COULDNT_RESOLVE_PROXY)
 		snprintf(out, size, "its name cannot be resolved");
-	else if (result == CURLE_COULDNT_CONNECT && os == ECONNREFUSED)
+	else if (result == CURLE_COULDNT_CONNECT && os_error(call) == ECONNREFUSED)
 		snprintf(out, size, "connection refused");
 	else if (result == CURLE_COULDNT_CONNECT)
 		snprintf(out, size, "no connection");

@@ -418,8 +418,7 @@ static const char *hint_of(enum s3_error e)
 	case S3_E_ACCESS_DENIED:
 		return "the credentials lack the permission for this";
 	case S3_E_INVALID_ACCESS_KEY_ID:
-		return "the store does not know this access key id; check the credentials and the "
-		       "endpoint";
+		return "check the access key id and the endpoint";
 	case S3_E_SIGNATURE_DOES_NOT_MATCH:
 		return "check the secret access key, and that nothing on the way rewrites requests";
 	case S3_E_REQUEST_TIME_TOO_SKEWED:

@@ -186,6 +186,8 @@ def test_doctor_asks_for_a_bucket(penstock, store):
 
     assert re.search(r"^fail +bucket .*missing", missing.out, re.M)
     assert store.secret_key not in missing.text
+    elsewhere = store.env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    penstock.run("doctor", "--bucket", "s3://here", "--endpoint-url", store.endpoint, env=elsewhere).ok()
 
 
 def on_terminal(penstock, *arguments, env=None):

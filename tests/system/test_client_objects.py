@@ -200,4 +200,4 @@ def test_refused_credentials_say_what_is_wrong_and_not_the_secret(store, tmp_pat
     s3.fails(PERMISSION, "head", "bucket", "key", ANONYMOUS=1)
 
     assert "SignatureDoesNotMatch" in wrong and "secret access key" in wrong and "wrong-secret" not in wrong
-    assert "InvalidAccessKeyId" in unknown and "access key id" in unknown
+    assert "InvalidAccessKeyId" in unknown and "check the access key id" in unknown and unknown.lower().count("access key id") == 2

@@ -98,6 +98,27 @@ def test_mistakes_in_operands_are_named(s3):
         assert says in result.err and result.err.count("\n") == 1, result.err
 
 
+# A HEAD's 404 has no word about what is missing.
+def test_a_missing_bucket_is_told_from_a_missing_object(s3):
+    for verb in ("cat", "stat", "ls", "du"):
+        assert "there is no bucket nowhere; create it" in s3(verb, "s3://nowhere/key").exits(66).err or verb == "ls"
+    assert "no such object" in s3("stat", "s3://bucket/key").exits(66).err
+
+
+def test_an_endpoint_that_is_not_there_is_to_be_checked(penstock):
+    env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+
+    result = penstock.run("ls", "s3://bucket", env=env).exits(69)
+
+    assert "connection refused; check the address" in result.err and result.err.count("\n") == 1
+
+
+def test_what_to_do_without_credentials(penstock):
+    result = penstock.run("ls", "s3://bucket", env={"AWS_EC2_METADATA_DISABLED": "true"}).exits(77)
+
+    assert "set AWS_ACCESS_KEY_ID" in result.err and len(result.err) < 200 and result.err.count("\n") == 1
+
+
 def raw(s3, *urls):
     return subprocess.run([binary(), "cat", *urls], env=s3.penstock.env | s3.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
 
@@ -150,7 +171,7 @@ def test_a_presigned_url_does_one_thing(s3):
 
 def test_buckets_are_made_and_removed(s3):
     assert s3("mb", "s3://fresh").ok().out == "made s3://fresh\n"
-    s3("mb", "s3://fresh").ok()
+    assert s3("mb", "s3://fresh").ok().out == "there already: s3://fresh\n"
     assert s3("rb", "s3://fresh").ok().out == "removed s3://fresh\n"
     assert "not empty" in s3("rb", "s3://bucket").exits(69).err
     assert s3("ls", "s3://bucket").ok().out
@@ -263,9 +284,10 @@ def test_put_keeps_to_its_conditions(s3, size):
     body = b"n" * size
     etag = s3.client.head_object(Bucket="bucket", Key="ab")["ETag"]
 
-    s3("put", "--if-none-match", "s3://bucket/ab", input=body).exits(69)
+    assert "s3://bucket/ab is there already" in s3("put", "--if-none-match", "s3://bucket/ab", input=body).exits(69).err
     if s3.name == "penstock" or size < 1000:  # moto completes an upload in parts whatever its If-Match says
-        s3("put", "--if-match", '"0123456789abcdef0123456789abcdef"', "s3://bucket/ab", input=body).exits(69)
+        result = s3("put", "--if-match", '"0123456789abcdef0123456789abcdef"', "s3://bucket/ab", input=body).exits(69)
+        assert "does not have the ETag" in result.err
     assert s3.client.get_object(Bucket="bucket", Key="ab")["Body"].read() == b"x" * 4000
     s3("put", "--if-match", etag, "s3://bucket/ab", input=body).ok()
     assert s3.client.head_object(Bucket="bucket", Key="ab")["ContentLength"] == size

@@ -453,7 +453,7 @@ def test_a_flush_without_a_store_fails_in_time_and_is_made_up_for(syncs, store):
 
     begun = time.monotonic()
     answer = sync.ask("flush 1500")
-    assert answer["result"] == "failed" and "1 files (5.0 kB)" in answer["message"], answer
+    assert answer["result"] == "failed" and "1 file (5.0 kB)" in answer["message"], answer
     assert 1 < time.monotonic() - begun < 10
     assert (sync.out / "ckpt.pth").read_bytes() == b"x" * 5000
 
