@@ -342,10 +342,11 @@ static int resolve_credentials(
 	error_set(err, PENSTOCK_E_PERMISSION,
 		"no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
 		"profile "
-		"\"%s\" into %s",
+		"\"%s\" into %s or %s",
 		chain->profile,
 		chain->config->credentials_path ? chain->config->credentials_path
-						: "~/.aws/credentials");
+						: "~/.aws/credentials",
+		chain->config->config_path ? chain->config->config_path : "~/.aws/config");
 	if (chain->instance.message)
 		error_suffix(err, " (%s)", chain->instance.message);
 	return -PENSTOCK_E_PERMISSION;
