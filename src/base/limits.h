@@ -78,6 +78,8 @@
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */
+#define LIMIT_BULK_QUEUE (4 * MIB) /* bytes of items that are under way or wait: some 5,000 of them */
+#define LIMIT_BULK_WORKERS 16 /* threads, one blocking call each */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 

@@ -1,0 +1,486 @@
+/* The queue of a bulk transfer, its workers, and how items are reported. */
+#include "transfer/bulk_internal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "net/http.h"
+#include "base/banned.h"
+
+#define POLL_MS 50 /* between looks at the caller's cancel flag */
+
+void bulk_list_add(struct bulk_list *list, struct bulk_task *task)
+{
+	task->next = NULL;
+	if (list->last)
+		list->last->next = task;
+	else
+		list->first = task;
+	list->last = task;
+	list->n++;
+}
+
+struct bulk_task *bulk_list_take(struct bulk_list *list)
+{
+	struct bulk_task *task = list->first;
+
+	if (!task)
+		return NULL;
+	list->first = task->next;
+	if (!list->first)
+		list->last = NULL;
+	list->n--;
+	task->next = NULL;
+	return task;
+}
+
+/* ---- tasks ---- */
+
+static size_t text_size(const char *s)
+{
+	return s ? strlen(s) + 1 : 0;
+}
+
+static const char *text_copy(char **at, const char *s)
+{
+	size_t n = text_size(s);
+	char *copy = *at;
+
+	if (!s)
+		return NULL;
+	memcpy(copy, s, n);
+	*at += n;
+	return copy;
+}
+
+static struct bulk_task *task_new(struct bulk *bulk, const struct bulk_item *item)
+{
+	const char *const texts[] = {item->from_bucket, item->from_key, item->to_bucket,
+		item->to_key, item->from_url, item->to_url, item->path, item->if_match,
+		item->content_type};
+	size_t size = sizeof(struct bulk_task);
+	struct bulk_task *task;
+	char *at;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		size += text_size(texts[i]);
+	task = calloc(1, size);
+	if (!task)
+		return NULL;
+	at = (char *)(task + 1);
+	task->bulk = bulk;
+	task->charge = size;
+	task->item = *item;
+	task->item.from_bucket = text_copy(&at, item->from_bucket);
+	task->item.from_key = text_copy(&at, item->from_key);
+	task->item.to_bucket = text_copy(&at, item->to_bucket);
+	task->item.to_key = text_copy(&at, item->to_key);
+	task->item.from_url = text_copy(&at, item->from_url);
+	task->item.to_url = text_copy(&at, item->to_url);
+	task->item.path = text_copy(&at, item->path);
+	task->item.if_match = text_copy(&at, item->if_match);
+	task->item.content_type = text_copy(&at, item->content_type);
+	if (item->known) {
+		task->known.size = item->known->size;
+		task->known.modified_ns = item->known->modified_ns;
+		memcpy(task->known.etag, item->known->etag, sizeof(task->known.etag));
+		task->item.known = &task->known;
+	}
+	return task;
+}
+
+static void task_free(struct bulk_task *task)
+{
+	struct bulk_task *behind;
+
+	while ((behind = bulk_list_take(&task->batch)))
+		task_free(behind);
+	object_info_release(&task->info);
+	penstock_error_release(&task->error);
+	free(task);
+}
+
+static void free_list(struct bulk_list *list)
+{
+	struct bulk_task *task;
+
+	while ((task = bulk_list_take(list)))
+		task_free(task);
+}
+
+/* ---- the end of tasks ---- */
+
+/* Under the lock: what was collected goes in one request, before what waits. */
+static void removals_close(struct bulk *bulk)
+{
+	struct bulk_task *head = bulk_list_take(&bulk->removals);
+
+	if (!head)
+		return;
+	head->removing = true;
+	head->batch = bulk->removals;
+	bulk->removals = (struct bulk_list){0};
+	bulk->running += 1 + head->batch.n;
+	head->next = bulk->queue.first;
+	bulk->queue.first = head;
+	if (!bulk->queue.last)
+		bulk->queue.last = head;
+	bulk->queue.n++;
+	pthread_cond_signal(&bulk->work);
+}
+
+/* Under the lock: a small batch goes where nothing is left that could make it larger. */
+static void removals_look(struct bulk *bulk)
+{
+	if (bulk->flush && !bulk->running)
+		removals_close(bulk);
+}
+
+static void stop_all(struct bulk *bulk)
+{
+	if (!atomic_exchange(&bulk->stop, 1))
+		http_wake(bulk->engine);
+}
+
+void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
+{
+	struct bulk *bulk = task->bulk;
+
+	if (err) {
+		error_move(&task->error, err);
+		if (bulk->options.stop_at_first_error && task->error.code != PENSTOCK_E_CANCELLED)
+			stop_all(bulk);
+	}
+	pthread_mutex_lock(&bulk->lock);
+	bulk_list_add(&bulk->ended, task);
+	bulk->running--;
+	removals_look(bulk);
+	if (bulk->ended.n == 1)
+		pthread_cond_signal(&bulk->moved);
+	pthread_mutex_unlock(&bulk->lock);
+}
+
+static bool same_request(const struct bulk_task *a, const struct bulk_task *b)
+{
+	return a->item.from_client == b->item.from_client &&
+	       strcmp(a->item.from_bucket, b->item.from_bucket) == 0;
+}
+
+void bulk_task_remove_source(struct bulk_task *task)
+{
+	struct bulk *bulk = task->bulk;
+	LOCK_SCOPE(&bulk->lock);
+
+	if (bulk->removals.n && !same_request(bulk->removals.first, task))
+		removals_close(bulk);
+	bulk_list_add(&bulk->removals, task);
+	bulk->running--;
+	if (bulk->removals.n == LIMIT_S3_LIST_KEYS)
+		removals_close(bulk);
+	else
+		removals_look(bulk);
+}
+
+/* ---- the workers ---- */
+
+static void task_run(struct bulk_task *task)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (task->removing) {
+		bulk_delete(task);
+		return;
+	}
+	if (bulk_stopped(task->bulk))
+		r = error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
+	else
+		r = bulk_run(task, &err);
+	if (r == 0 && task->item.remove_source && task->item.from_client)
+		bulk_task_remove_source(task);
+	else
+		bulk_task_end(task, r < 0 ? &err : NULL);
+}
+
+static void *worker_main(void *arg)
+{
+	struct bulk *bulk = arg;
+	struct bulk_task *task;
+
+	pthread_setname_np(pthread_self(), "bulk");
+	pthread_mutex_lock(&bulk->lock);
+	for (;;) {
+		while (!bulk->queue.first && !bulk->closing) {
+			bulk->idle++;
+			pthread_cond_wait(&bulk->work, &bulk->lock);
+			bulk->idle--;
+		}
+		task = bulk_list_take(&bulk->queue);
+		if (!task)
+			break;
+		pthread_mutex_unlock(&bulk->lock);
+		task_run(task);
+		pthread_mutex_lock(&bulk->lock);
+	}
+	pthread_mutex_unlock(&bulk->lock);
+	return NULL;
+}
+
+/* Signals are for the other threads. */
+static int start_worker(struct bulk *bulk)
+{
+	sigset_t all, before;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&bulk->workers[bulk->n_workers], NULL, worker_main, bulk);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r == 0)
+		bulk->n_workers++;
+	return r;
+}
+
+static unsigned worker_limit(const struct bulk *bulk)
+{
+	unsigned wanted = bulk->options.parallel;
+
+	return wanted && wanted < LIMIT_BULK_WORKERS ? wanted : LIMIT_BULK_WORKERS;
+}
+
+/* ---- reporting, on the thread that pushes ---- */
+
+static void report(struct bulk *bulk, struct bulk_task *task)
+{
+	bool failed = task->error.code != PENSTOCK_OK;
+
+	if (bulk->options.on_done)
+		bulk->options.on_done(bulk->options.cookie, &task->item,
+			!failed && task->has_info ? &task->info : NULL,
+			failed ? &task->error : NULL);
+	if (!failed) {
+		bulk->totals.items++;
+		bulk->totals.bytes += task->bytes;
+		return;
+	}
+	bulk->totals.failed++;
+	/* What was cancelled because of an error is not what the caller wants to hear of. */
+	if (!bulk->first.code || (bulk->first.code == PENSTOCK_E_CANCELLED &&
+					 task->error.code != PENSTOCK_E_CANCELLED))
+		error_move(&bulk->first, &task->error);
+}
+
+/* Called and left with the lock held, without it while the caller is told. */
+static void report_ended(struct bulk *bulk)
+{
+	struct bulk_list ended = bulk->ended;
+	size_t charge = 0, n = ended.n;
+	struct bulk_task *task;
+
+	if (!n)
+		return;
+	bulk->ended = (struct bulk_list){0};
+	pthread_mutex_unlock(&bulk->lock);
+	while ((task = bulk_list_take(&ended))) {
+		charge += task->charge;
+		report(bulk, task);
+		task_free(task);
+	}
+	pthread_mutex_lock(&bulk->lock);
+	bulk->pending -= n;
+	bulk->charged -= charge;
+}
+
+static void look_at_cancel(struct bulk *bulk)
+{
+	if (bulk->options.cancel && atomic_load(bulk->options.cancel))
+		stop_all(bulk);
+}
+
+/* Under the lock. */
+static void wait_a_little(struct bulk *bulk)
+{
+	struct timespec until;
+
+	bulk->flush = true;
+	removals_look(bulk);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += POLL_MS * NS_PER_MS;
+	if (until.tv_nsec >= NS_PER_S) {
+		until.tv_nsec -= NS_PER_S;
+		until.tv_sec++;
+	}
+	if (!bulk->ended.n)
+		pthread_cond_timedwait(&bulk->moved, &bulk->lock, &until);
+	bulk->flush = false;
+}
+
+static int stopped(struct bulk *bulk, struct penstock_error *err)
+{
+	look_at_cancel(bulk);
+	if (!bulk_stopped(bulk))
+		return 0;
+	return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+}
+
+/* Under the lock. */
+static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *err)
+{
+	for (;;) {
+		int r = stopped(bulk, err);
+
+		report_ended(bulk);
+		if (r < 0 || !bulk->pending || bulk->charged + charge <= LIMIT_BULK_QUEUE)
+			return r;
+		wait_a_little(bulk);
+	}
+}
+
+/* What an item lacks for its kind. */
+static const char *item_problem(const struct bulk_item *item)
+{
+	bool from = item->from_url || (item->from_client && item->from_bucket && item->from_key);
+	bool to = item->to_url || (item->to_client && item->to_bucket && item->to_key);
+
+	switch (item->kind) {
+	case BULK_UPLOAD:
+		return item->path && to ? NULL : "an upload needs a file and an object or URL";
+	case BULK_DOWNLOAD:
+		if (item->remove_source && item->from_url)
+			return "a resource of a web server cannot be moved, only copied";
+		return item->path && from ? NULL : "a download needs an object or URL and a file";
+	case BULK_COPY:
+		return from && to && !item->from_url && !item->to_url ? NULL
+								      : "a copy needs two objects";
+	case BULK_DELETE:
+		return from && !item->from_url ? NULL : "a deletion needs an object";
+	}
+	return "there is no such kind of item";
+}
+
+int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err)
+{
+	const char *problem = item_problem(item);
+	struct bulk_task *task = problem ? NULL : task_new(bulk, item);
+	bool wants_worker;
+	int r;
+
+	if (problem)
+		return error_set(err, PENSTOCK_E_INVALID, "%s", problem);
+	if (!task)
+		return error_memory(err);
+	pthread_mutex_lock(&bulk->lock);
+	r = make_room(bulk, task->charge, err);
+	if (r < 0) {
+		pthread_mutex_unlock(&bulk->lock);
+		task_free(task);
+		return r;
+	}
+	bulk->pending++;
+	bulk->charged += task->charge;
+	bulk->running++;
+	wants_worker = bulk->idle <= bulk->queue.n && bulk->n_workers < worker_limit(bulk);
+	pthread_mutex_unlock(&bulk->lock);
+	if (item->kind == BULK_DELETE) {
+		bulk_task_remove_source(task);
+	} else {
+		pthread_mutex_lock(&bulk->lock);
+		bulk_list_add(&bulk->queue, task);
+		pthread_cond_signal(&bulk->work);
+		pthread_mutex_unlock(&bulk->lock);
+	}
+	if (wants_worker && (r = start_worker(bulk)) && !bulk->n_workers) {
+		stop_all(bulk);
+		return error_errno(err, r, "cannot start a thread");
+	}
+	return 0;
+}
+
+int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = 0;
+
+	pthread_mutex_lock(&bulk->lock);
+	while (bulk->pending) {
+		/* Without a worker nobody ever takes them. */
+		if (!bulk->n_workers) {
+			struct bulk_task *task;
+
+			removals_close(bulk);
+			while ((task = bulk_list_take(&bulk->queue))) {
+				pthread_mutex_unlock(&bulk->lock);
+				task_run(task);
+				pthread_mutex_lock(&bulk->lock);
+			}
+		}
+		look_at_cancel(bulk);
+		report_ended(bulk);
+		if (bulk->pending)
+			wait_a_little(bulk);
+	}
+	pthread_mutex_unlock(&bulk->lock);
+	if (bulk_sync(bulk, &own) < 0 && !bulk->first.code)
+		error_move(&bulk->first, &own);
+	penstock_error_release(&own);
+	if (totals)
+		*totals = bulk->totals;
+	if (bulk->first.code)
+		r = error_move(err, &bulk->first);
+	bulk->totals = (struct bulk_totals){0};
+	return r;
+}
+
+/* ---- life ---- */
+
+int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
+	struct penstock_error *err)
+{
+	struct bulk *bulk = calloc(1, sizeof(*bulk));
+	pthread_condattr_t attributes;
+
+	if (!bulk)
+		return error_memory(err);
+	bulk->engine = engine;
+	if (options)
+		bulk->options = *options;
+	if (bulk->options.put)
+		bulk->put = *bulk->options.put;
+	pthread_mutex_init(&bulk->lock, NULL);
+	pthread_cond_init(&bulk->work, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&bulk->moved, &attributes);
+	pthread_condattr_destroy(&attributes);
+	*out = bulk;
+	return 0;
+}
+
+void bulk_free(struct bulk *bulk)
+{
+	if (!bulk)
+		return;
+	stop_all(bulk);
+	pthread_mutex_lock(&bulk->lock);
+	bulk->closing = true;
+	pthread_cond_broadcast(&bulk->work);
+	pthread_mutex_unlock(&bulk->lock);
+	for (unsigned i = 0; i < bulk->n_workers; i++)
+		pthread_join(bulk->workers[i], NULL);
+	free_list(&bulk->queue);
+	free_list(&bulk->removals);
+	free_list(&bulk->ended);
+	for (unsigned i = 0; i < bulk->n_devices; i++)
+		close(bulk->device_fds[i]);
+	pthread_cond_destroy(&bulk->work);
+	pthread_cond_destroy(&bulk->moved);
+	pthread_mutex_destroy(&bulk->lock);
+	penstock_error_release(&bulk->first);
+	free(bulk->made);
+	free(bulk);
+}

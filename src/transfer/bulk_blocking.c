@@ -1,0 +1,274 @@
+/* One item by the blocking calls: what is large, or rare. */
+#include "transfer/bulk_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "net/http.h"
+#include "transfer/http_fetch.h"
+#include "base/banned.h"
+
+/* Of one object; several are under way. */
+#define PARTS_PARALLEL 4
+
+/* ---- upload ---- */
+
+struct source {
+	struct bulk_task *task;
+	int fd;
+	struct stat st; /* as it was opened */
+};
+
+static void source_progress(void *cookie, int64_t bytes)
+{
+	const struct source *source = cookie;
+	const struct bulk_options *o = &source->task->bulk->options;
+
+	if (o->progress)
+		o->progress(o->cookie, bytes);
+}
+
+bool bulk_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool source_valid(void *cookie)
+{
+	const struct source *source = cookie;
+	struct stat now;
+
+	return fstat(source->fd, &now) == 0 && bulk_same_file(&source->st, &now);
+}
+
+int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err)
+{
+	/* A pipe in the place of a file is not waited for. */
+	_cleanup_close_ int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (opened < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	if (fstat(opened, st) < 0)
+		return error_errno(err, errno, "cannot read %s", path);
+	if (!S_ISREG(st->st_mode))
+		return error_set(err, PENSTOCK_E_INVALID, "%s is no regular file", path);
+	*fd = take_fd(opened);
+	return 0;
+}
+
+void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
+	struct object_put_options *out)
+{
+	const struct object_put_options *all = &task->bulk->put;
+
+	*out = (struct object_put_options){.if_match = task->item.if_match,
+		.if_none_match = all->if_none_match || task->item.if_none_match,
+		.content_type = task->item.content_type ? task->item.content_type
+							: all->content_type,
+		.metadata = metadata,
+		.storage_class = all->storage_class,
+		.part_size = all->part_size,
+		.parallel = PARTS_PARALLEL,
+		.cancel = &task->bulk->stop};
+}
+
+/* A link goes up as an object that holds where it leads. */
+static int upload_link(struct bulk_task *task, const struct stat *st, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct object_put_options options;
+	char target[PATH_MAX];
+	ssize_t n = readlink(task->item.path, target, sizeof(target));
+	int r;
+
+	if (n < 0 || (size_t)n >= sizeof(target))
+		return error_errno(err, n < 0 ? errno : ENAMETOOLONG, "cannot read the link %s",
+			task->item.path);
+	r = bulk_file_metadata(task, st, &metadata, err);
+	if (r < 0)
+		return r;
+	bulk_put_options(task, &metadata, &options);
+	task->bytes = (uint64_t)n;
+	return object_put(task->item.to_client, task->item.to_bucket, task->item.to_key, target,
+		(size_t)n, &options, &task->info, err);
+}
+
+/* PUT of a file to a web server. */
+static int upload_url(struct source *source, struct penstock_error *err)
+{
+	struct bulk_task *task = source->task;
+	struct object_put_options options;
+	struct http_request request = {.method = "PUT",
+		.url = task->item.to_url,
+		.source = {.kind = HTTP_SOURCE_FD,
+			.fd = source->fd,
+			.length = (uint64_t)source->st.st_size},
+		.cancel = &task->bulk->stop};
+	int r;
+
+	bulk_put_options(task, NULL, &options);
+	r = http_request_header(&request, "Content-Type",
+		options.content_type ? options.content_type : "application/octet-stream");
+	if (r == 0 && options.if_none_match)
+		r = http_request_header(&request, "If-None-Match", "*");
+	r = r < 0 ? error_memory(err) : http_perform(task->bulk->engine, &request, NULL, err);
+	strlist_release(&request.headers);
+	if (r == 0 && !source_valid(source))
+		r = error_set(
+			err, PENSTOCK_E_CHANGED, "%s changed while it was sent", task->item.path);
+	return r;
+}
+
+static int upload_object(struct source *source, struct penstock_error *err)
+{
+	struct bulk_task *task = source->task;
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct object_put_options options;
+	int r = bulk_file_metadata(task, &source->st, &metadata, err);
+
+	if (r < 0)
+		return r;
+	bulk_put_options(task, &metadata, &options);
+	options.progress = source_progress;
+	options.still_valid = source_valid;
+	options.cookie = source;
+	return object_put_file(task->item.to_client, task->item.to_bucket, task->item.to_key,
+		source->fd, (uint64_t)source->st.st_size, &options, &task->info, err);
+}
+
+static int upload(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_options *o = &task->bulk->options;
+	struct source source = {.task = task, .fd = -1};
+	int r;
+
+	if (o->preserve && o->symlinks && lstat(task->item.path, &source.st) == 0 &&
+		S_ISLNK(source.st.st_mode) && !task->item.to_url) {
+		r = upload_link(task, &source.st, err);
+	} else {
+		r = bulk_open_source(task->item.path, &source.st, &source.fd, err);
+		if (r < 0)
+			return r;
+		task->bytes = (uint64_t)source.st.st_size;
+		r = task->item.to_url ? upload_url(&source, err) : upload_object(&source, err);
+		close(source.fd);
+	}
+	task->has_info = r == 0 && !task->item.to_url;
+	return r < 0 ? error_prefix(err, "%s", task->item.path) : bulk_upload_done(task, err);
+}
+
+int bulk_upload_done(struct bulk_task *task, struct penstock_error *err)
+{
+	if (!task->item.remove_source || unlink(task->item.path) == 0)
+		return 0;
+	return error_errno(err, errno, "moved, but %s could not be removed", task->item.path);
+}
+
+/* ---- download ---- */
+
+static int download_url(struct bulk_task *task, struct penstock_error *err)
+{
+	_cleanup_(http_fetch_result_release) struct http_fetch_result result = {0};
+	_cleanup_free_ char *dir = strdup(task->item.path);
+	_cleanup_free_ char *base = strdup(task->item.path);
+	int r;
+
+	if (!dir || !base)
+		return error_memory(err);
+	r = http_fetch(task->bulk->engine, task->item.from_url,
+		&(struct http_fetch_options){.directory = dirname(dir),
+			.name = basename(base),
+			.parallel = PARTS_PARALLEL,
+			.no_sync = true,
+			.cancel = &task->bulk->stop},
+		&result, err);
+	if (r == 0)
+		task->bytes = result.size;
+	return r;
+}
+
+static int download_object(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_options *o = &task->bulk->options;
+	const struct object_get_options options = {.known = task->item.known,
+		.parallel = PARTS_PARALLEL,
+		.relaxed = true,
+		.progress = o->progress,
+		.cookie = o->cookie,
+		.cancel = &task->bulk->stop};
+	int r = object_get_file(task->item.from_client, task->item.from_bucket, task->item.from_key,
+		task->item.path, &options, &task->info, err);
+
+	if (r == 0) {
+		task->has_info = true;
+		task->bytes = task->info.size;
+	}
+	return r;
+}
+
+static int download(struct bulk_task *task, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = -1;
+	int r = bulk_make_parents(task, err);
+
+	if (r == 0)
+		r = task->item.from_url ? download_url(task, err) : download_object(task, err);
+	if (r < 0)
+		return r;
+	fd = open(task->item.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", task->item.path);
+	r = bulk_file_times(task, fd, &task->info, err);
+	if (r == 0)
+		r = bulk_note_device(task->bulk, fd, err);
+	if (r == 0 && bulk_file_is_link(task, &task->info))
+		r = bulk_file_make_link(task->item.path, err);
+	return r;
+}
+
+/* ---- copy ---- */
+
+static int copy(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	const struct object_copy_options options = {
+		.if_match = item->known && item->known->etag[0] ? item->known->etag : NULL,
+		.if_none_match = task->bulk->put.if_none_match || item->if_none_match};
+	int r;
+
+	if (item->from_client != item->to_client)
+		r = bulk_stream(task, err);
+	else
+		r = object_copy(item->from_client, item->from_bucket, item->from_key,
+			item->to_bucket, item->to_key, &options, &task->info, err);
+	if (r == 0) {
+		task->has_info = true;
+		task->bytes = task->info.size;
+	}
+	return r;
+}
+
+int bulk_run(struct bulk_task *task, struct penstock_error *err)
+{
+	switch (task->item.kind) {
+	case BULK_UPLOAD:
+		return upload(task, err);
+	case BULK_DOWNLOAD:
+		return download(task, err);
+	case BULK_COPY:
+		return copy(task, err);
+	case BULK_DELETE:
+		break;
+	}
+	return 0;
+}

@@ -1,0 +1,88 @@
+/* The deletion of what was moved, or is to go: many keys in one request. */
+#include "transfer/bulk_internal.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/banned.h"
+
+struct deletion {
+	struct bulk_task *head;
+	bool told; /* of any key by itself */
+};
+
+static void copy_error(struct bulk_task *task, const struct penstock_error *err)
+{
+	error_set(&task->error, err->code, "%s", err->message ? err->message : "failed");
+	task->error.http_status = err->http_status;
+}
+
+static void on_error(void *cookie, const char *key, const struct penstock_error *err)
+{
+	struct deletion *d = cookie;
+
+	d->told = true;
+	if (strcmp(d->head->item.from_key, key) == 0)
+		copy_error(d->head, err);
+	for (struct bulk_task *task = d->head->batch.first; task; task = task->next) {
+		if (strcmp(task->item.from_key, key) == 0)
+			copy_error(task, err);
+	}
+}
+
+/* A file whose object goes must outlive a loss of power. */
+static int sync_files(struct bulk_task *head, struct penstock_error *err)
+{
+	bool any = head->item.kind == BULK_DOWNLOAD;
+
+	for (const struct bulk_task *task = head->batch.first; task; task = task->next)
+		any = any || task->item.kind == BULK_DOWNLOAD;
+	return any ? bulk_sync(head->bulk, err) : 0;
+}
+
+static int delete_sources(struct deletion *d, struct penstock_error *err)
+{
+	struct bulk_task *head = d->head;
+	_cleanup_(strlist_release) struct strlist keys = {0};
+	int r = strlist_add(&keys, head->item.from_key);
+
+	for (const struct bulk_task *task = head->batch.first; r == 0 && task; task = task->next)
+		r = strlist_add(&keys, task->item.from_key);
+	if (r < 0)
+		return error_memory(err);
+	if (bulk_stopped(head->bulk))
+		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	r = sync_files(head, err);
+	return r < 0 ? r
+		     : object_delete_many(head->item.from_client, head->item.from_bucket, &keys,
+			       on_error, d, err);
+}
+
+static void end_one(struct bulk_task *task)
+{
+	struct penstock_error own = task->error;
+
+	task->error = (struct penstock_error)PENSTOCK_ERROR_INIT;
+	if (own.code && task->item.kind != BULK_DELETE)
+		error_prefix(&own, "moved, but the source could not be removed");
+	bulk_task_end(task, own.code ? &own : NULL);
+}
+
+void bulk_delete(struct bulk_task *head)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct deletion d = {.head = head};
+	struct bulk_list batch = head->batch;
+	struct bulk_task *task;
+
+	if (delete_sources(&d, &err) < 0 && !d.told) {
+		copy_error(head, &err);
+		for (task = batch.first; task; task = task->next)
+			copy_error(task, &err);
+	}
+	head->batch = (struct bulk_list){0};
+	end_one(head);
+	while ((task = bulk_list_take(&batch)))
+		end_one(task);
+}

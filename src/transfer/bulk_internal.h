@@ -1,0 +1,127 @@
+/*
+ * What the files behind bulk.h share. A task is one pushed item on its way:
+ *
+ *	pushed -> queue -> a worker's -> [batch of deletions -> a worker's] -> ended -> reported
+ *
+ * Everything but the lists under the lock belongs to whoever has the task.
+ */
+#ifndef TRANSFER_BULK_INTERNAL_H
+#define TRANSFER_BULK_INTERNAL_H
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "transfer/bulk.h"
+
+#include <penstock/error.h>
+
+#define BULK_FILE_SYSTEMS                                                                          \
+	8 /* that are synced one by one at the end; more are synced all together */
+
+struct bulk_list {
+	struct bulk_task *first, *last;
+	size_t n;
+};
+
+struct bulk_task {
+	struct bulk_task *next;
+	struct bulk *bulk;
+	struct bulk_item item; /* its texts stand behind the struct */
+	struct object_info known;
+	size_t charge; /* bytes */
+
+	/* Its source, and those of the tasks behind it, are to be deleted in one request. */
+	bool removing;
+	struct bulk_list batch;
+
+	/* What it came to. */
+	struct object_info info;
+	bool has_info;
+	uint64_t bytes;
+	struct penstock_error error;
+};
+
+struct bulk {
+	struct http_engine *engine;
+	struct bulk_options options;
+	struct object_put_options put;
+	atomic_int stop; /* the cancel flag of every request */
+
+	pthread_mutex_t lock;
+	pthread_cond_t moved; /* for the thread that pushes: something ended, or there is room */
+	pthread_cond_t work;  /* for the workers */
+	/* Under the lock. */
+	struct bulk_list queue;
+	struct bulk_list ended;
+	struct bulk_list removals; /* of one client and bucket, not asked for yet */
+	size_t pending;		   /* tasks that were pushed and not reported */
+	size_t charged;		   /* their bytes */
+	size_t running;		   /* queued, or with a worker */
+	unsigned idle;		   /* workers */
+	bool flush;		   /* somebody waits for the end of all: small batches go, too */
+	bool closing;		   /* the workers are to end */
+	dev_t devices[BULK_FILE_SYSTEMS];
+	int device_fds[BULK_FILE_SYSTEMS];
+	unsigned n_devices;
+	bool many_devices;
+	bool dirty; /* since the last sync */
+
+	/* The pushing thread's. */
+	pthread_t workers[LIMIT_BULK_WORKERS];
+	unsigned n_workers;
+	struct bulk_totals totals;
+	struct penstock_error first;
+	char *made; /* the directory that was made last; under the lock */
+};
+
+void bulk_list_add(struct bulk_list *list, struct bulk_task *task);
+struct bulk_task *bulk_list_take(struct bulk_list *list);
+
+/* The task is over: `err` (NULL: success) is taken. */
+void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
+/* The task is over but for its source, which is to go. */
+void bulk_task_remove_source(struct bulk_task *task);
+static inline bool bulk_stopped(const struct bulk *bulk)
+{
+	return atomic_load(&bulk->stop) != 0;
+}
+
+/* bulk_blocking.c: the whole of an upload, download or copy. */
+int bulk_run(struct bulk_task *task, struct penstock_error *err);
+/* Opens a regular file for reading. */
+int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err);
+/* Whether a file is still what it was. */
+bool bulk_same_file(const struct stat *a, const struct stat *b);
+/* What an item and the options of all ask of an upload. */
+void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
+	struct object_put_options *out);
+/* Removes the file where it was to be moved. */
+int bulk_upload_done(struct bulk_task *task, struct penstock_error *err);
+
+/* bulk_stream.c: an object of one store through this machine into another. */
+int bulk_stream(struct bulk_task *task, struct penstock_error *err);
+
+/* bulk_delete.c */
+/* Deletes the sources of a task and its batch, and ends them. */
+void bulk_delete(struct bulk_task *head);
+
+/* bulk_file.c: the local side. */
+/* Makes the directories between the root and the file. */
+int bulk_make_parents(struct bulk_task *task, struct penstock_error *err);
+/* What the metadata of an upload is: that of the options, and mtime and mode. Release it. */
+int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
+	struct penstock_error *err);
+/* Times and mode that a download gets. */
+int bulk_file_times(
+	struct bulk_task *task, int fd, const struct object_info *from, struct penstock_error *err);
+/* Whether the metadata say that the object is a link. */
+bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
+/* Makes the file at `path`, which holds the target, a link. */
+int bulk_file_make_link(const char *path, struct penstock_error *err);
+/* Remembers that the file system has something to be synced. */
+int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
+/* Everything downloaded so far is durable afterwards. */
+int bulk_sync(struct bulk *bulk, struct penstock_error *err);
+
+#endif

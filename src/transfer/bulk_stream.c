@@ -1,0 +1,158 @@
+/* An object of one store through this machine into another: nothing of it touches the disk. */
+#include "transfer/bulk_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "transfer/objects_internal.h"
+#include "base/banned.h"
+
+/* Both sides hold so many pieces of 8 MiB at most. */
+#define STREAM_PARALLEL 2
+
+struct stream {
+	struct bulk_task *task;
+	struct object_put_options options;
+	int in, out;	   /* of the pipe */
+	atomic_bool whole; /* all bytes came, and are verified */
+	int result;	   /* of the upload */
+	struct penstock_error error;
+	struct object_info info;
+};
+
+static bool is_whole(void *cookie)
+{
+	struct stream *s = cookie;
+
+	return atomic_load(&s->whole);
+}
+
+static void *upload_main(void *arg)
+{
+	struct stream *s = arg;
+	const struct bulk_item *item = &s->task->item;
+
+	s->result = object_put_stream(item->to_client, item->to_bucket, item->to_key, s->out,
+		&s->options, &s->info, &s->error);
+	/* Whoever still writes learns that nobody reads. */
+	close(s->out);
+	return NULL;
+}
+
+static int to_pipe(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct stream *s = cookie;
+
+	if (fs_write_all(s->in, data, len) < 0)
+		return error_errno(err, errno, "the other store takes no more");
+	return 0;
+}
+
+/* Source and destination at the same time, a pipe between them. */
+static int through_pipe(
+	struct stream *s, const struct object_info *source, struct penstock_error *err)
+{
+	const struct bulk_item *item = &s->task->item;
+	const struct bulk_options *o = &s->task->bulk->options;
+	const struct object_get_options get = {.known = source,
+		.parallel = STREAM_PARALLEL,
+		.progress = o->progress,
+		.cookie = o->cookie,
+		.cancel = &s->task->bulk->stop};
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	pthread_t thread;
+	int fds[2], r;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	s->out = fds[0];
+	s->in = fds[1];
+	r = pthread_create(&thread, NULL, upload_main, s);
+	if (r) {
+		close(s->in);
+		close(s->out);
+		return error_errno(err, r, "cannot start a thread");
+	}
+	r = object_get_stream(
+		item->from_client, item->from_bucket, item->from_key, &get, to_pipe, s, NULL, &own);
+	atomic_store(&s->whole, r == 0);
+	close(s->in);
+	pthread_join(thread, NULL);
+	/* Of the two the cause: an upload that ended first, else what stopped the source. */
+	if (s->result < 0 && (r == 0 || s->error.code != PENSTOCK_E_CHANGED)) {
+		penstock_error_release(&own);
+		return error_move(err, &s->error);
+	}
+	penstock_error_release(&s->error);
+	return r < 0 ? error_move(err, &own) : 0;
+}
+
+static int through_memory(
+	struct stream *s, const struct object_info *source, struct penstock_error *err)
+{
+	const struct bulk_item *item = &s->task->item;
+	_cleanup_(buf_release) struct buf data = BUF_INIT(LIMIT_S3_PART_DEFAULT);
+	const struct object_get_options get = {
+		.if_match = source->etag, .cancel = &s->task->bulk->stop};
+	int r = object_get(
+		item->from_client, item->from_bucket, item->from_key, &get, &data, NULL, err);
+
+	if (r == 0 && data.len != source->size)
+		r = error_set(err, PENSTOCK_E_CHANGED,
+			"s3://%s/%s: the object was replaced meanwhile", item->from_bucket,
+			item->from_key);
+	return r < 0 ? r
+		     : object_put(item->to_client, item->to_bucket, item->to_key, buf_str(&data),
+			       data.len, &s->options, &s->info, err);
+}
+
+static int source_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+int bulk_stream(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	_cleanup_(object_info_release) struct object_info source = {0};
+	struct stream s = {.task = task};
+	int r = s3_op_init(
+		&head, item->from_client, "HEAD", item->from_bucket, item->from_key, err);
+
+	if (r < 0)
+		return r;
+	head.request.on_headers = source_headers;
+	s3_op_cancel(&head, &task->bulk->stop);
+	r = s3_op_perform(&head, err);
+	if (r == 0)
+		r = object_info_from_reply(&head.reply, &source, err);
+	if (r < 0)
+		return r;
+	if (item->known && item->known->etag[0] && strcmp(item->known->etag, source.etag) != 0)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"s3://%s/%s: the object was replaced meanwhile", item->from_bucket,
+			item->from_key);
+	bulk_put_options(task,
+		task->bulk->put.metadata ? task->bulk->put.metadata : &source.metadata, &s.options);
+	if (!s.options.content_type)
+		s.options.content_type = http_reply_header(&head.reply, "Content-Type");
+	s.options.parallel = STREAM_PARALLEL;
+	s.options.still_valid = is_whole;
+	s.options.cookie = &s;
+	if (source.size <= LIMIT_S3_PART_DEFAULT) {
+		atomic_store(&s.whole, true);
+		r = through_memory(&s, &source, err);
+	} else {
+		r = through_pipe(&s, &source, err);
+	}
+	if (r == 0)
+		task->info = s.info;
+	return r;
+}
