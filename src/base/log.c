@@ -20,6 +20,7 @@ static struct {
 	log_sink_fn sink;
 	void *cookie;
 	char **secrets;
+	unsigned *uses; /* of each of them: how often it was given */
 	size_t n_secrets;
 	bool blind; /* a secret is not among them, for want of memory */
 	/* Which bytes, and which two bytes, secrets begin with: most text holds none of them. */
@@ -81,27 +82,55 @@ static int add_locked(const char *text)
 {
 	unsigned pair = pair_of(text);
 	char **grown;
+	unsigned *uses;
 	char *copy;
 
 	for (size_t i = 0; i < state.n_secrets; i++) {
-		if (strcmp(state.secrets[i], text) == 0)
+		if (strcmp(state.secrets[i], text) == 0) {
+			state.uses[i]++;
 			return 0;
+		}
 	}
 	copy = strdup(text);
 	grown = copy ? realloc(state.secrets, (state.n_secrets + 1) * sizeof(*grown)) : NULL;
-	if (!grown) {
+	if (grown)
+		state.secrets = grown;
+	uses = grown ? realloc(state.uses, (state.n_secrets + 1) * sizeof(*uses)) : NULL;
+	if (!uses) {
 		free(copy);
 		return go_blind();
 	}
-	state.secrets = grown;
+	state.uses = uses;
+	state.uses[state.n_secrets] = 1;
 	state.secrets[state.n_secrets++] = copy;
 	state.first[(unsigned char)text[0]] = true;
 	state.pairs[pair / 8] |= (unsigned char)(1U << pair % 8);
 	return 0;
 }
 
+/* The tables of beginnings keep it: they only say where to look. */
+static int drop_locked(const char *text)
+{
+	for (size_t i = 0; i < state.n_secrets; i++) {
+		if (strcmp(state.secrets[i], text) != 0)
+			continue;
+		if (--state.uses[i])
+			return 0;
+		explicit_bzero(state.secrets[i], strlen(state.secrets[i]));
+		free(state.secrets[i]);
+		state.n_secrets--;
+		state.secrets[i] = state.secrets[state.n_secrets];
+		state.uses[i] = state.uses[state.n_secrets];
+		return 0;
+	}
+	return 0;
+}
+
+/* What is done with each form of a secret. */
+typedef int (*form_fn)(const char *text);
+
 /* As it stands in a URL; `kept` are the characters beside letters and digits that stay. */
-static int add_url_encoded(const char *secret, const char *kept, bool lower)
+static int with_url_encoded(const char *secret, const char *kept, bool lower, form_fn fn)
 {
 	static const char digits[] = "0123456789ABCDEF0123456789abcdef";
 	char *text = calloc(3, strlen(secret) + 1);
@@ -123,7 +152,7 @@ static int add_url_encoded(const char *secret, const char *kept, bool lower)
 			text[len++] = hex[c & 15];
 		}
 	}
-	r = add_locked(text);
+	r = fn(text);
 	explicit_bzero(text, len);
 	free(text);
 	return r;
@@ -131,7 +160,7 @@ static int add_url_encoded(const char *secret, const char *kept, bool lower)
 
 /* What of the secret stands in base64 where `before` bytes (modulo 3) come before it, whatever those are
  * and whatever follows: the characters that hold nothing but its bits. */
-static int add_base64(const char *secret, size_t before, const char *digits)
+static int with_base64(const char *secret, size_t before, const char *digits, form_fn fn)
 {
 	size_t bits = (before + strlen(secret)) * 8;
 	size_t from = (before * 8 + 5) / 6;
@@ -152,40 +181,56 @@ static int add_base64(const char *secret, size_t before, const char *digits)
 		text[n++] = digits[value];
 	}
 	if (n >= ENCODED_MIN)
-		r = add_locked(text);
+		r = fn(text);
 	explicit_bzero(text, n);
 	free(text);
 	return r;
 }
 
 /* A secret goes through URLs, and through headers of basic authentication and the like. */
-static int add_encoded_locked(const char *secret)
+static int with_encoded(const char *secret, form_fn fn)
 {
 	static const char *const digits[] = {
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"};
-	int r = add_url_encoded(secret, "-._~", false);
+	int r = with_url_encoded(secret, "-._~", false, fn);
 
 	if (r == 0)
-		r = add_url_encoded(secret, "-._~", true);
+		r = with_url_encoded(secret, "-._~", true, fn);
 	if (r == 0)
-		r = add_url_encoded(secret, "-._~/", false);
+		r = with_url_encoded(secret, "-._~/", false, fn);
 	for (size_t i = 0; r == 0 && i < 6; i++)
-		r = add_base64(secret, i % 3, digits[i / 3]);
+		r = with_base64(secret, i % 3, digits[i / 3], fn);
 	return r;
 }
 
-int log_redact(const char *secret)
+static int with_forms(const char *secret, form_fn fn)
 {
 	int r;
 
 	if (!secret || strlen(secret) < 4)
 		return 0;
 	LOCK_SCOPE(&state.lock);
-	r = add_locked(secret);
+	r = fn(secret);
 	if (r == 0 && strlen(secret) >= ENCODED_MIN)
-		r = add_encoded_locked(secret);
+		r = with_encoded(secret, fn);
 	return r;
+}
+
+int log_redact(const char *secret)
+{
+	return with_forms(secret, add_locked);
+}
+
+void log_redact_forget(const char *secret)
+{
+	with_forms(secret, drop_locked);
+}
+
+size_t log_redact_count(void)
+{
+	LOCK_SCOPE(&state.lock);
+	return state.n_secrets;
 }
 
 int log_redact_part(const char *secret, size_t len)
@@ -267,7 +312,9 @@ void log_redact_clear(void)
 	for (size_t i = 0; i < state.n_secrets; i++)
 		free(state.secrets[i]);
 	free(state.secrets);
+	free(state.uses);
 	state.secrets = NULL;
+	state.uses = NULL;
 	state.n_secrets = 0;
 	state.blind = false;
 	memset(state.first, 0, sizeof(state.first));

@@ -40,6 +40,13 @@ int log_redact(const char *secret);
 int log_redact_part(const char *secret, size_t len); /* without a NUL behind it */
 /* The password of a URL ("http://user:password@host/"), or its user where there is none. */
 int log_redact_user(const char *url);
+/*
+ * For a secret that is worth nothing any more, such as a token long after its end: takes back one
+ * log_redact() of it. It is looked for until as many were taken back as there were.
+ */
+void log_redact_forget(const char *secret);
+/* How many texts are looked for, all forms counted. */
+size_t log_redact_count(void);
 bool log_redact_failed(void);
 void log_redact_clear(void);
 /* Appends `text` to `out` with every secret replaced. */

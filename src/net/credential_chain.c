@@ -9,6 +9,7 @@
 #include "net/aws_config.h"
 #include "net/credential_sources.h"
 #include "net/credentials.h"
+#include "net/google.h"
 #include "base/banned.h"
 
 /* Profiles that take their role with the keys of another profile, and that of a third. */
@@ -29,6 +30,8 @@ void s3_settings_release(struct s3_settings *settings)
 	free(settings->endpoint_url);
 	free(settings->region);
 	credentials_provider_free(settings->credentials);
+	google_key_free(settings->key);
+	free(settings->project);
 	*settings = (struct s3_settings){0};
 }
 

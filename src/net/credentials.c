@@ -14,6 +14,8 @@
 #define REFRESH_BEFORE_NS (5 * 60 * NS_PER_S)
 /* After a fetch failed, and the present keys still live: requests are not to wait for each new try. */
 #define RETRY_AFTER_NS (15 * NS_PER_S)
+/* So many generations of fetched secrets stay hidden in logs; older ones have long ended. */
+#define HIDDEN_GENERATIONS 8
 
 struct credentials_provider {
 	bool anonymous;
@@ -26,6 +28,8 @@ struct credentials_provider {
 	bool invalid;
 	int64_t retry_ns; /* monotonic; before it ageing keys are not fetched again */
 	struct credentials current;
+	struct credentials earlier[HIDDEN_GENERATIONS]; /* that log_redact() knows, as a ring */
+	unsigned next_earlier;
 };
 
 static void wipe(char **s)
@@ -41,6 +45,7 @@ void credentials_release(struct credentials *c)
 	wipe(&c->access_key_id);
 	wipe(&c->secret_access_key);
 	wipe(&c->session_token);
+	wipe(&c->bearer);
 	c->expires_at_ns = 0;
 }
 
@@ -51,9 +56,10 @@ static int credentials_copy(const struct credentials *from, struct credentials *
 	copy.access_key_id = from->access_key_id ? strdup(from->access_key_id) : NULL;
 	copy.secret_access_key = from->secret_access_key ? strdup(from->secret_access_key) : NULL;
 	copy.session_token = from->session_token ? strdup(from->session_token) : NULL;
+	copy.bearer = from->bearer ? strdup(from->bearer) : NULL;
 	if (!copy.access_key_id != !from->access_key_id ||
 		!copy.secret_access_key != !from->secret_access_key ||
-		!copy.session_token != !from->session_token) {
+		!copy.session_token != !from->session_token || !copy.bearer != !from->bearer) {
 		credentials_release(&copy);
 		return -1;
 	}
@@ -79,6 +85,8 @@ void credentials_provider_free(struct credentials_provider *provider)
 	if (provider->fetcher.release)
 		provider->fetcher.release(provider->fetcher.cookie);
 	credentials_release(&provider->current);
+	for (size_t i = 0; i < HIDDEN_GENERATIONS; i++)
+		credentials_release(&provider->earlier[i]);
 	pthread_cond_destroy(&provider->fetched);
 	pthread_mutex_destroy(&provider->lock);
 	free(provider);
@@ -92,7 +100,25 @@ void credentials_provider_freep(struct credentials_provider **provider)
 
 static int redact(const struct credentials *c)
 {
-	return log_redact(c->secret_access_key) < 0 || log_redact(c->session_token) < 0 ? -1 : 0;
+	return log_redact(c->secret_access_key) < 0 || log_redact(c->session_token) < 0 ||
+			       log_redact(c->bearer) < 0
+		       ? -1
+		       : 0;
+}
+
+/* What was replaced stays hidden for some generations; then the log forgets it, else its list would grow
+ * with every refresh of a long run. */
+static void retire(struct credentials_provider *provider, struct credentials *old)
+{
+	struct credentials *oldest = &provider->earlier[provider->next_earlier];
+
+	provider->next_earlier = (provider->next_earlier + 1) % HIDDEN_GENERATIONS;
+	log_redact_forget(oldest->secret_access_key);
+	log_redact_forget(oldest->session_token);
+	log_redact_forget(oldest->bearer);
+	credentials_release(oldest);
+	*oldest = *old;
+	*old = (struct credentials){0};
 }
 
 int credentials_provider_new_static(struct credentials_provider **out, const char *access_key_id,
@@ -147,7 +173,7 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 	const struct credentials *c = &provider->current;
 	int64_t now;
 
-	if (!c->access_key_id || provider->invalid)
+	if ((!c->access_key_id && !c->bearer) || provider->invalid)
 		return UNUSABLE;
 	if (!c->expires_at_ns)
 		return FRESH;
@@ -175,7 +201,7 @@ static int refresh(struct credentials_provider *provider, struct penstock_error 
 		r = error_memory(err);
 	}
 	if (r == 0) {
-		credentials_release(&provider->current);
+		retire(provider, &provider->current);
 		provider->current = fetched;
 		provider->invalid = false;
 	} else {
@@ -218,6 +244,29 @@ int credentials_get(
 		break;
 	}
 	return credentials_copy(&provider->current, out) < 0 ? error_memory(err) : 0;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+bool credentials_renewed(struct credentials_provider *provider, struct credentials *present)
+{
+	struct credentials copy = {0};
+
+	if (credentials_anonymous(provider) || !provider->fetcher.fetch)
+		return false;
+	LOCK_SCOPE(&provider->lock);
+	if (freshness_of(provider) == UNUSABLE ||
+		(same_text(provider->current.access_key_id, present->access_key_id) &&
+			same_text(provider->current.session_token, present->session_token) &&
+			same_text(provider->current.bearer, present->bearer)) ||
+		credentials_copy(&provider->current, &copy) < 0)
+		return false;
+	credentials_release(present);
+	*present = copy;
+	return true;
 }
 
 void credentials_invalidate(struct credentials_provider *provider)

@@ -22,11 +22,13 @@
 #include <stdint.h>
 
 struct penstock_error;
+struct google_key;
 
 struct credentials {
 	char *access_key_id;
 	char *secret_access_key;
 	char *session_token;   /* NULL: none */
+	char *bearer;	       /* an OAuth token in place of the keys, which are NULL then */
 	int64_t expires_at_ns; /* wall clock; 0: never */
 };
 void credentials_release(struct credentials *c);
@@ -62,6 +64,11 @@ bool credentials_anonymous(const struct credentials_provider *provider);
 /* A copy of what is valid now; release it. Any thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
+/*
+ * The same without waiting for anybody: true where valid credentials are at hand that are not
+ * `present`; those replace it. For hooks, which must not block.
+ */
+bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
 /* Makes the next credentials_get() fetch again (the store said that the keys expired). */
 void credentials_invalidate(struct credentials_provider *provider);
 
@@ -72,8 +79,9 @@ struct s3_given {
 	const char *session_token;
 	const char *region;
 	const char *endpoint_url;
-	const char *profile; /* NULL: AWS_PROFILE, else "default" */
-	bool anonymous;	     /* no credentials, whatever is there */
+	const char *profile;	/* NULL: AWS_PROFILE, else "default" */
+	bool anonymous;		/* no credentials, whatever is there */
+	const char *google_key; /* path of a Google key file */
 };
 
 struct s3_settings {
@@ -83,6 +91,9 @@ struct s3_settings {
 	/* Where the keys came from: "given", "anonymous", "environment", "web identity", "role", "profile",
 	 * "credential_process", "container", "instance". */
 	const char *source;
+	bool google;		/* it is Google Cloud Storage: its headers, its signatures */
+	struct google_key *key; /* of a service account or a user; NULL: none */
+	char *project;		/* that new buckets belong to; NULL: unknown */
 };
 
 /*
@@ -92,6 +103,16 @@ struct s3_settings {
  * unknown profile that was asked for by name, or half a key pair.
  */
 int s3_settings_resolve(
+	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err);
+/*
+ * The same for Google Cloud Storage. Place: given; STORAGE_EMULATOR_HOST; https://storage.googleapis.com.
+ * Credentials: keys given (HMAC keys); the key file given; a profile given by name (its HMAC keys);
+ * GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY; the key file in GOOGLE_APPLICATION_CREDENTIALS;
+ * AWS_ACCESS_KEY_ID, where it is one of Google's ("GOOG…"); gcloud's application default credentials;
+ * with STORAGE_EMULATOR_HOST, none; the machine's metadata service, unless NO_GCE_CHECK is "true".
+ * Project: GOOGLE_CLOUD_PROJECT, else the key file's.
+ */
+int gs_settings_resolve(
 	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err);
 void s3_settings_release(struct s3_settings *settings);
 

@@ -18,9 +18,27 @@
 #include "s3/uri.h"
 #include "base/banned.h"
 
-#define ALGORITHM  "AWS4-HMAC-SHA256"
-#define TERMINATOR "aws4_request"
-#define BLOCK	   64 /* bytes of SHA-256's block */
+#define ALGORITHM "AWS4-HMAC-SHA256"
+
+/* What differs between the kinds. */
+struct words {
+	const char *algorithm;
+	const char *terminator;
+	const char *key_prefix; /* 5 bytes at most */
+	const char *parameter;	/* before the names of a presigned URL's parameters */
+};
+
+static const struct words all_words[] = {
+	[SIGV4_AWS] = {ALGORITHM, "aws4_request", "AWS4", "X-Amz-"},
+	[SIGV4_GOOG_HMAC] = {"GOOG4-HMAC-SHA256", "goog4_request", "GOOG4", "X-Goog-"},
+	[SIGV4_GOOG_RSA] = {"GOOG4-RSA-SHA256", "goog4_request", "", "X-Goog-"},
+};
+
+static const struct words *words_of(const struct sigv4 *ws)
+{
+	return &all_words[ws->kind];
+}
+#define BLOCK 64 /* bytes of SHA-256's block */
 
 /* One encoded parameter, as offsets into sigv4.text (which moves as it grows), or one header. */
 struct order {
@@ -117,15 +135,17 @@ static void derive_key(
 	struct sigv4 *ws, const char *secret, const struct sigv4_scope *scope, uint8_t out[32])
 {
 	uint8_t first[BLOCK] = {0};
+	const struct words *words = words_of(ws);
 	size_t n = strlen(secret);
-	size_t key_len = n + 4;
+	size_t before = strlen(words->key_prefix);
+	size_t key_len = n + before;
 
 	if (key_len <= BLOCK) {
-		memcpy(first, "AWS4", 4);
-		memcpy(first + 4, secret, n);
+		memcpy(first, words->key_prefix, before);
+		memcpy(first + before, secret, n);
 	} else {
 		if (hash_begin(ws)) {
-			EVP_DigestUpdate(ws->md, "AWS4", 4);
+			EVP_DigestUpdate(ws->md, words->key_prefix, before);
 			EVP_DigestUpdate(ws->md, secret, n);
 			EVP_DigestFinal_ex(ws->md, first, NULL);
 		}
@@ -134,7 +154,7 @@ static void derive_key(
 	hmac(ws, first, key_len, scope->date, strlen(scope->date), out);
 	hmac(ws, out, 32, scope->region, strlen(scope->region), out);
 	hmac(ws, out, 32, scope->service, strlen(scope->service), out);
-	hmac(ws, out, 32, TERMINATOR, strlen(TERMINATOR), out);
+	hmac(ws, out, 32, words->terminator, strlen(words->terminator), out);
 	OPENSSL_cleanse(first, sizeof(first));
 }
 
@@ -429,14 +449,15 @@ static enum sigv4_failure build_canonical(struct sigv4 *ws, const struct sigv4_r
 
 /* ---- string to sign, signature ---- */
 
-static void add_scope(struct buf *out, const struct sigv4_scope *scope)
+static void add_scope(const struct sigv4 *ws, struct buf *out, const struct sigv4_scope *scope)
 {
 	buf_add_str(out, scope->date);
 	buf_add_char(out, '/');
 	buf_add_str(out, scope->region);
 	buf_add_char(out, '/');
 	buf_add_str(out, scope->service);
-	buf_add(out, "/" TERMINATOR, sizeof("/" TERMINATOR) - 1);
+	buf_add_char(out, '/');
+	buf_add_str(out, words_of(ws)->terminator);
 }
 
 static void add_hash(struct sigv4 *ws, const char *data, size_t len, struct buf *out)
@@ -452,10 +473,11 @@ static void add_hash(struct sigv4 *ws, const char *data, size_t len, struct buf 
 int sigv4_string_to_sign(struct sigv4 *ws, const char *date, const struct sigv4_scope *scope,
 	const char *canonical, size_t len, struct buf *out)
 {
-	buf_add(out, ALGORITHM "\n", sizeof(ALGORITHM "\n") - 1);
+	buf_add_str(out, words_of(ws)->algorithm);
+	buf_add_char(out, '\n');
 	buf_add_str(out, date);
 	buf_add_char(out, '\n');
-	add_scope(out, scope);
+	add_scope(ws, out, scope);
 	buf_add_char(out, '\n');
 	add_hash(ws, canonical, len, out);
 	return hash_failed(ws) || buf_failed(out) ? -1 : 0;
@@ -670,10 +692,11 @@ int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req,
 			ws, req, buf_str(&names), date, &scope, keys->secret_key, signature, err);
 	if (rc < 0)
 		return rc;
-	buf_add_str(authorization, ALGORITHM " Credential=");
+	buf_add_str(authorization, words_of(ws)->algorithm);
+	buf_add_str(authorization, " Credential=");
 	buf_add_str(authorization, keys->access_key);
 	buf_add_char(authorization, '/');
-	add_scope(authorization, &scope);
+	add_scope(ws, authorization, &scope);
 	buf_add_str(authorization, ", SignedHeaders=");
 	buf_add_str(authorization, buf_str(&names));
 	buf_add_str(authorization, ", Signature=");
@@ -689,6 +712,32 @@ int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req,
 	return hash_failed(ws) ? error_memory(err) : 0;
 }
 
+static void add_parameter(
+	const struct sigv4 *ws, struct buf *query, const char *name, const char *value)
+{
+	char full[32];
+
+	snprintf(full, sizeof(full), "%s%s", words_of(ws)->parameter, name);
+	uri_query_add(query, full, value);
+}
+
+static int sign_rsa(struct sigv4 *ws, const struct sigv4_request *req, const char *signed_headers,
+	const char *date, const struct sigv4_scope *scope, struct buf *hex,
+	struct penstock_error *err)
+{
+	enum sigv4_failure f;
+
+	buf_clear(&ws->canonical);
+	f = build_canonical(ws, req, signed_headers, SIGV4_UNSIGNED_PAYLOAD, &ws->canonical);
+	if (f)
+		return sign_failed(f, err);
+	buf_clear(&ws->text);
+	if (sigv4_string_to_sign(
+		    ws, date, scope, ws->canonical.data, ws->canonical.len, &ws->text) < 0)
+		return error_memory(err);
+	return ws->rsa(ws->cookie, ws->text.data, ws->text.len, hex, err);
+}
+
 int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
 	const struct sigv4_credentials *keys, const char *region, const char *service, int64_t now,
 	unsigned expires, struct buf *query, struct penstock_error *err)
@@ -696,6 +745,7 @@ int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
 	_cleanup_(buf_release) struct buf names = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf credential = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf full = BUF_INIT(LIMIT_SIGV4_TEXT);
+	_cleanup_(buf_release) struct buf rsa = BUF_INIT(LIMIT_HTTP_HEADERS);
 	struct sigv4_request with_parameters = *req;
 	char signature[SIGV4_SIGNATURE_SIZE];
 	char date[DATE_BASIC_SIZE], seconds[12];
@@ -714,28 +764,31 @@ int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,
 		return rc;
 	buf_add_str(&credential, keys->access_key);
 	buf_add_char(&credential, '/');
-	add_scope(&credential, &scope);
+	add_scope(ws, &credential, &scope);
 	snprintf(seconds, sizeof(seconds), "%u", expires);
 	if (req->query)
 		buf_add_str(&full, req->query);
-	uri_query_add(&full, "X-Amz-Algorithm", ALGORITHM);
-	uri_query_add(&full, "X-Amz-Credential", buf_str(&credential));
-	uri_query_add(&full, "X-Amz-Date", date);
-	uri_query_add(&full, "X-Amz-Expires", seconds);
+	add_parameter(ws, &full, "Algorithm", words_of(ws)->algorithm);
+	add_parameter(ws, &full, "Credential", buf_str(&credential));
+	add_parameter(ws, &full, "Date", date);
+	add_parameter(ws, &full, "Expires", seconds);
 	if (keys->session_token)
-		uri_query_add(&full, "X-Amz-Security-Token", keys->session_token);
-	uri_query_add(&full, "X-Amz-SignedHeaders", buf_str(&names));
+		add_parameter(ws, &full, "Security-Token", keys->session_token);
+	add_parameter(ws, &full, "SignedHeaders", buf_str(&names));
 	if (full.failure == BUF_NO_MEMORY || credential.failure == BUF_NO_MEMORY)
 		return error_memory(err);
 	if (buf_failed(&full) || buf_failed(&credential))
 		return sign_failed(SIGV4_TOO_LARGE, err);
 	with_parameters.query = buf_str(&full);
-	rc = sign_canonical(ws, &with_parameters, buf_str(&names), date, &scope, keys->secret_key,
-		signature, err);
+	if (ws->kind == SIGV4_GOOG_RSA)
+		rc = sign_rsa(ws, &with_parameters, buf_str(&names), date, &scope, &rsa, err);
+	else
+		rc = sign_canonical(ws, &with_parameters, buf_str(&names), date, &scope,
+			keys->secret_key, signature, err);
 	if (rc < 0)
 		return rc;
 	buf_add_str(query, buf_str(&full));
-	uri_query_add(query, "X-Amz-Signature", signature);
+	add_parameter(ws, query, "Signature", rsa.len ? buf_str(&rsa) : signature);
 	return buf_failed(query) ? buf_error(query, "the presigned query", err) : 0;
 }
 
@@ -763,7 +816,7 @@ static int chained(struct sigv4 *ws, const struct sigv4_chain *chain, const char
 	buf_add_char(&ws->text, '\n');
 	buf_add_str(&ws->text, chain->date);
 	buf_add_char(&ws->text, '\n');
-	add_scope(&ws->text, &chain->scope);
+	add_scope(ws, &ws->text, &chain->scope);
 	buf_add_char(&ws->text, '\n');
 	buf_add_str(&ws->text, chain->previous);
 	buf_add_char(&ws->text, '\n');

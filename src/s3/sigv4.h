@@ -13,6 +13,9 @@
  *	header Authorization. A session token must be in `h` as x-amz-security-token.
  *	sigv4_sign(ws, &req, &keys, "us-east-1", "s3", now, &authorization, NULL, err)
  *
+ * Google Cloud Storage's V4 signatures are the same with other words: `ws->kind` says so, the headers are
+ * x-goog-date and x-goog-content-sha256, the region "auto" and the service "storage".
+ *
  * Server:
  *	struct sigv4_auth auth;
  *	enum sigv4_failure f = sigv4_parse(&req, &auth);
@@ -80,8 +83,16 @@ struct sigv4_cached_key {
 };
 #define SIGV4_CACHED_KEYS 8
 
+/* Whose words are used. Google's two are for signing only. */
+enum sigv4_kind { SIGV4_AWS, SIGV4_GOOG_HMAC, SIGV4_GOOG_RSA };
+
 struct sigv4 {
+	enum sigv4_kind kind;
 	bool generic; /* the rules of services other than S3: normalize the path, encode it again */
+	/* SIGV4_GOOG_RSA: appends the hexadecimal signature of a text; the key is the owner's. */
+	int (*rsa)(void *cookie, const void *text, size_t len, struct buf *hex,
+		struct penstock_error *err);
+	void *cookie;
 	struct buf canonical;
 	struct buf text;
 	void *order; /* parameters or headers being sorted */
@@ -112,8 +123,8 @@ int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req,
 	struct buf *authorization, struct sigv4_chain *chain, struct penstock_error *err);
 
 /*
- * Appends the whole query string of a presigned URL: that of `req`, the X-Amz-… parameters and
- * X-Amz-Signature. `req->headers` holds host and whatever else the user of the URL must send.
+ * Appends the whole query string of a presigned URL: that of `req`, the X-Amz-… (or X-Goog-…) parameters
+ * and the signature. `req->headers` holds host and whatever else the user of the URL must send.
  * `expires`: 1 to SIGV4_EXPIRES_MAX seconds.
  */
 int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req,

@@ -128,6 +128,7 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 		return r;
 	}
 	client->virtual_host = options->virtual_host || client->aws;
+	client->guard_kind = CHECKSUM_CRC64NVME;
 	atomic_init(&client->guard, first_guard(client));
 	*out = client;
 	return 0;

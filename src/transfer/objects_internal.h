@@ -25,11 +25,10 @@
 
 /* How the bytes of an upload are guarded on their way. */
 enum guard {
-	GUARD_HEADER,  /* x-amz-checksum-crc64nvme, known before the body is sent */
+	GUARD_HEADER,  /* x-amz-checksum-…, known before the body is sent */
 	GUARD_TRAILER, /* the same behind the body, in one pass */
 	GUARD_MD5      /* nothing is sent; the ETag is compared */
 };
-#define GUARD_KIND CHECKSUM_CRC64NVME
 
 struct object_client {
 	struct http_engine *engine;
@@ -41,6 +40,8 @@ struct object_client {
 	char *base_path; /* "" or "/prefix" */
 	char *region;
 	struct sigv4 signer; /* owned by the engine thread */
+	/* Of the first two: CRC64NVME, for Google CRC32C. */
+	enum checksum_kind guard_kind;
 	atomic_int guard;    /* enum guard; follows from what the store does */
 	atomic_llong skew_s; /* the store's clock less ours, where it complained */
 	atomic_llong patience_ms;

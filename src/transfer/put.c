@@ -163,11 +163,14 @@ void put_body_release(struct put_body *body)
 /* The checksum of the whole body, before any of it is sent. */
 int put_body_digest(struct put_body *body, struct penstock_error *err)
 {
+	_cleanup_(checksum_release) struct checksum sum = {0};
 	_cleanup_free_ char *block = NULL;
-	uint64_t crc = 0;
+	int r = checksum_init(&sum, body->kind, err);
 
+	if (r < 0)
+		return r;
 	if (body->data) {
-		crc = crc64nvme_update(0, body->data, body->length);
+		checksum_update(&sum, body->data, body->length);
 	} else {
 		block = malloc(READ_SIZE);
 		if (!block)
@@ -183,11 +186,10 @@ int put_body_digest(struct put_body *body, struct penstock_error *err)
 		if ((size_t)n < want)
 			return error_set(err, PENSTOCK_E_CHANGED,
 				"the file became shorter while it was sent");
-		crc = crc64nvme_update(crc, block, want);
+		checksum_update(&sum, block, want);
 		at += want;
 	}
-	for (int i = 0; i < 8; i++)
-		body->digest[i] = (uint8_t)(crc >> (56 - 8 * i));
+	checksum_final(&sum, body->digest);
 	return 0;
 }
 
@@ -211,13 +213,13 @@ static int body_load(struct put_body *body, struct penstock_error *err)
 	return 0;
 }
 
-/* x-amz-checksum-crc64nvme: … */
+/* x-amz-checksum-…: … */
 static int add_checksum(struct s3_op *op, const uint8_t *digest, struct penstock_error *err)
 {
 	char text[CHECKSUM_TEXT_SIZE];
 
-	checksum_format(GUARD_KIND, digest, text);
-	return s3_op_header(op, checksum_header(GUARD_KIND), text, err);
+	checksum_format(op->client->guard_kind, digest, text);
+	return s3_op_header(op, checksum_header(op->client->guard_kind), text, err);
 }
 
 static int attach_trailer(struct s3_op *op, struct put_body *body, struct penstock_error *err)
@@ -230,11 +232,11 @@ static int attach_trailer(struct s3_op *op, struct put_body *body, struct pensto
 	if (r == 0)
 		r = s3_op_header(op, "x-amz-decoded-content-length", length, err);
 	if (r == 0)
-		r = s3_op_header(op, "x-amz-trailer", checksum_header(GUARD_KIND), err);
+		r = s3_op_header(op, "x-amz-trailer", checksum_header(op->client->guard_kind), err);
 	if (r == 0)
-		r = checksum_init(&body->sum, GUARD_KIND, err);
+		r = checksum_init(&body->sum, op->client->guard_kind, err);
 	op->payload_hash = SIGV4_STREAMING_UNSIGNED_TRAILER;
-	op->request.source.length = chunked_encoded_length(body->length, CHUNK, GUARD_KIND);
+	op->request.source.length = chunked_encoded_length(body->length, CHUNK, body->kind);
 	body->chunked = true;
 	return r;
 }
@@ -247,6 +249,7 @@ int put_body_attach(
 	if (r < 0)
 		return r;
 	body->guard = guard;
+	body->kind = op->client->guard_kind;
 	if (body->data && body->length <= SMALL_FILE_MAX) {
 		r = s3_op_body(op, body->data, body->length, err);
 		if (guard == GUARD_TRAILER)
@@ -350,13 +353,14 @@ static void learn_from_server(struct object_client *client, const struct http_re
 
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err)
 {
-	const char *echo = http_reply_header(&op->reply, checksum_header(GUARD_KIND));
+	const char *echo = http_reply_header(&op->reply, checksum_header(op->client->guard_kind));
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	int header = GUARD_HEADER;
 
 	learn_from_server(op->client, &op->reply);
-	if (body->guard != GUARD_MD5 && echo && checksum_parse(GUARD_KIND, echo, stored))
-		return memcmp(stored, body->digest, checksum_size(GUARD_KIND)) == 0
+	if (body->guard != GUARD_MD5 && echo &&
+		checksum_parse(op->client->guard_kind, echo, stored))
+		return memcmp(stored, body->digest, checksum_size(op->client->guard_kind)) == 0
 			       ? 0
 			       : corrupt(err, op, "checksum");
 	/* It ignores checksums: from now on the ETag is what we go by. */
@@ -504,10 +508,10 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
 		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != body->length)
 		return false;
-	checksum = http_reply_header(&head.reply, checksum_header(GUARD_KIND));
-	if (checksum && checksum_parse(GUARD_KIND, checksum, stored))
+	checksum = http_reply_header(&head.reply, checksum_header(op->client->guard_kind));
+	if (checksum && checksum_parse(op->client->guard_kind, checksum, stored))
 		return put_body_digest(body, NULL) == 0 &&
-		       memcmp(stored, body->digest, checksum_size(GUARD_KIND)) == 0;
+		       memcmp(stored, body->digest, checksum_size(op->client->guard_kind)) == 0;
 	return object_reply_md5(&head.reply, stored) && body_md5(body, sent, NULL) == 0 &&
 	       memcmp(stored, sent, 16) == 0;
 }

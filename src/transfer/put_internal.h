@@ -18,7 +18,8 @@ struct put_body {
 
 	/* Set by put_body_attach(). */
 	enum guard guard;
-	bool inline_body; /* small: sent from memory with the headers */
+	enum checksum_kind kind; /* of the guard */
+	bool inline_body;	 /* small: sent from memory with the headers */
 	bool chunked;
 	char *small;	     /* owned */
 	struct checksum sum; /* of what is sent: trailer or MD5 */
@@ -36,7 +37,7 @@ void put_body_release(struct put_body *body);
 /* Makes it the body of `op`, with the headers of its guard. */
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
-/* GUARD_KIND of the whole body into `digest`, by reading it. */
+/* The checksum (of `kind`) of the whole body into `digest`, by reading it. */
 int put_body_digest(struct put_body *body, struct penstock_error *err);
 /* After success: does the store have what was sent? PENSTOCK_E_CORRUPT. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);

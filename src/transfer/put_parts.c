@@ -34,7 +34,7 @@ int upload_start(struct upload *u, struct penstock_error *err)
 		r = put_headers(&op, u->options, err);
 	if (r == 0)
 		r = s3_op_header(&op, "x-amz-checksum-algorithm",
-			sums ? checksum_name(GUARD_KIND) : NULL, err);
+			sums ? checksum_name(u->client->guard_kind) : NULL, err);
 	if (r == 0)
 		r = s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL, err);
 	if (r == 0)
@@ -110,7 +110,8 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 		r = put_body_verify(&slot->put.op, &slot->body, err);
 		object_etag_copy(result->etag, http_reply_header(&slot->put.op.reply, "ETag"));
 		memcpy(result->digest, slot->body.digest, sizeof(result->digest));
-		echo = http_reply_header(&slot->put.op.reply, checksum_header(GUARD_KIND));
+		echo = http_reply_header(
+			&slot->put.op.reply, checksum_header(u->client->guard_kind));
 		if (echo && strlen(echo) < sizeof(result->checksum))
 			memcpy(result->checksum, echo, strlen(echo) + 1);
 		if (r == 0 && !result->etag[0])
@@ -224,7 +225,7 @@ static int complete_body(struct upload *u, struct penstock_error *err)
 		parts[i].number = i + 1;
 		parts[i].etag = u->results[i].etag;
 		if (u->results[i].checksum[0])
-			parts[i].checksums[GUARD_KIND] = u->results[i].checksum;
+			parts[i].checksums[u->client->guard_kind] = u->results[i].checksum;
 	}
 	s3_complete_write(&u->complete, &complete);
 	free(parts);
@@ -235,7 +236,8 @@ static void whole_digest(struct upload *u)
 {
 	memcpy(u->digest, u->results[0].digest, sizeof(u->digest));
 	for (unsigned i = 1; i < u->parts; i++)
-		checksum_combine(GUARD_KIND, u->digest, u->results[i].digest, u->results[i].length);
+		checksum_combine(u->client->guard_kind, u->digest, u->results[i].digest,
+			u->results[i].length);
 }
 
 /* The ETag that the object must get, where the parts' ETags are MD5s; false: unknown. */
@@ -257,8 +259,9 @@ static int verify_object(
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	char expected[MULTIPART_ETAG_SIZE];
 
-	if (u->guard != GUARD_MD5 && checksum && checksum_parse(GUARD_KIND, checksum, stored)) {
-		if (memcmp(stored, u->digest, checksum_size(GUARD_KIND)) == 0)
+	if (u->guard != GUARD_MD5 && checksum &&
+		checksum_parse(u->client->guard_kind, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(u->client->guard_kind)) == 0)
 			return 0;
 	} else if (u->guard != GUARD_MD5 || !etag || !strchr(etag, '-') ||
 		   !expected_etag(u, expected) || strcmp(etag, expected) == 0) {
@@ -283,9 +286,10 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != u->size)
 		return false;
 	etag = http_reply_header(&head.reply, "ETag");
-	checksum = http_reply_header(&head.reply, checksum_header(GUARD_KIND));
-	if (u->guard != GUARD_MD5 && checksum && checksum_parse(GUARD_KIND, checksum, stored)) {
-		if (memcmp(stored, u->digest, checksum_size(GUARD_KIND)) != 0)
+	checksum = http_reply_header(&head.reply, checksum_header(u->client->guard_kind));
+	if (u->guard != GUARD_MD5 && checksum &&
+		checksum_parse(u->client->guard_kind, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(u->client->guard_kind)) != 0)
 			return false;
 	} else if (!etag || !expected_etag(u, expected) || strcmp(etag, expected) != 0) {
 		return false;
@@ -318,9 +322,9 @@ static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_
 
 	if (r < 0 || u->guard == GUARD_MD5)
 		return r;
-	checksum_format(GUARD_KIND, u->digest, text);
+	checksum_format(u->client->guard_kind, u->digest, text);
 	snprintf(size, sizeof(size), "%" PRIu64, u->size);
-	r = s3_op_header(op, checksum_header(GUARD_KIND), text, err);
+	r = s3_op_header(op, checksum_header(u->client->guard_kind), text, err);
 	if (r == 0)
 		r = s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT", err);
 	if (r == 0)
@@ -355,7 +359,7 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 			"%s: the store did not say that the upload is complete", put->op.what);
 	if (!reply.etag || !*reply.etag)
 		return etag_of_object(u, info, err);
-	checksum = reply.checksums[GUARD_KIND];
+	checksum = reply.checksums[u->client->guard_kind];
 	r = verify_object(u, reply.etag, checksum, err);
 	if (r == 0)
 		r = object_info_from_reply(&put->op.reply, info, err);

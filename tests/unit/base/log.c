@@ -200,6 +200,27 @@ static void threads_share_the_log(void **state)
 	assert_string_equal(last, "***");
 }
 
+/* A token is hidden as long as anybody needs it hidden, and then costs nothing any more. */
+static void a_secret_is_forgotten_when_all_who_gave_it_take_it_back(void **state)
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000);
+	size_t before;
+
+	(void)state;
+	log_redact("another-secret");
+	before = log_redact_count();
+	log_redact("token-of-an-hour");
+	log_redact("token-of-an-hour");
+
+	log_redact_forget("token-of-an-hour");
+	log_redact_into(&shown, "token-of-an-hour another-secret ");
+	log_redact_forget("token-of-an-hour");
+	log_redact_into(&shown, "token-of-an-hour another-secret");
+
+	assert_string_equal(buf_str(&shown), "*** *** token-of-an-hour ***");
+	assert_int_equal(log_redact_count(), before);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 /* A secret that could not be remembered would be printed: nothing is shown then that may hold it. */
@@ -209,7 +230,7 @@ static void without_memory_for_a_secret_no_text_is_shown(void **state)
 	int rc = 0;
 
 	(void)state;
-	for (size_t n = 1; n <= 2; n++) {
+	for (size_t n = 1; n <= 3; n++) {
 		buf_clear(&shown);
 		buf_clear(&streamed);
 		alloc_fail_arm(n);
@@ -241,6 +262,7 @@ int main(void)
 		TEST(streams_carry_zeroes),
 		TEST(overlong_lines_are_replaced),
 		TEST(threads_share_the_log),
+		TEST(a_secret_is_forgotten_when_all_who_gave_it_take_it_back),
 		cmocka_unit_test(without_memory_for_a_secret_no_text_is_shown),
 	};
 

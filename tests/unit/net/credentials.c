@@ -327,6 +327,72 @@ static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 	credentials_provider_free(provider);
 }
 
+/* Another secret each time, as services give them. */
+static int issue_token(void *cookie, struct credentials *out, struct penstock_error *err)
+{
+	struct issuer *issuer = cookie;
+
+	out->expires_at_ns = clock_wall_ns() + 3600 * NS_PER_S;
+	if (asprintf(&out->bearer, "token-number-%06u", atomic_fetch_add(&issuer->calls, 1)) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+/* A run of weeks fetches thousands of them. */
+static void the_list_of_hidden_secrets_does_not_grow_with_every_refresh(void **state)
+{
+	struct issuer issuer = {0};
+	struct credentials_provider *provider = NULL;
+	struct buf line = BUF_INIT(1000);
+	size_t before = log_redact_count();
+
+	(void)state;
+	assert_int_equal(0,
+		credentials_provider_new_fetcher(&provider,
+			&(struct credentials_fetcher){"a test", issue_token, NULL, &issuer}, NULL));
+
+	for (int i = 0; i < 100; i++) {
+		struct credentials c = {0};
+
+		assert_int_equal(0, credentials_get(provider, &c, NULL));
+		credentials_release(&c);
+		credentials_invalidate(provider);
+	}
+
+	/* Nine of them, in ten forms each. */
+	assert_in_range(log_redact_count(), before, before + 90);
+	log_redact_into(&line, "token-number-000099 token-number-000095");
+	assert_string_equal("*** ***", buf_str(&line));
+	buf_release(&line);
+	credentials_provider_free(provider);
+}
+
+/* A hook on the engine's thread must not wait for a fetch. */
+static void renewed_credentials_are_given_without_fetching(void **state)
+{
+	struct issuer issuer = {0};
+	struct credentials_provider *provider = NULL;
+	struct credentials mine = {0}, other = {0};
+
+	(void)state;
+	assert_int_equal(0,
+		credentials_provider_new_fetcher(&provider,
+			&(struct credentials_fetcher){"a test", issue_token, NULL, &issuer}, NULL));
+	assert_int_equal(0, credentials_get(provider, &mine, NULL));
+
+	assert_false(credentials_renewed(provider, &mine));
+	credentials_invalidate(provider);
+	assert_false(credentials_renewed(provider, &mine));
+	assert_int_equal(0, credentials_get(provider, &other, NULL));
+	assert_true(credentials_renewed(provider, &mine));
+
+	assert_string_equal(other.bearer, mine.bearer);
+	assert_int_equal(2, issuer.calls);
+	credentials_release(&mine);
+	credentials_release(&other);
+	credentials_provider_free(provider);
+}
+
 static void a_source_that_fails_is_named(void **state)
 {
 	struct issuer issuer = {.fail = true};
@@ -361,6 +427,8 @@ int main(void)
 		cmocka_unit_test_setup(secrets_are_masked_in_the_log, set_up),
 		cmocka_unit_test(keys_that_expire_are_fetched_once_for_all_threads),
 		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
+		cmocka_unit_test(the_list_of_hidden_secrets_does_not_grow_with_every_refresh),
+		cmocka_unit_test(renewed_credentials_are_given_without_fetching),
 		cmocka_unit_test(a_source_that_fails_is_named),
 	};
 	int r;
