@@ -84,6 +84,7 @@
 #define LIMIT_BULK_WORKERS 16 /* threads, one blocking call each */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
+#define LIMIT_TRANSFER_JOURNAL (32 * MIB) /* bytes: a line of 50 for each block of the largest object */
 
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "transfer/get_journal.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
@@ -161,9 +162,9 @@ struct range_slot {
 	bool used;
 	uint64_t offset; /* in the file */
 	uint64_t length;
-	uint64_t at; /* bytes of it that are written */
-	uint64_t index;
-	struct checksum sum;
+	uint64_t at;	     /* bytes of it that are written */
+	struct checksum sum; /* of a whole object */
+	struct get_run run;  /* of a range */
 };
 
 struct download {
@@ -171,14 +172,13 @@ struct download {
 	const char *bucket;
 	const char *key;
 	const struct object_get_options *options;
-	int fd;
 	uint64_t from; /* the object's byte that is the file's first */
 	uint64_t size; /* of the file */
 	char etag[OBJECT_ETAG_SIZE];
 	enum checksum_kind kind; /* of the whole object; NONE: nothing to compare with */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
-	uint8_t (*digests)[8]; /* of each range */
-	uint64_t chunk;
+	struct get_part part;
+	struct get_blocks blocks; /* of what comes in ranges */
 	struct range_slot *slots;
 	unsigned n_slots;
 	struct fan fan;
@@ -195,12 +195,17 @@ static enum http_take range_write(
 		error_set(err, PENSTOCK_E_CHANGED, "the object is longer than its listing says");
 		return HTTP_REFUSE;
 	}
-	if (fs_pwrite_all(d->fd, data, len, (off_t)(slot->offset + slot->at)) < 0) {
+	if (fs_pwrite_all(d->part.fd, data, len, (off_t)(slot->offset + slot->at)) < 0) {
 		error_errno(err, errno, "cannot write what was received");
 		return HTTP_REFUSE;
 	}
 	if (slot->sum.kind)
 		checksum_update(&slot->sum, data, len);
+	if (d->blocks.kind &&
+		get_blocks_add(&d->blocks, &slot->run, slot->offset + slot->at, data, len) < 0) {
+		error_memory(err);
+		return HTTP_REFUSE;
+	}
 	slot->at += len;
 	if (d->options->progress)
 		d->options->progress(d->options->cookie, (int64_t)len);
@@ -215,6 +220,8 @@ static int range_restart(void *cookie)
 	if (options->progress && slot->at)
 		options->progress(options->cookie, -(int64_t)slot->at);
 	slot->at = 0;
+	if (get_run_restart(&slot->run) < 0)
+		return -1;
 	return slot->sum.kind ? checksum_reset(&slot->sum) : 0;
 }
 
@@ -239,6 +246,7 @@ static void slot_release(struct range_slot *slot)
 {
 	s3_op_release(&slot->op);
 	checksum_release(&slot->sum);
+	get_run_release(&slot->run);
 	slot->used = false;
 }
 
@@ -350,22 +358,17 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	struct s3_op *op = cookie;
 	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
 	struct download *d = slot->download;
-	uint8_t digest[CHECKSUM_MAX_SIZE];
 
 	(void)request;
 	(void)reply;
-	if (!err && slot->sum.kind) {
-		checksum_final(&slot->sum, digest);
-		memcpy(d->digests[slot->index], digest, sizeof(d->digests[0]));
-	}
 	if (err)
 		replaced_meanwhile(d, err);
 	atomic_store(&slot->flying, false);
 	fan_ended(&d->fan, err);
 }
 
-static int range_start(
-	struct download *d, struct range_slot *slot, uint64_t index, struct penstock_error *err)
+static int range_start(struct download *d, struct range_slot *slot, uint64_t offset,
+	uint64_t length, struct penstock_error *err)
 {
 	int r;
 
@@ -374,17 +377,13 @@ static int range_start(
 	r = slot_init(d, slot, err);
 	if (r < 0)
 		return r;
-	slot->index = index;
-	slot->offset = index * d->chunk;
-	slot->length = d->size - slot->offset < d->chunk ? d->size - slot->offset : d->chunk;
+	slot->offset = offset;
+	slot->length = length;
 	slot->op.request.range = (struct http_range){
 		.wanted = true, .offset = d->from + slot->offset, .length = slot->length};
 	slot->op.request.on_headers = range_headers;
 	slot->op.request.done = range_done;
-	if (d->digests)
-		r = checksum_init(&slot->sum, d->kind, err);
-	if (r == 0)
-		r = s3_op_ready(&slot->op, err);
+	r = s3_op_ready(&slot->op, err);
 	if (r < 0)
 		return r;
 	atomic_store(&slot->flying, true);
@@ -403,15 +402,19 @@ static struct range_slot *free_slot(struct download *d)
 	return NULL;
 }
 
-static int run_ranges(struct download *d, uint64_t n, struct penstock_error *err)
+static int run_ranges(struct download *d, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
-	uint64_t next = 0;
+	uint64_t at = 0, offset, length;
 
-	while (next < n && fan_wait(&d->fan, d->n_slots)) {
+	while (at < d->size && fan_wait(&d->fan, d->n_slots)) {
 		struct range_slot *slot = free_slot(d);
 
-		if (slot && range_start(d, slot, next++, &own) < 0) {
+		if (!slot)
+			continue;
+		if (!get_blocks_next(&d->blocks, &at, LIMIT_GET_RANGE, &offset, &length))
+			break;
+		if (range_start(d, slot, offset, length, &own) < 0) {
 			fan_fail(&d->fan, &own);
 			break;
 		}
@@ -419,47 +422,50 @@ static int run_ranges(struct download *d, uint64_t n, struct penstock_error *err
 	return fan_finish(&d->fan, err);
 }
 
-static int check_ranges(struct download *d, uint64_t n, struct penstock_error *err)
+static int check_ranges(struct download *d, struct penstock_error *err)
 {
-	uint8_t whole[CHECKSUM_MAX_SIZE] = {0};
+	uint8_t whole[CHECKSUM_MAX_SIZE];
 
-	memcpy(whole, d->digests[0], sizeof(d->digests[0]));
-	for (uint64_t i = 1; i < n; i++) {
-		uint64_t left = d->size - i * d->chunk;
-
-		checksum_combine(d->kind, whole, d->digests[i], left < d->chunk ? left : d->chunk);
-	}
+	get_blocks_digest(&d->blocks, whole);
 	return check_digest(d, whole, err);
+}
+
+/* Which blocks there are, and which of them an earlier call has brought. */
+static int prepare_blocks(struct download *d, struct penstock_error *err)
+{
+	/* Only checksums that can be combined from those of the blocks; a journal wants any. */
+	enum checksum_kind kind = checksum_is_crc(d->kind) ? d->kind
+				  : d->part.journaled	   ? CHECKSUM_CRC64NVME
+							   : CHECKSUM_NONE;
+	int r = get_blocks_init(&d->blocks, d->size, kind, err);
+	int64_t there = r < 0 ? r : get_part_begin(&d->part, d->etag, &d->blocks, err);
+
+	if (there > 0 && d->options->progress)
+		d->options->progress(d->options->cookie, there);
+	return there < 0 ? (int)there : 0;
 }
 
 static int download_ranges(struct download *d, struct penstock_error *err)
 {
-	uint64_t n;
-	int r = 0;
+	int r = prepare_blocks(d, err);
 
-	d->chunk = LIMIT_GET_RANGE;
-	n = (d->size + d->chunk - 1) / d->chunk;
+	if (r < 0)
+		return r;
 	d->n_slots = d->options->parallel ? d->options->parallel : DEFAULT_PARALLEL;
 	d->slots = calloc(d->n_slots, sizeof(*d->slots));
-	/* Only checksums that can be combined from those of the ranges. */
-	if (checksum_is_crc(d->kind))
-		d->digests = calloc(n, sizeof(*d->digests));
-	if (!d->slots || (checksum_is_crc(d->kind) && !d->digests)) {
-		free(d->slots);
-		free(d->digests);
+	if (!d->slots)
 		return error_memory(err);
-	}
 	fan_init(&d->fan, d->client->engine, d->options->cancel);
-	r = run_ranges(d, n, err);
-	if (r == 0 && d->digests)
-		r = check_ranges(d, n, err);
+	r = run_ranges(d, err);
+	if (r == 0 && checksum_is_crc(d->kind))
+		r = check_ranges(d, err);
 	for (unsigned i = 0; i < d->n_slots; i++) {
 		if (d->slots[i].used)
 			slot_release(&d->slots[i]);
 	}
 	fan_release(&d->fan);
 	free(d->slots);
-	free(d->digests);
+	d->slots = NULL;
 	return r;
 }
 
@@ -533,22 +539,23 @@ static int download_run(struct download *d, struct penstock_error *err)
 		if (r != -(int)PENSTOCK_E_UNSUPPORTED)
 			return r < 0 ? error_move(err, &own) : 0;
 		log_debug("%s; fetched in one piece", own.message);
+		get_blocks_release(&d->blocks);
 	}
 	object_info_release(&d->info);
 	return download_whole(d, false, err);
 }
 
 /* Makes the part file the file. */
-static int publish(
-	struct download *d, const char *part, const char *path, struct penstock_error *err)
+static int publish(struct download *d, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *copy = strdup(path);
+	const char *part = d->part.path;
 
 	if (!copy)
 		return error_memory(err);
-	if (ftruncate(d->fd, (off_t)d->size) < 0)
+	if (ftruncate(d->part.fd, (off_t)d->size) < 0)
 		return error_errno(err, errno, "cannot write %s", part);
-	if (!d->options->relaxed && fdatasync(d->fd) < 0)
+	if (!d->options->relaxed && fdatasync(d->part.fd) < 0)
 		return error_errno(err, errno, "cannot write %s", part);
 	if (rename(part, path) < 0) {
 		if (errno == EISDIR)
@@ -556,43 +563,67 @@ static int publish(
 				"%s is a directory and in the way of a file; remove it", path);
 		return error_errno(err, errno, "cannot rename %s", part);
 	}
+	get_part_finish(&d->part);
 	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
-}
-
-/* The name beside `path` under which it is written; a long one would not have room for its end. */
-static int part_path(const char *path, char **out, struct penstock_error *err)
-{
-	static const char suffix[] = OBJECT_PART_SUFFIX;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-	int n;
-
-	if (strlen(name) + sizeof(suffix) - 1 <= NAME_MAX) {
-		n = asprintf(out, "%s%s", path, suffix);
-	} else {
-		for (const char *c = name; *c; c++)
-			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-		n = asprintf(out, "%.*s.%016" PRIx64 "%s", (int)(name - path), path, hash, suffix);
-	}
-	if (n < 0) {
-		*out = NULL;
-		return error_memory(err);
-	}
-	return 0;
 }
 
 /* From its beginning, knowing nothing but what the caller said. */
 static int download_again(struct download *d, struct penstock_error *err)
 {
+	int r;
+
 	if (d->options->progress)
 		d->options->progress(d->options->cookie, -(int64_t)d->size);
 	object_info_release(&d->info);
 	d->size = HTTP_LENGTH_UNKNOWN;
 	d->etag[0] = '\0';
 	d->kind = CHECKSUM_NONE;
-	if (ftruncate(d->fd, 0) < 0)
-		return error_errno(err, errno, "cannot write what was received");
-	return download_run(d, err);
+	get_blocks_release(&d->blocks);
+	r = get_part_restart(&d->part, err);
+	return r < 0 ? r : download_run(d, err);
+}
+
+/* What tells the object apart from all others; NULL: it is not worth a journal. free() it. */
+static int journal_source(const struct download *d, char **out, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	const struct object_client *c = d->client;
+
+	if (!o->resume || o->offset || o->length ||
+		(o->known && o->known->size <= LIMIT_GET_SINGLE))
+		return 0;
+	if (asprintf(out, "%s://%s%s\n%s\n%s", c->https ? "https" : "http", c->authority,
+		    c->base_path, d->bucket, d->key) < 0) {
+		*out = NULL;
+		return error_memory(err);
+	}
+	return 0;
+}
+
+/* Whether what is there may still be the object's when the next call comes. */
+static bool worth_keeping(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||
+	       error_is_retryable(err);
+}
+
+static int download(struct download *d, const char *path, struct penstock_error *err)
+{
+	int r = download_run(d, err);
+
+	/* Once more: what was damaged on its way may come whole the next time. */
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_debug("%s; fetched again", err->message);
+		penstock_error_release(err);
+		r = download_again(d, err);
+	}
+	if (r == 0)
+		r = publish(d, path, err);
+	if (r < 0)
+		get_part_abandon(
+			&d->part, (d->blocks.journal || d->part.size) && worth_keeping(err));
+	get_blocks_release(&d->blocks);
+	return r;
 }
 
 int object_get_file(struct object_client *client, const char *bucket, const char *key,
@@ -600,40 +631,28 @@ int object_get_file(struct object_client *client, const char *bucket, const char
 	struct penstock_error *err)
 {
 	static const struct object_get_options none;
-	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *source = NULL;
 	struct download d = {.client = client,
 		.bucket = bucket,
 		.key = key,
 		.options = options ? options : &none,
-		.size = HTTP_LENGTH_UNKNOWN};
-	_cleanup_free_ char *part = NULL;
-	_cleanup_close_ int fd = -1;
-	int r;
+		.size = HTTP_LENGTH_UNKNOWN,
+		.part = GET_PART_INIT};
+	int r = journal_source(&d, &source, err);
 
-	r = part_path(path, &part, err);
-	if (r < 0)
-		return r;
-	fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-	if (fd < 0)
-		return error_errno(err, errno, "cannot create %s", part);
-	d.fd = fd;
-	r = download_run(&d, &own);
-	/* Once more: what was damaged on its way may come whole the next time. */
-	if (r == -(int)PENSTOCK_E_CORRUPT) {
-		log_debug("%s; fetched again", own.message);
-		penstock_error_release(&own);
-		r = download_again(&d, &own);
-	}
 	if (r == 0)
-		r = publish(&d, part, path, &own);
+		r = get_part_open(&d.part, path, source, err);
+	if (r == 0) {
+		r = download(&d, path, &own);
+		if (r < 0)
+			error_move(err, &own);
+	}
+	get_part_release(&d.part);
 	d.info.size = d.size;
 	if (r == 0 && info)
 		*info = d.info;
 	else
 		object_info_release(&d.info);
-	if (r < 0) {
-		unlink(part);
-		return error_move(err, &own);
-	}
-	return 0;
+	return r;
 }

@@ -136,6 +136,11 @@ struct object_get_options {
 	const struct object_info *known;
 	unsigned parallel; /* ranges at a time of object_get_file(); 0: 4 */
 	bool relaxed;	   /* object_get_file(): renamed without being synced; the caller syncs */
+	/*
+	 * object_get_file(): a call that a failure or a kill ends leaves what it has fetched of a large
+	 * object, with a journal, for the next call for the same object and path, which fetches the rest.
+	 */
+	bool resume;
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;

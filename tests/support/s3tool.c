@@ -161,7 +161,8 @@ static int do_get(char **a)
 	struct object_get_options options = {.if_match = option("IF_MATCH"),
 		.offset = number("OFFSET"),
 		.length = number("LENGTH"),
-		.parallel = (unsigned)number("PARALLEL")};
+		.parallel = (unsigned)number("PARALLEL"),
+		.resume = option("RESUME") != NULL};
 
 	return print_info(object_get_file(s3, a[0], a[1], a[2], &options, &info, &err), &info);
 }
