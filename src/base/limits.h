@@ -85,6 +85,9 @@
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 #define LIMIT_TRANSFER_JOURNAL (32 * MIB) /* bytes: a line of 50 for each block of the largest object */
+#define LIMIT_WALK_PATH (4 * KIB - 1) /* bytes of a path below a walked directory: what the kernel opens */
+#define LIMIT_WALK_NAMES (8 * MIB)  /* bytes of one directory's names in memory; the others in a file */
+#define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of names left in the directories above */
 
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */

@@ -6,19 +6,14 @@
 #include "base/limits.h"
 #include "s3/messages.h"
 #include "s3/xml.h"
+#include "transfer/list_page.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
 struct listing {
-	struct object_client *client;
-	const char *bucket;
-	const char *prefix;
-	const char *delimiter;
+	struct list_query query;
 	object_list_fn fn;
 	void *cookie;
-	const atomic_int *cancel;
-	struct buf token; /* where the next page begins */
-	bool v1;	  /* the store answers the old form; `token` is a marker */
 	bool stopped;
 
 	/*
@@ -33,64 +28,6 @@ struct listing {
 	unsigned empty;	  /* pages in a row without anything */
 };
 
-static int page_query(struct listing *l, struct s3_op *op, struct penstock_error *err)
-{
-	int r = s3_op_query(op, "list-type", "2", err);
-
-	if (r == 0)
-		r = s3_op_query(op, "encoding-type", "url", err);
-	if (r == 0 && l->prefix && *l->prefix)
-		r = s3_op_query(op, "prefix", l->prefix, err);
-	if (r == 0 && l->delimiter && *l->delimiter)
-		r = s3_op_query(op, "delimiter", l->delimiter, err);
-	if (r == 0 && l->token.len)
-		r = s3_op_query(
-			op, l->v1 ? "marker" : "continuation-token", buf_str(&l->token), err);
-	return r;
-}
-
-static bool give_entry(struct listing *l, const struct s3_list_entry *entry)
-{
-	struct object_info info = {
-		.key = (char *)entry->key, .size = entry->size, .modified_ns = entry->modified_ns};
-
-	object_etag_copy(info.etag, entry->etag);
-	l->stopped = l->fn(l->cookie, &info) != 0;
-	return !l->stopped;
-}
-
-static bool give_prefix(struct listing *l, const char *prefix)
-{
-	const struct object_info info = {.key = (char *)prefix, .is_prefix = true};
-
-	l->stopped = l->fn(l->cookie, &info) != 0;
-	return !l->stopped;
-}
-
-static int not_below(const struct listing *l, const char *key, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_PROTOCOL,
-		"GET s3://%s: the store lists %s, which is not below the %s asked for", l->bucket,
-		key, l->prefix);
-}
-
-/* What a caller would take for an object below its prefix must be one. */
-static int check_names(
-	const struct listing *l, const struct s3_list *page, struct penstock_error *err)
-{
-	const char *prefix = l->prefix ? l->prefix : "";
-
-	for (size_t i = 0; i < page->n_entries; i++) {
-		if (!str_starts(page->entries[i].key, prefix))
-			return not_below(l, page->entries[i].key, err);
-	}
-	for (size_t i = 0; i < page->n_prefixes; i++) {
-		if (!str_starts(page->prefixes[i], prefix))
-			return not_below(l, page->prefixes[i], err);
-	}
-	return 0;
-}
-
 static int keep_page(
 	struct listing *l, const char *token, const char *first, struct penstock_error *err)
 {
@@ -101,114 +38,69 @@ static int keep_page(
 	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
 }
 
-/* Whether a page that leads to `token` gets on from those before it. */
-static int check_progress(struct listing *l, const struct s3_list *page, const char *token,
-	struct penstock_error *err)
+/* Whether a page that leads to another gets on from those before it. */
+static int check_progress(
+	struct listing *l, const struct list_page *page, struct penstock_error *err)
 {
-	const char *first = page->n_entries    ? page->entries[0].key
-			    : page->n_prefixes ? page->prefixes[0]
-					       : "";
+	const char *first = page->n ? list_page_key(page, 0) : "";
 
 	l->empty = *first ? 0 : l->empty + 1;
 	if (l->empty > LIMIT_S3_EMPTY_PAGES ||
-		(l->pages && (strcmp(token, buf_str(&l->kept_token)) == 0 ||
+		(l->pages && (strcmp(page->token, buf_str(&l->kept_token)) == 0 ||
 				     (*first && strcmp(first, buf_str(&l->kept_first)) == 0))))
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"GET s3://%s: the store's listing does not get on: it lists the same again",
-			l->bucket);
+		return list_stuck(&l->query, err);
 	if (l->pages++ < l->keep_at)
 		return 0;
 	l->keep_at = 2 * l->pages;
-	return keep_page(l, token, first, err);
+	return keep_page(l, page->token, first, err);
 }
 
-/* Keys and common prefixes come as two sorted lists; together they are in byte order. */
-static void give_page(struct listing *l, const struct s3_list *page)
+static void give_page(struct listing *l, const struct list_page *page)
 {
-	size_t e = 0;
-	size_t p = 0;
-	bool go_on = true;
+	for (size_t i = 0; i < page->n && !l->stopped; i++) {
+		const struct list_item *item = &page->items[i];
+		struct object_info info = {.key = page->text + item->key,
+			.size = item->size,
+			.modified_ns = item->modified_ns,
+			.is_prefix = item->is_prefix};
 
-	while (go_on && (e < page->n_entries || p < page->n_prefixes)) {
-		bool entry = p == page->n_prefixes ||
-			     (e < page->n_entries &&
-				     strcmp(page->entries[e].key, page->prefixes[p]) < 0);
-
-		go_on = entry ? give_entry(l, &page->entries[e++])
-			      : give_prefix(l, page->prefixes[p++]);
+		object_etag_copy(info.etag, page->text + item->etag);
+		l->stopped = l->fn(l->cookie, &info) != 0;
 	}
-}
-
-static const char *next_token(struct listing *l, const struct s3_list *page)
-{
-	const char *last_entry = page->n_entries ? page->entries[page->n_entries - 1].key : NULL;
-	const char *last_prefix = page->n_prefixes ? page->prefixes[page->n_prefixes - 1] : NULL;
-
-	if (!page->truncated)
-		return NULL;
-	if (page->next_continuation_token)
-		return page->next_continuation_token;
-	l->v1 = true;
-	if (page->next_marker)
-		return page->next_marker;
-	if (last_entry && last_prefix)
-		return strcmp(last_entry, last_prefix) > 0 ? last_entry : last_prefix;
-	return last_entry ? last_entry : last_prefix;
-}
-
-/* 1: there is another page. */
-static int list_page(struct listing *l, struct penstock_error *err)
-{
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(s3_list_release) struct s3_list page = {0};
-	const char *token;
-	int r = s3_op_init(&op, l->client, "GET", l->bucket, NULL, err);
-
-	if (r == 0)
-		r = page_query(l, &op, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&op);
-	s3_op_cancel(&op, l->cancel);
-	r = s3_op_perform(&op, err);
-	if (r < 0)
-		return r;
-	if (s3_list_parse(op.document.data, op.document.len, &page, err) < 0)
-		return error_prefix(err, "%s", op.what);
-	token = next_token(l, &page);
-	r = check_names(l, &page, err);
-	if (r == 0 && token)
-		r = check_progress(l, &page, token, err);
-	if (r < 0)
-		return r;
-	give_page(l, &page);
-	if (l->stopped || !token)
-		return 0;
-	buf_clear(&l->token);
-	buf_add_str(&l->token, token);
-	return buf_failed(&l->token) ? buf_error(&l->token, "the listing's token", err) : 1;
 }
 
 int object_list(struct object_client *client, const char *bucket, const char *prefix,
 	const char *delimiter, object_list_fn fn, void *cookie, const atomic_int *cancel,
 	struct penstock_error *err)
 {
-	struct listing l = {.client = client,
-		.bucket = bucket,
-		.prefix = prefix,
-		.delimiter = delimiter,
+	struct listing l = {.query = {.client = client,
+				    .bucket = bucket,
+				    .prefix = prefix,
+				    .delimiter = delimiter,
+				    .cancel = cancel},
 		.fn = fn,
 		.cookie = cookie,
-		.cancel = cancel,
-		.token = BUF_INIT(LIMIT_STRING),
 		.kept_token = BUF_INIT(LIMIT_STRING),
 		.kept_first = BUF_INIT(LIMIT_STRING)};
+	struct list_page *page = NULL;
 	int r;
 
-	do {
-		r = list_page(&l, err);
-	} while (r > 0);
-	buf_release(&l.token);
+	for (;;) {
+		struct list_page *before = page;
+
+		page = NULL;
+		r = list_page_fetch(&page, &l.query, err);
+		list_page_free(before); /* its token was asked for */
+		if (r == 0 && page->token)
+			r = check_progress(&l, page, err);
+		if (r == 0)
+			give_page(&l, page);
+		if (r < 0 || l.stopped || !page->token)
+			break;
+		l.query.token = page->token;
+		l.query.v1 = page->v1;
+	}
+	list_page_free(page);
 	buf_release(&l.kept_token);
 	buf_release(&l.kept_first);
 	return r;
