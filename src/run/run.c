@@ -773,9 +773,10 @@ int run_execute(
 		.interrupts = {
 			.event_fd = -1, .signal_fd = -1, .quit_fd = -1, .note = note_interrupt}};
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-	int r = interrupts_start(&run.interrupts, err);
+	int r;
 
-	run.interrupts.cookie = &run;
+	run.interrupts.cookie = &run; /* before the thread that hands it over */
+	r = interrupts_start(&run.interrupts, err);
 	if (r == 0)
 		r = run_begin(&run, err);
 	if (r < 0)
