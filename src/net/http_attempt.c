@@ -335,9 +335,31 @@ static int status_of(const char *line, size_t len)
 	return status;
 }
 
+/* A line that begins with white space goes on with the header before it (RFC 9112, section 5.2). */
+static int unfold(struct strlist *headers, const char *line, size_t len, struct penstock_error *err)
+{
+	char **last = headers->n ? &headers->items[headers->n - 1] : NULL;
+	char *joined;
+
+	while (len && (*line == ' ' || *line == '\t')) {
+		line++;
+		len--;
+	}
+	if (!last)
+		return error_set(
+			err, PENSTOCK_E_PROTOCOL, "the reply's first header begins with a space");
+	if (asprintf(&joined, "%s %.*s", *last, (int)len, line) < 0)
+		return error_memory(err);
+	free(*last);
+	*last = joined;
+	return 0;
+}
+
 static int header_line(struct call *call, const char *line, size_t len, struct penstock_error *err)
 {
 	struct http_reply *reply = call->reply;
+	/* White space alone ends no head for libcurl, and must not for us. */
+	bool end = len && (line[0] == '\r' || line[0] == '\n');
 	char *copy;
 	int r;
 
@@ -354,10 +376,12 @@ static int header_line(struct call *call, const char *line, size_t len, struct p
 	}
 	if (call->headers_done) /* a trailer */
 		return 0;
-	if (len == 0) {
+	if (end) {
 		call->in_head = false;
 		return headers_end(call, err);
 	}
+	if (len == 0 || line[0] == ' ' || line[0] == '\t')
+		return unfold(&reply->headers, line, len, err);
 	copy = strndup(line, len);
 	r = copy ? strlist_add(&reply->headers, copy) : -1;
 	free(copy);
