@@ -195,6 +195,11 @@ struct http_request {
 	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
 		struct penstock_error *err);
 	/*
+	 * When the headers of a reply are there, whatever its status, before anybody looks at them: may add
+	 * to them and change them. Non-zero: the attempt fails with `err`.
+	 */
+	int (*translate)(void *cookie, struct http_reply *reply, struct penstock_error *err);
+	/*
 	 * After the headers of a reply with an expected status, before its first byte. Non-zero:
 	 * the attempt fails with `err`, and is repeated if error_is_retryable(err).
 	 */
@@ -206,7 +211,7 @@ struct http_request {
 	 * http_submit(). */
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
-	void *cookie; /* of these four */
+	void *cookie; /* of these five */
 };
 
 /* Sets or replaces a header of a request. -1: out of memory. */

@@ -315,6 +315,8 @@ static int headers_end(struct call *call, struct penstock_error *err)
 		return 0;
 	call->headers_done = true;
 	r = read_length(reply, err);
+	if (r == 0 && call->request->translate)
+		r = call->request->translate(call->request->cookie, reply, err);
 	if (r < 0)
 		return r;
 	call->good = status_expected(call, reply->status);

@@ -752,6 +752,13 @@ static int waiter_prepare(
 	return w->asked->prepare(w->asked->cookie, request, attempt, err);
 }
 
+static int waiter_translate(void *cookie, struct http_reply *reply, struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	return w->asked->translate(w->asked->cookie, reply, err);
+}
+
 static int waiter_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct waiter *w = cookie;
@@ -787,6 +794,7 @@ int http_perform(struct http_engine *engine, struct http_request *request, struc
 	w.request.cookie = &w;
 	w.request.done = waiter_done;
 	w.request.prepare = request->prepare ? waiter_prepare : NULL;
+	w.request.translate = request->translate ? waiter_translate : NULL;
 	w.request.on_headers = request->on_headers ? waiter_headers : NULL;
 	w.request.judge = request->judge ? waiter_judge : NULL;
 	sem_init(&w.ended, 0, 0);

@@ -14,6 +14,7 @@
 #include "s3/date.h"
 #include "s3/messages.h"
 #include "s3/uri.h"
+#include "transfer/google.h"
 #include "base/banned.h"
 
 /* A larger body is guarded by its checksum instead. */
@@ -83,6 +84,7 @@ static int parse_endpoint(struct object_client *client, const char *url, struct 
 		return error_memory(err);
 	client->aws = str_ends(client->authority, ".amazonaws.com") ||
 		      str_ends(client->authority, ".amazonaws.com.cn");
+	client->google = client->google || google_is_host(client->authority);
 	return 0;
 }
 
@@ -93,6 +95,23 @@ static enum guard first_guard(const struct object_client *client)
 	if (wanted && strcasecmp(wanted, "when_required") == 0)
 		return GUARD_MD5;
 	return client->aws && client->https ? GUARD_TRAILER : GUARD_HEADER;
+}
+
+struct object_client_options object_client_options_of(
+	const struct s3_settings *settings, struct http_engine *engine)
+{
+	return (struct object_client_options){.engine = engine,
+		.endpoint_url = settings->endpoint_url,
+		.region = settings->region,
+		.credentials = settings->credentials,
+		.google = settings->google,
+		.google_key = settings->key,
+		.project = settings->project};
+}
+
+const char *object_client_scheme(const struct object_client *client)
+{
+	return client->google ? "gs" : "s3";
 }
 
 int object_client_new(struct object_client **out, const struct object_client_options *options,
@@ -114,9 +133,13 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 		region = "us-east-1";
 	client->engine = options->engine;
 	client->credentials = options->credentials;
+	client->google = options->google;
+	client->google_key = options->google_key;
+	client->project = options->project ? strdup(options->project) : NULL;
 	client->region = strdup(region);
-	if (!client->region || asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
-				       str_starts(region, "cn-") ? ".cn" : "") < 0)
+	if (!client->region || (options->project && !client->project) ||
+		asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
+			str_starts(region, "cn-") ? ".cn" : "") < 0)
 		r = error_memory(err);
 	else
 		r = parse_endpoint(
@@ -128,7 +151,8 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 		return r;
 	}
 	client->virtual_host = options->virtual_host || client->aws;
-	client->guard_kind = CHECKSUM_CRC64NVME;
+	client->signer.kind = client->google ? SIGV4_GOOG_HMAC : SIGV4_AWS;
+	client->guard_kind = client->google ? CHECKSUM_CRC32C : CHECKSUM_CRC64NVME;
 	atomic_init(&client->guard, first_guard(client));
 	*out = client;
 	return 0;
@@ -143,6 +167,7 @@ void object_client_free(struct object_client *client)
 	free(client->authority);
 	free(client->base_path);
 	free(client->region);
+	free(client->project);
 	free(client);
 }
 
@@ -178,6 +203,13 @@ static int op_prepare(
 static enum http_verdict op_judge(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err);
 
+/* Every cookie begins with the request itself. */
+static int op_translate(void *cookie, struct http_reply *reply, struct penstock_error *err)
+{
+	(void)cookie;
+	return google_reply(reply, err);
+}
+
 /* A dotted bucket has no certificate as a host name. */
 static bool bucket_in_host(const struct object_client *client, const char *bucket)
 {
@@ -206,8 +238,8 @@ static int op_names(struct s3_op *op, struct penstock_error *err)
 		buf_add_char(&op->path, '/');
 	if (op->key)
 		uri_encode(&op->path, op->key, strlen(op->key), true);
-	r = asprintf(&op->what, "%s s3://%s%s%s", op->request.method, op->bucket ? op->bucket : "",
-		op->key ? "/" : "", op->key ? op->key : "");
+	r = asprintf(&op->what, "%s %s://%s%s%s", op->request.method, object_client_scheme(client),
+		op->bucket ? op->bucket : "", op->key ? "/" : "", op->key ? op->key : "");
 	if (r < 0)
 		op->what = NULL;
 	if (r < 0 || buf_failed(&op->host) || buf_failed(&op->path))
@@ -233,6 +265,8 @@ int s3_op_init(struct s3_op *op, struct object_client *client, const char *metho
 	buf_init(&op->document, LIMIT_XML_BODY);
 	op->request = (struct http_request){
 		.method = method, .prepare = op_prepare, .judge = op_judge, .cookie = op};
+	if (client->google)
+		op->request.translate = op_translate;
 	if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
 		op->request.patience_ms = atomic_load(&client->patience_ms);
 	op->request.cancel = atomic_load(&client->patient_cancel);
@@ -319,7 +353,8 @@ int s3_op_perform(struct s3_op *op, struct penstock_error *err)
 		r = http_perform(op->client->engine, &op->request, &op->reply, &own);
 		if (r == 0)
 			return 0;
-		if (again && op->error == S3_E_EXPIRED_TOKEN) {
+		if (again && (op->error == S3_E_EXPIRED_TOKEN ||
+				     (op->keys.bearer && own.http_status == 401))) {
 			credentials_invalidate(op->client->credentials);
 			buf_clear(&op->document);
 			continue;
@@ -335,11 +370,13 @@ struct signing {
 	size_t n;
 	char date[DATE_BASIC_SIZE];
 	struct buf authorization;
+	struct strlist owned; /* texts of translated headers */
 };
 
 static void signing_release(struct signing *s)
 {
 	buf_release(&s->authorization);
+	strlist_release(&s->owned);
 }
 
 static void sign_add(struct signing *s, const char *name, const char *value)
@@ -361,6 +398,27 @@ static int add_lines(struct strlist *lines, const struct sigv4_header *headers, 
 	return 0;
 }
 
+static int add_own_headers(const struct s3_op *op, struct signing *s, struct penstock_error *err)
+{
+	if (op->client->google && op->client->project && !op->key)
+		sign_add(s, "x-goog-project-id", op->client->project);
+	for (size_t i = 0; i < op->n_headers; i++) {
+		struct sigv4_header *to = &s->headers[s->n];
+		bool no_memory = false;
+
+		if (!op->client->google)
+			*to = op->headers[i];
+		else if (!google_header(
+				 op->request.method, &op->headers[i], to, &s->owned, &no_memory)) {
+			if (no_memory)
+				return error_memory(err);
+			continue;
+		}
+		s->n++;
+	}
+	return 0;
+}
+
 static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstock_error *err)
 {
 	const struct sigv4_credentials keys = {.access_key = op->keys.access_key_id,
@@ -373,8 +431,34 @@ static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstoc
 		.n_headers = s->n,
 		.payload_hash = op->payload_hash};
 
-	return sigv4_sign(&op->client->signer, &request, &keys, op->client->region, "s3", now,
-		&s->authorization, NULL, err);
+	return sigv4_sign(&op->client->signer, &request, &keys, op->client->region,
+		op->client->google ? "storage" : "s3", now, &s->authorization, NULL, err);
+}
+
+/*
+ * What shows who asks: a token, a signature over all headers, or nothing. Fills `authorization` and adds
+ * the headers that belong to it.
+ */
+static int authorize(struct s3_op *op, struct signing *s, struct penstock_error *err)
+{
+	bool google = op->client->google;
+	int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&op->client->skew_s);
+
+	if (op->keys.bearer) {
+		buf_printf(&s->authorization, "Bearer %s", op->keys.bearer);
+		return buf_failed(&s->authorization)
+			       ? buf_error(&s->authorization, "the token", err)
+			       : 0;
+	}
+	if (!op->keys.access_key_id)
+		return 0;
+	date_format_basic(now, s->date);
+	sign_add(s, google ? "x-goog-date" : "x-amz-date", s->date);
+	sign_add(s, google ? "x-goog-content-sha256" : "x-amz-content-sha256", op->payload_hash);
+	if (op->keys.session_token)
+		sign_add(s, google ? "x-goog-security-token" : "x-amz-security-token",
+			op->keys.session_token);
+	return sign(op, s, now, err);
 }
 
 static int op_prepare(
@@ -383,28 +467,24 @@ static int op_prepare(
 	struct s3_op *op = cookie;
 	_cleanup_(signing_release) struct signing s = {
 		.authorization = BUF_INIT(LIMIT_HTTP_HEADERS)};
-	int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&op->client->skew_s);
-	int r = 0;
+	int r;
 
-	(void)attempt;
+	/* A request that is repeated for long outlives the keys it began with. */
+	if (attempt > 1)
+		credentials_renewed(op->client->credentials, &op->keys);
 	op->error = S3_OK;
-	if (op->n_headers + 4 > ARRAY_SIZE(s.headers))
+	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");
-	date_format_basic(now, s.date);
 	sign_add(&s, "host", buf_str(&op->host));
-	if (op->keys.access_key_id) {
-		sign_add(&s, "x-amz-date", s.date);
-		sign_add(&s, "x-amz-content-sha256", op->payload_hash);
-		if (op->keys.session_token)
-			sign_add(&s, "x-amz-security-token", op->keys.session_token);
-	}
-	for (size_t i = 0; i < op->n_headers; i++)
-		s.headers[s.n++] = op->headers[i];
-	if (op->keys.access_key_id)
-		r = sign(op, &s, now, err);
+	r = add_own_headers(op, &s, err);
+	if (r == 0)
+		r = authorize(op, &s, err);
 	strlist_release(&request->headers);
 	if (r == 0 &&
 		(add_lines(&request->headers, s.headers, s.n) < 0 ||
+			/* Else Google unpacks what was stored packed, and nothing fits any more. */
+			(op->client->google &&
+				strlist_add(&request->headers, "Accept-Encoding: gzip") < 0) ||
 			(s.authorization.len && strlist_addf(&request->headers, "Authorization: %s",
 							buf_str(&s.authorization)) < 0)))
 		r = error_memory(err);
@@ -527,7 +607,8 @@ int s3_op_check_etag(
 static bool has_store_header(const struct http_reply *reply)
 {
 	for (size_t i = 0; i < reply->headers.n; i++) {
-		if (strncasecmp(reply->headers.items[i], "x-amz", 5) == 0)
+		if (strncasecmp(reply->headers.items[i], "x-amz", 5) == 0 ||
+			strncasecmp(reply->headers.items[i], "x-goog", 6) == 0)
 			return true;
 	}
 	return http_reply_header(reply, "ETag") != NULL;

@@ -29,6 +29,7 @@
 struct penstock_error;
 struct http_engine;
 struct credentials_provider;
+struct google_key;
 struct object_client;
 
 /* ETags are kept as they stand in the header, quotes included. */
@@ -56,10 +57,25 @@ struct object_client_options {
 	const char *region; /* NULL: from the environment or the configuration, else us-east-1 */
 	struct credentials_provider *credentials; /* borrowed; NULL: unsigned requests */
 	bool virtual_host; /* bucket in the host name; default: only on amazonaws.com */
+	/*
+	 * It is Google Cloud Storage (so is, in any case, storage.googleapis.com): an object's `etag` is its
+	 * generation in quotes, and conditions are generation-match headers. Where a call here asks for what
+	 * the XML API lacks, it does without: copies of any size go in one request, uploads with a condition
+	 * too, and many deletes are many requests.
+	 */
+	bool google;
+	const struct google_key *google_key; /* borrowed; signs URLs; NULL: HMAC keys do, if any */
+	const char *project; /* of new buckets and their list; NULL: the account's own */
 };
+/* The options of a client for what was resolved (net/credentials.h), which outlives the client. */
+struct s3_settings;
+struct object_client_options object_client_options_of(
+	const struct s3_settings *settings, struct http_engine *engine);
 int object_client_new(struct object_client **out, const struct object_client_options *options,
 	struct penstock_error *err);
 void object_client_free(struct object_client *client);
+/* "s3" or "gs": what its objects are called by. */
+const char *object_client_scheme(const struct object_client *client);
 /*
  * From now on requests that only read wait for up to `ms` for a store that is not there or not ready
  * (`patience_ms` of net/http.h), and those of calls that have no `cancel` obey this one. 0 ends it. Any thread.

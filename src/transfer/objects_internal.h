@@ -35,7 +35,10 @@ struct object_client {
 	struct credentials_provider *credentials;
 	bool https;
 	bool aws;
+	bool google; /* transfer/google.h */
 	bool virtual_host;
+	const struct google_key *google_key;
+	char *project;	 /* NULL: none */
 	char *authority; /* "host:port"; the port only where it is not the scheme's */
 	char *base_path; /* "" or "/prefix" */
 	char *region;

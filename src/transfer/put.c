@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "s3/chunked.h"
+#include "transfer/google.h"
 #include "base/banned.h"
 
 /* A file that fits is read at once and goes out with its headers. */
@@ -286,7 +287,8 @@ bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
 	if ((encryption && str_starts(encryption, "aws:kms")) ||
 		http_reply_header(reply, "x-amz-server-side-encryption-customer-algorithm"))
 		return false;
-	return object_etag_md5(http_reply_header(reply, "ETag"), md5);
+	return google_reply_md5(reply, md5) ||
+	       object_etag_md5(http_reply_header(reply, "ETag"), md5);
 }
 
 /* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown kind. */
@@ -345,7 +347,7 @@ static void learn_from_server(struct object_client *client, const struct http_re
 	const char *server = http_reply_header(reply, "Server");
 	int header = GUARD_HEADER;
 
-	if (!server || !str_starts(server, "penstock"))
+	if (client->google || !server || !str_starts(server, "penstock"))
 		return;
 	atomic_store(&client->own_kind, true);
 	atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
@@ -454,6 +456,13 @@ int put_conditions(
 	r = s3_op_header(op, "if-match", etag, err);
 	return r < 0 ? r
 		     : s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+}
+
+/* Google takes no condition on what makes an upload in parts visible, but a PUT of any size. */
+bool put_needs_one_request(
+	const struct object_client *client, const struct object_put_options *options)
+{
+	return client->google && (options->if_match || options->if_none_match);
 }
 
 /* "No such key" is how stores say that there is nothing which If-Match could match. */
@@ -625,7 +634,8 @@ int object_put_file(struct object_client *client, const char *bucket, const char
 		.progress = o->progress,
 		.cookie = o->cookie};
 
-	if (size > (o->part_size ? o->part_size : LIMIT_PUT_SINGLE))
+	if (size > (o->part_size ? o->part_size : LIMIT_PUT_SINGLE) &&
+		!put_needs_one_request(client, o))
 		return put_in_parts(client, bucket, key, fd, size, o, info, err);
 	return put_whole(client, bucket, key, &body, o, info, err);
 }

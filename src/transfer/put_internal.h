@@ -59,6 +59,8 @@ int put_headers(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
 int put_conditions(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
+bool put_needs_one_request(
+	const struct object_client *client, const struct object_put_options *options);
 void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
 	struct penstock_error *err);
 bool put_wants_bare_etag(struct object_client *client, const char *bucket, const char *key,
