@@ -326,6 +326,7 @@ static const struct field list_fields[] = {D("/Name", TEXT, s3_list, bucket),
 	{"/EncodingType", URL_ENCODING, 0}, {"/CommonPrefixes/Prefix", PREFIX, 0}, END};
 static const struct field entry_fields[] = {D("/Key", URL_TEXT, s3_list_entry, key),
 	D("/ETag", TEXT, s3_list_entry, etag), D("/Size", NUMBER, s3_list_entry, size),
+	D("/Generation", TEXT, s3_list_entry, generation),
 	D("/LastModified", DATE, s3_list_entry, modified_ns),
 	D("/StorageClass", TEXT, s3_list_entry, storage_class),
 	D("/ChecksumAlgorithm", TEXT, s3_list_entry, checksum_algorithm),
@@ -351,9 +352,13 @@ int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penst
 	int rc = run(&p, xml, len, err);
 
 	for (size_t i = 0; rc == 0 && i < out->n_entries; i++) {
-		if (!out->entries[i].key)
+		struct s3_list_entry *entry = &((struct s3_list_entry *)out->entries)[i];
+
+		if (!entry->key)
 			rc = error_set(
 				err, PENSTOCK_E_PROTOCOL, "%s has an entry without <Key>", p.what);
+		if (entry->generation && *entry->generation)
+			entry->etag = entry->generation;
 	}
 	if (rc < 0) {
 		s3_list_release(out);

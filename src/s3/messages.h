@@ -32,7 +32,8 @@ struct s3_owner {
 
 struct s3_list_entry {
 	const char *key;
-	const char *etag;	   /* with quotes */
+	const char *etag;	   /* with quotes; Google's: the generation, without */
+	const char *generation;	   /* Google's; NULL: none */
 	const char *storage_class; /* NULL: STANDARD */
 	const char *checksum_algorithm;
 	const char *checksum_type;    /* "FULL_OBJECT", "COMPOSITE" */

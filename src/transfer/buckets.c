@@ -16,7 +16,8 @@ int bucket_create(struct object_client *client, const char *bucket, struct penst
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r = s3_op_init(&op, client, "PUT", bucket, NULL, err);
 
-	if (r == 0 && client->aws && strcmp(client->region, "us-east-1") != 0)
+	if (r == 0 && ((client->aws && strcmp(client->region, "us-east-1") != 0) ||
+			      (client->google && strcmp(client->region, "auto") != 0)))
 		s3_create_bucket_write(&body, client->region);
 	if (r == 0)
 		r = s3_op_body(&op, body.data, body.len, err);

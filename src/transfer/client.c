@@ -326,7 +326,7 @@ void s3_op_wants_document(struct s3_op *op)
 	op->may_be_error = true;
 }
 
-int s3_op_ready(struct s3_op *op, struct penstock_error *err)
+int s3_op_url(struct s3_op *op, struct penstock_error *err)
 {
 	buf_clear(&op->url);
 	buf_printf(&op->url, "%s://%s%s%s%s", op->client->https ? "https" : "http",
@@ -335,6 +335,15 @@ int s3_op_ready(struct s3_op *op, struct penstock_error *err)
 	if (buf_failed(&op->url))
 		return buf_error(&op->url, "the URL", err);
 	op->request.url = buf_str(&op->url);
+	return 0;
+}
+
+int s3_op_ready(struct s3_op *op, struct penstock_error *err)
+{
+	int r = s3_op_url(op, err);
+
+	if (r < 0)
+		return r;
 	credentials_release(&op->keys);
 	if (credentials_anonymous(op->client->credentials))
 		return 0;

@@ -108,6 +108,8 @@ int object_list(struct object_client *client, const char *bucket, const char *pr
 
 /* ---- deleting many ---- */
 
+#define SINGLE_PARALLEL 16 /* deletes of one key each under way at a time */
+
 struct deletion {
 	struct object_client *client;
 	const char *bucket;
@@ -197,17 +199,98 @@ static int delete_batch(struct deletion *d, char *const *keys, size_t n, struct 
 	return 0;
 }
 
+/* One key by itself, on its way. */
+struct single {
+	struct s3_op op; /* first: `done` gets its address */
+	struct fan *fan;
+	const char *key; /* NULL: empty */
+	atomic_bool flying;
+	struct penstock_error error;
+};
+
+static void single_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct single *single = (struct single *)(void *)op;
+
+	(void)request;
+	(void)reply;
+	/* The failure of one is not the others', and what is not there is gone. */
+	if (err && (op->error == S3_E_NO_SUCH_BUCKET || err->http_status != 404))
+		error_move(&single->error, err);
+	else if (err)
+		penstock_error_release(err);
+	atomic_store(&single->flying, false);
+	fan_ended(single->fan, NULL);
+}
+
+static void single_collect(struct deletion *d, struct single *single)
+{
+	if (!single->key)
+		return;
+	/* Once more, with credentials that live. */
+	if (single->error.http_status == 401 || single->op.error == S3_E_EXPIRED_TOKEN) {
+		penstock_error_release(&single->error);
+		credentials_invalidate(d->client->credentials);
+		object_delete(d->client, d->bucket, single->key, NULL, &single->error);
+	}
+	if (single->error.code)
+		deletion_failed(d, single->key, &single->error);
+	s3_op_release(&single->op);
+	single->key = NULL;
+}
+
+static int single_start(struct deletion *d, struct single *single, struct fan *fan, const char *key)
+{
+	int r = s3_op_init(&single->op, d->client, "DELETE", d->bucket, key, &single->error);
+
+	if (r == 0) {
+		single->key = key;
+		single->fan = fan;
+		single->op.request.done = single_done;
+		r = s3_op_ready(&single->op, &single->error);
+	}
+	if (r == 0) {
+		atomic_store(&single->flying, true);
+		r = fan_submit(fan, &single->op.request, &single->op.reply, &single->error);
+		if (r < 0)
+			atomic_store(&single->flying, false);
+	}
+	if (r < 0 && !single->key)
+		deletion_failed(d, key, &single->error);
+	return r;
+}
+
 /* All of them where the store has no multi-delete, else those that it was not told. */
 static void delete_singly(struct deletion *d, char *const *keys, size_t n, bool all)
 {
+	struct single *singles = calloc(SINGLE_PARALLEL, sizeof(*singles));
+	struct fan fan;
+
+	fan_init(&fan, d->client->engine, NULL);
 	for (size_t i = 0; i < n; i++) {
 		struct penstock_error err = PENSTOCK_ERROR_INIT;
+		struct single *free_one = NULL;
 
 		if (!all && xml_can_hold(keys[i]))
 			continue;
-		if (object_delete(d->client, d->bucket, keys[i], NULL, &err) < 0)
-			deletion_failed(d, keys[i], &err);
+		if (!singles) {
+			if (object_delete(d->client, d->bucket, keys[i], NULL, &err) < 0)
+				deletion_failed(d, keys[i], &err);
+			continue;
+		}
+		fan_wait(&fan, SINGLE_PARALLEL);
+		for (unsigned s = 0; s < SINGLE_PARALLEL && !free_one; s++)
+			free_one = atomic_load(&singles[s].flying) ? NULL : &singles[s];
+		single_collect(d, free_one);
+		single_start(d, free_one, &fan, keys[i]);
 	}
+	fan_finish(&fan, NULL);
+	for (unsigned s = 0; singles && s < SINGLE_PARALLEL; s++)
+		single_collect(d, &singles[s]);
+	fan_release(&fan);
+	free(singles);
 }
 
 int object_delete_many(struct object_client *client, const char *bucket, const struct strlist *keys,
@@ -222,6 +305,11 @@ int object_delete_many(struct object_client *client, const char *bucket, const s
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 		size_t n = keys->n - at < LIMIT_S3_LIST_KEYS ? keys->n - at : LIMIT_S3_LIST_KEYS;
 
+		/* Google has no such request. */
+		if (client->google) {
+			delete_singly(&d, keys->items + at, n, true);
+			continue;
+		}
 		r = delete_batch(&d, keys->items + at, n, &own);
 		if (r < 0 && (own.http_status == 501 || own.http_status == 405)) {
 			delete_singly(&d, keys->items + at, n, true);

@@ -9,7 +9,7 @@
 
 static int parse_object(struct location *at, struct penstock_error *err)
 {
-	const char *bucket = at->text + strlen("s3://");
+	const char *bucket = at->text + strlen("s3://"); /* as long as gs:// */
 	const char *slash = strchrnul(bucket, '/');
 	size_t len = (size_t)(slash - bucket);
 	const char *problem;
@@ -42,14 +42,15 @@ int location_parse(struct location *out, const char *text, struct penstock_error
 		r = error_set(err, PENSTOCK_E_INVALID, "a path or URL is empty");
 	} else if (strcmp(text, "-") == 0) {
 		at.kind = LOCATION_STDIO;
-	} else if (str_starts(text, "s3://")) {
+	} else if (str_starts(text, "s3://") || str_starts(text, "gs://")) {
 		at.kind = LOCATION_OBJECT;
+		at.google = *text == 'g';
 		r = parse_object(&at, err);
 	} else if (str_starts(text, "http://") || str_starts(text, "https://")) {
 		at.kind = LOCATION_HTTP;
 	} else if (scheme && scheme > text && !memchr(text, '/', (size_t)(scheme - text))) {
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: \"%.*s://\" is none of s3://, http:// and https://; a local "
+			"%s: \"%.*s://\" is none of s3://, gs://, http:// and https://; a local "
 			"file of that name is \"./%s\"",
 			text, (int)(scheme - text), text, text);
 	}

@@ -1,7 +1,7 @@
 /*
  * Places that bytes come from or go to, as people name them:
  *
- *	s3://bucket/key    http(s)://host/path    dir/file    -
+ *	s3://bucket/key    gs://bucket/key    http(s)://host/path    dir/file    -
  *
  *	_cleanup_(location_release) struct location at = { 0 };
  *
@@ -26,6 +26,7 @@ enum location_kind { LOCATION_LOCAL, LOCATION_STDIO, LOCATION_OBJECT, LOCATION_H
 struct location {
 	enum location_kind kind;
 	char *text;	 /* as it was given; owned */
+	bool google;	 /* an object of Google Cloud Storage: gs:// */
 	char bucket[64]; /* of an object */
 	const char
 		*key; /* of an object, "" for the bucket; else the path or URL. Points into text */
@@ -34,6 +35,11 @@ struct location {
 /* PENSTOCK_E_INVALID: empty, an unknown scheme, or no bucket name. */
 int location_parse(struct location *out, const char *text, struct penstock_error *err);
 void location_release(struct location *location);
+/* "s3" or "gs", of an object. */
+static inline const char *location_scheme(const struct location *location)
+{
+	return location->google ? "gs" : "s3";
+}
 
 /* Whether the key or path holds '*' or '?'. */
 bool location_has_wildcard(const struct location *location);

@@ -97,6 +97,8 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 }
 /* Wants the reply's XML in `op->document`; an Error document in it is an error. */
 void s3_op_wants_document(struct s3_op *op);
+/* The URL alone, in op->request.url. */
+int s3_op_url(struct s3_op *op, struct penstock_error *err);
 /* The URL and the keys: the last step before http_submit(). s3_op_perform() does it itself. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);

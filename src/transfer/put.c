@@ -365,6 +365,9 @@ int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_err
 		return memcmp(stored, body->digest, checksum_size(op->client->guard_kind)) == 0
 			       ? 0
 			       : corrupt(err, op, "checksum");
+	/* Google compares what the header says, and refuses what differs. */
+	if (op->client->google && body->guard != GUARD_MD5)
+		return 0;
 	/* It ignores checksums: from now on the ETag is what we go by. */
 	if (body->guard == GUARD_HEADER)
 		atomic_compare_exchange_strong(&op->client->guard, &header, GUARD_MD5);

@@ -314,6 +314,29 @@ static int etag_of_object(struct upload *u, struct object_info *info, struct pen
 		u->key);
 }
 
+/* Size, checksum and state by asking for them. */
+static int look_at_object(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	const char *checksum;
+	int r = s3_op_init(&head, u->client, "HEAD", u->bucket, u->key, err);
+
+	if (r == 0)
+		r = s3_op_perform(&head, err);
+	if (r < 0)
+		return r;
+	checksum = http_reply_header(&head.reply, checksum_header(u->client->guard_kind));
+	if (head.reply.total_size != u->size ||
+		(u->guard != GUARD_MD5 && checksum &&
+			checksum_parse(u->client->guard_kind, checksum, stored) &&
+			memcmp(stored, u->digest, checksum_size(u->client->guard_kind)) != 0))
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"PUT %s://%s/%s: what is there now has other bytes than were sent",
+			object_client_scheme(u->client), u->bucket, u->key);
+	return object_info_from_reply(&head.reply, info, err);
+}
+
 static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_error *err)
 {
 	char text[CHECKSUM_TEXT_SIZE];
@@ -357,6 +380,9 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 	if (reply.kind != S3_REPLY_COMPLETE)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not say that the upload is complete", put->op.what);
+	/* Google's answer holds neither the checksum nor the generation. */
+	if (u->client->google)
+		return look_at_object(u, info, err);
 	if (!reply.etag || !*reply.etag)
 		return etag_of_object(u, info, err);
 	checksum = reply.checksums[u->client->guard_kind];

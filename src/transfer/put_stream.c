@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -198,6 +201,45 @@ static int stream_run(struct upload *u, struct object_info *info, struct penstoc
 	return error_move(err, &own);
 }
 
+/*
+ * Google takes no condition on an upload in parts. So the stream goes to a name of its own first, and a
+ * copy in the store, which takes one, makes it visible.
+ */
+static int stream_aside(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	struct object_put_options plain = *u->options;
+	_cleanup_free_ char *aside = NULL;
+	const struct object_put_options *asked = u->options;
+	const char *key = u->key;
+	uint64_t random = 0;
+	int r;
+
+	if (asked->if_match)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"PUT gs://%s/%s: a stream cannot replace a certain object there; put it "
+			"into a file first",
+			u->bucket, key);
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)clock_wall_ns();
+	if (asprintf(&aside, "%s.penstock-%016" PRIx64, key, random) < 0) {
+		aside = NULL;
+		return error_memory(err);
+	}
+	plain.if_none_match = false;
+	u->options = &plain;
+	u->key = aside;
+	r = stream_run(u, info, err);
+	u->options = asked;
+	u->key = key;
+	if (r < 0)
+		return r;
+	object_info_release(info);
+	r = object_copy(u->client, u->bucket, aside, u->bucket, key,
+		&(struct object_copy_options){.if_none_match = true}, info, err);
+	object_delete(u->client, u->bucket, aside, NULL, NULL);
+	return r;
+}
+
 int object_put_stream(struct object_client *client, const char *bucket, const char *key, int fd,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err)
@@ -219,7 +261,8 @@ int object_put_stream(struct object_client *client, const char *bucket, const ch
 	if (r == 0 && u.ended) {
 		r = put_first(&u, &found, err);
 	} else if (r == 0) {
-		r = stream_run(&u, &found, err);
+		r = put_needs_one_request(client, u.options) ? stream_aside(&u, &found, err)
+							     : stream_run(&u, &found, err);
 		found.size = u.size;
 	}
 	upload_release(&u);
