@@ -43,6 +43,8 @@ static int cat_operand(struct remote *remote, const char *text,
 	int r = remote_location(text, true, &at, err);
 
 	if (r == 0)
+		r = remote_fits(remote, &at, err);
+	if (r == 0)
 		r = object_get_stream(remote->client, at.bucket, at.key, options, to_stdout,
 			(void *)remote->cancel, NULL, err);
 	return r < 0 && at.text ? remote_missing(remote, &at, err) : r;

@@ -32,6 +32,8 @@ static int sum_operand(const struct cli *cli, struct remote *remote, const char 
 	int r = remote_location(text, false, &at, err);
 
 	if (r == 0)
+		r = remote_fits(remote, &at, err);
+	if (r == 0)
 		r = remote_each(remote, &at, add, &sum, err);
 	if (r < 0)
 		return r;

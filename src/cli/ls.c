@@ -111,6 +111,8 @@ static int list_operand(const struct cli *cli, struct remote *remote, struct lis
 	_cleanup_(location_release) struct location at = {0};
 	int r = remote_location(text, false, &at, err);
 
+	if (r == 0)
+		r = remote_fits(remote, &at, err);
 	l->at = &at;
 	if (r == 0)
 		r = list_location(cli, remote, l, err);

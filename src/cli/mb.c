@@ -37,12 +37,14 @@ static int each_bucket(const struct cli *cli, bucket_fn fn)
 		const char *done = NULL;
 
 		r = remote_location(cli_operand(cli, i), false, &at, &err);
+		if (r == 0)
+			r = remote_fits(&remote, &at, &err);
 		if (r == 0 && *at.key)
 			r = error_set(&err, PENSTOCK_E_INVALID, "%s: a bucket has no key", at.text);
 		if (r == 0)
 			r = fn(remote.client, at.bucket, &done, &err);
 		if (r == 0 && !cli_quiet(cli))
-			printf("%s s3://%s\n", done, at.bucket);
+			printf("%s %s://%s\n", done, location_scheme(&at), at.bucket);
 	}
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }

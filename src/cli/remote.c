@@ -46,16 +46,42 @@ static int join_embedded(struct remote *remote, struct s3_given *given, struct p
 	return 0;
 }
 
+bool remote_is_google(const struct cli *cli)
+{
+	bool google = false;
+
+	for (size_t i = 0; i < cli_n_operands(cli); i++) {
+		const char *text = cli_operand(cli, i);
+
+		if (str_starts(text, "s3://") || str_starts(text, "gs://"))
+			google = *text == 'g';
+	}
+	return google;
+}
+
+int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
+{
+	if (at->google == remote->settings.google)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
+}
+
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
 {
 	struct s3_given given = {.endpoint_url = cli_value(cli, "endpoint-url"),
 		.profile = cli_value(cli, "profile"),
 		.region = cli_value(cli, "region"),
-		.anonymous = cli_has(cli, "no-sign-request")};
+		.anonymous = cli_has(cli, "no-sign-request"),
+		.google = remote_is_google(cli),
+		.google_key = cli_value(cli, "google-key")};
 	struct sigaction action = {.sa_handler = on_signal}, before;
 	int r = 0;
 
-	if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0)
+	if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0 && given.google)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"the embedded store speaks S3: name its objects s3://, not gs://");
+	else if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0)
 		r = join_embedded(remote, &given, err);
 	if (r == 0)
 		r = s3_settings_resolve(&remote->settings, &given, err);
@@ -63,12 +89,7 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 		r = http_engine_new(&remote->engine,
 			&(struct http_engine_options){.cancel = &interrupted}, err);
 	if (r == 0)
-		r = object_client_new(&remote->client,
-			&(struct object_client_options){.engine = remote->engine,
-				.endpoint_url = remote->settings.endpoint_url,
-				.region = remote->settings.region,
-				.credentials = remote->settings.credentials},
-			err);
+		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
 	if (r < 0)
 		return r;
 	remote->cancel = &interrupted;
@@ -116,7 +137,7 @@ int remote_location(
 	if (r < 0)
 		return r;
 	if (out->kind != LOCATION_OBJECT)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: must begin with s3://", text);
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: must begin with s3:// or gs://", text);
 	else if (needs_key && !*out->key)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", text);
 	if (r < 0)

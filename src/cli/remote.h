@@ -35,7 +35,9 @@ struct json_t;
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
 	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \
-	{ 0, "no-sign-request", NULL, "Anonymously: for buckets that everybody may read" }
+	{ 0, "no-sign-request", NULL, "Anonymously: for buckets that everybody may read" },          \
+	{ 0, "google-key", "FILE", "For gs://: the key file of a service account; default: "        \
+				   "GOOGLE_APPLICATION_CREDENTIALS" }
 /* clang-format on */
 
 #define REMOTE_EXITS                                                                               \
@@ -57,7 +59,11 @@ void remote_release(struct remote *remote);
 /* cli_fail(), but 128 + the signal's number where one ended it. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
-/* An operand that must be s3://BUCKET or s3://BUCKET/KEY; `needs_key` refuses the former. */
+/* Whether the last operand that names an object is one of gs://: that is the store to open. */
+bool remote_is_google(const struct cli *cli);
+/* An error where the operand is gs:// and the store that was opened is not Google's, or the other way. */
+int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err);
+/* An operand that must be s3://BUCKET or s3://BUCKET/KEY, or gs://; `needs_key` refuses the former. */
 int remote_location(
 	const char *text, bool needs_key, struct location *out, struct penstock_error *err);
 

@@ -91,7 +91,8 @@ static int run_rm(const struct cli *cli)
 	int code = 0;
 
 	for (size_t i = 0; i < cli_n_operands(cli); i++)
-		objects += str_starts(cli_operand(cli, i), "s3://");
+		objects += str_starts(cli_operand(cli, i), "s3://") ||
+			   str_starts(cli_operand(cli, i), "gs://");
 	if (objects == cli_n_operands(cli))
 		return rm_objects(cli);
 	if (objects)

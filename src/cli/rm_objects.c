@@ -38,8 +38,8 @@ static void report(struct removal *removal, const char *key)
 		json_object_set_new(object, "removed", json_boolean(!removal->dry_run));
 		json_stream_add(removal->stream, object);
 	} else if (!cli_quiet(removal->cli)) {
-		printf("%s s3://%s/", removal->dry_run ? "would remove" : "removed",
-			removal->at->bucket);
+		printf("%s %s://%s/", removal->dry_run ? "would remove" : "removed",
+			location_scheme(removal->at), removal->at->bucket);
 		show_name(stdout, key);
 		putchar('\n');
 	}
@@ -118,6 +118,8 @@ static int remove_operand(struct removal *removal, const char *text, struct pens
 	_cleanup_(location_release) struct location at = {0};
 	int r = remote_location(text, false, &at, err);
 
+	if (r == 0)
+		r = remote_fits(removal->remote, &at, err);
 	if (r < 0)
 		return r;
 	if ((!*at.key || str_ends(at.key, "/")) && !cli_has(removal->cli, "recursive"))

@@ -61,6 +61,8 @@ static int stat_operand(struct remote *remote, const char *text, struct json_str
 	int r = remote_location(text, true, &at, err);
 
 	if (r == 0)
+		r = remote_fits(remote, &at, err);
+	if (r == 0)
 		r = object_head(remote->client, at.bucket, at.key, &info, err);
 	if (r < 0 && at.text)
 		return remote_missing(remote, &at, err);

@@ -395,8 +395,11 @@ int s3_settings_resolve(
 		.given = given, .config = &config, .profile = named ? named : "default"};
 	/* With keys in hand a stray AWS_PROFILE does not matter. */
 	bool needed = given->profile || !(given->access_key_id || given->anonymous);
-	int r = aws_config_load(&config, err);
+	int r;
 
+	if (given->google)
+		return gs_settings_resolve(out, given, err);
+	r = aws_config_load(&config, err);
 	if (r == 0 && named && needed && !aws_config_has_profile(&config, named))
 		r = error_set(err, PENSTOCK_E_INVALID, "there is no profile \"%s\" in %s or %s",
 			named, config.config_path ? config.config_path : "~/.aws/config",

@@ -81,6 +81,7 @@ struct s3_given {
 	const char *endpoint_url;
 	const char *profile;	/* NULL: AWS_PROFILE, else "default" */
 	bool anonymous;		/* no credentials, whatever is there */
+	bool google;		/* Google Cloud Storage is meant: gs_settings_resolve() */
 	const char *google_key; /* path of a Google key file */
 };
 

@@ -142,14 +142,7 @@ static int open_store(struct stores *stores, const struct workflow_s3 *s3, struc
 		return r;
 	store->bucket = s3->bucket;
 	store->prefix = s3->prefix;
-	return object_client_new(&store->client,
-		&(struct object_client_options){
-			.engine = stores->engine,
-			.endpoint_url = store->settings.endpoint_url,
-			.region = store->settings.region,
-			.credentials = store->settings.credentials,
-		},
-		err);
+	return object_client_open(&store->client, stores->engine, &store->settings, err);
 }
 
 int stores_open(struct stores *stores, const struct workflow *workflow,

@@ -97,18 +97,6 @@ static enum guard first_guard(const struct object_client *client)
 	return client->aws && client->https ? GUARD_TRAILER : GUARD_HEADER;
 }
 
-struct object_client_options object_client_options_of(
-	const struct s3_settings *settings, struct http_engine *engine)
-{
-	return (struct object_client_options){.engine = engine,
-		.endpoint_url = settings->endpoint_url,
-		.region = settings->region,
-		.credentials = settings->credentials,
-		.google = settings->google,
-		.google_key = settings->key,
-		.project = settings->project};
-}
-
 const char *object_client_scheme(const struct object_client *client)
 {
 	return client->google ? "gs" : "s3";
@@ -156,6 +144,20 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 	atomic_init(&client->guard, first_guard(client));
 	*out = client;
 	return 0;
+}
+
+int object_client_open(struct object_client **out, struct http_engine *engine,
+	const struct s3_settings *settings, struct penstock_error *err)
+{
+	return object_client_new(out,
+		&(struct object_client_options){.engine = engine,
+			.endpoint_url = settings->endpoint_url,
+			.region = settings->region,
+			.credentials = settings->credentials,
+			.google = settings->google,
+			.google_key = settings->key,
+			.project = settings->project},
+		err);
 }
 
 void object_client_free(struct object_client *client)

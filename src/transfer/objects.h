@@ -30,6 +30,7 @@ struct penstock_error;
 struct http_engine;
 struct credentials_provider;
 struct google_key;
+struct s3_settings;
 struct object_client;
 
 /* ETags are kept as they stand in the header, quotes included. */
@@ -67,12 +68,11 @@ struct object_client_options {
 	const struct google_key *google_key; /* borrowed; signs URLs; NULL: HMAC keys do, if any */
 	const char *project; /* of new buckets and their list; NULL: the account's own */
 };
-/* The options of a client for what was resolved (net/credentials.h), which outlives the client. */
-struct s3_settings;
-struct object_client_options object_client_options_of(
-	const struct s3_settings *settings, struct http_engine *engine);
 int object_client_new(struct object_client **out, const struct object_client_options *options,
 	struct penstock_error *err);
+/* One for what was resolved (net/credentials.h), which outlives it. */
+int object_client_open(struct object_client **out, struct http_engine *engine,
+	const struct s3_settings *settings, struct penstock_error *err);
 void object_client_free(struct object_client *client);
 /* "s3" or "gs": what its objects are called by. */
 const char *object_client_scheme(const struct object_client *client);
