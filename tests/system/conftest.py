@@ -28,10 +28,11 @@ def pytest_configure(config):
     # Nothing here may read or write the home, the credentials or the runs of whoever started the tests.
     config.private_home = tempfile.TemporaryDirectory(prefix="penstock-test-home-")
     for name in list(os.environ):
-        if name.startswith(("AWS_", "XDG_", "PENSTOCK_")) and name not in KEPT:
+        if name.startswith(("AWS_", "XDG_", "PENSTOCK_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR_")) and name not in KEPT:
             del os.environ[name]
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    os.environ["NO_GCE_CHECK"] = "true"
     processes.adopt_orphans()
 
 
