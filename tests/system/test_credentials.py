@@ -85,4 +85,4 @@ def test_a_process_prints_keys_that_are_used(tool, recorded):
 def test_without_any_source_it_says_where_it_looked(tool):
     told = tool.fails(PERMISSION, "bucket-create", "bucket", AWS_EC2_METADATA_DISABLED="true")
 
-    assert "AWS_ACCESS_KEY_ID" in told and "role of this container or instance" in told
+    assert "AWS_ACCESS_KEY_ID" in told and ".aws/config" in told
