@@ -87,3 +87,16 @@ int lease_snapshot(int fd, uint64_t size, const char *tmp_dir, bool patient, enu
 		lease_return(fd);
 	return rc < 0 ? rc : take_fd(to);
 }
+
+int lease_read(int fd, void *to, size_t size, enum lease *lease)
+{
+	ssize_t n = -1;
+
+	*lease = lease_take(fd);
+	if (*lease == LEASE_WRITER)
+		return -1;
+	n = fs_pread_all(fd, to, size, 0);
+	if (*lease == LEASE_FREE)
+		lease_return(fd);
+	return n == (ssize_t)size ? 0 : -1;
+}

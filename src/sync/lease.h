@@ -8,6 +8,7 @@
 #define SYNC_LEASE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct penstock_error;
@@ -32,5 +33,8 @@ enum lease lease_check(int fd);
  */
 int lease_snapshot(int fd, uint64_t size, const char *tmp_dir, bool patient, enum lease *lease,
 	struct penstock_error *why);
+
+/* Reads the first `size` bytes while nobody writes: what came of it is in *lease. -1: a writer has it, or it is shorter. */
+int lease_read(int fd, void *to, size_t size, enum lease *lease);
 
 #endif

@@ -7,9 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "sync/queue.h"
 #include "base/banned.h"
 
-#define QUEUE_LOOK     256 /* files of a queue that are compared */
 #define PAUSE_FIRST_MS 500
 #define PAUSE_MAX_MS   30000
 #define PAUSE_FLUSH_MS 2000 /* somebody waits */
@@ -20,105 +20,19 @@ static void note(struct plan *p, enum journal_type type, struct entry *e, const 
 		p->note(p->cookie, type, e, ident);
 }
 
-/* The queues. */
-
-static void dir_activate(struct plan *p, struct dir *d)
+static bool is_small(const struct entry *e)
 {
-	d->active_prev = p->active_tail;
-	d->active_next = NULL;
-	if (p->active_tail)
-		p->active_tail->active_next = d;
-	else
-		p->active = d;
-	p->active_tail = d;
-}
-
-static void dir_deactivate(struct plan *p, struct dir *d)
-{
-	if (d->active_prev)
-		d->active_prev->active_next = d->active_next;
-	else
-		p->active = d->active_next;
-	if (d->active_next)
-		d->active_next->active_prev = d->active_prev;
-	else
-		p->active_tail = d->active_prev;
-	d->active_next = d->active_prev = NULL;
-}
-
-static void enqueue(struct plan *p, struct work *w)
-{
-	struct dir *d = w->entry->dir;
-
-	if (w->queued)
-		return;
-	w->queued = true;
-	w->next = NULL;
-	w->prev = d->tail;
-	if (d->tail)
-		d->tail->next = w;
-	else
-		d->head = w;
-	d->tail = w;
-	if (d->head == w)
-		dir_activate(p, d);
-}
-
-static void enqueue_first(struct plan *p, struct work *w)
-{
-	struct dir *d = w->entry->dir;
-
-	w->queued = true;
-	w->prev = NULL;
-	w->next = d->head;
-	if (d->head)
-		d->head->prev = w;
-	else
-		d->tail = w;
-	d->head = w;
-	if (d->tail == w)
-		dir_activate(p, d);
-}
-
-static void dequeue(struct plan *p, struct work *w)
-{
-	struct dir *d = w->entry->dir;
-
-	if (!w->queued)
-		return;
-	w->queued = false;
-	if (w->prev)
-		w->prev->next = w->next;
-	else
-		d->head = w->next;
-	if (w->next)
-		w->next->prev = w->prev;
-	else
-		d->tail = w->prev;
-	w->next = w->prev = NULL;
-	if (!d->head)
-		dir_deactivate(p, d);
-}
-
-/*
- * A file that was closed again before its earlier version was published: do those that were closed
- * in between wait for it, or it for them? The small one points to the large one.
- */
-static bool points_to_others(const struct work *w, const struct work *behind)
-{
-	for (unsigned n = 0; behind && n < QUEUE_LOOK; behind = behind->next, n++)
-		if (behind != w && behind->entry->seen.size > w->entry->seen.size)
-			return true;
-	return false;
+	return e->seen.size <= PLAN_MARKER;
 }
 
 /* It was closed just now. */
 static void enqueue_closed(struct plan *p, struct work *w)
 {
 	/* While a worker sends the version before, this one goes behind what was closed since. */
-	if (w->queued && (w->busy || points_to_others(w, w->next)))
-		dequeue(p, w);
-	enqueue(p, w);
+	if (w->queued && w->busy)
+		queue_remove(p, w);
+	/* Else what was closed since may need it; or it needs that, if it is restless. */
+	queue_add(p, w);
 }
 
 static void forget_writers(struct plan *p, struct work *w)
@@ -140,7 +54,8 @@ static void drop_work(struct plan *p, struct entry *e)
 
 	if (!w || w->busy)
 		return;
-	dequeue(p, w);
+	queue_remove(p, w);
+	plan_thaw(p, w);
 	forget_writers(p, w);
 	table_drop_work(p->table, e);
 }
@@ -238,11 +153,13 @@ static void make_suspect(struct plan *p, struct entry *e, struct work *w)
 		e->state = ENTRY_CLOSED;
 		w->ready_ms = w->changed_ms;
 		w->tail = true;
-		enqueue(p, w);
+		queue_add(p, w);
 		return;
 	}
 	e->state = ENTRY_SUSPECT;
-	dequeue(p, w);
+	queue_remove(p, w);
+	if (!w->busy)
+		plan_thaw(p, w);
 	if (w->opening)
 		memset(&w->opening->sent, 0, sizeof(w->opening->sent));
 	p->sweep_ms = 0;
@@ -258,6 +175,16 @@ int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int
 	e->seen = *ident;
 	make_suspect(p, e, w);
 	return 0;
+}
+
+/* It is to rest for a moment; but one that is never quiet gets its turn, too. */
+static int64_t quiet_at(const struct plan *p, const struct work *w, int64_t now_ms)
+{
+	int64_t latest = w->waiting_ms + PLAN_RESTLESS_MS;
+
+	return now_ms + p->quiet_ms < latest ? now_ms + p->quiet_ms
+	       : now_ms > latest	     ? now_ms
+					     : latest;
 }
 
 int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint32_t mode,
@@ -295,6 +222,12 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	w->tail = false;
 	w->give_up = false;
 	w->changed_ms = now_ms;
+	w->close = ++p->closes;
+	w->restless = w->waiting_ms && w->queued && is_small(e);
+	if (!w->waiting_ms) {
+		w->waiting_ms = now_ms;
+		w->first_close = w->close;
+	}
 	w->unseen = kind == CLOSE_UNSEEN;
 	if (w->busy) {
 		w->changed = true;
@@ -307,7 +240,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	e->state = kind == CLOSE_EXIT ? ENTRY_HELD : ENTRY_CLOSED;
 	w->ready_ms = kind == CLOSE_EXIT ? now_ms + PLAN_HOLD_MS
 		      : w->snapshot	 ? now_ms
-					 : now_ms + p->quiet_ms;
+					 : quiet_at(p, w, now_ms);
 	enqueue_closed(p, w);
 	if (kind != CLOSE_EXIT && !w->busy) {
 		/* Many closed files may wait: what is only of open ones takes no memory. */
@@ -344,14 +277,18 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 	w = table_work(p->table, e, now_ms);
 	if (!w)
 		return; /* the object stays, which is the safe side */
+	if (!w->busy)
+		plan_thaw(p, w);
 	w->changed_ms = now_ms;
 	w->modified = false;
 	w->settled = false;
+	w->restless = false;
+	w->waiting_ms = 0;
 	w->ready_ms = now_ms + PLAN_DELETE_MS;
 	if (w->busy)
 		w->changed = true;
-	dequeue(p, w);
-	enqueue(p, w);
+	queue_remove(p, w);
+	queue_add(p, w);
 }
 
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
@@ -398,9 +335,11 @@ static void hand_out(
 		.kind = kind,
 		.entry = e,
 		.work = w,
-		.snapshot = w->snapshot,
+		.frozen = w->frozen,
+		.close = w->frozen ? w->frozen->close : p->closes,
+		.snapshot = w->snapshot || w->frozen,
 		.patient = w->broken >= 3,
-		.large = e->seen.size >= PLAN_LARGE && kind != JOB_DELETE,
+		.large = e->seen.size >= PLAN_LARGE && kind != JOB_DELETE && !w->frozen,
 		.closed = e->state != ENTRY_OPEN,
 		.queued = w->queued,
 		.started_ms = now_ms,
@@ -424,7 +363,11 @@ static void hand_out(
 	if ((e->flags & ENTRY_PUBLISHED) && !job->older)
 		entry_etag(e, job->etag);
 	w->busy = true;
-	w->changed = w->reclosed = false;
+	w->changed = w->reclosed = w->restless = false;
+	if (w->frozen && (e->state != ENTRY_CLOSED || w->close != w->frozen->close)) {
+		w->changed = true;
+		w->reclosed = e->state == ENTRY_CLOSED;
+	}
 	if (w->queued)
 		e->dir->busy = true;
 	p->n_busy++;
@@ -444,12 +387,14 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 
 	if (d->busy || w->busy)
 		return false;
+	if (w->frozen)
+		return !w->settled;
 	if (w->entry->state == ENTRY_OPEN) {
 		if (!p->flushing && now_ms < w->opening->opened_ms + PLAN_REOPEN_MS) {
 			lower(wake_ms, w->opening->opened_ms + PLAN_REOPEN_MS);
 			return false;
 		}
-		dequeue(p, w);
+		queue_remove(p, w);
 		lower(wake_ms, now_ms);
 		return false;
 	}
@@ -481,8 +426,24 @@ static bool nothing_to_delete(struct plan *p, struct entry *e)
 	return true;
 }
 
+/* What it has now may need what was closed after it: it is to be frozen with all that is so. */
+static bool to_be_frozen(struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
+{
+	const struct work *w = d->head;
+
+	*wait = false;
+	if (!w->restless || w->entry->state != ENTRY_CLOSED || d->n_frozen)
+		return false;
+	*wait = now_ms < d->freeze_ms;
+	if (*wait)
+		lower(wake_ms, d->freeze_ms);
+	return !*wait;
+}
+
 static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms)
 {
+	bool wait;
+
 	for (struct dir *d = p->active, *next; d; d = next) {
 		next = d->active_next;
 		if (!head_ready(p, d, now_ms, wake_ms))
@@ -493,9 +454,15 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 			lower(wake_ms, now_ms);
 			continue;
 		}
+		if (to_be_frozen(d, now_ms, wake_ms, &wait)) {
+			*job = (struct job){.kind = JOB_FREEZE, .dir = d};
+			return true;
+		}
+		if (wait)
+			continue;
 		/* The next directory's turn comes before this one's again. */
-		dir_deactivate(p, d);
-		dir_activate(p, d);
+		queue_deactivate(p, d);
+		queue_activate(p, d);
 		hand_out(p, w,
 			w->entry->state == ENTRY_GONE || w->entry->below ? JOB_DELETE
 			: w->tail					 ? JOB_GROWN
@@ -542,7 +509,7 @@ static bool side_job(struct plan *p, struct work *w, int64_t now_ms, enum job_ki
 	}
 	if (e->state == ENTRY_CLOSED && w->give_up) {
 		w->give_up = false;
-		enqueue(p, w);
+		queue_add(p, w);
 		p->sweep_ms = 0;
 	}
 	return false;
@@ -586,6 +553,8 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 	if (p->stopped)
 		return false;
 	switch (job->kind) {
+	case JOB_FREEZE:
+		break;
 	case JOB_WHOLE:
 		/* A snapshot is one whole version, whatever happened to the file since; but not if
 		 * it turned out that its writer was killed. */
@@ -621,6 +590,10 @@ static void done_whole(
 	}
 	p->manifest_dirty = true;
 	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
+	if (e->state == ENTRY_CLOSED && w->changed) /* that was not the last word */
+		note(p, JOURNAL_CLOSED, e, &e->seen);
+	w->waiting_ms = e->state == ENTRY_CLOSED ? now_ms : 0;
+	w->first_close = job->close + 1;
 	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = r->ident;
 		w->settled = p->flushing && !w->changed;
@@ -630,8 +603,12 @@ static void done_whole(
 	w->dirty_ms = job->started_ms;
 	if (w->changed || open) {
 		/* There is a newer version, which is in its place of the queue if it was closed. */
-		if (e->state == ENTRY_OPEN)
-			dequeue(p, w);
+		w->restless = w->queued && is_small(e);
+		if (e->state == ENTRY_OPEN || job->frozen)
+			queue_remove(p, w);
+		/* Behind the copies of others that were made together with the one that was sent. */
+		if (e->state == ENTRY_CLOSED)
+			queue_add(p, w);
 		return;
 	}
 	e->seen = r->ident;
@@ -661,7 +638,7 @@ static void done_partial(
 		w->tail = false;
 		e->state = ENTRY_SUSPECT;
 		e->seen = r->ident;
-		dequeue(p, w);
+		queue_remove(p, w);
 		note(p, JOURNAL_SUSPECT, e, &e->seen);
 	}
 }
@@ -700,7 +677,8 @@ static void failed(struct plan *p, struct work *w, const struct job_result *r, i
 		return;
 	}
 	/* Waiting does not help this one, so it must not hold up its directory. */
-	dequeue(p, w);
+	queue_remove(p, w);
+	plan_thaw(p, w);
 	w->give_up = true;
 	w->ready_ms = now_ms + PLAN_RETRY_MS;
 	w->settled = p->flushing && !w->changed;
@@ -714,12 +692,14 @@ static void changed_under(
 
 	if (outcome == JOB_CHANGED && job->snapshot && w->broken < UINT16_MAX)
 		w->broken++;
-	w->snapshot = true;
+	plan_thaw(p, w);
 	/* The version that had this place was not published: what was closed after it still waits. */
-	if (w->queued && w->reclosed && !points_to_others(w, e->dir->head)) {
-		dequeue(p, w);
-		enqueue_first(p, w);
+	if (w->queued) {
+		w->restless = is_small(e);
+		queue_remove(p, w);
+		queue_add_first(p, w);
 	}
+	w->snapshot = !is_small(e);
 	if (e->state != ENTRY_CLOSED)
 		return;
 	if (outcome == JOB_WRITER && !w->reclosed && work_open(w)) {
@@ -751,6 +731,9 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		p->large_busy--;
 	if (r->outcome == JOB_DONE)
 		p->pause_ms = 0;
+	/* After a failure that may pass, the same is sent again. */
+	if (r->outcome != JOB_FAILED || !w->queued || e->state == ENTRY_GONE)
+		plan_thaw(p, w);
 	switch (r->outcome) {
 	case JOB_DONE:
 		if (job->kind == JOB_DELETE)

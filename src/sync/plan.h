@@ -25,14 +25,17 @@
 #include "sync/table.h"
 #include "sync/writers.h"
 
-#define PLAN_HOLD_MS	1000  /* a close by an exit waits so long for news of the exit */
-#define PLAN_REOPEN_MS	30000 /* a file opened again holds up its directory so long */
-#define PLAN_DELETE_MS	2000  /* a file that is gone may be on its way to another name */
-#define PLAN_SWEEP_MS	250   /* open and suspect files are looked at so often */
-#define PLAN_PARTIAL_MS 30000 /* how often a file that is held open goes to partial/ */
-#define PLAN_RETRY_MS	30000 /* a file that cannot be sent as it is */
-#define PLAN_DYING_MS	50    /* a close so shortly before a death may be the death's */
-#define PLAN_LARGE	(64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
+#define PLAN_HOLD_MS	 1000  /* a close by an exit waits so long for news of the exit */
+#define PLAN_REOPEN_MS	 30000 /* a file opened again holds up its directory so long */
+#define PLAN_DELETE_MS	 2000  /* a file that is gone may be on its way to another name */
+#define PLAN_SWEEP_MS	 250   /* open and suspect files are looked at so often */
+#define PLAN_PARTIAL_MS	 30000 /* how often a file that is held open goes to partial/ */
+#define PLAN_RETRY_MS	 30000 /* a file that cannot be sent as it is */
+#define PLAN_DYING_MS	 50    /* a close so shortly before a death may be the death's */
+#define PLAN_LARGE	 (64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
+#define PLAN_MARKER	 (256 * 1024)	    /* bytes; what is larger points to nothing */
+#define PLAN_FROZEN	 64  /* small files of a directory that are copied at a time */
+#define PLAN_RESTLESS_MS 250 /* a file that is closed again and again gets its turn after so long */
 
 enum close_kind {
 	CLOSE_TRUE,   /* by a living process, or moved into place */
@@ -45,19 +48,23 @@ enum job_kind {
 	JOB_WHOLE, /* the file, under its name */
 	JOB_GROWN, /* what an open file has now, under its name if it only grew, else to partial/ */
 	JOB_PARTIAL, /* a suspect file, to partial/ */
-	JOB_DELETE   /* the object of a file that is gone */
+	JOB_DELETE,  /* the object of a file that is gone */
+	JOB_FREEZE   /* copy the small files of `dir` that were closed: no plan_done() */
 };
 
 struct job {
 	enum job_kind kind;
 	struct entry *entry; /* stays valid while the job is out */
 	struct work *work;
-	bool snapshot;	 /* take one first */
-	bool patient;	 /* let a writer wait for the end of a short copy */
-	bool large;	 /* counts against the limit of large ones */
-	bool closed;	 /* of JOB_GROWN: nobody has it open any more */
-	bool queued;	 /* its directory waits for it */
-	int64_t open_ms; /* of JOB_GROWN: how long it has been open */
+	struct dir *dir;	     /* of JOB_FREEZE only */
+	const struct frozen *frozen; /* send this; stays while the job is out */
+	uint64_t close;		     /* what is sent is not older than this one */
+	bool snapshot;		     /* take one first */
+	bool patient;		     /* let a writer wait for the end of a short copy */
+	bool large;		     /* counts against the limit of large ones */
+	bool closed;		     /* of JOB_GROWN: nobody has it open any more */
+	bool queued;		     /* its directory waits for it */
+	int64_t open_ms;	     /* of JOB_GROWN: how long it has been open */
 	int64_t started_ms;
 	bool flushing;
 	bool appender; /* a writer has, or had, it open with O_APPEND */
@@ -112,6 +119,8 @@ struct plan {
 	int64_t sweep_ms; /* the next look at open and suspect files */
 	unsigned n_busy;
 	bool manifest_dirty;
+	uint64_t closes;     /* so many were there */
+	size_t frozen_bytes; /* of all frozen ones */
 };
 
 /* The file was written to, or is there and a writer has it open. 0, or -1: out of memory. */
@@ -127,6 +136,17 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms);
 /* How the writers that were seen ended; CLOSE_UNSEEN: none was seen. */
 enum close_kind plan_judge(const struct work *w);
 void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append);
+
+/*
+ * Small files that are closed again before they were published (`latest`, beside what it names): what they hold
+ * when their turn comes may need what was closed after them. So JOB_FREEZE asks for a copy of each at one moment
+ * (plan_freeze(), which owns it then), after which all that was closed before that moment is told, and then
+ * plan_queue_frozen() puts them behind it, in the order of their closes. PLAN_FROZEN of a directory at most.
+ */
+void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen);
+void plan_queue_frozen(struct plan *p, struct dir *d);
+/* Forgets the copy, if there is one. */
+void plan_thaw(struct plan *p, struct work *w);
 
 /* The next job; false: none now, and *wake_ms is lowered to when to ask again. */
 bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms);

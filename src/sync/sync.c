@@ -26,8 +26,9 @@
 #define ATTACH_RETRY_MS	  2000
 #define FLUSH_POLL_MS	  100
 #define IDLE_MS		  60000
-#define READS_PER_ROUND	  64 /* event buffers read before the lock is given up for a moment */
-#define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() asks for */
+#define CATCH_UP_READS	  128 /* event buffers: more than the kernel queues */
+#define READS_PER_ROUND	  64  /* event buffers read before the lock is given up for a moment */
+#define OPEN_SIZES_LOOKED 64  /* open files whose size sync_get_status() asks for */
 
 /* The workers. */
 
@@ -224,9 +225,12 @@ static void *worker_main(void *arg)
 			write_manifest(s);
 		else if (s->journal_dirty && !s->journal_syncing && now_ms >= s->journal_sync_ms)
 			sync_journal(s);
-		else if (s->attached && plan_next(&s->plan, now_ms, &job, &wake_ms))
-			run_job(s, &job);
-		else if (manifest_due(s, now_ms, true, &wake_ms))
+		else if (s->attached && plan_next(&s->plan, now_ms, &job, &wake_ms)) {
+			if (job.kind == JOB_FREEZE)
+				freeze_dir(s, job.dir);
+			else
+				run_job(s, &job);
+		} else if (manifest_due(s, now_ms, true, &wake_ms))
 			write_manifest(s);
 		else
 			wait_for_work(s, wake_ms);
@@ -278,6 +282,18 @@ static void wake_owner(struct sync *s)
 
 	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
+}
+
+void sync_catch_up(struct sync *s)
+{
+	bool any = false;
+
+	for (unsigned n = 0; n < CATCH_UP_READS && observe_events(s); n++)
+		any = true;
+	if (!any)
+		return;
+	write_journal(s);
+	wake_owner(s); /* it looks for writers */
 }
 
 /* Start and end. */

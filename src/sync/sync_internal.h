@@ -4,6 +4,7 @@
  *	sync.c	  the interface, the threads, flush and status
  *	observe.c what the watch and the scan see becomes events of the plan
  *	upload.c  what a worker does for one job
+ *	freeze.c  small files that are rewritten all the time
  *	keep.c	  what stood there before is kept before it is overwritten
  *	state.c	  journal and manifest: attach to what is there, keep them current
  *	restore.c bringing a directory back (needs no running sync)
@@ -25,6 +26,7 @@
 #include <uthash.h>
 
 #include "sync/journal.h"
+#include "sync/lease.h"
 #include "sync/manifest.h"
 #include "sync/plan.h"
 #include "sync/sync.h"
@@ -128,6 +130,8 @@ struct sync {
 
 /* sync.c. One without threads; sync_free() it. */
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
+/* Takes what has happened so far, also where the owner of the watch had no turn for long. Under lock. */
+void sync_catch_up(struct sync *s);
 /* Remembers an event for on_event; with or without the lock. */
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
@@ -146,6 +150,12 @@ int64_t observe_writers(struct sync *s, int64_t now_ms);
 /* The next close of what has a writer now is that of a death. */
 void observe_doomed(struct sync *s);
 void observe_stop(struct sync *s);
+
+/* freeze.c */
+/* JOB_FREEZE. Under lock. */
+void freeze_dir(struct sync *s, struct dir *d);
+/* What a small file holds; NULL: it has a writer, changed meanwhile, is too large, or memory is short. */
+struct frozen *freeze_file(int fd, enum lease *lease);
 
 /* upload.c; without the lock. `result->etag` is owned by the caller. */
 void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *result,

@@ -304,6 +304,7 @@ void table_drop_work(struct table *t, struct entry *e)
 	t->n_works--;
 	e->work = NULL;
 	free(w->opening);
+	free(w->frozen);
 	free(w);
 }
 

@@ -83,16 +83,28 @@ struct opening {
 	uint8_t looked;	       /* how often its writers were looked for */
 };
 
+/* A small file as it was at one moment, to be published so whatever becomes of it (freeze.c). */
+struct frozen {
+	struct ident ident;
+	uint32_t mode;
+	uint64_t close; /* which close it is the content of, in the order of all */
+	size_t len;
+	unsigned char data[];
+};
+
 /* A change that is not published yet. */
 struct work {
 	struct entry *entry;
-	struct opening *opening;	  /* owned; there while it is open or suspect, else maybe */
-	struct work *next, *prev;	  /* of the directory's queue, in the order of closes */
+	struct frozen *frozen;	  /* owned; what is to appear, else what the file has then */
+	struct opening *opening;  /* owned; there while it is open or suspect, else maybe */
+	struct work *next, *prev; /* of the directory's queue, in the order of closes */
 	struct work *all_next, *all_prev; /* of all works */
 	struct ident published;		  /* what the object holds; only with ENTRY_PUBLISHED */
 	int64_t dirty_ms;		  /* first unpublished change */
 	int64_t changed_ms;		  /* last sign of life */
 	int64_t ready_ms;		  /* not before */
+	int64_t waiting_ms;		  /* since when a close is not published; 0: none is */
+	uint64_t close, first_close;	  /* numbers of the last one and of the first that is not published */
 	uint16_t tries;
 	uint16_t broken; /* snapshots that a writer broke */
 	uint8_t error;	 /* enum penstock_code of the last failure */
@@ -101,6 +113,7 @@ struct work {
 	bool changed;	 /* while a worker had it */
 	bool reclosed;	 /* after `changed` */
 	bool snapshot;	 /* it changed under an upload: take a snapshot */
+	bool restless;	 /* small, and closed again in its place: not to appear as it is */
 	bool unseen;	 /* closed before its writer was found */
 	bool doomed;	 /* its writer is being killed: the next close is a death's */
 	bool modified;	 /* a store was seen since the last close */
@@ -119,9 +132,12 @@ struct dir {
 	struct dir *active_next, *active_prev; /* of those with a queue */
 	struct dir *scan_next, *scan_prev;     /* of those to be read */
 	uint32_t id;
-	int wd;	   /* inotify; -1: none */
-	bool busy; /* a worker has one of the queue */
-	bool scan; /* in the list of those to be read */
+	int wd;			 /* inotify; -1: none */
+	bool busy;		 /* a worker has one of the queue */
+	unsigned n_frozen;	 /* of the queue, and not published yet */
+	int64_t freeze_ms;	 /* the next try to freeze its restless ones */
+	int64_t freeze_since_ms; /* the first try of them; 0: none */
+	bool scan;		 /* in the list of those to be read */
 };
 
 struct table {
@@ -155,7 +171,7 @@ struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
 void table_touch_work(struct table *t, struct work *w);
 /* Finds or makes it. NULL: out of memory. */
 struct opening *work_open(struct work *w);
-/* Must not be queued or busy. */
+/* Must not be queued, frozen or busy. */
 void table_drop_work(struct table *t, struct entry *e);
 
 /* Every entry, parents before children, siblings in no order. Non-zero stops. */

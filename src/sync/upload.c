@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -89,12 +90,15 @@ static bool file_unchanged(const struct upload *u)
 static bool still_valid(void *cookie)
 {
 	struct upload *u = cookie;
+	struct job job = *u->job;
 	bool valid;
 
+	job.snapshot |= u->fd != u->file;
+
 	pthread_mutex_lock(&u->s->lock);
-	valid = plan_still_valid(&u->s->plan, u->job);
+	valid = plan_still_valid(&u->s->plan, &job);
 	pthread_mutex_unlock(&u->s->lock);
-	return valid && (u->job->snapshot || file_unchanged(u));
+	return valid && (u->fd != u->file || file_unchanged(u));
 }
 
 static void on_parts(void *cookie, const char *key, const char *id, bool over)
@@ -282,15 +286,71 @@ static void succeed(struct upload *u, struct job_result *r, struct object_info *
 	object_info_release(info);
 }
 
+static int memory_file(const struct frozen *f, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = memfd_create("penstock-copy", MFD_CLOEXEC);
+
+	if (fd < 0 || fs_pwrite_all(fd, f->data, f->len, 0) < 0)
+		return error_errno(err, errno, "cannot copy the file");
+	return take_fd(fd);
+}
+
+/*
+ * The file may have been closed again since the job was made, after others were: what was closed before it was read
+ * is to have its place in the queue first, or a marker appears before its data.
+ */
+static bool is_in_turn(struct upload *u)
+{
+	struct job job = *u->job;
+	bool in_turn;
+
+	job.snapshot = false; /* it is one, but of which version? */
+
+	pthread_mutex_lock(&u->s->lock);
+	sync_catch_up(u->s);
+	in_turn = plan_still_valid(&u->s->plan, &job);
+	pthread_mutex_unlock(&u->s->lock);
+	return in_turn;
+}
+
+/* What may point to others is sent as it was at one moment, of which all that came before it is known. */
+static bool take_small(
+	struct upload *u, struct job_result *r, int *copy, struct penstock_error *err)
+{
+	_cleanup_free_ struct frozen *now = NULL;
+	const struct frozen *f = u->job->frozen;
+	enum lease lease;
+
+	if (!f) {
+		f = now = freeze_file(u->file, &lease);
+		if (!f || !is_in_turn(u)) {
+			r->outcome = !f && lease == LEASE_WRITER ? JOB_WRITER : JOB_CHANGED;
+			return false;
+		}
+	}
+	*copy = memory_file(f, err);
+	if (*copy < 0) {
+		fail(r, *copy, err);
+		return false;
+	}
+	u->ident = f->ident;
+	u->mode = f->mode;
+	u->fd = *copy;
+	return true;
+}
+
 /* Under its name. */
 static void run_whole(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
-	_cleanup_close_ int snapshot = -1;
+	_cleanup_close_ int snapshot = -1, copy = -1;
 	struct object_info info = {0};
 	enum lease lease = LEASE_UNKNOWN;
 	int rc;
 
-	if (u->job->snapshot) {
+	if (u->job->frozen || u->ident.size <= PLAN_MARKER) {
+		if (!take_small(u, r, &copy, err))
+			return;
+	} else if (u->job->snapshot) {
 		struct ident after;
 		struct stat st;
 
@@ -463,7 +523,7 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 		fail(r, rc, err);
 	} else if (job->kind == JOB_DELETE) {
 		run_delete(&u, r, err);
-	} else if (open_file(&u, &st, r, err)) {
+	} else if (job->frozen || open_file(&u, &st, r, err)) {
 		if (job->kind == JOB_WHOLE)
 			run_whole(&u, r, err);
 		else if (job->kind == JOB_GROWN)

@@ -353,31 +353,45 @@ def test_files_and_directories_that_take_each_others_names(syncs, delete):
 # ---- Order ----
 
 MARKED = """
-import os, select, sys
-out, step = sys.argv[1], 0
-while not select.select([sys.stdin], [], [], 0.1)[0]:
+import os, select, sys, time
+out, pause, pointer, step = sys.argv[1], float(sys.argv[2]), sys.argv[3], 0
+while not select.select([sys.stdin], [], [], 0)[0]:
     step += 1
+    begun = time.monotonic()
     with open(f"{out}/data{step % 5}", "wb") as file:
         file.write(step.to_bytes(8, "little") * (50_000 * (step % 7 + 1)))
+    if pointer == "twice":
+        with open(f"{out}/step.json", "wb") as file:
+            file.write(step.to_bytes(8, "little") * 2)
     with open(f"{out}/latest", "wb") as file:
         file.write(step.to_bytes(8, "little"))
+    time.sleep(max(0, pause - (time.monotonic() - begun)))
 """
 
 
-def test_a_reader_never_sees_a_marker_before_its_data(syncs):
-    # `latest` is rewritten after each of five files that are rewritten in turn; what it names is always there, or newer.
-    sync = syncs()
-    client = sync.store.client
-    with python(MARKED, sync.out, stdin=subprocess.PIPE):
+def step_of(sync, name):
+    return int.from_bytes(sync.object(name)[:8], "little")
+
+
+@pytest.mark.parametrize("pause_s, pointer, rate", [(0.1, "once", None), (0.02, "once", None), (0.02, "twice", None), (0.02, "once", 30_000_000)])
+def test_a_reader_never_sees_a_marker_before_its_data(syncs, link, pause_s, pointer, rate):
+    # `latest` is rewritten after each of five files that are rewritten in turn, at once or through step.json; what it names is
+    # always there, or newer. However quick the writer is, and however slow the link, the marker gets through again and again.
+    link.open(rate)
+    sync = syncs(endpoint=link.url)
+    with python(MARKED, sync.out, pause_s, pointer, stdin=subprocess.PIPE):
         sync.wait_event("published", "latest", deadline_s=PATIENT_S)
         seen, begun = set(), time.monotonic()
-        while len(seen) < 10:
+        while len(seen) < (3 if rate else 8):
             assert time.monotonic() - begun < PATIENT_S, seen
-            step = int.from_bytes(client.get_object(Bucket=sync.BUCKET, Key="p/latest")["Body"].read(), "little")
-            body = client.get_object(Bucket=sync.BUCKET, Key=f"p/data{step % 5}")["Body"].read()
+            step = named = step_of(sync, "latest")
+            if pointer == "twice":
+                named = step_of(sync, "step.json")
+                assert named >= step, f"latest says {step}, step.json {named}"
+            body = sync.object(f"data{named % 5}")
             held = int.from_bytes(body[:8], "little")
             assert body == body[:8] * (50_000 * (held % 7 + 1))
-            assert held >= step, f"latest says {step}, its data is of {held}"
+            assert held >= named, f"the marker says {named}, its data is of {held}"
             seen.add(step)
 
 

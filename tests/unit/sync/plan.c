@@ -16,6 +16,7 @@
 
 #define QUIET  30
 #define APPEND 2000
+#define LARGE  (PLAN_MARKER + 1) /* bytes: it points to nothing */
 #define ETAG   "\"0123456789abcdef0123456789abcdef\""
 
 /* A plan with a clock that the test moves and a store that takes everything. */
@@ -113,18 +114,38 @@ static void saved(struct fixture *f, const char *path, uint64_t size)
 	closed_as(f, path, size, CLOSE_TRUE);
 }
 
-/* The next job, as "kind path"; "" where there is none now. */
+/* A copy of each small file that is closed, as freeze_dir() makes it. */
+static void freeze(struct fixture *f, struct dir *d)
+{
+	for (struct work *w = d->head; w; w = w->next) {
+		struct frozen *copy;
+
+		if (w->entry->state != ENTRY_CLOSED || w->entry->seen.size > PLAN_MARKER)
+			continue;
+		copy = calloc(1, sizeof(*copy));
+		copy->ident = w->entry->seen;
+		copy->close = w->close;
+		plan_freeze(&f->plan, w, copy);
+	}
+	plan_queue_frozen(&f->plan, d);
+}
+
+/* The next job, as "kind path", "frozen path" for what is sent from a copy; "" where there is none now. */
 static const char *next(struct fixture *f, struct job *job)
 {
 	static const char *const kinds[] = {"whole", "grown", "partial", "delete"};
 	static char text[300];
 	struct buf path = BUF_INIT(256);
 	int64_t wake = INT64_MAX;
+	bool any;
 
 	text[0] = '\0';
-	if (plan_next(&f->plan, f->now, job, &wake)) {
+	while ((any = plan_next(&f->plan, f->now, job, &wake)) && job->kind == JOB_FREEZE)
+		freeze(f, job->dir);
+	if (any) {
 		entry_path(job->entry, &path);
-		snprintf(text, sizeof(text), "%s %s", kinds[job->kind], buf_str(&path));
+		snprintf(text, sizeof(text), "%s %s", job->frozen ? "frozen" : kinds[job->kind],
+			buf_str(&path));
 		buf_release(&path);
 	}
 	return text;
@@ -135,7 +156,7 @@ static void done_as(struct fixture *f, const struct job *job, enum job_outcome o
 	char etag[] = ETAG;
 	struct job_result r = {.outcome = outcome,
 		.kind = job->kind,
-		.ident = job->entry->seen,
+		.ident = job->frozen ? job->frozen->ident : job->entry->seen,
 		.etag = etag,
 		.error = PENSTOCK_E_UNAVAILABLE,
 		.retryable = true};
@@ -185,14 +206,14 @@ static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void *
 	struct fixture *f = *state;
 	struct job job;
 
-	saved(f, "ckpt", 10);
+	saved(f, "ckpt", LARGE);
 	f->now += QUIET;
 	assert_string_equal(next(f, &job), "whole ckpt");
 	assert_false(job.snapshot);
 	assert_true(plan_still_valid(&f->plan, &job));
 	changed(f, "ckpt");
 	assert_false(plan_still_valid(&f->plan, &job));
-	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	closed_as(f, "ckpt", LARGE, CLOSE_TRUE);
 	done_as(f, &job, JOB_CHANGED);
 
 	assert_string_equal(next(f, &job), "whole ckpt");
@@ -201,7 +222,7 @@ static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void *
 	assert_true(plan_still_valid(&f->plan, &job));
 	done_as(f, &job, JOB_DONE);
 	assert_int_equal(at(f, "ckpt")->state, ENTRY_OPEN);
-	closed_as(f, "ckpt", 10, CLOSE_TRUE);
+	closed_as(f, "ckpt", LARGE, CLOSE_TRUE);
 	assert_string_equal(run_all(f), "whole ckpt;");
 	assert_null(at(f, "ckpt")->work);
 }
@@ -231,6 +252,46 @@ static void a_marker_waits_while_its_data_is_written_again(void **state)
 	struct fixture *f = *state;
 	struct job job;
 
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	f->now += 1000;
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", LARGE, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same while it is being written for the third time. */
+static void a_marker_waits_while_its_data_is_written_again_and_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	saved(f, "data", LARGE);
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", LARGE, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same where both are small: the larger one is the data. */
+static void a_marker_waits_while_its_small_data_is_written_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
 	saved(f, "data", 1000);
 	saved(f, "marker", 1);
 	f->now += QUIET;
@@ -242,7 +303,7 @@ static void a_marker_waits_while_its_data_is_written_again(void **state)
 
 	closed_as(f, "data", 1000, CLOSE_TRUE);
 
-	assert_string_equal(run_all(f), "whole data;whole marker;");
+	assert_string_equal(run_all(f), "frozen data;frozen marker;");
 }
 
 /* A version closed while the one before was being sent goes behind what was closed since. */
@@ -259,20 +320,123 @@ static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 	done_as(f, &job, JOB_DONE);
 	f->now += QUIET;
 
-	assert_string_equal(run_all(f), "whole ckpt2;whole latest;");
+	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
 }
 
 /* A pointer that is rewritten before it was ever sent never points to what is not there yet. */
-static void a_small_file_rewritten_in_the_queue_follows_the_large_one(void **state)
+static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
 
 	saved(f, "latest", 10);
-	saved(f, "ckpt2", 1000);
+	saved(f, "ckpt2", LARGE);
 	saved(f, "latest", 10);
 	f->now += QUIET;
 
-	assert_string_equal(run_all(f), "whole ckpt2;whole latest;");
+	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
+	assert_null(at(f, "latest")->work);
+}
+
+/* Its data may be smaller than other data. */
+static void data_rewritten_in_the_queue_keeps_its_place(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "data1", LARGE);
+	saved(f, "latest", 10);
+	saved(f, "data2", 2 * LARGE);
+	saved(f, "data1", LARGE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data1;whole latest;whole data2;");
+}
+
+/* What was copied appears, in its turn, whatever is written meanwhile; the next copy is not made before. */
+static void a_marker_that_never_rests_is_published_all_the_same(void **state)
+{
+	struct fixture *f = *state;
+	unsigned markers = 0, data = 0;
+	struct job job;
+
+	for (unsigned step = 0; step < 1000; step++) {
+		const char *what;
+
+		saved(f, "latest", 10);
+		if (step % 3 == 0) {
+			what = next(f, &job);
+			markers += strcmp(what, "frozen latest") == 0;
+			data += strncmp(what, "whole data", 10) == 0;
+			if (*what)
+				done_as(f, &job, JOB_DONE);
+		}
+		f->now += 5;
+		saved(f, step % 2 ? "data1" : "data2", LARGE);
+		f->now += 5;
+	}
+
+	assert_in_range(markers, 10, 200);
+	assert_in_range(data, 20, 330);
+	f->now += PLAN_RESTLESS_MS;
+	run_all(f);
+	assert_null(f->table.works);
+	assert_int_equal(f->plan.frozen_bytes, 0);
+}
+
+/* What points to a small file that points to data: all as they were at one moment, in the order of their closes. */
+static void small_files_of_a_directory_are_copied_together(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "latest", 10);
+	saved(f, "step.json", 20);
+	saved(f, "ckpt", LARGE);
+	saved(f, "step.json", 20);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt;frozen step.json;frozen latest;");
+}
+
+/* The journal says last what was closed last, or after a kill the file would look broken. */
+static void a_copy_that_is_published_leaves_the_later_close_on_record(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "latest", 10);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen latest");
+	saved(f, "latest", 10);
+	done_as(f, &job, JOB_DONE);
+	f->now += PLAN_RESTLESS_MS;
+
+	assert_string_equal(f->notes, "CCCPC");
+	assert_string_equal(run_all(f), "frozen latest;");
+	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
+}
+
+/* A copy of what is gone, or suspect by now, is forgotten. */
+static void a_copy_goes_with_its_file(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "a", 10);
+	saved(f, "b", 10);
+	saved(f, "a", 10);
+	saved(f, "b", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen a");
+	plan_gone(&f->plan, at(f, "b"), f->now);
+	changed(f, "a");
+	closed_as(f, "a", 10, CLOSE_KILLED);
+	done_as(f, &job, JOB_FAILED);
+
+	assert_int_equal(f->plan.frozen_bytes, 0);
+	assert_int_equal(f->table.top->n_frozen, 0);
+	f->now += 100000;
+	assert_string_equal(run_all(f), "partial a;");
 }
 
 /* A head that stays open holds the others up for a while, not for ever. */
@@ -725,8 +889,15 @@ int main(void)
 		RULE(a_file_that_changes_under_its_upload_is_taken_from_a_snapshot),
 		RULE(a_directory_is_published_in_the_order_of_closes),
 		RULE(a_marker_waits_while_its_data_is_written_again),
+		RULE(a_marker_waits_while_its_data_is_written_again_and_again),
+		RULE(a_marker_waits_while_its_small_data_is_written_again),
 		RULE(a_newer_version_goes_behind_what_was_closed_before_it),
-		RULE(a_small_file_rewritten_in_the_queue_follows_the_large_one),
+		RULE(a_small_file_rewritten_in_the_queue_follows_what_it_may_need),
+		RULE(data_rewritten_in_the_queue_keeps_its_place),
+		RULE(a_marker_that_never_rests_is_published_all_the_same),
+		RULE(small_files_of_a_directory_are_copied_together),
+		RULE(a_copy_that_is_published_leaves_the_later_close_on_record),
+		RULE(a_copy_goes_with_its_file),
 		RULE(a_file_opened_again_lets_the_others_pass_in_the_end),
 		RULE(a_suspect_goes_to_partial_only),
 		RULE(a_close_by_an_exit_waits_for_news),

@@ -1,0 +1,142 @@
+/*
+ * Small files that are rewritten while they wait, such as the marker of a checkpoint: what they hold when their turn comes may
+ * name what was closed after them. They are copied into memory, all of a directory at one moment, and published so after
+ * everything that was closed before that moment.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "sync/lease.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define LOOKED_AT   1024      /* files of a queue */
+#define BYTES	    (1 * MIB) /* of a directory */
+#define BYTES_ALL   (4 * MIB) /* of all directories */
+#define PATIENCE_MS 250	      /* that all are closed at one moment is waited for so long */
+#define AGAIN_MS    2
+
+struct frozen *freeze_file(int fd, enum lease *lease)
+{
+	struct frozen *f = NULL;
+	struct ident after;
+	struct stat st;
+
+	*lease = LEASE_UNKNOWN;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > PLAN_MARKER)
+		return NULL;
+	f = malloc(sizeof(*f) + (size_t)st.st_size);
+	if (!f)
+		return NULL;
+	*f = (struct frozen){.mode = st.st_mode, .len = (size_t)st.st_size};
+	ident_of_stat(&f->ident, &st);
+	if (lease_read(fd, f->data, f->len, lease) == 0 && fstat(fd, &st) == 0) {
+		ident_of_stat(&after, &st);
+		if (ident_equal(&after, &f->ident))
+			return f;
+	}
+	free(f);
+	return NULL;
+}
+
+static int open_entry(struct sync *s, const struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+
+	entry_path(e, &path);
+	return buf_failed(&path)
+		       ? -1
+		       : openat(s->root_fd, buf_str(&path),
+				 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+/* `strict`: only as its last close left it. */
+static bool freeze(struct sync *s, struct work *w, bool strict)
+{
+	_cleanup_close_ int fd = open_entry(s, w->entry);
+	enum lease lease;
+	struct frozen *f = fd < 0 ? NULL : freeze_file(fd, &lease);
+
+	if (f && strict && !ident_equal(&f->ident, &w->entry->seen)) {
+		free(f);
+		f = NULL;
+	}
+	if (!f)
+		return false;
+	f->close = w->close;
+	plan_freeze(&s->plan, w, f);
+	return true;
+}
+
+static bool is_as_frozen(struct sync *s, const struct work *w)
+{
+	_cleanup_close_ int fd = open_entry(s, w->entry);
+	struct ident now;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return false;
+	ident_of_stat(&now, &st);
+	return ident_equal(&now, &w->frozen->ident);
+}
+
+/* False: not at one moment. */
+static bool freeze_all(struct sync *s, struct dir *d, bool strict)
+{
+	size_t bytes = 0, n = 0, looked = 0;
+
+	for (struct work *w = d->head; w && looked < LOOKED_AT && n < PLAN_FROZEN;
+		w = w->next, looked++) {
+		const struct entry *e = w->entry;
+
+		if (e->seen.size > PLAN_MARKER || e->below || w->busy || w->tail || w->settled)
+			continue;
+		if (e->state == ENTRY_OPEN && strict)
+			return false;
+		if (e->state != ENTRY_CLOSED)
+			continue;
+		bytes += e->seen.size;
+		if (bytes > BYTES || s->plan.frozen_bytes > BYTES_ALL)
+			break;
+		if (freeze(s, w, strict))
+			n++;
+		else if (strict)
+			return false;
+	}
+	for (struct work *w = d->head; w && strict && n; w = w->next) {
+		if (!w->frozen)
+			continue;
+		if (!is_as_frozen(s, w))
+			return false;
+		n--;
+	}
+	return true;
+}
+
+void freeze_dir(struct sync *s, struct dir *d)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	if (!d->freeze_since_ms)
+		d->freeze_since_ms = now_ms;
+	d->busy = true; /* so it stays, whatever is told now */
+	sync_catch_up(s);
+	if (!freeze_all(s, d, now_ms - d->freeze_since_ms < PATIENCE_MS)) {
+		for (struct work *w = d->head; w && d->n_frozen; w = w->next)
+			plan_thaw(&s->plan, w);
+		d->freeze_ms = now_ms + AGAIN_MS;
+	} else {
+		sync_catch_up(s);
+		plan_queue_frozen(&s->plan, d);
+		/* What cannot be read all that time is taken as it comes. */
+		if (d->head && !d->head->frozen)
+			d->head->restless = false;
+		d->freeze_since_ms = 0;
+	}
+	d->busy = false;
+}
