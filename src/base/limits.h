@@ -84,6 +84,7 @@
 #define LIMIT_BULK_WORKERS 16 /* threads, one blocking call each */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
+#define LIMIT_UPLOAD_JOURNAL_DAYS 7 /* without a new part; then the upload is ended: its parts cost money */
 #define LIMIT_TRANSFER_JOURNAL (32 * MIB) /* bytes: a line of 50 for each block of the largest object */
 #define LIMIT_WALK_PATH (4 * KIB - 1) /* bytes of a path below a walked directory: what the kernel opens */
 #define LIMIT_WALK_NAMES (8 * MIB)  /* bytes of one directory's names in memory; the others in a file */

@@ -116,6 +116,12 @@ struct object_put_options {
 	 * keeps a record can end what a kill left behind. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
+	/*
+	 * A directory (made if need be) for the journals of uploads in parts from files: one that a failure
+	 * or a kill ends stays in the store, and the next call for the same file and object sends what is
+	 * missing. NULL: it begins anew, and a failure leaves nothing in the store.
+	 */
+	const char *resume_dir;
 };
 
 /* `info` (may be NULL) gets size, ETag and version of what was stored; release it on success. */

@@ -52,6 +52,7 @@ struct object_client {
 
 	atomic_bool bare_etags; /* If-Match wants its ETag without quotes: Ceph before 18 */
 	atomic_bool own_kind;	/* it says that it is a penstock */
+	atomic_bool swept;	/* journals of uploads were looked at for old ones */
 
 	pthread_mutex_t probe_lock;
 	bool probed;

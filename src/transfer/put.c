@@ -292,7 +292,7 @@ bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
 }
 
 /* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown kind. */
-static int body_md5(
+int put_body_md5(
 	struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
 {
 	struct checksum sum;
@@ -335,7 +335,7 @@ static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_
 	if (body->guard == GUARD_MD5)
 		checksum_final(&body->sum, sent);
 	else
-		r = body_md5(body, sent, err);
+		r = put_body_md5(body, sent, err);
 	if (r < 0)
 		return r;
 	return memcmp(stored, sent, 16) == 0 ? 0 : corrupt(err, op, "ETag");
@@ -524,7 +524,7 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 	if (checksum && checksum_parse(op->client->guard_kind, checksum, stored))
 		return put_body_digest(body, NULL) == 0 &&
 		       memcmp(stored, body->digest, checksum_size(op->client->guard_kind)) == 0;
-	return object_reply_md5(&head.reply, stored) && body_md5(body, sent, NULL) == 0 &&
+	return object_reply_md5(&head.reply, stored) && put_body_md5(body, sent, NULL) == 0 &&
 	       memcmp(stored, sent, 16) == 0;
 }
 

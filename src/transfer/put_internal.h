@@ -39,6 +39,8 @@ int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
 /* The checksum (of `kind`) of the whole body into `digest`, by reading it. */
 int put_body_digest(struct put_body *body, struct penstock_error *err);
+int put_body_md5(struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err);
 /* After success: does the store have what was sent? PENSTOCK_E_CORRUPT. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 

@@ -119,6 +119,8 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 				"%s: the store answered a part without an ETag", slot->put.op.what);
 		if (slot->body.inline_body && slot->body.progress)
 			slot->body.progress(slot->body.cookie, (int64_t)slot->body.length);
+		if (r == 0)
+			put_resume_part(&u->resume, u, slot->number);
 	}
 	put_request_release(&slot->put);
 	put_body_release(&slot->body);
@@ -191,6 +193,30 @@ int upload_settle(struct upload *u, struct penstock_error *err)
 	return fan_finish(&u->fan, err);
 }
 
+/* Whether a part need not be sent: the store has it, and the file still has these bytes. */
+static bool part_is_there(struct upload *u, unsigned number)
+{
+	struct part_result *result = &u->results[number - 1];
+	_cleanup_(put_body_release) struct put_body body = {
+		.fd = u->fd, .kind = u->client->guard_kind};
+	uint8_t stored[16];
+	bool same;
+
+	if (!result->listed ||
+		!multipart_range(u->size, u->part_size, number, &body.offset, &body.length))
+		return false;
+	if (u->guard == GUARD_MD5)
+		same = object_etag_md5(result->etag, stored) &&
+		       put_body_md5(&body, body.digest, NULL) == 0 &&
+		       memcmp(body.digest, stored, sizeof(stored)) == 0;
+	else
+		same = put_body_digest(&body, NULL) == 0 &&
+		       memcmp(body.digest, result->digest, checksum_size(body.kind)) == 0;
+	if (same && u->options->progress)
+		u->options->progress(u->options->cookie, (int64_t)body.length);
+	return same;
+}
+
 static int upload_parts(struct upload *u, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -203,8 +229,9 @@ static int upload_parts(struct upload *u, struct penstock_error *err)
 		if (!slot)
 			continue;
 		r = upload_part_collect(u, slot, &own);
-		if (r == 0)
-			r = upload_part_start(u, slot, next++, &own);
+		if (r == 0 && !part_is_there(u, next))
+			r = upload_part_start(u, slot, next, &own);
+		next++;
 	}
 	if (r < 0)
 		fan_fail(&u->fan, &own);
@@ -295,6 +322,13 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 		return false;
 	}
 	return object_info_from_reply(&head.reply, info, NULL) == 0;
+}
+
+bool upload_is_there(struct upload *u, struct object_info *info)
+{
+	if (u->guard != GUARD_MD5)
+		whole_digest(u);
+	return complete_was_done(u, info);
 }
 
 /* Ceph before 17 says that it is complete, and no ETag. Then the object is looked at: it must be ours. */
@@ -429,6 +463,7 @@ int upload_complete(struct upload *u, struct object_info *info, struct penstock_
 
 void upload_release(struct upload *u)
 {
+	put_resume_end(&u->resume, true);
 	fan_release(&u->fan);
 	buf_release(&u->complete);
 	free(u->id);
@@ -441,11 +476,14 @@ void upload_release(struct upload *u)
 	free(u->slots);
 }
 
-static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
+/* A new upload, or that of an earlier call. 1: its object is there already. */
+static int upload_begin(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r;
+	int r = u->id ? put_resume_take(&u->resume, u, info, err) : 0;
 
+	if (r || u->id)
+		return r;
 	tell(u, false);
 	r = upload_start(u, &own);
 	/* A store that answered with an error has begun none; one that did not answer may have. */
@@ -453,8 +491,28 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 		tell(u, true);
 	if (r < 0)
 		return error_move(err, &own);
+	put_resume_started(&u->resume, u);
 	tell(u, false);
-	r = upload_parts(u, &own);
+	return 0;
+}
+
+/* Whether a later call may go on where this one has failed. */
+static bool worth_resuming(const struct upload *u, const struct penstock_error *err)
+{
+	return u->resume.on && u->id &&
+	       (err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||
+		       (error_is_retryable(err) && err->code != PENSTOCK_E_CHANGED));
+}
+
+static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = upload_begin(u, info, &own);
+
+	if (r == 0)
+		r = upload_parts(u, &own);
+	else if (r > 0)
+		return put_resume_end(&u->resume, false), 0;
 	if (r == 0)
 		r = upload_complete(u, info, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION &&
@@ -464,8 +522,13 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 		if (r < 0)
 			atomic_store(&u->client->bare_etags, false);
 	}
-	if (r == 0 || upload_abort(u))
+	if (r < 0 && worth_resuming(u, &own)) {
+		put_resume_end(&u->resume, true);
+		return error_move(err, &own);
+	}
+	if (u->id && (r == 0 || upload_abort(u)))
 		tell(u, true);
+	put_resume_end(&u->resume, false);
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
@@ -486,6 +549,8 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 	unsigned slots;
 	int r = multipart_part_size(u->size, u->options->part_size, &u->part_size, err);
 
+	if (r == 0)
+		r = put_resume_find(&u->resume, u, err);
 	if (r < 0)
 		return r;
 	parts = multipart_count(u->size, u->part_size);

@@ -8,6 +8,7 @@
 #define TRANSFER_PUT_PARTS_H
 
 #include "transfer/put_internal.h"
+#include "transfer/put_resume.h"
 
 #define PUT_PARALLEL 4
 
@@ -16,6 +17,8 @@ struct part_result {
 	char etag[OBJECT_ETAG_SIZE];
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store told it back */
+	bool told;			   /* by the journal of an earlier call */
+	bool listed;			   /* and so by the store */
 };
 
 /* A part on its way. */
@@ -50,6 +53,7 @@ struct upload {
 	unsigned n_slots;
 	struct fan fan;
 	bool refused;
+	struct put_resume resume;
 	struct buf complete;		   /* the request's body */
 	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
 };
@@ -69,6 +73,8 @@ int upload_part_start(
 int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
 /* Waits for what is on its way, and takes it in. */
 int upload_settle(struct upload *u, struct penstock_error *err);
+/* Whether the object is what all parts together make, whatever became of the request that made it. */
+bool upload_is_there(struct upload *u, struct object_info *info);
 /* The request that makes it visible. */
 int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err);
 

@@ -88,7 +88,9 @@ static struct object_put_options put_options(struct strlist *metadata)
 		.if_none_match = option("IF_NONE_MATCH") != NULL,
 		.content_type = option("CONTENT_TYPE"),
 		.metadata = metadata,
-		.part_size = number("PART_SIZE")};
+		.part_size = number("PART_SIZE"),
+		.parallel = (unsigned)number("PARALLEL"),
+		.resume_dir = option("RESUME_DIR")};
 }
 
 static int do_put(char **a)
@@ -198,6 +200,19 @@ static int print_listed(void *cookie, const struct object_info *info)
 static int do_list(char **a)
 {
 	return object_list(s3, a[0], a[1], option("DELIMITER"), print_listed, NULL, NULL, &err);
+}
+
+static int print_upload(void *cookie, const char *key, const char *id, int64_t initiated_ns)
+{
+	(void)cookie;
+	print(json_pack("{s:s, s:s, s:I}", "key", key, "id", id, "initiated",
+		(json_int_t)(initiated_ns / NS_PER_S)));
+	return 0;
+}
+
+static int do_list_uploads(char **a)
+{
+	return object_list_uploads(s3, a[0], a[1], print_upload, NULL, &err);
 }
 
 static int do_delete(char **a)
@@ -314,6 +329,7 @@ static const struct {
 	{"cat", 2, do_cat, false},
 	{"head", 2, do_head, false},
 	{"list", 2, do_list, false},
+	{"list-uploads", 2, do_list_uploads, false},
 	{"delete", 2, do_delete, false},
 	{"delete-prefix", 2, do_delete_prefix, false},
 	{"copy", 4, do_copy, false},

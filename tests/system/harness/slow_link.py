@@ -4,6 +4,9 @@
     link.refuse(); link.open()            # connections are closed at once, then carried again
     link.hold(after=2 << 20)              # what clients send stops after so many bytes more, until open()
     link.open(rate=500_000)               # bytes per second of each connection towards the server
+    link.carried                          # bytes that went that way
+
+With `slow="down"` all this is about what the server sends.
 """
 import socket
 import threading
@@ -20,7 +23,8 @@ def cut(one):
 
 
 class SlowLink:
-    def __init__(self, upstream):
+    def __init__(self, upstream, slow="up"):
+        self.slow_up, self.carried = slow == "up", 0
         parts = urlsplit(upstream)
         self.upstream = (parts.hostname, parts.port)
         self.refused = 0
@@ -52,6 +56,14 @@ class SlowLink:
     def hold(self, after=0):
         self.set(refusing=False, left=after)
 
+    def held(self):
+        """All that hold() lets through has gone, and the client has read what is its of it."""
+        port = self.listener.getsockname()[1]
+        with open("/proc/net/tcp") as table:
+            rows = [line.split() for line in table.readlines()[1:]]
+        unread = [row[4] for row in rows if row[2].endswith(f":{port:04X}") and not row[4].endswith(":00000000")]
+        return self.left == 0 and not unread
+
     def close(self):
         self.set(closed=True)
         self.refuse()
@@ -75,7 +87,7 @@ class SlowLink:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.sockets.add(one)
-            for source, sink, slow in ((client, server, True), (server, client, False)):
+            for source, sink, slow in ((client, server, self.slow_up), (server, client, not self.slow_up)):
                 threading.Thread(target=self.carry, args=(source, sink, slow), daemon=True).start()
 
     def allowed(self, want):
@@ -97,6 +109,9 @@ class SlowLink:
                         with self.changed:
                             self.changed.wait_for(lambda: not self.rate or self.refusing, n / self.rate)
                     sink.sendall(data[:n])
+                    if slow:
+                        with self.changed:
+                            self.carried += n
                     data = data[n:]
         except OSError:
             pass

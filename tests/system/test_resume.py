@@ -1,0 +1,138 @@
+"""Single transfers that SIGKILL ends again and again: the next call goes on, and nothing is sent much more than once."""
+import os
+import random
+
+import pytest
+from harness.s3tool import Tool
+from harness.slow_link import SlowLink
+from harness.waiting import wait_for
+
+MIB = 1 << 20
+PARALLEL = 2
+OVERHEAD = 1.02  # requests, headers
+
+
+class Interrupted:
+    """A store behind a link, and a client whose calls are killed after so many bytes."""
+
+    def __init__(self, store, home, slow):
+        self.link = SlowLink(store.endpoint, slow)
+        self.direct = Tool(home, store.endpoint, store.access_key, store.secret_key)
+        self.tool = Tool(home, self.link.url, store.access_key, store.secret_key)
+        self.direct.ok("bucket-create", "bucket")
+        self.kills = 0
+
+    def kill_after(self, size, *arguments, **env):
+        """Kills the call once the link has carried `size` bytes of it. Whether it was still running."""
+        self.link.hold(after=size)
+        process = self.tool.popen(*arguments, **env)
+        wait_for(lambda: self.link.held() or process.poll() is not None, 60, "the bytes, or the end")
+        running = process.poll() is None
+        process.kill()
+        _, err = process.communicate(timeout=60)
+        self.link.refuse()
+        self.link.open()
+        self.kills += running
+        assert running or process.returncode == 0, err.decode()
+        return running
+
+    def through_kills(self, kills, least, most, *arguments, check, **env):
+        """The same call until it ends by itself; the first `kills` of them are killed at some point."""
+        points = random.Random(2)
+        while self.kills < kills:
+            if not self.kill_after(points.randint(least, most), *arguments, **env):
+                return
+            check()
+        self.tool.ok(*arguments, **env)
+
+
+@pytest.fixture
+def interrupted(store, tmp_path):
+    made = []
+
+    def make(slow):
+        made.append(Interrupted(store, tmp_path, slow))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.link.close()
+
+
+def random_bytes(path, size):
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+LONG = pytest.param(200 * MIB, 12, 1 * MIB, 60 * MIB, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("size, kills, least, most", [(40 * MIB, 2, 19 * MIB, 20 * MIB), LONG])
+def test_a_download_that_is_killed_again_and_again_is_whole_and_brings_little_twice(interrupted, tmp_path, size, kills, least, most):
+    source = random_bytes(tmp_path / "source", size)
+    at = interrupted("down")
+    at.direct.ok("put", "bucket", "large", source)
+    got = tmp_path / "got"
+
+    def nothing_is_visible():
+        assert not got.exists()
+
+    at.through_kills(
+        kills, least, most, "get", "bucket", "large", got, check=nothing_is_visible, RESUME=1, PARALLEL=PARALLEL
+    )
+
+    assert got.read_bytes() == source.read_bytes()
+    # Of each range under way the block that was not whole.
+    assert at.link.carried < size * OVERHEAD + at.kills * PARALLEL * 2 * MIB
+    assert not list(tmp_path.glob("*.penstock-part"))
+
+
+@pytest.mark.parametrize("size, kills, least, most", [(30 * MIB, 2, 24 * MIB, 24 * MIB), LONG])
+def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twice(interrupted, tmp_path, size, kills, least, most):
+    source = random_bytes(tmp_path / "source", size)
+    at = interrupted("up")
+    options = {"RESUME_DIR": tmp_path / "journals", "PARALLEL": 1, "PART_SIZE": 5 * MIB}
+
+    def nothing_is_visible():
+        assert at.direct.json("list", "bucket", "") == []
+
+    at.through_kills(kills, least, most, "put", "bucket", "large", source, check=nothing_is_visible, **options)
+
+    at.direct.ok("get", "bucket", "large", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == source.read_bytes()
+    # The part that was under way, and one whose answer nobody heard any more.
+    assert at.link.carried < size * OVERHEAD + at.kills * 2 * 5 * MIB
+    assert list((tmp_path / "journals").iterdir()) == []
+    assert at.direct.json("list-uploads", "bucket", "") == []
+
+
+def test_what_changes_between_two_kills_never_ends_mixed(interrupted, tmp_path):
+    first, second = random_bytes(tmp_path / "first", 16 * MIB), random_bytes(tmp_path / "second", 16 * MIB)
+    source = tmp_path / "source"
+    at = interrupted("up")
+    options = {"RESUME_DIR": tmp_path / "journals", "PARALLEL": PARALLEL, "PART_SIZE": 5 * MIB}
+
+    source.write_bytes(first.read_bytes())
+    assert at.kill_after(13 * MIB, "put", "bucket", "large", source, **options)
+    # The same inode, the same size, and the time that it had.
+    before = source.stat()
+    source.write_bytes(second.read_bytes())
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    at.tool.ok("put", "bucket", "large", source, **options)
+
+    at.direct.ok("get", "bucket", "large", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == second.read_bytes()
+    assert at.direct.json("list-uploads", "bucket", "") == []
+
+
+def test_an_object_that_is_replaced_between_two_kills_is_fetched_anew(interrupted, tmp_path):
+    first, second = random_bytes(tmp_path / "first", 33 * MIB), random_bytes(tmp_path / "second", 33 * MIB)
+    at = interrupted("down")
+
+    at.direct.ok("put", "bucket", "large", first)
+    assert at.kill_after(24 * MIB, "get", "bucket", "large", tmp_path / "got", RESUME=1)
+    at.direct.ok("put", "bucket", "large", second)
+    at.tool.ok("get", "bucket", "large", tmp_path / "got", RESUME=1)
+
+    assert (tmp_path / "got").read_bytes() == second.read_bytes()
+    assert not list(tmp_path.glob("*.penstock-part"))

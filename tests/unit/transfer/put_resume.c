@@ -1,0 +1,352 @@
+/* Uploads that are interrupted, and the calls that go on from what they left. */
+#include "parts_store.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "transfer/record_file.h"
+
+#define PART  (5 * MIB)
+#define PARTS ((SIZE + PART - 1) / PART)
+
+static char directory[] = "/tmp/penstock-resume-XXXXXX";
+static atomic_llong moved; /* of the call under way */
+
+static char *in_directory(const char *name)
+{
+	return path_join(directory, name);
+}
+
+static void write_source(const char *bytes, size_t len)
+{
+	_cleanup_free_ char *path = in_directory("source");
+
+	assert_int_equal(0, fs_write_atomic(path, bytes, len, 0644, NULL));
+}
+
+static void count(void *cookie, int64_t bytes)
+{
+	(void)cookie;
+	moved += bytes;
+}
+
+static int put_as(struct fixture *f, const char *name, const char *type, bool interrupted)
+{
+	_cleanup_free_ char *path = in_directory(name);
+	_cleanup_free_ char *journals = in_directory("journals/below");
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	assert_int_equal(0, fstat(fd, &st));
+	store.interrupt_at = interrupted ? PARTS : 0;
+	store.cancel = &f->cancel;
+	atomic_store(&f->cancel, 0);
+	moved = 0;
+	store.sent_parts = 0;
+	object_info_release(&f->info);
+	return object_put_file(f->s3, "bucket", "key", fd, (uint64_t)st.st_size,
+		&(struct object_put_options){.resume_dir = journals,
+			.content_type = type,
+			.part_size = PART,
+			.parallel = 1,
+			.progress = count,
+			.cookie = f,
+			.cancel = &f->cancel},
+		&f->info, &f->err);
+}
+
+static int put(struct fixture *f, bool interrupted)
+{
+	return put_as(f, "source", NULL, interrupted);
+}
+
+static void interrupted(struct fixture *f)
+{
+	assert_true(put(f, true) < 0);
+	assert_null(store.object);
+}
+
+/* The one journal that there is; free() it. NULL: none. */
+static char *journal(void)
+{
+	_cleanup_free_ char *path = in_directory("journals/below");
+	_cleanup_closedir_ DIR *d = opendir(path);
+	char *found = NULL;
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
+		assert_null(found);
+		found = path_join(path, e->d_name);
+	}
+	return found;
+}
+
+static void assert_whole(void)
+{
+	_cleanup_free_ char *left = journal();
+
+	assert_int_equal(SIZE, store.object_len);
+	assert_memory_equal(data, store.object, SIZE);
+	assert_int_equal(0, store_alive());
+	assert_null(left);
+}
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	fill_data();
+	store_reset();
+	assert_int_equal(0, mkdir(directory, 0700));
+	write_source(data, SIZE);
+	begin(f, store_answer);
+	*state = f;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	end(*state);
+	store_reset();
+	free(*state);
+	return fs_remove_tree(directory, NULL);
+}
+
+/* ---- tests ---- */
+
+static void the_next_call_sends_only_what_is_missing(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	assert_int_equal(1, store_alive());
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(1, store.uploads);
+	assert_int_equal(PARTS - 2, store.sent_parts);
+	assert_int_equal(SIZE, moved); /* what is there counts as progress, too */
+	assert_int_equal(SIZE, f->info.size);
+	assert_string_equal(store.object_etag, f->info.etag);
+	assert_whole();
+}
+
+static void a_file_that_has_changed_starts_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	data[77] ^= 1;
+	write_source(data, SIZE);
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(2, store.uploads);
+	assert_int_equal(1, store.aborts);
+	assert_int_equal(PARTS, store.sent_parts);
+	assert_whole();
+}
+
+static void an_object_with_other_properties_starts_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+
+	assert_int_equal(0, put_as(f, "source", "text/plain", false));
+
+	assert_int_equal(1, store.aborts);
+	assert_int_equal(PARTS, store.sent_parts);
+	assert_whole();
+}
+
+/* The journal is not believed where the store says otherwise. */
+static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	store.wrong_etag = 1;
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(PARTS - 1, store.sent_parts);
+	assert_whole();
+}
+
+/* Nor where the file does: as if something had changed bytes and no time. */
+static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB), line = BUF_INIT(KIB);
+	_cleanup_(record_file_close) struct record_file file = RECORD_FILE_INIT;
+	_cleanup_free_ char *path = NULL, *source = in_directory("source");
+	struct fixture *f = *state;
+	struct stat st;
+	char *lines[16], *at;
+	size_t n = 0;
+
+	interrupted(f);
+	data[2 * PART - 1] ^= 1;
+	write_source(data, SIZE);
+	assert_int_equal(0, stat(source, &st));
+	path = journal();
+	assert_int_equal(0, fs_read(path, &text, NULL));
+	for (at = text.data; n < 16 && (lines[n] = strsep(&at, "\n")) && *lines[n]; n++)
+		;
+	assert_int_equal(0, record_file_open(&file, path, NULL));
+	assert_int_equal(0, record_file_clear(&file));
+	for (size_t i = 1; i < n; i++) {
+		buf_clear(&line);
+		if (i == 2)
+			buf_printf(&line, "F %lld %lld %lld %llu %llu", (long long)st.st_size,
+				(long long)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec,
+				(long long)st.st_ctim.tv_sec * NS_PER_S + st.st_ctim.tv_nsec,
+				(unsigned long long)st.st_ino, (unsigned long long)st.st_dev);
+		else
+			buf_add_str(&line, lines[i] + 9);
+		assert_int_equal(0, record_file_add(&file, &line));
+	}
+	record_file_close(&file);
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(1, store.uploads);
+	assert_int_equal(PARTS - 1, store.sent_parts);
+	assert_whole();
+}
+
+static void an_upload_that_is_gone_starts_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	store.loses_upload = true;
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(2, store.uploads);
+	assert_int_equal(PARTS, store.sent_parts);
+	assert_whole();
+}
+
+/* A kill between the store's answer and the end of the journal. */
+static void what_was_completed_is_not_sent_again(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	_cleanup_free_ char *path = NULL;
+	struct fixture *f = *state;
+
+	interrupted(f);
+	path = journal();
+	/* The journal as it is just before its end. */
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(0, put(f, false));
+	char *room = buf_reserve(&text, 64 * KIB);
+	ssize_t n = fs_pread_all(fd, room, 64 * KIB, 0);
+	assert_true(n > 0);
+	assert_int_equal(0, fs_write_atomic(path, room, (size_t)n, 0600, NULL));
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(1, store.uploads);
+	assert_int_equal(0, store.sent_parts);
+	assert_string_equal(store.object_etag, f->info.etag);
+	assert_whole();
+}
+
+/* A failure that comes again the next time leaves nothing to go on from. */
+static void a_refused_condition_ends_the_upload(void **state)
+{
+	_cleanup_free_ char *path = in_directory("source"),
+			    *journals = in_directory("journals/below");
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_free_ char *left = NULL;
+	struct fixture *f = *state;
+
+	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
+		object_put_file(f->s3, "bucket", "key", fd, SIZE,
+			&(struct object_put_options){
+				.resume_dir = journals, .part_size = PART, .if_match = "\"other\""},
+			NULL, &f->err));
+
+	assert_int_equal(0, store_alive());
+	left = journal();
+	assert_null(left);
+}
+
+/* The upload of a file that is gone can never be gone on with: the next one ends it. */
+static void what_nobody_can_go_on_with_is_swept(void **state)
+{
+	_cleanup_free_ char *path = in_directory("source"), *other = in_directory("other");
+	struct fixture *f = *state;
+
+	interrupted(f);
+	assert_int_equal(0, rename(path, other));
+	object_client_free(f->s3); /* sweeps once */
+	char url[MINI_URL_SIZE];
+	mini_url(&f->server, "", url);
+	assert_int_equal(0, object_client_new(&f->s3,
+				    &(struct object_client_options){.engine = f->engine,
+					    .endpoint_url = url,
+					    .region = "us-east-1",
+					    .credentials = f->keys},
+				    &f->err));
+
+	assert_int_equal(0, put_as(f, "other", NULL, false));
+
+	assert_int_equal(1, store.aborts);
+	assert_int_equal(PARTS, store.sent_parts);
+	assert_whole();
+}
+
+static void a_file_without_a_name_needs_no_journal(void **state)
+{
+	_cleanup_free_ char *journals = in_directory("journals/below");
+	_cleanup_close_ int fd = make_source(SIZE);
+	_cleanup_free_ char *left = NULL;
+	struct fixture *f = *state;
+
+	assert_int_equal(
+		0, object_put_file(f->s3, "bucket", "key", fd, SIZE,
+			   &(struct object_put_options){.resume_dir = journals, .part_size = PART},
+			   NULL, &f->err));
+
+	left = journal();
+	assert_null(left);
+	assert_memory_equal(data, store.object, SIZE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			the_next_call_sends_only_what_is_missing, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_file_that_has_changed_starts_anew, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			an_object_with_other_properties_starts_anew, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_part_that_the_store_lists_otherwise_is_sent_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_part_whose_bytes_have_changed_is_sent_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			an_upload_that_is_gone_starts_anew, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_was_completed_is_not_sent_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_refused_condition_ends_the_upload, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_nobody_can_go_on_with_is_swept, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_file_without_a_name_needs_no_journal, set_up, tear_down),
+	};
+
+	if (!mkdtemp(directory) || rmdir(directory) < 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
