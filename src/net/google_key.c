@@ -276,9 +276,9 @@ static void add_base64url(struct buf *out, const void *data, size_t len)
 
 static int add_json(struct buf *out, json_t *value, struct penstock_error *err)
 {
-	_cleanup_(json_release) json_t *owned = value;
 	_cleanup_free_ char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
 
+	json_decref(value);
 	if (!text)
 		return error_memory(err);
 	add_base64url(out, text, strlen(text));

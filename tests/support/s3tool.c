@@ -177,7 +177,7 @@ static int do_cat(char **a)
 		.length = number("LENGTH")};
 	int r = object_get(s3, a[0], a[1], &options, &out, NULL, &err);
 
-	if (r == 0)
+	if (r == 0 && out.len)
 		fwrite(out.data, 1, out.len, stdout);
 	buf_release(&out);
 	return r;
