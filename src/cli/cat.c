@@ -1,40 +1,10 @@
-#include <errno.h>
-#include <poll.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "base/banned.h"
-
-enum { POLL_MS = 250 };
-
-/* Who reads may be slow, or have stopped: an interrupt must get through. */
-static int to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err)
-{
-	const atomic_int *cancel = cookie;
-	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
-	const char *from = data;
-
-	while (len) {
-		ssize_t n = write(STDOUT_FILENO, from, len);
-
-		if (n < 0 && errno == EAGAIN)
-			poll(&p, 1, POLL_MS);
-		else if (n < 0 && errno != EINTR)
-			return error_errno(err, errno, "cannot write to standard output");
-		if (n > 0) {
-			from += n;
-			len -= (size_t)n;
-		}
-		if (len && atomic_load(cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-	}
-	return 0;
-}
 
 static int cat_operand(struct remote *remote, const char *text,
 	const struct object_get_options *options, struct penstock_error *err)
@@ -45,8 +15,8 @@ static int cat_operand(struct remote *remote, const char *text,
 	if (r == 0)
 		r = remote_fits(remote, &at, err);
 	if (r == 0)
-		r = object_get_stream(remote->client, at.bucket, at.key, options, to_stdout,
-			(void *)remote->cancel, NULL, err);
+		r = object_get_stream(remote->client, at.bucket, at.key, options, remote_to_stdout,
+			NULL, NULL, err);
 	return r < 0 && at.text ? remote_missing(remote, &at, err) : r;
 }
 

@@ -91,6 +91,8 @@ bool cli_duration_ms(
 int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* "penstock VERB: message" on stderr, with secrets masked; releases the error; returns its exit code. */
 int cli_fail(const struct cli *cli, struct penstock_error *err);
+/* The verb's name. */
+const char *cli_verb(const struct cli *cli);
 /* Whether --quiet was given: only errors, and what was asked for. */
 bool cli_quiet(const struct cli *cli);
 

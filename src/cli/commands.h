@@ -5,12 +5,14 @@
 #include "cli/command.h"
 
 extern const struct command command_cat;
+extern const struct command command_cp;
 extern const struct command command_doctor;
 extern const struct command command_du;
 extern const struct command command_flush;
 extern const struct command command_logs;
 extern const struct command command_ls;
 extern const struct command command_mb;
+extern const struct command command_mv;
 extern const struct command command_presign;
 extern const struct command command_ps;
 extern const struct command command_put;
@@ -22,6 +24,7 @@ extern const struct command command_serve;
 extern const struct command command_show;
 extern const struct command command_stat;
 extern const struct command command_stop;
+extern const struct command command_sync;
 extern const struct command command_validate;
 
 #endif

@@ -277,6 +277,11 @@ bool cli_duration_ms(
 	return false;
 }
 
+const char *cli_verb(const struct cli *cli)
+{
+	return cli->command->name;
+}
+
 bool cli_quiet(const struct cli *cli)
 {
 	return cli->quiet;

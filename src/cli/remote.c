@@ -1,8 +1,11 @@
 #include "cli/remote.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -67,47 +70,183 @@ int remote_fits(const struct remote *remote, const struct location *at, struct p
 		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
 }
 
-int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
-{
-	struct s3_given given = {.endpoint_url = cli_value(cli, "endpoint-url"),
-		.profile = cli_value(cli, "profile"),
-		.region = cli_value(cli, "region"),
-		.anonymous = cli_has(cli, "no-sign-request"),
-		.google = remote_is_google(cli),
-		.google_key = cli_value(cli, "google-key")};
-	struct sigaction action = {.sa_handler = on_signal}, before;
-	int r = 0;
+/* ---- what the lines of a batch share ---- */
 
-	if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0 && given.google)
-		r = error_set(err, PENSTOCK_E_INVALID,
-			"the embedded store speaks S3: name its objects s3://, not gs://");
-	else if (given.endpoint_url && strcmp(given.endpoint_url, "embedded") == 0)
-		r = join_embedded(remote, &given, err);
-	if (r == 0)
-		r = s3_settings_resolve(&remote->settings, &given, err);
-	if (r == 0)
-		r = http_engine_new(&remote->engine,
-			&(struct http_engine_options){.cancel = &interrupted}, err);
-	if (r == 0)
-		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
-	if (r < 0)
-		return r;
-	remote->cancel = &interrupted;
+static struct {
+	bool on;
+	struct http_engine *engine;
+	struct shared_remote {
+		struct shared_remote *next;
+		char *name; /* what was asked for */
+		struct remote remote;
+	} * remotes;
+} shared;
+
+static char *name_of(const struct s3_given *given)
+{
+	char *name = NULL;
+	int n = asprintf(&name, "%s\n%s\n%s\n%s\n%d %d",
+		given->endpoint_url ? given->endpoint_url : "",
+		given->profile ? given->profile : "", given->region ? given->region : "",
+		given->google_key ? given->google_key : "", given->anonymous, given->google);
+
+	return n < 0 ? NULL : name;
+}
+
+static void close_remote(struct remote *remote)
+{
+	object_client_free(remote->client);
+	if (!remote->borrows_engine)
+		http_engine_free(remote->engine);
+	s3_settings_release(&remote->settings);
+	embedded_store_free(remote->embedded);
+}
+
+void remote_share_begin(void)
+{
+	shared.on = true;
+}
+
+void remote_share_end(void)
+{
+	for (struct shared_remote *each = shared.remotes, *next; each; each = next) {
+		next = each->next;
+		close_remote(&each->remote);
+		free(each->name);
+		free(each);
+	}
+	http_engine_free(shared.engine);
+	shared = (__typeof__(shared)){0};
+}
+
+static void watch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal}, before;
+
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	/* nohup lets it be ignored. */
 	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
 		sigaction(SIGHUP, &action, NULL);
+}
+
+int remote_open_engine(struct remote *remote, struct penstock_error *err)
+{
+	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;
+	int r = 0;
+
+	if (remote->engine)
+		return 0;
+	if (!*engine)
+		r = http_engine_new(
+			engine, &(struct http_engine_options){.cancel = &interrupted}, err);
+	if (r < 0)
+		return r;
+	remote->engine = *engine;
+	remote->borrows_engine = shared.on;
+	remote->cancel = &interrupted;
+	watch_signals();
 	return 0;
+}
+
+static int open_new(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0 && given->google)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"the embedded store speaks S3: name its objects s3://, not gs://");
+	else if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0)
+		r = join_embedded(remote, given, err);
+	if (r == 0)
+		r = s3_settings_resolve(&remote->settings, given, err);
+	if (r == 0)
+		r = remote_open_engine(remote, err);
+	if (r == 0)
+		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
+	return r;
+}
+
+static int open_shared(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = name_of(given);
+	struct shared_remote *found = shared.remotes;
+	int r;
+
+	if (!name)
+		return error_memory(err);
+	while (found && strcmp(found->name, name) != 0)
+		found = found->next;
+	if (!found) {
+		found = calloc(1, sizeof(*found));
+		if (!found)
+			return error_memory(err);
+		r = open_new(&found->remote, given, err);
+		if (r < 0) {
+			close_remote(&found->remote);
+			free(found);
+			return r;
+		}
+		found->name = take_pointer(name);
+		found->next = shared.remotes;
+		shared.remotes = found;
+	}
+	*remote = found->remote;
+	remote->borrowed = true;
+	return 0;
+}
+
+static int open_given(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	return shared.on ? open_shared(remote, given, err) : open_new(remote, given, err);
+}
+
+int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
+{
+	return open_given(remote,
+		&(struct s3_given){.endpoint_url = cli_value(cli, "endpoint-url"),
+			.profile = cli_value(cli, "profile"),
+			.region = cli_value(cli, "region"),
+			.anonymous = cli_has(cli, "no-sign-request"),
+			.google = remote_is_google(cli),
+			.google_key = cli_value(cli, "google-key")},
+		err);
+}
+
+bool remote_has_source(const struct cli *cli)
+{
+	return cli_has(cli, "source-endpoint-url") || cli_has(cli, "source-profile") ||
+	       cli_has(cli, "source-region") || cli_has(cli, "source-no-sign-request");
+}
+
+int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
+	bool google, struct penstock_error *err)
+{
+	if (!shared.on) {
+		remote->engine = beside->engine;
+		remote->borrows_engine = true;
+		remote->cancel = beside->cancel;
+	}
+	return open_given(remote,
+		&(struct s3_given){.endpoint_url = cli_value(cli, "source-endpoint-url"),
+			.profile = cli_value(cli, "source-profile"),
+			.region = cli_value(cli, "source-region"),
+			.anonymous = cli_has(cli, "source-no-sign-request"),
+			.google = google,
+			.google_key = cli_value(cli, "google-key")},
+		err);
 }
 
 void remote_release(struct remote *remote)
 {
-	object_client_free(remote->client);
-	http_engine_free(remote->engine);
-	s3_settings_release(&remote->settings);
-	embedded_store_free(remote->embedded);
+	if (!remote->borrowed)
+		close_remote(remote);
 	*remote = (struct remote){0};
+}
+
+int remote_interrupted(void)
+{
+	return atomic_load(&interrupted);
 }
 
 int remote_fail(const struct cli *cli, struct penstock_error *err)
@@ -208,6 +347,34 @@ int remote_each(struct remote *remote, const struct location *at, object_list_fn
 	if (!info.key)
 		return error_memory(err);
 	fn(cookie, &info);
+	return 0;
+}
+
+/* --- standard output --- */
+
+enum { POLL_MS = 250 };
+
+/* Who reads may be slow, or have stopped: an interrupt must get through. */
+int remote_to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+	const char *from = data;
+
+	(void)cookie;
+	while (len) {
+		ssize_t n = write(STDOUT_FILENO, from, len);
+
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, POLL_MS);
+		else if (n < 0 && errno != EINTR)
+			return error_errno(err, errno, "cannot write to standard output");
+		if (n > 0) {
+			from += n;
+			len -= (size_t)n;
+		}
+		if (len && atomic_load(&interrupted))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	}
 	return 0;
 }
 

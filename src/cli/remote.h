@@ -46,16 +46,42 @@ struct json_t;
 		"77", "The store refuses, or there are no credentials"                             \
 	}
 
+/* Of verbs that read from one store and write to another. */
+/* clang-format off */
+#define SOURCE_REMOTE_OPTIONS                                                                       \
+	{ 0, "source-endpoint-url", "URL", "The store that s3:// sources are in, where it is another one" }, \
+	{ 0, "source-profile", "NAME", "Its credentials, region and endpoint" },                    \
+	{ 0, "source-region", "NAME", "Its region" },                                               \
+	{ 0, "source-no-sign-request", NULL, "Read it anonymously" }
+/* clang-format on */
+
 struct remote {
 	struct embedded_store *embedded; /* NULL: another one */
 	struct s3_settings settings;
 	struct http_engine *engine;
 	struct object_client *client;
 	const atomic_int *cancel;
+	bool borrows_engine;
+	bool borrowed; /* all of it: of a batch */
 };
 
+/* Only the engine, without a store or credentials; also of one that is to be opened later. */
+int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
+/* Whether SOURCE_REMOTE_OPTIONS say that sources are in another store; then that store, with the same engine. */
+bool remote_has_source(const struct cli *cli);
+int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
+	bool google, struct penstock_error *err);
 void remote_release(struct remote *remote);
+
+/* From now on all remotes have one engine, and those that were asked for in the same words are one. */
+void remote_share_begin(void);
+void remote_share_end(void);
+
+/* The number of the signal that came, or 0. */
+int remote_interrupted(void);
+/* An object_stream_fn; `cookie` is not looked at. */
+int remote_to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err);
 /* cli_fail(), but 128 + the signal's number where one ended it. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
