@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,20 +98,26 @@ def http_server():
 
 
 @pytest.fixture
-def https(tmp_path):
-    """A server with a certificate of its own, and in `certificate` the file that makes it trusted."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+def certificate(tmp_path):
+    """A certificate for 127.0.0.1: `context` of a server that shows it, and in `path` the file that makes it trusted."""
+    path, key = tmp_path / "certificate.pem", tmp_path / "certificate-key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", path],
         check=True, capture_output=True,
     )  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(path, key)
+    return SimpleNamespace(context=context, path=str(path))
+
+
+@pytest.fixture
+def https(certificate):
+    """A server with a certificate of its own, and in `certificate` the file that makes it trusted."""
     server = Server()
-    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
+    server.httpd.socket = certificate.context.wrap_socket(server.httpd.socket, server_side=True)
     server.url = server.url.replace("http://", "https://")
-    server.certificate = str(certificate)
+    server.certificate = certificate.path
     yield server
     server.close()
 

@@ -72,7 +72,7 @@ class Object:
 class Gcs:
     def __init__(self, context=None):
         self.buckets, self.uploads, self.numbers = {}, {}, itertools.count(1_700_000_000_000_001)
-        self.lock, self.requests, self.guarded, self.faults = threading.RLock(), [], False, []
+        self.lock, self.requests, self.guarded, self.faults, self.damage = threading.RLock(), [], False, [], False
         self.access_key, self.secret_key = "GOOG1EOFTHETESTS", "hmac-secret-of-the-tests"
         self.tokens, self.token_life_s, self.assertions, self.token_error = {}, 3600, [], None
         self.httpd = _Threads(("127.0.0.1", 0), _Handler)
@@ -356,6 +356,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return kept | {n: v for n, v in self.h.items() if n.startswith("x-goog-meta-") or n in ("x-goog-storage-class", "content-encoding")}
 
     def check_hash(self):
+        if self.gcs.damage:
+            self.body = bytes([self.body[0] ^ 1]) + self.body[1:]
         for kind, _, value in (part.strip().partition("=") for part in self.h.get("x-goog-hash", "").split(",") if part):
             if value != (crc32c_text(self.body) if kind == "crc32c" else md5_text(self.body)):
                 raise Refused(400, "BadDigest", "The CRC32C you specified did not match what was computed.")
