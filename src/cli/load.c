@@ -33,20 +33,15 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 	int r;
 
 	if (!key || !key[1] || key == url + 5)
-		return error_set(err, PENSTOCK_E_INVALID, "%s: give s3://BUCKET/KEY", url);
+		return error_set(err, PENSTOCK_E_INVALID, "%s: give %.5sBUCKET/KEY", url, url);
 	bucket = strndup(url + 5, (size_t)(key - url) - 5);
 	if (!bucket)
 		return error_memory(err);
-	r = s3_settings_resolve(&settings, &(struct s3_given){0}, err);
+	r = s3_settings_resolve(&settings, &(struct s3_given){.google = *url == 'g'}, err);
 	if (r == 0)
 		r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
 	if (r == 0)
-		r = object_client_new(&client,
-			&(struct object_client_options){.engine = engine,
-				.endpoint_url = settings.endpoint_url,
-				.region = settings.region,
-				.credentials = settings.credentials},
-			err);
+		r = object_client_open(&client, engine, &settings, err);
 	if (r == 0)
 		r = object_get(client, bucket, key + 1, NULL, bytes, NULL, err);
 	if (client)
@@ -74,7 +69,7 @@ int load_bytes(const char *source, struct buf *bytes, char **shown, struct penst
 	if (strcmp(source, "-") == 0) {
 		r = read_stdin(bytes, err);
 		*shown = r < 0 ? NULL : strdup("<stdin>");
-	} else if (str_starts(source, "s3://")) {
+	} else if (str_starts(source, "s3://") || str_starts(source, "gs://")) {
 		r = fetch_object(source, bytes, err);
 		*shown = r < 0 ? NULL : strdup(source);
 	} else {

@@ -105,6 +105,24 @@ static void add_embedded_command(struct buf *out, const char *url, const char *h
 	add_quoted(out, home);
 }
 
+/* penstock itself: it has the credentials of the run's environment in the same order. */
+static void add_google_command(
+	struct buf *out, const char *endpoint, const char *url, const char *home)
+{
+	const char *const verbs[] = {"penstock cat ", " | penstock put "};
+	const char *const names[] = {url, home};
+
+	for (size_t i = 0; i < 2; i++) {
+		buf_add_str(out, verbs[i]);
+		if (endpoint) {
+			buf_add_str(out, "--endpoint-url ");
+			add_quoted(out, endpoint);
+			buf_add_char(out, ' ');
+		}
+		add_quoted(out, names[i]);
+	}
+}
+
 static void add_aws_command(
 	struct buf *out, const char *endpoint, const char *url, const char *home)
 {
@@ -149,12 +167,17 @@ static void add_way_back(const struct reading *reading, json_t *object,
 					  command = BUF_INIT(4 * LIMIT_STRING);
 	const char *version = str_starts(r->key, "version:") ? r->key + strlen("version:") : NULL;
 
-	buf_printf(&home, "s3://%s/%s", bucket, key);
+	bool google = str_starts(reading->base, "gs://");
+	const char *scheme = google ? "gs" : "s3";
+
+	buf_printf(&home, "%s://%s/%s", scheme, bucket, key);
 	if (version)
 		buf_printf(&url, "%s?versionId=%s", buf_str(&home), version);
 	else
-		buf_printf(&url, "s3://%s/%s", bucket, r->key);
-	if (version)
+		buf_printf(&url, "%s://%s/%s", scheme, bucket, r->key);
+	if (google)
+		add_google_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
+	else if (version)
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
 	else if (reading->endpoint && strcmp(reading->endpoint, "embedded") == 0)
 		add_embedded_command(&command, buf_str(&url), buf_str(&home));
@@ -173,7 +196,8 @@ static void keep(struct reading *reading, const struct journal_record *r)
 	json_object_set_new(object, "path", json_text(r->path));
 	json_object_set_new(object, "etag", plain_etag(r->etag));
 	json_object_set_new(object, "kept", json_text(r->key));
-	if (reading->base && str_starts(reading->base, "s3://")) {
+	if (reading->base &&
+		(str_starts(reading->base, "s3://") || str_starts(reading->base, "gs://"))) {
 		const char *prefix = strchr(reading->base + 5, '/');
 
 		bucket = strndup(reading->base + 5,

@@ -79,10 +79,11 @@ struct s3_given {
 	const char *session_token;
 	const char *region;
 	const char *endpoint_url;
-	const char *profile;	/* NULL: AWS_PROFILE, else "default" */
-	bool anonymous;		/* no credentials, whatever is there */
-	bool google;		/* Google Cloud Storage is meant: gs_settings_resolve() */
-	const char *google_key; /* path of a Google key file */
+	const char *profile;	     /* NULL: AWS_PROFILE, else "default" */
+	bool anonymous;		     /* no credentials, whatever is there */
+	bool google;		     /* Google Cloud Storage is meant: gs_settings_resolve() */
+	const char *google_key;	     /* path of a Google key file */
+	const char *google_key_json; /* or what stands in one */
 };
 
 struct s3_settings {

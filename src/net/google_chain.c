@@ -79,6 +79,17 @@ static int key_file(
 	return r < 0 ? r : 1;
 }
 
+static int key_text(struct s3_settings *s, const char *json, struct penstock_error *err)
+{
+	int r = google_key_parse(&s->key, json, strlen(json), err);
+
+	if (r < 0)
+		return error_prefix(err, "serviceAccountKey");
+	r = credential_source_google(&s->credentials, s->key, err);
+	s->source = "given";
+	return r < 0 ? r : 1;
+}
+
 static int from_profile(struct s3_settings *s, const char *profile, struct penstock_error *err)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
@@ -173,6 +184,8 @@ static int resolve_credentials(struct s3_settings *s, const struct s3_given *giv
 		return anonymous(s, err);
 	r = hmac_keys(
 		s, given->access_key_id, given->secret_access_key, "the workflow", "given", err);
+	if (r == 0 && given->google_key_json)
+		r = key_text(s, given->google_key_json, err);
 	if (r == 0 && given->google_key)
 		r = key_file(s, given->google_key, "given", err);
 	if (r == 0 && given->profile)
@@ -181,7 +194,7 @@ static int resolve_credentials(struct s3_settings *s, const struct s3_given *giv
 		r = from_environment(s, err);
 	if (r == 0)
 		r = from_gcloud(s, err);
-	if (r == 0 && env("STORAGE_EMULATOR_HOST") && !given->endpoint_url)
+	if (r == 0 && env("STORAGE_EMULATOR_HOST"))
 		r = anonymous(s, err);
 	if (r == 0)
 		r = from_instance(s, why, err);

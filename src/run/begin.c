@@ -149,7 +149,8 @@ char *run_describe_output(const struct workflow_output *output)
 	char *text = NULL;
 
 	if (output->kind == WORKFLOW_S3 &&
-		asprintf(&text, "s3://%s/%s", output->s3.bucket, output->s3.prefix) >= 0)
+		asprintf(&text, "%s://%s/%s", output->s3.google ? "gs" : "s3", output->s3.bucket,
+			output->s3.prefix) >= 0)
 		return text;
 	if (output->kind == WORKFLOW_HTTP) {
 		_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);

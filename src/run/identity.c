@@ -32,7 +32,7 @@ static void add_output(struct buf *b, const struct workflow_output *output)
 {
 	switch (output->kind) {
 	case WORKFLOW_S3:
-		add_field(b, "s3");
+		add_field(b, output->s3.google ? "gs" : "s3");
 		add_field(b, output->s3.embedded ? "embedded" : output->s3.endpoint_url.value);
 		add_field(b, output->s3.bucket);
 		add_field(b, output->s3.prefix);

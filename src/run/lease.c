@@ -112,15 +112,16 @@ static int refuse_format(const struct lease *lease, const char *key, const struc
 {
 	if (seen->format > LEASE_FORMAT)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"s3://%s/%s was written by a newer penstock (format %lld): use that one, "
+			"%s://%s/%s was written by a newer penstock (format %lld): use that one, "
 			"or "
 			"begin another run with --name and another output",
-			lease->options.bucket, key, (long long)seen->format);
+			object_client_scheme(lease->options.client), lease->options.bucket, key,
+			(long long)seen->format);
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"s3://%s/%s is not what penstock writes there, so nobody can tell whether its "
+		"%s://%s/%s is not what penstock writes there, so nobody can tell whether its "
 		"owner "
 		"lives: look at it, and delete it if nothing writes to this output",
-		lease->options.bucket, key);
+		object_client_scheme(lease->options.client), lease->options.bucket, key);
 }
 
 int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)

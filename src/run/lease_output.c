@@ -45,10 +45,11 @@ static int write_owner(struct lease *lease, const char *etag, struct penstock_er
 static int refuse(struct lease *lease, const struct seen *other, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s writes to s3://%s/%s (on %s, process %d, attempt %d, since %s); wait for "
+		"run %s writes to %s://%s/%s (on %s, process %d, attempt %d, since %s); wait for "
 		"it, end it there, or give this run another output",
-		other->run, lease->options.bucket, lease->options.prefix, other->host,
-		(int)other->pid, other->attempt, other->since[0] ? other->since : "some time ago");
+		other->run, object_client_scheme(lease->options.client), lease->options.bucket,
+		lease->options.prefix, other->host, (int)other->pid, other->attempt,
+		other->since[0] ? other->since : "some time ago");
 }
 
 /* 0: the run that owner.json names writes nothing any more. */
@@ -104,8 +105,9 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 			return error_move(err, &e);
 	}
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"other runs take s3://%s/%s over all the time; give this run another output",
-		lease->options.bucket, lease->options.prefix);
+		"other runs take %s://%s/%s over all the time; give this run another output",
+		object_client_scheme(lease->options.client), lease->options.bucket,
+		lease->options.prefix);
 }
 
 bool lease_has_output(struct lease *lease)

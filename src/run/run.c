@@ -267,8 +267,8 @@ int run_open_output(struct run *run, struct penstock_error *err)
 	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
 		r = bucket_create(run->out->client, run->out->bucket, err);
 		if (r == 0)
-			run_say(run, RUN_EVENT_MESSAGE, "created the bucket s3://%s",
-				run->out->bucket);
+			run_say(run, RUN_EVENT_MESSAGE, "created the bucket %s://%s",
+				object_client_scheme(run->out->client), run->out->bucket);
 		return r;
 	}
 	/* Keys that may write objects but not look at the bucket are common; the first write tells. */

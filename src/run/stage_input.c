@@ -62,7 +62,9 @@ static int identify(struct stage_input *in, struct penstock_error *err)
 	const struct workflow_input *w = in->input;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	const char *const parts[] = {or_empty(w->http_url.value), or_empty(in->local),
-		w->s3.embedded ? "embedded" : or_empty(w->s3.endpoint_url.value),
+		w->s3.embedded				    ? "embedded"
+		: w->s3.google && !w->s3.endpoint_url.value ? "gs"
+							    : or_empty(w->s3.endpoint_url.value),
 		or_empty(w->s3.bucket), or_empty(w->s3.prefix), or_empty(w->path.value),
 		or_empty(w->sha256.value)};
 	unsigned char digest[EVP_MAX_MD_SIZE];

@@ -181,6 +181,9 @@ static int start_step(struct run *run, size_t i, struct task **task, struct pens
 	const int *cpus = claim_cpus(run->claim, &n_cpus);
 	int r;
 
+	/* Of Google's only HMAC keys are of use to what speaks S3. */
+	if (from && from->settings.google && from->settings.key)
+		from = NULL;
 	if (from) {
 		store.endpoint_url = from->settings.endpoint_url;
 		store.region = from->settings.region;

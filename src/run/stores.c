@@ -116,6 +116,8 @@ static int resolve(struct stores *stores, const struct workflow_s3 *s3,
 		.secret_access_key = s3->secret_access_key.value,
 		.region = s3->region.value,
 		.endpoint_url = s3->endpoint_url.value,
+		.google = s3->google,
+		.google_key_json = s3->service_account_key.value,
 	};
 	int r;
 

@@ -324,7 +324,7 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 
 	if (asprintf(&key, "%smanifest.json", state) < 0 ||
 		asprintf(&path, "%s/manifest.in", o->private_dir) < 0 ||
-		asprintf(&name, "s3://%s/%s", o->bucket, key) < 0)
+		asprintf(&name, "%s://%s/%s", object_client_scheme(o->client), o->bucket, key) < 0)
 		return error_memory(err);
 	rc = object_get_file(o->client, o->bucket, key, path,
 		&(struct object_get_options){.cancel = o->cancel}, info, err);

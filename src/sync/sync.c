@@ -533,22 +533,24 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 
 	if (s->lost)
 		return error_set(err, PENSTOCK_E_PRECONDITION,
-			"another run took the output s3://%s/%s over; nothing more was published",
-			s->o.bucket, s->o.prefix);
+			"another run took the output %s://%s/%s over; nothing more was published",
+			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
 	count_waiting(s, &files, &bytes);
 	str_format_size(bytes, size);
 	if (first && (!late || first->code != PENSTOCK_OK)) {
 		error_set(err, first->code,
-			"%llu file%s (%s) of the output not sent to s3://%s/%s: %s",
-			(unsigned long long)files, files == 1 ? "" : "s", size, s->o.bucket,
-			s->o.prefix, first->message);
+			"%llu file%s (%s) of the output not sent to %s://%s/%s: %s",
+			(unsigned long long)files, files == 1 ? "" : "s", size,
+			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
+			first->message);
 		if (err)
 			err->http_status = first->http_status;
 		return -(int)first->code;
 	}
 	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"%llu file%s (%s) of the output not sent to s3://%s/%s in time%s%s",
-		(unsigned long long)files, files == 1 ? "" : "s", size, s->o.bucket, s->o.prefix,
+		"%llu file%s (%s) of the output not sent to %s://%s/%s in time%s%s",
+		(unsigned long long)files, files == 1 ? "" : "s", size,
+		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
 		s->last_error[0] ? ": " : "", s->last_error);
 }
 

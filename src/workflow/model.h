@@ -91,7 +91,7 @@ struct workflow_step_resources {
 enum workflow_transport {
 	WORKFLOW_NO_TRANSPORT,
 	WORKFLOW_HTTP,
-	WORKFLOW_S3,
+	WORKFLOW_S3,	/* also `gs` */
 	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
 };
 
@@ -103,7 +103,9 @@ struct workflow_s3 {
 	const char *prefix;		   /* "" or "runs/7/": keys below it belong to this path */
 	struct workflow_text endpoint_url; /* "https://host"; value NULL where `embedded` */
 	bool embedded;			   /* `endpointUrl: embedded`: penstock's own store */
-	struct workflow_credential access_key_id; /* both are given or neither */
+	bool google; /* of `gs`: Google Cloud Storage; region and, mostly, endpoint have no value */
+	struct workflow_credential service_account_key; /* of `gs`: the JSON of a key file */
+	struct workflow_credential access_key_id;	/* both are given or neither */
 	struct workflow_credential secret_access_key;
 	struct workflow_flag delete_sync; /* default false; without effect on inputs */
 	struct workflow_place at;

@@ -119,15 +119,18 @@ static void put_http(struct printer *p, const struct workflow_text *url)
 
 static void put_s3(struct printer *p, const struct workflow_s3 *s3)
 {
-	open_with(p, "s3", '{');
-	put_text(p, "region", &s3->region);
+	open_with(p, s3->google ? "gs" : "s3", '{');
+	if (!s3->google)
+		put_text(p, "region", &s3->region);
 	put_text(p, "bucketUrl", &s3->bucket_url);
 	put_text(p, "path", &s3->path);
 	put_credential(p, "accessKeyId", &s3->access_key_id);
 	put_credential(p, "secretAccessKey", &s3->secret_access_key);
+	if (s3->google)
+		put_credential(p, "serviceAccountKey", &s3->service_account_key);
 	if (s3->embedded)
 		put_string(p, "endpointUrl", "embedded");
-	else
+	else if (s3->endpoint_url.value || !s3->google)
 		put_text(p, "endpointUrl", &s3->endpoint_url);
 	put_flag(p, "deleteSync", s3->delete_sync.value);
 	close_with(p, '}');

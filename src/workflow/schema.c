@@ -54,6 +54,17 @@ static const struct schema_field s3_fields[] = {
 };
 SCHEMA(schema_s3, "`s3`", s3_fields);
 
+static const struct schema_field gs_fields[] = {
+	{"bucketUrl", NULL, NULL},
+	{"path", NULL, NULL},
+	{"serviceAccountKey", NULL, NULL},
+	{"accessKeyId", NULL, NULL},
+	{"secretAccessKey", NULL, NULL},
+	{"endpointUrl", NULL, NULL},
+	{"deleteSync", NULL, NULL},
+};
+SCHEMA(schema_gs, "`gs`", gs_fields);
+
 static const struct schema_field local_fields[] = {
 	{"path", NULL, NULL},
 };
@@ -62,6 +73,7 @@ SCHEMA(schema_local, "`local`", local_fields);
 static const struct schema_field input_fields[] = {
 	{"http", &schema_http, NULL},
 	{"s3", &schema_s3, NULL},
+	{"gs", &schema_gs, NULL},
 	{"local", &schema_local, NULL},
 	{"path", NULL, NULL},
 	{"sha256", NULL, NULL},
@@ -73,6 +85,7 @@ SCHEMA(schema_input, "an input", input_fields);
 static const struct schema_field output_fields[] = {
 	{"http", &schema_http, NULL},
 	{"s3", &schema_s3, NULL},
+	{"gs", &schema_gs, NULL},
 };
 SCHEMA(schema_output, "`output`", output_fields);
 

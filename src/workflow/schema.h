@@ -27,7 +27,7 @@ extern const struct schema schema_env;
 extern const struct schema schema_input; /* `input`, and each of `inputs` */
 extern const struct schema schema_output;
 extern const struct schema schema_http;
-extern const struct schema schema_s3;
+extern const struct schema schema_s3, schema_gs;
 extern const struct schema schema_local;
 extern const struct schema schema_step;
 extern const struct schema schema_run;

@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-static const char *const credential_keys[] = {
-	"accessKeyId", "secretAccessKey", "password", "privateKey", "preSharedKey", "secret"};
+static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "serviceAccountKey",
+	"password", "privateKey", "preSharedKey", "secret"};
 
 /* Ends of variable names, at a `_` or at the beginning. */
 static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE",

@@ -137,6 +137,11 @@ static bool all_of(const char *s, const char *allowed)
 
 #define LETTERS_AND_DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
+static const struct schema *schema_of(const struct workflow_s3 *s3)
+{
+	return s3->google ? &schema_gs : &schema_s3;
+}
+
 static void read_region(struct reader *rd, const struct node *map, struct workflow_s3 *s3)
 {
 	char quoted[QUOTE_SIZE];
@@ -167,8 +172,11 @@ static void read_bucket(
 	char quoted[QUOTE_SIZE];
 	size_t len;
 
+	const char *scheme = s3->google ? "gs://" : "s3://";
+
 	if (!node_get(map, "bucketUrl")) {
-		reader_missing(rd, map, &schema_s3, "bucketUrl", "such as s3://my-bucket");
+		reader_missing(rd, map, schema_of(s3), "bucketUrl",
+			s3->google ? "such as gs://my-bucket" : "such as s3://my-bucket");
 		return;
 	}
 	if (!reader_text(rd, map, "bucketUrl", url))
@@ -176,12 +184,13 @@ static void read_bucket(
 	plain_dashes(rd, "bucketUrl", url);
 	if (!url->value || reader_is_open(rd, url))
 		return;
-	if (!str_starts(url->value, "s3://")) {
-		reader_error(rd, &url->at, "`%s` must begin with s3://, such as s3://my-bucket: %s",
-			reader_field(rd, "bucketUrl"), quote(workflow_shown(url), quoted));
+	if (!str_starts(url->value, scheme)) {
+		reader_error(rd, &url->at, "`%s` must begin with %s, such as %smy-bucket: %s",
+			reader_field(rd, "bucketUrl"), scheme, scheme,
+			quote(workflow_shown(url), quoted));
 		return;
 	}
-	name = url->value + strlen("s3://");
+	name = url->value + strlen(scheme);
 	len = strcspn(name, "/");
 	slash = name + len;
 	s3->bucket = workflow_arena_copy(rd->arena, name, len);
@@ -234,7 +243,7 @@ static void read_path(
 	char quoted[QUOTE_SIZE];
 
 	if (!node_get(map, "path")) {
-		reader_missing(rd, map, &schema_s3, "path", "`/` is the whole bucket");
+		reader_missing(rd, map, schema_of(s3), "path", "`/` is the whole bucket");
 		return;
 	}
 	if (!reader_text(rd, map, "path", path) || reader_is_open(rd, path))
@@ -266,13 +275,16 @@ static void read_endpoint(struct reader *rd, const struct node *map, struct work
 	const struct node *node = node_get(map, "endpointUrl");
 
 	endpoint->at = map->at;
+	/* There is one Google; another place is for tests. */
+	if (!node && s3->google)
+		return;
 	if (!node) {
 		reader_missing(rd, map, &schema_s3, "endpointUrl",
 			"the store's URL, such as https://s3.us-east-2.amazonaws.com, or "
 			"`embedded`");
 		return;
 	}
-	if (node->kind == NODE_SCALAR && strcmp(node->text, "embedded") == 0) {
+	if (node->kind == NODE_SCALAR && strcmp(node->text, "embedded") == 0 && !s3->google) {
 		endpoint->at = node->at;
 		s3->embedded = true;
 		return;
@@ -304,23 +316,32 @@ static void read_credentials(struct reader *rd, const struct node *map, struct w
 	reader_credential(rd, map, "accessKeyId", &s3->access_key_id);
 	reader_credential(rd, map, "secretAccessKey", &s3->secret_access_key);
 	if (id != secret)
-		reader_missing(rd, map, &schema_s3, id ? "secretAccessKey" : "accessKeyId",
+		reader_missing(rd, map, schema_of(s3), id ? "secretAccessKey" : "accessKeyId",
 			"give both keys, or neither to use those of the environment");
+	if (s3->google &&
+		reader_credential(rd, map, "serviceAccountKey", &s3->service_account_key) &&
+		(id || secret))
+		reader_error(rd, &s3->service_account_key.at,
+			"`%s` and an HMAC key are two identities; keep one",
+			reader_field(rd, "serviceAccountKey"));
 	check_placeholder(rd, "accessKeyId", &s3->access_key_id);
 	check_placeholder(rd, "secretAccessKey", &s3->secret_access_key);
 }
 
-static void read_s3(
-	struct reader *rd, const struct node *map, struct workflow_s3 *s3, bool is_input)
+/* `s3`, or `gs` where `google`. */
+static void read_s3(struct reader *rd, const struct node *map, struct workflow_s3 *s3, bool google,
+	bool is_input)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_WORKFLOW_FILE);
-	size_t saved = reader_enter(rd, "s3", 0);
+	size_t saved = reader_enter(rd, google ? "gs" : "s3", 0);
 
 	s3->at = map->at;
 	s3->prefix = "";
-	if (reader_check_map(rd, map, &schema_s3)) {
+	s3->google = google;
+	if (reader_check_map(rd, map, schema_of(s3))) {
 		read_endpoint(rd, map, s3);
-		read_region(rd, map, s3);
+		if (!google)
+			read_region(rd, map, s3);
 		read_bucket(rd, map, s3, &prefix);
 		read_path(rd, map, s3, &prefix);
 		s3->prefix = make_prefix(rd, buf_str(&prefix));
@@ -381,16 +402,17 @@ static bool all_keys_known(const struct node *map, const struct schema *schema)
 	return true;
 }
 
-/* Which of http, s3 and local `map` has; reports none, and more than one. */
+/* Which of http, s3, gs and local `map` has; reports none, and more than one. */
 static enum workflow_transport transport_of(
 	struct reader *rd, const struct node *map, bool is_input)
 {
-	static const char *const keys[] = {"http", "s3", "local"};
-	static const enum workflow_transport kinds[] = {WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_LOCAL};
+	static const char *const keys[] = {"http", "s3", "gs", "local"};
+	static const enum workflow_transport kinds[] = {
+		WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3, WORKFLOW_LOCAL};
 	enum workflow_transport kind = WORKFLOW_NO_TRANSPORT;
 	const char *first = NULL;
 
-	for (size_t i = 0; i < (is_input ? 3 : 2); i++) {
+	for (size_t i = 0; i < (is_input ? 4 : 3); i++) {
 		const struct node_entry *entry = node_find(map, keys[i]);
 
 		if (!entry || node_is_null(entry->value))
@@ -406,7 +428,7 @@ static enum workflow_transport transport_of(
 	}
 	if (!first && all_keys_known(map, is_input ? &schema_input : &schema_output))
 		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
-			is_input ? "`http`, `s3` or `local`" : "`http` or `s3`");
+			is_input ? "`http`, `s3`, `gs` or `local`" : "`http`, `s3` or `gs`");
 	return kind;
 }
 
@@ -488,7 +510,9 @@ static void read_input(struct reader *rd, const struct node *map, struct workflo
 	if ((below = node_get(map, "http")))
 		read_http(rd, below, &input->http_url);
 	if ((below = node_get(map, "s3")))
-		read_s3(rd, below, &input->s3, true);
+		read_s3(rd, below, &input->s3, false, true);
+	else if ((below = node_get(map, "gs")))
+		read_s3(rd, below, &input->s3, true, true);
 	if ((below = node_get(map, "local")))
 		read_local(rd, below, input);
 	read_below(rd, map, input);
@@ -543,7 +567,9 @@ void read_output(struct reader *rd, const struct node *job)
 		if ((below = node_get(map, "http")))
 			read_http(rd, below, &output->http_url);
 		if ((below = node_get(map, "s3")))
-			read_s3(rd, below, &output->s3, false);
+			read_s3(rd, below, &output->s3, false, false);
+		else if ((below = node_get(map, "gs")))
+			read_s3(rd, below, &output->s3, true, false);
 	}
 	reader_leave(rd, saved);
 }

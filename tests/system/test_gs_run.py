@@ -1,0 +1,121 @@
+"""Runs whose input and output are gs://: staging, continuous sync, ownership by generations, restore, what is overwritten."""
+import json
+import os
+
+import pytest
+
+from harness.gcs import Gcs, Object
+
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64}
+PERMISSION, TAKEN = 77, 69
+
+
+@pytest.fixture
+def gcs():
+    with Gcs() as running:
+        running.buckets |= {"data": {}, "out": {}}
+        put(running, "data", "train/a/b.txt", b"samples")
+        yield running
+
+
+@pytest.fixture
+def job(gcs, tmp_path):
+    """job(command, **gs fields): the path of a workflow of one step from gs://data/train to gs://out/run."""
+
+    def write(command, name="gs-run", keys=None, **fields):
+        place = {"endpointUrl": gcs.url} | (keys or {}) | fields
+        path = tmp_path / "wf.json"
+        path.write_text(json.dumps({
+            "name": name, "resources": RESOURCES, "continuousOutputSync": True,
+            "input": {"gs": {"bucketUrl": "gs://data", "path": "/train"} | place},
+            "output": {"gs": {"bucketUrl": "gs://out", "path": "/run"} | place},
+            "steps": [{"name": "only", "run": {"command": command}}],
+        }))  # fmt: skip
+        return path
+
+    return write
+
+
+def put(gcs, bucket, key, body):
+    gcs.buckets[bucket][key] = Object(body, next(gcs.numbers), {"content-type": "text/plain"})
+
+
+def published(gcs):
+    return {key: body for key, body in gcs.bodies("out").items() if "/.penstock/" not in f"/{key}"}
+
+
+# Every request is signed with the key that stands in the workflow as a secret; the key itself stands nowhere.
+@pytest.mark.parametrize("identity", ["service account", "hmac"])
+def test_input_and_output_in_a_bucket_of_google(penstock, gcs, job, tmp_path, identity):
+    gcs.guarded = True
+    key = gcs.key_file(tmp_path / "key.json").read_text()
+    if identity == "hmac":
+        keys = {"accessKeyId": gcs.access_key, "secretAccessKey": gcs.secret_key}
+    else:
+        keys = {"serviceAccountKey": "${{ secrets.GCP }}"}
+    workflow = job('cp -r "$DEEPSQUARE_INPUT/a" "$DEEPSQUARE_OUTPUT/"; head -c 20000000 /dev/zero > "$DEEPSQUARE_OUTPUT/large"', keys=keys)
+
+    done = penstock.run("run", workflow, env={"PENSTOCK_SECRET_GCP": key, "PENSTOCK_LOG": "debug", "NO_GCE_CHECK": "true"}).ok()
+
+    assert published(gcs) == {"run/a/b.txt": b"samples", "run/large": bytes(20_000_000)}
+    secret = json.loads(key)["private_key"].splitlines()[3]
+    found = [done.out, done.err] + [p.read_text(errors="replace") for p in penstock.home.rglob("*") if p.is_file()]
+    assert not any(secret in text or "ya29." in text or gcs.secret_key in text for text in found if text != workflow.read_text())
+    assert penstock.ps()[0]["state"] == "succeeded"
+
+
+# The first object that is not its own is copied aside in the store, and only that generation is replaced.
+def test_what_is_overwritten_is_kept(penstock, gcs, job):
+    put(gcs, "out", "run/model", b"theirs")
+
+    done = penstock.run("run", job('printf ours > "$DEEPSQUARE_OUTPUT/model"'), env=gcs.env).ok()
+
+    kept = [body for key, body in gcs.bodies("out").items() if "/replaced/" in key]
+    assert published(gcs) == {"run/model": b"ours"} and kept == [b"theirs"] and "model was there before" in done.err
+    replaced = [r for r in gcs.seen("PUT") if r["path"] == "/out/run/model"]
+    assert all(int(r["headers"]["x-goog-if-generation-match"]) >= 0 for r in replaced) and replaced
+    entry = json.loads(penstock.run("show", "--json", penstock.ps()[0]["id"]).ok().out)["replaced"][0]
+    assert entry["url"].startswith("gs://out/") and entry["restore"].startswith("penstock cat ")
+
+
+# Two runs of one output: the lease is created only where there is none, and the second names the owner.
+def test_a_second_run_of_a_live_identity_is_refused(penstock, gcs, job, tmp_path, wait_for):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    first = penstock.popen("run", job(f"read line < {gate}"), env=gcs.env)
+    wait_for(lambda: any(key.endswith("owner.json") for key in gcs.buckets["out"]) and penstock.ps()[0]["state"] == "running")
+
+    refused = penstock.run("run", job("true", name="another"), env=gcs.env)
+
+    gate.write_text("go\n")
+    assert first.wait(60).code == 0 and refused.code == TAKEN and "writes to gs://out/run/" in refused.err, refused.err
+
+
+# Killed in its step: what was published comes back with its content, and the run goes on.
+def test_a_killed_run_is_restored_from_the_bucket(penstock, gcs, job, tmp_path, wait_for):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    workflow = job(f'cat "$DEEPSQUARE_OUTPUT/ckpt" 2>/dev/null || {{ printf one > "$DEEPSQUARE_OUTPUT/ckpt"; read line < {gate}; }}')
+    first = penstock.popen("run", workflow, env=gcs.env)
+    wait_for(lambda: "run/ckpt" in gcs.buckets["out"] and any(key.endswith("manifest.json") and b"ckpt" in found.body
+                                                             for key, found in gcs.buckets["out"].items()))  # fmt: skip
+    first.kill()
+    first.wait(60)
+
+    done = penstock.run("run", workflow, env=gcs.env).ok()
+
+    assert "one" in done.out and published(gcs) == {"run/ckpt": b"one"}
+
+
+# Somebody else writes over the lease: this run publishes nothing any more.
+def test_a_lost_lease_ends_publishing(penstock, gcs, job, tmp_path, wait_for):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    first = penstock.popen("run", job(f'read line < {gate}; printf late > "$DEEPSQUARE_OUTPUT/late"'), env=gcs.env)
+    wait_for(lambda: any(key.endswith("owner.json") for key in gcs.buckets["out"]) and penstock.ps()[0]["state"] == "running")
+    for key in [key for key in gcs.buckets["out"] if key.endswith(("owner.json", "lease.json", "state.json", "run.json"))]:
+        put(gcs, "out", key, gcs.buckets["out"][key].body.replace(b"gs-run", b"gs-own"))
+
+    gate.write_text("go\n")
+
+    assert first.wait(120).code != 0 and "run/late" not in gcs.buckets["out"]
