@@ -85,8 +85,7 @@ def test_create_only_holds_for_streams_of_any_length(penstock, gcs):
     assert gcs.seen("PUT", x_goog_if_generation_match="0") and not gcs.uploads
 
 
-@pytest.mark.parametrize("composed", [False, True])
-@pytest.mark.parametrize("size", [11, 20 << 20])
+@pytest.mark.parametrize("size, composed", [(11, False), (11, True), (20 << 20, True)])
 def test_damaged_bytes_are_found(penstock, gcs, size, composed):
     found = put(gcs, "damaged", b"y" * size)
     found.composed, found.body = composed, b"z" + found.body[1:]

@@ -9,6 +9,7 @@ preconditions (which it refuses on uploads in parts), copies of parts and lists 
 """
 import base64
 import ctypes
+import functools
 import hashlib
 import hmac
 import http.server
@@ -42,6 +43,14 @@ def crc32c_text(data):
 
 def md5_text(data):
     return base64.b64encode(hashlib.md5(data).digest()).decode()
+
+
+@functools.cache
+def rsa_key():
+    """One for all tests: the private key and the public one, in PEM."""
+    made = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"], check=True, capture_output=True)
+    public = subprocess.run(["openssl", "pkey", "-pubout"], input=made.stdout, check=True, capture_output=True)
+    return made.stdout.decode(), public.stdout
 
 
 @dataclass
@@ -94,12 +103,10 @@ class Gcs:
 
     def key_file(self, path, token_uri=None):
         """The key file of a service account, which this server knows; returns the path."""
-        pem = path.with_suffix(".pem")
-        subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", pem], check=True, capture_output=True)
-        self.public_key = subprocess.run(["openssl", "pkey", "-in", pem, "-pubout"], check=True, capture_output=True).stdout
+        private, self.public_key = rsa_key()
         self.email = "trainer@lab.iam.gserviceaccount.com"
         path.write_text(json.dumps({
-            "type": "service_account", "project_id": "lab", "private_key_id": "key-1", "private_key": pem.read_text(),
+            "type": "service_account", "project_id": "lab", "private_key_id": "key-1", "private_key": private,
             "client_email": self.email, "token_uri": token_uri or f"{self.url}/token",
         }))  # fmt: skip
         self.key_folder = path.parent
