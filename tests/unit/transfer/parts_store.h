@@ -44,7 +44,7 @@ struct parts_store {
 	bool copies_wrongly;   /* a byte of each copy is another one */
 	bool no_sums;	       /* knows nothing of checksums */
 	bool loses_upload;     /* before the list of parts */
-	unsigned interrupt_at; /* sets `cancel` when this part comes, and hangs up */
+	unsigned interrupt_at; /* sets `cancel` when this part comes, and waits for the end */
 	atomic_int *cancel;
 };
 
@@ -156,7 +156,11 @@ static inline bool store_put_part(const struct mini_request *r, unsigned u, unsi
 	if (mini_header(r, "x-amz-copy-source-range", header, sizeof(header)))
 		return store_copy_part(r, u, number, fd);
 	if (number == store.interrupt_at) {
+		char more;
+
 		atomic_store(store.cancel, 1);
+		while (recv(fd, &more, 1, 0) > 0)
+			;
 		return false;
 	}
 	store.sent_parts++;

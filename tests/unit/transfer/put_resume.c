@@ -64,7 +64,7 @@ static int put(struct fixture *f, bool interrupted)
 
 static void interrupted(struct fixture *f)
 {
-	assert_true(put(f, true) < 0);
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED, put(f, true));
 	assert_null(store.object);
 }
 
