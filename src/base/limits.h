@@ -68,7 +68,9 @@
 #define LIMIT_HTTP_IDLE_HANDLES	    32		/* kept for reuse with their buffers */
 #define LIMIT_HTTP_HOSTS	    64		/* remembered without a request under way */
 #define LIMIT_HTTP_RECEIVE_BUFFER   (256 * KIB) /* bytes per connection that receives */
-#define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends */
+#define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends, ... */
+#define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)	/* ... beside these for the reply */
+#define LIMIT_HTTP_BULK_CONNECTIONS 48 /* of a host's, that move bulk data; the others are left for quick requests */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)	/* bytes of a cut reply that count as getting on */
 
@@ -76,6 +78,7 @@
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files go up in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects come down in ranges */
 #define LIMIT_GET_RANGE	 (16 * MIB) /* bytes of one such range */
+#define LIMIT_TRANSFER_AHEAD 48 /* requests of one transfer that run or wait in the engine, some 10 KiB each */
 #define LIMIT_STREAM_RANGE (8 * MIB) /* bytes of one piece of an object that is handed over in order */
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)

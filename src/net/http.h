@@ -79,6 +79,9 @@ struct http_counters {
 	uint64_t connections; /* opened */
 	uint64_t bytes_sent;  /* of bodies */
 	uint64_t bytes_received;
+	uint64_t resent; /* slow ones that were sent again on another connection */
+	unsigned
+		bulk_limit; /* `bulk` requests that may be under way to one host, the most of any */
 	/* Of bodies, that requests which succeeded or are under way have sent; updated ten times a
 	 * second. What an attempt sent falls out when it fails, so only a new maximum is progress. */
 	uint64_t bytes_getting_on;
@@ -184,6 +187,17 @@ struct http_request {
 	bool fresh_connection;
 	bool follow_redirects; /* up to 10; never from https to http. Only for requests
 				       without credentials */
+	/*
+	 * Moves much and may wait for its turn: those to one host share a limit that follows what they
+	 * move and what the host refuses (docs/decisions/adaptive-concurrency.md). Others overtake them.
+	 */
+	bool bulk;
+	/*
+	 * Harmless when it reaches the server twice: where it is silent for far longer than its like, it is
+	 * given up and sent again on a new connection, as long as few are. Only with `bulk`, and with a sink
+	 * and a source that can begin again.
+	 */
+	bool resend;
 	bool direct; /* never through a proxy: the metadata services are on the machine itself */
 	const atomic_int *cancel; /* polled at least every 100 ms */
 	/* Not ended by the engine's cancel: tidies up behind a cancelled one; wants a deadline. */
@@ -226,6 +240,7 @@ struct http_reply {
 	uint64_t body_bytes;	 /* that the sink took, in all attempts that count */
 	struct buf error_body;	 /* the beginning of an unexpected status's body */
 	unsigned attempts;
+	unsigned resent;     /* of these, since it was silent (`resend`) */
 	bool resumed;	     /* the body was put together from several attempts */
 	bool sent_before;    /* an earlier attempt may have been carried out by the server */
 	char *effective_url; /* owned; after redirects; NULL: as requested */

@@ -111,6 +111,9 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 	}
 	call->source_read += (uint64_t)got;
 	call->window_moved += (uint64_t)got;
+	call->moved += (uint64_t)got;
+	if (got == 0 || call->source_read == call->request->source.length)
+		call->sent_ms = clock_monotonic_ms();
 	return (size_t)got;
 }
 
@@ -397,6 +400,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *cookie)
 
 	size *= n;
 	call->window_moved += size;
+	call->moved += size;
+	if (!call->answered_ms)
+		call->answered_ms = clock_monotonic_ms();
 	call->header_bytes += size;
 	if (call->header_bytes > LIMIT_HTTP_HEADERS)
 		error_set(&err, PENSTOCK_E_PROTOCOL,
@@ -471,6 +477,7 @@ static size_t on_write(char *data, size_t size, size_t n, void *cookie)
 
 	size *= n;
 	call->window_moved += size;
+	call->moved += size;
 	if (!call->good)
 		return take_error_body(call, data, size);
 	if (call->expected != HTTP_LENGTH_UNKNOWN && size > call->expected - call->received) {
@@ -551,7 +558,6 @@ struct http_handle *http_handle_new(struct http_engine *engine)
 	curl_easy_setopt(curl, CURLOPT_HTTP_TRANSFER_DECODING, 1L);
 	curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
 	SET_TEXT(handle, CURLOPT_USERAGENT, "penstock/" PENSTOCK_VERSION);
-	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)LIMIT_HTTP_RECEIVE_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMIT_HTTP_SEND_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
 	curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
@@ -684,7 +690,12 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
 	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
-	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
+		request->fresh_connection || call->renew_connection ? 1L : 0L);
+	/* What is sent brings back little: no memory for more. */
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE,
+		(long)(request->source.kind == HTTP_SOURCE_NONE ? LIMIT_HTTP_RECEIVE_BUFFER
+								: LIMIT_HTTP_REPLY_BUFFER));
 	if (request->follow_redirects)
 		set_protocols(handle, strncasecmp(request->url, "https:", 6) == 0);
 	curl_easy_setopt(curl, CURLOPT_READDATA, call);
@@ -704,6 +715,12 @@ static void attempt_reset(struct call *call)
 	call->started_ms = clock_monotonic_ms();
 	call->window_ms = call->started_ms;
 	call->window_moved = 0;
+	call->sent_ms = 0;
+	call->answered_ms = 0;
+	call->moved = 0;
+	call->moved_seen = 0;
+	call->silent_ms = call->started_ms;
+	call->resending = false;
 	call->received = 0;
 	call->skip = 0;
 	call->expected = HTTP_LENGTH_UNKNOWN;

@@ -2,7 +2,6 @@
 #include "net/http.h"
 
 #include <errno.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +29,17 @@ void call_list_add(struct call_list *list, struct call *call)
 	else
 		list->first = call;
 	list->last = call;
+}
+
+static void call_list_add_first(struct call_list *list, struct call *call)
+{
+	call->prev = NULL;
+	call->next = list->first;
+	if (list->first)
+		list->first->prev = call;
+	else
+		list->last = call;
+	list->first = call;
 }
 
 void call_list_remove(struct call_list *list, struct call *call)
@@ -94,6 +104,15 @@ static size_t host_length(const char *url)
 	return (size_t)(p - url) + strcspn(p, "/?#");
 }
 
+static unsigned bulk_connections(const struct http_engine *engine)
+{
+	unsigned most = engine->options.max_host_connections;
+
+	/* A quarter stays free for requests that somebody waits for. */
+	most -= most / 4;
+	return most < LIMIT_HTTP_BULK_CONNECTIONS ? most : LIMIT_HTTP_BULK_CONNECTIONS;
+}
+
 static struct http_host *host_of(struct http_engine *engine, const char *url)
 {
 	size_t len = host_length(url);
@@ -107,6 +126,7 @@ static struct http_host *host_of(struct http_engine *engine, const char *url)
 	if (!host)
 		return NULL;
 	memcpy(host->name, url, len);
+	pace_init(&host->pace, bulk_connections(engine));
 	host->next = engine->hosts;
 	engine->hosts = host;
 	engine->n_hosts++;
@@ -168,10 +188,31 @@ static void handle_give(struct http_engine *engine, struct http_handle *handle)
 
 /* ---- attempts ---- */
 
+static struct call_list *queue_of(struct call *call)
+{
+	return call->request->bulk ? &call->host->bulk : &call->host->queue;
+}
+
 static void call_queue(struct http_engine *engine, struct call *call)
 {
-	call_list_add(&call->host->queue, call);
+	struct call_list *queue = queue_of(call);
+
+	/* What was begun before comes before what was not. */
+	if (call->attempt)
+		call_list_add_first(queue, call);
+	else
+		call_list_add(queue, call);
 	engine->n_queued++;
+}
+
+/* The next call of a host that may start now, or NULL. */
+static struct call *next_call(const struct http_engine *engine, const struct http_host *host)
+{
+	if (host->active >= engine->options.max_host_connections)
+		return NULL;
+	if (host->queue.first)
+		return host->queue.first;
+	return host->active_bulk < host->pace.limit ? host->bulk.first : NULL;
 }
 
 /* Takes an active call off its handle. */
@@ -183,6 +224,7 @@ static void call_detach(struct http_engine *engine, struct call *call)
 	call_list_remove(&engine->active, call);
 	engine->n_active--;
 	call->host->active--;
+	call->host->active_bulk -= call->request->bulk;
 }
 
 /* `call` is in no list. True: it is active now. */
@@ -214,6 +256,7 @@ static bool call_start(struct http_engine *engine, struct call *call)
 	atomic_fetch_add(&engine->counters.attempts, 1);
 	call_list_add(&engine->active, call);
 	call->host->active++;
+	call->host->active_bulk += call->request->bulk;
 	engine->n_active++;
 	return true;
 }
@@ -228,13 +271,13 @@ static unsigned start_calls(struct http_engine *engine)
 	while (again && engine->n_active < engine->options.max_connections) {
 		again = false;
 		for (struct http_host *host = engine->hosts; host; host = host->next) {
-			struct call *call = host->queue.first;
+			struct call *call = next_call(engine, host);
 
-			if (!call || host->active >= engine->options.max_host_connections)
+			if (!call)
 				continue;
 			if (engine->n_active >= engine->options.max_connections)
 				break;
-			call_list_remove(&host->queue, call);
+			call_list_remove(queue_of(call), call);
 			engine->n_queued--;
 			started += call_start(engine, call);
 			again = true;
@@ -243,11 +286,31 @@ static unsigned start_calls(struct http_engine *engine)
 	return started;
 }
 
+/* What an attempt tells about its host. */
+static void pace_learn(struct call *call)
+{
+	struct pace *pace = &call->host->pace;
+	int64_t now = clock_monotonic_ms();
+	int status = call->reply->status;
+
+	if (call->request->bulk)
+		call_count_moved(call, now);
+	if (status == 429 || status == 503)
+		pace_refused(pace, now, call->host->active_bulk);
+	if (!call->request->bulk || !call->good || !call->answered_ms)
+		return;
+	pace_answered(pace, call_pace_kind(call),
+		call->answered_ms - (call->sent_ms ? call->sent_ms : call->started_ms));
+	pace_earn(pace);
+}
+
 static void attempt_ended(struct http_engine *engine, struct call *call, CURLcode result)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum outcome outcome = attempt_outcome(engine, call, result, &err);
+	enum outcome outcome;
 
+	pace_learn(call);
+	outcome = attempt_outcome(engine, call, result, &err);
 	call_detach(engine, call);
 	if (outcome == OUTCOME_RETRY) {
 		log_debug("%s; attempt %u follows in %lld ms", err.message, call->attempt + 1,
@@ -339,6 +402,12 @@ static void tick_list(struct http_engine *engine, struct call_list *list, unsign
 	}
 }
 
+static void tick_queues(struct http_engine *engine, struct http_host *host)
+{
+	tick_list(engine, &host->queue, &engine->n_queued);
+	tick_list(engine, &host->bulk, &engine->n_queued);
+}
+
 static void count_getting_on(struct http_engine *engine)
 {
 	uint64_t bytes = engine->bytes_done;
@@ -346,6 +415,31 @@ static void count_getting_on(struct http_engine *engine)
 	for (const struct call *call = engine->active.first; call; call = call->next)
 		bytes += call->source_read;
 	atomic_store(&engine->counters.getting_on, bytes);
+}
+
+static void resend(struct http_engine *engine, struct call *call)
+{
+	log_debug("%s: silent for %lld ms, sent again on another connection",
+		call->request->what ? call->request->what : call->request->method,
+		(long long)(clock_monotonic_ms() - call->silent_ms));
+	error_set(&call->error, PENSTOCK_E_TIMEOUT, "slow: nothing moved");
+	call->resending = true;
+	call->resent++;
+	atomic_fetch_add(&engine->counters.resent, 1);
+	attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
+}
+
+static void tick_paces(struct http_engine *engine, int64_t now)
+{
+	unsigned most = 0;
+
+	for (struct http_host *host = engine->hosts; host; host = host->next) {
+		pace_tick(&host->pace, now,
+			!host->bulk.first && host->active_bulk < host->pace.limit);
+		if (host->pace.limit > most)
+			most = host->pace.limit;
+	}
+	atomic_store(&engine->counters.bulk_limit, most);
 }
 
 static void tick(struct http_engine *engine)
@@ -366,11 +460,16 @@ static void tick(struct http_engine *engine)
 		} else if (call_stalled(engine, call, now)) {
 			error_set(&call->error, PENSTOCK_E_TIMEOUT, "stalled: nothing moved");
 			attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
+		} else if (call->request->bulk) {
+			call_count_moved(call, now);
+			if (call_is_slow(call, now) && pace_spend(&call->host->pace))
+				resend(engine, call);
 		}
 	}
 	tick_list(engine, &engine->waiting, NULL);
 	for (struct http_host *host = engine->hosts; host; host = host->next)
-		tick_list(engine, &host->queue, &engine->n_queued);
+		tick_queues(engine, host);
+	tick_paces(engine, now);
 }
 
 /* ---- the loop ---- */
@@ -422,6 +521,7 @@ static void unpause(struct http_engine *engine)
 			continue;
 		call->paused = false;
 		call->window_ms = clock_monotonic_ms();
+		call->silent_ms = call->window_ms;
 		/* Delivers what it had kept back from within this call. */
 		curl_easy_pause(call->handle->curl, CURLPAUSE_CONT);
 	}
@@ -456,8 +556,8 @@ static void cancel_all(struct http_engine *engine)
 		call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
 	}
 	for (struct http_host *host = engine->hosts; host; host = host->next) {
-		while ((call = host->queue.first)) {
-			call_list_remove(&host->queue, call);
+		while ((call = host->queue.first ? host->queue.first : host->bulk.first)) {
+			call_list_remove(queue_of(call), call);
 			engine->n_queued--;
 			call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
 		}
@@ -680,6 +780,8 @@ void http_engine_counters(struct http_engine *engine, struct http_counters *out)
 		.connections = atomic_load(&engine->counters.connections),
 		.bytes_sent = atomic_load(&engine->counters.sent),
 		.bytes_received = atomic_load(&engine->counters.received),
+		.resent = atomic_load(&engine->counters.resent),
+		.bulk_limit = atomic_load(&engine->counters.bulk_limit),
 		.bytes_getting_on = atomic_load(&engine->counters.getting_on),
 	};
 }
@@ -732,80 +834,4 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 	if (wake && !pthread_equal(pthread_self(), engine->thread))
 		curl_multi_wakeup(engine->multi);
 	return 0;
-}
-
-/* ---- the blocking form ---- */
-
-struct waiter {
-	sem_t ended;
-	struct http_request request;
-	const struct http_request *asked;
-	struct penstock_error *err;
-	int result;
-};
-
-static int waiter_prepare(
-	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
-{
-	struct waiter *w = cookie;
-
-	return w->asked->prepare(w->asked->cookie, request, attempt, err);
-}
-
-static int waiter_translate(void *cookie, struct http_reply *reply, struct penstock_error *err)
-{
-	struct waiter *w = cookie;
-
-	return w->asked->translate(w->asked->cookie, reply, err);
-}
-
-static int waiter_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	struct waiter *w = cookie;
-
-	return w->asked->on_headers(w->asked->cookie, reply, err);
-}
-
-static enum http_verdict waiter_judge(
-	void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	struct waiter *w = cookie;
-
-	return w->asked->judge(w->asked->cookie, reply, err);
-}
-
-static void waiter_done(void *cookie, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err)
-{
-	struct waiter *w = cookie;
-
-	(void)request;
-	(void)reply;
-	w->result = err ? error_move(w->err, err) : 0;
-	sem_post(&w->ended);
-}
-
-int http_perform(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err)
-{
-	struct waiter w = {.request = *request, .asked = request, .err = err};
-	int r;
-
-	w.request.cookie = &w;
-	w.request.done = waiter_done;
-	w.request.prepare = request->prepare ? waiter_prepare : NULL;
-	w.request.translate = request->translate ? waiter_translate : NULL;
-	w.request.on_headers = request->on_headers ? waiter_headers : NULL;
-	w.request.judge = request->judge ? waiter_judge : NULL;
-	sem_init(&w.ended, 0, 0);
-	r = http_submit(engine, &w.request, reply, err);
-	if (r == 0) {
-		while (sem_wait(&w.ended) < 0 && errno == EINTR)
-			;
-		r = w.result;
-	}
-	sem_destroy(&w.ended);
-	/* `prepare` may have replaced headers. */
-	request->headers = w.request.headers;
-	return r;
 }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "net/http.h"
+#include "net/http_pace.h"
 
 #define HTTP_VALIDATOR_SIZE 256
 
@@ -24,9 +25,13 @@ struct call_list {
 struct http_host {
 	struct http_host *next;
 	struct call_list queue;
+	struct call_list bulk; /* those that wait for their turn behind `pace` */
 	unsigned active;
-	unsigned calls;	 /* queued, active or waiting */
-	int64_t told_ms; /* when somebody was last told that it is waited for; 0: never */
+	unsigned active_bulk;
+	struct pace pace;
+	int64_t moved_ms; /* when a bulk request last got on; ticks are its clock */
+	unsigned calls;	  /* queued, active or waiting */
+	int64_t told_ms;  /* when somebody was last told that it is waited for; 0: never */
 	char name[];
 };
 
@@ -50,6 +55,8 @@ struct call {
 	struct http_host *host;
 
 	unsigned attempt;
+	unsigned resent;       /* attempts that were given up for being silent */
+	bool renew_connection; /* the next attempt is on a connection of its own */
 	unsigned fruitless;    /* attempts in a row that brought nothing */
 	int64_t fruitless_ms;  /* when the first of them began */
 	int64_t not_before_ms; /* of the next attempt */
@@ -62,6 +69,12 @@ struct call {
 	/* Of the attempt that runs. */
 	struct http_handle *handle;
 	int64_t started_ms;
+	int64_t sent_ms;      /* when the last byte of the request was handed over; 0: not yet */
+	int64_t answered_ms;  /* when the first byte of a reply came; 0: not yet */
+	uint64_t moved;	      /* bytes, both ways */
+	uint64_t moved_seen;  /* of these, at the last tick */
+	int64_t silent_ms;    /* since when none moved */
+	bool resending;	      /* it is given up for being silent */
 	uint64_t source_read; /* bytes that curl took */
 	bool source_touched;
 	uint64_t received; /* bytes the sink took */
@@ -109,12 +122,20 @@ struct http_engine {
 
 	struct {
 		atomic_ulong requests, attempts, retries, failures, connections, sent, received,
-			getting_on;
+			getting_on, resent;
+		atomic_uint bulk_limit;
 	} counters;
 };
 
 void call_list_add(struct call_list *list, struct call *call);
 void call_list_remove(struct call_list *list, struct call *call);
+
+/* http_slow.c: bulk requests that are slow beside their like. */
+enum pace_kind call_pace_kind(const struct call *call);
+/* The bytes that moved since the last look. */
+void call_count_moved(struct call *call, int64_t now);
+/* Whether it is to be given up now, and sent again. */
+bool call_is_slow(const struct call *call, int64_t now);
 
 /* http_attempt.c: one attempt of a call on a curl handle. */
 struct http_handle *http_handle_new(struct http_engine *engine);

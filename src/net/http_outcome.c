@@ -433,6 +433,13 @@ enum outcome attempt_outcome(
 		return OUTCOME_SUCCESS;
 	}
 	http_error_name(request, err);
+	call->renew_connection = call->resending;
+	/* It is no failure that a faster way is tried. */
+	if (call->resending && retryable && attempt_keep_or_restart(call)) {
+		call->reply->resent = call->resent;
+		call->not_before_ms = now;
+		return OUTCOME_RETRY;
+	}
 	if (call->fruitless++ == 0)
 		call->fruitless_ms = call->started_ms;
 	if (!retryable || !attempt_keep_or_restart(call) || is_exhausted(engine, call, now)) {

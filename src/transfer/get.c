@@ -17,8 +17,6 @@
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
-#define DEFAULT_PARALLEL 4
-
 enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
@@ -238,6 +236,8 @@ static int slot_init(struct download *d, struct range_slot *slot, struct penstoc
 		.write = range_write,
 		.restart = range_restart,
 		.cookie = slot};
+	slot->op.request.bulk = true;
+	slot->op.request.resend = true;
 	return s3_op_header(
 		&slot->op, "if-match", d->etag[0] ? d->etag : d->options->if_match, err);
 }
@@ -451,7 +451,7 @@ static int download_ranges(struct download *d, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	d->n_slots = d->options->parallel ? d->options->parallel : DEFAULT_PARALLEL;
+	d->n_slots = d->options->parallel ? d->options->parallel : LIMIT_TRANSFER_AHEAD;
 	d->slots = calloc(d->n_slots, sizeof(*d->slots));
 	if (!d->slots)
 		return error_memory(err);

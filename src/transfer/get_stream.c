@@ -96,6 +96,8 @@ static int slot_start(
 	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
 	slot->op.request.range = (struct http_range){
 		.wanted = true, .offset = s->from + offset, .length = slot->length};
+	slot->op.request.bulk = true;
+	slot->op.request.resend = true;
 	slot->op.request.on_headers = slot_headers;
 	slot->op.request.done = slot_done;
 	if (r == 0)

@@ -101,7 +101,7 @@ struct object_put_options {
 	const struct strlist *metadata; /* "name=value" */
 	const char *storage_class;	/* NULL: the store's default */
 	uint64_t part_size;		/* 0: chosen from the size */
-	unsigned parallel;		/* parts at a time; 0: 4 */
+	unsigned parallel;		/* parts at a time, at most; 0: as many as pay */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;
@@ -156,7 +156,7 @@ struct object_get_options {
 	 * request. If the object is another one by now the call fails with PENSTOCK_E_CHANGED.
 	 */
 	const struct object_info *known;
-	unsigned parallel; /* ranges at a time of object_get_file(); 0: 4 */
+	unsigned parallel; /* ranges at a time, at most; 0: as many as pay */
 	bool relaxed;	   /* object_get_file(): renamed without being synced; the caller syncs */
 	/*
 	 * object_get_file(): a call that a failure or a kill ends leaves what it has fetched of a large

@@ -258,6 +258,7 @@ int put_body_attach(
 		body->inline_body = true;
 	} else {
 		op->payload_hash = SIGV4_UNSIGNED_PAYLOAD;
+		op->request.bulk = true;
 		op->request.source = (struct http_source){.kind = HTTP_SOURCE_CALLBACK,
 			.length = body->length,
 			.read = body_read,
@@ -341,8 +342,7 @@ static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_
 	return memcmp(stored, sent, 16) == 0 ? 0 : corrupt(err, op, "ETag");
 }
 
-/* "penstock/…": our own store takes trailers, so files need to be read only once. */
-static void learn_from_server(struct object_client *client, const struct http_reply *reply)
+void put_learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = http_reply_header(reply, "Server");
 	int header = GUARD_HEADER;
@@ -359,7 +359,7 @@ int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_err
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	int header = GUARD_HEADER;
 
-	learn_from_server(op->client, &op->reply);
+	put_learn_store(op->client, &op->reply);
 	if (body->guard != GUARD_MD5 && echo &&
 		checksum_parse(op->client->guard_kind, echo, stored))
 		return memcmp(stored, body->digest, checksum_size(op->client->guard_kind)) == 0

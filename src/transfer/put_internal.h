@@ -37,6 +37,8 @@ void put_body_release(struct put_body *body);
 /* Makes it the body of `op`, with the headers of its guard. */
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
+/* "penstock/…" answered: our own store takes trailers, so files need to be read only once. */
+void put_learn_store(struct object_client *client, const struct http_reply *reply);
 /* The checksum (of `kind`) of the whole body into `digest`, by reading it. */
 int put_body_digest(struct put_body *body, struct penstock_error *err);
 int put_body_md5(struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE],

@@ -53,6 +53,9 @@ int upload_start(struct upload *u, struct penstock_error *err)
 	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id || !*reply.upload_id)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store started an upload without an id", op.what);
+	put_learn_store(u->client, &op.reply);
+	if (u->guard == GUARD_HEADER && atomic_load(&u->client->guard) == GUARD_TRAILER)
+		u->guard = GUARD_TRAILER;
 	u->id = strdup(reply.upload_id);
 	return u->id ? 0 : error_memory(err);
 }
@@ -164,6 +167,8 @@ int upload_part_start(
 		return r;
 	put_request_hook(&slot->put, &slot->body);
 	op->request.done = part_done;
+	op->request.bulk = true;
+	op->request.resend = true;
 	atomic_store(&slot->flying, true);
 	r = fan_submit(&u->fan, &op->request, &op->reply, err);
 	if (r < 0)
@@ -555,7 +560,7 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 		return r;
 	parts = multipart_count(u->size, u->part_size);
 	u->parts = (unsigned)parts;
-	slots = u->options->parallel ? u->options->parallel : PUT_PARALLEL;
+	slots = u->options->parallel ? u->options->parallel : LIMIT_TRANSFER_AHEAD;
 	u->results = calloc(u->parts, sizeof(*u->results));
 	r = upload_init(u, slots < u->parts ? slots : u->parts, err);
 	if (r == 0)

@@ -10,7 +10,7 @@
 #include "transfer/put_internal.h"
 #include "transfer/put_resume.h"
 
-#define PUT_PARALLEL 4
+#define STREAM_PARALLEL 4 /* parts of a stream that are held at a time */
 
 struct part_result {
 	uint64_t length;

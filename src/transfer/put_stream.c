@@ -254,7 +254,7 @@ int object_put_stream(struct object_client *client, const char *bucket, const ch
 		.options = options ? options : &none,
 		.guard = (enum guard)atomic_load(&client->guard)};
 	uint64_t length;
-	int r = upload_init(&u, u.options->parallel ? u.options->parallel : PUT_PARALLEL, err);
+	int r = upload_init(&u, u.options->parallel ? u.options->parallel : STREAM_PARALLEL, err);
 
 	if (r == 0)
 		r = part_fill(&u, &u.slots[0], 1, &length, err);

@@ -513,6 +513,7 @@ static void *many_gets(void *arg)
 		struct http_request request = {.method = "GET",
 			.url = f->url,
 			.range = {.wanted = true, .offset = (uint64_t)i * 1000, .length = 3000},
+			.stall_timeout_ms = 60000,
 			.sink = HTTP_SINK_TO_BUF(&body)};
 
 		assert_int_equal(0, http_perform(f->engine, &request, NULL, NULL));

@@ -1,0 +1,291 @@
+/* Requests that move bulk data: their turn, what a busy server makes of their number, and slow ones sent again. */
+#include "http_fixture.h"
+
+#include "net/http_pace.h"
+
+#define MANY 40
+
+/* Many at a time, and how they ended. */
+struct crowd {
+	struct http_request requests[MANY];
+	struct http_reply replies[MANY];
+	atomic_uint ended, failed;
+};
+
+static void one_ended(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct crowd *crowd = cookie;
+
+	(void)request;
+	(void)reply;
+	atomic_fetch_add(&crowd->failed, err != NULL);
+	atomic_fetch_add(&crowd->ended, 1);
+}
+
+static void crowd_start(struct fixture *f, struct crowd *crowd, unsigned n)
+{
+	memset(crowd, 0, sizeof(*crowd));
+	for (unsigned i = 0; i < n; i++) {
+		crowd->replies[i] = (struct http_reply)HTTP_REPLY_INIT;
+		crowd->requests[i] = (struct http_request){.method = "GET",
+			.url = f->url,
+			.bulk = true,
+			.max_attempts = 1000,
+			.done = one_ended,
+			.cookie = crowd};
+		assert_int_equal(0,
+			http_submit(f->engine, &crowd->requests[i], &crowd->replies[i], &f->err));
+	}
+}
+
+static void wait_until(atomic_uint *count, unsigned n)
+{
+	int64_t deadline = clock_monotonic_ms() + 60000;
+
+	while (atomic_load(count) < n) {
+		assert_true(clock_monotonic_ms() < deadline);
+		clock_sleep_ms(2);
+	}
+}
+
+static void crowd_release(struct crowd *crowd, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		http_reply_release(&crowd->replies[i]);
+}
+
+static unsigned bulk_limit(struct http_engine *engine)
+{
+	struct http_counters counters;
+
+	http_engine_counters(engine, &counters);
+	return counters.bulk_limit;
+}
+
+/* ---- turns ---- */
+
+static atomic_uint held;
+
+/* Bulk requests are held until the flag is set; others are answered. */
+static bool hold(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	if (!strstr(r->target, "/quick")) {
+		atomic_fetch_add(&held, 1);
+		while (!atomic_load(&f->flag) && !atomic_load(&m->stopping))
+			clock_sleep_ms(2);
+	}
+	return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", "0123456789", 10);
+}
+
+static void bulk_requests_take_turns_and_others_overtake_them(void **state)
+{
+	struct fixture f;
+	struct crowd crowd;
+	char quick[MINI_URL_SIZE];
+	struct http_request request = {.method = "GET", .url = quick};
+
+	(void)state;
+	begin(&f, hold);
+	http_engine_free(f.engine);
+	assert_int_equal(
+		0, http_engine_new(&f.engine,
+			   &(struct http_engine_options){.stall_timeout_ms = 60000}, &f.err));
+	mini_url(&f.server, "/quick", quick);
+	atomic_store(&held, 0);
+
+	crowd_start(&f, &crowd, MANY);
+	wait_until(&held, PACE_START);
+	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+	assert_int_equal(atomic_load(&held), PACE_START);
+	atomic_store(&f.flag, 1);
+	wait_until(&crowd.ended, MANY);
+
+	assert_int_equal(atomic_load(&crowd.failed), 0);
+	crowd_release(&crowd, MANY);
+	end(&f);
+}
+
+/* ---- a busy server ---- */
+
+/* Refuses all until the engine asks for little at a time. */
+static bool busy(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	(void)r;
+	if (!atomic_load(&f->flag) && bulk_limit(f->engine) <= 2)
+		atomic_store(&f->flag, 1);
+	if (!atomic_load(&f->flag))
+		return mini_reply(fd, "503 Slow Down", "", "busy", 4);
+	return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", data, SIZE);
+}
+
+static void a_refusing_server_is_asked_for_less_and_then_for_more(void **state)
+{
+	struct fixture f;
+	struct crowd crowd;
+	int64_t deadline = clock_monotonic_ms() + 60000;
+
+	(void)state;
+	begin(&f, busy);
+
+	crowd_start(&f, &crowd, MANY);
+	wait_until(&crowd.ended, MANY);
+	assert_int_equal(atomic_load(&crowd.failed), 0);
+	assert_true(atomic_load(&f.flag));
+	crowd_release(&crowd, MANY);
+	while (bulk_limit(f.engine) < 4) {
+		assert_true(clock_monotonic_ms() < deadline);
+		crowd_start(&f, &crowd, MANY);
+		wait_until(&crowd.ended, MANY);
+		crowd_release(&crowd, MANY);
+	}
+
+	end(&f);
+}
+
+/* ---- slow ones ---- */
+
+static atomic_uint silent;
+
+/* The first request for "/slow" is never answered; with a body, it is read first. */
+static bool sometimes_silent(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	if (strstr(r->target, "/slow") && atomic_fetch_add(&silent, 1) == 0) {
+		while (!atomic_load(&m->stopping))
+			clock_sleep_ms(5);
+		return false;
+	}
+	return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", data, 4096);
+}
+
+/* An engine that would wait for a minute, and knows how long requests take. */
+static void begin_experienced(struct fixture *f, const char *method)
+{
+	begin(f, sometimes_silent);
+	http_engine_free(f->engine);
+	assert_int_equal(
+		0, http_engine_new(&f->engine,
+			   &(struct http_engine_options){.stall_timeout_ms = 60000}, &f->err));
+	atomic_store(&silent, 0);
+	for (int i = 0; i < 10; i++) {
+		struct http_request request = {.method = method, .url = f->url, .bulk = true};
+
+		if (strcmp(method, "PUT") == 0)
+			request.source = (struct http_source){
+				.kind = HTTP_SOURCE_MEMORY, .data = data, .length = SIZE};
+		assert_int_equal(0, http_perform(f->engine, &request, NULL, &f->err));
+	}
+	mini_url(&f->server, "/slow", f->url);
+}
+
+static void a_silent_get_is_sent_again_on_a_new_connection(void **state)
+{
+	struct fixture f;
+	struct http_request request = {.bulk = true, .resend = true};
+	unsigned connections;
+
+	(void)state;
+	begin_experienced(&f, "GET");
+	connections = atomic_load(&f.server.connections);
+
+	assert_int_equal(0, get(&f, &request));
+
+	assert_body(&f, data, 4096);
+	assert_in_range(f.reply.resent, 1, 2);
+	assert_true(atomic_load(&f.server.connections) > connections);
+	end(&f);
+}
+
+static void a_silent_put_is_sent_again_whole(void **state)
+{
+	struct fixture f;
+	struct http_request request = {.method = "PUT",
+		.bulk = true,
+		.resend = true,
+		.source = {.kind = HTTP_SOURCE_MEMORY, .data = data, .length = SIZE}};
+
+	(void)state;
+	begin_experienced(&f, "PUT");
+	request.url = f.url;
+
+	assert_int_equal(0, http_perform(f.engine, &request, &f.reply, &f.err));
+
+	assert_in_range(f.reply.resent, 1, 2);
+	assert_true(atomic_load(&silent) >= 2);
+	end(&f);
+}
+
+/* What may not reach the server twice waits until it counts as stalled. */
+static void other_requests_are_not_sent_again(void **state)
+{
+	struct fixture f;
+	struct http_request request = {.bulk = true, .stall_timeout_ms = 2000};
+
+	(void)state;
+	begin_experienced(&f, "GET");
+
+	assert_int_equal(0, get(&f, &request));
+
+	assert_true(f.reply.attempts >= 2);
+	assert_int_equal(f.reply.resent, 0);
+	end(&f);
+}
+
+/* Half of the body, and then nothing: only the rest is asked for. */
+static bool stops_in_the_middle(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	uint64_t first = 0, last = SIZE - 1;
+
+	if (strstr(r->target, "/slow") && !mini_range(r, SIZE, &first, &last)) {
+		mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nETag: %s\r\n\r\n", SIZE,
+			f->etag);
+		mini_write(fd, data, SIZE / 2);
+		while (!atomic_load(&m->stopping))
+			clock_sleep_ms(5);
+		return false;
+	}
+	return mini_serve(r, fd, f->etag, data, SIZE);
+}
+
+static void only_the_rest_of_a_body_that_stopped_is_asked_for_again(void **state)
+{
+	struct fixture f;
+	struct http_request request = {.bulk = true, .resend = true};
+
+	(void)state;
+	begin_experienced(&f, "GET");
+	f.server.answer = stops_in_the_middle;
+
+	assert_int_equal(0, get(&f, &request));
+
+	assert_body(&f, data, SIZE);
+	assert_in_range(f.reply.resent, 1, 2);
+	assert_true(f.reply.resumed);
+	end(&f);
+}
+
+static int fill(void **state)
+{
+	(void)state;
+	fill_data();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bulk_requests_take_turns_and_others_overtake_them),
+		cmocka_unit_test(a_refusing_server_is_asked_for_less_and_then_for_more),
+		cmocka_unit_test(a_silent_get_is_sent_again_on_a_new_connection),
+		cmocka_unit_test(a_silent_put_is_sent_again_whole),
+		cmocka_unit_test(other_requests_are_not_sent_again),
+		cmocka_unit_test(only_the_rest_of_a_body_that_stopped_is_asked_for_again),
+	};
+
+	return cmocka_run_group_tests(tests, fill, NULL);
+}
