@@ -495,12 +495,24 @@ static const struct table parts_table = {.root = "ListPartsResult",
 	.array = offsetof(struct s3_parts, parts),
 	.count = offsetof(struct s3_parts, n)};
 
-int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err)
+static const struct field object_parts_fields[] = {D("/ETag", TEXT, s3_parts, etag),
+	D("/ObjectParts/PartNumberMarker", SMALL, s3_parts, marker),
+	D("/ObjectParts/NextPartNumberMarker", SMALL, s3_parts, next_marker),
+	D("/ObjectParts/MaxParts", SMALL, s3_parts, max_parts),
+	D("/ObjectParts/IsTruncated", BOOLEAN, s3_parts, truncated), END};
+static const struct table object_parts_table = {.root = "GetObjectAttributesResponse",
+	.items = {"/ObjectParts/Part"},
+	.fields = object_parts_fields,
+	.item_fields = part_fields,
+	.item_size = sizeof(struct s3_part),
+	.max_items = LIMIT_S3_PARTS,
+	.array = offsetof(struct s3_parts, parts),
+	.count = offsetof(struct s3_parts, n)};
+
+static int parse_parts(const struct table *table, const char *what, const char *xml, size_t len,
+	struct s3_parts *out, struct penstock_error *err)
 {
-	struct parse p = {.table = &parts_table,
-		.what = "the list of parts",
-		.out = (char *)out,
-		.arena = &out->arena};
+	struct parse p = {.table = table, .what = what, .out = (char *)out, .arena = &out->arena};
 	int rc = run(&p, xml, len, err);
 
 	for (size_t i = 0; rc == 0 && i < out->n; i++) {
@@ -513,6 +525,17 @@ int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct pen
 	else
 		out->url_encoded = p.url_encoded;
 	return rc;
+}
+
+int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err)
+{
+	return parse_parts(&parts_table, "the list of parts", xml, len, out, err);
+}
+
+int s3_object_parts_parse(
+	const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err)
+{
+	return parse_parts(&object_parts_table, "the object's list of parts", xml, len, out, err);
 }
 
 void s3_parts_release(struct s3_parts *parts)

@@ -118,6 +118,7 @@ struct s3_part {
 };
 /* ListPartsResult. */
 struct s3_parts {
+	const char *etag; /* of the object; only with its attributes */
 	const char *bucket, *key, *upload_id, *storage_class, *checksum_algorithm, *checksum_type;
 	struct s3_owner owner;
 	unsigned marker, next_marker, max_parts;
@@ -127,6 +128,9 @@ struct s3_parts {
 	struct arena arena;
 };
 int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
+/* GetObjectAttributesResponse, of which this reads the ETag and the parts. */
+int s3_object_parts_parse(
+	const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
 void s3_parts_write(struct buf *out, const struct s3_parts *parts);
 void s3_parts_release(struct s3_parts *parts);
 

@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "transfer/get_journal.h"
+#include "transfer/get_parts.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
@@ -31,6 +32,19 @@ enum checksum_kind object_reply_checksum(
 
 		/* "…-3" is one of three parts' checksums. */
 		if (text && !strchr(text, '-') && checksum_parse(kinds[i], text, digest))
+			return kinds[i];
+	}
+	return CHECKSUM_NONE;
+}
+
+/* The CRC that an object in parts has of each of them: its ETag tells of parts, a header of the kind. */
+static enum checksum_kind part_checksum(const struct http_reply *reply, const char *etag)
+{
+	static const enum checksum_kind kinds[] = {
+		CHECKSUM_CRC64NVME, CHECKSUM_CRC32C, CHECKSUM_CRC32};
+
+	for (size_t i = 0; strchr(etag, '-') && i < ARRAY_SIZE(kinds); i++) {
+		if (http_reply_header(reply, checksum_header(kinds[i])))
 			return kinds[i];
 	}
 	return CHECKSUM_NONE;
@@ -158,6 +172,8 @@ struct range_slot {
 	struct download *download;
 	atomic_bool flying;
 	bool used;
+	enum http_verdict (*judge)(
+		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 	uint64_t offset; /* in the file */
 	uint64_t length;
 	uint64_t at;	     /* bytes of it that are written */
@@ -177,6 +193,10 @@ struct download {
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 	struct get_part part;
 	struct get_blocks blocks; /* of what comes in ranges */
+	enum checksum_kind
+		part_kind; /* of the parts; NONE: it is not in parts, or they have none to be combined */
+	struct get_parts parts; /* filled by the calling thread, then read by the engine's, too */
+	atomic_bool parts_known;
 	struct range_slot *slots;
 	unsigned n_slots;
 	struct fan fan;
@@ -352,6 +372,53 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 
 /* ---- in parallel ranges ---- */
 
+#define DAMAGED_ATTEMPTS 3 /* of a range whose bytes come wrong each time */
+
+/* The next part, from index *i on, that lies between two places of the file and is not what the store has. */
+static const struct get_part_sum *damaged_part(
+	const struct download *d, unsigned *i, uint64_t offset, uint64_t length)
+{
+	const struct get_part_sum *part;
+	uint8_t got[CHECKSUM_MAX_SIZE];
+
+	while ((part = get_parts_within(&d->parts, i, offset, length))) {
+		if (get_blocks_digest_of(&d->blocks, part->offset, part->length, got) &&
+			memcmp(got, part->digest, checksum_size(d->blocks.kind)) != 0)
+			return part;
+	}
+	return NULL;
+}
+
+static int check_parts(
+	const struct download *d, uint64_t offset, uint64_t length, struct penstock_error *err)
+{
+	unsigned i = 0;
+	const struct get_part_sum *part = damaged_part(d, &i, offset, length);
+
+	if (!part)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"GET s3://%s/%s: the %" PRIu64 " bytes from %" PRIu64
+		" do not have the stored checksum of part %u (%s)",
+		d->bucket, d->key, part->length, part->offset, i, checksum_name(d->blocks.kind));
+}
+
+/* A range whose parts were damaged on their way is fetched again at once. */
+static enum http_verdict range_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct download *d = slot->download;
+	enum http_verdict verdict = slot->judge(cookie, reply, err);
+
+	if (verdict != HTTP_VERDICT_DEFAULT || slot->at != slot->length ||
+		!atomic_load(&d->parts_known) ||
+		check_parts(d, slot->offset, slot->length, err) == 0)
+		return verdict;
+	return reply->attempts < DAMAGED_ATTEMPTS ? HTTP_VERDICT_RETRY : HTTP_VERDICT_FAIL;
+}
+
 static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -383,6 +450,8 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 		.wanted = true, .offset = d->from + slot->offset, .length = slot->length};
 	slot->op.request.on_headers = range_headers;
 	slot->op.request.done = range_done;
+	slot->judge = slot->op.request.judge;
+	slot->op.request.judge = range_judge;
 	r = s3_op_ready(&slot->op, err);
 	if (r < 0)
 		return r;
@@ -402,10 +471,43 @@ static struct range_slot *free_slot(struct download *d)
 	return NULL;
 }
 
+static void learn_parts(struct download *d)
+{
+	struct object_info of = {.size = d->size};
+
+	if (d->part_kind == CHECKSUM_NONE || d->part_kind != d->blocks.kind)
+		return;
+	object_etag_copy(of.etag, d->etag);
+	get_parts_learn(
+		&d->parts, d->client, d->bucket, d->key, &of, d->part_kind, d->options->cancel);
+	atomic_store(&d->parts_known, d->parts.n > 0);
+}
+
+/* Parts that came before their checksums were known, or in several ranges. */
+static void refetch_damaged(struct download *d)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	unsigned i = 0;
+
+	while (fan_wait(&d->fan, 1)) {
+		const struct get_part_sum *part = damaged_part(d, &i, 0, d->size);
+
+		if (!part)
+			return;
+		log_debug(
+			"GET s3://%s/%s: part %u was damaged, fetched again", d->bucket, d->key, i);
+		if (d->options->progress)
+			d->options->progress(d->options->cookie, -(int64_t)part->length);
+		if (range_start(d, &d->slots[0], part->offset, part->length, &own) < 0)
+			fan_fail(&d->fan, &own);
+	}
+}
+
 static int run_ranges(struct download *d, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 	uint64_t at = 0, offset, length;
+	unsigned started = 0;
 
 	while (at < d->size && fan_wait(&d->fan, d->n_slots)) {
 		struct range_slot *slot = free_slot(d);
@@ -418,7 +520,13 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 			fan_fail(&d->fan, &own);
 			break;
 		}
+		/* While the first are on their way. */
+		if (++started == LIMIT_HTTP_BULK_CONNECTIONS)
+			learn_parts(d);
 	}
+	if (started < LIMIT_HTTP_BULK_CONNECTIONS)
+		learn_parts(d);
+	refetch_damaged(d);
 	return fan_finish(&d->fan, err);
 }
 
@@ -434,9 +542,10 @@ static int check_ranges(struct download *d, struct penstock_error *err)
 static int prepare_blocks(struct download *d, struct penstock_error *err)
 {
 	/* Only checksums that can be combined from those of the blocks; a journal wants any. */
-	enum checksum_kind kind = checksum_is_crc(d->kind) ? d->kind
-				  : d->part.journaled	   ? CHECKSUM_CRC64NVME
-							   : CHECKSUM_NONE;
+	enum checksum_kind kind = checksum_is_crc(d->kind)	  ? d->kind
+				  : d->part_kind != CHECKSUM_NONE ? d->part_kind
+				  : d->part.journaled		  ? CHECKSUM_CRC64NVME
+								  : CHECKSUM_NONE;
 	int r = get_blocks_init(&d->blocks, d->size, kind, err);
 	int64_t there = r < 0 ? r : get_part_begin(&d->part, d->etag, &d->blocks, err);
 
@@ -459,6 +568,11 @@ static int download_ranges(struct download *d, struct penstock_error *err)
 	r = run_ranges(d, err);
 	if (r == 0 && checksum_is_crc(d->kind))
 		r = check_ranges(d, err);
+	/* Those that came before their checksums were known, or in several ranges. */
+	else if (r == 0)
+		r = check_parts(d, 0, d->size, err);
+	atomic_store(&d->parts_known, false);
+	get_parts_release(&d->parts);
 	for (unsigned i = 0; i < d->n_slots; i++) {
 		if (d->slots[i].used)
 			slot_release(&d->slots[i]);
@@ -491,8 +605,10 @@ static int learn(struct download *d, struct penstock_error *err)
 	r = object_info_from_reply(&op.reply, &d->info, err);
 	d->size = op.reply.total_size;
 	object_etag_copy(d->etag, d->info.etag);
-	if (response_checksums())
+	if (response_checksums()) {
 		d->kind = object_reply_checksum(&op.reply, d->wanted);
+		d->part_kind = part_checksum(&op.reply, d->etag);
+	}
 	return r;
 }
 
@@ -530,6 +646,7 @@ static int download_run(struct download *d, struct penstock_error *err)
 		if (o->length && o->length < d->size)
 			d->size = o->length;
 		d->kind = CHECKSUM_NONE;
+		d->part_kind = CHECKSUM_NONE;
 		return download_ranges(d, err);
 	}
 	if (d->size > LIMIT_GET_SINGLE && d->size != HTTP_LENGTH_UNKNOWN && d->etag[0]) {
@@ -578,6 +695,7 @@ static int download_again(struct download *d, struct penstock_error *err)
 	d->size = HTTP_LENGTH_UNKNOWN;
 	d->etag[0] = '\0';
 	d->kind = CHECKSUM_NONE;
+	d->part_kind = CHECKSUM_NONE;
 	get_blocks_release(&d->blocks);
 	r = get_part_restart(&d->part, err);
 	return r < 0 ? r : download_run(d, err);

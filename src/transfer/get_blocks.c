@@ -161,8 +161,20 @@ void get_run_release(struct get_run *run)
 
 void get_blocks_digest(const struct get_blocks *b, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
+	get_blocks_digest_of(b, 0, b->size, digest);
+}
+
+bool get_blocks_digest_of(const struct get_blocks *b, uint64_t offset, uint64_t length,
+	uint8_t digest[static CHECKSUM_MAX_SIZE])
+{
+	uint64_t i = offset / b->block, end = (offset + length + b->block - 1) / b->block;
+
+	if (b->kind == CHECKSUM_NONE || !length || offset % b->block ||
+		((offset + length) % b->block && offset + length != b->size))
+		return false;
 	memset(digest, 0, CHECKSUM_MAX_SIZE);
-	memcpy(digest, b->digests[0], sizeof(b->digests[0]));
-	for (uint64_t i = 1; i < b->n; i++)
+	memcpy(digest, b->digests[i], sizeof(b->digests[i]));
+	while (++i < end)
 		checksum_combine(b->kind, digest, b->digests[i], length_of(b, i));
+	return true;
 }

@@ -60,6 +60,9 @@ int get_blocks_add(
 int get_run_restart(struct get_run *run);
 void get_run_release(struct get_run *run);
 
+/* Of so many bytes that are there, from the beginning of a block to the end of one. False: it is not that. */
+bool get_blocks_digest_of(const struct get_blocks *b, uint64_t offset, uint64_t length,
+	uint8_t digest[static CHECKSUM_MAX_SIZE]);
 /* Of the whole file. */
 void get_blocks_digest(const struct get_blocks *b, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 

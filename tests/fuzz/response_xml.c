@@ -59,6 +59,9 @@ static void others(const char *xml, size_t len)
 		s3_parts_write(&again, &parts);
 	s3_parts_release(&parts);
 	penstock_error_release(&err);
+	s3_object_parts_parse(xml, len, &parts, &err);
+	s3_parts_release(&parts);
+	penstock_error_release(&err);
 	if (s3_delete_result_parse(xml, len, &result, &err) == 0)
 		s3_delete_result_write(&again, &result);
 	s3_delete_result_release(&result);

@@ -251,6 +251,29 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 	s3_parts_release(&parts_out);
 }
 
+static void the_parts_of_an_object_are_read_from_its_attributes(void **state)
+{
+	static const char xml[] =
+		"<?xml version=\"1.0\"?><GetObjectAttributesResponse><ETag>abc-2</ETag>"
+		"<ObjectParts><PartsCount>2</PartsCount><NextPartNumberMarker>1</"
+		"NextPartNumberMarker>"
+		"<IsTruncated>true</IsTruncated><Part><PartNumber>1</PartNumber><Size>5</Size>"
+		"<ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part></ObjectParts>"
+		"</GetObjectAttributesResponse>";
+	struct s3_parts parts = {0};
+
+	(void)state;
+	assert_int_equal(s3_object_parts_parse(xml, strlen(xml), &parts, NULL), 0);
+
+	assert_string_equal(parts.etag, "abc-2");
+	assert_true(parts.truncated);
+	assert_int_equal(parts.next_marker, 1);
+	assert_int_equal(parts.n, 1);
+	assert_int_equal(parts.parts[0].size, 5);
+	assert_string_equal(parts.parts[0].checksums[CHECKSUM_CRC32C], "4waSgw==");
+	s3_parts_release(&parts);
+}
+
 #define P(n, e) "<Part><PartNumber>" n "</PartNumber><ETag>" e "</ETag></Part>"
 
 static void a_complete_request_is_checked_before_it_is_believed(void **state)
@@ -505,6 +528,7 @@ int main(void)
 		cmocka_unit_test(a_list_is_bounded),
 		cmocka_unit_test(a_document_longer_than_the_limit_is_refused),
 		cmocka_unit_test(uploads_and_parts_come_back_as_they_were),
+		cmocka_unit_test(the_parts_of_an_object_are_read_from_its_attributes),
 		cmocka_unit_test(a_complete_request_is_checked_before_it_is_believed),
 		cmocka_unit_test(a_multi_delete_comes_back_with_every_name),
 		cmocka_unit_test(the_result_of_a_multi_delete_tells_both_kinds),

@@ -1,0 +1,105 @@
+"""One large object, up and down, while the store or the way to it is out of sorts for some of its requests."""
+import os
+
+import pytest
+from harness.s3tool import Tool
+
+MIB = 1 << 20
+PATIENT = {"PENSTOCK_NETWORK_STALL": 3600}  # nothing else ends a silent request before the test's own deadline
+PART = r"^partNumber=\d+&uploadId="
+
+
+def make_file(path, size):
+    block = os.urandom(MIB)
+    path.write_bytes(b"".join(i.to_bytes(8, "big") + block[8:] for i in range(size // MIB)))
+    return path
+
+
+@pytest.fixture
+def tool(store, fault_proxy, tmp_path):
+    """The client, which sees the store through the proxy."""
+    direct = Tool(tmp_path, store.endpoint, store.access_key, store.secret_key)
+    direct.ok("bucket-create", "bucket")
+    through = Tool(tmp_path, fault_proxy.url, store.access_key, store.secret_key)
+    through.direct = direct
+    return through
+
+
+def ranges(proxy):
+    return [request for request in proxy.seen("GET", path="/large$") if "range" in request.headers]
+
+
+def test_a_part_that_hangs_is_sent_again(tool, store, fault_proxy, tmp_path):
+    """A store that takes a part and says nothing: another request brings it, and the object has it once."""
+    source = make_file(tmp_path / "source", 80 * MIB)
+    hung = fault_proxy.fault(method="PUT", query="partNumber=12&", hold="reply")
+
+    tool.ok("put", "bucket", "large", source, PART_SIZE=5 * MIB, **PATIENT)
+
+    assert hung.hits == 1 and not hung.released.is_set()
+    assert len(fault_proxy.seen("PUT", query="partNumber=12&")) >= 2
+    tool.direct.ok("get", "bucket", "large", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert store.client.head_object(Bucket="bucket", Key="large")["ETag"].endswith('-16"')
+    assert not store.client.list_multipart_uploads(Bucket="bucket").get("Uploads")
+    hung.release()
+
+
+@pytest.mark.parametrize("hold", ["reply", 3 * MIB], ids=["before its first byte", "in the middle"])
+def test_a_range_that_hangs_is_asked_for_again(tool, fault_proxy, tmp_path, hold):
+    source = make_file(tmp_path / "source", 200 * MIB)
+    tool.direct.ok("put", "bucket", "large", source)
+    hung = fault_proxy.fault(method="GET", range=f"bytes={160 * MIB}-", hold=hold)
+
+    tool.ok("get", "bucket", "large", tmp_path / "back", **PATIENT)
+
+    assert hung.hits == 1 and not hung.released.is_set()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    hung.release()
+
+
+def test_a_damaged_range_is_found_and_fetched_again_alone(tool, fault_proxy, tmp_path):
+    """The store tells each part's checksum: one bit that is wrong costs one range, not the object."""
+    source = make_file(tmp_path / "source", 96 * MIB)
+    tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
+    fault_proxy.fault(method="GET", range=f"bytes={32 * MIB}-", corrupt_at=9 * MIB)
+
+    tool.ok("get", "bucket", "large", tmp_path / "back")
+
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert sum(request.sent for request in ranges(fault_proxy)) <= (96 + 16) * MIB
+
+
+def test_damage_that_stays_is_refused_and_named(tool, fault_proxy, tmp_path):
+    source = make_file(tmp_path / "source", 40 * MIB)
+    tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
+    fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=9 * MIB, times=1000)
+
+    said = tool.call("get", "bucket", "large", tmp_path / "back")
+
+    assert said.returncode != 0
+    assert b"s3://bucket/large" in said.stderr and b"checksum" in said.stderr
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_object_whose_parts_nobody_knows_is_verified_whole(tool, fault_proxy, tmp_path):
+    source = make_file(tmp_path / "source", 40 * MIB)
+    tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
+    denied = fault_proxy.fault(method="GET", query="attributes", status=403, times=1000)
+    fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=9 * MIB)
+
+    tool.ok("get", "bucket", "large", tmp_path / "back")
+
+    assert denied.hits
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+def test_a_store_that_is_busy_for_a_while_gets_all_parts(tool, store, fault_proxy, tmp_path):
+    source = make_file(tmp_path / "source", 60 * MIB)
+    busy = fault_proxy.fault(method="PUT", query=PART, status=503, times=12)
+
+    tool.ok("put", "bucket", "large", source, PART_SIZE=5 * MIB)
+
+    assert busy.hits == 12
+    tool.direct.ok("get", "bucket", "large", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
