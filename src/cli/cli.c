@@ -131,6 +131,20 @@ static int run_verb(const struct cli *top, const struct command *command)
 	return cli.help ? print_help(top, command) : command->run(&cli);
 }
 
+int cli_run_words(const struct cli *cli, const struct strlist *words)
+{
+	const struct cli top = {.commands = cli->commands, .quiet = cli->quiet, .operands = *words};
+	const struct command *command = find_command(cli->commands, words->items[0]);
+	enum log_level level = LOG_DEBUG;
+	int code;
+
+	while (level < LOG_QUIET && !log_enabled(level))
+		level++;
+	code = command ? run_verb(&top, command) : refuse_verb(&top, words->items[0]);
+	log_set_level(level); /* what the words changed was for them */
+	return code;
+}
+
 static int dispatch(struct cli *cli)
 {
 	const char *verb = cli_operand(cli, 0);

@@ -93,6 +93,12 @@ int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((forma
 int cli_fail(const struct cli *cli, struct penstock_error *err);
 /* The verb's name. */
 const char *cli_verb(const struct cli *cli);
+
+/* Runs another verb of the table, given with its words; returns its exit code. --quiet of ours is its, too. */
+int cli_run_words(const struct cli *cli, const struct strlist *words);
+/* What messages begin with behind the verb: "jobs.txt:12: ". Borrowed; NULL: nothing. */
+void cli_set_where(const char *where);
+const char *cli_where(void);
 /* Whether --quiet was given: only errors, and what was asked for. */
 bool cli_quiet(const struct cli *cli);
 

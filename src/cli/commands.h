@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 
+extern const struct command command_batch;
 extern const struct command command_cat;
 extern const struct command command_cp;
 extern const struct command command_doctor;

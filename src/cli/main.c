@@ -17,6 +17,7 @@ static const struct command *const commands[] = {
 	&command_cp,
 	&command_mv,
 	&command_sync,
+	&command_batch,
 	&command_stat,
 	&command_du,
 	&command_presign,

@@ -289,13 +289,25 @@ bool cli_quiet(const struct cli *cli)
 
 /* ---- failing ---- */
 
+static const char *line_of_batch;
+
+void cli_set_where(const char *where)
+{
+	line_of_batch = where;
+}
+
+const char *cli_where(void)
+{
+	return line_of_batch ? line_of_batch : "";
+}
+
 static void print_line(const struct cli *cli, const char *text, const char *behind)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 
 	log_redact_into(&line, text);
-	fprintf(stderr, "penstock%s%s: %s%s\n", cli->command ? " " : "",
-		cli->command ? cli->command->name : "", buf_str(&line), behind);
+	fprintf(stderr, "penstock%s%s: %s%s%s\n", cli->command ? " " : "",
+		cli->command ? cli->command->name : "", cli_where(), buf_str(&line), behind);
 }
 
 int cli_misuse(const struct cli *cli, const char *fmt, ...)

@@ -52,7 +52,7 @@ static void on_refused(void *cookie, const char *key, const struct penstock_erro
 
 	removal->refused++;
 	log_redact_into(&line, err->message ? err->message : key);
-	fputs("penstock rm: ", stderr);
+	fprintf(stderr, "penstock rm: %s", cli_where());
 	show_name(stderr, buf_str(&line));
 	putc('\n', stderr);
 	if (strlist_add(&removal->kept, key) < 0)

@@ -229,7 +229,7 @@ static void print_error(
 	}
 	log_redact_into(&line, message);
 	erase(report);
-	fprintf(stderr, "penstock %s: ", cli_verb(report->cli));
+	fprintf(stderr, "penstock %s: %s", cli_verb(report->cli), cli_where());
 	show_name(stderr, buf_str(&line));
 	putc('\n', stderr);
 }
@@ -288,7 +288,9 @@ static void summarize(const struct report *report, int interrupted)
 	add_count(&line, report->same, "unchanged");
 	add_count(&line, report->skipped, "skipped");
 	add_count(&line, report->failed, "failed");
-	log_info("%s%s", interrupted ? "interrupted: " : "", buf_str(&line));
+	/* The lines of a batch are summed up by it. */
+	if (!*cli_where() || report->verbose)
+		log_info("%s%s", interrupted ? "interrupted: " : "", buf_str(&line));
 }
 
 int report_end(struct report *report)

@@ -1,0 +1,132 @@
+"""`penstock batch`: one command per line, over one set of connections."""
+import json
+import signal
+
+import pytest
+
+from harness.fault_proxy import FaultProxy
+
+
+@pytest.fixture
+def batch(penstock, store, tmp_path):
+    """Runs lines from a file."""
+    store.client.create_bucket(Bucket="bucket")
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b c").write_text("b c")
+
+    def run(lines, *options, env=None, file="jobs"):
+        (tmp_path / "jobs").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+        input = lines if file == "-" else None
+        return penstock.run("batch", *options, file, env=store.env | (env or {}), cwd=tmp_path, input=input)
+
+    run.store, run.folder = store, tmp_path
+    return run
+
+
+def test_lines_are_commands(batch):
+    result = batch(
+        """
+        # what is to be done
+        mb s3://other
+        cp a s3://bucket/        # in one go
+        cp 'b c' "s3://bucket/x \\"y\\""
+        penstock cp b\\ c s3://other/#2
+        mv s3://bucket/a s3://other
+        stat --json s3://other/a
+        cp s3://other/a out
+        """
+    ).ok()
+
+    assert batch.store.keys("bucket") == ['x "y"'] and batch.store.keys("other") == ["#2", "a"]
+    assert (batch.folder / "out").read_text() == "a"
+    assert result.out.startswith("made s3://other\n") and json.loads(result.out.partition("\n")[2])[0]["size"] == 1
+    assert result.err == "penstock: 7 commands, 0 failed\n"
+
+
+@pytest.mark.parametrize("file", ["jobs", "-"])
+def test_a_line_that_fails_is_named_and_the_rest_runs(batch, file):
+    name = "jobs" if file == "jobs" else "<stdin>"
+    lines = "cp none s3://bucket/\ncp 'a s3://bucket/\nserve\nrmm s3://bucket/x\ncat s3://nowhere/x\ncp --frob a b\ncp a s3://bucket/\n"
+
+    result = batch(lines, file=file).exits(66)
+
+    assert result.err.splitlines() == [
+        f"penstock cp: {name}:1: none: No such file or directory",
+        f"penstock batch: {name}:2: a ' is not closed",
+        f"penstock batch: {name}:3: 'serve' is no verb of a batch",
+        f"penstock batch: {name}:4: 'rmm' is no verb of a batch, did you mean 'rm'?",
+        f"penstock cat: {name}:5: s3://nowhere/x: there is no bucket nowhere; create it or check its name and the endpoint",
+        f"penstock cp: {name}:6: unknown option --frob; see 'penstock cp --help'",
+        "penstock: 7 commands, 6 failed",
+    ]
+    assert batch.store.keys("bucket") == ["a"]
+
+
+def test_the_code_is_that_of_the_worst_line(batch):
+    assert batch("cp a s3://bucket/\nfrob\n").code == 64
+    assert batch("frob\ncp none s3://bucket/\ncp a s3://bucket/x\n").code == 66
+    proxy = FaultProxy(batch.store.endpoint)
+    proxy.fault(method="PUT", path="/denied$", status=403, times=100)
+    env = {"AWS_ENDPOINT_URL": proxy.url}
+    assert batch("cp none s3://bucket/\ncp a s3://bucket/denied\ncp none s3://bucket/\n", env=env).code == 77
+    proxy.close()
+
+
+def test_fail_fast_ends_at_the_first_that_fails(batch):
+    batch("cp a s3://bucket/1\ncp none s3://bucket/\ncp a s3://bucket/2\n", "--fail-fast").exits(66)
+
+    assert batch.store.keys("bucket") == ["1"]
+
+
+def test_options_of_the_store_hold_for_all_lines(batch):
+    endpoint = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+
+    batch("cp a s3://bucket/\nls s3://bucket\n", "--endpoint-url", batch.store.endpoint, env=endpoint).ok()
+    batch(f"cp --endpoint-url {batch.store.endpoint} a s3://bucket/b\n", "--endpoint-url", "http://127.0.0.1:1").ok()
+
+    assert batch.store.keys("bucket") == ["a", "b"]
+
+
+# Thousands of lines have one connection, or a few, and not one each.
+def test_connections_are_shared(batch, fault_proxy):
+    lines = "".join(f"cp a s3://bucket/{number}\n" for number in range(50))
+
+    batch(lines, env={"AWS_ENDPOINT_URL": fault_proxy.url}).ok()
+
+    assert len(batch.store.keys("bucket")) == 50 and len(fault_proxy.threads) < 10
+
+
+def test_one_lines_quiet_is_its_own(batch):
+    result = batch("cp -q a s3://bucket/1\ncp -v a s3://bucket/2\n").ok()
+
+    assert result.out == "upload a -> s3://bucket/2\n" and "penstock: 1 copied, 1 B" in result.err
+
+
+@pytest.mark.parametrize("line", [b"cp a\0b s3://bucket/", b"cp " + b"x" * (1 << 20) + b" s3://bucket/", b"cp a s3://bucket/\\", b'cp "a'])
+def test_lines_that_are_none(batch, line):
+    result = batch(line + b"\ncp a s3://bucket/ok\n").exits(64)
+
+    assert "jobs:1: " in result.err and len(result.err) < 1000 and batch.store.keys("bucket") == ["ok"]
+
+
+def test_standard_input_that_holds_the_commands_is_not_stored(batch):
+    result = batch("put s3://bucket/x\ncp - s3://bucket/y\n", file="-").exits(64)
+
+    assert result.err.count("cannot be stored") == 2 and batch.store.keys("bucket") == []
+
+
+def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
+    (batch.folder / "jobs").write_text("cp a s3://bucket/1\ncp a s3://bucket/2\ncp a s3://bucket/3\n")
+    held = fault_proxy.fault(method="PUT", path="/2$", hold="request", times=100)
+
+    process = penstock.popen("batch", "jobs", env=batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}, cwd=batch.folder)
+    held.wait()
+    process.send(signal.SIGINT)
+    process.wait().exits(130)
+    held.release()
+
+    assert batch.store.keys("bucket") == ["1"]
+
+
+def test_a_file_that_is_not_there(batch):
+    assert "cannot read none" in batch("", file="none").exits(66).err
