@@ -89,6 +89,7 @@
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7 /* without a new part; then the upload is ended: its parts cost money */
 #define LIMIT_TRANSFER_JOURNAL (32 * MIB) /* bytes: a line of 50 for each block of the largest object */
+#define LIMIT_LIST_AHEAD (16 * MIB) /* bytes of pages of a listing that wait to be read, or are under way */
 #define LIMIT_WALK_PATH (4 * KIB - 1) /* bytes of a path below a walked directory: what the kernel opens */
 #define LIMIT_WALK_NAMES (8 * MIB)  /* bytes of one directory's names in memory; the others in a file */
 #define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of names left in the directories above */

@@ -97,8 +97,7 @@ static int list_location(
 		len--;
 	l->cut = deep ? 0 : len;
 	l->found = false;
-	r = object_list(remote->client, at->bucket, prefix, deep ? NULL : "/", on_entry, l,
-		remote->cancel, err);
+	r = remote_list(remote, at->bucket, prefix, deep ? NULL : "/", on_entry, l, err);
 	if (r == 0 && !l->found && *at->key)
 		return error_set(
 			err, PENSTOCK_E_NOT_FOUND, "%s: there is no such object", at->text);

@@ -13,6 +13,7 @@
 #include "cli/show_util.h"
 #include "net/http.h"
 #include "server/embedded.h"
+#include "transfer/listing.h"
 #include "base/banned.h"
 
 /* Of the process: a signal handler has no other place to write to. */
@@ -294,6 +295,31 @@ int remote_missing(struct remote *remote, const struct location *at, struct pens
 	return -(int)err->code;
 }
 
+int remote_list(struct remote *remote, const char *bucket, const char *prefix,
+	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
+	struct entry entry;
+	int r = entry_source_objects(&source, remote->client, bucket, prefix,
+		&(struct object_source_options){
+			.whole_keys = true, .delimiter = delimiter, .cancel = remote->cancel},
+		err);
+
+	if (r < 0)
+		return r;
+	while ((r = entry_source_next(source, &entry, err)) > 0) {
+		struct object_info info = {.key = (char *)entry.key,
+			.size = entry.size,
+			.modified_ns = entry.mtime_ns,
+			.is_prefix = entry.kind == ENTRY_PREFIX};
+
+		snprintf(info.etag, sizeof(info.etag), "%s", entry.etag);
+		if (fn(cookie, &info))
+			return 0;
+	}
+	return r;
+}
+
 /* --- objects that an operand means ----------------------------------------------------------- */
 
 struct each {
@@ -322,8 +348,7 @@ static int list_each(struct remote *remote, struct each *each, struct penstock_e
 
 	if (!prefix)
 		return error_memory(err);
-	r = object_list(
-		remote->client, at->bucket, prefix, NULL, on_object, each, remote->cancel, err);
+	r = remote_list(remote, at->bucket, prefix, NULL, on_object, each, err);
 	if (r == 0 && !each->found && *at->key)
 		return error_set(
 			err, PENSTOCK_E_NOT_FOUND, "%s: there is no such object", at->text);

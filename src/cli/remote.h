@@ -100,6 +100,13 @@ int remote_location(
 int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err);
 
 /*
+ * As object_list(), with several requests at a time: in byte order of the keys whatever the store does, and a store
+ * that is far away keeps nobody waiting.
+ */
+int remote_list(struct remote *remote, const char *bucket, const char *prefix,
+	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
+
+/*
  * Calls `fn` for every object that an operand means: that of the key; with a wildcard all that match;
  * with a trailing "/", or no key at all, all below. PENSTOCK_E_NOT_FOUND: none. `fn` is
  * object_list()'s.

@@ -1,59 +1,214 @@
 /* The objects below a prefix as a stream. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "transfer/list_page.h"
+#include "transfer/list_ranges.h"
+#include "transfer/list_sort.h"
 #include "transfer/listing_internal.h"
 #include "base/banned.h"
+
+#define DEFAULT_PARALLEL 8
+
+/* How the store is asked: the next one where it does not stand the one before. */
+enum manner {
+	IN_RANGES,  /* several ranges of keys at a time */
+	IN_A_CHAIN, /* one page behind the other, read ahead */
+	SORTED_HERE /* all of it before the first is given */
+};
 
 struct object_source {
 	struct entry_source source;
 	struct object_source_options options;
 	struct list_query query;
 	char *bucket, *prefix;
+	enum manner manner;
+	struct list_ranges *ranges;
 	struct list_page *page;
-	unsigned empty;
+	struct list_sorter *sorter;
+	struct buf before; /* the key that the sorter gave last */
+	/* What was given before the manner changed is not given again. */
+	struct buf last;
+	uint64_t given;		     /* keys, taken or not */
+	bool again;		     /* passing over keys up to `last` */
+	uint64_t passed;	     /* so many */
+	struct penstock_error error; /* of on_listed() */
 };
 
-static int next_page(struct object_source *s, struct penstock_error *err)
+/* What the sorter keeps beside a key. */
+struct kept {
+	uint64_t size;
+	int64_t modified_ns;
+	bool is_prefix;
+	char etag[OBJECT_ETAG_SIZE];
+};
+
+/* ---- another manner ---- */
+
+static int on_listed(void *cookie, const struct object_info *info)
 {
-	struct list_page *before = s->page;
+	struct object_source *s = cookie;
+	struct kept kept = {info->size, info->modified_ns, info->is_prefix, ""};
+	size_t etag = strlen(info->etag);
+
+	memcpy(kept.etag, info->etag, etag + 1);
+	return list_sorter_add(s->sorter,
+		       &(struct list_record){.text = info->key,
+			       .text_len = strlen(info->key),
+			       .extra = &kept,
+			       .extra_len = offsetof(struct kept, etag) + etag + 1},
+		       &s->error) < 0;
+}
+
+static int sort_all(struct object_source *s, struct penstock_error *err)
+{
+	const struct list_query *q = &s->query;
+	int r = list_sorter_new(&s->sorter, LIMIT_LIST_AHEAD / 2, err);
+
+	if (r == 0)
+		r = object_list(q->client, q->bucket, q->prefix, q->delimiter, on_listed, s,
+			q->cancel, err);
+	if (r == 0 && s->error.code)
+		r = error_move(err, &s->error);
+	return r == 0 ? list_sorter_seal(s->sorter, err) : r;
+}
+
+static int begin(struct object_source *s, enum manner manner, struct penstock_error *err)
+{
+	list_ranges_free(s->ranges);
+	s->ranges = NULL;
+	s->manner = manner;
+	s->again = s->given > 0;
+	s->passed = 0;
+	if (manner == SORTED_HERE)
+		return sort_all(s, err);
+	return list_ranges_new(
+		&s->ranges, &s->query, manner == IN_RANGES ? s->options.parallel : 1, err);
+}
+
+/* When all that was given before is passed over it must be as much as then. */
+static int check_passed(struct object_source *s, struct penstock_error *err)
+{
+	if (!s->again || s->manner != SORTED_HERE || s->passed == s->given)
+		return 0;
+	return error_set(err, PENSTOCK_E_PROTOCOL,
+		"GET s3://%s: the store lists its keys in no order, which was seen too late; "
+		"try again",
+		s->bucket);
+}
+
+/* 0: the key was given before. Negative: the store's disorder has mixed up what was and what was not. */
+static int is_new(struct object_source *s, const char *key, struct penstock_error *err)
+{
 	int r;
 
+	if (!s->again)
+		return 1;
+	if (strcmp(key, buf_str(&s->last)) <= 0) {
+		s->passed++;
+		return 0;
+	}
+	r = check_passed(s, err);
+	s->again = false;
+	return r < 0 ? r : 1;
+}
+
+/* ---- the stream ---- */
+
+/* Notes the last key before its page goes: a later page may show that the store is to be asked in another manner. */
+static int page_done(struct object_source *s, struct penstock_error *err)
+{
+	const struct list_page *page = s->page;
+
+	if (page && page->n && !s->again) {
+		buf_clear(&s->last);
+		if (buf_add_str(&s->last, list_page_key(page, page->n - 1)) < 0)
+			return buf_error(&s->last, "a key", err);
+	}
+	list_page_free(s->page);
 	s->page = NULL;
-	s->query.token = before ? before->token : NULL;
-	s->query.v1 = before && before->v1;
-	r = list_page_fetch(&s->page, &s->query, err);
-	list_page_free(before);
-	if (r == 0) {
-		s->empty = s->page->n ? 0 : s->empty + 1;
-		if (s->empty > LIMIT_S3_EMPTY_PAGES)
-			r = list_stuck(&s->query, err);
+	return 0;
+}
+
+/* 1: there is a page; 0: it was the last. */
+static int next_page(struct object_source *s, struct penstock_error *err)
+{
+	int r = page_done(s, err);
+
+	while (r == 0) {
+		r = list_ranges_next(s->ranges, &s->page, err);
+		if (r != LIST_RANGES_NO_START && r != LIST_RANGES_DISORDER)
+			return r;
+		r = begin(s, r == LIST_RANGES_NO_START ? IN_A_CHAIN : SORTED_HERE, err);
+		if (r == 0 && s->sorter)
+			return 0;
 	}
 	return r;
 }
 
-static bool give(struct object_source *s, const struct list_item *item, struct entry *entry)
+/* 1: the next key, whether taken or not; 0: there is none. */
+static int next_listed(struct object_source *s, struct entry *entry, struct penstock_error *err)
 {
-	const char *key = s->page->text + item->key;
+	const struct list_item *item;
+	int r;
+
+	while (!s->page || s->page->at == s->page->n) {
+		r = next_page(s, err);
+		if (r <= 0)
+			return r;
+	}
+	item = &s->page->items[s->page->at++];
+	*entry = (struct entry){.kind = item->is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
+		.key = s->page->text + item->key,
+		.path_len = item->key_len,
+		.size = item->size,
+		.mtime_ns = item->modified_ns,
+		.etag = s->page->text + item->etag};
+	return 1;
+}
+
+static int next_sorted(struct object_source *s, struct entry *entry, struct penstock_error *err)
+{
+	struct list_record record;
+	struct kept kept;
+	int r;
+
+	/* Such a store may well list a key twice. */
+	do {
+		r = list_sorter_next(s->sorter, &record, err);
+	} while (r > 0 && s->before.len && strcmp(record.text, buf_str(&s->before)) == 0);
+	if (r <= 0)
+		return r;
+	buf_clear(&s->before);
+	if (buf_add(&s->before, record.text, record.text_len) < 0)
+		return buf_error(&s->before, "a key", err);
+	memcpy(&kept, record.extra, offsetof(struct kept, etag));
+	*entry = (struct entry){.kind = kept.is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
+		.key = record.text,
+		.path_len = record.text_len,
+		.size = kept.size,
+		.mtime_ns = kept.modified_ns,
+		.etag = (const char *)record.extra + offsetof(struct kept, etag)};
+	return 1;
+}
+
+/* Cuts the path out of the key. False: nothing is left of it, or nobody wants it. */
+static bool is_wanted(const struct object_source *s, struct entry *entry)
+{
 	size_t cut = s->options.cut;
 	bool directory;
 
-	if (item->key_len <= cut)
+	if (entry->path_len <= cut)
 		return false;
-	directory = key[item->key_len - 1] == '/';
-	*entry = (struct entry){.path = key + cut,
-		.path_len = item->key_len - cut,
-		.kind = item->is_prefix ? ENTRY_PREFIX
-			: directory	? ENTRY_DIRECTORY
-					: ENTRY_FILE,
-		.size = item->size,
-		.mtime_ns = item->modified_ns,
-		.key = key,
-		.etag = s->page->text + item->etag};
+	directory = entry->key[entry->path_len - 1] == '/';
+	entry->path = entry->key + cut;
+	entry->path_len -= cut;
+	if (directory && entry->kind == ENTRY_FILE)
+		entry->kind = ENTRY_DIRECTORY;
 	return !s->options.takes || s->options.takes(s->options.cookie, entry->path, directory);
 }
 
@@ -61,19 +216,22 @@ static int objects_next(
 	struct entry_source *source, struct entry *entry, struct penstock_error *err)
 {
 	struct object_source *s = (struct object_source *)source;
+	int r = s->ranges || s->sorter ? 0 : begin(s, s->manner, err);
 
-	for (;;) {
-		while (s->page && s->page->at < s->page->n) {
-			if (give(s, &s->page->items[s->page->at++], entry))
-				return 1;
-		}
-		if (s->page && !s->page->token)
-			return 0;
-		int r = next_page(s, err);
-
-		if (r < 0)
-			return r;
+	while (r == 0) {
+		if (!s->sorter)
+			r = next_listed(s, entry, err);
+		if (r == 0 && s->sorter)
+			r = next_sorted(s, entry, err);
+		if (r <= 0)
+			return r < 0 ? r : check_passed(s, err);
+		r = is_new(s, entry->key, err);
+		if (r <= 0)
+			continue;
+		s->given++;
+		r = is_wanted(s, entry);
 	}
+	return r;
 }
 
 static void objects_free(struct entry_source *source)
@@ -81,6 +239,11 @@ static void objects_free(struct entry_source *source)
 	struct object_source *s = (struct object_source *)source;
 
 	list_page_free(s->page);
+	list_ranges_free(s->ranges);
+	list_sorter_free(s->sorter);
+	buf_release(&s->last);
+	buf_release(&s->before);
+	penstock_error_release(&s->error);
 	free(s->bucket);
 	free(s->prefix);
 	free(s);
@@ -107,6 +270,13 @@ int entry_source_objects(struct entry_source **out, struct object_client *client
 		s->options.cut = 0;
 	else if (!s->options.cut)
 		s->options.cut = strlen(s->prefix);
+	if (!s->options.parallel)
+		s->options.parallel = DEFAULT_PARALLEL;
+	if (s->options.delimiter && *s->options.delimiter)
+		s->options.parallel = 1;
+	s->manner = s->options.parallel > 1 ? IN_RANGES : IN_A_CHAIN;
+	buf_init(&s->last, LIMIT_STRING);
+	buf_init(&s->before, LIMIT_STRING);
 	s->query = (struct list_query){.client = client,
 		.bucket = s->bucket,
 		.prefix = s->prefix,

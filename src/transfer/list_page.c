@@ -131,6 +131,18 @@ static void add_prefix(struct list_page *page, const char *prefix, size_t *at)
 	add_key(page, item, prefix, at);
 }
 
+/* Looks at the last item beside the one before. */
+static void check_order(struct list_page *page)
+{
+	const struct list_item *last = &page->items[page->n - 1];
+	int order = page->n < 2 ? -1 : strcmp(page->text + last[-1].key, page->text + last->key);
+
+	if (order == 0 && last[-1].is_prefix == last->is_prefix)
+		page->n--;
+	else if (order >= 0)
+		page->sorted = false;
+}
+
 /* Keys and common prefixes come as two sorted lists; together they are in byte order. */
 static struct list_page *page_make(const struct s3_list *list)
 {
@@ -142,7 +154,7 @@ static struct list_page *page_make(const struct s3_list *list)
 
 	if (!page)
 		return NULL;
-	*page = (struct list_page){.bytes = bytes};
+	*page = (struct list_page){.bytes = bytes, .sorted = true};
 	page->text = (char *)(page->items + n);
 	page->text[0] = '\0';
 	while (e < list->n_entries || p < list->n_prefixes) {
@@ -152,6 +164,7 @@ static struct list_page *page_make(const struct s3_list *list)
 			add_entry(page, &list->entries[e++], &at);
 		else
 			add_prefix(page, list->prefixes[p++], &at);
+		check_order(page);
 	}
 	return page;
 }

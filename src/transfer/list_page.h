@@ -27,9 +27,11 @@ struct list_page {
 	size_t at; /* the caller's */
 	char *text;
 	char *token; /* where the next page begins; NULL: this is the last */
+	bool sorted; /* the keys rise */
 	bool v1;     /* the store answers the old form, and `token` is a marker */
-	struct list_item items
-		[]; /* keys and common prefixes merged, in the order that the store gave each */
+	struct list_item
+		items[]; /* keys and common prefixes merged, in the order that the store gave each;
+				     what it gave twice in a row once */
 };
 void list_page_free(struct list_page *page);
 

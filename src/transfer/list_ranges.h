@@ -1,0 +1,45 @@
+/*
+ * The pages of a listing in order, fetched by several threads from several ranges of keys at a time.
+ *
+ *	list_ranges_new(&ranges, &query, 8, err);
+ *	while ((r = list_ranges_next(ranges, &page, err)) == LIST_RANGES_PAGE)
+ *		... page->items[page->at .. page->n) ..., list_page_free(page)
+ *	list_ranges_free(ranges);
+ *
+ * The keys of all pages together are in strictly rising order. Where the store does not play along next() says so, and
+ * the caller begins anew: with one range, or without relying on any order.
+ */
+#ifndef TRANSFER_LIST_RANGES_H
+#define TRANSFER_LIST_RANGES_H
+
+#include <stdatomic.h>
+
+#include "transfer/list_page.h"
+
+struct list_ranges;
+
+/* The texts of `query` and its client are borrowed. `parallel` 1: one range, read ahead. */
+int list_ranges_new(struct list_ranges **out, const struct list_query *query, unsigned parallel,
+	struct penstock_error *err);
+/* Ends what is under way and waits for it. */
+void list_ranges_free(struct list_ranges *ranges);
+
+enum {
+	LIST_RANGES_END,
+	LIST_RANGES_PAGE,
+	LIST_RANGES_NO_START, /* the store does not begin where it is told to: only one range works */
+	LIST_RANGES_DISORDER /* it does not keep the order */
+};
+/* One of these, or an error. A page is the caller's. */
+int list_ranges_next(
+	struct list_ranges *ranges, struct list_page **page, struct penstock_error *err);
+
+/* So far; for tests and benchmarks. */
+struct list_ranges_counters {
+	uint64_t pages;	  /* fetched */
+	uint64_t ranges;  /* made */
+	uint64_t dropped; /* keys that came twice, from neighbouring ranges */
+};
+void list_ranges_counters(struct list_ranges *ranges, struct list_ranges_counters *out);
+
+#endif
