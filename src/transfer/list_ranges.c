@@ -64,12 +64,12 @@ struct list_ranges {
 	unsigned started;
 	unsigned idle;
 	unsigned under_way;
-	size_t held;	  /* bytes of the pages that wait */
-	size_t page_cost; /* bytes of the largest so far */
-	uint64_t reach;	  /* pages from one cut to the next */
-	uint64_t used;	  /* keys */
-	unsigned page_keys;
-	int verdict; /* LIST_RANGES_NO_START, LIST_RANGES_DISORDER, or an error */
+	size_t held;	    /* bytes of the pages that wait */
+	size_t page_cost;   /* bytes of the largest so far */
+	uint64_t reach;	    /* pages from one cut to the next */
+	uint64_t used;	    /* keys */
+	unsigned page_keys; /* of the longest page so far */
+	int verdict;	    /* LIST_RANGES_NO_START, LIST_RANGES_DISORDER, or an error */
 	struct penstock_error error;
 	struct list_ranges_counters counters;
 };
@@ -152,7 +152,7 @@ static char *cut_of(const struct list_ranges *l, const struct range *range)
 static struct range *cut_ranges(struct list_ranges *l)
 {
 	/* What is cut at the wrong places is listed twice: an eighth may be. */
-	if (l->counters.dropped > l->used / 8 + (uint64_t)4 * PAGE_KEYS)
+	if (l->counters.dropped > l->used / 8 + (uint64_t)4 * l->page_keys)
 		return NULL;
 	for (struct range *range = l->ranges; range; range = range->next) {
 		char *cut = cut_of(l, range);
@@ -179,7 +179,7 @@ static struct range *cut_ranges(struct list_ranges *l)
 /* Closes the range, and learns from how long it was. */
 static void range_finish(struct list_ranges *l, struct range *range)
 {
-	uint64_t wanted = RANGE_PAGES * (l->page_keys ? l->page_keys : PAGE_KEYS);
+	uint64_t wanted = RANGE_PAGES * l->page_keys;
 
 	range->finished = true;
 	if (!range->next)
@@ -188,6 +188,13 @@ static void range_finish(struct list_ranges *l, struct range *range)
 		l->reach *= 2;
 	else if (range->kept > 2 * wanted && l->reach > 2)
 		l->reach /= 2;
+}
+
+/* The store has nothing behind what this range has got: nobody need ask there. */
+static void finish_behind(const struct range *range)
+{
+	for (struct range *r = range->next; r; r = r->next)
+		r->finished = r->finished || !r->begun;
 }
 
 /* ---- pages ---- */
@@ -252,6 +259,11 @@ static bool follows(struct list_ranges *l, const struct range *range, const stru
 	return true;
 }
 
+static bool meets_next(const struct range *range)
+{
+	return range->next && range->last && strcmp(range->last, range->next->after) == 0;
+}
+
 /* Takes the page over. */
 static void accept(struct list_ranges *l, struct range *range, struct list_page *page)
 {
@@ -280,7 +292,9 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 		l->page_keys = (unsigned)all;
 	if (page->bytes > l->page_cost)
 		l->page_cost = page->bytes;
-	if (!range->token || page->n < all)
+	if (!range->token && page->n == all)
+		finish_behind(range);
+	if (!range->token || page->n < all || meets_next(range))
 		range_finish(l, range);
 	else if (range->empty > LIMIT_S3_EMPTY_PAGES) {
 		list_stuck(&l->query, &err);
@@ -435,9 +449,10 @@ void list_ranges_free(struct list_ranges *l)
 		http_wake(l->query.client->engine);
 	for (unsigned i = 0; i < l->started; i++)
 		pthread_join(l->threads[i], NULL);
-	log_debug("listing of s3://%s: %llu pages of %llu ranges, %llu keys, %llu came twice", l->query.bucket,
-		(unsigned long long)l->counters.pages, (unsigned long long)l->counters.ranges,
-		(unsigned long long)l->used, (unsigned long long)l->counters.dropped);
+	log_debug("listing of s3://%s: %llu pages of %llu ranges, %llu keys, %llu came twice",
+		l->query.bucket, (unsigned long long)l->counters.pages,
+		(unsigned long long)l->counters.ranges, (unsigned long long)l->used,
+		(unsigned long long)l->counters.dropped);
 	while (l->ranges) {
 		struct range *range = l->ranges;
 
@@ -487,6 +502,8 @@ static int take(struct list_ranges *l, struct list_page **out, struct penstock_e
 		if (range->finished && !range->busy) {
 			l->ranges = range->next;
 			range_free(range);
+			/* The one that is read now goes on even without room. */
+			pthread_cond_signal(&l->work);
 			continue;
 		}
 		if (l->verdict)
