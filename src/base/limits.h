@@ -83,8 +83,11 @@
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */
-#define LIMIT_BULK_QUEUE (4 * MIB) /* bytes of items that are under way or wait: some 5,000 of them */
-#define LIMIT_BULK_WORKERS 16 /* threads, one blocking call each */
+#define LIMIT_BULK_MEMORY (12 * MIB) /* bytes of items that are under way or wait, with their small bodies */
+#define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory */
+#define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger ones are a thread's work */
+#define LIMIT_BULK_FLIGHTS 64 /* requests for small ones at a time */
+#define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7 /* without a new part; then the upload is ended: its parts cost money */

@@ -174,6 +174,7 @@ struct http_request {
 	int64_t connect_timeout_ms; /* 0: the engine's */
 	int64_t stall_timeout_ms;   /* 0: the engine's */
 	unsigned max_attempts;	    /* 0: the engine's; 1: never repeated */
+	size_t receive_buffer;	    /* bytes taken at a time; 0: LIMIT_HTTP_RECEIVE_BUFFER */
 	/*
 	 * For so long without any progress a server that is not there or not ready (refused, not resolved,
 	 * cut, no answer, 5xx, 429) is asked again, however many attempts that takes.

@@ -687,6 +687,9 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 
 	handle->no_memory = false;
 	SET_TEXT(handle, CURLOPT_URL, request->url);
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE,
+		request->receive_buffer ? (long)request->receive_buffer
+					: (long)LIMIT_HTTP_RECEIVE_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
 	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);

@@ -574,6 +574,7 @@ static void *engine_main(void *arg)
 	for (;;) {
 		int running;
 
+		engine->submitted = false;
 		take_incoming(engine, &ending, &resume);
 		if (ending) {
 			cancel_all(engine);
@@ -588,7 +589,7 @@ static void *engine_main(void *arg)
 		tick(engine);
 		hosts_trim(engine, LIMIT_HTTP_HOSTS);
 		/* A free connection is filled before anything else is waited for. */
-		if (engine->n_queued && start_calls(engine))
+		if (engine->submitted || (engine->n_queued && start_calls(engine)))
 			continue;
 		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);
 	}
@@ -831,7 +832,9 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 		call_free(call);
 		return error_set(err, PENSTOCK_E_CANCELLED, "the transfer engine is shutting down");
 	}
-	if (wake && !pthread_equal(pthread_self(), engine->thread))
+	if (pthread_equal(pthread_self(), engine->thread))
+		engine->submitted = true;
+	else if (wake)
 		curl_multi_wakeup(engine->multi);
 	return 0;
 }

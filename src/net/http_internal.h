@@ -116,6 +116,7 @@ struct http_engine {
 	unsigned n_queued;
 	struct http_handle *pool;
 	unsigned n_pool;
+	bool submitted; /* by a request's own `done`: it is not waited for anything now */
 	int64_t last_tick_ms;
 	uint64_t random;
 	uint64_t bytes_done; /* sent by attempts that succeeded */

@@ -1,10 +1,11 @@
 /* The queue of a bulk transfer, its workers, and how items are reported. */
-#include "transfer/bulk_internal.h"
+#include "transfer/bulk_flight.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -100,6 +101,7 @@ static void task_free(struct bulk_task *task)
 
 	while ((behind = bulk_list_take(&task->batch)))
 		task_free(behind);
+	bulk_flight_free(task->flight);
 	object_info_release(&task->info);
 	penstock_error_release(&task->error);
 	free(task);
@@ -114,6 +116,8 @@ static void free_list(struct bulk_list *list)
 }
 
 /* ---- the end of tasks ---- */
+
+static void start_worker(struct bulk *bulk);
 
 /* Under the lock: what was collected goes in one request, before what waits. */
 static void removals_close(struct bulk *bulk)
@@ -132,6 +136,7 @@ static void removals_close(struct bulk *bulk)
 		bulk->queue.last = head;
 	bulk->queue.n++;
 	pthread_cond_signal(&bulk->work);
+	start_worker(bulk);
 }
 
 /* Under the lock: a small batch goes where nothing is left that could make it larger. */
@@ -171,7 +176,7 @@ static bool same_request(const struct bulk_task *a, const struct bulk_task *b)
 	       strcmp(a->item.from_bucket, b->item.from_bucket) == 0;
 }
 
-void bulk_task_remove_source(struct bulk_task *task)
+static void remove_source(struct bulk_task *task)
 {
 	struct bulk *bulk = task->bulk;
 	LOCK_SCOPE(&bulk->lock);
@@ -184,6 +189,14 @@ void bulk_task_remove_source(struct bulk_task *task)
 		removals_close(bulk);
 	else
 		removals_look(bulk);
+}
+
+void bulk_task_over(struct bulk_task *task, struct penstock_error *err)
+{
+	if (!err && task->item.remove_source && task->item.from_client)
+		remove_source(task);
+	else
+		bulk_task_end(task, err);
 }
 
 /* ---- the workers ---- */
@@ -201,10 +214,7 @@ static void task_run(struct bulk_task *task)
 		r = error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
 	else
 		r = bulk_run(task, &err);
-	if (r == 0 && task->item.remove_source && task->item.from_client)
-		bulk_task_remove_source(task);
-	else
-		bulk_task_end(task, r < 0 ? &err : NULL);
+	bulk_task_over(task, r < 0 ? &err : NULL);
 }
 
 static void *worker_main(void *arg)
@@ -231,26 +241,43 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Signals are for the other threads. */
-static int start_worker(struct bulk *bulk)
+/* Under the lock. Signals are for the other threads. Without memory for one those that are there suffice. */
+static void start_worker(struct bulk *bulk)
 {
+	unsigned most = bulk->options.parallel;
 	sigset_t all, before;
-	int r;
 
+	if (!most || most > LIMIT_BULK_WORKERS)
+		most = LIMIT_BULK_WORKERS;
+	if (bulk->idle >= bulk->queue.n || bulk->n_workers >= most)
+		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&bulk->workers[bulk->n_workers], NULL, worker_main, bulk);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r == 0)
+	if (pthread_create(&bulk->workers[bulk->n_workers], NULL, worker_main, bulk) == 0)
 		bulk->n_workers++;
-	return r;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static unsigned worker_limit(const struct bulk *bulk)
+void bulk_queue(struct bulk_task *task)
 {
-	unsigned wanted = bulk->options.parallel;
+	struct bulk *bulk = task->bulk;
+	LOCK_SCOPE(&bulk->lock);
 
-	return wanted && wanted < LIMIT_BULK_WORKERS ? wanted : LIMIT_BULK_WORKERS;
+	bulk_list_add(&bulk->queue, task);
+	pthread_cond_signal(&bulk->work);
+	start_worker(bulk);
+}
+
+/* Under the lock: where there is no thread to be had, the one that waits does the work. */
+static void help_out(struct bulk *bulk)
+{
+	struct bulk_task *task;
+
+	while (!bulk->n_workers && (task = bulk_list_take(&bulk->queue))) {
+		pthread_mutex_unlock(&bulk->lock);
+		task_run(task);
+		pthread_mutex_lock(&bulk->lock);
+	}
 }
 
 /* ---- reporting, on the thread that pushes ---- */
@@ -335,8 +362,9 @@ static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *er
 		int r = stopped(bulk, err);
 
 		report_ended(bulk);
-		if (r < 0 || !bulk->pending || bulk->charged + charge <= LIMIT_BULK_QUEUE)
+		if (r < 0 || !bulk->pending || bulk->charged + charge <= LIMIT_BULK_MEMORY)
 			return r;
+		help_out(bulk);
 		wait_a_little(bulk);
 	}
 }
@@ -363,41 +391,48 @@ static const char *item_problem(const struct bulk_item *item)
 	return "there is no such kind of item";
 }
 
+/* Counts the task as pushed, once there is room for it. */
+static int admit(struct bulk *bulk, struct bulk_task *task, struct penstock_error *err)
+{
+	int r;
+
+	pthread_mutex_lock(&bulk->lock);
+	r = make_room(bulk, task->charge, err);
+	if (r == 0) {
+		bulk->pending++;
+		bulk->charged += task->charge;
+		bulk->running++;
+	}
+	pthread_mutex_unlock(&bulk->lock);
+	return r;
+}
+
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err)
 {
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	const char *problem = item_problem(item);
 	struct bulk_task *task = problem ? NULL : task_new(bulk, item);
-	bool wants_worker;
+	enum bulk_way way = BULK_ASIDE;
 	int r;
 
 	if (problem)
 		return error_set(err, PENSTOCK_E_INVALID, "%s", problem);
 	if (!task)
 		return error_memory(err);
-	pthread_mutex_lock(&bulk->lock);
-	r = make_room(bulk, task->charge, err);
+	bulk_flight_prepare(task, &way, &own);
+	r = admit(bulk, task, err);
 	if (r < 0) {
-		pthread_mutex_unlock(&bulk->lock);
 		task_free(task);
 		return r;
 	}
-	bulk->pending++;
-	bulk->charged += task->charge;
-	bulk->running++;
-	wants_worker = bulk->idle <= bulk->queue.n && bulk->n_workers < worker_limit(bulk);
-	pthread_mutex_unlock(&bulk->lock);
-	if (item->kind == BULK_DELETE) {
-		bulk_task_remove_source(task);
-	} else {
-		pthread_mutex_lock(&bulk->lock);
-		bulk_list_add(&bulk->queue, task);
-		pthread_cond_signal(&bulk->work);
-		pthread_mutex_unlock(&bulk->lock);
-	}
-	if (wants_worker && (r = start_worker(bulk)) && !bulk->n_workers) {
-		stop_all(bulk);
-		return error_errno(err, r, "cannot start a thread");
-	}
+	if (own.code)
+		bulk_task_end(task, &own);
+	else if (item->kind == BULK_DELETE)
+		remove_source(task);
+	else if (way == BULK_ASIDE)
+		bulk_queue(task);
+	else
+		bulk_flight_start(task);
 	return 0;
 }
 
@@ -408,19 +443,9 @@ int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_e
 
 	pthread_mutex_lock(&bulk->lock);
 	while (bulk->pending) {
-		/* Without a worker nobody ever takes them. */
-		if (!bulk->n_workers) {
-			struct bulk_task *task;
-
-			removals_close(bulk);
-			while ((task = bulk_list_take(&bulk->queue))) {
-				pthread_mutex_unlock(&bulk->lock);
-				task_run(task);
-				pthread_mutex_lock(&bulk->lock);
-			}
-		}
 		look_at_cancel(bulk);
 		report_ended(bulk);
+		help_out(bulk);
 		if (bulk->pending)
 			wait_a_little(bulk);
 	}
@@ -457,6 +482,10 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&bulk->moved, &attributes);
 	pthread_condattr_destroy(&attributes);
+	pthread_cond_init(&bulk->landed, NULL);
+	/* A nameless file gets its name by way of /proc. */
+	atomic_store(&bulk->named_parts, access("/proc/self/fd", X_OK) < 0);
+	bulk_window_init(bulk);
 	*out = bulk;
 	return 0;
 }
@@ -467,11 +496,14 @@ void bulk_free(struct bulk *bulk)
 		return;
 	stop_all(bulk);
 	pthread_mutex_lock(&bulk->lock);
+	while (bulk->flying)
+		pthread_cond_wait(&bulk->landed, &bulk->lock);
 	bulk->closing = true;
 	pthread_cond_broadcast(&bulk->work);
 	pthread_mutex_unlock(&bulk->lock);
 	for (unsigned i = 0; i < bulk->n_workers; i++)
 		pthread_join(bulk->workers[i], NULL);
+	free_list(&bulk->line);
 	free_list(&bulk->queue);
 	free_list(&bulk->removals);
 	free_list(&bulk->ended);
@@ -479,6 +511,7 @@ void bulk_free(struct bulk *bulk)
 		close(bulk->device_fds[i]);
 	pthread_cond_destroy(&bulk->work);
 	pthread_cond_destroy(&bulk->moved);
+	pthread_cond_destroy(&bulk->landed);
 	pthread_mutex_destroy(&bulk->lock);
 	penstock_error_release(&bulk->first);
 	free(bulk->made);

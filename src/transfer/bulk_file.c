@@ -73,6 +73,107 @@ int bulk_make_parents(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
+/* ---- files ---- */
+
+/* The name beside `path`; one that is too long for that is shortened. */
+static char *part_name(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	char *part = NULL;
+	int n;
+
+	if (strlen(name) + strlen(OBJECT_PART_SUFFIX) <= NAME_MAX) {
+		n = asprintf(&part, "%s%s", path, OBJECT_PART_SUFFIX);
+	} else {
+		for (const char *c = name; *c; c++)
+			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+		n = asprintf(&part, "%.*s.%016" PRIx64 "%s", (int)(name - path), path, hash,
+			OBJECT_PART_SUFFIX);
+	}
+	return n < 0 ? NULL : part;
+}
+
+/* A file without a name leaves nothing behind, however we end. */
+static int create_nameless(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[PATH_MAX] = ".";
+
+	if (slash == path) {
+		dir[0] = '/';
+	} else if (slash) {
+		if ((size_t)(slash - path) >= sizeof(dir))
+			return -1;
+		memcpy(dir, path, (size_t)(slash - path));
+		dir[slash - path] = '\0';
+	}
+	return open(dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
+}
+
+static int create_named(struct bulk_task *task, int *fd, char **part, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = part_name(task->item.path);
+
+	if (!name)
+		return error_memory(err);
+	*fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (*fd < 0)
+		return error_errno(err, errno, "cannot create %s", name);
+	*part = take_pointer(name);
+	return 0;
+}
+
+int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct penstock_error *err)
+{
+	struct bulk *bulk = task->bulk;
+
+	*part = NULL;
+	if (!atomic_load(&bulk->named_parts)) {
+		*fd = create_nameless(task->item.path);
+		if (*fd >= 0)
+			return 0;
+		if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+			return error_errno(err, errno, "cannot create %s", task->item.path);
+		atomic_store(&bulk->named_parts, true);
+	}
+	return create_named(task, fd, part, err);
+}
+
+static int link_to(int fd, const char *path)
+{
+	char self[32];
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
+int bulk_file_publish(struct bulk_task *task, int fd, char **part, struct penstock_error *err)
+{
+	const char *path = task->item.path;
+
+	if (!*part) {
+		if (link_to(fd, path) == 0)
+			return 0;
+		/* Over what is there it gets only by way of another name. */
+		*part = part_name(path);
+		if (!*part)
+			return error_memory(err);
+		unlink(*part);
+		if (link_to(fd, *part) < 0)
+			return error_errno(err, errno, "cannot create %s", *part);
+	}
+	if (rename(*part, path) < 0) {
+		if (errno == EISDIR)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"%s is a directory and in the way of a file; remove it", path);
+		return error_errno(err, errno, "cannot rename %s", *part);
+	}
+	free(*part);
+	*part = NULL;
+	return 0;
+}
+
 /* ---- metadata ---- */
 
 int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,

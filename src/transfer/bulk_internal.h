@@ -1,8 +1,10 @@
 /*
  * What the files behind bulk.h share. A task is one pushed item on its way:
  *
- *	pushed -> queue -> a worker's -> [batch of deletions -> a worker's] -> ended -> reported
+ *	pushed -> line -> in the air ----+--> [batch of deletions -> a worker's] -> ended -> reported
+ *	       +> queue -> a worker's ---+
  *
+ * Small ones go through the air (bulk_flight.h): the engine carries them out without a thread of their own.
  * Everything but the lists under the lock belongs to whoever has the task.
  */
 #ifndef TRANSFER_BULK_INTERNAL_H
@@ -19,6 +21,8 @@
 #define BULK_FILE_SYSTEMS                                                                          \
 	8 /* that are synced one by one at the end; more are synced all together */
 
+struct bulk_flight;
+
 struct bulk_list {
 	struct bulk_task *first, *last;
 	size_t n;
@@ -30,6 +34,8 @@ struct bulk_task {
 	struct bulk_item item; /* its texts stand behind the struct */
 	struct object_info known;
 	size_t charge; /* bytes */
+
+	struct bulk_flight *flight; /* NULL: it is not in the air */
 
 	/* Its source, and those of the tasks behind it, are to be deleted in one request. */
 	bool removing;
@@ -52,7 +58,13 @@ struct bulk {
 	pthread_cond_t moved; /* for the thread that pushes: something ended, or there is room */
 	pthread_cond_t work;  /* for the workers */
 	/* Under the lock. */
-	struct bulk_list queue;
+	struct bulk_list line; /* for the air */
+	unsigned flying;
+	unsigned window;	/* that may fly at a time: grows while all is well, */
+	unsigned window_credit; /* by one after so many good ends, */
+	unsigned window_hold;  /* but not while what flew when the store was busy is still to end */
+	pthread_cond_t landed; /* nothing flies */
+	struct bulk_list queue; /* for workers */
 	struct bulk_list ended;
 	struct bulk_list removals; /* of one client and bucket, not asked for yet */
 	size_t pending;		   /* tasks that were pushed and not reported */
@@ -67,12 +79,15 @@ struct bulk {
 	bool many_devices;
 	bool dirty; /* since the last sync */
 
-	/* The pushing thread's. */
 	pthread_t workers[LIMIT_BULK_WORKERS];
 	unsigned n_workers;
+	char *made; /* the directory that was made last */
+
+	atomic_bool named_parts; /* the file system has no files without a name */
+
+	/* The pushing thread's. */
 	struct bulk_totals totals;
 	struct penstock_error first;
-	char *made; /* the directory that was made last; under the lock */
 };
 
 void bulk_list_add(struct bulk_list *list, struct bulk_task *task);
@@ -80,8 +95,10 @@ struct bulk_task *bulk_list_take(struct bulk_list *list);
 
 /* The task is over: `err` (NULL: success) is taken. */
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
-/* The task is over but for its source, which is to go. */
-void bulk_task_remove_source(struct bulk_task *task);
+/* The same, but after a success its source goes where it was to be moved. */
+void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
+/* For the next free worker. */
+void bulk_queue(struct bulk_task *task);
 static inline bool bulk_stopped(const struct bulk *bulk)
 {
 	return atomic_load(&bulk->stop) != 0;
@@ -106,7 +123,16 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err);
 /* Deletes the sources of a task and its batch, and ends them. */
 void bulk_delete(struct bulk_task *head);
 
+/* bulk_flight.c */
+void bulk_window_init(struct bulk *bulk);
+
 /* bulk_file.c: the local side. */
+/*
+ * A new file that gets the item's name when it is whole. `part` is the name that it has meanwhile, NULL
+ * where it has none. Until it is published the caller closes and unlinks.
+ */
+int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct penstock_error *err);
+int bulk_file_publish(struct bulk_task *task, int fd, char **part, struct penstock_error *err);
 /* Makes the directories between the root and the file. */
 int bulk_make_parents(struct bulk_task *task, struct penstock_error *err);
 /* What the metadata of an upload is: that of the options, and mtime and mode. Release it. */

@@ -50,7 +50,7 @@ static enum checksum_kind part_checksum(const struct http_reply *reply, const ch
 	return CHECKSUM_NONE;
 }
 
-static bool response_checksums(void)
+bool object_response_checksums(void)
 {
 	const char *wanted = getenv("AWS_RESPONSE_CHECKSUM_VALIDATION");
 
@@ -61,12 +61,12 @@ static bool response_checksums(void)
  * What the bytes of a whole reply are to have: a checksum, else the MD5 that the ETag of an object in one
  * piece is.
  */
-static enum checksum_kind whole_digest(
+enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {
 	enum checksum_kind kind = object_reply_checksum(reply, digest);
 
-	if (kind == CHECKSUM_NONE && response_checksums() && object_reply_md5(reply, digest))
+	if (kind == CHECKSUM_NONE && object_response_checksums() && object_reply_md5(reply, digest))
 		kind = CHECKSUM_MD5;
 	return kind;
 }
@@ -89,7 +89,7 @@ static int verify_memory(
 {
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	enum checksum_kind kind = whole_digest(&op->reply, stored);
+	enum checksum_kind kind = object_reply_digest(&op->reply, stored);
 
 	if (kind == CHECKSUM_NONE)
 		return 0;
@@ -117,7 +117,7 @@ static int get_once(struct object_client *client, const char *bucket, const char
 	size_t start = out->len;
 	int r = get_init(&op, client, bucket, key, o, err);
 
-	if (r == 0 && !ranged && response_checksums())
+	if (r == 0 && !ranged && object_response_checksums())
 		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
 	if (r < 0)
 		return r;
@@ -327,7 +327,7 @@ static int whole_headers(void *cookie, const struct http_reply *reply, struct pe
 			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
 			reply->total_size, d->size);
 	if (d->kind == CHECKSUM_NONE)
-		d->kind = whole_digest(reply, d->wanted);
+		d->kind = object_reply_digest(reply, d->wanted);
 	if (d->kind != CHECKSUM_NONE && slot->sum.kind == CHECKSUM_NONE)
 		return checksum_init(&slot->sum, d->kind, err);
 	return 0;
@@ -346,7 +346,7 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 		slot.op.request.range = (struct http_range){
 			.wanted = true, .offset = d->from, .length = d->options->length};
 	} else if (r == 0) {
-		if (response_checksums())
+		if (object_response_checksums())
 			r = s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED", err);
 	}
 	if (r == 0) {
@@ -593,7 +593,7 @@ static int learn(struct download *d, struct penstock_error *err)
 
 	if (r == 0)
 		r = s3_op_header(&op, "if-match", d->options->if_match, err);
-	if (r == 0 && response_checksums())
+	if (r == 0 && object_response_checksums())
 		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
 	if (r < 0)
 		return r;
@@ -605,7 +605,7 @@ static int learn(struct download *d, struct penstock_error *err)
 	r = object_info_from_reply(&op.reply, &d->info, err);
 	d->size = op.reply.total_size;
 	object_etag_copy(d->etag, d->info.etag);
-	if (response_checksums()) {
+	if (object_response_checksums()) {
 		d->kind = object_reply_checksum(&op.reply, d->wanted);
 		d->part_kind = part_checksum(&op.reply, d->etag);
 	}

@@ -112,6 +112,11 @@ void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
 /* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
 enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+/* That, else the MD5 that the ETag of an object in one piece is; neither where nobody wants it checked. */
+enum checksum_kind object_reply_digest(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+/* Whether the user wants downloads checked (AWS_RESPONSE_CHECKSUM_VALIDATION). */
+bool object_response_checksums(void);
 /* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
 /* The ETag of a reply where it is the MD5 of the whole object: no parts, no encryption by keys. */

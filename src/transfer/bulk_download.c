@@ -1,0 +1,196 @@
+/* A small object, or a small resource of a web server, comes down. */
+#include "transfer/bulk_flight.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "net/http.h"
+#include "base/banned.h"
+
+static void tell_progress(const struct bulk_flight *f, int64_t bytes)
+{
+	const struct bulk_options *o = &f->task->bulk->options;
+
+	if (o->progress && bytes)
+		o->progress(o->cookie, bytes);
+}
+
+static enum http_take on_data(
+	void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct bulk_flight *f = cookie;
+
+	if (len > f->size - f->got) {
+		error_set(err, PENSTOCK_E_CHANGED, "it is longer than %s says",
+			f->plain ? "Content-Length" : "its listing");
+		return HTTP_REFUSE;
+	}
+	if (f->data) {
+		memcpy(f->data + f->got, data, len);
+	} else if (fs_pwrite_all(f->fd, data, len, (off_t)f->got) < 0) {
+		error_errno(err, errno, "cannot write %s", f->task->item.path);
+		return HTTP_REFUSE;
+	}
+	if (f->sum.kind)
+		checksum_update(&f->sum, data, len);
+	f->got += len;
+	tell_progress(f, (int64_t)len);
+	return HTTP_TAKEN;
+}
+
+static int on_restart(void *cookie)
+{
+	struct bulk_flight *f = cookie;
+
+	tell_progress(f, -(int64_t)f->got);
+	f->got = 0;
+	return f->sum.kind ? checksum_reset(&f->sum) : 0;
+}
+
+/* Room for the body: memory where it is small, else the file. */
+static int make_room(struct bulk_flight *f, struct penstock_error *err)
+{
+	if (f->data || f->fd >= 0)
+		return 0;
+	if (f->size <= LIMIT_BULK_HELD) {
+		f->data = malloc(f->size + 1);
+		return f->data ? 0 : error_memory(err);
+	}
+	return bulk_file_create(f->task, &f->fd, &f->part, err);
+}
+
+/* An answer for the object that was listed: stores and caches may make nothing of If-Match. */
+static int object_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct bulk_flight *f = cookie;
+	const struct object_info *known = &f->task->known;
+	int r = s3_op_check_etag(&f->put.op, reply, err);
+	char etag[OBJECT_ETAG_SIZE];
+
+	if (r < 0)
+		return r;
+	object_etag_copy(etag, http_reply_header(reply, "ETag"));
+	if ((known->etag[0] && strcmp(etag, known->etag) != 0) ||
+		(reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != known->size))
+		return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
+	if (f->kind == CHECKSUM_NONE)
+		f->kind = object_reply_digest(reply, f->wanted);
+	if (f->kind != CHECKSUM_NONE && f->sum.kind == CHECKSUM_NONE)
+		r = checksum_init(&f->sum, f->kind, err);
+	return r < 0 ? r : make_room(f, err);
+}
+
+/* What is large, of unknown length, packed or perhaps a login page is left to those who know about it. */
+static int plain_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct bulk_flight *f = cookie;
+	const char *type = http_reply_header(reply, "Content-Type");
+
+	if (reply->content_length == HTTP_LENGTH_UNKNOWN ||
+		reply->content_length > LIMIT_BULK_SMALL ||
+		http_reply_header(reply, "Content-Encoding") ||
+		(type && strncasecmp(type, "text/html", 9) == 0))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "not small and plain");
+	if ((f->data || f->fd >= 0) && f->size != reply->content_length)
+		return error_set(err, PENSTOCK_E_CHANGED, "it changed while it was fetched");
+	f->size = (size_t)reply->content_length;
+	return make_room(f, err);
+}
+
+int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
+{
+	struct bulk_task *task = f->task;
+	struct s3_op *op = &f->put.op;
+	int r;
+
+	if (!f->plain && (!task->item.known || task->known.size > LIMIT_BULK_SMALL)) {
+		*way = BULK_ASIDE;
+		return 0;
+	}
+	r = bulk_make_parents(task, err);
+	if (r < 0)
+		return r;
+	if (f->plain) {
+		op->reply = (struct http_reply)HTTP_REPLY_INIT;
+		op->request.method = "GET";
+		op->request.url = task->item.from_url;
+		op->request.follow_redirects = true;
+		op->request.on_headers = plain_headers;
+	} else {
+		f->size = (size_t)task->known.size;
+		r = s3_op_init(op, task->item.from_client, "GET", task->item.from_bucket,
+			task->item.from_key, err);
+		if (r == 0)
+			r = s3_op_header(
+				op, "if-match", task->known.etag[0] ? task->known.etag : NULL, err);
+		if (r == 0 && object_response_checksums())
+			r = s3_op_header(op, "x-amz-checksum-mode", "ENABLED", err);
+		op->request.on_headers = object_headers;
+		if (r == 0 && f->size <= LIMIT_BULK_HELD)
+			r = make_room(f, err);
+	}
+	op->request.sink = (struct http_sink){
+		.kind = HTTP_SINK_CALLBACK, .write = on_data, .restart = on_restart, .cookie = f};
+	return r;
+}
+
+static int verify(struct bulk_flight *f, struct penstock_error *err)
+{
+	uint8_t got[CHECKSUM_MAX_SIZE];
+
+	if (f->got != f->size)
+		return error_set(err, PENSTOCK_E_CHANGED, "%s: it has %zu bytes, %s says %zu",
+			f->plain ? f->task->item.from_url : f->put.op.what, f->got,
+			f->plain ? "Content-Length" : "its listing", f->size);
+	if (!f->sum.kind)
+		return 0;
+	checksum_final(&f->sum, got);
+	if (memcmp(got, f->wanted, checksum_size(f->kind)) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"%s: the bytes do not have the stored checksum (%s)", f->put.op.what,
+		checksum_name(f->kind));
+}
+
+static int write_file(struct bulk_flight *f, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (f->data) {
+		r = bulk_file_create(f->task, &f->fd, &f->part, err);
+		if (r == 0 && fs_write_all(f->fd, f->data, f->size) < 0)
+			r = error_errno(err, errno, "cannot write %s", f->task->item.path);
+	}
+	if (r == 0)
+		r = bulk_file_times(f->task, f->fd, &f->task->info, err);
+	if (r == 0)
+		r = bulk_note_device(f->task->bulk, f->fd, err);
+	if (r == 0)
+		r = bulk_file_publish(f->task, f->fd, &f->part, err);
+	if (r == 0 && bulk_file_is_link(f->task, &f->task->info))
+		r = bulk_file_make_link(f->task->item.path, err);
+	return r;
+}
+
+int bulk_download_land(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
+{
+	struct bulk_task *task = f->task;
+	int r = verify(f, err);
+
+	(void)way;
+	if (r == -(int)PENSTOCK_E_CORRUPT)
+		tell_progress(f, -(int64_t)f->got);
+	if (r == 0)
+		r = object_info_from_reply(&f->put.op.reply, &task->info, err);
+	if (r == 0)
+		r = write_file(f, err);
+	task->info.size = f->size;
+	task->has_info = true;
+	task->bytes = f->size;
+	return r;
+}

@@ -1,0 +1,287 @@
+/* Small items in the air: how many at a time, and what becomes of each. */
+#include "transfer/bulk_flight.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/http.h"
+#include "base/banned.h"
+
+/* Requests at a time to begin with; a round trip of 50 ms is hidden when it has grown. */
+#define WINDOW_FIRST 16
+/* Bytes that are received at a time where little comes: the engine's own buffer costs more than the request. */
+#define SMALL_REPLY (16 * KIB)
+
+void bulk_flight_free(struct bulk_flight *flight)
+{
+	if (!flight)
+		return;
+	put_request_release(&flight->put);
+	put_body_release(&flight->body);
+	checksum_release(&flight->sum);
+	if (flight->fd >= 0)
+		close(flight->fd);
+	if (flight->part)
+		unlink(flight->part);
+	free(flight->part);
+	free(flight->data);
+	free(flight);
+}
+
+/* ---- how many at a time ---- */
+
+static unsigned window_most(const struct bulk *bulk)
+{
+	unsigned most = bulk->options.parallel;
+
+	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
+}
+
+/* Under the lock. One more for each window that came back well. */
+static void window_landed(struct bulk *bulk)
+{
+	if (bulk->window_hold) {
+		bulk->window_hold--;
+		return;
+	}
+	if (++bulk->window_credit < bulk->window)
+		return;
+	bulk->window_credit = 0;
+	if (bulk->window < window_most(bulk))
+		bulk->window++;
+}
+
+/* A store that is busy gets half as much; what was under way when it said so does not count again. */
+static void window_halve(struct bulk *bulk)
+{
+	LOCK_SCOPE(&bulk->lock);
+
+	if (bulk->window_hold)
+		return;
+	bulk->window_hold = bulk->flying;
+	bulk->window_credit = 0;
+	bulk->window = bulk->window > 1 ? bulk->window / 2 : 1;
+	log_debug("the store is busy: %u requests at a time", bulk->window);
+}
+
+void bulk_window_init(struct bulk *bulk)
+{
+	unsigned most = window_most(bulk);
+
+	bulk->window = most < WINDOW_FIRST ? most : WINDOW_FIRST;
+}
+
+/* ---- hooks ---- */
+
+static enum http_verdict flight_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct bulk_flight *f = cookie;
+
+	if (reply->status == 503 || reply->status == 429)
+		window_halve(f->task->bulk);
+	return f->judge ? f->judge(cookie, reply, err) : HTTP_VERDICT_DEFAULT;
+}
+
+/* Whether a failure is one that the blocking calls know a way out of. */
+static bool goes_aside(const struct bulk_flight *f, const struct penstock_error *err)
+{
+	const struct s3_op *op = &f->put.op;
+
+	if (bulk_stopped(f->task->bulk))
+		return false;
+	if (f->plain)
+		return err->code == PENSTOCK_E_UNSUPPORTED;
+	return err->code == PENSTOCK_E_CORRUPT || op->error == S3_E_EXPIRED_TOKEN ||
+	       (op->keys.bearer && err->http_status == 401) ||
+	       (f->task->item.kind == BULK_UPLOAD && f->body.guard != GUARD_MD5 &&
+		       put_guard_refused(op, err)) ||
+	       (f->task->item.kind == BULK_COPY && err->code == PENSTOCK_E_PROTOCOL);
+}
+
+static int land(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
+{
+	switch (f->task->item.kind) {
+	case BULK_UPLOAD:
+		return bulk_upload_land(f, way, err);
+	case BULK_DOWNLOAD:
+		return bulk_download_land(f, way, err);
+	case BULK_COPY:
+		return bulk_copy_land(f, way, err);
+	case BULK_DELETE:
+		break;
+	}
+	return 0;
+}
+
+/* The flight is over; the task goes on to its end, to a worker, or to the removal of its source. */
+static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstock_error *err)
+{
+	struct bulk_task *task = f->task;
+	struct bulk *bulk = task->bulk;
+
+	task->flight = NULL;
+	/* It is sent once more from its beginning. */
+	if (way == BULK_ASIDE && task->item.kind == BULK_UPLOAD && bulk->options.progress)
+		bulk->options.progress(bulk->options.cookie, -(int64_t)f->body.sent);
+	bulk_flight_free(f);
+	if (way == BULK_ASIDE) {
+		penstock_error_release(err);
+		object_info_release(&task->info);
+		bulk_queue(task);
+	} else {
+		bulk_task_over(task, err->code ? err : NULL);
+	}
+}
+
+/* ---- starting ---- */
+
+/* False: it is over already. */
+static bool submit(struct bulk_task *task)
+{
+	struct bulk_flight *f = task->flight;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (bulk_stopped(task->bulk))
+		r = error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
+	else
+		r = http_submit(task->bulk->engine, &f->put.op.request, &f->put.op.reply, &err);
+	if (r < 0)
+		flight_over(f, BULK_STRAIGHT, &err);
+	return r == 0;
+}
+
+/*
+ * Fills the window; `landed`: one flight less. Whoever frees the bulk waits for the last flight: after that
+ * nothing of it is touched here.
+ */
+static void start_next(struct bulk *bulk, bool landed)
+{
+	for (;;) {
+		struct bulk_task *task = NULL;
+
+		pthread_mutex_lock(&bulk->lock);
+		if (landed) {
+			bulk->flying--;
+			window_landed(bulk);
+		}
+		if (bulk->flying < bulk->window || bulk_stopped(bulk))
+			task = bulk_list_take(&bulk->line);
+		if (task)
+			bulk->flying++;
+		else if (!bulk->flying)
+			pthread_cond_broadcast(&bulk->landed);
+		pthread_mutex_unlock(&bulk->lock);
+		if (!task)
+			return;
+		landed = !submit(task);
+	}
+}
+
+void bulk_flight_start(struct bulk_task *task)
+{
+	struct bulk *bulk = task->bulk;
+	bool now;
+
+	pthread_mutex_lock(&bulk->lock);
+	now = bulk->flying < bulk->window && !bulk->line.n;
+	if (now)
+		bulk->flying++;
+	else
+		bulk_list_add(&bulk->line, task);
+	pthread_mutex_unlock(&bulk->lock);
+	if (now && !submit(task))
+		start_next(bulk, true);
+}
+
+/* If-Match that fails on an object which was listed: it was replaced meanwhile. */
+static void flight_failed(const struct bulk_flight *f, int r, struct penstock_error *err)
+{
+	if (r != -(int)PENSTOCK_E_PRECONDITION || f->task->item.kind != BULK_DOWNLOAD)
+		return;
+	error_set(err, PENSTOCK_E_CHANGED, "%s: the object was replaced meanwhile", f->put.op.what);
+	err->http_status = 412;
+}
+
+/* On the engine's thread. */
+static void flight_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct bulk_flight *f = cookie;
+	struct bulk *bulk = f->task->bulk;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	enum bulk_way way = BULK_STRAIGHT;
+
+	(void)request;
+	(void)reply;
+	if (err)
+		flight_failed(f, error_move(&own, err), &own);
+	else
+		land(f, &way, &own);
+	if (own.code && goes_aside(f, &own)) {
+		log_debug("%s; once more", own.message ? own.message : "failed");
+		way = BULK_ASIDE;
+	}
+	flight_over(f, way, &own);
+	start_next(bulk, true);
+}
+
+/* ---- preparing ---- */
+
+static int prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
+{
+	switch (f->task->item.kind) {
+	case BULK_UPLOAD:
+		return bulk_upload_prepare(f, way, err);
+	case BULK_DOWNLOAD:
+		return bulk_download_prepare(f, way, err);
+	case BULK_COPY:
+		return bulk_copy_prepare(f, way, err);
+	case BULK_DELETE:
+		break;
+	}
+	*way = BULK_ASIDE;
+	return 0;
+}
+
+int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err)
+{
+	struct bulk_flight *f;
+	struct http_request *request;
+	int r;
+
+	*way = BULK_ASIDE;
+	/* Conditions want a connection of their own, and a look at what is there when a reply was lost. */
+	if (task->item.if_match || task->item.if_none_match || task->bulk->put.if_none_match)
+		return 0;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return error_memory(err);
+	f->fd = f->body.fd = -1;
+	f->task = task;
+	f->plain = task->item.to_url || task->item.from_url;
+	*way = BULK_STRAIGHT;
+	r = prepare(f, way, err);
+	if (r == 0 && *way == BULK_STRAIGHT && !f->plain)
+		r = s3_op_ready(&f->put.op, err);
+	if (r < 0 || *way == BULK_ASIDE) {
+		bulk_flight_free(f);
+		return r;
+	}
+	request = &f->put.op.request;
+	f->judge = request->judge;
+	request->judge = flight_judge;
+	request->cookie = f;
+	request->done = flight_done;
+	request->cancel = &task->bulk->stop;
+	task->flight = f;
+	request->receive_buffer = f->size <= LIMIT_BULK_HELD ? SMALL_REPLY : 0;
+	/* An open file counts, too: there are not many to be had. */
+	task->charge += sizeof(*f) + FLIGHT_TEXTS + (f->data ? f->size : LIMIT_BULK_HELD);
+	return 0;
+}
