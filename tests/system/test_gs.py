@@ -242,3 +242,24 @@ def test_a_busy_store_is_asked_again(penstock, gcs):
     penstock.run("put", "--if-none-match", "gs://train/k", input=b"once", env=gcs.env).exits(0)
 
     assert gcs.buckets["train"]["k"].body == b"once"
+
+
+# Small ones and one in parts, up and down; the second time nothing is to be done. From there to a store that speaks S3.
+def test_trees_are_copied_and_synced(penstock, gcs, store, tmp_path):
+    tree, back = tmp_path / "tree", tmp_path / "back"
+    contents = {f"d{i % 3}/f{i}": os.urandom(i * 100) for i in range(40)} | {"large": os.urandom(18 << 20)}
+    for name, body in contents.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(body)
+
+    penstock.run("sync", str(tree), "gs://train/t/", env=gcs.env).exits(0)
+    sent = len(gcs.seen("PUT"))
+    penstock.run("sync", str(tree), "gs://train/t/", env=gcs.env).exits(0)
+    penstock.run("cp", "-r", "gs://train/t/", str(back), env=gcs.env).exits(0)
+    penstock.run("mb", "s3://other", env=store.env).exits(0)
+    penstock.run("cp", "-r", "gs://train/t/d1/", "s3://other/copied/", env=gcs.env | store.env).exits(0)
+
+    assert {key[2:]: body for key, body in gcs.bodies("train").items()} == contents
+    assert len(gcs.seen("PUT")) == sent, "the second sync sent something"
+    assert {str(p.relative_to(back)): p.read_bytes() for p in back.rglob("*") if p.is_file()} == contents
+    assert store.bytes("other", "copied/f4") == contents["d1/f4"]
