@@ -21,6 +21,7 @@ STANDS_ON = {
     "s3": ["base"],
     "net": ["s3"],
     "transfer": ["net"],
+    "library": ["transfer"],
     "archive": ["transfer"],
     "sync": ["transfer"],
     "cache": ["transfer"],

@@ -17,6 +17,9 @@
 #ifndef PENSTOCK_ERROR_H
 #define PENSTOCK_ERROR_H
 
+/* What libpenstock exports. */
+#define PENSTOCK_API __attribute__((visibility("default")))
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -54,10 +57,10 @@ struct penstock_error {
 /* clang-format on */
 
 /* Frees what `err` holds and makes it ready for reuse. NULL is fine. */
-void penstock_error_release(struct penstock_error *err);
+PENSTOCK_API void penstock_error_release(struct penstock_error *err);
 
 /* A short lower-case name of the code, such as "not found"; never NULL. */
-const char *penstock_code_name(enum penstock_code code);
+PENSTOCK_API const char *penstock_code_name(enum penstock_code code);
 
 #ifdef __cplusplus
 }

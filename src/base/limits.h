@@ -38,6 +38,7 @@
 #define LIMIT_XML_DEPTH	       16	  /* elements; S3 uses 5 */
 #define LIMIT_CREDENTIALS_FILE (1 * MIB)  /* bytes of a shared config or credentials file */
 #define LIMIT_METADATA_REPLY   (64 * KIB) /* bytes that a credential source may answer */
+#define LIMIT_LIBRARY_STRUCT   4096	  /* bytes that a struct of a caller of the library may say to have */
 #define LIMIT_GOOGLE_KEY       (64 * KIB) /* bytes of a Google key file, or of a request for a token; usual are 3 kB */
 #define LIMIT_TOKEN_LIFE_S     (7 * 24 * 3600) /* seconds that an access token may live; usual is an hour */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */

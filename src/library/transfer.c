@@ -1,0 +1,645 @@
+/* <penstock/transfer.h> over the engine of objects. */
+#include <penstock/transfer.h>
+#include <penstock/version.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "library/library.h"
+#include "net/credentials.h"
+#include "net/http.h"
+#include "transfer/bulk.h"
+#include "transfer/location.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+#define MEMORY_DEFAULT (64 * MIB)
+
+/* ---- structs of the caller's size ---- */
+
+/*
+ * Takes over what the caller's header knows; what only a newer one knows must not be asked for. `size` is
+ * that of ours.
+ */
+static int adopt(
+	void *own, size_t size, const void *given, const char *what, struct penstock_error *err)
+{
+	const char *bytes = given;
+	size_t theirs;
+
+	if (!given)
+		return 0;
+	memcpy(&theirs, given, sizeof(theirs));
+	if (theirs < sizeof(theirs) || theirs > LIMIT_LIBRARY_STRUCT)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s was not set up by its initialiser: struct_size is %zu", what, theirs);
+	for (size_t i = size; i < theirs; i++) {
+		if (bytes[i])
+			return error_set(err, PENSTOCK_E_UNSUPPORTED,
+				"%s asks for what this library (%s) does not know yet", what,
+				PENSTOCK_VERSION);
+	}
+	memcpy(own, given, theirs < size ? theirs : size);
+	return 0;
+}
+
+static int call_options(struct penstock_call_options *own,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	*own = (struct penstock_call_options){0};
+	return adopt(own, sizeof(*own), given, "struct penstock_call_options", err);
+}
+
+/* ---- cancelling ---- */
+
+struct penstock_cancel *penstock_cancel_new(void)
+{
+	return calloc(1, sizeof(struct penstock_cancel));
+}
+
+void penstock_cancel_set(struct penstock_cancel *cancel)
+{
+	atomic_store(&cancel->flag, 1);
+}
+
+void penstock_cancel_reset(struct penstock_cancel *cancel)
+{
+	atomic_store(&cancel->flag, 0);
+}
+
+void penstock_cancel_free(struct penstock_cancel *cancel)
+{
+	free(cancel);
+}
+
+static const atomic_int *flag_of(const struct penstock_cancel *cancel)
+{
+	return cancel ? &cancel->flag : NULL;
+}
+
+/* ---- the handle ---- */
+
+static bool copy_text(char **to, const char *from)
+{
+	*to = from ? strdup(from) : NULL;
+	return *to || !from;
+}
+
+static int copy_options(struct penstock_transfer *t, const struct penstock_transfer_options *o,
+	struct penstock_error *err)
+{
+	t->anonymous = o->anonymous;
+	return copy_text(&t->endpoint_url, o->endpoint_url) && copy_text(&t->region, o->region) &&
+			       copy_text(&t->profile, o->profile) &&
+			       copy_text(&t->access_key_id, o->access_key_id) &&
+			       copy_text(&t->secret_access_key, o->secret_access_key) &&
+			       copy_text(&t->session_token, o->session_token) &&
+			       copy_text(&t->google_endpoint_url, o->google_endpoint_url) &&
+			       copy_text(&t->google_key_file, o->google_key_file)
+		       ? 0
+		       : error_memory(err);
+}
+
+int penstock_transfer_new(struct penstock_transfer **out,
+	const struct penstock_transfer_options *options, struct penstock_error *err)
+{
+	struct penstock_transfer_options own = {0};
+	struct penstock_transfer *t;
+	int r = adopt(&own, sizeof(own), options, "struct penstock_transfer_options", err);
+
+	if (r < 0)
+		return r;
+	library_log_begin();
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return error_memory(err);
+	pthread_mutex_init(&t->lock, NULL);
+	r = copy_options(t, &own, err);
+	if (r == 0)
+		r = http_engine_new(&t->engine,
+			&(struct http_engine_options){.cancel = flag_of(own.cancel),
+				.max_connections = own.max_connections,
+				.max_host_connections = own.max_connections},
+			err);
+	if (r < 0) {
+		penstock_transfer_free(t);
+		return r;
+	}
+	*out = t;
+	return 0;
+}
+
+static void wipe(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+}
+
+void penstock_transfer_free(struct penstock_transfer *t)
+{
+	if (!t)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(t->stores); i++) {
+		object_client_free(t->stores[i].client);
+		s3_settings_release(&t->stores[i].settings);
+	}
+	http_engine_free(t->engine);
+	free(t->endpoint_url);
+	free(t->region);
+	free(t->profile);
+	free(t->access_key_id);
+	wipe(t->secret_access_key);
+	wipe(t->session_token);
+	free(t->google_endpoint_url);
+	free(t->google_key_file);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+/* The client for s3:// or gs://, made when it is first asked for. */
+static int client_of(struct penstock_transfer *t, bool google, struct object_client **out,
+	struct penstock_error *err)
+{
+	struct library_store *store = &t->stores[google];
+	const struct s3_given given = {
+		.endpoint_url = google ? t->google_endpoint_url : t->endpoint_url,
+		.region = google ? NULL : t->region,
+		.profile = google ? NULL : t->profile,
+		.access_key_id = google ? NULL : t->access_key_id,
+		.secret_access_key = google ? NULL : t->secret_access_key,
+		.session_token = google ? NULL : t->session_token,
+		.anonymous = t->anonymous,
+		.google = google,
+		.google_key = t->google_key_file,
+	};
+	int r = 0;
+
+	LOCK_SCOPE(&t->lock);
+	if (!store->client) {
+		r = s3_settings_resolve(&store->settings, &given, err);
+		if (r == 0)
+			r = object_client_open(&store->client, t->engine, &store->settings, err);
+		if (r < 0)
+			s3_settings_release(&store->settings);
+	}
+	*out = store->client;
+	return r;
+}
+
+/* An object's name in its pieces, and who is to be asked for it. */
+struct target {
+	struct location at;
+	struct object_client *client;
+};
+
+static void target_release(struct target *target)
+{
+	location_release(&target->at);
+}
+
+static int target_of(struct target *out, struct penstock_transfer *t, const char *url,
+	bool needs_key, struct penstock_error *err)
+{
+	int r = location_parse(&out->at, url, err);
+
+	if (r < 0)
+		return r;
+	if (out->at.kind != LOCATION_OBJECT)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s: an object is named s3://BUCKET/KEY or gs://BUCKET/KEY", url);
+	if (needs_key && !*out->at.key)
+		return error_set(
+			err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", url);
+	return client_of(t, out->at.google, &out->client, err);
+}
+
+/* ---- descriptions ---- */
+
+void penstock_free(void *memory)
+{
+	free(memory);
+}
+
+static void release_members(struct penstock_object *object)
+{
+	free(object->key);
+	free(object->etag);
+	free(object->version);
+	for (char **each = object->metadata; each && *each; each++)
+		free(*each);
+	free(object->metadata);
+}
+
+void penstock_object_release(struct penstock_object *object)
+{
+	struct penstock_object own = {0};
+	size_t size;
+
+	if (!object)
+		return;
+	size = object->struct_size;
+	if (adopt(&own, sizeof(own), object, "", NULL) < 0)
+		return;
+	release_members(&own);
+	memset(object, 0, size);
+	object->struct_size = size;
+}
+
+static int describe(
+	struct penstock_object *out, const struct object_info *info, struct penstock_error *err)
+{
+	struct penstock_object own = {
+		.size = info->size, .modified_ns = info->modified_ns, .is_prefix = info->is_prefix};
+	bool done = copy_text(&own.key, info->key) && copy_text(&own.etag, info->etag) &&
+		    copy_text(&own.version, info->version_id);
+
+	own.metadata = done ? calloc(info->metadata.n + 1, sizeof(*own.metadata)) : NULL;
+	done = own.metadata != NULL;
+	for (size_t i = 0; done && i < info->metadata.n; i++)
+		done = copy_text(&own.metadata[i], info->metadata.items[i]);
+	if (!done) {
+		release_members(&own);
+		return error_memory(err);
+	}
+	*out = own;
+	return 0;
+}
+
+/* What the caller's struct has no room for is freed here. */
+static void give(struct penstock_object *to, struct penstock_object *own)
+{
+	size_t size = to->struct_size;
+
+	own->struct_size = size;
+	if (size >= sizeof(*own)) {
+		memcpy(to, own, sizeof(*own));
+		return;
+	}
+	memcpy(to, own, size);
+	memset(own, 0, size);
+	release_members(own);
+}
+
+/* Ends a call: `info` is taken, and described where the caller wants it. */
+static int finish(
+	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
+{
+	struct penstock_object own = {0}, room = {0};
+
+	if (r == 0 && object) {
+		r = adopt(&room, sizeof(room), object, "struct penstock_object", err);
+		if (r == 0)
+			r = describe(&own, info, err);
+		if (r == 0)
+			give(object, &own);
+	}
+	object_info_release(info);
+	return r;
+}
+
+/* ---- putting ---- */
+
+struct put {
+	struct target target;
+	struct penstock_call_options call;
+	struct strlist metadata;
+	struct object_put_options options;
+};
+
+static void put_release(struct put *put)
+{
+	target_release(&put->target);
+	strlist_release(&put->metadata);
+}
+
+static int put_begin(struct put *put, struct penstock_transfer *t, const char *url,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	int r = call_options(&put->call, given, err);
+
+	if (r == 0)
+		r = target_of(&put->target, t, url, true, err);
+	for (const char *const *each = put->call.metadata; r == 0 && each && *each; each++) {
+		if (!strchr(*each, '='))
+			r = error_set(err, PENSTOCK_E_INVALID,
+				"metadata is \"name=value\", not \"%s\"", *each);
+		else if (strlist_add(&put->metadata, *each) < 0)
+			r = error_memory(err);
+	}
+	put->options = (struct object_put_options){.if_match = put->call.if_match,
+		.if_none_match = put->call.if_none_match,
+		.content_type = put->call.content_type,
+		.metadata = &put->metadata,
+		.storage_class = put->call.storage_class,
+		.part_size = put->call.part_size,
+		.parallel = put->call.parallel,
+		.progress = put->call.progress,
+		.cookie = put->call.cookie,
+		.cancel = flag_of(put->call.cancel)};
+	return r;
+}
+
+int penstock_put_file(struct penstock_transfer *t, const char *url, const char *path,
+	const struct penstock_call_options *options, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(put_release) struct put put = {0};
+	_cleanup_close_ int fd = -1;
+	struct object_info info = {0};
+	struct stat st;
+	int r = put_begin(&put, t, url, options, err);
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot read %s", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s is no file; what a pipe gives is sent by penstock_put_stream()", path);
+	r = object_put_file(put.target.client, put.target.at.bucket, put.target.at.key, fd,
+		(uint64_t)st.st_size, &put.options, &info, err);
+	if (r < 0)
+		error_prefix(err, "%s", path);
+	return finish(r, &info, object, err);
+}
+
+int penstock_put_memory(struct penstock_transfer *t, const char *url, const void *data, size_t size,
+	const struct penstock_call_options *options, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(put_release) struct put put = {0};
+	struct object_info info = {0};
+	int r = put_begin(&put, t, url, options, err);
+
+	if (r == 0)
+		r = object_put(put.target.client, put.target.at.bucket, put.target.at.key, data,
+			size, &put.options, &info, err);
+	return finish(r, &info, object, err);
+}
+
+int penstock_put_stream(struct penstock_transfer *t, const char *url, int fd,
+	const struct penstock_call_options *options, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(put_release) struct put put = {0};
+	struct object_info info = {0};
+	int r = put_begin(&put, t, url, options, err);
+
+	if (r == 0)
+		r = object_put_stream(put.target.client, put.target.at.bucket, put.target.at.key,
+			fd, &put.options, &info, err);
+	return finish(r, &info, object, err);
+}
+
+/* ---- getting ---- */
+
+static int get_begin(struct target *target, struct penstock_call_options *call,
+	struct object_get_options *options, struct penstock_transfer *t, const char *url,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	int r = call_options(call, given, err);
+
+	if (r == 0)
+		r = target_of(target, t, url, true, err);
+	*options = (struct object_get_options){.if_match = call->if_match,
+		.offset = call->offset,
+		.length = call->length,
+		.parallel = call->parallel,
+		.progress = call->progress,
+		.cookie = call->cookie,
+		.cancel = flag_of(call->cancel)};
+	return r;
+}
+
+int penstock_get_file(struct penstock_transfer *t, const char *url, const char *path,
+	const struct penstock_call_options *given, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	struct penstock_call_options call;
+	struct object_get_options options;
+	struct object_info info = {0};
+	int r = get_begin(&target, &call, &options, t, url, given, err);
+
+	if (r == 0 && (call.offset || call.length))
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s: a file gets the whole object; offset and length are for memory and "
+			"streams",
+			url);
+	if (r == 0)
+		r = object_get_file(
+			target.client, target.at.bucket, target.at.key, path, &options, &info, err);
+	return finish(r, &info, object, err);
+}
+
+int penstock_get_memory(struct penstock_transfer *t, const char *url, void **data, size_t *size,
+	const struct penstock_call_options *given, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(MEMORY_DEFAULT);
+	struct penstock_call_options call;
+	struct object_get_options options;
+	struct object_info info = {0};
+	int r = get_begin(&target, &call, &options, t, url, given, err);
+
+	if (call.max_size)
+		bytes.limit = call.max_size < SIZE_MAX ? (size_t)call.max_size : SIZE_MAX - 1;
+	if (r == 0)
+		r = object_get(target.client, target.at.bucket, target.at.key, &options, &bytes,
+			&info, err);
+	/* An empty object has no memory yet. */
+	if (r == 0 && !bytes.data && buf_add_str(&bytes, "") < 0)
+		r = error_memory(err);
+	r = finish(r, &info, object, err);
+	if (r < 0)
+		return r;
+	*size = bytes.len;
+	*data = buf_take(&bytes);
+	return 0;
+}
+
+struct writer {
+	int (*write)(void *cookie, const void *data, size_t size);
+	void *cookie;
+};
+
+static int hand_over(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	const struct writer *writer = cookie;
+
+	return writer->write(writer->cookie, data, len)
+		       ? error_set(err, PENSTOCK_E_CANCELLED, "the caller ended it")
+		       : 0;
+}
+
+int penstock_get_stream(struct penstock_transfer *t, const char *url,
+	int (*write)(void *cookie, const void *data, size_t size), void *cookie,
+	const struct penstock_call_options *given, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	struct writer writer = {write, cookie};
+	struct penstock_call_options call;
+	struct object_get_options options;
+	struct object_info info = {0};
+	int r = get_begin(&target, &call, &options, t, url, given, err);
+
+	if (r == 0)
+		r = object_get_stream(target.client, target.at.bucket, target.at.key, &options,
+			hand_over, &writer, &info, err);
+	return finish(r, &info, object, err);
+}
+
+/* ---- without bytes ---- */
+
+int penstock_head(struct penstock_transfer *t, const char *url, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	struct object_info info = {0};
+	int r = target_of(&target, t, url, true, err);
+
+	if (r == 0)
+		r = object_head(target.client, target.at.bucket, target.at.key, &info, err);
+	return finish(r, &info, object, err);
+}
+
+int penstock_delete(struct penstock_transfer *t, const char *url,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	struct penstock_call_options call;
+	int r = call_options(&call, given, err);
+
+	if (r == 0)
+		r = target_of(&target, t, url, true, err);
+	return r < 0 ? r
+		     : object_delete(
+			       target.client, target.at.bucket, target.at.key, call.if_match, err);
+}
+
+int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	int r = target_of(&target, t, url, false, err);
+
+	if (r == 0 && *target.at.key)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: a bucket has no key", url);
+	return r < 0 ? r : bucket_create(target.client, target.at.bucket, err);
+}
+
+/* ---- copying ---- */
+
+/* The first error of its one item comes back from bulk_finish(). */
+static int copy_through(struct penstock_transfer *t, const struct target *from,
+	const struct target *to, const struct penstock_call_options *call,
+	struct penstock_error *err)
+{
+	struct object_put_options put = {.if_none_match = call->if_none_match};
+	struct object_info known = {0};
+	struct bulk *bulk = NULL;
+	int r = object_head(from->client, from->at.bucket, from->at.key, &known, err);
+
+	if (r == 0 && call->if_match && strcmp(call->if_match, known.etag) != 0)
+		r = error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s: the object is not the expected one any more", from->at.text);
+	if (r == 0)
+		r = bulk_new(&bulk, t->engine,
+			&(struct bulk_options){.cancel = flag_of(call->cancel),
+				.parallel = call->parallel,
+				.put = &put,
+				.progress = call->progress,
+				.cookie = call->cookie},
+			err);
+	if (r == 0)
+		r = bulk_push(bulk,
+			&(struct bulk_item){.kind = BULK_COPY,
+				.from_client = from->client,
+				.to_client = to->client,
+				.from_bucket = from->at.bucket,
+				.from_key = from->at.key,
+				.to_bucket = to->at.bucket,
+				.to_key = to->at.key,
+				.known = &known},
+			err);
+	if (r == 0)
+		r = bulk_finish(bulk, NULL, err);
+	bulk_free(bulk);
+	object_info_release(&known);
+	return r;
+}
+
+int penstock_copy(struct penstock_transfer *t, const char *from_url, const char *to_url,
+	const struct penstock_call_options *given, struct penstock_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target from = {0}, to = {0};
+	struct penstock_call_options call;
+	struct object_info info = {0};
+	int r = call_options(&call, given, err);
+
+	if (r == 0)
+		r = target_of(&from, t, from_url, true, err);
+	if (r == 0)
+		r = target_of(&to, t, to_url, true, err);
+	if (r == 0 && from.client == to.client)
+		r = object_copy(from.client, from.at.bucket, from.at.key, to.at.bucket, to.at.key,
+			&(struct object_copy_options){
+				.if_match = call.if_match, .if_none_match = call.if_none_match},
+			&info, err);
+	else if (r == 0)
+		r = copy_through(t, &from, &to, &call, err);
+	if (r == 0 && object && from.client != to.client)
+		r = object_head(to.client, to.at.bucket, to.at.key, &info, err);
+	return finish(r, &info, object, err);
+}
+
+/* ---- lists ---- */
+
+struct lister {
+	int (*each)(void *cookie, const struct penstock_object *object);
+	void *cookie;
+};
+
+static int on_listed(void *cookie, const struct object_info *info)
+{
+	const struct lister *lister = cookie;
+	/* Nothing is copied: it is valid during the call. */
+	const struct penstock_object object = {.struct_size = sizeof(object),
+		.key = info->key,
+		.size = info->size,
+		.etag = (char *)info->etag,
+		.modified_ns = info->modified_ns,
+		.is_prefix = info->is_prefix};
+
+	return lister->each(lister->cookie, &object) != 0;
+}
+
+int penstock_list(struct penstock_transfer *t, const char *url, const char *delimiter,
+	int (*each)(void *cookie, const struct penstock_object *object), void *cookie,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	_cleanup_(target_release) struct target target = {0};
+	struct lister lister = {each, cookie};
+	struct penstock_call_options call;
+	int r = call_options(&call, given, err);
+
+	if (r == 0)
+		r = target_of(&target, t, url, false, err);
+	return r < 0 ? r
+		     : object_list(target.client, target.at.bucket, target.at.key, delimiter,
+			       on_listed, &lister, flag_of(call.cancel), err);
+}
