@@ -49,6 +49,13 @@ int list_stuck(const struct list_query *q, struct penstock_error *err)
 		q->bucket);
 }
 
+/* Taken for the end, it would make what was not listed look as if it were not there: a sync would delete it. */
+static int no_way_on(const struct list_query *q, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_PROTOCOL,
+		"GET s3://%s: the store says that its listing goes on, but not where", q->bucket);
+}
+
 /* What a caller would take for an object below its prefix must be one. */
 static int check_names(
 	const struct list_query *q, const struct s3_list *list, struct penstock_error *err)
@@ -199,9 +206,9 @@ int list_page_fetch(
 	token = next_token(&list, &v1);
 	page->v1 = query->v1 || v1;
 	page->token = token ? strdup(token) : NULL;
-	if (token && !page->token) {
+	if (token ? !page->token : list.truncated) {
 		list_page_free(page);
-		return error_memory(err);
+		return token ? error_memory(err) : no_way_on(query, err);
 	}
 	*out = page;
 	return 0;

@@ -23,6 +23,7 @@ enum lie {
 	EMPTY_PAGES,	 /* every second page has nothing but a token */
 	ONLY_EMPTY,	 /* and that for ever */
 	CIRCLE,		 /* the last page leads to the first */
+	NO_WAY_ON,	 /* the third page is empty, and says that more follows, but not where */
 	BREAKS,		 /* refuses from some request on */
 	OUTSIDE		 /* lists what it was not asked for */
 };
@@ -101,10 +102,12 @@ static void reply_list(const struct store *s, const char *prefix, size_t at, str
 	}
 	if (s->lie == ONLY_EMPTY)
 		list.truncated = true, list.n_entries = 0;
+	if (s->lie == NO_WAY_ON && at > (size_t)3 * s->page)
+		list.truncated = true, list.n_entries = 0, at = s->keys.n;
 	if (s->lie == CIRCLE && !list.truncated)
 		list.truncated = true, at = 0;
 	snprintf(token, sizeof(token), "t%zu", at);
-	if (list.truncated && s->lie != OLD_FORM)
+	if (list.truncated && s->lie != OLD_FORM && (s->lie != NO_WAY_ON || list.n_entries))
 		list.next_continuation_token = token;
 	s3_list_write(out, &list);
 }
@@ -429,6 +432,7 @@ static void failures_end_it(void **state)
 	fails_with(BREAKS, PENSTOCK_E_PERMISSION);
 	fails_with(ONLY_EMPTY, PENSTOCK_E_PROTOCOL);
 	fails_with(CIRCLE, PENSTOCK_E_PROTOCOL);
+	fails_with(NO_WAY_ON, PENSTOCK_E_PROTOCOL);
 	fails_with(OUTSIDE, PENSTOCK_E_PROTOCOL);
 }
 
