@@ -1,5 +1,6 @@
 /* `sync`: makes a tree like another. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,8 +118,25 @@ static void read_rules(struct syncing *s)
 
 /* ---- the comparison ---- */
 
+static int open_gone(struct syncing *s, struct penstock_error *err)
+{
+	const char *dir = getenv("TMPDIR");
+	int fd = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	s->gone = fd >= 0 ? fdopen(fd, "w+") : NULL;
+	if (s->gone)
+		return 0;
+	if (fd >= 0)
+		close(fd);
+	return error_errno(err, errno,
+		"cannot hold the names to be deleted in %s; TMPDIR names another place",
+		dir && *dir ? dir : "/var/tmp");
+}
+
 static int note_gone(struct syncing *s, const struct entry *entry, struct penstock_error *err)
 {
+	int r;
+
 	if (!s->remove)
 		return 0;
 	/* A local directory goes by being empty, if it does. */
@@ -128,8 +146,8 @@ static int note_gone(struct syncing *s, const struct entry *entry, struct pensto
 		s->spared++;
 		return 0;
 	}
-	if (!s->gone && !(s->gone = tmpfile()))
-		return error_errno(err, errno, "cannot hold the names to be deleted");
+	if (!s->gone && (r = open_gone(s, err)) < 0)
+		return r;
 	if (fwrite(entry->path, entry->path_len + 1, 1, s->gone) != 1)
 		return error_errno(err, errno, "cannot hold the names to be deleted");
 	s->n_gone++;

@@ -217,7 +217,7 @@ static int put_marker(struct tree_way *way, struct penstock_error *err)
 		return 0; /* gone meanwhile */
 	r |= strlist_addf(
 		&metadata, "mtime=%lld.%09ld", (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-	r |= strlist_addf(&metadata, "mode=%o", (unsigned)st.st_mode);
+	r |= strlist_addf(&metadata, "mode=0%o", (unsigned)st.st_mode);
 	if (r < 0)
 		return error_memory(err);
 	put.metadata = &metadata;

@@ -70,7 +70,7 @@ struct bulk_options {
 	 * it is not looked at. Borrowed; NULL: none. */
 	const struct object_put_options *put;
 	bool set_times; /* downloads get the object's time of change */
-	/* Uploads carry mtime and mode in the metadata ("mtime=1700000000.123456789", "mode=100644"), downloads
+	/* Uploads carry mtime and mode in the metadata ("mtime=1700000000.123456789", "mode=0100644"), downloads
 	 * and copies between stores take them over. */
 	bool preserve;
 	bool symlinks; /* with `preserve`: a link goes up as a link, not as what it leads to */

@@ -188,7 +188,7 @@ int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct str
 		r = strlist_addf(out, "mtime=%lld.%09ld", (long long)st->st_mtim.tv_sec,
 			st->st_mtim.tv_nsec);
 	if (r == 0 && task->bulk->options.preserve)
-		r = strlist_addf(out, "mode=%o", (unsigned)st->st_mode);
+		r = strlist_addf(out, "mode=0%o", (unsigned)st->st_mode);
 	return r < 0 ? error_memory(err) : 0;
 }
 
