@@ -10,10 +10,12 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "cli/content_type.h"
 #include "net/http.h"
+#include "records/records.h"
 #include "base/banned.h"
 
 /* ---- options ---- */
@@ -48,6 +50,7 @@ int transfer_begin(struct transfer *t, const struct cli *cli)
 	t->put.content_type = cli_value(cli, "content-type");
 	t->put.storage_class = cli_value(cli, "storage-class");
 	t->put.metadata = metadata->n ? metadata : NULL;
+	t->resume = cli_has(cli, "resume");
 	report_begin(&t->report, cli, t->dry_run);
 	return 0;
 }
@@ -178,12 +181,30 @@ static void on_progress(void *cookie, int64_t bytes)
 	report_moved(&t->report, bytes);
 }
 
+/* Journals of uploads are kept with our own things: beside the source they would be part of it. */
+static int find_resume_dir(struct transfer *t, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	int r = records_home(&home, err);
+
+	if (r < 0)
+		return r;
+	t->resume_dir = path_join(home, "transfers");
+	t->put.resume_dir = t->resume_dir;
+	return t->resume_dir ? 0 : error_memory(err);
+}
+
 static int open_bulk(struct transfer *t, struct penstock_error *err)
 {
+	int r = t->resume ? find_resume_dir(t, err) : 0;
+
+	if (r < 0)
+		return r;
 	return bulk_new(&t->bulk, t->remote.engine,
 		&(struct bulk_options){.cancel = t->remote.cancel,
 			.parallel = t->parallel,
 			.put = &t->put,
+			.resume = t->resume,
 			.set_times = true,
 			.preserve = t->preserve,
 			.symlinks = t->preserve,
@@ -356,6 +377,8 @@ void transfer_close(struct transfer *t)
 {
 	bulk_free(t->bulk);
 	t->bulk = NULL;
+	free(t->resume_dir);
+	t->resume_dir = NULL;
 	remote_release(&t->source);
 	remote_release(&t->remote);
 }

@@ -77,6 +77,7 @@ void bulk_put_options(const struct bulk_task *task, const struct strlist *metada
 							: all->content_type,
 		.metadata = metadata,
 		.storage_class = all->storage_class,
+		.resume_dir = all->resume_dir,
 		.part_size = all->part_size,
 		.parallel = PARTS_PARALLEL,
 		.cancel = &task->bulk->stop};
@@ -203,6 +204,7 @@ static int download_object(struct bulk_task *task, struct penstock_error *err)
 	const struct object_get_options options = {.known = task->item.known,
 		.parallel = PARTS_PARALLEL,
 		.relaxed = true,
+		.resume = o->resume,
 		.progress = o->progress,
 		.cookie = o->cookie,
 		.cancel = &task->bulk->stop};

@@ -82,6 +82,43 @@ def test_a_killed_sync_is_continued(penstock, tmp_path):
     go_there_and_back(penstock, tmp_path, draws, 2000, kills=6, each=300)
 
 
+# One large object: the same command goes on inside of it, and leaves nothing beside it at the end.
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_proxy, tmp_path, way, end):
+    body = random.Random(SEED).randbytes(80 << 20)
+    env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
+    store.client.create_bucket(Bucket="bucket")
+    if way == "up":
+        (tmp_path / "big").write_bytes(body)
+        arguments = ["cp", "--resume", "big", "s3://bucket/big"]
+        held = fault_proxy.fault(method="PUT", query="partNumber=[6-9]&", hold="request", times=1000)
+    else:
+        store.client.put_object(Bucket="bucket", Key="big", Body=body)
+        arguments = ["cp", "--resume", "s3://bucket/big", "out"]
+        held = fault_proxy.fault(method="GET", path="/big$", skip=3, hold="request", times=1000)
+
+    process = penstock.popen(*arguments, env=env, cwd=tmp_path)
+
+    def moved(since=0):
+        return sum(each.received + each.sent for each in fault_proxy.seen(path="/big$") if each.ended and each.number >= since)
+
+    wait_for(lambda: held.hits and moved() >= 16 << 20, 60, "a part of the object")
+    process.send(end)
+    process.wait()
+    fault_proxy.clear()
+    before = len(fault_proxy.seen())
+    again = penstock.run(*arguments, env=env, cwd=tmp_path).ok()
+
+    assert "1 copied" in again.err
+    assert moved(before) < len(body) - (8 << 20), "everything was moved once more"
+    assert store.bytes("bucket", "big") == body
+    assert "Uploads" not in store.client.list_multipart_uploads(Bucket="bucket")
+    if way == "down":
+        assert (tmp_path / "out").read_bytes() == body
+        assert not [name for name in os.listdir(tmp_path) if name.startswith("out.")]
+
+
 # The real images where they are at hand, else as many drawn ones.
 @pytest.mark.long
 @pytest.mark.timeout(3600)
