@@ -429,7 +429,7 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 	if (!e)
 		return;
 	e->flags |= ENTRY_SEEN;
-	e->flags &= (uint8_t)~ENTRY_KEEP;
+	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (is_ours(s, dir, name)) {
 		warn_name(s, e, "the name is reserved for the state of penstock");
 	} else if (S_ISDIR(st.st_mode)) {
@@ -587,7 +587,7 @@ static bool scan_open(struct sync *s, struct dir *d)
 	fd = -1;
 	s->scan_dir = d;
 	for (struct entry *e = d->first; e; e = e->sibling)
-		e->flags &= (uint8_t)~ENTRY_SEEN;
+		e->flags &= (uint16_t)~ENTRY_SEEN;
 	return true;
 }
 

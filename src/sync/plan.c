@@ -216,7 +216,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		kind = CLOSE_KILLED;
 	w->doomed = false;
 	e->seen = *ident;
-	e->flags &= (uint8_t)~ENTRY_KEEP;
+	e->flags &= (uint16_t)~ENTRY_KEEP;
 	w->modified = false;
 	w->settled = false;
 	w->tail = false;
@@ -289,6 +289,25 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 		w->changed = true;
 	queue_remove(p, w);
 	queue_add(p, w);
+}
+
+int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms)
+{
+	struct work *w = table_work(p->table, e, now_ms);
+
+	if (!w)
+		return -1;
+	if (missing) {
+		e->flags &= (uint16_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
+		entry_set_etag(e, NULL);
+		p->manifest_dirty = true;
+	}
+	e->state = ENTRY_CLOSED;
+	w->waiting_ms = w->ready_ms = now_ms;
+	w->close = w->first_close = ++p->closes;
+	queue_add(p, w);
+	note(p, JOURNAL_CLOSED, e, &e->seen);
+	return 0;
 }
 
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
@@ -576,7 +595,7 @@ static void done_whole(
 	bool open = r->kind == JOB_GROWN && !job->closed;
 
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER);
+	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER);
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;
@@ -647,7 +666,7 @@ static void done_delete(struct plan *p, struct entry *e)
 {
 	struct work *w = e->work;
 
-	e->flags &= (uint8_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
+	e->flags &= (uint16_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
 	entry_set_etag(e, NULL);
 	p->manifest_dirty = true;
 	memset(&w->published, 0, sizeof(w->published));

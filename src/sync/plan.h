@@ -132,6 +132,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 void plan_gone(struct plan *p, struct entry *e, int64_t now_ms);
 /* It is suspect, as the journal of an earlier attempt tells. */
 int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms);
+/* Its object is not there any more (`missing`), or is somebody else's: it is sent again. -1: out of memory. */
+int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms);
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms);
 /* How the writers that were seen ended; CLOSE_UNSEEN: none was seen. */
 enum close_kind plan_judge(const struct work *w);

@@ -151,7 +151,7 @@ static int set_times(struct entry *e, int fd, const char *path, struct penstock_
 	ident_of_stat(&e->seen, &st);
 	e->mode = st.st_mode;
 	e->state = ENTRY_CLEAN;
-	e->flags &= (uint8_t) ~(ENTRY_KEEP | ENTRY_APPENDED);
+	e->flags &= (uint16_t) ~(ENTRY_KEEP | ENTRY_APPENDED);
 	return 0;
 }
 
@@ -191,7 +191,7 @@ static int look_at_file(
 			if (!(e->flags & ENTRY_APPENDED))
 				e->seen = now;
 		}
-		e->flags &= (uint8_t)~ENTRY_KEEP;
+		e->flags &= (uint16_t)~ENTRY_KEEP;
 		if (e->state == ENTRY_GONE)
 			e->state = ENTRY_CLEAN;
 		return 0;
@@ -230,7 +230,7 @@ static int look_at_name(
 		target[n] = '\0';
 	if (e && S_ISLNK(e->mode) && e->text && n >= 0 && strcmp(e->text, target) == 0) {
 		e->state = ENTRY_CLEAN;
-		e->flags &= (uint8_t)~ENTRY_KEEP;
+		e->flags &= (uint16_t)~ENTRY_KEEP;
 		return 0;
 	}
 	/* Links are not in the journal: one that the manifest does not know yet is as good as new,
@@ -266,7 +266,7 @@ static int look_at_dir(struct restore *r, const char *path, struct penstock_erro
 		else if (S_ISDIR(st.st_mode)) {
 			if (e) {
 				e->state = ENTRY_CLEAN;
-				e->flags &= (uint8_t)~ENTRY_KEEP;
+				e->flags &= (uint16_t)~ENTRY_KEEP;
 			}
 			rc = look_at_dir(r, below, err);
 		} else
@@ -355,7 +355,7 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 	if (entry_set_etag(e, info.etag) < 0)
 		return error_memory(err);
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_OLDER);
+	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_OLDER);
 	if (e->work) { /* closed here and not sent yet: newer than any object */
 		e->work->published = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
 		return 0;
@@ -597,7 +597,7 @@ static int restore_rest(struct restore *r, struct penstock_error *err)
 		if (rc < 0 && errno != EEXIST)
 			return error_errno(err, errno, "cannot restore %s", buf_str(&path));
 		e->state = ENTRY_CLEAN;
-		e->flags &= (uint8_t)~ENTRY_KEEP;
+		e->flags &= (uint16_t)~ENTRY_KEEP;
 	}
 	for (size_t i = r->n_links + r->n_dirs; i-- > 0;) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);

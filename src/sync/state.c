@@ -366,7 +366,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	if (older)
 		e->flags |= ENTRY_OLDER;
 	if (S_ISREG(item->mode)) {
-		e->flags &= (uint8_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED);
+		e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED);
 		e->flags |= ENTRY_PUBLISHED | (item->has_crc ? ENTRY_HAS_CRC : 0);
 		e->crc = item->crc;
 		m->memory |= entry_set_etag(e, item->etag) < 0;
@@ -438,7 +438,7 @@ static int settle_gone(void *cookie, struct entry *e)
 
 	if (s->plan.may_delete && e->state == ENTRY_GONE && !e->work && !e->below &&
 		(e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER)) {
-		e->flags &= (uint8_t)~ENTRY_KEEP;
+		e->flags &= (uint16_t)~ENTRY_KEEP;
 		e->state = ENTRY_CLEAN;
 		plan_gone(&s->plan, e, clock_monotonic_ms());
 	}

@@ -26,6 +26,7 @@
 #define ATTACH_RETRY_MS	  2000
 #define FLUSH_POLL_MS	  100
 #define IDLE_MS		  60000
+#define REVIEWS		  3   /* times that objects are missed in one flush */
 #define CATCH_UP_READS	  128 /* event buffers: more than the kernel queues */
 #define READS_PER_ROUND	  64  /* event buffers read before the lock is given up for a moment */
 #define OPEN_SIZES_LOOKED 64  /* open files whose size sync_get_status() asks for */
@@ -573,8 +574,26 @@ static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_erro
 	return 0;
 }
 
+/* 1: all that was published is there; 0: some of it is sent again. Under lock. */
+static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
+{
+	uint64_t again = 0;
+	int rc;
+
+	pthread_mutex_unlock(&s->lock);
+	rc = review_output(s, &again, err);
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->work);
+	if (rc == 0 && again && reviews >= REVIEWS)
+		rc = error_set(err, PENSTOCK_E_CHANGED,
+			"somebody removes or replaces objects of s3://%s/%s again and again",
+			s->o.bucket, s->o.prefix);
+	return rc < 0 ? rc : again == 0;
+}
+
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
+	unsigned reviews = 0;
 	int state;
 
 	pthread_mutex_lock(&s->lock);
@@ -585,10 +604,12 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	s->attach_ms = 0;
 	pthread_cond_broadcast(&s->work);
 	wake_owner(s);
-	while ((state = flush_state(s, deadline_ms, err)) == 0) {
+	while ((state = flush_state(s, deadline_ms, err)) >= 0) {
 		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
 		struct timespec until;
 
+		if (state == 1 && (state = review(s, reviews++, err)) != 0)
+			break;
 		if (deadline_ms && deadline_ms < wake_ms)
 			wake_ms = deadline_ms;
 		until = (struct timespec){

@@ -6,6 +6,7 @@
  *	upload.c  what a worker does for one job
  *	freeze.c  small files that are rewritten all the time
  *	keep.c	  what stood there before is kept before it is overwritten
+ *	review.c  whether what was published is still there
  *	state.c	  journal and manifest: attach to what is there, keep them current
  *	restore.c bringing a directory back (needs no running sync)
  *	leftovers.c what a killed sync left in the bucket
@@ -166,6 +167,10 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 /* Sends what a suspect file holds to partial/; also for restore.c. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
+
+/* review.c; without the lock, when nothing waits. Lists the output once, compares it with the table, and has what somebody
+ * removed or replaced sent again: `again` counts it. An error names what is neither there nor here. */
+int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
 
 /* leftovers.c. In the journal, under lock: */
 void leftovers_fill(const struct sync *s, struct journal *to);

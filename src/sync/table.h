@@ -46,6 +46,7 @@ enum entry_flag {
 	ENTRY_SEEN = 1 << 5,	   /* found by the scan under way */
 	ENTRY_WARNED = 1 << 6,	   /* one warning per name */
 	ENTRY_OLDER = 1 << 7,	   /* the object is of an attempt before the run began anew */
+	ENTRY_THERE = 1 << 8,	   /* the review under way found its object */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
@@ -65,8 +66,8 @@ struct entry {
 	uint64_t crc;
 	uint32_t mode; /* with the type */
 	struct etag etag;
-	uint8_t state; /* enum entry_state */
-	uint8_t flags; /* enum entry_flag */
+	uint16_t flags; /* enum entry_flag */
+	uint8_t state;	/* enum entry_state */
 	char name[];
 };
 
@@ -104,7 +105,8 @@ struct work {
 	int64_t changed_ms;		  /* last sign of life */
 	int64_t ready_ms;		  /* not before */
 	int64_t waiting_ms;		  /* since when a close is not published; 0: none is */
-	uint64_t close, first_close;	  /* numbers of the last one and of the first that is not published */
+	uint64_t close,
+		first_close; /* numbers of the last one and of the first that is not published */
 	uint16_t tries;
 	uint16_t broken; /* snapshots that a writer broke */
 	uint8_t error;	 /* enum penstock_code of the last failure */

@@ -419,7 +419,7 @@ def test_a_name_too_long_for_s3_is_named_by_the_flush(syncs):
     answer = sync.ask("flush 10000")
 
     assert answer["result"] == "failed"
-    assert "shorter names" in answer["message"] and "1 files" in answer["message"]
+    assert "shorter names" in answer["message"] and "1 file (" in answer["message"]
     assert sync.object("file") == b"2"
 
 

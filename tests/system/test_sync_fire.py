@@ -427,10 +427,63 @@ def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):
     (other.out / "new").write_bytes(b"new")
     for name in ("a", "c"):  # those that the restore had brought already
         (other.out / name).unlink(missing_ok=True)
-    other.flush(PATIENT_S * 1000)
+    answer = other.ask(f"flush {PATIENT_S * 1000}", PATIENT_S + 30)
+    assert answer["result"] == "failed" and "not here: b" in answer["message"], answer
 
     assert other.paths() == ["a", "c", "new"]
     assert any("not restored" in warning for warning in other.warnings())
+
+
+# ---- Somebody else in the bucket ----
+
+
+def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store):
+    # Published, and gone or another's before the end: what is here may be the only copy. The other's object is kept.
+    sync = syncs()
+    odd = "bad\udcff"
+    for name in ("gone", "replaced", "stays", odd, "d/gone", "d/stays"):
+        (sync.out / name).parent.mkdir(exist_ok=True)
+        (sync.out / name).write_bytes(name.encode(errors="surrogateescape"))
+    sync.flush()
+    for key in ("p/gone", "p/bad%FF", "p/d/gone"):
+        store.client.delete_object(Bucket=Syncer.BUCKET, Key=key)
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/replaced", Body=b"theirs")
+
+    sync.flush(PATIENT_S * 1000)
+
+    assert sync.paths() == ["bad%FF", "d/gone", "d/stays", "gone", "replaced", "stays"]
+    for name in ("gone", "replaced", "d/gone"):
+        assert sync.object(name) == name.encode()
+    assert [len(sync.events("published", name)) for name in ("stays", "d/stays", "gone")] == [1, 1, 2]
+    (kept,) = sync.manifest_list("replaced")
+    assert store.bytes(Syncer.BUCKET, kept["kept"]) == b"theirs"
+    assert sum("meanwhile" in warning for warning in sync.warnings()) == 4
+    published = len(sync.events("published"))
+    assert len(sync.flush().events("published")) == published
+
+
+def test_a_run_whose_object_is_removed_meanwhile_ends_with_it_in_place(penstock, store, tmp_path):
+    # It must not say that it succeeded and then remove what is here.
+    s3 = {
+        "region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+        "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+    }  # fmt: skip
+    command = "echo weights > $DEEPSQUARE_OUTPUT/model; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done"
+    workflow = {
+        "name": "r", "resources": RESOURCES, "output": {"s3": s3}, "continuousOutputSync": True,
+        "steps": [{"name": "s", "run": {"command": command}}],
+    }  # fmt: skip
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps(workflow))
+    run = penstock.popen("run", path)
+    wait_for(lambda: "out" in [b["Name"] for b in store.client.list_buckets()["Buckets"]] and "model" in store.keys("out"), PATIENT_S, "the model")
+
+    store.client.delete_object(Bucket="out", Key="model")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "end").touch()
+    run.wait().ok()
+
+    assert store.bytes("out", "model") == b"weights\n"
 
 
 # ---- Sizes ----

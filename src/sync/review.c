@@ -1,0 +1,185 @@
+/*
+ * The last look of a flush: is what this run published still there? Somebody may have removed or replaced it
+ * meanwhile, and what is here is perhaps the only copy. The list is read once, and what it does not show as it should
+ * be is asked for by name: so keys that are encoded need no rule of their own. Memory does not depend on what the bucket holds.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/names.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+#define LIST_MORE                                                                                  \
+	10000 /* keys of others that are read past; beyond that each file is asked for by itself */
+#define LIST_TIMES 4  /* the same, for each file of ours */
+#define BATCH	   64 /* files that are asked for between two looks at the table */
+
+struct review {
+	struct sync *s;
+	uint64_t expected; /* files with an object */
+	uint64_t listed;
+	uint64_t again;
+	uint64_t nowhere; /* neither there nor here */
+	char first[128];  /* the name of one of them */
+	bool memory;
+};
+
+/* What is of an attempt before the run began anew is not answered for, nor what was deleted here. */
+static bool is_expected(const struct entry *e)
+{
+	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER) && !e->below &&
+	       (e->state == ENTRY_CLEAN || (e->state == ENTRY_GONE && (e->flags & ENTRY_KEEP)));
+}
+
+static int begin(void *cookie, struct entry *e)
+{
+	struct review *r = cookie;
+
+	e->flags &= (uint16_t)~ENTRY_THERE;
+	r->expected += is_expected(e);
+	return 0;
+}
+
+static int on_object(void *cookie, const struct object_info *info)
+{
+	struct review *r = cookie;
+	struct sync *s = r->s;
+	char etag[ENTRY_ETAG_SIZE];
+	struct entry *e;
+
+	if (++r->listed > r->expected * LIST_TIMES + LIST_MORE)
+		return 1;
+	pthread_mutex_lock(&s->lock);
+	e = table_find_path(&s->table, info->key + strlen(s->o.prefix));
+	if (e && is_expected(e)) {
+		entry_etag(e, etag);
+		if (!etag[0] || strcmp(etag, info->etag) == 0)
+			e->flags |= ENTRY_THERE;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* It is as it should be, or is sent again, or is lost. Under lock. */
+static void judge(struct review *r, struct entry *e, const char *path, bool there, bool same)
+{
+	if (same) {
+		e->flags |= ENTRY_THERE;
+	} else if (e->state == ENTRY_CLEAN) {
+		sync_emit(r->s, SYNC_WARNING, path, 0,
+			"%s: somebody %s its object meanwhile: sent again", path,
+			there ? "replaced" : "removed");
+		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
+		r->again++;
+	} else {
+		e->flags |= ENTRY_THERE; /* it was asked for */
+		if (!r->nowhere++)
+			snprintf(r->first, sizeof(r->first), "%s", path);
+	}
+}
+
+struct batch {
+	struct review *review;
+	struct strlist paths;
+};
+
+static int collect(void *cookie, struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct batch *b = cookie;
+
+	if (!is_expected(e) || (e->flags & ENTRY_THERE) || e->work)
+		return 0;
+	entry_path(e, &path);
+	if (buf_failed(&path) || strlist_add(&b->paths, buf_str(&path)) < 0) {
+		b->review->memory = true;
+		return 1;
+	}
+	return b->paths.n == BATCH;
+}
+
+static int ask_for(struct review *r, const char *path, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	struct sync *s = r->s;
+	char etag[ENTRY_ETAG_SIZE];
+	struct entry *e;
+	int rc;
+
+	buf_add_str(&key, s->o.prefix);
+	names_key(&key, path);
+	if (buf_failed(&key))
+		return buf_error(&key, "the key of a file", err);
+	rc = object_head(s->o.client, s->o.bucket, buf_str(&key), &there, err);
+	if (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND)
+		return rc;
+	if (rc < 0)
+		penstock_error_release(err);
+	pthread_mutex_lock(&s->lock);
+	e = table_find_path(&s->table, path);
+	if (e && is_expected(e) && !e->work) {
+		entry_etag(e, etag);
+		judge(r, e, path, rc == 0, rc == 0 && (!etag[0] || strcmp(etag, there.etag) == 0));
+	}
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static int ask_for_rest(struct review *r, struct penstock_error *err)
+{
+	int rc = 0;
+
+	for (;;) {
+		struct batch b = {.review = r};
+		struct sync *s = r->s;
+
+		pthread_mutex_lock(&s->lock);
+		table_each(&s->table, collect, &b);
+		pthread_mutex_unlock(&s->lock);
+		for (size_t i = 0; i < b.paths.n && rc == 0 && !r->memory; i++)
+			rc = s->o.cancel && atomic_load(s->o.cancel)
+				     ? error_set(err, PENSTOCK_E_CANCELLED,
+					       "the flush of the output was interrupted")
+				     : ask_for(r, b.paths.items[i], err);
+		if (b.paths.n == 0 || rc < 0 || r->memory) {
+			strlist_release(&b.paths);
+			return rc < 0 ? rc : r->memory ? error_memory(err) : 0;
+		}
+		strlist_release(&b.paths);
+	}
+}
+
+int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
+{
+	struct review r = {.s = s};
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	table_each(&s->table, begin, &r);
+	pthread_mutex_unlock(&s->lock);
+	if (!r.expected)
+		return 0;
+	rc = object_list(
+		s->o.client, s->o.bucket, s->o.prefix, NULL, on_object, &r, s->o.cancel, err);
+	if (rc == 0)
+		rc = ask_for_rest(&r, err);
+	*again = r.again;
+	if (rc < 0)
+		return error_prefix(err, "whether all of the output is there cannot be looked at");
+	if (r.nowhere)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"somebody removed or replaced %" PRIu64
+			" file%s that this run published and that %s not here: %s%s",
+			r.nowhere, r.nowhere == 1 ? "" : "s", r.nowhere == 1 ? "is" : "are",
+			r.first, r.nowhere == 1 ? "" : ", …");
+	return 0;
+}
