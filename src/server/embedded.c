@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define POLL_MS		   5
+#define STARTS		   3 /* tries where the owner is killed while it starts */
 
 struct embedded_store {
 	int users_fd; /* holds the shared lock */
@@ -154,16 +156,29 @@ static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out,
 	return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
 }
 
-static bool accepts(const char *endpoint)
+/*
+ * Whether it answers a request, whatever it says: the kernel takes connections for an owner that is about to die, or was
+ * killed, too.
+ */
+static bool answers(const char *endpoint, int64_t deadline_ms)
 {
+	static const char request[] =
+		"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 	struct sockaddr_storage address;
 	_cleanup_close_ int fd = -1;
+	struct pollfd p = {.events = POLLIN};
+	int64_t left = deadline_ms - clock_monotonic_ms();
 	socklen_t len;
+	char byte;
 
 	if (!endpoint_address(endpoint, &address, &len))
 		return false;
 	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	return fd >= 0 && connect(fd, (struct sockaddr *)&address, len) == 0;
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, len) < 0 ||
+		send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) < 0)
+		return false;
+	p.fd = fd;
+	return poll(&p, 1, left > 0 ? (int)left : 0) == 1 && recv(fd, &byte, 1, 0) == 1;
 }
 
 /* --- starting one ------------------------------------------------------------------------------ */
@@ -292,19 +307,22 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 	_cleanup_(buf_release) struct buf said = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(owner_info_release) struct owner_info info = {0};
 	bool alive = false;
+	int starts = 0;
 
 	for (;;) {
 		int rc = owner_alive(store->root, &alive, err);
 
 		if (rc < 0)
 			return rc;
-		if (alive && read_owner(store->root, &info) && accepts(info.endpoint))
+		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
-		if (!alive && store->started)
+		/* One that says why would say it again; one that was killed says nothing. */
+		if (!alive && (said.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"the store at %s did not start: %.*s", store->root,
-				(int)strcspn(buf_str(&said), "\n"), buf_str(&said));
+				said.len ? (int)strcspn(buf_str(&said), "\n") : INT_MAX,
+				said.len ? buf_str(&said) : "its owner was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"the store at %s is locked by a process that does not answer; see "
@@ -315,6 +333,7 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 			if (rc < 0)
 				return rc;
 			store->started = true;
+			starts++;
 			continue;
 		}
 		clock_sleep_ms(POLL_MS);

@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <cmocka.h>
 
 #include "base/clock.h"
@@ -148,6 +151,112 @@ static void a_killed_owner_is_replaced(void **state)
 	embedded_store_free(second);
 }
 
+static void write_text(const struct fixture *f, const char *name, int mode, const char *text)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", f->root, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* Something other than the user's own mistake has killed it, so it is tried again. */
+static void an_owner_that_is_killed_while_it_starts_is_started_again(void **state)
+{
+	struct fixture *f = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct embedded_store *store = NULL;
+	char self[512] = "", script[1024], path[128];
+
+	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	snprintf(script, sizeof(script),
+		"#!/bin/sh\nmkdir '%s/killed' 2>/dev/null && kill -9 $$\nexec '%s' \"$@\"\n",
+		f->root, self);
+	write_text(f, "owner", 0700, script);
+	snprintf(path, sizeof(path), "%s/owner", f->root);
+
+	if (embedded_store_acquire(&store,
+		    &(struct embedded_store_options){
+			    .root = f->root, .relaxed = true, .executable = path},
+		    &err) < 0)
+		fail_msg("%s", err.message);
+	assert_true(embedded_store_started(store));
+	assert_true(owner_alive(f));
+	embedded_store_free(store);
+}
+
+/* Never again, where it is killed each time. */
+static void an_owner_that_is_killed_each_time_is_given_up(void **state)
+{
+	struct fixture *f = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct embedded_store *store = NULL;
+	char path[128];
+
+	write_text(f, "owner", 0700, "#!/bin/sh\nkill -9 $$\n");
+	snprintf(path, sizeof(path), "%s/owner", f->root);
+
+	assert_true(embedded_store_acquire(&store,
+			    &(struct embedded_store_options){.root = f->root, .executable = path},
+			    &err) < 0);
+	assert_non_null(strstr(err.message, "killed each time"));
+	penstock_error_release(&err);
+}
+
+/* As one that was killed does, whose connections the kernel still takes: it dies when it is asked. */
+static void be_a_dying_owner(const struct fixture *f, int ready_fd)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int listener = socket(AF_INET, SOCK_STREAM, 0), lock;
+	socklen_t len = sizeof(address);
+	char text[512], path[128];
+
+	write_text(f, "lock", 0600, "token");
+	snprintf(path, sizeof(path), "%s/lock", f->root);
+	lock = open(path, O_RDWR);
+	if (flock(lock, LOCK_EX) < 0 || bind(listener, (struct sockaddr *)&address, len) < 0 ||
+		listen(listener, 5) < 0 ||
+		getsockname(listener, (struct sockaddr *)&address, &len) < 0)
+		_exit(1);
+	snprintf(text, sizeof(text),
+		"{\"pid\": %d, \"token\": \"token\", \"endpoint\": \"http://127.0.0.1:%d\", "
+		"\"access_key_id\": \"x\", \"keys\": \"file\"}",
+		(int)getpid(), ntohs(address.sin_port));
+	write_text(f, "owner.json", 0600, text);
+	(void)!write(ready_fd, "y", 1);
+	(void)accept(listener, NULL, NULL);
+	_exit(0);
+}
+
+static void an_owner_that_dies_when_it_is_asked_is_not_joined(void **state)
+{
+	struct fixture *f = *state;
+	struct embedded_store *store;
+	int fds[2], status;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (pid == 0)
+		be_a_dying_owner(f, fds[1]);
+	assert_int_equal(read(fds[0], &c, 1), 1);
+
+	store = acquire(f);
+
+	assert_true(embedded_store_started(store));
+	assert_int_not_equal(embedded_store_pid(store), pid);
+	waitpid(pid, &status, 0);
+	assert_int_equal(status, 0);
+	close(fds[0]);
+	close(fds[1]);
+	embedded_store_free(store);
+}
+
 /* However users come and go around the moment at which an owner leaves, each gets one that accepts
  * and stays. */
 static void newcomers_never_meet_a_leaving_owner(void **state)
@@ -278,6 +387,9 @@ int main(int argc, char **argv)
 		TEST(a_killed_user_lets_go),
 		TEST(a_killed_owner_is_replaced),
 		TEST(newcomers_never_meet_a_leaving_owner),
+		TEST(an_owner_that_is_killed_while_it_starts_is_started_again),
+		TEST(an_owner_that_is_killed_each_time_is_given_up),
+		TEST(an_owner_that_dies_when_it_is_asked_is_not_joined),
 		TEST(a_failed_start_says_why),
 		TEST(keys_come_from_the_environment_or_a_private_file),
 		TEST(listen_addresses_are_parsed),
