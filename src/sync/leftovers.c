@@ -56,18 +56,24 @@ void leftovers_fill(const struct sync *s, struct journal *to)
 		note(to, l, false);
 }
 
-/* The one with this id; without one, the last of the key that has none yet. */
+/*
+ * The one with this id; without one, that of the key which was asked for last and has none yet: an earlier one is of an
+ * attempt that was killed, whose name nobody knows.
+ */
 static struct leftover **find(struct sync *s, const char *key, const char *id)
 {
 	struct leftover **unnamed = NULL;
+	int64_t newest_ns = INT64_MIN;
 
 	for (struct leftover **l = &s->leftovers; *l; l = &(*l)->next) {
 		if (strcmp((*l)->key, key) != 0)
 			continue;
 		if (id && (*l)->id && strcmp((*l)->id, id) == 0)
 			return l;
-		if (!(*l)->id)
+		if (!(*l)->id && (*l)->asked_ns > newest_ns) {
 			unnamed = l;
+			newest_ns = (*l)->asked_ns;
+		}
 	}
 	return unnamed;
 }

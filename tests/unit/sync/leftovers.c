@@ -1,0 +1,130 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/fs.h"
+#include "sync/sync_internal.h"
+
+#define DAY_NS (INT64_C(86400) * 1000000000)
+
+struct fixture {
+	char dir[64], path[80];
+	struct sync sync;
+};
+
+static int set_up(void **state)
+{
+	static struct fixture f;
+
+	memset(&f, 0, sizeof(f));
+	snprintf(f.dir, sizeof(f.dir), "/tmp/leftovers-XXXXXX");
+	assert_non_null(mkdtemp(f.dir));
+	snprintf(f.path, sizeof(f.path), "%s/j", f.dir);
+	pthread_mutex_init(&f.sync.lock, NULL);
+	assert_int_equal(journal_open(&f.sync.journal, f.path, NULL), 0);
+	*state = &f;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	leftovers_free(&f->sync);
+	journal_free(f->sync.journal);
+	pthread_mutex_destroy(&f->sync.lock);
+	return fs_remove_tree(f->dir, NULL);
+}
+
+static void fill(void *cookie, struct journal *to)
+{
+	leftovers_fill(cookie, to);
+}
+
+static int on_record(void *cookie, const struct journal_record *r)
+{
+	char *text = cookie;
+
+	assert_int_equal(r->type, JOURNAL_PARTS);
+	snprintf(text + strlen(text), 200 - strlen(text), "%s %s;",
+		r->etag && *r->etag ? r->etag : "-", r->ident.mtime_ns == DAY_NS ? "then" : "now");
+	return 0;
+}
+
+/* What is known, each as "ID then" or "ID now", "-" where the store has not named it. */
+static const char *known(struct fixture *f)
+{
+	static char text[200];
+	unsigned torn;
+
+	text[0] = '\0';
+	assert_int_equal(journal_rewrite(f->sync.journal, fill, &f->sync, NULL), 0);
+	assert_int_equal(journal_replay(f->path, on_record, text, &torn, NULL), 0);
+	return text;
+}
+
+/* One of the same key was asked for by an attempt that was killed before it was told the name. */
+static void asked_for_before(struct fixture *f)
+{
+	const struct journal_record r = {
+		.type = JOURNAL_PARTS, .key = "k", .ident.mtime_ns = DAY_NS};
+
+	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
+}
+
+/* Else the name of the one that is over would be looked for, and the other stay in the store for good. */
+static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
+{
+	struct fixture *f = *state;
+
+	asked_for_before(f);
+	leftovers_parts(&f->sync, "k", NULL, false);
+	leftovers_parts(&f->sync, "k", "id2", false);
+
+	assert_string_equal(known(f), "id2 now;- then;");
+	leftovers_parts(&f->sync, "k", "id2", true);
+	assert_string_equal(known(f), "- then;");
+}
+
+/* The same where the journal was written anew in between, and read by the next attempt. */
+static void the_order_of_the_journal_does_not_count(void **state)
+{
+	struct fixture *f = *state;
+
+	leftovers_parts(&f->sync, "k", NULL, false);
+	asked_for_before(f);
+	leftovers_parts(&f->sync, "k", "id2", false);
+
+	assert_string_equal(known(f), "- then;id2 now;");
+}
+
+/* A request that was refused was no upload. */
+static void what_was_refused_is_forgotten_and_nothing_else(void **state)
+{
+	struct fixture *f = *state;
+
+	asked_for_before(f);
+	leftovers_parts(&f->sync, "k", NULL, false);
+	leftovers_parts(&f->sync, "k", NULL, true);
+
+	assert_string_equal(known(f), "- then;");
+}
+
+#define RULE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		RULE(a_name_is_that_of_the_upload_that_was_asked_for_last),
+		RULE(the_order_of_the_journal_does_not_count),
+		RULE(what_was_refused_is_forgotten_and_nothing_else),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
