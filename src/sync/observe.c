@@ -13,15 +13,26 @@
 #include "sync/sync_internal.h"
 #include "base/banned.h"
 
-#define SCAN_STEP    512   /* names looked at while the lock is held */
-#define SCAN_POLL_MS 1000  /* least time between two scans where there is no watch */
-#define MISSED_MS    1000  /* an open file without a writer for so long: its close was missed */
-#define STILL_MS     5000  /* the same where nobody can tell whether it has a writer */
-#define AGAIN_MS     100   /* until a name is looked at again that could not be dealt with */
+#define SCAN_STEP    512  /* names looked at while the lock is held */
+#define SCAN_POLL_MS 1000 /* least time between two scans where there is no watch */
+#define MISSED_MS    1000 /* an open file without a writer for so long: its close was missed */
+#define STILL_MS     5000 /* the same where nobody can tell whether it has a writer */
+#define AGAIN_MS                                                                                   \
+	100 /* until a name is looked at again that could not be dealt with; then twice that, … */
+#define AGAIN_MAX_MS 5000
 #define SHORT_MS     60000 /* between two warnings of being short of something */
 #define LOOK_STEP_MS 5	   /* between two searches for writers */
 #define LOOK_WORKS   1024  /* changes that one search is for */
 #define LOOK_TIMES   3	   /* searches for one opening */
+
+/* What it waits for may take long, a store that is away, and the next look is a scan of everything. */
+static void look_again(struct sync *s, int64_t now_ms)
+{
+	if (s->look_again)
+		return;
+	s->look_again = true;
+	s->again_ms = now_ms + (s->again_pause_ms ? s->again_pause_ms : AGAIN_MS);
+}
 
 /* Memory, or descriptors. A flush waits for the next look. */
 static void run_short(struct sync *s, const char *what)
@@ -33,8 +44,7 @@ static void run_short(struct sync *s, const char *what)
 			what);
 		s->short_ms = now_ms;
 	}
-	s->look_again = true;
-	s->again_ms = now_ms + AGAIN_MS;
+	look_again(s, now_ms);
 }
 
 static void out_of_memory(struct sync *s)
@@ -106,6 +116,7 @@ void observe_scan_all(struct sync *s)
 	for (struct dir *d = s->table.dirs; d; d = d->all_next)
 		scan_push(s, d);
 	s->scan_all = true;
+	s->scans++;
 	s->look_again = false;
 	s->scan_for = s->scans_wanted;
 	s->scan_cost_ms = 0;
@@ -203,7 +214,7 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 	s->plan.manifest_dirty = true;
 	/* Objects of files below are still to be deleted, or stay; or the one of a file that was
 	 * there before the directory. */
-	if (d->first || d->head || d->busy || e->work)
+	if (d->first || d->head || d->busy || d->lined || e->work)
 		e->state = ENTRY_GONE;
 	else
 		table_remove(&s->table, e);
@@ -280,6 +291,8 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 		rc = plan_closed(&s->plan, e, ident, st->st_mode, CLOSE_UNSEEN, now_ms);
 	if (rc < 0)
 		out_of_memory(s);
+	else if (lease == LEASE_FREE && e->work)
+		e->work->found = true;
 }
 
 /* The scan found a file that was being written. */
@@ -335,6 +348,7 @@ static void see_file(
 		break;
 	case ENTRY_CLEAN:
 	case ENTRY_GONE:
+	case ENTRY_PARKED:
 		break;
 	}
 }
@@ -345,8 +359,7 @@ static void see_file(
  */
 static struct entry *later(struct sync *s, int64_t now_ms)
 {
-	s->look_again = true;
-	s->again_ms = now_ms + AGAIN_MS;
+	look_again(s, now_ms);
 	return NULL;
 }
 
@@ -355,7 +368,8 @@ static bool forget_below(struct sync *s, struct dir *d)
 {
 	for (struct entry *child = d->first, *next; child; child = next) {
 		next = child->sibling;
-		if (child->work || (child->below && !forget_below(s, child->below)))
+		if (child->work || (child->flags & ENTRY_LINE) ||
+			(child->below && !forget_below(s, child->below)))
 			return false;
 		if (!child->below && !S_ISLNK(child->mode))
 			state_note(s, JOURNAL_FORGET, child, &child->seen);
@@ -419,6 +433,10 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (e && (errno == ENOENT || errno == ENOTDIR))
 			gone(s, e, now_ms);
+		else if (errno == ENAMETOOLONG && dir->self)
+			warn_name(s, dir->self,
+				"paths below it have more than 4,096 bytes, which is the longest "
+				"that the system takes: use shorter names");
 		return;
 	}
 	if (!e)
@@ -644,6 +662,10 @@ int observe_scan(struct sync *s, int64_t now_ms)
 	if (s->scan_all) {
 		s->scan_all = false;
 		s->scans_done = s->scan_for;
+		s->again_pause_ms = !s->look_again			   ? 0
+				    : s->again_pause_ms < AGAIN_MS	   ? 2 * AGAIN_MS
+				    : s->again_pause_ms > AGAIN_MAX_MS / 2 ? AGAIN_MAX_MS
+									   : 2 * s->again_pause_ms;
 		pause = s->polling && s->o.scan_ms > SCAN_POLL_MS ? SCAN_POLL_MS : s->o.scan_ms;
 		if (pause < s->scan_cost_ms * 20)
 			pause = s->scan_cost_ms * 20;

@@ -7,20 +7,17 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "sync/plan_internal.h"
 #include "sync/queue.h"
 #include "base/banned.h"
 
-#define PAUSE_FIRST_MS 500
-#define PAUSE_MAX_MS   30000
-#define PAUSE_FLUSH_MS 2000 /* somebody waits */
-
-static void note(struct plan *p, enum journal_type type, struct entry *e, const struct ident *ident)
+void plan_note(struct plan *p, enum journal_type type, struct entry *e, const struct ident *ident)
 {
 	if (p->note)
 		p->note(p->cookie, type, e, ident);
 }
 
-static bool is_small(const struct entry *e)
+bool plan_is_small(const struct entry *e)
 {
 	return e->seen.size <= PLAN_MARKER;
 }
@@ -32,6 +29,7 @@ static void enqueue_closed(struct plan *p, struct work *w)
 	if (w->queued && w->busy)
 		queue_remove(p, w);
 	/* Else what was closed since may need it; or it needs that, if it is restless. */
+	w->behind = w->entry->dir->line && plan_is_small(w->entry) ? w->entry->dir->line_in : 0;
 	queue_add(p, w);
 }
 
@@ -48,7 +46,7 @@ static void forget_writers(struct plan *p, struct work *w)
 	w->opening->looked = 0;
 }
 
-static void drop_work(struct plan *p, struct entry *e)
+void plan_drop_work(struct plan *p, struct entry *e)
 {
 	struct work *w = e->work;
 
@@ -115,11 +113,14 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	struct work *w = table_work(p->table, e, now_ms);
 
 	if (!w || !work_open(w)) {
+		if (w && e->state == ENTRY_PARKED)
+			plan_drop_work(p, e);
 		if (w && e->state == ENTRY_CLEAN)
-			drop_work(p, e); /* or it would look as if it were being dealt with */
+			plan_drop_work(p, e); /* or it would look as if it were being dealt with */
 		return -1;
 	}
 	if (e->state != ENTRY_OPEN) {
+		line_leave(p, e);
 		forget_writers(p, w);
 		table_touch_work(p->table, w);
 		w->doomed = false;
@@ -163,7 +164,7 @@ static void make_suspect(struct plan *p, struct entry *e, struct work *w)
 	if (w->opening)
 		memset(&w->opening->sent, 0, sizeof(w->opening->sent));
 	p->sweep_ms = 0;
-	note(p, JOURNAL_SUSPECT, e, &e->seen);
+	plan_note(p, JOURNAL_SUSPECT, e, &e->seen);
 }
 
 int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int64_t now_ms)
@@ -172,9 +173,20 @@ int plan_suspect(struct plan *p, struct entry *e, const struct ident *ident, int
 
 	if (!w)
 		return -1;
+	line_leave(p, e);
 	e->seen = *ident;
 	make_suspect(p, e, w);
 	return 0;
+}
+
+/* There is nothing about it but that it was closed, and others wait already. */
+static bool is_to_park(const struct plan *p, const struct entry *e, enum close_kind kind)
+{
+	const struct work *w = e->work;
+
+	return (kind == CLOSE_TRUE || kind == CLOSE_UNSEEN) && !(e->flags & ENTRY_PUBLISHED) &&
+	       !e->below && !(w && (w->busy || w->queued || w->doomed)) &&
+	       (e->dir->line || line_is_full(p, e->dir));
 }
 
 /* It is to rest for a moment; but one that is never quiet gets its turn, too. */
@@ -204,17 +216,31 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	}
 	if (!(w && (w->modified || w->busy)) && !p->always_dirty && (e->flags & ENTRY_PUBLISHED) &&
 		!(e->flags & ENTRY_APPENDED) && ident_equal(ident, w ? &w->published : &e->seen)) {
-		drop_work(p, e);
+		plan_drop_work(p, e);
 		e->seen = *ident;
 		e->state = ENTRY_CLEAN;
+		return 0;
+	}
+	if (e->state == ENTRY_PARKED && ident_equal(ident, &e->seen))
+		return 0; /* that was it */
+	if (is_to_park(p, e, kind)) {
+		line_park(p, e, ident, kind == CLOSE_UNSEEN, now_ms);
+		plan_drop_work(p, e);
+		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 		return 0;
 	}
 	w = table_work(p->table, e, now_ms);
 	if (!w)
 		return -1;
+	line_leave(p, e);
 	if (w->doomed)
 		kind = CLOSE_KILLED;
 	w->doomed = false;
+	/* Its event comes after it was found closed. */
+	w->restless &= w->found && ident_equal(ident, &e->seen);
+	w->restless |= w->waiting_ms && w->queued && ident->size <= PLAN_MARKER &&
+		       !(w->found && ident_equal(ident, &e->seen));
+	w->found = false;
 	e->seen = *ident;
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	w->modified = false;
@@ -223,7 +249,6 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	w->give_up = false;
 	w->changed_ms = now_ms;
 	w->close = ++p->closes;
-	w->restless = w->waiting_ms && w->queued && is_small(e);
 	if (!w->waiting_ms) {
 		w->waiting_ms = now_ms;
 		w->first_close = w->close;
@@ -249,7 +274,7 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		w->opening = NULL;
 	}
 	if (kind != CLOSE_EXIT)
-		note(p, JOURNAL_CLOSED, e, &e->seen);
+		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 	return 0;
 }
 
@@ -260,18 +285,22 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 	if (e->state == ENTRY_GONE)
 		return;
 	p->manifest_dirty = true;
+	line_leave(p, e);
 	w = e->work;
 	if (!(e->flags & ENTRY_PUBLISHED) && !(w && w->busy)) {
-		note(p, JOURNAL_FORGET, e, &e->seen);
-		drop_work(p, e);
-		table_remove(p->table, e);
+		plan_note(p, JOURNAL_FORGET, e, &e->seen);
+		plan_drop_work(p, e);
+		if (e->flags & ENTRY_LINE)
+			e->state = ENTRY_GONE; /* until its turn comes */
+		else
+			table_remove(p->table, e);
 		return;
 	}
 	e->state = ENTRY_GONE;
 	/* What stands there is of before the run began anew: none of ours to delete. */
-	note(p, e->flags & ENTRY_OLDER ? JOURNAL_FORGET : JOURNAL_GONE, e, &e->seen);
+	plan_note(p, e->flags & ENTRY_OLDER ? JOURNAL_FORGET : JOURNAL_GONE, e, &e->seen);
 	if ((!p->may_delete || (e->flags & ENTRY_OLDER)) && !(w && w->busy)) {
-		drop_work(p, e);
+		plan_drop_work(p, e);
 		return;
 	}
 	w = table_work(p->table, e, now_ms);
@@ -306,12 +335,13 @@ int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms)
 	w->waiting_ms = w->ready_ms = now_ms;
 	w->close = w->first_close = ++p->closes;
 	queue_add(p, w);
-	note(p, JOURNAL_CLOSED, e, &e->seen);
+	plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 	return 0;
 }
 
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 {
+	line_task_ended(p, killed, now_ms);
 	for (struct work *w = p->table->works, *next; w; w = next) {
 		struct entry *e = w->entry;
 
@@ -322,7 +352,7 @@ void plan_task_ended(struct plan *p, bool killed, int64_t now_ms)
 			} else {
 				e->state = ENTRY_CLOSED;
 				w->ready_ms = now_ms;
-				note(p, JOURNAL_CLOSED, e, &e->seen);
+				plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 			}
 		} else if (killed && e->state == ENTRY_CLOSED && w->unseen && !w->tail &&
 			   now_ms - w->changed_ms <= PLAN_DYING_MS) {
@@ -423,7 +453,7 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 	}
 	if (w->entry->state == ENTRY_HELD) {
 		w->entry->state = ENTRY_CLOSED;
-		note(p, JOURNAL_CLOSED, w->entry, &w->entry->seen);
+		plan_note(p, JOURNAL_CLOSED, w->entry, &w->entry->seen);
 	}
 	return !w->settled && !large_must_wait(p, w->entry);
 }
@@ -437,12 +467,25 @@ static bool nothing_to_delete(struct plan *p, struct entry *e)
 	if ((e->state != ENTRY_GONE && !e->below) ||
 		(p->may_delete && (e->flags & ENTRY_PUBLISHED)))
 		return false;
-	drop_work(p, e);
+	plan_drop_work(p, e);
 	if (!e->below && !(e->flags & ENTRY_PUBLISHED)) {
-		note(p, JOURNAL_FORGET, e, &e->seen);
+		plan_note(p, JOURNAL_FORGET, e, &e->seen);
 		table_remove(p->table, e);
 	}
 	return true;
+}
+
+/* A head that is to come after files of the line: those come into the queue, and it goes behind them. */
+static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
+{
+	struct work *w;
+
+	while (!d->busy && (w = d->head) && w->behind && !w->busy) {
+		if (d->line_out >= w->behind || !line_next(p, d, now_ms))
+			w->behind = 0;
+		queue_remove(p, w);
+		queue_add(p, w);
+	}
 }
 
 /* What it has now may need what was closed after it: it is to be frozen with all that is so. */
@@ -465,6 +508,7 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 
 	for (struct dir *d = p->active, *next; d; d = next) {
 		next = d->active_next;
+		put_behind_line(p, d, now_ms);
 		if (!head_ready(p, d, now_ms, wake_ms))
 			continue;
 		struct work *w = d->head;
@@ -544,6 +588,7 @@ bool plan_next(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms
 		lower(wake_ms, p->pause_until_ms);
 		return false;
 	}
+	line_refill(p, now_ms);
 	if (next_queued(p, now_ms, job, wake_ms))
 		return true;
 	if (!p->table->works)
@@ -587,202 +632,6 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 	return false;
 }
 
-static void done_whole(
-	struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
-{
-	struct entry *e = job->entry;
-	struct work *w = job->work;
-	bool open = r->kind == JOB_GROWN && !job->closed;
-
-	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER);
-	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
-	e->flags |= open ? ENTRY_APPENDED : 0;
-	e->crc = r->crc;
-	entry_set_etag(e, r->etag); /* without memory for it the next upload asks what is there */
-	w->published = r->ident;
-	w->tries = w->broken = 0;
-	w->error = 0;
-	if (w->opening) {
-		w->opening->grown_ms = now_ms;
-		w->opening->grown_cost_ms = now_ms - job->started_ms;
-	}
-	p->manifest_dirty = true;
-	note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
-	if (e->state == ENTRY_CLOSED && w->changed) /* that was not the last word */
-		note(p, JOURNAL_CLOSED, e, &e->seen);
-	w->waiting_ms = e->state == ENTRY_CLOSED ? now_ms : 0;
-	w->first_close = job->close + 1;
-	if (open && w->opening && e->state == ENTRY_OPEN) {
-		w->opening->sent = r->ident;
-		w->settled = p->flushing && !w->changed;
-		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : now_ms;
-		return;
-	}
-	w->dirty_ms = job->started_ms;
-	if (w->changed || open) {
-		/* There is a newer version, which is in its place of the queue if it was closed. */
-		w->restless = w->queued && is_small(e);
-		if (e->state == ENTRY_OPEN || job->frozen)
-			queue_remove(p, w);
-		/* Behind the copies of others that were made together with the one that was sent. */
-		if (e->state == ENTRY_CLOSED)
-			queue_add(p, w);
-		return;
-	}
-	e->seen = r->ident;
-	e->state = ENTRY_CLEAN;
-	drop_work(p, e);
-}
-
-static void done_partial(
-	struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
-{
-	struct entry *e = job->entry;
-	struct work *w = job->work;
-
-	if (work_open(w)) {
-		w->opening->sent = r->ident;
-		w->opening->grown_ms = w->opening->partial_ms = now_ms;
-		w->opening->grown_cost_ms = (now_ms - job->started_ms) * 2;
-	}
-	w->settled = p->flushing && !w->changed;
-	w->error = 0;
-	e->flags |= ENTRY_IN_PARTIAL;
-	p->manifest_dirty = true;
-	if (e->state == ENTRY_SUSPECT && !w->changed)
-		e->seen = r->ident;
-	/* It was to be the rest of a log, and is not one. */
-	if (e->state == ENTRY_CLOSED && w->tail && !w->changed) {
-		w->tail = false;
-		e->state = ENTRY_SUSPECT;
-		e->seen = r->ident;
-		queue_remove(p, w);
-		note(p, JOURNAL_SUSPECT, e, &e->seen);
-	}
-}
-
-static void done_delete(struct plan *p, struct entry *e)
-{
-	struct work *w = e->work;
-
-	e->flags &= (uint16_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
-	entry_set_etag(e, NULL);
-	p->manifest_dirty = true;
-	memset(&w->published, 0, sizeof(w->published));
-	if (e->below) { /* it was the object of a file that is a directory now */
-		drop_work(p, e);
-		return;
-	}
-	if (e->state != ENTRY_GONE)
-		return; /* it came back meanwhile, and is in the queue */
-	note(p, JOURNAL_FORGET, e, &e->seen);
-	drop_work(p, e);
-	table_remove(p->table, e);
-}
-
-static void failed(struct plan *p, struct work *w, const struct job_result *r, int64_t now_ms)
-{
-	if (w->tries < UINT16_MAX)
-		w->tries++;
-	w->error = (uint8_t)r->error;
-	if (r->retryable) {
-		p->pause_ms = p->pause_ms ? p->pause_ms * 2 : PAUSE_FIRST_MS;
-		if (p->pause_ms > PAUSE_MAX_MS)
-			p->pause_ms = PAUSE_MAX_MS;
-		if (p->flushing && p->pause_ms > PAUSE_FLUSH_MS)
-			p->pause_ms = PAUSE_FLUSH_MS;
-		p->pause_until_ms = now_ms + p->pause_ms;
-		return;
-	}
-	/* Waiting does not help this one, so it must not hold up its directory. */
-	queue_remove(p, w);
-	plan_thaw(p, w);
-	w->give_up = true;
-	w->ready_ms = now_ms + PLAN_RETRY_MS;
-	w->settled = p->flushing && !w->changed;
-}
-
-static void changed_under(
-	struct plan *p, const struct job *job, enum job_outcome outcome, int64_t now_ms)
-{
-	struct entry *e = job->entry;
-	struct work *w = job->work;
-
-	if (outcome == JOB_CHANGED && job->snapshot && w->broken < UINT16_MAX)
-		w->broken++;
-	plan_thaw(p, w);
-	/* The version that had this place was not published: what was closed after it still waits. */
-	if (w->queued) {
-		w->restless = is_small(e);
-		queue_remove(p, w);
-		queue_add_first(p, w);
-	}
-	w->snapshot = !is_small(e);
-	if (e->state != ENTRY_CLOSED)
-		return;
-	if (outcome == JOB_WRITER && !w->reclosed && work_open(w)) {
-		/* Its close will come; a close that was missed is found by the scan. */
-		e->state = ENTRY_OPEN;
-		w->opening->opened_ms = now_ms;
-		return;
-	}
-	w->ready_ms = w->reclosed ? now_ms : now_ms + p->quiet_ms;
-}
-
-/* Nothing was sent of an open file this time. */
-static void tried(struct work *w, int64_t now_ms)
-{
-	if (w->opening)
-		w->opening->grown_ms = now_ms;
-}
-
-void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
-{
-	struct entry *e = job->entry;
-	struct work *w = job->work;
-
-	w->busy = false;
-	p->n_busy--;
-	if (job->queued)
-		e->dir->busy = false;
-	if (job->large)
-		p->large_busy--;
-	if (r->outcome == JOB_DONE)
-		p->pause_ms = 0;
-	/* After a failure that may pass, the same is sent again. */
-	if (r->outcome != JOB_FAILED || !w->queued || e->state == ENTRY_GONE)
-		plan_thaw(p, w);
-	switch (r->outcome) {
-	case JOB_DONE:
-		if (job->kind == JOB_DELETE)
-			done_delete(p, e);
-		else if (r->kind == JOB_PARTIAL)
-			done_partial(p, job, r, now_ms);
-		else
-			done_whole(p, job, r, now_ms);
-		break;
-	case JOB_CHANGED:
-	case JOB_WRITER:
-		if (job->kind == JOB_WHOLE)
-			changed_under(p, job, r->outcome, now_ms);
-		else if (job->kind != JOB_DELETE)
-			tried(w, now_ms);
-		break;
-	case JOB_MISSING:
-		if (!w->changed)
-			plan_gone(p, e, now_ms);
-		break;
-	case JOB_NOTHING:
-		tried(w, now_ms);
-		w->settled = p->flushing && !w->changed;
-		break;
-	case JOB_FAILED:
-		failed(p, w, r, now_ms);
-		break;
-	}
-}
-
 void plan_flush_begin(struct plan *p)
 {
 	p->flushing = true;
@@ -802,7 +651,7 @@ void plan_flush_end(struct plan *p)
 
 size_t plan_flush_pending(const struct plan *p)
 {
-	size_t n = 0;
+	size_t n = p->n_parked;
 
 	for (const struct work *w = p->table->works; w; w = w->all_next)
 		if (w->busy || (!w->settled && plan_is_waiting(w)))
@@ -818,6 +667,7 @@ bool plan_is_waiting(const struct work *w)
 	case ENTRY_SUSPECT:
 		return !sent_as_it_is(w);
 	case ENTRY_CLEAN:
+	case ENTRY_PARKED:
 		return false;
 	case ENTRY_GONE:
 		return w->queued;

@@ -34,7 +34,9 @@
 #define PLAN_DYING_MS	 50    /* a close so shortly before a death may be the death's */
 #define PLAN_LARGE	 (64 * 1024 * 1024) /* bytes; two workers are kept for smaller files */
 #define PLAN_MARKER	 (256 * 1024)	    /* bytes; what is larger points to nothing */
-#define PLAN_FROZEN	 64  /* small files of a directory that are copied at a time */
+#define PLAN_FROZEN	 64   /* small files of a directory that are copied at a time */
+#define PLAN_QUEUED	 2048 /* files in the queues; what is closed beyond them waits in the line */
+#define PLAN_QUEUED_DIR	 512 /* the same of one directory, which may be held up */
 #define PLAN_RESTLESS_MS 250 /* a file that is closed again and again gets its turn after so long */
 
 enum close_kind {
@@ -118,6 +120,10 @@ struct plan {
 	int pause_ms;
 	int64_t sweep_ms; /* the next look at open and suspect files */
 	unsigned n_busy;
+	size_t n_queued; /* works with a place in a queue */
+	struct dir *lined, *lined_tail;
+	size_t n_parked;
+	uint64_t parked_bytes;
 	bool manifest_dirty;
 	uint64_t closes;     /* so many were there */
 	size_t frozen_bytes; /* of all frozen ones */

@@ -35,6 +35,8 @@ void queue_add(struct plan *p, struct work *w)
 	if (w->queued)
 		return;
 	w->queued = true;
+	p->n_queued++;
+	d->n_queued++;
 	w->next = NULL;
 	w->prev = d->tail;
 	if (d->tail)
@@ -51,6 +53,8 @@ void queue_add_first(struct plan *p, struct work *w)
 	struct dir *d = w->entry->dir;
 
 	w->queued = true;
+	p->n_queued++;
+	d->n_queued++;
 	w->prev = NULL;
 	w->next = d->head;
 	if (d->head)
@@ -69,6 +73,8 @@ void queue_remove(struct plan *p, struct work *w)
 	if (!w->queued)
 		return;
 	w->queued = false;
+	p->n_queued--;
+	d->n_queued--;
 	if (w->prev)
 		w->prev->next = w->next;
 	else
@@ -132,5 +138,6 @@ void plan_queue_frozen(struct plan *p, struct dir *d)
 	for (size_t i = 0; i < n; i++) {
 		queue_remove(p, order[i]);
 		queue_add(p, order[i]);
+		order[i]->behind = d->line ? d->line_in : 0;
 	}
 }

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "sync/names.h"
+#include "sync/queue.h"
 #include "sync/sync_internal.h"
 #include "base/banned.h"
 
@@ -62,7 +63,7 @@ static int fill_entry(void *cookie, struct entry *e)
 	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
 		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
 			e->work ? &e->work->published : &e->seen);
-	if (e->state == ENTRY_CLOSED)
+	if (e->state == ENTRY_CLOSED || e->state == ENTRY_PARKED)
 		state_note(s, JOURNAL_CLOSED, e, &e->seen);
 	else if (e->state == ENTRY_SUSPECT)
 		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
@@ -357,6 +358,8 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
+	if (e->state == ENTRY_PARKED) /* it has an object, so it needs a work */
+		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
 	entry_etag(e, etag);
 	if (older && !local)
 		e->flags |= ENTRY_OLDER;
@@ -618,6 +621,12 @@ static int manifest_conflict(struct sync *s, const char *key, const char *upload
 	bool ours;
 	int rc = object_head(s->o.client, s->o.bucket, key, &there, err);
 
+	if (rc == -PENSTOCK_E_NOT_FOUND) {
+		/* Whoever deletes it takes nothing over. */
+		penstock_error_release(err);
+		etag[0] = '\0';
+		return 0;
+	}
 	if (rc < 0)
 		return rc;
 	by = strlist_get(&there.metadata, "penstock-upload");
@@ -650,6 +659,7 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 				.if_none_match = s->conditions && !*etag,
 				.content_type = "application/json",
 				.metadata = &metadata,
+				.parallel = 1, /* of many files it is large, and so is the table then */
 				.cancel = &s->cancel},
 			info, err);
 
@@ -728,8 +738,8 @@ int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 		return error_memory(err);
 	rc = object_head(s->o.client, s->o.bucket, key, &there, err);
 	if (rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
-		rc = 0;
+		penstock_error_release(err); /* deleted: that is no other owner */
+		return 0;
 	}
 	if (rc < 0)
 		return rc;

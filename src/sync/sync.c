@@ -26,10 +26,11 @@
 #define ATTACH_RETRY_MS	  2000
 #define FLUSH_POLL_MS	  100
 #define IDLE_MS		  60000
-#define REVIEWS		  3   /* times that objects are missed in one flush */
-#define CATCH_UP_READS	  128 /* event buffers: more than the kernel queues */
-#define READS_PER_ROUND	  64  /* event buffers read before the lock is given up for a moment */
-#define OPEN_SIZES_LOOKED 64  /* open files whose size sync_get_status() asks for */
+#define REVIEWS		  3    /* times that objects are missed in one flush */
+#define SEE_STEPS	  2000 /* of 512 names each, at a task's end */
+#define CATCH_UP_READS	  128  /* event buffers: more than the kernel queues */
+#define READS_PER_ROUND	  64   /* event buffers read before the lock is given up for a moment */
+#define OPEN_SIZES_LOOKED 64   /* open files whose size sync_get_status() asks for */
 
 /* The workers. */
 
@@ -86,6 +87,14 @@ static void count_success(struct sync *s, const char *path, const struct job *jo
 	}
 }
 
+static void wake_owner(struct sync *s)
+{
+	uint64_t one = 1;
+
+	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
 static void run_job(struct sync *s, const struct job *job)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -109,6 +118,11 @@ static void run_job(struct sync *s, const struct job *job)
 	else if (r.outcome == JOB_DONE)
 		count_success(s, buf_str(&path), job, &r, now_ms);
 	plan_done(&s->plan, job, &r, now_ms);
+	if (r.outcome == JOB_DONE && s->look_again) {
+		s->again_pause_ms = 0;
+		s->again_ms = now_ms;
+		wake_owner(s);
+	}
 	write_journal(s);
 	free(r.etag);
 	pthread_cond_broadcast(&s->idle);
@@ -275,14 +289,6 @@ static void *owner_main(void *arg)
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
-}
-
-static void wake_owner(struct sync *s)
-{
-	uint64_t one = 1;
-
-	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
 }
 
 void sync_catch_up(struct sync *s)
@@ -510,6 +516,8 @@ void sync_free(struct sync *s)
 
 static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes)
 {
+	*files += s->plan.n_parked;
+	*bytes += s->plan.parked_bytes;
 	for (const struct work *w = s->table.works; w; w = w->all_next) {
 		const struct entry *e = w->entry;
 
@@ -625,12 +633,15 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 /* The closes of the dead are in the queue of the watch already; what they made in new directories is found by looking. */
 static void see_everything(struct sync *s)
 {
-	do {
-		while (observe_events(s))
-			;
-		if (s->scan_dir || s->scan_first)
-			observe_scan(s, clock_monotonic_ms());
-	} while (s->scan_dir || s->scan_first);
+	unsigned n = 0;
+
+	/* What lives on may go on writing: the uploads and the owner have their turn, too, and there is an end. */
+	for (sync_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
+		sync_catch_up(s), n++) {
+		observe_scan(s, clock_monotonic_ms());
+		pthread_mutex_unlock(&s->lock);
+		pthread_mutex_lock(&s->lock);
+	}
 }
 
 void sync_task_ended(struct sync *s, bool killed)
@@ -649,8 +660,7 @@ void sync_task_ended(struct sync *s, bool killed)
 void sync_kill_coming(struct sync *s)
 {
 	pthread_mutex_lock(&s->lock);
-	while (observe_events(s))
-		;
+	sync_catch_up(s);
 	observe_doomed(s);
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
@@ -687,6 +697,7 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	status->deleted = s->n_deleted;
 	status->lost = s->lost;
 	status->polling = s->polling;
+	status->scans = s->scans;
 	status->last_publish_ms = s->last_publish_ms;
 	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
 	pthread_mutex_unlock(&s->lock);

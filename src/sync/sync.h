@@ -139,6 +139,7 @@ struct sync_status {
 	uint64_t files_suspect;
 	uint64_t deleted;
 	bool lost;		 /* another run took the output over */
+	uint64_t scans;		 /* of the whole directory */
 	bool polling;		 /* no inotify (limit reached, network file system): scans only */
 	char last_error[256];	 /* of the last failed upload since the last success, else "" */
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success, 0: none */

@@ -123,6 +123,8 @@ struct sync {
 	int64_t scan_ms, scan_cost_ms;
 	bool look_again;  /* some name waits for what stood there before */
 	int64_t again_ms; /* the next look at it */
+	int64_t again_pause_ms;
+	uint64_t scans;	  /* of everything */
 	int64_t short_ms; /* the last warning that memory or descriptors are short */
 	bool initial;	  /* the first scan, before the tasks start */
 	bool continued;	  /* the journal has earlier attempts */

@@ -137,12 +137,12 @@ struct entry *table_get(struct table *t, struct dir *dir, const char *name)
 
 	if (e)
 		return e;
-	if (t->n_entries * 4 >= t->n_slots * 3) {
+	if (t->n_entries * 8 >= t->n_slots * 7) {
 		if (slots_grow(t) < 0)
 			return NULL;
 		slot = slot_of(t, dir, name);
 	}
-	e = calloc(1, sizeof(*e) + len + 1);
+	e = calloc(1, offsetof(struct entry, name) + len + 1);
 	if (!e)
 		return NULL;
 	memcpy(e->name, name, len);
@@ -226,8 +226,26 @@ static void free_entry(struct table *t, struct entry *e)
 	free(e);
 }
 
+/* Those in the line are freed when their turn has come, but for rare ones. */
+static void leave_line(struct entry *e)
+{
+	struct entry *before = NULL;
+
+	for (struct entry *at = e->dir->line; at != e; at = at->line_next)
+		before = at;
+	if (before)
+		before->line_next = e->line_next;
+	else
+		e->dir->line = e->line_next;
+	if (e->dir->line_tail == e)
+		e->dir->line_tail = before;
+	e->dir->line_out++;
+}
+
 void table_remove(struct table *t, struct entry *e)
 {
+	if (e->flags & ENTRY_LINE)
+		leave_line(e);
 	while (e->below && e->below->first)
 		table_remove(t, e->below->first);
 	slot_remove(t, slot_of(t, e->dir, e->name));

@@ -35,6 +35,7 @@ enum entry_state {
 	ENTRY_CLOSED,  /* to be published */
 	ENTRY_SUSPECT, /* closed by a death; goes to partial/, never under its name */
 	ENTRY_GONE,    /* not there locally */
+	ENTRY_PARKED, /* to be published, in the line behind the queue: no work yet, and no object */
 };
 
 enum entry_flag {
@@ -47,6 +48,9 @@ enum entry_flag {
 	ENTRY_WARNED = 1 << 6,	   /* one warning per name */
 	ENTRY_OLDER = 1 << 7,	   /* the object is of an attempt before the run began anew */
 	ENTRY_THERE = 1 << 8,	   /* the review under way found its object */
+	ENTRY_LINE = 1 << 9,	   /* it has a place in the line, whatever its state */
+	ENTRY_AGAIN = 1 << 10,	   /* it was closed again in that place */
+	ENTRY_UNSEEN = 1 << 11,	   /* PARKED: closed before its writer was found */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
@@ -61,10 +65,11 @@ struct entry {
 	struct dir *dir;
 	struct work *work; /* owned; NULL: nothing unpublished */
 	struct dir *below; /* owned; of a directory */
+	struct entry *line_next;
 	char *text;	   /* owned: a link's target, or an unusual ETag */
 	struct ident seen; /* as last looked at; as published where the state is CLEAN */
-	uint64_t crc;
-	uint32_t mode; /* with the type */
+	uint64_t crc;	   /* of what is published; of a PARKED one the number of its close */
+	uint16_t mode;	   /* with the type */
 	struct etag etag;
 	uint16_t flags; /* enum entry_flag */
 	uint8_t state;	/* enum entry_state */
@@ -117,6 +122,8 @@ struct work {
 	bool snapshot;	 /* it changed under an upload: take a snapshot */
 	bool restless;	 /* small, and closed again in its place: not to appear as it is */
 	bool unseen;	 /* closed before its writer was found */
+	bool found;	 /* closed, as a look has found: its event may be to come */
+	uint64_t behind; /* not before so many of its directory have left the line */
 	bool doomed;	 /* its writer is being killed: the next close is a death's */
 	bool modified;	 /* a store was seen since the last close */
 	bool appender;	 /* a writer has it open with O_APPEND */
@@ -131,8 +138,14 @@ struct dir {
 	struct dir *wd_next;
 	struct dir *all_next, *all_prev;       /* of all directories */
 	struct work *head, *tail;	       /* publication queue */
+	size_t n_queued;		       /* in it */
 	struct dir *active_next, *active_prev; /* of those with a queue */
-	struct dir *scan_next, *scan_prev;     /* of those to be read */
+	struct entry *line, *line_tail;	       /* closed, and not in the queue yet */
+	struct dir *lined_next;		       /* of those with a line */
+	uint64_t line_in, line_out;	       /* how many ever came and left */
+	int64_t line_ms;		       /* when the first of them came */
+	bool lined;
+	struct dir *scan_next, *scan_prev; /* of those to be read */
 	uint32_t id;
 	int wd;			 /* inotify; -1: none */
 	bool busy;		 /* a worker has one of the queue */

@@ -88,12 +88,13 @@ static void status(struct sync *s)
 	struct sync_status st;
 
 	sync_get_status(s, &st);
-	say(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "answer", "status",
-		"files_published", (json_int_t)st.files_published, "bytes_published",
+	say(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:s}", "answer",
+		"status", "files_published", (json_int_t)st.files_published, "bytes_published",
 		(json_int_t)st.bytes_published, "files_waiting", (json_int_t)st.files_waiting,
 		"bytes_waiting", (json_int_t)st.bytes_waiting, "lag_ms", (json_int_t)st.lag_ms,
 		"files_suspect", (json_int_t)st.files_suspect, "deleted", (json_int_t)st.deleted,
-		"lost", st.lost, "polling", st.polling, "last_error", st.last_error));
+		"lost", st.lost, "polling", st.polling, "scans", (json_int_t)st.scans, "last_error",
+		st.last_error));
 }
 
 static int add_item(json_t *list, const struct sync_manifest_entry *e)

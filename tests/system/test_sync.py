@@ -392,6 +392,7 @@ for i in range(int(sys.argv[2])):
 
     assert any("too many changes" in warning for warning in sync.warnings())
     assert len(sync.paths()) == number
+    sync.check_peak()
 
 
 # A file that cannot be read makes the flush fail by name, and holds up no other file.

@@ -116,6 +116,14 @@ class Syncer:
         self.process.kill()
         return self
 
+    def check_peak(self):
+        """That it never took more memory than a supervisor may."""
+        with open(f"/proc/{self.process.pid}/status") as status:
+            peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        print(f"peak of {peak} kB")
+        if "asan" not in str(self.process.arguments[0]) and "tsan" not in str(self.process.arguments[0]):
+            assert peak <= 32 * 1024
+
     # What the store has.
 
     def object(self, path):

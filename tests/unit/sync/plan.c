@@ -12,6 +12,7 @@
 
 #include <penstock/error.h>
 
+#include "base/str.h"
 #include "sync/plan.h"
 
 #define QUIET  30
@@ -437,6 +438,116 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_int_equal(f->table.top->n_frozen, 0);
 	f->now += 100000;
 	assert_string_equal(run_all(f), "partial a;");
+}
+
+/* So many that they would take too much memory wait in the line, which is as good a place as the queue. */
+static void save_many(struct fixture *f, const char *dir, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "%s/f%u", dir, i);
+		saved(f, path, 10);
+	}
+}
+
+/* The names of all that is published, in order, each by itself. */
+static unsigned publish_all(struct fixture *f, struct strlist *order)
+{
+	struct job job;
+	unsigned n = 0;
+
+	f->now += QUIET;
+	for (const char *text = next(f, &job); *text; text = next(f, &job), n++) {
+		assert_in_range(f->table.n_works, 0, PLAN_QUEUED + 2);
+		assert_int_equal(strlist_add(order, strchr(text, ' ') + 1), 0);
+		done_as(f, &job, JOB_DONE);
+	}
+	return n;
+}
+
+static size_t place(const struct strlist *order, const char *path)
+{
+	for (size_t i = 0; i < order->n; i++)
+		if (strcmp(order->items[i], path) == 0)
+			return i;
+	fail_msg("%s was not published", path);
+	return 0;
+}
+
+static void many_files_wait_in_a_line(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+
+	save_many(f, "a", 3 * PLAN_QUEUED);
+	saved(f, "a/_SUCCESS", 1);
+	saved(f, "b/file", 10);
+
+	assert_in_range(f->table.n_works, PLAN_QUEUED_DIR, PLAN_QUEUED_DIR + 2);
+	assert_int_equal(plan_flush_pending(&f->plan), 3 * PLAN_QUEUED + 2);
+	assert_int_equal(publish_all(f, &order), 3 * PLAN_QUEUED + 2);
+	assert_int_equal(place(&order, "a/_SUCCESS"), order.n - 1);
+	assert_in_range(place(&order, "b/file"), 0, 2);
+	assert_in_range(place(&order, "a/f5000"), 5000, 5001);
+	assert_int_equal(f->plan.n_parked + f->plan.parked_bytes + f->plan.n_queued, 0);
+	assert_int_equal(plan_flush_pending(&f->plan), 0);
+	strlist_release(&order);
+}
+
+/* A marker that has an object already waits for the line, too; and it is restless when it was rewritten. */
+static void a_marker_waits_for_the_line(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+
+	saved(f, "a/latest", 1);
+	publish_all(f, &order);
+	strlist_release(&order);
+	save_many(f, "a", 2 * PLAN_QUEUED);
+	saved(f, "a/latest", 1);
+	saved(f, "a/late", 10);
+	saved(f, "a/latest", 1);
+
+	assert_int_equal(publish_all(f, &order), 2 * PLAN_QUEUED + 2);
+	assert_in_range(place(&order, "a/latest"), 2 * PLAN_QUEUED, order.n);
+	assert_true(place(&order, "a/latest") > place(&order, "a/late"));
+	strlist_release(&order);
+}
+
+/* Whatever becomes of a file in the line is dealt with when its turn comes, and it is counted once. */
+static void files_in_the_line_change_and_go(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+	struct job job;
+
+	save_many(f, "a", 3 * PLAN_QUEUED);
+	saved(f, "a/f6000", 20);
+	saved(f, "a/f6000", 30);
+	plan_gone(&f->plan, at(f, "a/f6001"), f->now);
+	plan_gone(&f->plan, at(f, "a/f6002"), f->now);
+	saved(f, "a/f6002", 10);
+	changed(f, "a/f6003");
+	changed(f, "a/f6004");
+	closed_as(f, "a/f6004", 10, CLOSE_KILLED);
+	table_remove(&f->table, at(f, "a/f6005"));
+	assert_int_equal(f->plan.n_parked, 3 * PLAN_QUEUED - PLAN_QUEUED_DIR - 3);
+
+	f->plan.n_parked--; /* the one that was removed without being told to the plan */
+	f->plan.parked_bytes -= 10;
+	publish_all(f, &order);
+	assert_in_range(
+		order.n, 5990, 6004); /* those before the one that is open, and the suspect */
+	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
+	publish_all(f, &order);
+	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one to partial/ */
+	place(&order, "a/f6000");
+	place(&order, "a/f6002");
+	assert_int_equal(f->plan.n_parked + f->plan.parked_bytes + f->plan.n_queued, 0);
+	assert_null(table_find_path(&f->table, "a/f6001"));
+	assert_string_equal(next(f, &job), "");
+	strlist_release(&order);
 }
 
 /* A head that stays open holds the others up for a while, not for ever. */
@@ -898,6 +1009,9 @@ int main(void)
 		RULE(small_files_of_a_directory_are_copied_together),
 		RULE(a_copy_that_is_published_leaves_the_later_close_on_record),
 		RULE(a_copy_goes_with_its_file),
+		RULE(many_files_wait_in_a_line),
+		RULE(a_marker_waits_for_the_line),
+		RULE(files_in_the_line_change_and_go),
 		RULE(a_file_opened_again_lets_the_others_pass_in_the_end),
 		RULE(a_suspect_goes_to_partial_only),
 		RULE(a_close_by_an_exit_waits_for_news),
