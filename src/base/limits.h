@@ -91,6 +91,8 @@
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
+#define LIMIT_DELTA_MIN	 (16 * MIB) /* bytes; smaller objects are sent whole: two more requests cost as much */
+#define LIMIT_DELTA_DAYS 30 /* that is remembered what was sent of an object, some 64 bytes per MiB, 500 KiB at most */
 #define LIMIT_UPLOAD_JOURNAL_DAYS 7 /* without a new part; then the upload is ended: its parts cost money */
 #define LIMIT_TRANSFER_JOURNAL (32 * MIB) /* bytes: a line of 50 for each block of the largest object */
 #define LIMIT_LIST_AHEAD (16 * MIB) /* bytes of pages of a listing that wait to be read, or are under way */

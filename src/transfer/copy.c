@@ -85,8 +85,7 @@ static bool copy_is_there(const struct copy_source *source, struct object_client
 	return true;
 }
 
-/* "/bucket/key", encoded. */
-static int add_source(
+int s3_op_copy_source(
 	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
@@ -116,7 +115,7 @@ static int copy_whole(struct object_client *client, const struct copy_source *so
 	int r = s3_op_init(&op, client, "PUT", to_bucket, to_key, err);
 
 	if (r == 0)
-		r = add_source(&op, bucket, key, err);
+		r = s3_op_copy_source(&op, bucket, key, err);
 	if (r == 0)
 		r = s3_op_header(&op, "x-amz-copy-source-if-match", options->if_match, err);
 	if (r == 0)
@@ -284,7 +283,7 @@ static int copy_part_start(
 	if (r == 0)
 		r = s3_op_query(&slot->op, "uploadId", c->id, err);
 	if (r == 0)
-		r = add_source(&slot->op, c->bucket, c->key, err);
+		r = s3_op_copy_source(&slot->op, c->bucket, c->key, err);
 	if (r == 0)
 		r = s3_op_header(&slot->op, "x-amz-copy-source-if-match", c->source->etag, err);
 	multipart_range(c->source->size, c->part_size, number, &offset, &length);

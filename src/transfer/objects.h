@@ -122,6 +122,12 @@ struct object_put_options {
 	 * missing. NULL: it begins anew, and a failure leaves nothing in the store.
 	 */
 	const char *resume_dir;
+	/*
+	 * A directory (made if need be) for what is known of the large objects that were sent before:
+	 * object_put_file() of one that has changed in part then sends only what differs, and the store
+	 * copies the rest (UploadPartCopy, where it has that). NULL: all of it is sent.
+	 */
+	const char *delta_dir;
 };
 
 /* `info` (may be NULL) gets size, ETag and version of what was stored; release it on success. */

@@ -50,9 +50,11 @@ struct object_client {
 	atomic_llong patience_ms;
 	const atomic_int *_Atomic patient_cancel; /* while there is patience */
 
-	atomic_bool bare_etags; /* If-Match wants its ETag without quotes: Ceph before 18 */
-	atomic_bool own_kind;	/* it says that it is a penstock */
-	atomic_bool swept;	/* journals of uploads were looked at for old ones */
+	atomic_bool bare_etags;	  /* If-Match wants its ETag without quotes: Ceph before 18 */
+	atomic_bool own_kind;	  /* it says that it is a penstock */
+	atomic_bool swept;	  /* journals of uploads were looked at for old ones */
+	atomic_bool swept_sent;	  /* and records of what was sent */
+	atomic_bool no_part_copy; /* it has no UploadPartCopy */
 
 	pthread_mutex_t probe_lock;
 	bool probed;
@@ -88,6 +90,9 @@ void s3_op_release(struct s3_op *op);
 int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
 /* NULL values are left out. */
 int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+/* x-amz-copy-source. */
+int s3_op_copy_source(
+	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err);
 /* A body from memory, which is to stay; signed with its SHA-256 where that is cheap. */
 int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err);
 /* The caller's flag, where there is one. */

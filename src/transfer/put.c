@@ -1,5 +1,6 @@
 /* One object in one PUT: from memory or from a file, guarded by a checksum. */
 #include "transfer/put_internal.h"
+#include "transfer/put_delta.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -637,6 +638,8 @@ int object_put_file(struct object_client *client, const char *bucket, const char
 		.progress = o->progress,
 		.cookie = o->cookie};
 
+	if (o->delta_dir && size > LIMIT_DELTA_MIN && !put_needs_one_request(client, o))
+		return put_with_delta(client, bucket, key, fd, size, o, info, err);
 	if (size > (o->part_size ? o->part_size : LIMIT_PUT_SINGLE) &&
 		!put_needs_one_request(client, o))
 		return put_in_parts(client, bucket, key, fd, size, o, info, err);

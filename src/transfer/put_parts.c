@@ -90,6 +90,9 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	(void)request;
 	(void)reply;
 	slot->failed = err != NULL;
+	/* What ends all that is under way says nothing of copies. */
+	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
+			 !error_is_retryable(err);
 	slot->refused = err && slot->body.guard != GUARD_MD5 && put_guard_refused(&put->op, err);
 	if (slot->failed && slot->body.progress && slot->body.sent)
 		slot->body.progress(slot->body.cookie, -(int64_t)slot->body.sent);
@@ -106,6 +109,13 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 
 	if (!slot->number)
 		return 0;
+	if (slot->copied) {
+		r = put_delta_copy_collect(u, slot, err);
+		put_request_release(&slot->put);
+		put_body_release(&slot->body);
+		slot->number = 0;
+		return r;
+	}
 	result = &u->results[slot->number - 1];
 	result->length = slot->body.length;
 	u->refused = u->refused || slot->refused;
@@ -131,20 +141,27 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 	return r;
 }
 
-int upload_part_start(
+/* Where a part lies in the file. */
+static bool part_range(const struct upload *u, unsigned number, uint64_t *offset, uint64_t *length)
+{
+	if (!u->delta)
+		return multipart_range(u->size, u->part_size, number, offset, length);
+	*offset = u->delta->plan->spans[number - 1].offset;
+	*length = u->delta->plan->spans[number - 1].length;
+	return true;
+}
+
+/* A request that carries the bytes of the part. */
+static int part_prepare(
 	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
 {
 	struct s3_op *op = &slot->put.op;
 	char text[16];
 	int r;
 
-	slot->upload = u;
-	slot->failed = false;
-	slot->refused = false;
 	if (!u->stream) {
 		slot->body = (struct put_body){.fd = u->fd};
-		if (!multipart_range(
-			    u->size, u->part_size, number, &slot->body.offset, &slot->body.length))
+		if (!part_range(u, number, &slot->body.offset, &slot->body.length))
 			return error_set(
 				err, PENSTOCK_E_INTERNAL, "part %u of %u", number, u->parts);
 	}
@@ -163,12 +180,28 @@ int upload_part_start(
 		r = put_body_attach(op, &slot->body, u->guard, err);
 	if (r == 0)
 		r = s3_op_ready(op, err);
+	if (r == 0)
+		put_request_hook(&slot->put, &slot->body);
+	return r;
+}
+
+int upload_part_start(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+{
+	struct s3_op *op = &slot->put.op;
+	int r;
+
+	slot->upload = u;
+	slot->failed = false;
+	slot->refused = false;
+	slot->copied = u->delta && u->delta->plan->spans[number - 1].copy;
+	r = slot->copied ? put_delta_copy_start(u, slot, number, err)
+			 : part_prepare(u, slot, number, err);
 	if (r < 0)
 		return r;
-	put_request_hook(&slot->put, &slot->body);
 	op->request.done = part_done;
-	op->request.bulk = true;
-	op->request.resend = true;
+	/* The store takes its time for a copy, and no bytes move here. */
+	op->request.bulk = op->request.resend = !slot->copied;
 	atomic_store(&slot->flying, true);
 	r = fan_submit(&u->fan, &op->request, &op->reply, err);
 	if (r < 0)
@@ -509,6 +542,14 @@ static bool worth_resuming(const struct upload *u, const struct penstock_error *
 		       (error_is_retryable(err) && err->code != PENSTOCK_E_CHANGED));
 }
 
+/* A failure that all parts would have met as well, if they were sent. */
+static bool would_come_again(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_CHANGED ||
+	       err->code == PENSTOCK_E_PRECONDITION || err->code == PENSTOCK_E_PERMISSION ||
+	       (error_is_retryable(err) && err->code != PENSTOCK_E_CORRUPT);
+}
+
 static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -527,6 +568,8 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 		if (r < 0)
 			atomic_store(&u->client->bare_etags, false);
 	}
+	if (r < 0 && u->delta && !would_come_again(&own))
+		u->delta->failed = true;
 	if (r < 0 && worth_resuming(u, &own)) {
 		put_resume_end(&u->resume, true);
 		return error_move(err, &own);
@@ -550,7 +593,6 @@ int upload_init(struct upload *u, unsigned slots, struct penstock_error *err)
 
 static int put_parts_once(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
-	uint64_t parts;
 	unsigned slots;
 	int r = multipart_part_size(u->size, u->options->part_size, &u->part_size, err);
 
@@ -558,8 +600,7 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 		r = put_resume_find(&u->resume, u, err);
 	if (r < 0)
 		return r;
-	parts = multipart_count(u->size, u->part_size);
-	u->parts = (unsigned)parts;
+	u->parts = u->delta ? u->delta->plan->n : (unsigned)multipart_count(u->size, u->part_size);
 	slots = u->options->parallel ? u->options->parallel : LIMIT_TRANSFER_AHEAD;
 	u->results = calloc(u->parts, sizeof(*u->results));
 	r = upload_init(u, slots < u->parts ? slots : u->parts, err);
@@ -569,9 +610,9 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 	return r;
 }
 
-int put_in_parts(struct object_client *client, const char *bucket, const char *key, int fd,
-	uint64_t size, const struct object_put_options *options, struct object_info *info,
-	struct penstock_error *err)
+int put_parts_of(struct object_client *client, const char *bucket, const char *key, int fd,
+	uint64_t size, const struct object_put_options *options, struct put_delta *delta,
+	struct object_info *info, struct penstock_error *err)
 {
 	enum guard guard = (enum guard)atomic_load(&client->guard);
 
@@ -584,6 +625,7 @@ int put_in_parts(struct object_client *client, const char *bucket, const char *k
 			.fd = fd,
 			.size = size,
 			.options = options,
+			.delta = delta,
 			.guard = guard};
 		int r = put_parts_once(&u, &found, &own);
 
@@ -600,4 +642,11 @@ int put_in_parts(struct object_client *client, const char *bucket, const char *k
 			return error_move(err, &own);
 		guard = GUARD_MD5;
 	}
+}
+
+int put_in_parts(struct object_client *client, const char *bucket, const char *key, int fd,
+	uint64_t size, const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	return put_parts_of(client, bucket, key, fd, size, options, NULL, info, err);
 }

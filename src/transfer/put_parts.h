@@ -7,6 +7,7 @@
 #ifndef TRANSFER_PUT_PARTS_H
 #define TRANSFER_PUT_PARTS_H
 
+#include "transfer/put_delta.h"
 #include "transfer/put_internal.h"
 #include "transfer/put_resume.h"
 
@@ -32,6 +33,8 @@ struct part_slot {
 	atomic_bool flying;
 	bool failed;
 	bool refused;
+	bool copied;   /* by the store, from what is replaced */
+	bool uncopied; /* but it did not */
 };
 
 struct upload {
@@ -54,9 +57,15 @@ struct upload {
 	struct fan fan;
 	bool refused;
 	struct put_resume resume;
+	struct put_delta *delta;	   /* NULL: all parts are sent, and of one size */
 	struct buf complete;		   /* the request's body */
 	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
 };
+
+/* put_in_parts(), with parts that the store copies. */
+int put_parts_of(struct object_client *client, const char *bucket, const char *key, int fd,
+	uint64_t size, const struct object_put_options *options, struct put_delta *delta,
+	struct object_info *info, struct penstock_error *err);
 
 int upload_init(struct upload *u, unsigned slots, struct penstock_error *err);
 void upload_release(struct upload *u);

@@ -241,8 +241,11 @@ static inline bool store_look(const struct mini_request *r, int fd)
 
 static inline bool store_put_object(const struct mini_request *r, int fd)
 {
-	char headers[256];
+	char headers[256], match[64];
 
+	if (mini_header(r, "if-match", match, sizeof(match)) &&
+		strcmp(match, store.object_etag) != 0)
+		return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
 	store.puts++;
 	store.sent_bytes += r->body_len;
 	store_object(r->body, r->body_len);
