@@ -477,6 +477,7 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	if (bulk->options.put)
 		bulk->put = *bulk->options.put;
 	pthread_mutex_init(&bulk->lock, NULL);
+	pthread_mutex_init(&bulk->sync_lock, NULL);
 	pthread_cond_init(&bulk->work, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -513,6 +514,7 @@ void bulk_free(struct bulk *bulk)
 	pthread_cond_destroy(&bulk->moved);
 	pthread_cond_destroy(&bulk->landed);
 	pthread_mutex_destroy(&bulk->lock);
+	pthread_mutex_destroy(&bulk->sync_lock);
 	penstock_error_release(&bulk->first);
 	free(bulk->made);
 	free(bulk);

@@ -165,14 +165,33 @@ static int upload(struct bulk_task *task, struct penstock_error *err)
 		close(source.fd);
 	}
 	task->has_info = r == 0 && !task->item.to_url;
-	return r < 0 ? error_prefix(err, "%s", task->item.path) : bulk_upload_done(task, err);
+	return r < 0 ? error_prefix(err, "%s", task->item.path)
+		     : bulk_upload_done(task, &source.st, err);
 }
 
-int bulk_upload_done(struct bulk_task *task, struct penstock_error *err)
+/* Whether the name still leads to what was sent. */
+static bool is_what_was_sent(const char *path, const struct stat *sent)
 {
-	if (!task->item.remove_source || unlink(task->item.path) == 0)
+	struct stat now;
+	int r = S_ISLNK(sent->st_mode) ? lstat(path, &now) : stat(path, &now);
+
+	return r == 0 && now.st_dev == sent->st_dev && now.st_ino == sent->st_ino &&
+	       bulk_same_file(&now, sent);
+}
+
+int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err)
+{
+	const char *path = task->item.path;
+
+	if (!task->item.remove_source)
 		return 0;
-	return error_errno(err, errno, "moved, but %s could not be removed", task->item.path);
+	if (!is_what_was_sent(path, sent))
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"%s: copied, but not removed: it was replaced meanwhile; move it again",
+			path);
+	if (unlink(path) < 0)
+		return error_errno(err, errno, "copied, but %s could not be removed", path);
+	return 0;
 }
 
 /* ---- download ---- */
@@ -231,11 +250,9 @@ static int download(struct bulk_task *task, struct penstock_error *err)
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", task->item.path);
 	r = bulk_file_times(task, fd, &task->info, err);
-	if (r == 0)
-		r = bulk_note_device(task->bulk, fd, err);
 	if (r == 0 && bulk_file_is_link(task, &task->info))
 		r = bulk_file_make_link(task->item.path, err);
-	return r;
+	return r == 0 ? bulk_note_device(task->bulk, fd, err) : r;
 }
 
 /* ---- copy ---- */

@@ -169,12 +169,10 @@ static int write_file(struct bulk_flight *f, struct penstock_error *err)
 	if (r == 0)
 		r = bulk_file_times(f->task, f->fd, &f->task->info, err);
 	if (r == 0)
-		r = bulk_note_device(f->task->bulk, f->fd, err);
-	if (r == 0)
 		r = bulk_file_publish(f->task, f->fd, &f->part, err);
 	if (r == 0 && bulk_file_is_link(f->task, &f->task->info))
 		r = bulk_file_make_link(f->task->item.path, err);
-	return r;
+	return r == 0 ? bulk_note_device(f->task->bulk, f->fd, err) : r;
 }
 
 int bulk_download_land(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)

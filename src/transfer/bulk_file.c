@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
 
 /* ---- directories ---- */
@@ -75,25 +76,6 @@ int bulk_make_parents(struct bulk_task *task, struct penstock_error *err)
 
 /* ---- files ---- */
 
-/* The name beside `path`; one that is too long for that is shortened. */
-static char *part_name(const char *path)
-{
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-	char *part = NULL;
-	int n;
-
-	if (strlen(name) + strlen(OBJECT_PART_SUFFIX) <= NAME_MAX) {
-		n = asprintf(&part, "%s%s", path, OBJECT_PART_SUFFIX);
-	} else {
-		for (const char *c = name; *c; c++)
-			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-		n = asprintf(&part, "%.*s.%016" PRIx64 "%s", (int)(name - path), path, hash,
-			OBJECT_PART_SUFFIX);
-	}
-	return n < 0 ? NULL : part;
-}
-
 /* A file without a name leaves nothing behind, however we end. */
 static int create_nameless(const char *path)
 {
@@ -111,19 +93,6 @@ static int create_nameless(const char *path)
 	return open(dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
 }
 
-static int create_named(struct bulk_task *task, int *fd, char **part, struct penstock_error *err)
-{
-	_cleanup_free_ char *name = part_name(task->item.path);
-
-	if (!name)
-		return error_memory(err);
-	*fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-	if (*fd < 0)
-		return error_errno(err, errno, "cannot create %s", name);
-	*part = take_pointer(name);
-	return 0;
-}
-
 int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct penstock_error *err)
 {
 	struct bulk *bulk = task->bulk;
@@ -137,7 +106,7 @@ int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct pensto
 			return error_errno(err, errno, "cannot create %s", task->item.path);
 		atomic_store(&bulk->named_parts, true);
 	}
-	return create_named(task, fd, part, err);
+	return part_file_open(task->item.path, fd, part, err);
 }
 
 static int link_to(int fd, const char *path)
@@ -156,10 +125,8 @@ int bulk_file_publish(struct bulk_task *task, int fd, char **part, struct pensto
 		if (link_to(fd, path) == 0)
 			return 0;
 		/* Over what is there it gets only by way of another name. */
-		*part = part_name(path);
-		if (!*part)
-			return error_memory(err);
-		unlink(*part);
+		if (part_file_random_name(path, part, err) < 0)
+			return -(int)PENSTOCK_E_MEMORY;
 		if (link_to(fd, *part) < 0)
 			return error_errno(err, errno, "cannot create %s", *part);
 	}
@@ -264,20 +231,19 @@ int bulk_file_make_link(const char *path, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	if (asprintf(&beside, "%s.link", path) < 0) {
-		beside = NULL;
-		return error_memory(err);
-	}
 	if (!target.len || strlen(buf_str(&target)) != target.len)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"%s: the object says that it is a link, but leads nowhere", path);
-	unlink(beside);
-	if (symlink(buf_str(&target), beside) < 0 || rename(beside, path) < 0) {
+	r = part_file_random_name(path, &beside, err);
+	if (r < 0)
+		return r;
+	if (symlink(buf_str(&target), beside) < 0)
+		return error_errno(err, errno, "cannot make the link %s", path);
+	if (rename(beside, path) < 0) {
 		r = error_errno(err, errno, "cannot make the link %s", path);
 		unlink(beside);
-		return r;
 	}
-	return 0;
+	return r;
 }
 
 /* ---- making it durable ---- */
@@ -309,10 +275,17 @@ int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err)
 	return 0;
 }
 
+static int sync_failed(const struct bulk *bulk, struct penstock_error *err)
+{
+	return error_errno(err, bulk->sync_errno, "cannot sync what was fetched to the disk");
+}
+
 int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 {
 	int fds[BULK_FILE_SYSTEMS];
 	unsigned n;
+	/* Whoever finds nothing to be done must know that it is done, and not under way. */
+	LOCK_SCOPE(&bulk->sync_lock);
 
 	pthread_mutex_lock(&bulk->lock);
 	n = bulk->dirty ? bulk->n_devices : 0;
@@ -321,9 +294,10 @@ int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 		sync();
 	bulk->dirty = false;
 	pthread_mutex_unlock(&bulk->lock);
-	for (unsigned i = 0; i < n; i++) {
+	/* The kernel tells of a failure once, but nobody knows whose file it was. */
+	for (unsigned i = 0; i < n && !bulk->sync_errno; i++) {
 		if (syncfs(fds[i]) < 0)
-			return error_errno(err, errno, "cannot sync what was fetched to the disk");
+			bulk->sync_errno = errno;
 	}
-	return 0;
+	return bulk->sync_errno ? sync_failed(bulk, err) : 0;
 }

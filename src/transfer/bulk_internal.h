@@ -79,6 +79,9 @@ struct bulk {
 	bool many_devices;
 	bool dirty; /* since the last sync */
 
+	pthread_mutex_t sync_lock; /* before `lock`: one sync at a time */
+	int sync_errno;		   /* under it: of the first that failed */
+
 	pthread_t workers[LIMIT_BULK_WORKERS];
 	unsigned n_workers;
 	char *made; /* the directory that was made last */
@@ -113,8 +116,8 @@ bool bulk_same_file(const struct stat *a, const struct stat *b);
 /* What an item and the options of all ask of an upload. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
-/* Removes the file where it was to be moved. */
-int bulk_upload_done(struct bulk_task *task, struct penstock_error *err);
+/* Removes the file where it was to be moved; `sent` is what was sent of it, and a newer one stays. */
+int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err);
 
 /* bulk_stream.c: an object of one store through this machine into another. */
 int bulk_stream(struct bulk_task *task, struct penstock_error *err);
@@ -145,7 +148,7 @@ int bulk_file_times(
 bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
 /* Makes the file at `path`, which holds the target, a link. */
 int bulk_file_make_link(const char *path, struct penstock_error *err);
-/* Remembers that the file system has something to be synced. */
+/* Remembers that the file system has something to be synced: when the file has its name. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
 /* Everything downloaded so far is durable afterwards. */
 int bulk_sync(struct bulk *bulk, struct penstock_error *err);

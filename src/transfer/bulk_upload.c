@@ -144,5 +144,6 @@ int bulk_upload_land(struct bulk_flight *f, enum bulk_way *way, struct penstock_
 		task->has_info = r == 0;
 	}
 	task->bytes = f->size;
-	return r < 0 ? error_prefix(err, "%s", task->item.path) : bulk_upload_done(task, err);
+	return r < 0 ? error_prefix(err, "%s", task->item.path)
+		     : bulk_upload_done(task, &f->st, err);
 }

@@ -14,10 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "transfer/objects.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
-
-#define NAMES 8 /* random ones that are tried */
 
 /*
  * Lines of the journal, in this order:
@@ -26,40 +24,6 @@
  *	O size etag kind	the object
  *	B index checksum	a block (get_blocks.c)
  */
-
-/* "path" + middle + the suffix; a long name would not have room for its end and is cut. */
-static int beside(const char *path, const char *middle, char **out, struct penstock_error *err)
-{
-	static const char suffix[] = OBJECT_PART_SUFFIX;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-	int n;
-
-	if (strlen(name) + strlen(middle) + sizeof(suffix) - 1 <= NAME_MAX) {
-		n = asprintf(out, "%s%s%s", path, middle, suffix);
-	} else {
-		for (const char *c = name; *c; c++)
-			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-		n = asprintf(out, "%.*s.%016" PRIx64 "%s%s", (int)(name - path), path, hash, middle,
-			suffix);
-	}
-	if (n < 0) {
-		*out = NULL;
-		return error_memory(err);
-	}
-	return 0;
-}
-
-static int random_name(const char *path, char **out, struct penstock_error *err)
-{
-	char middle[20];
-	uint64_t random = 0;
-
-	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = (uint64_t)clock_wall_ns();
-	snprintf(middle, sizeof(middle), ".%016" PRIx64, random);
-	return beside(path, middle, out, err);
-}
 
 /* One of ours that nobody else can have meant something by. */
 static bool is_plain(int fd, uint64_t inode)
@@ -164,18 +128,19 @@ static int make_part(struct get_part *part, const char *path, struct penstock_er
 		_cleanup_free_ char *name = NULL;
 		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
 		struct stat st;
-		int r = tries ? random_name(path, &name, err) : beside(path, "", &name, err);
+		int r = tries ? part_file_random_name(path, &name, err)
+			      : part_file_name(path, "", &name, err);
 
 		if (r < 0)
 			return r;
-		if (lstat(name, &st) == 0 && tries < NAMES)
+		if (lstat(name, &st) == 0 && tries < PART_FILE_NAMES)
 			continue;
 		note_part(part, name, &line);
 		if (part->journaled)
 			part->journaled = record_file_clear(&part->journal) == 0 &&
 					  record_file_add(&part->journal, &line) == 0;
 		part->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-		if (part->fd < 0 && errno == EEXIST && tries < NAMES)
+		if (part->fd < 0 && errno == EEXIST && tries < PART_FILE_NAMES)
 			continue;
 		if (part->fd < 0)
 			return error_errno(err, errno, "cannot create %s", name);
@@ -196,15 +161,9 @@ int get_part_open(
 	int r;
 
 	*part = (struct get_part)GET_PART_INIT;
-	if (!source) {
-		r = beside(path, "", &part->path, err);
-		if (r < 0)
-			return r;
-		part->fd = open(
-			part->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-		return part->fd < 0 ? error_errno(err, errno, "cannot create %s", part->path) : 0;
-	}
-	r = beside(path, ".journal", &name, err);
+	if (!source)
+		return part_file_open(path, &part->fd, &part->path, err);
+	r = part_file_name(path, ".journal", &name, err);
 	if (r < 0)
 		return r;
 	source_digest(source, part->source);

@@ -2,13 +2,34 @@
 #include "tiny_store.h"
 
 #include <dirent.h>
+#include <semaphore.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "transfer/bulk.h"
+#include "transfer/bulk_internal.h"
 
 #define MANY 300
+
+/* In the place of the C library's: what a sync of the disk does is the test's to say. */
+static struct {
+	int error;
+	bool waits;
+	sem_t begun, go;
+	atomic_uint ended;
+} disk;
+
+int syncfs(int fd)
+{
+	(void)fd;
+	if (disk.waits) {
+		sem_post(&disk.begun);
+		sem_wait(&disk.go);
+	}
+	atomic_fetch_add(&disk.ended, 1);
+	errno = disk.error;
+	return disk.error ? -1 : 0;
+}
 
 struct world {
 	struct tiny_store store, other;
@@ -543,6 +564,177 @@ static void a_link_among_the_directories_is_in_the_way(void **state)
 	end_world(&w);
 }
 
+/* Somebody saves the file anew while the old one is on its way. */
+static bool save_anew(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	const char *path = store->cookie;
+	_cleanup_free_ char *beside = NULL;
+
+	(void)fd;
+	(void)keep;
+	if (strcmp(r->method, "PUT") != 0 || atomic_exchange(&store->times, 1))
+		return false;
+	assert_true(asprintf(&beside, "%s.new", path) > 0);
+	write_file(beside, "newer", 5);
+	assert_int_equal(0, rename(beside, path));
+	return false;
+}
+
+/* A file that was replaced while it was moved is not the one that was stored: it stays, however it went. */
+static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
+{
+	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+		_cleanup_(buf_release) struct buf got = BUF_INIT(MIB);
+		_cleanup_free_ char *path = NULL, *bytes = calloc(1, sizes[i]);
+		struct world w;
+
+		begin_world(&w);
+		assert_true(asprintf(&path, "%s/f", w.dir) > 0);
+		write_file(path, bytes, sizes[i]);
+		w.store.trouble = save_anew;
+		w.store.cookie = path;
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		assert_int_equal(0, bulk_push(bulk,
+					    &(struct bulk_item){.kind = BULK_UPLOAD,
+						    .path = path,
+						    .to_client = w.s3,
+						    .to_bucket = "bucket",
+						    .to_key = "k",
+						    .remove_source = true,
+						    .tag = &w},
+					    &w.err));
+
+		assert_int_equal(-(int)PENSTOCK_E_CHANGED, bulk_finish(bulk, NULL, &w.err));
+
+		assert_int_equal(0, fs_read(path, &got, NULL));
+		assert_string_equal("newer", buf_str(&got));
+		bulk_free(take_pointer(bulk));
+		end_world(&w);
+	}
+}
+
+/* A link is made beside its name, too, and must not take the name of another file for that. */
+static void links_come_down_beside_files_of_any_name(void **state)
+{
+	static const char *const keys[] = {"/bucket/a.link", "/bucket/a"};
+	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+	_cleanup_(buf_release) struct buf got = BUF_INIT(MIB);
+	char path[128], target[32] = "";
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	w.options.preserve = w.options.symlinks = true;
+	w.options.parallel = 1;
+	tiny_make(&w.store, keys[0], "precious", 8);
+	snprintf(tiny_make(&w.store, keys[1], "a.link", 6)->mode, 8, "120777");
+	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		snprintf(path, sizeof(path), "%s/%s", w.dir, keys[i] + strlen("/bucket/"));
+		assert_int_equal(0, bulk_push(bulk,
+					    &(struct bulk_item){.kind = BULK_DOWNLOAD,
+						    .path = path,
+						    .from_client = w.s3,
+						    .from_bucket = "bucket",
+						    .from_key = keys[i] + strlen("/bucket/"),
+						    .tag = &w},
+					    &w.err));
+		assert_int_equal(0, bulk_finish(bulk, NULL, &w.err));
+	}
+
+	assert_int_equal(6, readlink(path, target, sizeof(target)));
+	assert_string_equal("a.link", target);
+	assert_int_equal(0, fs_read(path, &got, NULL)); /* through it */
+	assert_string_equal("precious", buf_str(&got));
+	bulk_free(take_pointer(bulk));
+	end_world(&w);
+}
+
+struct syncing {
+	struct bulk *bulk;
+	pthread_t thread;
+	int r;
+	unsigned ended; /* syncs, when it returned */
+	atomic_bool over;
+};
+
+static void *sync_main(void *arg)
+{
+	struct syncing *s = arg;
+
+	s->r = bulk_sync(s->bulk, NULL);
+	s->ended = atomic_load(&disk.ended);
+	atomic_store(&s->over, true);
+	return NULL;
+}
+
+static struct bulk *begin_syncs(struct world *w, int error)
+{
+	struct bulk *bulk = NULL;
+	int fd;
+
+	begin_world(w);
+	w->options.no_sync = false;
+	disk.error = error;
+	atomic_store(&disk.ended, 0);
+	assert_int_equal(0, bulk_new(&bulk, w->engine, &w->options, &w->err));
+	fd = open(w->dir, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(0, bulk_note_device(bulk, fd, &w->err));
+	close(fd);
+	return bulk;
+}
+
+/* Two batches of moved objects are deleted at a time: the second waits for the sync that the first began. */
+static void nobody_goes_ahead_of_a_sync_under_way(void **state)
+{
+	struct world w;
+	struct bulk *bulk = begin_syncs(&w, 0);
+	struct syncing one = {.bulk = bulk}, two = {.bulk = bulk};
+
+	(void)state;
+	sem_init(&disk.begun, 0, 0);
+	sem_init(&disk.go, 0, 0);
+	disk.waits = true;
+	pthread_create(&one.thread, NULL, sync_main, &one);
+	sem_wait(&disk.begun);
+
+	pthread_create(&two.thread, NULL, sync_main, &two);
+	/* Time for it to be wrong; when it is right it waits. */
+	for (unsigned ms = 0; ms < 100 && !atomic_load(&two.over); ms++)
+		clock_sleep_ms(1);
+	sem_post(&disk.go);
+
+	pthread_join(one.thread, NULL);
+	pthread_join(two.thread, NULL);
+	disk.waits = false;
+	assert_int_equal(0, one.r);
+	assert_int_equal(0, two.r);
+	assert_int_equal(1, two.ended);
+	bulk_free(bulk);
+	end_world(&w);
+}
+
+/* The kernel says once that bytes were lost, to whoever asks first: they may be anybody's. */
+static void a_sync_that_failed_is_no_success_for_the_next(void **state)
+{
+	struct world w;
+	struct bulk *bulk = begin_syncs(&w, EIO);
+
+	(void)state;
+	assert_true(bulk_sync(bulk, NULL) < 0);
+	disk.error = 0;
+
+	assert_true(bulk_sync(bulk, &w.err) < 0);
+
+	assert_non_null(strstr(w.err.message, "disk"));
+	bulk_free(bulk);
+	end_world(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -557,6 +749,10 @@ int main(void)
 		cmocka_unit_test(only_create_leaves_what_is_there),
 		cmocka_unit_test(times_and_modes_come_back),
 		cmocka_unit_test(a_link_among_the_directories_is_in_the_way),
+		cmocka_unit_test(a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent),
+		cmocka_unit_test(links_come_down_beside_files_of_any_name),
+		cmocka_unit_test(nobody_goes_ahead_of_a_sync_under_way),
+		cmocka_unit_test(a_sync_that_failed_is_no_success_for_the_next),
 	};
 
 	fill_data();
