@@ -251,8 +251,8 @@ int lease_watch_term(
 	return 0;
 }
 
-/* 0: the owner is gone, as far as anybody can tell. */
-static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
+int lease_can_take_over(
+	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err)
 {
 	struct object_conditions honoured = {0};
 	const char *name = strrchr(lease->key, '/') + 1;
@@ -269,8 +269,21 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 	if (!honoured.put || !honoured.complete)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"run %s was live on %s, and this store ignores conditions, so nobody can "
-			"tell who owns it; if that machine is gone, begin another with --name",
-			lease->options.run_id, seen->host);
+			"tell who owns %s; if that machine is gone, %s",
+			run, seen->host,
+			strcmp(run, lease->options.run_id) == 0 ? "it" : "its output",
+			strcmp(run, lease->options.run_id) == 0 ? "begin another with --name"
+								: "give this run another output");
+	return 0;
+}
+
+/* 0: the owner is gone, as far as anybody can tell. */
+static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	int r = lease_can_take_over(lease, lease->options.run_id, seen, err);
+
+	if (r < 0)
+		return r;
 	r = lease_watch_term(lease, lease->key, seen, err);
 	return r > 0 ? refuse(lease, seen, err) : r;
 }

@@ -66,6 +66,9 @@ bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
 /* Of an owner that is here. */
 bool lease_owner_runs(const struct seen *seen);
 /* 0: what stands under `key` has not moved for a full term of ours, or has ended; 1: its owner lives. */
+/* Whether the store honours the conditions that a takeover from another machine needs. `run` is the owner. */
+int lease_can_take_over(
+	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
 int lease_watch_term(
 	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 

@@ -66,10 +66,10 @@ static int ask_owner(struct lease *lease, const char *run, struct penstock_error
 	r = lease_look(lease, key, &other, err);
 	snprintf(other.run, sizeof(other.run), "%s", run);
 	if (r == 0 && other.etag[0] && lease_state_is_live(other.state)) {
-		if (!lease_owner_is_here(lease, &other))
-			r = lease_watch_term(lease, key, &other, err);
-		else
+		if (lease_owner_is_here(lease, &other))
 			r = lease_owner_runs(&other);
+		else if ((r = lease_can_take_over(lease, run, &other, err)) == 0)
+			r = lease_watch_term(lease, key, &other, err);
 		snprintf(other.run, sizeof(other.run), "%s", run);
 	}
 	if (r > 0)

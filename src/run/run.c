@@ -425,7 +425,8 @@ static bool begin_stages(struct run *run)
 	if (!stage_of(run, RUN_CLASS_NODE, claim))
 		return false;
 	set_state(run, RUN_STAGING);
-	return stage_of(run, RUN_CLASS_OUTPUT, run_open_output) &&
+	return stage_of(run, RUN_CLASS_WORKFLOW, run_check_first_step) &&
+	       stage_of(run, RUN_CLASS_OUTPUT, run_open_output) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, run_take_lease) &&
 	       stage_of(run, RUN_CLASS_INPUT, stage) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, begin_sync) &&
@@ -568,9 +569,9 @@ const char *run_flush_hint(enum penstock_code code)
 		return "; mend the keys or what they may do, then";
 	case PENSTOCK_E_UNAVAILABLE:
 	case PENSTOCK_E_TIMEOUT:
-		return "; once the store answers again";
+		return "; once the store answers again,";
 	default:
-		return "";
+		return ",";
 	}
 }
 
@@ -628,7 +629,7 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 	free(run->end.message);
 	run->end = (struct run_end){.step_code = run->end.step_code};
 	run_end(run, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
-		"the output is not complete: %s; it is kept in %s%s, 'penstock flush %s' uploads "
+		"the output is not complete: %s; it is kept in %s%s 'penstock flush %s' uploads "
 		"the rest",
 		err.message, run->layout.output, run_flush_hint(err.code), run->id);
 }
@@ -667,7 +668,9 @@ static void tidy(struct run *run)
 /* The last line of the run's own log; before the end is on record, so that who follows it sees it. */
 static void note_end(struct run *run)
 {
-	const char *more;
+	const char *state = run_state_name(run->end.state), *more;
+	/* "stopped during 'train'; …" says the state itself. */
+	bool said = run->end.message && str_starts(run->end.message, state);
 
 	if (run->end.state == RUN_SUCCEEDED &&
 		run->workflow->output.kind == WORKFLOW_NO_TRANSPORT && run_has_output(run))
@@ -677,9 +680,8 @@ static void note_end(struct run *run)
 	more = run->end.message ? run->end.message : run->output_place;
 
 	if (run->output)
-		output_note(run->output, "penstock: run %s %s%s%s", run->id,
-			run_state_name(run->end.state),
-			!more		   ? ""
+		output_note(run->output, "penstock: run %s %s%s%s", run->id, said ? "" : state,
+			!more || said	   ? ""
 			: run->end.message ? ": "
 					   : "; its output is in ",
 			more ? more : "");

@@ -89,7 +89,10 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
 /* What has to happen before a flush that failed so can succeed: "; make room in the store, then". */
+/* Stands between a directory and 'penstock flush'. */
 const char *run_flush_hint(enum penstock_code code);
+/* What would make the first step fail, before anything is brought in for it. */
+int run_check_first_step(struct run *run, struct penstock_error *err);
 int run_take_lease(struct run *run, struct penstock_error *err);
 int run_begin_log_upload(struct run *run, struct penstock_error *err);
 void run_record_sync(struct run *run);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -170,6 +171,27 @@ static void wait_for_end(struct watch *watch, struct task_end *end)
 	}
 }
 
+/* An earlier step may make it, so this is asked right before. */
+static int check_work_dir(const struct run *run, size_t i, struct penstock_error *err)
+{
+	const char *dir = run->workflow->steps[i].run.work_dir.value;
+	struct stat st;
+
+	if (!run->workflow->steps[i].has_run || !dir)
+		return 0;
+	if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"steps[%zu].run.workDir: %s is no directory on this machine; make it, or give "
+		"--set steps.%zu.run.workDir=DIR",
+		i, dir, i);
+}
+
+int run_check_first_step(struct run *run, struct penstock_error *err)
+{
+	return run->workflow->n_steps && !run->continuing ? check_work_dir(run, 0, err) : 0;
+}
+
 static int start_step(struct run *run, size_t i, struct task **task, struct penstock_error *err)
 {
 	const struct workflow_run *step = &run->workflow->steps[i].run;
@@ -271,6 +293,10 @@ static bool run_step(struct run *run, size_t i)
 	run_event(run, RUN_EVENT_STEP, name, i + 1, run->workflow->n_steps);
 	if (!run->workflow->steps[i].has_run)
 		return true;
+	if (check_work_dir(run, i, &err) < 0) {
+		run_end_error(run, RUN_CLASS_WORKFLOW, &err);
+		return false;
+	}
 	if (start_step(run, i, &watch.task, &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", name);
 		run_end_error(run, RUN_CLASS_USER, &err);

@@ -163,6 +163,29 @@ static void read_region(struct reader *rd, const struct node *map, struct workfl
 			reader_field(rd, "region"), quote(workflow_shown(&s3->region), quoted));
 }
 
+static bool is_s3_bucket(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len >= 3 && len <= 63 && all_of(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") &&
+	       !strchr(".-", name[0]) && !strchr(".-", name[len - 1]) && !strstr(name, "..");
+}
+
+/* Before anything starts: the store would refuse it with a bare 400. */
+static void refuse_bucket(struct reader *rd, const struct workflow_text *url, const char *name)
+{
+	char *other = workflow_arena_copy(rd->arena, name, strlen(name));
+	char quoted[QUOTE_SIZE], hint[QUOTE_SIZE];
+
+	for (char *c = other; c && *c; c++)
+		*c = *c == '_' || *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
+	reader_error(rd, &url->at,
+		"`%s` names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
+		reader_field(rd, "bucketUrl"), quote(name, quoted),
+		other && is_s3_bucket(other) ? ", such as " : "",
+		other && is_s3_bucket(other) ? quote(other, hint) : "");
+}
+
 /* Sets `bucket`, and appends what stands behind it to `prefix`. */
 static void read_bucket(
 	struct reader *rd, const struct node *map, struct workflow_s3 *s3, struct buf *prefix)
@@ -196,6 +219,10 @@ static void read_bucket(
 	s3->bucket = workflow_arena_copy(rd->arena, name, len);
 	if (!s3->bucket)
 		return;
+	if (!s3->google && !is_s3_bucket(s3->bucket)) {
+		refuse_bucket(rd, url, s3->bucket);
+		return;
+	}
 	if (len < 3 || len > 63 || !isalnum((unsigned char)*name) ||
 		!all_of(s3->bucket, LETTERS_AND_DIGITS "._-")) {
 		reader_error(rd, &url->at,

@@ -63,6 +63,22 @@ def test_a_steps_exit_code_is_penstocks(penstock, workflow, command, code):
     assert (run["step_exit_code"] or code) == (70 if code == 79 else code)
 
 
+def test_a_work_dir_that_is_not_there_is_a_mistake_of_the_workflow(penstock, tmp_path):
+    # Told before anything is brought in for it, with the option that mends it; what an earlier step makes is there in time.
+    def job(*steps):
+        path = tmp_path / "wf.json"
+        path.write_text(json.dumps({"name": "w", "resources": RESOURCES, "steps": [{"name": "s", "run": step} for step in steps]}))
+        return path
+
+    there = tmp_path / "made"
+    missing = penstock.run("run", job({"command": "echo ran", "workDir": str(there)})).exits(65)
+    later = penstock.run("run", job({"command": "echo ran"}, {"command": "true", "workDir": str(there)})).exits(65)
+
+    assert "steps[0].run.workDir" in missing.err and "--set steps.0.run.workDir=" in missing.err and "ran" not in missing.out
+    assert "steps[1].run.workDir" in later.err and "ran" in later.out
+    penstock.run("run", job({"command": f"mkdir {there}"}, {"command": "true", "workDir": str(there)})).ok()
+
+
 def test_what_a_failing_step_wrote_last_is_published(penstock, workflow, store, to_store):
     # The original loses it: its final sync never runs.
     path = workflow("echo v1 > $DEEPSQUARE_OUTPUT/ckpt; echo v2 > $DEEPSQUARE_OUTPUT/ckpt; exit 1", **to_store())

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from harness.program import Penstock
+from harness.small_store import SmallStore
 
 STATE = ".penstock/runs/{}/state.json"
 
@@ -355,6 +356,30 @@ def test_the_output_of_a_machine_that_is_gone_is_free_after_one_term(penstock, s
 
     assert "node7" in second.err and second.seconds > 1.5
     assert store.bytes("out", "x") == b"second\n"
+
+
+def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_path):
+    # The machine that had it may wake up, and nothing would hold its next publish back.
+    with SmallStore(conditions=False) as small:
+        s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}
+
+        def job(name):
+            path = tmp_path / f"{name}.json"
+            steps = [{"name": "s", "run": {"command": f"echo {name} > $DEEPSQUARE_OUTPUT/x"}}]
+            path.write_text(json.dumps({"name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True, "steps": steps}))
+            return path
+
+        penstock.run("run", job("first")).ok()
+        (identity,) = [run["id"] for run in penstock.ps()]
+        key = "out/" + STATE.format(identity)
+        state = json.loads(small.objects[key][-1].body)
+        state |= {"state": "running", "owner": state["owner"] | {"boot_id": "another", "host": "node7"}}
+        small.put(key, json.dumps(state).encode())
+
+        refused = penstock.run("run", job("second")).exits(69)
+
+        assert "node7" in refused.err and "ignores conditions" in refused.err and "another output" in refused.err
+        assert small.objects["out/x"][-1].body == b"first\n"
 
 
 def test_a_run_whose_output_was_taken_over_publishes_nothing_more(penstock, store, job, wait_for):

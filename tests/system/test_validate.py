@@ -36,6 +36,18 @@ def test_published_workflows_are_valid_without_their_containers(penstock, tmp_pa
     assert "secretAccessKey" not in valid.out
 
 
+# A bucket that no store would take is told before anything starts, with the name it might have been meant to be.
+def test_a_bucket_name_that_cannot_be_is_told(penstock, tmp_path):
+    path = tmp_path / "wf.json"
+    s3 = {"region": "r", "bucketUrl": "s3://Bad_Name", "path": "/", "endpointUrl": "embedded"}
+    path.write_text(json.dumps({"output": {"s3": s3}, "steps": [{"run": {"command": "echo hello"}}]}))
+
+    for verb in ("validate", "run"):
+        told = penstock.run(verb, path).exits(65)
+        assert "`Bad_Name`" in told.err and "such as `bad-name`" in told.err
+    assert penstock.ps() == []
+
+
 # Every mistake comes at once, with line and column, in the order of the file; stdout stays empty.
 def test_mistakes_are_told_with_their_places(penstock, tmp_path):
     path = tmp_path / "wf.yaml"
