@@ -158,6 +158,40 @@ def test_uploads_are_named_as_s5cmd_does(ours, s5cmd):
         ours.empty()
 
 
+def foreign(ours, *arguments):
+    env = ours.penstock.env | ours.env | {"NO_PROXY": "127.0.0.1", "TZ": "UTC"}
+    done = subprocess.run(list(map(str, arguments)), env=env, cwd=ours.folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Whoever changes between the two tools, or uses both, moves nothing twice.
+def test_aws_finds_nothing_to_do_where_we_do_not(ours):
+    ours.write(*TREE)
+    aws = ["/usr/bin/aws", "--endpoint-url", ours.env["AWS_ENDPOINT_URL"], "s3", "sync"]
+
+    ours("sync", "d", "s3://bucket/x").ok()
+    assert foreign(ours, *aws, "d", "s3://bucket/x") == ""
+    ours("sync", "s3://bucket/x", "back").ok()
+    assert foreign(ours, *aws, "s3://bucket/x", "back") == ""
+    foreign(ours, *aws, "s3://bucket/x", "theirs")
+    assert "3 unchanged" in ours("sync", "s3://bucket/x", "theirs").ok().err
+
+
+def test_rclone_and_we_keep_times_alike(ours):
+    ours.write("d/ours", "theirs")
+    for name, ns in [("d/ours", 1_600_000_000_123_456_789), ("theirs", 1_500_000_000_500_000_000)]:
+        os.utime(ours.folder / name, ns=(0, ns))
+    rclone = ["/usr/bin/rclone", "--config", "/dev/null", "--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", ours.env["AWS_ENDPOINT_URL"]]
+
+    ours("sync", "--preserve", "d", "s3://bucket/x").ok()
+    assert "2020-09-13 12:26:40.123456789 ours" in foreign(ours, *rclone, "lsl", ":s3:bucket/x")
+    foreign(ours, *rclone, "copy", "theirs", ":s3:bucket/x")
+    ours("cp", "--preserve", "s3://bucket/x/theirs", "back").ok()
+
+    assert (ours.folder / "back").stat().st_mtime_ns == 1_500_000_000_500_000_000
+
+
 @pytest.fixture
 def s5cmd():
     from harness.program import TOP
