@@ -51,6 +51,7 @@ int transfer_begin(struct transfer *t, const struct cli *cli)
 	t->put.storage_class = cli_value(cli, "storage-class");
 	t->put.metadata = metadata->n ? metadata : NULL;
 	t->resume = cli_has(cli, "resume");
+	t->delta = cli_has(cli, "delta");
 	report_begin(&t->report, cli, t->dry_run);
 	return 0;
 }
@@ -181,22 +182,25 @@ static void on_progress(void *cookie, int64_t bytes)
 	report_moved(&t->report, bytes);
 }
 
-/* Journals of uploads are kept with our own things: beside the source they would be part of it. */
-static int find_resume_dir(struct transfer *t, struct penstock_error *err)
+/* What is known of uploads is kept with our own things: beside the source it would be part of it. */
+static int find_directories(struct transfer *t, struct penstock_error *err)
 {
 	_cleanup_free_ char *home = NULL;
-	int r = records_home(&home, err);
+	int r = t->resume || t->delta ? records_home(&home, err) : 0;
 
 	if (r < 0)
 		return r;
-	t->resume_dir = path_join(home, "transfers");
+	if ((t->resume && !(t->resume_dir = path_join(home, "transfers"))) ||
+		(t->delta && !(t->delta_dir = path_join(home, "sent"))))
+		return error_memory(err);
 	t->put.resume_dir = t->resume_dir;
-	return t->resume_dir ? 0 : error_memory(err);
+	t->put.delta_dir = t->delta_dir;
+	return 0;
 }
 
 static int open_bulk(struct transfer *t, struct penstock_error *err)
 {
-	int r = t->resume ? find_resume_dir(t, err) : 0;
+	int r = find_directories(t, err);
 
 	if (r < 0)
 		return r;
@@ -378,7 +382,8 @@ void transfer_close(struct transfer *t)
 	bulk_free(t->bulk);
 	t->bulk = NULL;
 	free(t->resume_dir);
-	t->resume_dir = NULL;
+	free(t->delta_dir);
+	t->resume_dir = t->delta_dir = NULL;
 	remote_release(&t->source);
 	remote_release(&t->remote);
 }

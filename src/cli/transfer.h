@@ -31,6 +31,7 @@
 	{ 0, "parallel", "N", "Requests at a time; default: as many as pay" },                      \
 	{ 0, "part-size", "SIZE", "Of an upload in parts; default: by the size" },                  \
 	{ 0, "resume", NULL, "A large transfer that fails, is interrupted or killed is gone on with by the same command; default: nothing is left of it" }, \
+	{ 0, "delta", NULL, "Of a large file that replaces one that was sent with this option before, sends only what differs" }, \
 	{ 0, "force", NULL, "Removes also what runs keep below .penstock/" },                       \
 	{ 'v', "verbose", NULL, "One line for each item" },                                         \
 	{ 0, "json", NULL, "A list of objects, one for each item" },                                \
@@ -67,8 +68,8 @@ struct transfer {
 	enum walk_links links;
 	struct path_filter filter;
 	struct object_put_options put;
-	bool resume;
-	char *resume_dir; /* owned */
+	bool resume, delta;
+	char *resume_dir, *delta_dir; /* owned */
 	unsigned parallel;
 
 	struct remote remote; /* of the target, and of all where no other store was named */

@@ -66,8 +66,8 @@ struct bulk_item {
 struct bulk_options {
 	const atomic_int *cancel;
 	unsigned parallel; /* requests at a time, at most; 0: as many as pay */
-	/* Of uploads and copies: if_none_match, content_type, metadata, storage_class, part_size, resume_dir;
-	 * the rest of it is not looked at. Borrowed; NULL: none. */
+	/* Of uploads and copies: if_none_match, content_type, metadata, storage_class, part_size, resume_dir,
+	 * delta_dir; the rest of it is not looked at. Borrowed; NULL: none. */
 	const struct object_put_options *put;
 	bool resume;	/* of large downloads, as object_get_file() has it */
 	bool set_times; /* downloads get the object's time of change */

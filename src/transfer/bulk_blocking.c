@@ -78,6 +78,7 @@ void bulk_put_options(const struct bulk_task *task, const struct strlist *metada
 		.metadata = metadata,
 		.storage_class = all->storage_class,
 		.resume_dir = all->resume_dir,
+		.delta_dir = all->delta_dir,
 		.part_size = all->part_size,
 		.parallel = PARTS_PARALLEL,
 		.cancel = &task->bulk->stop};

@@ -400,6 +400,22 @@ def test_options_of_what_is_made(s3):
     assert made.get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
 
 
+# A checkpoint that changed a little is sent a little.
+def test_a_delta_is_sent(ours, fault_proxy):
+    env = {"AWS_ENDPOINT_URL": fault_proxy.url}
+    body = bytearray(os.urandom(40 << 20))
+    (ours.folder / "ckpt").write_bytes(body)
+    ours("cp", "--delta", "ckpt", "s3://bucket/", env=env).ok()
+    body[7_000_000:7_100_000] = bytes(100_000)
+    (ours.folder / "ckpt").write_bytes(body)
+    before = len(fault_proxy.seen())
+
+    ours("sync", "--delta", "--include", "ckpt", ".", "s3://bucket/", env=env).ok()
+
+    assert sum(request.received for request in fault_proxy.seen()[before:]) < 20 << 20
+    assert ours.bytes("ckpt") == body
+
+
 # --- moving
 
 
