@@ -83,7 +83,7 @@ def test_a_killed_sync_is_continued(penstock, tmp_path):
 
 
 # One large object: the same command goes on inside of it, and leaves nothing beside it at the end.
-@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("way", ["down", pytest.param("up", marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_large_transfer_is_gone_on_with_where_asked(penstock, store, fault_proxy, tmp_path, way, end):
     body = random.Random(SEED).randbytes(80 << 20)

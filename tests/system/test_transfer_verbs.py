@@ -103,16 +103,16 @@ UPLOADS = [
 ]  # fmt: skip
 
 
-def test_the_names_that_uploads_get(s3):
-    s3.write(*TREE)
+def test_the_names_that_uploads_get(ours):
+    ours.write(*TREE)
     for arguments, keys in UPLOADS:
-        dry = s3("cp", "-n", *arguments).ok().out.splitlines()
-        assert s3.keys() == []
-        s3("cp", *arguments).ok()
+        dry = ours("cp", "-n", *arguments).ok().out.splitlines()
+        assert ours.keys() == []
+        ours("cp", *arguments).ok()
 
-        assert s3.keys() == keys, arguments
+        assert ours.keys() == keys, arguments
         assert len(dry) == len(keys) and all(any(line.endswith(f" -> s3://bucket/{key}") for line in dry) for key in keys), dry
-        s3.empty()
+        ours.empty()
 
 
 DOWNLOADS = [
@@ -131,17 +131,17 @@ DOWNLOADS = [
 ]  # fmt: skip
 
 
-def test_the_names_that_downloads_get(s3, tmp_path):
-    s3.put(*TREE)
+def test_the_names_that_downloads_get(ours, tmp_path):
+    ours.put(*TREE)
     for number, (arguments, files) in enumerate(DOWNLOADS):
-        s3.folder = tmp_path / str(number)
-        s3.folder.mkdir()
-        dry = s3("cp", "-n", *arguments).ok().out.splitlines()
-        assert s3.files() == []
-        s3("cp", *arguments).ok()
+        ours.folder = tmp_path / str(number)
+        ours.folder.mkdir()
+        dry = ours("cp", "-n", *arguments).ok().out.splitlines()
+        assert ours.files() == []
+        ours("cp", *arguments).ok()
 
-        assert [name for name in s3.files() if not name.endswith("/")] == files and len(dry) == len(files), arguments
-        assert all(s3.read(name).endswith(os.path.basename(name).encode()) or name.endswith("new") for name in files)
+        assert [name for name in ours.files() if not name.endswith("/")] == files and len(dry) == len(files), arguments
+        assert all(ours.read(name).endswith(os.path.basename(name).encode()) or name.endswith("new") for name in files)
 
 
 # Where the same words mean something to s5cmd or aws, they mean the same here.
@@ -166,6 +166,7 @@ def foreign(ours, *arguments):
 
 
 # Whoever changes between the two tools, or uses both, moves nothing twice.
+@pytest.mark.long
 def test_aws_finds_nothing_to_do_where_we_do_not(ours):
     ours.write(*TREE)
     aws = ["/usr/bin/aws", "--endpoint-url", ours.env["AWS_ENDPOINT_URL"], "s3", "sync"]
