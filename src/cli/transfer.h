@@ -48,7 +48,9 @@
 
 /* A source or target as it was given. */
 struct place {
-	struct location at;
+	struct location
+		at;	/* of a web server `text` is only for messages: without a query or a user */
+	char *url;	/* then what `key` is; owned */
 	bool wildcard;	/* '*' and '?' in it mean something */
 	bool directory; /* it ends in "/", is a bucket, or a local directory: "what is below" */
 	/*

@@ -85,6 +85,19 @@ static int object_place(struct place *place)
 	return place->base ? 0 : -1;
 }
 
+/* What stands in a query, or before the host, is often a secret. */
+static int url_place(struct place *place)
+{
+	struct buf shown = BUF_INIT(LIMIT_STRING);
+
+	place->directory = ends_in_slash(&place->at);
+	place->base = with_slash(place->at.key, strlen(place->at.key), true);
+	http_url_display(place->at.key, &shown);
+	place->url = place->at.text;
+	place->at.text = buf_take(&shown);
+	return place->base && place->at.text ? 0 : -1;
+}
+
 int place_parse(struct place *out, const char *text, bool raw, struct penstock_error *err)
 {
 	struct place place = {0};
@@ -103,9 +116,7 @@ int place_parse(struct place *out, const char *text, bool raw, struct penstock_e
 		r = object_place(&place);
 		break;
 	case LOCATION_HTTP:
-		place.directory = ends_in_slash(&place.at);
-		place.base = with_slash(text, strlen(text), true);
-		r = place.base ? 0 : -1;
+		r = url_place(&place);
 		break;
 	}
 	if (r < 0) {
@@ -119,6 +130,7 @@ int place_parse(struct place *out, const char *text, bool raw, struct penstock_e
 void place_release(struct place *place)
 {
 	location_release(&place->at);
+	free(place->url);
 	free(place->base);
 	*place = (struct place){0};
 }

@@ -310,6 +310,26 @@ static bool is_made_here(const struct tree_way *way, const struct entry *entry)
 	       str_starts(entry->key, way->target->base);
 }
 
+/*
+ * What is moved up a level may get a name below the source: then it is moved once more, or written over and
+ * removed with what had the name before.
+ */
+static int check_moved_into_source(
+	const struct tree_way *way, const char *key, struct penstock_error *err)
+{
+	const struct place *source = way->source, *target = way->target;
+	bool below_target = source->wildcard && strlen(target->base) > strlen(source->base) &&
+			    str_starts(key, target->base); /* see is_made_here() */
+
+	if (!way->t->move || source->at.kind != LOCATION_OBJECT || !str_starts(key, source->base) ||
+		strcmp(source->at.bucket, target->at.bucket) != 0 ||
+		(source->wildcard && !wildcard_match(source->at.key, key)) || below_target ||
+		!transfer_same_store(way->t))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"its new name \"%s\" is one of those that are moved; move it by itself", key);
+}
+
 int tree_way_take(struct tree_way *way, const struct entry *entry, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -334,6 +354,8 @@ int tree_way_take(struct tree_way *way, const struct entry *entry, struct pensto
 	r = aim_at(&aim, way->target, name, &own);
 	if (r == 0 && aim.path)
 		r = check_clash(way, entry->path, &own);
+	if (r == 0 && aim.key)
+		r = check_moved_into_source(way, aim.key, &own);
 	if (r == 0 && aim.path && entry->kind == ENTRY_DIRECTORY)
 		r = take_marker(way, entry, &aim, &own);
 	else if (r == 0)

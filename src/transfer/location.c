@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "s3/uri.h"
 #include "base/banned.h"
 
@@ -48,6 +49,7 @@ int location_parse(struct location *out, const char *text, struct penstock_error
 		r = parse_object(&at, err);
 	} else if (str_starts(text, "http://") || str_starts(text, "https://")) {
 		at.kind = LOCATION_HTTP;
+		r = log_redact_user(text) < 0 ? error_memory(err) : 0;
 	} else if (scheme && scheme > text && !memchr(text, '/', (size_t)(scheme - text))) {
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"%s: \"%.*s://\" is none of s3://, gs://, http:// and https://; a local "

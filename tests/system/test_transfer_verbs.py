@@ -275,6 +275,30 @@ def test_web_servers(ours, http_server):
     assert os.listdir(ours.penstock.env["TMPDIR"]).count("held") == 0
 
 
+def test_secrets_of_urls_are_not_told(ours, http_server):
+    """Users, passwords and queries: not in a message, a summary, a dry run or the list of --json."""
+    ours.write("f")
+    base = http_server.url.replace("http://", "http://somebody:hunter2pass@")
+    http_server.add("/there", b"x")
+    for arguments in [
+        [base + "/a?sig=querysecret1", "f/"],
+        [base + "/?sig=querysecret1", "d/"],
+        [base + "/none?sig=querysecret1", "d/"],
+        ["-n", base + "/none?sig=querysecret1", "d/"],
+        ["-v", base + "/there?sig=querysecret1", "d/"],
+        [base + "/there?sig=querysecret1", base + "/there?sig=querysecret1", "d"],
+        [base + "/none?sig=querysecret1", "-"],
+        ["-v", "f", base + "/up?sig=querysecret1"],
+        ["-v", "-", base + "/up?sig=querysecret1"],
+        ["s3://bucket/none", base + "/up?sig=querysecret1"],
+        ["-r", base + "/none?sig=querysecret1", "s3://bucket/"],
+    ]:
+        for more in [[], ["--json"]]:
+            result = ours("cp", *more, *arguments, input="x")
+
+            assert "hunter2" not in result.out + result.err and "querysecret" not in result.out + result.err, arguments
+
+
 # --- what is refused
 
 
@@ -441,6 +465,19 @@ def test_what_runs_keep_is_not_moved_in_passing(ours):
     assert ours.keys() == [".penstock/x", "d/.penstock/runs/1/log"] and "left 2 objects below .penstock/" in result.err
     ours("mv", "-r", "--force", "s3://bucket/", "out").ok()
     assert ours.keys() == []
+
+
+def test_a_tree_that_is_moved_up_loses_nothing(ours):
+    """a/b/b/x is to become a/b/x, which is moved itself: whoever comes second would lose its bytes."""
+    for source in ["s3://bucket/a/b/", "s3://bucket/a/b/*"]:
+        ours.empty()
+        ours.put("a/b/b/x", "a/b/x", "a/b/y")
+
+        result = ours("mv", "-r", source, "s3://bucket/a/").exits(66)
+
+        assert "s3://bucket/a/b/b/x: its new name" in result.err
+        assert sorted(ours.bytes(key) for key in ours.keys()) == [b"a/b/b/x", b"a/b/x", b"a/b/y"]
+        assert ours.keys() == ["a/b/b/x", "a/x", "a/y"]
 
 
 def test_what_could_not_be_copied_stays_where_it_is(ours, fault_proxy):
