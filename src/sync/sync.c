@@ -329,7 +329,8 @@ static int copy_options(struct sync *s, const struct sync_options *o, struct pen
 	s->n_workers = s->o.workers ? s->o.workers : SYNC_WORKERS;
 	if (s->n_workers > SYNC_WORKERS_MAX)
 		s->n_workers = SYNC_WORKERS_MAX;
-	return state_string(&s->o, &s->state, err);
+	s->sent_dir = path_join(s->o.private_dir, "sent");
+	return s->sent_dir ? state_string(&s->o, &s->state, err) : error_memory(err);
 }
 
 static void init_locks(struct sync *s)
@@ -505,6 +506,7 @@ void sync_free(struct sync *s)
 	for (size_t i = 0; i < ARRAY_SIZE(s->strings); i++)
 		free(s->strings[i]);
 	free(s->state);
+	free(s->sent_dir);
 	pthread_cond_destroy(&s->work);
 	pthread_cond_destroy(&s->idle);
 	pthread_mutex_destroy(&s->lock);

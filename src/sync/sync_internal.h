@@ -57,7 +57,8 @@ struct sync {
 	/* Set at the start, never changed. */
 	struct sync_options o; /* strings are owned copies */
 	char *strings[8];
-	char *state; /* "<prefix><state_prefix>/" */
+	char *state;	/* "<prefix><state_prefix>/" */
+	char *sent_dir; /* what was last sent of large files: below private_dir */
 	char nonce[17];
 	int root_fd;
 	bool leases_unreliable; /* network file system: events and leases tell nothing */

@@ -228,6 +228,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 				.cancel = &s->cancel,
 				.still_valid = still_valid,
 				.parts = on_parts,
+				.delta_dir = s->sent_dir,
 				.cookie = u},
 			info, err);
 		if (rc != -PENSTOCK_E_PRECONDITION || n == CONFLICTS)

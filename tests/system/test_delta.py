@@ -1,0 +1,103 @@
+"""A large file that has changed in part: what of it is sent again, by the continuous sync and by `cp --delta`."""
+import os
+import re
+
+import pytest
+from harness.slow_link import SlowLink
+from harness.sync_driver import Syncer
+
+MB = 1000 * 1000
+SIZE = 40 * MB
+
+
+@pytest.fixture
+def link(store):
+    link = SlowLink(store.endpoint)
+    yield link
+    link.close()
+
+
+def change(data, at, length):
+    data[at : at + length] = os.urandom(length)
+    return data
+
+
+# The rule of the design: 5 % changed, at most 15 % of the bytes sent.
+def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, store, link, tmp_path):
+    sync = Syncer(penstock, store, tmp_path, endpoint=link.url)
+    data = bytearray(os.urandom(SIZE))
+
+    (sync.out / "ckpt.pth").write_bytes(data)
+    sync.wait_event("published", "ckpt.pth")
+    for version in range(2, 4):
+        before = link.carried
+        (sync.out / "ckpt.tmp").write_bytes(change(data, version * 7 * MB, SIZE // 20))
+        os.rename(sync.out / "ckpt.tmp", sync.out / "ckpt.pth")
+        sync.wait_event("published", "ckpt.pth", count=version)
+        assert link.carried - before <= SIZE * 15 // 100
+        assert sync.object("ckpt.pth") == data
+
+    sync.flush()
+    assert not [part for part in store.client.list_multipart_uploads(Bucket=sync.BUCKET).get("Uploads", [])]
+
+
+# What somebody else has put there is neither built upon nor mixed with.
+def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
+    store.client.create_bucket(Bucket="bucket")
+    source = tmp_path / "model.bin"
+    data = bytearray(os.urandom(SIZE))
+    env = store.env | {"AWS_ENDPOINT_URL": link.url}
+
+    def sent():
+        source.write_bytes(data)
+        before = link.carried
+        penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+        assert store.client.get_object(Bucket="bucket", Key="model.bin")["Body"].read() == data
+        return link.carried - before
+
+    assert sent() > SIZE
+    change(data, 20 * MB, SIZE // 20)
+    assert sent() <= SIZE * 15 // 100
+    assert sent() < SIZE // 100
+
+    store.client.put_object(Bucket="bucket", Key="model.bin", Body=bytes(SIZE))
+    change(data, 3 * MB, 1)
+    assert sent() > SIZE
+
+
+# A store that says that it has no part copies gets all of it, in the same call.
+def test_a_store_without_part_copies_gets_the_whole_file(penstock, store, fault_proxy, tmp_path):
+    store.client.create_bucket(Bucket="bucket")
+    source = tmp_path / "model.bin"
+    data = bytearray(os.urandom(20 * MB))
+    env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
+    copies = lambda request: bool(request.headers.get("x-amz-copy-source"))  # noqa: E731
+    refused = fault_proxy.fault(method="PUT", query="partNumber=", when=copies, times=1000, status=501)
+
+    for _ in range(2):
+        source.write_bytes(change(data, 9 * MB, 1000))
+        penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+        assert store.client.get_object(Bucket="bucket", Key="model.bin")["Body"].read() == data
+
+    assert refused.hits
+    assert not store.client.list_multipart_uploads(Bucket="bucket").get("Uploads")
+
+
+# Copied parts whose answer is a lie (another checksum) are not built upon.
+def test_a_copy_that_the_store_lies_about_is_found_out(penstock, store, fault_proxy, tmp_path):
+    store.client.create_bucket(Bucket="bucket")
+    source = tmp_path / "model.bin"
+    data = bytearray(os.urandom(20 * MB))
+    env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
+
+    source.write_bytes(data)
+    penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+    copies = lambda request: bool(request.headers.get("x-amz-copy-source"))  # noqa: E731
+    wrong = lambda body: re.sub(rb"(<ChecksumCRC64NVME>)[^<]*", rb"\1AAAAAAAAAAA=", body)  # noqa: E731
+    lied = fault_proxy.fault(method="PUT", query="partNumber=", when=copies, times=1, rewrite=wrong)
+    source.write_bytes(change(data, 9 * MB, 1000))
+    penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+
+    assert lied.hits == 1
+    assert store.client.get_object(Bucket="bucket", Key="model.bin")["Body"].read() == data
+    assert not store.client.list_multipart_uploads(Bucket="bucket").get("Uploads")
