@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
+#include "s3/list_scan.h"
 #include "s3/xml.h"
 #include "base/banned.h"
 
@@ -248,7 +249,7 @@ static int on_end(
 static int url_decode(const struct parse *p, const char *text, struct penstock_error *err)
 {
 	char *in = (char *)(uintptr_t)text; /* the arena's, hence writable */
-	char *out = in;
+	char *out = in = in ? in + strcspn(in, "%+") : NULL;
 
 	for (; in && *in; in++) {
 		char c = *in;
@@ -349,8 +350,16 @@ int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penst
 		.what = "the list of objects",
 		.out = (char *)out,
 		.arena = &out->arena};
-	int rc = run(&p, xml, len, err);
+	enum list_scan scan = list_scan(xml, len, out);
+	int rc;
 
+	if (scan == LIST_SCAN_DONE) {
+		p.url_encoded = out->url_encoded;
+		rc = p.url_encoded ? url_decode_all(&p, err) : 0;
+	} else {
+		s3_list_release(out);
+		rc = scan == LIST_SCAN_NO_MEMORY ? error_memory(err) : run(&p, xml, len, err);
+	}
 	for (size_t i = 0; rc == 0 && i < out->n_entries; i++) {
 		struct s3_list_entry *entry = &((struct s3_list_entry *)out->entries)[i];
 
