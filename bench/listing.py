@@ -1,0 +1,142 @@
+"""A million keys: listing them, and a sync that finds nothing to do among them, beside s5cmd, rclone and the AWS CLI.
+
+All tools list the same keys of the same embedded store and look at the same files; the CPU of client and server is counted together.
+Every tool has a fifth of the keys listed, s5cmd and we all of them; the other peers' times are those of the part, and objects per second
+are compared.
+"""
+import contextlib
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+
+DIRECTORIES = 5
+KEYS, QUICK_KEYS = 1_000_000, 20_000
+LEAST, MEMORY = 5, 64 * 2**20
+PREFIX = "s3://bench/data/"
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+def make_files(folder, count):
+    """Files as data sets have them, nearly all empty: what is compared is the names. None is of today."""
+    for directory in range(DIRECTORIES):
+        (folder / f"part-{directory}").mkdir(parents=True)
+        at = os.open(folder / f"part-{directory}", os.O_RDONLY)
+        for number in range(count // DIRECTORIES):
+            name = f"img_{number:07d}.jpg"
+            file = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=at)
+            if number % 1000 == 0:
+                os.write(file, name.encode() * 10)
+            os.close(file)
+            os.utime(name, (1_700_000_000, 1_700_000_000), dir_fd=at)
+        os.close(at)
+
+
+@contextlib.contextmanager
+def store(folder):
+    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
+    command = [reporting.binary(), "serve", "--root", folder, "--listen", "127.0.0.1:0", "--durability", "relaxed"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process, process.stdout.readline().split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def cpu_of(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Bench:
+    def __init__(self, folder, server, url):
+        self.server = server
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder), **ENVIRONMENT}
+        self.env |= {"AWS_ENDPOINT_URL": url, "S3_ENDPOINT_URL": url, "PENSTOCK_HOME": str(folder / "home")}
+        self.url, self.folder = url, folder
+
+    def run(self, command, lines=None):
+        """Seconds, CPU seconds of both sides, and bytes resident; `lines` is how many it has to print."""
+        output = self.folder / "output"
+        before, begin = cpu_of(self.server.pid), time.perf_counter()
+        with open(output, "wb") as file:
+            process = subprocess.Popen([str(word) for word in command], env=self.env, stdout=file, stderr=subprocess.STDOUT)
+            _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        cpu = used.ru_utime + used.ru_stime + cpu_of(self.server.pid) - before
+        process.returncode = os.waitstatus_to_exitcode(status)
+        with open(output, "rb") as file:
+            printed = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        if process.returncode or (lines is not None and printed != lines):
+            tail = output.read_bytes()[-2000:].decode(errors="replace")
+            sys.exit(f"{' '.join(map(str, command))}: exit code {process.returncode}, {printed} lines\n{tail}")
+        return wall, cpu, 1024 * used.ru_maxrss
+
+
+def compare(report, bench, what, rounds, ours, peer, lines=None):
+    """Ours and s5cmd in turn; wall and CPU have the same bound."""
+    ours_runs, peer_runs = [], []
+    for _ in range(report.repeats(rounds)):
+        ours_runs.append(bench.run(ours, lines))
+        if peer:
+            peer_runs.append(bench.run(peer, lines))
+    wall, cpu, _ = (statistics.median(column) for column in zip(*ours_runs))
+    if peer:
+        peer_wall, peer_cpu, peer_memory = (statistics.median(column) for column in zip(*peer_runs))
+        # A few keys say nothing: what a program costs to start is most of it.
+        least = 0 if report.quick else LEAST
+        report.ratio(f"{what}, time", wall, peer_wall, at_least=least, peer_name="s5cmd")
+        report.ratio(f"{what}, CPU of client and store", cpu, peer_cpu, at_least=least, peer_name="s5cmd")
+        report.figure(f"{what}, memory of s5cmd", peer_memory, unit="bytes")
+    report.limit(f"{what}, memory", max(run[2] for run in ours_runs), at_most=MEMORY, unit="bytes")
+    return wall
+
+
+def others(report, bench, what, ours_per_s, count, commands):
+    """Peers that take minutes for a part: objects per second."""
+    for name, command in commands:
+        program = report.peer(name)
+        if program:
+            wall, _, memory = bench.run([program, *command])
+            report.figure(f"{what}, beside {name}", ours_per_s, unit="objects/s", peer=count / wall, peer_name=name)
+            report.figure(f"{what}, memory of {name}", memory, unit="bytes")
+
+
+def measure(report, bench, files, count):
+    penstock, s5cmd = reporting.binary(), report.peer("s5cmd", "not on PATH; tools/bench-peers builds it")
+    part = count // DIRECTORIES
+    rclone = [":s3,provider=Other,env_auth=true,force_path_style=true,endpoint=" + repr(bench.url) + ":bench/data/part-0"]
+
+    bench.run([penstock, "mb", "s3://bench"])
+    bench.run([penstock, "sync", "-q", files, PREFIX])
+    peer = [s5cmd, "ls", PREFIX + "*"] if s5cmd else None
+    wall = compare(report, bench, f"ls of {count:,} keys", 3, [penstock, "ls", "-r", PREFIX], peer, count)
+    others(
+        report, bench, f"ls of {part:,} keys", count / wall, part,
+        [("aws", ["s3", "ls", "--recursive", PREFIX + "part-0/"]), ("rclone", ["lsl", *rclone])],
+    )  # fmt: skip
+    peer = [s5cmd, "sync", f"{files}/", PREFIX] if s5cmd else None
+    wall = compare(report, bench, f"sync of {count:,} files, nothing to do", 1, [penstock, "sync", files, PREFIX], peer)
+    others(
+        report, bench, f"sync of {part:,} files, nothing to do", count / wall, part,
+        [("aws", ["s3", "sync", files / "part-0", PREFIX + "part-0/"]), ("rclone", ["sync", "--update", "--use-server-modtime", files / "part-0", *rclone])],
+    )  # fmt: skip
+
+
+def main(report):
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-listing-"))
+    count = report.size(KEYS, QUICK_KEYS)
+    try:
+        make_files(folder / "files", count)
+        with store(folder / "store") as (server, url):
+            measure(report, Bench(folder, server, url), folder / "files", count)
+    finally:
+        shutil.rmtree(folder)
