@@ -111,7 +111,7 @@ fuzz: deps
 
 bench: deps build-release/build.ninja
 	ninja -C build-release
-	bench/run
+	PATH="$$(tools/bench-peers):$$PATH" bench/run
 
 build-release/build.ninja:
 	meson setup build-release --buildtype release -Dtests=false

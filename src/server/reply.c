@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <penstock/version.h>
+
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -18,8 +20,11 @@ void reply_response(struct request *req, unsigned status, struct MHD_Response *r
 		MHD_destroy_response(req->response);
 	req->response = response;
 	req->status = status;
-	if (response)
-		MHD_add_response_header(response, "x-amz-request-id", req->id);
+	if (!response)
+		return;
+	/* So that our own client knows what it may do: checksums behind the body, one pass over a file. */
+	MHD_add_response_header(response, "Server", "penstock/" PENSTOCK_VERSION);
+	MHD_add_response_header(response, "x-amz-request-id", req->id);
 }
 
 void reply_empty(struct request *req, unsigned status)

@@ -1,0 +1,259 @@
+"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, beside s5cmd, `aws s3 sync` and rclone.
+
+Against the embedded store with relaxed durability, and up to nginx DAV. All tools work on the same files and the same server; the CPU
+of client and server is counted together. The slow peers get a part of the files, and objects per second are compared.
+"""
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+
+IMAGES = reporting.TOP.parent / "shared" / "data" / "cifar10-jpeg.tar.gz"
+ROUNDS = 3
+S5CMD, AWS, MEMORY = 4, 20, 64 * 2**20
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+NGINX = """
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log crit;
+{user}
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; client_max_body_size 0; client_body_temp_path {folder}/dav/.tmp; proxy_temp_path {folder}/np; fastcgi_temp_path {folder}/nf;
+  uwsgi_temp_path {folder}/nu; scgi_temp_path {folder}/ns; keepalive_requests 1000000000;
+  server {{ listen 127.0.0.1:{port}; root {folder}/dav; location / {{ dav_methods PUT DELETE; create_full_put_path on; }} }}
+}}
+"""
+
+
+def cpu_of(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """A process that serves, and what it used."""
+
+    def __init__(self, process, url):
+        self.process, self.url = process, url
+
+    def cpu(self):
+        return cpu_of(self.process.pid)
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+def start_store(folder):
+    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
+    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", "127.0.0.1:0", "--durability", "relaxed"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    return Server(process, process.stdout.readline().split()[-1])
+
+
+def start_nginx(program, folder):
+    (folder / "dav" / ".tmp").mkdir(parents=True)
+    for _ in range(20):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        user = "user root;" if os.geteuid() == 0 else ""
+        (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port, user=user))
+        process = subprocess.Popen([program, "-c", folder / "nginx.conf", "-e", folder / "nginx.log"], stderr=subprocess.DEVNULL)
+        for _ in range(200):
+            if process.poll() is not None:
+                break
+            if (folder / "nginx.pid").exists() and (folder / "nginx.pid").read_text().strip():
+                workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                if workers:
+                    server = Server(process, f"http://127.0.0.1:{port}")
+                    server.cpu = lambda: cpu_of(workers[0])  # the master does nothing
+                    return server
+            time.sleep(0.02)
+    sys.exit("nginx did not start: " + (folder / "nginx.log").read_text())
+
+
+class Run:
+    """What one run of a tool took."""
+
+    def __init__(self, server, command, count, env):
+        with tempfile.TemporaryFile() as said:
+            before, begin = server.cpu(), time.perf_counter()
+            process = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL, stderr=said)
+            self.memory = 0
+            while True:
+                ended, status, used = os.wait4(process.pid, os.WNOHANG)
+                if ended:
+                    break
+                self.look_at_memory(process.pid)
+                time.sleep(0.005)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.seconds = (time.perf_counter() - begin) / count
+            self.cpu = (used.ru_utime + used.ru_stime + server.cpu() - before) / count
+            if process.returncode != 0:
+                said.seek(0)
+                sys.exit(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{said.read().decode(errors='replace')[-2000:]}")
+
+    def look_at_memory(self, pid):
+        """The peak so far. getrusage() would tell of this Python, whose image a child has before its exec."""
+        try:
+            peak = re.search(r"^VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+            name = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            return
+        if peak and name != os.path.realpath(sys.executable):
+            self.memory = max(self.memory, int(peak.group(1)) * 1024)
+
+
+class Files:
+    """A tree of files, and a part of it for those that are slow."""
+
+    def __init__(self, name, folder, part):
+        self.name, self.all, self.some = name, folder / name, folder / (name + "-part")
+        self.count = sum(1 for path in self.all.rglob("*") if path.is_file())
+        chosen = sorted(path for path in self.all.rglob("*") if path.is_file())[: min(part, self.count)]
+        self.part = len(chosen)
+        for path in chosen:
+            to = self.some / path.relative_to(self.all)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, to)
+
+
+def images(folder, quick):
+    if not IMAGES.exists():
+        return None
+    with tarfile.open(IMAGES) as tar:
+        members = [member for member in tar if member.isfile()]
+        for member in members[:: 60 if quick else 1]:
+            tar.extract(member, folder / "images")
+    return Files("images", folder, 200 if quick else 3000)
+
+
+def blocks(folder, quick):
+    for number in range(200 if quick else 10000):
+        path = folder / "blocks" / f"{number % 16:02}" / f"{number:05}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(256 * 1024))
+    return Files("blocks", folder, 50 if quick else 1000)
+
+
+class Bench:
+    def __init__(self, report, folder):
+        self.report, self.folder, self.number = report, folder, 0
+        self.s5cmd = report.peer("s5cmd", "not built; tools/bench-peers does it")
+        self.aws = report.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
+        self.rclone = report.peer("rclone")
+        self.store = start_store(folder)
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
+        self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url, "AWS_EC2_METADATA_DISABLED": "true"}
+        self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
+            "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": self.store.url}.items()}  # fmt: skip
+        reporting.run_checked([reporting.binary(), "mb", "s3://bench"], env=self.env)
+
+    def fresh(self):
+        """A prefix or directory that nothing was in."""
+        self.number += 1
+        return f"n{self.number}"
+
+    def up(self, tool, tree, count, to="s3://bench", server=None, env=None):
+        target = self.fresh()
+        command = {
+            "penstock": [reporting.binary(), "-q", "cp", "-r", f"{tree}/", f"{to}/{target}/"],
+            "s5cmd": [self.s5cmd, "--log", "error", "cp", f"{tree}/", f"{to}/{target}/"],
+            "aws s3 sync": [self.aws, "s3", "sync", "--quiet", "--endpoint-url", self.store.url, tree, f"{to}/{target}"],
+            "rclone": [self.rclone, "copy", "--transfers", "32", tree, f"S:bench/{target}"],
+        }[tool]
+        return Run(server or self.store, command, count, self.env | (env or {}))
+
+    def down(self, tool, prefix, count):
+        target = self.folder / self.fresh()
+        target.mkdir()
+        command = {
+            "penstock": [reporting.binary(), "-q", "cp", "-r", f"s3://bench/{prefix}/", f"{target}/"],
+            "s5cmd": [self.s5cmd, "--log", "error", "cp", f"s3://bench/{prefix}/*", f"{target}/"],
+            "aws s3 sync": [self.aws, "s3", "sync", "--quiet", "--endpoint-url", self.store.url, f"s3://bench/{prefix}", target],
+            "rclone": [self.rclone, "copy", "--transfers", "32", f"S:bench/{prefix}", target],
+        }[tool]
+        run = Run(self.store, command, count, self.env)
+        found = sum(len(names) for _, _, names in os.walk(target))
+        shutil.rmtree(target)
+        if found != count:
+            sys.exit(f"{tool} fetched {found} of {count} objects")
+        return run
+
+    def compare(self, what, run, files, all_of, some_of, peers):
+        """`run(tool, place, count)` of ours and each peer in turn: medians of time and CPU for each object."""
+        present = [(tool, limit) for tool, limit, program in peers if program]
+        runs = {tool: [] for tool in ["penstock"] + [tool for tool, _ in present]}
+
+        def measure(tool, slow):
+            place, count = (some_of, files.part) if slow else (all_of, files.count)
+            runs[tool].append(run(tool, place, count))
+            return runs[tool][-1].seconds
+
+        calls = [lambda: measure("penstock", False)]
+        calls += [lambda tool=tool: measure(tool, tool not in ("penstock", "s5cmd")) for tool, _ in present]
+        medians = self.report.interleave(ROUNDS, *calls, warm_up=0)
+        medians = medians if present else [medians]
+        for (tool, limit), peer in zip(present, medians[1:]):
+            if limit:
+                self.report.ratio(f"{what}, time of an object", medians[0], peer, at_least=limit, peer_name=tool)
+            else:
+                self.report.figure(f"{what}, time of an object", medians[0], unit="s", peer=peer, peer_name=tool)
+            cpu = [sorted(one.cpu for one in runs[name])[len(runs[name]) // 2] for name in ("penstock", tool)]
+            self.report.figure(f"{what}, CPU of client and server", cpu[0], unit="s", peer=cpu[1], peer_name=tool)
+        self.report.limit(f"{what}, memory of the client", max(one.memory for one in runs["penstock"]), at_most=MEMORY, unit="bytes")
+
+    def files(self, files, title):
+        peers = [("s5cmd", S5CMD, self.s5cmd), ("aws s3 sync", AWS, self.aws), ("rclone", None, self.rclone)]
+        self.compare(f"{title} up", self.up, files, files.all, files.some, peers)
+        for place, tree in (("all", files.all), ("some", files.some)):
+            reporting.run_checked([reporting.binary(), "-q", "cp", "-r", f"{tree}/", f"s3://bench/{files.name}-{place}/"], env=self.env)
+        self.compare(f"{title} down", self.down, files, f"{files.name}-all", f"{files.name}-some", peers)
+
+    def dav(self, files, title, nginx):
+        server = start_nginx(nginx, self.folder)
+        try:
+
+            def up(tool, tree, count):
+                to, env = (server.url, None) if tool == "penstock" else ("s3://bench", {"S3_ENDPOINT_URL": server.url})
+                return self.up(tool, tree, count, to, server, env)
+
+            self.compare(f"{title} up to nginx DAV", up, files, files.all, files.some, [("s5cmd", S5CMD, self.s5cmd)])
+        finally:
+            server.close()
+            shutil.rmtree(self.folder / "dav")
+
+
+def place():
+    """Memory, where there is room for all: the disk is the same for everybody and hides the difference."""
+    room = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
+    return "/dev/shm" if room > 24 * 2**30 else None
+
+
+def main(report):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    nginx = report.peer("nginx", path="/usr/sbin/nginx" if os.path.exists("/usr/sbin/nginx") else None)
+    for make, title in ((images, "60,000 images of 1 kB"), (blocks, "10,000 files of 256 KiB")):
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place()) as name:
+            folder = Path(name)
+            files = make(folder, report.quick)
+            if not files:
+                report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
+                continue
+            bench = Bench(report, folder)
+            try:
+                bench.files(files, title)
+                if nginx:
+                    bench.dav(files, title, nginx)
+            finally:
+                bench.store.close()
