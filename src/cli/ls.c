@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "cli/show_util.h"
+#include "cli/uploads.h"
 #include "base/banned.h"
 
 struct listing {
@@ -124,8 +125,11 @@ static int run_ls(const struct cli *cli)
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct listing l = {.json = cli_has(cli, "json"), .human = cli_has(cli, "human")};
-	int r = remote_open(&remote, cli, &err);
+	int r;
 
+	if (cli_has(cli, "uploads"))
+		return uploads_list(cli);
+	r = remote_open(&remote, cli, &err);
 	if (r == 0 && cli_n_operands(cli) == 0)
 		r = bucket_list(remote.client, on_bucket, &l, &err);
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
@@ -138,6 +142,8 @@ static int run_ls(const struct cli *cli)
 static const struct option_spec options[] = {
 	{'r', "recursive", NULL, "All objects below, instead of one level"},
 	{'H', "human", NULL, "Sizes with units"},
+	{0, "uploads", NULL,
+		"Instead of objects the uploads in parts that were neither completed nor ended"},
 	{0, "json", NULL, "A list of objects with key, size, etag and modified"},
 	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
@@ -147,6 +153,7 @@ static const struct command_example examples[] = {
 	{"penstock ls", "The buckets of this account"},
 	{"penstock ls s3://cifar10/", "What is at the top of a bucket"},
 	{"penstock ls 's3://cifar10/epoch-*.pth'", "Objects by pattern"},
+	{"penstock ls --uploads s3://cifar10/", "What interrupted uploads have left"},
 	{"penstock ls -r --json s3://cifar10/runs/", "Everything below, for programs"},
 	{NULL, NULL},
 };

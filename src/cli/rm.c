@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "cli/rm_objects.h"
+#include "cli/uploads.h"
 #include "cli/show_util.h"
 #include "records/supervisor.h"
 #include "run/layout.h"
@@ -94,8 +95,8 @@ static int run_rm(const struct cli *cli)
 		objects += str_starts(cli_operand(cli, i), "s3://") ||
 			   str_starts(cli_operand(cli, i), "gs://");
 	if (objects == cli_n_operands(cli))
-		return rm_objects(cli);
-	if (objects)
+		return cli_has(cli, "uploads") ? uploads_end(cli) : rm_objects(cli);
+	if (objects || cli_has(cli, "uploads"))
 		return cli_misuse(cli, "runs and objects are not removed in one go");
 	if (show_open(&records, &home, &err) < 0)
 		return cli_fail(cli, &err);
@@ -117,6 +118,13 @@ static const struct option_spec options[] = {
 	{'r', "recursive", NULL, "Objects: all below an operand that ends in '/', or a bucket"},
 	{0, "include", "PATTERN", "Objects: only those that match one of these; may be repeated"},
 	{0, "exclude", "PATTERN", "Objects: none that match one of these; may be repeated"},
+	{0, "uploads", NULL,
+		"Ends uploads in parts that were neither completed nor ended, of keys that begin "
+		"with the operand's; objects stay"},
+	{0, "older-than", "AGE",
+		"Uploads: only those begun so long ago, as 12h or 7d; default: 1d, as others may "
+		"be "
+		"under way"},
 	{'n', "dry-run", NULL, "Objects: only says what would be removed"},
 	{0, "json", NULL, "Objects: a list of what was removed"},
 	REMOTE_OPTIONS,
@@ -126,6 +134,8 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
 	{"penstock rm cifar10", "Forgets the run named cifar10 and removes its local directories"},
 	{"penstock rm 's3://cifar10/tmp/*'", "Removes the objects that match"},
+	{"penstock rm --uploads --older-than 7d s3://cifar10/",
+		"Frees what interrupted uploads hold"},
 	{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
 		"Removes all below but checkpoints"},
 	{NULL, NULL},

@@ -136,3 +136,31 @@ def test_an_object_that_is_replaced_between_two_kills_is_fetched_anew(interrupte
 
     assert (tmp_path / "got").read_bytes() == second.read_bytes()
     assert not list(tmp_path.glob("*.penstock-part"))
+
+
+# Uploads that nobody goes on with are listed and ended by age; those of other keys, and objects, stay.
+def test_unfinished_uploads_are_listed_and_ended(penstock, store, tmp_path):
+    store.client.create_bucket(Bucket="bucket")
+    store.client.put_object(Bucket="bucket", Key="runs/a", Body=b"an object")
+    ids = {key: store.client.create_multipart_upload(Bucket="bucket", Key=key)["UploadId"] for key in ("runs/a", "runs/b", "other")}
+
+    def run(*arguments):
+        return penstock.run(*arguments, env=store.env, cwd=tmp_path)
+
+    def left():
+        return sorted(upload["Key"] for upload in store.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []))
+
+    listed = run("ls", "--uploads", "--json", "s3://bucket/runs/").json()
+    assert {entry["key"]: entry["upload_id"] for entry in listed} == {key: ids[key] for key in ("runs/a", "runs/b")}
+    assert run("ls", "--uploads", "s3://bucket").ok().out.count("s3://bucket/") == 3
+
+    run("rm", "--uploads", "s3://bucket/runs/").ok()  # none of them is a day old
+    run("rm", "--uploads", "--older-than", "0", "--dry-run", "s3://bucket/runs/").ok()
+    assert left() == ["other", "runs/a", "runs/b"]
+    run("rm", "--uploads", "--older-than", "0", "s3://bucket/runs/").ok()
+    assert left() == ["other"]
+    assert store.client.get_object(Bucket="bucket", Key="runs/a")["Body"].read() == b"an object"
+
+    assert "--older-than" in run("rm", "--uploads", "--older-than", "soon", "s3://bucket/").exits(64).err
+    run("rm", "--uploads", "some-run").exits(64)
+    run("ls", "--uploads").exits(64)
