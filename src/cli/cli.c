@@ -142,6 +142,7 @@ int cli_run_words(const struct cli *cli, const struct strlist *words)
 		level++;
 	code = command ? run_verb(&top, command) : refuse_verb(&top, words->items[0]);
 	log_set_level(level); /* what the words changed was for them */
+	fflush(stdout); /* the next one may write past the buffer; a failure is told at the end */
 	return code;
 }
 

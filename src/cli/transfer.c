@@ -296,30 +296,39 @@ bool transfer_same_store(const struct transfer *t)
 	       same_address(from, to);
 }
 
-static bool there(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) == 0;
-}
-
-/* A store answers for its objects; what may be written over on this machine is looked for here. */
-static int check_over(struct transfer *t, struct bulk_item *item, struct penstock_error *err)
+/* 1: the item is over, and was told. A store answers for its objects; this is about files. */
+static int check_over(struct transfer *t, struct bulk_item *item)
 {
 	_cleanup_(told_release) struct told told = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct stat st;
+	bool there, special;
 
 	item->if_none_match = t->no_clobber || t->put.if_none_match;
-	if (!item->if_none_match || item->kind != BULK_DOWNLOAD || !there(item->path))
+	if (item->kind != BULK_DOWNLOAD || lstat(item->path, &st) < 0)
+		return 0;
+	there = item->if_none_match;
+	/* /dev/null would become a file. */
+	special = stat(item->path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+	if (!there && !special)
 		return 0;
 	tell_of(t, item, &told);
-	if (t->no_clobber) {
+	if (there && t->no_clobber) {
 		report_skipped(&t->report, &told.item);
 		return 1;
 	}
-	error_set(err, PENSTOCK_E_PRECONDITION, "%s", "");
-	explain(t, &told, err);
+	if (there) {
+		error_set(&err, PENSTOCK_E_PRECONDITION, "it is there already");
+		explain(t, &told, &err);
+	} else {
+		error_set(&err, PENSTOCK_E_INVALID,
+			"%s is a device, a socket or a pipe, and would become a file; '-' writes "
+			"to "
+			"standard output",
+			item->path);
+	}
 	t->failed++;
-	report_failed(&t->report, &told.item, err);
+	report_failed(&t->report, &told.item, &err);
 	return 1;
 }
 
@@ -332,7 +341,7 @@ int transfer_push(
 
 	if (own.kind != BULK_DELETE && !t->aside) {
 		report_found(&t->report, size);
-		if (check_over(t, &own, err))
+		if (check_over(t, &own))
 			return 0;
 	}
 	if (own.kind == BULK_UPLOAD && !t->put.content_type && named)

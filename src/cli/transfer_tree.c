@@ -71,15 +71,22 @@ int tree_way_open(struct tree_way *way, const struct place *place, struct object
 	struct entry_source **out, struct penstock_error *err)
 {
 	bool is_source = place == way->source;
+	enum walk_links links = WALK_LINKS_KEEP;
 
 	if (place->at.kind == LOCATION_OBJECT)
 		return entry_source_objects(out, client, place->at.bucket, place->base,
 			&(struct object_source_options){
 				.takes = takes, .cookie = way, .cancel = way->t->remote.cancel},
 			err);
-	/* At a target a link is a link: what it leads to is not ours. */
+	/*
+	 * At a target a link is a link: what it leads to is not ours. Nor is it what a move may take away
+	 * there: tree_way_take() looks at each link then.
+	 */
+	if (is_source)
+		links = way->t->move && way->t->links == WALK_LINKS_FOLLOW ? WALK_LINKS_KEEP
+									   : way->t->links;
 	return entry_source_files(out, *place->base ? place->base : "/",
-		&(struct walk_options){.links = is_source ? way->t->links : WALK_LINKS_KEEP,
+		&(struct walk_options){.links = links,
 			.directories = true,
 			.takes = takes,
 			.on_problem = on_problem,
@@ -330,6 +337,27 @@ static int check_moved_into_source(
 		"its new name \"%s\" is one of those that are moved; move it by itself", key);
 }
 
+/* A link's content may be moved where it is a file: then the link goes, and the file stays. */
+static int check_link(
+	const struct tree_way *way, const struct entry *entry, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	struct stat st;
+
+	if (entry->kind != ENTRY_LINK || way->t->preserve)
+		return 0;
+	path = shown(way, entry);
+	if (stat(path, &st) < 0)
+		return error_errno(err, errno, "cannot follow the link %s", path);
+	if (S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s leads to a directory, from which nothing is moved; --preserve moves "
+			"the "
+			"link, --no-follow-symlinks leaves it",
+			path);
+	return 0;
+}
+
 int tree_way_take(struct tree_way *way, const struct entry *entry, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -351,7 +379,9 @@ int tree_way_take(struct tree_way *way, const struct entry *entry, struct pensto
 	way->entries++;
 	if (asprintf(&name, "%s%s", way->under, entry->path) < 0)
 		abort();
-	r = aim_at(&aim, way->target, name, &own);
+	r = check_link(way, entry, &own);
+	if (r == 0)
+		r = aim_at(&aim, way->target, name, &own);
 	if (r == 0 && aim.path)
 		r = check_clash(way, entry->path, &own);
 	if (r == 0 && aim.key)

@@ -130,5 +130,11 @@ def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
     assert batch.store.keys("bucket") == ["1"]
 
 
+def test_what_lines_print_is_in_their_order(batch):
+    batch.store.client.put_object(Bucket="bucket", Key="k", Body=b"content\n")
+
+    assert batch("mb s3://one\ncat s3://bucket/k\nmb s3://two\n").ok().out == "made s3://one\ncontent\nmade s3://two\n"
+
+
 def test_a_file_that_is_not_there(batch):
     assert "cannot read none" in batch("", file="none").exits(66).err

@@ -489,6 +489,30 @@ def test_what_could_not_be_copied_stays_where_it_is(ours, fault_proxy):
     assert result.code == 77 and ours.files() == ["d/b"] and ours.keys() == ["d/a"]
 
 
+# What a link leads to is not part of the source, and is not taken away there.
+def test_nothing_is_moved_from_beyond_a_link(ours):
+    ours.write("d/a", "elsewhere/b", "c")
+    (ours.folder / "d/dir").symlink_to("../elsewhere")
+    (ours.folder / "d/file").symlink_to("../c")
+
+    result = ours("mv", "-r", "d", "s3://bucket/").exits(66)
+
+    assert "d/dir leads to a directory" in result.err and ours.keys() == ["d/a", "d/file"] and ours.bytes("d/file") == b"c"
+    assert ours.files() == ["c", "d/dir", "elsewhere/b"]
+    ours("mv", "-r", "--preserve", "d", "s3://bucket/").ok()
+    assert ours.files() == ["c", "elsewhere/b"] and ours.bytes("d/dir") == b"../elsewhere"
+
+
+def test_a_device_does_not_become_a_file(ours):
+    ours.put("k")
+    os.mkfifo(ours.folder / "fifo")
+    (ours.folder / "link").symlink_to("fifo")
+
+    for name in ("fifo", "link"):
+        assert "would become a file" in ours("cp", "s3://bucket/k", name).exits(66).err
+    assert stat.S_ISFIFO((ours.folder / "fifo").stat().st_mode) and (ours.folder / "link").is_symlink()
+
+
 # --- sync
 
 
