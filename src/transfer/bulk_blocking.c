@@ -261,7 +261,7 @@ static int download(struct bulk_task *task, struct penstock_error *err)
 static int copy(struct bulk_task *task, struct penstock_error *err)
 {
 	const struct bulk_item *item = &task->item;
-	const struct object_copy_options options = {
+	const struct object_copy_options options = {.put = &task->bulk->put,
 		.if_match = item->known && item->known->etag[0] ? item->known->etag : NULL,
 		.if_none_match = task->bulk->put.if_none_match || item->if_none_match};
 	int r;

@@ -33,7 +33,8 @@ int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock
 	int r;
 
 	if (item->from_client != item->to_client || !item->known || !task->known.etag[0] ||
-		task->known.size > LIMIT_PUT_SINGLE || task->bulk->put.storage_class) {
+		task->known.size > LIMIT_PUT_SINGLE || task->bulk->put.storage_class ||
+		task->bulk->put.content_type || task->bulk->put.metadata) {
 		*way = BULK_ASIDE;
 		return 0;
 	}

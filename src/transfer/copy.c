@@ -104,6 +104,43 @@ static int copy_failed(const char *bucket, const char *key, struct penstock_erro
 	return -(int)err->code;
 }
 
+/* What the copy is to have beside the bytes, all of it: what was asked for, else the source's. */
+static int add_properties(struct s3_op *op, const struct http_reply *source,
+	const struct object_info *info, const struct object_copy_options *options,
+	struct penstock_error *err)
+{
+	static const char *const names[] = {"cache-control", "content-disposition",
+		"content-encoding", "content-language", "expires"};
+	struct object_put_options put = {.content_type = http_reply_header(source, "content-type"),
+		.metadata = &info->metadata};
+	int r;
+
+	if (options->put && options->put->content_type)
+		put.content_type = options->put->content_type;
+	if (options->put && options->put->metadata)
+		put.metadata = options->put->metadata;
+	if (options->put)
+		put.storage_class = options->put->storage_class;
+	r = put_headers(op, &put, err);
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++)
+		r = s3_op_header(op, names[i], http_reply_header(source, names[i]), err);
+	return r;
+}
+
+/* A copy in one request takes all along by itself, unless it is told to take nothing. */
+static int add_other_properties(struct s3_op *op, const struct copy_source *source,
+	const struct object_copy_options *options, struct penstock_error *err)
+{
+	int r;
+
+	if (!options->put)
+		return 0;
+	if (!options->put->content_type && !options->put->metadata)
+		return s3_op_header(op, "x-amz-storage-class", options->put->storage_class, err);
+	r = s3_op_header(op, "x-amz-metadata-directive", "REPLACE", err);
+	return r < 0 ? r : add_properties(op, &source->head.reply, &source->info, options, err);
+}
+
 static int copy_whole(struct object_client *client, const struct copy_source *source,
 	const char *to_bucket, const char *to_key, const struct object_copy_options *options,
 	struct object_info *info, struct penstock_error *err)
@@ -120,6 +157,8 @@ static int copy_whole(struct object_client *client, const struct copy_source *so
 		r = s3_op_header(&op, "x-amz-copy-source-if-match", options->if_match, err);
 	if (r == 0)
 		r = s3_op_header(&op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+	if (r == 0)
+		r = add_other_properties(&op, source, options, err);
 	if (r == 0)
 		r = s3_op_body(&op, NULL, 0, err);
 	if (r < 0)
@@ -185,19 +224,6 @@ struct copy {
 	struct fan fan;
 };
 
-/* What a copy in one request takes along by itself. */
-static int add_properties(
-	struct s3_op *op, const struct http_reply *source, struct penstock_error *err)
-{
-	static const char *const names[] = {"content-type", "cache-control", "content-disposition",
-		"content-encoding", "content-language", "expires"};
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++)
-		r = s3_op_header(op, names[i], http_reply_header(source, names[i]), err);
-	return r;
-}
-
 static int copy_initiate(struct copy *c, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
@@ -207,16 +233,7 @@ static int copy_initiate(struct copy *c, struct penstock_error *err)
 	if (r == 0)
 		r = s3_op_query(&op, "uploads", NULL, err);
 	if (r == 0)
-		r = add_properties(&op, c->source_reply, err);
-	for (size_t i = 0; r == 0 && i < c->source->metadata.n; i++) {
-		const char *item = c->source->metadata.items[i];
-		size_t len = strcspn(item, "=");
-		_cleanup_free_ char *name = NULL;
-
-		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0)
-			return error_memory(err);
-		r = s3_op_header(&op, name, item[len] ? item + len + 1 : "", err);
-	}
+		r = add_properties(&op, c->source_reply, c->source, c->options, err);
 	if (r == 0)
 		r = s3_op_body(&op, NULL, 0, err);
 	if (r < 0)

@@ -226,6 +226,9 @@ struct object_copy_options {
 	bool if_none_match;   /* destination: only create */
 	uint64_t part_size;   /* larger objects are copied in parts of this size; 0: those beyond
 				 LIMIT_S3_PUT_MAX, in large parts */
+	/* content_type, metadata and storage_class of the copy; what is NULL is as the source has it, but for the
+	 * class, which is the store's default. The rest of it is not looked at. Borrowed; NULL: none. */
+	const struct object_put_options *put;
 };
 /* Server-side; multipart where one request cannot carry it. */
 int object_copy(struct object_client *client, const char *bucket, const char *key,

@@ -441,6 +441,25 @@ def test_a_delta_is_sent(ours, fault_proxy):
     assert ours.bytes("ckpt") == body
 
 
+def test_options_of_what_is_copied(s3):
+    """The store copies by itself, but not as it likes: what is asked for holds, and what is not stays."""
+    s3.client.put_object(Bucket="bucket", Key="a", Body=b"a", ContentType="text/csv", CacheControl="no-store", Metadata={"epoch": "3"})
+
+    s3("cp", "s3://bucket/a", "s3://bucket/plain").ok()
+    s3("cp", "--content-type", "text/x-own", "s3://bucket/a", "s3://bucket/typed").ok()
+    s3("cp", "-r", "--metadata", "who=me", "s3://bucket/a", "s3://bucket/told").ok()
+    s3("cp", "--storage-class", "STANDARD_IA", "s3://bucket/a", "s3://bucket/classed").ok()
+
+    def of(key):
+        head = s3.client.head_object(Bucket="bucket", Key=key)
+        return head["ContentType"], head.get("CacheControl"), head["Metadata"]
+
+    assert of("plain") == of("classed") == of("a") == ("text/csv", "no-store", {"epoch": "3"})
+    assert of("typed") == ("text/x-own", "no-store", {"epoch": "3"})
+    assert of("told") == ("text/csv", "no-store", {"who": "me"})
+    assert s3.client.head_object(Bucket="bucket", Key="classed").get("StorageClass") == "STANDARD_IA" or s3.name == "penstock"
+
+
 # --- moving
 
 
