@@ -234,6 +234,8 @@ static bool entry_field(struct scan *s, struct s3_list_entry *e, const struct ta
 		return copy_text(s, raw, len, &e->etag);
 	if (tag_is(tag, "Size"))
 		return number(s, raw, len, UINT64_MAX, &e->size);
+	if (tag_is(tag, "Generation"))
+		return copy_text(s, raw, len, &e->generation);
 	if (tag_is(tag, "StorageClass"))
 		return word(s, raw, len, &s->storage_class, &e->storage_class);
 	if (tag_is(tag, "ChecksumAlgorithm"))

@@ -82,6 +82,12 @@ static void reads_what_stores_write(void **state)
 		"ChecksumAlgorithm>"
 		"<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress></RestoreStatus>"
 		"<StorageClass/><Type>Normal</Type></Contents>\n" TAIL "\n",
+		/* Google: the generation stands for the ETag. */
+		"<?xml version='1.0' encoding='UTF-8'?><ListBucketResult "
+		"xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\">"
+		"<Contents><Key>g</Key><Generation>1700000000000001</Generation><MetaGeneration>1</"
+		"MetaGeneration><ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag><Size>1</"
+		"Size></Contents>" TAIL,
 		"<?xml version='1.0' encoding='UTF-8'?><ListBucketResult><Marker></Marker>"
 		"<IsTruncated>false</IsTruncated>" KEY TAIL};
 
