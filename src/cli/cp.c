@@ -85,7 +85,7 @@ static int check_itself(
 	_cleanup_free_ char *name = place_name(source), *base = NULL;
 	bool nested = c->into && name && *name;
 
-	if (!is_object(source) || !is_object(target) || !transfer_same_store(&c->t) ||
+	if (!is_object(source) || !is_object(target) || !c->t.same_store ||
 		strcmp(source->at.bucket, target->at.bucket) != 0)
 		return 0;
 	if (asprintf(&base, "%s%s%s", target->base, nested ? name : "", nested ? "/" : "") < 0)
@@ -96,28 +96,65 @@ static int check_itself(
 	return 0;
 }
 
+struct named {
+	char *name; /* owned */
+	const struct place *place;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static int same_names(const struct place *a, const struct place *b, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s and %s may both become the same at the target; give them one after the other",
+		a->at.text, b->at.text);
+}
+
+static int find_same(struct named *names, size_t n, struct penstock_error *err)
+{
+	qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 1; i < n; i++) {
+		if (strcmp(names[i - 1].name, names[i].name) == 0)
+			return same_names(names[i - 1].place, names[i].place, err);
+	}
+	return 0;
+}
+
 /* Several things cannot have one name. */
 static int check_names(const struct copying *c, struct penstock_error *err)
 {
-	for (size_t i = 0; i < c->n; i++) {
-		_cleanup_free_ char *one = place_name(&c->sources[i]);
+	struct named *names = c->n > 1 ? calloc(c->n, sizeof(*names)) : NULL;
+	size_t n = 0;
+	int r = 0;
 
-		for (size_t k = 0; k < i; k++) {
-			_cleanup_free_ char *other = place_name(&c->sources[k]);
-			const struct place *a = &c->sources[i], *b = &c->sources[k];
-			bool contents = a->wildcard || b->wildcard || !one || !*one || !other ||
-					!*other;
+	if (c->n < 2)
+		return 0;
+	if (!names)
+		return error_memory(err);
+	for (size_t i = 0; r == 0 && i < c->n; i++) {
+		const struct place *place = &c->sources[i];
+		char *name = place_name(place);
 
-			/* Two trees may well be put into one another, but not when both are lost by it. */
-			if (contents ? !c->t.move : strcmp(one, other) != 0)
-				continue;
-			return error_set(err, PENSTOCK_E_INVALID,
-				"%s and %s may both become the same at the target; give them one "
-				"after the other",
-				b->at.text, a->at.text);
+		if (!name) {
+			r = error_memory(err);
+		} else if (!place->wildcard && *name) {
+			names[n++] = (struct named){name, place};
+		} else {
+			/* Contents may well be put into one another, but not when they are lost by it. */
+			free(name);
+			if (c->t.move)
+				r = same_names(&c->sources[i ? 0 : 1], place, err);
 		}
 	}
-	return 0;
+	if (r == 0)
+		r = find_same(names, n, err);
+	for (size_t i = 0; i < n; i++)
+		free(names[i].name);
+	free(names);
+	return r;
 }
 
 static int parse_operands(struct copying *c, struct penstock_error *err)
@@ -174,7 +211,7 @@ static int tell_failed(struct copying *c, const struct place *source, struct pen
 
 static bool same_object(const struct copying *c, const struct bulk_item *item)
 {
-	return item->kind == BULK_COPY && transfer_same_store(&c->t) &&
+	return item->kind == BULK_COPY && c->t.same_store &&
 	       strcmp(item->from_bucket, item->to_bucket) == 0 &&
 	       strcmp(item->from_key, item->to_key) == 0;
 }
@@ -265,6 +302,9 @@ static int go_object(struct copying *c, const struct place *source, struct penst
 			"it means everything below it; say --recursive if that is what you want");
 	else
 		r = 0;
+	/* Of many each is asked for when its turn comes, beside the others. */
+	if (r == 0 && !source->directory && c->n > 1 && !c->recursive && !c->t.dry_run)
+		return push_one(c, source, NULL, 0, err);
 	if (r == 0 && !source->directory) {
 		r = object_head(c->t.from, source->at.bucket, source->at.key, &info, &own);
 		if (r == 0)

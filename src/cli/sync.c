@@ -86,7 +86,7 @@ static int check_itself(const struct syncing *s, struct penstock_error *err)
 {
 	const char *from = s->source.base, *to = s->target.base;
 
-	if (!transfer_same_store(&s->t) || strcmp(s->source.at.bucket, s->target.at.bucket) != 0)
+	if (!s->t.same_store || strcmp(s->source.at.bucket, s->target.at.bucket) != 0)
 		return 0;
 	if (str_starts(to, from) || str_starts(from, to))
 		return refuse(err, &s->target, "one of source and target is the other, or in it");

@@ -218,32 +218,6 @@ static int open_bulk(struct transfer *t, struct penstock_error *err)
 		err);
 }
 
-int transfer_open(struct transfer *t, const struct place *from, const struct place *to,
-	struct penstock_error *err)
-{
-	/* Google's and the others' are never one store. */
-	bool elsewhere = remote_has_source(t->cli) ||
-			 (from && to && from->at.google != to->at.google);
-	int r;
-
-	if (elsewhere && !from)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"--source-endpoint-url and its like are for s3:// sources, and there is "
-			"none");
-	r = remote_open_engine(&t->remote, err);
-	if (r == 0 && (to || (from && !elsewhere)))
-		r = remote_open(&t->remote, t->cli, err);
-	if (r == 0 && elsewhere)
-		r = remote_open_source(&t->source, &t->remote, t->cli, from->at.google, err);
-	if (r < 0)
-		return r;
-	t->to = to ? t->remote.client : NULL;
-	t->from = !from ? NULL : elsewhere ? t->source.client : t->remote.client;
-	t->to_google = to && to->at.google;
-	t->from_google = from && from->at.google;
-	return open_bulk(t, err);
-}
-
 /* Whether two endpoints lead to one address; one that cannot be resolved leads nowhere. */
 static bool same_address(const char *a, const char *b)
 {
@@ -283,17 +257,42 @@ static bool same_address(const char *a, const char *b)
 	return same;
 }
 
-bool transfer_same_store(const struct transfer *t)
+static bool is_same_store(const struct transfer *t)
 {
 	const char *from = t->source.settings.endpoint_url, *to = t->remote.settings.endpoint_url;
 
-	if (!t->from || !t->to)
-		return false;
 	if (t->from == t->to || strcmp(from, to) == 0)
 		return true;
 	/* Amazon's buckets are the same from each of its regions. */
 	return (strstr(from, ".amazonaws.com") && strstr(to, ".amazonaws.com")) ||
 	       same_address(from, to);
+}
+
+int transfer_open(struct transfer *t, const struct place *from, const struct place *to,
+	struct penstock_error *err)
+{
+	/* Google's and the others' are never one store. */
+	bool elsewhere = remote_has_source(t->cli) ||
+			 (from && to && from->at.google != to->at.google);
+	int r;
+
+	if (elsewhere && !from)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"--source-endpoint-url and its like are for s3:// sources, and there is "
+			"none");
+	r = remote_open_engine(&t->remote, err);
+	if (r == 0 && (to || (from && !elsewhere)))
+		r = remote_open(&t->remote, t->cli, err);
+	if (r == 0 && elsewhere)
+		r = remote_open_source(&t->source, &t->remote, t->cli, from->at.google, err);
+	if (r < 0)
+		return r;
+	t->to = to ? t->remote.client : NULL;
+	t->from = !from ? NULL : elsewhere ? t->source.client : t->remote.client;
+	t->to_google = to && to->at.google;
+	t->from_google = from && from->at.google;
+	t->same_store = from && to && is_same_store(t);
+	return open_bulk(t, err);
 }
 
 /* 1: the item is over, and was told. A store answers for its objects; this is about files. */

@@ -77,6 +77,7 @@ struct transfer {
 	struct remote remote; /* of the target, and of all where no other store was named */
 	struct remote source;
 	bool from_google, to_google;
+	bool same_store;		 /* both sides are in one, under whatever name */
 	struct object_client *from, *to; /* NULL: that side is none of object storage */
 	struct bulk *bulk;
 	struct report report;
@@ -94,8 +95,6 @@ int transfer_begin(struct transfer *t, const struct cli *cli);
 /* Signs on to the stores that the two sides are in; NULL: a side is in none. */
 int transfer_open(struct transfer *t, const struct place *from, const struct place *to,
 	struct penstock_error *err);
-/* Whether both sides are in one store, under whatever name. */
-bool transfer_same_store(const struct transfer *t);
 /*
  * Hands it over, or with --dry-run tells of it; `size` as far as it is known. Its end is reported, whatever it is.
  * An error: everything is to end.

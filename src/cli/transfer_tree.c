@@ -331,7 +331,7 @@ static int check_moved_into_source(
 	if (!way->t->move || source->at.kind != LOCATION_OBJECT || !str_starts(key, source->base) ||
 		strcmp(source->at.bucket, target->at.bucket) != 0 ||
 		(source->wildcard && !wildcard_match(source->at.key, key)) || below_target ||
-		!transfer_same_store(way->t))
+		!way->t->same_store)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
 		"its new name \"%s\" is one of those that are moved; move it by itself", key);

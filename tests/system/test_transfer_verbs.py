@@ -299,6 +299,17 @@ def test_secrets_of_urls_are_not_told(ours, http_server):
             assert "hunter2" not in result.out + result.err and "querysecret" not in result.out + result.err, arguments
 
 
+# As a shell gives them; none is asked about before the others.
+def test_thousands_of_operands(ours):
+    names = [f"n{number}" for number in range(600)]
+    ours.write(*("d/" + name for name in names))
+
+    ours("cp", *("d/" + name for name in names), "s3://bucket/").ok()
+    ours("cp", *("s3://bucket/" + name for name in names[:300]), "out").ok()
+
+    assert ours.files("out") == sorted(names[:300]) and ours.read("out/n299") == b"d/n299"
+
+
 # --- what is refused
 
 
