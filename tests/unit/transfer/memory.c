@@ -24,6 +24,7 @@
 #include "net/http.h"
 #include "s3/checksum.h"
 #include "s3/multipart.h"
+#include "transfer/bulk.h"
 #include "transfer/http_fetch.h"
 #include "transfer/objects.h"
 #include "transfer/tree.h"
@@ -419,6 +420,72 @@ static void downloading_a_tree(void **state)
 		&(struct scenario){.work = download, .check = check_tree}, false);
 }
 
+/* One item of each kind in the air, and the deletion of what was copied. */
+static int bulk_all(struct client *c, struct penstock_error *err)
+{
+	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+	struct object_info known = {.size = SIZE};
+	struct bulk_totals totals = {0};
+	struct penstock_error end = PENSTOCK_ERROR_INIT;
+	char path[64], from[64];
+	int rc = bulk_new(&bulk, c->engine, &(struct bulk_options){.no_sync = true}, err);
+
+	snprintf(path, sizeof(path), "%s/file", dir);
+	snprintf(from, sizeof(from), "/proc/self/fd/%d", source);
+	snprintf(known.etag, sizeof(known.etag), "%s", data_etag);
+	const struct bulk_item items[] = {
+		{.kind = BULK_UPLOAD,
+			.path = from,
+			.to_client = c->s3,
+			.to_bucket = "bucket",
+			.to_key = "up"},
+		{.kind = BULK_DOWNLOAD,
+			.from_client = c->s3,
+			.from_bucket = "bucket",
+			.from_key = "key",
+			.known = &known,
+			.path = path},
+		{.kind = BULK_COPY,
+			.from_client = c->s3,
+			.from_bucket = "bucket",
+			.from_key = "key",
+			.known = &known,
+			.to_client = c->s3,
+			.to_bucket = "bucket",
+			.to_key = "to",
+			.remove_source = true},
+	};
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(items); i++)
+		rc = bulk_push(bulk, &items[i], err);
+	if (bulk_finish(bulk, &totals, &end) < 0 && rc == 0)
+		rc = error_move(err, &end);
+	penstock_error_release(&end);
+	if (rc == 0)
+		assert_int_equal(totals.items, ARRAY_SIZE(items));
+	return rc;
+}
+
+/* Another item may have failed than the download: the file is whole, or not there. */
+static void check_bulk(int rc)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/file", dir);
+	assert_file("file", rc == 0 || access(path, F_OK) == 0);
+	assert_file("file.penstock-part", false);
+	unlink(path);
+}
+
+static void moving_many(void **state)
+{
+	(void)state;
+	every_allocation_fails_once(
+		&(struct scenario){.work = bulk_all, .check = check_bulk}, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -429,6 +496,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(managing_objects, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(fetching_in_ranges, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(downloading_a_tree, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(moving_many, start_server, stop_server),
 	};
 
 	/*
