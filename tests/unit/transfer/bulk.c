@@ -425,6 +425,44 @@ static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 	end_world(&w);
 }
 
+/* How many requests at a time a bulk of MANY uploads has come to; `busy`: the store says so once. */
+static unsigned window_after(struct world *w, bool busy)
+{
+	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+	atomic_bool refused[40] = {false};
+
+	for (size_t i = busy ? 1 : 0; i < ARRAY_SIZE(refused); i++)
+		atomic_store(&refused[i], true);
+	w->store.trouble = slow_down;
+	w->store.cookie = refused;
+	assert_int_equal(0, bulk_new(&bulk, w->engine, &w->options, &w->err));
+	assert_int_equal(
+		0, push_all(w, bulk, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w->s3},
+			   MANY, false));
+	assert_int_equal(0, bulk_finish(bulk, &w->totals, &w->err));
+	assert_int_equal(MANY, w->totals.items);
+	w->store.trouble = NULL;
+	return bulk->window;
+}
+
+/* It only grows with what came back well, so that both ends depend on counts and not on time. */
+static void a_store_that_is_busy_gets_fewer_requests_at_a_time(void **state)
+{
+	struct world w;
+	unsigned calm, busy;
+
+	(void)state;
+	begin_world(&w);
+	make_files(&w);
+
+	calm = window_after(&w, false);
+	busy = window_after(&w, true);
+
+	assert_true(calm > 16);
+	assert_true(busy < calm);
+	end_world(&w);
+}
+
 /* The first GET of every third object is damaged: what comes is not what was stored. */
 static bool flip_a_bit(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
 {
@@ -744,6 +782,7 @@ int main(void)
 		cmocka_unit_test(deletions_go_by_the_thousand),
 		cmocka_unit_test(an_item_that_fails_is_named_and_alone),
 		cmocka_unit_test(a_store_that_is_busy_gets_it_all_in_the_end),
+		cmocka_unit_test(a_store_that_is_busy_gets_fewer_requests_at_a_time),
 		cmocka_unit_test(damaged_bytes_are_fetched_again),
 		cmocka_unit_test(a_cancelled_bulk_leaves_no_piece_of_a_file),
 		cmocka_unit_test(only_create_leaves_what_is_there),
