@@ -80,7 +80,8 @@
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects come down in ranges */
 #define LIMIT_GET_RANGE	 (16 * MIB) /* bytes of one such range */
 #define LIMIT_TRANSFER_AHEAD 48 /* requests of one transfer that run or wait in the engine, some 10 KiB each */
-#define LIMIT_STREAM_RANGE (8 * MIB) /* bytes of one piece of an object that is handed over in order */
+#define LIMIT_STREAM_MEMORY (40 * MIB) /* bytes that all streams of a process hold: below 64 MB with all else */
+#define LIMIT_STREAM_RANGE (4 * MIB) /* bytes of one piece of an object that is handed over in order */
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */

@@ -99,7 +99,7 @@ static int verify_memory(
 		return 0;
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"%s: the bytes do not have the stored checksum (%s)", op->what,
-		checksum_name(kind));
+		kind == CHECKSUM_MD5 ? "MD5" : checksum_name(kind));
 }
 
 static int memory_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
@@ -287,7 +287,7 @@ static int check_digest(struct download *d, const uint8_t *got, struct penstock_
 		return 0;
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"GET s3://%s/%s: the bytes do not have the stored checksum (%s)", d->bucket, d->key,
-		checksum_name(d->kind));
+		d->kind == CHECKSUM_MD5 ? "MD5" : checksum_name(d->kind));
 }
 
 /* An answer for the object that we want: stores and caches may make nothing of If-Match. */
@@ -538,6 +538,35 @@ static int check_ranges(struct download *d, struct penstock_error *err)
 	return check_digest(d, whole, err);
 }
 
+/*
+ * Checksums that cannot be put together from those of ranges (MD5, SHA): the file is read once more. That takes
+ * longer than the bytes took, and is done only where the store has nothing better.
+ */
+static int check_file(struct download *d, struct penstock_error *err)
+{
+	const size_t block = 1 * MIB;
+	_cleanup_free_ char *room = malloc(block);
+	_cleanup_(checksum_release) struct checksum sum = {0};
+	uint8_t got[CHECKSUM_MAX_SIZE];
+	int r = room ? checksum_init(&sum, d->kind, err) : error_memory(err);
+
+	for (uint64_t at = 0; r == 0 && at < d->size;) {
+		size_t want = d->size - at < block ? (size_t)(d->size - at) : block;
+
+		if (d->options->cancel && atomic_load(d->options->cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (fs_pread_all(d->part.fd, room, want, (off_t)at) != (ssize_t)want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"%s became shorter while it was written", d->part.path);
+		checksum_update(&sum, room, want);
+		at += want;
+	}
+	if (r < 0)
+		return r;
+	checksum_final(&sum, got);
+	return check_digest(d, got, err);
+}
+
 /* Which blocks there are, and which of them an earlier call has brought. */
 static int prepare_blocks(struct download *d, struct penstock_error *err)
 {
@@ -571,6 +600,8 @@ static int download_ranges(struct download *d, struct penstock_error *err)
 	/* Those that came before their checksums were known, or in several ranges. */
 	else if (r == 0)
 		r = check_parts(d, 0, d->size, err);
+	if (r == 0 && d->kind != CHECKSUM_NONE && !checksum_is_crc(d->kind))
+		r = check_file(d, err);
 	atomic_store(&d->parts_known, false);
 	get_parts_release(&d->parts);
 	for (unsigned i = 0; i < d->n_slots; i++) {
@@ -608,6 +639,9 @@ static int learn(struct download *d, struct penstock_error *err)
 	if (object_response_checksums()) {
 		d->kind = object_reply_checksum(&op.reply, d->wanted);
 		d->part_kind = part_checksum(&op.reply, d->etag);
+		if (d->kind == CHECKSUM_NONE && d->part_kind == CHECKSUM_NONE &&
+			object_reply_md5(&op.reply, d->wanted))
+			d->kind = CHECKSUM_MD5;
 	}
 	return r;
 }

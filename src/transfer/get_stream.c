@@ -6,10 +6,11 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "transfer/memory_share.h"
 #include "transfer/objects_internal.h"
 #include "base/banned.h"
 
-#define DEFAULT_AHEAD 4
+#define DEFAULT_AHEAD 6 /* leaves room for whoever sends it on */
 
 struct stream_slot {
 	struct s3_op op; /* first: `done` gets its address */
@@ -171,7 +172,7 @@ static int learn(struct stream *s, struct penstock_error *err)
 
 	if (r == 0)
 		r = s3_op_header(&op, "if-match", o->if_match, err);
-	if (r == 0)
+	if (r == 0 && object_response_checksums())
 		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
 	if (r < 0)
 		return r;
@@ -189,6 +190,7 @@ static int learn(struct stream *s, struct penstock_error *err)
 	s->size = s->info.size - o->offset;
 	if (o->length && o->length < s->size)
 		s->size = o->length;
+	ranged = ranged || !object_response_checksums();
 	kind = ranged ? CHECKSUM_NONE : object_reply_checksum(&op.reply, s->wanted);
 	/* Of an object without any the ETag is mostly the MD5. */
 	if (!ranged && kind == CHECKSUM_NONE && object_reply_md5(&op.reply, s->wanted))
@@ -209,7 +211,9 @@ int object_get_stream(struct object_client *client, const char *bucket, const ch
 	int r = learn(&s, err);
 
 	if (r == 0) {
-		s.n_slots = s.options->parallel ? s.options->parallel : DEFAULT_AHEAD;
+		s.n_slots = memory_share_take(
+			s.options->parallel ? s.options->parallel : DEFAULT_AHEAD,
+			LIMIT_STREAM_RANGE);
 		s.slots = calloc(s.n_slots, sizeof(*s.slots));
 		if (!s.slots)
 			r = error_memory(err);
@@ -227,6 +231,7 @@ int object_get_stream(struct object_client *client, const char *bucket, const ch
 		}
 		fan_release(&s.fan);
 	}
+	memory_share_give(s.n_slots, LIMIT_STREAM_RANGE);
 	free(s.slots);
 	checksum_release(&s.sum);
 	if (r == 0 && info)

@@ -145,7 +145,7 @@ int object_put_file(struct object_client *client, const char *bucket, const char
 
 /*
  * Sends what `fd` (a pipe, a socket, any descriptor) gives until its end, whose length nobody knows. Parts
- * are held until they are sent: up to `parallel` of 8 MiB in memory, and from 8 GB on, where they grow so
+ * are held until they are sent: up to `parallel` of 8 MiB in memory (within LIMIT_STREAM_MEMORY), and from 8 GB on, where they grow so
  * that 10,000 of them suffice for any object, in unlinked files in TMPDIR. `cancel` is looked at after each
  * read, also one that a signal ends. still_valid() is asked before the object becomes visible.
  */

@@ -11,7 +11,8 @@
 #include "transfer/put_internal.h"
 #include "transfer/put_resume.h"
 
-#define STREAM_PARALLEL 4 /* parts of a stream that are held at a time */
+#define STREAM_PARALLEL                                                                            \
+	3 /* parts of a stream that are held at a time, where there is memory for them */
 
 struct part_result {
 	uint64_t length;

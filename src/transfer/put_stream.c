@@ -1,4 +1,5 @@
 /* An object from a stream whose length nobody knows: parts that grow, held until they are sent. */
+#include "transfer/memory_share.h"
 #include "transfer/put_parts.h"
 
 #include <errno.h>
@@ -254,7 +255,9 @@ int object_put_stream(struct object_client *client, const char *bucket, const ch
 		.options = options ? options : &none,
 		.guard = (enum guard)atomic_load(&client->guard)};
 	uint64_t length;
-	int r = upload_init(&u, u.options->parallel ? u.options->parallel : STREAM_PARALLEL, err);
+	unsigned held = memory_share_take(
+		u.options->parallel ? u.options->parallel : STREAM_PARALLEL, STREAM_MEMORY_MAX);
+	int r = upload_init(&u, held, err);
 
 	if (r == 0)
 		r = part_fill(&u, &u.slots[0], 1, &length, err);
@@ -266,6 +269,7 @@ int object_put_stream(struct object_client *client, const char *bucket, const ch
 		found.size = u.size;
 	}
 	upload_release(&u);
+	memory_share_give(held, STREAM_MEMORY_MAX);
 	if (r == 0 && info)
 		*info = found;
 	else

@@ -103,3 +103,44 @@ def test_a_store_that_is_busy_for_a_while_gets_all_parts(tool, store, fault_prox
     assert busy.hits == 12
     tool.direct.ok("get", "bucket", "large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+def test_a_file_is_read_once_where_the_store_takes_its_checksum_at_the_end(tool, fault_proxy, tmp_path):
+    source = make_file(tmp_path / "source", 20 * MIB)
+
+    tool.ok("put", "bucket", "large", source, PART_SIZE=5 * MIB)
+
+    parts = fault_proxy.seen("PUT", query=PART)
+    assert len(parts) == 4
+    assert {part.headers.get("x-amz-trailer") for part in parts} == {"x-amz-checksum-crc64nvme"}
+
+
+@pytest.mark.parametrize("times", [1, 1000], ids=["once", "each time"])
+def test_an_object_with_nothing_but_an_md5_is_verified(tool, fault_proxy, tmp_path, times):
+    source = make_file(tmp_path / "source", 40 * MIB)
+    tool.direct.ok("put", "bucket", "large", source)
+    bare = {"x-amz-checksum-crc64nvme": None, "x-amz-checksum-type": None}
+    fault_proxy.fault(method="HEAD", headers=bare, times=1000)
+    fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=MIB, headers=bare, times=times)
+    fault_proxy.fault(method="GET", headers=bare, times=1000)
+
+    done = tool.call("get", "bucket", "large", tmp_path / "back")
+
+    if times == 1:
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    else:
+        assert done.returncode != 0 and b"checksum (MD5)" in done.stderr
+        assert not (tmp_path / "back").exists()
+
+
+def test_whoever_wants_no_checksums_looked_at_gets_none(tool, fault_proxy, tmp_path):
+    source = make_file(tmp_path / "source", 40 * MIB)
+    tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
+    fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=MIB)
+
+    tool.ok("get", "bucket", "large", tmp_path / "back", AWS_RESPONSE_CHECKSUM_VALIDATION="when_required")
+
+    assert (tmp_path / "back").read_bytes() != source.read_bytes()
+    assert not fault_proxy.seen("GET", query="attributes")
+    assert not [one for one in fault_proxy.seen() if "x-amz-checksum-mode" in one.headers]
