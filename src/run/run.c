@@ -135,7 +135,10 @@ static int note_beginning(const struct run *run, struct penstock_error *err)
 	char text[16];
 	int n = snprintf(text, sizeof(text), "%d", run->attempt);
 
-	return run->continuing ? 0 : fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
+	/* Only what lies in a bucket can be of before. */
+	if (run->continuing || run->workflow->output.kind != WORKFLOW_S3)
+		return 0;
+	return fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
 }
 
 /* So that what this attempt continues is not forgotten if it ends before its steps. */
