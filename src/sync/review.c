@@ -29,6 +29,7 @@ struct review {
 	uint64_t again;
 	uint64_t nowhere; /* neither there nor here */
 	char first[128];  /* the name of one of them */
+	bool blind;	  /* these keys may not look */
 	bool memory;
 };
 
@@ -120,8 +121,11 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 	if (buf_failed(&key))
 		return buf_error(&key, "the key of a file", err);
 	rc = object_head(s->o.client, s->o.bucket, buf_str(&key), &there, err);
-	if (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND)
-		return rc;
+	r->blind = rc == -PENSTOCK_E_PERMISSION;
+	if (r->blind)
+		penstock_error_release(err);
+	if (r->blind || (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND))
+		return r->blind ? 0 : rc;
 	if (rc < 0)
 		penstock_error_release(err);
 	pthread_mutex_lock(&s->lock);
@@ -145,12 +149,12 @@ static int ask_for_rest(struct review *r, struct penstock_error *err)
 		pthread_mutex_lock(&s->lock);
 		table_each(&s->table, collect, &b);
 		pthread_mutex_unlock(&s->lock);
-		for (size_t i = 0; i < b.paths.n && rc == 0 && !r->memory; i++)
+		for (size_t i = 0; i < b.paths.n && rc == 0 && !r->memory && !r->blind; i++)
 			rc = s->o.cancel && atomic_load(s->o.cancel)
 				     ? error_set(err, PENSTOCK_E_CANCELLED,
 					       "the flush of the output was interrupted")
 				     : ask_for(r, b.paths.items[i], err);
-		if (b.paths.n == 0 || rc < 0 || r->memory) {
+		if (b.paths.n == 0 || rc < 0 || r->memory || r->blind) {
 			strlist_release(&b.paths);
 			return rc < 0 ? rc : r->memory ? error_memory(err) : 0;
 		}
@@ -170,6 +174,12 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 		return 0;
 	rc = object_list(
 		s->o.client, s->o.bucket, s->o.prefix, NULL, on_object, &r, s->o.cancel, err);
+	/* Keys that may write but not list are common. */
+	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
+		rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		rc = 0;
+	}
 	if (rc == 0)
 		rc = ask_for_rest(&r, err);
 	*again = r.again;

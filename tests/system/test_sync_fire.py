@@ -14,6 +14,7 @@ import zipfile
 
 import pytest
 
+from harness.fault_proxy import s3_error
 from harness.slow_link import SlowLink
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
@@ -478,6 +479,23 @@ def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store)
     assert sum("meanwhile" in warning for warning in sync.warnings()) == 4
     published = len(sync.events("published"))
     assert len(sync.flush().events("published")) == published
+
+
+@pytest.mark.parametrize("method", ["GET", "GET|HEAD"])
+def test_keys_that_may_write_but_not_look_are_enough(syncs, store, fault_proxy, method):
+    # Such keys are common. Without the list each file is asked for by name; where that is refused, too, nobody can tell.
+    sync = syncs(endpoint=fault_proxy.url)
+    for name in ("gone", "stays"):
+        (sync.out / name).write_bytes(name.encode())
+    sync.flush()
+    store.client.delete_object(Bucket=Syncer.BUCKET, Key="p/gone")
+    fault_proxy.fault(method="GET", query="list-type", times=1000, status=403, body=s3_error("AccessDenied"))
+    if "HEAD" in method:
+        fault_proxy.fault(method="HEAD", times=1000, status=403)
+
+    sync.flush(PATIENT_S * 1000)
+
+    assert sync.has("gone") == (method == "GET") and sync.has("stays")
 
 
 def test_a_manifest_that_somebody_removes_is_written_again(syncs, store):
