@@ -1,0 +1,367 @@
+/* In what order files of a directory are published: markers, their data, and very many files. */
+#include "plan_fixture.h"
+
+/* One directory is one queue; another directory does not wait for it. */
+static void a_directory_is_published_in_the_order_of_closes(void **state)
+{
+	struct fixture *f = *state;
+	struct job data, other, none;
+
+	saved(f, "a/data", 1000);
+	saved(f, "a/marker", 1);
+	saved(f, "b/file", 1);
+	f->now += QUIET;
+
+	assert_string_equal(next(f, &data), "whole a/data");
+	assert_string_equal(next(f, &other), "whole b/file");
+	assert_string_equal(next(f, &none), "");
+	done_as(f, &data, JOB_DONE);
+	assert_string_equal(run_all(f), "whole a/marker;");
+	done_as(f, &other, JOB_DONE);
+}
+
+/* The marker of a version that never appeared waits for the version after it. */
+static void a_marker_waits_while_its_data_is_written_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	f->now += 1000;
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", LARGE, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same while it is being written for the third time. */
+static void a_marker_waits_while_its_data_is_written_again_and_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", LARGE);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	saved(f, "data", LARGE);
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", LARGE, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "whole data;whole marker;");
+}
+
+/* The same where both are small: the larger one is the data. */
+static void a_marker_waits_while_its_small_data_is_written_again(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "data", 1000);
+	saved(f, "marker", 1);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole data");
+	changed(f, "data");
+	done_as(f, &job, JOB_CHANGED);
+	f->now += 1000;
+	assert_string_equal(next(f, &job), "");
+
+	closed_as(f, "data", 1000, CLOSE_TRUE);
+
+	assert_string_equal(run_all(f), "frozen data;frozen marker;");
+}
+
+/* A version closed while the one before was being sent goes behind what was closed since. */
+static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "whole latest");
+	saved(f, "ckpt2", 1000);
+	saved(f, "latest", 10);
+	done_as(f, &job, JOB_DONE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
+}
+
+/* A pointer that is rewritten before it was ever sent never points to what is not there yet. */
+static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "latest", 10);
+	saved(f, "ckpt2", LARGE);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
+	assert_null(at(f, "latest")->work);
+}
+
+/* Its data may be smaller than other data. */
+static void data_rewritten_in_the_queue_keeps_its_place(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "data1", LARGE);
+	saved(f, "latest", 10);
+	saved(f, "data2", 2 * LARGE);
+	saved(f, "data1", LARGE);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole data1;whole latest;whole data2;");
+}
+
+/* What was copied appears, in its turn, whatever is written meanwhile; the next copy is not made before. */
+static void a_marker_that_never_rests_is_published_all_the_same(void **state)
+{
+	struct fixture *f = *state;
+	unsigned markers = 0, data = 0;
+	struct job job;
+
+	for (unsigned step = 0; step < 1000; step++) {
+		const char *what;
+
+		saved(f, "latest", 10);
+		if (step % 3 == 0) {
+			what = next(f, &job);
+			markers += strcmp(what, "frozen latest") == 0;
+			data += strncmp(what, "whole data", 10) == 0;
+			if (*what)
+				done_as(f, &job, JOB_DONE);
+		}
+		f->now += 5;
+		saved(f, step % 2 ? "data1" : "data2", LARGE);
+		f->now += 5;
+	}
+
+	assert_in_range(markers, 10, 200);
+	assert_in_range(data, 20, 330);
+	f->now += PLAN_RESTLESS_MS;
+	run_all(f);
+	assert_null(f->table.works);
+	assert_int_equal(f->plan.frozen_bytes, 0);
+}
+
+/* What points to a small file that points to data: all as they were at one moment, in the order of their closes. */
+static void small_files_of_a_directory_are_copied_together(void **state)
+{
+	struct fixture *f = *state;
+
+	saved(f, "latest", 10);
+	saved(f, "step.json", 20);
+	saved(f, "ckpt", LARGE);
+	saved(f, "step.json", 20);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+
+	assert_string_equal(run_all(f), "whole ckpt;frozen step.json;frozen latest;");
+}
+
+/* The journal says last what was closed last, or after a kill the file would look broken. */
+static void a_copy_that_is_published_leaves_the_later_close_on_record(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "latest", 10);
+	saved(f, "latest", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen latest");
+	saved(f, "latest", 10);
+	done_as(f, &job, JOB_DONE);
+	f->now += PLAN_RESTLESS_MS;
+
+	assert_string_equal(f->notes, "CCCPC");
+	assert_string_equal(run_all(f), "frozen latest;");
+	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
+}
+
+/* A copy of what is gone, or suspect by now, is forgotten. */
+static void a_copy_goes_with_its_file(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "a", 10);
+	saved(f, "b", 10);
+	saved(f, "a", 10);
+	saved(f, "b", 10);
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "frozen a");
+	plan_gone(&f->plan, at(f, "b"), f->now);
+	changed(f, "a");
+	closed_as(f, "a", 10, CLOSE_KILLED);
+	done_as(f, &job, JOB_FAILED);
+
+	assert_int_equal(f->plan.frozen_bytes, 0);
+	assert_int_equal(f->table.top->n_frozen, 0);
+	f->now += 100000;
+	assert_string_equal(run_all(f), "partial a;");
+}
+
+/* So many that they would take too much memory wait in the line, which is as good a place as the queue. */
+static void save_many(struct fixture *f, const char *dir, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "%s/f%u", dir, i);
+		saved(f, path, 10);
+	}
+}
+
+/* The names of all that is published, in order, each by itself. */
+static unsigned publish_all(struct fixture *f, struct strlist *order)
+{
+	struct job job;
+	unsigned n = 0;
+
+	f->now += QUIET;
+	for (const char *text = next(f, &job); *text; text = next(f, &job), n++) {
+		assert_in_range(f->table.n_works, 0, PLAN_QUEUED + 2);
+		assert_int_equal(strlist_add(order, strchr(text, ' ') + 1), 0);
+		done_as(f, &job, JOB_DONE);
+	}
+	return n;
+}
+
+static size_t place(const struct strlist *order, const char *path)
+{
+	for (size_t i = 0; i < order->n; i++)
+		if (strcmp(order->items[i], path) == 0)
+			return i;
+	fail_msg("%s was not published", path);
+	return 0;
+}
+
+static void many_files_wait_in_a_line(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+
+	save_many(f, "a", 3 * PLAN_QUEUED);
+	saved(f, "a/_SUCCESS", 1);
+	saved(f, "b/file", 10);
+
+	assert_in_range(f->table.n_works, PLAN_QUEUED_DIR, PLAN_QUEUED_DIR + 2);
+	assert_int_equal(plan_flush_pending(&f->plan), 3 * PLAN_QUEUED + 2);
+	assert_int_equal(publish_all(f, &order), 3 * PLAN_QUEUED + 2);
+	assert_int_equal(place(&order, "a/_SUCCESS"), order.n - 1);
+	assert_in_range(place(&order, "b/file"), 0, 2);
+	assert_in_range(place(&order, "a/f5000"), 5000, 5001);
+	assert_int_equal(f->plan.n_parked + f->plan.parked_bytes + f->plan.n_queued, 0);
+	assert_int_equal(plan_flush_pending(&f->plan), 0);
+	strlist_release(&order);
+}
+
+/* A marker that has an object already waits for the line, too; and it is restless when it was rewritten. */
+static void a_marker_waits_for_the_line(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+
+	saved(f, "a/latest", 1);
+	publish_all(f, &order);
+	strlist_release(&order);
+	save_many(f, "a", 2 * PLAN_QUEUED);
+	saved(f, "a/latest", 1);
+	saved(f, "a/late", 10);
+	saved(f, "a/latest", 1);
+
+	assert_int_equal(publish_all(f, &order), 2 * PLAN_QUEUED + 2);
+	assert_in_range(place(&order, "a/latest"), 2 * PLAN_QUEUED, order.n);
+	assert_true(place(&order, "a/latest") > place(&order, "a/late"));
+	strlist_release(&order);
+}
+
+/* Whatever becomes of a file in the line is dealt with when its turn comes, and it is counted once. */
+static void files_in_the_line_change_and_go(void **state)
+{
+	struct strlist order = {0};
+	struct fixture *f = *state;
+	struct job job;
+
+	save_many(f, "a", 3 * PLAN_QUEUED);
+	saved(f, "a/f6000", 20);
+	saved(f, "a/f6000", 30);
+	plan_gone(&f->plan, at(f, "a/f6001"), f->now);
+	plan_gone(&f->plan, at(f, "a/f6002"), f->now);
+	saved(f, "a/f6002", 10);
+	changed(f, "a/f6003");
+	changed(f, "a/f6004");
+	closed_as(f, "a/f6004", 10, CLOSE_KILLED);
+	table_remove(&f->table, at(f, "a/f6005"));
+	assert_int_equal(f->plan.n_parked, 3 * PLAN_QUEUED - PLAN_QUEUED_DIR - 3);
+
+	f->plan.n_parked--; /* the one that was removed without being told to the plan */
+	f->plan.parked_bytes -= 10;
+	publish_all(f, &order);
+	assert_in_range(
+		order.n, 5990, 6004); /* those before the one that is open, and the suspect */
+	closed_as(f, "a/f6003", 10, CLOSE_TRUE);
+	publish_all(f, &order);
+	assert_int_equal(order.n, 3 * PLAN_QUEUED - 2); /* one to partial/ */
+	place(&order, "a/f6000");
+	place(&order, "a/f6002");
+	assert_int_equal(f->plan.n_parked + f->plan.parked_bytes + f->plan.n_queued, 0);
+	assert_null(table_find_path(&f->table, "a/f6001"));
+	assert_string_equal(next(f, &job), "");
+	strlist_release(&order);
+}
+
+/* A head that stays open holds the others up for a while, not for ever. */
+static void a_file_opened_again_lets_the_others_pass_in_the_end(void **state)
+{
+	struct fixture *f = *state;
+	struct job job;
+
+	saved(f, "db", 1000);
+	saved(f, "ckpt", 10);
+	changed(f, "db");
+	f->now += QUIET;
+	assert_string_equal(next(f, &job), "");
+	f->now += PLAN_REOPEN_MS;
+	while (strcmp(next(f, &job), "grown db") == 0)
+		done_as(f, &job, JOB_NOTHING);
+
+	assert_ptr_equal(job.entry, at(f, "ckpt"));
+	done_as(f, &job, JOB_DONE);
+}
+
+int main(void)
+{
+#define RULE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		RULE(a_directory_is_published_in_the_order_of_closes),
+		RULE(a_marker_waits_while_its_data_is_written_again),
+		RULE(a_marker_waits_while_its_data_is_written_again_and_again),
+		RULE(a_marker_waits_while_its_small_data_is_written_again),
+		RULE(a_newer_version_goes_behind_what_was_closed_before_it),
+		RULE(a_small_file_rewritten_in_the_queue_follows_what_it_may_need),
+		RULE(data_rewritten_in_the_queue_keeps_its_place),
+		RULE(a_marker_that_never_rests_is_published_all_the_same),
+		RULE(small_files_of_a_directory_are_copied_together),
+		RULE(a_copy_that_is_published_leaves_the_later_close_on_record),
+		RULE(a_copy_goes_with_its_file),
+		RULE(many_files_wait_in_a_line),
+		RULE(a_marker_waits_for_the_line),
+		RULE(files_in_the_line_change_and_go),
+		RULE(a_file_opened_again_lets_the_others_pass_in_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
