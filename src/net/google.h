@@ -13,6 +13,7 @@
 #ifndef NET_GOOGLE_H
 #define NET_GOOGLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,12 @@ int credential_source_google(struct credentials_provider **out, const struct goo
 /* Tokens of the service account of this machine, from its metadata service (GCE_METADATA_HOST). */
 int credential_source_google_instance(
 	struct credentials_provider **out, struct penstock_error *err);
+
+/*
+ * Whether a token, or what is exchanged for one, may be sent there: who sees it has what it opens, so it goes over
+ * https:// or stays on this machine.
+ */
+bool google_may_have_token(const char *url);
 
 /* ---- the pieces, for tests and for signing ---- */
 

@@ -210,6 +210,20 @@ static int resolve_credentials(struct s3_settings *s, const struct s3_given *giv
 	return -PENSTOCK_E_PERMISSION;
 }
 
+/* A signature is of no use to who reads it on its way, a token is. */
+static int check_way(const struct s3_settings *s, struct penstock_error *err)
+{
+	bool token = s->key || strcmp(s->source, "instance") == 0;
+
+	if (!token || google_may_have_token(s->endpoint_url))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"a token of Google's would go to %s for everybody on the way to read; use "
+		"https://, HMAC "
+		"keys or --no-sign-request",
+		s->endpoint_url);
+}
+
 int gs_settings_resolve(
 	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err)
 {
@@ -220,6 +234,8 @@ int gs_settings_resolve(
 
 	if (r == 0)
 		r = resolve_credentials(&s, given, &why, err);
+	if (r >= 0)
+		r = check_way(&s, err);
 	if (r < 0)
 		return r;
 	if (!project && s.key)

@@ -130,20 +130,26 @@ static int take_private_key(struct google_key *key, const json_t *json, struct p
 	return 0;
 }
 
-/* The token goes to whoever answers there: not over a network in the clear. */
-static int check_token_uri(const char *uri, struct penstock_error *err)
+bool google_may_have_token(const char *url)
 {
 	static const char *const here[] = {"http://127.0.0.1", "http://localhost", "http://[::1]"};
 
+	if (str_starts(url, "https://"))
+		return url[strlen("https://")];
+	for (size_t i = 0; i < ARRAY_SIZE(here); i++) {
+		if (str_starts(url, here[i]) && strchr(":/", url[strlen(here[i])]))
+			return true;
+	}
+	return false;
+}
+
+static int check_token_uri(const char *uri, struct penstock_error *err)
+{
 	if (strpbrk(uri, "@#? "))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"\"token_uri\" of the key file must be a plain URL");
-	if (str_starts(uri, "https://") && uri[strlen("https://")])
+	if (google_may_have_token(uri))
 		return 0;
-	for (size_t i = 0; i < ARRAY_SIZE(here); i++) {
-		if (str_starts(uri, here[i]) && strchr(":/", uri[strlen(here[i])]))
-			return 0;
-	}
 	return error_set(
 		err, PENSTOCK_E_INVALID, "\"token_uri\" of the key file must begin with https://");
 }

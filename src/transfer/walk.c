@@ -81,10 +81,13 @@ static int problem_say(
 	return problem(w, &own, err);
 }
 
-/* Somebody else took it away, or something on the way to it. */
+/*
+ * Somebody else took it away, or something on the way to it. Not ESTALE: a file server that was restarted says so of
+ * what is still there, and a sync would delete that at the target.
+ */
 static bool vanished(int errnum)
 {
-	return errnum == ENOENT || errnum == ESTALE;
+	return errnum == ENOENT;
 }
 
 static bool cancelled(struct walk *w)

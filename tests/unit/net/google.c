@@ -384,6 +384,21 @@ static void credentials_are_looked_for_in_order(void **state)
 	s = resolved(&(struct s3_given){.anonymous = true, .google_key = path}, "anonymous");
 	s3_settings_release(&s);
 
+	/* Who sees a token has what it opens. Signatures may be seen. */
+	unsetenv("STORAGE_EMULATOR_HOST");
+	assert_int_equal(
+		-(int)PENSTOCK_E_INVALID, gs_settings_resolve(&s,
+						  &(struct s3_given){.google_key = path,
+							  .endpoint_url = "http://elsewhere:4443"},
+						  &err));
+	assert_non_null(strstr(err.message, "http://elsewhere:4443"));
+	penstock_error_release(&err);
+	s = resolved(&(struct s3_given){.google_key = path, .endpoint_url = "https://elsewhere"},
+		"given");
+	s3_settings_release(&s);
+	s = resolved(&(struct s3_given){.endpoint_url = "http://elsewhere:4443"}, "environment");
+	s3_settings_release(&s);
+
 	clear_environment();
 	remove(path);
 	remove(folder);
