@@ -67,16 +67,17 @@ static int prepare_url(
 }
 
 static int prepare_object(
-	struct bulk_flight *f, struct object_put_options *options, struct penstock_error *err)
+	struct bulk_flight *f, const struct object_put_options *asked, struct penstock_error *err)
 {
 	struct bulk_task *task = f->task;
 	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct object_put_options options = *asked;
 	struct s3_op *op = &f->put.op;
 	int r = bulk_file_metadata(task, &f->st, &metadata, err);
 
 	if (r < 0)
 		return r;
-	options->metadata = &metadata;
+	options.metadata = &metadata;
 	f->body = (struct put_body){.data = f->data,
 		.fd = f->fd,
 		.length = f->size,
@@ -87,7 +88,7 @@ static int prepare_object(
 	r = s3_op_init(
 		op, task->item.to_client, "PUT", task->item.to_bucket, task->item.to_key, err);
 	if (r == 0)
-		r = put_headers(op, options, err);
+		r = put_headers(op, &options, err);
 	if (r == 0)
 		r = put_body_attach(
 			op, &f->body, (enum guard)atomic_load(&task->item.to_client->guard), err);
