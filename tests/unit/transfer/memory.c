@@ -26,6 +26,7 @@
 #include "s3/multipart.h"
 #include "transfer/bulk.h"
 #include "transfer/http_fetch.h"
+#include "transfer/listing.h"
 #include "transfer/objects.h"
 #include "transfer/tree.h"
 
@@ -56,6 +57,32 @@ static bool list(int fd)
 	return xml(fd, body);
 }
 
+#define MANY 60 /* keys "m/00" and on, in pages of 20 */
+
+/* What comes behind start-after, or at the number that the token is. */
+static bool list_many(const char *target, int fd)
+{
+	const char *after = strstr(target, "start-after=m%2F");
+	const char *token = strstr(target, "continuation-token=");
+	unsigned at = token   ? (unsigned)atoi(token + 19)
+		      : after ? (unsigned)atoi(after + 16) + 1
+			      : 0;
+	unsigned end = at + 20 < MANY ? at + 20 : MANY;
+	char body[8192];
+	int n = snprintf(body, sizeof(body),
+		"<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>"
+		"<IsTruncated>%s</IsTruncated><NextContinuationToken>%u</NextContinuationToken>",
+		end < MANY ? "true" : "false", end);
+
+	for (; at < end; at++)
+		n += snprintf(body + n, sizeof(body) - (size_t)n,
+			"<Contents><Key>m%%2F%02u</Key><ETag>&quot;e&quot;</ETag><Size>1</Size>"
+			"</Contents>",
+			at);
+	snprintf(body + n, sizeof(body) - (size_t)n, "</ListBucketResult>");
+	return xml(fd, body);
+}
+
 /* 200 with the ETag and the checksum of what was sent. */
 static bool take(const struct mini_request *r, int fd)
 {
@@ -73,6 +100,8 @@ static bool take(const struct mini_request *r, int fd)
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
+	if (strstr(r->target, "list-type=2") && strstr(r->target, "prefix=m%2F"))
+		return list_many(r->target, fd);
 	if (strstr(r->target, "list-type=2"))
 		return list(fd);
 	if (strcmp(r->method, "POST") == 0 && strstr(r->target, "delete"))
@@ -486,6 +515,67 @@ static void moving_many(void **state)
 		&(struct scenario){.work = bulk_all, .check = check_bulk}, false);
 }
 
+/* What a stream gives until it ends comes in order, and all of it where there is no error. */
+static int read_stream(struct entry_source *stream, const char *directory, unsigned all,
+	struct penstock_error *err)
+{
+	struct entry entry;
+	char wanted[32];
+	unsigned n = 0;
+	int r;
+
+	while ((r = entry_source_next(stream, &entry, err)) > 0) {
+		snprintf(wanted, sizeof(wanted), directory ? "%s%u/f%u" : "%s%u%u",
+			directory ? directory : "", n / 10, n % 10);
+		assert_string_equal(wanted, entry.path);
+		n++;
+	}
+	assert_true(r < 0 || n == all);
+	entry_source_free(stream);
+	return r;
+}
+
+static int list_ahead(struct client *c, struct penstock_error *err)
+{
+	struct entry_source *stream = NULL;
+	int r = entry_source_objects(&stream, c->s3, "bucket", "m/", NULL, err);
+
+	return r < 0 ? r : read_stream(stream, NULL, MANY, err);
+}
+
+static void listing_in_ranges(void **state)
+{
+	(void)state;
+	every_allocation_fails_once(&(struct scenario){.work = list_ahead}, false);
+}
+
+static int walk(struct client *c, struct penstock_error *err)
+{
+	struct entry_source *stream = NULL;
+	int r = entry_source_files(&stream, dir, NULL, err);
+
+	(void)c;
+	return r < 0 ? r : read_stream(stream, "d", 20, err);
+}
+
+static void walking(void **state)
+{
+	char path[64];
+
+	(void)state;
+	for (unsigned i = 0; i < 20; i++) {
+		snprintf(path, sizeof(path), "%s/d%u", dir, i / 10);
+		mkdir(path, 0700);
+		snprintf(path, sizeof(path), "%s/d%u/f%u", dir, i / 10, i % 10);
+		close(open(path, O_WRONLY | O_CREAT, 0600));
+	}
+
+	every_allocation_fails_once(&(struct scenario){.work = walk}, false);
+
+	fs_remove_tree(dir, NULL);
+	assert_int_equal(mkdir(dir, 0700), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -497,6 +587,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(fetching_in_ranges, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(downloading_a_tree, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(moving_many, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(listing_in_ranges, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(walking, start_server, stop_server),
 	};
 
 	/*
