@@ -71,7 +71,11 @@ struct list_ranges {
 	unsigned page_keys; /* of the longest page so far */
 	int verdict;	    /* LIST_RANGES_NO_START, LIST_RANGES_DISORDER, or an error */
 	struct penstock_error error;
-	struct list_ranges_counters counters;
+	struct {
+		uint64_t pages;	  /* fetched */
+		uint64_t ranges;  /* made */
+		uint64_t dropped; /* keys that came twice, from neighbouring ranges */
+	} counters;
 };
 
 /* ---- ranges ---- */
@@ -480,6 +484,15 @@ static void wait_a_little(struct list_ranges *l)
 	pthread_cond_timedwait(&l->pages, &l->lock, &until);
 }
 
+/* Our requests know `stop` only, so what would end them otherwise is looked at here. */
+static bool cancelled(const struct list_ranges *l)
+{
+	const atomic_int *cancel = l->cancel ? l->cancel
+					     : atomic_load(&l->query.client->patient_cancel);
+
+	return cancel && atomic_load(cancel);
+}
+
 /* The next page, once it is there. */
 static int take(struct list_ranges *l, struct list_page **out, struct penstock_error *err)
 {
@@ -512,7 +525,7 @@ static int take(struct list_ranges *l, struct list_page **out, struct penstock_e
 		if (!l->started)
 			return error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
 		wait_a_little(l);
-		if (l->cancel && atomic_load(l->cancel))
+		if (cancelled(l))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	}
 }
@@ -525,11 +538,4 @@ int list_ranges_next(struct list_ranges *l, struct list_page **page, struct pens
 	r = take(l, page, err);
 	pthread_mutex_unlock(&l->lock);
 	return r;
-}
-
-void list_ranges_counters(struct list_ranges *l, struct list_ranges_counters *out)
-{
-	pthread_mutex_lock(&l->lock);
-	*out = l->counters;
-	pthread_mutex_unlock(&l->lock);
 }

@@ -22,7 +22,7 @@ struct list_ranges;
 int list_ranges_new(struct list_ranges **out, const struct list_query *query, unsigned parallel,
 	struct penstock_error *err);
 /* Ends what is under way and waits for it. */
-void list_ranges_free(struct list_ranges *ranges);
+void list_ranges_free(struct list_ranges *l);
 
 enum {
 	LIST_RANGES_END,
@@ -31,15 +31,6 @@ enum {
 	LIST_RANGES_DISORDER /* it does not keep the order */
 };
 /* One of these, or an error. A page is the caller's. */
-int list_ranges_next(
-	struct list_ranges *ranges, struct list_page **page, struct penstock_error *err);
-
-/* So far; for tests and benchmarks. */
-struct list_ranges_counters {
-	uint64_t pages;	  /* fetched */
-	uint64_t ranges;  /* made */
-	uint64_t dropped; /* keys that came twice, from neighbouring ranges */
-};
-void list_ranges_counters(struct list_ranges *ranges, struct list_ranges_counters *out);
+int list_ranges_next(struct list_ranges *l, struct list_page **page, struct penstock_error *err);
 
 #endif

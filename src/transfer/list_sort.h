@@ -25,18 +25,17 @@ struct list_record {
 
 /* `memory` bounds what is held before it goes to the file. */
 int list_sorter_new(struct list_sorter **out, size_t memory, struct penstock_error *err);
-void list_sorter_free(struct list_sorter *sorter);
+void list_sorter_free(struct list_sorter *s);
 int list_sorter_add(
-	struct list_sorter *sorter, const struct list_record *record, struct penstock_error *err);
+	struct list_sorter *s, const struct list_record *record, struct penstock_error *err);
 /* Nothing is added any more. */
-int list_sorter_seal(struct list_sorter *sorter, struct penstock_error *err);
+int list_sorter_seal(struct list_sorter *s, struct penstock_error *err);
 /* 1: a record, which lives until the next call; 0: there are no more. Equal texts come in any order. */
-int list_sorter_next(
-	struct list_sorter *sorter, struct list_record *record, struct penstock_error *err);
+int list_sorter_next(struct list_sorter *s, struct list_record *record, struct penstock_error *err);
 
 /* Bytes of memory it holds. */
-size_t list_sorter_memory(const struct list_sorter *sorter);
+size_t list_sorter_memory(const struct list_sorter *s);
 /* Of a sealed one: moves what is left to the file. The record that next() gave last is gone. */
-int list_sorter_spill(struct list_sorter *sorter, struct penstock_error *err);
+int list_sorter_spill(struct list_sorter *s, struct penstock_error *err);
 
 #endif

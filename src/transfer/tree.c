@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "s3/arena.h"
+#include "transfer/listing.h"
 #include "transfer/objects_internal.h"
 #include "transfer/tree_journal.h"
 #include "base/banned.h"
@@ -105,13 +106,24 @@ static int add_item(struct download *d, const struct object_info *info, struct p
 	return 0;
 }
 
-static int on_listed(void *cookie, const struct object_info *info)
+/* Several requests at a time: a data set has many pages. */
+static int list_below(struct download *d, const char *prefix, struct penstock_error *err)
 {
-	struct download *d = cookie;
+	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
+	struct entry entry;
+	int r = entry_source_objects(&source, d->client, d->bucket, prefix,
+		&(struct object_source_options){.whole_keys = true, .cancel = d->options->cancel},
+		err);
 
-	if (d->options->cancel && atomic_load(d->options->cancel))
-		return error_set(&d->error, PENSTOCK_E_CANCELLED, "cancelled"), 1;
-	return add_item(d, info, &d->error) < 0;
+	while (r == 0 && (r = entry_source_next(source, &entry, err)) > 0) {
+		struct object_info info = {.key = (char *)entry.key,
+			.size = entry.size,
+			.modified_ns = entry.mtime_ns};
+
+		object_etag_copy(info.etag, entry.etag);
+		r = add_item(d, &info, err);
+	}
+	return r;
 }
 
 /* The object that is the prefix itself. */
@@ -146,16 +158,12 @@ static int list_all(struct download *d, struct penstock_error *err)
 		_cleanup_free_ char *exact = strdup(buf_str(&prefix));
 
 		buf_add_char(&prefix, '/');
-		r = object_list(d->client, d->bucket, buf_str(&prefix), NULL, on_listed, d,
-			d->options->cancel, err);
-		if (r == 0 && !d->error.code)
+		r = list_below(d, buf_str(&prefix), err);
+		if (r == 0)
 			r = exact ? list_exact(d, exact, err) : error_memory(err);
 	} else {
-		r = object_list(
-			d->client, d->bucket, NULL, NULL, on_listed, d, d->options->cancel, err);
+		r = list_below(d, "", err);
 	}
-	if (d->error.code)
-		return error_move(err, &d->error);
 	return r;
 }
 
