@@ -64,7 +64,9 @@ static int on_upload(void *cookie, const char *key, const char *id, int64_t init
 
 	if (atomic_load(u->remote->cancel))
 		return error_set(&u->error, PENSTOCK_E_CANCELLED, "cancelled"), 1;
-	if (u->end && initiated_ns > u->before_ns)
+	/* One that does not say when it was begun may be under way. */
+	if (u->end && u->before_ns != INT64_MAX &&
+		(initiated_ns <= 0 || initiated_ns > u->before_ns))
 		return 0;
 	if (u->end && !u->dry_run &&
 		object_abort_upload(u->remote->client, u->at->bucket, key, id, &err) < 0) {

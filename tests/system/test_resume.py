@@ -164,3 +164,16 @@ def test_unfinished_uploads_are_listed_and_ended(penstock, store, tmp_path):
     assert "--older-than" in run("rm", "--uploads", "--older-than", "soon", "s3://bucket/").exits(64).err
     run("rm", "--uploads", "some-run").exits(64)
     run("ls", "--uploads").exits(64)
+
+
+# What does not say since when it is there may have been begun just now, by somebody who goes on with it.
+def test_uploads_of_unknown_age_are_left_alone(penstock, http_server, tmp_path):
+    xml = b"<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>"
+    for path in ("/bucket", "/bucket/"):
+        http_server.add(path, xml)
+    env = {"AWS_ENDPOINT_URL": http_server.url, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+
+    result = penstock.run("rm", "--uploads", "--dry-run", "s3://bucket/", env=env, cwd=tmp_path).ok()
+    forced = penstock.run("rm", "--uploads", "--older-than", "0", "--dry-run", "s3://bucket/", env=env, cwd=tmp_path).ok()
+
+    assert result.out == "" and "s3://bucket/k" in forced.out
