@@ -243,13 +243,14 @@ def place():
 def main(report):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     nginx = report.peer("nginx", path="/usr/sbin/nginx" if os.path.exists("/usr/sbin/nginx") else None)
-    for make, title in ((images, "60,000 images of 1 kB"), (blocks, "10,000 files of 256 KiB")):
+    for make, title in ((images, "images of 1 kB"), (blocks, "files of 256 KiB")):
         with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place()) as name:
             folder = Path(name)
             files = make(folder, report.quick)
             if not files:
                 report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
                 continue
+            title = f"{files.count:,} {title}"
             bench = Bench(report, folder)
             try:
                 bench.files(files, title)

@@ -773,10 +773,54 @@ static void a_sync_that_failed_is_no_success_for_the_next(void **state)
 	end_world(&w);
 }
 
+/* A web server takes and gives without names of buckets, signatures and checksums; the length has to be right. */
+static void files_go_to_a_web_server_and_back(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	make_files(&w);
+
+	for (unsigned round = 0; round < 2; round++) {
+		_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		for (unsigned i = 0; i < MANY; i++) {
+			_cleanup_free_ char *path = path_of(&w, i);
+			char at[64], url[MINI_URL_SIZE];
+
+			snprintf(at, sizeof(at), "/bucket/k%u", i);
+			mini_url(&w.store.server, at, url);
+			assert_int_equal(
+				0, bulk_push(bulk,
+					   &(struct bulk_item){
+						   .kind = round ? BULK_DOWNLOAD : BULK_UPLOAD,
+						   .path = path,
+						   .path_root = strlen(w.dir),
+						   .to_url = round ? NULL : url,
+						   .from_url = round ? url : NULL,
+						   .tag = &w},
+					   &w.err));
+		}
+		assert_int_equal(0, bulk_finish(bulk, &w.totals, &w.err));
+		assert_int_equal(MANY, w.totals.items);
+		if (round == 0) {
+			check_objects(&w.store);
+			assert_int_equal(0, fs_remove_tree(w.dir, NULL));
+			assert_int_equal(0, mkdir(w.dir, 0755));
+		}
+	}
+
+	check_files(&w);
+	end_world(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_go_up_and_come_down_the_same),
+		cmocka_unit_test(files_go_to_a_web_server_and_back),
 		cmocka_unit_test(objects_are_copied_within_and_between_stores),
 		cmocka_unit_test(moves_leave_nothing_at_the_source),
 		cmocka_unit_test(deletions_go_by_the_thousand),
