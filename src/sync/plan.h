@@ -36,7 +36,7 @@
 #define PLAN_MARKER	 (256 * 1024)	    /* bytes; what is larger points to nothing */
 #define PLAN_FROZEN	 64   /* small files of a directory that are copied at a time */
 #define PLAN_QUEUED	 2048 /* files in the queues; what is closed beyond them waits in the line */
-#define PLAN_QUEUED_DIR	 512 /* the same of one directory, which may be held up */
+#define PLAN_QUEUED_DIR	 512  /* the same of one directory, which may be held up */
 #define PLAN_RESTLESS_MS 250 /* a file that is closed again and again gets its turn after so long */
 
 enum close_kind {

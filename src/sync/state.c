@@ -659,7 +659,8 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 				.if_none_match = s->conditions && !*etag,
 				.content_type = "application/json",
 				.metadata = &metadata,
-				.parallel = 1, /* of many files it is large, and so is the table then */
+				.parallel =
+					1, /* of many files it is large, and so is the table then */
 				.cancel = &s->cancel},
 			info, err);
 
