@@ -305,6 +305,7 @@ static void print_outputs(const json_t *object)
 	struct grid grid = GRID_INIT(4);
 	const json_t *value;
 	char size[STR_SIZE_SIZE];
+	uint64_t kept = 0;
 	size_t i;
 
 	json_array_foreach (json_object_get(object, "outputs"), i, value) {
@@ -319,9 +320,12 @@ static void print_outputs(const json_t *object)
 	}
 	grid_print(&grid);
 	grid_release(&grid);
+	json_array_foreach (json_object_get(object, "replaced"), i, value)
+		kept += (uint64_t)number_of(value, "size");
+	str_format_size(kept, size);
 	json_array_foreach (json_object_get(object, "replaced"), i, value) {
 		if (i == 0)
-			printf("\nkept before they were overwritten\n");
+			printf("\nkept before they were overwritten (%s together)\n", size);
 		printf("  %s: the object of before (%s) is kept as %s\n", text_of(value, "path"),
 			text_of(value, "etag"),
 			json_object_get(value, "url") ? text_of(value, "url")

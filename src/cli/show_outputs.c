@@ -196,6 +196,7 @@ static void keep(struct reading *reading, const struct journal_record *r)
 	json_object_set_new(object, "path", json_text(r->path));
 	json_object_set_new(object, "etag", plain_etag(r->etag));
 	json_object_set_new(object, "kept", json_text(r->key));
+	json_object_set_new(object, "size", json_integer((json_int_t)r->ident.size));
 	if (reading->base &&
 		(str_starts(reading->base, "s3://") || str_starts(reading->base, "gs://"))) {
 		const char *prefix = strchr(reading->base + 5, '/');

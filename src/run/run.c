@@ -284,8 +284,8 @@ static void on_sync_event(
 	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail)
 {
 	struct run *run = cookie;
+	char size[STR_SIZE_SIZE];
 
-	(void)bytes;
 	switch (event) {
 	case SYNC_PARTIAL:
 		run_say(run, RUN_EVENT_WARNING,
@@ -293,9 +293,17 @@ static void on_sync_event(
 			detail);
 		break;
 	case SYNC_KEPT:
-		run_say(run, RUN_EVENT_MESSAGE,
-			"%s was there before: the old object is kept as %s, see 'penstock show %s'",
-			path, detail, run->id);
+		str_format_size(bytes, size);
+		if (path)
+			run_say(run, RUN_EVENT_MESSAGE,
+				"%s was there before: the old object (%s) is kept as %s, see "
+				"'penstock show %s'",
+				path, size, detail, run->id);
+		else
+			run_say(run, RUN_EVENT_MESSAGE,
+				"begun anew: what earlier attempts put out (%s, %s) is kept in the "
+				"bucket where it is overwritten",
+				detail, size);
 		break;
 	case SYNC_WARNING:
 		run_event(run, RUN_EVENT_WARNING, detail, 0, 0);

@@ -111,7 +111,7 @@ static int note_kept(struct sync *s, const char *path, const struct object_info 
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	rc = state_add_kept(s, path, there->etag, key);
+	rc = state_add_kept(s, path, there->etag, key, there->size);
 	if (rc == 0 && s->journal)
 		journal_write(s->journal);
 	pthread_mutex_unlock(&s->lock);
@@ -218,7 +218,7 @@ static int on_found(void *cookie, const struct object_info *info)
 	if (names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
 	pthread_mutex_lock(&search->s->lock);
-	search->memory |= state_add_kept(search->s, path, info->etag, info->key) < 0;
+	search->memory |= state_add_kept(search->s, path, info->etag, info->key, info->size) < 0;
 	pthread_mutex_unlock(&search->s->lock);
 	return search->memory;
 }

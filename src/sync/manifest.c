@@ -67,7 +67,7 @@ int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *
 	}
 	if (item->link)
 		rc |= put_name(f, "link", item->link);
-	if (list == MANIFEST_PARTIAL || (list == MANIFEST_FILES && S_ISREG(item->mode)))
+	if (list != MANIFEST_FILES || S_ISREG(item->mode))
 		fprintf(f, ",\"size\":%" PRIu64, item->size);
 	if (item->etag && *item->etag)
 		rc |= put_name(f, "etag", item->etag);

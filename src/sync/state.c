@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,8 @@ static void fill(void *cookie, struct journal *to)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_KEPT,
 					.path = k->path,
 					.etag = k->etag,
-					.key = k->key});
+					.key = k->key,
+					.ident.size = k->size});
 	table_each(&s->table, fill_entry, s);
 	if (s->generation || s->journal_generation)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_MANIFEST,
@@ -136,7 +138,8 @@ void state_free_kept(struct sync *s)
 	}
 }
 
-int state_add_kept(struct sync *s, const char *path, const char *etag, const char *key)
+int state_add_kept(
+	struct sync *s, const char *path, const char *etag, const char *key, uint64_t size)
 {
 	struct kept *k;
 
@@ -145,6 +148,7 @@ int state_add_kept(struct sync *s, const char *path, const char *etag, const cha
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		return -1;
+	k->size = size;
 	k->path = strdup(path);
 	k->etag = strdup(etag);
 	k->key = strdup(key);
@@ -154,9 +158,11 @@ int state_add_kept(struct sync *s, const char *path, const char *etag, const cha
 	}
 	HASH_ADD_KEYPTR(hh, s->kept, k->key, strlen(k->key), k);
 	if (s->journal)
-		journal_add(s->journal,
-			&(struct journal_record){
-				.type = JOURNAL_KEPT, .path = path, .etag = etag, .key = key});
+		journal_add(s->journal, &(struct journal_record){.type = JOURNAL_KEPT,
+						.path = path,
+						.etag = etag,
+						.key = key,
+						.ident.size = size});
 	s->plan.manifest_dirty = true;
 	return 0;
 }
@@ -209,7 +215,7 @@ static int replay_record(void *cookie, const struct journal_record *r)
 		replay->memory |= leftovers_replay(s, r) < 0;
 		return replay->memory;
 	case JOURNAL_KEPT:
-		replay->memory |= state_add_kept(s, r->path, r->etag, r->key) < 0;
+		replay->memory |= state_add_kept(s, r->path, r->etag, r->key, r->ident.size) < 0;
 		return replay->memory;
 	case JOURNAL_MANIFEST:
 		s->journal_generation = r->ident.size;
@@ -347,6 +353,7 @@ struct merge {
 	struct sync *s;
 	bool newer; /* than the journal: another machine had the run since */
 	bool older; /* than the attempt that began anew */
+	uint64_t older_files, older_bytes;
 	bool memory;
 };
 
@@ -360,6 +367,10 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 
 	if (e->state == ENTRY_PARKED) /* it has an object, so it needs a work */
 		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
+	if (older && S_ISREG(item->mode)) {
+		m->older_files++;
+		m->older_bytes += item->size;
+	}
 	entry_etag(e, etag);
 	if (older && !local)
 		e->flags |= ENTRY_OLDER;
@@ -399,7 +410,7 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 
 	if (list == MANIFEST_REPLACED) {
 		m->memory |= state_add_kept(m->s, item->path, item->etag,
-				     item->kept ? item->kept : "") < 0;
+				     item->kept ? item->kept : "", item->size) < 0;
 		return m->memory;
 	}
 	e = table_get_path(&m->s->table, item->path);
@@ -471,6 +482,9 @@ int state_attach(struct sync *s, struct penstock_error *err)
 		rc = keep_find(s, err);
 	if (rc < 0)
 		return rc;
+	if (fetched.merge.older_files)
+		sync_emit(s, SYNC_KEPT, NULL, fetched.merge.older_bytes, "%" PRIu64 " file%s",
+			fetched.merge.older_files, fetched.merge.older_files == 1 ? "" : "s");
 	leftovers_end(s, found);
 	pthread_mutex_lock(&s->lock);
 	s->conditions = honoured.put;
@@ -577,8 +591,10 @@ static ssize_t write_all(struct sync *s, FILE *f)
 	manifest_list(f, MANIFEST_REPLACED);
 	for (const struct kept *k = s->kept; k; k = k->hh.next) {
 		w.failed |= manifest_item(f, MANIFEST_REPLACED,
-				    &(struct manifest_item){
-					    .path = k->path, .etag = k->etag, .kept = k->key},
+				    &(struct manifest_item){.path = k->path,
+					    .etag = k->etag,
+					    .kept = k->key,
+					    .size = k->size},
 				    k == s->kept) < 0;
 		w.items++;
 	}

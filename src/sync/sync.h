@@ -53,9 +53,10 @@ enum sync_event {
 	SYNC_PUBLISHED_OPEN, /* the grown length of a file that is still open */
 	SYNC_PARTIAL,	     /* `path` is suspect or held open; detail: the key it went to */
 	SYNC_DELETED,	     /* deleteSync removed the object */
-	SYNC_KEPT,	     /* somebody else's object was kept before overwriting; detail: where */
-	SYNC_WARNING,	     /* detail: one line */
-	SYNC_LOST	     /* ownership lost: another run writes here; nothing is published now */
+	SYNC_KEPT, /* somebody else's object was kept before overwriting; detail: where. Without a path: so many
+				files of before the run began anew will be, if they are overwritten */
+	SYNC_WARNING, /* detail: one line */
+	SYNC_LOST     /* ownership lost: another run writes here; nothing is published now */
 };
 typedef void (*sync_event_fn)(
 	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail);

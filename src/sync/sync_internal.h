@@ -41,6 +41,7 @@
 /* Somebody else's object that was kept before it was overwritten. */
 struct kept {
 	char *path, *etag, *key;
+	uint64_t size;
 	UT_hash_handle hh; /* by key */
 };
 
@@ -211,7 +212,8 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
 int state_rewrite_journal(struct sync *s, struct penstock_error *err);
 /* Does nothing where the key is known. -1: out of memory. */
-int state_add_kept(struct sync *s, const char *path, const char *etag, const char *key);
+int state_add_kept(
+	struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
 bool state_has_kept(const struct sync *s, const char *key);
 void state_free_kept(struct sync *s);
 /* Finds out what the bucket has. Without the lock. */

@@ -88,7 +88,10 @@ def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job)
     assert one["path"] == "model" and store.bytes("out", one["kept"]) == b"theirs"
     assert one["url"] == "s3://out/" + one["kept"] and one["kept"].startswith(f".penstock/runs/{run}/replaced/")
     text = penstock.run("show", run).ok().out
-    assert one["url"] in text and one["restore"] in text and "model was there before" in done.err
+    assert one["url"] in text and one["restore"] in text and "model was there before: the old object (6 B)" in done.err
+    assert (one["size"], other["size"]) == (6, 3) and "(9 B together)" in text and "begun anew" not in done.err
+    again = penstock.run("run", job(save("ours") + "; printf x > \"$DEEPSQUARE_OUTPUT/it's odd\"")).ok()
+    assert again.err.count("begun anew: what earlier attempts put out (2 files, 5 B) is kept") == 1
     for entry in (one, other):
         environment = penstock.env | store.env | {"NO_PROXY": "127.0.0.1"}
         environment.pop("AWS_ENDPOINT_URL")

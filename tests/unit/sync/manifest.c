@@ -31,7 +31,8 @@ static const struct {
 	{MANIFEST_FILES, {.path = "empty", .mode = S_IFDIR | 0700, .etag = ""}},
 	{MANIFEST_FILES,
 		{.path = "link", .link = "../\xfe there", .mode = S_IFLNK | 0777, .etag = ""}},
-	{MANIFEST_REPLACED, {.path = "a", .etag = "\"old\"", .kept = "p/.penstock/replaced/a"}},
+	{MANIFEST_REPLACED,
+		{.path = "a", .etag = "\"old\"", .kept = "p/.penstock/replaced/a", .size = 7}},
 	{MANIFEST_PARTIAL, {.path = "b", .kept = "p/.penstock/partial/b", .size = 9, .etag = ""}},
 };
 #define N_ITEMS (sizeof(items) / sizeof(items[0]))
