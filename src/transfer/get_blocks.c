@@ -90,6 +90,8 @@ bool get_blocks_next(
 {
 	uint64_t i = *at / b->block, end;
 
+	if (*at >= b->size)
+		return false;
 	while (i < b->n && has(b, i))
 		i++;
 	if (i >= b->n)
