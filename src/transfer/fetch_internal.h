@@ -32,7 +32,8 @@ struct fetch {
 	char *final_path;
 	char *part_path;
 	char *journal_path;
-	int fd; /* of the part file, locked */
+	int fd;	    /* of the part file, locked */
+	bool fresh; /* it was made just now: what a journal says is not of it */
 
 	/* What the resource is, from its first reply or the journal. */
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN until it is known */

@@ -21,8 +21,9 @@
 #include "transfer/fetch_internal.h"
 #include "base/banned.h"
 
-#define POLL_MS	     50 /* between looks at the caller's cancel flag */
-#define MAX_RESTARTS 3	/* of a resource that changes under our hands */
+#define POLL_MS	      50 /* between looks at the caller's cancel flag */
+#define MAX_RESTARTS  3	 /* of a resource that changes under our hands */
+#define PART_OPENINGS 3	 /* of a file that others make or remove at the same moment */
 
 void http_fetch_result_release(struct http_fetch_result *result)
 {
@@ -118,23 +119,59 @@ static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *
 	return 0;
 }
 
+/* A file that nobody else can have put there. */
+static bool is_ours(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+	       st.st_uid == geteuid();
+}
+
+/* A new part file, or what an earlier call has left. What others have put there may hold anything, and makes room. */
+static int open_part(struct fetch *f, struct penstock_error *err)
+{
+	for (int tries = 0;; tries++) {
+		_cleanup_close_ int fd = open(
+			f->part_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+		f->fresh = fd >= 0;
+		if (fd < 0 && errno == EEXIST)
+			fd = open(f->part_path,
+				O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+		if (fd < 0 && (errno != ENOENT || tries == PART_OPENINGS))
+			return error_errno(err, errno, "cannot create %s", f->part_path);
+		if (fd < 0)
+			continue;
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"%s is being fetched by another process", f->final_path);
+		if (f->fresh || is_ours(fd)) {
+			f->fd = take_fd(fd);
+			return 0;
+		}
+		if (tries == PART_OPENINGS || unlink(f->part_path) < 0)
+			return error_set(err, PENSTOCK_E_EXISTS, "%s is somebody else's; remove it",
+				f->part_path);
+	}
+}
+
 static int fetch_open(struct fetch *f, struct penstock_error *err)
 {
 	struct stat opened;
 	struct stat named;
+	int r = open_part(f, err);
 
-	f->fd = open(f->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-	if (f->fd < 0)
-		return error_errno(err, errno, "cannot create %s", f->part_path);
-	if (flock(f->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return error_set(err, PENSTOCK_E_EXISTS, "%s is being fetched by another process",
-			f->final_path);
-	/* Renamed or removed by that other one before we had the lock? */
-	if (fstat(f->fd, &opened) < 0 || stat(f->part_path, &named) < 0 ||
-		opened.st_ino != named.st_ino || opened.st_dev != named.st_dev)
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"%s was fetched by another process just now", f->final_path);
-	return 0;
+	if (r < 0)
+		return r;
+	/* Renamed or removed by another one before we had the lock? Then what has its name now is not ours. */
+	if (fstat(f->fd, &opened) == 0 && lstat(f->part_path, &named) == 0 &&
+		opened.st_ino == named.st_ino && opened.st_dev == named.st_dev)
+		return 0;
+	close(f->fd);
+	f->fd = -1;
+	return error_set(err, PENSTOCK_E_EXISTS, "%s was fetched by another process just now",
+		f->final_path);
 }
 
 static int fetch_init(struct fetch *f, struct penstock_error *err)
@@ -218,7 +255,7 @@ static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
 	enum fetch_way way = FETCH_WAY_RANGES;
 	int r;
 
-	if (restarts == 0 && fetch_journal_load(f)) {
+	if (restarts == 0 && !f->fresh && fetch_journal_load(f)) {
 		f->result->resumed = true;
 		r = fetch_announce(f, bytes_missing(f), err);
 	} else {

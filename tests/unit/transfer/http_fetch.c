@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
@@ -515,6 +516,61 @@ static void a_remembered_part_of_another_url_is_dropped(void **state)
 	end(&f);
 }
 
+/* Leaves a part file and its journal, as a failure does. */
+static void fail_half_way(struct fixture *f)
+{
+	begin(f, serve);
+	f->refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(f));
+	penstock_error_release(&f->err);
+	f->refuse_at = 0;
+	f->consumed = 0;
+}
+
+/* A journal says nothing of a file that was made after it: something sweeps, and takes one of the two. */
+static void a_journal_without_its_part_is_no_harm(void **state)
+{
+	_cleanup_free_ char *part = NULL;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = path_join(f.dir, "archive one.tar.gz.penstock-part");
+	assert_int_equal(0, unlink(part));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_false(f.result.resumed);
+	assert_int_equal(1, files_in(f.dir));
+	end(&f);
+}
+
+/* A part file that has another name, too, may be anybody's: it is neither trusted nor written to. */
+static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
+{
+	_cleanup_free_ char *part = NULL, *precious = NULL, *path = NULL;
+	struct stat theirs, ours;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = path_join(f.dir, "archive one.tar.gz.penstock-part");
+	precious = path_join(f.dir, "precious");
+	path = path_join(f.dir, "archive one.tar.gz");
+	assert_int_equal(0, link(part, precious));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_false(f.result.resumed);
+	assert_int_equal(0, stat(precious, &theirs));
+	assert_int_equal(0, stat(path, &ours));
+	assert_true(theirs.st_ino != ours.st_ino);
+	assert_int_equal(0, unlink(precious));
+	assert_file(&f, one, SIZE);
+	end(&f);
+}
+
 static void a_damaged_journal_is_no_harm(void **state)
 {
 	struct fixture f;
@@ -701,6 +757,8 @@ int main(void)
 		cmocka_unit_test(a_remembered_part_of_another_version_is_dropped),
 		cmocka_unit_test(a_remembered_part_of_another_url_is_dropped),
 		cmocka_unit_test(a_damaged_journal_is_no_harm),
+		cmocka_unit_test(a_journal_without_its_part_is_no_harm),
+		cmocka_unit_test(a_part_that_may_be_anothers_is_not_gone_on_with),
 		cmocka_unit_test(repeated_bytes_are_refused),
 		cmocka_unit_test(an_empty_resource_becomes_an_empty_file),
 		cmocka_unit_test(a_refusal_names_the_input_but_not_its_query),
