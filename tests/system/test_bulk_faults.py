@@ -22,7 +22,7 @@ class World:
 
     def __init__(self, penstock, store, proxy, folder):
         self.penstock, self.store, self.proxy, self.folder = penstock, store, proxy, folder
-        self.env = store.env | {"AWS_ENDPOINT_URL": proxy.url, "PENSTOCK_NETWORK_STALL": "1"}
+        self.env = store.env | {"AWS_ENDPOINT_URL": proxy.url}
         self.folder.mkdir()
         store.client.create_bucket(Bucket="bucket")
         self.bodies = {}
@@ -42,14 +42,14 @@ class World:
             self.bodies[name] = os.urandom(size)
             (self.folder / "up" / name).write_bytes(self.bodies[name])
 
-    def run(self, *arguments):
-        return self.penstock.run(*arguments, env=self.env, cwd=self.folder)
+    def run(self, *arguments, **env):
+        return self.penstock.run(*arguments, env=self.env | env, cwd=self.folder)
 
-    def down(self):
-        return self.run("cp", "-r", "s3://bucket/in/", "down/")
+    def down(self, **env):
+        return self.run("cp", "-r", "s3://bucket/in/", "down/", **env)
 
-    def up(self):
-        return self.run("cp", "-r", "up/", "s3://bucket/out/")
+    def up(self, **env):
+        return self.run("cp", "-r", "up/", "s3://bucket/out/", **env)
 
     def downloaded(self):
         return {path.name: path.read_bytes() for path in (self.folder / "down").rglob("*") if path.is_file()}
@@ -89,7 +89,7 @@ def test_all_come_down_whole_although_the_store_stumbles_over_each(world):
             if fault:
                 world.proxy.fault(method="GET", path=f"/in/{kind.replace(' ', '-')}.{size}$", **fault)
 
-    world.down().ok()
+    world.down(PENSTOCK_NETWORK_STALL="3").ok()
 
     assert world.downloaded() == world.bodies
 
@@ -144,7 +144,7 @@ def test_all_go_up_whole_although_the_store_stumbles_over_each(world):
             if fault:
                 world.proxy.fault(method="PUT", path=f"/out/{kind.replace(' ', '-')}.{size}$", **fault)
 
-    world.up().ok()
+    world.up(PENSTOCK_NETWORK_STALL="3").ok()
 
     assert world.uploaded() == world.bodies
 
@@ -178,7 +178,7 @@ def test_what_the_store_does_not_take_is_named(world):
 def test_an_interrupt_leaves_whole_files_only(world):
     world.objects({f"o{n:03}.{size}": size for n in range(20) for size in (HELD, STREAMED)})
     held = world.proxy.fault(method="GET", path=r"/in/o01\d\.", **always(hold=600))
-    process = world.penstock.popen("cp", "-r", "s3://bucket/in/", "down/", env=world.env | {"PENSTOCK_NETWORK_STALL": "60"}, cwd=world.folder)
+    process = world.penstock.popen("cp", "-r", "s3://bucket/in/", "down/", env=world.env, cwd=world.folder)
     wait_for(lambda: held.hits >= 2, 60, "two objects that do not come")
 
     process.send(signal.SIGINT)
