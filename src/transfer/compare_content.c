@@ -82,7 +82,7 @@ static uint64_t etag_parts(const char *etag)
 	uint64_t parts = 0;
 	size_t len = strlen(etag);
 
-	if (len < 37 || len >= 37 + sizeof(number) - 1 || etag[0] != '"' || etag[33] != '-' ||
+	if (len < 36 || len >= 35 + sizeof(number) || etag[0] != '"' || etag[33] != '-' ||
 		etag[len - 1] != '"')
 		return 0;
 	memcpy(number, etag + 34, len - 35);

@@ -57,11 +57,14 @@ static int on_verdict(void *cookie, enum compare_verdict verdict, const struct e
 	const struct entry *to, struct penstock_error *err)
 {
 	static const char marks[] = {'=', '+', '!', '-'};
+	const struct entry *entry = from ? from : to;
 	struct outcome *o = cookie;
 
+	if (!entry)
+		fail();
 	assert_true((verdict == COMPARE_GONE) == (from == NULL));
 	assert_true((verdict == COMPARE_NEW) == (to == NULL));
-	buf_printf(&o->text, "%c%s ", marks[verdict], from ? from->path : to->path);
+	buf_printf(&o->text, "%c%s ", marks[verdict], entry ? entry->path : "");
 	if (++o->n == o->stop_after)
 		return error_set(err, PENSTOCK_E_NO_SPACE, "enough");
 	return 0;
