@@ -310,8 +310,8 @@ static void no_plan_sends_less(void **state)
 			random = random * 1664525 + 1013904223;
 			t.now.tags[i][0] = (random >> 24) % 4 == 0;
 		}
-		assert_int_equal(
-			0, delta_plan(&plan, &t.now, &t.earlier, least * BLOCK, least * BLOCK, NULL));
+		assert_int_equal(0,
+			delta_plan(&plan, &t.now, &t.earlier, least * BLOCK, least * BLOCK, NULL));
 		check_plan(&t, &plan, least * BLOCK);
 		assert_int_equal(fewest(&t, least, 0) * BLOCK, plan.sent);
 		delta_plan_release(&plan);
