@@ -15,6 +15,7 @@ from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
 from harness.peers.again import Shared
 from harness.peers.ceph import Ceph
+from harness.peers.fake_gcs import FakeGcs
 from harness.peers.minio import Minio
 from harness.program import TOP, Penstock, Store
 from harness.waiting import wait_for as wait_for_condition
@@ -142,7 +143,7 @@ def peer_tools():
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
         pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
     made = subprocess.run([TOP / "tools" / "test-peers"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
-    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO and s3fs; what it said stands above"
+    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO, fake-gcs-server and s3fs; what it said stands above"
     return Path(made.stdout.strip())
 
 
@@ -157,6 +158,13 @@ def radosgw(peer_tools, keep_process):
 @pytest.fixture(scope="session")
 def minio(peer_tools, keep_process):
     server = Minio(peer_tools, keep_process)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(peer_tools, keep_process):
+    server = FakeGcs(peer_tools, keep_process)
     yield server
     server.stop()
 
