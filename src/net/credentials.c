@@ -25,6 +25,7 @@ struct credentials_provider {
 	pthread_mutex_t lock;
 	pthread_cond_t fetched;
 	bool fetching;
+	bool renewing; /* a thread of ours is at it */
 	bool invalid;
 	int64_t retry_ns; /* monotonic; before it ageing keys are not fetched again */
 	struct credentials current;
@@ -82,6 +83,10 @@ void credentials_provider_free(struct credentials_provider *provider)
 {
 	if (!provider)
 		return;
+	pthread_mutex_lock(&provider->lock);
+	while (provider->renewing)
+		pthread_cond_wait(&provider->fetched, &provider->lock);
+	pthread_mutex_unlock(&provider->lock);
 	if (provider->fetcher.release)
 		provider->fetcher.release(provider->fetcher.cookie);
 	credentials_release(&provider->current);
@@ -251,6 +256,47 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+static bool same(const struct credentials *a, const struct credentials *b)
+{
+	return same_text(a->access_key_id, b->access_key_id) &&
+	       same_text(a->session_token, b->session_token) && same_text(a->bearer, b->bearer);
+}
+
+/* A fetch that fails is told by the next credentials_get(). */
+static void *renew(void *arg)
+{
+	struct credentials_provider *provider = arg;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	LOCK_SCOPE(&provider->lock);
+	while (provider->fetching)
+		pthread_cond_wait(&provider->fetched, &provider->lock);
+	if (freshness_of(provider) == UNUSABLE && refresh(provider, &err) < 0)
+		log_debug("credentials from %s: %s", provider->fetcher.name,
+			err.message ? err.message : "failed");
+	provider->renewing = false;
+	pthread_cond_broadcast(&provider->fetched);
+	return NULL;
+}
+
+bool credentials_refused(struct credentials_provider *provider, const struct credentials *refused)
+{
+	pthread_t thread;
+
+	if (credentials_anonymous(provider) || !provider->fetcher.fetch)
+		return false;
+	LOCK_SCOPE(&provider->lock);
+	if (!same(&provider->current, refused))
+		return true;
+	provider->invalid = true;
+	if (!provider->renewing) {
+		provider->renewing = pthread_create(&thread, NULL, renew, provider) == 0;
+		if (provider->renewing)
+			pthread_detach(thread);
+	}
+	return provider->renewing;
+}
+
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present)
 {
 	struct credentials copy = {0};
@@ -258,10 +304,7 @@ bool credentials_renewed(struct credentials_provider *provider, struct credentia
 	if (credentials_anonymous(provider) || !provider->fetcher.fetch)
 		return false;
 	LOCK_SCOPE(&provider->lock);
-	if (freshness_of(provider) == UNUSABLE ||
-		(same_text(provider->current.access_key_id, present->access_key_id) &&
-			same_text(provider->current.session_token, present->session_token) &&
-			same_text(provider->current.bearer, present->bearer)) ||
+	if (freshness_of(provider) == UNUSABLE || same(&provider->current, present) ||
 		credentials_copy(&provider->current, &copy) < 0)
 		return false;
 	credentials_release(present);

@@ -69,6 +69,12 @@ int credentials_get(
  * `present`; those replace it. For hooks, which must not block.
  */
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
+/*
+ * The store refused `refused`, which it should not yet: where they are still the present ones, new ones are
+ * fetched on a thread of their own. Does not wait; credentials_renewed() tells when they are there. False: these
+ * credentials are never renewed.
+ */
+bool credentials_refused(struct credentials_provider *provider, const struct credentials *refused);
 /* Makes the next credentials_get() fetch again (the store said that the keys expired). */
 void credentials_invalidate(struct credentials_provider *provider);
 

@@ -19,6 +19,8 @@
 
 /* A larger body is guarded by its checksum instead. */
 #define SIGNED_BODY_MAX (16 * KIB)
+/* Attempts for which new credentials are waited, a back-off each; with new ones there is no other. */
+#define REFUSALS_MAX 5
 
 void object_info_release(struct object_info *info)
 {
@@ -480,9 +482,9 @@ static int op_prepare(
 		.authorization = BUF_INIT(LIMIT_HTTP_HEADERS)};
 	int r;
 
-	/* A request that is repeated for long outlives the keys it began with. */
-	if (attempt > 1)
-		credentials_renewed(op->client->credentials, &op->keys);
+	/* A request that is repeated for long outlives the keys it began with; each gets its own chance. */
+	if (attempt > 1 && credentials_renewed(op->client->credentials, &op->keys))
+		op->refusals = op->refusals ? REFUSALS_MAX : 0;
 	op->error = S3_OK;
 	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");
@@ -639,10 +641,25 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-static enum http_verdict op_judge(
-	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+/*
+ * Credentials that have come to their end in mid-transfer, as a fan's requests meet it: others are fetched
+ * meanwhile, and the request is repeated with them.
+ */
+static enum http_verdict judge_expiry(
+	struct s3_op *op, const struct http_reply *reply, enum http_verdict verdict)
 {
-	struct s3_op *op = cookie;
+	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
+
+	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
+		!credentials_refused(op->client->credentials, &op->keys))
+		return verdict;
+	op->refusals++;
+	return HTTP_VERDICT_RETRY;
+}
+
+static enum http_verdict judge(
+	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
+{
 	_cleanup_(s3_reply_release) struct s3_reply document = {0};
 	bool good = reply->status >= 200 && reply->status < 300;
 	const struct buf *body = good ? &op->document : &reply->error_body;
@@ -663,6 +680,14 @@ static enum http_verdict op_judge(
 		document.kind != S3_REPLY_ERROR)
 		return good ? HTTP_VERDICT_DEFAULT : judge_status(op, reply, err);
 	return judge_document(op, &document, reply, err);
+}
+
+static enum http_verdict op_judge(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+
+	return judge_expiry(op, reply, judge(op, reply, err));
 }
 
 /* ---- heads, deletes ---- */

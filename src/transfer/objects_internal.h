@@ -78,6 +78,7 @@ struct s3_op {
 	struct buf document; /* of the reply, where it is XML */
 	bool may_be_error;   /* a good status may carry an Error document */
 	bool skew_adjusted;
+	unsigned refusals; /* attempts with credentials that the store takes for expired */
 	struct credentials keys;
 	char *what;
 	enum s3_error error; /* of the last failed attempt */

@@ -393,6 +393,34 @@ static void renewed_credentials_are_given_without_fetching(void **state)
 	credentials_provider_free(provider);
 }
 
+/* The engine's thread goes on meanwhile: it asks now and then whether others are there. */
+static void refused_credentials_are_replaced_in_the_background(void **state)
+{
+	struct issuer issuer = {0};
+	struct credentials_provider *provider = NULL;
+	struct credentials mine = {0}, first = {0};
+	int64_t deadline = clock_monotonic_ms() + 60000;
+
+	(void)state;
+	assert_int_equal(0,
+		credentials_provider_new_fetcher(&provider,
+			&(struct credentials_fetcher){"a test", issue_token, NULL, &issuer}, NULL));
+	assert_int_equal(0, credentials_get(provider, &mine, NULL));
+	assert_int_equal(0, credentials_get(provider, &first, NULL));
+
+	for (int i = 0; i < 10; i++)
+		assert_true(credentials_refused(provider, &first));
+	while (!credentials_renewed(provider, &mine) && clock_monotonic_ms() < deadline)
+		clock_sleep_ms(1);
+	assert_true(credentials_refused(provider, &first));
+
+	assert_string_equal("token-number-000001", mine.bearer);
+	assert_int_equal(2, issuer.calls);
+	credentials_release(&mine);
+	credentials_release(&first);
+	credentials_provider_free(provider);
+}
+
 static void a_source_that_fails_is_named(void **state)
 {
 	struct issuer issuer = {.fail = true};
@@ -429,6 +457,7 @@ int main(void)
 		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
 		cmocka_unit_test(the_list_of_hidden_secrets_does_not_grow_with_every_refresh),
 		cmocka_unit_test(renewed_credentials_are_given_without_fetching),
+		cmocka_unit_test(refused_credentials_are_replaced_in_the_background),
 		cmocka_unit_test(a_source_that_fails_is_named),
 	};
 	int r;
