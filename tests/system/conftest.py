@@ -143,7 +143,7 @@ def peer_tools():
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
         pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
     made = subprocess.run([TOP / "tools" / "test-peers"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
-    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO, fake-gcs-server and s3fs; what it said stands above"
+    assert made.returncode == 0, "tools/test-peers could not get Ceph, MinIO and s3fs; what it said stands above"
     return Path(made.stdout.strip())
 
 
@@ -163,8 +163,12 @@ def minio(peer_tools, keep_process):
 
 
 @pytest.fixture(scope="session")
-def fake_gcs(peer_tools, keep_process):
-    server = FakeGcs(peer_tools, keep_process)
+def fake_gcs(keep_process):
+    if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):
+        pytest.skip("PENSTOCK_TEST_WITHOUT_PEERS is set")
+    made = subprocess.run([TOP / "tools" / "test-fake-gcs"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True)
+    assert made.returncode == 0, "tools/test-fake-gcs could not build fake-gcs-server; what it said stands above"
+    server = FakeGcs(made.stdout.strip(), keep_process)
     yield server
     server.stop()
 
