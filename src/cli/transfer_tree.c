@@ -149,33 +149,15 @@ static int make_directories(const struct aim *aim, struct penstock_error *err)
 	return 0;
 }
 
-/* "1700000000.25"; false: no such thing. */
-static bool parse_time(const char *text, struct timespec *out)
-{
-	char fraction[10] = "";
-	long long seconds;
-	uint64_t ns = 0;
-
-	if (!text || sscanf(text, "%lld.%9[0-9]", &seconds, fraction) < 1)
-		return false;
-	for (size_t i = strlen(fraction); i < 9; i++)
-		fraction[i] = '0';
-	str_to_u64(fraction, 0, 999999999, &ns);
-	*out = (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)ns};
-	return true;
-}
-
 /* What --preserve kept of it; an object that says nothing is fine. */
 static int restore_directory(const char *path, const struct object_info *info)
 {
-	const char *mode = strlist_get(&info->metadata, "mode");
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
-	char *end = NULL;
-	unsigned long bits = mode ? strtoul(mode, &end, 8) : 0;
+	mode_t mode;
 
-	if (mode && end != mode && S_ISDIR(bits) && chmod(path, bits & 0777) < 0)
+	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode) && chmod(path, mode & 0777) < 0)
 		return -1;
-	if (!parse_time(strlist_get(&info->metadata, "mtime"), &times[1]))
+	if (!bulk_kept_time(&info->metadata, &times[1]))
 		return 0;
 	return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
 }

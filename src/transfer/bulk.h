@@ -26,6 +26,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
 
 #include "transfer/objects.h"
 
@@ -91,6 +93,10 @@ struct bulk_totals {
 	uint64_t bytes;	 /* of these, deletions apart */
 	uint64_t failed; /* the cancelled ones, too */
 };
+
+/* What `preserve` keeps in an object's metadata. False: they say no such thing. */
+bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
+bool bulk_kept_mode(const struct strlist *metadata, mode_t *out); /* with the type of the file */
 
 int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
 	struct penstock_error *err);

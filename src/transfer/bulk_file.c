@@ -160,11 +160,14 @@ int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct str
 }
 
 /* "1700000000.123456789", also without the fraction; false: something else. */
-static bool parse_time(const char *text, struct timespec *out)
+bool bulk_kept_time(const struct strlist *metadata, struct timespec *out)
 {
+	const char *text = strlist_get(metadata, "mtime");
 	char *end = NULL;
 	long scale = 100000000;
 
+	if (!text)
+		return false;
 	errno = 0;
 	out->tv_sec = strtoll(text, &end, 10);
 	out->tv_nsec = 0;
@@ -178,8 +181,9 @@ static bool parse_time(const char *text, struct timespec *out)
 }
 
 /* Octal with the type of the file ("100644"); false: no such thing. */
-static bool parse_mode(const char *text, mode_t *out)
+bool bulk_kept_mode(const struct strlist *metadata, mode_t *out)
 {
+	const char *text = strlist_get(metadata, "mode");
 	char *end = NULL;
 	unsigned long mode = text ? strtoul(text, &end, 8) : 0;
 
@@ -194,7 +198,7 @@ bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *f
 	mode_t mode;
 
 	return task->bulk->options.preserve && task->bulk->options.symlinks &&
-	       parse_mode(strlist_get(&from->metadata, "mode"), &mode) && S_ISLNK(mode);
+	       bulk_kept_mode(&from->metadata, &mode) && S_ISLNK(mode);
 }
 
 int bulk_file_times(
@@ -204,14 +208,13 @@ int bulk_file_times(
 	int64_t ns = task->item.known && task->known.modified_ns ? task->known.modified_ns
 								 : from->modified_ns;
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
-	const char *kept = o->preserve ? strlist_get(&from->metadata, "mtime") : NULL;
 	mode_t mode;
 
 	/* Of foreign bits only those that any user may give a file of its own. */
-	if (o->preserve && parse_mode(strlist_get(&from->metadata, "mode"), &mode) &&
-		S_ISREG(mode) && fchmod(fd, mode & 0777) < 0)
+	if (o->preserve && bulk_kept_mode(&from->metadata, &mode) && S_ISREG(mode) &&
+		fchmod(fd, mode & 0777) < 0)
 		return error_errno(err, errno, "cannot set the mode of %s", task->item.path);
-	if (kept && parse_time(kept, &times[1])) {
+	if (o->preserve && bulk_kept_time(&from->metadata, &times[1])) {
 		/* as it says */
 	} else if (o->set_times && ns > 0) {
 		times[1] = (struct timespec){ns / NS_PER_S, ns % NS_PER_S};
