@@ -193,11 +193,11 @@ static int take_key(struct google_key *key, const json_t *json, struct penstock_
 		r = take_text(json, "quota_project_id", false, &key->project_id, err);
 	if (r == 0)
 		r = take_text(json, "token_uri", false, &key->token_uri, err);
-	if (r == 0 && !key->token_uri) {
+	if (r < 0)
+		return r;
+	if (!key->token_uri)
 		key->token_uri = strdup(TOKEN_URI);
-		r = key->token_uri ? 0 : error_memory(err);
-	}
-	return r < 0 ? r : check_token_uri(key->token_uri, err);
+	return key->token_uri ? check_token_uri(key->token_uri, err) : error_memory(err);
 }
 
 int google_key_parse(
@@ -306,7 +306,7 @@ int google_jwt(
 		r = add_json(&jwt,
 			json_pack("{ss ss ss sI sI}", "iss", key->client_email, "scope", SCOPE,
 				"aud", key->token_uri, "iat", (json_int_t)now, "exp",
-				(json_int_t)(now + JWT_LIFE_S)),
+				(json_int_t)now + JWT_LIFE_S),
 			err);
 	if (r == 0 && buf_failed(&jwt))
 		r = buf_error(&jwt, "the request for a token", err);
