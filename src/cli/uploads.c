@@ -112,6 +112,8 @@ static int run(struct uploads *u)
 		r = each_operand(u, cli_operand(u->cli, i), &err);
 	if (u->stream && (r == 0 || stream.begun))
 		json_stream_end(&stream);
+	u->remote = NULL;
+	u->stream = NULL;
 	if (r < 0)
 		return remote_fail(u->cli, &err);
 	return u->refused ? CLI_EXIT_PERMISSION : 0;
@@ -119,19 +121,20 @@ static int run(struct uploads *u)
 
 int uploads_list(const struct cli *cli)
 {
+	struct uploads u = {.cli = cli};
+
 	if (cli_n_operands(cli) == 0)
 		return cli_misuse(cli, "--uploads wants a bucket, as in s3://BUCKET");
-	return run(&(struct uploads){.cli = cli});
+	return run(&u);
 }
 
 int uploads_end(const struct cli *cli)
 {
+	struct uploads u = {.cli = cli, .end = true, .dry_run = cli_has(cli, "dry-run")};
 	int64_t age_ms;
 
 	if (!cli_duration_ms(cli, "older-than", DEFAULT_AGE_MS, &age_ms))
 		return CLI_EXIT_USAGE;
-	return run(&(struct uploads){.cli = cli,
-		.end = true,
-		.dry_run = cli_has(cli, "dry-run"),
-		.before_ns = age_ms ? clock_wall_ns() - age_ms * NS_PER_MS : INT64_MAX});
+	u.before_ns = age_ms ? clock_wall_ns() - age_ms * NS_PER_MS : INT64_MAX;
+	return run(&u);
 }
