@@ -173,11 +173,11 @@ class Penstock:
         if input is None:
             return self.popen(*arguments, env=env, cwd=cwd).wait(deadline_s)
         process = self.popen(*arguments, env=env, cwd=cwd, stdin=subprocess.PIPE)
-        with process.popen.stdin as pipe:
-            try:
+        try:
+            with process.popen.stdin as pipe:  # its end writes what is buffered
                 pipe.write(input if isinstance(input, bytes) else input.encode())
-            except BrokenPipeError:
-                pass  # it did not want all of it; its own message says why
+        except BrokenPipeError:
+            pass  # it did not want all of it; its own message says why
         return process.wait(deadline_s)
 
     def ps(self):
