@@ -110,11 +110,11 @@ fuzz: deps
 	tools/fuzz
 
 bench: deps build-release/build.ninja
-	ninja -C build-release
+	ninja -C build-release penstock tests/unit/sync/sync-driver
 	PATH="$$(tools/bench-peers):$$PATH" bench/run
 
 build-release/build.ninja:
-	meson setup build-release --buildtype release -Dtests=false
+	meson setup build-release --buildtype release
 
 # Sources that differ from the main branch only; `make check` looks at all of src, `make check-full` at the tests, too.
 .PHONY: tidy
