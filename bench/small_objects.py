@@ -19,7 +19,7 @@ from pathlib import Path
 import report as reporting
 
 IMAGES = reporting.TOP.parent / "shared" / "data" / "cifar10-jpeg.tar.gz"
-ROUNDS = 3
+ROUNDS = 5
 S5CMD, AWS, MEMORY = 4, 20, 64 * 2**20
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 NGINX = """
