@@ -45,3 +45,29 @@ void clock_sleep_ms(int64_t ms)
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
 		;
 }
+
+void clock_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
+{
+	int64_t until_ns = clock_monotonic_ns() + ms * NS_PER_MS;
+	struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+
+	pthread_cond_timedwait(cond, lock, &until);
+}
+
+void clock_cond_wait_until_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms)
+{
+	/* In this order: INT64_MAX stands for never. */
+	struct timespec until = {.tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * NS_PER_MS};
+
+	pthread_cond_timedwait(cond, lock, &until);
+}

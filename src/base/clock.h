@@ -3,6 +3,7 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #define NS_PER_S  INT64_C(1000000000)
@@ -21,5 +22,13 @@ void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE]);
 
 /* Sleeps whole, also when signals arrive. */
 void clock_sleep_ms(int64_t ms);
+
+/*
+ * A condition that is waited for by the monotonic clock, with clock_cond_wait_ms() or clock_cond_wait_until_ms()
+ * (of clock_monotonic_ms()). Both may return early; look again at what was waited for.
+ */
+void clock_cond_init(pthread_cond_t *cond);
+void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms);
+void clock_cond_wait_until_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms);
 
 #endif

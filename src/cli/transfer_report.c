@@ -28,6 +28,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0 &&
 			   !cli_quiet(cli) && !dry_run;
 	report->began_ms = clock_monotonic_ms();
+	clock_cond_init(&report->end);
 }
 
 /* ---- the line on the terminal ---- */
@@ -78,16 +79,11 @@ static void draw(struct report *report)
 static void *tick(void *arg)
 {
 	struct report *report = arg;
-	struct timespec until;
 
 	LOCK_SCOPE(&report->lock);
 	while (report->ticking) {
 		draw(report);
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += REDRAW_MS * NS_PER_MS;
-		until.tv_sec += until.tv_nsec / NS_PER_S;
-		until.tv_nsec %= NS_PER_S;
-		pthread_cond_timedwait(&report->end, &report->lock, &until);
+		clock_cond_wait_ms(&report->end, &report->lock, REDRAW_MS);
 	}
 	return NULL;
 }
@@ -108,7 +104,8 @@ static void stop_ticking(struct report *report)
 	bool ticking = report->ticking;
 
 	report->ticking = false;
-	pthread_cond_signal(&report->end);
+	if (ticking)
+		pthread_cond_signal(&report->end);
 	pthread_mutex_unlock(&report->lock);
 	if (ticking)
 		pthread_join(report->ticker, NULL);

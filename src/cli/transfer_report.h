@@ -49,7 +49,7 @@ struct report {
 	int code; /* the worst so far */
 };
 /* clang-format off */
-#define REPORT_INIT { .lock = PTHREAD_MUTEX_INITIALIZER, .end = PTHREAD_COND_INITIALIZER }
+#define REPORT_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }
 /* clang-format on */
 
 struct report_item {

@@ -138,10 +138,7 @@ static void watch(struct stage *s)
 	LOCK_SCOPE(&s->lock);
 
 	while (s->working > 0) {
-		int64_t until = clock_monotonic_ns() + POLL_MS * NS_PER_MS;
-		struct timespec at = {until / NS_PER_S, until % NS_PER_S};
-
-		pthread_cond_timedwait(&s->ended, &s->lock, &at);
+		clock_cond_wait_ms(&s->ended, &s->lock, POLL_MS);
 		if (s->options->cancel && atomic_load(s->options->cancel))
 			atomic_store(&s->stop, 1);
 	}
@@ -290,17 +287,13 @@ int stage_inputs(
 	const struct stage_options *options, struct buf *provenance, struct penstock_error *err)
 {
 	struct stage s = {.options = options};
-	pthread_condattr_t monotonic;
 	int r;
 
 	/* Nothing to bring, nothing to remember: the state's syncs would be most of a short run. */
 	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
 		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
 	pthread_mutex_init(&s.lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&s.ended, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	clock_cond_init(&s.ended);
 	r = run_stage(&s, provenance, err);
 	for (size_t i = 0; i < s.n; i++)
 		stage_input_release(&s.inputs[i]);

@@ -218,13 +218,6 @@ static bool attach_due(const struct sync *s, int64_t now_ms, int64_t *wake_ms)
 	return now_ms >= s->attach_ms;
 }
 
-static void wait_for_work(struct sync *s, int64_t wake_ms)
-{
-	struct timespec until = {.tv_sec = wake_ms / 1000, .tv_nsec = wake_ms % 1000 * NS_PER_MS};
-
-	pthread_cond_timedwait(&s->work, &s->lock, &until);
-}
-
 static void *worker_main(void *arg)
 {
 	struct sync *s = arg;
@@ -248,7 +241,7 @@ static void *worker_main(void *arg)
 		} else if (manifest_due(s, now_ms, true, &wake_ms))
 			write_manifest(s);
 		else
-			wait_for_work(s, wake_ms);
+			clock_cond_wait_until_ms(&s->work, &s->lock, wake_ms);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -335,15 +328,10 @@ static int copy_options(struct sync *s, const struct sync_options *o, struct pen
 
 static void init_locks(struct sync *s)
 {
-	pthread_condattr_t monotonic;
-
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->event_lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->work, &monotonic);
-	pthread_cond_init(&s->idle, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	clock_cond_init(&s->work);
+	clock_cond_init(&s->idle);
 }
 
 static int open_parts(struct sync *s, struct penstock_error *err)
@@ -616,15 +604,12 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	wake_owner(s);
 	while ((state = flush_state(s, deadline_ms, err)) >= 0) {
 		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
-		struct timespec until;
 
 		if (state == 1 && (state = review(s, reviews++, err)) != 0)
 			break;
 		if (deadline_ms && deadline_ms < wake_ms)
 			wake_ms = deadline_ms;
-		until = (struct timespec){
-			.tv_sec = wake_ms / 1000, .tv_nsec = wake_ms % 1000 * NS_PER_MS};
-		pthread_cond_timedwait(&s->idle, &s->lock, &until);
+		clock_cond_wait_until_ms(&s->idle, &s->lock, wake_ms);
 	}
 	plan_flush_end(&s->plan);
 	pthread_mutex_unlock(&s->lock);

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -332,18 +331,10 @@ static void look_at_cancel(struct bulk *bulk)
 /* Under the lock. */
 static void wait_a_little(struct bulk *bulk)
 {
-	struct timespec until;
-
 	bulk->flush = true;
 	removals_look(bulk);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += POLL_MS * NS_PER_MS;
-	if (until.tv_nsec >= NS_PER_S) {
-		until.tv_nsec -= NS_PER_S;
-		until.tv_sec++;
-	}
 	if (!bulk->ended.n)
-		pthread_cond_timedwait(&bulk->moved, &bulk->lock, &until);
+		clock_cond_wait_ms(&bulk->moved, &bulk->lock, POLL_MS);
 	bulk->flush = false;
 }
 
@@ -467,7 +458,6 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	struct penstock_error *err)
 {
 	struct bulk *bulk = calloc(1, sizeof(*bulk));
-	pthread_condattr_t attributes;
 
 	if (!bulk)
 		return error_memory(err);
@@ -479,10 +469,7 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	pthread_mutex_init(&bulk->lock, NULL);
 	pthread_mutex_init(&bulk->sync_lock, NULL);
 	pthread_cond_init(&bulk->work, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&bulk->moved, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&bulk->moved);
 	pthread_cond_init(&bulk->landed, NULL);
 	/* A nameless file gets its name by way of /proc. */
 	atomic_store(&bulk->named_parts, access("/proc/self/fd", X_OK) < 0);

@@ -1,6 +1,5 @@
 /* Several requests of one transfer at a time. */
 #include <errno.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -11,14 +10,9 @@
 
 void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel)
 {
-	pthread_condattr_t attributes;
-
 	*fan = (struct fan){.engine = engine, .cancel = cancel};
 	pthread_mutex_init(&fan->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&fan->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&fan->changed);
 }
 
 void fan_release(struct fan *fan)
@@ -69,19 +63,6 @@ void fan_ended(struct fan *fan, struct penstock_error *err)
 	pthread_mutex_unlock(&fan->lock);
 }
 
-static void wait_a_little(struct fan *fan)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += POLL_MS * NS_PER_MS;
-	if (until.tv_nsec >= NS_PER_S) {
-		until.tv_nsec -= NS_PER_S;
-		until.tv_sec++;
-	}
-	pthread_cond_timedwait(&fan->changed, &fan->lock, &until);
-}
-
 static void look_at_cancel(struct fan *fan)
 {
 	if (!fan->cancel || !atomic_load(fan->cancel) || atomic_load(&fan->stop))
@@ -102,7 +83,7 @@ bool fan_wait(struct fan *fan, unsigned limit)
 		fine = !atomic_load(&fan->stop);
 		if (fan->in_flight < limit || (!fine && limit > 1))
 			break;
-		wait_a_little(fan);
+		clock_cond_wait_ms(&fan->changed, &fan->lock, POLL_MS);
 	}
 	pthread_mutex_unlock(&fan->lock);
 	return fine;

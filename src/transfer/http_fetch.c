@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -54,16 +53,8 @@ bool fetch_failed(struct fetch *f)
 
 void fetch_wait(struct fetch *f)
 {
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += POLL_MS * NS_PER_MS;
-	if (until.tv_nsec >= NS_PER_S) {
-		until.tv_nsec -= NS_PER_S;
-		until.tv_sec++;
-	}
 	pthread_mutex_lock(&f->lock);
-	pthread_cond_timedwait(&f->moved, &f->lock, &until);
+	clock_cond_wait_ms(&f->moved, &f->lock, POLL_MS);
 	pthread_mutex_unlock(&f->lock);
 }
 
@@ -176,14 +167,9 @@ static int fetch_open(struct fetch *f, struct penstock_error *err)
 
 static int fetch_init(struct fetch *f, struct penstock_error *err)
 {
-	pthread_condattr_t attributes;
-
 	f->fd = -1;
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&f->moved, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&f->moved);
 	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
 	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
 		f->chunk = LIMIT_FETCH_CHUNK_MIN;

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -416,7 +415,6 @@ int list_ranges_new(struct list_ranges **out, const struct list_query *query, un
 	struct penstock_error *err)
 {
 	struct list_ranges *l = calloc(1, sizeof(*l));
-	pthread_condattr_t attributes;
 
 	if (!l)
 		return error_memory(err);
@@ -426,11 +424,8 @@ int list_ranges_new(struct list_ranges **out, const struct list_query *query, un
 	l->parallel = parallel > MAX_PARALLEL ? MAX_PARALLEL : parallel;
 	l->reach = RANGE_PAGES;
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->work, &attributes);
-	pthread_cond_init(&l->pages, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&l->work);
+	clock_cond_init(&l->pages);
 	l->ranges = range_new(l);
 	l->model = parallel > 1 ? calloc(1, sizeof(*l->model)) : NULL;
 	if (!l->ranges || (parallel > 1 && !l->model)) {
@@ -469,19 +464,6 @@ void list_ranges_free(struct list_ranges *l)
 	pthread_cond_destroy(&l->pages);
 	pthread_mutex_destroy(&l->lock);
 	free(l);
-}
-
-static void wait_a_little(struct list_ranges *l)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += POLL_MS * NS_PER_MS;
-	if (until.tv_nsec >= NS_PER_S) {
-		until.tv_nsec -= NS_PER_S;
-		until.tv_sec++;
-	}
-	pthread_cond_timedwait(&l->pages, &l->lock, &until);
 }
 
 /* Our requests know `stop` only, so what would end them otherwise is looked at here. */
@@ -524,7 +506,7 @@ static int take(struct list_ranges *l, struct list_page **out, struct penstock_e
 		start_threads(l);
 		if (!l->started)
 			return error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
-		wait_a_little(l);
+		clock_cond_wait_ms(&l->pages, &l->lock, POLL_MS);
 		if (cancelled(l))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	}

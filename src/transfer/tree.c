@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -366,18 +365,10 @@ static void watch_workers(struct download *d)
 {
 	pthread_mutex_lock(&d->lock);
 	while (d->running) {
-		struct timespec until;
-
 		if (d->options->cancel && atomic_load(d->options->cancel) &&
 			!atomic_exchange(&d->stop, 1) && !d->error.code)
 			error_set(&d->error, PENSTOCK_E_CANCELLED, "cancelled");
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += POLL_MS * NS_PER_MS;
-		if (until.tv_nsec >= NS_PER_S) {
-			until.tv_nsec -= NS_PER_S;
-			until.tv_sec++;
-		}
-		pthread_cond_timedwait(&d->ended, &d->lock, &until);
+		clock_cond_wait_ms(&d->ended, &d->lock, POLL_MS);
 	}
 	pthread_mutex_unlock(&d->lock);
 }
@@ -458,14 +449,10 @@ int transfer_download_tree(struct object_client *client, const char *bucket, con
 		.prefix = prefix,
 		.dir = dir,
 		.options = options ? options : &none};
-	pthread_condattr_t attributes;
 	int r;
 
 	pthread_mutex_init(&d.lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&d.ended, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&d.ended);
 	r = download_run(&d, err);
 	if (stats)
 		*stats = d.stats;
