@@ -151,6 +151,13 @@ int str_unhex(const char *s, void *out, size_t len)
 	return 0;
 }
 
+const char *str_env(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
 bool str_equal_secret(const char *a, const char *b)
 {
 	size_t len = strlen(a);

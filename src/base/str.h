@@ -26,6 +26,9 @@ void str_hex(const void *data, size_t len, char *out);
 /* -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 
+/* An environment variable; NULL where it is unset or empty. */
+const char *str_env(const char *name);
+
 /* Equal for secrets: takes the same time wherever they differ. */
 bool str_equal_secret(const char *a, const char *b);
 

@@ -35,13 +35,6 @@ void s3_settings_release(struct s3_settings *settings)
 	*settings = (struct s3_settings){0};
 }
 
-static const char *env(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 static const char *first(const char *a, const char *b)
 {
 	return a && *a ? a : b;
@@ -49,7 +42,7 @@ static const char *first(const char *a, const char *b)
 
 static bool env_true(const char *name)
 {
-	const char *value = env(name);
+	const char *value = str_env(name);
 
 	return value && strcasecmp(value, "true") == 0;
 }
@@ -57,7 +50,7 @@ static bool env_true(const char *name)
 static const char *region_of(const struct chain *chain, const char *profile)
 {
 	const char *region = first(
-		chain->given->region, first(env("AWS_REGION"), env("AWS_DEFAULT_REGION")));
+		chain->given->region, first(str_env("AWS_REGION"), str_env("AWS_DEFAULT_REGION")));
 
 	return region ? region
 		      : first(aws_config_get(chain->config, profile, "region"), "us-east-1");
@@ -79,15 +72,16 @@ static int pair_complete(
 static int from_environment(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *id = env("AWS_ACCESS_KEY_ID");
-	const char *secret = env("AWS_SECRET_ACCESS_KEY");
+	const char *id = str_env("AWS_ACCESS_KEY_ID");
+	const char *secret = str_env("AWS_SECRET_ACCESS_KEY");
 	int r;
 
 	if (!id && !secret)
 		return 0;
 	r = pair_complete(id, secret, "the environment", err);
 	if (r == 0)
-		r = credentials_provider_new_static(out, id, secret, env("AWS_SESSION_TOKEN"), err);
+		r = credentials_provider_new_static(
+			out, id, secret, str_env("AWS_SESSION_TOKEN"), err);
 	chain->source = "environment";
 	return r < 0 ? r : 1;
 }
@@ -100,7 +94,7 @@ static char *sts_url(const struct chain *chain, const char *profile)
 	char *made = NULL;
 
 	if (!env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
-		url = first(env("AWS_ENDPOINT_URL_STS"), env("AWS_ENDPOINT_URL"));
+		url = first(str_env("AWS_ENDPOINT_URL_STS"), str_env("AWS_ENDPOINT_URL"));
 		if (!url)
 			url = aws_config_endpoint(chain->config, profile, "sts");
 	}
@@ -135,10 +129,10 @@ static int web_identity(struct chain *chain, const char *profile, const char *to
 static int from_web_identity(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *file = env("AWS_WEB_IDENTITY_TOKEN_FILE");
+	const char *file = str_env("AWS_WEB_IDENTITY_TOKEN_FILE");
 
-	return file ? web_identity(chain, chain->profile, file, env("AWS_ROLE_ARN"),
-			      env("AWS_ROLE_SESSION_NAME"), out, err)
+	return file ? web_identity(chain, chain->profile, file, str_env("AWS_ROLE_ARN"),
+			      str_env("AWS_ROLE_SESSION_NAME"), out, err)
 		    : 0;
 }
 
@@ -147,8 +141,8 @@ static int from_container(
 {
 	int r;
 
-	if (!env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") &&
-		!env("AWS_CONTAINER_CREDENTIALS_FULL_URI"))
+	if (!str_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") &&
+		!str_env("AWS_CONTAINER_CREDENTIALS_FULL_URI"))
 		return 0;
 	r = credential_source_container(out, err);
 	chain->source = "container";
@@ -372,7 +366,7 @@ static int resolve_place(
 	const char *endpoint = first(chain->given->endpoint_url, NULL);
 
 	if (!endpoint && !env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
-		endpoint = first(env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"));
+		endpoint = first(str_env("AWS_ENDPOINT_URL_S3"), str_env("AWS_ENDPOINT_URL"));
 		if (!endpoint)
 			endpoint = aws_config_endpoint(chain->config, chain->profile, "s3");
 	}
@@ -390,7 +384,7 @@ int s3_settings_resolve(
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
 	_cleanup_(s3_settings_release) struct s3_settings s = {0};
-	const char *named = first(given->profile, env("AWS_PROFILE"));
+	const char *named = first(given->profile, str_env("AWS_PROFILE"));
 	struct chain chain = {
 		.given = given, .config = &config, .profile = named ? named : "default"};
 	/* With keys in hand a stray AWS_PROFILE does not matter. */

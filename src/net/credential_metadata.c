@@ -27,11 +27,6 @@
 
 /* --- the documents --------------------------------------------------------------------------- */
 
-static void json_release(json_t **json)
-{
-	json_decref(*json);
-}
-
 static const char *text_of(const json_t *json, const char *key)
 {
 	const char *text = json_string_value(json_object_get(json, key));
@@ -65,7 +60,7 @@ static int take_json(const json_t *json, struct credentials *out, struct penstoc
 int credentials_from_json(
 	const char *text, size_t len, struct credentials *out, struct penstock_error *err)
 {
-	_cleanup_(json_release) json_t *json = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	json_auto_t *json = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 	const char *code = text_of(json, "Code");
 	const char *message = text_of(json, "Message");
 	const json_t *version = json_object_get(json, "Version");
@@ -147,13 +142,6 @@ static int new_provider(struct credentials_provider **out, const char *name,
 	return r;
 }
 
-static const char *env(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 /* --- EC2 ------------------------------------------------------------------------------------- */
 
 static int instance_url(const struct metadata *m, const char *path, const char *last,
@@ -207,10 +195,10 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 
 int credential_source_instance(struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *url = env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-	const char *mode = env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
-	const char *timeout = env("AWS_METADATA_SERVICE_TIMEOUT");
-	const char *attempts = env("AWS_METADATA_SERVICE_NUM_ATTEMPTS");
+	const char *url = str_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+	const char *mode = str_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+	const char *timeout = str_env("AWS_METADATA_SERVICE_TIMEOUT");
+	const char *attempts = str_env("AWS_METADATA_SERVICE_NUM_ATTEMPTS");
 	uint64_t timeout_s = 1, n = 1;
 	struct metadata *m;
 	size_t len;
@@ -330,10 +318,10 @@ static int check_full_uri(const char *uri, struct penstock_error *err)
 
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *relative = env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	const char *full = env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-	const char *file = env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-	const char *token = env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+	const char *relative = str_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+	const char *full = str_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	const char *file = str_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+	const char *token = str_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
 	struct metadata *m;
 
 	if (!relative && !full)

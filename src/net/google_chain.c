@@ -16,19 +16,12 @@
 #define ENDPOINT   "https://storage.googleapis.com"
 #define ANY_REGION "auto" /* of a signature: Google looks at no region */
 
-static const char *env(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
-
 /* ---- the place ---- */
 
 static int resolve_place(
 	struct s3_settings *s, const struct s3_given *given, struct penstock_error *err)
 {
-	const char *emulator = env("STORAGE_EMULATOR_HOST");
+	const char *emulator = str_env("STORAGE_EMULATOR_HOST");
 	const char *region = given->region && *given->region ? given->region : ANY_REGION;
 	const char *url = given->endpoint_url;
 
@@ -112,9 +105,9 @@ static int from_profile(struct s3_settings *s, const char *profile, struct penst
 
 static int from_environment(struct s3_settings *s, struct penstock_error *err)
 {
-	const char *file = env("GOOGLE_APPLICATION_CREDENTIALS");
-	const char *aws = env("AWS_ACCESS_KEY_ID");
-	int r = hmac_keys(s, env("GS_ACCESS_KEY_ID"), env("GS_SECRET_ACCESS_KEY"),
+	const char *file = str_env("GOOGLE_APPLICATION_CREDENTIALS");
+	const char *aws = str_env("AWS_ACCESS_KEY_ID");
+	int r = hmac_keys(s, str_env("GS_ACCESS_KEY_ID"), str_env("GS_SECRET_ACCESS_KEY"),
 		"the environment", "environment", err);
 
 	if (r == 0 && file) {
@@ -123,7 +116,7 @@ static int from_environment(struct s3_settings *s, struct penstock_error *err)
 			return error_prefix(err, "GOOGLE_APPLICATION_CREDENTIALS");
 	}
 	if (r == 0 && aws && str_starts(aws, "GOOG"))
-		r = hmac_keys(s, aws, env("AWS_SECRET_ACCESS_KEY"), "the environment",
+		r = hmac_keys(s, aws, str_env("AWS_SECRET_ACCESS_KEY"), "the environment",
 			"environment", err);
 	return r;
 }
@@ -131,8 +124,8 @@ static int from_environment(struct s3_settings *s, struct penstock_error *err)
 /* What "gcloud auth application-default login" leaves. */
 static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 {
-	const char *folder = env("CLOUDSDK_CONFIG");
-	const char *home = env("HOME");
+	const char *folder = str_env("CLOUDSDK_CONFIG");
+	const char *home = str_env("HOME");
 	_cleanup_free_ char *path = NULL;
 
 	if (!folder && !home)
@@ -150,7 +143,7 @@ static int from_instance(
 	struct s3_settings *s, struct penstock_error *why, struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials token = {0};
-	const char *off = env("NO_GCE_CHECK");
+	const char *off = str_env("NO_GCE_CHECK");
 	int r;
 
 	if (off && strcasecmp(off, "true") == 0)
@@ -194,7 +187,7 @@ static int resolve_credentials(struct s3_settings *s, const struct s3_given *giv
 		r = from_environment(s, err);
 	if (r == 0)
 		r = from_gcloud(s, err);
-	if (r == 0 && env("STORAGE_EMULATOR_HOST"))
+	if (r == 0 && str_env("STORAGE_EMULATOR_HOST"))
 		r = anonymous(s, err);
 	if (r == 0)
 		r = from_instance(s, why, err);
@@ -229,7 +222,7 @@ int gs_settings_resolve(
 {
 	_cleanup_(s3_settings_release) struct s3_settings s = {0};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	const char *project = env("GOOGLE_CLOUD_PROJECT");
+	const char *project = str_env("GOOGLE_CLOUD_PROJECT");
 	int r = resolve_place(&s, given, err);
 
 	if (r == 0)

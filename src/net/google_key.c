@@ -24,11 +24,6 @@
 #define RSA_MAX	     1024 /* bytes of a signature */
 #define PEM_LINE_MIN 16	  /* of a key's text: what is shorter gives nothing away */
 
-static void json_release(json_t **json)
-{
-	json_decref(*json);
-}
-
 static void wipe(char *text)
 {
 	if (text)
@@ -203,7 +198,7 @@ static int take_key(struct google_key *key, const json_t *json, struct penstock_
 int google_key_parse(
 	struct google_key **out, const char *json, size_t len, struct penstock_error *err)
 {
-	_cleanup_(json_release) json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+	json_auto_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
 	_cleanup_(google_key_freep) struct google_key *key = NULL;
 	int r;
 
@@ -325,7 +320,7 @@ int google_jwt(
 int google_token_parse(const char *json, size_t len, int64_t now_ns, struct credentials *out,
 	struct penstock_error *err)
 {
-	_cleanup_(json_release) json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+	json_auto_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
 	const char *token = json_string_value(json_object_get(root, "access_token"));
 	const json_t *life = json_object_get(root, "expires_in");
 

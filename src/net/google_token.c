@@ -21,11 +21,6 @@
 #define METADATA_ATTEMPTS   3
 #define TOKEN_TIMEOUT_MS    20000
 
-static void json_release(json_t **json)
-{
-	json_decref(*json);
-}
-
 static void wipe(struct buf *b)
 {
 	if (b->data)
@@ -35,7 +30,7 @@ static void wipe(struct buf *b)
 /* {"error": "invalid_grant", "error_description": "…"}. A refused key is refused tomorrow, too. */
 static int explain(const struct http_reply *reply, struct penstock_error *err)
 {
-	_cleanup_(json_release) json_t *json = json_loadb(
+	json_auto_t *json = json_loadb(
 		buf_str(&reply->error_body), reply->error_body.len, JSON_REJECT_DUPLICATES, NULL);
 	const char *code = json_string_value(json_object_get(json, "error"));
 	const char *why = json_string_value(json_object_get(json, "error_description"));

@@ -18,11 +18,6 @@
 #include "transfer/fetch_internal.h"
 #include "base/banned.h"
 
-static void json_release(json_t **json)
-{
-	json_decref(*json);
-}
-
 /* Which resource: a digest, as the URL may carry a secret. Its query may be signed anew each time. */
 static void url_digest(const char *url, char out[static 65])
 {
@@ -95,7 +90,7 @@ static bool is_ours(const char *path)
 bool fetch_journal_load(struct fetch *f)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
-	_cleanup_(json_release) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	char boot[PROCESS_BOOT_ID_SIZE];
 	char digest[65];
 
@@ -116,7 +111,7 @@ int fetch_journal_save(struct fetch *f, struct penstock_error *err)
 	size_t bytes = (size_t)(f->n_chunks / 8 + 1);
 	_cleanup_free_ char *done = malloc(bytes * 2 + 1);
 	_cleanup_free_ char *text = NULL;
-	_cleanup_(json_release) json_t *json = NULL;
+	json_auto_t *json = NULL;
 	char boot[PROCESS_BOOT_ID_SIZE];
 	char digest[65];
 
