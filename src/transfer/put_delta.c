@@ -251,19 +251,12 @@ static int send_parts(struct delta_upload *d, struct object_info *info, struct p
 	return 0;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
-	       a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
 /* After the object is there: the record is only right where the file held still since it was read. */
 static void keep_record(
 	struct delta_upload *d, const struct stat *before, const struct object_info *info)
 {
 	struct stat after;
-	bool still = fstat(d->fd, &after) == 0 && same_file(before, &after);
+	bool still = fstat(d->fd, &after) == 0 && put_same_file(before, &after);
 
 	if (d->file.fd < 0)
 		return;

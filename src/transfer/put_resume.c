@@ -59,7 +59,7 @@ static struct timespec timespec_of(int64_t ns)
 	return (struct timespec){.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
+bool put_same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size && ns_of(&a->st_mtim) == ns_of(&b->st_mtim) &&
 	       ns_of(&a->st_ctim) == ns_of(&b->st_ctim) && a->st_ino == b->st_ino &&
@@ -185,7 +185,7 @@ static bool path_of(int fd, struct stat *st, char **out)
 	if (n <= 0 || path[0] != '/')
 		return false;
 	path[n] = '\0';
-	if (fstat(fd, st) < 0 || lstat(path, &named) < 0 || !same_file(st, &named))
+	if (fstat(fd, st) < 0 || lstat(path, &named) < 0 || !put_same_file(st, &named))
 		return false;
 	*out = strdup(path);
 	return *out != NULL;
@@ -231,7 +231,7 @@ static bool is_stale(const struct told *t, const struct stat *journal)
 {
 	struct stat st;
 
-	return !t->id || lstat(t->path, &st) < 0 || !same_file(&st, &t->st) ||
+	return !t->id || lstat(t->path, &st) < 0 || !put_same_file(&st, &t->st) ||
 	       clock_wall_ns() / NS_PER_S - journal->st_mtim.tv_sec >
 		       (int64_t)LIMIT_UPLOAD_JOURNAL_DAYS * 24 * 3600;
 }
@@ -288,7 +288,7 @@ static void give_up(struct put_resume *r)
 /* Takes over what the journal tells of, or ends it. */
 static void adopt(struct put_resume *r, struct upload *u, struct told *t, const struct told *now)
 {
-	if (t->id && same_file(&t->st, &now->st) && strcmp(t->options, now->options) == 0 &&
+	if (t->id && put_same_file(&t->st, &now->st) && strcmp(t->options, now->options) == 0 &&
 		multipart_count(u->size, t->part_size) <= LIMIT_S3_PARTS) {
 		u->id = take_pointer(t->id);
 		u->part_size = t->part_size;

@@ -17,12 +17,18 @@
 #ifndef TRANSFER_PUT_RESUME_H
 #define TRANSFER_PUT_RESUME_H
 
+#include <stdbool.h>
+#include <sys/stat.h>
+
 #include "transfer/record_file.h"
 
 struct object_client;
 struct object_info;
 struct penstock_error;
 struct upload;
+
+/* The same file, of the same size, that nobody has changed between the two looks. */
+bool put_same_file(const struct stat *a, const struct stat *b);
 
 struct put_resume {
 	bool on;
