@@ -69,6 +69,30 @@ struct workflow_env_list {
 	size_t n;
 };
 
+struct workflow_mount {
+	struct workflow_text host_dir;	    /* absolute */
+	struct workflow_text container_dir; /* absolute, without ".." */
+	bool read_only;
+	struct workflow_place at;
+};
+
+/* The container that a `run` takes place in. */
+struct workflow_container {
+	bool given; /* false: on the host */
+	/* "name[:tag][@sha256:…]", with a host before it where `registry` has no value; an absolute path is a
+	 * file below $STORAGE_PATH. */
+	struct workflow_text image;
+	struct workflow_text registry; /* value NULL: that of the image's name, else Docker's */
+	struct workflow_text username; /* value NULL: the user's own login, where there is one */
+	struct workflow_credential password;
+	struct workflow_flag x11;
+	struct workflow_flag mount_home;
+	struct workflow_flag read_only_root;
+	struct workflow_mount *mounts;
+	size_t n_mounts;
+	struct workflow_place at;
+};
+
 /* Of the whole job. Without `resources` in the file: what its largest step needs. */
 struct workflow_resources {
 	struct workflow_number tasks;	      /* ≥ 1 */
@@ -139,6 +163,7 @@ struct workflow_run {
 	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
+	struct workflow_container container;
 	struct workflow_place at;
 };
 

@@ -68,6 +68,9 @@ void read_inputs(struct reader *rd, const struct node *job);
 void read_output(struct reader *rd, const struct node *job);
 void read_resources(struct reader *rd, const struct node *job);
 void read_steps(struct reader *rd, const struct node *job);
+/* `container` of the map of a `run`; `given` stays false where there is none. */
+void read_container(
+	struct reader *rd, const struct node *run, struct workflow_container *container);
 /* The native dialect, DeepSquare's grammar and our own keys; `job` is without the wrapper. */
 void read_native(struct reader *rd, const struct node *job);
 

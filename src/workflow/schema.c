@@ -89,6 +89,27 @@ static const struct schema_field output_fields[] = {
 };
 SCHEMA(schema_output, "`output`", output_fields);
 
+static const struct schema_field mount_fields[] = {
+	{"hostDir", NULL, NULL},
+	{"containerDir", NULL, NULL},
+	{"options", NULL, NULL},
+};
+SCHEMA(schema_mount, "a mount", mount_fields);
+
+static const struct schema_field container_fields[] = {
+	{"image", NULL, NULL},
+	{"registry", NULL, NULL},
+	{"username", NULL, NULL},
+	{"password", NULL, NULL},
+	{"apptainer", NULL, NULL},
+	{"deepsquareHosted", NULL, NULL},
+	{"x11", NULL, NULL},
+	{"mountHome", NULL, NULL},
+	{"readOnlyRootFS", NULL, NULL},
+	{"mounts", &schema_mount, NULL},
+};
+SCHEMA(schema_container, "`container`", container_fields);
+
 static const struct schema_field run_fields[] = {
 	{"command", NULL, NULL},
 	{"shell", NULL, NULL},

@@ -32,6 +32,7 @@ extern const struct schema schema_local;
 extern const struct schema schema_step;
 extern const struct schema schema_run;
 extern const struct schema schema_step_resources;
+extern const struct schema schema_container, schema_mount;
 
 /* NULL: there is no such key. */
 const struct schema_field *schema_find(const struct schema *schema, const char *name);
