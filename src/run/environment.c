@@ -120,6 +120,19 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
 }
 
+static int add_pairs(struct strlist *env, const char *const *pairs)
+{
+	for (; pairs && *pairs; pairs++) {
+		const char *equals = strchr(*pairs, '=');
+		_cleanup_free_ char *key = equals ? strndup(*pairs, (size_t)(equals - *pairs))
+						  : NULL;
+
+		if (!key || strlist_set(env, key, equals + 1) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 int environment_build(
 	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
 {
@@ -132,7 +145,7 @@ int environment_build(
 	if (r < 0)
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
-		add_list(env, &spec->step->run.env) < 0)
+		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
 		return error_memory(err);
 	return 0;
 }

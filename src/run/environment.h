@@ -2,7 +2,7 @@
  * The environment of steps. From lowest to highest precedence: what penstock itself was started
  * with (without its own PENSTOCK_ settings), the credentials and endpoint of the output's or else the
  * input's store, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and
- * penstock, the step's env.
+ * penstock, what this execution adds, the step's env.
  */
 #ifndef RUN_ENVIRONMENT_H
 #define RUN_ENVIRONMENT_H
@@ -24,7 +24,8 @@ struct environment_store {
 
 struct environment_spec {
 	const struct workflow *workflow;
-	const struct workflow_step *step;
+	const struct workflow_run *step;
+	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
 	const struct run_layout *layout;
 	const struct environment_store *store;
 	const char *run_id;

@@ -17,10 +17,9 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "records/claims.h"
-#include "run/environment.h"
 #include "run/lease.h"
 #include "run/output.h"
+#include "run/step_run.h"
 #include "sync/sync.h"
 #include "base/banned.h"
 
@@ -63,7 +62,7 @@ void run_record_sync(struct run *run)
 /* What the loop around a running task remembers. */
 struct watch {
 	struct run *run;
-	struct task *task;
+	struct step_run *step;
 	int requests;	     /* interrupts seen */
 	int64_t grace_ms;    /* that it was given to end */
 	int64_t kill_at_ms;  /* 0: nobody asked it to end */
@@ -76,7 +75,7 @@ static void kill_step(const struct watch *watch)
 {
 	if (watch->run->sync)
 		sync_kill_coming(watch->run->sync);
-	executor_process.kill(watch->task);
+	step_run_kill(watch->step);
 }
 
 /* $PENSTOCK_STOP_GRACE seconds, or what `penstock stop --grace` has left in the run's directory. */
@@ -106,7 +105,7 @@ static void react(struct watch *watch)
 		watch->grace_ms = grace_ms(run);
 		watch->kill_at_ms = clock_monotonic_ms() + watch->grace_ms;
 		run_say(run, RUN_EVENT_MESSAGE, "asking the step to end (once more kills it)");
-		executor_process.signal(watch->task, SIGTERM);
+		step_run_signal(watch->step, SIGTERM);
 	}
 	if (requests >= 2 && !watch->killed) {
 		watch->killed = true;
@@ -140,19 +139,19 @@ static void fence(struct watch *watch)
 		watch->grace_ms = grace_ms(run);
 		watch->kill_at_ms = clock_monotonic_ms() + watch->grace_ms;
 	}
-	executor_process.signal(watch->task, SIGTERM);
+	step_run_signal(watch->step, SIGTERM);
 }
 
-static void wait_for_end(struct watch *watch, struct task_end *end)
+static void wait_for_end(struct watch *watch, struct step_end *end)
 {
 	struct run *run = watch->run;
 	struct pollfd fds[2] = {
-		{watch->task->event_fd, POLLIN, 0}, {run->interrupts.event_fd, POLLIN, 0}};
+		{step_run_fd(watch->step), POLLIN, 0}, {run->interrupts.event_fd, POLLIN, 0}};
 
 	for (;;) {
 		int n = poll(fds, 2, next_timeout(watch));
 
-		if (n > 0 && fds[0].revents && executor_process.ended(watch->task, end))
+		if (n > 0 && fds[0].revents && step_run_ended(watch->step, end))
 			return;
 		if (n > 0 && fds[1].revents)
 			react(watch);
@@ -192,64 +191,9 @@ int run_check_first_step(struct run *run, struct penstock_error *err)
 	return run->workflow->n_steps && !run->continuing ? check_work_dir(run, 0, err) : 0;
 }
 
-static int start_step(struct run *run, size_t i, struct task **task, struct penstock_error *err)
+static void judge(struct run *run, const char *name, const struct step_end *end)
 {
-	const struct workflow_run *step = &run->workflow->steps[i].run;
-	_cleanup_(strlist_release) struct strlist env = {0};
-	struct environment_store store = {0};
-	const struct run_store *from = run->out ? run->out : run->stores.opened;
-	_cleanup_(credentials_release) struct credentials keys = {0};
-	size_t n_cpus;
-	const int *cpus = claim_cpus(run->claim, &n_cpus);
-	int r;
-
-	/* Of Google's only HMAC keys are of use to what speaks S3. */
-	if (from && from->settings.google && from->settings.key)
-		from = NULL;
-	if (from) {
-		store.endpoint_url = from->settings.endpoint_url;
-		store.region = from->settings.region;
-		if (credentials_get(from->settings.credentials, &keys, NULL) == 0) {
-			store.access_key = keys.access_key_id;
-			store.secret_key = keys.secret_access_key;
-			store.session_token = keys.session_token;
-		}
-	}
-	r = environment_build(
-		&(struct environment_spec){
-			.workflow = run->workflow,
-			.step = &run->workflow->steps[i],
-			.layout = &run->layout,
-			.store = &store,
-			.run_id = run->id,
-			.attempt = run->attempt,
-			.inherited = (const char *const *)environ,
-		},
-		&env, err);
-	if (r < 0)
-		return r;
-	return executor_process.start(task,
-		&(struct task_spec){
-			.argv = (const char *const[]){step->shell.value, "-c", step->command.value,
-				NULL},
-			.envp = (const char *const *)env.items,
-			.cwd = step->work_dir.value ? step->work_dir.value : run->layout.storage,
-			.stdout_fd = output_write_fd(run->output, 1),
-			.stderr_fd = output_write_fd(run->output, 2),
-			.cpus = cpus,
-			.n_cpus = n_cpus,
-		},
-		err);
-}
-
-/* A step's own 64 to 78 would read as penstock's, so 79 is shown for them. */
-static int shown_code(int code)
-{
-	return code >= 64 && code <= 78 ? 79 : code;
-}
-
-static void judge(struct run *run, const char *name, const struct task_end *end)
-{
+	struct step_failure failure;
 	enum interrupt_reason reason = interrupts_reason(&run->interrupts);
 
 	if (run->fenced) {
@@ -263,20 +207,9 @@ static void judge(struct run *run, const char *name, const struct task_end *end)
 	} else if (reason == INTERRUPT_STOP) {
 		run_end(run, RUN_STOPPED, RUN_CLASS_USER, 130,
 			"stopped during '%s'; 'penstock resume %s' continues it", name, run->id);
-	} else if (end->oom) {
-		run_end(run, RUN_FAILED, RUN_CLASS_OOM, 137,
-			"'%s' was killed for want of memory; ask for more with --set "
-			"resources.memPerCpu=MB",
-			name);
-	} else if (end->signal) {
-		run_end(run, RUN_FAILED, RUN_CLASS_USER, 128 + end->signal,
-			"'%s' was killed by signal %d (%s); see 'penstock logs %s'", name,
-			end->signal,
-			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown", run->id);
-	} else if (end->code) {
-		run->end.step_code = run->end.decided ? run->end.step_code : end->code;
-		run_end(run, RUN_FAILED, RUN_CLASS_USER, shown_code(end->code),
-			"'%s' exited with %d; see 'penstock logs %s'", name, end->code, run->id);
+	} else if (step_end_explain(end, name, run->id, &failure)) {
+		run->end.step_code = run->end.decided ? run->end.step_code : failure.step_code;
+		run_end(run, RUN_FAILED, failure.class, failure.exit_code, "%s", failure.text);
 	}
 }
 
@@ -285,7 +218,7 @@ static bool run_step(struct run *run, size_t i)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct watch watch = {.run = run};
-	struct task_end end = {0};
+	struct step_end end = {0};
 	char buffer[STEP_NAME_SIZE];
 	const char *name = step_name(run, i, buffer);
 	bool suspicious;
@@ -297,7 +230,9 @@ static bool run_step(struct run *run, size_t i)
 		run_end_error(run, RUN_CLASS_WORKFLOW, &err);
 		return false;
 	}
-	if (start_step(run, i, &watch.task, &err) < 0) {
+	if (step_run_start(&watch.step, run,
+		    &(struct step_run_spec){.step = &run->workflow->steps[i].run, .name = name},
+		    &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", name);
 		run_end_error(run, RUN_CLASS_USER, &err);
 		return false;
@@ -309,7 +244,7 @@ static bool run_step(struct run *run, size_t i)
 	if (run->sync && suspicious)
 		sync_task_ended(run->sync, true);
 	kill_step(&watch); /* children that the step left behind */
-	executor_process.free(watch.task);
+	step_run_free(watch.step);
 	output_drain(run->output);
 	if (run->sync)
 		sync_task_ended(run->sync, suspicious);
@@ -321,7 +256,7 @@ static bool run_step(struct run *run, size_t i)
 /* Whether somebody asked to end between two steps. */
 static bool interrupted(struct run *run)
 {
-	const struct task_end none = {0};
+	const struct step_end none = {0};
 
 	if (interrupts_reason(&run->interrupts) != INTERRUPT_NONE)
 		judge(run, "the change of steps", &none);

@@ -1,0 +1,61 @@
+/*
+ * One execution of one `run`: its tasks from their start to the end of all that they began. It holds no
+ * thread; several may live at a time in one thread, which polls their descriptors.
+ *
+ *	struct step_run *step = NULL;
+ *
+ *	step_run_start(&step, run, &(struct step_run_spec){.step = &s->run, .name = name}, err);
+ *	... poll step_run_fd(step); step_run_ended(step, &end) says whether and how it ended
+ *	step_run_signal(step, SIGTERM);    asks its leaders to end
+ *	step_run_kill(step);               ends everything of it; also after its end, for what it left behind
+ *	step_run_free(step);
+ */
+#ifndef RUN_STEP_RUN_H
+#define RUN_STEP_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "records/records.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+struct run;
+struct step_run;
+
+struct step_run_spec {
+	const struct workflow_run *step;
+	const char *name; /* for people; borrowed until step_run_free() */
+	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or NULL. */
+	const char *const *env;
+};
+
+/* How it ended. */
+struct step_end {
+	int code;   /* exit status; meaningless when signal is set */
+	int signal; /* that ended it, 0: it exited */
+	bool oom;   /* the kernel ended it for memory */
+};
+
+int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
+	struct penstock_error *err);
+/* Readable when something happened: ask step_run_ended(). */
+int step_run_fd(const struct step_run *step);
+/* False while any of its tasks runs. */
+bool step_run_ended(struct step_run *step, struct step_end *out);
+void step_run_signal(struct step_run *step, int signal);
+void step_run_kill(struct step_run *step);
+void step_run_free(struct step_run *step);
+
+/* What an end that was not asked for means to the run. */
+struct step_failure {
+	enum run_class class;
+	int exit_code;	/* of penstock */
+	int step_code;	/* the step's own where penstock shows another, else 0 */
+	char text[512]; /* one line: what and what to do */
+};
+/* False: it succeeded. */
+bool step_end_explain(
+	const struct step_end *end, const char *name, const char *run_id, struct step_failure *out);
+
+#endif
