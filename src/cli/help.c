@@ -136,6 +136,8 @@ void help_command(struct buf *out, const struct command *command)
 
 static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
 {
+	bool within_step = schema != &schema_job;
+
 	for (size_t i = 0; i < schema->n; i++) {
 		const struct schema_field *field = &schema->fields[i];
 
@@ -143,7 +145,8 @@ static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
 			continue;
 		add_blanks(out, INDENT * depth);
 		buf_printf(out, "%s\n", field->name);
-		if (field->below)
+		/* Steps within steps have the keys of steps. */
+		if (field->below && !(within_step && field->below == &schema_step))
 			add_keys(out, field->below, depth + 1);
 	}
 }

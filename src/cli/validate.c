@@ -73,7 +73,7 @@ static void print_plain(const struct cli *cli, const char *shown, const struct w
 		fprintf(stderr, "%s: %zu more mistakes are not shown\n", shown,
 			found->errors - LIMIT_WORKFLOW_ERRORS);
 	if (wf && !cli_quiet(cli))
-		printf("%s: valid, %zu step%s\n", shown, wf->n_steps, wf->n_steps == 1 ? "" : "s");
+		printf("%s: valid, %zu step%s\n", shown, wf->steps.n, wf->steps.n == 1 ? "" : "s");
 }
 
 static int run_validate(const struct cli *cli)

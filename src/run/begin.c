@@ -214,23 +214,55 @@ void run_claim_request(const struct run *run, struct claim_request *request)
 	request_of(run->workflow, run->id, request);
 }
 
-/* Several tasks of one step need a launcher, which this version does not have. */
-static int check_tasks(const struct workflow *workflow, struct penstock_error *err)
+struct refusal {
+	const struct workflow *workflow;
+	struct penstock_error *err;
+};
+
+static int refuse(const struct refusal *refusal, const struct workflow_place *at,
+	const struct workflow_step *step, const char *what, const char *field)
 {
-	for (size_t i = 0; i < workflow->n_steps; i++) {
-		const struct workflow_number *tasks = &workflow->steps[i].run.resources.tasks;
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 
-		if (workflow->steps[i].has_run && tasks->value > 1) {
-			_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	workflow_place_format(refusal->workflow, at, &place);
+	return error_set(refusal->err, PENSTOCK_E_INVALID,
+		"%s: %s not supported by this version; run with --set %s%s", buf_str(&place), what,
+		step->path, field);
+}
 
-			workflow_place_format(workflow, &tasks->at, &place);
-			return error_set(err, PENSTOCK_E_INVALID,
-				"%s: steps of %d tasks are not supported by this version; run with "
-				"--set steps[%zu].run.resources.tasks=1",
-				buf_str(&place), (int)tasks->value, i);
-		}
-	}
+/* What is valid and cannot be run here. */
+static int check_step(void *cookie, const struct workflow_step *step)
+{
+	const struct refusal *refusal = cookie;
+
+	if (step->kind > WORKFLOW_STEP_RUN)
+		return refuse(refusal, &step->at, step, "steps within steps are", "=null");
+	if (step->depends_on.n || step->condition.value || step->catch_steps.n ||
+		step->finally_steps.n)
+		return refuse(refusal, &step->at, step,
+			"`dependsOn`, `if`, `catch` and `finally` are", "=null");
+	if (step->kind == WORKFLOW_STEP_EMPTY)
+		return 0;
+	if (step->run.container.given)
+		return refuse(refusal, &step->run.container.at, step, "containers are",
+			".run.container=null");
+	if (step->run.resources.tasks.value > 1)
+		return refuse(refusal, &step->run.resources.tasks.at, step,
+			"steps of several tasks are", ".run.resources.tasks=1");
+	if (step->run.network != WORKFLOW_NETWORK_HOST)
+		return refuse(refusal, &step->run.network_at, step,
+			"networks other than that of the host are", ".run.network=host");
+	if (step->run.map_uid.given || step->run.map_gid.given)
+		return refuse(refusal, &step->run.at, step, "`mapUid` and `mapGid` are",
+			".run.mapUid=null");
 	return 0;
+}
+
+static int check_steps(const struct workflow *workflow, struct penstock_error *err)
+{
+	struct refusal refusal = {workflow, err};
+
+	return workflow_walk(&workflow->steps, check_step, &refusal);
 }
 
 /* The option that asks for more than there is, else the place of the resources. */
@@ -262,7 +294,7 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 	struct penstock_error *err)
 {
 	struct claim_request request;
-	int r = check_tasks(workflow, err);
+	int r = check_steps(workflow, err);
 
 	if (r < 0)
 		return r;

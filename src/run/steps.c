@@ -25,20 +25,9 @@
 
 enum {
 	STATUS_MS = 1000, /* how often the sync's lag is recorded */
-	STEP_NAME_SIZE = 32,
 	GRACE_MS =
 		30000, /* from the request to end to the kill; what clouds give at a preemption */
 };
-
-static const char *step_name(const struct run *run, size_t i, char buffer[static STEP_NAME_SIZE])
-{
-	const struct workflow_step *step = &run->workflow->steps[i];
-
-	if (step->name.value)
-		return workflow_shown(&step->name);
-	snprintf(buffer, STEP_NAME_SIZE, "step %zu", i + 1);
-	return buffer;
-}
 
 void run_record_sync(struct run *run)
 {
@@ -173,10 +162,11 @@ static void wait_for_end(struct watch *watch, struct step_end *end)
 /* An earlier step may make it, so this is asked right before. */
 static int check_work_dir(const struct run *run, size_t i, struct penstock_error *err)
 {
-	const char *dir = run->workflow->steps[i].run.work_dir.value;
+	const struct workflow_step *step = &run->workflow->steps.items[i];
+	const char *dir = step->run.work_dir.value;
 	struct stat st;
 
-	if (!run->workflow->steps[i].has_run || !dir)
+	if (step->kind != WORKFLOW_STEP_RUN || !dir)
 		return 0;
 	if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
 		return 0;
@@ -188,7 +178,7 @@ static int check_work_dir(const struct run *run, size_t i, struct penstock_error
 
 int run_check_first_step(struct run *run, struct penstock_error *err)
 {
-	return run->workflow->n_steps && !run->continuing ? check_work_dir(run, 0, err) : 0;
+	return run->workflow->steps.n && !run->continuing ? check_work_dir(run, 0, err) : 0;
 }
 
 static void judge(struct run *run, const char *name, const struct step_end *end)
@@ -219,19 +209,19 @@ static bool run_step(struct run *run, size_t i)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct watch watch = {.run = run};
 	struct step_end end = {0};
-	char buffer[STEP_NAME_SIZE];
-	const char *name = step_name(run, i, buffer);
+	const char *name = run->workflow->steps.items[i].label;
 	bool suspicious;
 
-	run_event(run, RUN_EVENT_STEP, name, i + 1, run->workflow->n_steps);
-	if (!run->workflow->steps[i].has_run)
+	run_event(run, RUN_EVENT_STEP, name, i + 1, run->workflow->steps.n);
+	if (run->workflow->steps.items[i].kind != WORKFLOW_STEP_RUN)
 		return true;
 	if (check_work_dir(run, i, &err) < 0) {
 		run_end_error(run, RUN_CLASS_WORKFLOW, &err);
 		return false;
 	}
 	if (step_run_start(&watch.step, run,
-		    &(struct step_run_spec){.step = &run->workflow->steps[i].run, .name = name},
+		    &(struct step_run_spec){
+			    .step = &run->workflow->steps.items[i].run, .name = name},
 		    &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", name);
 		run_end_error(run, RUN_CLASS_USER, &err);
@@ -287,16 +277,16 @@ void run_steps(struct run *run)
 	if (grace)
 		unlink(grace); /* of a request that an earlier attempt did not come to */
 	interrupts_phase(&run->interrupts, PHASE_STEPS);
-	for (size_t i = 0; i < run->workflow->n_steps && !interrupted(run); i++) {
-		char buffer[STEP_NAME_SIZE];
+	for (size_t i = 0; i < run->workflow->steps.n && !interrupted(run); i++) {
+		const char *name = run->workflow->steps.items[i].label;
 
 		if (i < run->steps_done) {
 			run_say(run, RUN_EVENT_MESSAGE, "'%s' was finished by an earlier attempt",
-				step_name(run, i, buffer));
+				name);
 			continue;
 		}
 		if (!run_step(run, i))
 			return;
-		record_done(run, i, step_name(run, i, buffer));
+		record_done(run, i, name);
 	}
 }

@@ -100,6 +100,7 @@ struct workflow_resources {
 	struct workflow_number mem_per_cpu;   /* MB (2^20 bytes); 0: not limited */
 	struct workflow_number gpus; /* of the whole job, also where gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it where `given` */
+	bool given;
 	struct workflow_place at;
 };
 
@@ -157,20 +158,135 @@ struct workflow_output {
 	struct workflow_place at;
 };
 
+struct workflow_texts {
+	struct workflow_text *items;
+	size_t n;
+	struct workflow_place at;
+};
+
+enum workflow_network {
+	WORKFLOW_NETWORK_HOST, /* that of the machine */
+	WORKFLOW_NETWORK_SLIRP4NETNS,
+	WORKFLOW_NETWORK_PASTA,
+};
+
+enum workflow_interface_kind { WORKFLOW_WIREGUARD, WORKFLOW_BORE, WORKFLOW_VNET };
+
+struct workflow_peer {
+	struct workflow_text public_key;
+	struct workflow_credential pre_shared_key;
+	struct workflow_texts allowed_ips;
+	struct workflow_text endpoint; /* "host:port"; value NULL: none */
+	struct workflow_number persistent_keepalive;
+	struct workflow_place at;
+};
+
+/* One of `customNetworkInterfaces`. */
+struct workflow_interface {
+	enum workflow_interface_kind kind;
+	struct {
+		struct workflow_texts address;
+		struct workflow_credential private_key;
+		struct workflow_peer *peers;
+		size_t n_peers;
+	} wireguard;
+	struct {
+		struct workflow_text address; /* "host:port" */
+		struct workflow_number target_port;
+		struct workflow_credential secret;
+	} bore;
+	struct {
+		struct workflow_text name;    /* of one of the workflow's virtual networks */
+		struct workflow_text address; /* "10.0.0.2/24" */
+	} vnet;
+	struct workflow_place at;
+};
+
+/* One of the job's `virtualNetworks`. */
+struct workflow_virtual_network {
+	struct workflow_text name;
+	struct workflow_text gateway_address; /* "10.0.0.1/24" */
+	struct workflow_place at;
+};
+
 struct workflow_run {
-	struct workflow_text command;  /* never empty */
-	struct workflow_text shell;    /* "/bin/sh" (default), "/bin/bash" or "/bin/ash" */
+	struct workflow_text command; /* empty only in a container: what its image says */
+	struct workflow_text
+		shell; /* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only
+					 in a container: `command` is then the arguments */
 	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
 	struct workflow_container container;
+	enum workflow_network network;
+	struct workflow_place network_at;
+	struct workflow_texts dns; /* addresses; only where the network is not the host's */
+	struct workflow_interface *interfaces; /* likewise */
+	size_t n_interfaces;
+	struct workflow_number map_uid,
+		map_gid; /* the user and group that the step sees itself as */
+	struct workflow_flag disable_cpu_binding;
+	struct workflow_text
+		mpi; /* "none", "pmix_v4" or "pmi2"; value NULL: the machine's default */
 	struct workflow_place at;
+};
+
+/* Members run one after another. */
+struct workflow_steps {
+	struct workflow_step *items;
+	size_t n;
+	struct workflow_place at;
+};
+
+enum workflow_step_kind {
+	WORKFLOW_STEP_EMPTY, /* does nothing, which is legal */
+	WORKFLOW_STEP_RUN,
+	WORKFLOW_STEP_GROUP, /* `steps` */
+	WORKFLOW_STEP_FOR,
+	WORKFLOW_STEP_LAUNCH,
+	WORKFLOW_STEP_USE,
+};
+
+/* The body is `steps` of the step. */
+struct workflow_for {
+	struct workflow_flag parallel;
+	bool has_items;
+	struct workflow_texts items;   /* of `items` */
+	int64_t begin, end, increment; /* of `range`, both inclusive; increment is not 0 */
+	uint64_t count;		       /* iterations; 0: none */
+};
+
+/* The body is `steps` of the step. */
+struct workflow_launch {
+	struct workflow_text handle;   /* upper case; value NULL: nobody can wait for it */
+	struct workflow_number signal; /* when the scope ends that it was launched in; 0: none */
+};
+
+/* The steps of the module, or where it was not looked at none, are `steps` of the step. */
+struct workflow_use {
+	struct workflow_text source;
+	struct workflow_env_list args;	    /* as given */
+	struct workflow_text export_env_as; /* value NULL: outputs stay within */
+	bool resolved; /* the module was read; the fields below say what it is */
+	struct workflow_text module_name;
+	struct workflow_env_list env;  /* all of its inputs, defaults applied */
+	struct workflow_texts outputs; /* names of variables */
 };
 
 struct workflow_step {
 	struct workflow_text name; /* value NULL: unnamed; names may repeat */
-	bool has_run;		   /* false: an empty step, which is legal and does nothing */
+	const char *label;	   /* for people: its name, else "step 2.1"; never holds a secret */
+	const char *path;	   /* the field, "steps[1].for.steps[0]" */
+	struct workflow_texts depends_on; /* handles, upper case, launched before and in scope */
+	struct workflow_text
+		condition; /* `if`: what stands within bash's [[ ]]; value NULL: always */
+	enum workflow_step_kind kind;
 	struct workflow_run run;
+	struct workflow_for loop;
+	struct workflow_launch launch;
+	struct workflow_use use;
+	struct workflow_steps steps; /* of GROUP, FOR, LAUNCH and USE */
+	struct workflow_steps catch_steps, finally_steps;
 	struct workflow_place at;
 };
 
@@ -189,8 +305,9 @@ struct workflow {
 					      directory; not given: modes as they came */
 	struct workflow_output output;
 	struct workflow_flag continuous_output_sync; /* false where the output cannot do it */
-	struct workflow_step *steps;		     /* at least one */
-	size_t n_steps;
+	struct workflow_steps steps;		     /* at least one */
+	struct workflow_virtual_network *virtual_networks;
+	size_t n_virtual_networks;
 	enum workflow_resume resume;
 	struct workflow_place resume_at;
 
@@ -206,6 +323,13 @@ static inline const char *workflow_shown(const struct workflow_text *text)
 {
 	return text->shown ? text->shown : text->value;
 }
+
+/*
+ * Calls `fn` for every step of the tree in the order of the file, also those of `catch`, `finally` and
+ * modules. A non-zero return of `fn` ends the walk and is returned.
+ */
+int workflow_walk(const struct workflow_steps *steps,
+	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie);
 
 /* The last value of `key`, or NULL. */
 const struct workflow_env *workflow_env_find(const struct workflow_env_list *env, const char *key);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "workflow/schema.h"
 #include "base/banned.h"
 
@@ -63,9 +64,9 @@ static void split_variable(const struct odd *o, struct node_entry *entry)
 }
 
 /* A map of names to values, or a list of "NAME=VALUE", instead of a list of `key` and `value`. */
-static void list_variables(const struct odd *o, struct node *parent)
+static void list_variables(const struct odd *o, struct node *parent, const char *field)
 {
-	struct node_entry *entry = node_find(parent, "env");
+	struct node_entry *entry = node_find(parent, field);
 	struct node *list;
 
 	if (!entry || entry->value->kind == NODE_SCALAR)
@@ -87,7 +88,7 @@ static void list_variables(const struct odd *o, struct node *parent)
 	}
 	entry->value = list;
 	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry->key_at,
-		"`env` is a map: read as a list of `key` and `value`");
+		"`%s` is a map: read as a list of `key` and `value`", field);
 }
 
 /* The `run` of a step, made where it is missing. NULL: it is no map, or no memory. */
@@ -108,29 +109,106 @@ static struct node *run_of(const struct odd *o, struct node *step, const struct 
 	return run;
 }
 
+/* Moves a member of `from` into `to`, unless there is one; says so. */
+static bool move_member(const struct odd *o, struct node *from, size_t i, struct node *to,
+	const char *into, const char *read_as)
+{
+	struct node_entry entry = from->entries[i];
+
+	if (!to || to->kind != NODE_MAP || node_find(to, entry.key))
+		return false;
+	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry.key_at,
+		"`%s` belongs into `%s`: read as %s.%s", entry.key, into, read_as, entry.key);
+	if (node_add(o->arena, to, entry.key, entry.key_at, entry.value) < 0)
+		return false;
+	node_remove(from, i);
+	return true;
+}
+
 /* `command`, `resources`, `container`, … beside `run` instead of within. */
 static void move_into_run(const struct odd *o, struct node *step)
 {
 	size_t i = 0;
 
 	while (i < step->n) {
-		struct node_entry entry = step->entries[i];
-		struct node *run;
+		const struct node_entry *entry = &step->entries[i];
 
-		if (schema_find(&schema_step, entry.key) || !schema_find(&schema_run, entry.key)) {
+		if (schema_find(&schema_step, entry->key) ||
+			!schema_find(&schema_run, entry->key) ||
+			!move_member(o, step, i, run_of(o, step, entry), "run", "run"))
 			i++;
+	}
+}
+
+/* `steps` beside `for` or `launch` instead of within. */
+static void move_into_block(const struct odd *o, struct node *step, const char *block)
+{
+	struct node *map = node_get(step, block);
+	const struct node_entry *steps = node_find(step, "steps");
+
+	if (map && steps && !node_get(step, "run"))
+		move_member(o, step, (size_t)(steps - step->entries), map, block, block);
+}
+
+/* The form of 2022: `run.image` instead of `run.container.image`; and `mounts`, which stand there. */
+static void move_into_container(const struct odd *o, struct node *run)
+{
+	static const char *const keys[] = {"image", "registry", "mounts"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		struct node_entry *entry = node_find(run, keys[i]);
+		struct node *container = node_get(run, "container");
+
+		if (!entry || schema_find(&schema_run, keys[i]))
 			continue;
+		if (!container && i == 0 && !node_find(run, "container")) {
+			container = node_new(o->arena, NODE_MAP, entry->key_at);
+			if (!container ||
+				node_add(o->arena, run, "container", entry->key_at, container) < 0)
+				return;
+			entry = node_find(run, keys[i]);
 		}
-		run = run_of(o, step, &entry);
-		if (!run || node_find(run, entry.key)) {
-			i++;
-			continue;
-		}
-		diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry.key_at,
-			"`%s` belongs into `run`: read as run.%s", entry.key, entry.key);
-		if (node_add(o->arena, run, entry.key, entry.key_at, entry.value) < 0)
-			return;
-		node_remove(step, i);
+		move_member(o, run, (size_t)(entry - run->entries), container, "container",
+			"container");
+	}
+}
+
+static void put_steps_right(const struct odd *o, struct node *parent, const char *key);
+
+static void put_step_right(const struct odd *o, struct node *step)
+{
+	static const char *const blocks[] = {"for", "launch"};
+	struct node *run, *use;
+
+	move_into_run(o, step);
+	run = node_get(step, "run");
+	if (run) {
+		rename_ntasks(o, run);
+		list_variables(o, run, "env");
+		move_into_container(o, run);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
+		move_into_block(o, step, blocks[i]);
+		put_steps_right(o, node_get(step, blocks[i]), "steps");
+	}
+	use = node_get(step, "use");
+	if (use)
+		list_variables(o, use, "args");
+	put_steps_right(o, use, "steps");
+	put_steps_right(o, step, "steps");
+	put_steps_right(o, step, "catch");
+	put_steps_right(o, step, "finally");
+}
+
+static void put_steps_right(const struct odd *o, struct node *parent, const char *key)
+{
+	struct node *steps = parent ? node_get(parent, key) : NULL;
+
+	if (!steps || steps->kind != NODE_LIST)
+		return;
+	for (size_t i = 0; i < steps->n; i++) {
+		if (steps->entries[i].value->kind == NODE_MAP)
+			put_step_right(o, steps->entries[i].value);
 	}
 }
 
@@ -138,23 +216,8 @@ void odd_forms_put_right(
 	struct workflow_arena *arena, const char *file, struct node *job, struct diagnostics *found)
 {
 	struct odd o = {arena, file, found};
-	struct node *steps = node_get(job, "steps");
 
 	rename_ntasks(&o, job);
-	list_variables(&o, job);
-	if (!steps || steps->kind != NODE_LIST)
-		return;
-	for (size_t i = 0; i < steps->n; i++) {
-		struct node *step = steps->entries[i].value;
-		struct node *run;
-
-		if (step->kind != NODE_MAP)
-			continue;
-		move_into_run(&o, step);
-		run = node_get(step, "run");
-		if (!run)
-			continue;
-		rename_ntasks(&o, run);
-		list_variables(&o, run);
-	}
+	list_variables(&o, job, "env");
+	put_steps_right(&o, job, "steps");
 }

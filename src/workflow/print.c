@@ -98,9 +98,9 @@ static void put_credential(
 	}
 }
 
-static void put_env(struct printer *p, const struct workflow_env_list *env)
+static void put_env(struct printer *p, const char *key, const struct workflow_env_list *env)
 {
-	open_with(p, "env", '[');
+	open_with(p, key, '[');
 	for (size_t i = 0; i < env->n; i++) {
 		open_with(p, NULL, '{');
 		put_string(p, "key", env->items[i].key);
@@ -192,27 +192,187 @@ static void put_resources(struct printer *p, const struct workflow_resources *re
 	close_with(p, '}');
 }
 
-static void put_step(struct printer *p, const struct workflow_step *step)
+static void put_texts(struct printer *p, const char *key, const struct workflow_texts *texts)
 {
-	const struct workflow_step_resources *res = &step->run.resources;
+	open_with(p, key, '[');
+	for (size_t i = 0; i < texts->n; i++)
+		put_text(p, NULL, &texts->items[i]);
+	close_with(p, ']');
+}
 
-	open_with(p, NULL, '{');
-	put_text(p, "name", &step->name);
-	if (step->has_run) {
-		open_with(p, "run", '{');
-		put_text(p, "command", &step->run.command);
-		put_text(p, "shell", &step->run.shell);
-		put_text(p, "workDir", &step->run.work_dir);
-		put_env(p, &step->run.env);
-		open_with(p, "resources", '{');
-		put_number(p, "tasks", res->tasks.value);
-		put_number(p, "cpusPerTask", res->cpus_per_task.value);
-		put_memory(p, res->mem_per_cpu.value);
-		put_number(p, "gpusPerTask", res->gpus_per_task.value);
+static void put_wireguard(struct printer *p, const struct workflow_interface *interface)
+{
+	open_with(p, "wireguard", '{');
+	put_texts(p, "address", &interface->wireguard.address);
+	put_credential(p, "privateKey", &interface->wireguard.private_key);
+	open_with(p, "peers", '[');
+	for (size_t i = 0; i < interface->wireguard.n_peers; i++) {
+		const struct workflow_peer *peer = &interface->wireguard.peers[i];
+
+		open_with(p, NULL, '{');
+		put_text(p, "publicKey", &peer->public_key);
+		put_credential(p, "preSharedKey", &peer->pre_shared_key);
+		put_texts(p, "allowedIPs", &peer->allowed_ips);
+		put_text(p, "endpoint", &peer->endpoint);
+		put_number(p, "persistentKeepalive", peer->persistent_keepalive.value);
 		close_with(p, '}');
+	}
+	close_with(p, ']');
+	close_with(p, '}');
+}
+
+static void put_interface(struct printer *p, const struct workflow_interface *interface)
+{
+	open_with(p, NULL, '{');
+	if (interface->kind == WORKFLOW_WIREGUARD) {
+		put_wireguard(p, interface);
+	} else if (interface->kind == WORKFLOW_BORE) {
+		open_with(p, "bore", '{');
+		put_text(p, "boreAddress", &interface->bore.address);
+		put_number(p, "targetPort", interface->bore.target_port.value);
+		put_credential(p, "secret", &interface->bore.secret);
+		close_with(p, '}');
+	} else {
+		open_with(p, "vnet", '{');
+		put_text(p, "name", &interface->vnet.name);
+		put_text(p, "address", &interface->vnet.address);
 		close_with(p, '}');
 	}
 	close_with(p, '}');
+}
+
+static void put_network(struct printer *p, const struct workflow_run *run)
+{
+	static const char *const names[] = {
+		[WORKFLOW_NETWORK_HOST] = "host",
+		[WORKFLOW_NETWORK_SLIRP4NETNS] = "slirp4netns",
+		[WORKFLOW_NETWORK_PASTA] = "pasta",
+	};
+
+	if (run->network != WORKFLOW_NETWORK_HOST)
+		put_string(p, "network", names[run->network]);
+	if (run->dns.n)
+		put_texts(p, "dns", &run->dns);
+	if (!run->n_interfaces)
+		return;
+	open_with(p, "customNetworkInterfaces", '[');
+	for (size_t i = 0; i < run->n_interfaces; i++)
+		put_interface(p, &run->interfaces[i]);
+	close_with(p, ']');
+}
+
+static void put_run(struct printer *p, const struct workflow_run *run)
+{
+	const struct workflow_step_resources *res = &run->resources;
+
+	open_with(p, "run", '{');
+	put_text(p, "command", &run->command);
+	put_text(p, "shell", &run->shell);
+	put_text(p, "workDir", &run->work_dir);
+	put_env(p, "env", &run->env);
+	open_with(p, "resources", '{');
+	put_number(p, "tasks", res->tasks.value);
+	put_number(p, "cpusPerTask", res->cpus_per_task.value);
+	put_memory(p, res->mem_per_cpu.value);
+	put_number(p, "gpusPerTask", res->gpus_per_task.value);
+	close_with(p, '}');
+	put_network(p, run);
+	if (run->map_uid.given)
+		put_number(p, "mapUid", run->map_uid.value);
+	if (run->map_gid.given)
+		put_number(p, "mapGid", run->map_gid.value);
+	if (run->disable_cpu_binding.value)
+		put_flag(p, "disableCpuBinding", true);
+	if (run->mpi.value)
+		put_text(p, "mpi", &run->mpi);
+	close_with(p, '}');
+}
+
+static void put_steps(struct printer *p, const char *key, const struct workflow_steps *steps);
+
+static void put_for(struct printer *p, const struct workflow_step *step)
+{
+	const struct workflow_for *loop = &step->loop;
+
+	open_with(p, "for", '{');
+	put_flag(p, "parallel", loop->parallel.value);
+	if (loop->has_items) {
+		put_texts(p, "items", &loop->items);
+	} else {
+		open_with(p, "range", '{');
+		put_number(p, "begin", loop->begin);
+		put_number(p, "end", loop->end);
+		put_number(p, "increment", loop->increment);
+		close_with(p, '}');
+	}
+	put_steps(p, "steps", &step->steps);
+	close_with(p, '}');
+}
+
+static void put_launch(struct printer *p, const struct workflow_step *step)
+{
+	open_with(p, "launch", '{');
+	put_text(p, "handleName", &step->launch.handle);
+	put_number(p, "signalOnParentStepExit", step->launch.signal.value);
+	put_steps(p, "steps", &step->steps);
+	close_with(p, '}');
+}
+
+static void put_use(struct printer *p, const struct workflow_step *step)
+{
+	open_with(p, "use", '{');
+	put_text(p, "source", &step->use.source);
+	put_env(p, "args", &step->use.args);
+	put_text(p, "exportEnvAs", &step->use.export_env_as);
+	put_steps(p, "steps", &step->steps);
+	close_with(p, '}');
+}
+
+static void put_step(struct printer *p, const struct workflow_step *step)
+{
+	open_with(p, NULL, '{');
+	put_text(p, "name", &step->name);
+	if (step->depends_on.n)
+		put_texts(p, "dependsOn", &step->depends_on);
+	if (step->condition.value)
+		put_text(p, "if", &step->condition);
+	if (step->kind == WORKFLOW_STEP_RUN)
+		put_run(p, &step->run);
+	else if (step->kind == WORKFLOW_STEP_GROUP)
+		put_steps(p, "steps", &step->steps);
+	else if (step->kind == WORKFLOW_STEP_FOR)
+		put_for(p, step);
+	else if (step->kind == WORKFLOW_STEP_LAUNCH)
+		put_launch(p, step);
+	else if (step->kind == WORKFLOW_STEP_USE)
+		put_use(p, step);
+	if (step->catch_steps.n)
+		put_steps(p, "catch", &step->catch_steps);
+	if (step->finally_steps.n)
+		put_steps(p, "finally", &step->finally_steps);
+	close_with(p, '}');
+}
+
+static void put_steps(struct printer *p, const char *key, const struct workflow_steps *steps)
+{
+	open_with(p, key, '[');
+	for (size_t i = 0; i < steps->n; i++)
+		put_step(p, &steps->items[i]);
+	close_with(p, ']');
+}
+
+static void put_virtual_networks(struct printer *p, const struct workflow *wf)
+{
+	if (!wf->n_virtual_networks)
+		return;
+	open_with(p, "virtualNetworks", '[');
+	for (size_t i = 0; i < wf->n_virtual_networks; i++) {
+		open_with(p, NULL, '{');
+		put_text(p, "name", &wf->virtual_networks[i].name);
+		put_text(p, "gatewayAddress", &wf->virtual_networks[i].gateway_address);
+		close_with(p, '}');
+	}
+	close_with(p, ']');
 }
 
 int workflow_print_json(const struct workflow *wf, struct buf *out)
@@ -222,7 +382,7 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 	buf_add_char(out, '{');
 	put_text(&p, "name", &wf->name);
 	put_resources(&p, &wf->resources);
-	put_env(&p, &wf->env);
+	put_env(&p, "env", &wf->env);
 	put_flag(&p, "enableLogging", wf->enable_logging.value);
 	open_with(&p, "inputs", '[');
 	for (size_t i = 0; i < wf->n_inputs; i++)
@@ -232,10 +392,8 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 		put_number(&p, "inputMode", wf->input_mode.value);
 	put_output(&p, &wf->output);
 	put_flag(&p, "continuousOutputSync", wf->continuous_output_sync.value);
-	open_with(&p, "steps", '[');
-	for (size_t i = 0; i < wf->n_steps; i++)
-		put_step(&p, &wf->steps[i]);
-	close_with(&p, ']');
+	put_virtual_networks(&p, wf);
+	put_steps(&p, "steps", &wf->steps);
 	put_string(&p, "resume", wf->resume == WORKFLOW_RESUME_NEVER ? "never" : "auto");
 	buf_add_str(out, "\n}\n");
 	return buf_failed(out) ? -1 : 0;

@@ -20,7 +20,8 @@ struct reader {
 	struct workflow_arena *arena;
 	const struct workflow_options *options;
 	struct diagnostics *found;
-	struct buf path; /* the field that is being read, "steps[0].run"; empty at the top */
+	struct buf path;   /* the field that is being read, "steps[0].run"; empty at the top */
+	struct buf number; /* of the step that is being read, "2.1" */
 };
 
 void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
@@ -66,8 +67,6 @@ bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
 void read_env(struct reader *rd, const struct node *map, struct workflow_env_list *out);
 void read_inputs(struct reader *rd, const struct node *job);
 void read_output(struct reader *rd, const struct node *job);
-void read_resources(struct reader *rd, const struct node *job);
-void read_steps(struct reader *rd, const struct node *job);
 /* `container` of the map of a `run`; `given` stays false where there is none. */
 void read_container(
 	struct reader *rd, const struct node *run, struct workflow_container *container);

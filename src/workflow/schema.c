@@ -12,7 +12,6 @@
 	const struct schema name = {.what = (text), .fields = (table), .n = ARRAY_SIZE(table)}
 
 /* clang-format off */
-#define STEPS_ONLY  "steps run one after the other"
 #define ON_THE_HOST "steps run as processes of this machine"
 
 static const struct schema_field resources_fields[] = {
@@ -110,37 +109,132 @@ static const struct schema_field container_fields[] = {
 };
 SCHEMA(schema_container, "`container`", container_fields);
 
+static const struct schema_field peer_fields[] = {
+	{"publicKey", NULL, NULL},
+	{"preSharedKey", NULL, NULL},
+	{"allowedIPs", NULL, NULL},
+	{"endpoint", NULL, NULL},
+	{"persistentKeepalive", NULL, NULL},
+};
+SCHEMA(schema_peer, "a peer of `wireguard`", peer_fields);
+
+static const struct schema_field wireguard_fields[] = {
+	{"address", NULL, NULL},
+	{"privateKey", NULL, NULL},
+	{"peers", &schema_peer, NULL},
+};
+SCHEMA(schema_wireguard, "`wireguard`", wireguard_fields);
+
+static const struct schema_field bore_fields[] = {
+	{"boreAddress", NULL, NULL},
+	{"targetPort", NULL, NULL},
+	{"secret", NULL, NULL},
+	{"address", NULL, NULL},
+	{"port", NULL, NULL},
+};
+SCHEMA(schema_bore, "`bore`", bore_fields);
+
+static const struct schema_field vnet_fields[] = {
+	{"name", NULL, NULL},
+	{"address", NULL, NULL},
+};
+SCHEMA(schema_vnet, "`vnet`", vnet_fields);
+
+static const struct schema_field interface_fields[] = {
+	{"wireguard", &schema_wireguard, NULL},
+	{"bore", &schema_bore, NULL},
+	{"vnet", &schema_vnet, NULL},
+};
+SCHEMA(schema_interface, "an entry of `customNetworkInterfaces`", interface_fields);
+
+static const struct schema_field virtual_network_fields[] = {
+	{"name", NULL, NULL},
+	{"gatewayAddress", NULL, NULL},
+};
+SCHEMA(schema_virtual_network, "an entry of `virtualNetworks`", virtual_network_fields);
+
 static const struct schema_field run_fields[] = {
 	{"command", NULL, NULL},
 	{"shell", NULL, NULL},
 	{"workDir", NULL, NULL},
 	{"env", &schema_env, NULL},
 	{"resources", &schema_step_resources, NULL},
-	{"container", NULL, ON_THE_HOST ", not in containers"},
-	{"image", NULL, ON_THE_HOST ", not in containers"},
-	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
-	{"network", NULL, ON_THE_HOST " and use its network"},
-	{"dns", NULL, ON_THE_HOST " and use its network"},
-	{"customNetworkInterfaces", NULL, ON_THE_HOST " and use its network"},
-	{"mapUid", NULL, ON_THE_HOST " as the calling user"},
-	{"mapGid", NULL, ON_THE_HOST " as the calling user"},
-	{"mapRoot", NULL, ON_THE_HOST " as the calling user"},
-	{"disableCpuBinding", NULL, "tasks are not bound to CPUs anyway"},
-	{"mpi", NULL, "tasks are started without an MPI launcher"},
+	{"container", &schema_container, NULL},
+	{"network", NULL, NULL},
+	{"dns", NULL, NULL},
+	{"customNetworkInterfaces", &schema_interface, NULL},
+	{"mapUid", NULL, NULL},
+	{"mapGid", NULL, NULL},
+	{"mapRoot", NULL, NULL},
+	{"disableCpuBinding", NULL, NULL},
+	{"mpi", NULL, NULL},
 };
 SCHEMA(schema_run, "`run`", run_fields);
 
+static const struct schema_field range_fields[] = {
+	{"begin", NULL, NULL},
+	{"end", NULL, NULL},
+	{"increment", NULL, NULL},
+};
+SCHEMA(schema_range, "`range`", range_fields);
+
+static const struct schema_field for_fields[] = {
+	{"parallel", NULL, NULL},
+	{"items", NULL, NULL},
+	{"range", &schema_range, NULL},
+	{"steps", &schema_step, NULL},
+};
+SCHEMA(schema_for, "`for`", for_fields);
+
+static const struct schema_field launch_fields[] = {
+	{"handleName", NULL, NULL},
+	{"signalOnParentStepExit", NULL, NULL},
+	{"steps", &schema_step, NULL},
+};
+SCHEMA(schema_launch, "`launch`", launch_fields);
+
+static const struct schema_field use_fields[] = {
+	{"source", NULL, NULL},
+	{"args", &schema_env, NULL},
+	{"exportEnvAs", NULL, NULL},
+	{"steps", &schema_step, NULL},
+};
+SCHEMA(schema_use, "`use`", use_fields);
+
+static const struct schema_field module_input_fields[] = {
+	{"key", NULL, NULL},
+	{"description", NULL, NULL},
+	{"default", NULL, NULL},
+};
+SCHEMA(schema_module_input, "an input of a module", module_input_fields);
+
+static const struct schema_field module_output_fields[] = {
+	{"key", NULL, NULL},
+	{"description", NULL, NULL},
+};
+SCHEMA(schema_module_output, "an output of a module", module_output_fields);
+
+static const struct schema_field module_fields[] = {
+	{"name", NULL, NULL},
+	{"description", NULL, NULL},
+	{"minimumResources", &schema_resources, NULL},
+	{"inputs", &schema_module_input, NULL},
+	{"outputs", &schema_module_output, NULL},
+	{"steps", &schema_step, NULL},
+};
+SCHEMA(schema_module, "a module", module_fields);
+
 static const struct schema_field step_fields[] = {
 	{"name", NULL, NULL},
+	{"dependsOn", NULL, NULL},
+	{"if", NULL, NULL},
 	{"run", &schema_run, NULL},
-	{"dependsOn", NULL, STEPS_ONLY},
-	{"if", NULL, STEPS_ONLY ", each of them"},
-	{"steps", NULL, STEPS_ONLY ", without groups"},
-	{"for", NULL, STEPS_ONLY ", without loops"},
-	{"launch", NULL, STEPS_ONLY ", none beside another"},
-	{"use", NULL, "modules are not fetched"},
-	{"catch", NULL, "the first step that fails ends the run"},
-	{"finally", NULL, "the first step that fails ends the run"},
+	{"steps", &schema_step, NULL},
+	{"for", &schema_for, NULL},
+	{"launch", &schema_launch, NULL},
+	{"use", &schema_use, NULL},
+	{"catch", &schema_step, NULL},
+	{"finally", &schema_step, NULL},
 };
 SCHEMA(schema_step, "a step", step_fields);
 
@@ -156,7 +250,7 @@ static const struct schema_field job_fields[] = {
 	{"continuousOutputSync", NULL, NULL},
 	{"steps", &schema_step, NULL},
 	{"resume", NULL, NULL},
-	{"virtualNetworks", NULL, ON_THE_HOST " and use its network"},
+	{"virtualNetworks", &schema_virtual_network, NULL},
 	{"context", NULL, "no directory is sent along; use absolute paths or `inputs`"},
 	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
 	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},

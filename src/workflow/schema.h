@@ -33,6 +33,12 @@ extern const struct schema schema_step;
 extern const struct schema schema_run;
 extern const struct schema schema_step_resources;
 extern const struct schema schema_container, schema_mount;
+extern const struct schema schema_for, schema_range, schema_launch, schema_use;
+/* The document behind `use.source`; `use.module` holds it in the copy that a run keeps. */
+extern const struct schema schema_module, schema_module_input, schema_module_output;
+extern const struct schema schema_interface, schema_wireguard, schema_peer, schema_bore,
+	schema_vnet;
+extern const struct schema schema_virtual_network;
 
 /* NULL: there is no such key. */
 const struct schema_field *schema_find(const struct schema *schema, const char *name);

@@ -150,6 +150,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		.options = options ? options : &none,
 		.found = found,
 		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.number = BUF_INIT(LIMIT_STRING),
 	};
 
 	/* Files are held to half of it by whoever reads them. */
@@ -163,9 +164,10 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	rd.workflow = wf;
 	rd.arena = &wf->own->arena;
 	read_document(&rd, data, len);
-	if (buf_failed(&rd.path))
+	if (buf_failed(&rd.path) || buf_failed(&rd.number))
 		rd.arena->no_memory = true;
 	buf_release(&rd.path);
+	buf_release(&rd.number);
 	diagnostics_sort(found);
 	if (rd.arena->no_memory || found->no_memory || log_redact_failed())
 		return error_memory(err);

@@ -7,11 +7,6 @@ from harness.jobs import PUBLISHED, published, write
 from harness.program import TOP
 
 MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
-NO_CONTAINERS = {
-    "first": ["--set", "steps.train.run.container=null"],
-    "resume": ["--set", "steps.train.run.container=null", "--set", "steps[0].run.container=null"],
-}
-
 
 def copy_of(name, folder):
     """The page's file byte for byte where the page is at hand."""
@@ -23,15 +18,13 @@ def copy_of(name, folder):
     return path
 
 
-# Both published files are valid as they are, but for the containers that this version refuses by name.
+# Both published files are valid as they are.
 @pytest.mark.parametrize("name", ["first", "resume"])
-def test_published_workflows_are_valid_without_their_containers(penstock, tmp_path, name):
+def test_published_workflows_are_valid(penstock, tmp_path, name):
     path = copy_of(name, tmp_path)
 
-    refused = penstock.run("validate", path).exits(65)
-    valid = penstock.run("validate", path, *NO_CONTAINERS[name]).ok()
+    valid = penstock.run("validate", path).ok()
 
-    assert "`container` is not supported by this version" in refused.err
     assert f"{path}: valid" in valid.out
     assert "secretAccessKey" not in valid.out
 

@@ -68,7 +68,10 @@ static void every_key_stands_in_the_reference(void **state)
 {
 	static const struct schema *const schemas[] = {&schema_job, &schema_resources, &schema_env,
 		&schema_input, &schema_output, &schema_http, &schema_s3, &schema_local,
-		&schema_step, &schema_run, &schema_step_resources};
+		&schema_step, &schema_run, &schema_step_resources, &schema_for, &schema_range,
+		&schema_launch, &schema_use, &schema_module, &schema_module_input,
+		&schema_module_output, &schema_interface, &schema_wireguard, &schema_peer,
+		&schema_bore, &schema_vnet, &schema_virtual_network};
 	_cleanup_(buf_release) struct buf page = BUF_INIT(MIB);
 
 	(void)state;
@@ -89,7 +92,8 @@ static void every_key_stands_in_the_reference(void **state)
 static void every_key_that_is_read_stands_in_the_man_page(void **state)
 {
 	static const struct schema *const schemas[] = {&schema_job, &schema_resources,
-		&schema_input, &schema_s3, &schema_step, &schema_run, &schema_step_resources};
+		&schema_input, &schema_s3, &schema_step, &schema_run, &schema_step_resources,
+		&schema_for, &schema_range, &schema_launch, &schema_use};
 	_cleanup_(buf_release) struct buf page = BUF_INIT(MIB);
 
 	(void)state;

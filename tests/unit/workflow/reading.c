@@ -71,8 +71,8 @@ static void the_seed_workflows_are_understood(void **state)
 		read_with(&reading, text.data, text.len, &(struct workflow_options){.sets = &sets});
 
 		assert_int_equal(reading.r, 0);
-		assert_int_equal(reading.wf->n_steps, i + 1);
-		train = &reading.wf->steps[i];
+		assert_int_equal(reading.wf->steps.n, i + 1);
+		train = &reading.wf->steps.items[i];
 		assert_string_equal(train->name.value, "train");
 		assert_string_equal(train->run.work_dir.value, "/app");
 		assert_int_equal(train->run.resources.gpus_per_task.value, 2);
@@ -106,7 +106,7 @@ static void every_value_knows_its_place(void **state)
 	workflow_place_format(reading.wf, &reading.wf->resources.tasks.at, &place);
 	assert_string_equal(buf_str(&place), "--set resources.tasks");
 	buf_clear(&place);
-	workflow_place_format(reading.wf, &reading.wf->steps[0].run.command.at, &place);
+	workflow_place_format(reading.wf, &reading.wf->steps.items[0].run.command.at, &place);
 	assert_string_equal(buf_str(&place), "wf:3:25");
 	buf_clear(&place);
 	workflow_place_format(reading.wf, &(struct workflow_place){0}, &place);
@@ -189,7 +189,7 @@ static void the_digest_changes_with_the_workflow_and_not_with_overrides(void **s
 	assert_string_equal(plain.wf->digest, overridden.wf->digest);
 	assert_string_not_equal(plain.wf->digest, other.wf->digest);
 	assert_string_not_equal(plain.wf->digest, text.wf->digest);
-	assert_string_equal(overridden.wf->steps[0].run.command.value, "y");
+	assert_string_equal(overridden.wf->steps.items[0].run.command.value, "y");
 }
 
 static bool resolve_key(
@@ -278,7 +278,7 @@ static void a_record_finds_its_secrets_in_the_file_again(void **state)
 	assert_string_equal(again.wf->inputs[0].http_url.value, "http://h/two?sig=signature-1");
 	assert_string_equal(again.wf->env.items[0].value.value, "007");
 	assert_string_equal(again.wf->env.items[1].value.value, "token-of-mine");
-	assert_string_equal(again.wf->steps[0].run.command.value, "a\tb\nc");
+	assert_string_equal(again.wf->steps.items[0].run.command.value, "a\tb\nc");
 	/* And so on, however often. */
 	assert_int_equal(workflow_write_record(again.wf, &second), 0);
 	assert_string_equal(buf_str(&record), buf_str(&second));
@@ -317,7 +317,7 @@ static void a_record_reads_without_notes(void **state)
 	assert_string_equal(again.wf->env.items[1].value.value, "");
 	assert_string_equal(again.wf->env.items[2].value.value, "8");
 	assert_string_equal(again.wf->inputs[0].local_path.value, "/dir/data");
-	assert_string_equal(again.wf->steps[0].run.command.value,
+	assert_string_equal(again.wf->steps.items[0].run.command.value,
 		"\x01\xc2\x85\xe2\x80\xa8\xef\xbb\xbf\n\t\\\"");
 }
 
