@@ -258,14 +258,36 @@ static int download(struct bulk_task *task, struct penstock_error *err)
 
 /* ---- copy ---- */
 
+/* A source that is to go afterwards is copied as one certain object. */
+static int know_source(struct bulk_task *task, struct penstock_error *err)
+{
+	struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int r;
+
+	if (!item->remove_source || task->known.etag[0])
+		return 0;
+	r = object_head(item->from_client, item->from_bucket, item->from_key, &info, err);
+	if (r < 0)
+		return r;
+	task->known.size = info.size;
+	task->known.modified_ns = info.modified_ns;
+	memcpy(task->known.etag, info.etag, sizeof(info.etag));
+	item->known = &task->known;
+	return 0;
+}
+
 static int copy(struct bulk_task *task, struct penstock_error *err)
 {
 	const struct bulk_item *item = &task->item;
+	int known = know_source(task, err);
 	const struct object_copy_options options = {.put = &task->bulk->put,
 		.if_match = item->known && item->known->etag[0] ? item->known->etag : NULL,
 		.if_none_match = task->bulk->put.if_none_match || item->if_none_match};
 	int r;
 
+	if (known < 0)
+		return known;
 	if (item->from_client != item->to_client)
 		r = bulk_stream(task, err);
 	else

@@ -41,22 +41,37 @@ static int sync_files(struct bulk_task *head, struct penstock_error *err)
 	return any ? bulk_sync(head->bulk, err) : 0;
 }
 
+/* Of what was moved only the very object that was copied goes. */
+static int add_key(struct strlist *keys, struct strlist *etags, const struct bulk_task *task)
+{
+	const char *etag = "";
+
+	if (task->item.kind != BULK_DELETE && task->known.etag[0])
+		etag = task->known.etag;
+	else if (task->item.kind == BULK_DOWNLOAD)
+		etag = task->info.etag;
+	return strlist_add(keys, task->item.from_key) < 0 || strlist_add(etags, etag) < 0 ? -1 : 0;
+}
+
 static int delete_sources(struct deletion *d, struct penstock_error *err)
 {
 	struct bulk_task *head = d->head;
-	_cleanup_(strlist_release) struct strlist keys = {0};
-	int r = strlist_add(&keys, head->item.from_key);
+	_cleanup_(strlist_release) struct strlist keys = {0}, etags = {0};
+	bool moved = head->item.kind != BULK_DELETE;
+	int r = add_key(&keys, &etags, head);
 
-	for (const struct bulk_task *task = head->batch.first; r == 0 && task; task = task->next)
-		r = strlist_add(&keys, task->item.from_key);
+	for (const struct bulk_task *task = head->batch.first; r == 0 && task; task = task->next) {
+		moved = moved || task->item.kind != BULK_DELETE;
+		r = add_key(&keys, &etags, task);
+	}
 	if (r < 0)
 		return error_memory(err);
 	if (bulk_stopped(head->bulk))
 		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	r = sync_files(head, err);
 	return r < 0 ? r
-		     : object_delete_many(head->item.from_client, head->item.from_bucket, &keys,
-			       on_error, d, err);
+		     : object_delete_unchanged(head->item.from_client, head->item.from_bucket,
+			       &keys, moved ? &etags : NULL, on_error, d, err);
 }
 
 static void end_one(struct bulk_task *task)
@@ -64,7 +79,12 @@ static void end_one(struct bulk_task *task)
 	struct penstock_error own = task->error;
 
 	task->error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-	if (own.code && task->item.kind != BULK_DELETE)
+	if (own.code == PENSTOCK_E_PRECONDITION && task->item.kind != BULK_DELETE)
+		error_set(&own, PENSTOCK_E_CHANGED,
+			"s3://%s/%s: copied, but not removed: it was replaced meanwhile; move it "
+			"again",
+			task->item.from_bucket, task->item.from_key);
+	else if (own.code && task->item.kind != BULK_DELETE)
 		error_prefix(&own, "moved, but the source could not be removed");
 	bulk_task_end(task, own.code ? &own : NULL);
 }

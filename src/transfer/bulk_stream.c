@@ -117,6 +117,35 @@ static int source_headers(void *cookie, const struct http_reply *reply, struct p
 	return s3_op_check_etag(cookie, reply, err);
 }
 
+/*
+ * Two addresses may lead to one store. What is moved would then be written over itself and removed: where the target
+ * has what looks like the very object, down to its time, nothing is done. `source` is from a HEAD, too.
+ */
+static int check_itself(
+	const struct bulk_task *task, const struct object_info *source, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info there = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (!item->remove_source || strcmp(item->from_key, item->to_key) != 0)
+		return 0;
+	r = object_head(item->to_client, item->to_bucket, item->to_key, &there, &own);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &own);
+	if (there.size != source->size || there.modified_ns != source->modified_ns ||
+		strcmp(there.etag, source->etag) != 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"s3://%s/%s: the target looks like this very object by another address, and moving "
+		"it there would lose it; if it is a copy in another store, remove the source with "
+		"'penstock rm'",
+		item->from_bucket, item->from_key);
+}
+
 int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 {
 	const struct bulk_item *item = &task->item;
@@ -139,6 +168,9 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"s3://%s/%s: the object was replaced meanwhile", item->from_bucket,
 			item->from_key);
+	r = check_itself(task, &source, err);
+	if (r < 0)
+		return r;
 	bulk_put_options(task,
 		task->bulk->put.metadata ? task->bulk->put.metadata : &source.metadata, &s.options);
 	if (!s.options.content_type)

@@ -657,6 +657,16 @@ static enum http_verdict judge_expiry(
 	return HTTP_VERDICT_RETRY;
 }
 
+static void learn_kind(struct object_client *client, const struct http_reply *reply)
+{
+	const char *server = atomic_load(&client->own_kind) || client->google
+				     ? NULL
+				     : http_reply_header(reply, "Server");
+
+	if (server && str_starts(server, "penstock/"))
+		atomic_store(&client->own_kind, true);
+}
+
 static enum http_verdict judge(
 	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -664,6 +674,7 @@ static enum http_verdict judge(
 	bool good = reply->status >= 200 && reply->status < 300;
 	const struct buf *body = good ? &op->document : &reply->error_body;
 
+	learn_kind(op->client, reply);
 	if (good && is_web_page(op, reply)) {
 		error_set(err, PENSTOCK_E_PROTOCOL,
 			"a web page came as the answer, so it is not the store's (is there a proxy "

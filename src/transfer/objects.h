@@ -213,6 +213,15 @@ int object_delete(struct object_client *client, const char *bucket, const char *
 int object_delete_many(struct object_client *client, const char *bucket, const struct strlist *keys,
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
 	void *cookie, struct penstock_error *err);
+/*
+ * The same, but each only while its object has the ETag in the same place of `etags` ("": whatever is there), else
+ * it stays, with PENSTOCK_E_PRECONDITION. Where the store does not compare (stores that are neither ours nor
+ * Amazon's nor Google's) it is looked at just before, so what is replaced within that moment goes.
+ */
+int object_delete_unchanged(struct object_client *client, const char *bucket,
+	const struct strlist *keys, const struct strlist *etags,
+	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
+	void *cookie, struct penstock_error *err);
 
 /*
  * A URL that lets anybody do `method` ("GET", "PUT", …) on the object for `expires_s` seconds (at

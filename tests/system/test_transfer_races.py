@@ -1,0 +1,130 @@
+"""cp, mv and sync while somebody else changes what they work with: nothing that nobody copied is deleted or written over."""
+import os
+
+import pytest
+
+from harness.fault_proxy import FaultProxy
+
+
+class Fixture:
+    """A store with s3://bucket behind a proxy, and a directory for local files."""
+
+    def __init__(self, penstock, env, client, url, folder):
+        self.penstock, self.client, self.folder = penstock, client, folder
+        self.proxy = FaultProxy(url)
+        self.direct = url
+        self.env = env | {"AWS_ENDPOINT_URL": self.proxy.url}
+        client.create_bucket(Bucket="bucket")
+
+    def __call__(self, *arguments, env=None):
+        return self.penstock.run(*arguments, env=self.env | (env or {}), cwd=self.folder)
+
+    def start(self, *arguments):
+        return self.penstock.popen(*arguments, env=self.env, cwd=self.folder)
+
+    def put(self, key, body):
+        self.client.put_object(Bucket="bucket", Key=key, Body=body)
+
+    def there(self):
+        listed = self.client.list_objects_v2(Bucket="bucket").get("Contents", [])
+        return {entry["Key"]: self.client.get_object(Bucket="bucket", Key=entry["Key"])["Body"].read() for entry in listed}
+
+
+@pytest.fixture
+def ours(penstock, store, tmp_path):
+    (tmp_path / "work").mkdir()
+    made = Fixture(penstock, store.env, store.client, store.endpoint, tmp_path / "work")
+    yield made
+    made.proxy.close()
+
+
+@pytest.fixture
+def moto_store(penstock, moto, tmp_path):
+    import boto3
+
+    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
+    (tmp_path / "work").mkdir()
+    env = {name.upper().replace("REGION_NAME", "AWS_REGION"): value for name, value in keys.items()}
+    made = Fixture(penstock, env, boto3.client("s3", endpoint_url=moto, **keys), moto, tmp_path / "work")
+    yield made
+    made.proxy.close()
+
+
+# --- mv
+
+
+# What came into the place of the source after it was copied is nobody's copy.
+@pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
+@pytest.mark.parametrize("sources", [["-r", "s3://bucket/old/"], ["s3://bucket/old/a", "s3://bucket/old/b"], ["s3://bucket/old/*"]])
+def test_a_source_that_is_replaced_before_it_is_removed_stays(ours, sources, target):
+    ours.put("old/a", b"a")
+    ours.put("old/b", b"b")
+    held = ours.proxy.fault(method="POST", query="delete", hold="request")
+
+    moving = ours.start("mv", *sources, target)
+    held.wait()
+    ours.put("old/b", b"later")
+    held.release()
+    result = moving.wait().exits(69)
+
+    assert "s3://bucket/old/b: copied, but not removed: it was replaced meanwhile; move it again" in result.err
+    there = ours.there()
+    assert there.pop("old/b") == b"later" and "old/a" not in there
+    moved = there if target.startswith("s3") else {f"new/{name}": (ours.folder / "new" / name).read_bytes() for name in os.listdir(ours.folder / "new")}
+    assert moved == {"new/a": b"a", "new/b": b"b"}
+
+
+# A store that makes nothing of the condition: the object is looked at just before.
+@pytest.mark.parametrize("target", ["s3://bucket/new/", "new/"])
+def test_a_store_without_conditions_is_asked_before(moto_store, target):
+    moto_store.put("old/a", b"a")
+    moto_store.put("old/b", b"b")
+    held = moto_store.proxy.fault(method="HEAD", path="/old/b$", hold="request")
+
+    moving = moto_store.start("mv", "-r", "s3://bucket/old/", target)
+    held.wait()
+    moto_store.put("old/b", b"later")
+    held.release()
+    result = moving.wait().exits(69)
+
+    assert "s3://bucket/old/b: copied, but not removed: it was replaced meanwhile; move it again" in result.err
+    assert moto_store.there()["old/b"] == b"later" and "old/a" not in moto_store.there()
+
+
+# Nobody hears of the first deletion; the condition of the second one fails, or nothing is there for it.
+def test_a_deletion_that_was_carried_out_unheard_is_no_failure(ours):
+    ours.put("old/a", b"a")
+    lost = ours.proxy.fault(method="POST", query="delete", lose_reply=True)
+
+    ours("mv", "s3://bucket/old/a", "s3://bucket/new").ok()
+
+    assert lost.hits and ours.there() == {"new": b"a"}
+
+
+# Nothing about the two addresses says that they are one store's; its only copy would be "moved" onto itself and removed.
+@pytest.mark.parametrize("what", [["s3://bucket/k", "s3://bucket/k"], ["-r", "s3://bucket/", "s3://bucket/"], ["s3://bucket/big", "s3://bucket/big"]])
+def test_an_object_is_not_moved_onto_itself_by_another_address(ours, what):
+    ours.put("k", b"k")
+    ours.put("big", bytes(9 << 20))
+
+    result = ours("mv", *what, "--source-endpoint-url", ours.direct)
+
+    assert result.code == 66 and "by another address" in result.err
+    assert ours.there() == {"k": b"k", "big": bytes(9 << 20)}
+
+
+# The file that has the name now is not what was sent.
+@pytest.mark.parametrize("size", [1000, 70 << 20])
+def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
+    (ours.folder / "f").write_bytes(bytes(size))
+    (ours.folder / "later").write_bytes(b"later")
+    held = ours.proxy.fault(method="PUT" if size < 1 << 20 else "POST", query=None if size < 1 << 20 else "uploadId=", hold="reply")
+
+    moving = ours.start("mv", "f", "s3://bucket/f")
+    held.wait()
+    os.rename(ours.folder / "later", ours.folder / "f")
+    held.release()
+    result = moving.wait().exits(69)
+
+    assert "copied, but not removed: it was replaced meanwhile; move it again" in result.err
+    assert (ours.folder / "f").read_bytes() == b"later" and ours.there() == {"f": bytes(size)}
