@@ -113,6 +113,24 @@ struct workflow_step_resources {
 	struct workflow_place at;
 };
 
+/* What a run or a step may take before it is ended; milliseconds. Not given: no limit. */
+struct workflow_timeouts {
+	struct workflow_number timeout; /* from its start */
+	struct workflow_number hang;	/* without any output and any use of the CPU */
+};
+
+/* Whom to tell what becomes of the run. */
+enum workflow_notify_event {
+	WORKFLOW_NOTIFY_START = 1,   /* its steps begin */
+	WORKFLOW_NOTIFY_END = 2,     /* it has ended, however */
+	WORKFLOW_NOTIFY_FAILURE = 4, /* it has ended, but not well */
+};
+struct workflow_notify {
+	struct workflow_credential url; /* value NULL: nobody. Such addresses are secrets */
+	unsigned events;		/* enum workflow_notify_event */
+	struct workflow_place at;
+};
+
 enum workflow_transport {
 	WORKFLOW_NO_TRANSPORT,
 	WORKFLOW_HTTP,
@@ -217,6 +235,7 @@ struct workflow_run {
 	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
+	struct workflow_timeouts timeouts; /* of each execution; `hang` is the job's if not given */
 	struct workflow_container container;
 	enum workflow_network network;
 	struct workflow_place network_at;
@@ -310,6 +329,9 @@ struct workflow {
 	size_t n_virtual_networks;
 	enum workflow_resume resume;
 	struct workflow_place resume_at;
+	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
+	struct workflow_number ports;	   /* how many free ports its steps are given */
+	struct workflow_notify notify;
 
 	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
 	 * every credential masked (docs/workflow.md, "Identity"). */

@@ -313,4 +313,7 @@ void read_native(struct reader *rd, const struct node *job)
 	read_continuous(rd, job);
 	read_steps(rd, job);
 	read_resume(rd, job);
+	read_timeouts(rd, job, &rd->workflow->timeouts);
+	read_ports(rd, job);
+	read_notify(rd, job);
 }

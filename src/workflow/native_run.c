@@ -106,6 +106,7 @@ void read_run(struct reader *rd, const struct node *map, struct workflow_run *ru
 	read_shell(rd, map, run);
 	read_env(rd, map, &run->env);
 	read_step_resources(rd, map, run);
+	read_timeouts(rd, map, &run->timeouts);
 	read_network(rd, map, run);
 	read_ids(rd, map, run);
 	reader_flag(rd, map, "disableCpuBinding", &run->disable_cpu_binding);

@@ -1,4 +1,5 @@
 /* The model as JSON for people and scripts: every default applied, nothing secret. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -261,6 +262,37 @@ static void put_network(struct printer *p, const struct workflow_run *run)
 	close_with(p, ']');
 }
 
+static void put_timeouts(struct printer *p, const struct workflow_timeouts *t)
+{
+	char text[32];
+
+	if (t->timeout.given) {
+		snprintf(text, sizeof(text), "%lldms", (long long)t->timeout.value);
+		put_string(p, "timeout", text);
+	}
+	if (t->hang.given) {
+		snprintf(text, sizeof(text), "%lldms", (long long)t->hang.value);
+		put_string(p, "hangTimeout", text);
+	}
+}
+
+static void put_notify(struct printer *p, const struct workflow_notify *notify)
+{
+	if (!notify->url.value)
+		return;
+	open_with(p, "notify", '{');
+	put_string(p, "url", notify->url.reference);
+	open_with(p, "events", '[');
+	if (notify->events & WORKFLOW_NOTIFY_START)
+		put_string(p, NULL, "start");
+	if (notify->events & WORKFLOW_NOTIFY_END)
+		put_string(p, NULL, "end");
+	if (notify->events & WORKFLOW_NOTIFY_FAILURE)
+		put_string(p, NULL, "failure");
+	close_with(p, ']');
+	close_with(p, '}');
+}
+
 static void put_run(struct printer *p, const struct workflow_run *run)
 {
 	const struct workflow_step_resources *res = &run->resources;
@@ -276,6 +308,7 @@ static void put_run(struct printer *p, const struct workflow_run *run)
 	put_memory(p, res->mem_per_cpu.value);
 	put_number(p, "gpusPerTask", res->gpus_per_task.value);
 	close_with(p, '}');
+	put_timeouts(p, &run->timeouts);
 	put_network(p, run);
 	if (run->map_uid.given)
 		put_number(p, "mapUid", run->map_uid.value);
@@ -395,6 +428,10 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 	put_virtual_networks(&p, wf);
 	put_steps(&p, "steps", &wf->steps);
 	put_string(&p, "resume", wf->resume == WORKFLOW_RESUME_NEVER ? "never" : "auto");
+	put_timeouts(&p, &wf->timeouts);
+	if (wf->ports.value)
+		put_number(&p, "ports", wf->ports.value);
+	put_notify(&p, &wf->notify);
 	buf_add_str(out, "\n}\n");
 	return buf_failed(out) ? -1 : 0;
 }

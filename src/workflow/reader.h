@@ -70,6 +70,10 @@ void read_output(struct reader *rd, const struct node *job);
 /* `container` of the map of a `run`; `given` stays false where there is none. */
 void read_container(
 	struct reader *rd, const struct node *run, struct workflow_container *container);
+/* `timeout` and `hangTimeout` of a job or a `run`; `ports` and `notify` of a job. */
+void read_timeouts(struct reader *rd, const struct node *map, struct workflow_timeouts *out);
+void read_ports(struct reader *rd, const struct node *job);
+void read_notify(struct reader *rd, const struct node *job);
 /* The native dialect, DeepSquare's grammar and our own keys; `job` is without the wrapper. */
 void read_native(struct reader *rd, const struct node *job);
 

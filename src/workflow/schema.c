@@ -159,6 +159,8 @@ static const struct schema_field run_fields[] = {
 	{"workDir", NULL, NULL},
 	{"env", &schema_env, NULL},
 	{"resources", &schema_step_resources, NULL},
+	{"timeout", NULL, NULL},
+	{"hangTimeout", NULL, NULL},
 	{"container", &schema_container, NULL},
 	{"network", NULL, NULL},
 	{"dns", NULL, NULL},
@@ -238,6 +240,12 @@ static const struct schema_field step_fields[] = {
 };
 SCHEMA(schema_step, "a step", step_fields);
 
+static const struct schema_field notify_fields[] = {
+	{"url", NULL, NULL},
+	{"events", NULL, NULL},
+};
+SCHEMA(schema_notify, "`notify`", notify_fields);
+
 static const struct schema_field job_fields[] = {
 	{"name", NULL, NULL},
 	{"resources", &schema_resources, NULL},
@@ -257,9 +265,10 @@ static const struct schema_field job_fields[] = {
 	{"checkpoints", NULL, "the whole output directory is kept, without a policy of its own"},
 	{"preemption", NULL, "SIGTERM and SIGINT are the only notices"},
 	{"retry", NULL, "a failed run stays failed until it is started again"},
-	{"timeout", NULL, "a run has no time limit"},
-	{"ports", NULL, ON_THE_HOST " and can use every free port"},
-	{"notify", NULL, "nobody is notified; wait for the end of `penstock run`"},
+	{"timeout", NULL, NULL},
+	{"hangTimeout", NULL, NULL},
+	{"ports", NULL, NULL},
+	{"notify", &schema_notify, NULL},
 };
 SCHEMA(schema_job, "a workflow", job_fields);
 /* clang-format on */

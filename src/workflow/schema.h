@@ -31,6 +31,7 @@ extern const struct schema schema_s3, schema_gs;
 extern const struct schema schema_local;
 extern const struct schema schema_step;
 extern const struct schema schema_run;
+extern const struct schema schema_notify;
 extern const struct schema schema_step_resources;
 extern const struct schema schema_container, schema_mount;
 extern const struct schema schema_for, schema_range, schema_launch, schema_use;

@@ -141,6 +141,9 @@ enum secret_kind secret_kind_of(
 		if (strcmp(entry->key, credential_keys[i]) == 0)
 			return SECRET_CREDENTIAL;
 	}
+	/* Whoever has the address of a webhook may post to it. */
+	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
+		return SECRET_CREDENTIAL;
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
 	if (map_key && strcmp(map_key, "env") == 0)
