@@ -31,6 +31,12 @@ int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 int fs_write_atomic(
 	const char *path, const void *data, size_t len, mode_t mode, struct penstock_error *err);
 
+/*
+ * Gives `from` the name `to`, unless there is something under it. -1: errno (EEXIST: there is). Where the file system
+ * can do neither this nor a second name, it looks first, and what appears in that moment is replaced.
+ */
+int fs_rename_new(const char *from, const char *to);
+
 int fs_fsync_dir(const char *path, struct penstock_error *err);
 
 /* Writes or reads all of `len`, through EINTR and short counts. -1: errno; a short read returns

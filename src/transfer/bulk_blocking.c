@@ -197,6 +197,11 @@ int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct pen
 
 /* ---- download ---- */
 
+static bool is_new_only(const struct bulk_task *task)
+{
+	return task->item.if_none_match || task->bulk->put.if_none_match;
+}
+
 static int download_url(struct bulk_task *task, struct penstock_error *err)
 {
 	_cleanup_(http_fetch_result_release) struct http_fetch_result result = {0};
@@ -211,6 +216,7 @@ static int download_url(struct bulk_task *task, struct penstock_error *err)
 			.name = basename(base),
 			.parallel = PARTS_PARALLEL,
 			.no_sync = true,
+			.if_none_match = is_new_only(task),
 			.cancel = &task->bulk->stop},
 		&result, err);
 	if (r == 0)
@@ -224,6 +230,7 @@ static int download_object(struct bulk_task *task, struct penstock_error *err)
 	const struct object_get_options options = {.known = task->item.known,
 		.parallel = PARTS_PARALLEL,
 		.relaxed = true,
+		.if_none_match = is_new_only(task),
 		.resume = o->resume,
 		.progress = o->progress,
 		.cookie = o->cookie,

@@ -708,7 +708,9 @@ static int publish(struct download *d, const char *path, struct penstock_error *
 		return error_errno(err, errno, "cannot write %s", part);
 	if (!d->options->relaxed && fdatasync(d->part.fd) < 0)
 		return error_errno(err, errno, "cannot write %s", part);
-	if (rename(part, path) < 0) {
+	if ((d->options->if_none_match ? fs_rename_new : rename)(part, path) < 0) {
+		if (errno == EEXIST && d->options->if_none_match)
+			return error_set(err, PENSTOCK_E_PRECONDITION, "%s is there already", path);
 		if (errno == EISDIR)
 			return error_set(err, PENSTOCK_E_EXISTS,
 				"%s is a directory and in the way of a file; remove it", path);

@@ -322,8 +322,14 @@ static int publish(struct fetch *f, struct penstock_error *err)
 		if (r < 0)
 			return r;
 	}
-	if (rename(f->part_path, f->final_path) < 0)
-		return error_errno(err, errno, "cannot rename %s", f->part_path);
+	if ((f->options->if_none_match ? fs_rename_new : rename)(f->part_path, f->final_path) < 0) {
+		if (errno != EEXIST || !f->options->if_none_match)
+			return error_errno(err, errno, "cannot rename %s", f->part_path);
+		fetch_journal_remove(f);
+		unlink(f->part_path);
+		return error_set(
+			err, PENSTOCK_E_PRECONDITION, "%s is there already", f->final_path);
+	}
 	fetch_journal_remove(f);
 	return f->options->no_sync ? 0 : fs_fsync_dir(f->options->directory, err);
 }

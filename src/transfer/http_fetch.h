@@ -42,6 +42,7 @@ struct http_fetch_options {
 	int64_t patience_ms;   /* how long a server that is not there is waited for (net/http.h) */
 	/* The file is not synced: for callers who fetch it again after a loss of power. */
 	bool no_sync;
+	bool if_none_match; /* PENSTOCK_E_PRECONDITION where the file is there when it is to get its name */
 	/* Once, as soon as the size is known (UINT64_MAX: the server does not say); `missing` bytes
 	 * are still to be fetched. Non-zero: refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);

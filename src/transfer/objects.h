@@ -162,8 +162,9 @@ struct object_get_options {
 	 * request. If the object is another one by now the call fails with PENSTOCK_E_CHANGED.
 	 */
 	const struct object_info *known;
-	unsigned parallel; /* ranges at a time, at most; 0: as many as pay */
-	bool relaxed;	   /* object_get_file(): renamed without being synced; the caller syncs */
+	unsigned parallel;  /* ranges at a time, at most; 0: as many as pay */
+	bool relaxed;	    /* object_get_file(): renamed without being synced; the caller syncs */
+	bool if_none_match; /* object_get_file(): PENSTOCK_E_PRECONDITION where the file is there */
 	/*
 	 * object_get_file(): a call that a failure or a kill ends leaves what it has fetched of a large
 	 * object, with a journal, for the next call for the same object and path, which fetches the rest.

@@ -128,3 +128,40 @@ def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
 
     assert "copied, but not removed: it was replaced meanwhile; move it again" in result.err
     assert (ours.folder / "f").read_bytes() == b"later" and ours.there() == {"f": bytes(size)}
+
+
+# --- --no-clobber and --if-none-match
+
+
+# The file was not there when the command began.
+@pytest.mark.parametrize("option, code", [("--no-clobber", 0), ("--if-none-match", 69)])
+@pytest.mark.parametrize("size", [1000, 9 << 20])
+@pytest.mark.parametrize("verb", ["cp", "mv"])
+def test_a_file_that_appears_meanwhile_is_not_written_over(ours, verb, size, option, code):
+    ours.put("f", bytes(size))
+    held = ours.proxy.fault(method="GET", path="/f$", hold="reply")
+
+    copying = ours.start(verb, option, "s3://bucket/f", "f")
+    held.wait()
+    (ours.folder / "f").write_bytes(b"mine")
+    held.release()
+    result = copying.wait().exits(code)
+
+    assert ("1 skipped" if code == 0 else "f is there already") in result.err
+    assert (ours.folder / "f").read_bytes() == b"mine" and os.listdir(ours.folder) == ["f"]
+    assert ours.there() == {"f": bytes(size)}
+
+
+def test_a_file_that_appears_while_a_web_server_answers_is_not_written_over(ours, http_server):
+    http_server.add("/f", b"theirs")
+    proxy = FaultProxy(http_server.url)
+    held = proxy.fault(method="GET", hold="reply")
+
+    copying = ours.start("cp", "--no-clobber", proxy.url + "/f", "f")
+    held.wait()
+    (ours.folder / "f").write_bytes(b"mine")
+    held.release()
+    copying.wait().exits(0)
+    proxy.close()
+
+    assert (ours.folder / "f").read_bytes() == b"mine" and os.listdir(ours.folder) == ["f"]

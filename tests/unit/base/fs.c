@@ -247,6 +247,23 @@ static void a_lock_is_had_once(void **state)
 	close(looking);
 }
 
+/* A name that is taken stays with whom it belongs to. */
+static void a_file_gets_a_name_that_nobody_has(void **state)
+{
+	(void)state;
+	put(at("a"), "a");
+	put(at("b"), "b");
+
+	assert_int_equal(fs_rename_new(at("a"), at("b")), -1);
+	assert_int_equal(errno, EEXIST);
+	check_text(at("b"), "b");
+	assert_int_equal(fs_rename_new(at("a"), at("c")), 0);
+	check_text(at("c"), "a");
+	assert_int_equal(access(at("a"), F_OK), -1);
+	assert_int_equal(fs_rename_new(at("a"), at("d")), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
 /* Paths are joined with one slash. */
 static void paths_are_joined(void **state)
 {
@@ -286,6 +303,7 @@ int main(void)
 		TEST(a_very_deep_tree_is_removed),
 		TEST(unwritable_directories_are_removed),
 		TEST(a_lock_is_had_once),
+		TEST(a_file_gets_a_name_that_nobody_has),
 		TEST(paths_are_joined),
 		TEST(free_space_is_known),
 	};
