@@ -28,11 +28,12 @@ STANDS_ON = {
     "checkpoint": ["archive", "sync", "cache"],
     "dataset": ["archive", "sync", "cache"],
     "mount": ["archive", "sync", "cache"],
+    "image": ["archive"],
     "store": ["s3"],
     "server": ["store"],
     "workflow": ["base"],
     "records": ["base"],
-    "run": ["workflow", "records", "sync", "archive", "cache", "checkpoint", "transfer"],
+    "run": ["workflow", "records", "sync", "image", "archive", "cache", "checkpoint", "transfer"],
     "web": ["run", "server", "dataset", "mount"],
     "cli": ["web", "run", "server", "dataset", "mount"],
 }

@@ -95,6 +95,27 @@ int ring_write(struct ring *r, const void *data, size_t len)
 	return 0;
 }
 
+int ring_try_write(struct ring *r, const void *data, size_t len)
+{
+	LOCK_SCOPE(&r->mutex);
+	size_t before = queued(r);
+	size_t first;
+
+	if (r->refused)
+		return -1;
+	if (r->discard)
+		return 1;
+	if (r->size - before < len)
+		return 0;
+	first = piece(r, r->written, len);
+	memcpy(r->data + r->written % r->size, data, first);
+	memcpy(r->data, (const char *)data + first, len - first);
+	r->written += len;
+	if (before < WAKE && queued(r) >= WAKE)
+		pthread_cond_signal(&r->readable);
+	return 1;
+}
+
 void ring_close(struct ring *r)
 {
 	LOCK_SCOPE(&r->mutex);

@@ -36,6 +36,8 @@ size_t ring_write_span(struct ring *r, char **p);
 void ring_written(struct ring *r, size_t len);
 /* Copies all of `len`. -1: the reader refuses. */
 int ring_write(struct ring *r, const void *data, size_t len);
+/* Copies all of `len` (at most the ring's size) if there is room for it now: 1. 0: there is none. -1: the reader refuses. */
+int ring_try_write(struct ring *r, const void *data, size_t len);
 void ring_close(struct ring *r);
 void ring_break(struct ring *r);
 void ring_abort(struct ring *r);

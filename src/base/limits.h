@@ -51,6 +51,15 @@
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
 
+/* Images of containers. */
+#define LIMIT_IMAGE_DOCUMENT (4 * MIB) /* bytes of a manifest or configuration; what registries take, too */
+#define LIMIT_IMAGE_LAYERS   120       /* of one image: overlayfs takes so many in one page of options; Docker makes 127 */
+#define LIMIT_IMAGE_WORDS    4096      /* of an entry point, or variables, of an image */
+#define LIMIT_IMAGE_LOGIN    (64 * KIB) /* bytes of a user, password or token */
+#define LIMIT_IMAGE_PARALLEL 6	       /* layers that are brought at a time, two threads each */
+#define LIMIT_IMAGE_QUEUE    (1 * MIB) /* bytes of a layer between the network and its unpacking */
+#define LIMIT_IMAGE_BLOCK    (128 * KIB) /* bytes of a layer decompressed at a time */
+
 /* Staging. */
 #define LIMIT_STAGE_PARALLEL 4	    /* inputs at a time; each fetches several ranges or objects */
 #define LIMIT_STAGE_UNPACK   100000 /* objects or files of one input that are unpacked each */

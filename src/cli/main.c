@@ -13,6 +13,7 @@ static const struct command *const commands[] = {
 	&command_rm,
 	&command_ls,
 	&command_cat,
+	&command_pull,
 	&command_put,
 	&command_cp,
 	&command_mv,

@@ -1,0 +1,121 @@
+#include "image/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/unpack.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "image/source.h"
+#include "base/banned.h"
+
+#define SKOPEO "/usr/bin/skopeo"
+
+static bool has(const char *dir, const char *name)
+{
+	_cleanup_free_ char *path = path_join(dir, name);
+
+	return path && access(path, F_OK) == 0;
+}
+
+/* Lets skopeo make a layout of what 'docker save' wrote; it knows all the forms there have been. */
+static int convert(const char *path, const char *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *from = NULL;
+	_cleanup_free_ char *to = NULL;
+	const char *argv[] = {SKOPEO, "--insecure-policy", "copy", "--quiet", NULL, NULL, NULL};
+	struct process process = PROCESS_INIT;
+	int status = 0;
+	int r;
+
+	if (access(SKOPEO, X_OK) < 0)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"%s was written by 'docker save', which only skopeo can read; install it, "
+			"or write the "
+			"file as an OCI archive",
+			path);
+	if (asprintf(&from, "docker-archive:%s", path) < 0)
+		from = NULL;
+	if (asprintf(&to, "oci:%s:image", dir) < 0)
+		to = NULL;
+	if (!from || !to)
+		return error_memory(err);
+	argv[4] = from;
+	argv[5] = to;
+	r = process_spawn(&process,
+		&(struct process_spec){.argv = argv,
+			.stdin_fd = -1,
+			.stdout_fd = -1,
+			.stderr_fd = STDERR_FILENO,
+			.die_with_parent = true},
+		err);
+	if (r < 0)
+		return r;
+	process_wait(&process, -1, &status);
+	process_release(&process);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT, "skopeo cannot read the image in %s", path);
+}
+
+static int unpack_archive(
+	const char *path, const char *dir, const atomic_int *cancel, struct penstock_error *err)
+{
+	struct unpack_stats stats;
+	int r = unpack_file(path, dir,
+		&(struct unpack_options){.name = "image.tar", .always = true, .cancel = cancel},
+		&stats, err);
+
+	if (r < 0)
+		return error_prefix(err, "the image in %s", path);
+	if (has(dir, "oci-layout") && has(dir, "index.json"))
+		return 0;
+	if (!has(dir, "manifest.json"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s holds no image; it should be written by 'skopeo copy … "
+			"oci-archive:FILE', 'podman save' or "
+			"'docker save'",
+			path);
+	r = fs_remove_tree(dir, err);
+	return r < 0 ? r : convert(path, dir, err);
+}
+
+int file_source(struct image_source **out, const char *path, const char *tmp, char **dir,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	struct stat st;
+	int r;
+
+	*dir = NULL;
+	if (stat(path, &st) < 0)
+		return error_errno(err, errno, "the image %s", path);
+	if (S_ISDIR(st.st_mode)) {
+		if (!has(path, "oci-layout") || !has(path, "index.json"))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"%s is a directory without an image: `oci-layout` and `index.json` "
+				"are missing",
+				path);
+		return layout_open(out, path, cancel, err);
+	}
+	*dir = path_join(tmp, "image-XXXXXX");
+	if (!*dir)
+		return error_memory(err);
+	if (!mkdtemp(*dir)) {
+		r = error_errno(err, errno, "cannot make a directory in %s", tmp);
+		free(take_pointer(*dir));
+		return r;
+	}
+	r = unpack_archive(path, *dir, cancel, err);
+	return r < 0 ? r : layout_open(out, *dir, cancel, err);
+}

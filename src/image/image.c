@@ -1,0 +1,326 @@
+#include "image/image.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "image/file.h"
+#include "image/manifest.h"
+#include "image/reference.h"
+#include "image/source.h"
+#include "image/store.h"
+#include "base/banned.h"
+
+struct getting {
+	const struct image_request *request;
+	struct image_store store;
+	struct image_reference ref; /* of a registry's image */
+	bool is_file;
+	char *name;
+	struct image_source *source;
+	char *unpacked; /* directory of a file's contents */
+	struct image_manifest manifest;
+	char digest[IMAGE_DIGEST_SIZE];
+	struct buf text; /* the manifest */
+	atomic_ullong done;
+	uint64_t total;
+};
+
+void image_free(struct image *image)
+{
+	if (!image)
+		return;
+	free(image->name);
+	strlist_release(&image->layers);
+	image_config_release(&image->config);
+	free(image);
+}
+
+/* ---- what is here ---- */
+
+static bool has_all_layers(const struct getting *g)
+{
+	for (size_t i = 0; i < g->manifest.n_layers; i++) {
+		if (!image_store_has_layer(&g->store, g->manifest.layers[i].digest))
+			return false;
+	}
+	return true;
+}
+
+static bool is_here(const struct getting *g)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+
+	return has_all_layers(g) &&
+	       image_store_read(&g->store, "manifests", g->digest, &text, NULL) == 0 &&
+	       image_store_read(&g->store, "configs", g->manifest.config.digest, &config, NULL) ==
+		       0;
+}
+
+static bool is_above(const struct image_manifest *manifest, size_t i)
+{
+	for (size_t j = i + 1; j < manifest->n_layers; j++) {
+		if (strcmp(manifest->layers[i].digest, manifest->layers[j].digest) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int fill(struct image *image, struct getting *g, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	int r = image_store_read(&g->store, "configs", g->manifest.config.digest, &config, err);
+
+	if (r == 0)
+		r = image_config_parse(&image->config, buf_str(&config), config.len, err);
+	if (r < 0)
+		return r;
+	image->name = take_pointer(g->name);
+	snprintf(image->digest, sizeof(image->digest), "%s", g->digest);
+	for (size_t i = 0; i < g->manifest.n_layers; i++) {
+		_cleanup_free_ char *path = image_store_layer_path(
+			&g->store, g->manifest.layers[i].digest);
+
+		/* One that comes again above would only be hidden, and overlayfs takes none twice. */
+		if (is_above(&g->manifest, i))
+			continue;
+		if (!path || strlist_add(&image->layers, path) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+/* From what is kept alone. NOT_FOUND or CORRUPT: it is to be brought. */
+static int load(
+	struct image **out, struct getting *g, const char *digest, struct penstock_error *err)
+{
+	struct image *image;
+	int r;
+
+	buf_clear(&g->text);
+	image_manifest_release(&g->manifest);
+	r = image_store_read(&g->store, "manifests", digest, &g->text, err);
+	if (r == 0)
+		r = image_manifest_parse(&g->manifest, buf_str(&g->text), g->text.len, err);
+	if (r == 0 && (g->manifest.is_index || !has_all_layers(g)))
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "layers of it are missing");
+	if (r < 0)
+		return r;
+	image = calloc(1, sizeof(*image));
+	if (!image)
+		return error_memory(err);
+	snprintf(g->digest, sizeof(g->digest), "%s", digest);
+	r = fill(image, g, err);
+	if (r < 0)
+		image_free(image);
+	else
+		*out = image;
+	return r;
+}
+
+/* ---- what has to be brought ---- */
+
+static int check_digest(const struct buf *text, const char *wanted, struct penstock_error *err)
+{
+	char found[IMAGE_DIGEST_SIZE];
+	int r = image_store_digest(text, found, err);
+
+	if (r == 0 && strcmp(found, wanted) != 0)
+		r = error_set(err, PENSTOCK_E_CORRUPT,
+			"what came is not what its digest %.19s… says (it is %.19s…)", wanted,
+			found);
+	return r;
+}
+
+/* The manifest for this machine, through an index where there is one. */
+static int find_manifest(struct getting *g, struct penstock_error *err)
+{
+	const char *wanted = g->is_file ? NULL : g->ref.digest;
+	int r = g->source->ops->manifest(g->source, NULL, &g->text, err);
+
+	if (r == 0 && wanted)
+		r = check_digest(&g->text, wanted, err);
+	for (int depth = 0; r == 0; depth++) {
+		image_manifest_release(&g->manifest);
+		r = image_manifest_parse(&g->manifest, buf_str(&g->text), g->text.len, err);
+		if (r < 0 || !g->manifest.is_index)
+			break;
+		if (depth == 2)
+			return error_set(err, PENSTOCK_E_PROTOCOL,
+				"its manifest is a list of lists of lists");
+		buf_clear(&g->text);
+		r = g->source->ops->manifest(g->source, g->manifest.config.digest, &g->text, err);
+		if (r == 0)
+			r = check_digest(&g->text, g->manifest.config.digest, err);
+	}
+	return r < 0 ? r : image_store_digest(&g->text, g->digest, err);
+}
+
+static int bring_config(struct getting *g, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	struct image_config config = {0};
+	const char *digest = g->manifest.config.digest;
+	int r;
+
+	if (image_store_read(&g->store, "configs", digest, &text, NULL) == 0)
+		return 0;
+	buf_clear(&text);
+	r = g->source->ops->config(g->source, &g->manifest.config, &text, err);
+	if (r == 0)
+		r = check_digest(&text, digest, err);
+	if (r == 0)
+		r = image_config_parse(&config, buf_str(&text), text.len, err);
+	image_config_release(&config);
+	return r < 0 ? r : image_store_write(&g->store, "configs", digest, &text, err);
+}
+
+static void progress(void *cookie, int64_t bytes)
+{
+	struct getting *g = cookie;
+	uint64_t done = atomic_fetch_add(&g->done, (unsigned long long)bytes) + (uint64_t)bytes;
+
+	if (g->request->progress)
+		g->request->progress(g->request->cookie, g->name, done, g->total);
+}
+
+static int bring(struct getting *g, struct penstock_error *err)
+{
+	int r = bring_config(g, err);
+
+	for (size_t i = 0; i < g->manifest.n_layers; i++) {
+		if (!image_store_has_layer(&g->store, g->manifest.layers[i].digest))
+			g->total += g->manifest.layers[i].size;
+	}
+	if (r == 0)
+		r = image_store_bring_layers(&g->store, g->source, &g->manifest, err);
+	if (r == 0)
+		r = image_store_write(&g->store, "manifests", g->digest, &g->text, err);
+	return r;
+}
+
+static bool is_absence(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_UNAVAILABLE || err->code == PENSTOCK_E_TIMEOUT;
+}
+
+/* The registry is not there: the image that the name stood for last, if that is here. */
+static int take_known(struct image **out, struct getting *g, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = NULL;
+	char known[IMAGE_DIGEST_SIZE];
+
+	image_store_tag_read(&g->store, g->name, known);
+	if (!*known || load(out, g, known, NULL) < 0)
+		return -(int)err->code;
+	if (asprintf(&text, "%s; taking the image of %s that is here, %.19s", err->message,
+		    (*out)->name, known) >= 0 &&
+		g->request->say)
+		g->request->say(g->request->cookie, text);
+	penstock_error_release(err);
+	return 0;
+}
+
+static int open_source(struct getting *g, struct penstock_error *err)
+{
+	const struct image_request *request = g->request;
+
+	if (g->is_file)
+		return file_source(&g->source, request->reference, g->store.dir, &g->unpacked,
+			request->cancel, err);
+	return registry_open(&g->source,
+		&(struct registry_options){.reference = &g->ref,
+			.username = request->username,
+			.password = request->password,
+			.engine = request->engine,
+			.cancel = request->cancel,
+			.progress = progress,
+			.cookie = g},
+		err);
+}
+
+static int get(struct image **out, struct getting *g, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	char known[IMAGE_DIGEST_SIZE] = "";
+	int r;
+
+	/* What a digest stands for never changes. */
+	if (!g->is_file && g->ref.digest) {
+		image_store_tag_read(&g->store, g->name, known);
+		if (*known && load(out, g, known, NULL) == 0)
+			return 0;
+	}
+	buf_clear(&g->text);
+	r = open_source(g, &why);
+	if (r == 0)
+		r = find_manifest(g, &why);
+	if (r < 0 && !g->is_file && is_absence(&why))
+		r = take_known(out, g, &why);
+	if (r < 0)
+		return error_move(err, &why);
+	if (*out)
+		return 0;
+	snprintf(known, sizeof(known), "%s", g->digest);
+	if (!is_here(g))
+		r = bring(g, err);
+	if (r == 0)
+		r = load(out, g, known, err);
+	if (r == 0 && !g->is_file)
+		r = image_store_tag_write(&g->store, (*out)->name, known, err);
+	return r;
+}
+
+static int begin(struct getting *g, struct penstock_error *err)
+{
+	const struct image_request *request = g->request;
+	int r;
+
+	g->is_file = *request->reference == '/';
+	if (g->is_file) {
+		g->name = strdup(request->reference);
+	} else {
+		r = image_reference_parse(&g->ref, request->reference, request->registry, err);
+		if (r < 0)
+			return r;
+		g->name = image_reference_name(&g->ref);
+	}
+	return g->name ? image_store_open(&g->store, err) : error_memory(err);
+}
+
+int image_get(struct image **out, const struct image_request *request, struct penstock_error *err)
+{
+	struct getting g = {.request = request,
+		.store = {.dir = request->dir, .cancel = request->cancel},
+		.text = BUF_INIT(LIMIT_IMAGE_DOCUMENT)};
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	struct image *image = NULL;
+	int r = begin(&g, &why);
+
+	if (r == 0)
+		r = get(&image, &g, &why);
+	if (r < 0 && why.message) {
+		image_free(image);
+		error_prefix(&why, "image %s", request->reference);
+	}
+	image_source_free(g.source);
+	image_reference_release(&g.ref);
+	image_manifest_release(&g.manifest);
+	if (g.unpacked)
+		fs_remove_tree(g.unpacked, NULL);
+	free(g.unpacked);
+	free(g.name);
+	buf_release(&g.text);
+	if (r < 0)
+		return error_move(err, &why);
+	*out = image;
+	return 0;
+}

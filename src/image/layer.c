@@ -1,0 +1,235 @@
+#include "image/layer.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "image/layer_stream.h"
+#include "image/layer_tree.h"
+#include "base/banned.h"
+
+struct unpacking {
+	struct layer_stream stream;
+	struct layer_tree tree;
+	struct archive *a;
+};
+
+static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
+{
+	struct unpacking *u = cookie;
+	const char *p = NULL;
+	ssize_t n = layer_stream_read(&u->stream, &p);
+
+	if (n < 0)
+		archive_set_error(a, EIO, "the source failed");
+	*data = p;
+	return n;
+}
+
+/* What the stream says, else what libarchive says. */
+static int failed(struct unpacking *u, struct penstock_error *err)
+{
+	const char *text = archive_error_string(u->a);
+
+	if (u->stream.error.code)
+		return error_move(err, &u->stream.error);
+	if (archive_errno(u->a) == ENOMEM)
+		return error_memory(err);
+	return error_set(err, PENSTOCK_E_CORRUPT, "it is cut or damaged: %s",
+		text ? text : "no reason given");
+}
+
+static int copy_data(struct unpacking *u, const struct layer_place *place, int fd, int64_t size,
+	struct penstock_error *err)
+{
+	la_int64_t end = 0;
+
+	for (;;) {
+		const void *p;
+		la_int64_t offset;
+		size_t n;
+		int r = archive_read_data_block(u->a, &p, &n, &offset);
+
+		if (r == ARCHIVE_EOF)
+			break;
+		if (r != ARCHIVE_OK)
+			return failed(u, err);
+		r = layer_room(&u->tree, n, err);
+		if (r < 0)
+			return r;
+		if (fs_pwrite_all(fd, p, n, offset) < 0)
+			return error_errno(err, errno, "cannot write its member %s", place->text);
+		end = offset + (la_int64_t)n;
+	}
+	/* A hole at the end of a sparse file. */
+	if (size > end && ftruncate(fd, size) < 0)
+		return error_errno(err, errno, "cannot write its member %s", place->text);
+	return 0;
+}
+
+/* Attributes that mean something in a container, and nothing to overlayfs. */
+static void set_xattrs(struct archive_entry *entry, int fd)
+{
+	const char *name;
+	const void *value;
+	size_t size;
+
+	archive_entry_xattr_reset(entry);
+	while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK) {
+		bool user = str_starts(name, "user.") && !str_starts(name, "user.overlay.");
+
+		/* A file system without them loses nothing that a container could not do without. */
+		if (user || strcmp(name, "security.capability") == 0)
+			fsetxattr(fd, name, value, size, 0);
+	}
+}
+
+static int write_file(struct unpacking *u, struct archive_entry *entry,
+	const struct layer_place *place, const struct layer_meta *meta, struct penstock_error *err)
+{
+	int fd;
+	int r = layer_file_begin(&u->tree, place, &fd, err);
+
+	if (r < 0)
+		return r;
+	r = copy_data(u, place, fd, archive_entry_size(entry), err);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	/* Changing the owner takes the attributes of the old one away. */
+	if (archive_entry_xattr_count(entry) > 0 && u->tree.owners &&
+		fchown(fd, meta->uid, meta->gid) == 0)
+		set_xattrs(entry, fd);
+	return layer_file_end(&u->tree, place, meta, fd, err);
+}
+
+static int write_member(
+	struct unpacking *u, struct archive_entry *entry, struct penstock_error *err)
+{
+	const char *name = archive_entry_pathname(entry);
+	const char *link = archive_entry_hardlink(entry);
+	const char *target;
+	struct layer_meta meta = {
+		.mode = archive_entry_mode(entry),
+		.uid = (uid_t)archive_entry_uid(entry),
+		.gid = (gid_t)archive_entry_gid(entry),
+		.mtime = {archive_entry_mtime(entry), archive_entry_mtime_nsec(entry)},
+	};
+	struct layer_place place;
+	int r;
+
+	if (!name)
+		name = archive_entry_pathname_utf8(entry);
+	if (!name)
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "it has a member whose name cannot be read");
+	r = layer_place(&u->tree, &place, name, err);
+	if (r == 0)
+		r = layer_mark(&u->tree, &place, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (!place.len && (link || archive_entry_filetype(entry) != AE_IFDIR))
+		return error_set(err, PENSTOCK_E_CORRUPT, "it has a member without a name");
+	if (link)
+		return layer_hardlink(&u->tree, &place, link, err);
+	switch (archive_entry_filetype(entry)) {
+	case AE_IFREG:
+		return write_file(u, entry, &place, &meta, err);
+	case AE_IFDIR:
+		return layer_directory(&u->tree, &place, &meta, err);
+	case AE_IFLNK:
+		target = archive_entry_symlink(entry);
+		return layer_symlink(&u->tree, &place, target ? target : "", &meta, err);
+	case AE_IFIFO:
+		return layer_fifo(&u->tree, &place, &meta, err);
+	default:
+		return 0; /* a device or a socket */
+	}
+}
+
+static int write_members(struct unpacking *u, struct penstock_error *err)
+{
+	for (;;) {
+		struct archive_entry *entry;
+		int r = archive_read_next_header(u->a, &entry);
+
+		if (r == ARCHIVE_EOF)
+			return 0;
+		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+			return failed(u, err);
+		r = write_member(u, entry, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+/* The digest is over all that comes, also behind the tar. */
+static int drain(struct unpacking *u, struct penstock_error *err)
+{
+	const char *p;
+	ssize_t n;
+
+	do {
+		n = layer_stream_read(&u->stream, &p);
+	} while (n > 0);
+	return n < 0 ? error_move(err, &u->stream.error) : 0;
+}
+
+static int unpack(struct unpacking *u, const char *digest, struct penstock_error *err)
+{
+	int r;
+
+	u->a = archive_read_new();
+	if (!u->a)
+		return error_memory(err);
+	archive_read_support_format_tar(u->a);
+	archive_read_support_format_empty(u->a);
+	if (archive_read_open(u->a, u, NULL, read_tar, NULL) != ARCHIVE_OK)
+		return failed(u, err);
+	r = write_members(u, err);
+	if (r == 0)
+		r = drain(u, err);
+	if (r == 0)
+		r = layer_stream_verify(&u->stream, digest, err);
+	if (r == 0)
+		r = layer_tree_finish(&u->tree, err);
+	return r;
+}
+
+int layer_unpack(const char *dir, const struct layer_input *input, struct layer_stats *stats,
+	struct penstock_error *err)
+{
+	struct unpacking u = {0};
+	/* Names in Unicode come as UTF-8 whatever the locale of the process is. */
+	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
+	int r = layer_tree_init(&u.tree, dir, err);
+
+	if (r == 0) {
+		r = layer_stream_init(&u.stream, input, err);
+		if (r == 0)
+			r = unpack(&u, input->digest, err);
+		*stats = (struct layer_stats){u.tree.members, u.tree.bytes};
+		archive_read_free(u.a);
+		layer_stream_release(&u.stream);
+	}
+	layer_tree_release(&u.tree);
+	if (utf8) {
+		uselocale(before);
+		freelocale(utf8);
+	}
+	return r;
+}

@@ -1,0 +1,495 @@
+#include "image/layer_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+#define MARK	    ".wh."
+#define MARK_OPAQUE ".wh..wh..opq"
+#define CHECK_EVERY (64 * MIB)	/* bytes written between two looks at the disk */
+#define KEEP_FREE   (128 * MIB) /* bytes that a layer leaves to others */
+
+/* What is kept of a directory; its path follows. */
+struct later {
+	mode_t mode;
+	struct timespec mtime;
+	size_t len;
+};
+
+static int bad_member(
+	struct penstock_error *err, enum penstock_code code, const char *name, const char *why)
+{
+	char shown[160];
+	size_t n = 0;
+
+	for (; name[n] && n + 1 < sizeof(shown); n++)
+		shown[n] = (unsigned char)name[n] < ' ' || name[n] == 0x7F ? '?' : name[n];
+	shown[n] = '\0';
+	return error_set(err, code, "its member %s: %s", shown, why);
+}
+
+static int bad_errno(struct penstock_error *err, const char *name, const char *what)
+{
+	int saved = errno;
+	char text[256];
+
+	snprintf(text, sizeof(text), "%s: %s", what, strerror(saved));
+	return bad_member(err, error_code_of_errno(saved), *name ? name : "/", text);
+}
+
+int layer_tree_init(struct layer_tree *t, const char *root, struct penstock_error *err)
+{
+	*t = (struct layer_tree){.root = root, .root_fd = -1, .owners = geteuid() == 0};
+	buf_init(&t->later, LIMIT_ARCHIVE_DIRS);
+	if (mkdir(root, 0755) < 0)
+		return error_errno(err, errno, "cannot make %s", root);
+	t->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* Whatever the umask is: this becomes "/" of containers. */
+	if (t->root_fd < 0 || fchmod(t->root_fd, 0755) < 0)
+		return error_errno(err, errno, "cannot open %s", root);
+	return 0;
+}
+
+void layer_tree_release(struct layer_tree *t)
+{
+	for (size_t i = 0; i < LAYER_DIRS; i++) {
+		if (t->dirs[i].path)
+			close(t->dirs[i].fd);
+		free(t->dirs[i].path);
+	}
+	if (t->root_fd >= 0)
+		close(t->root_fd);
+	buf_release(&t->later);
+}
+
+/* ---- directories ---- */
+
+static struct layer_dir *find_dir(struct layer_tree *t, const char *path, size_t len)
+{
+	for (size_t i = 0; i < LAYER_DIRS; i++) {
+		struct layer_dir *d = &t->dirs[i];
+
+		if (d->path && d->len == len && memcmp(d->path, path, len) == 0) {
+			d->used = ++t->clock;
+			return d;
+		}
+	}
+	return NULL;
+}
+
+/* Keeps `fd` in the place of the directory that was not used for longest. */
+static int keep_dir(struct layer_tree *t, const char *path, size_t len, int fd)
+{
+	struct layer_dir *d = &t->dirs[0];
+	char *copy = strndup(path, len);
+
+	if (!copy)
+		return -1;
+	for (size_t i = 0; i < LAYER_DIRS && d->path; i++) {
+		if (!t->dirs[i].path || t->dirs[i].used < d->used)
+			d = &t->dirs[i];
+	}
+	if (d->path)
+		close(d->fd);
+	free(d->path);
+	*d = (struct layer_dir){.path = copy, .len = len, .fd = fd, .used = ++t->clock};
+	return 0;
+}
+
+/* A directory that is reached through links of the layer itself, taken as a container takes them. */
+static int open_through_links(const struct layer_tree *t, const char *path, size_t len)
+{
+	struct open_how how = {
+		.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	char copy[PATH_MAX];
+
+	snprintf(copy, sizeof(copy), "%.*s", (int)len, path);
+	return (int)syscall(SYS_openat2, t->root_fd, copy, &how, sizeof(how));
+}
+
+/* The descriptor of the directory path[0, len), which the tree keeps and makes where it is missing. -1: errno. */
+static int open_dir(struct layer_tree *t, const char *path, size_t len)
+{
+	const struct layer_dir *known;
+	size_t parent_len = len;
+	char name[NAME_MAX + 1];
+	int parent, fd;
+
+	if (len == 0)
+		return t->root_fd;
+	known = find_dir(t, path, len);
+	if (known)
+		return known->fd;
+	while (parent_len > 0 && path[parent_len - 1] != '/')
+		parent_len--;
+	memcpy(name, path + parent_len, len - parent_len);
+	name[len - parent_len] = '\0';
+	parent = open_dir(t, path, parent_len ? parent_len - 1 : 0);
+	if (parent < 0)
+		return -1;
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT) {
+		if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+			return -1;
+		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 && fchmod(fd, 0755) < 0) {
+			close(fd);
+			return -1;
+		}
+	} else if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
+		fd = open_through_links(t, path, len);
+	}
+	if (fd >= 0 && keep_dir(t, path, len, fd) < 0) {
+		close(fd);
+		errno = ENOMEM;
+		return -1;
+	}
+	return fd;
+}
+
+/* Copies the name without empty and "." components. */
+static int take_apart(
+	struct layer_place *place, const char *name, size_t *parent_len, struct penstock_error *err)
+{
+	const char *p = name;
+	size_t depth = 0;
+
+	place->len = *parent_len = 0;
+	while (*p) {
+		size_t n = strcspn(p, "/");
+
+		if (n == 2 && p[0] == '.' && p[1] == '.')
+			return bad_member(err, PENSTOCK_E_INVALID, name,
+				"its name has \"..\" and could lead out of the image");
+		if (n > NAME_MAX)
+			return bad_member(err, PENSTOCK_E_INVALID, name, "its name is too long");
+		if (n > 0 && !(n == 1 && p[0] == '.')) {
+			if (place->len + n + 2 > sizeof(place->text) ||
+				++depth > LIMIT_ARCHIVE_DEPTH)
+				return bad_member(err, PENSTOCK_E_LIMIT, name,
+					"its name is too long or too deep");
+			*parent_len = place->len;
+			if (place->len)
+				place->text[place->len++] = '/';
+			memcpy(place->text + place->len, p, n);
+			place->len += n;
+		}
+		p += n;
+		p += strspn(p, "/");
+	}
+	place->text[place->len] = '\0';
+	return 0;
+}
+
+int layer_place(struct layer_tree *t, struct layer_place *place, const char *name,
+	struct penstock_error *err)
+{
+	size_t parent_len;
+	int r = take_apart(place, name, &parent_len, err);
+
+	if (r < 0)
+		return r;
+	if (++t->members > LIMIT_ARCHIVE_MEMBERS)
+		return error_set(err, PENSTOCK_E_LIMIT, "it has more than %d members",
+			LIMIT_ARCHIVE_MEMBERS);
+	place->base = place->text + parent_len + (parent_len ? 1 : 0);
+	place->parent = open_dir(t, place->text, parent_len);
+	return place->parent < 0 ? bad_errno(err, name, "cannot make its directory") : 0;
+}
+
+/* ---- members ---- */
+
+static bool is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
+}
+
+/* Hides the directory of the same name below. */
+static int make_opaque(int fd, const char *name, struct penstock_error *err)
+{
+	int trusted = fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0);
+	int user = fsetxattr(fd, "user.overlay.opaque", "y", 1, 0);
+
+	if ((geteuid() == 0 ? trusted : user) < 0 && trusted < 0 && user < 0)
+		return bad_errno(err, name,
+			"cannot hide the lower layers' directory; the images need a file system "
+			"with extended "
+			"attributes");
+	return 0;
+}
+
+/* Forgets the directories at and below a path that is about to be something else. */
+static void forget_dirs(struct layer_tree *t, const struct layer_place *place)
+{
+	for (size_t i = 0; i < LAYER_DIRS; i++) {
+		struct layer_dir *d = &t->dirs[i];
+
+		if (!d->path || d->len < place->len ||
+			memcmp(d->path, place->text, place->len) != 0 ||
+			(d->len > place->len && d->path[place->len] != '/'))
+			continue;
+		close(d->fd);
+		free(d->path);
+		d->path = NULL;
+	}
+}
+
+/* Removes what an earlier member of that name was. */
+static int replace_earlier(
+	struct layer_tree *t, const struct layer_place *place, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : bad_errno(err, place->text, "cannot look at it");
+	if (S_ISDIR(st.st_mode)) {
+		_cleanup_free_ char *path = path_join(t->root, place->text);
+
+		if (!path)
+			return error_memory(err);
+		forget_dirs(t, place);
+		return fs_remove_tree(path, err);
+	}
+	if (unlinkat(place->parent, place->base, 0) < 0)
+		return bad_errno(err, place->text, "cannot replace the earlier one");
+	return 0;
+}
+
+/* Owner, mode and time of what is no directory; `fd` of the file, or -1: by name. */
+static int set_meta(const struct layer_tree *t, const struct layer_place *place,
+	const struct layer_meta *meta, int fd, bool has_mode, struct penstock_error *err)
+{
+	const struct timespec times[2] = {meta->mtime, meta->mtime};
+	mode_t mode = meta->mode & 07777;
+
+	if (!t->owners)
+		mode |= S_IRUSR;
+	if (t->owners && (fd >= 0 ? fchown(fd, meta->uid, meta->gid)
+				  : fchownat(place->parent, place->base, meta->uid, meta->gid,
+					    AT_SYMLINK_NOFOLLOW)) < 0)
+		return bad_errno(err, place->text, "cannot set its owner");
+	if (has_mode &&
+		(fd >= 0 ? fchmod(fd, mode) : fchmodat(place->parent, place->base, mode, 0)) < 0)
+		return bad_errno(err, place->text, "cannot set its mode");
+	if ((fd >= 0 ? futimens(fd, times)
+		     : utimensat(place->parent, place->base, times, AT_SYMLINK_NOFOLLOW)) < 0)
+		return bad_errno(err, place->text, "cannot set its time");
+	return 0;
+}
+
+int layer_directory(struct layer_tree *t, const struct layer_place *place,
+	const struct layer_meta *meta, struct penstock_error *err)
+{
+	struct later later = {meta->mode & 07777, meta->mtime, place->len};
+	bool replaced = false;
+	int fd;
+
+	if (place->len && mkdirat(place->parent, place->base, 0755) < 0) {
+		struct stat st;
+
+		if (errno != EEXIST ||
+			fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return bad_errno(err, place->text, "cannot make it");
+		if (!S_ISDIR(st.st_mode)) {
+			replaced = is_whiteout(&st);
+			if (unlinkat(place->parent, place->base, 0) < 0 ||
+				mkdirat(place->parent, place->base, 0755) < 0)
+				return bad_errno(err, place->text, "cannot make it");
+		}
+	}
+	fd = open_dir(t, place->text, place->len);
+	if (fd < 0)
+		return bad_errno(err, place->text, "cannot open it");
+	if (replaced && make_opaque(fd, place->text, err) < 0)
+		return -(int)err->code;
+	if (t->owners && fchown(fd, meta->uid, meta->gid) < 0)
+		return bad_errno(err, place->text, "cannot set its owner");
+	if (!t->owners)
+		later.mode |= S_IRWXU;
+	buf_add(&t->later, &later, sizeof(later));
+	buf_add(&t->later, place->text, place->len);
+	return buf_failed(&t->later) ? buf_error(&t->later, "the layer's list of directories", err)
+				     : 0;
+}
+
+int layer_symlink(struct layer_tree *t, const struct layer_place *place, const char *target,
+	const struct layer_meta *meta, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (symlinkat(target, place->parent, place->base) < 0) {
+		if (errno == EEXIST)
+			r = replace_earlier(t, place, err);
+		if (r == 0 && symlinkat(target, place->parent, place->base) < 0)
+			r = bad_errno(err, place->text, "cannot make the link");
+	}
+	return r < 0 ? r : set_meta(t, place, meta, -1, false, err);
+}
+
+int layer_hardlink(struct layer_tree *t, const struct layer_place *place, const char *target,
+	struct penstock_error *err)
+{
+	struct layer_place other;
+	struct stat st;
+	int r = layer_place(t, &other, target, err);
+
+	if (r < 0)
+		return r;
+	if (fstatat(other.parent, other.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		S_ISDIR(st.st_mode) || is_whiteout(&st))
+		return bad_member(err, PENSTOCK_E_CORRUPT, place->text,
+			"it is a hard link to what is no file of the layer");
+	if (strcmp(other.text, place->text) == 0)
+		return 0;
+	if (linkat(other.parent, other.base, place->parent, place->base, 0) == 0)
+		return 0;
+	if (errno == EEXIST) {
+		r = replace_earlier(t, place, err);
+		if (r < 0)
+			return r;
+		if (linkat(other.parent, other.base, place->parent, place->base, 0) == 0)
+			return 0;
+	}
+	return bad_errno(err, place->text, "cannot make the hard link");
+}
+
+int layer_fifo(struct layer_tree *t, const struct layer_place *place, const struct layer_meta *meta,
+	struct penstock_error *err)
+{
+	int r = replace_earlier(t, place, err);
+
+	if (r == 0 && mkfifoat(place->parent, place->base, 0600) < 0)
+		r = bad_errno(err, place->text, "cannot make the FIFO");
+	return r < 0 ? r : set_meta(t, place, meta, -1, true, err);
+}
+
+int layer_file_begin(
+	struct layer_tree *t, const struct layer_place *place, int *fd, struct penstock_error *err)
+{
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	int r = 0;
+
+	*fd = openat(place->parent, place->base, flags, 0600);
+	if (*fd < 0 && errno == EEXIST) {
+		r = replace_earlier(t, place, err);
+		if (r < 0)
+			return r;
+		*fd = openat(place->parent, place->base, flags, 0600);
+	}
+	return *fd < 0 ? bad_errno(err, place->text, "cannot make the file") : 0;
+}
+
+int layer_file_end(struct layer_tree *t, const struct layer_place *place,
+	const struct layer_meta *meta, int fd, struct penstock_error *err)
+{
+	int r = set_meta(t, place, meta, fd, true, err);
+
+	if (close(fd) < 0 && r == 0)
+		r = bad_errno(err, place->text, "cannot write it");
+	return r;
+}
+
+int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err)
+{
+	uint64_t room;
+
+	t->bytes += bytes;
+	t->unchecked += bytes;
+	if (t->unchecked < CHECK_EVERY)
+		return 0;
+	t->unchecked = 0;
+	if (fs_free_bytes(t->root, &room, NULL) < 0 || room >= KEEP_FREE)
+		return 0;
+	return error_set(err, PENSTOCK_E_NO_SPACE,
+		"the disk of %s is full; make room, or move the images with PENSTOCK_HOME",
+		t->root);
+}
+
+/* ---- what a layer takes away ---- */
+
+static int whiteout(struct layer_tree *t, const struct layer_place *place, const char *name,
+	struct penstock_error *err)
+{
+	struct stat st;
+
+	if (fstatat(place->parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		struct layer_place there = *place;
+		size_t before = (size_t)(place->base - place->text);
+		int fd;
+
+		/* What the layer puts in its place stays; of a directory only the lower one goes. */
+		if (!S_ISDIR(st.st_mode))
+			return 0;
+		snprintf(there.text + before, sizeof(there.text) - before, "%s", name);
+		fd = open_dir(t, there.text, strlen(there.text));
+		return fd < 0 ? bad_errno(err, there.text, "cannot open it")
+			      : make_opaque(fd, there.text, err);
+	}
+	if (mknodat(place->parent, name, S_IFCHR | 0600, makedev(0, 0)) < 0)
+		return bad_errno(err, place->text,
+			"cannot mark what it removes (Linux 5.8 or root is needed)");
+	return 0;
+}
+
+int layer_mark(struct layer_tree *t, const struct layer_place *place, struct penstock_error *err)
+{
+	const char *name = place->base;
+	int r;
+
+	if (!str_starts(name, MARK))
+		return 0;
+	if (strcmp(name, MARK_OPAQUE) == 0)
+		r = make_opaque(place->parent, place->text, err);
+	else if (str_starts(name, MARK MARK))
+		r = 0; /* notes of file systems long gone */
+	else if (name[strlen(MARK)] == '\0' || strcmp(name + strlen(MARK), ".") == 0 ||
+		 strcmp(name + strlen(MARK), "..") == 0)
+		r = bad_member(err, PENSTOCK_E_INVALID, place->text, "it marks nothing as removed");
+	else
+		r = whiteout(t, place, name + strlen(MARK), err);
+	return r < 0 ? r : 1;
+}
+
+int layer_tree_finish(struct layer_tree *t, struct penstock_error *err)
+{
+	const char *p = t->later.data;
+	const char *end = p + t->later.len;
+
+	/* The members are there, so what is set now stays. */
+	for (size_t at = 0; p && p + at < end;) {
+		struct later later;
+		char path[PATH_MAX];
+		struct timespec times[2];
+		int fd;
+
+		memcpy(&later, p + at, sizeof(later));
+		at += sizeof(later);
+		memcpy(path, p + at, later.len);
+		path[later.len] = '\0';
+		at += later.len;
+		times[0] = times[1] = later.mtime;
+		fd = open_dir(t, path, later.len);
+		if (fd < 0 || fchmod(fd, later.mode) < 0 || futimens(fd, times) < 0)
+			return bad_errno(err, path, "cannot set its mode and time");
+	}
+	return 0;
+}

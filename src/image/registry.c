@@ -1,0 +1,527 @@
+/* A registry, spoken to by the distribution protocol ("/v2/"). */
+#include "image/source.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <penstock/error.h>
+
+#include "archive/ring.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "net/http.h"
+#include "s3/checksum.h"
+#include "s3/uri.h"
+#include "base/banned.h"
+
+#define ACCEPT                                                                                     \
+	"application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "    \
+	"application/vnd.docker.distribution.manifest.list.v2+json, "                              \
+	"application/vnd.docker.distribution.manifest.v2+json"
+
+#define PROBE_CONNECT_MS 5000
+
+struct registry {
+	struct image_source source; /* first */
+	struct registry_options options;
+	const struct image_reference *ref;
+	char *base; /* "https://host/v2/org/name" */
+	struct image_login login;
+	atomic_bool paused; /* a layer waits for room */
+	pthread_mutex_t lock;
+	char *authorization; /* under lock; "Bearer …" or "Basic …"; NULL: none was asked for */
+};
+
+/* ---- logging in ---- */
+
+static void set_secret(struct registry *reg, char *authorization, const char *secret)
+{
+	log_redact(secret);
+	if (reg->authorization)
+		explicit_bzero(reg->authorization, strlen(reg->authorization));
+	free(reg->authorization);
+	reg->authorization = authorization;
+}
+
+/* "Basic …" of the login; free() it. NULL: there is none, or no memory. */
+static char *basic(const struct registry *reg)
+{
+	struct buf plain = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * LIMIT_IMAGE_LOGIN);
+
+	if (!reg->login.username)
+		return NULL;
+	buf_printf(&plain, "%s:%s", reg->login.username, reg->login.password);
+	buf_add_str(&out, "Basic ");
+	if (buf_failed(&plain) || base64_encode(&out, plain.data, plain.len) < 0)
+		buf_clear(&out);
+	if (plain.data)
+		explicit_bzero(plain.data, plain.cap);
+	buf_release(&plain);
+	return out.len ? buf_take(&out) : NULL;
+}
+
+static int token_url(const struct registry *reg, const struct image_challenge *challenge,
+	struct buf *url, struct penstock_error *err)
+{
+	const char *realm = challenge->realm;
+
+	/* Passwords go to it: never on a line that others can read, unless the registry's is one. */
+	if (!str_starts(realm, "https://") &&
+		!(str_starts(realm, "http://") && str_starts(reg->base, "http://")))
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s wants a login at an address without TLS", reg->ref->shown_host);
+	buf_add_str(url, realm);
+	buf_add_char(url, strchr(realm, '?') ? '&' : '?');
+	if (challenge->service) {
+		buf_add_str(url, "service=");
+		uri_encode(url, challenge->service, strlen(challenge->service), false);
+		buf_add_char(url, '&');
+	}
+	buf_add_str(url, "scope=");
+	if (challenge->scope)
+		uri_encode(url, challenge->scope, strlen(challenge->scope), false);
+	else
+		buf_printf(url, "repository%%3A%s%%3Apull", reg->ref->repository);
+	return buf_failed(url) ? buf_error(url, "the address of the token service", err) : 0;
+}
+
+static int refused(const struct registry *reg, struct penstock_error *err)
+{
+	const char *where = reg->ref->shown_host;
+
+	if (reg->login.username)
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"%s refuses the login of %s, or it may not read %s; check `username` and "
+			"`password` of the "
+			"container, or log in again with 'podman login %s'",
+			where, reg->login.username, reg->ref->repository, where);
+	return error_set(err, PENSTOCK_E_PERMISSION,
+		"%s wants a login for %s, or has no such image; give `username` and `password` of "
+		"the container, "
+		"or log in with 'podman login %s'",
+		where, reg->ref->repository, where);
+}
+
+static int fetch_token(
+	struct registry *reg, const struct image_challenge *challenge, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+	struct buf body = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	_cleanup_free_ char *login = basic(reg);
+	_cleanup_free_ char *token = NULL;
+	struct http_request request = {.method = "GET",
+		.sink = HTTP_SINK_TO_BUF(&body),
+		.direct = reg->ref->loopback,
+		.cancel = reg->options.cancel,
+		.what = "a token of the registry"};
+	char *authorization = NULL;
+	int r = token_url(reg, challenge, &url, err);
+
+	if (r < 0)
+		return r;
+	request.url = buf_str(&url);
+	if (login && http_request_header(&request, "Authorization", login) < 0)
+		r = error_memory(err);
+	if (r == 0)
+		r = http_perform(reg->options.engine, &request, &reply, err);
+	strlist_release(&request.headers);
+	if (login)
+		explicit_bzero(login, strlen(login));
+	if (r < 0 && err && (err->http_status == 401 || err->http_status == 403))
+		r = refused(reg, err);
+	if (r == 0) {
+		token = image_token_parse(buf_str(&body), body.len);
+		if (!token || asprintf(&authorization, "Bearer %s", token) < 0)
+			r = error_set(err, PENSTOCK_E_PROTOCOL,
+				"the token service of %s answered without a token",
+				reg->ref->shown_host);
+		else
+			set_secret(reg, authorization, token);
+	}
+	if (token)
+		explicit_bzero(token, strlen(token));
+	if (body.data)
+		explicit_bzero(body.data, body.cap);
+	buf_release(&body);
+	return r;
+}
+
+/* Answers what the registry asked for; `used` is what it did not take. Under the lock. */
+static int log_in(struct registry *reg, const struct http_reply *reply, const char *used,
+	struct penstock_error *err)
+{
+	LOCK_SCOPE(&reg->lock);
+	const char *header = http_reply_header(reply, "WWW-Authenticate");
+	struct image_challenge challenge = {0};
+	int r;
+
+	/* Another thread has been here meanwhile. */
+	if (reg->authorization && (!used || strcmp(used, reg->authorization) != 0))
+		return 0;
+	if (!header || !image_challenge_parse(&challenge, header))
+		return refused(reg, err);
+	if (challenge.basic) {
+		char *authorization = used ? NULL : basic(reg);
+
+		r = authorization ? 0 : refused(reg, err);
+		if (authorization)
+			set_secret(reg, authorization, authorization + strlen("Basic "));
+	} else {
+		r = fetch_token(reg, &challenge, err);
+	}
+	image_challenge_release(&challenge);
+	return r;
+}
+
+static char *current_authorization(struct registry *reg)
+{
+	LOCK_SCOPE(&reg->lock);
+
+	return reg->authorization ? strdup(reg->authorization) : NULL;
+}
+
+/* ---- requests ---- */
+
+/* Runs the request, and once more after logging in where that is asked for. */
+static int perform(struct registry *reg, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	request->direct = reg->ref->loopback;
+	request->cancel = reg->options.cancel;
+	for (int round = 0;; round++) {
+		_cleanup_free_ char *authorization = current_authorization(reg);
+		int r;
+
+		if (authorization &&
+			http_request_header(request, "Authorization", authorization) < 0)
+			return error_memory(err);
+		http_reply_release(reply);
+		*reply = (struct http_reply)HTTP_REPLY_INIT;
+		r = http_perform(reg->options.engine, request, reply, err);
+		if (r == 0 || reply->status != 401)
+			return r;
+		if (round == 2)
+			return refused(reg, err);
+		penstock_error_release(err);
+		r = log_in(reg, reply, authorization, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+static int explain(const struct registry *reg, const char *wanted, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = image_reference_name(reg->ref);
+
+	switch (err->http_status) {
+	case 403:
+		return refused(reg, err);
+	case 404:
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"%s has no image %s%s%s; check its name and tag, here and there",
+			reg->ref->shown_host, reg->ref->repository, *wanted == 's' ? "@" : ":",
+			wanted);
+	default:
+		return error_prefix(err, "%s", name ? name : reg->ref->repository);
+	}
+}
+
+static int get_manifest(struct image_source *source, const char *digest, struct buf *out,
+	struct penstock_error *err)
+{
+	struct registry *reg = (struct registry *)source;
+	const char *wanted = digest ? digest : reg->ref->digest ? reg->ref->digest : reg->ref->tag;
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	_cleanup_free_ char *url = NULL;
+	struct http_request request = {.method = "GET", .sink = HTTP_SINK_TO_BUF(out)};
+	int r;
+
+	if (asprintf(&url, "%s/manifests/%s", reg->base, wanted) < 0)
+		return error_memory(err);
+	request.url = url;
+	r = http_request_header(&request, "Accept", ACCEPT) < 0
+		    ? error_memory(err)
+		    : perform(reg, &request, &reply, err);
+	strlist_release(&request.headers);
+	return r < 0 ? explain(reg, wanted, err) : 0;
+}
+
+/* ---- blobs ---- */
+
+struct blob_get {
+	struct registry *reg;
+	struct buf *buf;   /* or */
+	struct ring *ring; /* one of the two */
+	uint64_t size;	   /* that the manifest says */
+	uint64_t taken;
+	bool moved; /* what comes is only the page that says where it is */
+};
+
+static int on_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct blob_get *get = cookie;
+
+	get->moved = reply->status >= 300 && reply->status < 400;
+	if (!get->moved && reply->content_length != HTTP_LENGTH_UNKNOWN && reply->status == 200 &&
+		reply->content_length != get->size)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"a blob has %llu bytes where the manifest says %llu",
+			(unsigned long long)reply->content_length, (unsigned long long)get->size);
+	return 0;
+}
+
+static enum http_take take(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct blob_get *get = cookie;
+	struct registry *reg = get->reg;
+	int r;
+
+	if (get->moved)
+		return HTTP_TAKEN;
+	if (get->taken + len > get->size) {
+		error_set(err, PENSTOCK_E_CORRUPT, "a blob is longer than the manifest says");
+		return HTTP_REFUSE;
+	}
+	if (get->buf) {
+		r = buf_add(get->buf, data, len) < 0 ? buf_error(get->buf, "a blob", err) : 1;
+	} else {
+		/* First the flag: room that is made in between is then told of. */
+		r = ring_try_write(get->ring, data, len);
+		if (r == 0) {
+			atomic_store(&reg->paused, true);
+			r = ring_try_write(get->ring, data, len);
+		}
+		if (r == 0)
+			return HTTP_PAUSE;
+		if (r < 0)
+			error_set(err, PENSTOCK_E_CANCELLED, "the unpacking has ended");
+	}
+	if (r < 0)
+		return HTTP_REFUSE;
+	get->taken += len;
+	if (get->ring && reg->options.progress)
+		reg->options.progress(reg->options.cookie, (int64_t)len);
+	return HTTP_TAKEN;
+}
+
+static int restart(void *cookie)
+{
+	const struct blob_get *get = cookie;
+
+	return get->taken == 0 ? 0 : -1;
+}
+
+/* The absolute address that a Location header stands for; free() it. */
+static char *resolve(const struct registry *reg, const char *location)
+{
+	char *url = NULL;
+
+	if (str_starts(location, "https://") ||
+		(str_starts(location, "http://") && str_starts(reg->base, "http://")))
+		return strdup(location);
+	if (*location == '/' && location[1] != '/') {
+		const char *host = strstr(reg->base, "://") + 3;
+
+		if (asprintf(&url, "%.*s%s", (int)(host - reg->base + (int)strcspn(host, "/")),
+			    reg->base, location) < 0)
+			url = NULL;
+	}
+	return url;
+}
+
+/* Where it really is wants no login, and gets none. It is gone on with after a cut. */
+static int follow(struct blob_get *get, const struct http_reply *moved, struct penstock_error *err)
+{
+	const char *location = http_reply_header(moved, "Location");
+	_cleanup_free_ char *url = location ? resolve(get->reg, location) : NULL;
+	struct http_request request = {.method = "GET",
+		.url = url,
+		.range = {.wanted = true, .full_is_fine = true},
+		.sink = {.kind = HTTP_SINK_CALLBACK,
+			.write = take,
+			.restart = restart,
+			.cookie = get},
+		.follow_redirects = true,
+		.direct = get->reg->ref->loopback,
+		.cancel = get->reg->options.cancel};
+
+	if (!url)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s sends for a blob to an address that is none, or without TLS",
+			get->reg->ref->shown_host);
+	get->moved = false;
+	return http_perform(get->reg->options.engine, &request, NULL, err);
+}
+
+static int get_blob(struct blob_get *get, const char *digest, struct penstock_error *err)
+{
+	struct registry *reg = get->reg;
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	_cleanup_free_ char *url = NULL;
+	struct http_request request = {.method = "GET",
+		.sink = {.kind = HTTP_SINK_CALLBACK,
+			.write = take,
+			.restart = restart,
+			.cookie = get},
+		.expect = {200, 307, 302},
+		.on_headers = on_headers,
+		.cookie = get};
+	int r;
+
+	if (asprintf(&url, "%s/blobs/%s", reg->base, digest) < 0)
+		return error_memory(err);
+	request.url = url;
+	r = perform(reg, &request, &reply, err);
+	strlist_release(&request.headers);
+	if (r == 0 && reply.status != 200)
+		r = follow(get, &reply, err);
+	if (r == 0 && get->taken != get->size)
+		r = error_set(err, PENSTOCK_E_CORRUPT,
+			"a blob ends after %llu bytes where the manifest says %llu",
+			(unsigned long long)get->taken, (unsigned long long)get->size);
+	return r < 0 ? explain(reg, digest, err) : 0;
+}
+
+static int get_config(struct image_source *source, const struct image_blob *blob, struct buf *out,
+	struct penstock_error *err)
+{
+	struct blob_get get = {.reg = (struct registry *)source, .buf = out, .size = blob->size};
+
+	return get_blob(&get, blob->digest, err);
+}
+
+static int get_layer(struct image_source *source, const struct image_blob *blob, struct ring *ring,
+	struct penstock_error *err)
+{
+	struct registry *reg = (struct registry *)source;
+	struct blob_get get = {.reg = reg, .ring = ring, .size = blob->size};
+	int r = get_blob(&get, blob->digest, err);
+
+	if (r < 0) {
+		ring_break(ring);
+		if (reg->options.progress)
+			reg->options.progress(reg->options.cookie, -(int64_t)get.taken);
+	} else {
+		ring_close(ring);
+	}
+	return r;
+}
+
+static void drained(struct image_source *source)
+{
+	struct registry *reg = (struct registry *)source;
+
+	if (atomic_exchange(&reg->paused, false))
+		http_resume(reg->options.engine);
+}
+
+/* ---- opening ---- */
+
+/* Whether a registry answers at `scheme`. */
+static int probe(const struct registry *reg, const char *scheme, struct penstock_error *err)
+{
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	_cleanup_free_ char *url = NULL;
+	struct http_request request = {.method = "GET",
+		.expect = {200, 401},
+		.max_attempts = 1,
+		.connect_timeout_ms = PROBE_CONNECT_MS,
+		.direct = true,
+		.cancel = reg->options.cancel};
+
+	if (asprintf(&url, "%s://%s/v2/", scheme, reg->ref->host) < 0)
+		return error_memory(err);
+	request.url = url;
+	return http_perform(reg->options.engine, &request, &reply, err);
+}
+
+/* Only on this machine itself, where nobody listens in, is TLS not insisted on. */
+static int choose_scheme(
+	const struct registry *reg, const char **scheme, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error without = PENSTOCK_ERROR_INIT;
+	int r;
+
+	*scheme = reg->ref->plain_http ? "http" : "https";
+	if (reg->ref->plain_http || !reg->ref->loopback)
+		return 0;
+	r = probe(reg, "https", err);
+	if (r == 0 || err->http_status)
+		return 0;
+	if (probe(reg, "http", &without) < 0)
+		return error_prefix(err, "the registry %s does not answer", reg->ref->shown_host);
+	penstock_error_release(err);
+	*scheme = "http";
+	return 0;
+}
+
+static void free_registry(struct image_source *source)
+{
+	struct registry *reg = (struct registry *)source;
+
+	image_login_release(&reg->login);
+	if (reg->authorization)
+		explicit_bzero(reg->authorization, strlen(reg->authorization));
+	free(reg->authorization);
+	free(reg->base);
+	pthread_mutex_destroy(&reg->lock);
+	free(reg);
+}
+
+static const struct image_source_ops registry_ops = {
+	.manifest = get_manifest,
+	.config = get_config,
+	.layer = get_layer,
+	.drained = drained,
+	.free = free_registry,
+};
+
+static int take_login(struct registry *reg, struct penstock_error *err)
+{
+	const struct registry_options *o = &reg->options;
+
+	if (!o->username)
+		return login_find(&reg->login, reg->ref, err);
+	reg->login.username = strdup(o->username);
+	reg->login.password = strdup(o->password ? o->password : "");
+	if (!reg->login.username || !reg->login.password || log_redact(reg->login.password) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+int registry_open(struct image_source **out, const struct registry_options *options,
+	struct penstock_error *err)
+{
+	struct registry *reg = calloc(1, sizeof(*reg));
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	const char *scheme;
+	int r;
+
+	if (!reg)
+		return error_memory(err);
+	reg->source.ops = &registry_ops;
+	reg->options = *options;
+	reg->ref = options->reference;
+	pthread_mutex_init(&reg->lock, NULL);
+	r = take_login(reg, &why);
+	if (r == 0)
+		r = choose_scheme(reg, &scheme, &why);
+	if (r == 0 && asprintf(&reg->base, "%s://%s/v2/%s", scheme, reg->ref->host,
+			      reg->ref->repository) < 0)
+		r = error_memory(&why);
+	if (r < 0) {
+		free_registry(&reg->source);
+		return error_move(err, &why);
+	}
+	*out = &reg->source;
+	return 0;
+}

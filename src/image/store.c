@@ -1,0 +1,221 @@
+#include "image/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "image/reference.h"
+#include "s3/checksum.h"
+#include "base/banned.h"
+
+#define ID_DIGITS                                                                                  \
+	24 /* of a layer's digest: enough for ever, and 120 of them fit in a page of options */
+#define SYNCED_BY_NOW_S                                                                            \
+	60 /* the kernel writes what is older by itself, so that to wait for it costs little */
+
+char *image_store_path(const struct image_store *store, const char *kind, const char *name)
+{
+	char *path;
+
+	return asprintf(&path, "%s/%s/%s", store->dir, kind, name) < 0 ? NULL : path;
+}
+
+/* "DIR/KIND/ID" and the suffix. */
+static char *layer_path(
+	const struct image_store *store, const char *kind, const char *digest, const char *suffix)
+{
+	char *path;
+
+	return asprintf(&path, "%s/%s/%.*s%s", store->dir, kind, ID_DIGITS,
+		       digest + strlen("sha256:"), suffix) < 0
+		       ? NULL
+		       : path;
+}
+
+char *image_store_layer_path(const struct image_store *store, const char *digest)
+{
+	return layer_path(store, "layers", digest, "");
+}
+
+bool image_store_has_layer(const struct image_store *store, const char *digest)
+{
+	_cleanup_free_ char *path = image_store_layer_path(store, digest);
+
+	return path && access(path, F_OK) == 0;
+}
+
+/* ---- documents ---- */
+
+int image_store_digest(
+	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err)
+{
+	uint8_t raw[CHECKSUM_MAX_SIZE];
+	int r = checksum_of(CHECKSUM_SHA256, buf_str(text), text->len, raw, err);
+
+	if (r < 0)
+		return r;
+	memcpy(digest, "sha256:", 7);
+	str_hex(raw, 32, digest + 7);
+	return 0;
+}
+
+int image_store_read(const struct image_store *store, const char *kind, const char *digest,
+	struct buf *out, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = image_store_path(store, kind, digest + strlen("sha256:"));
+	char found[IMAGE_DIGEST_SIZE];
+	int r = path ? fs_read(path, out, err) : error_memory(err);
+
+	if (r == 0)
+		r = image_store_digest(out, found, err);
+	if (r == 0 && strcmp(found, digest) != 0)
+		r = error_set(err, PENSTOCK_E_CORRUPT, "%s is damaged", path);
+	return r;
+}
+
+int image_store_write(const struct image_store *store, const char *kind, const char *digest,
+	const struct buf *text, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = image_store_path(store, kind, digest + strlen("sha256:"));
+
+	return path ? fs_write_atomic(path, buf_str(text), text->len, 0600, err)
+		    : error_memory(err);
+}
+
+static char *tag_path(const struct image_store *store, const char *name)
+{
+	uint8_t raw[CHECKSUM_MAX_SIZE];
+	char hex[65];
+
+	if (checksum_of(CHECKSUM_SHA256, name, strlen(name), raw, NULL) < 0)
+		return NULL;
+	str_hex(raw, 32, hex);
+	return image_store_path(store, "tags", hex);
+}
+
+void image_store_tag_read(
+	const struct image_store *store, const char *name, char digest[static IMAGE_DIGEST_SIZE])
+{
+	_cleanup_free_ char *path = tag_path(store, name);
+	struct buf text = BUF_INIT(4 * KIB);
+
+	*digest = '\0';
+	if (path && fs_read(path, &text, NULL) == 0) {
+		char *end = strchr(buf_str(&text), '\n');
+
+		if (end)
+			*end = '\0';
+		if (image_digest_is_valid(buf_str(&text)))
+			snprintf(digest, IMAGE_DIGEST_SIZE, "%s", buf_str(&text));
+	}
+	buf_release(&text);
+}
+
+int image_store_tag_write(const struct image_store *store, const char *name, const char *digest,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = tag_path(store, name);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * KIB);
+
+	buf_printf(&text, "%s\n%s\n", digest, name);
+	if (!path || buf_failed(&text))
+		return error_memory(err);
+	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
+}
+
+/* ---- opening ---- */
+
+static int try_lock(const struct image_store *store, const char *id)
+{
+	_cleanup_free_ char *path = image_store_path(store, "locks", id);
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+	if (fd >= 0 && fs_lock(fd) != 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* Removes the remains of a layer whose unpacking was killed. */
+static void sweep_part(const struct image_store *store, const char *name)
+{
+	_cleanup_free_ char *id = strndup(name, strlen(name) - strlen(".part"));
+	_cleanup_free_ char *path = image_store_path(store, "layers", name);
+	_cleanup_close_ int lock = id ? try_lock(store, id) : -1;
+
+	if (lock >= 0 && path)
+		fs_remove_tree(path, NULL);
+}
+
+/*
+ * A layer that a machine may have lost the contents of, which were written and not synced, is brought again;
+ * one that has been there for a while is synced, which costs nothing by then.
+ */
+static void settle(const struct image_store *store, const char *name, int dir_fd, bool *synced)
+{
+	_cleanup_free_ char *id = strndup(name, strlen(name) - strlen(".new"));
+	_cleanup_free_ char *mark = image_store_path(store, "layers", name);
+	_cleanup_free_ char *layer = id ? image_store_path(store, "layers", id) : NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(256);
+	char boot[PROCESS_BOOT_ID_SIZE];
+	struct stat st;
+
+	if (!mark || !layer || stat(mark, &st) < 0 || fs_read(mark, &text, NULL) < 0)
+		return;
+	process_boot_id(boot);
+	if (strcmp(buf_str(&text), boot) != 0) {
+		_cleanup_close_ int lock = try_lock(store, id);
+
+		if (lock >= 0 && fs_remove_tree(layer, NULL) == 0)
+			unlink(mark);
+	} else if (time(NULL) - st.st_mtime > SYNCED_BY_NOW_S) {
+		*synced = *synced || syncfs(dir_fd) == 0;
+		if (*synced)
+			unlink(mark);
+	}
+}
+
+static void tidy(const struct image_store *store)
+{
+	_cleanup_free_ char *path = image_store_path(store, "layers", ".");
+	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
+	bool synced = false;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		if (str_ends(e->d_name, ".part"))
+			sweep_part(store, e->d_name);
+		else if (str_ends(e->d_name, ".new"))
+			settle(store, e->d_name, dirfd(dir), &synced);
+	}
+}
+
+int image_store_open(struct image_store *store, struct penstock_error *err)
+{
+	static const char *const kinds[] = {"manifests", "configs", "layers", "locks", "tags"};
+	int r = fs_mkdirs(store->dir, 0700, err);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(kinds); i++) {
+		_cleanup_free_ char *path = path_join(store->dir, kinds[i]);
+
+		r = path ? fs_mkdirs(path, 0700, err) : error_memory(err);
+	}
+	if (r == 0)
+		tidy(store);
+	return r;
+}
