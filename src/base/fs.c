@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,6 +294,55 @@ int fs_lock(int fd)
 	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
 		return 0;
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+static int open_one(int dir, const char *name, bool make)
+{
+	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(dir, name, flags);
+
+	if (fd >= 0 || errno != ENOENT || !make)
+		return fd;
+	/* Another one may make it at the same time. */
+	if (mkdirat(dir, name, 0777) < 0 && errno != EEXIST)
+		return -1;
+	return openat(dir, name, flags);
+}
+
+int fs_open_below(int root, const char *path, size_t len, bool make, size_t *at)
+{
+	_cleanup_close_ int fd = openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	size_t from = 0;
+
+	*at = 0;
+	while (fd >= 0) {
+		char name[NAME_MAX + 1];
+		size_t n;
+		int next;
+
+		while (from < len && path[from] == '/')
+			from++;
+		if (from == len)
+			return take_fd(fd);
+		for (n = 0; from + n < len && path[from + n] != '/';)
+			n++;
+		*at = from + n;
+		if (n > NAME_MAX) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		memcpy(name, path + from, n);
+		name[n] = '\0';
+		if (strcmp(name, "..") == 0) {
+			errno = EINVAL;
+			return -1;
+		}
+		next = open_one(fd, name, make);
+		close(fd);
+		fd = next;
+		from += n;
+	}
+	return -1;
 }
 
 int fs_rename_new(const char *from, const char *to)

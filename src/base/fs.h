@@ -45,6 +45,13 @@ int fs_write_all(int fd, const void *data, size_t len);
 int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset);
 ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
 
+/*
+ * Opens the directory that the first `len` bytes of `path` name below `root` (O_PATH), through no link on the way;
+ * `make`: missing ones are made. -1: errno (ENOTDIR: something else is in its place), and `*at` is how much of the path
+ * leads to what failed.
+ */
+int fs_open_below(int root, const char *path, size_t len, bool make, size_t *at);
+
 /* Removes a tree without following links; a missing one is fine. Unwritable directories are opened
  * up. */
 int fs_remove_tree(const char *path, struct penstock_error *err);

@@ -27,6 +27,7 @@ struct syncing {
 	bool force;
 	FILE *gone; /* what is only at the target, each name behind it a NUL; in a file, for there may be many */
 	uint64_t n_gone;
+	int root; /* the local target */
 	uint64_t spared;
 	uint64_t found; /* at the source */
 };
@@ -35,6 +36,7 @@ static void syncing_release(struct syncing *s)
 {
 	if (s->gone)
 		fclose(s->gone);
+	cleanup_closep(&s->root);
 	tree_way_release(&s->way);
 	place_release(&s->source);
 	place_release(&s->target);
@@ -209,6 +211,32 @@ static int compare(struct syncing *s, struct penstock_error *err)
 
 /* ---- deletions ---- */
 
+/* By way of the directories themselves: a link that somebody put in the place of one leads out of the tree. */
+static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
+{
+	const char *slash = strrchr(name, '/');
+	_cleanup_close_ int dir = -1;
+	size_t at = 0;
+
+	if (s->root < 0)
+		s->root = open(s->target.base, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->root < 0)
+		return error_errno(err, errno, "cannot open the directory %s", s->target.base);
+	dir = fs_open_below(s->root, name, slash ? (size_t)(slash - name) : 0, false, &at);
+	if (dir < 0 && errno == ENOENT)
+		return 0;
+	if (dir < 0 && errno == ENOTDIR)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"%s/%s: not deleted, because %.*s is no directory any more; try again",
+			s->target.base, name, (int)at, name);
+	if (dir < 0)
+		return error_errno(
+			err, errno, "cannot open the directory of %s/%s", s->target.base, name);
+	if (unlinkat(dir, slash ? slash + 1 : name, 0) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot delete %s/%s", s->target.base, name);
+	return 0;
+}
+
 static int remove_one(struct syncing *s, const char *name, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -226,12 +254,10 @@ static int remove_one(struct syncing *s, const char *name, struct penstock_error
 			0, err);
 	if (remote_interrupted())
 		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-	if (!s->t.dry_run && unlink(path) < 0 && errno != ENOENT) {
-		error_errno(&own, errno, "cannot delete %s", path);
+	if (!s->t.dry_run && remove_file(s, name, &own) < 0)
 		transfer_item_failed(&s->t, path, &own);
-	} else {
+	else
 		report_done(&s->t.report, &(struct report_item){.action = "delete", .from = path});
-	}
 	return 0;
 }
 
@@ -285,7 +311,7 @@ static int begin(struct syncing *s, struct penstock_error *err)
 
 static int run_sync(const struct cli *cli)
 {
-	_cleanup_(syncing_release) struct syncing s = {.t = TRANSFER_INIT};
+	_cleanup_(syncing_release) struct syncing s = {.t = TRANSFER_INIT, .root = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = transfer_begin(&s.t, cli);
 

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "transfer/compare.h"
 #include "base/banned.h"
@@ -124,42 +125,40 @@ static int check_clash(struct tree_way *way, const char *name, struct penstock_e
 
 /* ---- directories ---- */
 
-/* One by one, and through no link: it would lead out of the tree. */
+/* Through no link: it would lead out of the tree. Returns a descriptor. */
 static int make_directories(const struct aim *aim, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = strdup(aim->path);
-	struct stat st;
+	_cleanup_free_ char *root = strndup(aim->path, aim->path_root);
+	_cleanup_close_ int at = -1;
+	size_t failed = 0;
+	int fd;
 
-	if (!path)
+	if (!root)
 		return error_memory(err);
-	for (char *at = path + aim->path_root; at; at = strchr(at + 1, '/')) {
-		char kept = *at;
-		int failed;
-
-		if (at == path + aim->path_root || (at[0] == '/' && at[-1] == '/'))
-			continue;
-		*at = '\0';
-		failed = mkdir(path, 0777) == 0 ? 0 : errno;
-		if (failed == EEXIST && lstat(path, &st) == 0)
-			failed = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-		if (failed)
-			return error_errno(err, failed, "cannot make the directory %s", path);
-		*at = kept;
-	}
-	return 0;
+	at = open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (at < 0)
+		return error_errno(err, errno, "cannot open the directory %s", root);
+	fd = fs_open_below(
+		at, aim->path + aim->path_root, strlen(aim->path + aim->path_root), true, &failed);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot make the directory %.*s",
+			(int)(aim->path_root + failed), aim->path);
+	return fd;
 }
 
 /* What --preserve kept of it; an object that says nothing is fine. */
-static int restore_directory(const char *path, const struct object_info *info)
+static int restore_directory(int fd, const struct object_info *info)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+	char self[32];
 	mode_t mode;
 
-	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode) && chmod(path, mode & 0777) < 0)
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode) && chmod(self, mode & 0777) < 0)
 		return -1;
 	if (!bulk_kept_time(&info->metadata, &times[1]))
 		return 0;
-	return utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+	return utimensat(AT_FDCWD, self, times, 0);
 }
 
 /* An object "a/" is a directory here. */
@@ -168,14 +167,17 @@ static int take_marker(struct tree_way *way, const struct entry *entry, const st
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
 	struct transfer *t = way->t;
-	int r;
+	_cleanup_close_ int fd = -1;
+	int r = 0;
 
 	if (t->dry_run)
 		return 0;
-	r = make_directories(aim, err);
-	if (r == 0 && t->preserve) {
+	fd = make_directories(aim, err);
+	if (fd < 0)
+		return fd;
+	if (t->preserve) {
 		r = object_head(t->from, way->source->at.bucket, entry->key, &info, err);
-		if (r == 0 && restore_directory(aim->path, &info) < 0)
+		if (r == 0 && restore_directory(fd, &info) < 0)
 			r = error_errno(err, errno, "cannot set mode and time of %s", aim->path);
 	}
 	if (r == 0 && t->move)

@@ -472,7 +472,8 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	clock_cond_init(&bulk->moved);
 	pthread_cond_init(&bulk->landed, NULL);
 	/* A nameless file gets its name by way of /proc. */
-	atomic_store(&bulk->named_parts, access("/proc/self/fd", X_OK) < 0);
+	bulk->no_proc = access("/proc/self/fd", X_OK) < 0;
+	atomic_store(&bulk->named_parts, bulk->no_proc);
 	bulk_window_init(bulk);
 	*out = bulk;
 	return 0;
@@ -497,12 +498,13 @@ void bulk_free(struct bulk *bulk)
 	free_list(&bulk->ended);
 	for (unsigned i = 0; i < bulk->n_devices; i++)
 		close(bulk->device_fds[i]);
+	bulk_dir_close(bulk, bulk->dir);
+	bulk_dir_close(bulk, bulk->root);
 	pthread_cond_destroy(&bulk->work);
 	pthread_cond_destroy(&bulk->moved);
 	pthread_cond_destroy(&bulk->landed);
 	pthread_mutex_destroy(&bulk->lock);
 	pthread_mutex_destroy(&bulk->sync_lock);
 	penstock_error_release(&bulk->first);
-	free(bulk->made);
 	free(bulk);
 }

@@ -202,11 +202,11 @@ static bool is_new_only(const struct bulk_task *task)
 	return task->item.if_none_match || task->bulk->put.if_none_match;
 }
 
-static int download_url(struct bulk_task *task, struct penstock_error *err)
+static int download_url(struct bulk_task *task, const char *path, struct penstock_error *err)
 {
 	_cleanup_(http_fetch_result_release) struct http_fetch_result result = {0};
-	_cleanup_free_ char *dir = strdup(task->item.path);
-	_cleanup_free_ char *base = strdup(task->item.path);
+	_cleanup_free_ char *dir = strdup(path);
+	_cleanup_free_ char *base = strdup(path);
 	int r;
 
 	if (!dir || !base)
@@ -224,7 +224,7 @@ static int download_url(struct bulk_task *task, struct penstock_error *err)
 	return r;
 }
 
-static int download_object(struct bulk_task *task, struct penstock_error *err)
+static int download_object(struct bulk_task *task, const char *path, struct penstock_error *err)
 {
 	const struct bulk_options *o = &task->bulk->options;
 	const struct object_get_options options = {.known = task->item.known,
@@ -236,7 +236,7 @@ static int download_object(struct bulk_task *task, struct penstock_error *err)
 		.cookie = o->cookie,
 		.cancel = &task->bulk->stop};
 	int r = object_get_file(task->item.from_client, task->item.from_bucket, task->item.from_key,
-		task->item.path, &options, &task->info, err);
+		path, &options, &task->info, err);
 
 	if (r == 0) {
 		task->has_info = true;
@@ -245,22 +245,36 @@ static int download_object(struct bulk_task *task, struct penstock_error *err)
 	return r;
 }
 
-static int download(struct bulk_task *task, struct penstock_error *err)
+static int download_into(struct bulk_task *task, const struct bulk_dir *dir, const char *path,
+	struct penstock_error *err)
 {
 	_cleanup_close_ int fd = -1;
-	int r = bulk_make_parents(task, err);
+	int r = task->item.from_url ? download_url(task, path, err)
+				    : download_object(task, path, err);
 
-	if (r == 0)
-		r = task->item.from_url ? download_url(task, err) : download_object(task, err);
 	if (r < 0)
 		return r;
-	fd = open(task->item.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", task->item.path);
 	r = bulk_file_times(task, fd, &task->info, err);
 	if (r == 0 && bulk_file_is_link(task, &task->info))
-		r = bulk_file_make_link(task->item.path, err);
+		r = bulk_file_make_link(task, dir, err);
 	return r == 0 ? bulk_note_device(task->bulk, fd, err) : r;
+}
+
+static int download(struct bulk_task *task, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	struct bulk_dir *dir = NULL;
+	int r = bulk_dir_open(task, &dir, err);
+
+	if (r == 0)
+		r = bulk_dir_path(task, dir, &path, err);
+	if (r == 0 && download_into(task, dir, path, err) < 0)
+		r = bulk_dir_named(dir, err);
+	bulk_dir_close(task->bulk, dir);
+	return r;
 }
 
 /* ---- copy ---- */

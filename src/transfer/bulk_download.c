@@ -52,6 +52,13 @@ static int on_restart(void *cookie)
 	return f->sum.kind ? checksum_reset(&f->sum) : 0;
 }
 
+static int create_file(struct bulk_flight *f, struct penstock_error *err)
+{
+	int r = f->dir ? 0 : bulk_dir_open(f->task, &f->dir, err);
+
+	return r < 0 ? r : bulk_file_create(f->task, f->dir, &f->fd, &f->part, err);
+}
+
 /* Room for the body: memory where it is small, else the file. */
 static int make_room(struct bulk_flight *f, struct penstock_error *err)
 {
@@ -61,7 +68,7 @@ static int make_room(struct bulk_flight *f, struct penstock_error *err)
 		f->data = malloc(f->size + 1);
 		return f->data ? 0 : error_memory(err);
 	}
-	return bulk_file_create(f->task, &f->fd, &f->part, err);
+	return create_file(f, err);
 }
 
 /* An answer for the object that was listed: stores and caches may make nothing of If-Match. */
@@ -106,15 +113,18 @@ int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct pens
 {
 	struct bulk_task *task = f->task;
 	struct s3_op *op = &f->put.op;
+	struct bulk_dir *dir = NULL;
 	int r;
 
 	if (!f->plain && (!task->item.known || task->known.size > LIMIT_BULK_SMALL)) {
 		*way = BULK_ASIDE;
 		return 0;
 	}
-	r = bulk_make_parents(task, err);
+	/* What cannot be made is known before anything is asked for. */
+	r = bulk_dir_open(task, &dir, err);
 	if (r < 0)
 		return r;
+	bulk_dir_close(task->bulk, dir);
 	if (f->plain) {
 		op->reply = (struct http_reply)HTTP_REPLY_INIT;
 		op->request.method = "GET";
@@ -162,16 +172,16 @@ static int write_file(struct bulk_flight *f, struct penstock_error *err)
 	int r = 0;
 
 	if (f->data) {
-		r = bulk_file_create(f->task, &f->fd, &f->part, err);
+		r = create_file(f, err);
 		if (r == 0 && fs_write_all(f->fd, f->data, f->size) < 0)
 			r = error_errno(err, errno, "cannot write %s", f->task->item.path);
 	}
 	if (r == 0)
 		r = bulk_file_times(f->task, f->fd, &f->task->info, err);
 	if (r == 0)
-		r = bulk_file_publish(f->task, f->fd, &f->part, err);
+		r = bulk_file_publish(f->task, f->dir, f->fd, &f->part, err);
 	if (r == 0 && bulk_file_is_link(f->task, &f->task->info))
-		r = bulk_file_make_link(f->task->item.path, err);
+		r = bulk_file_make_link(f->task, f->dir, err);
 	return r == 0 ? bulk_note_device(f->task->bulk, f->fd, err) : r;
 }
 

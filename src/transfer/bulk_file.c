@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,125 +19,238 @@
 
 /* ---- directories ---- */
 
-/* Creates the directories one by one; a link among them would lead out of the tree. */
-static int make_below(char *path, size_t root, struct penstock_error *err)
+void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir)
 {
-	struct stat st;
-
-	for (char *slash = strchr(path + root, '/'); slash; slash = strchr(slash + 1, '/')) {
-		int r;
-
-		if (slash == path || slash[-1] == '/')
-			continue;
-		*slash = '\0';
-		r = strlen(path) <= root || mkdir(path, 0777) == 0 ? 0 : errno;
-		if (r == EEXIST && lstat(path, &st) == 0)
-			r = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-		if (r == ENOTDIR)
-			return error_set(err, PENSTOCK_E_EXISTS,
-				"%s is in the way of a directory; remove it", path);
-		if (r)
-			return error_errno(err, r, "cannot create %s", path);
-		*slash = '/';
-	}
-	return 0;
+	if (!dir)
+		return;
+	pthread_mutex_lock(&bulk->lock);
+	bool last = --dir->users == 0;
+	pthread_mutex_unlock(&bulk->lock);
+	if (!last)
+		return;
+	close(dir->fd);
+	free(dir);
 }
 
-int bulk_make_parents(struct bulk_task *task, struct penstock_error *err)
+/* Takes the descriptor over. */
+static struct bulk_dir *dir_new(const char *path, size_t len, int fd)
+{
+	struct bulk_dir *dir = malloc(sizeof(*dir) + len + 1);
+
+	if (!dir) {
+		close(fd);
+		return NULL;
+	}
+	dir->users = 1;
+	dir->fd = fd;
+	memcpy(dir->path, path, len);
+	dir->path[len] = '\0';
+	return dir;
+}
+
+/* The one that was asked for last, if that is it. */
+static struct bulk_dir *dir_again(
+	struct bulk *bulk, struct bulk_dir *const *kept, const char *path, size_t len)
+{
+	LOCK_SCOPE(&bulk->lock);
+
+	if (!*kept || strncmp((*kept)->path, path, len) != 0 || (*kept)->path[len])
+		return NULL;
+	(*kept)->users++;
+	return *kept;
+}
+
+static void dir_keep(struct bulk *bulk, struct bulk_dir **kept, struct bulk_dir *dir)
+{
+	struct bulk_dir *before;
+
+	pthread_mutex_lock(&bulk->lock);
+	before = *kept;
+	*kept = dir;
+	dir->users++;
+	pthread_mutex_unlock(&bulk->lock);
+	bulk_dir_close(bulk, before);
+}
+
+/* Through links, too: it is what the user named. */
+static int open_named(
+	const char *path, size_t len, struct bulk_dir **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = strndup(path, len);
+	int fd;
+
+	if (!name)
+		return error_memory(err);
+	fd = open(*name ? name : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open the directory %s", *name ? name : ".");
+	*out = dir_new(path, len, fd);
+	return *out ? 0 : error_memory(err);
+}
+
+static int open_root(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err)
+{
+	struct bulk *bulk = task->bulk;
+	int r;
+
+	*out = dir_again(bulk, &bulk->root, task->item.path, task->item.path_root);
+	if (*out)
+		return 0;
+	r = open_named(task->item.path, task->item.path_root, out, err);
+	if (r == 0)
+		dir_keep(bulk, &bulk->root, *out);
+	return r;
+}
+
+static int cannot_open(const char *path, int len, int errnum, struct penstock_error *err)
+{
+	if (errnum == ENOTDIR || errnum == ELOOP)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"%.*s is in the way of a directory; remove it", len, path);
+	return error_errno(err, errnum, "cannot create %.*s", len, path);
+}
+
+static int open_below(
+	struct bulk_task *task, size_t len, struct bulk_dir **out, struct penstock_error *err)
+{
+	const char *path = task->item.path;
+	size_t root_len = task->item.path_root, at;
+	struct bulk_dir *root = NULL;
+	int fd, r = open_root(task, &root, err);
+
+	if (r < 0)
+		return r;
+	fd = fs_open_below(root->fd, path + root_len, len - root_len, true, &at);
+	if (fd < 0)
+		r = cannot_open(path, (int)(root_len + at), errno, err);
+	bulk_dir_close(task->bulk, root);
+	if (r < 0)
+		return r;
+	*out = dir_new(path, len, fd);
+	return *out ? 0 : error_memory(err);
+}
+
+int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err)
 {
 	struct bulk *bulk = task->bulk;
 	const char *path = task->item.path, *slash = strrchr(path, '/');
-	size_t len = slash ? (size_t)(slash - path) : 0;
-	_cleanup_free_ char *copy = NULL;
-	bool there;
+	size_t len = slash == path ? 1 : slash ? (size_t)(slash - path) : 0;
 	int r;
 
-	if (!task->item.path_root || len <= task->item.path_root)
-		return 0;
+	if (!task->item.path_root)
+		return open_named(path, len, out, err);
+	if (len <= task->item.path_root)
+		return open_root(task, out, err);
 	/* Walks go through one directory after the other. */
-	pthread_mutex_lock(&bulk->lock);
-	there = bulk->made && strncmp(bulk->made, path, len) == 0 && bulk->made[len] == '\0';
-	pthread_mutex_unlock(&bulk->lock);
-	if (there)
+	*out = dir_again(bulk, &bulk->dir, path, len);
+	if (*out)
 		return 0;
-	copy = strdup(path);
-	if (!copy)
-		return error_memory(err);
-	r = make_below(copy, task->item.path_root, err);
-	if (r < 0)
-		return r;
-	copy[len] = '\0';
-	LOCK_SCOPE(&bulk->lock);
-	free(bulk->made);
-	bulk->made = take_pointer(copy);
-	return 0;
+	r = open_below(task, len, out, err);
+	if (r == 0)
+		dir_keep(bulk, &bulk->dir, *out);
+	return r;
+}
+
+static const char *file_name(const struct bulk_task *task)
+{
+	const char *slash = strrchr(task->item.path, '/');
+
+	return slash ? slash + 1 : task->item.path;
+}
+
+/* Under the directory's own name where there is no /proc: then only what is there now is known to be no link. */
+int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
+	struct penstock_error *err)
+{
+	int n = task->bulk->no_proc
+			? asprintf(out, "%s", task->item.path)
+			: asprintf(out, "/proc/self/fd/%d/%s", dir->fd, file_name(task));
+
+	if (n >= 0)
+		return 0;
+	*out = NULL;
+	return error_memory(err);
+}
+
+int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = err && err->message ? strdup(err->message) : NULL;
+	bool slash = str_ends(dir->path, "/");
+	char own[40];
+	char *at;
+
+	snprintf(own, sizeof(own), "/proc/self/fd/%d/", dir->fd);
+	at = text ? strstr(text, own) : NULL;
+	if (!at)
+		return err ? -(int)err->code : 0;
+	return error_set(err, err->code, "%.*s%s%s%s", (int)(at - text), text, dir->path,
+		slash || !dir->path[0] ? "" : "/", at + strlen(own));
 }
 
 /* ---- files ---- */
 
-/* A file without a name leaves nothing behind, however we end. */
-static int create_nameless(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char dir[PATH_MAX] = ".";
-
-	if (slash == path) {
-		dir[0] = '/';
-	} else if (slash) {
-		if ((size_t)(slash - path) >= sizeof(dir))
-			return -1;
-		memcpy(dir, path, (size_t)(slash - path));
-		dir[slash - path] = '\0';
-	}
-	return open(dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
-}
-
-int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct penstock_error *err)
+int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd, char **part,
+	struct penstock_error *err)
 {
 	struct bulk *bulk = task->bulk;
+	_cleanup_free_ char *path = NULL;
 
 	*part = NULL;
 	if (!atomic_load(&bulk->named_parts)) {
-		*fd = create_nameless(task->item.path);
+		/* A file without a name leaves nothing behind, however we end. */
+		*fd = openat(dir->fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0666);
 		if (*fd >= 0)
 			return 0;
 		if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
 			return error_errno(err, errno, "cannot create %s", task->item.path);
 		atomic_store(&bulk->named_parts, true);
 	}
-	return part_file_open(task->item.path, fd, part, err);
+	if (bulk_dir_path(task, dir, &path, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
+	return part_file_open(path, fd, part, err) < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
-static int link_to(int fd, const char *path)
+/* The nameless one. */
+static int link_to(int fd, int dir, const char *name)
 {
 	char self[32];
 
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+	return linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW);
 }
 
-int bulk_file_publish(struct bulk_task *task, int fd, char **part, struct penstock_error *err)
+static int publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
+	struct penstock_error *err)
 {
-	const char *path = task->item.path;
+	_cleanup_free_ char *path = NULL;
 
+	if (!*part && link_to(fd, dir->fd, file_name(task)) == 0)
+		return 0;
+	if (bulk_dir_path(task, dir, &path, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
 	if (!*part) {
-		if (link_to(fd, path) == 0)
-			return 0;
 		/* Over what is there it gets only by way of another name. */
 		if (part_file_random_name(path, part, err) < 0)
 			return -(int)PENSTOCK_E_MEMORY;
-		if (link_to(fd, *part) < 0)
+		if (link_to(fd, AT_FDCWD, *part) < 0)
 			return error_errno(err, errno, "cannot create %s", *part);
 	}
 	if (rename(*part, path) < 0) {
 		if (errno == EISDIR)
 			return error_set(err, PENSTOCK_E_EXISTS,
-				"%s is a directory and in the way of a file; remove it", path);
+				"%s is a directory and in the way of a file; remove it",
+				task->item.path);
 		return error_errno(err, errno, "cannot rename %s", *part);
 	}
 	free(*part);
 	*part = NULL;
 	return 0;
+}
+
+int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
+	struct penstock_error *err)
+{
+	return publish(task, dir, fd, part, err) < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
 /* ---- metadata ---- */
@@ -226,7 +338,7 @@ int bulk_file_times(
 	return 0;
 }
 
-int bulk_file_make_link(const char *path, struct penstock_error *err)
+static int make_link(const char *path, const char *shown, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf target = BUF_INIT(PATH_MAX);
 	_cleanup_free_ char *beside = NULL;
@@ -236,17 +348,28 @@ int bulk_file_make_link(const char *path, struct penstock_error *err)
 		return r;
 	if (!target.len || strlen(buf_str(&target)) != target.len)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s: the object says that it is a link, but leads nowhere", path);
+			"%s: the object says that it is a link, but leads nowhere", shown);
 	r = part_file_random_name(path, &beside, err);
 	if (r < 0)
 		return r;
 	if (symlink(buf_str(&target), beside) < 0)
-		return error_errno(err, errno, "cannot make the link %s", path);
+		return error_errno(err, errno, "cannot make the link %s", shown);
 	if (rename(beside, path) < 0) {
-		r = error_errno(err, errno, "cannot make the link %s", path);
+		r = error_errno(err, errno, "cannot make the link %s", shown);
 		unlink(beside);
 	}
 	return r;
+}
+
+int bulk_file_make_link(
+	const struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	int r = bulk_dir_path(task, dir, &path, err);
+
+	if (r == 0)
+		r = make_link(path, task->item.path, err);
+	return r < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
 /* ---- making it durable ---- */

@@ -29,6 +29,7 @@ void bulk_flight_free(struct bulk_flight *flight)
 	if (flight->part)
 		unlink(flight->part);
 	free(flight->part);
+	bulk_dir_close(flight->task->bulk, flight->dir);
 	free(flight->data);
 	free(flight);
 }

@@ -25,9 +25,10 @@ struct bulk_flight {
 
 	char *data; /* all of a body that is small, both ways */
 	size_t size, got;
-	int fd;		/* of the file, both ways */
-	char *part;	/* the name under which it is written; NULL: it has none yet */
-	struct stat st; /* of what is sent */
+	int fd;		      /* of the file, both ways */
+	struct bulk_dir *dir; /* of a file that is made */
+	char *part;	      /* the name under which it is written; NULL: it has none yet */
+	struct stat st;	      /* of what is sent */
 	struct checksum sum;
 	enum checksum_kind kind;
 	uint8_t wanted[CHECKSUM_MAX_SIZE];

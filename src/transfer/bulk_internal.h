@@ -23,6 +23,13 @@
 
 struct bulk_flight;
 
+/* A directory that files are made in, open, so that nobody can put a link in its place. */
+struct bulk_dir {
+	unsigned users; /* under the lock of the bulk */
+	int fd;		/* O_PATH */
+	char path[];	/* for messages */
+};
+
 struct bulk_list {
 	struct bulk_task *first, *last;
 	size_t n;
@@ -84,8 +91,11 @@ struct bulk {
 
 	pthread_t workers[LIMIT_BULK_WORKERS];
 	unsigned n_workers;
-	char *made; /* the directory that was made last */
+	/* The last ones, under the lock. */
+	struct bulk_dir *root; /* what the first bytes of the paths name */
+	struct bulk_dir *dir;  /* below it */
 
+	bool no_proc;		 /* descriptors have no names */
 	atomic_bool named_parts; /* the file system has no files without a name */
 
 	/* The pushing thread's. */
@@ -131,13 +141,26 @@ void bulk_window_init(struct bulk *bulk);
 
 /* bulk_file.c: the local side. */
 /*
+ * The directory of the item's file. Below the item's root missing ones are made, and no link is followed, also none that
+ * somebody puts there meanwhile: what is made in it is made by way of its descriptor.
+ */
+int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err);
+/* NULL is fine. */
+void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir);
+/* The path of the item's file for calls that want one, by way of the descriptor. free() it. */
+int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
+	struct penstock_error *err);
+/* Puts the directory's name into a message that has the descriptor's. Returns the error's code. */
+int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err);
+
+/*
  * A new file that gets the item's name when it is whole. `part` is the name that it has meanwhile, NULL
  * where it has none. Until it is published the caller closes and unlinks.
  */
-int bulk_file_create(struct bulk_task *task, int *fd, char **part, struct penstock_error *err);
-int bulk_file_publish(struct bulk_task *task, int fd, char **part, struct penstock_error *err);
-/* Makes the directories between the root and the file. */
-int bulk_make_parents(struct bulk_task *task, struct penstock_error *err);
+int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd, char **part,
+	struct penstock_error *err);
+int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
+	struct penstock_error *err);
 /* What the metadata of an upload is: that of the options, and mtime and mode. Release it. */
 int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
 	struct penstock_error *err);
@@ -146,8 +169,9 @@ int bulk_file_times(
 	struct bulk_task *task, int fd, const struct object_info *from, struct penstock_error *err);
 /* Whether the metadata say that the object is a link. */
 bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
-/* Makes the file at `path`, which holds the target, a link. */
-int bulk_file_make_link(const char *path, struct penstock_error *err);
+/* Makes the file of the item, which holds the target, a link. */
+int bulk_file_make_link(
+	const struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err);
 /* Remembers that the file system has something to be synced: when the file has its name. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
 /* Everything downloaded so far is durable afterwards. */

@@ -165,3 +165,62 @@ def test_a_file_that_appears_while_a_web_server_answers_is_not_written_over(ours
     proxy.close()
 
     assert (ours.folder / "f").read_bytes() == b"mine" and os.listdir(ours.folder) == ["f"]
+
+
+# --- links that appear in a tree
+
+
+def swap_for_link(ours):
+    """Somebody puts a link out of the tree in the place of out/dir."""
+    os.rename(ours.folder / "out/dir", ours.folder / "taken away")
+    (ours.folder / "out/dir").symlink_to("../outside")
+
+
+@pytest.fixture
+def outside(ours):
+    (ours.folder / "outside").mkdir()
+    (ours.folder / "outside/old").write_bytes(b"precious")
+    (ours.folder / "out/dir").mkdir(parents=True)
+    return lambda: {name: (ours.folder / "outside" / name).read_bytes() for name in os.listdir(ours.folder / "outside")}
+
+
+def test_a_sync_deletes_nothing_beyond_a_link_that_appeared(ours, outside):
+    (ours.folder / "out/dir/old").write_bytes(b"old")
+    (ours.folder / "out/other").write_bytes(b"other")
+    ours.put("x/new", b"new")
+    held = ours.proxy.fault(method="GET", path="/x/new$", hold="reply")
+
+    syncing = ours.start("sync", "--delete", "s3://bucket/x", "out")
+    held.wait()
+    swap_for_link(ours)
+    held.release()
+    result = syncing.wait().exits(69)
+
+    assert "out/dir/old: not deleted, because dir is no directory any more" in result.err
+    assert outside() == {"old": b"precious"} and sorted(os.listdir(ours.folder / "out")) == ["dir", "new"]
+
+
+@pytest.mark.parametrize("options", [[], ["--resume"], ["--preserve"]])
+@pytest.mark.parametrize("size", [1000, 100_000, 9 << 20])
+def test_nothing_is_fetched_through_a_link_that_appeared(ours, outside, size, options):
+    for name in ("a", "old", "z"):
+        ours.put(f"x/dir/{name}", bytes(size))
+    held = ours.proxy.fault(method="GET", path="/x/dir/", hold="reply", times=1000)
+
+    copying = ours.start("cp", "-r", *options, "s3://bucket/x/", "out")
+    held.wait()
+    swap_for_link(ours)
+    held.release()
+    copying.wait()
+
+    assert outside() == {"old": b"precious"}
+    assert ours.there() == {f"x/dir/{name}": bytes(size) for name in ("a", "old", "z")}
+
+
+def test_no_directory_is_made_through_a_link(ours, outside):
+    ours.put("x/dir/sub/", b"")
+    swap_for_link(ours)
+
+    result = ours("cp", "-r", "--preserve", "s3://bucket/x/", "out")
+
+    assert result.code and "out/dir" in result.err and outside() == {"old": b"precious"}
