@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -18,6 +19,9 @@
 
 /* Bytes that one read of an object in several pieces asks for. */
 #define READ_BLOCK (256 * KIB)
+
+/* Less is sent from a mapping that is kept: opening a file costs more than copying so little. */
+#define SENDFILE_MIN (1 * MIB)
 
 /* What of an object is sent. */
 struct extent {
@@ -89,6 +93,22 @@ static struct MHD_Response *stream_response(struct store_object *object, const s
 	return response;
 }
 
+/* From the page cache to the connection without a copy; NULL where the bytes are not in one file. */
+static struct MHD_Response *file_response(const struct store_object *object, const struct extent *e)
+{
+	struct MHD_Response *response;
+	uint64_t at;
+	int fd = e->length < SENDFILE_MIN ? -1
+					  : store_object_open(object, e->offset, e->length, &at);
+
+	if (fd < 0)
+		return NULL;
+	response = MHD_create_response_from_fd_at_offset64(e->length, fd, at);
+	if (!response)
+		close(fd);
+	return response;
+}
+
 /* Takes the reference over. */
 static struct MHD_Response *object_response(
 	struct request *req, struct store_object *object, const struct extent *e)
@@ -98,6 +118,11 @@ static struct MHD_Response *object_response(
 
 	if (req->head || e->length == 0) {
 		response = MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
+		store_object_unref(object);
+		return response;
+	}
+	response = file_response(object, e);
+	if (response) {
 		store_object_unref(object);
 		return response;
 	}

@@ -182,6 +182,26 @@ const void *store_object_map(struct store_object *object)
 	return map + object->pieces[0].offset;
 }
 
+int store_object_open(
+	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at)
+{
+	_cleanup_close_ int fd = -1;
+	const struct store_piece *piece;
+	struct stat st;
+	size_t i = 0;
+
+	while (i < object->n_pieces && offset >= object->pieces[i].length)
+		offset -= object->pieces[i++].length;
+	if (i == object->n_pieces || length > object->pieces[i].length - offset)
+		return -1;
+	piece = &object->pieces[i];
+	fd = blob_open(object->store, piece->blob, NULL);
+	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size < piece->offset + offset + length)
+		return -1;
+	*at = piece->offset + offset;
+	return take_fd(fd);
+}
+
 /* --- reading in pieces --------------------------------------------------------------------- */
 
 struct store_reader {

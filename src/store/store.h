@@ -178,6 +178,13 @@ bool store_object_next_header(
  */
 const void *store_object_map(struct store_object *object);
 
+/*
+ * The file that holds these bytes one after the other, from `*at` in it: for sendfile(). Close it; it stays
+ * valid without the object. -1 where they are in the row or in several pieces: map or read them then.
+ */
+int store_object_open(
+	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
+
 /* Reads an object piece by piece; keeps a reference and at most one open file. */
 struct store_reader;
 int store_reader_new(

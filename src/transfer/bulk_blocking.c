@@ -17,8 +17,8 @@
 #include "transfer/http_fetch.h"
 #include "base/banned.h"
 
-/* Of one object; several are under way. */
-#define PARTS_PARALLEL 4
+/* Ranges of one HTTP input; several are under way. Of objects the engine says how many requests run. */
+#define FETCH_PARALLEL 4
 
 /* ---- upload ---- */
 
@@ -80,7 +80,7 @@ void bulk_put_options(const struct bulk_task *task, const struct strlist *metada
 		.resume_dir = all->resume_dir,
 		.delta_dir = all->delta_dir,
 		.part_size = all->part_size,
-		.parallel = PARTS_PARALLEL,
+		.parallel = task->bulk->options.parallel,
 		.cancel = &task->bulk->stop};
 }
 
@@ -214,7 +214,7 @@ static int download_url(struct bulk_task *task, const char *path, struct penstoc
 	r = http_fetch(task->bulk->engine, task->item.from_url,
 		&(struct http_fetch_options){.directory = dirname(dir),
 			.name = basename(base),
-			.parallel = PARTS_PARALLEL,
+			.parallel = FETCH_PARALLEL,
 			.no_sync = true,
 			.if_none_match = is_new_only(task),
 			.cancel = &task->bulk->stop},
@@ -228,7 +228,7 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 {
 	const struct bulk_options *o = &task->bulk->options;
 	const struct object_get_options options = {.known = task->item.known,
-		.parallel = PARTS_PARALLEL,
+		.parallel = o->parallel,
 		.relaxed = true,
 		.if_none_match = is_new_only(task),
 		.resume = o->resume,

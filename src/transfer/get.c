@@ -176,7 +176,9 @@ struct range_slot {
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 	uint64_t offset; /* in the file */
 	uint64_t length;
-	uint64_t at;	     /* bytes of it that are written */
+	uint64_t at;	     /* bytes of it that came */
+	uint64_t written;    /* of these */
+	char *gathered;	     /* the others, LIMIT_GET_GATHER at most; NULL: none so far */
 	struct checksum sum; /* of a whole object */
 	struct get_run run;  /* of a range */
 };
@@ -203,30 +205,63 @@ struct download {
 	struct object_info info;
 };
 
+static int range_write_out(
+	struct range_slot *slot, const void *data, size_t len, struct penstock_error *err)
+{
+	struct download *d = slot->download;
+	uint64_t place = slot->offset + slot->written;
+
+	if (fs_pwrite_all(d->part.fd, data, len, (off_t)place) < 0)
+		return error_errno(err, errno, "cannot write what was received");
+	if (slot->sum.kind)
+		checksum_update(&slot->sum, data, len);
+	if (d->blocks.kind && get_blocks_add(&d->blocks, &slot->run, place, data, len) < 0)
+		return error_memory(err);
+	slot->written += len;
+	return 0;
+}
+
+/*
+ * libcurl hands bodies over in pieces of 16 KiB that begin anywhere in a page, and a page of a file that is
+ * written in two goes costs twice: so they are gathered here.
+ */
+static int range_gather(
+	struct range_slot *slot, const char *data, size_t len, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (!slot->gathered)
+		slot->gathered = malloc(LIMIT_GET_GATHER);
+	if (!slot->gathered)
+		return error_memory(err);
+	while (r == 0 && len) {
+		size_t held = (size_t)(slot->at - slot->written);
+		size_t n = LIMIT_GET_GATHER - held < len ? LIMIT_GET_GATHER - held : len;
+
+		memcpy(slot->gathered + held, data, n);
+		slot->at += n;
+		data += n;
+		len -= n;
+		if (held + n == LIMIT_GET_GATHER || slot->at == slot->length)
+			r = range_write_out(slot, slot->gathered, held + n, err);
+	}
+	return r;
+}
+
 static enum http_take range_write(
 	void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct range_slot *slot = cookie;
-	struct download *d = slot->download;
+	const struct object_get_options *options = slot->download->options;
 
 	if (slot->length != HTTP_LENGTH_UNKNOWN && len > slot->length - slot->at) {
 		error_set(err, PENSTOCK_E_CHANGED, "the object is longer than its listing says");
 		return HTTP_REFUSE;
 	}
-	if (fs_pwrite_all(d->part.fd, data, len, (off_t)(slot->offset + slot->at)) < 0) {
-		error_errno(err, errno, "cannot write what was received");
+	if (range_gather(slot, data, len, err) < 0)
 		return HTTP_REFUSE;
-	}
-	if (slot->sum.kind)
-		checksum_update(&slot->sum, data, len);
-	if (d->blocks.kind &&
-		get_blocks_add(&d->blocks, &slot->run, slot->offset + slot->at, data, len) < 0) {
-		error_memory(err);
-		return HTTP_REFUSE;
-	}
-	slot->at += len;
-	if (d->options->progress)
-		d->options->progress(d->options->cookie, (int64_t)len);
+	if (options->progress)
+		options->progress(options->cookie, (int64_t)len);
 	return HTTP_TAKEN;
 }
 
@@ -238,6 +273,7 @@ static int range_restart(void *cookie)
 	if (options->progress && slot->at)
 		options->progress(options->cookie, -(int64_t)slot->at);
 	slot->at = 0;
+	slot->written = 0;
 	if (get_run_restart(&slot->run) < 0)
 		return -1;
 	return slot->sum.kind ? checksum_reset(&slot->sum) : 0;
@@ -252,6 +288,7 @@ static int slot_init(struct download *d, struct range_slot *slot, struct penstoc
 	slot->used = true;
 	slot->download = d;
 	slot->at = 0;
+	slot->written = 0;
 	slot->op.request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
 		.write = range_write,
 		.restart = range_restart,
@@ -267,6 +304,8 @@ static void slot_release(struct range_slot *slot)
 	s3_op_release(&slot->op);
 	checksum_release(&slot->sum);
 	get_run_release(&slot->run);
+	free(slot->gathered);
+	slot->gathered = NULL;
 	slot->used = false;
 }
 
@@ -355,6 +394,8 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 		if (r < 0)
 			r = replaced_meanwhile(d, err);
 	}
+	if (r == 0 && slot.at > slot.written)
+		r = range_write_out(&slot, slot.gathered, (size_t)(slot.at - slot.written), err);
 	if (r == 0 && slot.length != HTTP_LENGTH_UNKNOWN && slot.at != slot.length)
 		r = error_set(err, PENSTOCK_E_CHANGED,
 			"%s: the object has %" PRIu64 " bytes, its listing says %" PRIu64,

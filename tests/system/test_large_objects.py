@@ -58,14 +58,35 @@ def test_a_range_that_hangs_is_asked_for_again(tool, fault_proxy, tmp_path, hold
     hung.release()
 
 
+def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(store, penstock, fault_proxy, tmp_path):
+    """A store far away is filled by many requests at a time: none of the first eight is answered before all are there."""
+    source = make_file(tmp_path / "source", 72 * MIB)
+    env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url, "PENSTOCK_NETWORK_STALL": "3600"}
+    store.client.create_bucket(Bucket="bucket")
+
+    ways = [
+        ([source, "s3://bucket/large"], {"method": "PUT", "query": PART, "hold": "reply"}),
+        (["s3://bucket/large", tmp_path / "back"], {"method": "GET", "range": "bytes=", "hold": "request"}),
+    ]
+    for way, fault in ways:
+        held = fault_proxy.fault(**fault, times=8)
+        process = penstock.popen("cp", "--part-size", "5MiB", *way, env=env)
+        held.wait(8)
+        held.release()
+        process.wait().exits(0)
+
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
 def test_a_damaged_range_is_found_and_fetched_again_alone(tool, fault_proxy, tmp_path):
     """The store tells each part's checksum: one bit that is wrong costs one range, not the object."""
     source = make_file(tmp_path / "source", 96 * MIB)
     tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
-    fault_proxy.fault(method="GET", range=f"bytes={32 * MIB}-", corrupt_at=9 * MIB)
+    damaged = fault_proxy.fault(method="GET", range=f"bytes={32 * MIB}-", corrupt_at=5 * MIB)
 
     tool.ok("get", "bucket", "large", tmp_path / "back")
 
+    assert damaged.hits == 1
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
     assert sum(request.sent for request in ranges(fault_proxy)) <= (96 + 16) * MIB
 
@@ -86,11 +107,11 @@ def test_an_object_whose_parts_nobody_knows_is_verified_whole(tool, fault_proxy,
     source = make_file(tmp_path / "source", 40 * MIB)
     tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
     denied = fault_proxy.fault(method="GET", query="attributes", status=403, times=1000)
-    fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=9 * MIB)
+    damaged = fault_proxy.fault(method="GET", range=f"bytes={16 * MIB}-", corrupt_at=5 * MIB)
 
     tool.ok("get", "bucket", "large", tmp_path / "back")
 
-    assert denied.hits
+    assert denied.hits and damaged.hits == 1
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 

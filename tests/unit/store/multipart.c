@@ -103,6 +103,39 @@ static void ranges_cross_the_borders_of_parts(void **state)
 	store_object_unref(o);
 }
 
+/* What goes out by sendfile() is in one file; the rest is read. */
+static void bytes_of_one_piece_are_in_one_file(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part parts[] = {
+		{.number = 1, .size = PART, .etag = "1"}, {.number = 2, .size = 3, .etag = "2"}};
+	char id[STORE_UPLOAD_ID_SIZE], data[8];
+	struct store_object *o;
+	uint64_t at = 99;
+	int fd;
+
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', PART);
+	add_part(f, "k", id, 2, "2", 'b', 3);
+	assert_int_equal(finish(f, "k", id, parts, 2), STORE_OK);
+	o = get(f, "k");
+
+	fd = store_object_open(o, PART + 1, 2, &at);
+	assert_true(fd >= 0);
+	assert_int_equal(at, 1);
+	assert_int_equal(pread(fd, data, 2, (off_t)at), 2);
+	assert_memory_equal(data, "bb", 2);
+	close(fd);
+	fd = store_object_open(o, 0, PART, &at);
+	assert_true(fd >= 0);
+	assert_int_equal(at, 0);
+	close(fd);
+	assert_int_equal(store_object_open(o, PART - 1, 2, &at), -1);
+	assert_int_equal(store_object_open(o, PART, 4, &at), -1);
+	assert_int_equal(store_object_open(o, PART + 3, 1, &at), -1);
+	store_object_unref(o);
+}
+
 /* What is wrong with a completion is told, and the upload stays as it was. */
 static void wrong_completions_change_nothing(void **state)
 {
@@ -263,9 +296,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(an_object_is_put_together), TEST(ranges_cross_the_borders_of_parts),
-		TEST(wrong_completions_change_nothing), TEST(completing_again_is_a_success),
-		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
-		TEST(uploads_are_listed_in_pages), TEST(uploads_that_nobody_finishes_expire)};
+		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
+		TEST(completing_again_is_a_success), TEST(abandoned_parts_are_removed),
+		TEST(parts_share_ranges_of_objects), TEST(uploads_are_listed_in_pages),
+		TEST(uploads_that_nobody_finishes_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
