@@ -16,6 +16,7 @@
 #include "sync/content.h"
 #include "sync/names.h"
 #include "sync/sync_internal.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
 
 #define FETCHERS     6
@@ -158,12 +159,14 @@ static int set_times(struct entry *e, int fd, const char *path, struct penstock_
 /* What a restore that was killed has fetched in part: it is what we publish, and nobody's output. */
 static bool is_own_part(struct restore *r, const char *path)
 {
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 	_cleanup_free_ char *name = strdup(path);
 	const struct entry *e;
+	size_t stem;
 
-	if (!name || !str_ends(path, OBJECT_PART_SUFFIX))
+	if (!name || !part_file_is_marked(base, &stem))
 		return false;
-	name[strlen(name) - strlen(OBJECT_PART_SUFFIX)] = '\0';
+	name[(size_t)(base - path) + stem] = '\0';
 	e = table_find_path(&r->s->table, name);
 	return e && !e->below && (e->flags & ENTRY_PUBLISHED);
 }

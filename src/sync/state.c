@@ -15,6 +15,7 @@
 #include "sync/names.h"
 #include "sync/queue.h"
 #include "sync/sync_internal.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
 
 #define MANIFEST_MS   1000 /* least time between two manifests of a running sync */
@@ -275,7 +276,7 @@ static void drop_part(const struct sync *s, const char *path)
 {
 	_cleanup_free_ char *part = NULL;
 
-	if (asprintf(&part, "%s" OBJECT_PART_SUFFIX, path) >= 0)
+	if (part_file_first_name(path, &part, NULL) == 0)
 		unlinkat(s->root_fd, part, 0);
 }
 

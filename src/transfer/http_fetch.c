@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "s3/checksum.h"
 #include "transfer/fetch_internal.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
 
 #define POLL_MS	      50 /* between looks at the caller's cancel flag */
@@ -104,7 +105,7 @@ static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *
 	if (buf_failed(&name))
 		return buf_error(&name, "the file's name", err);
 	f->final_path = path_join(f->options->directory, buf_str(&name));
-	if (!f->final_path || asprintf(&f->part_path, "%s.penstock-part", f->final_path) < 0 ||
+	if (!f->final_path || part_file_first_name(f->final_path, &f->part_path, err) < 0 ||
 		asprintf(&f->journal_path, "%s.json", f->part_path) < 0)
 		return error_memory(err);
 	return 0;

@@ -7,9 +7,9 @@
  *	http_fetch(engine, url, &(struct http_fetch_options){ .directory = input,
  *		.consume = unpack, .cookie = unpacker }, &r, err);
  *
- * Where the server allows it, ranges are fetched in parallel into "NAME.penstock-part" under the
+ * Where the server allows it, ranges are fetched in parallel into "NAME.MARK.penstock-part" under the
  *first reply's validator (ETag, else Last-Modified); otherwise one stream. A cut is continued where
- *it stopped. "NAME.penstock-part.json" records what is there, so that the same call after a kill
+ *it stopped. "NAME.MARK.penstock-part.json" records what is there, so that the same call after a kill
  *goes on; a resource that changed meanwhile starts again. At the end length and, where given,
  *sha256 are verified, the file is synced and renamed.
  *

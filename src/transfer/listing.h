@@ -103,8 +103,7 @@ struct walk_options {
 };
 /*
  * The files below the directory `path`, which may itself be a link. Directories are opened one below the other
- * and never through a link unless WALK_LINKS_FOLLOW. Names of unfinished downloads (OBJECT_PART_SUFFIX) are
- * left out. A directory of millions of names is sorted in an unlinked file in TMPDIR. PENSTOCK_E_NOT_FOUND: there is no such directory.
+ * and never through a link unless WALK_LINKS_FOLLOW. Unfinished downloads (part_file.h) are left out. A directory of millions of names is sorted in an unlinked file in TMPDIR. PENSTOCK_E_NOT_FOUND: there is no such directory.
  */
 int entry_source_files(struct entry_source **out, const char *path,
 	const struct walk_options *options, struct penstock_error *err);

@@ -16,41 +16,166 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/limits.h"
 #include "transfer/objects.h"
+#include "transfer/record_file.h"
 #include "base/banned.h"
+
+#define SUFFIX_LEN (sizeof(OBJECT_PART_SUFFIX) - 1)
+
+/* What stands before the middle: the name itself, or where it is too long for all of them a digest of it. */
+static int put_base(struct buf *out, const char *name, size_t rest)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	if (strlen(name) + rest <= NAME_MAX)
+		return buf_add_str(out, name);
+	for (const char *c = name; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+	return buf_printf(out, ".%016" PRIx64, hash);
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
 
 int part_file_name(const char *path, const char *middle, char **out, struct penstock_error *err)
 {
-	static const char suffix[] = OBJECT_PART_SUFFIX;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
-	int n;
+	struct buf text = BUF_INIT(LIMIT_STRING);
 
-	if (strlen(name) + strlen(middle) + sizeof(suffix) - 1 <= NAME_MAX) {
-		n = asprintf(out, "%s%s%s", path, middle, suffix);
-	} else {
-		for (const char *c = name; *c; c++)
-			hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-		n = asprintf(out, "%.*s.%016" PRIx64 "%s%s", (int)(name - path), path, hash, middle,
-			suffix);
-	}
-	if (n < 0) {
-		*out = NULL;
+	buf_add(&text, path, (size_t)(name_of(path) - path));
+	put_base(&text, name_of(path), strlen(middle) + SUFFIX_LEN);
+	buf_add_str(&text, middle);
+	buf_add_str(&text, OBJECT_PART_SUFFIX);
+	*out = buf_take(&text);
+	return *out ? 0 : error_memory(err);
+}
+
+/* ---- names that tell whose they are ---- */
+
+/* ".", a number and what follows from it and the base, eight hexadecimal digits each. */
+#define MARK_LEN 17
+
+static uint32_t mark_check(const char *base, size_t len, uint32_t number)
+{
+	uint32_t hash = UINT32_C(0x811c9dc5) ^ number;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char)base[i]) * UINT32_C(0x01000193);
+	return hash ^ hash >> 15;
+}
+
+static int marked_name(const char *path, uint32_t number, char **out, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf base = BUF_INIT(LIMIT_STRING);
+	char middle[MARK_LEN + 1];
+
+	put_base(&base, name_of(path), MARK_LEN + SUFFIX_LEN);
+	if (buf_failed(&base))
 		return error_memory(err);
-	}
-	return 0;
+	snprintf(middle, sizeof(middle), ".%08" PRIx32 "%08" PRIx32, number,
+		mark_check(buf_str(&base), base.len, number));
+	return part_file_name(path, middle, out, err);
 }
 
 int part_file_random_name(const char *path, char **out, struct penstock_error *err)
 {
-	char middle[20];
-	uint64_t random = 0;
+	uint32_t random = 0;
 
 	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = (uint64_t)clock_wall_ns();
-	snprintf(middle, sizeof(middle), ".%016" PRIx64, random);
-	return part_file_name(path, middle, out, err);
+		random = (uint32_t)clock_wall_ns();
+	return marked_name(path, random | 1, out, err);
 }
+
+int part_file_first_name(const char *path, char **out, struct penstock_error *err)
+{
+	return marked_name(path, 0, out, err);
+}
+
+static bool is_marked(const char *name, size_t len, size_t *stem)
+{
+	char digits[MARK_LEN], *end = NULL;
+	unsigned long long mark;
+
+	if (len <= MARK_LEN + SUFFIX_LEN ||
+		memcmp(name + len - SUFFIX_LEN, OBJECT_PART_SUFFIX, SUFFIX_LEN) != 0)
+		return false;
+	len -= MARK_LEN + SUFFIX_LEN;
+	memcpy(digits, name + len + 1, MARK_LEN - 1);
+	digits[MARK_LEN - 1] = '\0';
+	if (name[len] != '.' || strspn(digits, "0123456789abcdef") != MARK_LEN - 1)
+		return false;
+	mark = strtoull(digits, &end, 16);
+	if ((uint32_t)mark != mark_check(name, len, (uint32_t)(mark >> 32)))
+		return false;
+	*stem = len;
+	return true;
+}
+
+bool part_file_is_marked(const char *name, size_t *stem)
+{
+	return is_marked(name, strlen(name), stem);
+}
+
+/* The beginning of a file, and a NUL; "" where there is none that can be read. */
+static void read_head(int dir, const char *name, char *head, size_t size)
+{
+	_cleanup_close_ int fd = openat(
+		dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	ssize_t n = fd < 0 ? -1 : fs_pread_all(fd, head, size - 1, 0);
+
+	head[n > 0 ? n : 0] = '\0';
+}
+
+/* Whether the journal of a download (get_journal.c), of which this is the beginning, tells of `part`. */
+static bool tells_of(const char *head, const char *part)
+{
+	const char *line = strchr(head, '\n'), *end = line ? strchr(line + 1, '\n') : NULL;
+	const char *source = line ? strstr(line, " S ") : NULL;
+	_cleanup_free_ char *told = NULL;
+
+	/* The digest of the source is between them. */
+	if (!end || !source || source >= end || end - source <= 68)
+		return false;
+	told = strndup(source + 68, (size_t)(end - source) - 68);
+	return told && record_decode(told) && strcmp(told, part) == 0;
+}
+
+static bool has_journal(int dir, const char *name)
+{
+	_cleanup_free_ char *stem = strndup(name, strlen(name) - SUFFIX_LEN);
+	_cleanup_free_ char *journal = NULL;
+	char head[2048];
+
+	if (!stem || part_file_name(stem, ".journal", &journal, NULL) < 0)
+		return false;
+	read_head(dir, journal, head, sizeof(head));
+	return record_file_begins(head) && tells_of(head, name);
+}
+
+bool part_file_is_ours(int dir, const char *name)
+{
+	size_t stem;
+	char head[64];
+
+	if (str_ends(name, OBJECT_PART_SUFFIX ".json"))
+		return is_marked(name, strlen(name) - strlen(".json"), &stem);
+	if (!str_ends(name, OBJECT_PART_SUFFIX))
+		return false;
+	if (part_file_is_marked(name, &stem))
+		return true;
+	if (str_ends(name, ".journal" OBJECT_PART_SUFFIX)) {
+		read_head(dir, name, head, sizeof(head));
+		if (record_file_begins(head))
+			return true;
+	}
+	return has_journal(dir, name);
+}
+
+/* ---- files ---- */
 
 /* Still under its name, and a file that nobody else can have meant something by. */
 static bool is_ours(int fd, const char *name)
@@ -90,7 +215,7 @@ int part_file_open(const char *path, int *fd, char **part, struct penstock_error
 	for (int tries = 0;; tries++) {
 		_cleanup_free_ char *name = NULL;
 		int r = tries ? part_file_random_name(path, &name, err)
-			      : part_file_name(path, "", &name, err);
+			      : part_file_first_name(path, &name, err);
 
 		if (r < 0)
 			return r;

@@ -99,6 +99,11 @@ static int load(struct record_file *f, struct penstock_error *err)
 	return 0;
 }
 
+bool record_file_begins(const char *head)
+{
+	return strncmp(head, first_line, FIRST) == 0;
+}
+
 int record_file_open(struct record_file *f, const char *path, struct penstock_error *err)
 {
 	int r;

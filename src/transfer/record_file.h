@@ -39,6 +39,8 @@ struct record_file {
  * files.
  */
 int record_file_open(struct record_file *f, const char *path, struct penstock_error *err);
+/* Whether a file that begins so is one of these. */
+bool record_file_begins(const char *head);
 void record_file_close(struct record_file *f);
 /* Takes it away, if it is still the one that was opened. */
 void record_file_remove(struct record_file *f);

@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "transfer/list_sort.h"
 #include "transfer/listing_internal.h"
-#include "transfer/objects.h"
+#include "transfer/part_file.h"
 #include "base/banned.h"
 
 #define DIRENT_BUFFER  ((size_t)64 * KIB)
@@ -146,7 +146,7 @@ static int add_name(struct walk *w, int fd, struct level *level, const struct di
 	int r;
 
 	if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || len > NAME_MAX ||
-		str_ends(d->d_name, OBJECT_PART_SUFFIX))
+		part_file_is_ours(fd, d->d_name))
 		return 0;
 	type = d->d_type;
 	if (type != DT_REG && type != DT_DIR) {

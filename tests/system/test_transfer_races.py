@@ -224,3 +224,43 @@ def test_no_directory_is_made_through_a_link(ours, outside):
     result = ours("cp", "-r", "--preserve", "s3://bucket/x/", "out")
 
     assert result.code and "out/dir" in result.err and outside() == {"old": b"precious"}
+
+
+# --- files that look like ours
+
+
+# They are what the user has, under names that end as ours do.
+def test_files_of_the_user_with_names_like_ours_are_the_users(ours):
+    names = ["a", "a.penstock-part", "b.journal.penstock-part", "c.0123456789abcdef.penstock-part"]
+    (ours.folder / "d").mkdir()
+    for name in names:
+        (ours.folder / "d" / name).write_bytes(name.encode())
+
+    ours("sync", "--delete", "d", "s3://bucket").ok()
+    assert ours.there() == {name: name.encode() for name in names}
+    ours("sync", "--delete", "d", "s3://bucket").ok()
+    ours("sync", "--delete", "s3://bucket", "d").ok()
+    assert ours.there() == {name: name.encode() for name in names} and sorted(os.listdir(ours.folder / "d")) == names
+    ours.put("a", bytes(9 << 20))
+    ours("cp", "s3://bucket/a", "d/a").ok()
+
+    assert (ours.folder / "d/a.penstock-part").read_bytes() == b"a.penstock-part"
+
+
+# Half a download is not the user's, with a journal or without one.
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+def test_what_a_kill_has_left_of_a_download_is_not_sent(ours, options):
+    ours.put("x/big", bytes(40 << 20))
+    held = ours.proxy.fault(method="GET", path="/x/big$", hold=100_000, times=1000)
+
+    copying = ours.start("cp", *options, "s3://bucket/x/big", "d/")
+    held.wait(2)
+    copying.kill()
+    copying.wait()
+    ours.proxy.clear()
+    left = os.listdir(ours.folder / "d")
+    (ours.folder / "d/mine").write_bytes(b"mine")
+    ours("sync", "d", "s3://bucket/y").ok()
+
+    assert len(left) == (2 if options else 1)
+    assert [key for key in ours.there() if key.startswith("y/")] == ["y/mine"]

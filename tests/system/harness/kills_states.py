@@ -126,7 +126,7 @@ def waiting_in_line(world, rng, n):
 # ---- inputs ----
 
 HTTP = places(
-    ("write", "*/stage-*/in.tar.gz.penstock-part", range(1, 5), "before half after"),
+    ("write", "*/stage-*/in.tar.gz.*.penstock-part", range(1, 5), "before half after"),
     ("any", "*/stage-*/*.json*", range(1, 8), "before after"),
     ("any", "*/state/stage.json*", range(1, 5), "before after"),
 )

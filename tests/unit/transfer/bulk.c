@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "transfer/bulk_internal.h"
+#include "transfer/part_file.h"
 
 #define MANY 300
 
@@ -517,7 +518,7 @@ static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 		_cleanup_free_ char *part = NULL;
 		struct stat st;
 
-		assert_true(asprintf(&part, "%s.penstock-part", path) > 0);
+		assert_int_equal(0, part_file_first_name(path, &part, NULL));
 		assert_int_equal(-1, access(part, F_OK));
 		if (stat(path, &st) == 0) {
 			there++;

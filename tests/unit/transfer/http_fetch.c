@@ -1,5 +1,6 @@
 /* HTTP inputs from servers that cut, change, lie about ranges, or know none; and kills in between. */
 #include "transfer/http_fetch.h"
+#include "transfer/part_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -110,6 +111,17 @@ static void end(struct fixture *f)
 	http_fetch_result_release(&f->result);
 	penstock_error_release(&f->err);
 	fs_remove_tree(f->dir, NULL);
+}
+
+/* The part file, or what lies beside it; free() it. */
+static char *part_of(const struct fixture *f, const char *behind)
+{
+	_cleanup_free_ char *first = NULL, *path = path_join(f->dir, "archive one.tar.gz");
+	char *part = NULL;
+
+	assert_int_equal(0, part_file_first_name(path, &first, NULL));
+	assert_true(asprintf(&part, "%s%s", first, behind) > 0);
+	return part;
 }
 
 static int fetch(struct fixture *f)
@@ -540,7 +552,7 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 
 	(void)state;
 	fail_half_way(&f);
-	part = path_join(f.dir, "archive one.tar.gz.penstock-part");
+	part = part_of(&f, "");
 	assert_int_equal(0, unlink(part));
 
 	assert_int_equal(0, fetch(&f));
@@ -560,7 +572,7 @@ static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
 
 	(void)state;
 	fail_half_way(&f);
-	part = path_join(f.dir, "archive one.tar.gz.penstock-part");
+	part = part_of(&f, "");
 	precious = path_join(f.dir, "precious");
 	path = path_join(f.dir, "archive one.tar.gz");
 	assert_int_equal(0, link(part, precious));
@@ -583,7 +595,7 @@ static void a_damaged_journal_is_no_harm(void **state)
 
 	(void)state;
 	begin(&f, serve);
-	journal = path_join(f.dir, "archive one.tar.gz.penstock-part.json");
+	journal = part_of(&f, ".json");
 	assert_int_equal(0, fs_write_atomic(journal, "{\"version\": 1, \"size\"", 21, 0600, NULL));
 
 	assert_int_equal(0, fetch(&f));
@@ -681,7 +693,7 @@ static void a_second_fetch_of_the_same_file_is_refused(void **state)
 
 	(void)state;
 	begin(&f, serve);
-	part = path_join(f.dir, "archive one.tar.gz.penstock-part");
+	part = part_of(&f, "");
 	fd = open(part, O_RDWR | O_CREAT, 0600);
 	assert_int_equal(0, flock(fd, LOCK_EX));
 

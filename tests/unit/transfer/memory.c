@@ -29,6 +29,7 @@
 #include "transfer/listing.h"
 #include "transfer/objects.h"
 #include "transfer/tree.h"
+#include "transfer/part_file.h"
 
 #define SIZE (20 * KIB)
 
@@ -320,12 +321,20 @@ static int get_file(struct client *c, struct penstock_error *err)
 	return object_get_file(c->s3, "bucket", "key", path, NULL, NULL, err);
 }
 
+static void assert_no_part(void)
+{
+	_cleanup_free_ char *part = NULL;
+
+	assert_int_equal(0, part_file_first_name("file", &part, NULL));
+	assert_file(part, false);
+}
+
 static void check_file(int rc)
 {
 	char path[64];
 
 	assert_file("file", rc == 0);
-	assert_file("file.penstock-part", false);
+	assert_no_part();
 	snprintf(path, sizeof(path), "%s/file", dir);
 	unlink(path);
 }
@@ -504,7 +513,7 @@ static void check_bulk(int rc)
 
 	snprintf(path, sizeof(path), "%s/file", dir);
 	assert_file("file", rc == 0 || access(path, F_OK) == 0);
-	assert_file("file.penstock-part", false);
+	assert_no_part();
 	unlink(path);
 }
 

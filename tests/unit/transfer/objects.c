@@ -1,6 +1,7 @@
 /* Downloads, listings, deletions and errors, from stores that cut, lie and talk nonsense. */
 #include "objects_fixture.h"
 #include "transfer/tree.h"
+#include "transfer/part_file.h"
 
 #define OBJECT (300 * 1000)
 
@@ -142,8 +143,11 @@ static bool file_is(const char *name, const char *bytes, size_t len)
 static bool nothing_left(void)
 {
 	char *path = in_directory("file");
-	char *part = in_directory("file.penstock-part");
-	bool none = access(path, F_OK) < 0 && access(part, F_OK) < 0;
+	char *part = NULL;
+	bool none;
+
+	assert_int_equal(0, part_file_first_name(path, &part, NULL));
+	none = access(path, F_OK) < 0 && access(part, F_OK) < 0;
 
 	free(path);
 	free(part);

@@ -26,10 +26,13 @@ struct place {
 
 static void begin(struct place *p)
 {
+	_cleanup_free_ char *first = NULL;
+
 	snprintf(p->dir, sizeof(p->dir), "/tmp/part-XXXXXX");
 	assert_non_null(mkdtemp(p->dir));
 	snprintf(p->path, sizeof(p->path), "%s/f", p->dir);
-	snprintf(p->plain, sizeof(p->plain), "%s" OBJECT_PART_SUFFIX, p->path);
+	assert_int_equal(0, part_file_first_name(p->path, &first, NULL));
+	snprintf(p->plain, sizeof(p->plain), "%s", first);
 	snprintf(p->other, sizeof(p->other), "%s/precious", p->dir);
 }
 

@@ -22,6 +22,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "transfer/list_sort.h"
+#include "transfer/part_file.h"
+#include "transfer/record_file.h"
 
 static char dir[64];
 
@@ -286,14 +288,42 @@ static void special_files_are_problems(void **state)
 	assert_int_equal(PENSTOCK_E_UNSUPPORTED, seen.last);
 }
 
-/* Half a download under its temporary name is nobody's file. */
+/* That of a download of `name`, with its bytes in `part`. */
+static void make_journal(const char *name, const char *part)
+{
+	struct record_file journal = RECORD_FILE_INIT;
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *path = path_join(dir, name), *file = NULL;
+
+	assert_int_equal(0, part_file_name(path, ".journal", &file, NULL));
+	assert_int_equal(0, record_file_open(&journal, file, NULL));
+	buf_printf(&line, "S %064d", 7);
+	record_add_text(&line, part);
+	assert_int_equal(0, record_file_add(&journal, &line));
+	record_file_close(&journal);
+}
+
+/* Half a download under its temporary name is nobody's file; what only has such a name is its owner's. */
 static void unfinished_downloads_are_left_out(void **state)
 {
-	static const char *const wanted[] = {"a", NULL};
+	static const char *const wanted[] = {"a", "a.penstock-part", "a.penstock-part.json",
+		"b.journal.penstock-part", "c.0123456789abcdef.penstock-part", "e.penstock-part",
+		NULL};
+	static const char *const made[] = {"a", "a.penstock-part", "a.penstock-part.json",
+		"b.journal.penstock-part", "c.0123456789abcdef.penstock-part", "e.penstock-part"};
+	_cleanup_free_ char *first = NULL, *random = NULL, *json = NULL;
 	_cleanup_(seen_release) struct seen seen = {0};
 
 	(void)state;
-	assert_true(make("a", 1) && make("b.penstock-part", 1));
+	for (size_t i = 0; i < ARRAY_SIZE(made); i++)
+		assert_true(make(made[i], 1));
+	assert_int_equal(0, part_file_first_name("c", &first, NULL));
+	assert_int_equal(0, part_file_random_name("d", &random, NULL));
+	assert_true(make(first, 1) && make(random, 1));
+	make_journal("f", "f.penstock-part");
+	assert_true(make("f.penstock-part", 1));
+	make_journal("e", random);
+	assert_true(asprintf(&json, "%s.json", first) > 0 && make(json, 1));
 
 	assert_int_equal(0, walk(&seen, &(struct walk_options){0}, NULL));
 
