@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,55 @@ void process_protect_memory(void)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
+/* ---- whom we spawned ---- */
+
+/* A supervisor has few children at a time: its tasks and a helper here and there. */
+static pthread_mutex_t spawned_lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t *spawned; /* under the lock; never freed */
+static size_t n_spawned, spawned_cap;
+
+/* Room for one more, before there is a child that could be lost. */
+static bool spawned_reserve(void)
+{
+	pid_t *grown;
+
+	if (n_spawned < spawned_cap)
+		return true;
+	grown = realloc(spawned, (spawned_cap + 16) * sizeof(*grown));
+	if (!grown)
+		return false;
+	spawned = grown;
+	spawned_cap += 16;
+	return true;
+}
+
+/* Under the lock, so that the number is not given to a new child before it is off the list. */
+static int spawned_reap(pid_t pid, int *status)
+{
+	LOCK_SCOPE(&spawned_lock);
+	while (waitpid(pid, status, 0) < 0) {
+		if (errno != EINTR)
+			return -1;
+	}
+	for (size_t i = 0; i < n_spawned; i++) {
+		if (spawned[i] == pid) {
+			spawned[i] = spawned[--n_spawned];
+			break;
+		}
+	}
+	return 0;
+}
+
+bool process_is_spawned(pid_t pid)
+{
+	LOCK_SCOPE(&spawned_lock);
+	for (size_t i = 0; i < n_spawned; i++) {
+		if (spawned[i] == pid)
+			return true;
+	}
+	return false;
+}
+
 /* ---- spawning ---- */
 
 /* What the child tells when it could not become argv[0]. */
@@ -45,7 +95,7 @@ struct failure {
 	int errnum;
 	int step; /* enum step */
 };
-enum step { STEP_SESSION, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
+enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
 
 /* The C library keeps two signals to itself and refuses to touch them; whoever started us may have ignored
  * those too, so the kernel is asked. All zero is the default disposition in every layout of its struct. */
@@ -114,6 +164,11 @@ static void run_child(const struct process_spec *spec, int report, pid_t parent)
 	}
 	if (spec->new_session && setsid() < 0)
 		goto fail;
+	failure.step = STEP_CGROUP;
+	for (size_t i = 0; i < spec->n_cgroups; i++) {
+		if (write(spec->cgroups[i], "0", 1) < 0)
+			goto fail;
+	}
 	failure.step = STEP_CWD;
 	if (spec->cwd && chdir(spec->cwd) < 0)
 		goto fail;
@@ -146,6 +201,9 @@ static int raise_failure(
 			err, failure->errnum, "cannot enter the directory %s", spec->cwd);
 	case STEP_EXEC:
 		return error_errno(err, failure->errnum, "cannot run %s", spec->argv[0]);
+	case STEP_CGROUP:
+		return error_errno(err, failure->errnum, "cannot put %s into its control group",
+			spec->argv[0]);
 	case STEP_AFFINITY:
 		return error_errno(
 			err, failure->errnum, "cannot bind %s to its CPUs", spec->argv[0]);
@@ -155,38 +213,53 @@ static int raise_failure(
 	}
 }
 
+/* Forks; the child is on the list before anybody can meet it. */
+static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
+{
+	sigset_t all;
+	sigset_t before;
+	pid_t pid = -1;
+
+	/* No handler of ours may run in the child. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_mutex_lock(&spawned_lock);
+	errno = ENOMEM;
+	if (spawned_reserve())
+		pid = fork();
+	if (pid == 0)
+		run_child(spec, report, self);
+	if (pid > 0)
+		spawned[n_spawned++] = pid;
+	pthread_mutex_unlock(&spawned_lock);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return pid;
+}
+
 int process_spawn(
 	struct process *process, const struct process_spec *spec, struct penstock_error *err)
 {
 	_cleanup_close_ int read_end = -1;
 	struct failure failure;
 	struct process p = PROCESS_INIT;
-	pid_t self = getpid();
-	sigset_t all;
-	sigset_t before;
 	int ends[2];
+	int saved;
 	ssize_t n;
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	read_end = ends[0];
-	/* No handler of ours may run in the child. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	p.pid = fork();
-	if (p.pid == 0)
-		run_child(spec, ends[1], self);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	p.pid = fork_child(spec, ends[1], getpid());
+	saved = errno;
 	close(ends[1]);
 	if (p.pid < 0)
-		return error_errno(err, errno, "cannot fork");
+		return error_errno(err, saved, "cannot fork");
 	/* Our own child cannot vanish before we wait for it: the number is safe here. */
 	p.pidfd = (int)syscall(SYS_pidfd_open, p.pid, 0);
 	if (p.pidfd < 0) {
-		int saved = errno;
-
+		saved = errno;
 		kill(p.pid, SIGKILL);
-		waitpid(p.pid, NULL, 0);
+		spawned_reap(p.pid, NULL);
 		return error_errno(
 			err, saved, "cannot open a pidfd (Linux 5.3 or later is needed)");
 	}
@@ -194,7 +267,7 @@ int process_spawn(
 		n = read(read_end, &failure, sizeof(failure));
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(failure)) {
-		waitpid(p.pid, NULL, 0);
+		spawned_reap(p.pid, NULL);
 		close(p.pidfd);
 		return raise_failure(spec, &failure, err);
 	}
@@ -218,10 +291,8 @@ bool process_wait(struct process *process, int ms, int *status)
 		if (n == 0 || errno != EINTR)
 			return false;
 	}
-	while (waitpid(process->pid, status, 0) < 0) {
-		if (errno != EINTR)
-			return false;
-	}
+	if (spawned_reap(process->pid, status) < 0)
+		return false;
 	process->reaped = true;
 	return true;
 }
@@ -348,6 +419,30 @@ size_t process_descendants(
 	walk.all = all;
 	visit_children(&walk, root, 0);
 	return walk.count;
+}
+
+bool process_has_children(void)
+{
+	siginfo_t info;
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+void process_reap_orphans(void)
+{
+	_cleanup_free_ struct process_info *all = NULL;
+	siginfo_t info = {.si_pid = 0};
+	size_t n;
+
+	/* Most often there is none. */
+	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+		return;
+	all = read_all(&n);
+	for (size_t i = 0; i < n; i++) {
+		if (all[i].parent == getpid() && all[i].state == 'Z' &&
+			!process_is_spawned(all[i].pid))
+			waitpid(all[i].pid, NULL, WNOHANG);
+	}
 }
 
 void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE])

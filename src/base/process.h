@@ -46,6 +46,8 @@ struct process_spec {
 	bool die_with_parent;	 /* SIGKILL when the spawning thread ends */
 	const int *cpus;	 /* to be bound to; NULL: as we are */
 	size_t n_cpus;
+	const int *cgroups; /* the files cgroup.procs of the control groups to join; NULL: ours */
+	size_t n_cgroups;
 };
 
 /*
@@ -58,6 +60,10 @@ int process_spawn(
 
 /* Waits at most `ms` (-1: for ever; 0: not at all). True: it ended, and `status` is as of waitpid(). */
 bool process_wait(struct process *process, int ms, int *status);
+
+/* Whether it was made by process_spawn() here and has not been reaped: it is somebody's, not an orphan that
+ * became our child. */
+bool process_is_spawned(pid_t pid);
 
 /* To the process alone; nothing happens once it was reaped. */
 void process_signal(const struct process *process, int signal);
@@ -84,6 +90,11 @@ bool process_catches(pid_t pid, int signal);
  * out the children of that one. Returns how many there were. */
 size_t process_descendants(
 	pid_t root, bool (*fn)(void *cookie, const struct process_info *info), void *cookie);
+
+/* Whether we have any, ended ones too. */
+bool process_has_children(void);
+/* Reaps ended children that process_spawn() did not make: orphans that a subreaper was given. */
+void process_reap_orphans(void);
 
 /* The kernel's boot id (36 characters and NUL): tells whether a recorded pid is of this boot. */
 #define PROCESS_BOOT_ID_SIZE 37

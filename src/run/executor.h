@@ -26,6 +26,8 @@ struct task_spec {
 	int stderr_fd;	 /* borrowed */
 	const int *cpus; /* to be bound to; NULL: all */
 	size_t n_cpus;
+	const int *cgroups; /* cgroup.procs of the step's control groups, to be joined; borrowed */
+	size_t n_cgroups;
 };
 
 struct task_end {

@@ -24,20 +24,36 @@
 #include "base/log.h"
 #include "base/banned.h"
 
+/* A line of a labelled stream that is longer is shown in pieces. */
+enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };
+
 /* How long the beginning of what may be a secret waits for more, and how many bytes of it are shown then. */
 enum { WAIT_MS = 200, SHOWN_MAX = 2 };
 
-/* One of the two streams; touched by the pump thread only, but for the pipe's ends. */
+/* One of the two streams, or one of a task's; touched by the pump thread only, but for the pipe's write end. */
 struct stream {
+	struct output_task *task; /* NULL: one of the two of all */
 	int read_fd;
 	int write_fd;
+	bool ended; /* nobody can write to it any more */
 	int terminal_fd;
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown;	    /* bytes of it that went out already */
+	struct buf line;    /* of a labelled one: not yet ended by a newline */
+};
+
+/* The pump thread frees it, after it was asked to by `removed`. */
+struct output_task {
+	struct output_task *next; /* under the output's lock */
+	struct stream streams[2];
+	char *label; /* NULL: none */
+	_Atomic uint64_t bytes;
+	atomic_bool removed;
 };
 
 struct output {
-	struct stream streams[2];
+	struct stream streams[STREAMS_FIXED];
+	int terminals[STREAMS_FIXED]; /* as given; of the streams of tasks */
 	int log_fd;
 	_Atomic uint64_t log_size;
 	pthread_mutex_t log_lock;
@@ -49,10 +65,11 @@ struct output {
 
 	pthread_mutex_t lock;
 	pthread_cond_t drained;
-	unsigned drains_asked; /* under lock */
-	unsigned drains_done;  /* under lock */
-	bool stopping;	       /* under lock */
-	int64_t stop_asked_ns; /* under lock */
+	struct output_task *tasks; /* under lock */
+	unsigned drains_asked;	   /* under lock */
+	unsigned drains_done;	   /* under lock */
+	bool stopping;		   /* under lock */
+	int64_t stop_asked_ns;	   /* under lock */
 };
 
 static bool output_patience_is_over(struct output *output)
@@ -178,6 +195,39 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 	show(output, stream, data, len);
 }
 
+/* The line that is gathered, with its label and what ends it. */
+static void put_line(struct output *output, struct stream *stream, const char *end)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_OUTPUT_CHUNK);
+
+	buf_add_str(&text, stream->task->label);
+	buf_add(&text, buf_str(&stream->line), stream->line.len);
+	if (buf_add_str(&text, end) == 0)
+		put(output, stream, buf_str(&text), text.len);
+	buf_clear(&stream->line);
+}
+
+/* A progress bar's carriage return ends a line, too. */
+static void put_lines(struct output *output, struct stream *stream, const char *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		bool ends = data[i] == '\n' || data[i] == '\r';
+
+		if (ends && data[i] == '\r' && i + 1 < len && data[i + 1] == '\n')
+			continue;
+		if (ends)
+			put_line(output, stream, data[i] == '\n' ? "\n" : "\r");
+		else if (buf_add_char(&stream->line, data[i]) < 0 ||
+			 stream->line.len >= LINE_MAX_BYTES)
+			put_line(output, stream, "\n");
+	}
+}
+
+static bool is_labelled(const struct stream *stream)
+{
+	return stream->task && stream->task->label;
+}
+
 /* Shows and logs what is pending, but for what may still become a secret; all of it when `last`. */
 static void emit(struct output *output, struct stream *stream, bool last)
 {
@@ -186,6 +236,11 @@ static void emit(struct output *output, struct stream *stream, bool last)
 		&masked, buf_str(&stream->pending), stream->pending.len, last);
 	size_t skip = stream->shown < taken ? stream->shown : taken;
 
+	if (is_labelled(stream)) {
+		buf_consume(&stream->pending, taken);
+		put_lines(output, stream, buf_str(&masked), masked.len);
+		return;
+	}
 	/* It was no secret after all, else the mask stands behind what was shown of it. */
 	if (skip > masked.len || memcmp(buf_str(&masked), buf_str(&stream->pending), skip) != 0)
 		skip = 0;
@@ -197,7 +252,8 @@ static void emit(struct output *output, struct stream *stream, bool last)
 
 static bool has_more_to_show(const struct stream *stream)
 {
-	return stream->shown < SHOWN_MAX && stream->shown < stream->pending.len;
+	return !is_labelled(stream) && stream->shown < SHOWN_MAX &&
+	       stream->shown < stream->pending.len;
 }
 
 /*
@@ -226,11 +282,21 @@ static bool pump(struct output *output, struct stream *stream)
 		return false;
 	}
 	n = read(stream->read_fd, room, LIMIT_OUTPUT_CHUNK / 2);
+	stream->ended = n == 0;
 	if (n <= 0)
 		return false;
 	buf_grown(&stream->pending, (size_t)n);
+	if (stream->task)
+		atomic_fetch_add(&stream->task->bytes, (uint64_t)n);
 	emit(output, stream, false);
 	return true;
+}
+
+/* Else it was woken to look who came and went. */
+static bool is_drain_asked(struct output *output)
+{
+	LOCK_SCOPE(&output->lock);
+	return output->stopping || output->drains_done != output->drains_asked;
 }
 
 static bool finish_drain(struct output *output)
@@ -241,67 +307,174 @@ static bool finish_drain(struct output *output)
 	return output->stopping;
 }
 
-static void *pump_thread(void *cookie)
+static void stream_close(struct stream *stream)
 {
-	struct output *output = cookie;
-	struct pollfd fds[3] = {{output->streams[0].read_fd, POLLIN, 0},
-		{output->streams[1].read_fd, POLLIN, 0}, {output->wake_fd, POLLIN, 0}};
+	if (stream->read_fd >= 0)
+		close(stream->read_fd);
+	if (stream->write_fd >= 0)
+		close(stream->write_fd);
+	buf_release(&stream->pending);
+	buf_release(&stream->line);
+}
 
-	for (;;) {
-		uint64_t count;
-		bool asked;
+static void task_free(struct output_task *task)
+{
+	for (int i = 0; i < 2; i++)
+		stream_close(&task->streams[i]);
+	free(task->label);
+	free(task);
+}
 
-		if (poll(fds, 3,
-			    has_more_to_show(&output->streams[0]) ||
-					    has_more_to_show(&output->streams[1])
-				    ? WAIT_MS
-				    : -1) == 0) {
-			show_beginning(output, &output->streams[0]);
-			show_beginning(output, &output->streams[1]);
+/* What the pump waits for: the eventfd, the two streams of all, those of each task. */
+struct pumped {
+	struct pollfd *fds;
+	struct stream **streams; /* of fds[i + 1] */
+	size_t n;		 /* streams */
+	size_t cap;
+};
+
+/* Anew each time: tasks come and go. Without memory those that came last wait. */
+static void gather(struct output *output, struct pumped *p)
+{
+	size_t n = STREAMS_FIXED;
+
+	LOCK_SCOPE(&output->lock);
+	for (const struct output_task *t = output->tasks; t; t = t->next)
+		n += 2;
+	if (n > p->cap) {
+		struct pollfd *fds = realloc(p->fds, (n + 1) * sizeof(*fds));
+		struct stream **streams = fds ? realloc(p->streams, n * sizeof(struct stream *))
+					      : NULL;
+
+		p->fds = fds ? fds : p->fds;
+		p->streams = streams ? streams : p->streams;
+		p->cap = streams ? n : p->cap;
+	}
+	p->fds[0] = (struct pollfd){output->wake_fd, POLLIN, 0};
+	p->n = 0;
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		p->streams[p->n++] = &output->streams[i];
+	for (struct output_task *t = output->tasks; t && p->n + 2 <= p->cap; t = t->next) {
+		p->streams[p->n++] = &t->streams[0];
+		p->streams[p->n++] = &t->streams[1];
+	}
+	/* poll() would report the end of a stream for ever. */
+	for (size_t i = 0; i < p->n; i++)
+		p->fds[i + 1] = (struct pollfd){
+			p->streams[i]->ended ? -1 : p->streams[i]->read_fd, POLLIN, 0};
+}
+
+/* All that is left of those that were removed. */
+static void end_removed(struct output *output)
+{
+	struct output_task *gone = NULL;
+
+	pthread_mutex_lock(&output->lock);
+	for (struct output_task **at = &output->tasks; *at;) {
+		struct output_task *task = *at;
+
+		if (!atomic_load(&task->removed)) {
+			at = &task->next;
 			continue;
 		}
-		asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count);
+		*at = task->next;
+		task->next = gone;
+		gone = task;
+	}
+	pthread_mutex_unlock(&output->lock);
+	while (gone) {
+		struct output_task *task = gone;
+
+		gone = task->next;
 		for (int i = 0; i < 2; i++) {
-			/* Four rounds hold more than a pipe does; a writer that goes on is not waited for. */
-			for (int round = 0; pump(output, &output->streams[i]) && asked && round < 4;
-				round++)
+			struct stream *stream = &task->streams[i];
+
+			for (int round = 0; pump(output, stream) && round < REST_ROUNDS; round++)
 				;
+			emit(output, stream, true);
+			if (stream->line.len)
+				put_line(output, stream, "\n");
 		}
-		if (asked) {
-			emit(output, &output->streams[0], true);
-			emit(output, &output->streams[1], true);
-			if (finish_drain(output))
-				return NULL;
-		}
+		task_free(task);
 	}
 }
 
-static int open_streams(struct output *output, const int terminals[2], struct penstock_error *err)
+static int wait_for_some(const struct pumped *p)
 {
-	for (int i = 0; i < 2; i++) {
-		struct stream *stream = &output->streams[i];
-		int ends[2];
-
-		if (pipe2(ends, O_CLOEXEC) < 0)
-			return error_errno(err, errno, "cannot make a pipe for the steps' output");
-		stream->read_fd = ends[0];
-		stream->write_fd = ends[1];
-		fcntl(ends[0], F_SETFL, O_NONBLOCK);
-		stream->terminal_fd = terminals[i];
-		buf_init(&stream->pending, LIMIT_OUTPUT_CHUNK);
+	for (size_t i = 0; i < p->n; i++) {
+		if (has_more_to_show(p->streams[i]))
+			return poll(p->fds, p->n + 1, WAIT_MS);
 	}
+	return poll(p->fds, p->n + 1, -1);
+}
+
+/* True: stop. */
+static bool pump_round(struct output *output, struct pumped *p)
+{
+	uint64_t count;
+	bool asked;
+
+	gather(output, p);
+	if (wait_for_some(p) == 0) {
+		for (size_t i = 0; i < p->n; i++)
+			show_beginning(output, p->streams[i]);
+		return false;
+	}
+	asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count) &&
+		is_drain_asked(output);
+	for (size_t i = 0; i < p->n; i++) {
+		/* Four rounds hold more than a pipe does; a writer that goes on is not waited for. */
+		for (int round = 0; pump(output, p->streams[i]) && asked && round < 4; round++)
+			;
+	}
+	end_removed(output);
+	if (!asked)
+		return false;
+	for (size_t i = 0; i < STREAMS_FIXED; i++)
+		emit(output, &output->streams[i], true);
+	return finish_drain(output);
+}
+
+static void *pump_thread(void *cookie)
+{
+	struct output *output = cookie;
+	struct pumped p = {.cap = STREAMS_FIXED};
+
+	p.fds = calloc(STREAMS_FIXED + 1, sizeof(*p.fds));
+	p.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));
+	while (p.fds && p.streams && !pump_round(output, &p))
+		;
+	free(p.fds);
+	free(p.streams);
+	return NULL;
+}
+
+/* The write end blocks, as that of a shell's pipe does. */
+static int stream_open(struct stream *stream, int terminal_fd, struct penstock_error *err)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot make a pipe for the steps' output");
+	stream->read_fd = ends[0];
+	stream->write_fd = ends[1];
+	fcntl(ends[0], F_SETFL, O_NONBLOCK);
+	stream->terminal_fd = terminal_fd;
+	buf_init(&stream->pending, LIMIT_OUTPUT_CHUNK);
+	buf_init(&stream->line, LIMIT_OUTPUT_CHUNK);
 	return 0;
 }
 
 static void output_free(struct output *output)
 {
-	for (int i = 0; i < 2; i++) {
-		if (output->streams[i].read_fd >= 0)
-			close(output->streams[i].read_fd);
-		if (output->streams[i].write_fd >= 0)
-			close(output->streams[i].write_fd);
-		buf_release(&output->streams[i].pending);
+	while (output->tasks) {
+		struct output_task *task = output->tasks;
+
+		output->tasks = task->next;
+		task_free(task);
 	}
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		stream_close(&output->streams[i]);
 	if (output->log_fd >= 0)
 		close(output->log_fd);
 	buf_release(&output->waiting);
@@ -325,7 +498,13 @@ static int output_open(struct output *output, const char *log_path, const int te
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
 		return error_errno(err, errno, "cannot make an eventfd");
-	return open_streams(output, terminals, err);
+	for (int i = 0; i < STREAMS_FIXED; i++) {
+		int r = stream_open(&output->streams[i], terminals[i], err);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
@@ -337,8 +516,10 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	if (!output)
 		return error_memory(err);
 	output->log_fd = output->wake_fd = -1;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < STREAMS_FIXED; i++) {
 		output->streams[i].read_fd = output->streams[i].write_fd = -1;
+		output->terminals[i] = i == 0 ? stdout_fd : stderr_fd;
+	}
 	pthread_mutex_init(&output->lock, NULL);
 	pthread_mutex_init(&output->log_lock, NULL);
 	buf_init(&output->waiting, LIMIT_LOG_WAITING);
@@ -384,6 +565,61 @@ static void wake(const struct output *output)
 	/* The counter cannot overflow; EAGAIN would mean that a wake-up is pending anyway. */
 	if (write(output->wake_fd, &one, sizeof(one)) < 0)
 		return;
+}
+
+int output_add(struct output *output, const char *label, struct output_task **out,
+	struct penstock_error *err)
+{
+	struct output_task *task = calloc(1, sizeof(*task));
+	int r = 0;
+
+	if (!task)
+		return error_memory(err);
+	for (int i = 0; i < 2; i++) {
+		task->streams[i].task = task;
+		task->streams[i].read_fd = task->streams[i].write_fd = -1;
+	}
+	for (int i = 0; r == 0 && i < 2; i++)
+		r = stream_open(&task->streams[i], output->terminals[i], err);
+	if (r == 0 && label && !(task->label = strdup(label)))
+		r = error_memory(err);
+	if (r < 0) {
+		task_free(task);
+		return r;
+	}
+	pthread_mutex_lock(&output->lock);
+	task->next = output->tasks;
+	output->tasks = task;
+	pthread_mutex_unlock(&output->lock);
+	wake(output);
+	*out = task;
+	return 0;
+}
+
+int output_task_fd(const struct output_task *task, int which)
+{
+	return task->streams[which - 1].write_fd;
+}
+
+void output_task_started(struct output_task *task)
+{
+	for (int i = 0; i < 2; i++) {
+		close(task->streams[i].write_fd);
+		task->streams[i].write_fd = -1;
+	}
+}
+
+uint64_t output_task_bytes(const struct output_task *task)
+{
+	return atomic_load(&((struct output_task *)(uintptr_t)task)->bytes);
+}
+
+void output_remove(struct output *output, struct output_task *task)
+{
+	if (!task)
+		return;
+	atomic_store(&task->removed, true);
+	wake(output);
 }
 
 void output_drain(struct output *output)

@@ -3,6 +3,9 @@
  *
  *	output_start(&output, log_path, stdout_fd, stderr_fd, err);
  *	... children get output_write_fd(output, 1) as stdout and (output, 2) as stderr
+ *	output_add(output, "[3] ", &one, err);     a pair of pipes of one task's own,
+ *	output_task_fd(one, 1), output_task_started(one)   whose lines begin with that
+ *	output_remove(output, one);                once it has ended
  *	output_drain(output);      after the last child of a step has ended
  *	output_stop(output);       closes the log, durable
  *
@@ -24,6 +27,17 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	struct penstock_error *err);
 /* Close-on-exec; stays owned by the output. `which` is 1 or 2. */
 int output_write_fd(const struct output *output, int which);
+/* Pipes of their own for one task. With a label each of its lines is shown as a whole, behind the label. */
+struct output_task;
+int output_add(struct output *output, const char *label, struct output_task **out,
+	struct penstock_error *err);
+int output_task_fd(const struct output_task *task, int which);
+/* It has started and has them: ours are closed. */
+void output_task_started(struct output_task *task);
+/* Bytes that it has printed so far. */
+uint64_t output_task_bytes(const struct output_task *task);
+/* What is still in its pipes is shown with the next output_drain(), at the latest. */
+void output_remove(struct output *output, struct output_task *task);
 /* A line of penstock's own into the log, beside what the steps print. */
 void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns once everything written before the call has been shown and logged, or after 2 s of a stuck terminal. */

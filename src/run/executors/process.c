@@ -61,6 +61,8 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 			.die_with_parent = true,
 			.cpus = spec->cpus,
 			.n_cpus = spec->n_cpus,
+			.cgroups = spec->cgroups,
+			.n_cgroups = spec->n_cgroups,
 		},
 		err);
 	if (r < 0) {

@@ -93,6 +93,33 @@ static bool count_one(void *cookie, const struct process_info *info)
 	return true;
 }
 
+/* An ended orphan is reaped; a child that somebody waits for is left to them. */
+static void only_orphans_are_reaped(void **state)
+{
+	struct process p;
+	int status = 0;
+	pid_t orphan;
+	siginfo_t info;
+
+	(void)state;
+	assert_int_equal(spawn(&p, "exit 7", -1, NULL), 0);
+	orphan = fork(); /* stands for one that was not made by process_spawn() */
+	if (orphan == 0)
+		_exit(3);
+	assert_int_equal(waitid(P_PID, (id_t)orphan, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(waitid(P_PID, (id_t)p.pid, &info, WEXITED | WNOWAIT), 0);
+
+	process_reap_orphans();
+
+	assert_int_equal(waitpid(orphan, NULL, WNOHANG), -1);
+	assert_true(process_is_spawned(p.pid));
+	assert_true(process_wait(&p, 0, &status));
+	assert_int_equal(WEXITSTATUS(status), 7);
+	assert_false(process_is_spawned(p.pid));
+	assert_false(process_has_children());
+	process_release(&p);
+}
+
 /* Grandchildren are found, and a signal handler is seen. */
 static void descendants_and_handlers_are_seen(void **state)
 {
@@ -286,6 +313,7 @@ int main(void)
 		cmocka_unit_test(a_child_runs_and_is_reaped),
 		cmocka_unit_test(a_missing_program_is_the_callers_error),
 		cmocka_unit_test(a_child_inherits_no_other_descriptor),
+		cmocka_unit_test(only_orphans_are_reaped),
 		cmocka_unit_test(descendants_and_handlers_are_seen),
 		cmocka_unit_test(a_child_gets_what_was_asked_for),
 		cmocka_unit_test(a_child_begins_with_default_signals),

@@ -66,6 +66,63 @@ static void assert_log(const struct fixture *f, const char *expected)
 	buf_release(&text);
 }
 
+static void put_task(const struct output_task *task, const char *text)
+{
+	assert_int_equal(fs_write_all(output_task_fd(task, 1), text, strlen(text)), 0);
+}
+
+/* Lines of tasks that print at a time stand as wholes, each behind its label. */
+static void labelled_lines_are_not_torn(void **state)
+{
+	struct fixture *f = *state;
+	struct output_task *a = NULL;
+	struct output_task *b = NULL;
+
+	assert_int_equal(output_add(f->output, "[0] ", &a, NULL), 0);
+	assert_int_equal(output_add(f->output, "[1] ", &b, NULL), 0);
+	put_task(a, "half a");
+	output_drain(f->output);
+	put_task(b, "one\r\ntwo");
+	output_drain(f->output);
+	put_task(a, " line\n");
+	output_drain(f->output);
+	assert_int_equal(output_task_bytes(a), 12);
+	output_task_started(a);
+	output_task_started(b);
+	output_remove(f->output, b);
+	output_remove(f->output, a);
+	output_drain(f->output);
+
+	assert_log(f, "[1] one\n[0] half a line\n[1] two\n");
+}
+
+/* A secret that a task prints in two pieces is masked, whoever prints between them. */
+static void secrets_of_one_task_are_masked_beside_another(void **state)
+{
+	struct fixture *f = *state;
+	struct output_task *a = NULL;
+	struct output_task *b = NULL;
+
+	log_redact("the-secret-value");
+	assert_int_equal(output_add(f->output, NULL, &a, NULL), 0);
+	put_task(a, "x the-sec");
+	assert_int_equal(output_add(f->output, "[1] ", &b, NULL), 0);
+	put_task(b, "y\n");
+	put_task(a, "ret-value\n");
+	output_remove(f->output, a);
+	output_remove(f->output, b);
+	output_drain(f->output);
+
+	{
+		struct buf text = BUF_INIT(100000);
+
+		assert_int_equal(fs_read(f->log, &text, NULL), 0);
+		assert_null(strstr(buf_str(&text), "secret"));
+		assert_non_null(strstr(buf_str(&text), "***"));
+		buf_release(&text);
+	}
+}
+
 /* Both streams reach the terminal and the log, and a drain waits for that. */
 static void output_reaches_terminal_and_log(void **state)
 {
@@ -203,6 +260,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(output_reaches_terminal_and_log, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(labelled_lines_are_not_torn, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			secrets_of_one_task_are_masked_beside_another, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			secrets_are_masked_across_writes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
