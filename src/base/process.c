@@ -96,6 +96,9 @@ struct failure {
 	int step; /* enum step */
 };
 enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
+#define REPORT_FD 3
+#define EXTRA_FD  4
+#define FREE_FD	  5 /* and above, while the others are put in place */
 
 /* The C library keeps two signals to itself and refuses to touch them; whoever started us may have ignored
  * those too, so the kernel is asked. All zero is the default disposition in every layout of its struct. */
@@ -118,24 +121,32 @@ static int set_fds(const struct process_spec *spec, int report)
 {
 	int given[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
 	int copies[3];
+	int extra = -1;
 
+	report = fcntl(report, F_DUPFD, FREE_FD);
+	if (spec->body)
+		extra = fcntl(spec->body_fd, F_DUPFD, FREE_FD);
+	if (report < 0 || (spec->body && extra < 0))
+		return -1;
 	for (int i = 0; i < 3; i++) {
 		int fd = given[i];
 
 		if (fd < 0)
 			fd = open("/dev/null", i ? O_WRONLY : O_RDONLY);
-		copies[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD, 4);
+		copies[i] = fd < 0 ? -1 : fcntl(fd, F_DUPFD, FREE_FD);
 		if (copies[i] < 0)
 			return -1;
 	}
-	/* `report` must survive: it moves to 3, close-on-exec. */
-	if (report != 3 && dup3(report, 3, O_CLOEXEC) < 0)
+	/* `report` must survive until argv[0] runs. */
+	if (dup3(report, REPORT_FD, O_CLOEXEC) < 0)
+		return -1;
+	if (extra >= 0 && dup3(extra, EXTRA_FD, O_CLOEXEC) < 0)
 		return -1;
 	for (int i = 0; i < 3; i++) {
 		if (dup2(copies[i], i) < 0)
 			return -1;
 	}
-	return close_range(4, ~0U, 0) < 0 && errno != ENOSYS ? -1 : 0;
+	return close_range(extra >= 0 ? FREE_FD : EXTRA_FD, ~0U, 0) < 0 && errno != ENOSYS ? -1 : 0;
 }
 
 static int set_affinity(const struct process_spec *spec)
@@ -152,6 +163,16 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
+/* In a process namespace of its own a child cannot name its parent; but nobody else reads what it reports. */
+static bool parent_is_gone(const struct process_spec *spec, int report, pid_t parent)
+{
+	struct pollfd p = {report, POLLOUT, 0};
+
+	if (!spec->namespaces)
+		return getppid() != parent;
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 /* Only async-signal-safe calls: the parent may have other threads. */
 static void run_child(const struct process_spec *spec, int report, pid_t parent)
 {
@@ -159,7 +180,7 @@ static void run_child(const struct process_spec *spec, int report, pid_t parent)
 
 	if (spec->die_with_parent) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
+		if (parent_is_gone(spec, report, parent))
 			_exit(127); /* it ended before the call above */
 	}
 	if (spec->new_session && setsid() < 0)
@@ -178,10 +199,12 @@ static void run_child(const struct process_spec *spec, int report, pid_t parent)
 	failure.step = STEP_FDS;
 	if (set_fds(spec, report) < 0)
 		goto fail;
-	report = 3;
+	report = REPORT_FD;
 	reset_signals();
 	if (core_limit_known)
 		setrlimit(RLIMIT_CORE, &core_limit);
+	if (spec->body)
+		_exit(spec->body(spec->cookie, report, EXTRA_FD));
 	failure.step = STEP_EXEC;
 	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
 		spec->envp ? (char *const *)(uintptr_t)spec->envp : environ);
@@ -195,6 +218,8 @@ fail:
 static int raise_failure(
 	const struct process_spec *spec, const struct failure *failure, struct penstock_error *err)
 {
+	if (failure->step >= PROCESS_BODY_STEP)
+		return spec->explain(spec->cookie, failure->step, failure->errnum, err);
 	switch ((enum step)failure->step) {
 	case STEP_CWD:
 		return error_errno(
@@ -213,6 +238,16 @@ static int raise_failure(
 	}
 }
 
+/* The C library's fork() knows no namespaces. Its child may call no more than what run_child() calls. */
+static pid_t fork_into(unsigned long namespaces)
+{
+#if defined(__s390__)
+	return (pid_t)syscall(SYS_clone, NULL, namespaces | SIGCHLD, NULL, NULL, 0);
+#else
+	return (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, 0);
+#endif
+}
+
 /* Forks; the child is on the list before anybody can meet it. */
 static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 {
@@ -226,7 +261,7 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	pthread_mutex_lock(&spawned_lock);
 	errno = ENOMEM;
 	if (spawned_reserve())
-		pid = fork();
+		pid = spec->namespaces ? fork_into(spec->namespaces) : fork();
 	if (pid == 0)
 		run_child(spec, report, self);
 	if (pid > 0)
@@ -234,6 +269,15 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	pthread_mutex_unlock(&spawned_lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return pid;
+}
+
+void process_body_failed(int report_fd, int step, int errnum)
+{
+	const struct failure failure = {errnum, step};
+
+	if (write(report_fd, &failure, sizeof(failure)) < 0)
+		_exit(126);
+	_exit(127);
 }
 
 int process_spawn(
@@ -267,6 +311,9 @@ int process_spawn(
 		n = read(read_end, &failure, sizeof(failure));
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(failure)) {
+		/* One in namespaces may have made others. */
+		if (spec->namespaces)
+			kill(p.pid, SIGKILL);
 		spawned_reap(p.pid, NULL);
 		close(p.pidfd);
 		return raise_failure(spec, &failure, err);

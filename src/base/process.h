@@ -48,7 +48,24 @@ struct process_spec {
 	size_t n_cpus;
 	const int *cgroups; /* the files cgroup.procs of the control groups to join; NULL: ours */
 	size_t n_cgroups;
+	/*
+	 * CLONE_NEW*: of the child, which is the first process in them. With these it must have a body: the C library
+	 * does not know about such a child.
+	 */
+	unsigned long namespaces;
+	/*
+	 * Instead of argv: runs in the child, and returns its exit code. Only async-signal-safe calls, and no memory.
+	 * process_spawn() returns once `report_fd` is closed, or process_body_failed() was called with it.
+	 */
+	int (*body)(void *cookie, int report_fd, int body_fd);
+	void *cookie;
+	int body_fd; /* one more descriptor for it; borrowed */
+	/* The error that a failure of the body means. */
+	int (*explain)(void *cookie, int step, int errnum, struct penstock_error *err);
 };
+
+#define PROCESS_BODY_STEP 100 /* the first of the steps that a body reports */
+void process_body_failed(int report_fd, int step, int errnum) __attribute__((noreturn));
 
 /*
  * Every other descriptor is closed in the child, its signals are unblocked and at their defaults.

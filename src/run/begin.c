@@ -243,15 +243,13 @@ static int check_step(void *cookie, const struct workflow_step *step)
 			"`dependsOn`, `if`, `catch` and `finally` are", "=null");
 	if (step->kind == WORKFLOW_STEP_EMPTY)
 		return 0;
-	if (step->run.container.given)
-		return refuse(refusal, &step->run.container.at, step, "containers are",
-			".run.container=null");
 	if (step->run.resources.tasks.value > 1)
 		return refuse(refusal, &step->run.resources.tasks.at, step,
 			"steps of several tasks are", ".run.resources.tasks=1");
-	if (step->run.network != WORKFLOW_NETWORK_HOST)
+	if (step->run.network != WORKFLOW_NETWORK_HOST && !step->run.container.given)
 		return refuse(refusal, &step->run.network_at, step,
-			"networks other than that of the host are", ".run.network=host");
+			"networks of their own are, for steps without a container,",
+			".run.network=host");
 	if (step->run.map_uid.given || step->run.map_gid.given)
 		return refuse(refusal, &step->run.at, step, "`mapUid` and `mapGid` are",
 			".run.mapUid=null");

@@ -104,7 +104,8 @@ static int add_resources(struct strlist *env, const struct workflow_resources *r
 
 static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
-	const struct run_layout *layout = spec->layout;
+	const struct environment_container *container = spec->container;
+	const struct run_layout *layout = container ? container->seen : spec->layout;
 
 	if (strlist_set(env, "STORAGE_PATH", layout->storage) < 0 ||
 		strlist_set(env, "DEEPSQUARE_INPUT", layout->input) < 0 ||
@@ -112,9 +113,11 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 		strlist_set(env, "DEEPSQUARE_ENV", layout->env_file) < 0 ||
 		strlist_set(env, "DEEPSQUARE_TMP", layout->user_tmp) < 0 ||
 		strlist_set(env, "DEEPSQUARE_SHARED_TMP", layout->user_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_DISK_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_TMP",
+			container ? container->disk_tmp : layout->user_tmp) < 0 ||
 		strlist_set(env, "DEEPSQUARE_SHARED_WORLD_TMP", layout->world_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_DISK_WORLD_TMP", layout->world_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_WORLD_TMP",
+			container ? container->disk_world_tmp : layout->world_tmp) < 0 ||
 		strlist_set(env, "PENSTOCK_RUN_ID", spec->run_id) < 0)
 		return -1;
 	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
@@ -138,13 +141,14 @@ int environment_build(
 {
 	int r;
 
-	if (inherit(env, spec->inherited) < 0 || add_store(env, spec->store) < 0 ||
-		add_list(env, &spec->workflow->env) < 0)
+	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
+		add_store(env, spec->store) < 0 || add_list(env, &spec->workflow->env) < 0)
 		return error_memory(err);
 	r = env_file_read(spec->layout->env_file, env, err);
 	if (r < 0)
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
+		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
 		return error_memory(err);
 	return 0;

@@ -22,6 +22,14 @@ struct environment_store {
 	const char *session_token; /* of temporary keys, else NULL */
 };
 
+/* Of a step in a container. All borrowed; the lists are NULL-terminated, or NULL. */
+struct environment_container {
+	const struct run_layout *seen; /* the places as the step sees them */
+	const char *disk_tmp, *disk_world_tmp;
+	const char *const *image;     /* what the image says */
+	const char *const *inherited; /* instead of all that penstock was started with */
+};
+
 struct environment_spec {
 	const struct workflow *workflow;
 	const struct workflow_run *step;
@@ -30,7 +38,8 @@ struct environment_spec {
 	const struct environment_store *store;
 	const char *run_id;
 	int attempt;
-	const char *const *inherited; /* NULL-terminated; usually environ */
+	const char *const *inherited;		       /* NULL-terminated; usually environ */
+	const struct environment_container *container; /* NULL: on the machine itself */
 };
 
 int environment_build(

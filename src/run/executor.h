@@ -16,18 +16,49 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+struct image;
+struct json_t;
 struct penstock_error;
 
+struct container_mount {
+	const char *source; /* a file or directory of this machine */
+	const char *place;  /* in the container; made where it is missing */
+	bool read_only;
+};
+
+enum container_network {
+	CONTAINER_NETWORK_HOST,
+	CONTAINER_NETWORK_SLIRP4NETNS,
+	CONTAINER_NETWORK_PASTA,
+};
+
+/* What a task in a container needs; all borrowed until start() has returned. */
+struct task_container {
+	const struct image *image;
+	const char *
+		tmp; /* a directory on a local disk; what the task writes into its root goes below it */
+	const struct container_mount *mounts;
+	size_t n_mounts;
+	bool read_only_root;
+	enum container_network network;
+	const char *const
+		*dns; /* addresses, NULL-terminated, or NULL; only with a network of its own */
+	const struct json_t
+		*cdi; /* edits for its devices, an array of `containerEdits`; NULL: none */
+};
+
 struct task_spec {
-	const char *const *argv; /* NULL-terminated; argv[0] is a path */
+	const char *const
+		*argv; /* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
 	const char *const *envp; /* NULL-terminated; the complete environment */
-	const char *cwd;
-	int stdout_fd;	 /* borrowed */
-	int stderr_fd;	 /* borrowed */
-	const int *cpus; /* to be bound to; NULL: all */
+	const char *cwd;	 /* in a container NULL means what the image says */
+	int stdout_fd;		 /* borrowed */
+	int stderr_fd;		 /* borrowed */
+	const int *cpus;	 /* to be bound to; NULL: all */
 	size_t n_cpus;
 	const int *cgroups; /* cgroup.procs of the step's control groups, to be joined; borrowed */
 	size_t n_cgroups;
+	const struct task_container *container; /* NULL: on the machine itself */
 };
 
 struct task_end {
@@ -52,5 +83,10 @@ struct executor {
 };
 
 extern const struct executor executor_process;
+/* In a container of `spec->container`, through crun. */
+extern const struct executor executor_container;
+
+/* Removes what containers of a killed supervisor have left in their `tmp`; only while none lives there. */
+void executor_container_sweep(const char *tmp);
 
 #endif

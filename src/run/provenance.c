@@ -6,8 +6,11 @@
 
 #include <penstock/version.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
+#include "run/containers.h"
 #include "run/run_internal.h"
 #include "base/banned.h"
 
@@ -16,11 +19,16 @@ int provenance_record(struct run *run, const char *inputs, struct penstock_error
 	const char *given = run->options->provenance;
 	_cleanup_(json_decrefp) json_t *root = given ? json_loads(given, 0, NULL) : json_object();
 	_cleanup_free_ char *text = NULL;
+	_cleanup_(buf_release) struct buf images = BUF_INIT(LIMIT_STRING);
 	struct utsname system;
 
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_INTERNAL, "the provenance is not a JSON object");
 	uname(&system);
+	if (containers_describe(run, &images) < 0 ||
+		(run->images && json_object_set_new(root, "images",
+					json_loadb(buf_str(&images), images.len, 0, NULL)) < 0))
+		return error_memory(err);
 	if (json_object_set_new(root, "penstock", json_string(PENSTOCK_VERSION)) < 0 ||
 		json_object_set_new(root, "host", json_string(system.nodename)) < 0 ||
 		json_object_set_new(root, "kernel", json_string(system.release)) < 0 ||

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "records/claims.h"
+#include "run/containers.h"
 #include "run/lease.h"
 #include "net/http.h"
 #include "run/log_upload.h"
@@ -85,7 +86,7 @@ static int exit_code_of_class(enum run_class class, enum penstock_code code)
 		return 77;
 	if (code == PENSTOCK_E_NO_SPACE || code == PENSTOCK_E_MEMORY)
 		return 70;
-	if (class == RUN_CLASS_INPUT)
+	if (class == RUN_CLASS_INPUT || (class == RUN_CLASS_IMAGE && code == PENSTOCK_E_NOT_FOUND))
 		return 66;
 	if (class == RUN_CLASS_WORKFLOW)
 		return 65;
@@ -439,6 +440,7 @@ static bool begin_stages(struct run *run)
 	return stage_of(run, RUN_CLASS_WORKFLOW, run_check_first_step) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, run_open_output) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, run_take_lease) &&
+	       stage_of(run, RUN_CLASS_IMAGE, containers_bring) &&
 	       stage_of(run, RUN_CLASS_INPUT, stage) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, begin_sync) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload);
@@ -728,6 +730,7 @@ static void finish(struct run *run)
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
 	stores_release(&run->stores);
+	containers_release(run);
 }
 
 static void announce(const struct run *run)

@@ -12,6 +12,7 @@
 #include "run/stores.h"
 
 struct lease;
+struct run_image;
 struct log_upload;
 struct output;
 struct sync;
@@ -44,11 +45,12 @@ struct run {
 	struct interrupts interrupts;
 	struct output *output;
 	struct stores stores;
-	struct run_store *out; /* of an S3 output, else NULL */
-	char *state_prefix;    /* ".penstock/runs/ID" */
-	struct sync *sync;     /* NULL unless the output is S3 */
-	struct lease *lease;   /* likewise */
-	bool fenced;	       /* another owner has the run: nothing is published any more */
+	struct run_image *images; /* of the steps' containers */
+	struct run_store *out;	  /* of an S3 output, else NULL */
+	char *state_prefix;	  /* ".penstock/runs/ID" */
+	struct sync *sync;	  /* NULL unless the output is S3 */
+	struct lease *lease;	  /* likewise */
+	bool fenced;		  /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
 	struct run_end end;
 	int reserve_fd; /* an unnamed file that keeps room for the end; -1: none, or given back */

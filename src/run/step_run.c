@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "records/claims.h"
+#include "run/containers.h"
 #include "run/environment.h"
 #include "run/output.h"
 #include "run/run_internal.h"
@@ -38,7 +39,8 @@ static void describe_store(
 }
 
 static int build_environment(const struct run *run, const struct step_run_spec *spec,
-	struct strlist *env, struct penstock_error *err)
+	const struct environment_container *container, struct strlist *env,
+	struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials keys = {0};
 	struct environment_store store = {0};
@@ -54,6 +56,7 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 			.run_id = run->id,
 			.attempt = run->attempt,
 			.inherited = (const char *const *)environ,
+			.container = container,
 		},
 		env, err);
 }
@@ -62,30 +65,35 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	struct penstock_error *err)
 {
 	const struct workflow_run *what = spec->step;
+	bool contained = what->container.given;
+	_cleanup_(container_setup_release) struct container_setup setup = {0};
 	_cleanup_(strlist_release) struct strlist env = {0};
 	_cleanup_free_ struct step_run *step = calloc(1, sizeof(*step));
-	size_t n_cpus;
-	const int *cpus = claim_cpus(run->claim, &n_cpus);
-	int r;
+	const char *const plain[] = {what->shell.value, "-c", what->command.value, NULL};
+	struct task_spec task = {
+		.argv = plain,
+		.cwd = what->work_dir.value ? what->work_dir.value : run->layout.storage,
+		.stdout_fd = output_write_fd(run->output, 1),
+		.stderr_fd = output_write_fd(run->output, 2),
+	};
+	size_t n_gpus;
+	const int *gpus = claim_gpus(run->claim, &n_gpus);
+	int r = 0;
 
 	if (!step)
 		return error_memory(err);
-	step->executor = &executor_process;
-	r = build_environment(run, spec, &env, err);
+	step->executor = contained ? &executor_container : &executor_process;
+	task.cpus = claim_cpus(run->claim, &task.n_cpus);
+	if (contained)
+		r = containers_task(&setup, run, what, gpus, n_gpus, err);
+	if (r == 0)
+		r = build_environment(run, spec, contained ? &setup.environment : NULL, &env, err);
 	if (r < 0)
 		return r;
-	r = step->executor->start(&step->task,
-		&(struct task_spec){
-			.argv = (const char *const[]){what->shell.value, "-c", what->command.value,
-				NULL},
-			.envp = (const char *const *)env.items,
-			.cwd = what->work_dir.value ? what->work_dir.value : run->layout.storage,
-			.stdout_fd = output_write_fd(run->output, 1),
-			.stderr_fd = output_write_fd(run->output, 2),
-			.cpus = cpus,
-			.n_cpus = n_cpus,
-		},
-		err);
+	if (contained)
+		containers_fill(&setup, &task);
+	task.envp = (const char *const *)env.items;
+	r = step->executor->start(&step->task, &task, err);
 	if (r < 0)
 		return r;
 	*out = take_pointer(step);

@@ -166,7 +166,8 @@ static int check_work_dir(const struct run *run, size_t i, struct penstock_error
 	const char *dir = step->run.work_dir.value;
 	struct stat st;
 
-	if (step->kind != WORKFLOW_STEP_RUN || !dir)
+	/* That of a container is the image's. */
+	if (step->kind != WORKFLOW_STEP_RUN || !dir || step->run.container.given)
 		return 0;
 	if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
 		return 0;

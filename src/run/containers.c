@@ -1,0 +1,470 @@
+#include "run/containers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "image/image.h"
+#include "run/executors/cdi.h"
+#include "run/run_internal.h"
+#include "base/banned.h"
+
+#define ROOT "/deepsquare" /* $STORAGE_PATH in a container */
+
+/* ---- images ---- */
+
+static bool same_text(const struct workflow_text *a, const struct workflow_text *b)
+{
+	return a->value && b->value ? strcmp(a->value, b->value) == 0 : a->value == b->value;
+}
+
+static struct run_image *find(const struct run *run, const struct workflow_container *asked)
+{
+	for (struct run_image *i = run->images; i; i = i->next) {
+		if (same_text(&i->asked->image, &asked->image) &&
+			same_text(&i->asked->registry, &asked->registry) &&
+			same_text(&i->asked->username, &asked->username))
+			return i;
+	}
+	return NULL;
+}
+
+static void on_progress(void *cookie, const char *name, uint64_t done, uint64_t total)
+{
+	run_event(cookie, RUN_EVENT_STAGE, name, done, total);
+}
+
+static void on_say(void *cookie, const char *text)
+{
+	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
+}
+
+/* A file is one of the run's storage, else of this machine. */
+static char *file_of(const struct run *run, const char *path)
+{
+	char *inside = path_join(run->layout.storage, path + 1);
+
+	if (inside && access(inside, F_OK) == 0)
+		return inside;
+	free(inside);
+	return strdup(path);
+}
+
+static int bring(struct run *run, const struct workflow_container *asked, struct run_image **out,
+	struct penstock_error *err)
+{
+	bool is_file = *asked->image.value == '/';
+	_cleanup_free_ char *reference = is_file ? file_of(run, asked->image.value)
+						 : strdup(asked->image.value);
+	_cleanup_free_ char *dir = path_join(run->options->home, "images");
+	struct run_image *entry = calloc(1, sizeof(*entry));
+	int r;
+
+	if (!reference || !dir || !entry) {
+		free(entry);
+		return error_memory(err);
+	}
+	r = image_get(&entry->image,
+		&(struct image_request){
+			.reference = reference,
+			.registry = asked->registry.value,
+			.username = asked->username.value,
+			.password = asked->password.value,
+			.dir = dir,
+			.engine = run->stores.engine,
+			.cancel = &run->interrupts.cancel,
+			.progress = on_progress,
+			.say = on_say,
+			.cookie = run,
+		},
+		err);
+	if (r < 0) {
+		free(entry);
+		return r;
+	}
+	entry->asked = asked;
+	entry->next = run->images;
+	run->images = entry;
+	*out = entry;
+	return 0;
+}
+
+struct bringing {
+	struct run *run;
+	struct penstock_error *err;
+};
+
+static int bring_of_step(void *cookie, const struct workflow_step *step)
+{
+	const struct bringing *b = cookie;
+	const struct workflow_container *asked = &step->run.container;
+	struct run_image *image;
+
+	/* A file may be the work of an earlier step. */
+	if (step->kind != WORKFLOW_STEP_RUN || !asked->given || *asked->image.value == '/' ||
+		find(b->run, asked))
+		return 0;
+	return bring(b->run, asked, &image, b->err);
+}
+
+int containers_bring(struct run *run, struct penstock_error *err)
+{
+	struct bringing b = {run, err};
+
+	executor_container_sweep(run->layout.tmp);
+	return workflow_walk(&run->workflow->steps, bring_of_step, &b);
+}
+
+void containers_release(struct run *run)
+{
+	while (run->images) {
+		struct run_image *image = run->images;
+
+		run->images = image->next;
+		image_free(image->image);
+		free(image);
+	}
+}
+
+int containers_describe(const struct run *run, struct buf *out)
+{
+	json_auto_t *list = json_array();
+	_cleanup_free_ char *text = NULL;
+
+	for (const struct run_image *i = run->images; i; i = i->next)
+		json_array_append_new(list, json_pack("{s:s, s:s}", "name", i->image->name,
+						    "digest", i->image->digest));
+	text = json_dumps(list, JSON_COMPACT);
+	return text ? buf_add_str(out, text) : -1;
+}
+
+/* ---- the command ---- */
+
+static bool is_blank(const char *text)
+{
+	return text[strspn(text, " \t\r\n")] == '\0';
+}
+
+int container_words(const char *line, struct strlist *out, struct penstock_error *err)
+{
+	const char *p = line;
+
+	for (;;) {
+		_cleanup_(buf_release) struct buf word = BUF_INIT(LIMIT_STRING);
+		char quote = '\0';
+
+		p += strspn(p, " \t\r\n");
+		if (!*p)
+			return 0;
+		for (; *p && (quote || !strchr(" \t\r\n", *p)); p++) {
+			if (*p == quote)
+				quote = '\0';
+			else if (!quote && (*p == '\'' || *p == '"'))
+				quote = *p;
+			else if (*p == '\\' && quote != '\'' && p[1] &&
+				 (!quote || strchr("\"\\$`", p[1])))
+				buf_add_char(&word, *++p);
+			else
+				buf_add_char(&word, *p);
+		}
+		if (quote)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"the command has a %c without its end", quote);
+		if (strlist_add(out, buf_str(&word)) < 0 || buf_failed(&word))
+			return error_memory(err);
+	}
+}
+
+static int add_all(struct strlist *to, const struct strlist *from)
+{
+	for (size_t i = 0; i < from->n; i++) {
+		if (strlist_add(to, from->items[i]) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* A shell runs the command; without one the image's entry point does, and without a command that has its own. */
+static int set_argv(struct container_setup *setup, const struct workflow_run *what,
+	const struct image *image, struct penstock_error *err)
+{
+	const char *command = what->command.value ? what->command.value : "";
+	int r = 0;
+
+	if (!is_blank(command) && strcmp(what->shell.value, "ENTRYPOINT") != 0) {
+		if (strlist_add(&setup->argv, what->shell.value) < 0 ||
+			strlist_add(&setup->argv, "-c") < 0 ||
+			strlist_add(&setup->argv, command) < 0)
+			return error_memory(err);
+		return 0;
+	}
+	if (add_all(&setup->argv, &image->config.entrypoint) < 0)
+		return error_memory(err);
+	if (!is_blank(command))
+		r = container_words(command, &setup->argv, err);
+	else if (add_all(&setup->argv, &image->config.cmd) < 0)
+		r = error_memory(err);
+	if (r == 0 && !setup->argv.n)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"the image %s says nothing about what it runs; give a `command`",
+			image->name);
+	return r;
+}
+
+/* ---- the environment ---- */
+
+/* What of the caller's own environment means the same in a container. */
+static bool is_inherited(const char *pair, bool x11)
+{
+	static const char *const names[] = {"TERM=", "TZ=", "http_proxy=", "https_proxy=",
+		"no_proxy=", "ftp_proxy=", "all_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
+		"ALL_PROXY=", "CUDA_VISIBLE_DEVICES=", "NVIDIA_", "SLURM_", "PMI_", "PMI2_",
+		"PMIX_", "OMPI_", "NCCL_", "UCX_", "OMP_NUM_THREADS="};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (str_starts(pair, names[i]))
+			return true;
+	}
+	return x11 && str_starts(pair, "DISPLAY=");
+}
+
+/* "KEY=value", with quotes around the value or "export" before it; free() it. NULL: nothing of the kind. */
+static char *environment_pair(char *line)
+{
+	char *equals, *value;
+	size_t len;
+
+	line += strspn(line, " \t");
+	if (str_starts(line, "export "))
+		line += strlen("export ");
+	equals = strchr(line, '=');
+	if (*line == '#' || !equals || equals == line)
+		return NULL;
+	value = equals + 1;
+	len = strcspn(value, "\r\n");
+	while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
+		len--;
+	if (len >= 2 && (*value == '"' || *value == '\'') && value[len - 1] == *value) {
+		value++;
+		len -= 2;
+	}
+	*equals = '\0';
+	return asprintf(&equals, "%s=%.*s", line, (int)len, value) < 0 ? NULL : equals;
+}
+
+/* The uppermost layer that has the file decides; a device in its place says that it was removed. */
+static FILE *open_in_image(const struct image *image, const char *name)
+{
+	for (size_t i = image->layers.n; i-- > 0;) {
+		_cleanup_free_ char *path = path_join(image->layers.items[i], name);
+		struct stat st;
+		int fd;
+
+		if (!path || lstat(path, &st) < 0)
+			continue;
+		if (!S_ISREG(st.st_mode))
+			return NULL;
+		fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		return fd < 0 ? NULL : fdopen(fd, "r");
+	}
+	return NULL;
+}
+
+static int set_pair(struct strlist *env, char *pair)
+{
+	char *equals = strchr(pair, '=');
+
+	if (!equals)
+		return 0;
+	*equals = '\0';
+	return strlist_set(env, pair, equals + 1);
+}
+
+static int read_image_environment(struct container_setup *setup, const struct image *image)
+{
+	_cleanup_fclose_ FILE *f = open_in_image(image, "etc/environment");
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+	ssize_t len;
+
+	if (strlist_set(&setup->image_env, "PATH",
+		    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") < 0)
+		return -1;
+	for (size_t i = 0; i < image->config.env.n; i++) {
+		_cleanup_free_ char *pair = strdup(image->config.env.items[i]);
+
+		if (!pair || set_pair(&setup->image_env, pair) < 0)
+			return -1;
+	}
+	while (f && (len = getline(&line, &cap, f)) > 0) {
+		_cleanup_free_ char *pair = environment_pair(line);
+
+		if (pair && set_pair(&setup->image_env, pair) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_environment(struct container_setup *setup, const struct workflow_container *asked,
+	const struct image *image, struct penstock_error *err)
+{
+	static const struct run_layout seen = {
+		.storage = (char *)(uintptr_t)ROOT,
+		.input = (char *)(uintptr_t)(ROOT "/input"),
+		.output = (char *)(uintptr_t)(ROOT "/output"),
+		.env_file = (char *)(uintptr_t)(ROOT "/env"),
+		.user_tmp = (char *)(uintptr_t)(ROOT "/tmp"),
+		.world_tmp = (char *)(uintptr_t)(ROOT "/world-tmp"),
+	};
+
+	for (char **pair = environ; *pair; pair++) {
+		if (is_inherited(*pair, asked->x11.value) &&
+			strlist_add(&setup->inherited, *pair) < 0)
+			return error_memory(err);
+	}
+	if (asked->mount_home.value && str_env("HOME") &&
+		strlist_set(&setup->inherited, "HOME", str_env("HOME")) < 0)
+		return error_memory(err);
+	if (read_image_environment(setup, image) < 0)
+		return error_memory(err);
+	setup->environment = (struct environment_container){
+		.seen = &seen,
+		.disk_tmp = ROOT "/disk/tmp",
+		.disk_world_tmp = ROOT "/disk/world-tmp",
+		.image = (const char *const *)setup->image_env.items,
+		.inherited = (const char *const *)setup->inherited.items,
+	};
+	return 0;
+}
+
+/* ---- mounts ---- */
+
+static void add_mount(struct container_setup *setup, const char *source, const char *place, bool ro)
+{
+	setup->mounts[setup->container.n_mounts++] = (struct container_mount){
+		.source = source, .place = place, .read_only = ro};
+}
+
+static int check_source(
+	const struct run *run, const struct workflow_mount *mount, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	if (access(mount->host_dir.value, F_OK) == 0)
+		return 0;
+	workflow_place_format(run->workflow, &mount->at, &place);
+	return error_errno(err, errno, "%s: the mount %s", buf_str(&place), mount->host_dir.value);
+}
+
+static int set_mounts(struct container_setup *setup, const struct run *run,
+	const struct workflow_container *asked, struct penstock_error *err)
+{
+	const struct run_layout *layout = &run->layout;
+	const char *home = str_env("HOME");
+
+	setup->mounts = calloc(asked->n_mounts + 8, sizeof(*setup->mounts));
+	if (!setup->mounts)
+		return error_memory(err);
+	add_mount(setup, layout->storage, ROOT, false);
+	add_mount(setup, layout->user_tmp, ROOT "/tmp", false);
+	add_mount(setup, layout->world_tmp, ROOT "/world-tmp", false);
+	add_mount(setup, layout->user_tmp, ROOT "/disk/tmp", false);
+	add_mount(setup, layout->world_tmp, ROOT "/disk/world-tmp", false);
+	if (asked->x11.value && access("/tmp/.X11-unix", F_OK) == 0)
+		add_mount(setup, "/tmp/.X11-unix", "/tmp/.X11-unix", true);
+	if (asked->mount_home.value && home && *home == '/' && home[1])
+		add_mount(setup, home, home, false);
+	for (size_t i = 0; i < asked->n_mounts; i++) {
+		const struct workflow_mount *mount = &asked->mounts[i];
+		int r = check_source(run, mount, err);
+
+		if (r < 0)
+			return r;
+		add_mount(
+			setup, mount->host_dir.value, mount->container_dir.value, mount->read_only);
+	}
+	return 0;
+}
+
+static int set_network(
+	struct container_setup *setup, const struct workflow_run *what, struct penstock_error *err)
+{
+	switch (what->network) {
+	case WORKFLOW_NETWORK_SLIRP4NETNS:
+		setup->container.network = CONTAINER_NETWORK_SLIRP4NETNS;
+		break;
+	case WORKFLOW_NETWORK_PASTA:
+		setup->container.network = CONTAINER_NETWORK_PASTA;
+		break;
+	default:
+		return 0;
+	}
+	for (size_t i = 0; i < what->dns.n; i++) {
+		if (strlist_add(&setup->dns, what->dns.items[i].value) < 0)
+			return error_memory(err);
+	}
+	setup->container.dns = (const char *const *)setup->dns.items;
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+int containers_task(struct container_setup *setup, struct run *run, const struct workflow_run *what,
+	const int *gpus, size_t n_gpus, struct penstock_error *err)
+{
+	const struct workflow_container *asked = &what->container;
+	struct run_image *found = find(run, asked);
+	const struct image *image;
+	int r = found ? 0 : bring(run, asked, &found, err);
+
+	if (r < 0)
+		return r;
+	image = found->image;
+	setup->container.image = image;
+	setup->container.tmp = run->layout.tmp;
+	setup->container.read_only_root = asked->read_only_root.value;
+	setup->cwd = what->work_dir.value;
+	r = set_argv(setup, what, image, err);
+	if (r == 0)
+		r = set_environment(setup, asked, image, err);
+	if (r == 0)
+		r = set_mounts(setup, run, asked, err);
+	if (r == 0)
+		r = set_network(setup, what, err);
+	if (r == 0 && n_gpus)
+		r = cdi_find(&setup->cdi, NULL, gpus, n_gpus, err);
+	setup->container.mounts = setup->mounts;
+	setup->container.cdi = setup->cdi;
+	return r;
+}
+
+void containers_fill(const struct container_setup *setup, struct task_spec *task)
+{
+	task->argv = (const char *const *)setup->argv.items;
+	task->cwd = setup->cwd;
+	task->container = &setup->container;
+}
+
+void container_setup_release(struct container_setup *setup)
+{
+	strlist_release(&setup->argv);
+	strlist_release(&setup->inherited);
+	strlist_release(&setup->image_env);
+	strlist_release(&setup->dns);
+	free(setup->mounts);
+	json_decref(setup->cdi);
+	*setup = (struct container_setup){0};
+}

@@ -1,0 +1,164 @@
+#include "run/executors/bundle.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "image/image.h"
+#include "run/executor.h"
+#include "run/executors/cdi.h"
+#include "base/banned.h"
+
+/* What Docker leaves to containers, without making devices and raw sockets. */
+static const char *const capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID",
+	"CAP_FOWNER", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP",
+	"CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL"};
+
+static const char *const masked[] = {"/proc/acpi", "/proc/kcore", "/proc/keys",
+	"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
+	"/proc/scsi", "/sys/firmware", "/sys/dev/block"};
+
+static const char *const read_only[] = {
+	"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
+
+/* jansson's calls take what they are given, and fail together where memory is short. */
+static json_t *strings(const char *const *items, size_t n)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(array, json_string(items[i]));
+	return array;
+}
+
+static json_t *list(const char *const *items)
+{
+	size_t n = 0;
+
+	while (items && items[n])
+		n++;
+	return strings(items, n);
+}
+
+static json_t *process_of(const struct task_spec *spec)
+{
+	const struct image_config *image = &spec->container->image->config;
+	const char *cwd = spec->cwd ? spec->cwd : image->working_dir ? image->working_dir : "/";
+	json_t *sets = json_object();
+
+	static const char *const names[] = {"bounding", "effective", "permitted"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		json_object_set_new(
+			sets, names[i], strings(capabilities, ARRAY_SIZE(capabilities)));
+	return json_pack("{s:b, s:{s:i, s:i}, s:o, s:o, s:s, s:o, s:b}", "terminal", 0, "user",
+		"uid", 0, "gid", 0, "args", list(spec->argv), "env", list(spec->envp), "cwd", cwd,
+		"capabilities", sets, "noNewPrivileges", 1);
+}
+
+/* ---- mounts ---- */
+
+static void add_mount(json_t *mounts, const char *place, const char *type, const char *source,
+	const char *options)
+{
+	json_t *words = json_array();
+
+	while (*options) {
+		size_t n = strcspn(options, ",");
+
+		json_array_append_new(words, json_stringn(options, n));
+		options += n + (options[n] == ',');
+	}
+	json_array_append_new(mounts, json_pack("{s:s, s:s, s:s, s:o}", "destination", place,
+					      "type", type, "source", source, "options", words));
+}
+
+static void add_bind(json_t *mounts, const char *source, const char *place, bool read_only_mount)
+{
+	add_mount(mounts, place, "bind", source,
+		read_only_mount ? "rbind,rprivate,nosuid,nodev,ro"
+				: "rbind,rprivate,nosuid,nodev,rw");
+}
+
+/* What of /etc only this machine knows. */
+static void add_names(json_t *mounts, const char *dir, const struct task_container *container)
+{
+	_cleanup_free_ char *resolv = path_join(dir, "resolv.conf");
+
+	if (container->network != CONTAINER_NETWORK_HOST && resolv)
+		add_bind(mounts, resolv, "/etc/resolv.conf", true);
+	else if (access("/etc/resolv.conf", R_OK) == 0)
+		add_bind(mounts, "/etc/resolv.conf", "/etc/resolv.conf", true);
+	if (access("/etc/hosts", R_OK) == 0)
+		add_bind(mounts, "/etc/hosts", "/etc/hosts", true);
+}
+
+static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool rootless)
+{
+	const struct task_container *container = spec->container;
+	json_t *mounts = json_array();
+
+	add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+	add_mount(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,strictatime,mode=755,size=65536k");
+	add_mount(mounts, "/dev/pts", "devpts", "devpts",
+		rootless ? "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620"
+			 : "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5");
+	/* Half of the memory, as on the machine itself: data loaders share batches here. */
+	add_mount(mounts, "/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777");
+	add_mount(mounts, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
+	/* Whoever does not own the network may not mount what shows it. */
+	if (rootless && container->network == CONTAINER_NETWORK_HOST)
+		add_mount(mounts, "/sys", "bind", "/sys", "rbind,rprivate,nosuid,noexec,nodev,ro");
+	else
+		add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
+	add_names(mounts, dir, container);
+	for (size_t i = 0; i < container->n_mounts; i++)
+		add_bind(mounts, container->mounts[i].source, container->mounts[i].place,
+			container->mounts[i].read_only);
+	return mounts;
+}
+
+/* ---- the whole ---- */
+
+static json_t *linux_of(void)
+{
+	return json_pack("{s:[{s:s}, {s:s}], s:o, s:o}", "namespaces", "type", "mount", "type",
+		"ipc", "maskedPaths", strings(masked, ARRAY_SIZE(masked)), "readonlyPaths",
+		strings(read_only, ARRAY_SIZE(read_only)));
+}
+
+static int write_new(const char *path, const char *text, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0)
+		return error_errno(err, errno, "cannot write %s", path);
+	return 0;
+}
+
+int bundle_write(
+	const char *dir, const struct task_spec *spec, bool rootless, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(dir, "config.json");
+	_cleanup_free_ char *text = NULL;
+	json_auto_t *root = json_pack("{s:s, s:o, s:{s:s, s:b}, s:o, s:o}", "ociVersion", "1.0.2",
+		"process", process_of(spec), "root", "path", "rootfs", "readonly",
+		(int)spec->container->read_only_root, "mounts", mounts_of(dir, spec, rootless),
+		"linux", linux_of());
+
+	if (!root || !path)
+		return error_memory(err);
+	if (spec->container->cdi && cdi_apply(root, spec->container->cdi) < 0)
+		return error_memory(err);
+	text = json_dumps(root, JSON_COMPACT);
+	return text ? write_new(path, text, err) : error_memory(err);
+}

@@ -1,0 +1,431 @@
+/*
+ * Steps in containers. The processes of one are, seen from here: an init of our own (executors/init.c), the first in
+ * namespaces that it is alone in with all of the container's, and below it what crun has started. So the end of
+ * the init, however it comes, is the end of all of them and of their mounts; it dies with us.
+ */
+#include "run/executor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "image/image.h"
+#include "run/executors/bundle.h"
+#include "run/executors/init.h"
+#include "base/banned.h"
+
+#define BOX	     "container-"
+#define KILL_WAIT_MS 10000
+/* Bytes of mount options that the kernel takes. */
+#define OPTIONS_SIZE 4096
+
+struct container_task {
+	struct task task; /* first: the interface's view */
+	struct process process;
+	char *box;     /* the directory of this container */
+	int status_fd; /* gets the task's status */
+	int status;    /* of the init */
+};
+
+/* What a start needs until it is done. */
+struct starting {
+	const struct task_spec *spec;
+	struct container_task *task;
+	struct init_plan plan;
+	char *rootfs, *memory, *pid_file, *log, *state, *resolv;
+	char *layers_dir;
+	char *overlay, *overlay_memory;
+	char *crun, *network;
+};
+
+static void starting_release(struct starting *s)
+{
+	char *all[] = {s->rootfs, s->memory, s->pid_file, s->log, s->state, s->resolv,
+		s->layers_dir, s->overlay, s->overlay_memory, s->crun, s->network};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		free(all[i]);
+}
+
+/* ---- what is needed ---- */
+
+/* A program, also where a user's PATH lacks the places of administrators; free() it. */
+static char *find_program(const char *name)
+{
+	const char *given = str_env("PATH");
+	_cleanup_free_ char *path = NULL;
+
+	if (asprintf(&path, "%s:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
+		    given ? given : "/usr/bin") < 0) {
+		path = NULL;
+		return NULL;
+	}
+	for (const char *p = path; *p;) {
+		size_t len = strcspn(p, ":");
+		char *candidate = NULL;
+
+		if (len && asprintf(&candidate, "%.*s/%s", (int)len, p, name) < 0)
+			return NULL;
+		if (candidate && access(candidate, X_OK) == 0)
+			return candidate;
+		free(candidate);
+		p += len + (p[len] == ':');
+	}
+	return NULL;
+}
+
+static int find_programs(struct starting *s, struct penstock_error *err)
+{
+	const char *network = s->spec->container->network == CONTAINER_NETWORK_PASTA
+				      ? "pasta"
+				      : "slirp4netns";
+
+	s->crun = find_program("crun");
+	if (!s->crun)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"containers need crun, which is not installed (Debian and Ubuntu: apt "
+			"install crun; Fedora and "
+			"RHEL: dnf install crun)");
+	if (s->spec->container->network == CONTAINER_NETWORK_HOST)
+		return 0;
+	s->network = find_program(network);
+	if (!s->network)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"`network: %s` needs the program of that name, which is not installed",
+			network);
+	return 0;
+}
+
+/* ---- the directory of a container ---- */
+
+/* Layers are named relative to their directory, the topmost first. -1: too long, or no memory. */
+static int overlay_options(struct starting *s, const char *upper, char **out)
+{
+	const struct strlist *layers = &s->spec->container->image->layers;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(OPTIONS_SIZE - 1);
+
+	buf_add_str(&text, "lowerdir=");
+	for (size_t i = layers->n; i-- > 0;)
+		buf_printf(&text, "%s%s", strrchr(layers->items[i], '/') + 1, i ? ":" : "");
+	buf_printf(&text, ",upperdir=%s/upper,workdir=%s/work%s", upper, upper,
+		s->plan.rootless ? ",userxattr" : "");
+	*out = buf_take(&text);
+	return *out ? 0 : -1;
+}
+
+static int make_box(struct starting *s, struct penstock_error *err)
+{
+	const struct task_container *container = s->spec->container;
+	char *box = path_join(container->tmp, BOX "XXXXXX");
+
+	if (!box)
+		return error_memory(err);
+	s->task->box = box;
+	if (!mkdtemp(box)) {
+		int saved = errno;
+
+		free(take_pointer(s->task->box));
+		return error_errno(err, saved, "cannot make a directory in %s", container->tmp);
+	}
+	s->rootfs = path_join(box, "rootfs");
+	s->memory = path_join(box, "memory");
+	s->pid_file = path_join(box, "pid");
+	s->log = path_join(box, "crun.log");
+	s->state = path_join(box, "crun");
+	s->resolv = path_join(box, "resolv.conf");
+	if (!s->rootfs || !s->memory || !s->pid_file || !s->log || !s->state || !s->resolv)
+		return error_memory(err);
+	for (int i = 0; i < 5; i++) {
+		static const char *const names[] = {"rootfs", "memory", "upper", "work", "crun"};
+		_cleanup_free_ char *path = path_join(box, names[i]);
+
+		if (!path)
+			return error_memory(err);
+		/* The upper one becomes "/" of the container. */
+		if (mkdir(path, i == 2 ? 0755 : 0700) < 0 || (i == 2 && chmod(path, 0755) < 0))
+			return error_errno(err, errno, "cannot make %s", path);
+	}
+	return 0;
+}
+
+static int plan_root(struct starting *s, struct penstock_error *err)
+{
+	const struct strlist *layers = &s->spec->container->image->layers;
+
+	if (!layers->n)
+		return error_set(err, PENSTOCK_E_INVALID, "the image has no layers");
+	s->layers_dir = strndup(
+		layers->items[0], (size_t)(strrchr(layers->items[0], '/') - layers->items[0]));
+	if (!s->layers_dir)
+		return error_memory(err);
+	if (strpbrk(s->task->box, ",:\\"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s: overlayfs takes no path with a comma, colon or backslash; choose "
+			"another PENSTOCK_HOME",
+			s->task->box);
+	if (overlay_options(s, s->task->box, &s->overlay) < 0 ||
+		overlay_options(s, s->memory, &s->overlay_memory) < 0)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the image has too many layers to lay over each other (%zu)", layers->n);
+	return 0;
+}
+
+/* Names are resolved by what gives the container its network, unless the workflow says by whom. */
+static int write_resolv(const struct starting *s, struct penstock_error *err)
+{
+	const struct task_container *container = s->spec->container;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_close_ int fd = -1;
+
+	if (container->network == CONTAINER_NETWORK_HOST)
+		return 0;
+	for (size_t i = 0; container->dns && container->dns[i]; i++)
+		buf_printf(&text, "nameserver %s\n", container->dns[i]);
+	if (!text.len && container->network == CONTAINER_NETWORK_SLIRP4NETNS)
+		buf_add_str(&text, "nameserver 10.0.2.3\n");
+	else if (!text.len && fs_read("/etc/resolv.conf", &text, NULL) < 0)
+		buf_clear(&text);
+	fd = open(s->resolv, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (buf_failed(&text) || fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
+		return error_errno(err, errno, "cannot write %s", s->resolv);
+	return 0;
+}
+
+static int prepare(struct starting *s, struct penstock_error *err)
+{
+	int r = find_programs(s, err);
+
+	if (r == 0)
+		r = make_box(s, err);
+	if (r == 0)
+		r = plan_root(s, err);
+	if (r == 0)
+		r = write_resolv(s, err);
+	if (r == 0)
+		r = bundle_write(s->task->box, s->spec, s->plan.rootless, err);
+	return r;
+}
+
+/* ---- starting ---- */
+
+/* What crun says about its failure, without the time that it puts before it. */
+static int explain_crun(const struct starting *s, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * KIB);
+	const char *program = s->spec->argv[0];
+	const char *why = NULL;
+
+	if (fs_read(s->log, &text, NULL) == 0 && text.len) {
+		text.data[strcspn(text.data, "\n")] = '\0';
+		why = str_starts(text.data, "20") && strchr(text.data, ' ')
+			      ? strchr(text.data, ' ') + 1
+			      : text.data;
+	}
+	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the image %s has no %s; name a shell that it has with `shell` (/bin/sh, "
+			"/bin/bash, /bin/ash), or "
+			"use its own entry point with `shell: ENTRYPOINT`",
+			s->spec->container->image->name, program);
+	if (why && strstr(why, "chdir"))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the image %s has no directory %s; give another `workDir`",
+			s->spec->container->image->name,
+			s->spec->cwd ? s->spec->cwd
+				     : s->spec->container->image->config.working_dir);
+	return error_set(err, PENSTOCK_E_IO, "crun could not start the container: %s",
+		why ? why : "it does not say why");
+}
+
+static int spawn(struct starting *s, struct penstock_error *err)
+{
+	const struct task_spec *spec = s->spec;
+	/* A name within `state`; nobody else looks there. */
+	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
+		"--log", s->log, "run", "--detach", "--pid-file", s->pid_file, "--bundle",
+		s->task->box, "task", NULL};
+	const char *const slirp[] = {
+		s->network, "--configure", "--mtu=65520", "--ready-fd=7", "1", "tap0", NULL};
+	const char *const pasta[] = {s->network, "--config-net", "--quiet", "--foreground",
+		"--netns-only", "--runas", "0:0", "--netns", "/proc/1/ns/net", NULL};
+	_cleanup_close_ int write_end = -1;
+	int ends[2];
+	int r;
+
+	s->plan.layers_dir = s->layers_dir;
+	s->plan.overlay = s->overlay;
+	s->plan.overlay_memory = s->overlay_memory;
+	s->plan.rootfs = s->rootfs;
+	s->plan.memory = s->memory;
+	s->plan.pid_file = s->pid_file;
+	s->plan.crun = crun;
+	if (spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS)
+		s->plan.network = slirp;
+	else if (spec->container->network == CONTAINER_NETWORK_PASTA)
+		s->plan.network = pasta;
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	s->task->status_fd = ends[0];
+	write_end = ends[1];
+	r = process_spawn(&s->task->process,
+		&(struct process_spec){
+			.stdin_fd = -1,
+			.stdout_fd = spec->stdout_fd,
+			.stderr_fd = spec->stderr_fd,
+			.new_session = true,
+			.die_with_parent = true,
+			.cpus = spec->cpus,
+			.n_cpus = spec->n_cpus,
+			.cgroups = spec->cgroups,
+			.n_cgroups = spec->n_cgroups,
+			.namespaces = init_namespaces(&s->plan),
+			.body = init_run,
+			.cookie = &s->plan,
+			.body_fd = write_end,
+			.explain = init_explain,
+		},
+		err);
+	if (r == -(int)PENSTOCK_E_UNSUPPORTED)
+		r = explain_crun(s, err);
+	return r;
+}
+
+static void free_task(struct task *task)
+{
+	struct container_task *t = (struct container_task *)task;
+
+	if (!t)
+		return;
+	process_release(&t->process);
+	if (t->status_fd >= 0)
+		close(t->status_fd);
+	if (t->box)
+		fs_remove_tree(t->box, NULL);
+	free(t->box);
+	free(t);
+}
+
+static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
+{
+	struct container_task *t = calloc(1, sizeof(*t));
+	_cleanup_(starting_release) struct starting s = {.spec = spec, .task = t};
+	int r;
+
+	if (!t)
+		return error_memory(err);
+	t->process = (struct process)PROCESS_INIT;
+	t->status_fd = -1;
+	s.plan.rootless = geteuid() != 0;
+	snprintf(s.plan.uid_map, sizeof(s.plan.uid_map), "0 %u 1", geteuid());
+	snprintf(s.plan.gid_map, sizeof(s.plan.gid_map), "0 %u 1", getegid());
+	r = prepare(&s, err);
+	if (r == 0)
+		r = spawn(&s, err);
+	if (r < 0) {
+		free_task(&t->task);
+		return r;
+	}
+	t->task.pid = t->process.pid;
+	t->task.event_fd = t->process.pidfd;
+	*out = &t->task;
+	return 0;
+}
+
+/* ---- its life ---- */
+
+static bool ended(struct task *task, struct task_end *end)
+{
+	struct container_task *t = (struct container_task *)task;
+	int status;
+
+	if (!process_wait(&t->process, 0, &t->status))
+		return false;
+	*end = (struct task_end){0};
+	/* Without a word of the task, the init was killed, and the task with it. */
+	if (read(t->status_fd, &status, sizeof(status)) != (ssize_t)sizeof(status))
+		status = SIGKILL;
+	if (WIFSIGNALED(status))
+		end->signal = WTERMSIG(status);
+	else
+		end->code = WEXITSTATUS(status);
+	return true;
+}
+
+struct signalling {
+	int signal;
+	int told;
+	bool all;
+};
+
+static bool tell(void *cookie, const struct process_info *info)
+{
+	struct signalling *s = cookie;
+
+	if (!s->all && !process_catches(info->pid, s->signal))
+		return true;
+	if (kill(info->pid, s->signal) == 0)
+		s->told++;
+	return s->all;
+}
+
+/*
+ * As for processes: the topmost that have a handler get it; where nobody has, it goes to all. The task is not the
+ * first of its namespace, for which the kernel would ignore what it does not handle.
+ */
+static void signal_task(struct task *task, int signal)
+{
+	struct signalling s = {.signal = signal};
+
+	process_descendants(task->pid, tell, &s);
+	if (s.told)
+		return;
+	s.all = true;
+	process_descendants(task->pid, tell, &s);
+}
+
+static void kill_task(struct task *task)
+{
+	struct container_task *t = (struct container_task *)task;
+
+	/* The kernel ends the others before it says that this one has ended. */
+	process_signal(&t->process, SIGKILL);
+	process_wait(&t->process, KILL_WAIT_MS, &t->status);
+}
+
+const struct executor executor_container = {
+	.name = "container",
+	.start = start,
+	.ended = ended,
+	.signal = signal_task,
+	.kill = kill_task,
+	.free = free_task,
+};
+
+void executor_container_sweep(const char *tmp)
+{
+	_cleanup_closedir_ DIR *dir = opendir(tmp);
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_free_ char *path = str_starts(e->d_name, BOX) ? path_join(tmp, e->d_name)
+								       : NULL;
+
+		if (path)
+			fs_remove_tree(path, NULL);
+	}
+}

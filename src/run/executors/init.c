@@ -1,0 +1,252 @@
+#include "run/executors/init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <linux/magic.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "base/banned.h"
+
+#define CGROUPS	   "/sys/fs/cgroup"
+#define NETWORK_MS 10000
+#define TELLER_FD  7 /* by which the network's program says that it is ready */
+
+enum init_step {
+	INIT_USER = PROCESS_BODY_STEP,
+	INIT_MOUNTS,
+	INIT_ROOT,
+	INIT_PROC,
+	INIT_NETWORK,
+	INIT_FORK,
+	INIT_CRUN,
+};
+
+/* Of the programs that we need; ours is none of theirs. */
+static char *const environment[] = {
+	(char *)(uintptr_t) "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	NULL};
+
+unsigned long init_namespaces(const struct init_plan *plan)
+{
+	return CLONE_NEWPID | CLONE_NEWNS | (plan->rootless ? CLONE_NEWUSER : 0);
+}
+
+/* ---- what it is made of ---- */
+
+static int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+	ssize_t n = fd < 0 ? -1 : write(fd, text, len);
+
+	if (fd >= 0)
+		close(fd);
+	return n == (ssize_t)len ? 0 : -1;
+}
+
+/* We are seen as root within, and as the caller from outside. */
+static int become_root(const struct init_plan *plan)
+{
+	int r;
+
+	/* The files below are root's while nobody may look into our memory; nobody else is here yet. */
+	prctl(PR_SET_DUMPABLE, 1);
+	r = write_file("/proc/self/setgroups", "deny");
+	if (r == 0)
+		r = write_file("/proc/self/gid_map", plan->gid_map);
+	if (r == 0)
+		r = write_file("/proc/self/uid_map", plan->uid_map);
+	prctl(PR_SET_DUMPABLE, 0);
+	return r;
+}
+
+/* Without the flag a file system that refuses such an upper directory would be silently read-only. */
+static int mount_overlay(const struct init_plan *plan)
+{
+	const unsigned long flags = MS_NODEV | MS_NOSUID;
+
+	if (chdir(plan->layers_dir) < 0)
+		return -1;
+	if (mount("overlay", plan->rootfs, "overlay", flags, plan->overlay) == 0)
+		return 0;
+	/* Network file systems, and overlays themselves, cannot be the upper one. */
+	if (mount("tmpfs", plan->memory, "tmpfs", flags, "mode=0700") < 0)
+		return -1;
+	if (chdir(plan->memory) < 0 || mkdir("upper", 0755) < 0 || mkdir("work", 0700) < 0 ||
+		chdir(plan->layers_dir) < 0)
+		return -1;
+	return mount("overlay", plan->rootfs, "overlay", flags, plan->overlay_memory);
+}
+
+/*
+ * crun refuses machines with control groups of both versions at once, also where it is told to leave them alone,
+ * which it is. It looks at what is mounted there, so an empty directory is shown to it.
+ */
+static int hide_cgroups(void)
+{
+	struct statfs st;
+
+	if (statfs(CGROUPS, &st) < 0 || st.f_type != TMPFS_MAGIC)
+		return 0;
+	return mount("tmpfs", CGROUPS, "tmpfs", MS_NODEV | MS_NOSUID | MS_NOEXEC, "mode=0755");
+}
+
+/* ---- the network ---- */
+
+/* In a child, which stays in the machine's network: execs the program once we are in ours. */
+static void run_network(const struct init_plan *plan, int wait_fd, int teller)
+{
+	char c;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (read(wait_fd, &c, 1) != 1 || dup2(teller, TELLER_FD) < 0)
+		_exit(127);
+	execve(plan->network[0], (char *const *)(uintptr_t)plan->network, environment);
+	_exit(127);
+}
+
+static int start_network(const struct init_plan *plan)
+{
+	int go[2];
+	int ready[2];
+	char c = 0;
+	pid_t pid;
+	struct pollfd p = {.events = POLLIN};
+
+	if (!plan->network)
+		return 0;
+	if (pipe2(go, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0)
+		run_network(plan, go[0], ready[1]);
+	close(go[0]);
+	close(ready[1]);
+	if (pid < 0 || unshare(CLONE_NEWNET) < 0 || write(go[1], &c, 1) != 1)
+		return -1;
+	p.fd = ready[0];
+	errno = ETIMEDOUT;
+	/* Either it says that it is ready, or its end is closed. */
+	if (poll(&p, 1, NETWORK_MS) != 1)
+		return -1;
+	if (read(ready[0], &c, 1) != 1) {
+		errno = ENETUNREACH;
+		return -1;
+	}
+	close(go[1]);
+	close(ready[0]);
+	return 0;
+}
+
+/* ---- the task ---- */
+
+static int wait_for(pid_t pid, int *status)
+{
+	for (;;) {
+		pid_t n = waitpid(-1, status, 0);
+
+		if (n == pid)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return -1;
+	}
+}
+
+static pid_t read_pid(const char *path)
+{
+	char text[16];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	pid_t pid = 0;
+
+	if (fd >= 0)
+		close(fd);
+	for (ssize_t i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++)
+		pid = pid * 10 + (text[i] - '0');
+	return pid;
+}
+
+static void fail(int report_fd, int step)
+{
+	process_body_failed(report_fd, step, errno);
+}
+
+int init_run(void *cookie, int report_fd, int body_fd)
+{
+	const struct init_plan *plan = cookie;
+	int status = 0;
+	pid_t pid;
+
+	if (plan->rootless && become_root(plan) < 0)
+		fail(report_fd, INIT_USER);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || hide_cgroups() < 0)
+		fail(report_fd, INIT_MOUNTS);
+	if (mount_overlay(plan) < 0)
+		fail(report_fd, INIT_ROOT);
+	/* That of the namespace, in which crun finds its own numbers. */
+	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+		fail(report_fd, INIT_PROC);
+	if (start_network(plan) < 0)
+		fail(report_fd, INIT_NETWORK);
+	pid = fork();
+	if (pid < 0)
+		fail(report_fd, INIT_FORK);
+	if (pid == 0) {
+		execve(plan->crun[0], (char *const *)(uintptr_t)plan->crun, environment);
+		_exit(127);
+	}
+	if (wait_for(pid, &status) < 0 || status != 0) {
+		errno = EIO;
+		fail(report_fd, INIT_CRUN);
+	}
+	/* crun has ended, and what it began is our child now. */
+	pid = read_pid(plan->pid_file);
+	close(report_fd);
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	if (pid <= 0 || wait_for(pid, &status) < 0)
+		return 1;
+	return write(body_fd, &status, sizeof(status)) == sizeof(status) ? 0 : 1;
+}
+
+int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
+{
+	const struct init_plan *plan = cookie;
+
+	switch ((enum init_step)step) {
+	case INIT_USER:
+		return error_errno(err, errnum,
+			"this machine gives its users no namespaces of their own, which containers "
+			"need "
+			"(sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces)");
+	case INIT_ROOT:
+		return error_errno(
+			err, errnum, "cannot lay the image's layers over each other (overlayfs)");
+	case INIT_PROC:
+		return error_errno(err, errnum,
+			"cannot mount /proc for the container; if penstock runs in a container "
+			"itself, that one must "
+			"be allowed to (for podman and docker: --security-opt unmask=ALL, "
+			"--privileged)");
+	case INIT_NETWORK:
+		return error_errno(err, errnum, "%s gives the container no network",
+			plan->network ? plan->network[0] : "nobody");
+	case INIT_CRUN:
+		/* Its log says why; the caller reads it. */
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "crun could not start the container");
+	default:
+		return error_errno(err, errnum, "cannot prepare the container");
+	}
+}

@@ -1,0 +1,34 @@
+/*
+ * The first process of a container's namespaces: it lays the image's layers over each other, lets crun start the
+ * task, waits for it, and takes everything with it when it ends or is killed: the kernel ends all processes of its
+ * namespace, and the mounts go with the last of them.
+ */
+#ifndef RUN_EXECUTORS_INIT_H
+#define RUN_EXECUTORS_INIT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <penstock/error.h>
+
+/* All strings are made before the process is: it may not take memory. */
+struct init_plan {
+	const char *layers_dir;	    /* the options name layers relative to it */
+	const char *overlay;	    /* options with the upper directory on disk */
+	const char *overlay_memory; /* and in memory, where the disk's file system cannot do it */
+	const char *rootfs;
+	const char *memory; /* the directory for that */
+	const char *pid_file;
+	const char *const *crun;    /* argv */
+	const char *const *network; /* argv of what gives it a network; NULL: the machine's */
+	bool rootless;
+	char uid_map[32], gid_map[32]; /* of a user namespace */
+};
+
+/* The body for process_spawn(), with a plan as its cookie; body_fd gets the status of the task, as of waitpid(). */
+int init_run(void *plan, int report_fd, int body_fd);
+int init_explain(void *plan, int step, int errnum, struct penstock_error *err);
+/* Of a plan: what the new process is the first one in. */
+unsigned long init_namespaces(const struct init_plan *plan);
+
+#endif
