@@ -225,7 +225,10 @@ static bool run_step(struct run *run, size_t i)
 			    .step = &run->workflow->steps.items[i].run, .name = name},
 		    &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", name);
-		run_end_error(run, RUN_CLASS_USER, &err);
+		run_end_error(run,
+			run->workflow->steps.items[i].run.container.given ? RUN_CLASS_IMAGE
+									  : RUN_CLASS_USER,
+			&err);
 		return false;
 	}
 	wait_for_end(&watch, &end);
