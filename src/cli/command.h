@@ -60,6 +60,7 @@ struct command {
 	const char *description;	   /* paragraphs, divided by empty lines; wrapped by us */
 	const struct option_spec *options; /* NULL: none of its own */
 	const struct command_example *examples; /* at least one */
+	bool variables; /* other options are variables of the workflow: "--epochs 3" */
 	const struct command_exit *exits;	/* without 0, 64 and 70, which are every verb's */
 	int (*run)(const struct cli *cli);
 };
@@ -72,6 +73,11 @@ bool cli_has(const struct cli *cli, const char *option);
 const char *cli_value(const struct cli *cli, const char *option);
 /* Those of all its uses, in order; NULL-terminated, never NULL. */
 const struct strlist *cli_values(const struct cli *cli, const char *option);
+
+/* "NAME=VALUE" of options that the verb does not have, where it takes them for variables. */
+const struct strlist *cli_variables(const struct cli *cli);
+/* Says that the first of them is no option; returns its exit code. */
+int cli_refuse_variables(const struct cli *cli);
 
 size_t cli_n_operands(const struct cli *cli);
 /* NULL: there are not so many. */

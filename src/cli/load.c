@@ -102,6 +102,14 @@ static int read_and_print(struct workflow **out, const char *shown, const struct
 	return r;
 }
 
+int load_source_read(struct workflow **out, const struct load_source *source,
+	const struct load_given *given, struct penstock_error *err)
+{
+	struct workflow_options options = load_source_options(source, given);
+
+	return read_and_print(out, source->shown, &source->bytes, &options, err);
+}
+
 int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
 	const struct strlist *sets, const struct strlist *env, struct penstock_error *err)
 {

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "workflow/model.h"
+#include "workflow/workflow.h"
 
 struct penstock_error;
 struct records_run;
@@ -15,6 +16,36 @@ struct records_run;
 /* The bytes of "path", "-" or "s3://bucket/key". `shown` gets the name for messages and records: an absolute
  * path, "<stdin>" or the URL; free() it. */
 int load_bytes(const char *source, struct buf *bytes, char **shown, struct penstock_error *err);
+
+/*
+ * What the verbs that take a workflow are given: a file, or the name of a workflow in the .dstack/ of this
+ * directory or of one above.
+ */
+struct load_given {
+	const char *operand;
+	const char *workflow; /* --workflow; NULL: not given */
+	const char *context;  /* --context */
+	const struct strlist *sets, *env, *variables;
+	bool keep_references;
+};
+
+/* The bytes of all that reading needs. */
+struct load_source {
+	struct buf bytes, variables, defaults;
+	char *shown;	       /* as load_bytes() */
+	char *pick, *run_args; /* NULL: none */
+	char *context;
+	char *variables_name, *defaults_name;
+	bool dstack; /* it is .dstack/workflows.yaml */
+};
+int load_source_find(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err);
+void load_source_release(struct load_source *source);
+/* For workflow_read(); both are borrowed. */
+struct workflow_options load_source_options(
+	const struct load_source *source, const struct load_given *given);
+int load_source_read(struct workflow **out, const struct load_source *source,
+	const struct load_given *given, struct penstock_error *err);
 
 /* Reads the workflow and prints what was found. -PENSTOCK_E_INVALID: mistakes, which were printed; `err` counts them. */
 int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,

@@ -63,9 +63,53 @@ static void nearest_option(const struct command *command, const char *word, stru
 		buf_printf(out, ", did you mean --%s?", found);
 }
 
-static int refuse_option(const struct cli *cli, char **argv, int letter)
+/* "--epochs=3", or "--epochs" and "3". Whether the unknown option is one. */
+static bool take_variable(struct cli *cli, int argc, char **argv)
+{
+	const char *word = argv[optind - 1];
+
+	if (!cli->command || !cli->command->variables || !str_starts(word, "--"))
+		return false;
+	word += 2;
+	if (strchr(word, '=')) {
+		if (strlist_add(&cli->variables, word) < 0)
+			abort();
+		return true;
+	}
+	if (optind >= argc)
+		return false;
+	if (strlist_addf(&cli->variables, "%s=%s", word, argv[optind++]) < 0)
+		abort();
+	return true;
+}
+
+static int refuse_word(const struct cli *cli, const char *word)
 {
 	_cleanup_(buf_release) struct buf hint = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_free_ char *name = strndup(word + 2, strcspn(word + 2, "="));
+
+	if (name)
+		nearest_option(cli->command, name, &hint);
+	return cli_misuse(
+		cli, "unknown option %.*s%s", (int)strcspn(word, "="), word, buf_str(&hint));
+}
+
+const struct strlist *cli_variables(const struct cli *cli)
+{
+	return &cli->variables;
+}
+
+int cli_refuse_variables(const struct cli *cli)
+{
+	_cleanup_free_ char *word = NULL;
+
+	if (asprintf(&word, "--%s", cli->variables.items[0]) < 0)
+		abort();
+	return refuse_word(cli, word);
+}
+
+static int refuse_option(const struct cli *cli, char **argv, int letter)
+{
 	const char *word = argv[optind - 1];
 
 	if (letter > 0 && letter < OPTION_BASE)
@@ -73,14 +117,8 @@ static int refuse_option(const struct cli *cli, char **argv, int letter)
 	if (letter >= OPTION_BASE) /* "--json=yes" */
 		return cli_misuse(cli, "option --%s takes no argument",
 			options_at(cli->command, (size_t)(letter - OPTION_BASE))->name);
-	if (str_starts(word, "--")) {
-		_cleanup_free_ char *name = strndup(word + 2, strcspn(word + 2, "="));
-
-		if (name)
-			nearest_option(cli->command, name, &hint);
-	}
-	return cli_misuse(
-		cli, "unknown option %.*s%s", (int)strcspn(word, "="), word, buf_str(&hint));
+	return str_starts(word, "--") ? refuse_word(cli, word)
+				      : cli_misuse(cli, "unknown option %s", word);
 }
 
 static int take_option(struct cli *cli, size_t i, const char *argument)
@@ -171,6 +209,8 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 	opterr = 0;
 	optind = 0; /* begins anew: penstock's own options were read before the verb's */
 	while (code == 0 && (value = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+		if (value == '?' && optopt == 0 && take_variable(cli, argc, argv))
+			continue;
 		if (value == '?')
 			code = refuse_option(cli, argv, optopt);
 		else if (value == ':')
@@ -193,6 +233,7 @@ void cli_release(struct cli *cli)
 	cli->values = NULL;
 	cli->n_values = 0;
 	strlist_release(&cli->operands);
+	strlist_release(&cli->variables);
 }
 
 /* ---- asking ---- */

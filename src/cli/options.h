@@ -14,6 +14,7 @@ struct cli {
 	struct strlist *values; /* one per option, in the order of options_at() */
 	size_t n_values;
 	struct strlist operands;
+	struct strlist variables;
 	bool help;
 	bool quiet;
 };

@@ -189,6 +189,9 @@ static const struct option_spec run_options_table[] = {
 	{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
 	{0, "fresh", NULL, "Begin anew, whatever an earlier attempt left"},
 	{0, "name", "NAME", "The run's name: another name is another run"},
+	{'w', "workflow", "NAME", "The one to run, of a dstack file that has several"},
+	{'c', "context", "DIR", "The directory whose copy the steps start in"},
+	{0, "wait", NULL, "Wait for the end, which is done anyway without --detach"},
 	{'s', "set", "PATH=VALUE",
 		"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
 		"it"},
@@ -203,6 +206,9 @@ static const struct command_example run_examples[] = {
 		"With less than the file asks for"},
 	{"penstock run -d train.yaml; penstock logs -f train", "In the background"},
 	{"penstock run s3://bucket/train.json", "A workflow from object storage"},
+	{"penstock run prepare train --epochs 3",
+		"Two workflows of .dstack/workflows.yaml, one after the other, with a variable"},
+	{"penstock run const.yaml --context .", "An experiment of Determined with its directory"},
 	{NULL, NULL},
 };
 
@@ -342,34 +348,53 @@ static int detach(const struct cli *cli, struct session *session, struct run_opt
 	return execute(cli, session, options);
 }
 
-static int load_given(const struct cli *cli, struct session *session, const struct strlist *sets,
-	struct penstock_error *err)
+/* `*code` is the exit code where variables were given to what has none. */
+static int load_given(const struct cli *cli, size_t i, struct session *session,
+	const struct strlist *sets, int *code, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
-	int r = load_bytes(cli_operand(cli, 0), &bytes, &session->shown, err);
+	_cleanup_(load_source_release) struct load_source source = {0};
+	const struct load_given given = {
+		.operand = cli_operand(cli, i),
+		.workflow = cli_value(cli, "workflow"),
+		.context = cli_value(cli, "context"),
+		.sets = sets,
+		.env = cli_values(cli, "env"),
+		.variables = cli_variables(cli),
+	};
+	int r = load_source_find(&source, &given, err);
 
 	if (r < 0)
 		return r;
-	return load_workflow(
-		&session->workflow, session->shown, &bytes, sets, cli_values(cli, "env"), err);
+	if (cli_variables(cli)->n && !source.dstack) {
+		*code = cli_refuse_variables(cli);
+		return 0;
+	}
+	session->shown = take_pointer(source.shown);
+	source.shown = strdup(session->shown);
+	if (!source.shown)
+		return error_memory(err);
+	return load_source_read(&session->workflow, &source, &given, err);
 }
 
-static int run_run(const struct cli *cli)
+/* One of the workflows given. */
+static int run_one(const struct cli *cli, size_t i)
 {
 	_cleanup_(session_release) struct session session = {0};
 	_cleanup_(strlist_release) struct strlist sets = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *provenance = NULL;
 	struct run_options options;
+	int code = 0;
 	int r = collect_sets(cli, &sets);
 
-	interrupts_block_signals();
 	if (r < 0)
 		r = error_memory(&err);
 	if (r == 0)
-		r = load_given(cli, &session, &sets, &err);
+		r = load_given(cli, i, &session, &sets, &code, &err);
 	if (r < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (code)
+		return code;
 	if (cli_has(cli, "dry-run"))
 		return dry_run(cli, &session);
 	if (session_open(&session, cli, &err) < 0)
@@ -383,17 +408,37 @@ static int run_run(const struct cli *cli)
 	return execute(cli, &session, &options);
 }
 
+/* The first that does not succeed ends the row. */
+static int run_run(const struct cli *cli)
+{
+	int code = 0;
+
+	interrupts_block_signals();
+	if (cli_has(cli, "wait") && cli_has(cli, "detach"))
+		return cli_misuse(cli, "--wait and --detach contradict each other");
+	if (cli_n_operands(cli) > 1 && (cli_has(cli, "name") || cli_has(cli, "workflow")))
+		return cli_misuse(cli, "--%s is for one workflow",
+			cli_has(cli, "name") ? "name" : "workflow");
+	for (size_t i = 0; code == 0 && i < cli_n_operands(cli); i++)
+		code = run_one(cli, i);
+	return code;
+}
+
 const struct command command_run = {
 	.name = "run",
 	.summary = "run a workflow",
-	.operands = "WORKFLOW",
+	.operands = "WORKFLOW...",
 	.min_operands = 1,
-	.max_operands = 1,
+	.max_operands = UINT_MAX,
+	.variables = true,
 	.description =
 		"Runs a workflow: brings its inputs, runs its steps, and keeps its output in "
 		"object "
-		"storage while they run. WORKFLOW is a file, - for standard input, or "
-		"s3://BUCKET/KEY.\n"
+		"storage while they run. WORKFLOW is a file, - for standard input, "
+		"s3://BUCKET/KEY, or the name of a workflow in the .dstack/workflows.yaml of this "
+		"directory or one above. Several are run one after another, until one does not "
+		"succeed. Files of dstack, Determined and SkyPilot are read as they are; "
+		"--NAME VALUE replaces a variable of dstack's.\n"
 		"\n"
 		"A run is its name, or else the contents of its file, together with the place of "
 		"its "

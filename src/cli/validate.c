@@ -60,6 +60,7 @@ static int print_json(const char *shown, const struct workflow *wf, const struct
 	json_object_set_new(object, "valid", json_boolean(wf != NULL));
 	json_object_set_new(object, "mistakes", json_integer((json_int_t)found->errors));
 	json_object_set_new(object, "diagnostics", list);
+	json_object_set_new(object, "dialect", wf ? json_string(wf->dialect) : json_null());
 	json_object_set_new(object, "digest", wf ? json_string(wf->digest) : json_null());
 	json_object_set_new(object, "workflow", model_json(wf));
 	return show_json(object);
@@ -78,24 +79,33 @@ static void print_plain(const struct cli *cli, const char *shown, const struct w
 
 static int run_validate(const struct cli *cli)
 {
-	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	_cleanup_(load_source_release) struct load_source files = {0};
 	_cleanup_(diagnostics_release) struct diagnostics found = {0};
 	_cleanup_(workflow_freep) struct workflow *wf = NULL;
-	_cleanup_free_ char *path = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *source = cli_operand(cli, 0);
 	const char *shown = strcmp(source, "-") == 0 ? "<stdin>" : source;
-	int r = load_bytes(source, &bytes, &path, &err);
+	const struct load_given given = {
+		.operand = source,
+		.workflow = cli_value(cli, "workflow"),
+		.context = cli_value(cli, "context"),
+		.sets = cli_values(cli, "set"),
+		.env = cli_values(cli, "env"),
+		.variables = cli_variables(cli),
+		.keep_references = true,
+	};
+	struct workflow_options options;
+	int r = load_source_find(&files, &given, &err);
 
 	if (r < 0)
 		return cli_fail(cli, &err);
-	r = workflow_read(&wf, shown, buf_str(&bytes), bytes.len,
-		&(struct workflow_options){
-			.sets = cli_values(cli, "set"),
-			.env = cli_values(cli, "env"),
-			.keep_references = true,
-		},
-		&found, &err);
+	if (cli_variables(cli)->n && !files.dstack)
+		return cli_refuse_variables(cli);
+	if (files.pick && files.dstack)
+		shown = files.shown;
+	options = load_source_options(&files, &given);
+	r = workflow_read(
+		&wf, shown, buf_str(&files.bytes), files.bytes.len, &options, &found, &err);
 	/* What is not a mistake of the file was not told by the diagnostics. */
 	if (r < 0 && !found.errors)
 		return cli_fail(cli, &err);
@@ -112,6 +122,8 @@ static int run_validate(const struct cli *cli)
 static const struct option_spec options[] = {
 	{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
 	{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
+	{'w', "workflow", "NAME", "The one to read, of a dstack file that has several"},
+	{'c', "context", "DIR", "The directory whose copy the steps would start in"},
 	{0, "json", NULL, "An object with all mistakes and the workflow as it is read"},
 	{0, NULL, NULL, NULL},
 };
@@ -135,6 +147,7 @@ const struct command command_validate = {
 	.operands = "WORKFLOW",
 	.min_operands = 1,
 	.max_operands = 1,
+	.variables = true,
 	.description =
 		"Reads a workflow (a path, an s3:// URL, or - for standard input) and tells "
 		"all its mistakes at once, each with its place and the nearest valid key. It "

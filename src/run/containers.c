@@ -437,6 +437,8 @@ int containers_task(struct container_setup *setup, struct run *run, const struct
 	setup->container.tmp = run->layout.tmp;
 	setup->container.read_only_root = asked->read_only_root.value;
 	setup->cwd = what->work_dir.value;
+	if (!setup->cwd && run->workflow->has_work_dir)
+		setup->cwd = ROOT "/work";
 	r = set_argv(setup, what, image, err);
 	if (r == 0)
 		r = set_environment(setup, asked, image, err);

@@ -102,6 +102,19 @@ static int add_resources(struct strlist *env, const struct workflow_resources *r
 				      : 0;
 }
 
+/* What `activate` does. */
+static int add_venv(struct strlist *env, const char *venv)
+{
+	const char *path = strlist_get(env, "PATH");
+	_cleanup_free_ char *longer = NULL;
+
+	if (!venv)
+		return 0;
+	if (asprintf(&longer, "%s/bin:%s", venv, path ? path : "/usr/bin:/bin") < 0)
+		return -1;
+	return strlist_set(env, "PATH", longer) < 0 ? -1 : strlist_set(env, "VIRTUAL_ENV", venv);
+}
+
 static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct environment_container *container = spec->container;
@@ -149,6 +162,7 @@ int environment_build(
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
+		add_venv(env, spec->venv) < 0 ||
 		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
 		return error_memory(err);
 	return 0;

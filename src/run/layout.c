@@ -25,6 +25,7 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 		l.storage = path_join(l.dir, "storage");
 		l.input = path_join(l.dir, "storage/input");
 		l.output = path_join(l.dir, "storage/output");
+		l.work = path_join(l.dir, "storage/work");
 		l.env_file = path_join(l.dir, "storage/env");
 		l.state = path_join(l.dir, "state");
 		l.began = path_join(l.dir, "state/began");
@@ -36,7 +37,7 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	}
 	*layout = l;
 	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
-		!l.env_file || !l.state || !l.began || !l.goes_on || !l.published || !l.tmp ||
+		!l.env_file || !l.work || !l.state || !l.began || !l.goes_on || !l.published || !l.tmp ||
 		!l.user_tmp || !l.world_tmp) {
 		run_layout_release(layout);
 		return error_memory(err);
@@ -47,7 +48,7 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 void run_layout_release(struct run_layout *layout)
 {
 	char **all[] = {&layout->dir, &layout->workflow, &layout->lock, &layout->log,
-		&layout->storage, &layout->input, &layout->output, &layout->env_file,
+		&layout->storage, &layout->input, &layout->output, &layout->env_file, &layout->work,
 		&layout->state, &layout->began, &layout->goes_on, &layout->published, &layout->tmp,
 		&layout->user_tmp, &layout->world_tmp};
 

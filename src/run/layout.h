@@ -6,6 +6,7 @@
  *	HOME/runs/ID/grace		what `penstock stop --grace` gives the step, in ms
  *	HOME/runs/ID/log/N		what attempt N printed
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
+ *	HOME/runs/ID/storage/work/	where steps start, where the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
  *	HOME/runs/ID/published		the journal of sync, when the storage of its attempt is gone
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
@@ -29,6 +30,7 @@ struct run_layout {
 	char *input;
 	char *output;
 	char *env_file;
+	char *work;
 	char *began; /* the attempt that last began anew */
 	char *state;
 	char *goes_on; /* there while an attempt that continues has not begun its steps */

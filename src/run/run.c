@@ -24,6 +24,7 @@
 #include "net/http.h"
 #include "run/log_upload.h"
 #include "run/output.h"
+#include "run/project.h"
 #include "run/provenance.h"
 #include "run/run_internal.h"
 #include "run/stage.h"
@@ -443,7 +444,9 @@ static bool begin_stages(struct run *run)
 	       stage_of(run, RUN_CLASS_IMAGE, containers_bring) &&
 	       stage_of(run, RUN_CLASS_INPUT, stage) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, begin_sync) &&
-	       stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload);
+	       stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload) &&
+	       stage_of(run, RUN_CLASS_WORKFLOW, project_lay_out) &&
+	       stage_of(run, RUN_CLASS_WORKFLOW, project_install);
 }
 
 static void perform(struct run *run)
@@ -712,6 +715,7 @@ static void finish(struct run *run)
 		run->end.decided = true;
 		run->end.state = RUN_SUCCEEDED;
 	}
+	project_collect(run);
 	flush_and_judge(run, &end);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
@@ -758,6 +762,7 @@ static void run_release(struct run *run)
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
 	free(run->state_prefix);
+	free(run->venv);
 	free(run->end.message);
 	free(run->output_place);
 }

@@ -52,6 +52,7 @@ struct run {
 	struct lease *lease;	  /* likewise */
 	bool fenced;		  /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
+	char *venv; /* owned; of the steps' Python packages, NULL: none */
 	struct run_end end;
 	int reserve_fd; /* an unnamed file that keeps room for the end; -1: none, or given back */
 	char *output_place; /* owned; of a run that succeeded: where its output is */

@@ -55,6 +55,7 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 			.store = &store,
 			.run_id = run->id,
 			.attempt = run->attempt,
+			.venv = container ? NULL : run->venv,
 			.inherited = (const char *const *)environ,
 			.container = container,
 		},
@@ -72,7 +73,9 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	const char *const plain[] = {what->shell.value, "-c", what->command.value, NULL};
 	struct task_spec task = {
 		.argv = plain,
-		.cwd = what->work_dir.value ? what->work_dir.value : run->layout.storage,
+		.cwd = what->work_dir.value	     ? what->work_dir.value
+		       : run->workflow->has_work_dir ? run->layout.work
+						     : run->layout.storage,
 		.stdout_fd = output_write_fd(run->output, 1),
 		.stderr_fd = output_write_fd(run->output, 2),
 	};

@@ -136,6 +136,7 @@ enum workflow_transport {
 	WORKFLOW_HTTP,
 	WORKFLOW_S3,	/* also `gs` */
 	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
+	WORKFLOW_ARTIFACTS, /* what another run put out; inputs only, and until it is looked up */
 };
 
 struct workflow_s3 {
@@ -154,6 +155,13 @@ struct workflow_s3 {
 	struct workflow_place at;
 };
 
+/* The output of another run, or of the one that a tag was given to; one of them has a value. */
+struct workflow_artifacts {
+	struct workflow_text run; /* the name of a run: its newest that succeeded */
+	struct workflow_text tag;
+	struct workflow_place at;
+};
+
 /* One source of data. `input` is the first, those of `inputs` follow. */
 struct workflow_input {
 	enum workflow_transport kind;
@@ -162,7 +170,10 @@ struct workflow_input {
 	struct workflow_text
 		local_path;	   /* LOCAL: absolute where the workflow's display name is, else
 					    maybe relative to the workflow's folder */
+	struct workflow_artifacts artifacts; /* ARTIFACTS */
 	struct workflow_text path; /* below the input directory, "" or "a/b"; never leaves it */
+	struct workflow_text link; /* where it also is in the working directory; ".": each of its
+				      entries is; value NULL: nowhere */
 	struct workflow_text
 		sha256; /* 64 lower-case digits of the file as fetched; value NULL: none */
 	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, false for S3 */
@@ -247,6 +258,7 @@ struct workflow_run {
 	struct workflow_flag disable_cpu_binding;
 	struct workflow_text
 		mpi; /* "none", "pmix_v4" or "pmi2"; value NULL: the machine's default */
+	struct workflow_number restarts; /* times that it is run again after a failure; default 0 */
 	struct workflow_place at;
 };
 
@@ -309,10 +321,34 @@ struct workflow_step {
 	struct workflow_place at;
 };
 
+/* Which files of a context stay behind. */
+enum workflow_ignore {
+	WORKFLOW_IGNORE_NONE,
+	WORKFLOW_IGNORE_GIT, /* .git/ and what .gitignore files say */
+	WORKFLOW_IGNORE_DET, /* what Determined leaves out, and .detignore */
+};
+
+/* A directory whose copy is the working directory of every step. */
+struct workflow_context {
+	struct workflow_text path; /* value NULL: none */
+	enum workflow_ignore ignore;
+	struct workflow_number max_bytes; /* 0: no limit but the disk's */
+	struct workflow_place at;
+};
+
+/* Packages for the steps that run on the host. */
+struct workflow_python {
+	struct workflow_text requirements; /* below the working directory; value NULL: none */
+	struct workflow_text version;	   /* "3.11"; value NULL: whatever python3 is */
+	struct workflow_flag system_packages; /* those of the machine are seen; default true */
+	struct workflow_place at;
+};
+
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
 	const char *file; /* display name: the path, URL or "<stdin>" */
+	const char *dialect; /* "penstock", "dstack", "determined", "skypilot" */
 
 	struct workflow_text name; /* value NULL: the digest is the identity */
 	struct workflow_resources resources;
@@ -327,6 +363,12 @@ struct workflow {
 	struct workflow_steps steps;		     /* at least one */
 	struct workflow_virtual_network *virtual_networks;
 	size_t n_virtual_networks;
+	struct workflow_context context;
+	struct workflow_python python;
+	struct workflow_text *artifacts; /* of the working directory, that belong to the output; a
+					    `/` at the end says that it is a directory */
+	size_t n_artifacts;
+	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
 	enum workflow_resume resume;
 	struct workflow_place resume_at;
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */

@@ -311,6 +311,7 @@ void read_native(struct reader *rd, const struct node *job)
 	read_input_mode(rd, job);
 	read_output(rd, job);
 	read_continuous(rd, job);
+	read_project(rd, job);
 	read_steps(rd, job);
 	read_resume(rd, job);
 	read_timeouts(rd, job, &rd->workflow->timeouts);

@@ -7,6 +7,8 @@
 #include "workflow/native.h"
 #include "base/banned.h"
 
+#define MAX_RESTARTS 1000
+
 #define MAX_ID 4294967294 /* the last one is "nobody changes it" for the kernel */
 
 static void read_shell(struct reader *rd, const struct node *map, struct workflow_run *run)
@@ -106,6 +108,7 @@ void read_run(struct reader *rd, const struct node *map, struct workflow_run *ru
 	read_shell(rd, map, run);
 	read_env(rd, map, &run->env);
 	read_step_resources(rd, map, run);
+	reader_number(rd, map, "restarts", 0, MAX_RESTARTS, &run->restarts);
 	read_timeouts(rd, map, &run->timeouts);
 	read_network(rd, map, run);
 	read_ids(rd, map, run);

@@ -144,12 +144,19 @@ static void put_input(struct printer *p, const struct workflow_input *input)
 		put_http(p, &input->http_url);
 	} else if (input->kind == WORKFLOW_S3) {
 		put_s3(p, &input->s3);
+	} else if (input->kind == WORKFLOW_ARTIFACTS) {
+		open_with(p, "artifacts", '{');
+		put_text(p, input->artifacts.tag.value ? "tag" : "run",
+			input->artifacts.tag.value ? &input->artifacts.tag : &input->artifacts.run);
+		close_with(p, '}');
 	} else {
 		open_with(p, "local", '{');
 		put_text(p, "path", &input->local_path);
 		close_with(p, '}');
 	}
 	put_text(p, "path", &input->path);
+	if (input->link.value)
+		put_text(p, "link", &input->link);
 	if (input->sha256.value)
 		put_text(p, "sha256", &input->sha256);
 	put_flag(p, "unpack", input->unpack.value);
@@ -308,6 +315,8 @@ static void put_run(struct printer *p, const struct workflow_run *run)
 	put_memory(p, res->mem_per_cpu.value);
 	put_number(p, "gpusPerTask", res->gpus_per_task.value);
 	close_with(p, '}');
+	if (run->restarts.value)
+		put_number(p, "restarts", run->restarts.value);
 	put_timeouts(p, &run->timeouts);
 	put_network(p, run);
 	if (run->map_uid.given)
@@ -319,6 +328,38 @@ static void put_run(struct printer *p, const struct workflow_run *run)
 	if (run->mpi.value)
 		put_text(p, "mpi", &run->mpi);
 	close_with(p, '}');
+}
+
+/* What a workflow of a project has beside its steps. */
+static void put_project(struct printer *p, const struct workflow *wf)
+{
+	static const char *const ignore[] = {
+		[WORKFLOW_IGNORE_NONE] = "none",
+		[WORKFLOW_IGNORE_GIT] = "gitignore",
+		[WORKFLOW_IGNORE_DET] = "detignore",
+	};
+
+	if (wf->context.path.value) {
+		open_with(p, "context", '{');
+		put_text(p, "path", &wf->context.path);
+		put_string(p, "ignore", ignore[wf->context.ignore]);
+		if (wf->context.max_bytes.value)
+			put_number(p, "maxBytes", wf->context.max_bytes.value);
+		close_with(p, '}');
+	}
+	if (wf->python.requirements.value || wf->python.version.value) {
+		open_with(p, "python", '{');
+		put_text(p, "requirements", &wf->python.requirements);
+		put_text(p, "version", &wf->python.version);
+		put_flag(p, "systemPackages", wf->python.system_packages.value);
+		close_with(p, '}');
+	}
+	if (wf->n_artifacts) {
+		open_with(p, "artifacts", '[');
+		for (size_t i = 0; i < wf->n_artifacts; i++)
+			put_text(p, NULL, &wf->artifacts[i]);
+		close_with(p, ']');
+	}
 }
 
 static void put_steps(struct printer *p, const char *key, const struct workflow_steps *steps);
@@ -426,6 +467,7 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 	put_output(&p, &wf->output);
 	put_flag(&p, "continuousOutputSync", wf->continuous_output_sync.value);
 	put_virtual_networks(&p, wf);
+	put_project(&p, wf);
 	put_steps(&p, "steps", &wf->steps);
 	put_string(&p, "resume", wf->resume == WORKFLOW_RESUME_NEVER ? "never" : "auto");
 	put_timeouts(&p, &wf->timeouts);

@@ -67,6 +67,15 @@ bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
 void read_env(struct reader *rd, const struct node *map, struct workflow_env_list *out);
 void read_inputs(struct reader *rd, const struct node *job);
 void read_output(struct reader *rd, const struct node *job);
+/* `context`, `python` and `artifacts`; after the inputs. */
+void read_project(struct reader *rd, const struct node *job);
+void read_artifacts_of(struct reader *rd, const struct node *map, struct workflow_input *input);
+/* `link` of an input. */
+void read_link(struct reader *rd, const struct node *map, struct workflow_input *input);
+/* A relative path starts at the workflow's folder, also for a record that is read elsewhere. */
+void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
+/* Whether a segment of the path is "." or "..". */
+bool reader_has_dots(const char *path);
 /* `container` of the map of a `run`; `given` stays false where there is none. */
 void read_container(
 	struct reader *rd, const struct node *run, struct workflow_container *container);

@@ -69,12 +69,34 @@ static const struct schema_field local_fields[] = {
 };
 SCHEMA(schema_local, "`local`", local_fields);
 
+static const struct schema_field artifacts_of_fields[] = {
+	{"run", NULL, NULL},
+	{"tag", NULL, NULL},
+};
+SCHEMA(schema_artifacts_of, "`artifacts` of an input", artifacts_of_fields);
+
+static const struct schema_field context_fields[] = {
+	{"path", NULL, NULL},
+	{"ignore", NULL, NULL},
+	{"maxBytes", NULL, NULL},
+};
+SCHEMA(schema_context, "`context`", context_fields);
+
+static const struct schema_field python_fields[] = {
+	{"requirements", NULL, NULL},
+	{"version", NULL, NULL},
+	{"systemPackages", NULL, NULL},
+};
+SCHEMA(schema_python, "`python`", python_fields);
+
 static const struct schema_field input_fields[] = {
 	{"http", &schema_http, NULL},
 	{"s3", &schema_s3, NULL},
 	{"gs", &schema_gs, NULL},
 	{"local", &schema_local, NULL},
+	{"artifacts", &schema_artifacts_of, NULL},
 	{"path", NULL, NULL},
+	{"link", NULL, NULL},
 	{"sha256", NULL, NULL},
 	{"unpack", NULL, NULL},
 	{"mode", NULL, NULL},
@@ -159,6 +181,7 @@ static const struct schema_field run_fields[] = {
 	{"workDir", NULL, NULL},
 	{"env", &schema_env, NULL},
 	{"resources", &schema_step_resources, NULL},
+	{"restarts", NULL, NULL},
 	{"timeout", NULL, NULL},
 	{"hangTimeout", NULL, NULL},
 	{"container", &schema_container, NULL},
@@ -259,7 +282,9 @@ static const struct schema_field job_fields[] = {
 	{"steps", &schema_step, NULL},
 	{"resume", NULL, NULL},
 	{"virtualNetworks", &schema_virtual_network, NULL},
-	{"context", NULL, "no directory is sent along; use absolute paths or `inputs`"},
+	{"context", &schema_context, NULL},
+	{"python", &schema_python, NULL},
+	{"artifacts", NULL, NULL},
 	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
 	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},
 	{"checkpoints", NULL, "the whole output directory is kept, without a policy of its own"},

@@ -29,6 +29,9 @@ extern const struct schema schema_output;
 extern const struct schema schema_http;
 extern const struct schema schema_s3, schema_gs;
 extern const struct schema schema_local;
+extern const struct schema schema_artifacts_of; /* `artifacts` of an input */
+extern const struct schema schema_context;
+extern const struct schema schema_python;
 extern const struct schema schema_step;
 extern const struct schema schema_run;
 extern const struct schema schema_notify;

@@ -10,7 +10,8 @@
 #include "base/banned.h"
 
 static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "serviceAccountKey",
-	"password", "privateKey", "preSharedKey", "secret"};
+	"password", "privateKey", "preSharedKey", "secret", "access_key", "secret_key",
+	"connection_string"};
 
 /* Ends of variable names, at a `_` or at the beginning. */
 static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE",
@@ -130,6 +131,19 @@ static bool url_is_secret(const char *url)
 	return secret_mask_url(url, &masked);
 }
 
+/* Maps of variables, as penstock and the other runners call them. */
+static bool is_variables(const char *key)
+{
+	static const char *const keys[] = {"env", "envs", "environment", "environment_variables",
+		"secrets", "cpu", "cuda", "rocm"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		if (strcmp(key, keys[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
 enum secret_kind secret_kind_of(
 	const struct node *map, const struct node_entry *entry, const char *map_key)
 {
@@ -146,7 +160,7 @@ enum secret_kind secret_kind_of(
 		return SECRET_CREDENTIAL;
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
-	if (map_key && strcmp(map_key, "env") == 0)
+	if (map_key && is_variables(map_key))
 		return secret_variable(entry->key, value->text) ? SECRET_VARIABLE : SECRET_NONE;
 	if (strcmp(entry->key, "value") == 0) {
 		const struct node *name = node_get(map, "key");
@@ -172,6 +186,20 @@ static void mark_entry(struct workflow_arena *arena, const struct node *map,
 		log_redact(entry->value->text);
 }
 
+/* "NAME=VALUE" in a list. */
+static void mark_pair(struct workflow_arena *arena, struct node *node, const struct buf *path)
+{
+	const char *equals = node->kind == NODE_SCALAR ? strchr(node->text, '=') : NULL;
+	const char *name = equals ? workflow_arena_copy(
+					    arena, node->text, (size_t)(equals - node->text))
+				  : NULL;
+
+	if (!name || !secret_variable(name, equals + 1) || strstr(equals, "${{"))
+		return;
+	node->field = workflow_arena_copy(arena, buf_str(path), path->len);
+	log_redact(equals + 1);
+}
+
 static void mark_below(
 	struct workflow_arena *arena, struct node *node, const char *node_key, struct buf *path)
 {
@@ -182,6 +210,8 @@ static void mark_below(
 		field_append(path, entry->key, i);
 		if (node->kind == NODE_MAP)
 			mark_entry(arena, node, entry, node_key, path);
+		else if (node_key && is_variables(node_key))
+			mark_pair(arena, entry->value, path);
 		mark_below(arena, entry->value, entry->key, path);
 		buf_truncate(path, saved);
 	}

@@ -251,7 +251,7 @@ static const char *make_prefix(struct reader *rd, const char *path)
 }
 
 /* Whether a segment of the path is "." or "..". */
-static bool has_dot_segment(const char *path)
+bool reader_has_dots(const char *path)
 {
 	while (*path) {
 		size_t len = strcspn(path, "/");
@@ -283,7 +283,7 @@ static void read_path(
 			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
 	}
 	buf_add_str(prefix, path->value);
-	if (has_dot_segment(buf_str(prefix)))
+	if (reader_has_dots(buf_str(prefix)))
 		reader_error(rd, &path->at, "`%s` has `.` or `..` in it: %s",
 			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
 	else if (prefix->len > LIMIT_WORKFLOW_PREFIX)
@@ -383,7 +383,7 @@ static void read_s3(struct reader *rd, const struct node *map, struct workflow_s
 }
 
 /* A relative path starts at the workflow's folder, also for a record that is read elsewhere. */
-static void anchor_local(struct reader *rd, struct node *node, struct workflow_text *path)
+void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path)
 {
 	const char *file = rd->workflow->file;
 	const char *slash = strrchr(file, '/');
@@ -414,7 +414,7 @@ static void read_local(struct reader *rd, const struct node *map, struct workflo
 			reader_error(rd, &input->local_path.at, "`%s` is empty",
 				reader_field(rd, "path"));
 		else if (input->local_path.value)
-			anchor_local(rd, node, &input->local_path);
+			reader_anchor(rd, node, &input->local_path);
 	}
 	reader_leave(rd, saved);
 }
@@ -433,13 +433,13 @@ static bool all_keys_known(const struct node *map, const struct schema *schema)
 static enum workflow_transport transport_of(
 	struct reader *rd, const struct node *map, bool is_input)
 {
-	static const char *const keys[] = {"http", "s3", "gs", "local"};
-	static const enum workflow_transport kinds[] = {
-		WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3, WORKFLOW_LOCAL};
+	static const char *const keys[] = {"http", "s3", "gs", "local", "artifacts"};
+	static const enum workflow_transport kinds[] = {WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3,
+		WORKFLOW_LOCAL, WORKFLOW_ARTIFACTS};
 	enum workflow_transport kind = WORKFLOW_NO_TRANSPORT;
 	const char *first = NULL;
 
-	for (size_t i = 0; i < (is_input ? 4 : 3); i++) {
+	for (size_t i = 0; i < (is_input ? 5 : 3); i++) {
 		const struct node_entry *entry = node_find(map, keys[i]);
 
 		if (!entry || node_is_null(entry->value))
@@ -455,7 +455,7 @@ static enum workflow_transport transport_of(
 	}
 	if (!first && all_keys_known(map, is_input ? &schema_input : &schema_output))
 		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
-			is_input ? "`http`, `s3`, `gs` or `local`" : "`http`, `s3` or `gs`");
+			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`" : "`http`, `s3` or `gs`");
 	return kind;
 }
 
@@ -471,7 +471,7 @@ static void read_below(struct reader *rd, const struct node *map, struct workflo
 		path->value = path->value ? path->value : "";
 		return;
 	}
-	if (*path->value == '/' || has_dot_segment(path->value)) {
+	if (*path->value == '/' || reader_has_dots(path->value)) {
 		reader_error(rd, &path->at,
 			"`%s` lies below the input directory: no `/` in front, no `.` or `..`, not "
 			"%s",
@@ -542,10 +542,13 @@ static void read_input(struct reader *rd, const struct node *map, struct workflo
 		read_s3(rd, below, &input->s3, true, true);
 	if ((below = node_get(map, "local")))
 		read_local(rd, below, input);
+	if ((below = node_get(map, "artifacts")))
+		read_artifacts_of(rd, below, input);
+	read_link(rd, map, input);
 	read_below(rd, map, input);
 	read_sha256(rd, map, input);
 	read_mode(rd, map);
-	input->unpack.value = input->kind != WORKFLOW_S3;
+	input->unpack.value = input->kind == WORKFLOW_HTTP || input->kind == WORKFLOW_LOCAL;
 	reader_flag(rd, map, "unpack", &input->unpack);
 }
 

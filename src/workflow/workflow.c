@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "workflow/canonical.h"
+#include "workflow/dialect.h"
 #include "workflow/odd.h"
 #include "workflow/overrides.h"
 #include "workflow/reader.h"
@@ -88,17 +89,35 @@ static void apply_overrides(struct reader *rd, struct node *job)
 		overrides_env(&o, env->items[i]);
 }
 
+/* The native tree of the document; what is secret in it is marked. NULL: reported. */
+static struct node *job_of(struct reader *rd, struct node *root)
+{
+	const struct dialect *dialect = dialect_of(root, rd->workflow->file);
+	struct node *job;
+
+	rd->workflow->dialect = dialect ? dialect->name : "penstock";
+	if (dialect) {
+		secrets_mark(rd->arena, root);
+		job = dialect->translate(rd, root);
+		return rd->found->errors ? NULL : job;
+	}
+	job = unwrap(rd->workflow->file, root, rd->found);
+	if (!job)
+		return NULL;
+	odd_forms_put_right(rd->arena, rd->workflow->file, job, rd->found);
+	secrets_mark(rd->arena, job);
+	return job;
+}
+
 static void read_document(struct reader *rd, const char *data, size_t len)
 {
 	struct workflow *wf = rd->workflow;
 	struct node *root = document_read(rd->arena, wf->file, NULL, data, len, rd->found);
-	struct node *job = root ? unwrap(wf->file, root, rd->found) : NULL;
+	struct node *job = root ? job_of(rd, root) : NULL;
 	int r;
 
 	if (!job)
 		return;
-	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
-	secrets_mark(rd->arena, job);
 	r = canonical_digest(job, wf->digest);
 	if (r == -PENSTOCK_E_MEMORY)
 		rd->arena->no_memory = true;
@@ -184,6 +203,24 @@ int workflow_write_record(const struct workflow *workflow, struct buf *out)
 	return record_write(workflow->own->job, out);
 }
 
+/* "LIST[2].NAME" where the member of the list is the text "NAME=VALUE"; `value` gets its end. */
+static const struct node *find_pair(struct workflow_arena *arena, const struct node *root,
+	const char *field, const char **value)
+{
+	const char *dot = strrchr(field, '.');
+	const char *parent = dot ? workflow_arena_copy(arena, field, (size_t)(dot - field)) : NULL;
+	const struct node *node = parent ? overrides_find(arena, root, parent) : NULL;
+	size_t len;
+
+	if (!node || node->kind != NODE_SCALAR)
+		return NULL;
+	len = strlen(dot + 1);
+	if (strncmp(node->text, dot + 1, len) != 0 || node->text[len] != '=')
+		return NULL;
+	*value = node->text + len + 1;
+	return node;
+}
+
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
 	struct buf *value, struct penstock_error *err)
 {
@@ -191,6 +228,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	struct diagnostics found = {0};
 	const struct node *node = NULL;
 	struct node *root = NULL;
+	const char *pair = NULL;
 	int r = 0;
 
 	if (len <= LIMIT_WORKFLOW_RECORD)
@@ -201,13 +239,15 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 		odd_forms_put_right(&arena, name, root, &found);
 		node = overrides_find(&arena, root, field);
 	}
+	if (root && !node)
+		node = find_pair(&arena, root, field, &pair);
 	if (arena.no_memory || found.no_memory)
 		r = error_memory(err);
 	else if (!root)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
 	else if (!node || node->kind != NODE_SCALAR || node_is_null(node))
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
-	else if (buf_add_str(value, node->text) < 0)
+	else if (buf_add_str(value, pair ? pair : node->text) < 0)
 		r = buf_error(value, field, err);
 	workflow_arena_release(&arena);
 	diagnostics_release(&found);

@@ -10,7 +10,8 @@
  *	diagnostics_release(&found);
  *	workflow_free(wf);
  *
- * The bytes are JSON where their first character other than space is `{`, else YAML.
+ * The bytes are JSON where their first character other than space is `{`, else YAML. Files of dstack,
+ * Determined and SkyPilot are known by their keys (docs/dialects.md).
  * -PENSTOCK_E_INVALID: at least one mistake, all of them in `found`, and `err` says how many.
  */
 #ifndef WORKFLOW_WORKFLOW_H
@@ -45,6 +46,19 @@ struct workflow_options {
 	void *cookie;
 	/* Names are not resolved and their values are not needed: for `penstock validate`. */
 	bool keep_references;
+
+	/* For files of other runners; all may be NULL. */
+	const char *pick;		 /* the workflow of a file that has several */
+	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
+	const char *run_args;		 /* dstack's run.args */
+	const char *context;		 /* the directory to be sent along, absolute */
+	const char *variables;		 /* the bytes of .dstack/variables.yaml */
+	size_t variables_len;
+	const char *variables_name;
+	const char *defaults; /* the bytes of penstock.yaml, whose `output` is taken where a file
+				 of another runner has none */
+	size_t defaults_len;
+	const char *defaults_name;
 };
 
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,

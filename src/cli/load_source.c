@@ -1,0 +1,197 @@
+/* Finding what a workflow is read from: the file, and what other runners keep beside it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "cli/load.h"
+#include "base/banned.h"
+
+void load_source_release(struct load_source *source)
+{
+	buf_release(&source->bytes);
+	buf_release(&source->variables);
+	buf_release(&source->defaults);
+	free(source->shown);
+	free(source->pick);
+	free(source->run_args);
+	free(source->context);
+	free(source->variables_name);
+	free(source->defaults_name);
+}
+
+/* DIR/NAME.yaml or .yml; NULL: there is none. */
+static char *find_yaml(const char *dir, const char *name)
+{
+	static const char *const endings[] = {"yaml", "yml"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
+		char *path;
+
+		if (asprintf(&path, "%s/%s.%s", strcmp(dir, "/") == 0 ? "" : dir, name,
+			    endings[i]) < 0)
+			return NULL;
+		if (access(path, R_OK) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
+/* The same in `dir` or in the nearest directory above that has it. */
+static char *find_above(const char *dir, const char *name)
+{
+	_cleanup_free_ char *at = realpath(dir, NULL);
+
+	while (at) {
+		char *found = find_yaml(*at ? at : "/", name);
+		char *slash = strrchr(at, '/');
+
+		if (found || !*at || !slash)
+			return found;
+		*slash = '\0';
+	}
+	return NULL;
+}
+
+/* "train" is a file where there is one; else a name, if there is a .dstack/ to look it up in. */
+static char *find_dstack(const struct load_given *given)
+{
+	if (strcmp(given->operand, "-") == 0 || strchr(given->operand, '/') ||
+		access(given->operand, F_OK) == 0)
+		return NULL;
+	return find_above(".", ".dstack/workflows");
+}
+
+/* The folder that the project's own files are in. */
+static char *project_folder(const char *shown)
+{
+	char *folder = *shown == '/' ? strdup(shown) : NULL;
+	char *slash = folder ? strrchr(folder, '/') : NULL;
+
+	if (!slash)
+		return folder;
+	*slash = '\0';
+	if (str_ends(folder, "/.dstack"))
+		folder[strlen(folder) - strlen("/.dstack")] = '\0';
+	return folder;
+}
+
+static char *user_config(void)
+{
+	const char *home = getenv("HOME"), *config = str_env("XDG_CONFIG_HOME");
+	_cleanup_free_ char *dir = NULL;
+
+	if (config ? asprintf(&dir, "%s/penstock", config) < 0
+		   : asprintf(&dir, "%s/.config/penstock", home ? home : "") < 0)
+		return NULL;
+	return find_yaml(dir, "config");
+}
+
+static int read_beside(struct load_source *out, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = project_folder(out->shown);
+	int r = 0;
+
+	if (!folder)
+		return 0;
+	if (out->dstack) {
+		_cleanup_free_ char *dir = path_join(folder, ".dstack");
+
+		out->variables_name = dir ? find_yaml(dir, "variables") : NULL;
+		if (out->variables_name)
+			r = fs_read(out->variables_name, &out->variables, err);
+	}
+	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
+	if (!out->defaults_name)
+		out->defaults_name = user_config();
+	if (r == 0 && out->defaults_name)
+		r = fs_read(out->defaults_name, &out->defaults, err);
+	return r;
+}
+
+/* "--epochs 3 --lr 0.1", as it was given. */
+static char *join_variables(const struct strlist *variables)
+{
+	struct buf out = BUF_INIT(LIMIT_STRING);
+
+	for (size_t i = 0; variables && i < variables->n; i++) {
+		const char *pair = variables->items[i];
+		size_t len = strcspn(pair, "=");
+
+		buf_printf(&out, "%s--%.*s %s", i ? " " : "", (int)len, pair, pair + len + 1);
+	}
+	return buf_take(&out);
+}
+
+static int find_context(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (!given->context)
+		return 0;
+	out->context = realpath(given->context, NULL);
+	if (!out->context)
+		return error_errno(err, errno, "--context %s", given->context);
+	if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID, "--context %s is no directory",
+			given->context);
+	return 0;
+}
+
+int load_source_find(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *dstack = find_dstack(given);
+	int r;
+
+	*out = (struct load_source){
+		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.defaults = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+	r = load_bytes(dstack ? dstack : given->operand, &out->bytes, &out->shown, err);
+	if (r < 0)
+		return r;
+	out->dstack = str_ends(out->shown, "/.dstack/workflows.yaml") ||
+		      str_ends(out->shown, "/.dstack/workflows.yml");
+	out->run_args = join_variables(given->variables);
+	if (dstack || given->workflow) {
+		out->pick = strdup(given->workflow ? given->workflow : given->operand);
+		if (!out->pick)
+			return error_memory(err);
+	}
+	if (!out->run_args)
+		return error_memory(err);
+	r = find_context(out, given, err);
+	return r < 0 ? r : read_beside(out, err);
+}
+
+struct workflow_options load_source_options(
+	const struct load_source *source, const struct load_given *given)
+{
+	return (struct workflow_options){
+		.sets = given->sets,
+		.env = given->env,
+		.keep_references = given->keep_references,
+		.pick = source->pick,
+		.arguments = given->variables,
+		.run_args = source->run_args,
+		.context = source->context,
+		.variables = source->variables_name ? buf_str(&source->variables) : NULL,
+		.variables_len = source->variables.len,
+		.variables_name = source->variables_name,
+		.defaults = source->defaults_name ? buf_str(&source->defaults) : NULL,
+		.defaults_len = source->defaults.len,
+		.defaults_name = source->defaults_name,
+	};
+}

@@ -1,0 +1,369 @@
+/* What the dialects share: which of them a document is, checking it by its tables, quoting. */
+#include "workflow/dialect.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/canonical.h"
+#include "base/banned.h"
+
+const struct dialect *dialect_of(const struct node *root, const char *file)
+{
+	static const struct dialect *const all[] = {
+		&dialect_dstack, &dialect_determined, &dialect_skypilot};
+	const struct dialect *best = NULL;
+	int most = 0;
+
+	if (root->kind != NODE_MAP || node_find(root, "steps") || node_find(root, "job"))
+		return NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		int keys = all[i]->recognise(root, file);
+
+		if (keys > most) {
+			most = keys;
+			best = all[i];
+		}
+	}
+	return best;
+}
+
+/* ---- tables ---- */
+
+static const struct shape_field *field_of(const struct shape *shape, const char *name)
+{
+	for (size_t i = 0; i < shape->n; i++) {
+		if (strcmp(shape->fields[i].name, name) == 0)
+			return &shape->fields[i];
+	}
+	return NULL;
+}
+
+/* The key is none of the shape's: the nearest, or all of them. */
+static void report_unknown(
+	struct reader *rd, const struct node_entry *entry, const struct shape *shape)
+{
+	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ struct schema_field *fields = calloc(shape->n + 1, sizeof(*fields));
+	struct schema schema = {.what = shape->what, .fields = fields, .n = shape->n};
+	char quoted[QUOTE_SIZE];
+	const char *nearest;
+
+	if (!fields) {
+		rd->arena->no_memory = true;
+		return;
+	}
+	for (size_t i = 0; i < shape->n; i++) {
+		fields[i].name = shape->fields[i].name;
+		if (!shape->fields[i].refused)
+			buf_printf(&keys, "%s%s", keys.len ? ", " : "", shape->fields[i].name);
+	}
+	nearest = schema_nearest(&schema, entry->key);
+	if (nearest)
+		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
+			quote(entry->key, quoted), shape->what, nearest);
+	else
+		reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
+			quote(entry->key, quoted), shape->what, buf_str(&keys));
+}
+
+bool node_whole(const struct node *node, int64_t *out)
+{
+	char *end;
+
+	if (!node || node->kind != NODE_SCALAR || node->text[strspn(node->text, "+-0123456789")] ||
+		!*node->text)
+		return false;
+	errno = 0;
+	*out = strtoll(node->text, &end, 10);
+	return !*end && !errno && end != node->text;
+}
+
+static bool is_flag(const struct node *node)
+{
+	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (strcasecmp(node->text, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "text, a whole number from 1 to 4 or a list of texts". */
+static const char *kinds_text(struct reader *rd, const struct shape_field *field)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const char *names[8];
+	size_t n = 0;
+
+	if (field->kinds & SHAPE_WHOLE)
+		names[n++] = field->min || field->max
+				     ? workflow_arena_printf(rd->arena,
+					       "a whole number from %lld to %lld",
+					       (long long)field->min, (long long)field->max)
+				     : "a whole number";
+	if (field->kinds & SHAPE_FLAG)
+		names[n++] = "true or false";
+	if (field->kinds & (SHAPE_TEXT | SHAPE_EMPTY))
+		names[n++] = "text";
+	if (field->kinds & (SHAPE_MAP | SHAPE_FREE))
+		names[n++] = "a map";
+	if (field->kinds & SHAPE_TEXTS)
+		names[n++] = "a list of texts";
+	if (field->kinds & SHAPE_LIST)
+		names[n++] = "a list of maps";
+	for (size_t i = 0; i < n; i++)
+		buf_printf(&out, "%s%s",
+			i == 0	     ? ""
+			: i + 1 == n ? " or "
+				     : ", ",
+			names[i] ? names[i] : "");
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+static bool scalar_fits(const struct node *node, const struct shape_field *field)
+{
+	int64_t value;
+
+	if (field->kinds & SHAPE_EMPTY)
+		return true;
+	if ((field->kinds & SHAPE_TEXT) && node->text[strspn(node->text, " \t\r\n")])
+		return true;
+	if ((field->kinds & SHAPE_FLAG) && is_flag(node))
+		return true;
+	return (field->kinds & SHAPE_WHOLE) && node_whole(node, &value) &&
+	       ((!field->min && !field->max) || (value >= field->min && value <= field->max));
+}
+
+/* Members of a list: texts, or maps of `below`. */
+static bool check_list(struct reader *rd, const struct node *list, const struct shape_field *field)
+{
+	bool good = true;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		size_t saved = reader_enter(rd, NULL, i);
+
+		if (item->kind == NODE_MAP && (field->kinds & SHAPE_LIST)) {
+			good = shape_check(rd, item, field->below) && good;
+		} else if (item->kind != NODE_SCALAR || !(field->kinds & SHAPE_TEXTS) ||
+			   node_is_null(item)) {
+			reader_error(rd, &item->at, "`%s` must be %s, not %s", buf_str(&rd->path),
+				field->kinds & SHAPE_LIST
+					? field->kinds & SHAPE_TEXTS ? "text or a map" : "a map"
+					: "text",
+				node_kind_name(item));
+			good = false;
+		}
+		reader_leave(rd, saved);
+	}
+	return good;
+}
+
+static bool check_value(struct reader *rd, const struct node *node, const struct shape_field *field)
+{
+	char quoted[QUOTE_SIZE];
+	bool fits = field->kinds & SHAPE_ANY;
+
+	if (node->kind == NODE_SCALAR)
+		fits = fits || scalar_fits(node, field);
+	else if (node->kind == NODE_MAP && (field->kinds & SHAPE_MAP))
+		return shape_check(rd, node, field->below);
+	else if (node->kind == NODE_MAP)
+		fits = fits || field->kinds & SHAPE_FREE;
+	else if (field->kinds & (SHAPE_TEXTS | SHAPE_LIST))
+		return check_list(rd, node, field);
+	if (fits)
+		return true;
+	reader_error(rd, &node->at, "`%s` must be %s, not %s", buf_str(&rd->path),
+		kinds_text(rd, field),
+		node->kind == NODE_SCALAR && *node->text && !node->field ? quote(node->text, quoted)
+		: node->kind == NODE_SCALAR				 ? "empty"
+									 : node_kind_name(node));
+	return false;
+}
+
+static bool check_entry(
+	struct reader *rd, const struct node_entry *entry, const struct shape *shape)
+{
+	const struct shape_field *field = field_of(shape, entry->key);
+	bool good;
+	size_t saved;
+
+	if (!field) {
+		report_unknown(rd, entry, shape);
+		return false;
+	}
+	if (node_is_null(entry->value))
+		return true;
+	if (field->refused) {
+		reader_error(rd, &entry->key_at, "`%s` cannot be honoured: %s",
+			reader_field(rd, entry->key), field->refused);
+		return false;
+	}
+	saved = reader_enter(rd, entry->key, 0);
+	good = check_value(rd, entry->value, field);
+	reader_leave(rd, saved);
+	if (good && field->note)
+		reader_note(
+			rd, &entry->key_at, "`%s` %s", reader_field(rd, entry->key), field->note);
+	return good;
+}
+
+bool shape_check(struct reader *rd, const struct node *node, const struct shape *shape)
+{
+	bool good = true;
+
+	if (node->kind != NODE_MAP) {
+		reader_error(rd, &node->at, "%s must be a map, not %s", shape->what,
+			node_kind_name(node));
+		return false;
+	}
+	for (size_t i = 0; i < node->n; i++)
+		good = check_entry(rd, &node->entries[i], shape) && good;
+	for (size_t i = 0; i < shape->n; i++) {
+		const struct shape_field *field = &shape->fields[i];
+
+		if (!(field->kinds & SHAPE_NEEDED) || node_get(node, field->name))
+			continue;
+		reader_error(rd, &node->at, "`%s` is missing", reader_field(rd, field->name));
+		good = false;
+	}
+	return good;
+}
+
+/* ---- values ---- */
+
+const char *dialect_text(const struct node *map, const char *key)
+{
+	const struct node *node = node_get(map, key);
+
+	return node && node->kind == NODE_SCALAR ? node->text : NULL;
+}
+
+int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
+{
+	int64_t value;
+
+	return node_whole(node_get(map, key), &value) ? value : fallback;
+}
+
+const char *dialect_quoted(struct reader *rd, const char *text)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	if (*text && text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				       "0123456789_./:=@%+,-")] == '\0')
+		return text;
+	buf_add_char(&out, '\'');
+	for (; *text; text++) {
+		if (*text == '\'')
+			buf_add_str(&out, "'\\''");
+		else
+			buf_add_char(&out, *text);
+	}
+	buf_add_char(&out, '\'');
+	if (buf_failed(&out))
+		rd->arena->no_memory = true;
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+static void add_lines(struct buf *out, const struct node *lines)
+{
+	if (!lines)
+		return;
+	if (lines->kind == NODE_SCALAR)
+		buf_printf(out, "\n%s", lines->text);
+	for (size_t i = 0; lines->kind == NODE_LIST && i < lines->n; i++)
+		buf_printf(out, "\n%s", lines->entries[i].value->text);
+}
+
+const char *dialect_script(struct reader *rd, const struct node *first, const struct node *then)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	buf_add_str(&out, "set -e");
+	add_lines(&out, first);
+	add_lines(&out, then);
+	buf_add_char(&out, '\n');
+	if (out.failure == BUF_NO_MEMORY)
+		rd->arena->no_memory = true;
+	if (buf_failed(&out))
+		reader_error(rd, &then->at, "the commands are longer than %zu bytes",
+			(size_t)LIMIT_STRING);
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+bool dialect_memory(const char *text, int64_t *bytes)
+{
+	static const char letters[] = "KMGTP";
+	char *end;
+	double value = strtod(text, &end);
+	double unit = 1;
+	const char *letter;
+
+	if (end == text || !(value > 0) || !isdigit((unsigned char)*text))
+		return false;
+	while (*end == ' ')
+		end++;
+	letter = *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+	if (letter && *letter) {
+		bool binary = tolower((unsigned char)end[1]) == 'i';
+
+		for (const char *l = letters; l <= letter; l++)
+			unit *= binary ? 1024 : 1000;
+		end += binary ? 2 : 1;
+	}
+	if (*end == 'b' || *end == 'B')
+		end++;
+	if (*end || value * unit > 1e17)
+		return false;
+	*bytes = (int64_t)llround(value * unit);
+	return *bytes > 0;
+}
+
+const char *dialect_json(struct reader *rd, const struct node *node)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	if (canonical_write(node, &out) < 0 || buf_failed(&out)) {
+		if (out.failure == BUF_OVER_LIMIT)
+			reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
+				(size_t)LIMIT_STRING);
+		else
+			rd->arena->no_memory = true;
+		return "{}";
+	}
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+const char *dialect_context(struct reader *rd)
+{
+	const char *given = rd->options->context;
+
+	return given ? workflow_arena_copy(rd->arena, given, strlen(given)) : NULL;
+}
+
+const char *dialect_folder(struct reader *rd)
+{
+	const char *file = rd->workflow->file;
+	const char *slash = strrchr(file, '/');
+	char *folder;
+
+	if (!slash)
+		return ".";
+	folder = workflow_arena_copy(rd->arena, file, (size_t)(slash - file));
+	if (folder && str_ends(folder, "/.dstack"))
+		folder[strlen(folder) - strlen("/.dstack")] = '\0';
+	else if (folder && strcmp(folder, ".dstack") == 0)
+		return ".";
+	return folder && *folder ? folder : "/";
+}

@@ -1,0 +1,495 @@
+/* SkyPilot's task files, as one run on this machine. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/dialect.h"
+#include "base/banned.h"
+
+/* clang-format off */
+#define ONE_MACHINE "has no effect: the run is on this machine"
+
+static const struct shape_field recovery_fields[] = {
+	{"strategy", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"max_restarts_on_errors", SHAPE_WHOLE, NULL, 0, 1000, NULL, NULL},
+	{"recover_on_exit_codes", SHAPE_ANY, NULL, 0, 0, NULL, "a step is run again whatever its exit code was; give `max_restarts_on_errors`"},
+};
+SHAPE(shape_recovery, "`job_recovery`", recovery_fields);
+
+static const struct shape_field resources_fields[] = {
+	{"accelerators", SHAPE_TEXT | SHAPE_FREE | SHAPE_TEXTS, NULL, 0, 0, NULL, NULL},
+	{"cpus", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"memory", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"image_id", SHAPE_TEXT | SHAPE_FREE, NULL, 0, 0, NULL, NULL},
+	{"ports", SHAPE_ANY, NULL, 0, 0, "has no effect: a step can use every free port of this machine", NULL},
+	{"infra", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"cloud", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"region", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"zone", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"instance_type", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"use_spot", SHAPE_FLAG, NULL, 0, 0, ONE_MACHINE ", and continues after an interruption anyway", NULL},
+	{"disk_size", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"disk_tier", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"network_tier", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"labels", SHAPE_FREE, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"autostop", SHAPE_ANY, NULL, 0, 0, ONE_MACHINE ", which goes on running", NULL},
+	{"accelerator_args", SHAPE_FREE, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"priority", SHAPE_WHOLE, NULL, -1000, 1000, ONE_MACHINE, NULL},
+	{"job_recovery", SHAPE_TEXT | SHAPE_MAP, &shape_recovery, 0, 0, NULL, NULL},
+	{"spot_recovery", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
+	{"any_of", SHAPE_ANY, NULL, 0, 0, NULL, "there is one machine to choose from; give its resources"},
+	{"ordered", SHAPE_ANY, NULL, 0, 0, NULL, "there is one machine to choose from; give its resources"},
+};
+SHAPE(shape_resources, "`resources`", resources_fields);
+
+static const struct shape_field mount_fields[] = {
+	{"name", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"source", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"store", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"mode", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"persistent", SHAPE_FLAG, NULL, 0, 0, "has no effect: nothing of a bucket is deleted", NULL},
+	{"_is_sky_managed", SHAPE_ANY, NULL, 0, 0, NULL, "it is SkyPilot's own"},
+};
+SHAPE(shape_mount, "a file mount", mount_fields);
+
+static const struct shape_field root_fields[] = {
+	{"name", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"workdir", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
+	{"num_nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, NULL},
+	{"resources", SHAPE_MAP, &shape_resources, 0, 0, NULL, NULL},
+	{"envs", SHAPE_FREE, NULL, 0, 0, NULL, NULL},
+	{"secrets", SHAPE_FREE, NULL, 0, 0, NULL, NULL},
+	{"file_mounts", SHAPE_FREE, NULL, 0, 0, NULL, NULL},
+	{"setup", SHAPE_EMPTY, NULL, 0, 0, NULL, NULL},
+	{"run", SHAPE_EMPTY, NULL, 0, 0, NULL, NULL},
+	{"event_callback", SHAPE_ANY, NULL, 0, 0, NULL, "nobody is called at changes of state"},
+	{"volumes", SHAPE_ANY, NULL, 0, 0, NULL, "there are no volumes; use `file_mounts`"},
+	{"service", SHAPE_ANY, NULL, 0, 0, NULL, "penstock runs tasks, not services"},
+	{"pool", SHAPE_ANY, NULL, 0, 0, NULL, "there are no pools"},
+	{"config", SHAPE_ANY, NULL, 0, 0, NULL, "there are no clouds to be configured"},
+	{"experimental", SHAPE_ANY, NULL, 0, 0, NULL, "there are no clouds to be configured"},
+};
+SHAPE(shape_root, "a task", root_fields);
+/* clang-format on */
+
+struct task {
+	struct reader *rd;
+	const struct node *root;
+	struct node *job, *env, *inputs;
+	int64_t gpus;
+	int64_t restarts;
+};
+
+/* ---- resources ---- */
+
+/* "H100:8", "H100" or, in a map, H100: 8. */
+static void read_accelerators(struct task *t, const struct node *node)
+{
+	const char *text = node->text, *colon;
+	uint64_t count = 1;
+	char quoted[QUOTE_SIZE];
+
+	if (node->kind == NODE_LIST && node->n) {
+		text = node->entries[0].value->text;
+		if (node->n > 1)
+			reader_note(t->rd, &node->at,
+				"of the accelerators the first counts: one machine has one kind");
+	}
+	if (node->kind == NODE_MAP) {
+		int64_t n;
+
+		if (!node->n)
+			return;
+		if (node_is_null(node->entries[0].value))
+			t->gpus = 1;
+		else if (node_whole(node->entries[0].value, &n) && n >= 0 && n <= 4096)
+			t->gpus = n;
+		else
+			reader_error(t->rd, &node->entries[0].value->at,
+				"the number of accelerators must be a whole number from 0 to 4096");
+		return;
+	}
+	if (!text)
+		return;
+	colon = strchr(text, ':');
+	if (colon && !str_to_u64(colon + 1, 0, 4096, &count)) {
+		reader_error(t->rd, &node->at,
+			"`resources.accelerators` is a kind and a number, such as H100:8, not %s",
+			quote(text, quoted));
+		return;
+	}
+	t->gpus = (int64_t)count;
+	reader_note(t->rd, &node->at, "that the %lld GPU%s of the kind asked for is not checked",
+		(long long)t->gpus, t->gpus == 1 ? " is" : "s are");
+}
+
+/* "4", "4+": at least so many. */
+static int64_t read_cpus(struct task *t, const struct node *node)
+{
+	char *number = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
+	uint64_t cpus = 1;
+	char quoted[QUOTE_SIZE];
+
+	if (number && str_ends(number, "+"))
+		number[strlen(number) - 1] = '\0';
+	if (number && !str_to_u64(number, 1, 65536, &cpus))
+		reader_error(t->rd, &node->at,
+			"`resources.cpus` is a number such as 4 or 4+, from 1 to 65536, not %s",
+			quote(node->text, quoted));
+	return (int64_t)cpus;
+}
+
+/* "32", "32+" in GiB; "64GB". For all CPUs together; "2x" is times the CPUs. */
+static void put_memory(struct task *t, struct node *out, const struct node *node, int64_t cpus)
+{
+	char *amount = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
+	bool each = false;
+	int64_t bytes;
+	char quoted[QUOTE_SIZE];
+
+	if (!amount)
+		return;
+	if (str_ends(amount, "+"))
+		amount[strlen(amount) - 1] = '\0';
+	if (str_ends(amount, "x")) {
+		amount[strlen(amount) - 1] = '\0';
+		each = true;
+	}
+	if (amount[strspn(amount, "0123456789.")] == '\0')
+		amount = workflow_arena_printf(t->rd->arena, "%sGiB", amount);
+	if (!amount)
+		return;
+	if (!dialect_memory(amount, &bytes) || bytes > (INT64_C(1) << 50)) {
+		reader_error(t->rd, &node->at,
+			"`resources.memory` is an amount in GiB such as 32 or 32+, not %s",
+			quote(node->text, quoted));
+		return;
+	}
+	native_number(t->rd, out, "memPerCpu", each ? bytes / MIB : (bytes / MIB + cpus - 1) / cpus,
+		&node->at);
+}
+
+static void put_resources(struct task *t)
+{
+	const struct node *resources = node_get(t->root, "resources");
+	const struct node *kinds = resources ? node_get(resources, "accelerators") : NULL;
+	const struct node *cpu = resources ? node_get(resources, "cpus") : NULL;
+	const struct node *memory = resources ? node_get(resources, "memory") : NULL;
+	const struct node *recovery = resources ? node_get(resources, "job_recovery") : NULL;
+	struct node *out;
+	int64_t cpus;
+
+	if (recovery && recovery->kind == NODE_MAP)
+		t->restarts = dialect_whole(recovery, "max_restarts_on_errors", 0);
+	if (kinds)
+		read_accelerators(t, kinds);
+	if (!cpu && !memory && !t->gpus)
+		return;
+	out = native_map(t->rd, t->job, "resources", &resources->at);
+	cpus = cpu ? read_cpus(t, cpu) : 1;
+	native_number(t->rd, out, "tasks", 1, &resources->at);
+	native_number(t->rd, out, "cpusPerTask", cpus, cpu ? &cpu->at : &resources->at);
+	if (memory)
+		put_memory(t, out, memory, cpus);
+	if (t->gpus)
+		native_number(t->rd, out, "gpusPerTask", t->gpus, &kinds->at);
+}
+
+/* ---- variables ---- */
+
+static void put_variables(struct task *t)
+{
+	static const char *const maps[] = {"envs", "secrets"};
+	const struct workflow_place *at = &t->root->at;
+
+	native_variable_text(t->rd, t->env, "SKYPILOT_NODE_RANK", "0", at);
+	native_variable_text(t->rd, t->env, "SKYPILOT_NODE_IPS", "127.0.0.1", at);
+	native_variable_text(t->rd, t->env, "SKYPILOT_NUM_NODES", "1", at);
+	native_variable_text(t->rd, t->env, "SKYPILOT_NUM_GPUS_PER_NODE",
+		workflow_arena_printf(t->rd->arena, "%lld", (long long)t->gpus), at);
+	native_variable_text(t->rd, t->env, "SKYPILOT_SETUP_NODE_RANK", "0", at);
+	native_variable_text(t->rd, t->env, "SKYPILOT_SETUP_NODE_IPS", "127.0.0.1", at);
+	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
+		struct node *map = node_get(t->root, maps[i]);
+
+		for (size_t k = 0; map && k < map->n; k++) {
+			const struct node_entry *entry = &map->entries[k];
+			bool given = false;
+
+			for (size_t g = 0; t->rd->options->env && g < t->rd->options->env->n; g++)
+				given = given ||
+					(str_starts(t->rd->options->env->items[g], entry->key) &&
+						t->rd->options->env->items[g][strlen(entry->key)] ==
+							'=');
+			/* A value that the command line is to give. */
+			if (node_is_null(entry->value) && !given)
+				reader_error(t->rd, &entry->key_at,
+					"`%s.%s` has no value; give it with --env %s=VALUE",
+					maps[i], entry->key, entry->key);
+		}
+		if (map) {
+			struct node *plain = native_map(t->rd, NULL, NULL, &map->at);
+
+			for (size_t k = 0; plain && k < map->n; k++) {
+				if (!node_is_null(map->entries[k].value))
+					native_put(t->rd, plain, map->entries[k].key,
+						map->entries[k].value);
+			}
+			native_variables(t->rd, t->env, plain);
+		}
+	}
+}
+
+/* ---- files ---- */
+
+/* `$NAME` and `${NAME}` of `envs` in a path or URL. */
+static const char *expanded(struct task *t, const struct node *node, const char *text)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const struct node *envs = node_get(t->root, "envs");
+
+	if (!strchr(text, '$') || strstr(text, "${{"))
+		return text;
+	while (*text) {
+		size_t len = strcspn(text, "$");
+		bool brace;
+		const char *name, *value;
+
+		buf_add(&out, text, len);
+		text += len;
+		if (!*text)
+			break;
+		brace = text[1] == '{';
+		text += brace ? 2 : 1;
+		len = strspn(
+			text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+		name = workflow_arena_copy(t->rd->arena, text, len);
+		value = name && envs && envs->kind == NODE_MAP ? dialect_text(envs, name) : NULL;
+		if (!value) {
+			reader_error(t->rd, &node->at, "there is no `%s` in `envs` for this path",
+				name ? name : "");
+			return NULL;
+		}
+		buf_add_str(&out, value);
+		text += len + (brace && text[len] == '}');
+	}
+	if (buf_failed(&out))
+		t->rd->arena->no_memory = true;
+	return workflow_arena_copy(t->rd->arena, buf_str(&out), out.len);
+}
+
+/* Where in the working directory the target of a mount is; NULL: elsewhere, reported. */
+static const char *link_of(struct task *t, const struct node_entry *entry)
+{
+	const char *path = entry->key;
+
+	if (str_starts(path, "~/sky_workdir/"))
+		path += strlen("~/sky_workdir/");
+	while (str_starts(path, "./"))
+		path += 2;
+	if (*path != '/' && *path != '~' && *path && !reader_has_dots(path))
+		return path;
+	reader_error(t->rd, &entry->key_at,
+		"`file_mounts`: %s lies outside of the working directory, where penstock writes "
+		"nothing on this machine; give a path below it, such as %s",
+		entry->key, *path == '/' && path[1] ? path + 1 : "data");
+	return NULL;
+}
+
+static bool check_mode(struct task *t, const struct node *map)
+{
+	const struct node *mode = node_get(map, "mode");
+
+	if (mode && strcmp(mode->text, "COPY") == 0)
+		return true;
+	if (mode && strcmp(mode->text, "MOUNT") != 0 && strcmp(mode->text, "MOUNT_CACHED") != 0)
+		reader_error(t->rd, &mode->at, "`mode` is COPY, MOUNT or MOUNT_CACHED, not `%s`",
+			mode->text);
+	else
+		reader_error(t->rd, mode ? &mode->at : &map->at,
+			"the mode %s cannot be honoured: nothing is mounted; write `mode: COPY` "
+			"for what is read, and put what is written into $DEEPSQUARE_OUTPUT",
+			mode ? mode->text : "MOUNT, which is the default,");
+	return false;
+}
+
+/* Puts the transport of `source` into the input. */
+static void put_source(
+	struct task *t, struct node *input, const struct node *node, const char *source)
+{
+	static const char *const others[] = {"r2://", "cos://", "oci://", "nebius://", "az://",
+		"https://azure", "cw://", "vastdata://"};
+	struct node *ignored, *local;
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		if (str_starts(source, others[i])) {
+			reader_error(t->rd, &node->at,
+				"`%s` is in a store that is not spoken; there are s3://, gs://, "
+				"http(s):// and files of this machine",
+				source);
+			return;
+		}
+	}
+	if (native_bucket(t->rd, input, source, &node->at, &ignored))
+		return;
+	if (str_starts(source, "http://") || str_starts(source, "https://")) {
+		struct node *http = native_map(t->rd, input, "http", &node->at);
+
+		native_text(t->rd, http, "url", source, &node->at);
+	} else {
+		local = native_map(t->rd, input, "local", &node->at);
+		if (str_starts(source, "~/") && getenv("HOME"))
+			source = workflow_arena_printf(
+				t->rd->arena, "%s/%s", getenv("HOME"), source + 2);
+		native_text(t->rd, local, "path", source, &node->at);
+	}
+	native_put(t->rd, input, "unpack", node_scalar(t->rd->arena, "false", false, node->at));
+}
+
+static void put_file_mount(struct task *t, const struct node_entry *entry, size_t i)
+{
+	const struct node *node = entry->value;
+	const char *link = link_of(t, entry);
+	const char *source;
+	struct node *input;
+
+	if (node->kind == NODE_MAP) {
+		size_t saved = reader_enter(t->rd, entry->key, 0);
+		bool good = shape_check(t->rd, node, &shape_mount) && check_mode(t, node);
+
+		reader_leave(t->rd, saved);
+		if (!good)
+			return;
+		node = node_get(node, "source");
+		if (!node) {
+			reader_error(t->rd, &entry->value->at,
+				"`source` is missing: without it SkyPilot makes an empty bucket, "
+				"which has nothing to copy");
+			return;
+		}
+	}
+	if (node->kind != NODE_SCALAR || node_is_null(node)) {
+		reader_error(t->rd, &node->at, "`file_mounts`: %s must be text or a map, not %s",
+			entry->key, node_kind_name(node));
+		return;
+	}
+	source = link ? expanded(t, node, node->text) : NULL;
+	if (!source)
+		return;
+	input = native_map(t->rd, t->inputs, NULL, &node->at);
+	put_source(t, input, node, source);
+	native_text(t->rd, input, "path", workflow_arena_printf(t->rd->arena, "mounts/%zu", i),
+		&node->at);
+	native_text(t->rd, input, "link", link, &node->at);
+}
+
+static void put_file_mounts(struct task *t)
+{
+	const struct node *mounts = node_get(t->root, "file_mounts");
+	size_t saved;
+
+	if (!mounts || !mounts->n)
+		return;
+	t->inputs = native_list(t->rd, t->job, "inputs", &mounts->at);
+	saved = reader_enter(t->rd, "file_mounts", 0);
+	for (size_t i = 0; i < mounts->n; i++)
+		put_file_mount(t, &mounts->entries[i], i);
+	reader_leave(t->rd, saved);
+}
+
+static void put_context(struct task *t)
+{
+	const struct node *workdir = node_get(t->root, "workdir");
+	const char *given = dialect_context(t->rd);
+	struct node *map;
+
+	if (!workdir && !given)
+		return;
+	map = native_map(t->rd, t->job, "context", workdir ? &workdir->at : &t->root->at);
+	native_text(t->rd, map, "path", given ? given : workdir->text,
+		workdir ? &workdir->at : &t->root->at);
+	native_text(t->rd, map, "ignore", "gitignore", workdir ? &workdir->at : &t->root->at);
+}
+
+/* ---- what is run ---- */
+
+static const struct node *image_of(struct task *t)
+{
+	const struct node *resources = node_get(t->root, "resources");
+	const struct node *image = resources ? node_get(resources, "image_id") : NULL;
+
+	if (image && image->kind == NODE_MAP && image->n)
+		image = image->entries[0].value;
+	if (!image || image->kind != NODE_SCALAR)
+		return NULL;
+	if (str_starts(image->text, "docker:"))
+		return image;
+	reader_note(t->rd, &image->at,
+		"`resources.image_id` has no effect: it is a machine's image, and the run is on "
+		"this machine");
+	return NULL;
+}
+
+static void put_step(struct task *t, struct node *steps, const char *name,
+	const struct node *commands, const struct node *image)
+{
+	struct node *step, *run;
+
+	if (!commands || !commands->text[strspn(commands->text, " \t\r\n")])
+		return;
+	step = native_map(t->rd, steps, NULL, &commands->at);
+	native_text(t->rd, step, "name", name, &commands->at);
+	run = native_map(t->rd, step, "run", &commands->at);
+	native_text(t->rd, run, "command",
+		workflow_arena_printf(t->rd->arena,
+			"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" "
+			"SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n%s",
+			commands->text),
+		&commands->at);
+	native_text(t->rd, run, "shell", "/bin/bash", &commands->at);
+	if (t->restarts && strcmp(name, "run") == 0)
+		native_number(t->rd, run, "restarts", t->restarts, &commands->at);
+	if (image)
+		native_container(t->rd, run, image);
+}
+
+static struct node *translate(struct reader *rd, struct node *root)
+{
+	struct task t = {.rd = rd, .root = root};
+	const struct node *image;
+	struct node *steps;
+
+	if (!shape_check(rd, root, &shape_root))
+		return NULL;
+	t.job = native_map(rd, NULL, NULL, &root->at);
+	native_name(rd, t.job, node_get(root, "name"));
+	put_resources(&t);
+	t.env = native_list(rd, t.job, "env", &root->at);
+	put_variables(&t);
+	put_context(&t);
+	put_file_mounts(&t);
+	image = image_of(&t);
+	steps = native_list(rd, t.job, "steps", &root->at);
+	put_step(&t, steps, "setup", node_get(root, "setup"), image);
+	put_step(&t, steps, "run", node_get(root, "run"), image);
+	if (steps && !steps->n)
+		reader_error(rd, &root->at, "there is neither `setup` nor `run`: nothing to run");
+	native_default_output(rd, t.job, NULL, dialect_text(root, "name"));
+	return t.job;
+}
+
+static int recognise(const struct node *root, const char *file)
+{
+	static const char *const keys[] = {
+		"run", "setup", "file_mounts", "workdir", "num_nodes", "envs", "service"};
+	int n = 0;
+
+	(void)file;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		n += node_find(root, keys[i]) != NULL;
+	return n;
+}
+
+const struct dialect dialect_skypilot = {"skypilot", recognise, translate};
