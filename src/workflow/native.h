@@ -25,9 +25,9 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 /* A job without `resources` gets what its largest step needs. */
 void derive_resources(struct workflow *wf);
 
-void read_run(struct reader *rd, const struct node *map, struct workflow_run *out);
+void read_run(struct reader *rd, const struct node *map, struct workflow_run *run);
 /* `network`, `dns` and `customNetworkInterfaces` of a run; `virtualNetworks` of a workflow. */
-void read_network(struct reader *rd, const struct node *run, struct workflow_run *out);
+void read_network(struct reader *rd, const struct node *map, struct workflow_run *run);
 void read_virtual_networks(struct reader *rd, const struct node *job);
 /* `steps`, `catch` and `finally`, at `key` of a map. */
 void read_steps_of(

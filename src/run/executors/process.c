@@ -4,55 +4,55 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "run/family.h"
 #include "base/banned.h"
-
-enum { KILL_WAIT_MS = 10000, LOOK_AGAIN_MS = 2, MAX_BEFORE = 16 };
 
 struct process_task {
 	struct task task; /* first: the interface's view */
 	struct process process;
+	struct family_member member;
 	int status;
-	/* Children that we had before (the owner of an embedded store, say) are not the step's. */
-	struct process_info before[MAX_BEFORE];
-	size_t n_before;
 };
 
-static bool remember(void *cookie, const struct process_info *info)
+/* The environment with the mark of the task behind it. Owned is only the list. */
+static const char **marked_environment(const char *const *envp, const char *mark)
 {
-	struct process_task *t = cookie;
+	const char **copy;
+	size_t n = 0;
 
-	if (t->n_before < MAX_BEFORE)
-		t->before[t->n_before++] = *info;
-	return false;
-}
-
-static bool has_children(void)
-{
-	siginfo_t info;
-
-	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+	while (envp[n])
+		n++;
+	copy = calloc(n + 2, sizeof(*copy));
+	if (!copy)
+		return NULL;
+	memcpy(copy, envp, n * sizeof(*copy));
+	copy[n] = mark;
+	return copy;
 }
 
 static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
 {
 	struct process_task *t = calloc(1, sizeof(*t));
+	char mark[FAMILY_MARK_SIZE];
+	_cleanup_free_ const char **envp = NULL;
 	int r;
 
-	if (!t)
+	family_mark(mark);
+	envp = marked_environment(spec->envp, mark);
+	if (!t || !envp) {
+		free(t);
 		return error_memory(err);
-	if (has_children())
-		process_descendants(getpid(), remember, t);
+	}
 	r = process_spawn(&t->process,
 		&(struct process_spec){
 			.argv = spec->argv,
-			.envp = spec->envp,
+			.envp = envp,
 			.cwd = spec->cwd,
 			.stdin_fd = -1,
 			.stdout_fd = spec->stdout_fd,
@@ -69,6 +69,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 		free(t);
 		return r;
 	}
+	family_join(&t->member, t->process.pid, mark);
 	t->task.pid = t->process.pid;
 	t->task.event_fd = t->process.pidfd;
 	*out = &t->task;
@@ -81,6 +82,7 @@ static bool ended(struct task *task, struct task_end *end)
 
 	if (!process_wait(&t->process, 0, &t->status))
 		return false;
+	t->member.reaped = true;
 	*end = (struct task_end){0};
 	if (WIFSIGNALED(t->status))
 		end->signal = WTERMSIG(t->status);
@@ -134,63 +136,17 @@ static void signal_task(struct task *task, int signal)
 
 /* ---- the end ---- */
 
-struct killing {
-	const struct process_task *task;
-	size_t found;
-};
-
-static bool kill_one(void *cookie, const struct process_info *info)
+static bool left(struct task *task)
 {
-	struct killing *k = cookie;
-
-	for (size_t i = 0; i < k->task->n_before; i++) {
-		if (k->task->before[i].pid == info->pid &&
-			k->task->before[i].start_ticks == info->start_ticks)
-			return false;
-	}
-	k->found++;
-	kill(info->pid, SIGKILL);
-	return true;
+	return family_left(&((struct process_task *)task)->member);
 }
 
-/* Zombies that became ours when their parents ended; the leader is left to ended(). */
-static void reap_adopted(const struct process_task *t)
-{
-	siginfo_t info;
-
-	for (;;) {
-		info.si_pid = 0;
-		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-			return;
-		if (!t->process.reaped && info.si_pid == t->process.pid)
-			return;
-		waitpid(info.si_pid, NULL, WNOHANG);
-	}
-}
-
-/*
- * The supervisor is a subreaper and runs one step at a time: whoever descends from it belongs to the
- * step, also what was detached (setsid, double fork). A process may fork while it is being killed,
- * so this repeats until nobody is left.
- */
 static void kill_task(struct task *task)
 {
 	struct process_task *t = (struct process_task *)task;
-	int64_t until = clock_monotonic_ms() + KILL_WAIT_MS;
 
 	process_signal(&t->process, SIGKILL);
-	for (;;) {
-		struct killing k = {.task = t};
-
-		reap_adopted(t);
-		if (!has_children())
-			return;
-		process_descendants(getpid(), kill_one, &k);
-		if (!k.found || clock_monotonic_ms() > until)
-			break;
-		clock_sleep_ms(LOOK_AGAIN_MS);
-	}
-	reap_adopted(t);
+	family_kill(&t->member);
 }
 
 static void free_task(struct task *task)
@@ -199,6 +155,7 @@ static void free_task(struct task *task)
 
 	if (!t)
 		return;
+	family_leave(&t->member);
 	process_release(&t->process);
 	free(t);
 }
@@ -208,6 +165,7 @@ const struct executor executor_process = {
 	.start = start,
 	.ended = ended,
 	.signal = signal_task,
+	.left = left,
 	.kill = kill_task,
 	.free = free_task,
 };
