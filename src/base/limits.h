@@ -68,6 +68,8 @@
 #define LIMIT_ENV_FILE (1 * MIB) /* bytes of the file behind $DEEPSQUARE_ENV; exec allows 2 MiB in all */
 
 #define LIMIT_STATE_OBJECT (64 * KIB) /* bytes of the state that a run keeps beside its output */
+#define LIMIT_RUN_PARALLEL 256 /* iterations of one loop at a time; each has a process and descriptors */
+#define LIMIT_RUN_PROGRESS (256 * MIB) /* bytes of the list of finished steps and iterations */
 #define LIMIT_RUN_RESERVE (1 * MIB) /* bytes of disk kept for the records of a run's end and its log */
 #define LIMIT_LOG_WAITING (64 * KIB) /* bytes of a run's log held while its disk is full: its end */
 #define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */

@@ -88,9 +88,13 @@ static void on_event(void *cookie, const struct run_event *event)
 		log_debug("state: %s", event->text);
 		break;
 	case RUN_EVENT_STEP:
-		if (!cli_quiet(view->cli) && event->total > 1)
+		if (cli_quiet(view->cli))
+			break;
+		if (event->total > 1)
 			log_info("step %d of %d: %s", (int)event->done, (int)event->total,
 				event->text);
+		else if (!event->total) /* of something that was launched */
+			log_info("step: %s", event->text);
 		break;
 	case RUN_EVENT_FLUSH:
 		progress_update(view->progress, "uploading the output", event->done, event->total);

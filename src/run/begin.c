@@ -235,13 +235,9 @@ static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
 
-	if (step->kind > WORKFLOW_STEP_RUN)
-		return refuse(refusal, &step->at, step, "steps within steps are", "=null");
-	if (step->depends_on.n || step->condition.value || step->catch_steps.n ||
-		step->finally_steps.n)
-		return refuse(refusal, &step->at, step,
-			"`dependsOn`, `if`, `catch` and `finally` are", "=null");
-	if (step->kind == WORKFLOW_STEP_EMPTY)
+	if (step->kind == WORKFLOW_STEP_USE && !step->use.resolved)
+		return refuse(refusal, &step->at, step, "modules are", ".use=null");
+	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
 	if (step->run.resources.tasks.value > 1)
 		return refuse(refusal, &step->run.resources.tasks.at, step,

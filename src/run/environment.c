@@ -158,11 +158,14 @@ int environment_build(
 		add_store(env, spec->store) < 0 || add_list(env, &spec->workflow->env) < 0)
 		return error_memory(err);
 	r = env_file_read(spec->layout->env_file, env, err);
+	if (r == 0 && spec->env_file)
+		r = env_file_read(spec->env_file, env, err);
 	if (r < 0)
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_venv(env, spec->venv) < 0 ||
+		set_if(env, "DEEPSQUARE_ENV", spec->env_file) < 0 ||
 		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
 		return error_memory(err);
 	return 0;

@@ -34,6 +34,7 @@ struct environment_spec {
 	const struct workflow *workflow;
 	const struct workflow_run *step;
 	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
+	const char *env_file; /* $DEEPSQUARE_ENV of a module, after that of the run; NULL: none */
 	const struct run_layout *layout;
 	const struct environment_store *store;
 	const char *run_id;

@@ -81,7 +81,7 @@ void run_end(struct run *run, enum run_state state, enum run_class class, int ex
 	run->end.message = buf_take(&text);
 }
 
-static int exit_code_of_class(enum run_class class, enum penstock_code code)
+int run_exit_code(enum run_class class, enum penstock_code code)
 {
 	if (code == PENSTOCK_E_PERMISSION)
 		return 77;
@@ -111,7 +111,7 @@ void run_end_error(struct run *run, enum run_class class, struct penstock_error 
 		run_end(run,
 			err->code == PENSTOCK_E_EXISTS && run->continuing ? RUN_PREEMPTED
 									  : RUN_FAILED,
-			class, exit_code_of_class(class, err->code), "%s",
+			class, run_exit_code(class, err->code), "%s",
 			err->message ? err->message : penstock_code_name(err->code));
 	penstock_error_release(err);
 }

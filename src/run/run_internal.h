@@ -66,6 +66,8 @@ void run_say(const struct run *run, enum run_event_kind kind, const char *fmt, .
 /* Decides the end unless it is decided; later ones are only logged. */
 void run_end(struct run *run, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Of penstock, where an error ends something of this class. */
+int run_exit_code(enum run_class class, enum penstock_code code);
 /* The same from an error; releases it. A cancelled one ends as the interrupt says. */
 void run_end_error(struct run *run, enum run_class class, struct penstock_error *err);
 

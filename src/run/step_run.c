@@ -51,6 +51,7 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 			.workflow = run->workflow,
 			.step = spec->step,
 			.extra = spec->env,
+			.env_file = spec->env_file,
 			.layout = &run->layout,
 			.store = &store,
 			.run_id = run->id,
@@ -116,6 +117,16 @@ bool step_run_ended(struct step_run *step, struct step_end *out)
 		return false;
 	*out = (struct step_end){.code = end.code, .signal = end.signal, .oom = end.oom};
 	return true;
+}
+
+pid_t step_run_pid(const struct step_run *step)
+{
+	return step->task->pid;
+}
+
+bool step_run_left(const struct step_run *step)
+{
+	return step->executor->left(step->task);
 }
 
 void step_run_signal(struct step_run *step, int signal)

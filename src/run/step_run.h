@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "records/records.h"
 #include "workflow/model.h"
@@ -28,6 +29,7 @@ struct step_run_spec {
 	const char *name; /* for people; borrowed until step_run_free() */
 	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or NULL. */
 	const char *const *env;
+	const char *env_file; /* $DEEPSQUARE_ENV beside that of the run; NULL: that of the run */
 };
 
 /* How it ended. */
@@ -43,6 +45,10 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 int step_run_fd(const struct step_run *step);
 /* False while any of its tasks runs. */
 bool step_run_ended(struct step_run *step, struct step_end *out);
+/* The leader of its first task. */
+pid_t step_run_pid(const struct step_run *step);
+/* Whether anything of it lives but for its leaders. */
+bool step_run_left(const struct step_run *step);
 void step_run_signal(struct step_run *step, int signal);
 void step_run_kill(struct step_run *step);
 void step_run_free(struct step_run *step);

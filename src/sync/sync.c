@@ -653,6 +653,18 @@ void sync_kill_coming(struct sync *s)
 	sync_deliver(s);
 }
 
+void sync_kill_over(struct sync *s)
+{
+	pthread_mutex_lock(&s->lock);
+	sync_catch_up(s);
+	for (struct work *w = s->table.works; w; w = w->all_next) {
+		if (w->entry->state == ENTRY_OPEN)
+			w->doomed = false;
+	}
+	pthread_mutex_unlock(&s->lock);
+	sync_deliver(s);
+}
+
 void sync_get_status(struct sync *s, struct sync_status *status)
 {
 	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;

@@ -130,6 +130,8 @@ void sync_task_ended(struct sync *s, bool killed);
  * can tell afterwards how its writer ended. To be followed by the kill, then by sync_task_ended().
  */
 void sync_kill_coming(struct sync *s);
+/* The kill is over, and what is still open for writing belongs to others that live on. */
+void sync_kill_over(struct sync *s);
 
 struct sync_status {
 	uint64_t files_published; /* since the start; versions, not names */

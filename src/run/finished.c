@@ -1,0 +1,202 @@
+#include "run/finished.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Clang takes uthash's default hash, which falls through its cases, for a mistake. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#include <uthash.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+struct finished {
+	uint64_t iterations; /* of a loop that is not through; 0: the path itself is finished */
+	UT_hash_handle hh;
+	char path[];
+};
+
+struct finished_steps {
+	struct finished *known; /* of earlier attempts */
+	int fd;
+};
+
+static void forget(struct finished_steps *progress, struct finished *f)
+{
+	HASH_DEL(progress->known, f);
+	free(f);
+}
+
+static struct finished *find(const struct finished_steps *progress, const char *path)
+{
+	struct finished *f;
+
+	HASH_FIND_STR(progress->known, path, f);
+	return f;
+}
+
+static int learn(struct finished_steps *progress, const char *path, uint64_t iterations)
+{
+	struct finished *f = find(progress, path);
+	size_t len = strlen(path);
+
+	if (!f) {
+		f = malloc(sizeof(*f) + len + 1);
+		if (!f)
+			return -1;
+		memcpy(f->path, path, len + 1);
+		HASH_ADD_STR(progress->known, path, f);
+	}
+	f->iterations = iterations;
+	return 0;
+}
+
+/* What was within is not asked for any more. */
+static void forget_below(struct finished_steps *progress, const char *path)
+{
+	struct finished *f, *next;
+	size_t len = strlen(path);
+
+	HASH_ITER (hh, progress->known, f, next) {
+		if (strncmp(f->path, path, len) == 0 && f->path[len] == '.')
+			forget(progress, f);
+	}
+}
+
+/* One line; what is none, as a crash may leave it, says nothing. */
+static int take_line(struct finished_steps *progress, char *line)
+{
+	char *space;
+	uint64_t n;
+
+	if (str_starts(line, "d ") && line[2]) {
+		forget_below(progress, line + 2);
+		return learn(progress, line + 2, 0);
+	}
+	if (!str_starts(line, "i ") || !(space = strrchr(line + 2, ' ')) ||
+		!str_to_u64(space + 1, 0, LIMIT_WORKFLOW_ITERATIONS, &n))
+		return 0;
+	*space = '\0';
+	forget_below(progress, line + 2);
+	return learn(progress, line + 2, n + 1);
+}
+
+static int load(struct finished_steps *progress, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS);
+	char *rest, *line;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	if (fs_read(path, &text, err) < 0)
+		return -(int)PENSTOCK_E_INVALID;
+	rest = text.data;
+	/* Without a newline at its end a line is not whole. */
+	while (rest && (line = strsep(&rest, "\n")) && rest) {
+		if (take_line(progress, line) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+static bool append(struct finished_steps *progress, const struct buf *text)
+{
+	return !buf_failed(text) &&
+	       write(progress->fd, text->data, text->len) == (ssize_t)text->len;
+}
+
+/* The file anew, with what counts of it. */
+static int compact(struct finished_steps *progress, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS);
+
+	for (const struct finished *f = progress->known; f; f = f->hh.next) {
+		if (f->iterations)
+			buf_printf(&text, "i %s %" PRIu64 "\n", f->path, f->iterations - 1);
+		else
+			buf_printf(&text, "d %s\n", f->path);
+	}
+	if (buf_failed(&text))
+		return buf_error(&text, "the list of finished steps", err);
+	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
+}
+
+int finished_open(
+	struct finished_steps **out, const char *path, bool continuing, struct penstock_error *err)
+{
+	struct finished_steps *progress = calloc(1, sizeof(*progress));
+	int r = 0;
+
+	if (!progress)
+		return error_memory(err);
+	progress->fd = -1;
+	if (continuing)
+		r = load(progress, path, err);
+	if (r == 0 && (progress->known || access(path, F_OK) == 0))
+		r = compact(progress, path, err);
+	if (r == 0) {
+		progress->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+		if (progress->fd < 0)
+			r = error_errno(err, errno, "cannot open %s", path);
+	}
+	if (r < 0) {
+		finished_free(progress);
+		return r;
+	}
+	*out = progress;
+	return 0;
+}
+
+void finished_free(struct finished_steps *progress)
+{
+	struct finished *f, *next;
+
+	if (!progress)
+		return;
+	HASH_ITER (hh, progress->known, f, next) {
+		forget(progress, f);
+	}
+	if (progress->fd >= 0)
+		close(progress->fd);
+	free(progress);
+}
+
+bool finished_has(const struct finished_steps *progress, const char *path)
+{
+	const struct finished *f = find(progress, path);
+
+	return f && !f->iterations;
+}
+
+uint64_t finished_iterations(const struct finished_steps *progress, const char *path)
+{
+	const struct finished *f = find(progress, path);
+
+	return f ? f->iterations : 0;
+}
+
+bool finished_done(struct finished_steps *progress, const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	buf_printf(&text, "d %s\n", path);
+	return append(progress, &text);
+}
+
+bool finished_iteration_done(struct finished_steps *progress, const char *path, uint64_t iteration)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	buf_printf(&text, "i %s %" PRIu64 "\n", path, iteration);
+	return append(progress, &text);
+}
