@@ -88,6 +88,12 @@ bool process_is_spawned(pid_t pid)
 	return false;
 }
 
+size_t process_count_spawned(void)
+{
+	LOCK_SCOPE(&spawned_lock);
+	return n_spawned;
+}
+
 /* ---- spawning ---- */
 
 /* What the child tells when it could not become argv[0]. */

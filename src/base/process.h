@@ -81,6 +81,8 @@ bool process_wait(struct process *process, int ms, int *status);
 /* Whether it was made by process_spawn() here and has not been reaped: it is somebody's, not an orphan that
  * became our child. */
 bool process_is_spawned(pid_t pid);
+/* How many of those there are. */
+size_t process_count_spawned(void);
 
 /* To the process alone; nothing happens once it was reaped. */
 void process_signal(const struct process *process, int signal);

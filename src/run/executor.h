@@ -78,7 +78,7 @@ struct executor {
 	/* False while it runs. */
 	bool (*ended)(struct task *task, struct task_end *end);
 	void (*signal)(struct task *task, int signal);
-	/* Whether anything of it lives but for the leader. */
+	/* Whether anything of it lives but for the leader; NULL: nothing ever does. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
 	void (*free)(struct task *task);

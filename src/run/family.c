@@ -1,6 +1,7 @@
 #include "run/family.h"
 
-#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/process.h"
 #include "base/banned.h"
 
@@ -24,13 +27,6 @@ static struct {
 	size_t n_before;
 } family;
 
-static bool has_children(void)
-{
-	siginfo_t info;
-
-	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
-
 static bool remember(void *cookie, const struct process_info *info)
 {
 	(void)cookie;
@@ -43,7 +39,7 @@ void family_mark(char mark[static FAMILY_MARK_SIZE])
 {
 	if (!family.members) {
 		family.n_before = 0;
-		if (has_children())
+		if (process_has_children())
 			process_descendants(getpid(), remember, NULL);
 	}
 	snprintf(mark, FAMILY_MARK_SIZE, "PENSTOCK_TASK=%ld.%lu", (long)getpid(), ++family.marks);
@@ -89,10 +85,6 @@ struct killing {
 	const struct family_member *member;
 	bool alone; /* nobody else lives */
 	size_t found;
-	struct {
-		pid_t *items;
-		size_t n, cap;
-	} killed; /* to be reaped */
 };
 
 /* Whether a child of ours is of the task. */
@@ -103,10 +95,13 @@ static bool is_ours(const struct killing *k, const struct process_info *info)
 			family.before[i].start_ticks == info->start_ticks)
 			return false;
 	}
+	/* Leaders of others, and what helps them. */
+	if (info->pid != k->member->leader && process_is_spawned(info->pid))
+		return false;
 	if (k->alone || info->pid == k->member->leader || info->session == k->member->leader)
 		return true;
 	for (const struct family_member *m = family.members; m; m = m->next) {
-		if (m != k->member && (m->leader == info->pid || m->leader == info->session))
+		if (m != k->member && m->leader == info->session)
 			return false;
 	}
 	return has_mark(info->pid, k->member->mark);
@@ -121,17 +116,55 @@ static bool kill_one(void *cookie, const struct process_info *info)
 		return false;
 	k->found++;
 	kill(info->pid, SIGKILL);
-	if (k->killed.n == k->killed.cap) {
-		size_t cap = k->killed.cap ? 2 * k->killed.cap : 16;
-		pid_t *items = reallocarray(k->killed.items, cap, sizeof(*items));
-
-		if (!items)
-			return true; /* it is reaped with the last task */
-		k->killed.items = items;
-		k->killed.cap = cap;
-	}
-	k->killed.items[k->killed.n++] = info->pid;
 	return true;
+}
+
+/* The children of one of our threads; false: the kernel does not tell. */
+static bool read_children(const char *thread, struct buf *out)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+	char piece[1024];
+	ssize_t n;
+
+	if (asprintf(&path, "/proc/self/task/%s/children", thread) < 0)
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
+		buf_add(out, piece, (size_t)n);
+	return fd >= 0 && !buf_failed(out);
+}
+
+/* Leaders, and those whom we had before. */
+static size_t count_known(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < family.n_before; i++) {
+		struct process_info info;
+
+		n += process_info(family.before[i].pid, &info) && info.parent == getpid() &&
+		     !process_is_spawned(info.pid) &&
+		     info.start_ticks == family.before[i].start_ticks;
+	}
+	return n + process_count_spawned();
+}
+
+/* Whether we have no other children than those. To look at every process takes long where there are many. */
+static bool has_known_only(void)
+{
+	_cleanup_(buf_release) struct buf pids = BUF_INIT(LIMIT_STRING);
+	_cleanup_closedir_ DIR *threads = opendir("/proc/self/task");
+	const struct dirent *e;
+	size_t n = 0;
+
+	while (threads && (e = readdir(threads))) {
+		if (*e->d_name != '.' && !read_children(e->d_name, &pids))
+			return false;
+	}
+	for (const char *p = buf_str(&pids); *p; p++)
+		n += *p == ' ';
+	return threads && n <= count_known();
 }
 
 static bool find_one(void *cookie, const struct process_info *info)
@@ -148,40 +181,9 @@ bool family_left(const struct family_member *member)
 {
 	struct killing k = {.member = member, .alone = family.members == member && !member->next};
 
-	if (has_children())
+	if (process_has_children() && !has_known_only())
 		process_descendants(getpid(), find_one, &k);
 	return k.found > 0;
-}
-
-/* Zombies that became ours when their parents ended; leaders are left to their owners. */
-static void reap_all(const struct family_member *member)
-{
-	siginfo_t info;
-
-	for (;;) {
-		info.si_pid = 0;
-		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-			return;
-		if (!member->reaped && info.si_pid == member->leader)
-			return;
-		waitpid(info.si_pid, NULL, WNOHANG);
-	}
-}
-
-/* The same beside others, whose leaders may have ended, too. */
-static void reap_own(struct killing *k)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < k->killed.n; i++) {
-		pid_t pid = k->killed.items[i];
-
-		if (pid != k->member->leader && waitpid(pid, NULL, WNOHANG) == 0)
-			k->killed.items[kept++] = pid;
-	}
-	k->killed.n = kept;
-	while (k->member->reaped && waitpid(-k->member->leader, NULL, WNOHANG) > 0) {
-	}
 }
 
 void family_kill(struct family_member *member)
@@ -190,21 +192,14 @@ void family_kill(struct family_member *member)
 	struct killing k = {.member = member, .alone = family.members == member && !member->next};
 
 	for (;;) {
-		if (k.alone)
-			reap_all(member);
-		else
-			reap_own(&k);
-		if (!has_children())
-			break;
+		process_reap_orphans();
+		if (!process_has_children())
+			return;
 		k.found = 0;
 		process_descendants(getpid(), kill_one, &k);
 		if (!k.found || clock_monotonic_ms() > until)
 			break;
 		clock_sleep_ms(LOOK_AGAIN_MS);
 	}
-	if (k.alone)
-		reap_all(member);
-	else
-		reap_own(&k);
-	free(k.killed.items);
+	process_reap_orphans();
 }

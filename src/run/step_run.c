@@ -126,7 +126,7 @@ pid_t step_run_pid(const struct step_run *step)
 
 bool step_run_left(const struct step_run *step)
 {
-	return step->executor->left(step->task);
+	return step->executor->left && step->executor->left(step->task);
 }
 
 void step_run_signal(struct step_run *step, int signal)

@@ -212,7 +212,7 @@ static void record_step(struct walk *walk, struct frame *frame)
 	if (list == walk->root)
 		record_top(walk, i, frame->name);
 	/* Launches are finished when what they launched is; the last of an iteration with it. */
-	if (frame->step->kind == WORKFLOW_STEP_LAUNCH ||
+	if (has_launch(frame->step) ||
 		(list->parent && list->parent->kind == FRAME_LOOP && i + 1 == list->list->n &&
 			!has_launch_within(list->list)))
 		return;
@@ -330,7 +330,7 @@ static void record_iteration(struct walk *walk, const struct frame *list)
 {
 	const struct frame *loop = list->parent;
 
-	if (!may_record(walk, list))
+	if (!may_record(walk, list) || has_launch_within(list->list))
 		return;
 	warn_unwritten(
 		walk, loop->step->loop.parallel.value
@@ -390,6 +390,9 @@ static bool depends(struct walk *walk, struct frame *frame)
 	return true;
 }
 
+/* Codes of the condition's shell. Bash exits with 0 where it cannot read what is to be run. */
+enum { CONDITION_YES = 10, CONDITION_NO = 11, CONDITION_WRONG = 2 };
+
 /* Bash's [[ ]] in the environment of a step. */
 static bool begin_condition(struct walk *walk, struct frame *frame)
 {
@@ -397,7 +400,8 @@ static bool begin_condition(struct walk *walk, struct frame *frame)
 	struct workflow_run *what = &frame->condition;
 	char *command = NULL;
 
-	if (asprintf(&command, "[[ %s ]]", step->condition.value) < 0) {
+	if (asprintf(&command, "[[ %s ]] && exit %d; exit %d", step->condition.value, CONDITION_YES,
+		    CONDITION_NO) < 0) {
 		fail_memory(frame);
 		return false;
 	}
@@ -642,20 +646,34 @@ void frame_end(struct walk *walk, struct frame *frame)
 
 /* ---- the whole ---- */
 
+static void take_condition(struct walk *walk, struct frame *frame, const struct step_end *end)
+{
+	struct step_failure *failure = &frame->outcome.failure;
+
+	free((char *)frame->condition.command.value);
+	frame->condition.command.value = NULL;
+	frame->phase = PHASE_BODY_RUNS;
+	if (end->signal || end->oom) {
+		frame->outcome.failed = step_end_explain(end, frame->name, walk->run->id, failure);
+	} else if (end->code != CONDITION_YES && end->code != CONDITION_NO) {
+		frame->outcome.failed = true;
+		*failure = (struct step_failure){
+			.class = RUN_CLASS_USER, .exit_code = CONDITION_WRONG};
+		snprintf(failure->text, sizeof(failure->text),
+			"'%s': bash cannot evaluate its `if`; see 'penstock logs %s'", frame->name,
+			walk->run->id);
+	} else if (end->code == CONDITION_NO || !frame_may_begin(walk, frame)) {
+		frame->phase = PHASE_CLOSE;
+	} else {
+		frame->phase = PHASE_BODY;
+	}
+}
+
 /* An execution that ended: of the condition, or of the body. */
 static void take_end(struct walk *walk, struct frame *frame, const struct step_end *end)
 {
 	if (frame->phase == PHASE_CONDITION_RUNS) {
-		free((char *)frame->condition.command.value);
-		frame->condition.command.value = NULL;
-		frame->phase = PHASE_BODY;
-		if (end->signal || end->code > 1) {
-			frame->outcome.failed = step_end_explain(
-				end, frame->name, walk->run->id, &frame->outcome.failure);
-			frame->phase = PHASE_BODY_RUNS;
-		} else if (end->code == 1 || !frame_may_begin(walk, frame)) {
-			frame->phase = PHASE_CLOSE;
-		}
+		take_condition(walk, frame, end);
 	} else {
 		frame->outcome.failed = step_end_explain(
 			end, frame->name, walk->run->id, &frame->outcome.failure);
