@@ -74,7 +74,7 @@ static bool host_is_valid(const char *host)
 		while (isalnum((unsigned char)host[i]) || (host[i] && strchr("._-", host[i])))
 			i++;
 	}
-	if (i == 0)
+	if (i == 0 || strstr(host, "..") || (*host != '[' && !isalnum((unsigned char)*host)))
 		return false;
 	if (host[i] == ':') {
 		uint64_t port;

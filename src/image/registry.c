@@ -458,7 +458,10 @@ static int choose_scheme(
 	if (r == 0 || err->http_status)
 		return 0;
 	if (probe(reg, "http", &without) < 0)
-		return error_prefix(err, "the registry %s does not answer", reg->ref->shown_host);
+		return error_prefix(err,
+			err->code == PENSTOCK_E_UNAVAILABLE ? "the registry %s does not answer"
+							    : "the registry %s cannot be used",
+			reg->ref->shown_host);
 	penstock_error_release(err);
 	*scheme = "http";
 	return 0;

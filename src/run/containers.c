@@ -19,6 +19,7 @@
 #include "base/limits.h"
 #include "image/image.h"
 #include "run/executors/cdi.h"
+#include "run/provenance.h"
 #include "run/run_internal.h"
 #include "base/banned.h"
 
@@ -428,8 +429,14 @@ int containers_task(struct container_setup *setup, struct run *run, const struct
 	const struct workflow_container *asked = &what->container;
 	struct run_image *found = find(run, asked);
 	const struct image *image;
-	int r = found ? 0 : bring(run, asked, &found, err);
+	int r = 0;
 
+	/* That of a file is known only now. */
+	if (!found) {
+		r = bring(run, asked, &found, err);
+		if (r == 0)
+			r = provenance_record(run, err);
+	}
 	if (r < 0)
 		return r;
 	image = found->image;

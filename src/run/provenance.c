@@ -14,7 +14,7 @@
 #include "run/run_internal.h"
 #include "base/banned.h"
 
-int provenance_record(struct run *run, const char *inputs, struct penstock_error *err)
+int provenance_record(struct run *run, struct penstock_error *err)
 {
 	const char *given = run->options->provenance;
 	_cleanup_(json_decrefp) json_t *root = given ? json_loads(given, 0, NULL) : json_object();
@@ -32,7 +32,8 @@ int provenance_record(struct run *run, const char *inputs, struct penstock_error
 	if (json_object_set_new(root, "penstock", json_string(PENSTOCK_VERSION)) < 0 ||
 		json_object_set_new(root, "host", json_string(system.nodename)) < 0 ||
 		json_object_set_new(root, "kernel", json_string(system.release)) < 0 ||
-		json_object_set_new(root, "inputs", json_loads(inputs, 0, NULL)) < 0)
+		json_object_set_new(
+			root, "inputs", json_loads(run->staged ? run->staged : "[]", 0, NULL)) < 0)
 		return error_memory(err);
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)

@@ -252,7 +252,9 @@ static int stage(struct run *run, struct penstock_error *err)
 		&inputs, err);
 
 	if (r == 0)
-		r = provenance_record(run, buf_str(&inputs), err);
+		run->staged = buf_take(&inputs);
+	if (r == 0)
+		r = provenance_record(run, err);
 	return r;
 }
 
@@ -735,6 +737,7 @@ static void finish(struct run *run)
 	claim_release(take_pointer(run->claim));
 	stores_release(&run->stores);
 	containers_release(run);
+	free(take_pointer(run->staged));
 }
 
 static void announce(const struct run *run)

@@ -46,11 +46,12 @@ struct run {
 	struct output *output;
 	struct stores stores;
 	struct run_image *images; /* of the steps' containers */
-	struct run_store *out;	  /* of an S3 output, else NULL */
-	char *state_prefix;	  /* ".penstock/runs/ID" */
-	struct sync *sync;	  /* NULL unless the output is S3 */
-	struct lease *lease;	  /* likewise */
-	bool fenced;		  /* another owner has the run: nothing is published any more */
+	char *staged;	       /* owned; what the inputs were, a JSON array; NULL: not staged yet */
+	struct run_store *out; /* of an S3 output, else NULL */
+	char *state_prefix;    /* ".penstock/runs/ID" */
+	struct sync *sync;     /* NULL unless the output is S3 */
+	struct lease *lease;   /* likewise */
+	bool fenced;	       /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
 	char *venv; /* owned; of the steps' Python packages, NULL: none */
 	struct run_end end;

@@ -48,7 +48,7 @@ struct starting {
 	const struct task_spec *spec;
 	struct container_task *task;
 	struct init_plan plan;
-	char *rootfs, *memory, *pid_file, *log, *state, *resolv;
+	char *rootfs, *memory, *pid_file, *log, *state, *resolv, *netns;
 	char *layers_dir;
 	char *overlay, *overlay_memory;
 	char *crun, *network;
@@ -149,7 +149,9 @@ static int make_box(struct starting *s, struct penstock_error *err)
 	s->log = path_join(box, "crun.log");
 	s->state = path_join(box, "crun");
 	s->resolv = path_join(box, "resolv.conf");
-	if (!s->rootfs || !s->memory || !s->pid_file || !s->log || !s->state || !s->resolv)
+	s->netns = path_join(box, "netns");
+	if (!s->rootfs || !s->memory || !s->pid_file || !s->log || !s->state || !s->resolv ||
+		!s->netns)
 		return error_memory(err);
 	for (int i = 0; i < 5; i++) {
 		static const char *const names[] = {"rootfs", "memory", "upper", "work", "crun"};
@@ -195,6 +197,8 @@ static int write_resolv(const struct starting *s, struct penstock_error *err)
 
 	if (container->network == CONTAINER_NETWORK_HOST)
 		return 0;
+	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
+		return error_errno(err, errno, "cannot make %s", s->netns);
 	for (size_t i = 0; container->dns && container->dns[i]; i++)
 		buf_printf(&text, "nameserver %s\n", container->dns[i]);
 	if (!text.len && container->network == CONTAINER_NETWORK_SLIRP4NETNS)
@@ -262,8 +266,8 @@ static int spawn(struct starting *s, struct penstock_error *err)
 		s->task->box, "task", NULL};
 	const char *const slirp[] = {
 		s->network, "--configure", "--mtu=65520", "--ready-fd=7", "1", "tap0", NULL};
-	const char *const pasta[] = {s->network, "--config-net", "--quiet", "--foreground",
-		"--netns-only", "--runas", "0:0", "--netns", "/proc/1/ns/net", NULL};
+	const char *const pasta[] = {s->network, "--config-net", "--quiet", "--runas", "0:0",
+		"--netns-only", "--netns", s->netns, NULL};
 	_cleanup_close_ int write_end = -1;
 	int ends[2];
 	int r;
@@ -275,6 +279,8 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.memory = s->memory;
 	s->plan.pid_file = s->pid_file;
 	s->plan.crun = crun;
+	s->plan.netns = s->netns;
+	s->plan.network_tells = spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS;
 	if (spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS)
 		s->plan.network = slirp;
 	else if (spec->container->network == CONTAINER_NETWORK_PASTA)

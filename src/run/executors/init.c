@@ -105,25 +105,76 @@ static int hide_cgroups(void)
 
 /* ---- the network ---- */
 
+/*
+ * All that lose their parent become our children, and some end before we know who they are: the task itself may be
+ * done before crun is. So what we see end on the way is remembered, for as long as somebody may ask.
+ */
+#define SEEN 64
+struct seen {
+	pid_t pid[SEEN];
+	int status[SEEN];
+	int n;
+};
+
+static int wait_for(pid_t pid, int *status, struct seen *seen)
+{
+	for (int i = 0; i < seen->n; i++) {
+		if (seen->pid[i] == pid) {
+			*status = seen->status[i];
+			return 0;
+		}
+	}
+	for (;;) {
+		pid_t n = waitpid(-1, status, 0);
+
+		if (n == pid)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return -1;
+		if (n > 0 && seen->n < SEEN) {
+			seen->pid[seen->n] = n;
+			seen->status[seen->n++] = *status;
+		}
+	}
+}
+
 /* In a child, which stays in the machine's network: execs the program once we are in ours. */
 static void run_network(const struct init_plan *plan, int wait_fd, int teller)
 {
 	char c;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(wait_fd, &c, 1) != 1 || dup2(teller, TELLER_FD) < 0)
+	if (read(wait_fd, &c, 1) != 1 || (plan->network_tells && dup2(teller, TELLER_FD) < 0))
 		_exit(127);
 	execve(plan->network[0], (char *const *)(uintptr_t)plan->network, environment);
 	_exit(127);
 }
 
-static int start_network(const struct init_plan *plan)
+/* One program tells us when it is ready, the other goes on in the background and ends well. */
+static int wait_for_network(pid_t pid, int ready_fd, struct seen *seen)
+{
+	struct pollfd p = {ready_fd, POLLIN, 0};
+	int status = 0;
+	char c;
+
+	errno = ETIMEDOUT;
+	if (poll(&p, 1, NETWORK_MS) != 1)
+		return -1;
+	if (read(ready_fd, &c, 1) == 1)
+		return 0;
+	if (wait_for(pid, &status, seen) == 0 && status == 0)
+		return 0;
+	errno = ENETUNREACH;
+	return -1;
+}
+
+static int start_network(const struct init_plan *plan, struct seen *seen)
 {
 	int go[2];
 	int ready[2];
 	char c = 0;
 	pid_t pid;
-	struct pollfd p = {.events = POLLIN};
+	int r;
 
 	if (!plan->network)
 		return 0;
@@ -134,35 +185,18 @@ static int start_network(const struct init_plan *plan)
 		run_network(plan, go[0], ready[1]);
 	close(go[0]);
 	close(ready[1]);
-	if (pid < 0 || unshare(CLONE_NEWNET) < 0 || write(go[1], &c, 1) != 1)
+	/* It is named by a file, for not everybody may look at ours through /proc. */
+	if (pid < 0 || unshare(CLONE_NEWNET) < 0 ||
+		mount("/proc/self/ns/net", plan->netns, NULL, MS_BIND, NULL) < 0 ||
+		write(go[1], &c, 1) != 1)
 		return -1;
-	p.fd = ready[0];
-	errno = ETIMEDOUT;
-	/* Either it says that it is ready, or its end is closed. */
-	if (poll(&p, 1, NETWORK_MS) != 1)
-		return -1;
-	if (read(ready[0], &c, 1) != 1) {
-		errno = ENETUNREACH;
-		return -1;
-	}
+	r = wait_for_network(pid, ready[0], seen);
 	close(go[1]);
 	close(ready[0]);
-	return 0;
+	return r;
 }
 
 /* ---- the task ---- */
-
-static int wait_for(pid_t pid, int *status)
-{
-	for (;;) {
-		pid_t n = waitpid(-1, status, 0);
-
-		if (n == pid)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return -1;
-	}
-}
 
 static pid_t read_pid(const char *path)
 {
@@ -186,6 +220,7 @@ static void fail(int report_fd, int step)
 int init_run(void *cookie, int report_fd, int body_fd)
 {
 	const struct init_plan *plan = cookie;
+	struct seen seen = {.n = 0};
 	int status = 0;
 	pid_t pid;
 
@@ -198,7 +233,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	/* That of the namespace, in which crun finds its own numbers. */
 	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		fail(report_fd, INIT_PROC);
-	if (start_network(plan) < 0)
+	if (start_network(plan, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
 	pid = fork();
 	if (pid < 0)
@@ -207,7 +242,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		execve(plan->crun[0], (char *const *)(uintptr_t)plan->crun, environment);
 		_exit(127);
 	}
-	if (wait_for(pid, &status) < 0 || status != 0) {
+	if (wait_for(pid, &status, &seen) < 0 || status != 0) {
 		errno = EIO;
 		fail(report_fd, INIT_CRUN);
 	}
@@ -216,7 +251,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	close(report_fd);
 	close(STDOUT_FILENO);
 	close(STDERR_FILENO);
-	if (pid <= 0 || wait_for(pid, &status) < 0)
+	if (pid <= 0 || wait_for(pid, &status, &seen) < 0)
 		return 1;
 	return write(body_fd, &status, sizeof(status)) == sizeof(status) ? 0 : 1;
 }

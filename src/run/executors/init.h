@@ -21,6 +21,8 @@ struct init_plan {
 	const char *pid_file;
 	const char *const *crun;    /* argv */
 	const char *const *network; /* argv of what gives it a network; NULL: the machine's */
+	bool network_tells; /* it writes a byte when it is ready, else it goes into the background */
+	const char *netns;  /* a file that becomes the name of the network */
 	bool rootless;
 	char uid_map[32], gid_map[32]; /* of a user namespace */
 };
