@@ -102,6 +102,9 @@
 #define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger ones are a thread's work */
 #define LIMIT_BULK_FLIGHTS 64 /* requests for small ones at a time */
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
+#define LIMIT_BATCH_JOBS  32 /* lines of a batch that run at a time, at most */
+#define LIMIT_BATCH_AHEAD 64 /* lines of a batch that are read and not over */
+#define LIMIT_BATCH_HELD (64 * KIB) /* bytes of what such a line prints, until its turn has come */
 #define LIMIT_TREE_OBJECTS 10000000	   /* objects of one prefix download, some 150 bytes each */
 #define LIMIT_TREE_JOURNAL (2 * GIB)	   /* bytes: a line for each of them */
 #define LIMIT_DELTA_MIN	 (16 * MIB) /* bytes; smaller objects are sent whole: two more requests cost as much */

@@ -36,8 +36,40 @@ static const char *const level_names[] = {"debug", "info", "warn", "error", "qui
 static const char *const secret_parameters[] = {"X-Amz-Signature=", "X-Amz-Security-Token=",
 	"X-Amz-Credential=", "X-Goog-Signature=", "Signature=", "sig=", "access_token="};
 
+#define NO_LEVEL (-1)
+
+/* Of a thread that does a work of its own: what it is to tell, and where. */
+static _Thread_local int own_level = NO_LEVEL;
+static _Thread_local FILE *own_stream;
+
+enum log_level log_own_level(void)
+{
+	own_level = own_level == NO_LEVEL ? (int)__atomic_load_n(&state.level, __ATOMIC_RELAXED)
+					  : own_level;
+	return (enum log_level)own_level;
+}
+
+void log_no_own_level(void)
+{
+	own_level = NO_LEVEL;
+}
+
+FILE *log_stream(void)
+{
+	return own_stream ? own_stream : stderr;
+}
+
+void log_set_stream(FILE *stream)
+{
+	own_stream = stream;
+}
+
 void log_set_level(enum log_level level)
 {
+	if (own_level != NO_LEVEL) {
+		own_level = (int)level;
+		return;
+	}
 	__atomic_store_n(&state.level, level, __ATOMIC_RELAXED);
 }
 
@@ -56,6 +88,8 @@ int log_set_level_name(const char *name)
 
 bool log_enabled(enum log_level level)
 {
+	if (own_level != NO_LEVEL)
+		return (int)level >= own_level;
 	return level >= __atomic_load_n(&state.level, __ATOMIC_RELAXED);
 }
 
@@ -452,9 +486,9 @@ static void write_line(enum log_level level, const char *line)
 	}
 	if (state.level == LOG_DEBUG) {
 		clock_format_rfc3339(clock_wall_ns(), now);
-		fprintf(stderr, "%s %s penstock: %s\n", now, level_names[level], line);
+		fprintf(log_stream(), "%s %s penstock: %s\n", now, level_names[level], line);
 	} else {
-		fprintf(stderr, "penstock: %s\n", line);
+		fprintf(log_stream(), "penstock: %s\n", line);
 	}
 }
 

@@ -13,6 +13,7 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdio.h>
 #include <stdbool.h>
 
 #include "base/buf.h"
@@ -58,6 +59,16 @@ void log_redact_into(struct buf *out, const char *text);
  * again with what follows, or with `last` when nothing does.
  */
 size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last);
+
+/*
+ * A thread that does a work of its own, beside others: from the first call on log_set_level() is about this thread
+ * alone, until log_no_own_level().
+ */
+enum log_level log_own_level(void);
+void log_no_own_level(void);
+/* Where the calling thread's lines go; stderr, unless it was set. NULL: stderr again. */
+FILE *log_stream(void);
+void log_set_stream(FILE *stream);
 
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -9,10 +9,13 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cli/batch_lines.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "cli/words.h"
 #include "base/banned.h"
+
+#define JOBS_DEFAULT 8
 
 /* Those that are about objects, and neither long-lived nor asking anything of the terminal. */
 static const char *const verbs[] = {
@@ -26,9 +29,7 @@ struct batch {
 	const struct cli *cli;
 	const char *name; /* of the file, for messages */
 	bool is_stdin;
-	uint64_t line;
-	uint64_t lines, failed;
-	int code; /* the worst so far */
+	uint64_t line; /* its number */
 };
 
 static void say_wrong(struct batch *batch, const char *fmt, ...)
@@ -95,31 +96,32 @@ static int add_inherited(const struct batch *batch, struct strlist *words)
 	return 0;
 }
 
-static int run_words(struct batch *batch, const struct strlist *given)
+/* NULL: there is nothing to be run, and `*code` is the line's. */
+static struct cli *read_words(struct batch *batch, const struct strlist *given, int *code)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
-	int code = check_words(batch, given);
 
-	if (code)
-		return code;
+	*code = check_words(batch, given);
+	if (*code)
+		return NULL;
 	if (strlist_add(&words, given->items[0]) < 0 || add_inherited(batch, &words) < 0)
 		abort();
 	for (size_t i = 1; i < given->n; i++) {
 		if (strlist_add(&words, given->items[i]) < 0)
 			abort();
 	}
-	return cli_run_words(batch->cli, &words);
+	return cli_read_words(batch->cli, &words, code);
 }
 
-static int run_line(struct batch *batch, const char *line)
+static void read_line(struct batch *batch, struct batch_line *line, const char *text)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (words_split(&words, line, &err) < 0) {
-		batch->lines++;
+	if (words_split(&words, text, &err) < 0) {
 		cli_fail(batch->cli, &err);
-		return CLI_EXIT_USAGE;
+		line->code = CLI_EXIT_USAGE;
+		return;
 	}
 	/* Lines may be pasted from a script. */
 	if (words.n && strcmp(words.items[0], "penstock") == 0) {
@@ -127,40 +129,68 @@ static int run_line(struct batch *batch, const char *line)
 		memmove(words.items, words.items + 1, words.n * sizeof(*words.items));
 		words.n--;
 	}
-	if (!words.n)
-		return 0;
-	batch->lines++;
-	return run_words(batch, &words);
+	line->empty = !words.n;
+	if (words.n)
+		line->cli = read_words(batch, &words, &line->code);
 }
 
-static int run_lines(struct batch *batch, FILE *file)
+/* What is wrong with it is among what the line prints; --quiet and --log-level are its own. */
+static struct batch_line *make_line(
+	struct batch *batch, struct batch_lines *lines, const struct buf *text, bool too_long)
 {
-	_cleanup_free_ char *line = NULL;
-	bool stop = cli_has(batch->cli, "fail-fast");
-	size_t size = 0;
-	ssize_t len;
+	struct batch_line *line;
+	char *where = NULL;
 
-	while ((len = getline(&line, &size, file)) > 0 && !remote_interrupted()) {
-		_cleanup_free_ char *where = NULL;
-		int code;
+	if (asprintf(&where, "%s:%llu: ", batch->name, (unsigned long long)batch->line) < 0)
+		abort();
+	line = batch_line_new(where);
+	if (!line)
+		abort();
+	line->lines = lines;
+	batch_line_take(line);
+	log_own_level();
+	if (too_long || memchr(buf_str(text), '\0', text->len)) {
+		if (too_long)
+			say_wrong(batch, "the line is longer than %zu KiB; divide it",
+				(size_t)(LIMIT_STRING / KIB));
+		else
+			say_wrong(batch, "the line has a NUL in it");
+		line->code = CLI_EXIT_USAGE;
+	} else {
+		read_line(batch, line, buf_str(text));
+	}
+	line->level = log_own_level();
+	log_no_own_level();
+	batch_line_let_go(line);
+	if (line->cli)
+		batch_line_plan(line);
+	return line;
+}
 
-		batch->line++;
-		if (asprintf(&where, "%s:%llu: ", batch->name, (unsigned long long)batch->line) < 0)
+/* 0: the end. What is too long is read to its end, but not kept. */
+static int next_line(FILE *file, struct buf *text, bool *too_long)
+{
+	int c;
+
+	buf_clear(text);
+	*too_long = false;
+	while ((c = getc_unlocked(file)) != EOF && c != '\n') {
+		if (text->len + 1 < LIMIT_STRING && buf_add_char(text, (char)c) < 0)
 			abort();
-		cli_set_where(where);
-		if ((size_t)len > LIMIT_STRING || strlen(line) != (size_t)len) {
-			say_wrong(batch, "the line %s",
-				(size_t)len > LIMIT_STRING ? "is too long" : "has a NUL in it");
-			code = CLI_EXIT_USAGE;
-		} else {
-			code = run_line(batch, line);
-		}
-		cli_set_where(NULL);
-		batch->failed += code != 0;
-		if (code > batch->code)
-			batch->code = code;
-		if (code && stop)
-			break;
+		else if (text->len + 1 >= LIMIT_STRING)
+			*too_long = true;
+	}
+	return c != EOF || text->len;
+}
+
+static int run_lines(struct batch *batch, struct batch_lines *lines, FILE *file)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	bool more = true, too_long;
+
+	while (more && !remote_interrupted() && next_line(file, &text, &too_long)) {
+		batch->line++;
+		more = batch_lines_add(lines, make_line(batch, lines, &text, too_long));
 	}
 	return ferror(file) ? -1 : 0;
 }
@@ -171,30 +201,41 @@ static int run_batch(const struct cli *cli)
 	struct batch batch = {.cli = cli,
 		.is_stdin = strcmp(path, "-") == 0,
 		.name = strcmp(path, "-") == 0 ? "<stdin>" : path};
-	FILE *file = batch.is_stdin ? stdin : fopen(path, "re");
+	bool fail_fast = cli_has(cli, "fail-fast");
+	struct batch_lines lines;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t jobs;
+	FILE *file;
 	int r;
 
+	if (!cli_number(cli, "jobs", 1, LIMIT_BATCH_JOBS, fail_fast ? 1 : JOBS_DEFAULT, &jobs))
+		return CLI_EXIT_USAGE;
+	file = batch.is_stdin ? stdin : fopen(path, "re");
 	if (!file) {
 		error_errno(&err, errno, "cannot read %s", path);
 		return cli_fail(cli, &err);
 	}
 	remote_share_begin();
-	r = run_lines(&batch, file);
-	if (r < 0 && !remote_interrupted()) {
+	batch_lines_begin(&lines, (unsigned)jobs, fail_fast);
+	r = run_lines(&batch, &lines, file);
+	if (r < 0)
 		error_errno(&err, errno, "cannot read %s", path);
-		batch.code = cli_fail(cli, &err);
-	}
+	batch_lines_end(&lines);
+	if (r < 0 && !remote_interrupted())
+		lines.code = cli_fail(cli, &err);
+	penstock_error_release(&err);
 	if (!batch.is_stdin)
 		fclose(file);
 	remote_share_end();
-	log_info("%llu command%s, %llu failed", (unsigned long long)batch.lines,
-		batch.lines == 1 ? "" : "s", (unsigned long long)batch.failed);
-	return remote_interrupted() ? 128 + remote_interrupted() : batch.code;
+	log_info("%llu command%s, %llu failed", (unsigned long long)lines.n_lines,
+		lines.n_lines == 1 ? "" : "s", (unsigned long long)lines.n_failed);
+	return remote_interrupted() ? 128 + remote_interrupted() : lines.code;
 }
 
 static const struct option_spec options[] = {
-	{0, "fail-fast", NULL, "Ends at the first line that fails"},
+	{0, "fail-fast", NULL,
+		"Ends at the first line that fails; without --jobs one line at a time"},
+	{'j', "jobs", "N", "Lines at a time, at most; default: 8"},
 	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
@@ -219,13 +260,19 @@ const struct command command_batch = {
 	.max_operands = 1,
 	.description =
 		"Reads commands from FILE ('-': standard input), one on each line, as 'cp a.csv "
-		"s3://data/', and runs them one after the other with one set of connections and "
-		"credentials. The verbs are cat, cp, du, ls, mb, mv, presign, put, rb, rm, stat "
-		"and "
-		"sync, with their options. Words are divided by blanks; '...', \"...\" and \\ keep "
-		"blanks and others together as in a shell, nothing is expanded but what the verbs "
-		"themselves expand, and '#' begins a comment.\n\n"
-		"A line that fails is told with its number, and the next one runs. The exit code "
+		"s3://data/', and runs them with one set of connections and credentials: several "
+		"at "
+		"a time, but each behind those before it that touch the same object, file, prefix "
+		"or "
+		"directory, where one of them writes. What they print comes in the order of the "
+		"lines; "
+		"cat, du, ls, mb, presign, put, rb and stat wait for all lines before them. The "
+		"verbs "
+		"are these and cp, mv, rm and sync, with their options. Words are divided by "
+		"blanks; "
+		"'...', \"...\" and \\ keep blanks and others together as in a shell, nothing is "
+		"expanded but what the verbs themselves expand, and '#' begins a comment.\n\n"
+		"A line that fails is told with its number, and the others run. The exit code "
 		"is "
 		"the highest of all lines. Options for the store hold for every line that does not "
 		"give its own.",

@@ -45,7 +45,7 @@ static int print_text(const struct buf *text)
 {
 	if (buf_failed(text))
 		abort();
-	fputs(buf_str(text), stdout);
+	fputs(buf_str(text), cli_out());
 	return 0;
 }
 
@@ -112,38 +112,61 @@ static int run_help(const struct cli *cli)
 	return print_help(cli, command);
 }
 
-static int run_verb(const struct cli *top, const struct command *command)
+/* NULL: it is over, with `*code`. */
+static struct cli *read_verb(const struct cli *top, const struct command *command, int *code)
 {
-	_cleanup_(cli_release) struct cli cli = {
-		.command = command, .commands = top->commands, .quiet = top->quiet};
+	struct cli *cli = malloc(sizeof(*cli));
 	size_t argc = top->operands.n;
-	int code;
 
 	/* getopt_long() permutes the words, not the strings. */
 	_cleanup_free_ char **argv = calloc(argc + 1, sizeof(*argv));
 
-	if (!argv)
+	if (!argv || !cli)
 		abort();
+	*cli = (struct cli){.command = command, .commands = top->commands, .quiet = top->quiet};
 	memcpy(argv, top->operands.items, argc * sizeof(*argv));
-	code = cli_parse(&cli, (int)argc, argv);
-	if (code)
-		return code;
-	return cli.help ? print_help(top, command) : command->run(&cli);
+	*code = cli_parse(cli, (int)argc, argv);
+	if (!*code && !cli->help)
+		return cli;
+	if (!*code)
+		*code = print_help(top, command);
+	cli_free(cli);
+	return NULL;
 }
 
-int cli_run_words(const struct cli *cli, const struct strlist *words)
+static int run_verb(const struct cli *top, const struct command *command)
+{
+	int code = 0;
+	struct cli *cli = read_verb(top, command, &code);
+
+	if (cli)
+		code = cli_run(cli);
+	cli_free(cli);
+	return code;
+}
+
+struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code)
 {
 	const struct cli top = {.commands = cli->commands, .quiet = cli->quiet, .operands = *words};
 	const struct command *command = find_command(cli->commands, words->items[0]);
-	enum log_level level = LOG_DEBUG;
-	int code;
 
-	while (level < LOG_QUIET && !log_enabled(level))
-		level++;
-	code = command ? run_verb(&top, command) : refuse_verb(&top, words->items[0]);
-	log_set_level(level); /* what the words changed was for them */
-	fflush(stdout); /* the next one may write past the buffer; a failure is told at the end */
-	return code;
+	if (command)
+		return read_verb(&top, command, code);
+	*code = refuse_verb(&top, words->items[0]);
+	return NULL;
+}
+
+int cli_run(const struct cli *line)
+{
+	return line->command->run(line);
+}
+
+void cli_free(struct cli *line)
+{
+	if (!line)
+		return;
+	cli_release(line);
+	free(line);
 }
 
 static int dispatch(struct cli *cli)

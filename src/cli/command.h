@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/str.h"
 
@@ -100,11 +101,19 @@ int cli_fail(const struct cli *cli, struct penstock_error *err);
 /* The verb's name. */
 const char *cli_verb(const struct cli *cli);
 
-/* Runs another verb of the table, given with its words; returns its exit code. --quiet of ours is its, too. */
-int cli_run_words(const struct cli *cli, const struct strlist *words);
+/*
+ * Reads another command line of the table from its words, for cli_run(); free it with cli_free(). --quiet of ours is its,
+ * too. NULL: there is nothing to be run, and `*code` is its exit code.
+ */
+struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code);
+int cli_run(const struct cli *line);
+void cli_free(struct cli *line);
 /* What messages begin with behind the verb: "jobs.txt:12: ". Borrowed; NULL: nothing. */
 void cli_set_where(const char *where);
 const char *cli_where(void);
+/* Where verbs that a batch runs beside others print; stdout, unless it was set. Of the calling thread. */
+FILE *cli_out(void);
+void cli_set_out(FILE *out);
 /* Whether --quiet was given: only errors, and what was asked for. */
 bool cli_quiet(const struct cli *cli);
 

@@ -330,7 +330,9 @@ bool cli_quiet(const struct cli *cli)
 
 /* ---- failing ---- */
 
-static const char *line_of_batch;
+/* Of the thread that carries out a line of a batch. */
+static _Thread_local const char *line_of_batch;
+static _Thread_local FILE *out_of_batch;
 
 void cli_set_where(const char *where)
 {
@@ -342,12 +344,22 @@ const char *cli_where(void)
 	return line_of_batch ? line_of_batch : "";
 }
 
+void cli_set_out(FILE *out)
+{
+	out_of_batch = out;
+}
+
+FILE *cli_out(void)
+{
+	return out_of_batch ? out_of_batch : stdout;
+}
+
 static void print_line(const struct cli *cli, const char *text, const char *behind)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 
 	log_redact_into(&line, text);
-	fprintf(stderr, "penstock%s%s: %s%s%s\n", cli->command ? " " : "",
+	fprintf(log_stream(), "penstock%s%s: %s%s%s\n", cli->command ? " " : "",
 		cli->command ? cli->command->name : "", cli_where(), buf_str(&line), behind);
 }
 

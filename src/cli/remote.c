@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,7 @@ int remote_fits(const struct remote *remote, const struct location *at, struct p
 
 static struct {
 	bool on;
+	pthread_mutex_t lock;
 	struct http_engine *engine;
 	struct shared_remote {
 		struct shared_remote *next;
@@ -105,6 +107,7 @@ static void close_remote(struct remote *remote)
 
 void remote_share_begin(void)
 {
+	pthread_mutex_init(&shared.lock, NULL);
 	shared.on = true;
 }
 
@@ -117,6 +120,7 @@ void remote_share_end(void)
 		free(each);
 	}
 	http_engine_free(shared.engine);
+	pthread_mutex_destroy(&shared.lock);
 	shared = (__typeof__(shared)){0};
 }
 
@@ -131,7 +135,8 @@ static void watch_signals(void)
 		sigaction(SIGHUP, &action, NULL);
 }
 
-int remote_open_engine(struct remote *remote, struct penstock_error *err)
+/* Under the lock, where it is shared. */
+static int open_engine(struct remote *remote, struct penstock_error *err)
 {
 	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;
 	int r = 0;
@@ -150,6 +155,18 @@ int remote_open_engine(struct remote *remote, struct penstock_error *err)
 	return 0;
 }
 
+int remote_open_engine(struct remote *remote, struct penstock_error *err)
+{
+	int r;
+
+	if (!shared.on)
+		return open_engine(remote, err);
+	pthread_mutex_lock(&shared.lock);
+	r = open_engine(remote, err);
+	pthread_mutex_unlock(&shared.lock);
+	return r;
+}
+
 static int open_new(struct remote *remote, struct s3_given *given, struct penstock_error *err)
 {
 	int r = 0;
@@ -162,7 +179,7 @@ static int open_new(struct remote *remote, struct s3_given *given, struct pensto
 	if (r == 0)
 		r = s3_settings_resolve(&remote->settings, given, err);
 	if (r == 0)
-		r = remote_open_engine(remote, err);
+		r = open_engine(remote, err);
 	if (r == 0)
 		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
 	return r;
@@ -171,6 +188,7 @@ static int open_new(struct remote *remote, struct s3_given *given, struct pensto
 static int open_shared(struct remote *remote, struct s3_given *given, struct penstock_error *err)
 {
 	_cleanup_free_ char *name = name_of(given);
+	LOCK_SCOPE(&shared.lock);
 	struct shared_remote *found = shared.remotes;
 	int r;
 
@@ -407,16 +425,16 @@ int remote_to_stdout(void *cookie, const void *data, size_t len, struct penstock
 
 void json_stream_add(struct json_stream *stream, json_t *value)
 {
-	fputs(stream->begun ? ",\n  " : "[\n  ", stdout);
+	fputs(stream->begun ? ",\n  " : "[\n  ", cli_out());
 	stream->begun = true;
-	if (!value || json_dumpf(value, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER) < 0)
+	if (!value || json_dumpf(value, cli_out(), JSON_COMPACT | JSON_PRESERVE_ORDER) < 0)
 		abort();
 	json_decref(value);
 }
 
 void json_stream_end(struct json_stream *stream)
 {
-	fputs(stream->begun ? "\n]\n" : "[]\n", stdout);
+	fputs(stream->begun ? "\n]\n" : "[]\n", cli_out());
 }
 
 json_t *json_object_info(const struct object_info *info)

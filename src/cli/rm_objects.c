@@ -38,10 +38,10 @@ static void report(struct removal *removal, const char *key)
 		json_object_set_new(object, "removed", json_boolean(!removal->dry_run));
 		json_stream_add(removal->stream, object);
 	} else if (!cli_quiet(removal->cli)) {
-		printf("%s %s://%s/", removal->dry_run ? "would remove" : "removed",
+		fprintf(cli_out(), "%s %s://%s/", removal->dry_run ? "would remove" : "removed",
 			location_scheme(removal->at), removal->at->bucket);
-		show_name(stdout, key);
-		putchar('\n');
+		show_name(cli_out(), key);
+		putc('\n', cli_out());
 	}
 }
 
@@ -52,9 +52,9 @@ static void on_refused(void *cookie, const char *key, const struct penstock_erro
 
 	removal->refused++;
 	log_redact_into(&line, err->message ? err->message : key);
-	fprintf(stderr, "penstock rm: %s", cli_where());
-	show_name(stderr, buf_str(&line));
-	putc('\n', stderr);
+	fprintf(log_stream(), "penstock rm: %s", cli_where());
+	show_name(log_stream(), buf_str(&line));
+	putc('\n', log_stream());
 	if (strlist_add(&removal->kept, key) < 0)
 		abort();
 }

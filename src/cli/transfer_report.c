@@ -26,7 +26,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
 	report->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0 &&
-			   !cli_quiet(cli) && !dry_run;
+			   !cli_quiet(cli) && !dry_run && log_stream() == stderr;
 	report->began_ms = clock_monotonic_ms();
 	clock_cond_init(&report->end);
 }
@@ -155,13 +155,15 @@ static void add_json(struct report *report, const struct report_item *item, cons
 static void print_item(
 	const struct report *report, const struct report_item *item, const char *behind)
 {
-	printf("%s%s ", report->dry_run ? "would " : "", item->moved ? "move" : item->action);
-	show_name(stdout, item->from ? item->from : item->to);
+	FILE *out = cli_out();
+
+	fprintf(out, "%s%s ", report->dry_run ? "would " : "", item->moved ? "move" : item->action);
+	show_name(out, item->from ? item->from : item->to);
 	if (item->from && item->to) {
-		fputs(" -> ", stdout);
-		show_name(stdout, item->to);
+		fputs(" -> ", out);
+		show_name(out, item->to);
 	}
-	puts(behind);
+	fprintf(out, "%s\n", behind);
 }
 
 static void tell(struct report *report, const struct report_item *item, const char *status)
@@ -226,9 +228,9 @@ static void print_error(
 	}
 	log_redact_into(&line, message);
 	erase(report);
-	fprintf(stderr, "penstock %s: %s", cli_verb(report->cli), cli_where());
-	show_name(stderr, buf_str(&line));
-	putc('\n', stderr);
+	fprintf(log_stream(), "penstock %s: %s", cli_verb(report->cli), cli_where());
+	show_name(log_stream(), buf_str(&line));
+	putc('\n', log_stream());
 }
 
 void report_failed(

@@ -408,7 +408,7 @@ int tree_way_go(struct tree_way *way, struct object_client *client, struct penst
 
 /* ---- what a move leaves ---- */
 
-static const char *kept_root;
+static _Thread_local const char *kept_root;
 
 static int remove_if_empty(const char *path, const struct stat *st, int type, struct FTW *at)
 {

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from harness.fault_proxy import FaultProxy
+from harness.waiting import wait_for
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_connections_are_shared(batch, fault_proxy):
 
     batch(lines, env={"AWS_ENDPOINT_URL": fault_proxy.url}).ok()
 
-    assert len(batch.store.keys("bucket")) == 50 and 1 <= len(accepted) < 10
+    assert len(batch.store.keys("bucket")) == 50 and 1 <= len(accepted) < 20
 
 
 def test_one_lines_quiet_is_its_own(batch):
@@ -119,15 +120,81 @@ def test_standard_input_that_holds_the_commands_is_not_stored(batch):
 
 def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
     (batch.folder / "jobs").write_text("cp a s3://bucket/1\ncp a s3://bucket/2\ncp a s3://bucket/3\n")
-    held = fault_proxy.fault(method="PUT", path="/2$", hold="request", times=100)
+    held = fault_proxy.fault(method="PUT", path="/[23]$", hold="request", times=100)
 
     process = penstock.popen("batch", "jobs", env=batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}, cwd=batch.folder)
-    held.wait()
+    held.wait(2)
     process.send(signal.SIGINT)
     process.wait().exits(130)
     held.release()
 
     assert batch.store.keys("bucket") == ["1"]
+
+
+def held_batch(batch, penstock, fault_proxy, lines, *options, **fault):
+    """A batch that has begun; its requests that match `fault` are held."""
+    (batch.folder / "jobs").write_text(lines)
+    held = fault_proxy.fault(hold="request", **fault)
+    env = batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
+    return penstock.popen("batch", *options, "jobs", env=env, cwd=batch.folder), held
+
+
+def test_lines_that_have_nothing_to_do_with_each_other_run_beside_each_other(batch, penstock, fault_proxy):
+    lines = "".join(f"cp -v a s3://bucket/d/{number}\n" for number in range(4)) + "cp -v 'b c' s3://bucket/d/\ncp -v none s3://bucket/x\n"
+    process, held = held_batch(batch, penstock, fault_proxy, lines, method="PUT", path="/d/", times=5)
+
+    held.wait(5)  # all at once
+    held.release()
+    result = process.wait().exits(66)
+
+    assert [line.rpartition("/")[2] for line in result.out.splitlines()] == ["0", "1", "2", "3", "b c"]
+    assert "penstock cp: jobs:6: none: No such file or directory\n" in result.err
+    assert result.err.endswith("penstock: 6 commands, 1 failed\n")
+
+
+# What those behind it print waits, messages too.
+def test_what_is_printed_waits_for_the_lines_before(batch, penstock, fault_proxy):
+    lines = "cp -v a s3://bucket/first\ncp -v a s3://bucket/2\nfrob\ncp none s3://bucket/\ncp -v a s3://bucket/last\n"
+    process, held = held_batch(batch, penstock, fault_proxy, lines, method="PUT", path="/first$")
+
+    held.wait()
+    wait_for(lambda: {"2", "last"} <= set(batch.store.keys("bucket")), 60, "the lines behind the first")
+    held.release()
+    result = process.wait().exits(66)
+
+    assert [line.rpartition("/")[2] for line in result.out.splitlines()] == ["first", "2", "last"]
+    assert [line.partition("jobs:")[2][:1] for line in result.err.splitlines() if "jobs:" in line and "copied" not in line] == ["3", "4"]
+
+
+# Each needs what the one before it has made, read or taken away.
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "cp a s3://bucket/1\ncp s3://bucket/1 s3://bucket/2\nrm -q s3://bucket/1\ncp 'b c' s3://bucket/1\n",
+        "cp a s3://bucket/d/1\nmv -r s3://bucket/d/ s3://bucket/\ncp s3://bucket/1 s3://bucket/2\ncp 'b c' s3://bucket/1\n",
+        "cp a s3://bucket/1\ncp s3://bucket/1 ./new/x/y\nsync new s3://bucket/n\nmv s3://bucket/n/x/y s3://bucket/2\ncp 'b c' s3://bucket/1\ncp s3://bucket/1 new/../new/1\nmv new/1 s3://bucket/3\nmv s3://bucket/3 s3://bucket/1\n",
+        "cp a s3://bucket/1\nmv s3://bucket/1 a2\nmv ./a2 s3://bucket/2\ncp 'b c' s3://bucket/1\n",
+    ],
+)
+def test_lines_that_touch_the_same_run_in_their_order(batch, lines):
+    batch(lines, "--jobs", "16").ok()
+
+    assert batch.store.keys("bucket") == ["1", "2"]
+    assert [batch.store.bytes("bucket", key) for key in ("1", "2")] == [b"b c", b"a"]
+
+
+def test_so_many_lines_at_a_time_as_asked_for(batch, penstock, fault_proxy):
+    lines = "".join(f"cp a s3://bucket/{number}\n" for number in range(6))
+    process, held = held_batch(batch, penstock, fault_proxy, lines, "-j2", method="PUT", times=2)
+
+    held.wait(2)
+    assert len(fault_proxy.seen("PUT")) == 2
+    held.release()
+    process.wait().ok()
+
+    assert len(batch.store.keys("bucket")) == 6
+    batch("", "--jobs", "0").exits(64)
+    batch("", "--jobs", "33").exits(64)
 
 
 def test_what_lines_print_is_in_their_order(batch):
