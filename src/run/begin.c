@@ -239,9 +239,6 @@ static int check_step(void *cookie, const struct workflow_step *step)
 		return refuse(refusal, &step->at, step, "modules are", ".use=null");
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
-	if (step->run.resources.tasks.value > 1)
-		return refuse(refusal, &step->run.resources.tasks.at, step,
-			"steps of several tasks are", ".run.resources.tasks=1");
 	if (step->run.network != WORKFLOW_NETWORK_HOST && !step->run.container.given)
 		return refuse(refusal, &step->run.network_at, step,
 			"networks of their own are, for steps without a container,",

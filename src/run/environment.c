@@ -155,7 +155,8 @@ int environment_build(
 	int r;
 
 	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
-		add_store(env, spec->store) < 0 || add_list(env, &spec->workflow->env) < 0)
+		add_store(env, spec->store) < 0 || add_pairs(env, spec->defaults) < 0 ||
+		add_list(env, &spec->workflow->env) < 0)
 		return error_memory(err);
 	r = env_file_read(spec->layout->env_file, env, err);
 	if (r == 0 && spec->env_file)

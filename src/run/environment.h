@@ -1,7 +1,7 @@
 /*
  * The environment of steps. From lowest to highest precedence: what penstock itself was started
  * with (without its own PENSTOCK_ settings), the credentials and endpoint of the output's or else the
- * input's store, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and
+ * input's store, the variables of a task's rank, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of DeepSquare and
  * penstock, what this execution adds, the step's env.
  */
 #ifndef RUN_ENVIRONMENT_H
@@ -33,6 +33,8 @@ struct environment_container {
 struct environment_spec {
 	const struct workflow *workflow;
 	const struct workflow_run *step;
+	const char *const
+		*defaults;	  /* "K=V" below what the workflow says; NULL-terminated, or NULL */
 	const char *const *extra; /* "K=V" of this execution; NULL-terminated, or NULL */
 	const char *env_file; /* $DEEPSQUARE_ENV of a module, after that of the run; NULL: none */
 	const struct run_layout *layout;

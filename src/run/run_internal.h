@@ -4,11 +4,13 @@
 
 #include <penstock/error.h>
 
+#include "base/limits.h"
 #include "records/claims.h"
 #include "run/executor.h"
 #include "run/interrupts.h"
 #include "run/layout.h"
 #include "run/run.h"
+#include "run/shares.h"
 #include "run/stores.h"
 
 struct lease;
@@ -42,6 +44,10 @@ struct run {
 	int lock_fd;
 	struct machine_capacity machine;
 	struct claim *claim;
+	struct shares shares;		 /* of the claim, among the steps that live */
+	int64_t deadline_ms;		 /* of all steps together; 0: none, or none has begun */
+	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them, found before the first step */
+	bool told_no_limits;		 /* that this machine does not hold the limits, once */
 	struct interrupts interrupts;
 	struct output *output;
 	struct stores stores;

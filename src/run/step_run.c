@@ -1,24 +1,180 @@
 #include "run/step_run.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "records/claims.h"
+#include "run/cgroups.h"
 #include "run/containers.h"
 #include "run/environment.h"
+#include "run/free_ports.h"
 #include "run/output.h"
+#include "run/ranks.h"
 #include "run/run_internal.h"
+#include "run/step_launcher.h"
+#include "run/usage.h"
+#include "sync/sync.h"
 #include "base/banned.h"
 
-struct step_run {
-	const struct executor *executor;
-	struct task *task;
+enum {
+	GRACE_MS = 30000, /* as for a stop */
+	HANG_LOOKS = 8,	  /* samples within the time of a hang */
+	HANG_LOOK_MIN_MS = 20,
+	HANG_LOOK_MAX_MS = 5000,
+	HANG_CPU_PERCENT = 1, /* less than this of one CPU is no use of it */
+	MEMORY_LOOK_MS = 250,
+	REAP_WAIT_MS = 10000,
 };
+
+struct step_task {
+	struct task *task;
+	struct output_task *output;
+	bool ended;
+};
+
+struct step_run {
+	struct run *run;
+	const struct workflow_run *what;
+	char *name; /* owned */
+	const struct executor *executor;
+	struct step_task *tasks;
+	size_t n; /* processes that we start: one for an MPI launcher */
+	size_t n_started;
+	size_t n_ended;
+	int epoll_fd;
+	int timer_fd;
+	struct cgroup *cgroup; /* NULL: none can be made here */
+
+	/* Its share of what the run claimed. */
+	int *cpus;
+	size_t n_cpus;
+	int *gpus;
+	size_t n_gpus;
+
+	/* The first failure, and what we did. */
+	struct step_end end;
+	bool failed;
+	bool asked;	    /* by step_run_signal(): what fails then was told to end */
+	int64_t kill_at_ms; /* 0: nothing was asked to end by us */
+	bool killed;
+
+	/* Its times; monotonic, 0: none. */
+	int64_t timeout_at_ms;
+	enum step_stop timeout_kind;
+	int64_t timeout_ms;
+	int64_t hang_ms;
+	int64_t active_at_ms; /* when it was last seen to do something */
+	int64_t look_at_ms;   /* when to look again */
+	int64_t look_every_ms;
+	uint64_t cpu_ms; /* at the last look */
+	uint64_t printed;
+	uint64_t memory_limit;
+	bool watch_memory; /* no control group holds the limit */
+	int64_t memory_look_ms;
+};
+
+/* ---- shares ---- */
+
+static int take_share(struct step_run *step, struct penstock_error *err)
+{
+	const struct workflow_step_resources *res = &step->what->resources;
+	struct run *run = step->run;
+	size_t n_cpus;
+	size_t n_gpus;
+	const int *cpus = claim_cpus(run->claim, &n_cpus);
+	const int *gpus = claim_gpus(run->claim, &n_gpus);
+
+	step->cpus = calloc(n_cpus + 1, sizeof(int));
+	step->gpus = calloc(n_gpus + 1, sizeof(int));
+	if (!step->cpus || !step->gpus)
+		return error_memory(err);
+	step->n_cpus = shares_take(run->shares.cpus, cpus, n_cpus,
+		(size_t)(res->tasks.value * res->cpus_per_task.value), step->cpus);
+	step->n_gpus = shares_take(run->shares.gpus, gpus, n_gpus,
+		(size_t)(res->tasks.value * res->gpus_per_task.value), step->gpus);
+	return 0;
+}
+
+static void give_share(struct step_run *step)
+{
+	struct run *run = step->run;
+	size_t n_cpus;
+	size_t n_gpus;
+	const int *cpus = claim_cpus(run->claim, &n_cpus);
+	const int *gpus = claim_gpus(run->claim, &n_gpus);
+
+	if (step->cpus)
+		shares_give(run->shares.cpus, cpus, n_cpus, step->cpus, step->n_cpus);
+	if (step->gpus)
+		shares_give(run->shares.gpus, gpus, n_gpus, step->gpus, step->n_gpus);
+	free(step->cpus);
+	free(step->gpus);
+}
+
+/* The CPUs of one task: an equal part, or all of the run where binding is off. */
+static const int *cpus_of(const struct step_run *step, size_t rank, size_t *n)
+{
+	size_t each = step->n_cpus / step->n;
+
+	if (step->what->disable_cpu_binding.value)
+		return claim_cpus(step->run->claim, n);
+	if (!each) {
+		*n = step->n_cpus;
+		return step->n_cpus ? step->cpus : NULL;
+	}
+	*n = each;
+	return step->cpus + rank * each;
+}
+
+/* ---- the control group ---- */
+
+static void tell_what_does_not_hold(struct step_run *step)
+{
+	struct run *run = step->run;
+
+	if (run->told_no_limits || !step->watch_memory)
+		return;
+	run->told_no_limits = true;
+	run_say(run, RUN_EVENT_MESSAGE,
+		"this machine lets us make no control group that limits memory: what the steps use "
+		"is looked at every %.2g s instead, and CPUs are bound by affinity alone",
+		MEMORY_LOOK_MS / 1000.0);
+}
+
+static int make_group(struct step_run *step, struct penstock_error *err)
+{
+	const struct workflow_step_resources *res = &step->what->resources;
+	const uint64_t cpus = (uint64_t)(res->tasks.value * res->cpus_per_task.value);
+	struct cgroup_wanted wanted = {.memory = cpus * (uint64_t)res->mem_per_cpu.value * MIB};
+	int r;
+
+	if (step->what->disable_cpu_binding.value)
+		wanted.cpus = claim_cpus(step->run->claim, &wanted.n_cpus);
+	else
+		wanted.cpus = step->cpus;
+	if (!step->what->disable_cpu_binding.value)
+		wanted.n_cpus = step->n_cpus;
+	r = cgroup_make(&step->cgroup, step->run->id, &wanted, err);
+	step->memory_limit = wanted.memory;
+	step->watch_memory = wanted.memory && !cgroup_holds_memory(step->cgroup);
+	if (r == 0)
+		tell_what_does_not_hold(step);
+	return r;
+}
+
+/* ---- the environment ---- */
 
 /* What the S3 store of the output, else of an input, tells the step's own clients. */
 static void describe_store(
@@ -39,8 +195,8 @@ static void describe_store(
 }
 
 static int build_environment(const struct run *run, const struct step_run_spec *spec,
-	const struct environment_container *container, struct strlist *env,
-	struct penstock_error *err)
+	const struct strlist *defaults, const struct environment_container *container,
+	struct strlist *env, struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials keys = {0};
 	struct environment_store store = {0};
@@ -50,6 +206,7 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 		&(struct environment_spec){
 			.workflow = run->workflow,
 			.step = spec->step,
+			.defaults = (const char *const *)defaults->items,
 			.extra = spec->env,
 			.env_file = spec->env_file,
 			.layout = &run->layout,
@@ -63,59 +220,461 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 		env, err);
 }
 
+static int fill_ranks(struct step_run *step, struct ranks *ranks, struct penstock_error *err)
+{
+	struct run *run = step->run;
+
+	*ranks = (struct ranks){
+		.n = (size_t)step->what->resources.tasks.value,
+		/* A container has no others than its own, and counts them from 0. */
+		.gpus = run->machine.gpus && !step->what->container.given ? step->gpus : NULL,
+		.n_gpus = step->n_gpus,
+		.ports = run->ports,
+		.n_ports = (size_t)run->workflow->ports.value,
+	};
+	return ranks->n > 1 ? free_ports(&ranks->master_port, 1, err) : 0;
+}
+
+/* ---- starting ---- */
+
+static int watch_fd(const struct step_run *step, int fd, uint64_t which, struct penstock_error *err)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = which};
+
+	if (epoll_ctl(step->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return error_errno(err, errno, "cannot watch a step's task");
+	return 0;
+}
+
+static const char *cwd_of(const struct step_run *step)
+{
+	const struct run *run = step->run;
+
+	if (step->what->work_dir.value)
+		return step->what->work_dir.value;
+	return run->workflow->has_work_dir ? run->layout.work : run->layout.storage;
+}
+
+/* The words and the environment of one task; what it owns lives until the task was started. */
+struct starting {
+	struct strlist env;
+	struct strlist launch;
+	struct container_setup setup;
+};
+
+static void starting_release(struct starting *s)
+{
+	strlist_release(&s->env);
+	strlist_release(&s->launch);
+	container_setup_release(&s->setup);
+}
+
+static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
+	const struct ranks *ranks, size_t rank, struct starting *s, struct task_spec *task,
+	struct penstock_error *err)
+{
+	const struct workflow_run *what = step->what;
+	bool launcher = launcher_wanted(what);
+	bool contained = what->container.given;
+	_cleanup_(strlist_release) struct strlist defaults = {0};
+	size_t each = step->n_gpus / step->n;
+	int r = 0;
+
+	if ((launcher ? ranks_launcher_environment(ranks, &defaults)
+		      : ranks_environment(ranks, rank, &defaults)) < 0)
+		return error_memory(err);
+	if (contained)
+		r = containers_task(
+			&s->setup, step->run, what, step->gpus + rank * each, each, err);
+	if (r == 0)
+		r = build_environment(step->run, spec, &defaults,
+			contained ? &s->setup.environment : NULL, &s->env, err);
+	if (r == 0 && launcher)
+		r = launcher_command(what, strlist_get(&s->env, "PATH"), &s->launch, err);
+	if (r < 0)
+		return r;
+	if (contained)
+		containers_fill(&s->setup, task);
+	if (launcher)
+		task->argv = (const char *const *)s->launch.items;
+	task->envp = (const char *const *)s->env.items;
+	return 0;
+}
+
+static int start_task(struct step_run *step, const struct step_run_spec *spec,
+	const struct ranks *ranks, size_t rank, struct penstock_error *err)
+{
+	const struct workflow_run *what = step->what;
+	_cleanup_(starting_release) struct starting starting = {0};
+	const char *const plain[] = {what->shell.value, "-c", what->command.value, NULL};
+	struct step_task *t = &step->tasks[rank];
+	struct task_spec task = {
+		.argv = plain,
+		.cwd = cwd_of(step),
+	};
+	char label[32];
+	int r = prepare_task(step, spec, ranks, rank, &starting, &task, err);
+
+	snprintf(label, sizeof(label), "[%zu] ", rank);
+	if (r == 0)
+		r = output_add(step->run->output, step->n > 1 ? label : NULL, &t->output, err);
+	if (r < 0)
+		return r;
+	task.stdout_fd = output_task_fd(t->output, 1);
+	task.stderr_fd = output_task_fd(t->output, 2);
+	task.cpus = cpus_of(step, rank, &task.n_cpus);
+	task.cgroups = cgroup_fds(step->cgroup, &task.n_cgroups);
+	r = step->executor->start(&t->task, &task, err);
+	if (r < 0)
+		return r;
+	output_task_started(t->output);
+	step->n_started++;
+	return watch_fd(step, t->task->event_fd, rank, err);
+}
+
+static void set_times(struct step_run *step)
+{
+	const struct workflow_timeouts *own = &step->what->timeouts;
+	const struct workflow_timeouts *job = &step->run->workflow->timeouts;
+	struct run *run = step->run;
+	int64_t now = clock_monotonic_ms();
+
+	if (job->timeout.given && !run->deadline_ms)
+		run->deadline_ms = now + job->timeout.value;
+	if (own->timeout.given) {
+		step->timeout_at_ms = now + own->timeout.value;
+		step->timeout_ms = own->timeout.value;
+		step->timeout_kind = STEP_TIMEOUT;
+	}
+	if (run->deadline_ms && (!step->timeout_at_ms || run->deadline_ms < step->timeout_at_ms)) {
+		/* What cleans up after the end of the time gets the grace for it. */
+		step->timeout_at_ms = run->deadline_ms > now ? run->deadline_ms
+							     : now + step_run_grace_ms();
+		step->timeout_ms = job->timeout.value;
+		step->timeout_kind = STEP_RUN_TIMEOUT;
+	}
+	step->hang_ms = own->hang.given ? own->hang.value : job->hang.given ? job->hang.value : 0;
+	step->active_at_ms = now;
+	step->look_every_ms = step->hang_ms / HANG_LOOKS;
+	if (step->look_every_ms < HANG_LOOK_MIN_MS)
+		step->look_every_ms = HANG_LOOK_MIN_MS;
+	if (step->look_every_ms > HANG_LOOK_MAX_MS)
+		step->look_every_ms = HANG_LOOK_MAX_MS;
+	step->look_at_ms = step->hang_ms ? now + step->look_every_ms : 0;
+	step->memory_look_ms = step->watch_memory ? now + MEMORY_LOOK_MS : 0;
+}
+
+static void nearer(int64_t *due, int64_t at)
+{
+	if (at && (!*due || at < *due))
+		*due = at;
+}
+
+static void set_timer(const struct step_run *step)
+{
+	struct itimerspec spec = {0};
+	int64_t due = 0;
+
+	nearer(&due, step->timeout_at_ms);
+	nearer(&due, step->look_at_ms);
+	nearer(&due, step->memory_look_ms);
+	nearer(&due, step->killed ? 0 : step->kill_at_ms);
+	spec.it_value.tv_sec = due / 1000;
+	spec.it_value.tv_nsec = due % 1000 * NS_PER_MS;
+	timerfd_settime(step->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
+}
+
+static int start_all(
+	struct step_run *step, const struct step_run_spec *spec, struct penstock_error *err)
+{
+	struct ranks ranks;
+	int r;
+
+	if (launcher_wanted(step->what) && step->what->container.given)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"`mpi: %s` uses the launcher of the machine, which starts nothing in "
+			"containers; "
+			"give `mpi: none`, or run the image's own mpirun in one task",
+			step->what->mpi.value);
+	r = take_share(step, err);
+	if (r == 0)
+		r = make_group(step, err);
+	if (r == 0)
+		r = fill_ranks(step, &ranks, err);
+	if (r == 0) {
+		step->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+		step->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (step->epoll_fd < 0 || step->timer_fd < 0)
+			r = error_errno(err, errno, "cannot watch a step");
+	}
+	if (r == 0)
+		r = watch_fd(step, step->timer_fd, UINT64_MAX, err);
+	for (size_t rank = 0; r == 0 && rank < step->n; rank++)
+		r = start_task(step, spec, &ranks, rank, err);
+	return r;
+}
+
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
 	struct penstock_error *err)
 {
-	const struct workflow_run *what = spec->step;
-	bool contained = what->container.given;
-	_cleanup_(container_setup_release) struct container_setup setup = {0};
-	_cleanup_(strlist_release) struct strlist env = {0};
-	_cleanup_free_ struct step_run *step = calloc(1, sizeof(*step));
-	const char *const plain[] = {what->shell.value, "-c", what->command.value, NULL};
-	struct task_spec task = {
-		.argv = plain,
-		.cwd = what->work_dir.value	     ? what->work_dir.value
-		       : run->workflow->has_work_dir ? run->layout.work
-						     : run->layout.storage,
-		.stdout_fd = output_write_fd(run->output, 1),
-		.stderr_fd = output_write_fd(run->output, 2),
-	};
-	size_t n_gpus;
-	const int *gpus = claim_gpus(run->claim, &n_gpus);
-	int r = 0;
+	struct step_run *step = calloc(1, sizeof(*step));
+	int r;
 
 	if (!step)
 		return error_memory(err);
-	step->executor = contained ? &executor_container : &executor_process;
-	task.cpus = claim_cpus(run->claim, &task.n_cpus);
-	if (contained)
-		r = containers_task(&setup, run, what, gpus, n_gpus, err);
-	if (r == 0)
-		r = build_environment(run, spec, contained ? &setup.environment : NULL, &env, err);
-	if (r < 0)
+	step->run = run;
+	step->what = spec->step;
+	step->executor = spec->step->container.given ? &executor_container : &executor_process;
+	step->epoll_fd = step->timer_fd = -1;
+	step->end.rank = -1;
+	step->n = launcher_wanted(spec->step) ? 1 : (size_t)spec->step->resources.tasks.value;
+	step->tasks = calloc(step->n, sizeof(*step->tasks));
+	step->name = strdup(spec->name);
+	r = step->tasks && step->name ? start_all(step, spec, err) : error_memory(err);
+	if (r < 0) {
+		step_run_kill(step);
+		step_run_free(step);
 		return r;
-	if (contained)
-		containers_fill(&setup, &task);
-	task.envp = (const char *const *)env.items;
-	r = step->executor->start(&step->task, &task, err);
-	if (r < 0)
-		return r;
-	*out = take_pointer(step);
+	}
+	set_times(step);
+	set_timer(step);
+	*out = step;
 	return 0;
 }
 
 int step_run_fd(const struct step_run *step)
 {
-	return step->task->event_fd;
+	return step->epoll_fd;
+}
+
+pid_t step_run_pid(const struct step_run *step)
+{
+	return step->tasks[0].task->pid;
+}
+
+bool step_run_left(const struct step_run *step)
+{
+	for (size_t i = 0; i < step->n_started; i++) {
+		if (step->executor->left && step->executor->left(step->tasks[i].task))
+			return true;
+	}
+	return false;
+}
+
+int64_t step_run_grace_ms(void)
+{
+	const char *given = getenv("PENSTOCK_STOP_GRACE");
+	uint64_t value;
+
+	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &value))
+		return (int64_t)value * 1000;
+	return GRACE_MS;
+}
+
+/* ---- ending it ourselves ---- */
+
+static void signal_all(struct step_run *step, int signal)
+{
+	for (size_t i = 0; i < step->n_started; i++) {
+		if (!step->tasks[i].ended)
+			step->executor->signal(step->tasks[i].task, signal);
+	}
+}
+
+static void kill_tasks(struct step_run *step)
+{
+	step->killed = true;
+	step->end.killed |= step->n_ended < step->n;
+	if (step->run->sync)
+		sync_kill_coming(step->run->sync);
+	cgroup_kill(step->cgroup);
+	for (size_t i = 0; i < step->n_started; i++)
+		step->executor->kill(step->tasks[i].task);
+}
+
+/* Asks what runs to end; after the grace it is killed. The first reason counts. */
+static void stop(struct step_run *step, enum step_stop why, int64_t after_ms)
+{
+	if (step->end.stop != STEP_NOT_STOPPED)
+		return;
+	step->end.stop = why;
+	step->end.stop_ms = after_ms;
+	step->kill_at_ms = clock_monotonic_ms() + step_run_grace_ms();
+	step->timeout_at_ms = step->look_at_ms = 0;
+	if (why != STEP_PEER_FAILED)
+		run_say(step->run, RUN_EVENT_MESSAGE, "asking '%s' to end", step->name);
+	signal_all(step, SIGTERM);
+}
+
+/* ---- what it uses ---- */
+
+/* The leaders that live; returns how many. */
+static size_t leaders_of(const struct step_run *step, pid_t *leaders)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < step->n_started; i++) {
+		if (!step->tasks[i].ended)
+			leaders[n++] = step->tasks[i].task->pid;
+	}
+	return n;
+}
+
+static uint64_t cpu_ms_of(const struct step_run *step, const pid_t *leaders, size_t n)
+{
+	struct cgroup_found found;
+	struct usage usage;
+
+	cgroup_read(step->cgroup, &found);
+	if (found.cpu_us >= 0)
+		return (uint64_t)found.cpu_us / 1000;
+	usage_read(leaders, n, &usage);
+	return usage.cpu_ms;
+}
+
+/* Whether it has done anything since the last look; less than a hundredth of a CPU is nothing. */
+static void look_for_hang(struct step_run *step, int64_t now)
+{
+	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));
+	uint64_t printed = 0;
+	uint64_t least = (uint64_t)step->look_every_ms * HANG_CPU_PERCENT / 100;
+	uint64_t cpu_ms;
+	bool active;
+
+	step->look_at_ms = now + step->look_every_ms;
+	if (!leaders)
+		return;
+	for (size_t i = 0; i < step->n_started; i++)
+		printed += output_task_bytes(step->tasks[i].output);
+	cpu_ms = cpu_ms_of(step, leaders, leaders_of(step, leaders));
+	/* Less than before: somebody has ended. */
+	active = printed != step->printed || cpu_ms < step->cpu_ms || cpu_ms - step->cpu_ms > least;
+	step->printed = printed;
+	step->cpu_ms = cpu_ms;
+	if (active)
+		step->active_at_ms = now;
+	else if (now - step->active_at_ms >= step->hang_ms)
+		stop(step, STEP_HUNG, step->hang_ms);
+}
+
+/* Without a control group: the sum of all, exactly only where it may be too much. */
+static void look_at_memory(struct step_run *step, int64_t now)
+{
+	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));
+	struct usage usage;
+	uint64_t pss;
+	size_t n;
+
+	step->memory_look_ms = now + MEMORY_LOOK_MS;
+	if (!leaders)
+		return;
+	n = leaders_of(step, leaders);
+	usage_read(leaders, n, &usage);
+	if (usage.rss <= step->memory_limit)
+		return;
+	pss = usage_pss(leaders, n);
+	if (pss > step->end.memory_peak)
+		step->end.memory_peak = pss;
+	if (pss <= step->memory_limit)
+		return;
+	if (step->end.stop == STEP_NOT_STOPPED)
+		step->end.stop = STEP_OVER_MEMORY;
+	step->end.oom = step->end.stop == STEP_OVER_MEMORY;
+	kill_tasks(step);
+}
+
+static void look_at_times(struct step_run *step)
+{
+	int64_t now = clock_monotonic_ms();
+	uint64_t ticks;
+
+	if (read(step->timer_fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+		return;
+	if (step->timeout_at_ms && now >= step->timeout_at_ms)
+		stop(step, step->timeout_kind, step->timeout_ms);
+	if (step->look_at_ms && now >= step->look_at_ms)
+		look_for_hang(step, now);
+	if (step->memory_look_ms && now >= step->memory_look_ms)
+		look_at_memory(step, now);
+	if (step->kill_at_ms && !step->killed && now >= step->kill_at_ms) {
+		run_say(step->run, RUN_EVENT_WARNING,
+			"'%s' did not end within %" PRId64 " s and is killed", step->name,
+			step_run_grace_ms() / 1000);
+		kill_tasks(step);
+	}
+	set_timer(step);
+}
+
+/* ---- its end ---- */
+
+/* The first task that fails ends the others; those that were told to end fail nothing. */
+static void take_end(struct step_run *step, size_t rank, const struct task_end *end)
+{
+	step->tasks[rank].ended = true;
+	step->n_ended++;
+	step->end.oom |= end->oom;
+	if (step->failed || (!end->code && !end->signal))
+		return;
+	step->failed = true;
+	step->end.code = end->code;
+	step->end.signal = end->signal;
+	if (step->end.stop != STEP_NOT_STOPPED || step->n == 1)
+		return;
+	step->end.rank = (int)rank;
+	if (step->asked || step->n_ended == step->n)
+		return;
+	run_say(step->run, RUN_EVENT_MESSAGE, "task %zu of '%s' failed (%s %d): ending the others",
+		rank, step->name, end->signal ? "signal" : "exit code",
+		end->signal ? end->signal : end->code);
+	stop(step, STEP_PEER_FAILED, 0);
+	set_timer(step);
+}
+
+static void look_at_tasks(struct step_run *step)
+{
+	for (size_t i = 0; i < step->n_started; i++) {
+		struct step_task *t = &step->tasks[i];
+		struct task_end end;
+
+		if (t->ended)
+			continue;
+		if (!step->executor->ended(t->task, &end))
+			continue;
+		epoll_ctl(step->epoll_fd, EPOLL_CTL_DEL, t->task->event_fd, NULL);
+		take_end(step, i, &end);
+	}
+}
+
+/* What the kernel did, and how much it was. */
+static void look_at_group(struct step_run *step)
+{
+	struct cgroup_found found;
+
+	cgroup_read(step->cgroup, &found);
+	step->end.memory_limit = step->memory_limit;
+	if (found.memory_peak)
+		step->end.memory_peak = found.memory_peak;
+	if (!found.oom_kills)
+		return;
+	if (step->failed)
+		step->end.oom = true;
+	else
+		run_say(step->run, RUN_EVENT_WARNING,
+			"the kernel ended %" PRIu64 " process%s of '%s' for want of memory",
+			found.oom_kills, found.oom_kills == 1 ? "" : "es", step->name);
 }
 
 bool step_run_ended(struct step_run *step, struct step_end *out)
 {
-	struct task_end end;
-
-	if (!step->executor->ended(step->task, &end))
+	look_at_tasks(step);
+	if (step->n_ended < step->n) {
+		look_at_times(step);
+		look_at_tasks(step); /* those that were killed just now, if they are quick */
+	}
+	if (step->n_ended < step->n)
 		return false;
-	*out = (struct step_end){.code = end.code, .signal = end.signal, .oom = end.oom};
+	look_at_group(step);
+	*out = step->end;
 	return true;
 }
 
@@ -131,50 +690,46 @@ bool step_run_left(const struct step_run *step)
 
 void step_run_signal(struct step_run *step, int signal)
 {
-	step->executor->signal(step->task, signal);
+	step->asked = true;
+	signal_all(step, signal);
 }
 
 void step_run_kill(struct step_run *step)
 {
-	step->executor->kill(step->task);
+	step->asked |= step->n_ended < step->n;
+	cgroup_kill(step->cgroup);
+	for (size_t i = 0; i < step->n_started; i++)
+		step->executor->kill(step->tasks[i].task);
+}
+
+/* One that was killed before its end was taken leaves no zombie. */
+static void reap_and_free(const struct step_run *step, struct step_task *t)
+{
+	struct pollfd fd = {t->task->event_fd, POLLIN, 0};
+	struct task_end end;
+
+	if (!t->ended && poll(&fd, 1, REAP_WAIT_MS) > 0)
+		t->ended = step->executor->ended(t->task, &end);
+	step->executor->free(t->task);
 }
 
 void step_run_free(struct step_run *step)
 {
 	if (!step)
 		return;
-	step->executor->free(step->task);
-	free(step);
-}
-
-/* A step's own 64 to 78 would read as penstock's, so 79 is shown for them. */
-static int shown_code(int code)
-{
-	return code >= 64 && code <= 78 ? 79 : code;
-}
-
-bool step_end_explain(
-	const struct step_end *end, const char *name, const char *run_id, struct step_failure *out)
-{
-	*out = (struct step_failure){.class = RUN_CLASS_USER};
-	if (end->oom) {
-		out->class = RUN_CLASS_OOM;
-		out->exit_code = 137;
-		snprintf(out->text, sizeof(out->text),
-			"'%s' was killed for want of memory; ask for more with --set "
-			"resources.memPerCpu=MB",
-			name);
-	} else if (end->signal) {
-		out->exit_code = 128 + end->signal;
-		snprintf(out->text, sizeof(out->text),
-			"'%s' was killed by signal %d (%s); see 'penstock logs %s'", name,
-			end->signal,
-			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown", run_id);
-	} else if (end->code) {
-		out->exit_code = shown_code(end->code);
-		out->step_code = end->code;
-		snprintf(out->text, sizeof(out->text),
-			"'%s' exited with %d; see 'penstock logs %s'", name, end->code, run_id);
+	for (size_t i = 0; step->tasks && i < step->n; i++) {
+		if (step->tasks[i].task)
+			reap_and_free(step, &step->tasks[i]);
+		if (step->tasks[i].output)
+			output_remove(step->run->output, step->tasks[i].output);
 	}
-	return out->exit_code != 0;
+	cgroup_end(step->cgroup);
+	give_share(step);
+	if (step->epoll_fd >= 0)
+		close(step->epoll_fd);
+	if (step->timer_fd >= 0)
+		close(step->timer_fd);
+	free(step->tasks);
+	free(step->name);
+	free(step);
 }

@@ -5,7 +5,8 @@
  *	struct step_run *step = NULL;
  *
  *	step_run_start(&step, run, &(struct step_run_spec){.step = &s->run, .name = name}, err);
- *	... poll step_run_fd(step); step_run_ended(step, &end) says whether and how it ended
+ *	... poll step_run_fd(step); step_run_ended(step, &end) says whether and how it ended; it has to be
+ *	    asked whenever the descriptor is readable, for it is also what keeps the step's times
  *	step_run_signal(step, SIGTERM);    asks its leaders to end
  *	step_run_kill(step);               ends everything of it; also after its end, for what it left behind
  *	step_run_free(step);
@@ -15,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "records/records.h"
@@ -32,11 +34,27 @@ struct step_run_spec {
 	const char *env_file; /* $DEEPSQUARE_ENV beside that of the run; NULL: that of the run */
 };
 
-/* How it ended. */
+/* Why it was ended by us, where it was. */
+enum step_stop {
+	STEP_NOT_STOPPED,
+	STEP_PEER_FAILED, /* one of its tasks failed: its end is the step's */
+	STEP_TIMEOUT,	  /* its own time was over */
+	STEP_RUN_TIMEOUT, /* the run's time was over */
+	STEP_HUNG,	  /* neither output nor use of the CPU for the given time */
+	STEP_OVER_MEMORY, /* more than its limit, where no control group holds it */
+};
+
+/* How it ended. Of several tasks: how the first of them that failed did. */
 struct step_end {
 	int code;   /* exit status; meaningless when signal is set */
 	int signal; /* that ended it, 0: it exited */
-	bool oom;   /* the kernel ended it for memory */
+	int rank;   /* of the task that failed; -1: there was only one, or none failed */
+	bool oom;   /* it wanted more memory than its limit */
+	bool killed; /* some of its tasks were killed by us: what they were writing may be incomplete */
+	enum step_stop stop;
+	int64_t stop_ms;       /* the time that was over */
+	uint64_t memory_limit; /* bytes; 0: none */
+	uint64_t memory_peak;  /* bytes; 0: not known */
 };
 
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
@@ -53,12 +71,15 @@ void step_run_signal(struct step_run *step, int signal);
 void step_run_kill(struct step_run *step);
 void step_run_free(struct step_run *step);
 
+/* How long what is asked to end gets for it: $PENSTOCK_STOP_GRACE seconds, or 30. */
+int64_t step_run_grace_ms(void);
+
 /* What an end that was not asked for means to the run. */
 struct step_failure {
 	enum run_class class;
 	int exit_code;	/* of penstock */
 	int step_code;	/* the step's own where penstock shows another, else 0 */
-	char text[512]; /* one line: what and what to do */
+	char text[768]; /* one line: what and what to do */
 };
 /* False: it succeeded. */
 bool step_end_explain(

@@ -16,7 +16,7 @@ def job(tmp_path):
     """job(command...): path of a workflow with these steps; other keys by name."""
 
     def write(*commands, **extra):
-        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
         steps = [{"name": f"step {i}", "run": {"command": command}} for i, command in enumerate(commands, 1)]
         path = tmp_path / f"{extra.get('name', 'job')}.json"
         path.write_text(json.dumps({"resources": resources, "steps": steps} | extra))

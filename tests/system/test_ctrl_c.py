@@ -22,7 +22,7 @@ from harness import processes
 from harness.terminal import Terminal
 from harness.waiting import wait_for
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 FIRST = "echo 1 > $DEEPSQUARE_OUTPUT/one; echo first ended"
 SECOND = "echo 2 > $DEEPSQUARE_OUTPUT/two; echo second ended"
 SIGINT_BIT = 1 << 1

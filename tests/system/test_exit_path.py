@@ -12,7 +12,7 @@ from harness.fault_proxy import s3_error
 from harness.program import Process, binary
 from harness.waiting import wait_for
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 # A save that is under way: the file is open, and half of it is written.
 HALF = "exec 3> $DEEPSQUARE_OUTPUT/half; echo ha >&3; "
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness.gcs import Gcs, Object
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512}
 TAKEN = 69
 
 

@@ -11,7 +11,7 @@ CONTENT = b"1,2,3\n" * 1000
 
 
 def workflow(path, command="true", **job):
-    resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+    resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
     path.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))
     return path
 

@@ -11,7 +11,7 @@ from harness.small_store import SmallStore
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 PATIENCE = 60
 COPY = {"method": "PUT", "path": "^/out/.penstock/.*/replaced/", "when": lambda request: "x-amz-copy-source" in request.headers}
 OVERWRITE = {"method": "PUT", "path": "^/out/model$", "when": lambda request: "if-match" in request.headers}

@@ -60,7 +60,7 @@ def test_an_input_is_staged(penstock, fake_gcs, bucket, tmp_path):
     fake_gcs.put(bucket, "train/a/b.txt", b"samples")
     workflow = tmp_path / "wf.json"
     workflow.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64},
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512},
         "input": {"gs": {"bucketUrl": f"gs://{bucket}", "path": "/train", "endpointUrl": fake_gcs.url}},
         "steps": [{"name": "only", "run": {"command": 'cat "$DEEPSQUARE_INPUT/a/b.txt"'}}],
     }))  # fmt: skip

@@ -137,7 +137,7 @@ def test_the_output_of_a_run_is_seen_as_it_was_written(mounted, penstock, store,
     step = "cd $DEEPSQUARE_OUTPUT; echo weights > ckpt.pth; chmod 640 ckpt.pth; touch -d @1500000000 ckpt.pth"
     path = tmp_path / "wf.json"
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
         "steps": [{"name": "one", "run": {"command": step}}],
     }))  # fmt: skip
 

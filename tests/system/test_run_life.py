@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_variables_follow_their_precedence(penstock, workflow):
 
     out = penstock.run("run", path).ok().out
 
-    assert '[step][a,b "c"][1]\nintact\n[job][] 1 1 64 0\n' in out
+    assert '[step][a,b "c"][1]\nintact\n[job][] 1 1 512 0\n' in out
     assert out.endswith("env\ninput\noutput\n")
 
 

@@ -33,7 +33,7 @@ def lost_run(penstock, store, tmp_path, wait_for):
     }  # fmt: skip
     path = tmp_path / "wf.json"
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
         "steps": [{"name": "one", "run": {"command": "echo one"}}, {"name": "two", "run": {"command": step}}],
     }))  # fmt: skip
     run = penstock.popen("run", path)
@@ -180,7 +180,7 @@ def test_an_end_that_was_not_written_beside_the_output_is_known_here(penstock, s
     path = tmp_path / "wf.json"
     step = "ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
         "steps": [{"name": "one", "run": {"command": step}}],
     }))  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_what_was_before_a_new_beginning_is_not_restored(penstock, store, tmp_pa
         3) echo 3 > both; echo 3 > new; echo saved; sleep 1000;;
         esac"""
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
         "steps": [{"name": "one", "run": {"command": step}}],
     }))  # fmt: skip
     penstock.run("run", path).ok()
@@ -248,7 +248,7 @@ def test_an_owner_that_was_replaced_publishes_nothing_more(penstock, store, tmp_
     step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
     path = tmp_path / "wf.json"
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True,
         "steps": [{"name": "one", "run": {"command": step}}],
     }))  # fmt: skip
     run = penstock.popen("run", path)
@@ -279,7 +279,7 @@ def job(store, tmp_path):
         }  # fmt: skip
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps({
-            "name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3},
+            "name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3},
             "continuousOutputSync": True, "steps": [{"name": "only", "run": {"command": command}}],
         }))  # fmt: skip
         return file
@@ -366,7 +366,7 @@ def test_an_output_is_not_taken_over_where_conditions_are_ignored(penstock, tmp_
         def job(name):
             path = tmp_path / f"{name}.json"
             steps = [{"name": "s", "run": {"command": f"echo {name} > $DEEPSQUARE_OUTPUT/x"}}]
-            path.write_text(json.dumps({"name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True, "steps": steps}))
+            path.write_text(json.dumps({"name": name, "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "output": {"s3": s3}, "continuousOutputSync": True, "steps": steps}))
             return path
 
         penstock.run("run", job("first")).ok()
@@ -413,7 +413,7 @@ def test_of_many_runs_that_begin_at_one_moment_one_gets_the_output(penstock, sto
 
 
 IDENTITY = {
-    "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0},
+    "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0},
     "env": [{"key": "EPOCHS", "value": "3"}, {"key": "HF_TOKEN", "value": "hf_first_token_of_mine"}],
     "input": {"http": {"url": "https://data.invalid/set.tar.gz?X-Amz-Expires=9&X-Amz-Signature=0123456789abcdef"}},
     "output": {"s3": {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/a", "accessKeyId": "AKFIRST00001",
@@ -510,7 +510,7 @@ def test_a_second_run_of_a_live_identity_is_refused_and_a_name_makes_another(pen
     path = tmp_path / "wf.json"
     step = "echo began; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done"
     path.write_text(json.dumps({
-        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "steps": [{"name": "one", "run": {"command": step}}],
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "steps": [{"name": "one", "run": {"command": step}}],
     }))  # fmt: skip
     first = penstock.popen("run", path)
     first.wait_for_output("began")

@@ -7,7 +7,7 @@ import pytest
 
 from harness.program import Penstock
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
 
 @pytest.fixture

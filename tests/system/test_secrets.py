@@ -21,7 +21,7 @@ from harness.program import Store, binary
 from harness.small_store import SmallStore
 from harness.waiting import wait_for
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
 
 def forms(secret):

@@ -37,7 +37,7 @@ json.dump(found, open(sys.argv[1], "w"))
 
 def workflow(path, command, **job):
     """A workflow file of one step, with whatever else the job has."""
-    resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+    resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
     path.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))
     return path
 

@@ -19,7 +19,7 @@ from harness.slow_link import SlowLink
 from harness.sync_driver import Syncer
 from harness.waiting import wait_for
 
-RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpusPerTask": 0}
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpusPerTask": 0}
 PATIENT_S = 90  # a deadline only bounds the failure
 
 

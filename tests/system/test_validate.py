@@ -157,7 +157,7 @@ def test_a_mistake_of_the_file_stays_with_the_file(penstock, tmp_path):
 # What does not fit this machine is blamed on the option that asks for it.
 @pytest.mark.parametrize("field", ["gpus", "tasks", "cpusPerTask", "memPerCpu"])
 def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
-    path = write({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}, "steps": [{"run": {"command": "true"}}]}, tmp_path / "wf.json")
+    path = write({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "steps": [{"run": {"command": "true"}}]}, tmp_path / "wf.json")
 
     told = penstock.run("run", path, "--set", f"resources.{field}=1000000" if field != "cpusPerTask" else f"resources.{field}=60000").exits(65)
 

@@ -272,7 +272,7 @@ class Round:
             prepare += f"; cd $DEEPSQUARE_OUTPUT; mkdir -p many; cd many; mkdir $(seq 0 19); cd ..; {loop}"
         workflow = {
             "name": self.name,
-            "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 16, "gpus": 0} | job.resources,
+            "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 256, "gpus": 0} | job.resources,
             "output": {"s3": self.s3_of(self.bucket, f"/{self.name}")},
             "continuousOutputSync": job.continuous,
             "enableLogging": True,

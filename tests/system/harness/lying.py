@@ -52,7 +52,7 @@ class Staging:
         self.seen = folder / "seen.json"
 
     def write(self, command=None, **job):
-        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
         command = command or f"/usr/bin/python3 {self.folder / 'list.py'} {self.seen}"
         file = self.folder / "wf.json"
         file.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))

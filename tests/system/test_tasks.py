@@ -1,0 +1,245 @@
+"""Several tasks of one step, and what a step may take of this machine: each limit has a test that exceeds it."""
+import glob
+import json
+import os
+import re
+import signal
+import socket
+
+import pytest
+
+CPUS = len(os.sched_getaffinity(0))
+EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
+
+needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """workflow(run, **fields): the path of a workflow of one step, `train`."""
+
+    def write(run, file="wf.json", **fields):
+        run = {"command": run} if isinstance(run, str) else run
+        path = tmp_path / file
+        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def no_groups_left():
+    """No control group of a run is left behind by the test."""
+    pattern = ["/sys/fs/cgroup/penstock-*", "/sys/fs/cgroup/*/penstock-*", "/sys/fs/cgroup/*/*/penstock-*", "/sys/fs/cgroup/*/*/*/penstock-*"]
+    own = re.compile(r"penstock-[0-9a-f]{12}-(\d+)-\d+$")
+
+    def groups():
+        return {path for each in pattern for path in glob.glob(each) if own.search(path)}
+
+    before = groups()
+    yield
+    # Those of other programs' runs may come and go meanwhile: only groups whose run is gone count.
+    left = {path for path in groups() - before if not os.path.exists(f"/proc/{own.search(path)[1]}")}
+    assert not left
+
+
+def several(tasks, command, **run):
+    return {"command": command, "resources": {"tasks": tasks, "cpusPerTask": 1}} | run
+
+
+@needs_two_cpus
+def test_each_task_knows_its_rank(penstock, workflow, no_groups_left):
+    # The variables of torch.distributed, a port that is free, and lines that say whose they are.
+    path = workflow(
+        several(CPUS, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT $NTASKS"),
+        resources={"tasks": CPUS},
+    )
+
+    out = penstock.run("run", path).ok().out
+
+    lines = sorted(out.splitlines(), key=lambda line: int(line[1:].split("]")[0]))
+    port = int(lines[0].split()[-2])
+    assert lines == [f"[{r}] {r}/{CPUS} {r}/{CPUS} 0 127.0.0.1 {port} {CPUS}" for r in range(CPUS)]
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+
+
+def test_one_task_alone_has_no_rank(penstock, workflow):
+    # A program that finds LOCAL_RANK believes that others were started beside it.
+    out = penstock.run("run", workflow("echo [$RANK][$LOCAL_RANK][$MASTER_PORT]")).ok().out
+
+    assert out == "[][][]\n"
+
+
+@needs_two_cpus
+def test_what_the_workflow_says_of_ranks_stays(penstock, workflow):
+    path = workflow(
+        several(2, "echo $MASTER_PORT $MASTER_ADDR $WORLD_SIZE", env=[{"key": "MASTER_PORT", "value": "7777"}]),
+        resources={"tasks": 2}, env=[{"key": "MASTER_ADDR", "value": "node-7"}],
+    )  # fmt: skip
+
+    out = penstock.run("run", path).ok().out
+
+    assert sorted(out.splitlines()) == ["[0] 7777 node-7 2", "[1] 7777 node-7 2"]
+
+
+@needs_two_cpus
+def test_a_task_that_fails_ends_the_others_and_is_named(penstock, workflow, no_groups_left):
+    path = workflow(
+        several(2, 'if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.01; done; exit 7; fi\n'
+                   "trap 'echo told; exit 0' TERM; touch ready; while :; do sleep 0.05; done"),
+        resources={"tasks": 2},
+    )  # fmt: skip
+
+    result = penstock.run("run", path).exits(7)
+
+    assert "[0] told\n" in result.out
+    assert "task 1 of 'train' exited with 7" in result.err
+
+
+@needs_two_cpus
+def test_a_peer_that_does_not_end_is_killed_after_the_grace(penstock, workflow, no_groups_left):
+    path = workflow(
+        several(2, 'if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.01; done; kill -SEGV $$; fi\n'
+                   "trap '' TERM; touch ready; while :; do sleep 0.05; done"),
+        resources={"tasks": 2},
+    )  # fmt: skip
+
+    result = penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(128 + signal.SIGSEGV)
+
+    assert "task 1 of 'train' was killed by signal 11" in result.err
+
+
+@needs_two_cpus
+def test_each_task_has_cpus_of_its_own(penstock, workflow):
+    show = "python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))'"
+    bound = penstock.run("run", workflow(several(2, show), resources={"tasks": 2})).ok().out
+    shared = penstock.run("run", workflow(several(2, show, disableCpuBinding=True), resources={"tasks": 2})).ok().out
+
+    own = {line.split("] ")[1] for line in bound.splitlines()}
+    both = {line.split("] ")[1] for line in shared.splitlines()}
+    assert len(own) == 2 and all(len(cpus.split()) == 1 for cpus in own)
+    assert both == {" ".join(sorted(own, key=int))}
+
+
+@needs_two_cpus
+def test_each_task_has_gpus_of_its_own(penstock, workflow):
+    # As the claim has them; a step that asks for none sees none of the machine's.
+    path = workflow(
+        {"command": "echo gpus=$CUDA_VISIBLE_DEVICES", "resources": {"tasks": 2, "gpusPerTask": 2}}, resources={"tasks": 2, "gpus": 4}
+    )
+    none = workflow("echo gpus=${CUDA_VISIBLE_DEVICES-unset}", file="none.json")
+
+    out = penstock.run("run", path, env={"PENSTOCK_GPUS": "4"}).ok().out
+    hidden = penstock.run("run", none, env={"PENSTOCK_GPUS": "4"}).ok().out
+    without = penstock.run("run", none, env={"PENSTOCK_GPUS": "0"}).ok().out
+
+    assert sorted(out.splitlines()) == ["[0] gpus=0,1", "[1] gpus=2,3"]
+    assert (hidden, without) == ("gpus=\n", "gpus=unset\n")
+
+
+def test_a_step_that_wants_more_memory_than_its_limit_is_out_of_memory(penstock, workflow, no_groups_left):
+    # 400 MB where 128 are its limit; the pause gives a watch the time that a control group does not need.
+    path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"},
+                    resources={"memPerCpu": 128})  # fmt: skip
+
+    result = penstock.run("run", path).exits(137)
+
+    assert "had it all" not in result.out
+    found = re.search(r"'train' was killed for want of memory: its limit is 128 MB, its peak was (\d+) MB", result.err)
+    assert found and int(found[1]) >= 120
+    run = penstock.ps()[0]
+    assert (run["state"], run["class"], run["exit_code"]) == ("failed", "oom", 137)
+
+
+def test_a_step_within_its_limit_is_left_alone(penstock, workflow):
+    path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=40, pause=0) + "END\nexec python3 eat.py"}, resources={"memPerCpu": 256})
+
+    assert "had it all" in penstock.run("run", path).ok().out
+
+
+def test_what_runs_longer_than_its_timeout_is_told_to_end(penstock, workflow, no_groups_left):
+    # It may save what it has.
+    run = {"command": "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done", "timeout": "2s"}
+
+    result = penstock.run("run", workflow(run)).exits(124)
+
+    assert result.out == "saved\n"
+    assert "'train' was ended after its timeout of 2 s" in result.err
+    run = penstock.ps()[0]
+    assert (run["state"], run["class"], run["exit_code"]) == ("failed", "timeout", 124)
+
+
+def test_the_steps_together_have_the_runs_timeout(penstock, workflow, no_groups_left):
+    path = workflow("true", timeout="700ms", steps=[{"name": f"s{i}", "run": {"command": "sleep 0.3"}} for i in range(1000)])
+
+    result = penstock.run("run", path).exits(124)
+
+    assert "the run's timeout of 0.7 s was over" in result.err
+    assert penstock.ps()[0]["class"] == "timeout"
+
+
+def test_what_ignores_its_timeout_is_killed(penstock, workflow, no_groups_left):
+    path = workflow({"command": "trap '' TERM; setsid sleep 1000 & while :; do sleep 0.05; done", "timeout": "300ms"})
+
+    result = penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(124)
+
+    assert "did not end within 0 s and is killed" in result.err
+
+
+def test_a_step_that_hangs_is_ended(penstock, workflow, no_groups_left):
+    # It prints for longer than the time, then sleeps: only then it hangs.
+    path = workflow({"command": "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.3; done; sleep 1000", "hangTimeout": "2s"})
+
+    result = penstock.run("run", path).exits(124)
+
+    assert result.out == "1\n2\n3\n4\n5\n6\n7\n8\n"
+    assert "it printed nothing and used no CPU for 2 s" in result.err
+    assert penstock.ps()[0]["class"] == "timeout"
+
+
+def test_a_silent_step_that_works_does_not_hang(penstock, workflow):
+    path = workflow(
+        {"command": "python3 -c 'import time; t = time.monotonic()\nwhile time.monotonic() < t + 3: pass'", "hangTimeout": "1500ms"}
+    )
+
+    penstock.run("run", path).ok()
+
+
+def test_mpi_without_a_launcher_is_an_error_that_says_so(penstock, workflow, tmp_path):
+    path = workflow({"command": "true", "mpi": "pmix_v4", "resources": {"tasks": 2}}, resources={"tasks": 2})
+    tools = tmp_path / "bin"
+    tools.mkdir()
+
+    result = penstock.run("run", path, env={"PATH": str(tools)})
+
+    assert result.code != 0 and "neither mpirun nor mpiexec is on PATH" in result.err
+
+
+@needs_two_cpus
+def test_mpi_tasks_are_started_by_the_launcher_on_path(penstock, workflow, tmp_path):
+    # One that behaves as Hydra does: -n N, PMI_RANK for each, a pattern before each line.
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "mpirun").write_text(
+        """#!/usr/bin/python3
+import os, subprocess, sys
+if sys.argv[1] == "--version":
+    print("HYDRA build details:"); sys.exit()
+words = sys.argv[1:]
+n = int(words[words.index("-n") + 1])
+command = words[words.index("-n") + 2:]
+for rank in range(n):
+    print(f"[{rank}] " + subprocess.check_output(command, text=True, env=dict(os.environ, PMI_RANK=str(rank))), end="")
+"""
+    )
+    (tools / "mpirun").chmod(0o755)
+    path = workflow(
+        {"command": "echo $RANK $LOCAL_RANK $WORLD_SIZE $CUDA_VISIBLE_DEVICES", "mpi": "pmi2", "resources": {"tasks": 2, "gpusPerTask": 1}},
+        resources={"tasks": 2, "gpus": 2},
+    )
+
+    out = penstock.run("run", path, env={"PATH": f"{tools}:{os.environ['PATH']}", "PENSTOCK_GPUS": "2"}).ok().out
+
+    assert out == "[0] 0 0 2 0\n[1] 1 1 2 1\n"
