@@ -15,6 +15,7 @@
 #include "cli/show_util.h"
 #include "records/supervisor.h"
 #include "run/layout.h"
+#include "run/live.h"
 #include "run/strays.h"
 #include "base/banned.h"
 
@@ -82,6 +83,8 @@ static int end_strays(const struct cli *cli, const char *home, const struct reco
 	if (r == 0)
 		r = strays_end(
 			run->id, layout.storage, grace_ms < INT_MAX ? (int)grace_ms : INT_MAX, err);
+	if (r >= 0)
+		r += live_end(layout.dir);
 	if (r > 0 && !cli_quiet(cli))
 		log_info("ended %d process%s that its last attempt left behind", r,
 			r == 1 ? "" : "es");

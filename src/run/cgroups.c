@@ -1,5 +1,6 @@
 #include "run/cgroups.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -244,6 +245,20 @@ static void find_line(char *line)
 		find_v2(is_dir(hybrid) ? hybrid : machine.mount, path);
 }
 
+/* Empty groups of runs that were killed and that nobody goes on with; a group with processes stays. */
+static void sweep(const char *dir)
+{
+	_cleanup_closedir_ DIR *d = opendir(dir);
+
+	for (struct dirent *e; d && (e = readdir(d));) {
+		int pid;
+
+		if (sscanf(e->d_name, NAME_PREFIX "%*12[0-9a-f]-%d-%*u", &pid) == 1 && pid > 0 &&
+			kill(pid, 0) < 0 && errno == ESRCH)
+			unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+	}
+}
+
 static void find_bases(void)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
@@ -262,6 +277,8 @@ static void find_bases(void)
 	rest = copy;
 	while (rest && (line = strsep(&rest, "\n")))
 		find_line(line);
+	for (size_t i = 0; i < machine.n; i++)
+		sweep(machine.bases[i].dir);
 }
 
 int cgroup_place(struct buf *out)

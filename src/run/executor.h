@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/str.h"
+
 struct image;
 struct json_t;
 struct penstock_error;
@@ -81,6 +83,9 @@ struct executor {
 	/* Whether anything of it lives but for the leader; NULL: nothing ever does. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
+	/* Adds the words before a command that make it run where the task does (in its container); NULL: a command
+	 * runs there as it is. */
+	int (*enter)(const struct task *task, struct strlist *words);
 	void (*free)(struct task *task);
 };
 

@@ -22,6 +22,7 @@
 #include "run/containers.h"
 #include "run/lease.h"
 #include "net/http.h"
+#include "run/live.h"
 #include "run/log_upload.h"
 #include "run/output.h"
 #include "run/project.h"
@@ -166,6 +167,14 @@ static void on_waiting(void *cookie, const char *text)
 	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
 }
 
+/* Also what hid its environment is found by its control group. */
+static int end_last_attempt(const struct run *run, struct penstock_error *err)
+{
+	int r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
+
+	return r < 0 ? r : r + live_end(run->layout.dir);
+}
+
 /* After the attempt is recorded: what it needs of this process. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -174,7 +183,7 @@ static int set_up(struct run *run, struct penstock_error *err)
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
 	if (r == 0 && run->strays)
-		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
+		r = end_last_attempt(run, err);
 	if (r > 0)
 		run_say(run, RUN_EVENT_WARNING,
 			"ended %d process%s that the last attempt left behind", r,

@@ -44,8 +44,10 @@ struct run {
 	int lock_fd;
 	struct machine_capacity machine;
 	struct claim *claim;
-	struct shares shares;		 /* of the claim, among the steps that live */
-	int64_t deadline_ms;		 /* of all steps together; 0: none, or none has begun */
+	struct shares shares;	  /* of the claim, among the steps that live */
+	unsigned long serial;	  /* of the last execution of a step */
+	int64_t overdue_until_ms; /* that is over: when what cleans up after it has to be through */
+	int64_t deadline_ms;	  /* of all steps together; 0: none, or none has begun */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them, found before the first step */
 	bool told_no_limits;		 /* that this machine does not hold the limits, once */
 	struct interrupts interrupts;

@@ -14,12 +14,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/cgroups.h"
 #include "run/containers.h"
 #include "run/environment.h"
 #include "run/free_ports.h"
+#include "run/live.h"
 #include "run/output.h"
 #include "run/ranks.h"
 #include "run/run_internal.h"
@@ -56,6 +58,7 @@ struct step_run {
 	int epoll_fd;
 	int timer_fd;
 	struct cgroup *cgroup; /* NULL: none can be made here */
+	unsigned long serial;  /* of its file of live steps */
 
 	/* Its share of what the run claimed. */
 	int *cpus;
@@ -346,12 +349,15 @@ static void set_times(struct step_run *step)
 		step->timeout_ms = own->timeout.value;
 		step->timeout_kind = STEP_TIMEOUT;
 	}
-	if (run->deadline_ms && (!step->timeout_at_ms || run->deadline_ms < step->timeout_at_ms)) {
-		/* What cleans up after the end of the time gets the grace for it. */
-		step->timeout_at_ms = run->deadline_ms > now ? run->deadline_ms
-							     : now + step_run_grace_ms();
-		step->timeout_ms = job->timeout.value;
-		step->timeout_kind = STEP_RUN_TIMEOUT;
+	if (run->deadline_ms) {
+		/* The first that begins after it is ended at once; what cleans up after that has the grace. */
+		int64_t at = run->overdue_until_ms ? run->overdue_until_ms : run->deadline_ms;
+
+		if (!step->timeout_at_ms || at < step->timeout_at_ms) {
+			step->timeout_at_ms = at;
+			step->timeout_ms = job->timeout.value;
+			step->timeout_kind = STEP_RUN_TIMEOUT;
+		}
 	}
 	step->hang_ms = own->hang.given ? own->hang.value : job->hang.given ? job->hang.value : 0;
 	step->active_at_ms = now;
@@ -414,6 +420,37 @@ static int start_all(
 	return r;
 }
 
+/* For `penstock exec`, and for the next attempt if this one is killed. */
+static void record_life(struct step_run *step)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(live_step_release) struct live_step live = {.serial = ++step->run->serial};
+	_cleanup_(buf_release) struct buf dirs = BUF_INIT(64 * KIB);
+	const char *cwd = cwd_of(step);
+	char *rest;
+	char *dir;
+	int r;
+
+	step->serial = live.serial;
+	live.name = strdup(step->name);
+	live.cwd = strdup(cwd);
+	live.pids = calloc(step->n, sizeof(*live.pids));
+	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->cgroup, &dirs) < 0)
+		return;
+	for (size_t i = 0; i < step->n; i++)
+		live.pids[live.n++] = step->tasks[i].task->pid;
+	rest = dirs.len ? (char *)(uintptr_t)buf_str(&dirs) : NULL;
+	while (rest && (dir = strsep(&rest, "\n"))) {
+		if (*dir && strlist_add(&live.cgroups, dir) < 0)
+			return;
+	}
+	if (step->executor->enter && step->executor->enter(step->tasks[0].task, &live.enter) < 0)
+		return;
+	r = live_write(step->run->layout.dir, &live, &err);
+	if (r < 0)
+		log_debug("%s", err.message);
+}
+
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
 	struct penstock_error *err)
 {
@@ -438,6 +475,7 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	}
 	set_times(step);
 	set_timer(step);
+	record_life(step);
 	*out = step;
 	return 0;
 }
@@ -501,6 +539,8 @@ static void stop(struct step_run *step, enum step_stop why, int64_t after_ms)
 	step->end.stop_ms = after_ms;
 	step->kill_at_ms = clock_monotonic_ms() + step_run_grace_ms();
 	step->timeout_at_ms = step->look_at_ms = 0;
+	if (why == STEP_RUN_TIMEOUT && !step->run->overdue_until_ms)
+		step->run->overdue_until_ms = step->kill_at_ms + step_run_grace_ms();
 	if (why != STEP_PEER_FAILED)
 		run_say(step->run, RUN_EVENT_MESSAGE, "asking '%s' to end", step->name);
 	signal_all(step, SIGTERM);
@@ -678,16 +718,6 @@ bool step_run_ended(struct step_run *step, struct step_end *out)
 	return true;
 }
 
-pid_t step_run_pid(const struct step_run *step)
-{
-	return step->task->pid;
-}
-
-bool step_run_left(const struct step_run *step)
-{
-	return step->executor->left && step->executor->left(step->task);
-}
-
 void step_run_signal(struct step_run *step, int signal)
 {
 	step->asked = true;
@@ -724,6 +754,8 @@ void step_run_free(struct step_run *step)
 			output_remove(step->run->output, step->tasks[i].output);
 	}
 	cgroup_end(step->cgroup);
+	if (step->serial)
+		live_remove(step->run->layout.dir, step->serial);
 	give_share(step);
 	if (step->epoll_fd >= 0)
 		close(step->epoll_fd);

@@ -137,7 +137,7 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 	if (!step_run_ended(frame->run, end))
 		return false;
 	/* A shell says 128 + n where its child was killed by signal n. */
-	suspicious = end->signal || end->code > 128 || killed;
+	suspicious = end->killed || end->signal || end->code > 128 || killed;
 	/* At once: what was closed in its last moment is published a few moments later. */
 	if (run->sync && suspicious)
 		sync_task_ended(run->sync, true);

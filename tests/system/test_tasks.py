@@ -43,6 +43,14 @@ def no_groups_left():
     assert not left
 
 
+def lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def several(tasks, command, **run):
     return {"command": command, "resources": {"tasks": tasks, "cpusPerTask": 1}} | run
 
@@ -172,11 +180,11 @@ def test_what_runs_longer_than_its_timeout_is_told_to_end(penstock, workflow, no
 
 
 def test_the_steps_together_have_the_runs_timeout(penstock, workflow, no_groups_left):
-    path = workflow("true", timeout="700ms", steps=[{"name": f"s{i}", "run": {"command": "sleep 0.3"}} for i in range(1000)])
+    path = workflow("true", timeout="700ms", steps=[{"name": f"s{i}", "run": {"command": "sleep 0.3"}} for i in range(90)])
 
     result = penstock.run("run", path).exits(124)
 
-    assert "the run's timeout of 0.7 s was over" in result.err
+    assert "the run's timeout of 0.7 s was over" in result.err and "step 90" not in result.err
     assert penstock.ps()[0]["class"] == "timeout"
 
 
@@ -205,6 +213,23 @@ def test_a_silent_step_that_works_does_not_hang(penstock, workflow):
     )
 
     penstock.run("run", path).ok()
+
+
+def test_what_hides_from_a_takeover_is_found_by_its_control_group(penstock, workflow, wait_for, no_groups_left):
+    # Without its environment, and in a session of its own, nothing else tells whose it is.
+    path = workflow("env -i setsid sh -c 'echo $$ > hidden; exec sleep 1000' & sleep 1000")
+    first = penstock.popen("run", path)
+    hidden = wait_for(lambda: next(iter(penstock.home.glob("runs/*/storage/hidden")), None), 60, "the hidden process")
+    pid = int(wait_for(hidden.read_text, 60, "its number"))
+    if "penstock-" not in open(f"/proc/{pid}/cgroup").read():
+        os.kill(pid, signal.SIGKILL)
+        pytest.skip("no control groups can be made here")
+    first.kill()
+
+    second = penstock.run("run", path, "--set", "steps[0].run.command=true").ok()
+
+    assert "left behind" in second.err
+    wait_for(lambda: not lives(pid), 60, "its end")
 
 
 def test_mpi_without_a_launcher_is_an_error_that_says_so(penstock, workflow, tmp_path):

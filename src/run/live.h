@@ -1,0 +1,41 @@
+/*
+ * What lives of a run now, for other processes: a file below runs/ID/live for each execution of a step, from its
+ * start to its end. `penstock exec` enters what it names; when the supervisor was killed, the next attempt ends
+ * what is left in its control groups.
+ *
+ *	live_write(dir, &step, err);	live_remove(dir, step.serial);
+ *	live_each(dir, fn, cookie);
+ */
+#ifndef RUN_LIVE_H
+#define RUN_LIVE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+
+struct live_step {
+	unsigned long serial; /* within its attempt */
+	char *name;	      /* for people */
+	char *cwd;
+	pid_t *pids; /* of the leaders, by rank */
+	size_t n;
+	struct strlist cgroups; /* directories */
+	struct strlist
+		enter; /* words before a command that is to run where the first task does; none: here */
+};
+void live_step_release(struct live_step *step);
+
+/* `run_dir` is runs/ID. */
+int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err);
+void live_remove(const char *run_dir, unsigned long serial);
+/* Those of this boot, in the order of their starts; fn returns non-zero to stop. */
+void live_each(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
+/* Ends whatever is in the control groups of an attempt whose supervisor is gone, and forgets it. Returns how many
+ * processes there were. */
+int live_end(const char *run_dir);
+
+#endif
