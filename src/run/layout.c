@@ -37,8 +37,8 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	}
 	*layout = l;
 	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
-		!l.env_file || !l.work || !l.state || !l.began || !l.goes_on || !l.published || !l.tmp ||
-		!l.user_tmp || !l.world_tmp) {
+		!l.env_file || !l.work || !l.state || !l.began || !l.goes_on || !l.published ||
+		!l.tmp || !l.user_tmp || !l.world_tmp) {
 		run_layout_release(layout);
 		return error_memory(err);
 	}

@@ -5,6 +5,7 @@
  *	HOME/runs/ID/lock		held by the supervisor for its life
  *	HOME/runs/ID/grace		what `penstock stop --grace` gives the step, in ms
  *	HOME/runs/ID/live/N		an execution of a step that lives: run/live.h
+ *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		what attempt N printed
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/storage/work/	where steps start, where the workflow has a context

@@ -24,6 +24,7 @@
 #include "net/http.h"
 #include "run/live.h"
 #include "run/log_upload.h"
+#include "run/notify.h"
 #include "run/output.h"
 #include "run/project.h"
 #include "run/provenance.h"
@@ -209,6 +210,10 @@ static int set_up(struct run *run, struct penstock_error *err)
 				.cookie = run,
 			},
 			err);
+	if (r == 0)
+		r = run_find_ports(run, err);
+	if (r == 0)
+		r = notify_start(&run->notify, &run->workflow->notify, err);
 	if (r == 0)
 		run_reserve_room(run);
 	return r < 0 ? r : 0;
@@ -468,6 +473,7 @@ static void perform(struct run *run)
 	if (!begun)
 		return;
 	set_state(run, RUN_RUNNING);
+	run_tell(run, WORKFLOW_NOTIFY_START);
 	/* Orphans of steps become our children, so that none is missed at a step's end. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	run->steps_began = true;
@@ -742,8 +748,12 @@ static void finish(struct run *run)
 	else /* not before: a kill in between must not let the next attempt go on with half a storage */
 		tidy(run);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
+	run_tell(run, WORKFLOW_NOTIFY_END);
+	if (run->end.state != RUN_SUCCEEDED)
+		run_tell(run, WORKFLOW_NOTIFY_FAILURE);
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
+	notify_free(take_pointer(run->notify));
 	stores_release(&run->stores);
 	containers_release(run);
 	free(take_pointer(run->staged));

@@ -16,6 +16,7 @@
 struct lease;
 struct run_image;
 struct log_upload;
+struct notify;
 struct output;
 struct sync;
 struct sync_options;
@@ -61,7 +62,8 @@ struct run {
 	struct lease *lease;   /* likewise */
 	bool fenced;	       /* another owner has the run: nothing is published any more */
 	struct log_upload *log_upload;
-	char *venv; /* owned; of the steps' Python packages, NULL: none */
+	struct notify *notify; /* NULL: nobody is told */
+	char *venv;	       /* owned; of the steps' Python packages, NULL: none */
 	struct run_end end;
 	int reserve_fd; /* an unnamed file that keeps room for the end; -1: none, or given back */
 	char *output_place; /* owned; of a run that succeeded: where its output is */
@@ -115,6 +117,11 @@ void run_record_sync(struct run *run);
 void run_reserve_room(struct run *run);
 /* Gives it back; true: there was some, so what had no room may try again. */
 bool run_give_room(struct run *run);
+
+/* Tells the webhook, if it wants to know. */
+void run_tell(const struct run *run, enum workflow_notify_event event);
+/* The steps' free ports, which the file `ports` of the run shows. */
+int run_find_ports(struct run *run, struct penstock_error *err);
 
 /* Runs the steps that are not done yet; every way out leaves no process behind. */
 void run_steps(struct run *run);
