@@ -1,13 +1,14 @@
 /*
  * A path with latency between clients and a server, for benchmarks on machines without netem.
  *
- *	bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_EVERY STALL_MS
+ *	bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_FIRST STALL_EVERY STALL_MS
  *
  * Prints its port. Each direction of each connection hands bytes on DELAY_MS after it got them and holds
  * at most WINDOW_KIB of them, as TCP does with its window over such a path: so one connection carries a
  * window in DELAY_MS at most, and many carry as much as the machine can. A new connection is there after
- * one round trip. STALL_EVERY: that many requests, counted over all connections, and the next one is held
- * for STALL_MS before it reaches the server (0: none is); the connection it came on stalls with it.
+ * one round trip. Counted over all connections, the request STALL_FIRST (0: none) and then each STALL_EVERY
+ * further on is held for STALL_MS before it reaches the server; the connection it came on stalls with it, and
+ * a line "stalled" is printed.
  *
  * A request is seen by its first bytes: what a client sends after the server's last word. One thread, epoll;
  * bytes are copied once in and once out.
@@ -62,7 +63,7 @@ struct pair {
 static int epoll_fd, upstream_port;
 static int64_t delay_ns, stall_ns;
 static size_t window;
-static unsigned stall_every, requests;
+static unsigned stall_first, stall_every, requests;
 static struct pair *pairs;
 static struct block *spare;
 
@@ -166,6 +167,11 @@ static void pair_free(struct pair *pair)
 	free(pair);
 }
 
+static bool stalls(unsigned request)
+{
+	return stall_first && request >= stall_first && (request - stall_first) % stall_every == 0;
+}
+
 /* When what came now is handed on. */
 static int64_t due(struct pair *pair, int side, int64_t now)
 {
@@ -175,8 +181,11 @@ static int64_t due(struct pair *pair, int side, int64_t now)
 		pair->server_spoke = true;
 		return at;
 	}
-	if (pair->server_spoke && stall_every && ++requests % stall_every == 0)
+	if (pair->server_spoke && stalls(++requests)) {
 		pair->not_before_ns = now + stall_ns;
+		puts("stalled");
+		fflush(stdout);
+	}
 	pair->server_spoke = false;
 	return at < pair->not_before_ns ? pair->not_before_ns : at;
 }
@@ -276,17 +285,18 @@ int main(int argc, char **argv)
 	struct epoll_event events[EVENTS];
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (argc != 6 || listener < 0) {
-		fputs("usage: bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_EVERY "
-		      "STALL_MS\n",
+	if (argc != 7 || atoi(argv[5]) < 1 || listener < 0) {
+		fputs("usage: bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_FIRST "
+		      "STALL_EVERY STALL_MS\n",
 			stderr);
 		return 64;
 	}
 	upstream_port = atoi(argv[1]);
 	delay_ns = atoi(argv[2]) * NS_OF_MS;
 	window = (size_t)atoi(argv[3]) * 1024;
-	stall_every = (unsigned)atoi(argv[4]);
-	stall_ns = atoi(argv[5]) * NS_OF_MS;
+	stall_first = (unsigned)atoi(argv[4]);
+	stall_every = (unsigned)atoi(argv[5]);
+	stall_ns = atoi(argv[6]) * NS_OF_MS;
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
 		listen(listener, 512) < 0 ||

@@ -1,7 +1,7 @@
 """One large object, up and down, beside curl, s5cmd, awscli, rclone and boto3, with the same server, which is the embedded store.
 
 Throughput, CPU seconds of client and server together, and the client's peak memory. Then the same over a path with a round trip of 50 ms,
-and with one request of fifty stalled for 5 s (bench/delay_proxy.c: one thread, which costs about as much as curl and is the same for all).
+and with one request of a thousand stalled for 5 s (bench/delay_proxy.c: one thread, which costs about as much as curl and is the same for all).
 """
 import os
 import shutil
@@ -17,12 +17,16 @@ import report as reporting
 
 CURL_SPEED, CURL_CPU, S5CMD_CPU, AWS_SPEED, S5CMD_FAR = 0.95, 1.15, 0.7, 3, 2
 MEMORY = 64 * 2**20
-SIZES = {"1 GiB": (2**30, 5), "8 GiB": (2**33, 5)}  # bytes, rounds
-SLOW_ROUNDS = 1  # of the peers that need minutes
-CURL_PUT_MAX = 5 * 2**30  # a PUT takes no more
+GIB = 2**30
+SIZES = {"1 GiB": GIB, "8 GiB": 8 * GIB}
+ROUNDS = 5  # of penstock, curl and s5cmd
+# Of those that need minutes; the others have 8 GiB left out, which would tell nothing new.
+SLOW = {"1 GiB": {"awscli": 3, "rclone": 3, "boto3": 3}, "8 GiB": {"awscli": 1}}
+CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
 # Half the round trip, and the bytes of a connection that are on their way in it: Linux's default receive window, 3 MiB in 50 ms.
 DELAY_MS, WINDOW_KIB = 25, 1536
-STALL_EVERY, STALL_MS = 50, 5000
+# The tenth request of each run is one that moves bytes, whoever runs; s5cmd has some twenty of them.
+STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 BOTO3 = """
 import boto3, os, sys
@@ -39,36 +43,41 @@ def cpu_of(pid):
 
 class Store:
     def __init__(self, folder):
+        self.folder = folder
+        self.start()
+
+    def start(self):
         env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-        command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", "127.0.0.1:0", "--durability", "relaxed"]
+        command = [reporting.binary(), "serve", "--root", self.folder / "store", "--listen", "127.0.0.1:0", "--durability", "relaxed"]
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
         self.endpoint = self.process.stdout.readline().split()[-1]
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+        self.process.wait(120)
+        self.process.stdout.close()
 
 
 class Path50:
-    """The store, seen over a path of its own."""
+    """The store, seen over a path of its own, for one run."""
 
-    def __init__(self, program, store, *how):
+    def __init__(self, program, store, how):
         command = [program, store.endpoint.rpartition(":")[2], *map(str, how)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.endpoint = "http://127.0.0.1:" + self.process.stdout.readline().strip()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
+        """How many requests were stalled."""
         self.process.kill()
+        stalled = self.process.stdout.read().count("stalled")
         self.process.wait()
         self.process.stdout.close()
+        return stalled
 
 
 class Bench:
-    def __init__(self, report, folder, store):
-        self.report, self.folder, self.store = report, folder, store
+    def __init__(self, report, folder, store, size):
+        self.report, self.folder, self.store, self.size = report, folder, store, size
         self.env = os.environ | KEYS | {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true", "RCLONE_CONFIG": ""}
         self.env.pop("AWS_CA_BUNDLE", None)  # rclone takes none
         self.source, self.target = folder / "source", folder / "target"
@@ -87,7 +96,6 @@ class Bench:
             there["curl"] = lambda way, key: [curl, "-sf", *(("-T", self.source) if way == "up" else ("-o", self.target)), self.url(way, key)]
         if s5cmd := find("s5cmd", path=os.environ.get("S5CMD")):
             there["s5cmd"] = lambda way, key: [s5cmd, "cp", *self.way(way, key)]
-            there["s5cmd -p 8"] = lambda way, key: [s5cmd, "cp", "-p", "8", *self.way(way, key)]
         if aws := find("aws", path=next((p for p in ("/usr/bin/aws",) if os.access(p, os.X_OK)), None)):
             there["awscli"] = lambda way, key: [aws, "s3", "cp", "--endpoint-url", self.endpoint, "--only-show-errors", *self.way(way, key)]
         if rclone := find("rclone"):
@@ -109,9 +117,8 @@ class Bench:
         command = [reporting.binary(), "presign", "--method", "PUT" if way == "up" else "GET", f"s3://bench/{key}"]
         return subprocess.run(command, env=self.env, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
-    def measure(self, name, way, key):
+    def run(self, name, way, key):
         """Seconds, CPU seconds of both sides, and the client's peak memory."""
-        self.target.unlink(missing_ok=True)
         command = self.tools[name](way, key)
         server, begin = cpu_of(self.store.process.pid), time.perf_counter()
         process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -124,57 +131,73 @@ class Bench:
             sys.exit(f"{name}, {way}: {said.decode(errors='replace')}")
         return seconds, used.ru_utime + used.ru_stime + cpu_of(self.store.process.pid) - server, used.ru_maxrss * 1024
 
-    def compare(self, way, rounds, names):
-        """The medians of each tool; one call of each in turn. Each works on an object of its own."""
-        samples = {name: [] for name in names}
+    def measure(self, name, way, path=None):
+        """A run over its own `path`, a program and its arguments; leaves nothing behind, in memory neither."""
+        self.target.unlink(missing_ok=True)
+        there = Path50(path[0], self.store, path[1:]) if path else None
+        if there:
+            self.at(there.endpoint)
+        figures = self.run(name, way, "up" if way == "up" else "source")
+        if there and there.close() == 0 and path[3]:
+            sys.exit(f"{name}, {way}: no request was stalled")
+        self.at(self.store.endpoint)
+        if way == "up":
+            self.remove("up")
+        elif self.target.stat().st_size != self.size:
+            sys.exit(f"{name}, {way}: {self.target.stat().st_size} bytes came of {self.size}")
+        return figures
+
+    def remove(self, key):
+        """The relaxed store keeps the file for half a minute, or until it ends."""
+        reporting.run_checked([reporting.binary(), "rm", "-q", f"s3://bench/{key}"], env=self.env)
+        self.store.close()
+        self.store.start()
+        self.at(self.store.endpoint)
+
+    def compare(self, way, rounds, path=None):
+        """The medians of each tool; one call of each in turn."""
+        samples = {name: [] for name in rounds}
         for round_number in range(self.report.repeats(max(rounds.values()))):
-            for name in names:
+            for name in rounds:
                 if round_number < rounds[name]:
-                    samples[name].append(self.measure(name, way, "source" if way == "down" else "up"))
+                    samples[name].append(self.measure(name, way, path))
         return {name: [statistics.median(column) for column in zip(*kept)] for name, kept in samples.items()}
 
 
-def rows_near(report, what, medians):
+def rows_near(report, what, medians, rounds):
     ours, memory = medians["penstock"], medians["penstock"][2]
-    for name in medians:
-        their = medians[name]
+    for name, their in medians.items():
+        peer = name if rounds[name] == ROUNDS else f"{name} ({rounds[name]} of it)"
         if name == "curl":
-            report.ratio(f"{what}: time", ours[0], their[0], at_least=CURL_SPEED, peer_name=name)
-            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / CURL_CPU, 3), peer_name=name)
+            report.ratio(f"{what}: time", ours[0], their[0], at_least=CURL_SPEED, peer_name=peer)
+            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / CURL_CPU, 3), peer_name=peer)
         elif name == "s5cmd":
-            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / S5CMD_CPU, 3), peer_name=name)
+            report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / S5CMD_CPU, 3), peer_name=peer)
         if name == "awscli":
-            report.ratio(f"{what}: time", ours[0], their[0], at_least=AWS_SPEED, peer_name=name)
+            report.ratio(f"{what}: time", ours[0], their[0], at_least=AWS_SPEED, peer_name=peer)
         elif name not in ("penstock", "curl"):
-            report.figure(f"{what}: time", ours[0], unit="s", peer=their[0], peer_name=name)
+            report.figure(f"{what}: time", ours[0], unit="s", peer=their[0], peer_name=peer)
     report.limit(f"{what}: peak memory", memory, at_most=MEMORY, unit="bytes")
 
 
-def near(bench, report, label, size, rounds):
-    for way, what in (("up", "upload"), ("down", "download")):
-        names = [name for name in bench.tools if name != "s5cmd -p 8" and not (name == "curl" and way == "up" and size > CURL_PUT_MAX)]
-        if size > CURL_PUT_MAX and way == "up" and "curl" in bench.tools:
-            report.missing("curl", f"an upload of {label} is more than one PUT takes")
-        slow = SLOW_ROUNDS if size > 2**30 else rounds
-        counts = {name: rounds if name in ("penstock", "curl", "s5cmd") else slow for name in names}
-        rows_near(report, f"{what} of {label}", bench.compare(way, counts, names))
+def near(bench, report, label, way):
+    rounds = {name: ROUNDS for name in ("penstock", "curl", "s5cmd") if name in bench.tools}
+    rounds |= {name: count for name, count in SLOW.get(label, {}).items() if name in bench.tools}
+    if way == "up" and bench.size > CURL_PUT_MAX and rounds.pop("curl", None):
+        report.missing("curl", f"an upload of {label} is more than one PUT takes")
+    rows_near(report, f"{way}load of {label}", bench.compare(way, rounds), rounds)
 
 
-def far(bench, report, program, label, rounds):
-    """Over a path, beside s5cmd. Each stall is 5 s: both tools send pieces of 8 MiB there, so that as many of them are stalled."""
-    if "s5cmd" not in bench.tools:
+def far(bench, report, program, label, way):
+    """Over a path, beside s5cmd."""
+    if not program or "s5cmd" not in bench.tools or bench.size > GIB:
         return
-    for what, peer, how in (
-        ("50 ms of latency", "s5cmd", (DELAY_MS, WINDOW_KIB, 0, 0)),
-        (f"one request of {STALL_EVERY} stalled 5 s", "s5cmd -p 8", (0, WINDOW_KIB, STALL_EVERY, STALL_MS)),
+    for what, how in (
+        ("50 ms of latency", (DELAY_MS, WINDOW_KIB, 0, 1, 0)),
+        (f"one request of {STALL_EVERY} stalled 5 s", (0, WINDOW_KIB, STALL_FIRST, STALL_EVERY, STALL_MS)),
     ):
-        for way, verb in (("up", "upload"), ("down", "download")):
-            with Path50(program, bench.store, *how) as path:
-                bench.at(path.endpoint)
-                names = ["penstock", peer]
-                medians = bench.compare(way, dict.fromkeys(names, rounds), names)
-            report.ratio(f"{verb} of {label}, {what}", medians["penstock"][0], medians[peer][0], at_least=S5CMD_FAR, peer_name=peer)
-    bench.at(bench.store.endpoint)
+        medians = bench.compare(way, {"penstock": ROUNDS, "s5cmd": ROUNDS}, (program, *how))
+        report.ratio(f"{way}load of {label}, {what}", medians["penstock"][0], medians["s5cmd"][0], at_least=S5CMD_FAR, peer_name="s5cmd")
 
 
 def make_source(path, size):
@@ -185,24 +208,38 @@ def make_source(path, size):
             out.write(i.to_bytes(8, "big") + block[8:])
 
 
-def place(size):
-    """In memory where there is room for the source, what comes back and several objects; a disk's speed is nobody's merit."""
-    shared = Path("/dev/shm")
-    return shared if shared.is_dir() and shutil.disk_usage(shared).free > 6 * size else None
+def memory_available():
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
-def run(report, label, size, rounds, program):
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place(size)) as name:
+def place(label, size):
+    """In memory where there is room for two copies; a disk's speed is nobody's merit."""
+    shared, needed = Path("/dev/shm"), 2 * size + 2 * GIB
+    if shared.is_dir() and min(shutil.disk_usage(shared).free, memory_available()) > needed:
+        return shared
+    if shutil.disk_usage(tempfile.gettempdir()).free < needed:
+        sys.exit(f"{label}: no room for {needed / GIB:.0f} GiB in memory or in {tempfile.gettempdir()}")
+    print(f"  {label} goes to the disk: no room for it in memory", flush=True)
+    return None
+
+
+def run(report, label, size, program):
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place(label, size)) as name:
         folder = Path(name)
         store = Store(folder)
         try:
-            bench = Bench(report, folder, store)
+            bench = Bench(report, folder, store, size)
             make_source(bench.source, size)
             reporting.run_checked([reporting.binary(), "mb", "-q", "s3://bench"], env=bench.env)
+            near(bench, report, label, "up")
+            far(bench, report, program, label, "up")
             reporting.run_checked([reporting.binary(), "cp", "-q", bench.source, "s3://bench/source"], env=bench.env)
-            near(bench, report, label, size, rounds)
-            if program and size <= 2**30:
-                far(bench, report, program, label, rounds)
+            bench.source.unlink()
+            near(bench, report, label, "down")
+            far(bench, report, program, label, "down")
         finally:
             store.close()
 
@@ -212,6 +249,7 @@ def main(report):
         program = Path(name) / "delay-proxy"
         if cc := report.peer("cc"):
             reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
-        sizes = {"64 MiB": (2**26, 3)} if report.quick else SIZES
-        for label, (size, rounds) in sizes.items():
-            run(report, label, size, rounds, program if cc else None)
+        # s5cmd has more than ten requests from 512 MiB on.
+        sizes = {"512 MiB": GIB // 2} if report.quick else SIZES
+        for label, size in sizes.items():
+            run(report, label, size, program if cc else None)
