@@ -9,6 +9,10 @@
 #include "base/str.h"
 #include "base/banned.h"
 
+/* Parts whose MD5 is made of the file: it has to be worth it, and to come soon after the last byte. */
+#define MD5_LATER_MIN (64 * KIB)
+#define MD5_LATER_MAX (32 * MIB)
+
 /* Kept free for the database when bodies are taken in. */
 #define SPACE_RESERVE (16 * MIB)
 
@@ -146,7 +150,10 @@ static bool start_object(struct request *req)
 		reply_failure(req, &err);
 		return false;
 	}
-	return start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
+	/* Parts come many at a time; what is larger is hashed while it comes. */
+	b->md5_later = req->upload_id && !b->has_md5 && b->declared >= MD5_LATER_MIN &&
+		       b->declared <= MD5_LATER_MAX;
+	return b->md5_later || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
 }
 
 static int on_data(void *cookie, const void *data, size_t len, struct penstock_error *err);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/banned.h"
 
 /* --- taking a body to the disk ---------------------------------------------------------------- */
@@ -29,8 +30,16 @@ static void submit(struct request *req)
 static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint8_t md5[16];
+	int rc = 0;
 
-	if (store_body_sync(req->body.object, &err) < 0) {
+	if (req->body.md5_later)
+		rc = etags_md5(req->server->etags, req->body.object, md5, &err);
+	if (rc == 0 && req->body.md5_later)
+		str_hex(md5, sizeof(md5), req->body.etag);
+	if (rc == 0)
+		rc = store_body_sync(req->body.object, &err);
+	if (rc < 0) {
 		req->after = NULL;
 		reply_failure(req, &err);
 		request_wake(req);

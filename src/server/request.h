@@ -26,6 +26,7 @@ struct server {
 	struct store *store;
 	struct MHD_Daemon *daemon;
 	struct worker_pool *workers;
+	struct etags *etags;
 	char *access_key_id;
 	char *secret_access_key;
 	char *url;
@@ -54,11 +55,12 @@ struct request_body {
 	struct store_body *object;
 	struct checksum md5, sha256, extra;
 	bool has_md5, has_sha256, has_extra;
+	bool md5_later; /* a worker makes it of the file, together with those of other parts */
 	enum checksum_kind extra_kind;
 	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* "": none came */
 	bool extra_in_trailer;
 	/* Results of body_finish(). */
-	char etag[33];			      /* hexadecimal MD5, BODY_OBJECT only */
+	char etag[33]; /* hexadecimal MD5, BODY_OBJECT only; not if md5_later */
 	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
 };
 
@@ -228,6 +230,15 @@ void op_upload_part_copy(struct request *req);
 void op_list_parts(struct request *req);
 void op_complete_upload(struct request *req);
 void op_abort_upload(struct request *req);
+
+/* --- etags.c ------------------------------------------------------------------------------- */
+
+int etags_new(struct etags **out, struct penstock_error *err);
+/* NULL is fine. */
+void etags_free(struct etags *etags);
+/* The MD5 of a body that is written and in a file; waits while others are hashed. */
+int etags_md5(struct etags *etags, struct store_body *body, uint8_t digest[static 16],
+	struct penstock_error *err);
 
 /* --- workers.c ----------------------------------------------------------------------------- */
 

@@ -131,6 +131,7 @@ static int start_daemon(struct server *server, int fd, struct penstock_error *er
 static void server_free(struct server *server)
 {
 	workers_stop(server->workers);
+	etags_free(server->etags);
 	pthread_key_delete(server->signer);
 	if (server->secret_access_key)
 		explicit_bzero(server->secret_access_key, strlen(server->secret_access_key));
@@ -167,6 +168,8 @@ int server_start(
 		rc = fd = open_socket(options, err);
 	if (rc >= 0)
 		rc = make_url(server, fd, options->address, err);
+	if (rc >= 0)
+		rc = etags_new(&server->etags, err);
 	if (rc >= 0)
 		rc = workers_start(&server->workers, err);
 	if (rc >= 0)

@@ -302,6 +302,16 @@ int store_body_write(
 	return rc;
 }
 
+ssize_t store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+	struct penstock_error *err)
+{
+	ssize_t n = fs_pread_all(body->fd, data, len, (off_t)offset);
+
+	if (n < 0)
+		error_errno(err, errno, "cannot read a new object in %s", body->store->root);
+	return n;
+}
+
 uint64_t store_body_size(const struct store_body *body)
 {
 	return body->size;

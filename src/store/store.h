@@ -104,6 +104,9 @@ int store_body_new(struct store *store, uint64_t size, bool may_inline, struct s
 	struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
+/* What was written, before store_body_sync(); not of a body in memory. Fewer than `len` at its end; -1 raised. */
+ssize_t store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+	struct penstock_error *err);
 uint64_t store_body_size(const struct store_body *body);
 /* Whether store_body_sync() has nothing to wait for. */
 bool store_body_is_inline(const struct store_body *body);

@@ -1,4 +1,5 @@
 """What the store's operations mean: conditions, ranges, copies, multipart rules, listings, errors."""
+import concurrent.futures
 import hashlib
 import os
 import subprocess
@@ -192,6 +193,21 @@ def upload(s3):
     bodies = [os.urandom(5 * MIB), b"the rest"]
     parts = [{"PartNumber": i, "ETag": s3.upload_part(**at, PartNumber=i, Body=body)["ETag"]} for i, body in enumerate(bodies, 1)]
     return at, parts, b"".join(bodies)
+
+
+def test_parts_that_come_at_once_each_get_the_tag_of_their_bytes(s3):
+    """Their MD5s are made side by side, whatever the length of each; the longest is hashed while it comes."""
+    upload = s3.create_multipart_upload(Bucket="bkt", Key="m")["UploadId"]
+    sizes = [1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 96 * 1024, 5 * MIB, 5 * MIB + 13, MIB, 8 * MIB, 3 * MIB + 64, 100_000, 200_001, 40 * MIB]
+    bodies = [os.urandom(size) for size in sizes]
+
+    def send(number):
+        return s3.upload_part(Bucket="bkt", Key="m", UploadId=upload, PartNumber=number, Body=bodies[number - 1])["ETag"]
+
+    for _ in range(2):
+        with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+            tags = list(pool.map(send, range(1, len(bodies) + 1)))
+        assert tags == [f'"{tag(body)}"' for body in bodies]
 
 
 def test_a_multipart_object_has_the_tag_that_s3_gives_it(s3, upload, wire):
