@@ -54,15 +54,17 @@ struct cli;
 
 struct command {
 	const char *name;
-	const char *summary;		   /* a phrase: "list the runs of this machine" */
-	const char *operands;		   /* "[RUN]", "WORKFLOW"; NULL: none */
-	unsigned min_operands;		   /* checked before `run` is called */
-	unsigned max_operands;		   /* UINT_MAX: any number */
+	const char *summary;   /* a phrase: "list the runs of this machine" */
+	const char *operands;  /* "[RUN]", "WORKFLOW"; NULL: none */
+	unsigned min_operands; /* checked before `run` is called */
+	unsigned max_operands; /* UINT_MAX: any number */
+	/* Behind so many operands everything is one, options too: they are another program's. 0: never. */
+	unsigned own_operands;
 	const char *description;	   /* paragraphs, divided by empty lines; wrapped by us */
 	const struct option_spec *options; /* NULL: none of its own */
 	const struct command_example *examples; /* at least one */
 	bool variables; /* other options are variables of the workflow: "--epochs 3" */
-	const struct command_exit *exits;	/* without 0, 64 and 70, which are every verb's */
+	const struct command_exit *exits; /* without 0, 64 and 70, which are every verb's */
 	int (*run)(const struct cli *cli);
 };
 

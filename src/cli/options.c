@@ -144,7 +144,7 @@ static void make_tables(const struct cli *cli, struct option *longs, char *short
 {
 	char *s = shorts;
 
-	if (!cli->command)
+	if (!cli->command || cli->command->own_operands)
 		*s++ = '+';
 	*s++ = ':';
 	for (size_t i = 0; i < cli->n_values; i++) {
@@ -192,10 +192,22 @@ static int check_operands(const struct cli *cli)
 	return 0;
 }
 
+/* Of a verb whose later words are another program's: takes one of its own, behind which options of its own may
+ * follow. */
+static bool take_own_operand(struct cli *cli, int argc, char **argv)
+{
+	if (!cli->command || cli->operands.n >= cli->command->own_operands || optind >= argc ||
+		strcmp(argv[optind - 1], "--") == 0)
+		return false;
+	if (strlist_add(&cli->operands, argv[optind++]) < 0)
+		abort();
+	return true;
+}
+
 int cli_parse(struct cli *cli, int argc, char **argv)
 {
 	struct option longs[64];
-	char shorts[2 + 2 * ARRAY_SIZE(longs)];
+	char shorts[3 + 2 * ARRAY_SIZE(longs)];
 	int value;
 	int code = 0;
 
@@ -208,7 +220,10 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 	make_tables(cli, longs, shorts);
 	opterr = 0;
 	optind = 0; /* begins anew: penstock's own options were read before the verb's */
-	while (code == 0 && (value = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+	while (code == 0 && ((value = getopt_long(argc, argv, shorts, longs, NULL)) != -1 ||
+				    take_own_operand(cli, argc, argv))) {
+		if (value == -1)
+			continue;
 		if (value == '?' && optopt == 0 && take_variable(cli, argc, argv))
 			continue;
 		if (value == '?')

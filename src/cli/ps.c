@@ -1,11 +1,16 @@
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
 #include "records/claims.h"
@@ -16,6 +21,7 @@ enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72 /* characters; penstock show has
 struct listing {
 	struct grid grid;
 	json_t *array; /* NULL: the table */
+	const char *home;
 	bool all;
 	size_t hidden;
 };
@@ -37,7 +43,31 @@ static const char *show_sync(const struct records_attempt *a, char out[64])
 	return out;
 }
 
-static void add_json(json_t *array, const struct records_run *run)
+/* The ports of a run that lives, "28669 28670"; NULL: none. Owned. */
+static char *ports_of(const struct listing *listing, const struct records_run *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
+	_cleanup_free_ char *path = NULL;
+
+	if (!run_state_is_live(run->last.state))
+		return NULL;
+	if (asprintf(&path, "%s/runs/%s/ports", listing->home, run->id) < 0) {
+		path = NULL;
+		return NULL;
+	}
+	return fs_read(path, &text, NULL) == 0 && text.len ? strdup(buf_str(&text)) : NULL;
+}
+
+static json_t *json_ports(const char *ports)
+{
+	json_t *array = json_array();
+
+	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
+		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
+	return array;
+}
+
+static void add_json(json_t *array, const struct records_run *run, const char *ports)
 {
 	json_t *object = json_object();
 
@@ -46,6 +76,7 @@ static void add_json(json_t *array, const struct records_run *run)
 	json_add_attempt(object, &run->last);
 	json_object_set_new(object, "workflow", json_text(run->workflow));
 	json_object_set_new(object, "output", json_text(run->output));
+	json_object_set_new(object, "ports", json_ports(ports));
 	json_object_set_new(object, "created", json_time(run->created_ns));
 	json_array_append_new(array, object);
 }
@@ -55,6 +86,8 @@ static int add_run(void *cookie, const struct records_run *run)
 	struct listing *listing = cookie;
 	const struct records_attempt *a = &run->last;
 	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
+	_cleanup_free_ char *ports = NULL;
+	_cleanup_free_ char *last = NULL;
 	char text[64];
 
 	/* What is not to be continued or looked after is history after a day. */
@@ -63,8 +96,9 @@ static int add_run(void *cookie, const struct records_run *run)
 		listing->hidden++;
 		return 0;
 	}
+	ports = ports_of(listing, run);
 	if (listing->array) {
-		add_json(listing->array, run);
+		add_json(listing->array, run, ports);
 		return 0;
 	}
 	grid_add(&listing->grid, run->id);
@@ -74,7 +108,12 @@ static int add_run(void *cookie, const struct records_run *run)
 	grid_add(&listing->grid, show_time(a->started_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
 	/* A terminal cuts it at its own width. */
-	grid_add_cut(&listing->grid, a->message ? a->message : run->workflow,
+	if (ports && asprintf(&last, "ports %s: %s", ports, run->workflow) < 0)
+		last = NULL;
+	grid_add_cut(&listing->grid,
+		last	     ? last
+		: a->message ? a->message
+			     : run->workflow,
 		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
 	return 0;
 }
@@ -84,6 +123,7 @@ static int list_runs(const struct cli *cli)
 	static const char *const heading[] = {
 		"ID", "NAME", "STATE", "ATTEMPT", "STARTED", "SYNC", "MESSAGE OR WORKFLOW"};
 	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
 		.all = cli_has(cli, "all"),
@@ -93,7 +133,8 @@ static int list_runs(const struct cli *cli)
 	listing.grid.state_column = 2;
 	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
 		grid_add(&listing.grid, heading[i]);
-	r = show_open(&records, NULL, &err);
+	r = show_open(&records, &home, &err);
+	listing.home = home;
 	if (r == 0)
 		r = records_list(records, add_run, &listing, &err);
 	if (r == 0 && listing.array) {

@@ -149,6 +149,39 @@ static void find_missing(struct attempt *a, const struct claims_scan *scan, stru
 		add_missing(missing, "%d GPU%s", a->wanted.gpus, a->wanted.gpus == 1 ? "" : "s");
 }
 
+/* What our user's claims leave of its limits; what is missing is added. */
+static void find_over_limit(
+	const struct attempt *a, const struct claims_scan *scan, struct buf *missing)
+{
+	const struct claim_limits *limits = a->request->limits;
+	int64_t cpus = a->wanted.cpus;
+	int64_t memory = (int64_t)a->wanted.memory;
+	int64_t gpus = a->wanted.gpus;
+	int64_t runs = 1;
+
+	if (!limits)
+		return;
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct claims_file *file = &scan->files[i];
+
+		if (file->ticket || file->uid != geteuid())
+			continue;
+		cpus += file->cpus;
+		memory += (int64_t)file->memory;
+		gpus += file->gpus;
+		runs++;
+	}
+	if (limits->cpus >= 0 && cpus > limits->cpus)
+		add_missing(missing, "%" PRId64 " CPUs", limits->cpus);
+	if (limits->memory >= 0 && memory > limits->memory)
+		add_missing(missing, "%" PRId64 " MB of memory", limits->memory / (int64_t)MIB);
+	if (limits->gpus >= 0 && gpus > limits->gpus)
+		add_missing(missing, "%" PRId64 " GPUs", limits->gpus);
+	if (limits->runs >= 0 && runs > limits->runs)
+		add_missing(missing, "%" PRId64 " run%s at a time", limits->runs,
+			limits->runs == 1 ? "" : "s");
+}
+
 /* ---- telling ---- */
 
 static void add_holder(struct buf *b, const struct claims_file *file)
@@ -193,6 +226,16 @@ static void tell_wait(const struct claim_wait *wait, const struct claims_scan *s
 		if (more)
 			buf_printf(&text, " and %d more", more);
 	}
+	wait->on_wait(wait->cookie, buf_str(&text));
+}
+
+static void tell_limit(const struct claim_wait *wait, const struct buf *over)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+
+	if (!wait || !wait->on_wait)
+		return;
+	buf_printf(&text, "waiting for other runs of this user: the limit is %s", buf_str(over));
 	wait->on_wait(wait->cookie, buf_str(&text));
 }
 
@@ -272,13 +315,22 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell,
 {
 	_cleanup_(claims_scan_release) struct claims_scan scan = {0};
 	_cleanup_(buf_release) struct buf missing = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf over = BUF_INIT(LIMIT_LOG_LINE);
 	const struct claims_file *before;
 	int r = claims_dirs_lock(&a->dirs, wait ? wait->cancel : NULL, err);
 
 	if (r < 0)
 		return r;
 	r = claims_scan_read(&scan, &a->dirs, true, err);
-	if (r == 0) {
+	if (r == 0)
+		find_over_limit(a, &scan, &over);
+	if (r == 0 && over.len) {
+		/* In line it would keep others waiting. */
+		drop_ticket(a);
+		a->ticket.name[0] = '\0';
+		if (tell)
+			tell_limit(wait, &over);
+	} else if (r == 0) {
 		before = before_us(a, &scan);
 		find_missing(a, &scan, &missing);
 		if (!before && missing.len == 0) {

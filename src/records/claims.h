@@ -44,14 +44,27 @@ struct machine_capacity {
 };
 void machine_capacity(struct machine_capacity *machine);
 
+/* What the claims of one user may come to together; -1: not limited. */
+struct claim_limits {
+	int64_t cpus;
+	int64_t memory; /* bytes */
+	int64_t gpus;
+	int64_t runs; /* at a time */
+};
+#define CLAIM_NO_LIMITS                                                                            \
+	{                                                                                          \
+		-1, -1, -1, -1                                                                     \
+	}
+
 /* As a workflow asks; what it does not limit is 0. */
 struct claim_request {
 	const char *run_id;
-	const char *name;      /* of the run, for those who wait; NULL: none */
-	int64_t tasks;	       /* at least 1 */
-	int64_t cpus_per_task; /* at least 1 */
-	int64_t mem_per_cpu;   /* MB of 2^20 bytes; 0: claims none */
-	int64_t gpus;	       /* of the whole run */
+	const char *name;		   /* of the run, for those who wait; NULL: none */
+	int64_t tasks;			   /* at least 1 */
+	int64_t cpus_per_task;		   /* at least 1 */
+	int64_t mem_per_cpu;		   /* MB of 2^20 bytes; 0: claims none */
+	int64_t gpus;			   /* of the whole run */
+	const struct claim_limits *limits; /* of the calling user; NULL: none */
 	/* Where these stand, for the override in messages; NULL: "resources" and "gpus". */
 	const char *path;     /* "resources", "steps.0.resources" */
 	const char *gpus_key; /* "gpus", "gpusPerTask" */
@@ -72,7 +85,8 @@ struct claim_wait {
 };
 
 /*
- * Blocks until everything asked for is free, and takes it. `wait` may be NULL. PENSTOCK_E_CANCELLED,
+ * Blocks until everything asked for is free, and takes it. Who would exceed the limits of its user waits outside of
+ * the line, for others of that user. `wait` may be NULL. PENSTOCK_E_CANCELLED,
  * PENSTOCK_E_INVALID (as claim_check_fits()), or what is wrong with the directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,

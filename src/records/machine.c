@@ -157,8 +157,40 @@ static void check_gpus(const struct machine_capacity *machine, const struct clai
 		per_task ? machine->gpus / tasks : machine->gpus);
 }
 
+/* The machine, as far as our user may have it. */
+static const struct machine_capacity *limited(const struct machine_capacity *machine,
+	const struct claim_limits *limits, struct machine_capacity *copy)
+{
+	*copy = *machine;
+	if (limits->cpus >= 0 && limits->cpus < copy->cpus)
+		copy->cpus = (int)limits->cpus;
+	if (limits->memory >= 0 && (uint64_t)limits->memory < copy->memory)
+		copy->memory = (uint64_t)limits->memory;
+	if (limits->gpus >= 0 && limits->gpus < copy->gpus)
+		copy->gpus = (int)limits->gpus;
+	return copy;
+}
+
+static int check_fits(const struct machine_capacity *machine, const struct claim_request *request,
+	const char *whose, struct penstock_error *err);
+
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	struct penstock_error *err)
+{
+	struct machine_capacity copy;
+	int r = check_fits(machine, request, "this machine has", err);
+
+	if (r < 0 || !request->limits)
+		return r;
+	if (request->limits->runs == 0 || request->limits->cpus == 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the limits of this user allow no runs; see 'penstock runners'");
+	return check_fits(limited(machine, request->limits, &copy), request,
+		"the limit of this user is", err);
+}
+
+static int check_fits(const struct machine_capacity *machine, const struct claim_request *request,
+	const char *whose, struct penstock_error *err)
 {
 	const char *path = request->path ? request->path : "resources";
 	struct misfit m = {
@@ -176,8 +208,8 @@ int claim_check_fits(const struct machine_capacity *machine, const struct claim_
 	check_gpus(machine, request, path, tasks, &m);
 	if (m.n > 0)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"the workflow asks for %s, this machine has %s: run with%s",
-			buf_str(&m.asked), buf_str(&m.there), buf_str(&m.overrides));
+			"the workflow asks for %s, %s %s: run with%s", buf_str(&m.asked), whose,
+			buf_str(&m.there), buf_str(&m.overrides));
 	buf_release(&m.asked);
 	buf_release(&m.there);
 	buf_release(&m.overrides);

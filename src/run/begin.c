@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "records/claims.h"
 #include "records/supervisor.h"
+#include "run/user_limits.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
 
@@ -193,8 +194,8 @@ int run_keep_workflow(struct run *run, struct penstock_error *err)
 	return fs_write_atomic(run->layout.workflow, text.data, text.len, 0600, err);
 }
 
-static void request_of(
-	const struct workflow *workflow, const char *run_id, struct claim_request *request)
+static void request_of(const struct workflow *workflow, const char *run_id,
+	const struct claim_limits *limits, struct claim_request *request)
 {
 	const struct workflow_resources *r = &workflow->resources;
 
@@ -205,13 +206,14 @@ static void request_of(
 		.cpus_per_task = r->cpus_per_task.value,
 		.mem_per_cpu = r->mem_per_cpu.value,
 		.gpus = r->gpus.value,
+		.limits = limits,
 		.gpus_key = r->gpus_per_task.given ? "gpusPerTask" : "gpus",
 	};
 }
 
 void run_claim_request(const struct run *run, struct claim_request *request)
 {
-	request_of(run->workflow, run->id, request);
+	request_of(run->workflow, run->id, &run->limits, request);
 }
 
 struct refusal {
@@ -285,11 +287,15 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 	struct penstock_error *err)
 {
 	struct claim_request request;
+	struct claim_limits limits;
 	int r = check_steps(workflow, err);
 
 	if (r < 0)
 		return r;
-	request_of(workflow, "", &request);
+	r = user_limits_read(&limits, err);
+	if (r < 0)
+		return r;
+	request_of(workflow, "", &limits, &request);
 	r = claim_check_fits(machine, &request, err);
 	if (r < 0) {
 		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
@@ -321,6 +327,9 @@ int run_begin(struct run *run, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	machine_capacity(&run->machine);
+	r = user_limits_read(&run->limits, err);
+	if (r < 0)
+		return r;
 	r = check_on(&run->machine, run->workflow, err);
 	if (r < 0)
 		return r;

@@ -44,6 +44,7 @@ struct run {
 	struct run_layout layout;
 	int lock_fd;
 	struct machine_capacity machine;
+	struct claim_limits limits; /* of this user */
 	struct claim *claim;
 	struct shares shares;	  /* of the claim, among the steps that live */
 	unsigned long serial;	  /* of the last execution of a step */

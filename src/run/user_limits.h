@@ -1,0 +1,19 @@
+/*
+ * What one user's runs may claim of this machine together: `limits` of /etc/penstock/config.yaml
+ * ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), the lower of both.
+ *
+ *	limits:
+ *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
+ *	  "*": {cpus: 4}
+ */
+#ifndef RUN_USER_LIMITS_H
+#define RUN_USER_LIMITS_H
+
+#include "records/claims.h"
+
+struct penstock_error;
+
+/* Of the calling user. PENSTOCK_E_INVALID: a file is wrong; the message says where. */
+int user_limits_read(struct claim_limits *out, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,283 @@
+"""What a machine has and who may claim it; commands beside a step; the ports and the webhook of a run."""
+import http.server
+import json
+import os
+import pty
+import pwd
+import socket
+import threading
+
+import pytest
+
+CPUS = len(os.sched_getaffinity(0))
+USER = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """workflow(run, **fields): the path of a workflow of one step, `train`."""
+
+    def write(run, file="wf.json", **fields):
+        run = {"command": run} if isinstance(run, str) else run
+        path = tmp_path / file
+        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def limited(tmp_path):
+    """limited(text): the environment in which these are the system's limits."""
+
+    def write(text, variable="PENSTOCK_SYSTEM_CONFIG"):
+        path = tmp_path / f"{variable}.yaml"
+        path.write_text(text)
+        return {variable: str(path)}
+
+    return write
+
+
+@pytest.fixture
+def running(penstock, workflow, wait_for):
+    """running(command, **run): a run whose step has said that it is up."""
+
+    def start(command="echo up; while :; do sleep 0.1; done", **fields):
+        process = penstock.popen("run", workflow(command, **fields))
+        process.wait_for_output("up")
+        return process
+
+    return start
+
+
+# ---- limits ----
+
+
+def test_runners_tells_what_there_is_what_is_claimed_and_what_is_allowed(penstock, running, limited):
+    running(resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 256})
+
+    machine = penstock.run("runners", "--json", env=limited(f"limits: {{{USER}: {{memory: 1GiB, runs: 3}}}}")).json()[0]
+    table = penstock.run("runners").ok().out
+
+    assert machine["capacity"]["cpus"] == CPUS
+    assert (machine["used"]["cpus"], machine["used"]["memory"], machine["used"]["runs"]) == (1, 256 << 20, 1)
+    assert machine["own"] == machine["used"]
+    assert machine["limits"] == {"cpus": None, "memory": 1 << 30, "gpus": None, "runs": 3}
+    assert machine["name"] == socket.gethostname() and machine["name"] in table
+
+
+@pytest.mark.parametrize(
+    "limits, asked, override",
+    [
+        ("{cpus: 1}", {"cpusPerTask": 2}, "--set resources.cpusPerTask=1"),
+        ("{memory: 100MiB}", {"memPerCpu": 200}, "--set resources.memPerCpu=100"),
+        ("{gpus: 0}", {"gpus": 1}, "--set resources.gpus=0"),
+    ],
+    ids=["cpus", "memory", "gpus"],
+)
+@pytest.mark.skipif(CPUS < 2, reason="a machine of one CPU refuses two by itself")
+def test_what_the_limits_of_a_user_never_allow_is_refused_with_the_override(penstock, workflow, limited, limits, asked, override):
+    env = limited(f"limits: {{'*': {limits}}}") | {"PENSTOCK_GPUS": "1"}
+
+    result = penstock.run("run", workflow("true", resources=asked), env=env).exits(65)
+
+    assert "the limit of this user is" in result.err and override in result.err
+    penstock.run("run", workflow("true", resources=asked), *override.split(), env=env).ok()
+
+
+@pytest.mark.parametrize("limits", ["{runs: 1}", "{memory: 300MiB}"], ids=["runs", "memory"])
+def test_a_run_over_the_limits_of_its_user_waits_for_others_of_that_user(penstock, workflow, running, limited, limits):
+    resources = {"memPerCpu": 200} | ({"cpusPerTask": 1} if CPUS > 1 else {})
+    first = running("echo up; while [ ! -e go ]; do sleep 0.05; done", resources=resources)
+    second = penstock.popen("run", workflow("echo second", file="second.json", name="second", resources=resources), env=limited(f"limits: {{'*': {limits}}}"))
+    second.wait_for_output("waiting for other runs of this user")
+
+    next(penstock.home.glob("runs/*/storage")).joinpath("go").touch()
+
+    first.wait().ok()
+    assert "second" in second.wait().ok().out
+
+
+def test_the_lower_of_both_limits_counts_and_names_win_over_the_star(penstock, limited):
+    env = limited(f"limits: {{'*': {{cpus: 1}}, {USER}: {{cpus: 8, gpus: 2}}}}") | limited("limits: {'*': {cpus: 4, gpus: 3}}", "PENSTOCK_CONFIG")
+
+    limits = penstock.run("runners", "--json", env=env).json()[0]["limits"]
+
+    assert limits == {"cpus": 4, "memory": None, "gpus": 2, "runs": None}
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("limits: {ann: {cpu: 1}}", ":1:21: unknown key `cpu`: limits are cpus, memory, gpus and runs"),
+        ("limits: {ann: {memory: much}}", ":1:24: `memory` is a size such as 32GiB"),
+        ("limits: {ann: {runs: -1}}", ":1:22: `runs` must be a whole number"),
+        ("limits: [ann]", ":1:9: `limits` must be a map of users"),
+        ("limits: {ann: 4}", ":1:15: the limits of `ann` must be a map of cpus, memory, gpus and runs"),
+        ("[1]", ": must be a map with `limits`"),
+        ("{limits", ":1:"),
+    ],
+)
+def test_a_wrong_configuration_is_told_where_it_is_wrong(penstock, workflow, limited, text, message):
+    env = limited(text)
+
+    told = penstock.run("runners", env=env).exits(78).err
+    refused = penstock.run("run", workflow("true"), env=env)
+
+    assert env["PENSTOCK_SYSTEM_CONFIG"] + message in told
+    assert refused.code == 65 and message in refused.err
+
+
+# ---- exec ----
+
+
+def test_exec_runs_where_the_step_runs(penstock, running):
+    # Its directory, its environment, its control group; standard input and the exit code are the command's own.
+    run = running("cd input; export LATER=1; echo up; while :; do sleep 0.1; done", env=[{"key": "GIVEN", "value": "by the workflow"}])
+
+    out = penstock.run("exec", "t", "sh", "-c", "echo [$GIVEN][$LATER]; pwd; cat; exit 5", input="from here\n").exits(5).out
+
+    assert out.splitlines()[0] == "[by the workflow][]"
+    assert out.splitlines()[1].endswith("/storage/input")
+    assert out.splitlines()[2] == "from here"
+    groups = penstock.run("exec", "t", "cat", "/proc/self/cgroup").ok().out
+    [task] = json.loads(next(penstock.home.glob("runs/*/live/*")).read_text())["tasks"]
+    with open(f"/proc/{task['pid']}/cgroup") as own:
+        assert groups == own.read()
+    assert run.running()
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
+def test_exec_enters_the_task_of_a_rank(penstock, running):
+    running({"command": "echo up; while :; do sleep 0.1; done", "resources": {"tasks": 2}}, resources={"tasks": 2})
+
+    assert penstock.run("exec", "t", "--rank", "1", "sh", "-c", "echo $RANK").ok().out == "1\n"
+    assert "from 0 to 1" in penstock.run("exec", "t", "--rank", "2", "true").exits(65).err
+
+
+def test_what_exec_started_ends_with_the_step(penstock, running, wait_for):
+    run = running("echo up; while [ ! -e go ]; do sleep 0.05; done")
+    beside = penstock.popen("exec", "t", "sh", "-c", "echo there; exec sleep 1000")
+    beside.wait_for_output("there")
+    with open(f"/proc/{beside.pid}/cgroup") as groups:
+        if "penstock-" not in groups.read():
+            pytest.skip("no control groups can be made here")
+
+    next(penstock.home.glob("runs/*/storage")).joinpath("go").touch()
+
+    run.wait().ok()
+    assert beside.wait().code == -9
+
+
+def test_exec_has_a_terminal_where_there_is_one(penstock, running):
+    running()
+    master, slave = pty.openpty()
+
+    process = penstock.popen("exec", "t", "sh", "-c", "test -t 0 && read line && echo got $line", stdin=slave)
+    os.close(slave)
+    os.write(master, b"hello\n")
+
+    assert process.wait().ok().out == "got hello\n"
+    os.close(master)
+
+
+def test_exec_without_a_running_step_says_so(penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+
+    assert "runs no step now" in penstock.run("exec", "t", "true").exits(66).err
+    penstock.run("exec", "nobody", "true").exits(66)
+
+
+# ---- ports ----
+
+
+def test_steps_are_given_free_ports_which_ps_shows(penstock, running):
+    run = running("echo up $PORT_0 $PORT_1; while :; do sleep 0.1; done", ports=2)
+
+    given = [int(port) for port in run.wait_for_output(r"up (\d+) (\d+)").groups()]
+
+    assert len(set(given)) == 2
+    assert penstock.ps()[0]["ports"] == given
+    assert f"ports {given[0]} {given[1]}" in penstock.run("ps").ok().out
+    for port in given:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+
+
+# ---- notify ----
+
+
+@pytest.fixture
+def hook():
+    """A receiver: `bodies` of what was posted, `statuses` to answer with first, `hang` to never answer."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            server = self.server
+            server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            if server.hang:
+                server.over.wait()
+            self.send_response(server.statuses.pop(0) if server.statuses else 204)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.bodies, server.statuses, server.hang, server.over = [], [], False, threading.Event()
+    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("command, told", [("true", ["start", "end"]), ("exit 3", ["start", "end", "failure"])])
+def test_a_webhook_is_told_of_the_beginning_the_end_and_the_failure(penstock, workflow, hook, command, told):
+    path = workflow(command, notify={"url": hook.url + "/hook-secret-place"})
+
+    result = penstock.run("run", path)
+
+    found = [json.loads(body) for body in hook.bodies]
+    assert [each["event"] for each in found] == told
+    assert found[0]["state"] == "running" and found[0]["exit_code"] is None
+    last = found[-1]
+    assert (last["run"], last["name"], last["attempt"]) == (penstock.ps()[0]["id"], "t", 1)
+    assert (last["state"], last["class"], last["exit_code"]) == (("succeeded", None, 0) if command == "true" else ("failed", "user", 3))
+    assert "hook-secret-place" not in result.text
+    for file in penstock.home.rglob("*"):
+        assert not file.is_file() or b"hook-secret-place" not in file.read_bytes()
+
+
+def test_a_webhook_is_told_only_what_was_asked_for_and_again_if_it_failed(penstock, workflow, hook):
+    hook.statuses = [500, 503]
+    path = workflow("exit 3", notify={"url": hook.url + "/x", "events": ["failure"]})
+
+    penstock.run("run", path).exits(3)
+
+    assert [json.loads(body)["event"] for body in hook.bodies] == ["failure"] * 3
+
+
+def test_a_webhook_that_is_not_there_changes_nothing_but_a_warning(penstock, workflow):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and never listened to: refused
+        path = workflow("true", notify={"url": f"http://127.0.0.1:{taken.getsockname()[1]}/hook-secret-place"})
+
+        result = penstock.run("run", path).ok()
+
+    assert "the webhook of `notify` was not reached" in result.err
+    assert "hook-secret-place" not in result.text
+
+
+def test_a_webhook_that_never_answers_does_not_keep_the_run(penstock, workflow, hook):
+    hook.hang = True
+    path = workflow("true", notify={"url": hook.url + "/x"})
+
+    result = penstock.run("run", path).ok()
+
+    assert "the webhook of `notify` was not reached" in result.err
+    assert len(hook.bodies) == 1
