@@ -50,14 +50,15 @@ struct starting {
 	struct init_plan plan;
 	char *rootfs, *memory, *pid_file, *log, *state, *resolv, *netns;
 	char *layers_dir;
-	char *overlay, *overlay_memory;
+	char *overlay, *overlay_synced, *overlay_memory;
 	char *crun, *network;
 };
 
 static void starting_release(struct starting *s)
 {
 	char *all[] = {s->rootfs, s->memory, s->pid_file, s->log, s->state, s->resolv,
-		s->layers_dir, s->overlay, s->overlay_memory, s->crun, s->network};
+		s->layers_dir, s->overlay, s->overlay_synced, s->overlay_memory, s->crun,
+		s->network};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		free(all[i]);
@@ -115,7 +116,8 @@ static int find_programs(struct starting *s, struct penstock_error *err)
 /* ---- the directory of a container ---- */
 
 /* Layers are named relative to their directory, the topmost first. -1: too long, or no memory. */
-static int overlay_options(struct starting *s, const char *upper, char **out)
+static int overlay_options(
+	const struct starting *s, const char *upper, const char *more, char **out)
 {
 	const struct strlist *layers = &s->spec->container->image->layers;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(OPTIONS_SIZE - 1);
@@ -123,8 +125,8 @@ static int overlay_options(struct starting *s, const char *upper, char **out)
 	buf_add_str(&text, "lowerdir=");
 	for (size_t i = layers->n; i-- > 0;)
 		buf_printf(&text, "%s%s", strrchr(layers->items[i], '/') + 1, i ? ":" : "");
-	buf_printf(&text, ",upperdir=%s/upper,workdir=%s/work%s", upper, upper,
-		s->plan.rootless ? ",userxattr" : "");
+	buf_printf(&text, ",upperdir=%s/upper,workdir=%s/work%s%s", upper, upper,
+		s->plan.rootless ? ",userxattr" : "", more);
 	*out = buf_take(&text);
 	return *out ? 0 : -1;
 }
@@ -153,8 +155,8 @@ static int make_box(struct starting *s, struct penstock_error *err)
 	if (!s->rootfs || !s->memory || !s->pid_file || !s->log || !s->state || !s->resolv ||
 		!s->netns)
 		return error_memory(err);
-	for (int i = 0; i < 5; i++) {
-		static const char *const names[] = {"rootfs", "memory", "upper", "work", "crun"};
+	for (int i = 0; i < 3; i++) {
+		static const char *const names[] = {"rootfs", "work", "upper"};
 		_cleanup_free_ char *path = path_join(box, names[i]);
 
 		if (!path)
@@ -181,8 +183,10 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 			"%s: overlayfs takes no path with a comma, colon or backslash; choose "
 			"another PENSTOCK_HOME",
 			s->task->box);
-	if (overlay_options(s, s->task->box, &s->overlay) < 0 ||
-		overlay_options(s, s->memory, &s->overlay_memory) < 0)
+	/* Unmounting one that is not volatile syncs the whole file system below it. */
+	if (overlay_options(s, s->task->box, ",volatile", &s->overlay) < 0 ||
+		overlay_options(s, s->task->box, "", &s->overlay_synced) < 0 ||
+		overlay_options(s, s->memory, "", &s->overlay_memory) < 0)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"the image has too many layers to lay over each other (%zu)", layers->n);
 	return 0;
@@ -274,6 +278,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 
 	s->plan.layers_dir = s->layers_dir;
 	s->plan.overlay = s->overlay;
+	s->plan.overlay_synced = s->overlay_synced;
 	s->plan.overlay_memory = s->overlay_memory;
 	s->plan.rootfs = s->rootfs;
 	s->plan.memory = s->memory;

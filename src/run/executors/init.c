@@ -72,17 +72,18 @@ static int become_root(const struct init_plan *plan)
 	return r;
 }
 
-/* Without the flag a file system that refuses such an upper directory would be silently read-only. */
 static int mount_overlay(const struct init_plan *plan)
 {
 	const unsigned long flags = MS_NODEV | MS_NOSUID;
 
 	if (chdir(plan->layers_dir) < 0)
 		return -1;
-	if (mount("overlay", plan->rootfs, "overlay", flags, plan->overlay) == 0)
+	if (mount("overlay", plan->rootfs, "overlay", flags, plan->overlay) == 0 ||
+		mount("overlay", plan->rootfs, "overlay", flags, plan->overlay_synced) == 0)
 		return 0;
 	/* Network file systems, and overlays themselves, cannot be the upper one. */
-	if (mount("tmpfs", plan->memory, "tmpfs", flags, "mode=0700") < 0)
+	if (mkdir(plan->memory, 0700) < 0 ||
+		mount("tmpfs", plan->memory, "tmpfs", flags, "mode=0700") < 0)
 		return -1;
 	if (chdir(plan->memory) < 0 || mkdir("upper", 0755) < 0 || mkdir("work", 0700) < 0 ||
 		chdir(plan->layers_dir) < 0)
@@ -98,7 +99,8 @@ static int hide_cgroups(void)
 {
 	struct statfs st;
 
-	if (statfs(CGROUPS, &st) < 0 || st.f_type != TMPFS_MAGIC)
+	if (statfs(CGROUPS, &st) < 0 || st.f_type != TMPFS_MAGIC ||
+		statfs(CGROUPS "/unified", &st) < 0 || st.f_type != CGROUP2_SUPER_MAGIC)
 		return 0;
 	return mount("tmpfs", CGROUPS, "tmpfs", MS_NODEV | MS_NOSUID | MS_NOEXEC, "mode=0755");
 }
@@ -235,7 +237,8 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		fail(report_fd, INIT_PROC);
 	if (start_network(plan, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
-	pid = fork();
+	/* Nothing is copied for a moment's child. */
+	pid = vfork();
 	if (pid < 0)
 		fail(report_fd, INIT_FORK);
 	if (pid == 0) {

@@ -13,8 +13,10 @@
 
 /* All strings are made before the process is: it may not take memory. */
 struct init_plan {
-	const char *layers_dir;	    /* the options name layers relative to it */
-	const char *overlay;	    /* options with the upper directory on disk */
+	const char *layers_dir; /* the options name layers relative to it */
+	const char *
+		overlay; /* options with the upper directory on disk, which is not synced in the end */
+	const char *overlay_synced; /* and for kernels that know no other way */
 	const char *overlay_memory; /* and in memory, where the disk's file system cannot do it */
 	const char *rootfs;
 	const char *memory; /* the directory for that */
