@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "cli/load.h"
+#include "cli/modules.h"
 #include "base/banned.h"
 
 void load_source_release(struct load_source *source)
@@ -143,8 +144,8 @@ static int find_context(
 	if (!out->context)
 		return error_errno(err, errno, "--context %s", given->context);
 	if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
-		return error_set(err, PENSTOCK_E_INVALID, "--context %s is no directory",
-			given->context);
+		return error_set(
+			err, PENSTOCK_E_INVALID, "--context %s is no directory", given->context);
 	return 0;
 }
 
@@ -183,6 +184,8 @@ struct workflow_options load_source_options(
 		.sets = given->sets,
 		.env = given->env,
 		.keep_references = given->keep_references,
+		.module = given->keep_references ? modules_look : modules_fetch,
+		.module_cookie = source->shown,
 		.pick = source->pick,
 		.arguments = given->variables,
 		.run_args = source->run_args,

@@ -286,7 +286,7 @@ static struct frame *new_iteration(struct walk *walk, struct frame *loop, uint64
 	const struct workflow_for *f = &loop->step->loop;
 	_cleanup_free_ char *name = NULL, *path = NULL, *variable = NULL;
 	const struct workflow_text *item = f->has_items ? &f->items.items[i] : NULL;
-	long long index = (long long)(f->begin + (int64_t)i * f->increment);
+	long long index = f->begin + (long long)i * f->increment;
 	struct frame *list;
 
 	if (item && (asprintf(&name, "%s [%.40s]", loop->name, workflow_shown(item)) < 0 ||

@@ -213,10 +213,9 @@ static void read_engine(struct reader *rd, const struct node *map)
 			"differs",
 			reader_field(rd, "apptainer"));
 	if (reader_flag(rd, map, "deepsquareHosted", &hosted) && hosted.value)
-		reader_error(rd, &hosted.at,
-			"`%s` means a file on DeepSquare's own machines, which nobody else has; "
-			"name the image in a registry "
-			"and leave this out",
+		reader_note(rd, &hosted.at,
+			"`%s` means a copy on DeepSquare's own machines; here the image comes from "
+			"its registry",
 			reader_field(rd, "deepsquareHosted"));
 }
 

@@ -53,7 +53,7 @@ static int diagnostic_fill(
 	d->message = buf_take(&redacted);
 	buf_release(&redacted);
 	flatten(d->message);
-	d->file = strdup(file);
+	d->file = strdup(at && at->file ? at->file : file);
 	if (at) {
 		d->line = at->line;
 		d->column = at->column;

@@ -21,6 +21,7 @@ struct workflow_place {
 	int line;	    /* 1-based; 0 where `option` says it, or where nobody gave it */
 	int column;	    /* 1-based, in characters */
 	const char *option; /* "--set resources.tasks", "--env KEY"; NULL: the file */
+	const char *file;   /* of a module; NULL: that of the workflow */
 };
 
 enum diagnostic_severity {

@@ -134,8 +134,8 @@ struct workflow_notify {
 enum workflow_transport {
 	WORKFLOW_NO_TRANSPORT,
 	WORKFLOW_HTTP,
-	WORKFLOW_S3,	/* also `gs` */
-	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
+	WORKFLOW_S3,	    /* also `gs` */
+	WORKFLOW_LOCAL,	    /* a file or directory of this machine; inputs only */
 	WORKFLOW_ARTIFACTS, /* what another run put out; inputs only, and until it is looked up */
 };
 
@@ -168,7 +168,7 @@ struct workflow_input {
 	struct workflow_text http_url; /* HTTP */
 	struct workflow_s3 s3;	       /* S3 */
 	struct workflow_text
-		local_path;	   /* LOCAL: absolute where the workflow's display name is, else
+		local_path; /* LOCAL: absolute where the workflow's display name is, else
 					    maybe relative to the workflow's folder */
 	struct workflow_artifacts artifacts; /* ARTIFACTS */
 	struct workflow_text path; /* below the input directory, "" or "a/b"; never leaves it */
@@ -338,8 +338,8 @@ struct workflow_context {
 
 /* Packages for the steps that run on the host. */
 struct workflow_python {
-	struct workflow_text requirements; /* below the working directory; value NULL: none */
-	struct workflow_text version;	   /* "3.11"; value NULL: whatever python3 is */
+	struct workflow_text requirements;    /* below the working directory; value NULL: none */
+	struct workflow_text version;	      /* "3.11"; value NULL: whatever python3 is */
 	struct workflow_flag system_packages; /* those of the machine are seen; default true */
 	struct workflow_place at;
 };
@@ -347,7 +347,7 @@ struct workflow_python {
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
-	const char *file; /* display name: the path, URL or "<stdin>" */
+	const char *file;    /* display name: the path, URL or "<stdin>" */
 	const char *dialect; /* "penstock", "dstack", "determined", "skypilot" */
 
 	struct workflow_text name; /* value NULL: the digest is the identity */

@@ -301,6 +301,7 @@ static void read_resources(struct reader *rd, const struct node *job)
 
 void read_native(struct reader *rd, const struct node *job)
 {
+	rd->job = job;
 	reader_check_map(rd, job, &schema_job);
 	read_name(rd, job);
 	read_resources(rd, job);

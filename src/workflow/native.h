@@ -32,7 +32,7 @@ void read_virtual_networks(struct reader *rd, const struct node *job);
 /* `steps`, `catch` and `finally`, at `key` of a map. */
 void read_steps_of(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_steps *out);
-void read_use(struct reader *rd, const struct node *map, struct workflow_step *step);
+void read_use(struct reader *rd, const struct node *node, struct workflow_step *step);
 /* Every `dependsOn` names a handle that was launched before, in scope; none stands twice. */
 void check_handles(struct reader *rd, const struct workflow_steps *steps);
 

@@ -222,6 +222,7 @@ static void read_step(
 		step->label = workflow_shown(&step->name);
 	buf_truncate(&rd->number, 0);
 	buf_add_str(&rd->number, number);
+	rd->step = node;
 	read_depends_on(rd, node, step);
 	read_condition(rd, node, step);
 	read_body(rd, node, step);

@@ -221,3 +221,11 @@ void odd_forms_put_right(
 	list_variables(&o, job, "env");
 	put_steps_right(&o, job, "steps");
 }
+
+void odd_module_put_right(struct workflow_arena *arena, const char *file, struct node *module,
+	struct diagnostics *found)
+{
+	struct odd o = {arena, file, found};
+
+	put_steps_right(&o, module, "steps");
+}

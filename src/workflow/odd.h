@@ -10,4 +10,8 @@
 void odd_forms_put_right(struct workflow_arena *arena, const char *file, struct node *job,
 	struct diagnostics *found);
 
+/* The same for a module, whose `steps` are as a workflow's. */
+void odd_module_put_right(struct workflow_arena *arena, const char *file, struct node *module,
+	struct diagnostics *found);
+
 #endif

@@ -398,7 +398,15 @@ static void put_use(struct printer *p, const struct workflow_step *step)
 	put_text(p, "source", &step->use.source);
 	put_env(p, "args", &step->use.args);
 	put_text(p, "exportEnvAs", &step->use.export_env_as);
+	if (step->use.resolved) {
+		open_with(p, "module", '{');
+		put_text(p, "name", &step->use.module_name);
+		put_env(p, "inputs", &step->use.env);
+		put_texts(p, "outputs", &step->use.outputs);
+	}
 	put_steps(p, "steps", &step->steps);
+	if (step->use.resolved)
+		close_with(p, '}');
 	close_with(p, '}');
 }
 

@@ -20,8 +20,11 @@ struct reader {
 	struct workflow_arena *arena;
 	const struct workflow_options *options;
 	struct diagnostics *found;
-	struct buf path;   /* the field that is being read, "steps[0].run"; empty at the top */
-	struct buf number; /* of the step that is being read, "2.1" */
+	struct buf path;	/* the field that is being read, "steps[0].run"; empty at the top */
+	const struct node *job; /* all of it */
+	const struct node *step; /* that is being read */
+	unsigned modules;	 /* that are being read, each used by the one before */
+	struct buf number;	 /* of the step that is being read, "2.1" */
 };
 
 void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)

@@ -223,6 +223,7 @@ static const struct schema_field use_fields[] = {
 	{"args", &schema_env, NULL},
 	{"exportEnvAs", NULL, NULL},
 	{"steps", &schema_step, NULL},
+	{"module", &schema_module, NULL},
 };
 SCHEMA(schema_use, "`use`", use_fields);
 

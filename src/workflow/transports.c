@@ -434,8 +434,8 @@ static enum workflow_transport transport_of(
 	struct reader *rd, const struct node *map, bool is_input)
 {
 	static const char *const keys[] = {"http", "s3", "gs", "local", "artifacts"};
-	static const enum workflow_transport kinds[] = {WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3,
-		WORKFLOW_LOCAL, WORKFLOW_ARTIFACTS};
+	static const enum workflow_transport kinds[] = {
+		WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3, WORKFLOW_LOCAL, WORKFLOW_ARTIFACTS};
 	enum workflow_transport kind = WORKFLOW_NO_TRANSPORT;
 	const char *first = NULL;
 
@@ -455,7 +455,8 @@ static enum workflow_transport transport_of(
 	}
 	if (!first && all_keys_known(map, is_input ? &schema_input : &schema_output))
 		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
-			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`" : "`http`, `s3` or `gs`");
+			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`"
+				 : "`http`, `s3` or `gs`");
 	return kind;
 }
 

@@ -45,7 +45,8 @@ int workflow_place_format(
 	if (at->option)
 		return buf_add_str(out, at->option);
 	if (at->line)
-		return buf_printf(out, "%s:%d:%d", workflow->file, at->line, at->column);
+		return buf_printf(out, "%s:%d:%d", at->file ? at->file : workflow->file, at->line,
+			at->column);
 	return buf_add_str(out, workflow->file);
 }
 

@@ -44,6 +44,11 @@ struct workflow_options {
 	/* NULL: the process environment for env.NAME and PENSTOCK_SECRET_NAME for secrets.NAME. */
 	workflow_resolve_fn resolve;
 	void *cookie;
+	/* Appends `module.yaml` of a module. 1: it was not looked at, and the steps that use it are not known;
+	 * negative: `err` says why. NULL: none is looked at. */
+	int (*module)(void *module_cookie, const char *source, struct buf *text,
+		struct penstock_error *err);
+	void *module_cookie;
 	/* Names are not resolved and their values are not needed: for `penstock validate`. */
 	bool keep_references;
 

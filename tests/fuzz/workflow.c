@@ -1,6 +1,7 @@
 /* The first byte: how it is read; the rest is a workflow in JSON or YAML. */
 #include "fuzz.h"
 
+#include "base/error.h"
 #include "workflow/workflow.h"
 
 /* Whatever is asked for is there. */
@@ -9,6 +10,18 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	(void)cookie;
 	(void)source;
 	return buf_add_str(value, *name ? name : "x") == 0;
+}
+
+/* What stands behind a line "%%%" is every module. */
+static const char *module_text;
+
+static int module(void *cookie, const char *source, struct buf *text, struct penstock_error *err)
+{
+	(void)cookie;
+	(void)source;
+	if (!module_text)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no module");
+	return buf_add_str(text, module_text) < 0 ? buf_error(text, "it", err) : 0;
 }
 
 static void read_again(const struct buf *record)
@@ -52,6 +65,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	require(text);
 	memcpy(text, data, size);
+	module_text = NULL;
+	char *mark = memmem(text, size, "\n%%%\n", 5);
+	_cleanup_free_ char *rest = NULL;
+
+	if (mark) {
+		size_t at = (size_t)(mark - text) + 1;
+
+		rest = fuzz_text((const uint8_t *)mark + 5, size - at - 4);
+		module_text = rest;
+		size = at;
+		options.module = module;
+	}
 	int rc = workflow_read(&wf, "fuzz.yaml", text, size, &options, &found, &err);
 
 	require_error(rc, &err);

@@ -4,6 +4,7 @@
  *	=== a sentence that names the case
  *	--- document            (the workflow; its display name is "wf")
  *	--- options             (--set PATH=VALUE and --env KEY=VALUE, one per line)
+ *	--- module              (module.yaml of every `use.source`)
  *	--- diagnostics         (every line that reading reports, in order)
  *	--- model               (the whole model as JSON)
  *	--- shows               (lines that the model as JSON must hold)
@@ -30,10 +31,10 @@
 #include "base/str.h"
 #include "workflow/workflow.h"
 
-enum section { DOCUMENT, OPTIONS, DIAGNOSTICS, MODEL, SHOWS, RECORD, SECTIONS };
+enum section { DOCUMENT, OPTIONS, MODULE, DIAGNOSTICS, MODEL, SHOWS, RECORD, SECTIONS };
 
 static const char *const section_names[SECTIONS] = {
-	"document", "options", "diagnostics", "model", "shows", "record"};
+	"document", "options", "module", "diagnostics", "model", "shows", "record"};
 
 struct test_case {
 	char *name;
@@ -54,6 +55,18 @@ static bool test_resolve(
 	if (source == WORKFLOW_FROM_SECRET && strcmp(name, "KEY") == 0)
 		return buf_add_str(value, "the-secret-value") == 0;
 	return false;
+}
+
+static int test_module(
+	void *cookie, const char *source, struct buf *text, struct penstock_error *err)
+{
+	const struct test_case *c = cookie;
+
+	if (strcmp(source, "./missing") == 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "the module %s is not there", source);
+	if (strcmp(source, "./later") == 0)
+		return 1;
+	return buf_add(text, buf_str(&c->sections[MODULE]), c->sections[MODULE].len);
 }
 
 /* "--set X" and "--env X" lines into the two lists. */
@@ -117,9 +130,14 @@ static void a_document_reads_as_its_case_says(void **state)
 	_cleanup_(workflow_freep) struct workflow *wf = NULL;
 	_cleanup_(buf_release) struct buf lines = BUF_INIT(MIB);
 	struct workflow_options options = {.sets = &sets, .env = &env, .resolve = test_resolve};
+	struct test_case copy = *c;
 	int r;
 
 	parse_options(&c->sections[OPTIONS], &sets, &env);
+	if (c->given[MODULE]) {
+		options.module = test_module;
+		options.module_cookie = &copy;
+	}
 
 	r = workflow_read(&wf, "wf", c->sections[DOCUMENT].data, c->sections[DOCUMENT].len,
 		&options, &found, NULL);

@@ -1,0 +1,369 @@
+#include "cli/modules.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "records/records.h"
+#include "base/banned.h"
+
+enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400 };
+
+#define MODULE_FILE "module.yaml"
+
+/* ---- directories ---- */
+
+static int read_directory(
+	const char *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = *file == '/' ? strdup(file) : strdup("./x");
+	_cleanup_free_ char *path = NULL;
+
+	if (!folder)
+		return error_memory(err);
+	*strrchr(folder, '/') = '\0';
+	if (asprintf(&path, "%s%s%s/" MODULE_FILE, *source == '/' ? "" : folder,
+		    *source == '/' ? "" : "/", source) < 0)
+		return error_memory(err);
+	if (fs_read(path, text, err) < 0)
+		return error_prefix(err, "the module %s", source);
+	return 0;
+}
+
+/* ---- what a source of Git means ---- */
+
+struct repository {
+	char *url;
+	char *folder; /* "" or "a/b" */
+	char *ref;    /* NULL: HEAD */
+	bool is_commit;
+};
+
+static void repository_release(struct repository *r)
+{
+	free(r->url);
+	free(r->folder);
+	free(r->ref);
+}
+
+static bool is_commit_id(const char *ref)
+{
+	size_t len = strlen(ref);
+
+	return len >= 7 && len <= 40 && strspn(ref, "0123456789abcdef") == len;
+}
+
+/* "HOST/OWNER/NAME[/FOLDER]" as it stands before `@`. */
+static bool split_short(const char *place, struct repository *r)
+{
+	const char *p = place;
+
+	for (int slashes = 0; *p; p++) {
+		if (*p == '/' && ++slashes == 3)
+			break;
+	}
+	r->folder = strdup(*p ? p + 1 : "");
+	return asprintf(&r->url, "https://%.*s", (int)(p - place), place) >= 0 && r->folder;
+}
+
+/* "SCHEME://…[//FOLDER]" */
+static bool split_url(const char *place, struct repository *r)
+{
+	const char *begin = strstr(place, "://") + 3;
+	const char *folder = strstr(*begin == '/' ? begin + 1 : begin, "//");
+
+	r->folder = strdup(folder ? folder + 2 : "");
+	r->url = folder ? strndup(place, (size_t)(folder - place)) : strdup(place);
+	return r->folder && r->url;
+}
+
+static int repository_parse(const char *source, struct repository *r, struct penstock_error *err)
+{
+	static const char *const schemes[] = {"https://", "http://", "ssh://", "file://"};
+	const char *scheme = strstr(source, "://");
+	const char *path = scheme ? strchr(scheme + 3, '/') : source;
+	const char *at = path ? strrchr(path, '@') : NULL; /* before it may be that of a user */
+	bool is_url = scheme != NULL, known = !is_url;
+	_cleanup_free_ char *place = NULL;
+
+	place = strndup(source, at ? (size_t)(at - source) : strlen(source));
+	if (!place || !(is_url ? split_url(place, r) : split_short(place, r)))
+		return error_memory(err);
+	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++)
+		known |= str_starts(source, schemes[i]);
+	if (!known)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the module %s: give https://, ssh:// or file://", source);
+	if (strstr(r->folder, ".."))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "the module %s: no `..` in its folder", source);
+	if (!at)
+		return 0;
+	r->is_commit = is_commit_id(at + 1);
+	if (!is_url && !r->is_commit && *r->folder && !strchr(at + 1, '/')) {
+		if (asprintf(&r->ref, "%s/%s", r->folder, at + 1) < 0)
+			return error_memory(err);
+	} else if (!(r->ref = strdup(at + 1))) {
+		return error_memory(err);
+	}
+	if (*r->ref == '-' || strpbrk(r->ref, " \t\n:^~?*[\\") || strstr(r->ref, ".."))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the module %s: what stands behind `@` is neither a tag nor a commit",
+			source);
+	return 0;
+}
+
+/* ---- git ---- */
+
+/* Why it failed: the line that says so, else the last one. */
+static char *last_words(int fd)
+{
+	_cleanup_(buf_release) struct buf said = BUF_INIT(MESSAGE_BYTES + 1);
+	off_t end = lseek(fd, 0, SEEK_END);
+	char text[MESSAGE_BYTES];
+	ssize_t n = pread(fd, text, sizeof(text), end > MESSAGE_BYTES ? end - MESSAGE_BYTES : 0);
+	const char *line;
+
+	while (n > 0 && isspace((unsigned char)text[n - 1]))
+		n--;
+	buf_add(&said, text, n > 0 ? (size_t)n : 0);
+	line = strstr(buf_str(&said), "fatal: ");
+	if (!line)
+		line = strrchr(buf_str(&said), '\n');
+	if (!line)
+		line = buf_str(&said);
+	line += *line == '\n';
+	return strndup(line, strcspn(line, "\n"));
+}
+
+static int read_all(int fd, struct buf *out, struct penstock_error *err)
+{
+	char piece[8192];
+	ssize_t n;
+	off_t at = 0;
+
+	while ((n = pread(fd, piece, sizeof(piece), at)) > 0) {
+		if (buf_add(out, piece, (size_t)n) < 0)
+			return buf_error(out, "what git printed", err);
+		at += n;
+	}
+	return 0;
+}
+
+/* Runs `git --git-dir DIR …`; its output is appended to `out` where that is not NULL. */
+static int git(
+	const char *dir, const char *const *args, struct buf *out, struct penstock_error *err)
+{
+	const char *argv[16] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "git", "-c",
+		"protocol.ext.allow=never", "--git-dir", dir};
+	_cleanup_close_ int stdout_fd = memfd_create("git", MFD_CLOEXEC);
+	_cleanup_close_ int stderr_fd = memfd_create("git", MFD_CLOEXEC);
+	struct process p = PROCESS_INIT;
+	_cleanup_free_ char *said = NULL;
+	size_t n = 7;
+	int status, r;
+
+	if (stdout_fd < 0 || stderr_fd < 0)
+		return error_errno(err, errno, "cannot make a file in memory");
+	for (; *args && n + 1 < ARRAY_SIZE(argv); args++)
+		argv[n++] = *args;
+	r = process_spawn(&p,
+		&(struct process_spec){
+			.argv = argv,
+			.stdin_fd = -1,
+			.stdout_fd = stdout_fd,
+			.stderr_fd = stderr_fd,
+			.die_with_parent = true,
+		},
+		err);
+	if (r < 0)
+		return r;
+	if (!process_wait(&p, GIT_PATIENCE_MS, &status)) {
+		process_signal(&p, SIGKILL);
+		process_wait(&p, -1, &status);
+		process_release(&p);
+		return error_set(err, PENSTOCK_E_TIMEOUT, "git did not end within %d s",
+			GIT_PATIENCE_MS / 1000);
+	}
+	process_release(&p);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return out ? read_all(stdout_fd, out, err) : 0;
+	said = last_words(stderr_fd);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
+	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git says: %s", said ? said : "nothing");
+}
+
+/* ---- the repositories that are kept ---- */
+
+struct cache {
+	char *dir;
+	int lock_fd;
+};
+
+static void cache_release(struct cache *cache)
+{
+	free(cache->dir);
+	if (cache->lock_fd >= 0)
+		close(cache->lock_fd);
+}
+
+static int cache_open(struct cache *cache, const struct repository *r, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL, *lock = NULL;
+	unsigned char sum[32];
+	char name[65];
+	int rc = records_home(&home, err);
+
+	if (rc < 0)
+		return rc;
+	if (EVP_Digest(r->url, strlen(r->url), sum, NULL, EVP_sha256(), NULL) != 1)
+		return error_memory(err);
+	str_hex(sum, sizeof(sum), name);
+	name[24] = '\0';
+	if (asprintf(&cache->dir, "%s/modules/%s.git", home, name) < 0 ||
+		asprintf(&lock, "%s/modules/%s.lock", home, name) < 0)
+		return error_memory(err);
+	*strrchr(lock, '/') = '\0';
+	rc = fs_mkdirs(lock, 0700, err);
+	if (rc < 0)
+		return rc;
+	lock[strlen(lock)] = '/';
+	cache->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (cache->lock_fd < 0 || flock(cache->lock_fd, LOCK_EX) < 0)
+		return error_errno(err, errno, "cannot lock %s", lock);
+	return 0;
+}
+
+/* The commit that `name` is in what is kept; false: it is not there. */
+static bool find_commit(const char *dir, const char *name, struct buf *commit)
+{
+	_cleanup_free_ char *object = NULL;
+
+	if (access(dir, F_OK) < 0 || asprintf(&object, "%s^{commit}", name) < 0)
+		return false;
+	if (git(dir, (const char *const[]){"rev-parse", "--verify", "--quiet", object, NULL},
+		    commit, NULL) < 0)
+		return false;
+	while (commit->len && commit->data[commit->len - 1] == '\n')
+		buf_truncate(commit, commit->len - 1);
+	return true;
+}
+
+static int make_repository(const char *dir, struct penstock_error *err)
+{
+	if (access(dir, F_OK) == 0)
+		return 0;
+	return git(dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
+}
+
+/* Brings what `r` names; `ref` is what it is called in what is kept. */
+static int fetch(
+	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
+{
+	_cleanup_free_ char *spec = NULL;
+	int rc = make_repository(dir, err);
+
+	if (rc < 0)
+		return rc;
+	if (r->is_commit) /* servers give commits by all their digits only, if at all */
+		return git(dir,
+			(const char *const[]){"fetch", "--quiet", "--no-tags", "--", r->url,
+				"+refs/heads/*:refs/penstock/heads/*",
+				"+refs/tags/*:refs/penstock/tags/*", NULL},
+			NULL, err);
+	if (asprintf(&spec, "+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref) <
+		0)
+		return error_memory(err);
+	return git(dir,
+		(const char *const[]){
+			"fetch", "--quiet", "--no-tags", "--depth", "1", "--", r->url, spec, NULL},
+		NULL, err);
+}
+
+/* The module's file at the commit that the source means. 1: not fetched, and it must not be. */
+static int read_repository(
+	const struct repository *r, bool online, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_(cache_release) struct cache cache = {.lock_fd = -1};
+	_cleanup_(buf_release) struct buf commit = BUF_INIT(128);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *ref = NULL, *object = NULL;
+	bool fetched = false;
+	int rc = cache_open(&cache, r, err);
+
+	if (rc < 0)
+		return rc;
+	if (r->is_commit)
+		ref = strdup(r->ref);
+	else if (asprintf(&ref, "refs/penstock/%s%s", r->ref ? "tags/" : "head",
+			 r->ref ? r->ref : "") < 0)
+		ref = NULL;
+	if (!ref)
+		return error_memory(err);
+	/* A commit never changes; a tag may have been moved, as HEAD is. */
+	if (online && !(r->is_commit && find_commit(cache.dir, ref, &commit)))
+		fetched = fetch(cache.dir, r, ref, &e) == 0;
+	buf_clear(&commit);
+	if (!find_commit(cache.dir, ref, &commit)) {
+		if (!online)
+			return 1;
+		if (e.code)
+			return error_move(err, &e);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no commit %s", r->url, r->ref);
+	}
+	if (online && e.code)
+		log_warn("%s: %s; the commit that was fetched before is used (%s)", r->url,
+			e.message, buf_str(&commit));
+	else if (fetched)
+		log_debug("%s: fetched %s", r->url, buf_str(&commit));
+	if (asprintf(&object, "%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder,
+		    *r->folder ? "/" : "") < 0)
+		return error_memory(err);
+	rc = git(cache.dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, &e);
+	if (rc < 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no %s%s" MODULE_FILE " at %s",
+			r->url, r->folder, *r->folder ? "/" : "", buf_str(&commit));
+	return 0;
+}
+
+static int find(const char *file, const char *source, bool online, struct buf *text,
+	struct penstock_error *err)
+{
+	_cleanup_(repository_release) struct repository r = {0};
+	int rc;
+
+	if (*source == '/' || *source == '.')
+		return read_directory(file, source, text, err);
+	rc = repository_parse(source, &r, err);
+	if (rc == 0)
+		rc = read_repository(&r, online, text, err);
+	return rc < 0 ? error_prefix(err, "the module %s", source) : rc;
+}
+
+int modules_fetch(void *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	return find(file, source, true, text, err);
+}
+
+int modules_look(void *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	return find(file, source, false, text, err);
+}

@@ -1,0 +1,145 @@
+"""`use`: modules from a directory and from Git, their inputs and outputs, and what of them is kept."""
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+MODULE = """
+name: greeter
+description: greets
+minimumResources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 0}
+inputs:
+  - {key: WHO, description: who, default: World}
+outputs:
+  - {key: RESULT, description: what was said}
+steps:
+  - run: {command: "echo VERSION hello $WHO; printf 'RESULT<<E\\\\n%s\\\\nE\\\\n' \\"hello, $WHO\\ntwice\\" >> $DEEPSQUARE_ENV; echo OTHER=x >> $DEEPSQUARE_ENV"}
+  {{- .Step.Use.Steps | toYaml | nindent 2 }}
+  - run: {command: "echo inside $OTHER"}
+"""
+
+
+def write(folder, version="one", text=MODULE):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "module.yaml").write_text(text.replace("VERSION", version))
+
+
+def git(folder, *arguments):
+    env = os.environ | {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    command = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main", *arguments]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with a module at its top and one in sub/, as v1; its HEAD is one commit further."""
+    folder = tmp_path / "far" / "owner" / "name"
+    write(folder)
+    write(folder / "sub", "sub")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "-A")
+    git(folder, "commit", "--quiet", "-m", "one")
+    git(folder, "tag", "v1")
+    git(folder, "tag", "sub/v1")
+    write(folder, "two")
+    git(folder, "commit", "--quiet", "-am", "two")
+    return folder
+
+
+@pytest.fixture
+def job(tmp_path):
+    def make(source, *more, name="wf.json", **use):
+        path = tmp_path / name
+        steps = [{"name": "greet", "use": {"source": source} | use}, *more]
+        path.write_text(json.dumps({"resources": RESOURCES, "steps": steps}))
+        return path
+
+    return make
+
+
+# Inputs are variables of the module, with their defaults; outputs come back only where they are asked for, under a prefix.
+def test_a_module_of_a_directory(penstock, job, tmp_path):
+    write(tmp_path / "mods" / "greet")
+    user = {"name": "user", "run": {"command": "echo user $WHO"}}
+    path = job("./mods/greet", {"run": {"command": 'echo "$G_RESULT [$RESULT][$OTHER][$WHO]"'}}, args=[{"key": "WHO", "value": "a, b"}], exportEnvAs="G", steps=[user])
+    plain = job("./mods/greet", {"run": {"command": 'echo "[$G_RESULT][$OTHER]"'}}, name="plain.json")
+
+    assert penstock.run("run", path).ok().out == "one hello a, b\nuser a, b\ninside x\nhello, a, b\ntwice [][][]\n"
+    assert penstock.run("run", plain, cwd="/").ok().out == "one hello World\ninside x\n[][x]\n"
+
+
+# A tag, a commit in full or in short, HEAD, and a folder of the repository.
+def test_a_module_of_a_git_repository(penstock, job, repository):
+    commit = git(repository, "rev-parse", "v1")
+    env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{repository.parent.parent}/.insteadOf", "GIT_CONFIG_VALUE_0": "https://git.example/"}
+
+    for source, says in [
+        (f"file://{repository}@v1", "one"),
+        (f"file://{repository}@{commit}", "one"),
+        (f"file://{repository}@{commit[:9]}", "one"),
+        (f"file://{repository}", "two"),
+        (f"file://{repository}//sub@sub/v1", "sub"),
+        ("git.example/owner/name@v1", "one"),
+        ("git.example/owner/name/sub@v1", "sub"),
+        (f"git.example/owner/name/sub@{commit[:7]}", "sub"),
+    ]:
+        assert penstock.run("run", "--fresh", job(source), env=env).ok().out.startswith(f"{says} hello World\n"), source
+
+
+# What was fetched is there without the repository; what was not is an error that says so, before anything starts.
+def test_without_a_network(penstock, job, repository):
+    commit = git(repository, "rev-parse", "v1")
+    penstock.run("run", job(f"file://{repository}@v1")).ok()
+    penstock.run("run", job(f"file://{repository}@{commit}", name="commit.json")).ok()
+    shutil.rmtree(repository)
+
+    again = penstock.run("run", job(f"file://{repository}@v1")).ok()
+    exact = penstock.run("run", job(f"file://{repository}@{commit}", name="commit.json")).ok()
+    other = penstock.run("run", job(f"file://{repository}@v2", {"run": {"command": "echo never"}}, name="other.json")).exits(65)
+
+    assert "one hello" in again.out and "the commit that was fetched before is used" in again.err
+    assert "one hello" in exact.out and "fetched before" not in exact.err
+    assert "other.json:1:" in other.err and "git says: fatal: " in other.err and "never" not in other.out
+
+
+# validate looks at what is here and fetches nothing.
+def test_validate_fetches_nothing(penstock, job, repository, tmp_path):
+    path = job(f"file://{repository}@v1")
+
+    before = penstock.run("validate", path).ok()
+    penstock.run("run", path).ok()
+    after = penstock.run("validate", path).ok()
+    write(tmp_path / "bad", text="name: bad\nsteps:\n  - run: {comand: x}\n")
+    bad = penstock.run("validate", job("./bad", name="bad.json")).exits(65)
+
+    assert "is not here yet; 'penstock run' fetches it" in before.err
+    assert after.err == ""
+    assert "./bad: module.yaml:3:11: unknown key `comand` in `run`" in bad.err
+
+
+# A run that goes on has the module that it began with, whatever became of its source.
+def test_a_resumed_run_has_its_module(penstock, job, tmp_path):
+    text = "name: m\nsteps:\n  - run: {command: echo first}\n  - run: {command: '[ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; echo VERSION'}\n"
+    write(tmp_path / "m", text=text)
+    path = job("./m")
+
+    penstock.run("run", path).exits(75)
+    shutil.rmtree(tmp_path / "m")
+    run = penstock.ps()[0]["id"]
+    result = penstock.run("resume", run).ok()
+
+    assert result.out == "one\n"
+
+
+@pytest.mark.parametrize(
+    "source, says",
+    [("./nowhere", "the module ./nowhere: "), ("ftp://host/x", "give https://, ssh:// or file://"), ("file:///nowhere/at/all@-x", "neither a tag nor a commit"),
+     ("https://host/a//../b@v1", "no `..` in its folder")],
+)  # fmt: skip
+def test_a_source_that_is_none_is_told(penstock, job, source, says):
+    told = penstock.run("run", job(source)).exits(65)
+
+    assert says in told.err and "wf.json:1:" in told.err
