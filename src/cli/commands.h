@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 
+extern const struct command command_artifacts;
 extern const struct command command_batch;
 extern const struct command command_cat;
 extern const struct command command_cp;
@@ -29,6 +30,7 @@ extern const struct command command_show;
 extern const struct command command_stat;
 extern const struct command command_stop;
 extern const struct command command_sync;
+extern const struct command command_tag;
 extern const struct command command_validate;
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "cli/artifacts_place.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/progress.h"
@@ -56,6 +57,11 @@ static void leave_embedded(struct stores_embedded *embedded)
 {
 	embedded_store_free(embedded->handle);
 	*embedded = (struct stores_embedded){0};
+}
+
+struct stores_embedded_ops run_embedded_ops(char *home)
+{
+	return (struct stores_embedded_ops){join_embedded, leave_embedded, home};
 }
 
 /* ---- what a user sees ---- */
@@ -108,13 +114,19 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for people */
+	struct artifacts_place *places; /* of other runs' output, one for each input */
 	struct view view;
 	struct stores_embedded_ops embedded;
 };
 
 static void session_release(struct session *session)
 {
+	size_t n = session->places ? session->workflow->n_inputs : 0;
+
 	progress_free(session->view.progress);
+	for (size_t i = 0; i < n; i++)
+		artifacts_place_release(&session->places[i]);
+	free(session->places);
 	workflow_free(session->workflow);
 	records_free(session->records);
 	free(session->shown);
@@ -128,9 +140,17 @@ static int session_open(struct session *session, const struct cli *cli, struct p
 	if (r == 0)
 		r = records_open(&session->records, session->home, err);
 	session->view.cli = cli;
-	session->embedded = (struct stores_embedded_ops){
-		join_embedded, leave_embedded, session->home};
+	session->embedded = run_embedded_ops(session->home);
 	return r;
+}
+
+/* Where inputs that are the output of other runs are. */
+static int find_artifacts(struct session *session, struct penstock_error *err)
+{
+	session->places = calloc(session->workflow->n_inputs + 1, sizeof(*session->places));
+	return session->places ? artifacts_resolve(session->workflow, session->home,
+					 session->records, session->places, err)
+			       : error_memory(err);
 }
 
 static struct run_options session_options(struct session *session)
@@ -401,7 +421,7 @@ static int run_one(const struct cli *cli, size_t i)
 		return code;
 	if (cli_has(cli, "dry-run"))
 		return dry_run(cli, &session);
-	if (session_open(&session, cli, &err) < 0)
+	if (session_open(&session, cli, &err) < 0 || find_artifacts(&session, &err) < 0)
 		return cli_fail(cli, &err);
 	provenance = describe_overrides(&sets, cli_values(cli, "env"));
 	options = session_options(&session);
@@ -499,7 +519,8 @@ static int run_resume(const struct cli *cli)
 	struct run_options options;
 
 	interrupts_block_signals();
-	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0)
+	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0 ||
+		find_artifacts(&session, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (run.last.state == RUN_SUCCEEDED) {
 		error_set(&err, PENSTOCK_E_INVALID,

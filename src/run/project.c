@@ -187,7 +187,7 @@ static bool is_file_name(const char *path)
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
 
-	return *name && strchr(name + 1, '.') != NULL;
+	return *name && name[1] && strchr(name + 1, '.') != NULL;
 }
 
 static char *without_slash(const char *dir, const char *path)
@@ -258,11 +258,13 @@ static int link_artifact(struct run *run, const char *artifact, struct penstock_
 	/* Below another artifact, whose link leads there already. */
 	if (stat(path, &st) == 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
 		return 0;
-	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode)) {
+	/* Not every program writes through a link to a file that is not there yet: that is collected. */
+	if (is_file_name(artifact) && lstat(place, &st) < 0)
+		return 0;
+	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
 		r = move_into(path, place, true, err);
-	} else if (!is_file_name(artifact) || artifact[strlen(artifact) - 1] == '/') {
+	else if (!is_file_name(artifact))
 		r = fs_mkdirs(place, 0700, err);
-	}
 	if (r < 0)
 		return r;
 	return lstat(path, &st) == 0 ? 0 : link_one(run, place, path, err);

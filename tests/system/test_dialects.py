@@ -1,4 +1,5 @@
 """Files of dstack, Determined and SkyPilot are run as they are."""
+import json
 import os
 import textwrap
 
@@ -95,3 +96,65 @@ def test_gpus_that_are_not_there_are_told_with_what_helps(dialects, project):
     result = dialects.run("run", "train-mnist-multi-gpu").exits(65)
 
     assert "workflows.yaml:28:7: " in result.err and "--set resources.gpusPerTask=0" in result.err
+
+
+TWO = """
+workflows:
+  - name: prepare
+    provider: bash
+    commands:
+      - mkdir -p data
+      - echo "${{ words }}" > data/words.txt
+    artifacts: [data]
+  - name: train
+    provider: bash
+    deps:
+      - %s
+    commands:
+      - cat data/words.txt
+      - cp data/words.txt model.txt
+    artifacts: [model.txt]
+"""
+VARIABLES = """
+variables:
+  prepare:
+    words: from the file
+"""
+
+
+def penstock_yaml(store):
+    return json.dumps({"output": {"s3": {
+        "region": "us-east-1", "bucketUrl": "s3://results", "path": "/team", "accessKeyId": "${{ env.MY_ID }}",
+        "secretAccessKey": "${{ env.MY_KEY }}", "endpointUrl": store.endpoint}}})  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["here", "store"])
+def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project, request, where):
+    files = {".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES}
+    if where == "store":
+        store = request.getfixturevalue("store")
+        dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
+        files["penstock.yaml"] = penstock_yaml(store)
+    dialects.cwd = project(files)
+
+    missing = dialects.run("run", "train").exits(66)
+    dialects.run("run", "prepare").ok()
+    first = dialects.run("run", "train").ok()
+    dialects.run("tag", "add", "v1", "prepare").ok()
+    second = dialects.run("run", "prepare", "train", "--words", "from the command line").exits(65)
+    dialects.run("run", "prepare", "--words", "from the command line").ok()
+    third = dialects.run("run", "train").ok()
+    project({".dstack/workflows.yaml": TWO % "tag: v1"})
+    fourth = dialects.run("run", "train").ok()
+
+    assert "prepare" in missing.err and "--words: is neither" in second.err
+    assert [first.out, third.out, fourth.out] == ["from the file\n", "from the command line\n", "from the file\n"]
+    assert dialects.run("artifacts", "list", "prepare").ok().out.split() == ["22", "data/words.txt"]
+    assert dialects.run("artifacts", "list", ":v1").ok().out.split() == ["14", "data/words.txt"]
+    dialects.run("artifacts", "get", ":v1", "-o", "got").ok()
+    assert (dialects.cwd / "got/data/words.txt").read_text() == "from the file\n"
+    if where == "store":
+        assert store.client.get_object(Bucket="results", Key="team/dstack_test/train/model.txt")["Body"].read() == b"from the file\n"
+    dialects.run("tag", "rm", "v1").ok()
+    assert dialects.run("tag", "list").ok().out.split() == ["TAG", "RUN", "NAME"]
+    dialects.run("run", "train").exits(66)

@@ -1,0 +1,424 @@
+/* `penstock artifacts` and `penstock tag`: what runs put out, by run and by tag. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "cli/artifacts_place.h"
+#include "cli/commands.h"
+#include "cli/show_util.h"
+#include "run/context.h"
+#include "transfer/objects.h"
+#include "transfer/tree.h"
+#include "base/banned.h"
+
+struct session {
+	struct records *records;
+	char *home;
+	struct artifacts_place place;
+	struct stores stores;
+	struct run_store *store; /* of a place in one */
+	bool has_stores;
+};
+
+static void session_release(struct session *s)
+{
+	if (s->has_stores)
+		stores_release(&s->stores);
+	artifacts_place_release(&s->place);
+	records_free(s->records);
+	free(s->home);
+}
+
+static int open_place(struct session *s, const char *word, struct penstock_error *err)
+{
+	struct stores_embedded_ops ops;
+	int r = artifacts_find(&s->place, s->home, s->records, word, false, err);
+
+	if (r < 0 || s->place.dir)
+		return r;
+	ops = run_embedded_ops(s->home);
+	r = stores_init(&s->stores, &ops, NULL, err);
+	if (r < 0)
+		return r;
+	s->has_stores = true;
+	return stores_open(&s->stores, s->place.workflow, &s->place.workflow->output.s3, &s->store,
+		err);
+}
+
+/* ---- list ---- */
+
+static void print_line(uint64_t size, const char *path)
+{
+	printf("%12" PRIu64 "  ", size);
+	show_name(stdout, path);
+	putchar('\n');
+}
+
+static int print_object(void *cookie, const struct object_info *info)
+{
+	const struct session *s = cookie;
+	const char *path = info->key + strlen(s->place.prefix);
+
+	if (!str_starts(path, ".penstock/") && *path)
+		print_line((uint64_t)info->size, path);
+	return 0;
+}
+
+static int print_dir(const char *dir, const char *below, struct penstock_error *err)
+{
+	struct dirent **entries = NULL;
+	int n = scandir(dir, &entries, NULL, alphasort);
+	int r = 0;
+
+	if (n < 0)
+		return error_errno(err, errno, "cannot list %s", dir);
+	for (int i = 0; i < n; i++) {
+		const char *name = entries[i]->d_name;
+		_cleanup_free_ char *path = path_join(dir, name);
+		_cleanup_free_ char *shown = NULL;
+		struct stat st;
+
+		if (r < 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+			free(entries[i]);
+			continue;
+		}
+		if (!path || asprintf(&shown, "%s%s", below, name) < 0)
+			r = error_memory(err);
+		else if (lstat(path, &st) < 0)
+			r = error_errno(err, errno, "cannot look at %s", path);
+		else if (S_ISDIR(st.st_mode)) {
+			_cleanup_free_ char *deeper = NULL;
+
+			r = asprintf(&deeper, "%s/", shown) < 0 ? error_memory(err)
+								: print_dir(path, deeper, err);
+		} else {
+			print_line((uint64_t)st.st_size, shown);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+	return r;
+}
+
+static int list(struct session *s, const char *word, struct penstock_error *err)
+{
+	int r = open_place(s, word, err);
+
+	if (r < 0)
+		return r;
+	if (s->place.dir)
+		return print_dir(s->place.dir, "", err);
+	return object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, print_object,
+		s, NULL, err);
+}
+
+/* ---- get ---- */
+
+/* The whole tree of `from` to `to`, which is made. */
+static int copy_tree(
+	const char *from, const char *to, const char *home, struct penstock_error *err)
+{
+	const struct workflow plain = {.context.path.value = from};
+	int r = fs_mkdirs(to, 0777, err);
+
+	(void)home;
+	/* Nothing is below itself here: no directory is left out. */
+	return r < 0 ? r : context_copy(&plain, to, "", NULL, err);
+}
+
+static int get(struct session *s, const char *word, const char *to, struct penstock_error *err)
+{
+	static const char *const exclude[] = {".penstock/", NULL};
+	struct tree_download_stats stats = {0};
+	int r = open_place(s, word, err);
+
+	if (r < 0)
+		return r;
+	if (s->place.dir)
+		return copy_tree(s->place.dir, to, s->home, err);
+	r = transfer_download_tree(s->store->client, s->store->bucket, s->place.prefix, to,
+		&(struct tree_download_options){.exclude = exclude}, &stats, err);
+	if (r == 0 && stats.objects == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
+	return r;
+}
+
+/* ---- tags ---- */
+
+static int write_tag(struct session *s, const char *tag, const char *prefix, const char *run,
+	const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL, *text = NULL;
+	json_t *json = json_object();
+	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+
+	json_object_set_new(json, "run", json_text(run));
+	json_object_set_new(json, "name", json_text(name));
+	json_object_set_new(json, "prefix", json_text(prefix));
+	text = json_dumps(json, JSON_INDENT(2));
+	json_decref(json);
+	if (r < 0)
+		return r;
+	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
+}
+
+/* A tag is given once: what others stand on does not change under them. */
+static int check_free(struct session *s, const char *tag, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL, *dir = path_join(s->home, "tags");
+	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+
+	if (r < 0)
+		return r;
+	if (access(path, F_OK) == 0)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"there is a tag '%s'; 'penstock tag rm %s' removes it", tag, tag);
+	return dir ? fs_mkdirs(dir, 0700, err) : error_memory(err);
+}
+
+struct tagging {
+	struct strlist keys;
+	const char *prefix;
+	bool all; /* also what is penstock's own */
+	bool failed;
+};
+
+static int note_key(void *cookie, const struct object_info *info)
+{
+	struct tagging *t = cookie;
+
+	if ((t->all || !str_starts(info->key + strlen(t->prefix), ".penstock/")) &&
+		strlist_add(&t->keys, info->key) < 0)
+		t->failed = true;
+	return t->failed;
+}
+
+/* The run's objects are copied beside it, so that they stay when it is run again. */
+static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
+{
+	struct tagging t = {.prefix = s->place.prefix};
+	_cleanup_free_ char *to = NULL;
+	int r;
+
+	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0)
+		return error_memory(err);
+	r = object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, note_key, &t,
+		NULL, err);
+	if (r == 0 && t.failed)
+		r = error_memory(err);
+	if (r == 0 && t.keys.n == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no artifacts", s->place.name);
+	for (size_t i = 0; r == 0 && i < t.keys.n; i++) {
+		_cleanup_free_ char *key = NULL;
+
+		if (asprintf(&key, "%s%s", to, t.keys.items[i] + strlen(t.prefix)) < 0)
+			r = error_memory(err);
+		else
+			r = object_copy(s->store->client, s->store->bucket, t.keys.items[i],
+				s->store->bucket, key, &(struct object_copy_options){0}, NULL, err);
+	}
+	strlist_release(&t.keys);
+	return r < 0 ? r : write_tag(s, tag, to, s->place.id, s->place.name, err);
+}
+
+static int tag_dir(struct session *s, const char *tag, const char *from, const char *run,
+	const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *to = NULL;
+	int r = artifacts_tag_path(&to, s->home, tag, "", err);
+
+	if (r == 0)
+		r = fs_remove_tree(to, err); /* of a call that was killed */
+	if (r == 0)
+		r = copy_tree(from, to, s->home, err);
+	return r < 0 ? r : write_tag(s, tag, NULL, run, name, err);
+}
+
+static int tag_add(struct session *s, const char *tag, const char *word, struct penstock_error *err)
+{
+	int r = check_free(s, tag, err);
+
+	if (r == 0)
+		r = open_place(s, word, err);
+	if (r < 0)
+		return r;
+	return s->place.dir ? tag_dir(s, tag, s->place.dir, s->place.id, s->place.name, err)
+			    : tag_objects(s, tag, err);
+}
+
+static int tag_remove(struct session *s, const char *tag, struct penstock_error *err)
+{
+	_cleanup_free_ char *word = NULL, *path = NULL, *dir = NULL;
+	int r = asprintf(&word, ":%s", tag) < 0 ? error_memory(err) : open_place(s, word, err);
+
+	if (r == 0)
+		r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+	if (r == 0)
+		r = artifacts_tag_path(&dir, s->home, tag, "", err);
+	if (r == 0 && !s->place.dir) {
+		struct tagging t = {.prefix = s->place.prefix, .all = true};
+
+		r = object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, note_key,
+			&t, NULL, err);
+		if (r == 0)
+			r = t.failed ? error_memory(err)
+				     : object_delete_many(s->store->client, s->store->bucket,
+					       &t.keys, NULL, NULL, err);
+		strlist_release(&t.keys);
+	}
+	/* The name goes first: a tag is there with all of it, or not at all. */
+	if (r == 0 && unlink(path) < 0)
+		r = error_errno(err, errno, "cannot remove %s", path);
+	return r < 0 ? r : fs_remove_tree(dir, err);
+}
+
+static int tag_list(struct session *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(s->home, "tags");
+	struct dirent **entries = NULL;
+	struct grid grid = GRID_INIT(3);
+	int n = dir ? scandir(dir, &entries, NULL, alphasort) : 0;
+
+	grid_add(&grid, "TAG");
+	grid_add(&grid, "RUN");
+	grid_add(&grid, "NAME");
+	for (int i = 0; i < n; i++) {
+		_cleanup_free_ char *path = path_join(dir, entries[i]->d_name);
+		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL) : NULL;
+
+		if (json) {
+			grid_addf(&grid, "%.*s", (int)strlen(entries[i]->d_name) - 5,
+				entries[i]->d_name);
+			grid_add(&grid, json_string_value(json_object_get(json, "run")));
+			grid_add(&grid, json_string_value(json_object_get(json, "name")));
+		}
+		json_decref(json);
+		free(entries[i]);
+	}
+	free(entries);
+	grid_print(&grid);
+	grid_release(&grid);
+	return dir ? 0 : error_memory(err);
+}
+
+/* ---- the verbs ---- */
+
+static int begin(struct session *s, struct penstock_error *err)
+{
+	return show_open(&s->records, &s->home, err);
+}
+
+static int run_artifacts(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session s = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0), *word = cli_operand(cli, 1);
+	const char *tag = cli_value(cli, "tag"), *to = cli_value(cli, "output");
+	int r = begin(&s, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (strcmp(what, "list") == 0 || strcmp(what, "ls") == 0) {
+		r = list(&s, word, &err);
+	} else if (strcmp(what, "get") == 0 || strcmp(what, "download") == 0) {
+		r = get(&s, word, to ? to : ".", &err);
+	} else if (strcmp(what, "put") == 0 || strcmp(what, "upload") == 0) {
+		if (!tag)
+			return cli_misuse(cli, "put needs --tag");
+		r = check_free(&s, tag, &err);
+		if (r == 0)
+			r = tag_dir(&s, tag, word, NULL, word, &err);
+	} else {
+		return cli_misuse(cli, "'%s' is none of list, get and put", what);
+	}
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static int run_tag(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session s = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0);
+	size_t n = cli_n_operands(cli);
+	int r = begin(&s, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (strcmp(what, "add") == 0 && n == 3)
+		r = tag_add(&s, cli_operand(cli, 1), cli_operand(cli, 2), &err);
+	else if (strcmp(what, "list") == 0 && n == 1)
+		r = tag_list(&s, &err);
+	else if (strcmp(what, "rm") == 0 && n == 2)
+		r = tag_remove(&s, cli_operand(cli, 1), &err);
+	else
+		return cli_misuse(cli, "give add TAG RUN, list, or rm TAG");
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec artifacts_options[] = {
+	{'o', "output", "DIR", "Where get puts them; this directory if not given"},
+	{'t', "tag", "TAG", "What put calls them"},
+	{0, NULL, NULL, NULL},
+};
+static const struct command_example artifacts_examples[] = {
+	{"penstock artifacts list train-mnist", "The files that the run put out, with their sizes"},
+	{"penstock artifacts get train-mnist -o models", "Brings them here"},
+	{"penstock artifacts get :v1", "Those of a tag"},
+	{"penstock artifacts put data --tag mnist", "Makes a tag of a directory of this machine"},
+	{NULL, NULL},
+};
+static const struct command_exit exits[] = {
+	{"66", "There is no such run or tag, or it has no artifacts"},
+	{"69", "The store does not answer, or there is such a tag already"},
+	{"77", "The store refused the credentials"},
+	{NULL, NULL},
+};
+
+const struct command command_artifacts = {
+	.name = "artifacts",
+	.summary = "list and bring what runs put out",
+	.operands = "list|get|put RUN|:TAG|DIR",
+	.min_operands = 2,
+	.max_operands = 2,
+	.description = "Shows and brings the output of a run, wherever it is, or of the run that a "
+		       "tag was given to; and makes a tag of a directory. RUN is an id, the "
+		       "beginning of one, or a name.",
+	.options = artifacts_options,
+	.examples = artifacts_examples,
+	.exits = exits,
+	.run = run_artifacts,
+};
+
+static const struct command_example tag_examples[] = {
+	{"penstock tag add v1 train-mnist", "Keeps what the run put out under a name"},
+	{"penstock tag list", "The tags of this machine"},
+	{"penstock tag rm v1", "Removes the tag with its copy"},
+	{NULL, NULL},
+};
+
+const struct command command_tag = {
+	.name = "tag",
+	.summary = "keep what a run put out under a name",
+	.operands = "add TAG RUN | list | rm TAG",
+	.min_operands = 1,
+	.max_operands = 3,
+	.description = "A tag is a copy of a run's output, made by the store itself where it is in "
+		       "one. It stays as it is when the run is begun anew; workflows bring it with "
+		       "`deps` or `artifacts: {tag: TAG}` of an input.",
+	.examples = tag_examples,
+	.exits = exits,
+	.run = run_tag,
+};
