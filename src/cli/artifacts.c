@@ -54,8 +54,8 @@ static int open_place(struct session *s, const char *word, struct penstock_error
 	if (r < 0)
 		return r;
 	s->has_stores = true;
-	return stores_open(&s->stores, s->place.workflow, &s->place.workflow->output.s3, &s->store,
-		err);
+	return stores_open(
+		&s->stores, s->place.workflow, &s->place.workflow->output.s3, &s->store, err);
 }
 
 /* ---- list ---- */
@@ -128,8 +128,7 @@ static int list(struct session *s, const char *word, struct penstock_error *err)
 /* ---- get ---- */
 
 /* The whole tree of `from` to `to`, which is made. */
-static int copy_tree(
-	const char *from, const char *to, const char *home, struct penstock_error *err)
+static int copy_tree(const char *from, const char *to, const char *home, struct penstock_error *err)
 {
 	const struct workflow plain = {.context.path.value = from};
 	int r = fs_mkdirs(to, 0777, err);
@@ -215,8 +214,8 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 
 	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0)
 		return error_memory(err);
-	r = object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, note_key, &t,
-		NULL, err);
+	r = object_list(
+		s->store->client, s->store->bucket, s->place.prefix, NULL, note_key, &t, NULL, err);
 	if (r == 0 && t.failed)
 		r = error_memory(err);
 	if (r == 0 && t.keys.n == 0)
@@ -297,7 +296,8 @@ static int tag_list(struct session *s, struct penstock_error *err)
 	grid_add(&grid, "NAME");
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *path = path_join(dir, entries[i]->d_name);
-		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL) : NULL;
+		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL)
+							       : NULL;
 
 		if (json) {
 			grid_addf(&grid, "%.*s", (int)strlen(entries[i]->d_name) - 5,

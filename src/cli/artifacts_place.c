@@ -40,8 +40,8 @@ int artifacts_tag_path(char **out, const char *home, const char *tag, const char
 }
 
 /* Where the output of the run was to go. */
-static int place_of_run(struct artifacts_place *out, const char *home, const struct records_run *run,
-	struct penstock_error *err)
+static int place_of_run(struct artifacts_place *out, const char *home,
+	const struct records_run *run, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	int r = load_run_workflow(&out->workflow, home, run, NULL, NULL, err);
@@ -169,8 +169,8 @@ int artifacts_resolve(struct workflow *workflow, const char *home, struct record
 
 	for (size_t i = 0; r == 0 && i < workflow->n_inputs; i++) {
 		if (workflow->inputs[i].kind == WORKFLOW_ARTIFACTS)
-			r = resolve_one(workflow, &workflow->inputs[i], home, records, &places[i],
-				err);
+			r = resolve_one(
+				workflow, &workflow->inputs[i], home, records, &places[i], err);
 	}
 	return r;
 }

@@ -25,6 +25,7 @@ extern const struct command command_resume;
 extern const struct command command_rm;
 extern const struct command command_run;
 extern const struct command command_runners;
+extern const struct command command_secret;
 extern const struct command command_serve;
 extern const struct command command_show;
 extern const struct command command_stat;

@@ -1,4 +1,5 @@
 #include "cli/load.h"
+#include "cli/secret_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
 #include "net/credentials.h"
 #include "net/http.h"
 #include "records/records.h"
@@ -102,21 +105,6 @@ static int read_and_print(struct workflow **out, const char *shown, const struct
 	return r;
 }
 
-int load_source_read(struct workflow **out, const struct load_source *source,
-	const struct load_given *given, struct penstock_error *err)
-{
-	struct workflow_options options = load_source_options(source, given);
-
-	return read_and_print(out, source->shown, &source->bytes, &options, err);
-}
-
-int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
-	const struct strlist *sets, const struct strlist *env, struct penstock_error *err)
-{
-	return read_and_print(
-		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, err);
-}
-
 /* Where the credentials of a recorded run are looked up. */
 struct lookup {
 	const char *file;
@@ -127,7 +115,6 @@ struct lookup {
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
 	const struct lookup *lookup = cookie;
-	_cleanup_free_ char *secret = NULL;
 	const char *found;
 
 	switch (source) {
@@ -142,13 +129,58 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 		found = getenv(name);
 		return found && buf_add_str(value, found) == 0;
 	case WORKFLOW_FROM_SECRET:
-		if (asprintf(&secret, "PENSTOCK_SECRET_%s", name) < 0)
-			return false;
-		found = getenv(secret);
-		return found && buf_add_str(value, found) == 0;
+		return secret_find(name, value);
 	default:
 		return false;
 	}
+}
+
+/* Once for a file: where the first key stands in it, and how it gets out of there. */
+static bool warn_of_key(const struct workflow *wf, const struct workflow_s3 *s3)
+{
+	const struct workflow_credential *key = s3->secret_access_key.source == WORKFLOW_FROM_FILE
+							? &s3->secret_access_key
+							: &s3->service_account_key;
+	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
+
+	if (key->source != WORKFLOW_FROM_FILE || str_ends(key->value, "***"))
+		return false;
+	workflow_place_format(wf, &key->at, &at);
+	log_warn("%s: a key stands in this file, for everybody who reads it: 'penstock secret set "
+		 "NAME' keeps it apart, and ${{ secrets.NAME }} stands for it",
+		buf_str(&at));
+	return true;
+}
+
+static void warn_of_keys(const struct workflow *wf)
+{
+	if (wf->output.kind == WORKFLOW_S3 && warn_of_key(wf, &wf->output.s3))
+		return;
+	for (size_t i = 0; i < wf->n_inputs; i++) {
+		if (wf->inputs[i].kind == WORKFLOW_S3 && warn_of_key(wf, &wf->inputs[i].s3))
+			return;
+	}
+}
+
+int load_source_read(struct workflow **out, const struct load_source *source,
+	const struct load_given *given, struct penstock_error *err)
+{
+	struct workflow_options options = load_source_options(source, given);
+	int r;
+
+	options.resolve = resolve;
+	options.cookie = &(struct lookup){.file = source->shown};
+	r = read_and_print(out, source->shown, &source->bytes, &options, err);
+	if (r == 0)
+		warn_of_keys(*out);
+	return r;
+}
+
+int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
+	const struct strlist *sets, const struct strlist *env, struct penstock_error *err)
+{
+	return read_and_print(
+		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, err);
 }
 
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

@@ -28,6 +28,7 @@ static const struct command *const commands[] = {
 	&command_mb,
 	&command_rb,
 	&command_runners,
+	&command_secret,
 	&command_serve,
 	&command_doctor,
 	NULL,

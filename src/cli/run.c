@@ -113,7 +113,7 @@ struct session {
 	char *home;
 	struct records *records;
 	struct workflow *workflow;
-	char *shown; /* the workflow's name for people */
+	char *shown;			/* the workflow's name for people */
 	struct artifacts_place *places; /* of other runs' output, one for each input */
 	struct view view;
 	struct stores_embedded_ops embedded;

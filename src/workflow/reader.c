@@ -185,9 +185,9 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 		break;
 	case WORKFLOW_FROM_SECRET:
 		reader_error(rd, &node->at,
-			"`%s`: there is no secret `%s`; put it into the environment as "
-			"PENSTOCK_SECRET_%s",
-			field, name, name);
+			"`%s`: there is no secret `%s`; keep it with 'penstock secret set %s', or "
+			"put it into the environment as PENSTOCK_SECRET_%s",
+			field, name, name, name);
 		break;
 	case WORKFLOW_FROM_OPTION:
 		reader_error(rd, &node->at,

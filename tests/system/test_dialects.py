@@ -158,3 +158,38 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     dialects.run("tag", "rm", "v1").ok()
     assert dialects.run("tag", "list").ok().out.split() == ["TAG", "RUN", "NAME"]
     dialects.run("run", "train").exits(66)
+
+
+def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
+    where = project({"wf.yaml": 'steps: [{run: {command: "test ${#TOKEN} -gt 15; echo $TOKEN", env: [{key: TOKEN, value: "${{ secrets.MINE }}"}]}}]\n'})
+    dialects.cwd = where
+
+    missing = dialects.run("run", "wf.yaml").exits(65)
+    dialects.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
+    kept = dialects.home / "secrets.json"
+    run = dialects.run("run", "wf.yaml").ok()
+
+    assert "penstock secret set MINE" in missing.err
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert run.out == "***\n"
+    assert dialects.run("secret", "list").ok().out == "MINE\n"
+    for folder, _, names in os.walk(dialects.home):
+        for name in names:
+            if name != "secrets.json":
+                assert b"of-the-file-1234" not in open(os.path.join(folder, name), "rb").read()
+    dialects.run("run", "wf.yaml", env={"PENSTOCK_SECRET_MINE": "of-the-environment"}).exits(0)
+    dialects.run("secret", "rm", "MINE").ok()
+    dialects.run("secret", "rm", "MINE").exits(66)
+    dialects.run("secret", "set", "MINE", input="").exits(64)
+    dialects.run("secret", "set", "1X", input="x").exits(64)
+    dialects.run("run", "wf.yaml").exits(65)
+
+
+def test_a_key_in_the_file_gets_a_warning_that_says_how_to_move_it(dialects, project, store):
+    s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+          "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}  # fmt: skip
+    dialects.cwd = project({"wf.json": json.dumps({"steps": [{"run": {"command": "true"}}], "output": {"s3": s3}})})
+
+    result = dialects.run("run", "wf.json").ok()
+
+    assert "wf.json:1:" in result.err and "penstock secret set NAME" in result.err and store.secret_key not in result.err

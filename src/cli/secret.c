@@ -1,0 +1,135 @@
+/* `penstock secret`: what `${{ secrets.NAME }}` stands for. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/secret_file.h"
+#include "base/banned.h"
+
+/* One line typed on the terminal, which does not show it. */
+static int ask(const char *name, struct buf *value, struct penstock_error *err)
+{
+	struct termios shown, hidden;
+	char *line = NULL;
+	size_t size = 0;
+	ssize_t n;
+
+	if (tcgetattr(STDIN_FILENO, &shown) < 0)
+		return error_errno(err, errno, "cannot read from the terminal");
+	hidden = shown;
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	fprintf(stderr, "Value of %s: ", name);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+	n = getline(&line, &size, stdin);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
+	fputc('\n', stderr);
+	if (n > 0)
+		buf_add(value, line, (size_t)n);
+	if (line)
+		explicit_bzero(line, size);
+	free(line);
+	return 0;
+}
+
+static int read_value(const char *name, struct buf *value, struct penstock_error *err)
+{
+	int r = isatty(STDIN_FILENO) ? ask(name, value, err) : fs_read("/dev/stdin", value, err);
+
+	if (r < 0)
+		return r;
+	while (value->len &&
+		(value->data[value->len - 1] == '\n' || value->data[value->len - 1] == '\r'))
+		buf_truncate(value, value->len - 1);
+	if (!value->len)
+		return error_set(err, PENSTOCK_E_INVALID, "there is no value on standard input");
+	if (memchr(value->data, '\0', value->len))
+		return error_set(err, PENSTOCK_E_INVALID, "the value is no text");
+	log_redact(buf_str(value));
+	return 0;
+}
+
+static int set(const struct cli *cli, const char *name, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
+	int r = read_value(name, &value, err);
+
+	if (r == 0)
+		r = secret_set(name, buf_str(&value), cli_has(cli, "keyring"), err);
+	if (value.data)
+		explicit_bzero(value.data, value.len);
+	return r;
+}
+
+static void print(void *cookie, const char *name, bool keyring)
+{
+	(void)cookie;
+	printf("%s%s\n", name, keyring ? "  (keyring)" : "");
+}
+
+static int run_secret(const struct cli *cli)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0), *name = cli_operand(cli, 1);
+	int r;
+
+	if (strcmp(what, "list") == 0 && !name) {
+		r = secret_list(print, NULL, &err);
+	} else if (!name || (strcmp(what, "set") != 0 && strcmp(what, "rm") != 0)) {
+		return cli_misuse(cli, "give set NAME, list, or rm NAME");
+	} else if (!secret_name_is_good(name)) {
+		return cli_misuse(cli,
+			"'%s' is no name of a secret: letters, digits and _, without a digit in "
+			"front",
+			name);
+	} else {
+		r = *what == 's' ? set(cli, name, &err) : secret_remove(name, &err);
+	}
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "keyring", NULL, "Keep it in the desktop's keyring, through secret-tool"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock secret set S3_KEY", "Asks for the value, without showing it"},
+	{"penstock secret set S3_KEY < key.txt", "Takes it from a file"},
+	{"penstock secret list", "The names; values are never shown"},
+	{"penstock secret rm S3_KEY", "Forgets it"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such secret"},
+	{"69", "The keyring does not answer"},
+	{NULL, NULL},
+};
+
+const struct command command_secret = {
+	.name = "secret",
+	.summary = "keep what workflows call secrets.NAME",
+	.operands = "set NAME | list | rm NAME",
+	.min_operands = 1,
+	.max_operands = 2,
+	.description =
+		"Keeps values for ${{ secrets.NAME }} of workflows, in secrets.json of penstock's "
+		"home, which only this user can read, or in the desktop's keyring. The value comes "
+		"from standard input, never from the command line. PENSTOCK_SECRET_NAME in the "
+		"environment goes before what is kept.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_secret,
+};

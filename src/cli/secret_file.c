@@ -1,0 +1,225 @@
+#include "cli/secret_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "records/records.h"
+#include "base/banned.h"
+
+bool secret_name_is_good(const char *name)
+{
+	if (!isalpha((unsigned char)*name) && *name != '_')
+		return false;
+	for (; *name; name++) {
+		if (!isalnum((unsigned char)*name) && *name != '_')
+			return false;
+	}
+	return true;
+}
+
+static int file_path(char **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	int r = records_home(&home, err);
+
+	if (r < 0)
+		return r;
+	*out = path_join(home, "secrets.json");
+	return *out ? 0 : error_memory(err);
+}
+
+/* An object, empty where there is no file yet. */
+static int load(json_t **out, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	int r;
+
+	if (access(path, F_OK) < 0) {
+		*out = json_object();
+		return *out ? 0 : error_memory(err);
+	}
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	*out = json_loads(buf_str(&text), 0, NULL);
+	explicit_bzero(text.data, text.len);
+	if (json_is_object(*out))
+		return 0;
+	json_decref(*out);
+	return error_set(err, PENSTOCK_E_CORRUPT, "%s is no list of secrets", path);
+}
+
+static int save(json_t *json, const char *path, struct penstock_error *err)
+{
+	char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+	int r;
+
+	if (!text)
+		return error_memory(err);
+	r = fs_write_atomic(path, text, strlen(text), 0600, err);
+	explicit_bzero(text, strlen(text));
+	free(text);
+	return r;
+}
+
+/* ---- the keyring ---- */
+
+/* `input` goes to its standard input, its output to `output`; each may be NULL. */
+static int secret_tool(
+	const char *const *argv, const char *input, struct buf *output, struct penstock_error *err)
+{
+	_cleanup_close_ int in = -1;
+	_cleanup_close_ int out = -1;
+	struct process p = PROCESS_INIT;
+	char path[64];
+	int status = 0;
+	int r;
+
+	in = memfd_create("secret", MFD_CLOEXEC);
+	out = memfd_create("secret", MFD_CLOEXEC);
+	if (in < 0 || out < 0 || (input && fs_write_all(in, input, strlen(input)) < 0) ||
+		lseek(in, 0, SEEK_SET) < 0)
+		return error_errno(err, errno, "cannot pass a secret on");
+	r = process_spawn(&p,
+		&(struct process_spec){
+			.argv = argv, .stdin_fd = in, .stdout_fd = out, .stderr_fd = -1},
+		err);
+	if (r < 0)
+		return error_prefix(err, "the keyring");
+	process_wait(&p, -1, &status);
+	process_release(&p);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"secret-tool failed; is there a keyring, and is it unlocked?");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", out);
+	return output ? fs_read(path, output, err) : 0;
+}
+
+#define SECRET_TOOL "/usr/bin/secret-tool"
+
+static int keyring_store(const char *name, const char *value, struct penstock_error *err)
+{
+	if (access(SECRET_TOOL, X_OK) < 0)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"there is no %s (package libsecret-tools); leave --keyring out",
+			SECRET_TOOL);
+	return secret_tool((const char *const[]){SECRET_TOOL, "store", "--label=penstock",
+				   "application", "penstock", "name", name, NULL},
+		value, NULL, err);
+}
+
+static bool keyring_find(const char *name, struct buf *value)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	return secret_tool((const char *const[]){SECRET_TOOL, "lookup", "application", "penstock",
+				   "name", name, NULL},
+		       NULL, value, &err) == 0 &&
+	       value->len > 0;
+}
+
+/* ---- */
+
+bool secret_find(const char *name, struct buf *value)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *variable = NULL;
+	_cleanup_free_ char *path = NULL;
+	json_t *json = NULL;
+	const json_t *entry;
+	const char *given;
+	bool found = false;
+
+	if (asprintf(&variable, "PENSTOCK_SECRET_%s", name) < 0)
+		return false;
+	given = getenv(variable);
+	if (given)
+		return buf_add_str(value, given) == 0;
+	if (file_path(&path, &err) < 0 || load(&json, path, &err) < 0)
+		return false;
+	entry = json_object_get(json, name);
+	if (json_is_string(entry))
+		found = buf_add_str(value, json_string_value(entry)) == 0;
+	else if (entry)
+		found = keyring_find(name, value);
+	json_decref(json);
+	return found;
+}
+
+/* One change at a time: another call may be between its reading and its writing. */
+static int change(const char *name, json_t *value, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL, *lock = NULL;
+	_cleanup_close_ int fd = -1;
+	json_t *json = NULL;
+	int r = file_path(&path, err);
+
+	if (r == 0 && asprintf(&lock, "%s.lock", path) < 0)
+		r = error_memory(err);
+	if (r == 0) {
+		fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		while (fd >= 0 && (r = fs_lock(fd)) == 1)
+			usleep(10000);
+		if (fd < 0 || r < 0)
+			r = error_errno(err, errno, "cannot lock %s", lock);
+	}
+	if (r == 0)
+		r = load(&json, path, err);
+	if (r == 0 && !value && !json_object_get(json, name))
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no secret '%s'; see 'penstock secret list'", name);
+	if (r == 0 && value)
+		json_object_set(json, name, value);
+	else if (r == 0)
+		json_object_del(json, name);
+	if (r == 0)
+		r = save(json, path, err);
+	json_decref(json);
+	json_decref(value);
+	return r;
+}
+
+int secret_set(const char *name, const char *value, bool keyring, struct penstock_error *err)
+{
+	int r = keyring ? keyring_store(name, value, err) : 0;
+
+	return r < 0 ? r : change(name, keyring ? json_null() : json_string(value), err);
+}
+
+int secret_remove(const char *name, struct penstock_error *err)
+{
+	return change(name, NULL, err);
+}
+
+int secret_list(void (*fn)(void *cookie, const char *name, bool keyring), void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	json_t *json = NULL, *entry;
+	const char *name;
+	int r = file_path(&path, err);
+
+	if (r == 0)
+		r = load(&json, path, err);
+	if (r < 0)
+		return r;
+	json_object_foreach (json, name, entry)
+		fn(cookie, name, json_is_null(entry));
+	json_decref(json);
+	return 0;
+}
