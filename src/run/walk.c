@@ -669,11 +669,30 @@ static void take_condition(struct walk *walk, struct frame *frame, const struct 
 	}
 }
 
+/* Begins an execution that failed by itself once more, where the step asks for that. */
+static bool restarts(struct walk *walk, struct frame *frame, const struct step_end *end)
+{
+	struct run *run = walk->run;
+	const struct workflow_number *most = &frame->step->run.restarts;
+	struct step_failure failure;
+
+	if (frame->restarts >= most->value || walk->stopping || run->fenced || run->end.decided ||
+		interrupts_reason(&run->interrupts) != INTERRUPT_NONE || frame->launch ||
+		!step_end_explain(end, frame->name, run->id, &failure))
+		return false;
+	frame->restarts++;
+	run_say(run, RUN_EVENT_WARNING, "%s; restart %d of %d", failure.text, frame->restarts,
+		(int)most->value);
+	return leaf_start(walk, frame, &frame->step->run);
+}
+
 /* An execution that ended: of the condition, or of the body. */
 static void take_end(struct walk *walk, struct frame *frame, const struct step_end *end)
 {
 	if (frame->phase == PHASE_CONDITION_RUNS) {
 		take_condition(walk, frame, end);
+	} else if (restarts(walk, frame, end)) {
+		return;
 	} else {
 		frame->outcome.failed = step_end_explain(
 			end, frame->name, walk->run->id, &frame->outcome.failure);

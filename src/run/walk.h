@@ -84,6 +84,7 @@ struct frame {
 	const struct workflow_step *step; /* of a step or a loop */
 	enum frame_phase phase;		  /* of a step */
 	int error_code;			  /* of its body */
+	int restarts;			  /* of its execution, after failures */
 	struct step_run *run;		  /* its execution, or that of its condition; owned */
 	struct workflow_run condition;	  /* what is run for `if` */
 

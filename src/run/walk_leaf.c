@@ -79,7 +79,8 @@ static int start(struct walk *walk, struct frame *frame, const struct workflow_r
 		if (strlist_add(&env, frame->env->items[i]) < 0)
 			return error_memory(err);
 	}
-	if (launch_add_pids(walk, frame, &env) < 0)
+	if (launch_add_pids(walk, frame, &env) < 0 ||
+		(frame->restarts && strlist_addf(&env, "PENSTOCK_RESTART=%d", frame->restarts) < 0))
 		return error_memory(err);
 	return step_run_start(&frame->run, walk->run,
 		&(struct step_run_spec){

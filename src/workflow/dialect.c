@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/canonical.h"
+#include "workflow/secrets.h"
 #include "base/banned.h"
 
 const struct dialect *dialect_of(const struct node *root, const char *file)
@@ -330,19 +331,72 @@ bool dialect_memory(const char *text, int64_t *bytes)
 	return *bytes > 0;
 }
 
+/* A number as programs read it; `.inf` and the like stay text. */
+static void json_number(struct buf *out, const struct node *node)
+{
+	double value = strtod(node->text, NULL);
+
+	if (isfinite(value))
+		buf_printf(out, "%.17g", value);
+	else
+		json_add_text(out, node->text);
+}
+
+static void json_scalar(struct buf *out, const struct node *node)
+{
+	enum scalar_type type = scalar_type(node);
+	int64_t whole;
+
+	if (type == SCALAR_NULL)
+		buf_add_str(out, "null");
+	else if (type == SCALAR_BOOL)
+		buf_add_str(out, strcasecmp(node->text, "true") == 0 ? "true" : "false");
+	else if (type == SCALAR_INT && node_whole(node, &whole))
+		buf_printf(out, "%lld", (long long)whole);
+	else if (type == SCALAR_INT || type == SCALAR_FLOAT)
+		json_number(out, node);
+	else
+		json_add_text(out, node->text);
+}
+
+static void json_node(struct buf *out, const struct node *node, const char *key)
+{
+	if (node->kind == NODE_SCALAR) {
+		if (node->field) /* "NAME=SECRET" in a list */
+			buf_add_str(out, "null");
+		else
+			json_scalar(out, node);
+		return;
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '{' : '[');
+	for (size_t i = 0; i < node->n; i++) {
+		const struct node_entry *entry = &node->entries[i];
+
+		if (i)
+			buf_add_str(out, ", ");
+		if (node->kind == NODE_MAP) {
+			json_add_text(out, entry->key);
+			buf_add_str(out, ": ");
+		}
+		if (node->kind == NODE_MAP && secret_kind_of(node, entry, key) != SECRET_NONE)
+			buf_add_str(out, "null");
+		else
+			json_node(out, entry->value, entry->key);
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
+}
+
 const char *dialect_json(struct reader *rd, const struct node *node)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 
-	if (canonical_write(node, &out) < 0 || buf_failed(&out)) {
-		if (out.failure == BUF_OVER_LIMIT)
-			reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
-				(size_t)LIMIT_STRING);
-		else
-			rd->arena->no_memory = true;
-		return "{}";
-	}
-	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+	json_node(&out, node, NULL);
+	if (out.failure == BUF_OVER_LIMIT)
+		reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
+			(size_t)LIMIT_STRING);
+	else if (buf_failed(&out))
+		rd->arena->no_memory = true;
+	return buf_failed(&out) ? "{}" : workflow_arena_copy(rd->arena, buf_str(&out), out.len);
 }
 
 const char *dialect_context(struct reader *rd)

@@ -180,7 +180,7 @@ def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     dialects.run("run", "wf.yaml", env={"PENSTOCK_SECRET_MINE": "of-the-environment"}).exits(0)
     dialects.run("secret", "rm", "MINE").ok()
     dialects.run("secret", "rm", "MINE").exits(66)
-    dialects.run("secret", "set", "MINE", input="").exits(64)
+    dialects.run("secret", "set", "MINE", input="").exits(65)
     dialects.run("secret", "set", "1X", input="x").exits(64)
     dialects.run("run", "wf.yaml").exits(65)
 
@@ -193,3 +193,85 @@ def test_a_key_in_the_file_gets_a_warning_that_says_how_to_move_it(dialects, pro
     result = dialects.run("run", "wf.json").ok()
 
     assert "wf.json:1:" in result.err and "penstock secret set NAME" in result.err and store.secret_key not in result.err
+
+
+EXPERIMENT = """
+    name: const
+    data: {bucket: my-data, secrets: {x: 1}}
+    hyperparameters:
+      lr: 0.1
+      layers: {type: const, val: 3}
+    searcher: {name: single, metric: loss, max_length: {batches: 10}}
+    entrypoint: python3 model.py
+    %s
+    """
+
+
+def test_an_experiment_runs_in_a_copy_of_its_context(dialects, project):
+    where = project({
+        "const.yaml": EXPERIMENT % "max_restarts: 0",
+        "data.csv": "a,b\n1,2\n",
+        "model.py": """
+            import csv, json, os
+            print(list(csv.DictReader(open("data.csv")))[0]["b"], sorted(os.listdir(".")))
+            print(json.loads(os.environ["DET_HPARAMS"]), json.loads(os.environ["DET_EXPERIMENT_CONFIG"])["data"]["bucket"])
+            print(os.environ["DET_TRIAL_RUN_ID"], "DET_LATEST_CHECKPOINT" in os.environ)
+            """,
+        ".detignore": "*.tmp\n/left/\n",
+        "x.tmp": "", "left/x": "", "deep/left/x": "", "__pycache__/x.pyc": "", ".git/config": "",
+    })  # fmt: skip
+    dialects.cwd = where
+
+    result = dialects.run("run", "const.yaml", "--context", ".").ok()
+
+    assert result.out == "2 ['const.yaml', 'data.csv', 'deep', 'model.py']\n{'lr': 0.1, 'layers': 3} my-data\n1 False\n"
+
+
+def test_an_experiment_is_restarted_as_often_as_it_says(dialects, project):
+    dialects.cwd = project({
+        "const.yaml": EXPERIMENT % "max_restarts: 2",
+        "model.py": "import os, sys; print('run', os.environ['DET_TRIAL_RUN_ID'], flush=True); sys.exit(7)",
+    })  # fmt: skip
+
+    result = dialects.run("run", "const.yaml").exits(7)
+
+    assert result.out == "run 1\nrun 2\nrun 3\n" and "restart 2 of 2" in result.err
+
+
+def test_a_context_beyond_its_limit_is_refused_before_anything_runs(dialects, project):
+    where = project({"const.yaml": EXPERIMENT % "", "model.py": "print('ran')"})
+    with open(where / "large", "wb") as large:
+        large.truncate(96 * 1024 * 1024)
+    dialects.cwd = where
+
+    result = dialects.run("run", "const.yaml").exits(65)
+    (where / ".detignore").write_text("large\n")
+
+    assert "has more than 99.6 MB" in result.err and ".detignore" in result.err and "ran" not in result.out
+    dialects.run("run", "const.yaml").ok()
+
+
+def test_a_task_of_skypilot_runs_with_its_files(dialects, project, http_server):
+    dialects.cwd = project({
+        "task.yaml": """
+            name: sky
+            workdir: code
+            resources: {cpus: 1+, memory: 0.1+}
+            envs: {WORD: hello}
+            file_mounts:
+              data/local.txt: ./local.txt
+              ~/sky_workdir/tree: ./tree
+            setup: |
+              cat data/local.txt tree/a
+            run: |
+              echo $WORD $SKYPILOT_NODE_RANK $SKYPILOT_NUM_NODES
+              test -n "$SKYPILOT_TASK_ID" && cat main.txt
+            """,
+        "code/main.txt": "main\n", "code/.gitignore": "out\n", "code/out": "left", "local.txt": "local\n", "tree/a": "tree\n",
+    })  # fmt: skip
+
+    result = dialects.run("run", "task.yaml").ok()
+    other = dialects.run("run", "task.yaml", "--env", "WORD=other").ok()
+
+    assert result.out == "local\ntree\nhello 0 1\nmain\n"
+    assert "other 0 1" in other.out
