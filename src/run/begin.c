@@ -232,6 +232,41 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 		step->path, field);
 }
 
+/* Interfaces of a step's own network, with what each would need. */
+static int check_interfaces(const struct refusal *refusal, const struct workflow_step *step)
+{
+	static const char *const reasons[] = {
+		[WORKFLOW_WIREGUARD] =
+			"`wireguard` needs a kernel module and the right to configure "
+			"networks, and is",
+		[WORKFLOW_BORE] =
+			"`bore` needs the program of that name and a server outside, and is",
+		[WORKFLOW_VNET] =
+			"`vnet` joins steps of several machines, of which a run has one; on it, "
+			"`network: host` does; it is",
+	};
+
+	if (!step->run.n_interfaces)
+		return 0;
+	return refuse(refusal, &step->run.interfaces[0].at, step,
+		reasons[step->run.interfaces[0].kind], ".run.customNetworkInterfaces=null");
+}
+
+/* Who the step sees itself as: of this machine's processes only. */
+static int check_ids(const struct refusal *refusal, const struct workflow_step *step)
+{
+	const struct workflow_number *uid = &step->run.map_uid, *gid = &step->run.map_gid;
+	const struct workflow_number *given = uid->given ? uid : gid;
+	bool mpi = step->run.mpi.value && strcmp(step->run.mpi.value, "none") != 0;
+
+	if (!given->given || (!step->run.container.given && !mpi))
+		return 0;
+	return refuse(refusal, &given->at, step,
+		mpi ? "`mapUid` and `mapGid` beside `mpi` are"
+		    : "`mapUid` and `mapGid` of a container, which runs as the calling user, are",
+		uid->given ? ".run.mapUid=null" : ".run.mapGid=null");
+}
+
 /* What is valid and cannot be run here. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
@@ -243,12 +278,11 @@ static int check_step(void *cookie, const struct workflow_step *step)
 		return 0;
 	if (step->run.network != WORKFLOW_NETWORK_HOST && !step->run.container.given)
 		return refuse(refusal, &step->run.network_at, step,
-			"networks of their own are, for steps without a container,",
+			"a network of its own is, for a step without a container,",
 			".run.network=host");
-	if (step->run.map_uid.given || step->run.map_gid.given)
-		return refuse(refusal, &step->run.at, step, "`mapUid` and `mapGid` are",
-			".run.mapUid=null");
-	return 0;
+	if (check_interfaces(refusal, step) < 0)
+		return -PENSTOCK_E_INVALID;
+	return check_ids(refusal, step);
 }
 
 static int check_steps(const struct workflow *workflow, struct penstock_error *err)

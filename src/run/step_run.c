@@ -304,20 +304,54 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	return 0;
 }
 
+/* How a command of this machine is begun. */
+struct host_command {
+	const char *argv[9];
+	char uid[40], gid[40];
+};
+
+/* Within a user namespace where the step is to see itself as somebody else; to the rest of the machine it stays who
+ * we are. */
+static void host_command(struct host_command *out, const struct workflow_run *what)
+{
+	const char **argv = out->argv;
+	bool mapped = what->map_uid.given || what->map_gid.given;
+
+	if (mapped) {
+		snprintf(out->uid, sizeof(out->uid), "--map-user=%lld",
+			what->map_uid.given ? (long long)what->map_uid.value
+					    : (long long)geteuid());
+		snprintf(out->gid, sizeof(out->gid), "--map-group=%lld",
+			what->map_gid.given ? (long long)what->map_gid.value
+					    : (long long)getegid());
+		*argv++ = "/usr/bin/unshare";
+		*argv++ = "--user";
+		*argv++ = out->uid;
+		*argv++ = out->gid;
+		*argv++ = "--";
+	}
+	*argv++ = what->shell.value;
+	*argv++ = "-c";
+	*argv++ = what->command.value;
+	*argv = NULL;
+}
+
 static int start_task(struct step_run *step, const struct step_run_spec *spec,
 	const struct ranks *ranks, size_t rank, struct penstock_error *err)
 {
 	const struct workflow_run *what = step->what;
 	_cleanup_(starting_release) struct starting starting = {0};
-	const char *const plain[] = {what->shell.value, "-c", what->command.value, NULL};
+	struct host_command plain;
 	struct step_task *t = &step->tasks[rank];
 	struct task_spec task = {
-		.argv = plain,
+		.argv = plain.argv,
 		.cwd = cwd_of(step),
 	};
 	char label[32];
-	int r = prepare_task(step, spec, ranks, rank, &starting, &task, err);
+	int r;
 
+	host_command(&plain, what);
+	r = prepare_task(step, spec, ranks, rank, &starting, &task, err);
 	snprintf(label, sizeof(label), "[%zu] ", rank);
 	if (r == 0)
 		r = output_add(step->run->output, step->n > 1 ? label : NULL, &t->output, err);

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from harness.program import TOP
+
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
 
 
@@ -337,3 +339,42 @@ def test_the_whole_name_is_told(penstock, job):
 
     assert "step 1 of 2: outer / loop [x] / in" in result.err
     assert "'outer / loop [x] / in' exited with 9" in penstock.ps()[0]["message"]
+
+
+# To itself the step is whom it is mapped to, to the machine it stays the caller: what it makes is the caller's.
+def test_a_step_may_see_itself_as_another(penstock, job):
+    path = job(
+        run("id -u; id -g; touch $STORAGE_PATH/made", mapUid=1234, mapGid=77),
+        run("id -u; exec sh -c 'kill -0 $$ && echo alive'", mapRoot=True),
+        run("stat -c '%u %g' $STORAGE_PATH/made"),
+    )
+
+    assert penstock.run("run", path).ok().out == f"1234\n77\n0\nalive\n{os.geteuid()} {os.getegid()}\n"
+
+
+# What the grammar knows and this machine cannot do is told at its place, with the reason and what to give, before anything starts.
+@pytest.mark.parametrize(
+    "fields, says",
+    [
+        ({"network": "pasta"}, "a network of its own is, for a step without a container, not supported by this version; run with --set steps[1].run.network=host"),
+        ({"network": "pasta", "container": {"image": "debian"}, "customNetworkInterfaces": [{"bore": {"boreAddress": "h:1", "targetPort": 1}}]},
+         "`bore` needs the program of that name and a server outside, and is not supported by this version; run with --set steps[1].run.customNetworkInterfaces=null"),
+        ({"network": "pasta", "container": {"image": "debian"}, "customNetworkInterfaces": [{"wireguard": {"privateKey": "k3y-of-the-tunnel"}}]}, "`wireguard` needs a kernel module"),
+        ({"container": {"image": "debian"}, "mapUid": 0}, "`mapUid` and `mapGid` of a container"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_refused_by_name(penstock, job, fields, says):
+    told = penstock.run("run", job(run("echo first"), run("echo second", **fields))).exits(65)
+
+    assert says in told.err and "wf.json:1:" in told.err and "k3y" not in told.err
+    assert told.out == "" and penstock.ps() == []
+
+
+# The example of the language does what it says: a module, a launch, trials at the same time, a choice, and a clean end.
+def test_the_example_runs(penstock):
+    result = penstock.run("run", TOP / "examples" / "language" / "workflow.yaml").ok()
+
+    lines = result.out.splitlines()
+    assert lines[0] == "50" and lines[-2].startswith("best rate 0.") and lines[-1] == "status: done"
+    output = result.err.rpartition("its output is in ")[2].strip()
+    assert open(os.path.join(output, "best")).read().strip() in lines[-2]

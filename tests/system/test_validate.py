@@ -100,7 +100,7 @@ def test_secrets_are_not_shown(penstock):
 
 # The example's workflows are what users copy first.
 def test_workflows_of_the_examples_are_valid(penstock):
-    found = sorted(TOP.glob("examples/*/*.json"))
+    found = sorted(TOP.glob("examples/*/*.json")) + sorted(TOP.glob("examples/*/workflow*.yaml"))
 
     assert found
     for path in found:
