@@ -97,8 +97,11 @@
 #define LIMIT_FETCH_CHUNK (8 * MIB)  /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */
+#define LIMIT_TRANSFER_KEPT (16 * MIB) /* bytes of freed memory that the verbs do not give back at once ... */
+#define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... but for blocks of more than this */
 #define LIMIT_BULK_MEMORY (12 * MIB) /* bytes of items that are under way or wait, with their small bodies */
-#define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory */
+#define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory while it comes, ... */
+#define LIMIT_BULK_HELD_UP (256 * KIB) /* ... and of one that is sent: it would be read twice, for its checksum first */
 #define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger ones are a thread's work */
 #define LIMIT_BULK_FLIGHTS 64 /* requests for small ones at a time */
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
@@ -145,6 +148,8 @@
 #define LIMIT_SERVER_CONNECTION (40 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */
+#define LIMIT_SERVER_LATE_HASH (1 * MIB) /* bytes of a body that is hashed when it is complete */
+#define LIMIT_SERVER_LATE_HASH_PART (32 * MIB) /* bytes of a part, which comes with others */
 #define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is needed */
 
 /* Strings made by penstock. */

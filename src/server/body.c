@@ -9,15 +9,15 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* Parts whose MD5 is made of the file: it has to be worth it, and to come soon after the last byte. */
-#define MD5_LATER_MIN (64 * KIB)
-#define MD5_LATER_MAX (32 * MIB)
-
 /* Kept free for the database when bodies are taken in. */
 #define SPACE_RESERVE (16 * MIB)
 
-void body_release(struct request_body *body)
+void body_release(struct request *req)
 {
+	struct request_body *body = &req->body;
+
+	if (body->hash_late)
+		hasher_forget(req->server->hasher);
 	if (body->decoding)
 		chunked_decoder_release(&body->decoder);
 	buf_release(&body->document);
@@ -128,6 +128,18 @@ static bool find_length(struct request *req)
 	return true;
 }
 
+/* Whether the ETag may wait until all is there. One alone is done with sooner while it comes. */
+static bool hash_late(struct request *req)
+{
+	const struct request_body *b = &req->body;
+	uint64_t most = req->upload_id ? LIMIT_SERVER_LATE_HASH_PART : LIMIT_SERVER_LATE_HASH;
+
+	return !b->has_md5 && atomic_load(&req->server->active) > 1 &&
+	       b->declared != STORE_SIZE_UNKNOWN &&
+	       (b->declared > STORE_INLINE_MAX || (b->declared && req->upload_id)) &&
+	       b->declared <= most && hasher_expect(req->server->hasher);
+}
+
 static bool start_object(struct request *req)
 {
 	struct request_body *b = &req->body;
@@ -150,10 +162,8 @@ static bool start_object(struct request *req)
 		reply_failure(req, &err);
 		return false;
 	}
-	/* Parts come many at a time; what is larger is hashed while it comes. */
-	b->md5_later = req->upload_id && !b->has_md5 && b->declared >= MD5_LATER_MIN &&
-		       b->declared <= MD5_LATER_MAX;
-	return b->md5_later || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
+	b->hash_late = hash_late(req);
+	return b->hash_late || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
 }
 
 static int on_data(void *cookie, const void *data, size_t len, struct penstock_error *err);
@@ -285,6 +295,14 @@ bool body_feed(struct request *req, const void *data, size_t len)
 		reply_failure(req, &err);
 	penstock_error_release(&err);
 	return false;
+}
+
+bool body_is_whole(const struct request *req)
+{
+	const struct request_body *b = &req->body;
+
+	/* Behind a body in chunks there is an end, which may be cut off. */
+	return !b->decoding && b->declared != STORE_SIZE_UNKNOWN && b->received == b->declared;
 }
 
 static bool check_extra(struct request *req)

@@ -26,26 +26,27 @@ static void submit(struct request *req)
 		store_put_submit(req->server->store, &req->put);
 }
 
-/* On a worker's thread. */
+/* On a worker's thread, where it waits for the disk. */
 static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	uint8_t md5[16];
-	int rc = 0;
 
-	if (req->body.md5_later)
-		rc = etags_md5(req->server->etags, req->body.object, md5, &err);
-	if (rc == 0 && req->body.md5_later)
-		str_hex(md5, sizeof(md5), req->body.etag);
-	if (rc == 0)
-		rc = store_body_sync(req->body.object, &err);
-	if (rc < 0) {
+	if (store_body_sync(req->body.object, &err) < 0) {
 		req->after = NULL;
 		reply_failure(req, &err);
 		request_wake(req);
 		return;
 	}
 	submit(req);
+}
+
+/* On the hasher's thread. */
+static void hashed(struct request *req)
+{
+	if (store_is_relaxed(req->server->store))
+		sync_and_submit(req); /* waits for nothing */
+	else
+		workers_submit(req->server->workers, sync_and_submit, req);
 }
 
 /* The put is filled in: make it durable, then let `after` reply. */
@@ -61,8 +62,11 @@ static void commit_body(struct request *req, struct store_put *put, request_fn a
 		return;
 	if (store_body_is_inline(put->body))
 		submit(req);
-	else
-		workers_submit(req->server->workers, sync_and_submit, req);
+	else if (req->body.hash_late) {
+		req->body.hash_late = false;
+		hasher_submit(req->server->hasher, hashed, req);
+	} else
+		hashed(req);
 }
 
 static void note_checksum(const struct request_body *body, struct store_checksum *out)
@@ -99,12 +103,17 @@ void op_put_object(struct request *req)
 	commit_body(req, put, put_object_after);
 }
 
-/* A refusal that can be known beforehand spares the client the sending. */
+/* A refusal that can be known beforehand spares the client the sending; of little it is not worth the look. */
 static bool check_bucket(struct request *req)
 {
+	const char *length = request_header(req, "content-length");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
+	enum store_status status;
+	uint64_t n;
 
+	if (length && str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
+		return true;
+	status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
 	if (status == STORE_OK)
 		return true;
 	reply_store_error(req, status, &err);

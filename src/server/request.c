@@ -104,7 +104,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 		code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut off");
 	if (req->response)
 		MHD_destroy_response(req->response);
-	body_release(&req->body);
+	body_release(req);
 	buf_release(&req->stored_headers);
 	store_object_unref(req->put.source);
 	store_object_unref(req->part.put.source);
@@ -274,10 +274,11 @@ static enum MHD_Result take_data(struct request *req, const char *data, size_t *
 	} else if (!body_feed(req, data, *len)) {
 		req->phase = REQUEST_DISCARD;
 		req->discard_limit = LIMIT_SERVER_DISCARD;
-		body_release(&req->body);
+		body_release(req);
 	}
 	*len = 0;
-	notice_end_of_stream(req);
+	if (req->phase == REQUEST_DISCARD || !body_is_whole(req))
+		notice_end_of_stream(req);
 	return MHD_YES;
 }
 
@@ -288,7 +289,7 @@ static enum MHD_Result finish(struct request *req)
 		if (body_finish(req))
 			req->finish(req); /* may suspend: nothing of req is touched then */
 		else
-			body_release(&req->body);
+			body_release(req);
 		if (req->phase == REQUEST_WAITING)
 			return MHD_YES;
 	} else if (req->phase == REQUEST_WAITING) {

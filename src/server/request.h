@@ -20,13 +20,14 @@
 #include "store/store.h"
 
 struct worker_pool;
+struct hasher;
 
 struct server {
 	/* constant while it runs */
 	struct store *store;
 	struct MHD_Daemon *daemon;
 	struct worker_pool *workers;
-	struct etags *etags;
+	struct hasher *hasher;
 	char *access_key_id;
 	char *secret_access_key;
 	char *url;
@@ -55,12 +56,13 @@ struct request_body {
 	struct store_body *object;
 	struct checksum md5, sha256, extra;
 	bool has_md5, has_sha256, has_extra;
-	bool md5_later; /* a worker makes it of the file, together with those of other parts */
+	bool hash_late; /* the MD5 is left to the hasher, which expects it */
 	enum checksum_kind extra_kind;
 	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* "": none came */
 	bool extra_in_trailer;
 	/* Results of body_finish(). */
-	char etag[33]; /* hexadecimal MD5, BODY_OBJECT only; not if md5_later */
+	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` there when the hasher was through. */
+	char etag[33];
 	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
 };
 
@@ -157,9 +159,11 @@ struct sigv4 *server_signer(struct server *server);
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
 /* False with a reply set. */
 bool body_feed(struct request *req, const void *data, size_t len);
+/* Nothing more of it is to come. */
+bool body_is_whole(const struct request *req);
 /* Checks lengths, signatures and checksums; false with a reply set. */
 bool body_finish(struct request *req);
-void body_release(struct request_body *body);
+void body_release(struct request *req);
 
 /* --- reply.c ------------------------------------------------------------------------------- */
 
@@ -231,20 +235,27 @@ void op_list_parts(struct request *req);
 void op_complete_upload(struct request *req);
 void op_abort_upload(struct request *req);
 
-/* --- etags.c ------------------------------------------------------------------------------- */
-
-int etags_new(struct etags **out, struct penstock_error *err);
-/* NULL is fine. */
-void etags_free(struct etags *etags);
-/* The MD5 of a body that is written and in a file; waits while others are hashed. */
-int etags_md5(struct etags *etags, struct store_body *body, uint8_t digest[static 16],
-	struct penstock_error *err);
-
 /* --- workers.c ----------------------------------------------------------------------------- */
 
 int workers_start(struct worker_pool **out, struct penstock_error *err);
 /* Finishes what was queued. */
 void workers_stop(struct worker_pool *pool);
 void workers_submit(struct worker_pool *pool, request_fn fn, struct request *req);
+
+/* --- hash.c -------------------------------------------------------------------------------- */
+
+/*
+ * The MD5 of parts and of objects of middling size, taken when they are complete and of several at once (s3/md5_lanes.h):
+ * for each of its own it would be what an upload costs most.
+ */
+int hasher_start(struct hasher **out, struct penstock_error *err);
+/* Finishes what was queued. */
+void hasher_stop(struct hasher *hasher);
+/* A body begins that wants to be hashed when it is complete. False: hash it yourself. */
+bool hasher_expect(struct hasher *hasher);
+/* It was expected, and will not be submitted. */
+void hasher_forget(struct hasher *hasher);
+/* The expected body of a suspended request is complete: sets its ETag, then calls `next` on another thread. */
+void hasher_submit(struct hasher *hasher, request_fn next, struct request *req);
 
 #endif

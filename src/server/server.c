@@ -130,8 +130,8 @@ static int start_daemon(struct server *server, int fd, struct penstock_error *er
 
 static void server_free(struct server *server)
 {
+	hasher_stop(server->hasher); /* it gives work to the others */
 	workers_stop(server->workers);
-	etags_free(server->etags);
 	pthread_key_delete(server->signer);
 	if (server->secret_access_key)
 		explicit_bzero(server->secret_access_key, strlen(server->secret_access_key));
@@ -169,9 +169,9 @@ int server_start(
 	if (rc >= 0)
 		rc = make_url(server, fd, options->address, err);
 	if (rc >= 0)
-		rc = etags_new(&server->etags, err);
-	if (rc >= 0)
 		rc = workers_start(&server->workers, err);
+	if (rc >= 0)
+		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0)
 		rc = start_daemon(server, fd, err);
 	if (rc < 0) {

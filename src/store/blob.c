@@ -302,14 +302,17 @@ int store_body_write(
 	return rc;
 }
 
-ssize_t store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err)
 {
 	ssize_t n = fs_pread_all(body->fd, data, len, (off_t)offset);
 
 	if (n < 0)
-		error_errno(err, errno, "cannot read a new object in %s", body->store->root);
-	return n;
+		return error_errno(err, errno, "cannot read an object in %s", body->store->root);
+	if ((size_t)n < len)
+		return error_set(err, PENSTOCK_E_IO,
+			"an object in %s is shorter than it was written", body->store->root);
+	return 0;
 }
 
 uint64_t store_body_size(const struct store_body *body)

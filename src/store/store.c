@@ -214,6 +214,11 @@ failed:
 	return rc;
 }
 
+bool store_is_relaxed(const struct store *store)
+{
+	return store->relaxed;
+}
+
 void store_close(struct store *store)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

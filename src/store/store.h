@@ -70,6 +70,8 @@ struct store_options {
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
 /* The caller has released every object and freed every body. NULL is fine. */
 void store_close(struct store *store);
+/* Whether nothing is synced when a change is made. */
+bool store_is_relaxed(const struct store *store);
 const char *store_root(const struct store *store);
 /* The open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
@@ -104,8 +106,8 @@ int store_body_new(struct store *store, uint64_t size, bool may_inline, struct s
 	struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
-/* What was written, before store_body_sync(); not of a body in memory. Fewer than `len` at its end; -1 raised. */
-ssize_t store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+/* Exactly `len` bytes of what was written to a body that is a file and not yet synced. */
+int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 uint64_t store_body_size(const struct store_body *body);
 /* Whether store_body_sync() has nothing to wait for. */

@@ -183,6 +183,46 @@ def test_copies_are_conditional(s3, wire):
     assert wire.send("PUT", "/bkt/to", headers={"x-amz-copy-source": "nokey"}).code == "InvalidArgument"
 
 
+# --- bodies that come at the same time
+
+
+def half_sent(wire, path, body, query="", **headers):
+    """A connection over which a request and the first half of its body went."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    signed = wire.sign("PUT", path, query, headers, hashlib.sha256(body).hexdigest()) | {"content-length": str(len(body))}
+    connection = wire.connect()
+    connection.sendall(wire.head("PUT", path + (f"?{query}" if query else ""), signed) + body[: len(body) // 2])
+    return connection
+
+
+def test_bodies_that_come_together_have_each_its_own_tag(s3, wire):
+    sizes = [1, 16384, 16385, 16384 + 64, 20000, 65536, 100_001, 262_144, 262_145, MIB - 3, MIB, MIB + 1] * 3
+    bodies = [os.urandom(size) for size in sizes]
+    upload = s3.create_multipart_upload(Bucket="bkt", Key="big")["UploadId"]
+    parts = [os.urandom(size) for size in (1, 63, 64, 5000, 70_000, MIB)]
+    cut = half_sent(wire, "/bkt/cut", os.urandom(MIB))
+    wrong = half_sent(wire, "/bkt/wrong", bodies[7], content_md5="1B2M2Y8AsgTpgAmY7PhCfg==")
+    under_way = [half_sent(wire, f"/bkt/together/{i}", body) for i, body in enumerate(bodies)]
+    under_way += [half_sent(wire, "/bkt/big", part, f"partNumber={i}&uploadId={upload}") for i, part in enumerate(parts, 1)]
+    for connection, body in zip(under_way, bodies + parts):
+        connection.sendall(body[len(body) // 2 :])
+    cut.close()
+    wrong.sendall(bodies[7][len(bodies[7]) // 2 :])
+    for connection, body in zip(under_way, bodies + parts):
+        reply = wire.read(connection)
+        assert (reply.status, reply.headers["etag"]) == (200, f'"{tag(body)}"')
+        connection.close()
+    assert wire.read(wrong).code == "BadDigest"
+    for i, body in enumerate(bodies):
+        assert wire.send("GET", f"/bkt/together/{i}").body == body
+    assert wire.send("GET", "/bkt/cut").status == wire.send("GET", "/bkt/wrong").status == 404
+
+
+def test_small_bodies_for_no_bucket_are_refused(wire):
+    for size in (0, 10, 20_000, 2 * MIB):
+        assert wire.send("PUT", "/nobucket/k", body=bytes(size)).code == "NoSuchBucket"
+
+
 # --- multipart
 
 
