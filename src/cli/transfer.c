@@ -1,6 +1,7 @@
 #include "cli/transfer.h"
 
 #include <curl/curl.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,18 @@
 #include "records/records.h"
 #include "base/banned.h"
 
+/*
+ * Each request has buffers of some hundred KiB, which go when it is over. Given back to the kernel every time
+ * they cost as much again: their pages are to be had, and cleared, anew.
+ */
+static void keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, (int)LIMIT_TRANSFER_KEPT_BLOCK);
+	mallopt(M_TRIM_THRESHOLD, (int)LIMIT_TRANSFER_KEPT);
+#endif
+}
+
 /* ---- options ---- */
 
 int transfer_begin(struct transfer *t, const struct cli *cli)
@@ -26,6 +39,7 @@ int transfer_begin(struct transfer *t, const struct cli *cli)
 	const char *part_size = cli_value(cli, "part-size");
 	int64_t parallel;
 
+	keep_freed_memory();
 	t->cli = cli;
 	t->dry_run = cli_has(cli, "dry-run");
 	t->preserve = cli_has(cli, "preserve");
