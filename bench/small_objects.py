@@ -1,7 +1,8 @@
-"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, beside s5cmd, `aws s3 sync` and rclone.
+"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, beside s5cmd, `aws s3 sync`, rclone and boto3.
 
 Against the embedded store with relaxed durability, and up to nginx DAV. All tools work on the same files and the same server; the CPU
-of client and server is counted together. The slow peers get a part of the files, and objects per second are compared.
+of client and server is counted together. The slow peers get a part of the files, once, which their name in the table says, and times of
+an object are compared.
 """
 import os
 import re
@@ -9,6 +10,7 @@ import resource
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -19,9 +21,31 @@ from pathlib import Path
 import report as reporting
 
 IMAGES = reporting.TOP.parent / "shared" / "data" / "cifar10-jpeg.tar.gz"
-ROUNDS = 5
+ROUNDS, DAV_ROUNDS = 5, 3
+ROOM = 16 * 2**30  # bytes of memory that the files of 256 KiB take at most, in all their copies
 S5CMD, AWS, MEMORY = 4, 20, 64 * 2**20
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+BOTO3 = """
+import boto3, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from botocore.config import Config
+s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"], config=Config(max_pool_connections=32))
+verb, tree, prefix = sys.argv[1:]
+def up(path):
+    with open(path, "rb") as body:
+        s3.put_object(Bucket="bench", Key=prefix + "/" + os.path.relpath(path, tree), Body=body)
+def down(key):
+    path = os.path.join(tree, key[len(prefix) + 1:])
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(s3.get_object(Bucket="bench", Key=key)["Body"].read())
+with ThreadPoolExecutor(32) as pool:
+    if verb == "up":
+        list(pool.map(up, [os.path.join(at, name) for at, _, names in os.walk(tree) for name in names]))
+    else:
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=prefix + "/")
+        list(pool.map(down, [entry["Key"] for page in pages for entry in page["Contents"]]))
+"""
 NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log crit;
 {user}
@@ -146,18 +170,33 @@ def blocks(folder, quick):
     return Files("blocks", folder, 50 if quick else 1000)
 
 
+class Medians:
+    """Of some runs of one tool."""
+
+    def __init__(self, runs):
+        self.seconds, self.cpu = (statistics.median(getattr(run, name) for run in runs) for name in ("seconds", "cpu"))
+
+
 class Bench:
-    def __init__(self, report, folder):
+    def __init__(self, report, folder, memory, large):
         self.report, self.folder, self.number = report, folder, 0
+        self.memory, self.large = memory, large  # whether the folder lies in memory; whether copies of the files are to be cleared away
         self.s5cmd = report.peer("s5cmd", "not built; tools/bench-peers does it")
         self.aws = report.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
         self.rclone = report.peer("rclone")
+        self.boto3 = self.venv()
         self.store = start_store(folder)
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
         self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url, "AWS_EC2_METADATA_DISABLED": "true"}
         self.env |= {f"RCLONE_CONFIG_S_{name}": value for name, value in {
             "TYPE": "s3", "PROVIDER": "Other", "ENV_AUTH": "true", "ENDPOINT": self.store.url}.items()}  # fmt: skip
         reporting.run_checked([reporting.binary(), "mb", "s3://bench"], env=self.env)
+
+    def venv(self):
+        made = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        if made.returncode == 0:
+            return Path(made.stdout.strip()) / "bin" / "python3"
+        return self.report.missing("boto3", "its environment cannot be made")
 
     def fresh(self):
         """A prefix or directory that nothing was in."""
@@ -171,8 +210,12 @@ class Bench:
             "s5cmd": [self.s5cmd, "--log", "error", "cp", f"{tree}/", f"{to}/{target}/"],
             "aws s3 sync": [self.aws, "s3", "sync", "--quiet", "--endpoint-url", self.store.url, tree, f"{to}/{target}"],
             "rclone": [self.rclone, "copy", "--transfers", "32", tree, f"S:bench/{target}"],
+            "boto3": [self.boto3, "-c", BOTO3, "up", tree, target],
         }[tool]
-        return Run(server or self.store, command, count, self.env | (env or {}))
+        run = Run(server or self.store, command, count, self.env | (env or {}))
+        if self.large and not server:
+            reporting.run_checked([reporting.binary(), "-q", "rm", "-r", f"s3://bench/{target}/"], env=self.env)
+        return run
 
     def down(self, tool, prefix, count):
         target = self.folder / self.fresh()
@@ -182,16 +225,29 @@ class Bench:
             "s5cmd": [self.s5cmd, "--log", "error", "cp", f"s3://bench/{prefix}/*", f"{target}/"],
             "aws s3 sync": [self.aws, "s3", "sync", "--quiet", "--endpoint-url", self.store.url, f"s3://bench/{prefix}", target],
             "rclone": [self.rclone, "copy", "--transfers", "32", f"S:bench/{prefix}", target],
+            "boto3": [self.boto3, "-c", BOTO3, "down", target, prefix],
         }[tool]
         run = Run(self.store, command, count, self.env)
         found = sum(len(names) for _, _, names in os.walk(target))
-        shutil.rmtree(target)
+        self.clear(target)
         if found != count:
             sys.exit(f"{tool} fetched {found} of {count} objects")
         return run
 
-    def compare(self, what, run, files, all_of, some_of, peers):
-        """`run(tool, place, count)` of ours and each peer in turn: medians of time and CPU for each object."""
+    def clear(self, tree):
+        """
+        Makes room. On a disk the files stay, empty: a file system that has just lost thousands of them looks past each of their inodes
+        when the next tool makes new ones (ext4 does so for a minute), and that would be measured in the place of the tools.
+        """
+        if self.memory:
+            shutil.rmtree(tree)
+        elif self.large:
+            for path in tree.rglob("*"):
+                if path.is_file():
+                    os.truncate(path, 0)
+
+    def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS):
+        """`run(tool, place, count)` of ours and s5cmd in turn, and of slow peers once: medians of time and CPU for each object."""
         present = [(tool, limit) for tool, limit, program in peers if program]
         runs = {tool: [] for tool in ["penstock"] + [tool for tool, _ in present]}
 
@@ -200,21 +256,23 @@ class Bench:
             runs[tool].append(run(tool, place, count))
             return runs[tool][-1].seconds
 
-        calls = [lambda: measure("penstock", False)]
-        calls += [lambda tool=tool: measure(tool, tool not in ("penstock", "s5cmd")) for tool, _ in present]
-        medians = self.report.interleave(ROUNDS, *calls, warm_up=0)
-        medians = medians if present else [medians]
-        for (tool, limit), peer in zip(present, medians[1:]):
+        quick = ["penstock"] + [tool for tool, _ in present if tool == "s5cmd"]
+        self.report.interleave(rounds, *[lambda tool=tool: measure(tool, False) for tool in quick], warm_up=0)
+        for tool, _ in present:
+            if tool not in quick:
+                measure(tool, True)
+        ours = Medians(runs["penstock"])
+        for tool, limit in present:
+            peer, name = Medians(runs[tool]), tool if tool in quick else f"{tool} (once, {files.part:,} of them)"
             if limit:
-                self.report.ratio(f"{what}, time of an object", medians[0], peer, at_least=limit, peer_name=tool)
+                self.report.ratio(f"{what}, time of an object", ours.seconds, peer.seconds, at_least=limit, peer_name=name)
             else:
-                self.report.figure(f"{what}, time of an object", medians[0], unit="s", peer=peer, peer_name=tool)
-            cpu = [sorted(one.cpu for one in runs[name])[len(runs[name]) // 2] for name in ("penstock", tool)]
-            self.report.figure(f"{what}, CPU of client and server", cpu[0], unit="s", peer=cpu[1], peer_name=tool)
+                self.report.figure(f"{what}, time of an object", ours.seconds, unit="s", peer=peer.seconds, peer_name=name)
+            self.report.figure(f"{what}, CPU of client and server", ours.cpu, unit="s", peer=peer.cpu, peer_name=name)
         self.report.limit(f"{what}, memory of the client", max(one.memory for one in runs["penstock"]), at_most=MEMORY, unit="bytes")
 
     def files(self, files, title):
-        peers = [("s5cmd", S5CMD, self.s5cmd), ("aws s3 sync", AWS, self.aws), ("rclone", None, self.rclone)]
+        peers = [("s5cmd", S5CMD, self.s5cmd), ("aws s3 sync", AWS, self.aws), ("rclone", None, self.rclone), ("boto3", None, self.boto3)]
         self.compare(f"{title} up", self.up, files, files.all, files.some, peers)
         for place, tree in (("all", files.all), ("some", files.some)):
             reporting.run_checked([reporting.binary(), "-q", "cp", "-r", f"{tree}/", f"s3://bench/{files.name}-{place}/"], env=self.env)
@@ -226,32 +284,37 @@ class Bench:
 
             def up(tool, tree, count):
                 to, env = (server.url, None) if tool == "penstock" else ("s3://bench", {"S3_ENDPOINT_URL": server.url})
-                return self.up(tool, tree, count, to, server, env)
+                run = self.up(tool, tree, count, to, server, env)
+                if self.large:
+                    self.clear(self.folder / "dav" / ("" if tool == "penstock" else "bench") / f"n{self.number}")
+                return run
 
-            self.compare(f"{title} up to nginx DAV", up, files, files.all, files.some, [("s5cmd", S5CMD, self.s5cmd)])
+            self.compare(f"{title} up to nginx DAV", up, files, files.all, files.some, [("s5cmd", S5CMD, self.s5cmd)], DAV_ROUNDS)
         finally:
             server.close()
             shutil.rmtree(self.folder / "dav")
 
 
 def place():
-    """Memory, where there is room for all: the disk is the same for everybody and hides the difference."""
+    """Memory, where there is room for all: a disk is the same for everybody and hides the difference."""
     room = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
-    return "/dev/shm" if room > 24 * 2**30 else None
+    left = int(re.search(r"^MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M).group(1)) * 1024
+    return "/dev/shm" if room > ROOM and left > ROOM + 2 * 2**30 else None
 
 
 def main(report):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     nginx = report.peer("nginx", path="/usr/sbin/nginx" if os.path.exists("/usr/sbin/nginx") else None)
     for make, title in ((images, "images of 1 kB"), (blocks, "files of 256 KiB")):
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place()) as name:
+        at = place()
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=at) as name:
             folder = Path(name)
             files = make(folder, report.quick)
             if not files:
                 report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
                 continue
-            title = f"{files.count:,} {title}"
-            bench = Bench(report, folder)
+            title = f"{files.count:,} {title}" + (" in memory" if at else "")
+            bench = Bench(report, folder, bool(at), make is blocks)
             try:
                 bench.files(files, title)
                 if nginx:
