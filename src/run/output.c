@@ -195,13 +195,34 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 	show(output, stream, data, len);
 }
 
+/* Open MPI begins lines with "[JOB,RANK]<stdout>:": adds "[RANK] " and returns the length of the tag; 0: there is
+ * none. */
+static size_t take_tag(const char *line, struct buf *out)
+{
+	unsigned job;
+	unsigned rank;
+	int used = 0;
+	const char *behind;
+
+	if (sscanf(line, "[%u,%u]%n", &job, &rank, &used) != 2 || !used || line[used] != '<')
+		return 0;
+	behind = strstr(line + used, ">:");
+	if (!behind || behind - line > used + 16)
+		return 0;
+	buf_printf(out, "[%u] ", rank);
+	return (size_t)(behind + 2 - line);
+}
+
 /* The line that is gathered, with its label and what ends it. */
 static void put_line(struct output *output, struct stream *stream, const char *end)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_OUTPUT_CHUNK);
+	size_t skip = 0;
 
 	buf_add_str(&text, stream->task->label);
-	buf_add(&text, buf_str(&stream->line), stream->line.len);
+	if (!*stream->task->label)
+		skip = take_tag(buf_str(&stream->line), &text);
+	buf_add(&text, buf_str(&stream->line) + skip, stream->line.len - skip);
 	if (buf_add_str(&text, end) == 0)
 		put(output, stream, buf_str(&text), text.len);
 	buf_clear(&stream->line);

@@ -27,7 +27,8 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	struct penstock_error *err);
 /* Close-on-exec; stays owned by the output. `which` is 1 or 2. */
 int output_write_fd(const struct output *output, int which);
-/* Pipes of their own for one task. With a label each of its lines is shown as a whole, behind the label. */
+/* Pipes of their own for one task. With a label each of its lines is shown as a whole, behind the label;
+ * with an empty one, those of an MPI launcher behind the rank that it tells. */
 struct output_task;
 int output_add(struct output *output, const char *label, struct output_task **out,
 	struct penstock_error *err);

@@ -354,7 +354,11 @@ static int start_task(struct step_run *step, const struct step_run_spec *spec,
 	r = prepare_task(step, spec, ranks, rank, &starting, &task, err);
 	snprintf(label, sizeof(label), "[%zu] ", rank);
 	if (r == 0)
-		r = output_add(step->run->output, step->n > 1 ? label : NULL, &t->output, err);
+		r = output_add(step->run->output,
+			step->n > 1		? label
+			: launcher_wanted(what) ? ""
+						: NULL,
+			&t->output, err);
 	if (r < 0)
 		return r;
 	task.stdout_fd = output_task_fd(t->output, 1);

@@ -273,6 +273,7 @@ def test_a_webhook_that_is_not_there_changes_nothing_but_a_warning(penstock, wor
     assert "hook-secret-place" not in result.text
 
 
+@pytest.mark.long
 def test_a_webhook_that_never_answers_does_not_keep_the_run(penstock, workflow, hook):
     hook.hang = True
     path = workflow("true", notify={"url": hook.url + "/x"})

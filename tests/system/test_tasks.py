@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 
@@ -207,6 +208,7 @@ def test_a_step_that_hangs_is_ended(penstock, workflow, no_groups_left):
     assert penstock.ps()[0]["class"] == "timeout"
 
 
+@pytest.mark.long
 def test_a_silent_step_that_works_does_not_hang(penstock, workflow):
     path = workflow(
         {"command": "python3 -c 'import time; t = time.monotonic()\nwhile time.monotonic() < t + 3: pass'", "hangTimeout": "1500ms"}
@@ -240,6 +242,16 @@ def test_mpi_without_a_launcher_is_an_error_that_says_so(penstock, workflow, tmp
     result = penstock.run("run", path, env={"PATH": str(tools)})
 
     assert result.code != 0 and "neither mpirun nor mpiexec is on PATH" in result.err
+
+
+@needs_two_cpus
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no MPI launcher is installed (openmpi-bin)")
+def test_mpi_tasks_run_under_the_machines_own_launcher(penstock, workflow, no_groups_left):
+    path = workflow({"command": "echo rank $RANK of $WORLD_SIZE; exit $RANK", "mpi": "pmix_v4", "resources": {"tasks": 2}}, resources={"tasks": 2})
+
+    result = penstock.run("run", path).exits(1)
+
+    assert sorted(line for line in result.out.splitlines() if "rank" in line) == ["[0] rank 0 of 2", "[1] rank 1 of 2"]
 
 
 @needs_two_cpus

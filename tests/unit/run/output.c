@@ -96,6 +96,21 @@ static void labelled_lines_are_not_torn(void **state)
 	assert_log(f, "[1] one\n[0] half a line\n[1] two\n");
 }
 
+/* The tags of Open MPI are shown as the ranks of other tasks are. */
+static void tags_of_a_launcher_become_ranks(void **state)
+{
+	struct fixture *f = *state;
+	struct output_task *a = NULL;
+
+	assert_int_equal(output_add(f->output, "", &a, NULL), 0);
+	put_task(a, "[1,3]<stdout>:hello\n[1,12]<stderr>:\nits own [1,2]<stdout>: line\n[1,2] no "
+		    "tag\n");
+	output_remove(f->output, a);
+	output_drain(f->output);
+
+	assert_log(f, "[3] hello\n[12] \nits own [1,2]<stdout>: line\n[1,2] no tag\n");
+}
+
 /* A secret that a task prints in two pieces is masked, whoever prints between them. */
 static void secrets_of_one_task_are_masked_beside_another(void **state)
 {
@@ -261,6 +276,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(output_reaches_terminal_and_log, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(labelled_lines_are_not_torn, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(tags_of_a_launcher_become_ranks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			secrets_of_one_task_are_masked_beside_another, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
