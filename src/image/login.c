@@ -145,10 +145,10 @@ static void resolve_helper(struct image_login *login, const struct image_referen
 
 /* ---- files ---- */
 
-static int from_file(struct image_login *login, char *path, const struct image_reference *reference,
-	struct penstock_error *err)
+static int from_file(struct image_login *login, char *owned,
+	const struct image_reference *reference, struct penstock_error *err)
 {
-	_cleanup_free_ char *owned = path;
+	_cleanup_free_ char *path = owned;
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	int r;

@@ -28,6 +28,21 @@ static void rename_ntasks(const struct odd *o, struct node *parent)
 	entry->key = "tasks";
 }
 
+/* `gpus` of a step of one task, which can only mean those of the task. */
+static void rename_gpus(const struct odd *o, struct node *run)
+{
+	struct node *resources = node_get(run, "resources");
+	struct node_entry *entry = resources ? node_find(resources, "gpus") : NULL;
+	const struct node *tasks = resources ? node_get(resources, "tasks") : NULL;
+
+	if (!entry || node_find(resources, "gpusPerTask") ||
+		(tasks && (tasks->kind != NODE_SCALAR || strcmp(tasks->text, "1") != 0)))
+		return;
+	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry->key_at,
+		"`gpus` of a step of one task is read as `gpusPerTask`");
+	entry->key = "gpusPerTask";
+}
+
 /* {key: NAME, value: VALUE}. NULL: no memory. */
 static struct node *new_variable(
 	const struct odd *o, const char *name, struct workflow_place at, struct node *value)
@@ -133,6 +148,13 @@ static void move_into_run(const struct odd *o, struct node *step)
 	while (i < step->n) {
 		const struct node_entry *entry = &step->entries[i];
 
+		/* Left out, wherever it belongs. */
+		if (node_is_null(entry->value) && !schema_find(&schema_step, entry->key) &&
+			schema_find(&schema_run, entry->key)) {
+			node_remove(step, i);
+			continue;
+		}
+
 		if (schema_find(&schema_step, entry->key) ||
 			!schema_find(&schema_run, entry->key) ||
 			!move_member(o, step, i, run_of(o, step, entry), "run", "run"))
@@ -184,6 +206,7 @@ static void put_step_right(const struct odd *o, struct node *step)
 	run = node_get(step, "run");
 	if (run) {
 		rename_ntasks(o, run);
+		rename_gpus(o, run);
 		list_variables(o, run, "env");
 		move_into_container(o, run);
 	}
@@ -226,6 +249,12 @@ void odd_module_put_right(struct workflow_arena *arena, const char *file, struct
 	struct diagnostics *found)
 {
 	struct odd o = {arena, file, found};
+	struct node_entry *least = node_find(module, "resources");
 
+	if (least && !node_find(module, "minimumResources")) {
+		diagnostics_add(found, DIAGNOSTIC_NOTE, file, &least->key_at,
+			"`resources` of a module is read as `minimumResources`");
+		least->key = "minimumResources";
+	}
 	put_steps_right(&o, module, "steps");
 }

@@ -351,6 +351,8 @@ static struct value field(struct template *t, const struct value *v, const char 
 {
 	const struct workflow_resources *res = t->context->resources;
 
+	if (!t->active) /* what `.` is there, nobody knows */
+		return nil();
 	if (v->kind == VALUE_ROOT) {
 		if (len == 3 && strncasecmp(name, "job", len) == 0)
 			return value_of_node(t->context->job);
