@@ -302,6 +302,12 @@ static int read_length(struct http_reply *reply, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_PROTOCOL, "Content-Length is no number");
 	if (http_reply_header(reply, "Transfer-Encoding"))
 		reply->content_length = HTTP_LENGTH_UNKNOWN;
+	/* libcurl reads no body after it, whatever is announced (RFC 9110, section 8.6). */
+	if (reply->status == 204 && reply->content_length != HTTP_LENGTH_UNKNOWN &&
+		reply->content_length > 0)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"the server announced %" PRIu64 " bytes in a reply that has no body (204)",
+			reply->content_length);
 	return 0;
 }
 

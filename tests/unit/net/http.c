@@ -406,6 +406,28 @@ static void two_different_lengths_are_refused(void **state)
 	end(&f);
 }
 
+static bool no_content(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	mini_printf(fd, "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n01234");
+	return false;
+}
+
+/* Nobody reads a body after 204, and nothing must not pass for five bytes. */
+static void a_length_without_a_body_is_refused(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, no_content);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL, get(&f, &(struct http_request){0}));
+
+	assert_non_null(strstr(f.err.message, "announced 5 bytes"));
+	end(&f);
+}
+
 /* As RFC 9112 has it; a caller that was told 3 would take the rest for damage, or for nothing. */
 static void a_length_beside_a_transfer_encoding_does_not_count(void **state)
 {
@@ -621,6 +643,7 @@ int main(void)
 		cmocka_unit_test(other_bytes_than_asked_for_are_refused),
 		cmocka_unit_test(fewer_bytes_than_asked_for_are_refused),
 		cmocka_unit_test(two_different_lengths_are_refused),
+		cmocka_unit_test(a_length_without_a_body_is_refused),
 		cmocka_unit_test(a_length_beside_a_transfer_encoding_does_not_count),
 		cmocka_unit_test(a_server_without_ranges_is_told_apart),
 		cmocka_unit_test(a_missing_resource_is_not_asked_for_twice),
