@@ -1,5 +1,6 @@
 /* Determined's experiment files, as one trial on this machine. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -268,6 +269,131 @@ static const struct node *image_of(const struct experiment *e, const struct node
 					: node_get(image, "rocm");
 }
 
+/* ---- mounts ---- */
+
+static void put_mount(struct experiment *e, struct node *mounts, const char *host,
+	const char *inside, bool read_only, const struct workflow_place *at)
+{
+	struct node *mount = native_map(e->rd, mounts, NULL, at);
+
+	native_text(e->rd, mount, "hostDir", host, at);
+	native_text(e->rd, mount, "containerDir", inside, at);
+	native_text(e->rd, mount, "options", read_only ? "ro" : "rw", at);
+}
+
+static void check_propagation(struct experiment *e, const struct node *map)
+{
+	const struct node *node = node_get(map, "propagation");
+
+	if (node && strcmp(node->text, "rprivate") != 0 && strcmp(node->text, "private") != 0)
+		reader_error(e->rd, &node->at,
+			"the propagation %s cannot be honoured: what a step mounts is its own; "
+			"leave it out, or write rprivate",
+			node->text);
+}
+
+static bool is_read_only(const struct node *item)
+{
+	const char *flag = dialect_text(item, "read_only");
+
+	return flag && strchr("tTyYoO", *flag) && strcasecmp(flag, "off") != 0;
+}
+
+static bool check_mount(struct experiment *e, const struct node *item)
+{
+	const struct node *host = node_get(item, "host_path");
+	const struct node *inside = node_get(item, "container_path");
+	size_t before = e->rd->found->errors;
+
+	check_propagation(e, item);
+	if (*host->text != '/')
+		reader_error(e->rd, &host->at, "`host_path` must be an absolute path");
+	if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
+		reader_error(e->rd, &inside->at, "`container_path` has no `.` or `..` in it");
+	return e->rd->found->errors == before;
+}
+
+/*
+ * On the host, a mount is made in a mount namespace of the step's own. Where the directory is to be seen at its own
+ * path and may be written, there is nothing to mount.
+ */
+static void add_host_mount(struct experiment *e, const struct node *item, struct buf *checks,
+	struct buf *mounts, struct buf *remounts)
+{
+	const char *host = dialect_text(item, "host_path");
+	const char *inside = dialect_text(item, "container_path");
+	const char *from = dialect_quoted(e->rd, host), *to = dialect_quoted(e->rd, inside);
+
+	if (!from || !to)
+		return;
+	buf_printf(checks,
+		"[ -e %s ] || { echo bind_mounts: %s is not on this machine >&2; exit 1; }\n", from,
+		from);
+	if (*inside == '/')
+		buf_printf(checks,
+			"[ -e %s ] || { echo bind_mounts: %s is not on this machine, and nothing "
+			"is made outside of the run: make it, or give environment.image >&2; exit "
+			"1; }\n",
+			to, to);
+	else
+		buf_printf(checks, "mkdir -p -- %s\n", to);
+	if (strcmp(host, inside) == 0 && !is_read_only(item))
+		return;
+	buf_printf(mounts, "mount --bind -- %s %s\n", from, to);
+	if (is_read_only(item))
+		buf_printf(remounts, "mount -o remount,bind,ro -- %s\n", to);
+}
+
+/* What the command is run by where there are mounts on the host; NULL: there are none. */
+static const char *host_mounts(struct experiment *e, const char *command)
+{
+	_cleanup_(buf_release) struct buf checks = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf mounts = BUF_INIT(LIMIT_STRING);
+	/* Behind all mounts: what is mounted from a read-only place is that, too. */
+	_cleanup_(buf_release) struct buf remounts = BUF_INIT(LIMIT_STRING);
+	const struct node *list = node_get(e->root, "bind_mounts");
+	const char *script;
+
+	for (size_t i = 0; list && i < list->n; i++) {
+		if (node_get(list->entries[i].value, "host_path"))
+			add_host_mount(e, list->entries[i].value, &checks, &mounts, &remounts);
+	}
+	if (buf_failed(&checks) || buf_failed(&mounts) || buf_failed(&remounts)) {
+		e->rd->arena->no_memory = true;
+		return command;
+	}
+	if (!mounts.len)
+		return workflow_arena_printf(e->rd->arena, "%s%s", buf_str(&checks), command);
+	script = workflow_arena_printf(e->rd->arena, "set -e\n%s%scd .\nexec /bin/sh -c \"$1\"",
+		buf_str(&mounts), buf_str(&remounts));
+	if (!script)
+		return command;
+	/* A user of the machine may mount where the kernel gives user namespaces; root needs none. */
+	return workflow_arena_printf(e->rd->arena,
+		"%sif [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
+		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
+		"exec \"$@\" -- /bin/sh -c %s mounts %s",
+		buf_str(&checks), dialect_quoted(e->rd, script), dialect_quoted(e->rd, command));
+}
+
+static void put_mounts(struct experiment *e)
+{
+	const struct node *list = node_get(e->root, "bind_mounts");
+	struct node *mounts;
+
+	if (!list || !list->n)
+		return;
+	mounts = e->container ? native_list(e->rd, e->container, "mounts", &list->at) : NULL;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+
+		if (check_mount(e, item) && mounts)
+			put_mount(e, mounts, dialect_text(item, "host_path"),
+				dialect_text(item, "container_path"), is_read_only(item),
+				&item->at);
+	}
+}
+
 /* ---- what is run ---- */
 
 /* "model_def:MyTrial", which only Determined's own library can run. */
@@ -341,6 +467,8 @@ static void put_command(struct experiment *e)
 		return;
 	}
 	text = plain_launcher(e, entrypoint, text);
+	if (text && !e->image)
+		text = host_mounts(e, text);
 	native_text(e->rd, e->run, "command",
 		text ? workflow_arena_printf(e->rd->arena,
 			       "export DET_TASK_ID=\"$PENSTOCK_RUN_ID\" "
@@ -352,55 +480,6 @@ static void put_command(struct experiment *e)
 			       text)
 		     : NULL,
 		&entrypoint->at);
-}
-
-/* ---- mounts ---- */
-
-static void put_mount(struct experiment *e, struct node *mounts, const char *host,
-	const char *inside, bool read_only, const struct workflow_place *at)
-{
-	struct node *mount = native_map(e->rd, mounts, NULL, at);
-
-	native_text(e->rd, mount, "hostDir", host, at);
-	native_text(e->rd, mount, "containerDir", inside, at);
-	native_text(e->rd, mount, "options", read_only ? "ro" : "rw", at);
-}
-
-static void check_propagation(struct experiment *e, const struct node *map)
-{
-	const struct node *node = node_get(map, "propagation");
-
-	if (node && strcmp(node->text, "rprivate") != 0 && strcmp(node->text, "private") != 0)
-		reader_error(e->rd, &node->at,
-			"the propagation %s cannot be honoured: what a step mounts is its own; "
-			"leave it out, or write rprivate",
-			node->text);
-}
-
-static void put_mounts(struct experiment *e)
-{
-	const struct node *list = node_get(e->root, "bind_mounts");
-	struct node *mounts;
-
-	if (!list || !list->n)
-		return;
-	mounts = native_list(e->rd, e->container ? e->container : e->job, "mounts", &list->at);
-	for (size_t i = 0; i < list->n; i++) {
-		const struct node *item = list->entries[i].value;
-		const struct node *host = node_get(item, "host_path");
-		const struct node *inside = node_get(item, "container_path");
-		const char *flag = dialect_text(item, "read_only");
-
-		check_propagation(e, item);
-		if (*host->text != '/')
-			reader_error(e->rd, &host->at, "`host_path` must be an absolute path");
-		if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
-			reader_error(
-				e->rd, &inside->at, "`container_path` has no `.` or `..` in it");
-		put_mount(e, mounts, host->text, inside->text,
-			flag && strchr("tTyYoO1", *flag) && strcasecmp(flag, "off") != 0,
-			&item->at);
-	}
 }
 
 /* ---- where checkpoints go ---- */
@@ -519,7 +598,6 @@ static void put_image(struct experiment *e, const struct node *environment)
 {
 	const struct node *auth = environment ? node_get(environment, "registry_auth") : NULL;
 
-	e->image = image_of(e, environment);
 	if (!e->image)
 		return;
 	e->container = native_container(e->rd, e->run, e->image);
@@ -550,6 +628,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	step = native_map(rd, native_list(rd, e.job, "steps", &root->at), NULL, &root->at);
 	native_text(rd, step, "name", "trial", &root->at);
 	e.run = native_map(rd, step, "run", &root->at);
+	e.image = image_of(&e, environment);
 	put_command(&e);
 	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
 		restarts ? &restarts->at : &root->at);

@@ -275,3 +275,29 @@ def test_a_task_of_skypilot_runs_with_its_files(dialects, project, http_server):
 
     assert result.out == "local\ntree\nhello 0 1\nmain\n"
     assert "other 0 1" in other.out
+
+
+def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, project, tmp_path):
+    # As the page has it, but for the path: /mnt/data is not every machine's.
+    data = tmp_path / "mnt/data"
+    data.mkdir(parents=True)
+    (data / "training").write_text("samples")
+    dialects.cwd = project({
+        "const.yaml": f"""
+            name: mounts
+            entrypoint: sh model.sh
+            max_restarts: 0
+            bind_mounts:
+              - host_path: {data}
+                container_path: {data}
+                read_only: true
+              - host_path: {data}
+                container_path: below
+            """,
+        "model.sh": f"cat {data}/training below/training; touch {data}/x 2>&1; touch below/y; exit 4\n",
+    })  # fmt: skip
+
+    result = dialects.run("run", "const.yaml").exits(4)
+
+    assert result.out.startswith("samplessamples") and "Read-only" in result.out
+    assert sorted(os.listdir(data)) == ["training", "y"]
