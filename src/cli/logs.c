@@ -11,7 +11,10 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "cli/commands.h"
+#include "cli/logs_remote.h"
+#include "cli/remote.h"
 #include "cli/show_util.h"
 #include "records/supervisor.h"
 #include "run/layout.h"
@@ -130,6 +133,13 @@ static int run_logs(const struct cli *cli)
 	if (!cli_number(cli, "lines", 0, INT64_MAX, 0, &lines) ||
 		!cli_number(cli, "attempt", 1, INT32_MAX, 0, &attempt))
 		return CLI_EXIT_USAGE;
+	if (str_starts(cli_operand(cli, 0), "s3://") || str_starts(cli_operand(cli, 0), "gs://")) {
+		if (cli_has(cli, "lines"))
+			return cli_misuse(cli, "--lines is for runs of this machine");
+		return logs_remote(cli, attempt);
+	}
+	if (cli_n_operands(cli) > 1)
+		return cli_misuse(cli, "'%s' is one too many", cli_operand(cli, 1));
 	r = show_open(&records, &home, &err);
 	if (r == 0)
 		r = show_find(cli, records, &run, &err);
@@ -152,12 +162,14 @@ static const struct option_spec options[] = {
 	{'f', "follow", NULL, "Goes on until the run ends"},
 	{'n', "lines", "N", "Only the last N lines"},
 	{0, "attempt", "N", "Of this attempt instead of the last one"},
+	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
 
 static const struct command_example examples[] = {
 	{"penstock logs cifar10", "What the last attempt of the run named cifar10 printed"},
 	{"penstock logs -f -n 20 3f2a", "The last 20 lines, and what follows until the run ends"},
+	{"penstock logs -f s3://bucket/results", "Of a run on another machine, while it grows"},
 	{NULL, NULL},
 };
 
@@ -169,12 +181,16 @@ static const struct command_exit exits[] = {
 const struct command command_logs = {
 	.name = "logs",
 	.summary = "show what a run printed",
-	.operands = "RUN",
+	.operands = "RUN | s3://BUCKET/PATH [RUN]",
 	.min_operands = 1,
-	.max_operands = 1,
-	.description = "Shows what the steps of an attempt printed, and what penstock said between "
-		       "them. Secrets are masked in it.\n\n"
-		       "RUN is an id, the beginning of one, or a name.",
+	.max_operands = 2,
+	.description =
+		"Shows what the steps of an attempt printed, and what penstock said between "
+		"them. Secrets are masked in it.\n\n"
+		"RUN is an id, the beginning of one, or a name. With the place of the output "
+		"it is the log that `enableLogging` keeps there, of a run on whatever "
+		"machine; RUN is then a whole id, needed where several runs log there. "
+		"Following it goes on from attempt to attempt until the run has ended.",
 	.options = options,
 	.examples = examples,
 	.exits = exits,

@@ -2,6 +2,7 @@
 import json
 import os
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,7 @@ workflows:
     resources:
       gpu: 4
 """
+EXAMPLES = Path(__file__).parents[2] / "examples/dialects"
 PLAIN = {"PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
 
 
@@ -301,3 +303,41 @@ def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, pro
 
     assert result.out.startswith("samplessamples") and "Read-only" in result.out
     assert sorted(os.listdir(data)) == ["training", "y"]
+
+
+def test_a_log_is_followed_from_another_machine_across_attempts(dialects, project, store):
+    # The other machine has a home of its own and knows nothing but the place of the output.
+    s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/x", "endpointUrl": store.endpoint}
+    keys = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint}
+    where = project({"wf.json": json.dumps({
+        "output": {"s3": s3}, "enableLogging": True,
+        "steps": [{"run": {"command": "echo attempt $PENSTOCK_ATTEMPT; until [ -e go ]; do sleep 0.1; done; echo end", "workDir": "WHERE"}}],
+    })})  # fmt: skip
+    (where / "wf.json").write_text((where / "wf.json").read_text().replace("WHERE", str(where)))
+    dialects.cwd = where
+    dialects.env |= keys
+
+    store.client.create_bucket(Bucket="out")
+    run = dialects.popen("run", "wf.json")
+    run.wait_for_output("^attempt 1")
+    other = dialects.popen("logs", "-f", "s3://out/x", env={"PENSTOCK_HOME": str(where / "other")})
+    other.wait_for_output("^attempt 1")
+    run.kill()
+    again = dialects.popen("run", "wf.json")
+    other.wait_for_output("^attempt 2")
+    (where / "go").write_text("")
+
+    assert again.wait().code == 0
+    followed = other.wait().ok()
+    assert followed.out.rstrip().endswith("succeeded") or "end\n" in followed.out
+    assert "end\n" in dialects.run("logs", "s3://out/x", env={"PENSTOCK_HOME": str(where / "other")}).ok().out
+
+
+def test_the_examples_of_all_three_runners_train_the_same_model(dialects):
+    dialects.cwd = EXAMPLES
+
+    results = [dialects.run("run", *words).ok() for words in (["prepare", "train"], ["const.yaml", "--context", "."], ["task.yaml"])]
+
+    models = [json.load(open(folder + name)) for folder, name in zip(map(output_of, results), ["/model/weights.json", "/weights.json", "/weights.json"])]
+    assert models[0] == models[1] == models[2] and abs(models[0]["bias"] - 1) < 0.5
+    assert all("epoch 19 loss" in result.out for result in results)

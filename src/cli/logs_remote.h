@@ -1,0 +1,10 @@
+/* `penstock logs -f s3://BUCKET/PATH RUN`: a log as `enableLogging` keeps it beside the output. */
+#ifndef CLI_LOGS_REMOTE_H
+#define CLI_LOGS_REMOTE_H
+
+#include "cli/command.h"
+
+/* The exit code. The operands are the output's place and, where more than one run logs there, the run. */
+int logs_remote(const struct cli *cli, int64_t attempt);
+
+#endif
