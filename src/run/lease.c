@@ -340,14 +340,11 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 /* Waits for a change or the next beat; false: the end. */
 static bool wait_turn(struct lease *lease, const char **state)
 {
-	int64_t until = clock_wall_ns() + LEASE_TERM_MS / 3 * NS_PER_MS;
-	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+	int64_t until = clock_monotonic_ms() + LEASE_TERM_MS / 3;
 
 	LOCK_SCOPE(&lease->lock);
-	while (!lease->stopping && !lease->dirty) {
-		if (pthread_cond_timedwait(&lease->wake, &lease->lock, &deadline))
-			break;
-	}
+	while (!lease->stopping && !lease->dirty && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&lease->wake, &lease->lock, until);
 	lease->dirty = false;
 	*state = lease->state;
 	return !lease->stopping;
@@ -447,7 +444,7 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	if (!lease)
 		return error_memory(err);
 	pthread_mutex_init(&lease->lock, NULL);
-	pthread_cond_init(&lease->wake, NULL);
+	clock_cond_init(&lease->wake);
 	lease->state = "staging";
 	process_boot_id(lease->boot_id);
 	if (readlink("/proc/self/ns/pid", lease->pid_ns, sizeof(lease->pid_ns) - 1) < 0)

@@ -66,14 +66,11 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 /* Waits; true: go on, false: the end was asked for. */
 static bool wait_interval(struct log_upload *upload, int64_t ms)
 {
-	int64_t until = clock_wall_ns() + ms * NS_PER_MS;
-	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+	int64_t until = clock_monotonic_ms() + ms;
 
 	LOCK_SCOPE(&upload->lock);
-	while (!upload->stopping) {
-		if (pthread_cond_timedwait(&upload->wake, &upload->lock, &deadline))
-			break;
-	}
+	while (!upload->stopping && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&upload->wake, &upload->lock, until);
 	return !upload->stopping;
 }
 
@@ -122,7 +119,7 @@ int log_upload_start(struct log_upload **out, struct object_client *client, cons
 	upload->key = strdup(key);
 	upload->path = strdup(path);
 	pthread_mutex_init(&upload->lock, NULL);
-	pthread_cond_init(&upload->wake, NULL);
+	clock_cond_init(&upload->wake);
 	if (!upload->bucket || !upload->key || !upload->path) {
 		log_upload_free(upload);
 		return error_memory(err);

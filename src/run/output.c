@@ -544,7 +544,7 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	pthread_mutex_init(&output->lock, NULL);
 	pthread_mutex_init(&output->log_lock, NULL);
 	buf_init(&output->waiting, LIMIT_LOG_WAITING);
-	pthread_cond_init(&output->drained, NULL);
+	clock_cond_init(&output->drained);
 	r = output_open(output, log_path, (int[]){stdout_fd, stderr_fd}, err);
 	if (r == 0) {
 		int e = pthread_create(&output->thread, NULL, pump_thread, output);
@@ -645,17 +645,14 @@ void output_remove(struct output *output, struct output_task *task)
 
 void output_drain(struct output *output)
 {
-	int64_t until = clock_wall_ns() + 2 * NS_PER_S; /* see show() */
-	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+	int64_t until = clock_monotonic_ms() + 2000; /* see show() */
 	unsigned mine;
 
 	LOCK_SCOPE(&output->lock);
 	mine = ++output->drains_asked;
 	wake(output);
-	while ((int)(output->drains_done - mine) < 0) {
-		if (pthread_cond_timedwait(&output->drained, &output->lock, &deadline))
-			return;
-	}
+	while ((int)(output->drains_done - mine) < 0 && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&output->drained, &output->lock, until);
 }
 
 void output_retry(struct output *output)

@@ -263,18 +263,10 @@ static void batch_run(struct store *store, struct txn *list)
 static bool queue_wait(struct store *store)
 {
 	int64_t ms = relaxed_wait_ms(store);
-	struct timespec until;
 
 	if (ms < 0)
 		return pthread_cond_wait(&store->queue_filled, &store->queue_lock) == 0;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += (ms % 1000 + 1) * NS_PER_MS;
-	if (until.tv_nsec >= NS_PER_S) {
-		until.tv_sec++;
-		until.tv_nsec -= NS_PER_S;
-	}
-	pthread_cond_timedwait(&store->queue_filled, &store->queue_lock, &until);
+	clock_cond_wait_ms(&store->queue_filled, &store->queue_lock, ms + 1);
 	return relaxed_wait_ms(store) != 0;
 }
 

@@ -142,7 +142,7 @@ static void store_init(struct store *store)
 
 	store->root_fd = store->lock_fd = -1;
 	pthread_mutex_init(&store->queue_lock, NULL);
-	pthread_cond_init(&store->queue_filled, NULL);
+	clock_cond_init(&store->queue_filled);
 	pthread_mutex_init(&store->readers_lock, NULL);
 	pthread_mutex_init(&store->blobs_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);

@@ -307,8 +307,14 @@ int put_with_delta(struct object_client *client, const char *bucket, const char 
 		.size = size,
 		.options = options,
 		.file = RECORD_FILE_INIT};
+	struct object_put_options whole = *options;
 	struct object_info found = {0};
-	int r = delta_run(&d, &found, err);
+	int r;
+
+	whole.delta_dir = NULL;
+	/* Google copies no parts, so there is nothing to be remembered. */
+	r = client->google ? object_put_file(client, bucket, key, fd, size, &whole, &found, err)
+			   : delta_run(&d, &found, err);
 
 	delta_upload_release(&d);
 	if (r == 0 && info)

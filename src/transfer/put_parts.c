@@ -231,8 +231,8 @@ int upload_settle(struct upload *u, struct penstock_error *err)
 	return fan_finish(&u->fan, err);
 }
 
-/* Whether a part need not be sent: the store has it, and the file still has these bytes. */
-static bool part_is_there(struct upload *u, unsigned number)
+/* Whether the file still has the bytes of a part that an earlier call has sent. */
+static bool has_same_bytes(struct upload *u, unsigned number)
 {
 	struct part_result *result = &u->results[number - 1];
 	_cleanup_(put_body_release) struct put_body body = {
@@ -240,8 +240,7 @@ static bool part_is_there(struct upload *u, unsigned number)
 	uint8_t stored[16];
 	bool same;
 
-	if (!result->listed ||
-		!multipart_range(u->size, u->part_size, number, &body.offset, &body.length))
+	if (!multipart_range(u->size, u->part_size, number, &body.offset, &body.length))
 		return false;
 	if (u->guard == GUARD_MD5)
 		same = object_etag_md5(result->etag, stored) &&
@@ -253,6 +252,12 @@ static bool part_is_there(struct upload *u, unsigned number)
 	if (same && u->options->progress)
 		u->options->progress(u->options->cookie, (int64_t)body.length);
 	return same;
+}
+
+/* Whether a part need not be sent. */
+static bool part_is_there(struct upload *u, unsigned number)
+{
+	return u->results[number - 1].listed && has_same_bytes(u, number);
 }
 
 static int upload_parts(struct upload *u, struct penstock_error *err)
@@ -364,6 +369,11 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 
 bool upload_is_there(struct upload *u, struct object_info *info)
 {
+	/* The object may well be what was sent then, and the file another one by now. */
+	for (unsigned i = 1; i <= u->parts; i++) {
+		if (!has_same_bytes(u, i))
+			return false;
+	}
 	if (u->guard != GUARD_MD5)
 		whole_digest(u);
 	return complete_was_done(u, info);

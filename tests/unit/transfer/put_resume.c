@@ -180,21 +180,17 @@ static void a_part_that_the_store_lists_otherwise_is_sent_again(void **state)
 }
 
 /* Nor where the file does: as if something had changed bytes and no time. */
-static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
+/* The journal, as if the file had been what it is now when it was begun. */
+static void make_journal_of_now(const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB), line = BUF_INIT(KIB);
 	_cleanup_(record_file_close) struct record_file file = RECORD_FILE_INIT;
-	_cleanup_free_ char *path = NULL, *source = in_directory("source");
-	struct fixture *f = *state;
+	_cleanup_free_ char *source = in_directory("source");
 	struct stat st;
 	char *lines[16], *at;
 	size_t n = 0;
 
-	interrupted(f);
-	data[2 * PART - 1] ^= 1;
-	write_source(data, SIZE);
 	assert_int_equal(0, stat(source, &st));
-	path = journal();
 	assert_int_equal(0, fs_read(path, &text, NULL));
 	for (at = text.data; n < 16 && (lines[n] = strsep(&at, "\n")) && *lines[n]; n++)
 		;
@@ -211,7 +207,18 @@ static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 			buf_add_str(&line, lines[i] + 9);
 		assert_int_equal(0, record_file_add(&file, &line));
 	}
-	record_file_close(&file);
+}
+
+static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
+{
+	_cleanup_free_ char *path = NULL;
+	struct fixture *f = *state;
+
+	interrupted(f);
+	data[2 * PART - 1] ^= 1;
+	write_source(data, SIZE);
+	path = journal();
+	make_journal_of_now(path);
 
 	assert_int_equal(0, put(f, false));
 
@@ -256,6 +263,31 @@ static void what_was_completed_is_not_sent_again(void **state)
 	assert_int_equal(1, store.uploads);
 	assert_int_equal(0, store.sent_parts);
 	assert_string_equal(store.object_etag, f->info.etag);
+	assert_whole();
+}
+
+/* The object is what was sent, but the file has other bytes by now, with the times that it had. */
+static void what_was_completed_of_other_bytes_is_sent_again(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	_cleanup_free_ char *path = NULL;
+	struct fixture *f = *state;
+
+	interrupted(f);
+	path = journal();
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(0, put(f, false));
+	char *room = buf_reserve(&text, 64 * KIB);
+	ssize_t n = fs_pread_all(fd, room, 64 * KIB, 0);
+	assert_true(n > 0);
+	assert_int_equal(0, fs_write_atomic(path, room, (size_t)n, 0600, NULL));
+	data[2 * PART - 1] ^= 1;
+	write_source(data, SIZE);
+	make_journal_of_now(path);
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(PARTS, store.sent_parts);
 	assert_whole();
 }
 
@@ -338,6 +370,8 @@ int main(void)
 			an_upload_that_is_gone_starts_anew, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			what_was_completed_is_not_sent_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_was_completed_of_other_bytes_is_sent_again, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_refused_condition_ends_the_upload, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
