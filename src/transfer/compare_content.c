@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "s3/multipart.h"
 #include "transfer/objects_internal.h"
+#include "transfer/parts_etag.h"
 #include "base/banned.h"
 
 #define BLOCK	       ((size_t)256 * KIB)
@@ -75,20 +76,6 @@ static int digest_file(int fd, const struct entry *entry, enum checksum_kind kin
 
 /* ---- ETags of uploads in parts ---- */
 
-/* The number behind the "-" of such an ETag; 0: it is another one. */
-static uint64_t etag_parts(const char *etag)
-{
-	char number[8] = "";
-	uint64_t parts = 0;
-	size_t len = strlen(etag);
-
-	if (len < 36 || len >= 35 + sizeof(number) || etag[0] != '"' || etag[33] != '-' ||
-		etag[len - 1] != '"')
-		return 0;
-	memcpy(number, etag + 34, len - 35);
-	return str_to_u64(number, 1, LIMIT_S3_PARTS, &parts) ? parts : 0;
-}
-
 /* The part sizes that make that number of parts of the size. */
 static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_CANDIDATES])
 {
@@ -120,22 +107,10 @@ static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_
 static int try_parts(int fd, const struct entry *file, const char *etag, uint64_t part,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	uint64_t n = multipart_count(file->size, part);
-	_cleanup_free_ uint8_t(*digests)[16] = calloc(n, sizeof(*digests));
 	char own[MULTIPART_ETAG_SIZE];
-	int r = digests ? 0 : error_memory(err);
+	int r = parts_etag_of_file(fd, file->size, part, cancel, own, err);
 
-	for (uint64_t i = 0; r == 0 && i < n; i++) {
-		uint8_t digest[CHECKSUM_MAX_SIZE];
-		uint64_t offset = 0, length = 0;
-
-		multipart_range(file->size, part, (unsigned)(i + 1), &offset, &length);
-		r = digest_file(fd, file, CHECKSUM_MD5, offset, length, cancel, digest, err);
-		memcpy(digests[i], digest, sizeof(digests[i]));
-	}
-	if (r == 0)
-		r = multipart_etag((const uint8_t(*)[16])digests, n, own, err);
-	return r < 0 ? r : strcmp(own, etag) == 0;
+	return r < 0 ? error_prefix(err, "%s", file->path) : strcmp(own, etag) == 0;
 }
 
 /* ---- the store's own checksums ---- */
@@ -166,7 +141,7 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 	uint8_t own[CHECKSUM_MAX_SIZE], theirs[CHECKSUM_MAX_SIZE];
 	enum checksum_kind kind = CHECKSUM_NONE;
 	uint64_t sizes[MAX_CANDIDATES];
-	uint64_t parts = etag_parts(object->etag);
+	uint64_t parts = parts_etag_count(object->etag);
 	size_t n = parts ? candidates(file->size, parts, sizes) : 0;
 	int r;
 

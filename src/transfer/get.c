@@ -16,6 +16,7 @@
 #include "transfer/get_journal.h"
 #include "transfer/get_parts.h"
 #include "transfer/objects_internal.h"
+#include "transfer/parts_etag.h"
 #include "base/banned.h"
 
 enum checksum_kind object_reply_checksum(
@@ -203,6 +204,7 @@ struct download {
 	unsigned n_slots;
 	struct fan fan;
 	struct object_info info;
+	char own_etag[MULTIPART_ETAG_SIZE]; /* what the bytes of the first try would have */
 };
 
 static int range_write_out(
@@ -737,6 +739,39 @@ static int download_run(struct download *d, struct penstock_error *err)
 	return download_whole(d, false, err);
 }
 
+/*
+ * Where the store tells no checksum of an object in parts, its ETag may be the MD5 of theirs, and mostly is. The first one
+ * that does not fit is no proof: the bytes are fetched once more, and only others than before were damaged.
+ */
+static int check_parts_etag(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	char own[MULTIPART_ETAG_SIZE];
+	uint64_t part;
+	int r;
+
+	if (d->kind != CHECKSUM_NONE || d->part_kind != CHECKSUM_NONE || o->offset || o->length ||
+		d->client->google || atomic_load(&d->client->odd_etags) ||
+		!object_response_checksums() || !parts_etag_count(d->etag))
+		return 0;
+	part = parts_etag_part_size(d->client, d->bucket, d->key, d->etag, d->size, o->cancel);
+	if (!part)
+		return 0;
+	r = parts_etag_of_file(d->part.fd, d->size, part, o->cancel, own, err);
+	if (r == 0 && strcmp(own, d->etag) == 0)
+		atomic_store(&d->client->md5_etags, true);
+	if (r < 0 || strcmp(own, d->etag) == 0)
+		return r;
+	if (strcmp(own, d->own_etag) == 0 && !atomic_load(&d->client->md5_etags)) {
+		atomic_store(&d->client->odd_etags, true);
+		return 0;
+	}
+	memcpy(d->own_etag, own, sizeof(own));
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"GET s3://%s/%s: the bytes do not have the MD5s that the object's ETag is made of",
+		d->bucket, d->key);
+}
+
 /* Makes the part file the file. */
 static int publish(struct download *d, const char *path, struct penstock_error *err)
 {
@@ -806,11 +841,15 @@ static int download(struct download *d, const char *path, struct penstock_error 
 {
 	int r = download_run(d, err);
 
+	if (r == 0)
+		r = check_parts_etag(d, err);
 	/* Once more: what was damaged on its way may come whole the next time. */
 	if (r == -(int)PENSTOCK_E_CORRUPT) {
 		log_debug("%s; fetched again", err->message);
 		penstock_error_release(err);
 		r = download_again(d, err);
+		if (r == 0)
+			r = check_parts_etag(d, err);
 	}
 	if (r == 0)
 		r = publish(d, path, err);

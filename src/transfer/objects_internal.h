@@ -55,6 +55,8 @@ struct object_client {
 	atomic_bool swept;	  /* journals of uploads were looked at for old ones */
 	atomic_bool swept_sent;	  /* and records of what was sent */
 	atomic_bool no_part_copy; /* it has no UploadPartCopy */
+	atomic_bool md5_etags;	  /* ETags of objects in parts were seen to be made of MD5s */
+	atomic_bool odd_etags;	  /* those of objects in parts are not made of MD5s */
 
 	pthread_mutex_t probe_lock;
 	bool probed;

@@ -264,3 +264,28 @@ def test_what_a_kill_has_left_of_a_download_is_not_sent(ours, options):
 
     assert len(left) == (2 if options else 1)
     assert [key for key in ours.there() if key.startswith("y/")] == ["y/mine"]
+
+
+# --- objects in parts without a checksum
+
+
+@pytest.fixture
+def parted(moto_store):
+    """s3://bucket/parted, of 8 and 4 MiB, of which the store tells nothing but an ETag."""
+    data = os.urandom(12 << 20)
+    upload = {"Bucket": "bucket", "Key": "parted"}
+    upload["UploadId"] = moto_store.client.create_multipart_upload(**upload)["UploadId"]
+    parts = []
+    for number, body in ((1, data[: 8 << 20]), (2, data[8 << 20 :])):
+        made = moto_store.client.upload_part(**upload, PartNumber=number, Body=body)
+        parts.append({"PartNumber": number, "ETag": made["ETag"]})
+    moto_store.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    return data
+
+
+def test_damaged_bytes_of_an_object_in_parts_are_found_by_its_etag(moto_store, parted):
+    damaged = moto_store.proxy.fault(method="GET", path="/parted$", corrupt_at=70_000)
+
+    moto_store("cp", "s3://bucket/parted", "parted").ok()
+
+    assert damaged.hits and (moto_store.folder / "parted").read_bytes() == parted

@@ -1,0 +1,90 @@
+#include "transfer/parts_etag.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+#define BLOCK ((size_t)256 * KIB)
+
+uint64_t parts_etag_count(const char *etag)
+{
+	char number[8] = "";
+	uint64_t parts = 0;
+	size_t len = strlen(etag);
+
+	if (len < 36 || len >= 35 + sizeof(number) || etag[0] != '"' || etag[33] != '-' ||
+		etag[len - 1] != '"')
+		return 0;
+	memcpy(number, etag + 34, len - 35);
+	return str_to_u64(number, 1, LIMIT_S3_PARTS, &parts) ? parts : 0;
+}
+
+static int digest_part(int fd, uint64_t offset, uint64_t length, char *block,
+	const atomic_int *cancel, uint8_t md5[static 16], struct penstock_error *err)
+{
+	_cleanup_(checksum_release) struct checksum sum = {0};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r = checksum_init(&sum, CHECKSUM_MD5, err);
+
+	for (uint64_t end = offset + length; r == 0 && offset < end;) {
+		size_t want = end - offset < BLOCK ? (size_t)(end - offset) : BLOCK;
+		ssize_t n = fs_pread_all(fd, block, want, (off_t)offset);
+
+		if (cancel && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (n < 0)
+			return error_errno(err, errno, "cannot read what was fetched");
+		if ((size_t)n < want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was read");
+		checksum_update(&sum, block, want);
+		offset += want;
+	}
+	if (r < 0)
+		return r;
+	checksum_final(&sum, digest);
+	memcpy(md5, digest, 16);
+	return 0;
+}
+
+int parts_etag_of_file(int fd, uint64_t size, uint64_t part, const atomic_int *cancel,
+	char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
+{
+	uint64_t n = multipart_count(size, part);
+	_cleanup_free_ uint8_t(*digests)[16] = calloc(n, sizeof(*digests));
+	_cleanup_free_ char *block = malloc(BLOCK);
+	int r = digests && block ? 0 : error_memory(err);
+
+	for (uint64_t i = 0; r == 0 && i < n; i++) {
+		uint64_t offset = 0, length = 0;
+
+		multipart_range(size, part, (unsigned)(i + 1), &offset, &length);
+		r = digest_part(fd, offset, length, block, cancel, digests[i], err);
+	}
+	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, n, out, err);
+}
+
+uint64_t parts_etag_part_size(struct object_client *client, const char *bucket, const char *key,
+	const char *etag, uint64_t size, const atomic_int *cancel)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	uint64_t parts = parts_etag_count(etag), part;
+
+	if (!parts || s3_op_init(&op, client, "HEAD", bucket, key, NULL) < 0 ||
+		s3_op_query(&op, "partNumber", "1", NULL) < 0)
+		return 0;
+	s3_op_cancel(&op, cancel);
+	if (s3_op_perform(&op, NULL) < 0)
+		return 0;
+	part = op.reply.content_length;
+	return part && part != HTTP_LENGTH_UNKNOWN && part <= size &&
+			       multipart_count(size, part) == parts
+		       ? part
+		       : 0;
+}
