@@ -195,8 +195,8 @@ struct http_request {
 	bool bulk;
 	/*
 	 * Harmless when it reaches the server twice: where it is silent for far longer than its like, it is
-	 * given up and sent again on a new connection, as long as few are. Only with `bulk`, and with a sink
-	 * and a source that can begin again.
+	 * given up and sent again on a new connection, as long as few are. Its like are the bulk requests to
+	 * that host. Only with a sink and a source that can begin again.
 	 */
 	bool resend;
 	bool direct; /* never through a proxy: the metadata services are on the machine itself */

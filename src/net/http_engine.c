@@ -460,7 +460,7 @@ static void tick(struct http_engine *engine)
 		} else if (call_stalled(engine, call, now)) {
 			error_set(&call->error, PENSTOCK_E_TIMEOUT, "stalled: nothing moved");
 			attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
-		} else if (call->request->bulk) {
+		} else if (call->request->bulk || call->request->resend) {
 			call_count_moved(call, now);
 			if (call_is_slow(call, now) && pace_spend(&call->host->pace))
 				resend(engine, call);

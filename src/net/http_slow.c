@@ -1,6 +1,6 @@
 /*
- * Bulk requests that are silent for far longer than their like wait. In stores of many machines one
- * request of some thousands hangs for seconds at a machine that is out of sorts, while the same request,
+ * Bulk requests, and others that ask for it, that are silent for far longer than bulk requests wait. In
+ * stores of many machines one request of some thousands hangs for seconds at a machine that is out of sorts, while the same request,
  * sent again on another connection, is answered at once by another one.
  */
 #include "net/http_internal.h"
@@ -22,7 +22,8 @@ void call_count_moved(struct call *call, int64_t now)
 
 	if (!moved)
 		return;
-	pace_moved(&call->host->pace, moved);
+	if (call->request->bulk)
+		pace_moved(&call->host->pace, moved);
 	call->moved_seen = call->moved;
 	call->silent_ms = now;
 	call->host->moved_ms = now;
@@ -36,7 +37,7 @@ static bool is_alone(const struct call *call, int64_t now, int64_t slow)
 {
 	const struct http_host *host = call->host;
 
-	if (host->active_bulk == 1 || now - host->moved_ms < slow / 2)
+	if (host->active_bulk == (call->request->bulk ? 1 : 0) || now - host->moved_ms < slow / 2)
 		return true;
 	return now - call->silent_ms >= 2 * slow;
 }

@@ -673,6 +673,7 @@ static int learn(struct download *d, struct penstock_error *err)
 		return r;
 	s3_op_cancel(&op, d->options->cancel);
 	op.request.on_headers = memory_headers;
+	op.request.resend = true;
 	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;

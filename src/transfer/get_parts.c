@@ -37,6 +37,7 @@ static int ask(struct object_client *client, const char *bucket, const char *key
 	s3_op_wants_document(&op);
 	s3_op_cancel(&op, cancel);
 	op.request.max_attempts = 2;
+	op.request.resend = true;
 	r = s3_op_perform(&op, err);
 	if (r == 0)
 		r = s3_object_parts_parse(op.document.data, op.document.len, out, err);

@@ -78,6 +78,20 @@ def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(st
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
+def test_a_question_that_hangs_is_asked_again(tool, fault_proxy, tmp_path):
+    """The one about the parts' checksums comes before the last ranges, and moves no bytes worth counting."""
+    source = make_file(tmp_path / "source", 120 * MIB)
+    tool.direct.ok("put", "bucket", "large", source, PART_SIZE=8 * MIB)
+    hung = fault_proxy.fault(method="GET", query="attributes", hold="reply")
+
+    tool.ok("get", "bucket", "large", tmp_path / "back", **PATIENT)
+
+    assert hung.hits == 1 and not hung.released.is_set()
+    assert len(fault_proxy.seen("GET", query="attributes")) >= 2
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    hung.release()
+
+
 def test_a_damaged_range_is_found_and_fetched_again_alone(tool, fault_proxy, tmp_path):
     """The store tells each part's checksum: one bit that is wrong costs one range, not the object."""
     source = make_file(tmp_path / "source", 96 * MIB)
