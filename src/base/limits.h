@@ -100,8 +100,7 @@
 #define LIMIT_TRANSFER_KEPT (16 * MIB) /* bytes of freed memory that the verbs do not give back at once ... */
 #define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... but for blocks of more than this */
 #define LIMIT_BULK_MEMORY (12 * MIB) /* bytes of items that are under way or wait, with their small bodies */
-#define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory while it comes, ... */
-#define LIMIT_BULK_HELD_UP (256 * KIB) /* ... and of one that is sent: it would be read twice, for its checksum first */
+#define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory */
 #define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger ones are a thread's work */
 #define LIMIT_BULK_FLIGHTS 64 /* requests for small ones at a time */
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */

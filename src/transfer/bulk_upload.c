@@ -118,7 +118,7 @@ int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct pensto
 		*way = BULK_ASIDE;
 		return 0;
 	}
-	if (f->size <= LIMIT_BULK_HELD_UP)
+	if (f->size <= LIMIT_BULK_HELD)
 		r = load(f, way, err);
 	if (r < 0 || *way == BULK_ASIDE)
 		return r;
