@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
+#include "run/executor.h"
 #include "run/layout.h"
 #include "run/live.h"
 #include "base/banned.h"
@@ -156,6 +157,19 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 	return 0;
 }
 
+static int add_enter(const struct live_step *step, pid_t pid, struct strlist *words)
+{
+	for (size_t i = 0; i < step->enter.n; i++) {
+		const char *word = step->enter.items[i];
+		int r = strcmp(word, EXECUTOR_PID) == 0 ? strlist_addf(words, "%d", (int)pid)
+							: strlist_add(words, word);
+
+		if (r < 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* Becomes the command; returns only where it cannot. */
 static int become(
 	const struct cli *cli, const struct live_step *step, pid_t pid, struct penstock_error *err)
@@ -164,7 +178,7 @@ static int become(
 	_cleanup_(strlist_release) struct strlist words = {0};
 	int r = read_environment(pid, &env, err);
 
-	if (r == 0 && (add_terminal(&env) < 0 || copy_list(&step->enter, &words) < 0))
+	if (r == 0 && (add_terminal(&env) < 0 || add_enter(step, pid, &words) < 0))
 		r = error_memory(err);
 	for (size_t i = 1; r == 0 && i < cli_n_operands(cli); i++) {
 		if (strlist_add(&words, cli_operand(cli, i)) < 0)

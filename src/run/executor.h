@@ -74,6 +74,8 @@ struct task {
 	int event_fd; /* readable once it ended */
 };
 
+#define EXECUTOR_PID "@PID"
+
 struct executor {
 	const char *name;
 	int (*start)(struct task **out, const struct task_spec *spec, struct penstock_error *err);
@@ -83,8 +85,8 @@ struct executor {
 	/* Whether anything of it lives but for the leader; NULL: nothing ever does. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
-	/* Adds the words before a command that make it run where the task does (in its container); NULL: a command
-	 * runs there as it is. */
+	/* Adds the words before a command that make it run where the task does (in its container), in which EXECUTOR_PID
+	 * stands for the task's number; NULL: a command runs there as it is. */
 	int (*enter)(const struct task *task, struct strlist *words);
 	void (*free)(struct task *task);
 };

@@ -229,6 +229,29 @@ def test_a_killed_penstock_takes_its_containers_with_it(penstock, contained, wai
     assert again.out == "again\n" and not boxes(penstock)
 
 
+def test_a_command_runs_beside_a_step(penstock, contained, wait_for):
+    # With the step's environment, in its directory, and with its processes and files, not the machine's.
+    path = contained({"command": "cd /tmp; echo up > $STORAGE_PATH/up; sleep 4326", "env": [{"key": "OWN", "value": "1"}]})
+    run = penstock.popen("run", path)
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
+    name = penstock.ps()[0]["id"]
+
+    seen = penstock.run("exec", name, "sh", "-c", "echo $OWN $STORAGE_PATH; pwd; ls /; ps").ok().out
+    run.send(signal.SIGINT)
+    run.wait()
+
+    lines = seen.splitlines()
+    assert lines[:2] == ["1 /deepsquare", "/tmp"] and "deepsquare" in lines and "usr" not in lines
+    assert "sleep 4326" in seen and len(seen.partition("COMMAND")[2].splitlines()) < 8  # not those of the machine
+
+
+def test_memory_has_a_limit(penstock, contained):
+    # Also what is written to /dev/shm counts.
+    told = penstock.run("run", contained("head -c 300000000 /dev/zero > /dev/shm/big; echo not reached")).exits(137)
+
+    assert "want of memory: its limit is 64 MB" in told.err and not boxes(penstock)
+
+
 def test_several_layers_lie_over_each_other(penstock, contained):
     path = contained(
         "cat /a; test ! -e /gone && echo removed; ls /opaque; readlink /link; ls /kept",

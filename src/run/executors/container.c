@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct container_task {
 	char *box;     /* the directory of this container */
 	int status_fd; /* gets the task's status */
 	int status;    /* of the init */
+	bool own_network;
 };
 
 /* What a start needs until it is done. */
@@ -332,6 +334,60 @@ static void free_task(struct task *task)
 	free(t);
 }
 
+/* ---- which of them is the task ---- */
+
+struct looking {
+	pid_t inner; /* as the container knows it */
+	pid_t found;
+};
+
+/* The number that a process has in the innermost namespace that it is in; 0: it has ended. */
+static pid_t inner_number(pid_t pid)
+{
+	char path[32];
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && getline(&line, &cap, f) > 0) {
+		const char *last;
+		uint64_t number;
+
+		if (!str_starts(line, "NSpid:"))
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		last = strrchr(line, '\t');
+		return last && str_to_u64(last + 1, 1, INT32_MAX, &number) ? (pid_t)number : 0;
+	}
+	return 0;
+}
+
+static bool look(void *cookie, const struct process_info *info)
+{
+	struct looking *looking = cookie;
+
+	if (!looking->found && inner_number(info->pid) == looking->inner)
+		looking->found = info->pid;
+	return true;
+}
+
+/* What others are told: where the task's environment and namespaces are. The init where it has ended already. */
+static pid_t task_pid(const struct starting *s)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(32);
+	struct looking looking = {0};
+	uint64_t number;
+
+	if (fs_read(s->pid_file, &text, NULL) < 0 ||
+		!str_to_u64(buf_str(&text), 1, INT32_MAX, &number))
+		return s->task->process.pid;
+	looking.inner = (pid_t)number;
+	process_descendants(s->task->process.pid, look, &looking);
+	return looking.found ? looking.found : s->task->process.pid;
+}
+
 static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
 {
 	struct container_task *t = calloc(1, sizeof(*t));
@@ -352,7 +408,8 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 		free_task(&t->task);
 		return r;
 	}
-	t->task.pid = t->process.pid;
+	t->task.pid = task_pid(&s);
+	t->own_network = spec->container->network != CONTAINER_NETWORK_HOST;
 	t->task.event_fd = t->process.pidfd;
 	*out = &t->task;
 	return 0;
@@ -401,13 +458,14 @@ static bool tell(void *cookie, const struct process_info *info)
  */
 static void signal_task(struct task *task, int signal)
 {
+	const struct container_task *t = (const struct container_task *)task;
 	struct signalling s = {.signal = signal};
 
-	process_descendants(task->pid, tell, &s);
+	process_descendants(t->process.pid, tell, &s);
 	if (s.told)
 		return;
 	s.all = true;
-	process_descendants(task->pid, tell, &s);
+	process_descendants(t->process.pid, tell, &s);
 }
 
 static void kill_task(struct task *task)
@@ -419,12 +477,28 @@ static void kill_task(struct task *task)
 	process_wait(&t->process, KILL_WAIT_MS, &t->status);
 }
 
+static int enter(const struct task *task, struct strlist *words)
+{
+	const struct container_task *t = (const struct container_task *)task;
+	_cleanup_free_ char *program = find_program("nsenter");
+	const char *const all[] = {program ? program : "nsenter", "--target", EXECUTOR_PID,
+		"--mount", "--pid", "--ipc", "--wd", t->own_network ? "--net" : NULL,
+		geteuid() ? "--user" : NULL, geteuid() ? "--preserve-credentials" : NULL, "--"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (all[i] && strlist_add(words, all[i]) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 const struct executor executor_container = {
 	.name = "container",
 	.start = start,
 	.ended = ended,
 	.signal = signal_task,
 	.kill = kill_task,
+	.enter = enter,
 	.free = free_task,
 };
 
