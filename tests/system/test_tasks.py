@@ -6,9 +6,14 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import tempfile
 
 import pytest
 
+from harness.program import binary
+
+NOBODY = 65534
 CPUS = len(os.sched_getaffinity(0))
 EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
 
@@ -29,19 +34,13 @@ def workflow(tmp_path):
 
 
 @pytest.fixture
-def no_groups_left():
-    """No control group of a run is left behind by the test."""
-    pattern = ["/sys/fs/cgroup/penstock-*", "/sys/fs/cgroup/*/penstock-*", "/sys/fs/cgroup/*/*/penstock-*", "/sys/fs/cgroup/*/*/*/penstock-*"]
-    own = re.compile(r"penstock-[0-9a-f]{12}-(\d+)-\d+$")
-
-    def groups():
-        return {path for each in pattern for path in glob.glob(each) if own.search(path)}
-
-    before = groups()
+def no_groups_left(penstock):
+    """No control group of this test's runs is left behind. Ids are of names and digests, so the supervisor's number counts, too."""
     yield
-    # Those of other programs' runs may come and go meanwhile: only groups whose run is gone count.
-    left = {path for path in groups() - before if not os.path.exists(f"/proc/{own.search(path)[1]}")}
-    assert not left
+    mine = {run.name for run in penstock.home.glob("runs/*")}
+    pids = {str(process.pid) for process in penstock.started}
+    names = [path.rpartition("/")[2].split("-") for depth in range(1, 6) for path in glob.glob("/sys/fs/cgroup" + depth * "/*") if "/penstock-" in path]
+    assert not [name for name in names if name[1] in mine and name[2] in pids]
 
 
 def lives(pid):
@@ -166,6 +165,28 @@ def test_a_step_within_its_limit_is_left_alone(penstock, workflow):
     path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=40, pause=0) + "END\nexec python3 eat.py"}, resources={"memPerCpu": 256})
 
     assert "had it all" in penstock.run("run", path).ok().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may make no control groups")
+def test_where_no_control_group_can_be_made_memory_is_watched(workflow):
+    # 2 s to 400 MB, looked at four times a second.
+    with tempfile.TemporaryDirectory(prefix="penstock-test-nobody-") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        path = os.path.join(folder, "wf.json")
+        with open(path, "w") as file:
+            file.write(workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=4000, pause=0.01) + "END\nexec /usr/bin/python3 eat.py"},
+                                resources={"memPerCpu": 100}).read_text())  # fmt: skip
+        env = {"HOME": folder, "PENSTOCK_HOME": folder + "/home", "PENSTOCK_CLAIMS_DIR": folder + "/claims", "PATH": os.environ["PATH"]}
+        as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        if subprocess.run([*as_nobody, "test", "-x", binary()]).returncode:
+            pytest.skip("nobody else may run the program where it lies")
+
+        result = subprocess.run([*as_nobody, binary(), "run", path], env=env, capture_output=True, text=True, timeout=120)
+
+    if "no control group" not in result.stderr:
+        pytest.skip("everybody may make control groups here")
+    assert result.returncode == 137 and "had it all" not in result.stdout
+    assert "its limit is 100 MB, its peak was" in result.stderr
 
 
 def test_what_runs_longer_than_its_timeout_is_told_to_end(penstock, workflow, no_groups_left):
