@@ -472,10 +472,9 @@ int layer_mark(struct layer_tree *t, const struct layer_place *place, struct pen
 int layer_tree_finish(struct layer_tree *t, struct penstock_error *err)
 {
 	const char *p = t->later.data;
-	const char *end = p + t->later.len;
 
 	/* The members are there, so what is set now stays. */
-	for (size_t at = 0; p && p + at < end;) {
+	for (size_t at = 0; at < t->later.len;) {
 		struct later later;
 		char path[PATH_MAX];
 		struct timespec times[2];

@@ -146,7 +146,9 @@ static bool path_is_valid(const char *path, size_t len)
 		if (!separator && !islower((unsigned char)path[i]) &&
 			!isdigit((unsigned char)path[i]))
 			return false;
-		/* Also keeps "." and ".." out, which the address would mean something else by. */
+		if (path[i] == '.' && path[i + 1] == '.' && i + 1 < len)
+			return false;
+		/* Also keeps "." out, which the address would mean something else by. */
 		if (path[i] == '/' && (strchr("/._-", path[i + 1]) || strchr("._-", path[i - 1])))
 			return false;
 	}
