@@ -368,6 +368,9 @@ static void compare_part(struct upload *u, const struct s3_part *part)
 	object_etag_copy(etag, part->etag);
 	told->listed = part->size == told->length && strcmp(etag, told->etag) == 0 &&
 		       (!sum || !told->checksum[0] || strcmp(sum, told->checksum) == 0);
+	/* What the store keeps with a part it may want to be told again when they are put together. */
+	if (told->listed && sum && strlen(sum) < sizeof(told->checksum))
+		memcpy(told->checksum, sum, strlen(sum) + 1);
 }
 
 /* What the store has of it. */
