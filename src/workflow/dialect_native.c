@@ -54,9 +54,12 @@ void native_number(struct reader *rd, struct node *parent, const char *key, int6
 
 void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value)
 {
-	struct node *map = value ? native_map(rd, list, NULL, &value->at) : NULL;
+	struct node *map;
 
-	native_text(rd, map, "key", name, value ? &value->at : NULL);
+	if (!value)
+		return;
+	map = native_map(rd, list, NULL, &value->at);
+	native_text(rd, map, "key", name, &value->at);
 	native_put(rd, map, "value", value);
 }
 
