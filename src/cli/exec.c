@@ -42,6 +42,8 @@ static int choose(void *cookie, const struct live_step *step)
 {
 	struct choice *c = cookie;
 
+	if (step->n == 0) /* it is about to start */
+		return 0;
 	buf_printf(&c->names, "%s'%s'", c->names.len ? ", " : "", step->name);
 	if (c->wanted && strcmp(step->name, c->wanted) != 0)
 		return 0;

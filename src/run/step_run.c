@@ -428,6 +428,37 @@ static void set_timer(const struct step_run *step)
 	timerfd_settime(step->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
+/* For `penstock exec`, and for the next attempt if this one is killed: so its groups are named before anybody is in
+ * them, and its tasks once they are there. */
+static void record_life(struct step_run *step)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(live_step_release) struct live_step live = {.serial = step->serial};
+	_cleanup_(buf_release) struct buf dirs = BUF_INIT(64 * KIB);
+	const char *cwd = cwd_of(step);
+	char *rest;
+	char *dir;
+	int r;
+
+	live.name = strdup(step->name);
+	live.cwd = strdup(cwd);
+	live.pids = calloc(step->n, sizeof(*live.pids));
+	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->cgroup, &dirs) < 0)
+		return;
+	for (size_t i = 0; i < step->n_started; i++)
+		live.pids[live.n++] = step->tasks[i].task->pid;
+	rest = dirs.len ? (char *)(uintptr_t)buf_str(&dirs) : NULL;
+	while (rest && (dir = strsep(&rest, "\n"))) {
+		if (*dir && strlist_add(&live.cgroups, dir) < 0)
+			return;
+	}
+	if (step->executor->enter && step->executor->enter(step->tasks[0].task, &live.enter) < 0)
+		return;
+	r = live_write(step->run->layout.dir, &live, &err);
+	if (r < 0)
+		log_debug("%s", err.message);
+}
+
 static int start_all(
 	struct step_run *step, const struct step_run_spec *spec, struct penstock_error *err)
 {
@@ -443,6 +474,10 @@ static int start_all(
 	r = take_share(step, err);
 	if (r == 0)
 		r = make_group(step, err);
+	if (r == 0) {
+		step->serial = ++step->run->serial;
+		record_life(step);
+	}
 	if (r == 0)
 		r = fill_ranks(step, &ranks, err);
 	if (r == 0) {
@@ -456,37 +491,6 @@ static int start_all(
 	for (size_t rank = 0; r == 0 && rank < step->n; rank++)
 		r = start_task(step, spec, &ranks, rank, err);
 	return r;
-}
-
-/* For `penstock exec`, and for the next attempt if this one is killed. */
-static void record_life(struct step_run *step)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(live_step_release) struct live_step live = {.serial = ++step->run->serial};
-	_cleanup_(buf_release) struct buf dirs = BUF_INIT(64 * KIB);
-	const char *cwd = cwd_of(step);
-	char *rest;
-	char *dir;
-	int r;
-
-	step->serial = live.serial;
-	live.name = strdup(step->name);
-	live.cwd = strdup(cwd);
-	live.pids = calloc(step->n, sizeof(*live.pids));
-	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->cgroup, &dirs) < 0)
-		return;
-	for (size_t i = 0; i < step->n; i++)
-		live.pids[live.n++] = step->tasks[i].task->pid;
-	rest = dirs.len ? (char *)(uintptr_t)buf_str(&dirs) : NULL;
-	while (rest && (dir = strsep(&rest, "\n"))) {
-		if (*dir && strlist_add(&live.cgroups, dir) < 0)
-			return;
-	}
-	if (step->executor->enter && step->executor->enter(step->tasks[0].task, &live.enter) < 0)
-		return;
-	r = live_write(step->run->layout.dir, &live, &err);
-	if (r < 0)
-		log_debug("%s", err.message);
 }
 
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,

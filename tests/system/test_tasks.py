@@ -14,6 +14,7 @@ import pytest
 from harness.program import binary
 
 NOBODY = 65534
+OWN_GROUP = re.compile(r"penstock-([0-9a-f]{12})-(\d+)-\d+$")
 CPUS = len(os.sched_getaffinity(0))
 EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
 
@@ -39,8 +40,8 @@ def no_groups_left(penstock):
     yield
     mine = {run.name for run in penstock.home.glob("runs/*")}
     pids = {str(process.pid) for process in penstock.started}
-    names = [path.rpartition("/")[2].split("-") for depth in range(1, 6) for path in glob.glob("/sys/fs/cgroup" + depth * "/*") if "/penstock-" in path]
-    assert not [name for name in names if name[1] in mine and name[2] in pids]
+    found = [own for depth in range(1, 6) for path in glob.glob("/sys/fs/cgroup" + depth * "/*") if (own := OWN_GROUP.search(path))]
+    assert not [each[0] for each in found if each[1] in mine and each[2] in pids]
 
 
 def lives(pid):
