@@ -13,6 +13,8 @@
 
 /* A window that a decoder may ask for; what `zstd --long=27` writes. */
 #define ZSTD_WINDOW_LOG 27
+/* Bytes; what a decoder of gzip holds at a time. */
+#define LOOK_BACK 16
 
 int layer_stream_init(
 	struct layer_stream *s, const struct layer_input *input, struct penstock_error *err)
@@ -31,9 +33,19 @@ void layer_stream_release(struct layer_stream *s)
 {
 	checksum_release(&s->hash);
 	free(s->gzip);
+	free(s->copy);
 	ZSTD_freeDStream(s->zstd);
 	free(s->out);
 	penstock_error_release(&s->error);
+}
+
+/* The decoder gives bytes back at the end of a member, also those of the span before. */
+static const char *copy_behind_last(struct layer_stream *s, const char *p, size_t n)
+{
+	memmove(s->copy, s->copy + s->copied, LOOK_BACK);
+	memcpy(s->copy + LOOK_BACK, p, n);
+	s->copied = n;
+	return s->copy + LOOK_BACK;
 }
 
 /* The next span of the ring, hashed. 0: there is none. */
@@ -64,8 +76,8 @@ static int refill(struct layer_stream *s)
 		return 0;
 	}
 	checksum_update(&s->hash, p, (size_t)n);
-	s->data = p;
 	s->left = s->span = (size_t)n;
+	s->data = s->kind == LAYER_GZIP ? copy_behind_last(s, p, (size_t)n) : p;
 	return 1;
 }
 
@@ -85,7 +97,8 @@ static int begin(struct layer_stream *s)
 	if (n >= 2 && p[0] == 0x1F && p[1] == 0x8B) {
 		s->kind = LAYER_GZIP;
 		s->gzip = malloc(sizeof(*s->gzip));
-		if (!s->gzip)
+		s->copy = calloc(1, LOOK_BACK + LIMIT_IMAGE_QUEUE);
+		if (!s->gzip || !s->copy)
 			return error_memory(&s->error);
 		isal_inflate_init(s->gzip);
 		s->gzip->crc_flag = ISAL_GZIP;
@@ -131,7 +144,7 @@ static ssize_t inflate_some(struct layer_stream *s)
 	z->avail_out = (uint32_t)LIMIT_IMAGE_BLOCK;
 	r = isal_inflate(z);
 	made = LIMIT_IMAGE_BLOCK - z->avail_out;
-	s->data += s->left - z->avail_in;
+	s->data = (const char *)z->next_in;
 	s->left = z->avail_in;
 	if (r < 0)
 		return damaged(s, "gzip");

@@ -31,6 +31,8 @@ struct layer_stream {
 	bool broken; /* the ring's writer gave up */
 	bool whole;  /* the decoder is at the end of a frame */
 	struct inflate_state *gzip;
+	char *copy;    /* of gzip: the end of the span before, and this one */
+	size_t copied; /* bytes of this one */
 	ZSTD_DStream *zstd;
 	char *out;
 	struct penstock_error error; /* of the last read that failed */
