@@ -188,7 +188,7 @@ static int become(
 	}
 	if (r == 0)
 		r = go_there(step, pid, err);
-	if (r < 0)
+	if (r < 0 || !words.items)
 		return r;
 	reset_signals();
 	environ = env.items; /* execvp() looks on the PATH of the step */
