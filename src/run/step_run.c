@@ -452,7 +452,8 @@ static void record_life(struct step_run *step)
 		if (*dir && strlist_add(&live.cgroups, dir) < 0)
 			return;
 	}
-	if (step->executor->enter && step->executor->enter(step->tasks[0].task, &live.enter) < 0)
+	if (step->tasks[0].task && step->executor->enter &&
+		step->executor->enter(step->tasks[0].task, &live.enter) < 0)
 		return;
 	r = live_write(step->run->layout.dir, &live, &err);
 	if (r < 0)
