@@ -498,13 +498,14 @@ static bool begin_loop(struct walk *walk, struct frame *frame)
 
 static void tell_step(struct walk *walk, const struct frame *frame)
 {
+	const struct frame *root = walk->root;
 	const struct frame *top = frame;
 
-	while (top->parent && top->parent != walk->root)
+	while (top->parent && top->parent != root)
 		top = top->parent;
-	if (top->parent == walk->root && top->step)
+	if (root && top->parent == root && top->step)
 		run_event(walk->run, RUN_EVENT_STEP, frame->name,
-			(uint64_t)(top->step - walk->root->list->items) + 1, walk->root->list->n);
+			(uint64_t)(top->step - root->list->items) + 1, root->list->n);
 	else
 		run_event(walk->run, RUN_EVENT_STEP, frame->name, 0, 0);
 }

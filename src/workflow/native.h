@@ -20,7 +20,7 @@ bool refuse_secret_in_command(struct reader *rd, const struct node *node, const 
 /* A route of one address, "10.0.0.1/24"; with `plain` also an address without one. */
 bool is_cidr(const char *text, bool plain);
 
-void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *out);
+void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *res);
 void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out);
 /* A job without `resources` gets what its largest step needs. */
 void derive_resources(struct workflow *wf);

@@ -285,17 +285,17 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.rootfs = s->rootfs;
 	s->plan.memory = s->memory;
 	s->plan.pid_file = s->pid_file;
-	s->plan.crun = crun;
 	s->plan.netns = s->netns;
 	s->plan.network_tells = spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS;
-	if (spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS)
-		s->plan.network = slirp;
-	else if (spec->container->network == CONTAINER_NETWORK_PASTA)
-		s->plan.network = pasta;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	s->task->status_fd = ends[0];
 	write_end = ends[1];
+	s->plan.crun = crun;
+	if (spec->container->network == CONTAINER_NETWORK_SLIRP4NETNS)
+		s->plan.network = slirp;
+	else if (spec->container->network == CONTAINER_NETWORK_PASTA)
+		s->plan.network = pasta;
 	r = process_spawn(&s->task->process,
 		&(struct process_spec){
 			.stdin_fd = -1,
@@ -314,6 +314,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 			.explain = init_explain,
 		},
 		err);
+	s->plan.crun = s->plan.network = NULL; /* they end with this function */
 	if (r == -(int)PENSTOCK_E_UNSUPPORTED)
 		r = explain_crun(s, err);
 	return r;

@@ -30,8 +30,8 @@ struct init_plan {
 };
 
 /* The body for process_spawn(), with a plan as its cookie; body_fd gets the status of the task, as of waitpid(). */
-int init_run(void *plan, int report_fd, int body_fd);
-int init_explain(void *plan, int step, int errnum, struct penstock_error *err);
+int init_run(void *cookie, int report_fd, int body_fd);
+int init_explain(void *cookie, int step, int errnum, struct penstock_error *err);
 /* Of a plan: what the new process is the first one in. */
 unsigned long init_namespaces(const struct init_plan *plan);
 
