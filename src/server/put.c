@@ -103,7 +103,10 @@ void op_put_object(struct request *req)
 	commit_body(req, put, put_object_after);
 }
 
-/* A refusal that can be known beforehand spares the client the sending; of little it is not worth the look. */
+/*
+ * A refusal that can be known beforehand spares the client the sending; of little it is not worth the look,
+ * unless the client waits for it.
+ */
 static bool check_bucket(struct request *req)
 {
 	const char *length = request_header(req, "content-length");
@@ -111,7 +114,8 @@ static bool check_bucket(struct request *req)
 	enum store_status status;
 	uint64_t n;
 
-	if (length && str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
+	if (!request_header(req, "expect") && length &&
+		str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
 		return true;
 	status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
 	if (status == STORE_OK)

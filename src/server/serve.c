@@ -185,13 +185,17 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 static int announce(struct owner *owner, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(owner->options->root, "server.log");
+	bool said = printf("listening on %s\n", server_url(owner->server)) >= 0 &&
+		    fflush(stdout) == 0;
 	struct stat st;
 	int null, log;
 
-	if (printf("listening on %s\n", server_url(owner->server)) < 0 || fflush(stdout) != 0)
+	/* Whoever started an embedded owner may be dead by now, and others may have found it already. */
+	if (!said && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
 	if (!owner->options->embedded)
 		return 0;
+	clearerr(stdout);
 	if (!path)
 		return error_memory(err);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -35,9 +35,9 @@ def state_of(penstock, run):
 
 
 def begin(penstock, path, text):
-    """A run beside the test, once its step has printed `text`."""
+    """A run beside the test, once its step has printed the line `text`."""
     process = penstock.popen("run", path)
-    process.wait_for_output(text)
+    process.wait_for_output(f"^{text}$")
     return process
 
 

@@ -1,6 +1,7 @@
 """The verbs that look at object storage: ls, cat, stat, du, presign, mb, rb, against `penstock serve` and moto."""
 import fcntl
 import hashlib
+import json
 import os
 import signal
 import struct
@@ -12,6 +13,7 @@ import urllib.request
 import pytest
 
 from harness.program import binary
+from harness.waiting import wait_for
 
 
 @pytest.fixture(params=["penstock", "moto"])
@@ -307,6 +309,26 @@ def test_the_embedded_store_is_there_by_name(penstock):
     assert embedded("cat", "s3://bucket/key").out == "kept"
     assert [bucket["bucket"] for bucket in embedded("ls", "--json").json()] == ["bucket"]
     assert "for a link that lasts" in embedded("presign", "s3://bucket/key").err
+
+
+def test_an_owner_of_the_embedded_store_survives_whoever_started_it(penstock):
+    root = penstock.home / "store"
+    root.mkdir(parents=True)
+    read_end, write_end = os.pipe()
+    os.close(read_end)  # as that of a penstock that was killed while its owner started
+    with open(root / "users", "w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        words = ("serve", "--root", root, "--listen", "127.0.0.1:0", "--embedded")
+        environment = os.environ | {"PENSTOCK_HOME": str(penstock.home)}
+        with subprocess.Popen([binary(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end) as owner:
+            os.close(write_end)
+            wait_for(lambda: (root / "owner.json").exists() or owner.poll() is not None, 60, "the owner or its end")
+
+            penstock.run("mb", "--endpoint-url", "embedded", "s3://bucket").ok()
+
+            assert json.loads((root / "owner.json").read_text())["pid"] == owner.pid
+            fcntl.flock(users, fcntl.LOCK_UN)
+            assert owner.wait(60) == 0
 
 
 def test_parts_of_a_stream_beyond_memory_wait_in_files(penstock, store, tmp_path):

@@ -14,6 +14,7 @@ from .waiting import wait_for
 
 TOP = Path(__file__).resolve().parents[3]
 PASSED_ON = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE")
+MAKING_CLIENT = threading.Lock()  # boto3's own session is not for several threads at a time
 
 
 def binary():
@@ -231,14 +232,15 @@ class Store:
         from botocore.config import Config
 
         settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 1}} | config
-        return boto3.client(
-            "s3",
-            endpoint_url=endpoint or self.endpoint,
-            aws_access_key_id=self.access_key,
-            aws_secret_access_key=self.secret_key,
-            region_name="us-east-1",
-            config=Config(**settings),
-        )
+        with MAKING_CLIENT:
+            return boto3.client(
+                "s3",
+                endpoint_url=endpoint or self.endpoint,
+                aws_access_key_id=self.access_key,
+                aws_secret_access_key=self.secret_key,
+                region_name="us-east-1",
+                config=Config(**settings),
+            )
 
     @property
     def client(self):
