@@ -41,6 +41,12 @@
 #define LIMIT_LIBRARY_STRUCT   4096	  /* bytes that a struct of a caller of the library may say to have */
 #define LIMIT_GOOGLE_KEY       (64 * KIB) /* bytes of a Google key file, or of a request for a token; usual are 3 kB */
 #define LIMIT_TOKEN_LIFE_S     (7 * 24 * 3600) /* seconds that an access token may live; usual is an hour */
+#define LIMIT_COMMIT	       (32 * MIB) /* bytes of a checkpoint's COMMIT.json: 200,000 files */
+#define LIMIT_CHECKPOINT_FILES 200000	  /* of one checkpoint; 10,000 ranks of 20 */
+#define LIMIT_CHECKPOINT_NAME  768	  /* bytes of a file's name in it: a key of S3 has 1,024 */
+#define LIMIT_CHECKPOINT_METRICS 1000	  /* of one checkpoint */
+#define LIMIT_CHECKPOINT_RANKS 100000	  /* that save one together; each has a file meanwhile */
+#define LIMIT_CHECKPOINTS      100000	  /* in one directory */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 
 /* Archives; the total size is limited by the free space. */

@@ -1,4 +1,4 @@
-/* What the files behind <penstock/transfer.h> share. */
+/* What the files behind the public headers share. */
 #ifndef LIBRARY_LIBRARY_H
 #define LIBRARY_LIBRARY_H
 
@@ -39,6 +39,13 @@ struct penstock_transfer {
 	pthread_mutex_t lock;
 	struct library_store stores[2]; /* s3://, gs:// */
 };
+
+/*
+ * Takes over what the caller's header knows of a struct that begins with its size; what only a newer one knows must
+ * not be asked for. `size` is that of ours; `given` may be NULL.
+ */
+int library_adopt(void *own, size_t size, const void *given, const char *what,
+	struct penstock_error *err);
 
 /* A library says nothing on its own: until penstock_set_log() the log of this process is silent. */
 void library_log_begin(void);

@@ -25,39 +25,11 @@
 
 #define MEMORY_DEFAULT (64 * MIB)
 
-/* ---- structs of the caller's size ---- */
-
-/*
- * Takes over what the caller's header knows; what only a newer one knows must not be asked for. `size` is
- * that of ours.
- */
-static int adopt(
-	void *own, size_t size, const void *given, const char *what, struct penstock_error *err)
-{
-	const char *bytes = given;
-	size_t theirs;
-
-	if (!given)
-		return 0;
-	memcpy(&theirs, given, sizeof(theirs));
-	if (theirs < sizeof(theirs) || theirs > LIMIT_LIBRARY_STRUCT)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"%s was not set up by its initialiser: struct_size is %zu", what, theirs);
-	for (size_t i = size; i < theirs; i++) {
-		if (bytes[i])
-			return error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"%s asks for what this library (%s) does not know yet", what,
-				PENSTOCK_VERSION);
-	}
-	memcpy(own, given, theirs < size ? theirs : size);
-	return 0;
-}
-
 static int call_options(struct penstock_call_options *own,
 	const struct penstock_call_options *given, struct penstock_error *err)
 {
 	*own = (struct penstock_call_options){0};
-	return adopt(own, sizeof(*own), given, "struct penstock_call_options", err);
+	return library_adopt(own, sizeof(*own), given, "struct penstock_call_options", err);
 }
 
 /* ---- cancelling ---- */
@@ -115,7 +87,7 @@ int penstock_transfer_new(struct penstock_transfer **out,
 {
 	struct penstock_transfer_options own = {0};
 	struct penstock_transfer *t;
-	int r = adopt(&own, sizeof(own), options, "struct penstock_transfer_options", err);
+	int r = library_adopt(&own, sizeof(own), options, "struct penstock_transfer_options", err);
 
 	if (r < 0)
 		return r;
@@ -249,7 +221,7 @@ void penstock_object_release(struct penstock_object *object)
 	if (!object)
 		return;
 	size = object->struct_size;
-	if (adopt(&own, sizeof(own), object, "", NULL) < 0)
+	if (library_adopt(&own, sizeof(own), object, "", NULL) < 0)
 		return;
 	release_members(&own);
 	memset(object, 0, size);
@@ -298,7 +270,7 @@ static int finish(
 	struct penstock_object own = {0}, room = {0};
 
 	if (r == 0 && object) {
-		r = adopt(&room, sizeof(room), object, "struct penstock_object", err);
+		r = library_adopt(&room, sizeof(room), object, "struct penstock_object", err);
 		if (r == 0)
 			r = describe(&own, info, err);
 		if (r == 0)

@@ -1,0 +1,88 @@
+/*
+ * The commit of a checkpoint: what its COMMIT.json says.
+ *
+ *	{"format":"penstock.checkpoint/1","step":1000,"attempt":1,"run":"cifar10","time":"2026-11-21T09:05:00.000Z",
+ *	"world_size":2,"metrics":{"loss":0.25},"files":[
+ *	{"path":"model.bin","size":500000000,"crc64nvme":"0123456789abcdef"}
+ *	],"crc64nvme":"fedcba9876543210"}
+ *
+ * The last member is the checksum of all bytes before its comma: a document that was cut or in which a byte was
+ * flipped is no commit. Documents of others may lack it, and may have members that we do not know. It is foreign
+ * input: nothing in here is taken for a path before commit_name_is_good() said so.
+ */
+#ifndef CHECKPOINT_COMMIT_H
+#define CHECKPOINT_COMMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct penstock_error;
+
+#define COMMIT_NAME   "COMMIT.json"
+#define COMMIT_SUFFIX ".COMMIT.json" /* behind the name of a single file */
+#define COMMIT_FORMAT "penstock.checkpoint/1"
+/* What a save needs for itself has such names; it is no part of a checkpoint, and is not published. */
+#define COMMIT_HIDDEN ".penstock-"
+
+struct commit_metric {
+	char *name;
+	double value;
+};
+
+struct commit_file {
+	char *name; /* relative to the checkpoint's directory; of a single file its own name */
+	uint64_t size;
+	uint64_t crc; /* CRC-64/NVME */
+};
+
+struct commit {
+	char *path; /* where it was read: the directory or the file; NULL: nowhere */
+	bool single; /* of a file beside which it stands */
+	uint64_t step;
+	unsigned attempt;
+	char *run;
+	int64_t time_ns;
+	unsigned world_size;
+	struct commit_metric *metrics;
+	size_t n_metrics;
+	struct commit_file *files; /* in byte order of the names */
+	size_t n_files;
+};
+
+struct commit *commit_new(void); /* NULL: out of memory */
+void commit_free(struct commit *c);
+static inline void commit_freep(struct commit **c)
+{
+	commit_free(*c);
+}
+
+/* A relative path of plain names: no "..", no empty and no hidden name of ours, none of COMMIT.json's. */
+bool commit_name_is_good(const char *name);
+/* Whether `name`, without directories, is that of a commit: COMMIT.json, or that of a file. */
+bool commit_is_name(const char *name);
+
+/* -1: out of memory. */
+int commit_add_file(struct commit *c, const char *name, uint64_t size, uint64_t crc);
+int commit_set_metric(struct commit *c, const char *name, double value);
+const struct commit_metric *commit_find_metric(const struct commit *c, const char *name);
+const struct commit_file *commit_find_file(const struct commit *c, const char *name);
+uint64_t commit_size(const struct commit *c);
+/* By name; PENSTOCK_E_EXISTS: two have the same. To be called before it is formatted. */
+int commit_sort_files(struct commit *c, struct penstock_error *err);
+/* The newer one is greater: by attempt, then step, then time. */
+int commit_compare(const struct commit *a, const struct commit *b);
+
+/* The document, with its checksum. */
+int commit_format(const struct commit *c, struct buf *out, struct penstock_error *err);
+/*
+ * PENSTOCK_E_CORRUPT: cut, damaged or none of ours; PENSTOCK_E_UNSUPPORTED: of a later format. `name` is for messages.
+ */
+int commit_parse(struct commit **out, const char *data, size_t len, const char *name,
+	struct penstock_error *err);
+/* Whether a document that could not be parsed was meant to be one: else it is a file like any other. */
+bool commit_is_meant(const char *data, size_t len);
+
+#endif

@@ -1,0 +1,600 @@
+#include "checkpoint/save.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "checkpoint/read.h"
+#include "checkpoint/save_internal.h"
+#include "base/banned.h"
+
+#define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
+#define FLUSH_STEP (8 * MIB) /* bytes after which the disk is told to begin, so that the commit waits less */
+
+/* ---- files below the checkpoint ---- */
+
+/* The directory that `name` is in, made if need be. -1: errno. */
+static int open_parent(const struct save *s, const char *name, bool make)
+{
+	const char *slash = strrchr(name, '/');
+	size_t at;
+
+	return slash ? fs_open_below(s->fd, name, (size_t)(slash - name), make, &at) : dup(s->fd);
+}
+
+static int open_in(const struct save *s, const char *name, int flags)
+{
+	_cleanup_close_ int parent = open_parent(s, name, (flags & O_CREAT) != 0);
+	const char *slash = strrchr(name, '/');
+
+	return parent < 0 ? -1
+			  : openat(parent, slash ? slash + 1 : name,
+				    flags | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0666);
+}
+
+static int raise(const struct save *s, const char *name, struct penstock_error *err)
+{
+	return error_errno(err, errno, "cannot write %s/%s", s->path, name);
+}
+
+static int check_name(const struct save *s, const char *name, struct penstock_error *err)
+{
+	if (s->failed || s->committed)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the checkpoint %s %s: begin another", s->path,
+			s->committed ? "is committed" : "has failed");
+	if (!commit_name_is_good(name))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"\"%s\" is no name for a file of a checkpoint: it is to be relative, "
+			"without \"..\", not " COMMIT_NAME " and not hidden as " COMMIT_HIDDEN "…",
+			name);
+	return 0;
+}
+
+static struct save_file *find_file(const struct save *s, const char *name)
+{
+	for (size_t i = s->n_files; i-- > 0;) {
+		if (strcmp(s->files[i].name, name) == 0)
+			return &s->files[i];
+	}
+	return NULL;
+}
+
+static struct save_file *new_file(struct save *s, const char *name, struct penstock_error *err)
+{
+	struct save_file *files;
+	struct save_file file = {.name = strdup(name)};
+
+	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
+		free(file.name);
+		error_set(err, PENSTOCK_E_LIMIT, "the checkpoint %s has more than %d files", s->path,
+			LIMIT_CHECKPOINT_FILES);
+		return NULL;
+	}
+	files = reallocarray(s->files, s->n_files + 1, sizeof(*files));
+	if (files)
+		s->files = files;
+	if (!files || !file.name || checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
+		free(file.name);
+		error_memory(err);
+		return NULL;
+	}
+	files[s->n_files] = file;
+	return &files[s->n_files++];
+}
+
+static void close_out(struct save *s)
+{
+	if (s->out >= 0)
+		close(s->out);
+	s->out = -1;
+}
+
+/* Makes `out` that of the file. */
+static int open_out(struct save *s, const char *name, struct penstock_error *err)
+{
+	struct save_file *f = find_file(s, name);
+	bool fresh = !f;
+
+	if (s->out >= 0 && f == &s->files[s->open])
+		return 0;
+	if (f && f->done)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s/%s was counted in already: nothing can be appended", s->path, name);
+	close_out(s);
+	if (fresh)
+		f = new_file(s, name, err);
+	if (!f)
+		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
+	s->open = (size_t)(f - s->files);
+	s->out = open_in(s, name, O_WRONLY | (fresh ? O_CREAT | O_TRUNC : O_APPEND));
+	return s->out < 0 ? raise(s, name, err) : 0;
+}
+
+int save_write(struct save *s, const char *name, const void *data, size_t size,
+	struct penstock_error *err)
+{
+	const char *at = data;
+	struct save_file *f;
+	int r = check_name(s, name, err);
+
+	if (r == 0)
+		r = open_out(s, name, err);
+	if (r < 0) {
+		s->failed = true;
+		return r;
+	}
+	f = &s->files[s->open];
+	while (size) {
+		size_t n = size < WRITE_STEP ? size : WRITE_STEP;
+
+		if (fs_write_all(s->out, at, n) < 0) {
+			s->failed = true;
+			return raise(s, name, err);
+		}
+		checksum_update(&f->sum, at, n);
+		if ((f->size + n) / FLUSH_STEP != f->size / FLUSH_STEP)
+			sync_file_range(s->out, 0, 0, SYNC_FILE_RANGE_WRITE);
+		f->size += n;
+		at += n;
+		size -= n;
+	}
+	return 0;
+}
+
+int save_add(struct save *s, const char *name, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = -1;
+	struct save_file *f;
+	struct stat st;
+	int r = check_name(s, name, err);
+
+	if (r < 0)
+		return r;
+	if (find_file(s, name))
+		return error_set(err, PENSTOCK_E_EXISTS, "%s/%s is counted in already", s->path, name);
+	fd = open_in(s, name, O_RDONLY | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot read %s/%s", s->path, name);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID, "%s/%s is no file", s->path, name);
+	f = new_file(s, name, err);
+	if (!f)
+		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
+	f->done = true;
+	f->size = (uint64_t)st.st_size;
+	sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+	r = commit_checksum(fd, f->size, s->o.cancel, &f->crc, err);
+	s->failed |= r < 0;
+	return r < 0 ? error_prefix(err, "%s/%s", s->path, name) : 0;
+}
+
+int save_metric(struct save *s, const char *name, double value, struct penstock_error *err)
+{
+	if (!isfinite(value) || !*name)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the metric \"%s\" is no finite number, or has no name", name);
+	if (s->metrics->n_metrics == LIMIT_CHECKPOINT_METRICS &&
+		!commit_find_metric(s->metrics, name))
+		return error_set(err, PENSTOCK_E_LIMIT, "a checkpoint has at most %d metrics",
+			LIMIT_CHECKPOINT_METRICS);
+	return commit_set_metric(s->metrics, name, value) < 0 ? error_memory(err) : 0;
+}
+
+/* ---- the beginning ---- */
+
+/* What saves of earlier attempts have left without a commit: nobody goes on with it. */
+static int remove_leftovers(const struct save *s, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *stream = opendir(s->dir);
+	struct dirent *d;
+
+	if (!stream)
+		return error_errno(err, errno, "cannot read %s", s->dir);
+	while ((d = readdir(stream))) {
+		_cleanup_free_ char *path = NULL, *commit = NULL;
+		unsigned attempt;
+		uint64_t step;
+		int r;
+
+		if (!commit_name_parse(d->d_name, &step, &attempt) || attempt >= s->o.attempt)
+			continue;
+		path = path_join(s->dir, d->d_name);
+		commit = path ? path_join(path, COMMIT_NAME) : NULL;
+		if (!commit)
+			return error_memory(err);
+		if (access(commit, F_OK) == 0 || errno != ENOENT)
+			continue;
+		r = fs_remove_tree(path, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int make_place(struct save *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *commit = path_join(s->path, COMMIT_NAME);
+	int r;
+
+	if (!commit)
+		return error_memory(err);
+	r = fs_mkdirs(s->dir, 0777, err);
+	if (r < 0)
+		return r;
+	if (access(commit, F_OK) == 0)
+		return error_set(err, PENSTOCK_E_EXISTS, "%s is committed already", s->path);
+	if (s->o.rank == 0)
+		r = remove_leftovers(s, err);
+	/* Of many, others may have begun already. */
+	if (r == 0 && s->o.world_size == 1)
+		r = fs_remove_tree(s->path, err);
+	if (r == 0)
+		r = fs_mkdirs(s->path, 0777, err);
+	if (r < 0)
+		return r;
+	s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->fd < 0)
+		return error_errno(err, errno, "cannot open %s", s->path);
+	return s->o.rank == 0 && s->o.world_size > 1 ? ranks_open(s, err) : 0;
+}
+
+int save_begin(struct save **out, const char *dir, uint64_t step, const struct save_options *o,
+	struct penstock_error *err)
+{
+	struct save *s;
+	int r;
+
+	if (o->world_size == 0 || o->world_size > LIMIT_CHECKPOINT_RANKS || o->rank >= o->world_size)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"rank %u of %u processes cannot be: at most %d, counted from 0", o->rank,
+			o->world_size, LIMIT_CHECKPOINT_RANKS);
+	if (step > INT64_MAX || !*dir)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"a checkpoint needs a directory and a step below 2^63");
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return error_memory(err);
+	s->fd = s->out = -1;
+	s->o = *o;
+	s->step = step;
+	s->run = strdup(o->run_id ? o->run_id : "");
+	s->dir = strdup(dir);
+	s->metrics = commit_new();
+	if (!s->run || !s->dir || !s->metrics ||
+		asprintf(&s->path, "%s%sstep-%012" PRIu64 "-%u", dir, str_ends(dir, "/") ? "" : "/",
+			step, o->attempt) < 0) {
+		save_free(s);
+		return error_memory(err);
+	}
+	r = make_place(s, err);
+	if (r < 0) {
+		s->failed = true;
+		save_free(s);
+		return r;
+	}
+	*out = s;
+	return 0;
+}
+
+const char *save_path(const struct save *s)
+{
+	return s->path;
+}
+
+/* ---- the commit ---- */
+
+/* Counts in what the program has written and not named. */
+static int add_tree(struct save *s, int at, const char *below, unsigned depth,
+	struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *stream = NULL;
+	_cleanup_close_ int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirent *d;
+	int r = 0;
+
+	if (fd < 0 || !(stream = fdopendir(fd)))
+		return error_errno(err, errno, "cannot read %s", s->path);
+	fd = -1;
+	while (r == 0 && (d = readdir(stream))) {
+		_cleanup_free_ char *name = NULL;
+		_cleanup_close_ int inner = -1;
+		struct stat st;
+
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+			str_starts(d->d_name, COMMIT_HIDDEN))
+			continue;
+		if (asprintf(&name, "%s%s%s", below, *below ? "/" : "", d->d_name) < 0)
+			return error_memory(err);
+		if (fstatat(dirfd(stream), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return error_errno(err, errno, "cannot read %s/%s", s->path, name);
+		if (S_ISREG(st.st_mode)) {
+			if (!find_file(s, name))
+				r = save_add(s, name, err);
+		} else if (S_ISDIR(st.st_mode) && depth < 64) {
+			inner = openat(dirfd(stream), d->d_name,
+				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			r = inner < 0 ? error_errno(err, errno, "cannot read %s/%s", s->path, name)
+				      : add_tree(s, inner, name, depth + 1, err);
+		} else {
+			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
+				"%s/%s is neither a file nor a directory: a checkpoint cannot hold "
+				"it",
+				s->path, name);
+		}
+	}
+	return r;
+}
+
+/* On the disk, and as long as it is to be. */
+static int seal_file(struct save *s, struct save_file *f, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open_in(s, f->name, O_RDONLY | O_NONBLOCK);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || fsync(fd) < 0)
+		return raise(s, f->name, err);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"%s/%s has %llu bytes and not the %llu that were counted in", s->path,
+			f->name, (unsigned long long)st.st_size, (unsigned long long)f->size);
+	if (f->done)
+		return 0;
+	checksum_final(&f->sum, digest);
+	for (size_t i = 0; i < 8; i++)
+		f->crc = f->crc << 8 | digest[i];
+	f->done = true;
+	return 0;
+}
+
+/* The directories between the checkpoint and the file, from below. */
+static int seal_parents(const struct save *s, const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = strdup(name);
+
+	if (!path)
+		return error_memory(err);
+	for (char *slash; (slash = strrchr(path, '/'));) {
+		_cleanup_close_ int fd = -1;
+
+		*slash = '\0';
+		fd = open_in(s, path, O_RDONLY | O_DIRECTORY);
+		if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
+			return raise(s, path, err);
+	}
+	return 0;
+}
+
+static int seal_dir(int fd, const char *path, struct penstock_error *err)
+{
+	return fsync(fd) < 0 && errno != EINVAL
+		       ? error_errno(err, errno, "cannot sync %s", path)
+		       : 0;
+}
+
+static bool same_parent(const char *a, const char *b)
+{
+	const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
+	size_t n = x ? (size_t)(x - a) : 0;
+
+	return n == (y ? (size_t)(y - b) : 0) && memcmp(a, b, n) == 0;
+}
+
+static int seal(struct save *s, struct penstock_error *err)
+{
+	int r = 0;
+
+	close_out(s);
+	if (s->o.world_size == 1)
+		r = add_tree(s, s->fd, "", 0, err);
+	for (size_t i = 0; r == 0 && i < s->n_files; i++)
+		r = seal_file(s, &s->files[i], err);
+	for (size_t i = 0; r == 0 && i < s->n_files; i++) {
+		if (i == 0 || !same_parent(s->files[i - 1].name, s->files[i].name))
+			r = seal_parents(s, s->files[i].name, err);
+	}
+	return r == 0 ? seal_dir(s->fd, s->path, err) : r;
+}
+
+struct commit *save_describe(const struct save *s, const char *run)
+{
+	_cleanup_(commit_freep) struct commit *c = commit_new();
+
+	if (!c || !(c->run = strdup(run)))
+		return NULL;
+	c->step = s->step;
+	c->attempt = s->o.attempt;
+	c->world_size = s->o.world_size;
+	c->time_ns = clock_wall_ns();
+	for (size_t i = 0; i < s->n_files; i++) {
+		if (commit_add_file(c, s->files[i].name, s->files[i].size, s->files[i].crc) < 0)
+			return NULL;
+	}
+	return take_pointer(c);
+}
+
+/* Closed before it gets its name, so that whoever sees the name sees a file without a writer. */
+static int place_at(int dir, const char *path, const char *hidden, const char *name,
+	const struct buf *text, struct penstock_error *err)
+{
+	int fd = openat(dir, hidden, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+	bool good = fd >= 0 && fs_write_all(fd, text->data, text->len) == 0 && fdatasync(fd) == 0;
+	int saved = errno;
+
+	if (fd >= 0)
+		close(fd);
+	if (good && renameat(dir, hidden, dir, name) == 0)
+		return seal_dir(dir, path, err);
+	saved = good ? errno : saved;
+	unlinkat(dir, hidden, 0);
+	return error_errno(err, saved, "cannot write %s/%s", path, name);
+}
+
+int save_place(const struct save *s, const char *name, const struct buf *text,
+	struct penstock_error *err)
+{
+	char hidden[64];
+
+	snprintf(hidden, sizeof(hidden), COMMIT_HIDDEN "new-%u", s->o.rank);
+	return place_at(s->fd, s->path, hidden, name, text, err);
+}
+
+/* What makes it count. */
+static int place_commit(struct save *s, struct commit *whole, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
+	_cleanup_close_ int above = -1;
+	int r = 0;
+
+	if (whole->n_files == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s has no file", s->path);
+	for (size_t i = 0; r == 0 && i < s->metrics->n_metrics; i++) {
+		if (commit_set_metric(whole, s->metrics->metrics[i].name,
+			    s->metrics->metrics[i].value) < 0)
+			r = error_memory(err);
+	}
+	if (r == 0)
+		r = commit_sort_files(whole, err);
+	if (r == 0)
+		r = commit_format(whole, &text, err);
+	if (r < 0)
+		return r;
+	/* Its directory is to be there after a loss of power, too, before anybody counts on it. */
+	above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (above < 0)
+		return error_errno(err, errno, "cannot open %s", s->dir);
+	r = seal_dir(above, s->dir, err);
+	return r == 0 ? save_place(s, COMMIT_NAME, &text, err) : r;
+}
+
+static int commit_all(struct save *s, struct penstock_error *err)
+{
+	_cleanup_(commit_freep) struct commit *whole = NULL;
+	int r = seal(s, err);
+
+	if (r < 0)
+		return r;
+	if (s->o.rank > 0)
+		return ranks_answer(s, err);
+	whole = save_describe(s, s->run);
+	if (!whole)
+		return error_memory(err);
+	if (s->o.world_size > 1)
+		r = ranks_gather(s, whole, err);
+	if (r == 0)
+		r = place_commit(s, whole, err);
+	if (r == 0 && s->o.world_size > 1)
+		ranks_close(s);
+	return r;
+}
+
+int save_commit(struct save *s, struct penstock_error *err)
+{
+	int r = s->failed || s->committed
+			? error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s %s: begin another",
+				  s->path, s->committed ? "is committed" : "has failed")
+			: commit_all(s, err);
+
+	if (r < 0)
+		s->failed = true;
+	else
+		s->committed = true;
+	return r;
+}
+
+/* Of many ranks only what this one has written: others may be at it. */
+static void remove_own(struct save *s)
+{
+	if (s->o.rank == 0) {
+		unlinkat(s->fd, SAVE_WORD_NAME, 0);
+		fs_remove_tree(s->path, NULL);
+		return;
+	}
+	ranks_give_up(s);
+	for (size_t i = 0; i < s->n_files; i++) {
+		_cleanup_close_ int parent = open_parent(s, s->files[i].name, false);
+		const char *slash = strrchr(s->files[i].name, '/');
+
+		if (parent >= 0)
+			unlinkat(parent, slash ? slash + 1 : s->files[i].name, 0);
+	}
+}
+
+void save_free(struct save *s)
+{
+	_cleanup_free_ char *commit = NULL;
+
+	if (!s)
+		return;
+	close_out(s);
+	commit = s->path ? path_join(s->path, COMMIT_NAME) : NULL;
+	/* A commit that got its name and could not be synced counts, as far as anybody can tell. */
+	if (s->fd >= 0 && !s->committed && commit && access(commit, F_OK) < 0 && errno == ENOENT)
+		remove_own(s);
+	for (size_t i = 0; i < s->n_files; i++) {
+		free(s->files[i].name);
+		checksum_release(&s->files[i].sum);
+	}
+	if (s->fd >= 0)
+		close(s->fd);
+	commit_free(s->metrics);
+	free(s->files);
+	free(s->path);
+	free(s->dir);
+	free(s->run);
+	free(s);
+}
+
+/* ---- a file of somebody else ---- */
+
+int save_single(const char *dir, const char *name, uint64_t step, const struct save_options *o,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
+	_cleanup_(commit_freep) struct commit *c = commit_new();
+	_cleanup_free_ char *hidden = NULL, *commit = NULL;
+	_cleanup_close_ int root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+	struct stat before, after;
+	uint64_t crc;
+	int r;
+
+	if (root < 0)
+		return error_errno(err, errno, "cannot open %s", dir);
+	fd = openat(root, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &before) < 0 || fsync(fd) < 0)
+		return error_errno(err, errno, "cannot read %s/%s", dir, name);
+	if (!S_ISREG(before.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID, "%s/%s is no file", dir, name);
+	r = commit_checksum(fd, (uint64_t)before.st_size, o->cancel, &crc, err);
+	if (r < 0)
+		return error_prefix(err, "%s/%s", dir, name);
+	if (fstatat(root, name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != before.st_ino ||
+		after.st_size != before.st_size ||
+		after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+		after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)
+		return error_set(err, PENSTOCK_E_CHANGED, "%s/%s changes", dir, name);
+	if (!c || !(c->run = strdup(o->run_id ? o->run_id : "")) ||
+		asprintf(&commit, "%s" COMMIT_SUFFIX, name) < 0 ||
+		asprintf(&hidden, COMMIT_HIDDEN "new-%s", name) < 0 ||
+		commit_add_file(c, name, (uint64_t)before.st_size, crc) < 0)
+		return error_memory(err);
+	c->step = step;
+	c->attempt = o->attempt;
+	c->world_size = 1;
+	c->time_ns = clock_wall_ns();
+	r = commit_format(c, &text, err);
+	return r == 0 ? place_at(root, dir, hidden, commit, &text, err) : r;
+}

@@ -1,0 +1,31 @@
+/* Structs of the caller's size. */
+#include <string.h>
+
+#include <penstock/version.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "library/library.h"
+#include "base/banned.h"
+
+int library_adopt(void *own, size_t size, const void *given, const char *what,
+	struct penstock_error *err)
+{
+	const char *bytes = given;
+	size_t theirs;
+
+	if (!given)
+		return 0;
+	memcpy(&theirs, given, sizeof(theirs));
+	if (theirs < sizeof(theirs) || theirs > LIMIT_LIBRARY_STRUCT)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s was not set up by its initialiser: struct_size is %zu", what, theirs);
+	for (size_t i = size; i < theirs; i++) {
+		if (bytes[i])
+			return error_set(err, PENSTOCK_E_UNSUPPORTED,
+				"%s asks for what this library (%s) does not know yet", what,
+				PENSTOCK_VERSION);
+	}
+	memcpy(own, given, theirs < size ? theirs : size);
+	return 0;
+}
