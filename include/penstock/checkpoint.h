@@ -55,10 +55,10 @@ struct penstock_metric {
 
 struct penstock_checkpoint_options {
 	size_t struct_size;
-	unsigned rank;			       /* of this process: 0 to world_size - 1 */
-	unsigned world_size;		       /* 0: 1 */
-	unsigned attempt;		       /* 0: $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
-	const char *run_id;		       /* NULL: $PENSTOCK_RUN_ID, else "" */
+	unsigned rank;	     /* of this process: 0 to world_size - 1 */
+	unsigned world_size; /* 0: 1 */
+	unsigned attempt;    /* 0: $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
+	const char *run_id;  /* NULL: $PENSTOCK_RUN_ID, else "" */
 	const struct penstock_metric *metrics; /* those of rank 0 count */
 	size_t n_metrics;
 	double timeout_s; /* how long a commit waits for other ranks; 0: 600 */

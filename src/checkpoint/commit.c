@@ -58,6 +58,10 @@ bool commit_name_is_good(const char *name)
 	for (const char *part = name;; part++) {
 		size_t n = strcspn(part, "/");
 
+		for (size_t i = 0; i < n; i++) {
+			if ((unsigned char)part[i] < ' ' || part[i] == 0x7f)
+				return false;
+		}
 		if (n == 0 || n > 255 || (n == 1 && part[0] == '.') ||
 			(n == 2 && part[0] == '.' && part[1] == '.') ||
 			strncmp(part, COMMIT_HIDDEN, strlen(COMMIT_HIDDEN)) == 0)
@@ -173,8 +177,8 @@ int commit_compare(const struct commit *a, const struct commit *b)
 static int add_json(struct buf *out, json_t *value, struct penstock_error *err)
 {
 	_cleanup_(decrefp) json_t *owned = value;
-	_cleanup_free_ char *text =
-		owned ? json_dumps(owned, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+	_cleanup_free_ char *text = owned ? json_dumps(owned, JSON_ENCODE_ANY | JSON_COMPACT)
+					  : NULL;
 
 	if (!text)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -233,7 +237,8 @@ int commit_format(const struct commit *c, struct buf *out, struct penstock_error
 	int r;
 
 	clock_format_rfc3339(c->time_ns, time);
-	buf_printf(out, "{\"format\":\"" COMMIT_FORMAT "\",\"step\":%" PRIu64 ",\"attempt\":%u,\"run\":",
+	buf_printf(out,
+		"{\"format\":\"" COMMIT_FORMAT "\",\"step\":%" PRIu64 ",\"attempt\":%u,\"run\":",
 		c->step, c->attempt);
 	r = add_json(out, json_string(c->run ? c->run : ""), err);
 	buf_printf(out, ",\"time\":\"%s\",\n\"world_size\":%u", time, c->world_size);
@@ -253,7 +258,8 @@ int commit_format(const struct commit *c, struct buf *out, struct penstock_error
 
 static int corrupt(const char *name, const char *what, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_CORRUPT, "%s is no commit of a checkpoint: %s", name, what);
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "%s is no commit of a checkpoint: %s", name, what);
 }
 
 static bool to_crc(const json_t *json, uint64_t *crc)
@@ -325,7 +331,7 @@ static const char *read_metrics(struct commit *c, json_t *metrics)
 		return "its metrics are no object";
 	if (json_object_size(metrics) > LIMIT_CHECKPOINT_METRICS)
 		return "it has too many metrics";
-	json_object_foreach(metrics, name, value) {
+	json_object_foreach (metrics, name, value) {
 		if (!json_is_number(value) || !isfinite(json_number_value(value)))
 			return "a metric is no number";
 		if (commit_set_metric(c, name, json_number_value(value)) < 0)
@@ -374,7 +380,8 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 	if (!c)
 		return error_memory(err);
 	if (len > LIMIT_COMMIT)
-		return error_set(err, PENSTOCK_E_LIMIT, "%s has more than %zu bytes", name, LIMIT_COMMIT);
+		return error_set(
+			err, PENSTOCK_E_LIMIT, "%s has more than %zu bytes", name, LIMIT_COMMIT);
 	root = json_loadb(data ? data : "", len, JSON_REJECT_DUPLICATES, NULL);
 	if (!json_is_object(root))
 		return corrupt(name, "it is cut, or not JSON", err);

@@ -39,7 +39,7 @@ struct commit_file {
 };
 
 struct commit {
-	char *path; /* where it was read: the directory or the file; NULL: nowhere */
+	char *path;  /* where it was read: the directory or the file; NULL: nowhere */
 	bool single; /* of a file beside which it stands */
 	uint64_t step;
 	unsigned attempt;
@@ -59,7 +59,7 @@ static inline void commit_freep(struct commit **c)
 	commit_free(*c);
 }
 
-/* A relative path of plain names: no "..", no empty and no hidden name of ours, none of COMMIT.json's. */
+/* A relative path of plain names: no "..", no control characters, no hidden name of ours, and not COMMIT.json. */
 bool commit_name_is_good(const char *name);
 /* Whether `name`, without directories, is that of a commit: COMMIT.json, or that of a file. */
 bool commit_is_name(const char *name);

@@ -2,7 +2,8 @@
 
 #include "base/banned.h"
 
-static bool is_better(const struct keep_policy *p, const struct keep_item *items, size_t a, size_t b)
+static bool is_better(
+	const struct keep_policy *p, const struct keep_item *items, size_t a, size_t b)
 {
 	if (items[a].metric != items[b].metric)
 		return p->larger ? items[a].metric > items[b].metric
@@ -11,8 +12,8 @@ static bool is_better(const struct keep_policy *p, const struct keep_item *items
 }
 
 /* How many stand before `i` by the metric. */
-static uint64_t rank_by_metric(const struct keep_policy *p, const struct keep_item *items, size_t n,
-	size_t i, bool all)
+static uint64_t rank_by_metric(
+	const struct keep_policy *p, const struct keep_item *items, size_t n, size_t i, bool all)
 {
 	uint64_t rank = 0;
 
@@ -31,8 +32,7 @@ static uint64_t rank_by_age(const struct keep_item *items, size_t n, size_t i)
 	return rank;
 }
 
-void keep_choose(
-	const struct keep_policy *p, const struct keep_item *items, size_t n, bool *keep)
+void keep_choose(const struct keep_policy *p, const struct keep_item *items, size_t n, bool *keep)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct keep_item *item = &items[i];
@@ -41,8 +41,7 @@ void keep_choose(
 			  (p->latest && rank_by_age(items, n, i) < p->latest) ||
 			  (item->has_metric &&
 				  ((p->best && rank_by_metric(p, items, n, i, false) < p->best) ||
-					  (p->best_all &&
-						  rank_by_metric(p, items, n, i, true) <
-							  p->best_all)));
+					  (p->best_all && rank_by_metric(p, items, n, i, true) <
+								  p->best_all)));
 	}
 }

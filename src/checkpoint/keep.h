@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct keep_item {
-	unsigned trial;	 /* of several trainings that share a directory; else 0 */
+	unsigned trial; /* of several trainings that share a directory; else 0 */
 	uint64_t step;
 	bool has_metric; /* of the policy's name */
 	double metric;

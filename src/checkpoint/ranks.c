@@ -28,7 +28,8 @@ static void part_name(unsigned rank, char out[static 64])
 /* 1: it is there; 0: it is not, or not now. */
 static int read_small(const struct save *s, const char *name, struct buf *out)
 {
-	_cleanup_close_ int fd = openat(s->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(
+		s->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 	ssize_t n;
 
@@ -43,8 +44,8 @@ static int read_small(const struct save *s, const char *name, struct buf *out)
 }
 
 /* Rests; 0 while there is time. */
-static int rest(const struct save *s, int64_t until_ms, int64_t *pause_ms,
-	struct penstock_error *err)
+static int rest(
+	const struct save *s, int64_t until_ms, int64_t *pause_ms, struct penstock_error *err)
 {
 	if (s->o.cancel && *s->o.cancel)
 		return error_set(err, PENSTOCK_E_CANCELLED,

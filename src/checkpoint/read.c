@@ -31,9 +31,8 @@ static int read_commit(struct commit **out, const char *file, struct penstock_er
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read %s", file);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > LIMIT_COMMIT)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s is no commit of a checkpoint: %s", file,
-			S_ISREG(st.st_mode) ? "it is too large" : "it is no file");
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s is no commit of a checkpoint: %s",
+			file, S_ISREG(st.st_mode) ? "it is too large" : "it is no file");
 	if (!buf_reserve(&text, (size_t)st.st_size + 1))
 		return error_memory(err);
 	n = fs_pread_all(fd, text.data, (size_t)st.st_size, 0);
@@ -107,8 +106,9 @@ static int open_file(int root, const char *name)
 {
 	const char *slash = strrchr(name, '/');
 	size_t at;
-	_cleanup_close_ int dir =
-		slash ? fs_open_below(root, name, (size_t)(slash - name), false, &at) : dup(root);
+	_cleanup_close_ int dir = slash ? fs_open_below(
+						  root, name, (size_t)(slash - name), false, &at)
+					: dup(root);
 
 	return dir < 0 ? -1
 		       : openat(dir, slash ? slash + 1 : name,
@@ -130,9 +130,8 @@ static int verify_file(int root, const struct commit_file *f, bool whole,
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_CORRUPT, "%s is no file", f->name);
 	if ((uint64_t)st.st_size != f->size)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s has %llu bytes, its commit says %llu", f->name,
-			(unsigned long long)st.st_size, (unsigned long long)f->size);
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s has %llu bytes, its commit says %llu",
+			f->name, (unsigned long long)st.st_size, (unsigned long long)f->size);
 	if (!whole)
 		return 0;
 	r = commit_checksum(fd, f->size, cancel, &crc, err);
@@ -143,8 +142,8 @@ static int verify_file(int root, const struct commit_file *f, bool whole,
 				       "%s has other bytes than its commit says (CRC-64)", f->name);
 }
 
-int commit_verify(const struct commit *c, bool whole, const volatile int *cancel,
-	struct penstock_error *err)
+int commit_verify(
+	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = strdup(c->path);
 	_cleanup_close_ int root = -1;
@@ -247,8 +246,8 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 	return e->why ? 0 : error_memory(err);
 }
 
-static int add_entry(struct commit_list *list, const char *dir, const char *name,
-	struct penstock_error *err)
+static int add_entry(
+	struct commit_list *list, const char *dir, const char *name, struct penstock_error *err)
 {
 	struct commit_entry e = {.path = path_of(dir, name)};
 	struct commit_entry *items;
@@ -327,6 +326,7 @@ int commit_latest(struct commit **out, const char *dir, commit_passed_fn passed,
 	}
 	return r < 0 ? r
 		     : error_set(err, PENSTOCK_E_NOT_FOUND,
-			       list.n ? "%s has no checkpoint that is whole" : "%s has no checkpoint",
+			       list.n ? "%s has no checkpoint that is whole"
+				      : "%s has no checkpoint",
 			       dir);
 }

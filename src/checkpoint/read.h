@@ -16,8 +16,8 @@ int commit_open(struct commit **out, const char *path, struct penstock_error *er
  * Whether all files are there with their sizes and, `whole`, their checksums; no link is followed. PENSTOCK_E_CORRUPT:
  * no. `cancel` (may be NULL) is looked at now and then.
  */
-int commit_verify(const struct commit *c, bool whole, const volatile int *cancel,
-	struct penstock_error *err);
+int commit_verify(
+	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err);
 
 /* The checksum of what `fd` has from its beginning, `size` bytes of it. PENSTOCK_E_CORRUPT: there are fewer. */
 int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t *crc,

@@ -21,7 +21,8 @@
 #include "base/banned.h"
 
 #define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
-#define FLUSH_STEP (8 * MIB) /* bytes after which the disk is told to begin, so that the commit waits less */
+#define FLUSH_STEP                                                                                 \
+	(8 * MIB) /* bytes after which the disk is told to begin, so that the commit waits less */
 
 /* ---- files below the checkpoint ---- */
 
@@ -52,9 +53,8 @@ static int raise(const struct save *s, const char *name, struct penstock_error *
 static int check_name(const struct save *s, const char *name, struct penstock_error *err)
 {
 	if (s->failed || s->committed)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"the checkpoint %s %s: begin another", s->path,
-			s->committed ? "is committed" : "has failed");
+		return error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s %s: begin another",
+			s->path, s->committed ? "is committed" : "has failed");
 	if (!commit_name_is_good(name))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"\"%s\" is no name for a file of a checkpoint: it is to be relative, "
@@ -79,8 +79,8 @@ static struct save_file *new_file(struct save *s, const char *name, struct penst
 
 	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
 		free(file.name);
-		error_set(err, PENSTOCK_E_LIMIT, "the checkpoint %s has more than %d files", s->path,
-			LIMIT_CHECKPOINT_FILES);
+		error_set(err, PENSTOCK_E_LIMIT, "the checkpoint %s has more than %d files",
+			s->path, LIMIT_CHECKPOINT_FILES);
 		return NULL;
 	}
 	files = reallocarray(s->files, s->n_files + 1, sizeof(*files));
@@ -123,8 +123,8 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 	return s->out < 0 ? raise(s, name, err) : 0;
 }
 
-int save_write(struct save *s, const char *name, const void *data, size_t size,
-	struct penstock_error *err)
+int save_write(
+	struct save *s, const char *name, const void *data, size_t size, struct penstock_error *err)
 {
 	const char *at = data;
 	struct save_file *f;
@@ -164,7 +164,8 @@ int save_add(struct save *s, const char *name, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (find_file(s, name))
-		return error_set(err, PENSTOCK_E_EXISTS, "%s/%s is counted in already", s->path, name);
+		return error_set(
+			err, PENSTOCK_E_EXISTS, "%s/%s is counted in already", s->path, name);
 	fd = open_in(s, name, O_RDONLY | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read %s/%s", s->path, name);
@@ -257,7 +258,8 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 	struct save *s;
 	int r;
 
-	if (o->world_size == 0 || o->world_size > LIMIT_CHECKPOINT_RANKS || o->rank >= o->world_size)
+	if (o->world_size == 0 || o->world_size > LIMIT_CHECKPOINT_RANKS ||
+		o->rank >= o->world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"rank %u of %u processes cannot be: at most %d, counted from 0", o->rank,
 			o->world_size, LIMIT_CHECKPOINT_RANKS);
@@ -297,8 +299,8 @@ const char *save_path(const struct save *s)
 /* ---- the commit ---- */
 
 /* Counts in what the program has written and not named. */
-static int add_tree(struct save *s, int at, const char *below, unsigned depth,
-	struct penstock_error *err)
+static int add_tree(
+	struct save *s, int at, const char *below, unsigned depth, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *stream = NULL;
 	_cleanup_close_ int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -380,9 +382,8 @@ static int seal_parents(const struct save *s, const char *name, struct penstock_
 
 static int seal_dir(int fd, const char *path, struct penstock_error *err)
 {
-	return fsync(fd) < 0 && errno != EINVAL
-		       ? error_errno(err, errno, "cannot sync %s", path)
-		       : 0;
+	return fsync(fd) < 0 && errno != EINVAL ? error_errno(err, errno, "cannot sync %s", path)
+						: 0;
 }
 
 static bool same_parent(const char *a, const char *b)
@@ -443,8 +444,8 @@ static int place_at(int dir, const char *path, const char *hidden, const char *n
 	return error_errno(err, saved, "cannot write %s/%s", path, name);
 }
 
-int save_place(const struct save *s, const char *name, const struct buf *text,
-	struct penstock_error *err)
+int save_place(
+	const struct save *s, const char *name, const struct buf *text, struct penstock_error *err)
 {
 	char hidden[64];
 
@@ -462,8 +463,8 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 	if (whole->n_files == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s has no file", s->path);
 	for (size_t i = 0; r == 0 && i < s->metrics->n_metrics; i++) {
-		if (commit_set_metric(whole, s->metrics->metrics[i].name,
-			    s->metrics->metrics[i].value) < 0)
+		if (commit_set_metric(
+			    whole, s->metrics->metrics[i].name, s->metrics->metrics[i].value) < 0)
 			r = error_memory(err);
 	}
 	if (r == 0)
@@ -582,8 +583,7 @@ int save_single(const char *dir, const char *name, uint64_t step, const struct s
 	if (r < 0)
 		return error_prefix(err, "%s/%s", dir, name);
 	if (fstatat(root, name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != before.st_ino ||
-		after.st_size != before.st_size ||
-		after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+		after.st_size != before.st_size || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
 		after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)
 		return error_set(err, PENSTOCK_E_CHANGED, "%s/%s changes", dir, name);
 	if (!c || !(c->run = strdup(o->run_id ? o->run_id : "")) ||

@@ -24,8 +24,8 @@ struct save_options {
 	const volatile int *cancel; /* may be NULL */
 };
 
-int save_begin(struct save **out, const char *dir, uint64_t step, const struct save_options *options,
-	struct penstock_error *err);
+int save_begin(struct save **out, const char *dir, uint64_t step,
+	const struct save_options *options, struct penstock_error *err);
 const char *save_path(const struct save *s);
 int save_write(struct save *s, const char *name, const void *data, size_t size,
 	struct penstock_error *err);
@@ -39,7 +39,7 @@ void save_free(struct save *s);
  * The commit of a file that some program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. The file is read for its
  * checksum and synced. PENSTOCK_E_CHANGED: it changed meanwhile.
  */
-int save_single(const char *dir, const char *name, uint64_t step, const struct save_options *options,
-	struct penstock_error *err);
+int save_single(const char *dir, const char *name, uint64_t step,
+	const struct save_options *options, struct penstock_error *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include "checkpoint/save.h"
 #include "s3/checksum.h"
 
-#define SAVE_WORD     33 /* and its NUL */
+#define SAVE_WORD      33 /* and its NUL */
 #define SAVE_WORD_NAME COMMIT_HIDDEN "save"
 
 struct save_file {
@@ -19,24 +19,25 @@ struct save_file {
 };
 
 struct save {
-	char *dir;  /* of all checkpoints */
-	char *path; /* of this one */
-	int fd;	    /* of it, O_PATH-like, for everything below */
+	char *dir;	       /* of all checkpoints */
+	char *path;	       /* of this one */
+	int fd;		       /* of it, O_PATH-like, for everything below */
 	struct save_options o; /* run_id is owned */
 	char *run;
 	uint64_t step;
 	struct save_file *files;
 	size_t n_files;
-	size_t open; /* the file that `out` is of */
-	int out;     /* -1: none */
+	size_t open;		/* the file that `out` is of */
+	int out;		/* -1: none */
 	struct commit *metrics; /* holds only these */
-	char word[SAVE_WORD];	/* of many ranks: rank 0's own, or the one that this rank has answered to */
+	char word
+		[SAVE_WORD]; /* of many ranks: rank 0's own, or the one that this rank has answered to */
 	bool failed, committed;
 };
 
 /* Gives `name` in the checkpoint these bytes: a hidden file, synced, renamed. */
-int save_place(const struct save *s, const char *name, const struct buf *text,
-	struct penstock_error *err);
+int save_place(
+	const struct save *s, const char *name, const struct buf *text, struct penstock_error *err);
 /* COMMIT.json or the part of a rank: `run` stands in it. */
 struct commit *save_describe(const struct save *s, const char *run);
 

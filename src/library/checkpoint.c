@@ -57,8 +57,8 @@ static int begin(struct penstock_checkpoint *c, const char *dir, uint64_t step,
 			.world_size = o->world_size ? o->world_size : 1,
 			.attempt = attempt_of(o),
 			.run_id = o->run_id ? o->run_id : str_env("PENSTOCK_RUN_ID"),
-			.timeout_ms = (int64_t)(1000 *
-						(timeout_s < TIMEOUT_MAX ? timeout_s : TIMEOUT_MAX)),
+			.timeout_ms = (int64_t)(1000 * (timeout_s < TIMEOUT_MAX ? timeout_s
+										: TIMEOUT_MAX)),
 			.cancel = o->cancel,
 		},
 		err);
@@ -107,8 +107,8 @@ int penstock_checkpoint_add(
 	return save_add(c->save, name, err);
 }
 
-int penstock_checkpoint_metric(struct penstock_checkpoint *c, const char *name, double value,
-	struct penstock_error *err)
+int penstock_checkpoint_metric(
+	struct penstock_checkpoint *c, const char *name, double value, struct penstock_error *err)
 {
 	return save_metric(c->save, name, value, err);
 }
@@ -247,11 +247,13 @@ int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 	size_t theirs = file->struct_size;
 
 	if (i >= commit->c.n_files)
-		return error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s has %zu files, and no %zu",
-			commit->c.path, commit->c.n_files, i);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the checkpoint %s has %zu files, and no %zu", commit->c.path,
+			commit->c.n_files, i);
 	if (theirs < sizeof(theirs))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"struct penstock_commit_file was not set up by its initialiser: struct_size "
+			"struct penstock_commit_file was not set up by its initialiser: "
+			"struct_size "
 			"is %zu",
 			theirs);
 	own.name = commit->c.files[i].name;

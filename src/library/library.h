@@ -44,8 +44,8 @@ struct penstock_transfer {
  * Takes over what the caller's header knows of a struct that begins with its size; what only a newer one knows must
  * not be asked for. `size` is that of ours; `given` may be NULL.
  */
-int library_adopt(void *own, size_t size, const void *given, const char *what,
-	struct penstock_error *err);
+int library_adopt(
+	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 
 /* A library says nothing on its own: until penstock_set_log() the log of this process is silent. */
 void library_log_begin(void);

@@ -8,8 +8,8 @@
 #include "library/library.h"
 #include "base/banned.h"
 
-int library_adopt(void *own, size_t size, const void *given, const char *what,
-	struct penstock_error *err)
+int library_adopt(
+	void *own, size_t size, const void *given, const char *what, struct penstock_error *err)
 {
 	const char *bytes = given;
 	size_t theirs;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "sync/commits.h"
 #include "sync/lease.h"
 #include "sync/sync_internal.h"
 #include "base/banned.h"
@@ -419,6 +420,8 @@ static void see_name(struct sync *s, struct dir *dir, const char *name, int64_t 
 	struct entry *e = table_find(&s->table, dir, name);
 	struct stat st;
 
+	if (commits_is_hidden(name))
+		return;
 	if (e) {
 		entry_path(e, &path);
 	} else {
@@ -536,7 +539,7 @@ static void on_watch(
 		observe_scan_all(s);
 		return;
 	}
-	if (!dir)
+	if (!dir || commits_is_hidden(name))
 		return;
 	switch (event) {
 	case WATCH_MODIFIED:

@@ -7,6 +7,8 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "checkpoint/commit.h"
+#include "sync/commits.h"
 #include "sync/plan_internal.h"
 #include "sync/queue.h"
 #include "base/banned.h"
@@ -247,6 +249,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	w->settled = false;
 	w->tail = false;
 	w->give_up = false;
+	w->waits = false;
+	e->flags &= (uint16_t)~ENTRY_RETIRED;
 	w->changed_ms = now_ms;
 	w->close = ++p->closes;
 	if (!w->waiting_ms) {
@@ -278,6 +282,11 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	return 0;
 }
 
+static bool may_delete(const struct plan *p, const struct entry *e)
+{
+	return p->may_delete || (p->may_retire && (e->flags & ENTRY_RETIRED));
+}
+
 void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 {
 	struct work *w;
@@ -299,7 +308,7 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 	e->state = ENTRY_GONE;
 	/* What stands there is of before the run began anew: none of ours to delete. */
 	plan_note(p, e->flags & ENTRY_OLDER ? JOURNAL_FORGET : JOURNAL_GONE, e, &e->seen);
-	if ((!p->may_delete || (e->flags & ENTRY_OLDER)) && !(w && w->busy)) {
+	if ((!may_delete(p, e) || (e->flags & ENTRY_OLDER)) && !(w && w->busy)) {
 		plan_drop_work(p, e);
 		return;
 	}
@@ -412,6 +421,8 @@ static void hand_out(
 	if ((e->flags & ENTRY_PUBLISHED) && !job->older)
 		entry_etag(e, job->etag);
 	w->busy = true;
+	if (!p->n_busy)
+		p->busy_since_ms = now_ms;
 	w->changed = w->reclosed = w->restless = false;
 	if (w->frozen && (e->state != ENTRY_CLOSED || w->close != w->frozen->close)) {
 		w->changed = true;
@@ -429,12 +440,44 @@ static bool large_must_wait(const struct plan *p, const struct entry *e)
 	return e->seen.size >= PLAN_LARGE && p->workers > 2 && p->large_busy >= p->workers - 2;
 }
 
+/* Whether it would be through before the deadline, as fast as it has gone so far; what replaces nothing always is. */
+static bool fits(const struct plan *p, const struct entry *e, int64_t now_ms)
+{
+	int64_t ms = p->busy_ms + (p->n_busy ? now_ms - p->busy_since_ms : 0);
+
+	if (!p->flushing || !p->deadline_ms || !(e->flags & ENTRY_PUBLISHED) ||
+		e->state != ENTRY_CLOSED || ms < PLAN_RATE_MS || !p->busy_bytes)
+		return true;
+	return (double)e->seen.size * (double)ms / (double)p->busy_bytes <=
+	       (double)(p->deadline_ms - now_ms);
+}
+
+/* A commit goes when all that it may name has gone, also what is in the queue behind it. */
+static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
+{
+	if (w->waits && now_ms < w->ready_ms) {
+		lower(wake_ms, w->ready_ms);
+		return true;
+	}
+	if (!commits_wait(p, w))
+		return false;
+	if (w->next) {
+		queue_remove(p, w);
+		queue_add(p, w);
+		lower(wake_ms, now_ms + PLAN_DATA_MS);
+	}
+	return true;
+}
+
 /* Whether the head of a queue can go now; takes heads out that must not hold up the others. */
 static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms)
 {
 	struct work *w = d->head;
 
 	if (d->busy || w->busy)
+		return false;
+	if (w->entry->state == ENTRY_CLOSED && commit_is_name(w->entry->name) &&
+		commit_is_early(p, w, now_ms, wake_ms))
 		return false;
 	if (w->frozen)
 		return !w->settled;
@@ -455,6 +498,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 		w->entry->state = ENTRY_CLOSED;
 		plan_note(p, JOURNAL_CLOSED, w->entry, &w->entry->seen);
 	}
+	if (!w->settled && !fits(p, w->entry, now_ms))
+		p->late = w->settled = true;
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
@@ -465,7 +510,7 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 static bool nothing_to_delete(struct plan *p, struct entry *e)
 {
 	if ((e->state != ENTRY_GONE && !e->below) ||
-		(p->may_delete && (e->flags & ENTRY_PUBLISHED)))
+		(may_delete(p, e) && (e->flags & ENTRY_PUBLISHED)))
 		return false;
 	plan_drop_work(p, e);
 	if (!e->below && !(e->flags & ENTRY_PUBLISHED)) {
@@ -504,10 +549,13 @@ static bool to_be_frozen(struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *
 
 static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t *wake_ms)
 {
+	const struct dir *first = commits_first(p);
 	bool wait;
 
 	for (struct dir *d = p->active, *next; d; d = next) {
 		next = d->active_next;
+		if (first && !commits_is_below(d, first))
+			continue;
 		put_behind_line(p, d, now_ms);
 		if (!head_ready(p, d, now_ms, wake_ms))
 			continue;
@@ -635,11 +683,12 @@ bool plan_still_valid(const struct plan *p, const struct job *job)
 void plan_flush_begin(struct plan *p)
 {
 	p->flushing = true;
+	p->late = false;
 	p->sweep_ms = 0;
 	p->pause_until_ms = 0;
 	p->pause_ms = 0;
 	for (struct work *w = p->table->works; w; w = w->all_next)
-		w->settled = false;
+		w->settled = w->waits = false;
 }
 
 void plan_flush_end(struct plan *p)

@@ -37,6 +37,8 @@
 #define PLAN_FROZEN	 64   /* small files of a directory that are copied at a time */
 #define PLAN_QUEUED	 2048 /* files in the queues; what is closed beyond them waits in the line */
 #define PLAN_QUEUED_DIR	 512  /* the same of one directory, which may be held up */
+#define PLAN_DATA_MS	 20   /* between two looks whether the data of a commit is published */
+#define PLAN_RATE_MS	 100  /* of sending that tell how fast it goes */
 #define PLAN_RESTLESS_MS 250 /* a file that is closed again and again gets its turn after so long */
 
 enum close_kind {
@@ -86,6 +88,8 @@ enum job_outcome {
 	JOB_MISSING, /* the file is not there */
 	JOB_NOTHING, /* JOB_GROWN: too early, or nothing new */
 	JOB_FAILED,  /* error; `retryable`: the same may succeed later */
+	JOB_WAIT,    /* a commit: what it names is not published yet */
+	JOB_DAMAGED, /* a commit: what it names is not what is here */
 };
 
 struct job_result {
@@ -111,6 +115,7 @@ struct plan {
 	int quiet_ms, append_ms, workers;
 	bool continuous;   /* else jobs come only while flushing */
 	bool may_delete;   /* deleteSync, and what had to be restored was */
+	bool may_retire;   /* what had to be restored was */
 	bool always_dirty; /* stores through mmap leave no trace here: a close is a change */
 	bool flushing;
 	bool stopped; /* ownership lost */
@@ -119,8 +124,14 @@ struct plan {
 	int64_t pause_until_ms; /* the store does not answer */
 	int pause_ms;
 	int64_t sweep_ms; /* the next look at open and suspect files */
+	/* The machine ends then (0: not known): what would replace a good object and would not be through is not begun
+	 * in a flush, and `late` set. */
+	int64_t deadline_ms;
+	bool late;
 	unsigned n_busy;
-	size_t n_queued; /* works with a place in a queue */
+	int64_t busy_since_ms, busy_ms; /* what it took ... */
+	uint64_t busy_bytes;		/* ... to send so many */
+	size_t n_queued;		/* works with a place in a queue */
 	struct dir *lined, *lined_tail;
 	size_t n_parked;
 	uint64_t parked_bytes;

@@ -4,6 +4,7 @@
 
 #include <penstock/error.h>
 
+#include "sync/commits.h"
 #include "sync/plan_internal.h"
 #include "sync/queue.h"
 #include "base/banned.h"
@@ -33,6 +34,7 @@ static void done_whole(
 		w->opening->grown_cost_ms = now_ms - job->started_ms;
 	}
 	p->manifest_dirty = true;
+	p->busy_bytes += r->ident.size;
 	plan_note(p, open ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e, &r->ident);
 	if (e->state == ENTRY_CLOSED && w->changed) /* that was not the last word */
 		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
@@ -162,13 +164,35 @@ static void tried(struct work *w, int64_t now_ms)
 		w->opening->grown_ms = now_ms;
 }
 
+/* A commit before its data, which was perhaps opened again: others of its directory need not wait for that. */
+static void too_early(struct plan *p, struct work *w, int64_t now_ms)
+{
+	if (w->queued) {
+		queue_remove(p, w);
+		queue_add(p, w);
+	}
+	w->waits = true;
+	w->ready_ms = now_ms + PLAN_DATA_MS;
+	w->settled = p->flushing && !w->changed && commits_is_stuck(p, w);
+}
+
+/* It is looked at again now and then, as the user may mend it. */
+static void damaged(struct plan *p, struct work *w, int64_t now_ms)
+{
+	queue_remove(p, w);
+	w->give_up = true;
+	w->ready_ms = now_ms + PLAN_RETRY_MS;
+	w->settled = p->flushing && !w->changed;
+}
+
 void plan_done(struct plan *p, const struct job *job, const struct job_result *r, int64_t now_ms)
 {
 	struct entry *e = job->entry;
 	struct work *w = job->work;
 
 	w->busy = false;
-	p->n_busy--;
+	if (--p->n_busy == 0)
+		p->busy_ms += now_ms - p->busy_since_ms;
 	if (job->queued)
 		e->dir->busy = false;
 	if (job->large)
@@ -204,6 +228,12 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		break;
 	case JOB_FAILED:
 		failed(p, w, r, now_ms);
+		break;
+	case JOB_WAIT:
+		too_early(p, w, now_ms);
+		break;
+	case JOB_DAMAGED:
+		damaged(p, w, now_ms);
 		break;
 	}
 }

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "sync/commits.h"
 #include "sync/content.h"
 #include "sync/names.h"
 #include "sync/sync_internal.h"
@@ -260,7 +261,7 @@ static int look_at_dir(struct restore *r, const char *path, struct penstock_erro
 			continue;
 		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
 			return error_memory(err);
-		if (strcmp(below, ".penstock") == 0 ||
+		if (strcmp(below, ".penstock") == 0 || commits_is_hidden(d->d_name) ||
 			fstatat(r->s->root_fd, below, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		e = table_find_path(&r->s->table, below);
@@ -463,6 +464,29 @@ static int finish_file(
 	return rc;
 }
 
+/* Of a checkpoint of which something is damaged in the bucket the others do not depend: they are restored. */
+static bool pass_over(
+	struct restore *r, struct entry *e, const char *path, int rc, struct penstock_error *err)
+{
+	if (rc != -PENSTOCK_E_NOT_FOUND && rc != -PENSTOCK_E_CORRUPT &&
+		rc != -PENSTOCK_E_PRECONDITION && rc != -PENSTOCK_E_CHANGED)
+		return false;
+	pthread_mutex_lock(&r->s->lock);
+	if (!commits_has(&r->s->table, e)) {
+		pthread_mutex_unlock(&r->s->lock);
+		return false;
+	}
+	e->flags &= (uint16_t) ~(ENTRY_KEEP | ENTRY_PUBLISHED | ENTRY_HAS_CRC);
+	entry_set_etag(e, NULL);
+	pthread_mutex_unlock(&r->s->lock);
+	sync_emit(r->s, SYNC_WARNING, path, 0,
+		"%s is %s in the bucket: its checkpoint is not restored whole (%s)", path,
+		rc == -PENSTOCK_E_NOT_FOUND ? "missing" : "damaged",
+		err && err->message ? err->message : penstock_code_name((enum penstock_code) - rc));
+	penstock_error_release(err);
+	return true;
+}
+
 static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
@@ -494,7 +518,8 @@ static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 		rc = adopt(r, buf_str(&path), buf_str(&key), err);
 		pthread_mutex_unlock(&r->s->lock);
 	}
-	return error_prefix(err, "%s", buf_str(&path));
+	return pass_over(r, e, buf_str(&path), rc, err) ? 0
+							: error_prefix(err, "%s", buf_str(&path));
 }
 
 static int send_aside(struct restore *r, size_t i, struct penstock_error *err)

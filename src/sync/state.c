@@ -497,8 +497,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
-	s->plan.may_delete = s->o.delete_sync &&
-			     (!found || s->restored_generation == head.generation);
+	s->plan.may_retire = !found || s->restored_generation == head.generation;
+	s->plan.may_delete = s->o.delete_sync && s->plan.may_retire;
 	if (s->o.delete_sync && !s->plan.may_delete)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"deleteSync deletes nothing: the earlier state of this run was not "

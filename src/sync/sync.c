@@ -118,6 +118,9 @@ static void run_job(struct sync *s, const struct job *job)
 	else if (r.outcome == JOB_DONE)
 		count_success(s, buf_str(&path), job, &r, now_ms);
 	plan_done(&s->plan, job, &r, now_ms);
+	if (r.outcome == JOB_WAIT && job->work->settled)
+		sync_emit(s, SYNC_WARNING, buf_str(&path), 0,
+			"%s is not published: not all that it names could be", buf_str(&path));
 	if (r.outcome == JOB_DONE && s->look_again) {
 		s->again_pause_ms = 0;
 		s->again_ms = now_ms;
@@ -521,6 +524,13 @@ static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes
 	}
 }
 
+void sync_hurry(struct sync *s, int64_t deadline_ms)
+{
+	pthread_mutex_lock(&s->lock);
+	s->plan.deadline_ms = deadline_ms;
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* Why the flush is not complete; under lock. */
 static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 {
@@ -562,7 +572,7 @@ static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_erro
 		if (s->flush_error.message)
 			return flush_failure(s, false, err);
 		if (!s->plan.manifest_dirty)
-			return 1;
+			return s->plan.late ? flush_failure(s, true, err) : 1;
 	}
 	if (s->o.cancel && atomic_load(s->o.cancel))
 		return error_set(

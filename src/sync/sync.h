@@ -109,7 +109,7 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 /*
  * Publishes everything that is not yet, whole, and the manifest; returns when that is durable. To
  * be called when the tasks are gone. `deadline_ms` is a time of clock_monotonic_ms(); 0 waits for
- * ever, through any failure that may pass. Errors: the first failure, with the number of files and
+ * ever, through any failure that may pass. The newest checkpoint goes first. Errors: the first failure, with the number of files and
  * bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …);
  * PENSTOCK_E_PRECONDITION: another run took the output over. The sync goes on; the flush can be
  * called again.
@@ -148,6 +148,24 @@ struct sync_status {
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success, 0: none */
 };
 void sync_get_status(struct sync *s, struct sync_status *status);
+
+/*
+ * The machine goes away at `deadline_ms` of clock_monotonic_ms() (0: it does not): a flush does not begin over a good
+ * object what would not be through by then, as fast as it has gone so far, and fails with PENSTOCK_E_TIMEOUT.
+ */
+void sync_hurry(struct sync *s, int64_t deadline_ms);
+
+/*
+ * For retention. When the file `path`, or what is below that directory, is removed here, the objects go, too, as far as
+ * this run published them (deleteSync or not); what is removed already goes now. Nothing before a restore was verified.
+ */
+void sync_retire(struct sync *s, const char *path);
+/* Whether the bucket has an object of the file, or of one below that directory, that this run published. */
+bool sync_has_object(struct sync *s, const char *path);
+/* Whether the file is published as it is here. */
+bool sync_is_published(struct sync *s, const char *path);
+/* Asks the store whether the file, of that size, is still what was published. PENSTOCK_E_CHANGED: not yet, or not as it is here. */
+int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
 
 /* Stops watching and publishing (uploads under way are abandoned) and frees it. NULL is fine. */
 void sync_free(struct sync *s);

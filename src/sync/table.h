@@ -51,6 +51,7 @@ enum entry_flag {
 	ENTRY_LINE = 1 << 9,	   /* it has a place in the line, whatever its state */
 	ENTRY_AGAIN = 1 << 10,	   /* it was closed again in that place */
 	ENTRY_UNSEEN = 1 << 11,	   /* PARKED: closed before its writer was found */
+	ENTRY_RETIRED = 1 << 12,   /* its object is to go with the file, deleteSync or not */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
@@ -130,6 +131,7 @@ struct work {
 	bool give_up;	 /* cannot be published as it is (see error); tried again now and then */
 	bool settled; /* this flush did what it could, and nothing has changed since it began to */
 	bool tail;    /* the rest of a log whose writer was killed: only if it only grew */
+	bool waits;   /* a commit whose data is not all published; looked at again at `ready_ms` */
 };
 
 struct dir {

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "sync/commits.h"
 #include "sync/content.h"
 #include "sync/lease.h"
 #include "sync/names.h"
@@ -381,6 +382,9 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 		r->outcome = JOB_WRITER;
 		return;
 	}
+	r->outcome = commits_check(u->s, u->path, u->fd, u->ident.size);
+	if (r->outcome != JOB_DONE)
+		return;
 	if (u->ident.size <= CRC_WHOLE)
 		u->has_crc = content_crc64(u->fd, u->ident.size, &u->crc, NULL) == 0;
 	rc = send(u, &info, err);

@@ -92,9 +92,30 @@ def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_pat
 
 # What the header declares is what is exported, and no more is installed than the public headers.
 def test_header_and_library_agree(installed):
-    header = "".join((TOP / "include" / "penstock" / name).read_text() for name in ("transfer.h", "error.h"))
+    header = "".join((TOP / "include" / "penstock" / name).read_text() for name in ("checkpoint.h", "transfer.h", "error.h"))
     declared = set(re.findall(r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\(", header))
     names = subprocess.run(["nm", "-D", "--defined-only", installed.lib / "libpenstock.so"], check=True, capture_output=True, text=True).stdout
 
     assert declared == set(re.findall(r" T (penstock_\w+)", names))
-    assert {path.name for path in installed.root.rglob("*.h")} == {"error.h", "transfer.h", "version.h"}
+    assert {path.name for path in installed.root.rglob("*.h")} == {"checkpoint.h", "error.h", "transfer.h", "version.h"}
+
+
+# The example of checkpoints: it goes on where the newest whole one is, and says which it passed over.
+def test_the_example_of_checkpoints_goes_on_where_it_was(installed, tmp_path):
+    program = compiled(installed, TOP / "examples" / "checkpoint" / "save_resume.c", tmp_path / "save_resume")
+
+    def run(steps):
+        env = os.environ | {"LD_LIBRARY_PATH": str(installed.lib), "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1"}
+        done = subprocess.run([program, tmp_path / "ckpt", str(steps)], env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines(), done.stderr
+
+    first, second = run(25), run(30)
+    newest = tmp_path / "ckpt" / "step-000000000030-1"
+    (newest / "state.bin").write_bytes(b"damaged!")
+    third = run(20)
+
+    assert first == (["at step 25"], "")
+    assert second == ([f"goes on from {tmp_path}/ckpt/step-000000000020-1", "at step 30"], "")
+    assert third[0] == [f"goes on from {tmp_path}/ckpt/step-000000000020-1", "at step 20"]
+    assert third[1].startswith("save_resume: passed over: the checkpoint ") and "state.bin has other bytes" in third[1]

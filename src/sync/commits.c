@@ -1,0 +1,315 @@
+#include "sync/commits.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "checkpoint/commit.h"
+#include "sync/names.h"
+#include "sync/sync_internal.h"
+#include "base/banned.h"
+
+bool commits_is_hidden(const char *name)
+{
+	return str_starts(name, COMMIT_HIDDEN);
+}
+
+/* ---- the plan ---- */
+
+bool commits_is_below(const struct dir *d, const struct dir *top)
+{
+	for (; d; d = d->self ? d->self->dir : NULL) {
+		if (d == top)
+			return true;
+	}
+	return false;
+}
+
+/* Whether `name` is that of the file whose commit is named `commit`. */
+static bool is_file_of(const char *name, const char *commit)
+{
+	size_t len = strlen(name);
+
+	return strncmp(commit, name, len) == 0 && strcmp(commit + len, COMMIT_SUFFIX) == 0;
+}
+
+/* Whether the commit may name it. */
+static bool is_part(const struct entry *e, const struct entry *commit)
+{
+	if (e == commit)
+		return false;
+	return strcmp(commit->name, COMMIT_NAME) == 0
+		       ? commits_is_below(e->dir, commit->dir)
+		       : e->dir == commit->dir && is_file_of(e->name, commit->name);
+}
+
+bool commits_wait(const struct plan *p, const struct work *w)
+{
+	for (const struct work *v = p->table->works; v; v = v->all_next) {
+		if (is_part(v->entry, w->entry) && (v->busy || (v->queued && !v->settled)))
+			return true;
+	}
+	for (const struct dir *d = p->lined; d; d = d->lined_next) {
+		if (strcmp(w->entry->name, COMMIT_NAME) == 0 ? commits_is_below(d, w->entry->dir)
+							     : d == w->entry->dir)
+			return true;
+	}
+	return false;
+}
+
+static bool can_be_sent(const struct work *w)
+{
+	return w->entry->state == ENTRY_CLOSED && !w->settled && !w->give_up;
+}
+
+const struct dir *commits_first(const struct plan *p)
+{
+	const struct work *newest = NULL;
+
+	if (!p->flushing)
+		return NULL;
+	for (const struct work *w = p->table->works; w; w = w->all_next) {
+		if (commit_is_name(w->entry->name) && can_be_sent(w) &&
+			(!newest || w->close > newest->close) && (!w->waits || commits_wait(p, w)))
+			newest = w;
+	}
+	return newest ? newest->entry->dir : NULL;
+}
+
+bool commits_is_stuck(const struct plan *p, const struct work *w)
+{
+	for (const struct work *v = p->table->works; v; v = v->all_next) {
+		if (v != w && !v->waits && (v->busy || (!v->settled && plan_is_waiting(v))))
+			return false;
+	}
+	return p->n_parked == 0;
+}
+
+bool commits_has(const struct table *t, const struct entry *e)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_SYNC_NAME);
+
+	if (commit_is_name(e->name))
+		return true;
+	buf_printf(&name, "%s" COMMIT_SUFFIX, e->name);
+	if (!buf_failed(&name) && table_find(t, e->dir, buf_str(&name)))
+		return true;
+	for (const struct dir *d = e->dir; d && d->self; d = d->self->dir) {
+		if (table_find(t, d, COMMIT_NAME))
+			return true;
+	}
+	return false;
+}
+
+/* ---- what a commit names, and what is there ---- */
+
+/* Reads and parses it; NULL: `*outcome` says what becomes of it. */
+static struct commit *read_commit(
+	int fd, uint64_t size, const char *path, enum job_outcome *outcome)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT + 1);
+	struct commit *c = NULL;
+	ssize_t n;
+
+	*outcome = JOB_DONE;
+	if (size > LIMIT_COMMIT || !buf_reserve(&text, (size_t)size + 1))
+		return NULL;
+	n = fs_pread_all(fd, text.data, (size_t)size, 0);
+	buf_grown(&text, n > 0 ? (size_t)n : 0);
+	if (commit_parse(&c, buf_str(&text), text.len, path, NULL) < 0 &&
+		commit_is_meant(buf_str(&text), text.len))
+		*outcome = JOB_DAMAGED;
+	return c;
+}
+
+/* Its local file, where the table does not know it yet. */
+static enum job_outcome look_at(const struct sync *s, const char *path, uint64_t size)
+{
+	struct stat st;
+
+	return fstatat(s->root_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+			       (uint64_t)st.st_size == size
+		       ? JOB_WAIT
+		       : JOB_DAMAGED;
+}
+
+static enum job_outcome judge(const struct sync *s, const char *path, uint64_t size)
+{
+	const struct entry *e = table_find_path(&s->table, path);
+
+	if (!e || e->below)
+		return look_at(s, path, size);
+	switch ((enum entry_state)e->state) {
+	case ENTRY_CLEAN:
+		if (!(e->flags & ENTRY_PUBLISHED) || (e->flags & (ENTRY_APPENDED | ENTRY_OLDER)))
+			return look_at(s, path, size);
+		return e->seen.size == size ? JOB_DONE : JOB_DAMAGED;
+	case ENTRY_GONE:
+	case ENTRY_SUSPECT:
+		return JOB_DAMAGED;
+	case ENTRY_OPEN:
+	case ENTRY_HELD:
+	case ENTRY_CLOSED:
+	case ENTRY_PARKED:
+		break;
+	}
+	return look_at(s, path, size);
+}
+
+static void warn_once(struct sync *s, const char *path, const char *name)
+{
+	struct entry *e = table_find_path(&s->table, path);
+
+	if (e && (e->flags & ENTRY_WARNED))
+		return;
+	if (e)
+		e->flags |= ENTRY_WARNED;
+	sync_emit(s, SYNC_WARNING, path, 0,
+		"%s is not published: the checkpoint is damaged, %s is not as it says", path,
+		name ? name : "and it");
+}
+
+enum job_outcome commits_check(struct sync *s, const char *path, int fd, uint64_t size)
+{
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	const char *slash = strrchr(path, '/');
+	enum job_outcome outcome;
+
+	if (!commit_is_name(slash ? slash + 1 : path))
+		return JOB_DONE;
+	c = read_commit(fd, size, path, &outcome);
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; c && outcome == JOB_DONE && i < c->n_files; i++) {
+		_cleanup_(buf_release) struct buf file = BUF_INIT(LIMIT_SYNC_NAME);
+
+		buf_printf(&file, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+			c->files[i].name);
+		outcome = buf_failed(&file) ? JOB_DAMAGED
+					    : judge(s, buf_str(&file), c->files[i].size);
+		if (outcome == JOB_DAMAGED)
+			warn_once(s, path, c->files[i].name);
+	}
+	if (!c && outcome == JOB_DAMAGED)
+		warn_once(s, path, NULL);
+	pthread_mutex_unlock(&s->lock);
+	return outcome;
+}
+
+/* ---- for whoever keeps checkpoints ---- */
+
+static int each_below(struct entry *e, int (*fn)(void *cookie, struct entry *e), void *cookie)
+{
+	int r = 0;
+
+	if (!e->below)
+		return fn(cookie, e);
+	for (struct entry *child = e->below->first, *next; r == 0 && child; child = next) {
+		next = child->sibling;
+		r = each_below(child, fn, cookie);
+	}
+	return r;
+}
+
+/* Calls `fn` for the file `path`, or all files below the directory; 0 where there is nothing. Under lock. */
+static int each_file(
+	struct sync *s, const char *path, int (*fn)(void *cookie, struct entry *e), void *cookie)
+{
+	struct entry *e = table_find_path(&s->table, path);
+
+	return e ? each_below(e, fn, cookie) : 0;
+}
+
+static int retire(void *cookie, struct entry *e)
+{
+	struct sync *s = cookie;
+
+	if (!(e->flags & ENTRY_PUBLISHED) || (e->flags & ENTRY_OLDER))
+		return 0;
+	e->flags |= ENTRY_RETIRED;
+	if (e->state == ENTRY_GONE && !e->work) {
+		e->flags &= (uint16_t)~ENTRY_KEEP;
+		e->state = ENTRY_CLEAN;
+		plan_gone(&s->plan, e, clock_monotonic_ms());
+	}
+	return 0;
+}
+
+void sync_retire(struct sync *s, const char *path)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->attached && s->plan.may_retire)
+		each_file(s, path, retire, s);
+	pthread_cond_broadcast(&s->work);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int has_object(void *cookie, struct entry *e)
+{
+	(void)cookie;
+	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER);
+}
+
+bool sync_has_object(struct sync *s, const char *path)
+{
+	bool has;
+
+	pthread_mutex_lock(&s->lock);
+	has = each_file(s, path, has_object, NULL) != 0;
+	pthread_mutex_unlock(&s->lock);
+	return has;
+}
+
+static bool is_settled(const struct entry *e)
+{
+	return e->state == ENTRY_CLEAN && !e->work && (e->flags & ENTRY_PUBLISHED) &&
+	       !(e->flags & (ENTRY_APPENDED | ENTRY_OLDER));
+}
+
+bool sync_is_published(struct sync *s, const char *path)
+{
+	const struct entry *e;
+	bool is;
+
+	pthread_mutex_lock(&s->lock);
+	e = table_find_path(&s->table, path);
+	is = e && !e->below && S_ISREG(e->mode) && is_settled(e);
+	pthread_mutex_unlock(&s->lock);
+	return is;
+}
+
+int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	char etag[ENTRY_ETAG_SIZE] = "";
+	const struct entry *e;
+	bool settled;
+	int r;
+
+	pthread_mutex_lock(&s->lock);
+	e = table_find_path(&s->table, path);
+	settled = e && !e->below && is_settled(e) && e->seen.size == size;
+	if (settled)
+		entry_etag(e, etag);
+	pthread_mutex_unlock(&s->lock);
+	if (!settled)
+		return error_set(err, PENSTOCK_E_CHANGED, "%s is not published as it is", path);
+	buf_add_str(&key, s->o.prefix);
+	names_key(&key, path);
+	if (buf_failed(&key))
+		return buf_error(&key, "the key of a file", err);
+	r = object_head(s->o.client, s->o.bucket, buf_str(&key), &there, err);
+	if (r < 0)
+		return error_prefix(err, "%s", path);
+	return there.size == size && (!etag[0] || strcmp(etag, there.etag) == 0)
+		       ? 0
+		       : error_set(err, PENSTOCK_E_CORRUPT, "%s is another object by now", path);
+}

@@ -1,0 +1,443 @@
+/* Saving, by one process and by many ranks, and finding what was saved. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "checkpoint/read.h"
+#include "checkpoint/save.h"
+
+static char *root;
+
+static int set_up(void **state)
+{
+	static char name[64];
+
+	(void)state;
+	snprintf(name, sizeof(name), "/tmp/penstock-checkpoint-XXXXXX");
+	root = mkdtemp(name);
+	return root ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return fs_remove_tree(root, NULL);
+}
+
+static char *below(const char *name)
+{
+	char *path = path_join(root, name);
+
+	assert_non_null(path);
+	return path;
+}
+
+static bool exists(const char *name)
+{
+	_cleanup_free_ char *path = below(name);
+
+	return access(path, F_OK) == 0;
+}
+
+static void put(const char *name, const char *text)
+{
+	_cleanup_free_ char *path = below(name);
+
+	assert_int_equal(fs_write_atomic(path, text, strlen(text), 0644, NULL), 0);
+}
+
+static const struct save_options one = {.world_size = 1, .attempt = 1, .timeout_ms = 60000};
+
+static void save_one(uint64_t step, const struct save_options *o, const char *text)
+{
+	struct save *s = NULL;
+
+	assert_int_equal(save_begin(&s, root, step, o, NULL), 0);
+	assert_int_equal(save_write(s, "model.bin", text, strlen(text), NULL), 0);
+	assert_int_equal(save_metric(s, "loss", 1.5, NULL), 0);
+	assert_int_equal(save_commit(s, NULL), 0);
+	save_free(s);
+}
+
+static void count_passed(void *cookie, const char *path, const char *why)
+{
+	(void)path;
+	assert_non_null(why);
+	(*(unsigned *)cookie)++;
+}
+
+static uint64_t latest(unsigned *passed_over)
+{
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	unsigned n = 0;
+	int r = commit_latest(&c, root, count_passed, &n, NULL, NULL);
+
+	if (passed_over)
+		*passed_over = n;
+	assert_true(r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND);
+	return r == 0 ? c->step : 0;
+}
+
+/* Written through the handle, appended to, in directories, written by the program, named or not: all is in. */
+static void test_a_checkpoint_holds_all_that_was_written(void **state)
+{
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	_cleanup_free_ char *big = calloc(1, 3 * MIB + 7), *path = NULL;
+	struct save *s = NULL;
+
+	(void)state;
+	assert_int_equal(save_begin(&s, root, 7, &one, NULL), 0);
+	path = strdup(save_path(s));
+	assert_int_equal(save_write(s, "a", "12", 2, NULL), 0);
+	assert_int_equal(save_write(s, "dir/deep/b", big, 3 * MIB + 7, NULL), 0);
+	assert_int_equal(save_write(s, "a", "345", 3, NULL), 0);
+	put("step-000000000007-1/named", "n");
+	assert_int_equal(save_add(s, "named", NULL), 0);
+	put("step-000000000007-1/dir/found", "");
+	assert_int_equal(commit_open(&c, path, NULL), -(int)PENSTOCK_E_NOT_FOUND);
+	assert_int_equal(save_commit(s, NULL), 0);
+	save_free(s);
+
+	assert_int_equal(commit_open(&c, path, NULL), 0);
+	assert_int_equal(c->n_files, 4);
+	assert_int_equal(commit_find_file(c, "a")->size, 5);
+	assert_int_equal(commit_find_file(c, "dir/deep/b")->size, 3 * MIB + 7);
+	assert_int_equal(commit_verify(c, true, NULL, NULL), 0);
+	assert_int_equal(c->step, 7);
+}
+
+/* What is not committed does not count, and goes. */
+static void test_what_is_not_committed_goes(void **state)
+{
+	struct save *s = NULL;
+
+	(void)state;
+	assert_int_equal(save_begin(&s, root, 7, &one, NULL), 0);
+	assert_int_equal(save_write(s, "a", "12", 2, NULL), 0);
+	assert_true(exists("step-000000000007-1/a"));
+	assert_int_equal(latest(NULL), 0);
+	save_free(s);
+
+	assert_false(exists("step-000000000007-1"));
+}
+
+/* A killed save of an earlier attempt is removed by the next one; a commit, and what is not ours, stay. */
+static void test_leftovers_of_earlier_attempts_go(void **state)
+{
+	struct save_options second = one;
+
+	(void)state;
+	second.attempt = 2;
+	save_one(1, &one, "x");
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const names[] = {
+			"step-000000000002-1", "step-000000000003-2", "mine"};
+		_cleanup_free_ char *path = below(names[i]);
+
+		assert_int_equal(fs_mkdirs(path, 0755, NULL), 0);
+	}
+	save_one(4, &second, "x");
+
+	assert_true(exists("step-000000000001-1/COMMIT.json") && exists("mine"));
+	assert_false(exists("step-000000000002-1"));
+	assert_true(exists("step-000000000003-2")); /* another save of this attempt may be at it */
+}
+
+static void test_a_step_is_committed_once(void **state)
+{
+	struct save *s = NULL;
+
+	(void)state;
+	save_one(1, &one, "x");
+
+	assert_int_equal(save_begin(&s, root, 1, &one, NULL), -(int)PENSTOCK_E_EXISTS);
+	assert_true(exists("step-000000000001-1/model.bin"));
+}
+
+/* Each way in which the newest can be damaged; then the one before is what is gone on with. */
+static void test_a_damaged_checkpoint_is_passed_over(void **state)
+{
+	_cleanup_free_ char *model = below("step-000000000002-1/model.bin"),
+			    *commit = below("step-000000000002-1/COMMIT.json");
+	unsigned passed = 0;
+	int fd;
+
+	(void)state;
+	save_one(1, &one, "before");
+	for (unsigned damage = 0; damage < 4; damage++) {
+		_cleanup_free_ char *path = below("step-000000000002-1");
+
+		save_one(2, &one, "newest");
+		assert_int_equal(latest(&passed), 2);
+		assert_int_equal(passed, 0);
+		if (damage == 0) {
+			fd = open(model, O_WRONLY);
+			assert_int_equal(pwrite(fd, "N", 1, 0), 1);
+			close(fd);
+		} else if (damage == 1) {
+			assert_int_equal(unlink(model), 0);
+		} else if (damage == 2) {
+			assert_int_equal(truncate(commit, 100), 0);
+		} else {
+			assert_int_equal(truncate(model, 5), 0);
+		}
+		assert_int_equal(latest(&passed), 1);
+		assert_int_equal(passed, 1);
+		assert_int_equal(fs_remove_tree(path, NULL), 0);
+	}
+}
+
+/* A link in the place of a file, or of a directory, leads out of the checkpoint. */
+static void test_links_are_not_followed(void **state)
+{
+	_cleanup_free_ char *model = below("step-000000000001-1/model.bin"), *to = below("to");
+
+	(void)state;
+	save_one(1, &one, "x");
+	assert_int_equal(rename(model, to), 0);
+	assert_int_equal(symlink(to, model), 0);
+
+	assert_int_equal(latest(NULL), 0);
+}
+
+static void test_a_file_that_changes_after_it_was_counted_is_noticed(void **state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct save *s = NULL;
+
+	(void)state;
+	assert_int_equal(save_begin(&s, root, 1, &one, NULL), 0);
+	put("step-000000000001-1/a", "123");
+	assert_int_equal(save_add(s, "a", NULL), 0);
+	put("step-000000000001-1/a", "1234");
+
+	assert_int_equal(save_commit(s, &err), -(int)PENSTOCK_E_CHANGED);
+	assert_int_equal(save_commit(s, NULL), -(int)PENSTOCK_E_INVALID);
+	save_free(s);
+	assert_int_equal(latest(NULL), 0);
+}
+
+static void test_bad_names_and_nothing_to_save_are_refused(void **state)
+{
+	struct save *s = NULL;
+
+	(void)state;
+	assert_int_equal(save_begin(&s, root, 1, &one, NULL), 0);
+	assert_int_equal(save_add(s, "../x", NULL), -(int)PENSTOCK_E_INVALID);
+	assert_int_equal(save_add(s, "missing", NULL), -(int)PENSTOCK_E_NOT_FOUND);
+	assert_int_equal(save_metric(s, "loss", 0.0 / 0.0, NULL), -(int)PENSTOCK_E_INVALID);
+	assert_int_equal(save_commit(s, NULL), -(int)PENSTOCK_E_INVALID);
+	save_free(s);
+	assert_int_equal(
+		save_begin(&s, root, 1, &(struct save_options){.rank = 2, .world_size = 2}, NULL),
+		-(int)PENSTOCK_E_INVALID);
+}
+
+/* ---- ranks ---- */
+
+struct rank {
+	struct save_options o;
+	const char *name;
+	int result;
+};
+
+static void *run_rank(void *arg)
+{
+	struct rank *rank = arg;
+	struct save *s = NULL;
+
+	rank->result = save_begin(&s, root, 5, &rank->o, NULL);
+	if (rank->result == 0)
+		rank->result = save_write(s, rank->name, rank->name, strlen(rank->name), NULL);
+	if (rank->result == 0)
+		rank->result = save_commit(s, NULL);
+	save_free(s);
+	return NULL;
+}
+
+static void run_ranks(struct rank *ranks, unsigned n)
+{
+	pthread_t threads[8];
+
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void make_ranks(struct rank *ranks, unsigned n, int64_t timeout_ms)
+{
+	static const char *const names[] = {"0.bin", "1.bin", "two/2.bin", "3.bin"};
+
+	for (unsigned i = 0; i < n; i++)
+		ranks[i] = (struct rank){
+			.o = {.rank = i, .world_size = n, .attempt = 1, .timeout_ms = timeout_ms},
+			.name = names[i],
+		};
+}
+
+static unsigned count_hidden(const char *name)
+{
+	_cleanup_free_ char *path = below(name);
+	_cleanup_closedir_ DIR *dir = opendir(path);
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	for (struct dirent *d; (d = readdir(dir));)
+		n += str_starts(d->d_name, COMMIT_HIDDEN);
+	return n;
+}
+
+/* One commit names the files of all ranks; nothing of their meeting stays. */
+static void test_many_ranks_make_one_checkpoint(void **state)
+{
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	struct rank ranks[4];
+
+	(void)state;
+	make_ranks(ranks, 4, 60000);
+	run_ranks(ranks, 4);
+
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(ranks[i].result, 0);
+	assert_int_equal(commit_latest(&c, root, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(c->n_files, 4);
+	assert_int_equal(c->world_size, 4);
+	assert_non_null(commit_find_file(c, "two/2.bin"));
+	assert_int_equal(count_hidden("step-000000000005-1"), 0);
+}
+
+/* What a killed save of the same step has left is not taken for the part of a rank that has not come yet. */
+static void test_the_part_of_a_killed_save_does_not_count(void **state)
+{
+	static const char stale[] =
+		"{\"format\":\"penstock.checkpoint/1\",\"step\":5,\"attempt\":1,\"run\":\"old\","
+		"\"time\":\"2026-11-21T09:05:00Z\",\"world_size\":2,\"files\":[{\"path\":\"old."
+		"bin\","
+		"\"size\":1,\"crc64nvme\":\"0123456789abcdef\"}]}";
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	_cleanup_free_ char *dir = below("step-000000000005-1");
+	struct rank ranks[2];
+
+	(void)state;
+	assert_int_equal(fs_mkdirs(dir, 0755, NULL), 0);
+	put("step-000000000005-1/.penstock-rank-1.json", stale);
+	put("step-000000000005-1/.penstock-save", "0123456789abcdef0123456789abcdef");
+	make_ranks(ranks, 2, 60000);
+	run_ranks(ranks, 2);
+
+	assert_int_equal(ranks[0].result, 0);
+	assert_int_equal(ranks[1].result, 0);
+	assert_int_equal(commit_latest(&c, root, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(c->n_files, 2);
+	assert_non_null(commit_find_file(c, "1.bin"));
+}
+
+/* A rank that hangs is named, and the checkpoint before it stays what counts. */
+static void test_a_rank_that_hangs_is_named(void **state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct save_options o = {.world_size = 3, .attempt = 1, .timeout_ms = 20};
+	struct save *s = NULL;
+
+	(void)state;
+	save_one(1, &one, "x");
+	assert_int_equal(save_begin(&s, root, 5, &o, NULL), 0);
+	assert_int_equal(save_write(s, "0.bin", "0", 1, NULL), 0);
+
+	assert_int_equal(save_commit(s, &err), -(int)PENSTOCK_E_TIMEOUT);
+
+	assert_non_null(strstr(err.message, "of 3 ranks 2 did not finish"));
+	assert_non_null(strstr(err.message, "1, 2"));
+	save_free(s);
+	assert_int_equal(latest(NULL), 1);
+}
+
+/* The others do not wait for their whole time. */
+static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
+{
+	struct save *zero = NULL, *two = NULL;
+	struct rank ranks[3];
+
+	(void)state;
+	make_ranks(ranks, 3, 600000);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+	assert_int_equal(save_begin(&two, root, 5, &ranks[2].o, NULL), 0);
+	save_free(two);
+
+	assert_int_equal(save_commit(zero, NULL), -(int)PENSTOCK_E_CANCELLED);
+
+	save_free(zero);
+	assert_false(exists("step-000000000005-1"));
+}
+
+static void test_two_ranks_may_not_write_the_same_file(void **state)
+{
+	struct rank ranks[2];
+
+	(void)state;
+	make_ranks(ranks, 2, 60000);
+	ranks[1].name = ranks[0].name;
+	run_ranks(ranks, 2);
+
+	/* Told as that, or as a file that changed: they write at the same time. */
+	assert_true(ranks[0].result < 0 && ranks[1].result < 0);
+	assert_int_equal(latest(NULL), 0);
+}
+
+/* ---- single files ---- */
+
+static void test_a_single_file_has_its_commit_beside_it(void **state)
+{
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	_cleanup_free_ char *path = below("epoch-3.pth");
+
+	(void)state;
+	put("epoch-3.pth", "weights");
+	assert_int_equal(save_single(root, "epoch-3.pth", 3, &one, NULL), 0);
+
+	assert_true(exists("epoch-3.pth.COMMIT.json"));
+	assert_int_equal(latest(NULL), 3);
+	put("epoch-3.pth", "Weights");
+	assert_int_equal(latest(NULL), 0);
+	assert_int_equal(commit_open(&c, path, NULL), 0);
+	assert_true(c->single);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+		TEST(test_a_checkpoint_holds_all_that_was_written),
+		TEST(test_what_is_not_committed_goes),
+		TEST(test_leftovers_of_earlier_attempts_go),
+		TEST(test_a_step_is_committed_once),
+		TEST(test_a_damaged_checkpoint_is_passed_over),
+		TEST(test_links_are_not_followed),
+		TEST(test_a_file_that_changes_after_it_was_counted_is_noticed),
+		TEST(test_bad_names_and_nothing_to_save_are_refused),
+		TEST(test_many_ranks_make_one_checkpoint),
+		TEST(test_the_part_of_a_killed_save_does_not_count),
+		TEST(test_a_rank_that_hangs_is_named),
+		TEST(test_a_rank_that_gives_up_ends_the_save_of_all),
+		TEST(test_two_ranks_may_not_write_the_same_file),
+		TEST(test_a_single_file_has_its_commit_beside_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
