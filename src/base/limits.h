@@ -133,6 +133,7 @@
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias looks through them */
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
 #define LIMIT_WORKFLOW_PORTS 64 /* free ports that a run is given; each is a variable of its steps */
+#define LIMIT_NOTICE_SOURCES 16 /* of notices of one run; each has a thread */
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 #define LIMIT_WORKFLOW_ITERATIONS 1000000 /* of one loop; more is a program's own business */
 #define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */

@@ -16,6 +16,7 @@ extern const struct command command_logs;
 extern const struct command command_ls;
 extern const struct command command_mb;
 extern const struct command command_mv;
+extern const struct command command_preempt;
 extern const struct command command_presign;
 extern const struct command command_ps;
 extern const struct command command_pull;

@@ -11,6 +11,7 @@ static const struct command *const commands[] = {
 	&command_show,
 	&command_logs,
 	&command_stop,
+	&command_preempt,
 	&command_exec,
 	&command_rm,
 	&command_ls,

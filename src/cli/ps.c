@@ -67,7 +67,28 @@ static json_t *json_ports(const char *ports)
 	return array;
 }
 
-static void add_json(json_t *array, const struct records_run *run, const char *ports)
+/* Of a run that lives; NULL: nothing. Owned. */
+static char *notice_of(const struct listing *listing, const struct records_run *run)
+{
+	json_t *notice = run_state_is_live(run->last.state) ? json_notice(listing->home, run)
+							    : json_null();
+	const char *reason = json_string_value(json_object_get(notice, "reason"));
+	const char *source = json_string_value(json_object_get(notice, "source"));
+	const char *noticed = json_string_value(json_object_get(notice, "noticed"));
+	bool soon = json_is_true(json_object_get(notice, "soon"));
+	char *text = NULL;
+
+	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")) &&
+		asprintf(&text, "%s (%s: %s, %s)",
+			soon ? "may be preempted soon" : "is being preempted", source, reason,
+			noticed) < 0)
+		text = NULL;
+	json_decref(notice);
+	return text;
+}
+
+static void add_json(
+	const struct listing *listing, const struct records_run *run, const char *ports)
 {
 	json_t *object = json_object();
 
@@ -78,7 +99,8 @@ static void add_json(json_t *array, const struct records_run *run, const char *p
 	json_object_set_new(object, "output", json_text(run->output));
 	json_object_set_new(object, "ports", json_ports(ports));
 	json_object_set_new(object, "created", json_time(run->created_ns));
-	json_array_append_new(array, object);
+	json_object_set_new(object, "notice", json_notice(listing->home, run));
+	json_array_append_new(listing->array, object);
 }
 
 static int add_run(void *cookie, const struct records_run *run)
@@ -88,6 +110,7 @@ static int add_run(void *cookie, const struct records_run *run)
 	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
 	_cleanup_free_ char *ports = NULL;
 	_cleanup_free_ char *last = NULL;
+	_cleanup_free_ char *notice = NULL;
 	char text[64];
 
 	/* What is not to be continued or looked after is history after a day. */
@@ -98,7 +121,7 @@ static int add_run(void *cookie, const struct records_run *run)
 	}
 	ports = ports_of(listing, run);
 	if (listing->array) {
-		add_json(listing->array, run, ports);
+		add_json(listing, run, ports);
 		return 0;
 	}
 	grid_add(&listing->grid, run->id);
@@ -110,8 +133,10 @@ static int add_run(void *cookie, const struct records_run *run)
 	/* A terminal cuts it at its own width. */
 	if (ports && asprintf(&last, "ports %s: %s", ports, run->workflow) < 0)
 		last = NULL;
+	notice = notice_of(listing, run);
 	grid_add_cut(&listing->grid,
-		last	     ? last
+		notice	     ? notice
+		: last	     ? last
 		: a->message ? a->message
 			     : run->workflow,
 		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);

@@ -99,6 +99,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 	json_object_set_new(object, "workflow", json_text(run->workflow));
 	json_object_set_new(object, "output", json_text(run->output));
 	json_object_set_new(object, "created", json_time(run->created_ns));
+	json_object_set_new(object, "notice", json_notice(home, run));
 	json_object_set_new(object, "attempts", attempts);
 	json_object_set_new(object, "steps", steps);
 	if (r < 0)
@@ -221,6 +222,19 @@ static void add_sync(struct grid *grid, const struct records_attempt *a)
 		add_line(grid, "sync error", a->sync_error);
 }
 
+static void add_notice(struct grid *grid, const json_t *notice)
+{
+	if (!json_is_object(notice))
+		return;
+	grid_add(grid, "  notice");
+	grid_addf(grid, "%s, of %s: %s%s%s", text_of(notice, "noticed"), text_of(notice, "source"),
+		text_of(notice, "reason"),
+		json_is_true(json_object_get(notice, "soon")) ? " (it may be soon)" : "",
+		json_is_true(json_object_get(notice, "withdrawn")) ? " (withdrawn)" : "");
+	if (json_is_string(json_object_get(notice, "deadline")))
+		add_line(grid, "deadline", text_of(notice, "deadline"));
+}
+
 static void print_summary(const json_t *object, const struct records_run *run)
 {
 	struct grid grid = GRID_INIT(2);
@@ -234,6 +248,7 @@ static void print_summary(const json_t *object, const struct records_run *run)
 	printf("run %s%s%s%s\n", run->id, run->name ? " (" : "", run->name ? run->name : "",
 		run->name ? ")" : "");
 	add_state(&grid, run);
+	add_notice(&grid, json_object_get(object, "notice"));
 	add_line(&grid, "workflow", run->workflow);
 	add_line(&grid, "output", run->output ? run->output : "-");
 	add_sync(&grid, &run->last);

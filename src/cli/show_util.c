@@ -13,8 +13,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "cli/command.h"
+#include "run/reaction.h"
 #include "base/banned.h"
 
 int show_open(struct records **records, char **home, struct penstock_error *err)
@@ -320,4 +322,23 @@ const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE])
 		snprintf(out, SHOW_DURATION_SIZE, "%" PRId64 " h %" PRId64 " min", s / 3600,
 			s / 60 % 60);
 	return out;
+}
+
+json_t *json_notice(const char *home, const struct records_run *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_free_ char *path = NULL;
+	json_t *object;
+
+	if (asprintf(&path, "%s/runs/%s/" REACTION_NOTICE_FILE, home, run->id) < 0) {
+		path = NULL;
+		return json_null();
+	}
+	if (fs_read(path, &text, NULL) < 0)
+		return json_null();
+	object = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (json_integer_value(json_object_get(object, "attempt")) == run->last.attempt)
+		return object;
+	json_decref(object);
+	return json_null();
 }

@@ -52,6 +52,8 @@ void show_name(FILE *to, const char *name);
 int show_json(json_t *value);
 /* A string (bytes that are no UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);
+/* What a run was told of its machine (run/reaction.h): source, reason, noticed, deadline, soon, withdrawn; null: nothing. */
+json_t *json_notice(const char *home, const struct records_run *run);
 /* RFC 3339, or null for 0. */
 json_t *json_time(int64_t wall_ns);
 /* An attempt's fields, added to `object`. */

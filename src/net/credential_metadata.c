@@ -15,13 +15,14 @@
 #include "net/credential_sources.h"
 #include "net/credentials.h"
 #include "net/http.h"
+#include "net/metadata.h"
 #include "s3/date.h"
 #include "base/banned.h"
 
 #define INSTANCE_URL	     "http://169.254.169.254"
 #define INSTANCE_URL_IPV6    "http://[fd00:ec2::254]"
 #define CONTAINER_URL	     "http://169.254.170.2"
-#define TOKEN_TTL_HEADER     "X-aws-ec2-metadata-token-ttl-seconds: 300" /* one fetch needs seconds */
+#define TOKEN_TTL_S	     300 /* one fetch needs seconds */
 #define CONTAINER_TIMEOUT_MS 5000
 #define CONTAINER_ATTEMPTS   3
 
@@ -106,26 +107,17 @@ static void metadata_free(void *cookie)
 }
 
 /* One small document. `header` ("Name: value") may be NULL. */
-static int ask(struct http_engine *engine, const struct metadata *m, const char *method,
-	const char *url, const char *header, struct buf *out, struct penstock_error *err)
+static int ask(struct http_engine *engine, const struct metadata *m, const char *url,
+	const char *header, struct buf *out, struct penstock_error *err)
 {
-	struct http_request request = {.method = method,
-		.url = url,
-		.sink = HTTP_SINK_TO_BUF(out),
-		.direct = true,
-		.max_attempts = m->attempts,
-		.connect_timeout_ms = m->timeout_ms,
-		.stall_timeout_ms = m->timeout_ms};
-	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	int r = 0;
-
-	buf_clear(out);
-	if (header && strlist_add(&request.headers, header) < 0)
-		r = error_memory(err);
-	if (r == 0)
-		r = http_perform(engine, &request, &reply, err);
-	strlist_release(&request.headers);
-	return r;
+	return metadata_ask(engine,
+		&(struct metadata_request){
+			.url = url,
+			.headers = {header},
+			.timeout_ms = m->timeout_ms,
+			.attempts = m->attempts,
+		},
+		out, NULL, err);
 }
 
 static int new_provider(struct credentials_provider **out, const char *name,
@@ -164,20 +156,13 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 	int r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
 
 	if (r == 0)
-		r = instance_url(m, "/latest/api/token", "", &url, err);
-	if (r == 0)
-		r = ask(engine, m, "PUT", buf_str(&url), TOKEN_TTL_HEADER, &reply, err);
+		r = metadata_aws_token(engine, m->url, TOKEN_TTL_S, m->timeout_ms, m->attempts,
+			NULL, &header, err);
 	if (r < 0)
 		return r;
-	if (!reply.len || strpbrk(buf_str(&reply), "\r\n"))
-		return error_set(err, PENSTOCK_E_PROTOCOL, "the session token is no token");
-	buf_printf(&header, "X-aws-ec2-metadata-token: %s", buf_str(&reply));
-	if (buf_failed(&header))
-		return buf_error(&header, "the session token", err);
-
 	r = instance_url(m, roles, "", &url, err);
 	if (r == 0)
-		r = ask(engine, m, "GET", buf_str(&url), buf_str(&header), &reply, err);
+		r = ask(engine, m, buf_str(&url), buf_str(&header), &reply, err);
 	if (r == -PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "this instance has no role");
 	if (r < 0)
@@ -186,7 +171,7 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 		role, sizeof(role), "%.*s", (int)strcspn(buf_str(&reply), "\r\n"), buf_str(&reply));
 	r = instance_url(m, roles, role, &url, err);
 	if (r == 0)
-		r = ask(engine, m, "GET", buf_str(&url), buf_str(&header), &reply, err);
+		r = ask(engine, m, buf_str(&url), buf_str(&header), &reply, err);
 	if (r == 0)
 		r = credentials_from_json(buf_str(&reply), reply.len, out, err);
 	explicit_bzero(reply.data, reply.cap);
@@ -269,8 +254,7 @@ static int fetch_container(void *cookie, struct credentials *out, struct penstoc
 	if (r == 0)
 		r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
 	if (r == 0)
-		r = ask(engine, m, "GET", m->url, header.len ? buf_str(&header) : NULL, &reply,
-			err);
+		r = ask(engine, m, m->url, header.len ? buf_str(&header) : NULL, &reply, err);
 	if (r == 0)
 		r = credentials_from_json(buf_str(&reply), reply.len, out, err);
 	if (reply.data)

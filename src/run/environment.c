@@ -6,7 +6,9 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "run/env_file.h"
+#include "run/reaction.h"
 #include "base/banned.h"
 
 /* Settings of penstock that a step must not see as its own. */
@@ -115,6 +117,23 @@ static int add_venv(struct strlist *env, const char *venv)
 	return strlist_set(env, "PATH", longer) < 0 ? -1 : strlist_set(env, "VIRTUAL_ENV", venv);
 }
 
+/* How a program learns that the machine goes away, and says that it is through with its work all the same. */
+static int add_notice(struct strlist *env, const struct environment_spec *spec, const char *storage)
+{
+	_cleanup_free_ char *preempt = path_join(storage, REACTION_PREEMPT_FILE);
+	_cleanup_free_ char *done = NULL;
+
+	if (!preempt ||
+		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", storage, spec->serial) < 0) {
+		done = NULL;
+		return -1;
+	}
+	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
+		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
+		return -1;
+	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");
+}
+
 static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct environment_container *container = spec->container;
@@ -133,7 +152,9 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 			container ? container->disk_world_tmp : layout->world_tmp) < 0 ||
 		strlist_set(env, "PENSTOCK_RUN_ID", spec->run_id) < 0)
 		return -1;
-	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
+	if (set_number(env, "PENSTOCK_ATTEMPT", spec->attempt) < 0)
+		return -1;
+	return add_notice(env, spec, layout->storage);
 }
 
 static int add_pairs(struct strlist *env, const char *const *pairs)

@@ -41,6 +41,8 @@ struct environment_spec {
 	const struct environment_store *store;
 	const char *run_id;
 	int attempt;
+	unsigned long serial;	      /* of the execution */
+	const char *deadline;	      /* of $PENSTOCK_DEADLINE; NULL: none is known */
 	const char *venv;	      /* of Python packages; its programs come first; NULL: none */
 	const char *const *inherited; /* NULL-terminated; usually environ */
 	const struct environment_container *container; /* NULL: on the machine itself */

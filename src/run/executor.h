@@ -82,6 +82,9 @@ struct executor {
 	/* False while it runs. */
 	bool (*ended)(struct task *task, struct task_end *end);
 	void (*signal)(struct task *task, int signal);
+	/* A notice: the signal to leaders that handle it, and to nobody else. Returns how many were told. NULL: as
+	 * leaders_tell() does. */
+	unsigned (*tell)(struct task *task, int signal);
 	/* Whether anything of it lives but for the leader; NULL: nothing ever does. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);

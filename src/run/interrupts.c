@@ -4,14 +4,19 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/banned.h"
+
+enum { GRACE_MS = 30000 }; /* what most clouds give */
 
 static void interrupt_signals(sigset_t *set)
 {
@@ -19,6 +24,8 @@ static void interrupt_signals(sigset_t *set)
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
 	sigaddset(set, SIGHUP);
+	sigaddset(set, SIGUSR1);
+	sigaddset(set, SIGUSR2);
 }
 
 void interrupts_block_signals(void)
@@ -35,15 +42,18 @@ void interrupts_block_signals(void)
 	signal(SIGHUP, SIG_DFL);
 }
 
-static void raise_event(const struct interrupts *interrupts)
+static void raise_event(struct interrupts *interrupts)
 {
 	uint64_t one = 1;
 
+	atomic_fetch_add(&interrupts->news, 1);
 	if (write(interrupts->event_fd, &one, sizeof(one)) < 0)
 		return; /* EAGAIN: an event is pending already */
 }
 
-static void take_request(struct interrupts *interrupts, int signal)
+/* ---- the user ---- */
+
+static void take_request(struct interrupts *interrupts)
 {
 	int none = INTERRUPT_NONE;
 	enum interrupt_phase phase;
@@ -51,8 +61,7 @@ static void take_request(struct interrupts *interrupts, int signal)
 
 	pthread_mutex_lock(&interrupts->lock);
 	phase = interrupts->phase;
-	atomic_compare_exchange_strong(
-		&interrupts->reason, &none, signal == SIGTERM ? INTERRUPT_PREEMPT : INTERRUPT_STOP);
+	atomic_compare_exchange_strong(&interrupts->reason, &none, INTERRUPT_STOP);
 	count = atomic_fetch_add(&interrupts->count, 1) + 1;
 	if (phase == PHASE_BEGIN || (phase == PHASE_FLUSH && count >= 2))
 		atomic_store(&interrupts->cancel, 1);
@@ -64,6 +73,117 @@ static void take_request(struct interrupts *interrupts, int signal)
 		interrupts->note(interrupts->cookie,
 			"stopping before the steps (once more does not wait for any store)");
 	raise_event(interrupts);
+}
+
+/* ---- notices ---- */
+
+/* With the lock held. False: it says nothing new. */
+static bool withdraw(struct interrupts *interrupts, const struct notice *notice)
+{
+	struct notice *standing = &interrupts->notice;
+
+	if (!*standing->source || standing->withdrawn ||
+		strcmp(standing->source, notice->source) != 0)
+		return false;
+	standing->withdrawn = true;
+	return true;
+}
+
+/* The same; several notices of one end are one. */
+static bool ask(struct interrupts *interrupts, const struct notice *notice)
+{
+	struct notice *standing = &interrupts->notice;
+	int none = INTERRUPT_NONE;
+	bool news = !*standing->source || standing->withdrawn;
+
+	if (news)
+		*standing = *notice;
+	if (notice->hard && (!standing->hard || notice->deadline_ms < standing->deadline_ms)) {
+		news |= notice->deadline_ms < standing->deadline_ms;
+		/* A guess of ours gives way to who knows, but the time that is left never grows. */
+		if (notice->deadline_ms < standing->deadline_ms)
+			standing->deadline_ms = notice->deadline_ms;
+		standing->hard = true;
+	}
+	atomic_compare_exchange_strong(&interrupts->reason, &none, INTERRUPT_PREEMPT);
+	if (!atomic_load(&interrupts->count))
+		atomic_store(&interrupts->count, 1);
+	if (interrupts->phase == PHASE_BEGIN)
+		atomic_store(&interrupts->cancel, 1);
+	return news;
+}
+
+void interrupts_notice(struct interrupts *interrupts, const struct notice *given)
+{
+	struct notice notice = *given;
+	bool news;
+
+	if (!notice.noticed_ms)
+		notice.noticed_ms = clock_monotonic_ms();
+	if (!notice.noticed_wall)
+		notice.noticed_wall = clock_wall_ns();
+	if (!notice.deadline_ms)
+		notice.deadline_ms = notice.noticed_ms +
+				     (interrupts->grace_ms ? interrupts->grace_ms : GRACE_MS);
+	pthread_mutex_lock(&interrupts->lock);
+	if (notice.withdrawn) {
+		news = withdraw(interrupts, &notice);
+	} else if (notice.soon) {
+		news = !*interrupts->soon.source;
+		if (news)
+			interrupts->soon = notice;
+	} else {
+		news = ask(interrupts, &notice);
+	}
+	pthread_mutex_unlock(&interrupts->lock);
+	if (!news)
+		return;
+	raise_event(interrupts); /* first: the tasks wait for it */
+	if (interrupts->noticed)
+		interrupts->noticed(interrupts->cookie, &notice);
+}
+
+static bool get(struct interrupts *interrupts, const struct notice *from, struct notice *out)
+{
+	LOCK_SCOPE(&interrupts->lock);
+	*out = *from;
+	return *out->source;
+}
+
+bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out)
+{
+	return get(interrupts, &interrupts->notice, out);
+}
+
+bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out)
+{
+	return get(interrupts, &interrupts->soon, out);
+}
+
+void interrupts_forget_notice(struct interrupts *interrupts)
+{
+	LOCK_SCOPE(&interrupts->lock);
+	if (!interrupts->notice.withdrawn || atomic_load(&interrupts->reason) != INTERRUPT_PREEMPT)
+		return;
+	interrupts->notice = (struct notice){0};
+	atomic_store(&interrupts->reason, INTERRUPT_NONE);
+	atomic_store(&interrupts->count, 0);
+}
+
+static void take_signal(struct interrupts *interrupts, int signal)
+{
+	struct notice notice = {0};
+	char name[24];
+
+	if (signal == SIGINT || signal == SIGHUP) {
+		take_request(interrupts);
+		return;
+	}
+	snprintf(name, sizeof(name), "SIG%s", sigabbrev_np(signal));
+	notice_set(&notice, "signal", name);
+	if (interrupts->describe)
+		interrupts->describe(interrupts->cookie, signal, &notice);
+	interrupts_notice(interrupts, &notice);
 }
 
 static void *read_signals(void *cookie)
@@ -80,7 +200,7 @@ static void *read_signals(void *cookie)
 		if (fds[1].revents)
 			return NULL;
 		while (read(interrupts->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
-			take_request(interrupts, (int)info.ssi_signo);
+			take_signal(interrupts, (int)info.ssi_signo);
 	}
 }
 
@@ -146,6 +266,11 @@ enum interrupt_reason interrupts_reason(const struct interrupts *interrupts)
 int interrupts_count(const struct interrupts *interrupts)
 {
 	return atomic_load(&interrupts->count);
+}
+
+unsigned interrupts_news(const struct interrupts *interrupts)
+{
+	return atomic_load(&interrupts->news);
 }
 
 void interrupts_give_up(struct interrupts *interrupts)

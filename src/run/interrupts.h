@@ -1,12 +1,13 @@
 /*
- * Signals that ask a run to end, and how urgently.
+ * What asks a run to end, and how urgently: signals, and notices that the machine goes away.
  *
  *	interrupts_start(&interrupts, err);
  *	interrupts_phase(&interrupts, PHASE_FLUSH);
  *	... pass &interrupts.cancel to what blocks; poll interrupts.event_fd; read interrupts_reason()
  *	interrupts_stop(&interrupts);
  *
- * One thread reads the signals. In every phase the first request asks and the second insists:
+ * One thread reads the signals; notices come from the threads of their sources. The user's requests (SIGINT and SIGHUP,
+ * `penstock stop`) insist when they come again:
  *
  *	phase         first                         second
  *	begin         `cancel` is set               `cancel` stays set in the flush phase, too
@@ -16,14 +17,19 @@
  * A request of the begin phase counts in a flush phase that follows at once, where only the run's
  * last words are to be sent; after steps the count begins anew.
  *
- * SIGINT and SIGHUP mean stop (the user's wish), SIGTERM means that the machine is going away
- * (preempted, to be continued); the first to come gives the run its end state.
+ * SIGTERM, SIGUSR1 and SIGUSR2 are notices of the machine (preempted, to be continued). A notice asks once, however many
+ * come: a machine that goes away says so in several ways, and none of them must end a save that is under way. The first
+ * to come, a request or a notice, gives the run its end state.
  */
 #ifndef RUN_INTERRUPTS_H
 #define RUN_INTERRUPTS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "run/notice.h"
 
 struct penstock_error;
 
@@ -34,13 +40,21 @@ struct interrupts {
 	atomic_int cancel;	    /* non-zero: what blocks shall end */
 	atomic_int reason;	    /* enum interrupt_reason of the first request */
 	atomic_int count;	    /* requests in this phase; written under lock */
+	atomic_uint news;	    /* grows with each event */
 	enum interrupt_phase phase; /* under lock */
+	struct notice notice;	    /* under lock: that asks for the end; no source: none has */
+	struct notice soon;	    /* under lock: that only says what may come; no source: none */
 	pthread_mutex_t lock;	    /* a request belongs to one phase */
 	int event_fd;		    /* readable after each request; interrupts_clear_event() */
 	int signal_fd;
 	int quit_fd;
 	pthread_t thread;
+	int64_t grace_ms; /* of a notice that does not say when; 0: 30 s */
 	void (*note)(void *cookie, const char *text); /* called from the thread */
+	/* Fills in what a signal means, where more is known of it; from the thread. NULL: nothing is. */
+	void (*describe)(void *cookie, int signal, struct notice *notice);
+	/* Called for each notice that says something new, from the thread that brought it. */
+	void (*noticed)(void *cookie, const struct notice *notice);
 	void *cookie;
 };
 
@@ -57,6 +71,16 @@ enum interrupt_reason interrupts_reason(const struct interrupts *interrupts);
 int interrupts_count(const struct interrupts *interrupts);
 /* Sets `cancel` without a request: what is left to be sent cannot be. */
 void interrupts_give_up(struct interrupts *interrupts);
+/* Another number than before: something has come. */
+unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
+
+/* Any thread. Of several that ask for the end the earliest deadline counts. */
+void interrupts_notice(struct interrupts *interrupts, const struct notice *notice);
+/* False: there is none. Its `withdrawn` says that it does not hold any more. */
+bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
+bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
+/* The notice was withdrawn and nothing has come of it: as if it had never been. */
+void interrupts_forget_notice(struct interrupts *interrupts);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -28,6 +27,7 @@
 #include "run/output.h"
 #include "run/project.h"
 #include "run/provenance.h"
+#include "run/reaction.h"
 #include "run/run_internal.h"
 #include "run/stage.h"
 #include "run/strays.h"
@@ -36,7 +36,7 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { STRAYS_GRACE_MS = 5000, FLUSH_LOOK_MS = 1000, FLUSH_PATIENCE_MS = 120000 };
+enum { STRAYS_GRACE_MS = 5000 };
 
 void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
 	uint64_t total)
@@ -176,6 +176,11 @@ static int end_last_attempt(const struct run *run, struct penstock_error *err)
 	return r < 0 ? r : r + live_end(run->layout.dir);
 }
 
+static void on_notice(void *cookie, const struct notice *notice)
+{
+	interrupts_notice(&((struct run *)cookie)->interrupts, notice);
+}
+
 /* After the attempt is recorded: what it needs of this process. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -183,6 +188,7 @@ static int set_up(struct run *run, struct penstock_error *err)
 
 	run_layout_release(&run->layout);
 	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
+	atomic_store(&run->laid_out, r == 0);
 	if (r == 0 && run->strays)
 		r = end_last_attempt(run, err);
 	if (r > 0)
@@ -214,6 +220,16 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = run_find_ports(run, err);
 	if (r == 0)
 		r = notify_start(&run->notify, &run->workflow->notify, err);
+	if (r == 0)
+		r = reaction_prepare(run, err);
+	if (r == 0)
+		r = notices_start(&run->notices,
+			&(struct notices_options){
+				.preemption = &run->preemption.preemption,
+				.on_notice = on_notice,
+				.cookie = run,
+			},
+			err);
 	if (r == 0)
 		run_reserve_room(run);
 	return r < 0 ? r : 0;
@@ -495,69 +511,6 @@ int run_flush_http(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* How long a flush goes on without any progress while uploads fail; PENSTOCK_FLUSH_PATIENCE, in seconds. */
-static int64_t flush_patience_ms(void)
-{
-	const char *given = getenv("PENSTOCK_FLUSH_PATIENCE");
-	uint64_t seconds;
-
-	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &seconds))
-		return (int64_t)seconds * 1000;
-	return FLUSH_PATIENCE_MS;
-}
-
-/* What tells a slow upload from one that does not get on. */
-struct flush_watch {
-	int64_t moved_ms;      /* the last progress */
-	uint64_t published;    /* bytes and files, then */
-	uint64_t getting_on;   /* the most that was ever under way or done */
-	unsigned long retries; /* then */
-};
-
-/* Whether uploads fail and nothing has got on for the whole patience. */
-static bool is_hopeless(
-	struct run *run, struct flush_watch *watch, const struct sync_status *status)
-{
-	int64_t now = clock_monotonic_ms();
-	struct http_counters counters;
-	uint64_t published = status->bytes_published + status->files_published;
-
-	http_engine_counters(run->stores.engine, &counters);
-	if (published != watch->published || counters.bytes_getting_on > watch->getting_on) {
-		watch->moved_ms = now;
-		watch->published = published;
-		watch->retries = counters.retries;
-		if (counters.bytes_getting_on > watch->getting_on)
-			watch->getting_on = counters.bytes_getting_on;
-		return false;
-	}
-	/* A store that is silent, but has not failed, may be putting a large object together. */
-	if (counters.retries == watch->retries && !status->last_error[0])
-		return false;
-	return now - watch->moved_ms > flush_patience_ms();
-}
-
-int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err)
-{
-	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
-
-	for (;;) {
-		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-		struct sync_status status;
-		int r = sync_flush(sync, clock_monotonic_ms() + FLUSH_LOOK_MS, &e);
-
-		if (r == 0)
-			return 0;
-		if (!error_is_retryable(&e) || atomic_load(&run->interrupts.cancel))
-			return error_move(err, &e);
-		sync_get_status(sync, &status);
-		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
-			status.bytes_published + status.bytes_waiting);
-		if (is_hopeless(run, &watch, &status))
-			return error_move(err, &e);
-	}
-}
-
 /* Only what steps of this attempt were through with: a part must not replace a good object. */
 static bool sends_http(const struct run *run)
 {
@@ -616,6 +569,24 @@ static void set_unflushed(const struct run *run, struct records_end *end)
 	end->flushed_exit_code = run->end.exit_code;
 }
 
+/* The machine goes before all is published. What is, is whole, and the run goes on from it. */
+static void end_before_its_time(struct run *run, struct records_end *end)
+{
+	int step_code = run->end.step_code;
+
+	if (run->end.state != RUN_PREEMPTED) {
+		free(run->end.message);
+		run->end = (struct run_end){.step_code = step_code};
+		run_end(run, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
+			"told to end while the output was uploaded; the same command continues it");
+	}
+	set_unflushed(run, end);
+	run_say(run, RUN_EVENT_WARNING,
+		"the time was over before all of the output was published; what is, is whole, and "
+		"'penstock flush %s' uploads the rest if this machine stays",
+		run->id);
+}
+
 /*
  * An attempt that ended before it could publish anything: what an earlier one left behind still waits,
  * and the record must say so, or the next run would take the storage for its own.
@@ -656,6 +627,11 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 	set_state(run, RUN_FLUSHING);
 	if (flush(run, &err) == 0)
 		return;
+	if (run_flush_is_over(run) &&
+		(run->end.state == RUN_SUCCEEDED || run->end.state == RUN_PREEMPTED)) {
+		end_before_its_time(run, end);
+		return;
+	}
 	set_unflushed(run, end);
 	if (run->end.message)
 		run_event(run, RUN_EVENT_WARNING, run->end.message, 0, 0);
@@ -754,6 +730,8 @@ static void finish(struct run *run)
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
 	notify_free(take_pointer(run->notify));
+	notices_done(run->notices);
+	notices_stop(take_pointer(run->notices));
 	stores_release(&run->stores);
 	containers_release(run);
 	free(take_pointer(run->staged));
@@ -787,6 +765,7 @@ static void run_release(struct run *run)
 	free(run->venv);
 	free(run->end.message);
 	free(run->output_place);
+	notice_settings_release(&run->preemption);
 }
 
 static void give_result(struct run *run, struct run_result *result)
@@ -814,12 +793,21 @@ int run_execute(
 		.lock_fd = -1,
 		.reserve_fd = -1,
 		.interrupts = {
-			.event_fd = -1, .signal_fd = -1, .quit_fd = -1, .note = note_interrupt}};
+			.event_fd = -1,
+			.signal_fd = -1,
+			.quit_fd = -1,
+			.note = note_interrupt,
+			.describe = reaction_describe,
+			.noticed = reaction_noticed,
+		}};
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	int r;
 
 	run.interrupts.cookie = &run; /* before the thread that hands it over */
-	r = interrupts_start(&run.interrupts, err);
+	r = notice_settings_read(&run.preemption, &options->workflow->preemption, err);
+	run.interrupts.grace_ms = notice_settings_grace_ms(&run.preemption);
+	if (r == 0)
+		r = interrupts_start(&run.interrupts, err);
 	if (r == 0)
 		r = run_begin(&run, err);
 	if (r < 0)

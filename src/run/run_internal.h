@@ -9,6 +9,7 @@
 #include "run/executor.h"
 #include "run/interrupts.h"
 #include "run/layout.h"
+#include "run/notice_settings.h"
 #include "run/run.h"
 #include "run/shares.h"
 #include "run/stores.h"
@@ -53,6 +54,9 @@ struct run {
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them, found before the first step */
 	bool told_no_limits;		 /* that this machine does not hold the limits, once */
 	struct interrupts interrupts;
+	struct notice_settings preemption;
+	atomic_bool laid_out;	 /* `layout` stays as it is: other threads may use it */
+	struct notices *notices; /* NULL: none are watched for */
 	struct output *output;
 	struct stores stores;
 	struct run_image *images; /* of the steps' containers */
@@ -105,6 +109,8 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 /* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
+/* Whether the machine goes before more can be published. */
+bool run_flush_is_over(struct run *run);
 /* What has to happen before a flush that failed so can succeed: "; make room in the store, then". */
 /* Stands between a directory and 'penstock flush'. */
 const char *run_flush_hint(enum penstock_code code);

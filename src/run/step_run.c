@@ -24,6 +24,7 @@
 #include "run/live.h"
 #include "run/output.h"
 #include "run/ranks.h"
+#include "run/reaction.h"
 #include "run/run_internal.h"
 #include "run/step_launcher.h"
 #include "run/usage.h"
@@ -44,6 +45,7 @@ struct step_task {
 	struct task *task;
 	struct output_task *output;
 	bool ended;
+	bool told; /* of a notice */
 };
 
 struct step_run {
@@ -203,7 +205,9 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 {
 	_cleanup_(credentials_release) struct credentials keys = {0};
 	struct environment_store store = {0};
+	char deadline[REACTION_DEADLINE_SIZE];
 
+	reaction_deadline(run, spec->step, deadline);
 	describe_store(run, &keys, &store);
 	return environment_build(
 		&(struct environment_spec){
@@ -216,6 +220,8 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 			.store = &store,
 			.run_id = run->id,
 			.attempt = run->attempt,
+			.serial = run->serial,
+			.deadline = deadline,
 			.venv = container ? NULL : run->venv,
 			.inherited = (const char *const *)environ,
 			.container = container,
@@ -544,12 +550,14 @@ bool step_run_left(const struct step_run *step)
 
 int64_t step_run_grace_ms(void)
 {
-	const char *given = getenv("PENSTOCK_STOP_GRACE");
-	uint64_t value;
+	int64_t given = stop_grace_given_ms();
 
-	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &value))
-		return (int64_t)value * 1000;
-	return GRACE_MS;
+	return given >= 0 ? given : GRACE_MS;
+}
+
+unsigned long step_run_serial(const struct step_run *step)
+{
+	return step->serial;
 }
 
 /* ---- ending it ourselves ---- */
@@ -765,6 +773,22 @@ void step_run_signal(struct step_run *step, int signal)
 {
 	step->asked = true;
 	signal_all(step, signal);
+}
+
+size_t step_run_tell(struct step_run *step, int signal)
+{
+	size_t told = 0;
+
+	step->asked = true;
+	for (size_t i = 0; i < step->n_started; i++) {
+		struct step_task *t = &step->tasks[i];
+
+		if (!t->ended && !t->told && signal)
+			t->told = step->executor->tell ? step->executor->tell(t->task, signal)
+						       : leaders_tell(t->task->pid, signal);
+		told += t->told;
+	}
+	return told;
 }
 
 void step_run_kill(struct step_run *step)

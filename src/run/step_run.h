@@ -50,6 +50,7 @@ struct step_end {
 	int signal; /* that ended it, 0: it exited */
 	int rank;   /* of the task that failed; -1: there was only one, or none failed */
 	bool oom;   /* it wanted more memory than its limit */
+	bool done;  /* it left the mark of being through, whatever it was told meanwhile */
 	bool killed; /* some of its tasks were killed by us: what they were writing may be incomplete */
 	enum step_stop stop;
 	int64_t stop_ms;       /* the time that was over */
@@ -68,6 +69,10 @@ pid_t step_run_pid(const struct step_run *step);
 /* Whether anything of it lives but for its leaders. */
 bool step_run_left(const struct step_run *step);
 void step_run_signal(struct step_run *step, int signal);
+/* A notice: to leaders that handle the signal (0: none), each once. Returns how many tasks were told by now. */
+size_t step_run_tell(struct step_run *step, int signal);
+/* Its number within the attempt. */
+unsigned long step_run_serial(const struct step_run *step);
 void step_run_kill(struct step_run *step);
 void step_run_free(struct step_run *step);
 

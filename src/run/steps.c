@@ -18,13 +18,15 @@
 #include "run/lease.h"
 #include "run/output.h"
 #include "run/finished.h"
+#include "run/reaction.h"
 #include "run/step_run.h"
 #include "run/walk.h"
 #include "sync/sync.h"
 #include "base/banned.h"
 
 enum {
-	STATUS_MS = 1000, /* how often the sync's lag is recorded */
+	STATUS_MS = 1000,    /* how often the sync's lag is recorded */
+	TELL_AGAIN_MS = 250, /* those whom a notice has not reached */
 	GRACE_MS =
 		30000, /* from the request to end to the kill; what clouds give at a preemption */
 };
@@ -52,7 +54,12 @@ void run_record_sync(struct run *run)
 struct watch {
 	struct run *run;
 	struct walk walk;
-	int requests;	    /* interrupts seen */
+	unsigned news;	    /* of the interrupts, seen */
+	int requests;	    /* of these */
+	bool soon;	    /* the steps know that a notice may come */
+	bool noticed;	    /* one has come, and they know */
+	bool withdrawn;	    /* it is not to come to anything */
+	bool told_killed;   /* those who knew have had their time */
 	int64_t grace_ms;   /* that all was given to end */
 	int64_t kill_at_ms; /* 0: nobody asked it to end */
 	int64_t noted_ms;   /* when the sync's lag was last recorded */
@@ -77,18 +84,83 @@ static int64_t grace_ms(const struct run *run)
 	return GRACE_MS;
 }
 
-static void begin_grace(struct watch *watch)
+static void begin_grace_of(struct watch *watch, int64_t kill_at_ms)
 {
 	const struct frame *live = watch->walk.live;
+	int64_t left = kill_at_ms - clock_monotonic_ms();
 
-	if (watch->kill_at_ms)
+	if (watch->kill_at_ms && watch->kill_at_ms <= kill_at_ms)
 		return;
-	watch->grace_ms = grace_ms(watch->run);
-	watch->kill_at_ms = clock_monotonic_ms() + watch->grace_ms;
+	watch->grace_ms = left > 0 ? left : 0;
+	watch->kill_at_ms = kill_at_ms;
 	while (live && live->next_live) /* the first that was begun */
 		live = live->next_live;
-	if (live)
+	if (live && !watch->during)
 		watch->during = strdup(live->name);
+}
+
+static void begin_grace(struct watch *watch)
+{
+	if (!watch->kill_at_ms)
+		begin_grace_of(watch, clock_monotonic_ms() + grace_ms(watch->run));
+}
+
+/* ---- notices ---- */
+
+static void take_notice(struct watch *watch, const struct notice *notice)
+{
+	struct run *run = watch->run;
+	int64_t until = reaction_tasks_until(run, notice);
+
+	if (watch->noticed && !watch->withdrawn && until >= watch->kill_at_ms)
+		return; /* nothing new for the tasks */
+	/* What has failed before anybody was told has failed by itself. */
+	if (!watch->noticed)
+		walk_take_ended(&watch->walk);
+	reaction_begin(run, notice);
+	walk_notice(&watch->walk, reaction_signal(run));
+	begin_grace_of(watch, until);
+	if (!watch->noticed && watch->walk.n_live)
+		run_say(run, RUN_EVENT_MESSAGE, "asking the step to save and to end");
+	watch->noticed = true;
+	watch->withdrawn = false;
+}
+
+static void look_for_notices(struct watch *watch)
+{
+	struct run *run = watch->run;
+	struct notice notice;
+
+	if (interrupts_get_notice(&run->interrupts, &notice)) {
+		if (!notice.withdrawn)
+			take_notice(watch, &notice);
+		else if (watch->noticed && !watch->withdrawn)
+			reaction_take_back(run);
+		watch->withdrawn = notice.withdrawn;
+		return;
+	}
+	if (!watch->soon && interrupts_get_soon(&run->interrupts, &notice)) {
+		reaction_begin(run, &notice);
+		watch->soon = true;
+	}
+}
+
+/* The tasks had their time to end because of a notice that was withdrawn, and none has. */
+static bool forget_notice(struct watch *watch)
+{
+	struct run *run = watch->run;
+
+	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed ||
+		interrupts_reason(&run->interrupts) != INTERRUPT_PREEMPT ||
+		interrupts_count(&run->interrupts) > 1)
+		return false;
+	interrupts_forget_notice(&run->interrupts);
+	walk_forget_notice(&watch->walk);
+	watch->noticed = watch->withdrawn = watch->soon = false;
+	watch->kill_at_ms = 0;
+	watch->requests = 0;
+	run_say(run, RUN_EVENT_MESSAGE, "nothing has ended because of the notice: the run goes on");
+	return true;
 }
 
 /* The first request asks what runs to end, the second ends it. */
@@ -96,9 +168,12 @@ static void react(struct watch *watch)
 {
 	struct run *run = watch->run;
 	int requests = interrupts_count(&run->interrupts);
+	bool stops = interrupts_reason(&run->interrupts) == INTERRUPT_STOP;
 
+	watch->news = interrupts_news(&run->interrupts);
 	interrupts_clear_event(&run->interrupts);
-	if (requests >= 1 && watch->requests == 0) {
+	look_for_notices(watch);
+	if (requests >= 1 && watch->requests == 0 && stops) {
 		begin_grace(watch);
 		if (watch->walk.n_live)
 			run_say(run, RUN_EVENT_MESSAGE,
@@ -124,7 +199,7 @@ static void fence(struct watch *watch)
 /* Milliseconds until something is due. */
 static int next_timeout(const struct watch *watch)
 {
-	int64_t wait = STATUS_MS;
+	int64_t wait = watch->noticed ? TELL_AGAIN_MS : STATUS_MS;
 
 	if (watch->kill_at_ms && !watch->walk.killed) {
 		int64_t left = watch->kill_at_ms - clock_monotonic_ms();
@@ -156,15 +231,34 @@ static int wait_for_something(struct watch *watch)
 	return 0;
 }
 
+/* What is within `finally` had no time yet where others took all of it. */
+static void kill_overdue(struct watch *watch)
+{
+	struct notice notice;
+
+	if (!watch->noticed || watch->told_killed ||
+		!interrupts_get_notice(&watch->run->interrupts, &notice)) {
+		walk_kill(&watch->walk);
+		return;
+	}
+	watch->told_killed = true;
+	watch->kill_at_ms = reaction_finally_until(watch->run, &notice);
+	walk_kill_told(&watch->walk);
+}
+
 static void look_at_the_time(struct watch *watch)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
-	if (watch->kill_at_ms && !watch->walk.killed && now_ms >= watch->kill_at_ms) {
+	/* A program that was still starting handles the signal now. */
+	if (watch->noticed && !watch->withdrawn && !watch->walk.killed)
+		walk_notice(&watch->walk, reaction_signal(watch->run));
+	if (watch->kill_at_ms && !watch->walk.killed && now_ms >= watch->kill_at_ms &&
+		!forget_notice(watch)) {
 		run_say(watch->run, RUN_EVENT_WARNING,
 			"the step did not end within %" PRId64 " s and is killed",
 			watch->grace_ms / 1000);
-		walk_kill(&watch->walk);
+		kill_overdue(watch);
 	}
 	if (now_ms - watch->noted_ms >= STATUS_MS) {
 		run_record_sync(watch->run);
@@ -180,7 +274,7 @@ static int run_walk(struct watch *watch, struct penstock_error *err)
 	for (;;) {
 		/* What was asked for while the end of one step was recorded comes before the next. */
 		do {
-			if (interrupts_count(&run->interrupts) != watch->requests)
+			if (interrupts_news(&run->interrupts) != watch->news)
 				react(watch);
 			if (!run->fenced && lease_is_lost(run->lease))
 				fence(watch);
@@ -198,7 +292,9 @@ static int run_walk(struct watch *watch, struct penstock_error *err)
 
 static void judge(struct run *run, const struct watch *watch)
 {
-	const struct step_failure *failure = &watch->walk.outcome.failure;
+	const struct outcome *outcome = &watch->walk.outcome;
+	const struct step_failure *failure = &outcome->failure;
+	struct notice notice = {0};
 	enum interrupt_reason reason = interrupts_reason(&run->interrupts);
 	const char *during = watch->during ? watch->during : "the change of steps";
 
@@ -207,13 +303,16 @@ static void judge(struct run *run, const struct watch *watch)
 			"another owner has taken this run over during '%s'; what was written here "
 			"stays in %s",
 			during, run->layout.output);
-	} else if (reason == INTERRUPT_PREEMPT) {
+	} else if (reason == INTERRUPT_PREEMPT && outcome->cut &&
+		   (!outcome->failed || outcome->told)) {
+		interrupts_get_notice(&run->interrupts, &notice);
 		run_end(run, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"told to end during '%s'; the same command continues it", during);
+			"told to end during '%s' (%s: %s); the same command continues it", during,
+			notice.source, notice.reason);
 	} else if (reason == INTERRUPT_STOP) {
 		run_end(run, RUN_STOPPED, RUN_CLASS_USER, 130,
 			"stopped during '%s'; 'penstock resume %s' continues it", during, run->id);
-	} else if (watch->walk.outcome.failed) {
+	} else if (outcome->failed) {
 		run->end.step_code = run->end.decided ? run->end.step_code : failure->step_code;
 		run_end(run, RUN_FAILED, failure->class, failure->exit_code, "%s", failure->text);
 	}

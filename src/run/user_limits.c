@@ -135,7 +135,7 @@ static const char *user_name(char memory[static 4096])
 	return memory;
 }
 
-static char *own_path(void)
+char *user_config_path(void)
 {
 	const char *given = str_env("PENSTOCK_CONFIG");
 	const char *config = str_env("XDG_CONFIG_HOME");
@@ -151,12 +151,18 @@ static char *own_path(void)
 	return path;
 }
 
+const char *system_config_path(void)
+{
+	const char *given = str_env("PENSTOCK_SYSTEM_CONFIG");
+
+	return given ? given : "/etc/penstock/config.yaml";
+}
+
 int user_limits_read(struct claim_limits *out, struct penstock_error *err)
 {
-	const char *system = str_env("PENSTOCK_SYSTEM_CONFIG");
-	_cleanup_free_ char *own = own_path();
+	_cleanup_free_ char *own = user_config_path();
 	char memory[4096];
-	struct config c = {system ? system : "/etc/penstock/config.yaml", user_name(memory), err};
+	struct config c = {system_config_path(), user_name(memory), err};
 	int r;
 
 	*out = (struct claim_limits)CLAIM_NO_LIMITS;

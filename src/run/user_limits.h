@@ -16,4 +16,8 @@ struct penstock_error;
 /* Of the calling user. PENSTOCK_E_INVALID: a file is wrong; the message says where. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
 
+/* The two files; that of the user (owned, NULL: no memory) and that of the administrator. */
+char *user_config_path(void);
+const char *system_config_path(void);
+
 #endif

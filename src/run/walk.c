@@ -128,10 +128,35 @@ static void fail_memory(struct frame *frame)
 }
 
 /* Whether whoever told the frame's part of the tree to end meant this one, too. */
+void frame_cut(struct walk *walk, struct frame *frame)
+{
+	if (!walk->noticed)
+		return;
+	walk->cut = frame->outcome.cut = true;
+}
+
+/* What was whole before anybody was told stays a failure. */
+static void add_outcome(struct outcome *to, const struct outcome *from)
+{
+	bool cut = to->cut || from->cut;
+
+	if (from->failed && (!to->failed || (to->told && !from->told)))
+		*to = *from;
+	to->cut = cut;
+}
+
 static bool is_stopping(const struct walk *walk, const struct frame *frame)
 {
 	return (walk->stopping && !frame->final) ||
 	       (frame->launch && frame->launch->stopping && !frame->final_in_launch);
+}
+
+/* The same, but for what was through with all of it in spite of a notice. */
+static bool was_stopped(const struct walk *walk, const struct frame *frame)
+{
+	if (frame->launch && frame->launch->stopping && !frame->final_in_launch)
+		return true;
+	return walk->stopping && !frame->final && (!walk->noticed || frame->outcome.cut);
 }
 
 bool frame_may_begin(const struct walk *walk, const struct frame *frame)
@@ -199,7 +224,7 @@ static void record_top(struct walk *walk, size_t i, const char *name)
 static bool may_record(const struct walk *walk, const struct frame *frame)
 {
 	return !frame->unrecorded && !frame->outcome.failed && !walk->killed &&
-	       !walk->run->fenced && !is_stopping(walk, frame);
+	       !walk->run->fenced && !was_stopped(walk, frame);
 }
 
 static void record_step(struct walk *walk, struct frame *frame)
@@ -272,8 +297,12 @@ static bool begin_step(struct walk *walk, struct frame *list)
 
 static void advance_list(struct walk *walk, struct frame *list)
 {
-	if (!list->outcome.failed && frame_may_begin(walk, list) && begin_step(walk, list))
+	bool may_begin = frame_may_begin(walk, list);
+
+	if (!list->outcome.failed && may_begin && begin_step(walk, list))
 		return;
+	if (!list->outcome.failed && !may_begin && list->next < list->list->n)
+		frame_cut(walk, list);
 	if (list->own_scope && !scope_close(walk, list->own_scope, list))
 		return;
 	frame_end(walk, list);
@@ -360,6 +389,8 @@ static void advance_loop(struct walk *walk, struct frame *loop)
 		loop->live++;
 		frame_push(walk, list);
 	}
+	if (loop->begun < f->count && !loop->outcome.failed && !frame_may_begin(walk, loop))
+		frame_cut(walk, loop);
 	if (!loop->live)
 		frame_end(walk, loop);
 }
@@ -555,9 +586,10 @@ static void advance_step(struct walk *walk, struct frame *frame)
 	}
 	if (frame->phase == PHASE_CONDITION) {
 		frame->phase = PHASE_BODY;
-		if (!frame_may_begin(walk, frame))
+		if (!frame_may_begin(walk, frame)) {
 			frame->phase = PHASE_CLOSE; /* nothing of it was begun */
-		else if (step->condition.value) {
+			frame_cut(walk, frame);
+		} else if (step->condition.value) {
 			frame->phase = PHASE_CONDITION_RUNS;
 			if (begin_condition(walk, frame))
 				return;
@@ -603,14 +635,13 @@ static void take_outcome(struct walk *walk, struct frame *frame, const struct ou
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (frame->phase == PHASE_CATCH_RUNS) {
-		frame->outcome = *outcome;
-	} else if (outcome->failed && !frame->outcome.failed) {
-		frame->outcome = *outcome;
-	} else if (frame->phase == PHASE_BODY_RUNS && frame->step->kind == WORKFLOW_STEP_USE &&
-		   !is_stopping(walk, frame) &&
-		   module_env_export(&walk->run->layout, frame->path, &frame->step->use,
-			   frame->env_file, &err) < 0) {
+	if (frame->phase == PHASE_CATCH_RUNS)
+		frame->outcome.failed = false;
+	add_outcome(&frame->outcome, outcome);
+	if (frame->phase == PHASE_BODY_RUNS && frame->step->kind == WORKFLOW_STEP_USE &&
+		!outcome->failed && !was_stopped(walk, frame) &&
+		module_env_export(&walk->run->layout, frame->path, &frame->step->use,
+			frame->env_file, &err) < 0) {
 		error_prefix(&err, "'%s'", frame->name);
 		frame_fail(frame, RUN_CLASS_USER, &err);
 	}
@@ -632,14 +663,13 @@ void frame_end(struct walk *walk, struct frame *frame)
 	} else if (parent->kind == FRAME_LOOP) {
 		record_iteration(walk, frame);
 		parent->live--;
-		if (frame->outcome.failed && !parent->outcome.failed)
-			parent->outcome = frame->outcome;
+		add_outcome(&parent->outcome, &frame->outcome);
 		frame_push(walk, parent);
 	} else {
 		if (parent->kind == FRAME_STEP)
 			take_outcome(walk, parent, &frame->outcome);
-		else if (frame->outcome.failed)
-			parent->outcome = frame->outcome;
+		else
+			add_outcome(&parent->outcome, &frame->outcome);
 		frame_push(walk, parent);
 	}
 	frame_free(frame);
@@ -665,6 +695,8 @@ static void take_condition(struct walk *walk, struct frame *frame, const struct 
 			walk->run->id);
 	} else if (end->code == CONDITION_NO || !frame_may_begin(walk, frame)) {
 		frame->phase = PHASE_CLOSE;
+		if (end->code != CONDITION_NO)
+			frame_cut(walk, frame);
 	} else {
 		frame->phase = PHASE_BODY;
 	}
@@ -690,13 +722,23 @@ static bool restarts(struct walk *walk, struct frame *frame, const struct step_e
 /* An execution that ended: of the condition, or of the body. */
 static void take_end(struct walk *walk, struct frame *frame, const struct step_end *end)
 {
+	bool told = (frame->told || (walk->noticed && walk->killed)) && !end->done;
+	bool decided = false;
+
+	frame->told = false;
 	if (frame->phase == PHASE_CONDITION_RUNS) {
 		take_condition(walk, frame, end);
+		decided = !frame->outcome.failed && end->code == CONDITION_NO;
 	} else if (restarts(walk, frame, end)) {
 		return;
 	} else {
 		frame->outcome.failed = step_end_explain(
 			end, frame->name, walk->run->id, &frame->outcome.failure);
+	}
+	/* However it ended: it was told to. */
+	if (told && !decided) {
+		frame->outcome.told = frame->outcome.failed;
+		frame_cut(walk, frame);
 	}
 	frame_push(walk, frame);
 }
@@ -732,26 +774,6 @@ bool walk_advance(struct walk *walk)
 	else
 		advance_step(walk, frame);
 	return true;
-}
-
-void walk_stop(struct walk *walk)
-{
-	if (walk->stopping)
-		return;
-	walk->stopping = true;
-	for (struct frame *f = walk->live; f; f = f->next_live) {
-		if (!f->final)
-			step_run_signal(f->run, SIGTERM);
-	}
-	walk_wake_waiting(walk);
-}
-
-void walk_kill(struct walk *walk)
-{
-	walk->stopping = walk->killed = true;
-	for (struct frame *f = walk->live; f; f = f->next_live)
-		leaf_kill(walk, f);
-	walk_wake_waiting(walk);
 }
 
 int walk_begin(struct walk *walk, struct run *run, struct finished_steps *progress)

@@ -25,6 +25,8 @@ struct run;
 /* How a part of the tree ended. */
 struct outcome {
 	bool failed;
+	bool told; /* it failed after a notice, which is what a notice is for */
+	bool cut;  /* something of it was not done because of a notice */
 	struct step_failure failure;
 };
 
@@ -84,6 +86,7 @@ struct frame {
 	const struct workflow_step *step; /* of a step or a loop */
 	enum frame_phase phase;		  /* of a step */
 	int error_code;			  /* of its body */
+	bool told;			  /* its execution, of a notice */
 	int restarts;			  /* of its execution, after failures */
 	struct step_run *run;		  /* its execution, or that of its condition; owned */
 	struct workflow_run condition;	  /* what is run for `if` */
@@ -110,6 +113,8 @@ struct walk {
 	size_t n_live;
 	struct frame *waiting; /* for the end of launches */
 	bool stopping;	       /* somebody asked to end: nothing begins but `finally` */
+	bool noticed;	       /* a notice is why */
+	bool cut;	       /* and something was not done because of it */
 	bool killed;	       /* nothing begins at all */
 	bool warned;	       /* that progress cannot be written */
 	bool done;
@@ -126,6 +131,13 @@ void walk_take_ended(struct walk *walk);
 /* Milliseconds until a launch is to be killed, at most `wait`. */
 int64_t walk_next_deadline(const struct walk *walk, int64_t wait);
 
+/* The machine goes away: nothing begins but what is within `finally`, and what lives is told by `signal` (0: by its file
+ * alone) where its leaders handle it. To be repeated: some only handle it later. */
+void walk_notice(struct walk *walk, int signal);
+/* Ends what was told; what is within `finally` may still go on. */
+void walk_kill_told(struct walk *walk);
+/* It does not go after all, and nothing was cut: as if nobody had been told. */
+void walk_forget_notice(struct walk *walk);
 /* Asks all to end that lives, but for what runs within `finally`. */
 void walk_stop(struct walk *walk);
 /* Ends all that lives. */
@@ -138,6 +150,8 @@ void frame_push(struct walk *walk, struct frame *frame);
 void walk_wake_waiting(struct walk *walk);
 /* Ends it with an error of our own; releases the error. */
 void frame_fail(struct frame *frame, enum run_class class, struct penstock_error *err);
+/* Something of the frame is not done because of a notice. */
+void frame_cut(struct walk *walk, struct frame *frame);
 /* Whether a step may begin there. */
 bool frame_may_begin(const struct walk *walk, const struct frame *frame);
 /* A list of steps below `parent` that goes by its name and path. NULL: no memory. */

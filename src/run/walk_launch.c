@@ -188,6 +188,11 @@ bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame)
 		}
 		place = &launch->next;
 	}
+	/* What was launched to be left alone is work of the run as any other. */
+	for (const struct launch *l = scope->launches; l && !live; l = l->next) {
+		if (l->outcome.cut && !l->step->launch.signal.value)
+			frame_cut(walk, frame);
+	}
 	scope->closer = live ? frame : NULL;
 	return !live;
 }

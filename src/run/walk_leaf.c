@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "run/output.h"
+#include "run/reaction.h"
 #include "run/run_internal.h"
 #include "run/walk.h"
 #include "sync/sync.h"
@@ -143,6 +144,7 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 	if (run->sync && suspicious)
 		sync_task_ended(run->sync, true);
 	kill_all_of(walk, frame, false); /* children that it left behind */
+	end->done = reaction_is_done(run, step_run_serial(frame->run));
 	remove_live(walk, frame);
 	step_run_free(take_pointer(frame->run));
 	output_drain(run->output);

@@ -344,6 +344,35 @@ struct workflow_python {
 	struct workflow_place at;
 };
 
+/* Who may say that the machine goes away. */
+enum workflow_notice_kind {
+	WORKFLOW_NOTICE_AUTO, /* whichever cloud the machine is of */
+	WORKFLOW_NOTICE_GCP,
+	WORKFLOW_NOTICE_AWS,
+	WORKFLOW_NOTICE_AZURE,
+	WORKFLOW_NOTICE_FILE,	 /* `value` appears */
+	WORKFLOW_NOTICE_COMMAND, /* `value` exits with 0 */
+};
+struct workflow_notice_source {
+	enum workflow_notice_kind kind;
+	struct workflow_text value;
+	struct workflow_place at;
+};
+
+/* How the run takes a notice; also of a configuration file. What was not given is decided by others. */
+struct workflow_preemption {
+	bool sources_given;
+	struct workflow_notice_source *sources; /* beside signals, which are always heard */
+	size_t n_sources;
+	bool signal_given;
+	int signal; /* that tells the tasks; 0: none, only the file */
+	struct workflow_number
+		grace; /* ms from a notice to the end, where its source does not say */
+	struct workflow_number reserve;	      /* ms of it that are kept for publishing */
+	struct workflow_text gcp, aws, azure; /* addresses of the metadata services */
+	struct workflow_place at;
+};
+
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
@@ -374,6 +403,7 @@ struct workflow {
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
 	struct workflow_number ports;	   /* how many free ports its steps are given */
 	struct workflow_notify notify;
+	struct workflow_preemption preemption;
 
 	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
 	 * every credential masked (docs/workflow.md, "Identity"). */

@@ -318,4 +318,5 @@ void read_native(struct reader *rd, const struct node *job)
 	read_timeouts(rd, job, &rd->workflow->timeouts);
 	read_ports(rd, job);
 	read_notify(rd, job);
+	read_preemption(rd, job);
 }

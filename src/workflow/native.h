@@ -20,6 +20,11 @@ bool refuse_secret_in_command(struct reader *rd, const struct node *node, const 
 /* A route of one address, "10.0.0.1/24"; with `plain` also an address without one. */
 bool is_cidr(const char *text, bool plain);
 
+/* "90s", "500ms", "1.5h", "2d" or bare seconds, as milliseconds. */
+void read_duration(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_number *out);
+void read_preemption(struct reader *rd, const struct node *job);
+
 void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *res);
 void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out);
 /* A job without `resources` gets what its largest step needs. */

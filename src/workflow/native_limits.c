@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "base/str.h"
-#include "workflow/reader.h"
+#include "workflow/native.h"
 #include "base/banned.h"
 
 /* ---- durations ---- */
@@ -34,7 +34,7 @@ static int64_t duration_ms(const char *text)
 	return -1;
 }
 
-static void read_duration(
+void read_duration(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_number *out)
 {
 	struct node *node = node_get(map, key);

@@ -269,18 +269,75 @@ static void put_network(struct printer *p, const struct workflow_run *run)
 	close_with(p, ']');
 }
 
-static void put_timeouts(struct printer *p, const struct workflow_timeouts *t)
+static void put_duration(struct printer *p, const char *key, const struct workflow_number *number)
 {
 	char text[32];
 
-	if (t->timeout.given) {
-		snprintf(text, sizeof(text), "%lldms", (long long)t->timeout.value);
-		put_string(p, "timeout", text);
+	if (!number->given)
+		return;
+	snprintf(text, sizeof(text), "%lldms", (long long)number->value);
+	put_string(p, key, text);
+}
+
+static void put_timeouts(struct printer *p, const struct workflow_timeouts *t)
+{
+	put_duration(p, "timeout", &t->timeout);
+	put_duration(p, "hangTimeout", &t->hang);
+}
+
+static void put_notice_sources(struct printer *p, const struct workflow_preemption *preemption)
+{
+	static const char *const names[] = {
+		[WORKFLOW_NOTICE_AUTO] = "auto",
+		[WORKFLOW_NOTICE_GCP] = "gcp",
+		[WORKFLOW_NOTICE_AWS] = "aws",
+		[WORKFLOW_NOTICE_AZURE] = "azure",
+	};
+
+	open_with(p, "sources", '[');
+	for (size_t i = 0; i < preemption->n_sources; i++) {
+		const struct workflow_notice_source *source = &preemption->sources[i];
+
+		if (!source->value.value) {
+			put_string(p, NULL, names[source->kind]);
+			continue;
+		}
+		open_with(p, NULL, '{');
+		put_text(p, source->kind == WORKFLOW_NOTICE_FILE ? "file" : "command",
+			&source->value);
+		close_with(p, '}');
 	}
-	if (t->hang.given) {
-		snprintf(text, sizeof(text), "%lldms", (long long)t->hang.value);
-		put_string(p, "hangTimeout", text);
+	close_with(p, ']');
+}
+
+/* Only what was given: the rest may stand in a configuration file. */
+static void put_preemption(struct printer *p, const struct workflow_preemption *preemption)
+{
+	const struct workflow_text *addresses[] = {
+		&preemption->gcp, &preemption->aws, &preemption->azure};
+	static const char *const names[] = {"gcp", "aws", "azure"};
+	bool addressed = preemption->gcp.value || preemption->aws.value || preemption->azure.value;
+
+	if (!preemption->sources_given && !preemption->signal_given && !preemption->grace.given &&
+		!preemption->reserve.given && !addressed)
+		return;
+	open_with(p, "preemption", '{');
+	if (preemption->sources_given)
+		put_notice_sources(p, preemption);
+	if (preemption->signal_given)
+		put_string(p, "signal",
+			preemption->signal ? sigabbrev_np(preemption->signal) : "none");
+	put_duration(p, "grace", &preemption->grace);
+	put_duration(p, "reserve", &preemption->reserve);
+	if (addressed) {
+		open_with(p, "metadata", '{');
+		for (int i = 0; i < 3; i++) {
+			if (addresses[i]->value)
+				put_text(p, names[i], addresses[i]);
+		}
+		close_with(p, '}');
 	}
+	close_with(p, '}');
 }
 
 static void put_notify(struct printer *p, const struct workflow_notify *notify)
@@ -482,6 +539,7 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 	if (wf->ports.value)
 		put_number(&p, "ports", wf->ports.value);
 	put_notify(&p, &wf->notify);
+	put_preemption(&p, &wf->preemption);
 	buf_add_str(out, "\n}\n");
 	return buf_failed(out) ? -1 : 0;
 }

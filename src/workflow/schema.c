@@ -270,6 +270,28 @@ static const struct schema_field notify_fields[] = {
 };
 SCHEMA(schema_notify, "`notify`", notify_fields);
 
+static const struct schema_field notice_source_fields[] = {
+	{"file", NULL, NULL},
+	{"command", NULL, NULL},
+};
+SCHEMA(schema_notice_source, "a member of `preemption.sources`", notice_source_fields);
+
+static const struct schema_field metadata_fields[] = {
+	{"gcp", NULL, NULL},
+	{"aws", NULL, NULL},
+	{"azure", NULL, NULL},
+};
+SCHEMA(schema_metadata, "`preemption.metadata`", metadata_fields);
+
+static const struct schema_field preemption_fields[] = {
+	{"sources", &schema_notice_source, NULL},
+	{"signal", NULL, NULL},
+	{"grace", NULL, NULL},
+	{"reserve", NULL, NULL},
+	{"metadata", &schema_metadata, NULL},
+};
+SCHEMA(schema_preemption, "`preemption`", preemption_fields);
+
 static const struct schema_field job_fields[] = {
 	{"name", NULL, NULL},
 	{"resources", &schema_resources, NULL},
@@ -289,7 +311,7 @@ static const struct schema_field job_fields[] = {
 	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
 	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},
 	{"checkpoints", NULL, "the whole output directory is kept, without a policy of its own"},
-	{"preemption", NULL, "SIGTERM and SIGINT are the only notices"},
+	{"preemption", &schema_preemption, NULL},
 	{"retry", NULL, "a failed run stays failed until it is started again"},
 	{"timeout", NULL, NULL},
 	{"hangTimeout", NULL, NULL},

@@ -81,6 +81,12 @@ int workflow_print_json(const struct workflow *wf, struct buf *out);
  */
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
+struct node;
+struct workflow_arena;
+/* Reads the value of `preemption` in a configuration file; what it holds lives as long as `arena`. */
+void workflow_read_preemption(struct workflow_arena *arena, const char *file, struct node *map,
+	struct workflow_preemption *out, struct diagnostics *found);
+
 /*
  * Finds the string at FIELD ("output.s3.secretAccessKey") of a workflow file as it is now, for
  * `resolve` to answer FROM_FILE; appends it to `value`. -PENSTOCK_E_NOT_FOUND: it is gone.

@@ -302,7 +302,7 @@ def test_flush_has_nothing_to_do_where_the_output_goes_nowhere(penstock, workflo
 def test_http_output_that_was_not_sent_is_not_removed(penstock, workflow, http_server):
     # A preempted run has not sent it yet; flush sends what there is.
     path = workflow("echo 1 > $DEEPSQUARE_OUTPUT/data; echo started; exec sleep 1000", output={"http": {"url": http_server.url + "/up/result"}})
-    run = penstock.popen("run", path)
+    run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
     run.send(signal.SIGTERM)
     run.wait().exits(75)

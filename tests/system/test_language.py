@@ -286,7 +286,7 @@ def test_a_loop_is_continued_where_it_was(penstock, job):
     body = [run("echo a$index"), {"if": "! ( $index -eq 3 && ! -e $DEEPSQUARE_TMP/again )"} | run("true"), run('[ $index -ne 3 ] || [ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; echo b$index')]
     path = job(run("echo first"), {"steps": [{"for": {"parallel": False, "range": {"begin": 1, "end": 5}, "steps": body}}]}, run("echo last"))
 
-    before = penstock.run("run", path).exits(75)
+    before = penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(75)
     after = penstock.run("run", path).ok()
 
     assert before.out == "first\na1\nb1\na2\nb2\na3\n"
@@ -299,7 +299,7 @@ def test_a_parallel_loop_is_continued(penstock, job):
                'while [ $(cat $STORAGE_PATH/n | wc -l) -lt 2 ]; do sleep 0.01; done; touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000')  # fmt: skip
     path = job(run("touch $STORAGE_PATH/n"), {"for": {"parallel": True, "items": ["a", "slow", "b"], "steps": [run("true"), body, run("true")]}})
 
-    before = penstock.run("run", path).exits(75)
+    before = penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(75)
     after = penstock.run("run", path).ok()
 
     assert sorted(before.out.split()) == ["a", "b"] and after.out == "slow\n"
@@ -315,7 +315,7 @@ def test_a_launch_is_launched_again(penstock, job):
         run("[ -e $DEEPSQUARE_TMP/again ] || { touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000; }; while [ ! -e $STORAGE_PATH/up ]; do sleep 0.01; done; kill -0 $PID_S && echo found"),
     )  # fmt: skip
 
-    before = penstock.run("run", path).exits(75)
+    before = penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(75)
     after = penstock.run("run", path).ok()
 
     assert sorted(before.out.split()) == ["beside", "quick", "server"]
@@ -327,7 +327,7 @@ def test_catch_and_finally_run_again_with_their_step(penstock, job):
     body = run("[ -e $DEEPSQUARE_TMP/again ] && { echo ok; exit 0; }; touch $DEEPSQUARE_TMP/again; kill -TERM $PPID; sleep 1000")
     path = job({"steps": [run("echo once"), body], "finally": [run("echo finally")]})
 
-    assert penstock.run("run", path).exits(75).out == "once\nfinally\n"
+    assert penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(75).out == "once\nfinally\n"
     assert penstock.run("run", path).ok().out == "ok\nfinally\n"
 
 

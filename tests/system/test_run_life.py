@@ -131,7 +131,7 @@ def test_a_second_ctrl_c_kills(penstock, workflow):
 def test_sigterm_preempts_and_the_same_command_continues(penstock, workflow):
     # A machine that goes away sends SIGTERM: the run is to be continued, finished steps are not repeated.
     path = workflow("echo one", "if [ -e $STORAGE_PATH/again ]; then echo two; exit; fi; touch $STORAGE_PATH/again; echo started; sleep 1000")
-    run = penstock.popen("run", path)
+    run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
 
     run.send(signal.SIGTERM)

@@ -58,7 +58,7 @@ def test_a_preempted_run_that_goes_on_in_vain_sends_no_half_output(penstock, wor
         "echo half > $DEEPSQUARE_OUTPUT/a; echo started; exec sleep 1000", name="h",
         output={"http": {"url": http_server.url + "/up/result"}}, input={"http": {"url": http_server.add("/data", b"x")}},
     )  # fmt: skip
-    run = penstock.popen("run", path)
+    run = penstock.popen("run", path, env={"PENSTOCK_STOP_GRACE": "0"})
     run.wait_for_output("started")
     run.send(signal.SIGTERM)
     run.wait().exits(75)

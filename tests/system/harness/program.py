@@ -160,6 +160,7 @@ class Penstock:
             "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
             "PENSTOCK_HOME": str(self.home),
             "PENSTOCK_CLAIMS_DIR": str(self.claims),
+            "PENSTOCK_PREEMPTION_SOURCES": "none",  # the machine of the tests may be one of a cloud
             "PYTHONDONTWRITEBYTECODE": "1",
         } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 

@@ -1,0 +1,39 @@
+/*
+ * The metadata services of clouds: plain HTTP to the machine itself, never through a proxy, small documents. Credentials
+ * and preemption notices ask them through this.
+ *
+ *	struct metadata_request ask = {.url = url, .headers = {"Metadata: true"}, .timeout_ms = 1000};
+ *
+ *	r = metadata_ask(engine, &ask, &body, &reply, err);
+ */
+#ifndef NET_METADATA_H
+#define NET_METADATA_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "net/http.h"
+
+struct penstock_error;
+
+struct metadata_request {
+	const char *method; /* NULL: GET */
+	const char *url;
+	const char *headers[3]; /* "Name: value"; NULL: none */
+	const char *body;	/* NULL: none */
+	int64_t timeout_ms;	/* of connecting, and without a byte */
+	unsigned attempts;	/* 0: one */
+	const atomic_int *cancel;
+};
+
+/* `out` is emptied first; its limit bounds the reply. `reply` may be NULL. */
+int metadata_ask(struct http_engine *engine, const struct metadata_request *ask, struct buf *out,
+	struct http_reply *reply, struct penstock_error *err);
+
+/* A session token of AWS (IMDSv2) for `ttl_s` seconds, as the header that later requests need. */
+int metadata_aws_token(struct http_engine *engine, const char *base, unsigned ttl_s,
+	int64_t timeout_ms, unsigned attempts, const atomic_int *cancel, struct buf *header,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,93 @@
+/* Completing the output: how long that is tried. */
+#include "run/run_internal.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "net/http.h"
+#include "run/reaction.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+enum { FLUSH_LOOK_MS = 1000, FLUSH_PATIENCE_MS = 120000 };
+
+/* How long a flush goes on without any progress while uploads fail; PENSTOCK_FLUSH_PATIENCE, in seconds. */
+static int64_t flush_patience_ms(void)
+{
+	const char *given = getenv("PENSTOCK_FLUSH_PATIENCE");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, 0, 7 * 24 * 3600, &seconds))
+		return (int64_t)seconds * 1000;
+	return FLUSH_PATIENCE_MS;
+}
+
+/* What tells a slow upload from one that does not get on. */
+struct flush_watch {
+	int64_t moved_ms;      /* the last progress */
+	uint64_t published;    /* bytes and files, then */
+	uint64_t getting_on;   /* the most that was ever under way or done */
+	unsigned long retries; /* then */
+};
+
+/* Whether uploads fail and nothing has got on for the whole patience. */
+static bool is_hopeless(
+	struct run *run, struct flush_watch *watch, const struct sync_status *status)
+{
+	int64_t now = clock_monotonic_ms();
+	struct http_counters counters;
+	uint64_t published = status->bytes_published + status->files_published;
+
+	http_engine_counters(run->stores.engine, &counters);
+	if (published != watch->published || counters.bytes_getting_on > watch->getting_on) {
+		watch->moved_ms = now;
+		watch->published = published;
+		watch->retries = counters.retries;
+		if (counters.bytes_getting_on > watch->getting_on)
+			watch->getting_on = counters.bytes_getting_on;
+		return false;
+	}
+	/* A store that is silent, but has not failed, may be putting a large object together. */
+	if (counters.retries == watch->retries && !status->last_error[0])
+		return false;
+	return now - watch->moved_ms > flush_patience_ms();
+}
+
+bool run_flush_is_over(struct run *run)
+{
+	int64_t until = reaction_flush_until(run);
+
+	return until && clock_monotonic_ms() >= until;
+}
+
+static int64_t next_look_ms(struct run *run)
+{
+	int64_t until = reaction_flush_until(run);
+	int64_t look = clock_monotonic_ms() + FLUSH_LOOK_MS;
+
+	return until && until < look ? until : look;
+}
+
+int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err)
+{
+	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
+
+	for (;;) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct sync_status status;
+		int r = sync_flush(sync, next_look_ms(run), &e);
+
+		if (r == 0)
+			return 0;
+		if (!error_is_retryable(&e) || atomic_load(&run->interrupts.cancel))
+			return error_move(err, &e);
+		sync_get_status(sync, &status);
+		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
+			status.bytes_published + status.bytes_waiting);
+		if (is_hopeless(run, &watch, &status) || run_flush_is_over(run))
+			return error_move(err, &e);
+	}
+}

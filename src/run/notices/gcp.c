@@ -1,0 +1,188 @@
+/*
+ * Google Compute Engine: requests that hang until a value changes. A request names the ETag of the value that was seen
+ * last, so nothing that changes between two of them is missed, and asks for an answer after a minute in any case.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/metadata.h"
+#include "run/notice.h"
+#include "run/notices/replies.h"
+#include "base/banned.h"
+
+enum {
+	PROBE_MS = 1000,
+	HANG_S = 60,
+	HANG_SLACK_MS = 15000,
+	POLL_MS = 5000, /* where a server does not let requests hang */
+	AGAIN_MS = 1000,
+};
+
+struct gcp_state {
+	char etag[80]; /* of the value that was seen last; "": none was */
+	bool told;
+	bool soon_told;
+};
+
+static struct gcp_state *state_of(struct notice_watch *watch)
+{
+	if (!watch->state)
+		watch->state = calloc(1, sizeof(struct gcp_state));
+	return watch->state;
+}
+
+static void release(struct notice_watch *watch)
+{
+	free(watch->state);
+}
+
+/* An ETag goes back in a query. */
+static void keep_etag(struct gcp_state *state, const struct http_reply *reply)
+{
+	const char *etag = http_reply_header(reply, "ETag");
+	bool plain = etag && strlen(etag) < sizeof(state->etag) &&
+		     !etag[strspn(etag, "0123456789abcdefABCDEFghijklmnopqrstuvwxyz"
+					"GHIJKLMNOPQRSTUVWXYZ-_.~")];
+
+	snprintf(state->etag, sizeof(state->etag), "%s", plain ? etag : "");
+}
+
+/* The value of `key`; after the first time it hangs until that changes. */
+static int ask(struct notice_watch *watch, const char *key, bool hang, struct buf *out)
+{
+	struct http_engine *engine = notice_engine(watch);
+	struct gcp_state *state = state_of(watch);
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	const char *flavor;
+	int r;
+
+	if (!engine || !state)
+		return -1;
+	buf_printf(&url, "%s/computeMetadata/v1/instance/%s", watch->base, key);
+	if (hang)
+		buf_printf(&url, "?wait_for_change=true&timeout_sec=%d&last_etag=%s", HANG_S,
+			state->etag);
+	if (buf_failed(&url))
+		return -1;
+	r = metadata_ask(engine,
+		&(struct metadata_request){
+			.url = buf_str(&url),
+			.headers = {"Metadata-Flavor: Google"},
+			.timeout_ms = hang ? HANG_S * 1000 + HANG_SLACK_MS : PROBE_MS,
+			.cancel = watch->cancel,
+		},
+		out, &reply, NULL);
+	flavor = http_reply_header(&reply, "Metadata-Flavor");
+	if (r < 0 || !flavor || strcmp(flavor, "Google") != 0)
+		return -1;
+	keep_etag(state, &reply);
+	return 0;
+}
+
+static bool probe(struct notice_watch *watch)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
+	int r = ask(watch, "id", false, &text);
+	struct gcp_state *state = watch->state;
+
+	if (state)
+		*state = (struct gcp_state){0};
+	return r == 0;
+}
+
+/*
+ * Calls `look` with each value that comes until that has something to tell. What is refused now (503 while the machine
+ * migrates, for one) is asked again.
+ */
+static bool follow(struct notice_watch *watch, const char *key, struct notice *out,
+	bool (*look)(struct gcp_state *state, const struct buf *text, struct notice *out))
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
+	struct gcp_state *state = state_of(watch);
+	char last[sizeof(state->etag)];
+
+	while (state && !atomic_load(watch->cancel)) {
+		int64_t began = clock_monotonic_ms();
+		bool hang = *state->etag != '\0';
+		int64_t took;
+		int r;
+
+		snprintf(last, sizeof(last), "%s", state->etag);
+		r = ask(watch, key, hang, &text);
+		if (r == 0 && look(state, &text, out))
+			return true;
+		took = clock_monotonic_ms() - began;
+		if (r < 0 && !notice_sleep(watch, AGAIN_MS))
+			return false;
+		/* It answered at once that nothing has changed, or cannot say whether anything has. */
+		if (r == 0 && took < POLL_MS &&
+			(!*state->etag || (hang && strcmp(last, state->etag) == 0)) &&
+			!notice_sleep(watch, POLL_MS - took))
+			return false;
+	}
+	return false;
+}
+
+/* ---- instance/preempted ---- */
+
+static bool look_preempted(struct gcp_state *state, const struct buf *text, struct notice *out)
+{
+	if (state->told || !reply_gcp_preempted(buf_str(text), text->len))
+		return false;
+	state->told = true;
+	notice_set(out, "gcp", "instance/preempted is TRUE");
+	out->hard = true;
+	return true;
+}
+
+static bool wait_preempted(struct notice_watch *watch, struct notice *out)
+{
+	return follow(watch, "preempted", out, look_preempted);
+}
+
+/* ---- instance/maintenance-event ---- */
+
+static bool look_maintenance(struct gcp_state *state, const struct buf *text, struct notice *out)
+{
+	enum gcp_maintenance event = reply_gcp_maintenance(buf_str(text), text->len);
+
+	if (event == GCP_TERMINATES && !state->told) {
+		state->told = true;
+		notice_set(out, "gcp-maintenance",
+			"maintenance-event is TERMINATE_ON_HOST_MAINTENANCE");
+		out->hard = true;
+		return true;
+	}
+	if (event == GCP_NO_MAINTENANCE && state->told) {
+		state->told = false;
+		notice_set(out, "gcp-maintenance", "maintenance-event is NONE again");
+		out->withdrawn = true;
+		return true;
+	}
+	/* The machine goes on elsewhere, but for a moment it does not. */
+	if (event == GCP_MIGRATES && !state->soon_told) {
+		state->soon_told = true;
+		notice_set(
+			out, "gcp-maintenance", "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE");
+		out->soon = true;
+		return true;
+	}
+	return false;
+}
+
+static bool wait_maintenance(struct notice_watch *watch, struct notice *out)
+{
+	return follow(watch, "maintenance-event", out, look_maintenance);
+}
+
+const struct notice_source_ops notice_gcp_preempted = {
+	.name = "gcp", .probe = probe, .wait = wait_preempted, .release = release};
+const struct notice_source_ops notice_gcp_maintenance = {
+	.name = "gcp", .probe = probe, .wait = wait_maintenance, .release = release};

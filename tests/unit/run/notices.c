@@ -1,0 +1,328 @@
+/* Notices: what metadata services answer, whose machine it is, whom of a task is told, what a request and a notice do. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/process.h"
+#include "run/interrupts.h"
+#include "run/notices/replies.h"
+#include "run/reaction.h"
+
+#define TEXT(s) (s), strlen(s)
+
+/* ---- replies ---- */
+
+static void only_true_is_a_preemption_of_gcp(void **state)
+{
+	(void)state;
+	assert_true(reply_gcp_preempted(TEXT("TRUE")));
+	assert_true(reply_gcp_preempted(TEXT(" true\r\n")));
+	assert_false(reply_gcp_preempted(TEXT("FALSE")));
+	assert_false(reply_gcp_preempted(TEXT("")));
+	assert_false(reply_gcp_preempted(TEXT("TRUE FALSE")));
+	assert_false(reply_gcp_preempted("TRUE\0", 5));
+	assert_int_equal(
+		GCP_TERMINATES, reply_gcp_maintenance(TEXT("TERMINATE_ON_HOST_MAINTENANCE\n")));
+	assert_int_equal(GCP_MIGRATES, reply_gcp_maintenance(TEXT("MIGRATE_ON_HOST_MAINTENANCE")));
+	assert_int_equal(GCP_NO_MAINTENANCE, reply_gcp_maintenance(TEXT("NONE")));
+	assert_int_equal(GCP_NO_MAINTENANCE, reply_gcp_maintenance(TEXT("")));
+}
+
+static void an_action_of_aws_has_a_name_and_a_time(void **state)
+{
+	struct aws_action action;
+
+	(void)state;
+	assert_true(reply_aws_action(
+		TEXT("{\"action\":\"terminate\",\"time\":\"2017-09-18T08:22:00Z\"}"), &action));
+	assert_string_equal("terminate", action.action);
+	assert_int_equal(INT64_C(1505722920), action.time_ns / NS_PER_S);
+	/* The older document may hold no time. */
+	assert_true(reply_aws_action(TEXT("{\"action\":\"stop\",\"time\":\"soon\"}"), &action));
+	assert_int_equal(0, action.time_ns);
+	assert_false(reply_aws_action(TEXT("{\"action\":\"reboot\"}"), &action));
+	assert_false(reply_aws_action(TEXT("<html>404</html>"), &action));
+	assert_false(reply_aws_action(TEXT("[]"), &action));
+	assert_true(reply_aws_rebalance(TEXT("{\"noticeTime\":\"2020-11-05T08:22:00Z\"}")));
+	assert_false(reply_aws_rebalance(TEXT("{\"noticeTime\":\"never\"}")));
+	assert_false(reply_aws_rebalance(TEXT("")));
+}
+
+#define EVENT(type, resources)                                                                     \
+	"{\"EventId\":\"A-1\",\"EventStatus\":\"Scheduled\",\"EventType\":\"" type                 \
+	"\",\"ResourceType\":\"VirtualMachine\",\"Resources\":[" resources                         \
+	"],\"NotBefore\":\"Mon, 19 Sep 2016 18:29:47 GMT\"}"
+#define EVENTS(event) "{\"DocumentIncarnation\":1,\"Events\":[" event "]}"
+
+static int azure(const char *text, struct azure_event *event)
+{
+	return reply_azure_events(text, strlen(text), "vm-7", event);
+}
+
+static void an_event_of_azure_counts_where_it_preempts_this_machine(void **state)
+{
+	struct azure_event event = {0};
+
+	(void)state;
+	assert_int_equal(1, azure(EVENTS(EVENT("Preempt", "\"VM-7\"")), &event));
+	assert_string_equal("A-1", event.id);
+	assert_int_equal(1474309787, event.not_before_s);
+	assert_true(event.alone);
+	assert_int_equal(1, azure(EVENTS(EVENT("Preempt", "\"vm-6\",\"vm-7\"")), &event));
+	assert_false(event.alone);
+	assert_int_equal(0, azure(EVENTS(EVENT("Preempt", "\"vm-70\"")), &event));
+	assert_int_equal(0, azure(EVENTS(EVENT("Reboot", "\"vm-7\"")), &event));
+	assert_int_equal(0, azure(EVENTS(""), &event));
+	assert_int_equal(1, azure(EVENTS("{},7," EVENT("Preempt", "3,\"vm-7\"")), &event));
+	assert_int_equal(-1, azure("{}", &event));
+	assert_int_equal(-1, azure("", &event));
+}
+
+static void the_lead_goes_by_the_clock_of_who_tells_it(void **state)
+{
+	const char *date = "Mon, 19 Sep 2016 18:29:00 GMT";
+
+	(void)state;
+	/* Ours is years off. */
+	assert_int_equal(47000, reply_lead_ms(1474309787, date, 0));
+	assert_int_equal(47000, reply_lead_ms(1474309787, NULL, 1474309740));
+	assert_int_equal(LEAD_MIN_MS, reply_lead_ms(1474309000, date, 0));
+	assert_int_equal(LEAD_MAX_MS, reply_lead_ms(INT64_MAX, NULL, -5));
+}
+
+/* ---- the machine ---- */
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(0, fs_write_atomic(path, text, strlen(text), 0600, NULL));
+}
+
+static void the_firmware_says_whose_machine_it_is(void **state)
+{
+	char dir[] = "/tmp/penstock-dmi-XXXXXX";
+
+	(void)state;
+	assert_int_equal(NOTICE_CLOUD_UNKNOWN, notice_machine("/nowhere/at/all"));
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(NOTICE_CLOUD_NONE, notice_machine(dir));
+	put_file(dir, "sys_vendor", "Microsoft Corporation\n");
+	assert_int_equal(NOTICE_CLOUD_NONE, notice_machine(dir)); /* any Hyper-V */
+	put_file(dir, "chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n");
+	assert_int_equal(NOTICE_CLOUD_AZURE, notice_machine(dir));
+	put_file(dir, "sys_vendor", "Amazon EC2\n");
+	assert_int_equal(NOTICE_CLOUD_AWS, notice_machine(dir));
+	put_file(dir, "product_name", "Google Compute Engine\n");
+	assert_int_equal(NOTICE_CLOUD_GCP, notice_machine(dir));
+	fs_remove_tree(dir, NULL);
+}
+
+/* ---- whom of a task is told ---- */
+
+static pid_t start(const char *script, int *out)
+{
+	int ends[2];
+	pid_t pid;
+
+	assert_int_equal(0, pipe(ends));
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		dup2(ends[1], 1);
+		close(ends[0]);
+		setpgid(0, 0);
+		execl("/bin/bash", "bash", "-c", script, NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	*out = ends[0];
+	return pid;
+}
+
+/* What it prints until it has printed a line. */
+static void wait_for_line(int fd, char *out, size_t size)
+{
+	size_t n = 0;
+
+	while (n + 1 < size) {
+		struct pollfd ready = {fd, POLLIN, 0};
+
+		assert_int_equal(1, poll(&ready, 1, 60000));
+		assert_int_equal(1, read(fd, out + n, 1));
+		if (out[n] == '\n')
+			break;
+		n++;
+	}
+	out[n] = '\0';
+}
+
+static void end(pid_t pid, int fd)
+{
+	kill(-pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fd);
+}
+
+static void who_handles_the_signal_is_told(void **state)
+{
+	char line[64];
+	int fd;
+	pid_t pid = start("trap 'echo told' TERM; echo up; while :; do sleep 0.02; done", &fd);
+
+	(void)state;
+	wait_for_line(fd, line, sizeof(line));
+	assert_int_equal(1, leaders_tell(pid, SIGTERM));
+	wait_for_line(fd, line, sizeof(line));
+	assert_string_equal("told", line);
+	assert_int_equal(0, leaders_tell(pid, SIGUSR1)); /* of which it would die */
+	assert_int_equal(0, kill(pid, 0));
+	end(pid, fd);
+}
+
+/* A program that does not handle it is not ended by it, and its workers that do hear nothing. */
+static void workers_of_a_program_are_not_told(void **state)
+{
+	char line[64];
+	int fd;
+	pid_t pid = start("/usr/bin/python3 -c \""
+			  "import os, signal, time\n"
+			  "r, w = os.pipe()\n"
+			  "if os.fork() == 0:\n"
+			  "    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n"
+			  "    os.write(w, b'1')\n"
+			  "    while True: time.sleep(0.05)\n"
+			  "os.read(r, 1)\n"
+			  "print('up', flush=True)\n"
+			  "os.wait()\n"
+			  "print('gone', flush=True)\"; exit 3",
+		&fd);
+	struct pollfd more;
+
+	(void)state;
+	wait_for_line(fd, line, sizeof(line));
+	assert_string_equal("up", line);
+	assert_int_equal(0, leaders_tell(pid, SIGTERM));
+	more = (struct pollfd){fd, POLLIN, 0};
+	assert_int_equal(0, poll(&more, 1, 200));
+	end(pid, fd);
+}
+
+/* The shell before the program stands for it. */
+static void a_shell_stands_for_its_program(void **state)
+{
+	char line[64];
+	int fd;
+	pid_t pid = start("bash -c \"trap 'echo inner told; exit' TERM; echo up; while :; do sleep "
+			  "0.02; done\"; exit 0",
+		&fd);
+
+	(void)state;
+	wait_for_line(fd, line, sizeof(line));
+	assert_int_equal(1, leaders_tell(pid, SIGTERM));
+	wait_for_line(fd, line, sizeof(line));
+	assert_string_equal("inner told", line);
+	end(pid, fd);
+}
+
+/* ---- requests and notices ---- */
+
+static void several_notices_ask_once(void **state)
+{
+	struct interrupts i = {.event_fd = -1};
+	struct notice notice, got;
+
+	(void)state;
+	pthread_mutex_init(&i.lock, NULL);
+	interrupts_phase(&i, PHASE_STEPS);
+	notice_set(&notice, "signal", "SIGTERM");
+	interrupts_notice(&i, &notice);
+	interrupts_notice(&i, &notice);
+	notice_set(&notice, "gcp", "TRUE");
+	notice_set_lead(&notice, 10000);
+	interrupts_notice(&i, &notice);
+
+	assert_int_equal(1, interrupts_count(&i));
+	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
+	assert_true(interrupts_get_notice(&i, &got));
+	assert_string_equal("signal", got.source); /* who came first */
+	assert_true(got.hard && got.deadline_ms <= clock_monotonic_ms() + 10000);
+}
+
+static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
+{
+	struct interrupts i = {.event_fd = -1};
+	struct notice notice, got;
+
+	(void)state;
+	pthread_mutex_init(&i.lock, NULL);
+	interrupts_phase(&i, PHASE_STEPS);
+	notice_set(&notice, "azure", "Preempt");
+	interrupts_notice(&i, &notice);
+	interrupts_forget_notice(&i); /* it stands */
+	assert_int_equal(INTERRUPT_PREEMPT, interrupts_reason(&i));
+	notice.withdrawn = true;
+	notice_set(&got, "file", "gone");
+	got.withdrawn = true;
+	interrupts_notice(&i, &got); /* of somebody else */
+	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn);
+	interrupts_notice(&i, &notice);
+	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);
+	interrupts_forget_notice(&i);
+
+	assert_false(interrupts_get_notice(&i, &got));
+	assert_int_equal(INTERRUPT_NONE, interrupts_reason(&i));
+	assert_int_equal(0, interrupts_count(&i));
+}
+
+static void a_recommendation_asks_for_nothing(void **state)
+{
+	struct interrupts i = {.event_fd = -1};
+	struct notice notice, got;
+
+	(void)state;
+	pthread_mutex_init(&i.lock, NULL);
+	notice_set(&notice, "aws", "rebalance\nrecommendation");
+	notice.soon = true;
+	interrupts_notice(&i, &notice);
+
+	assert_int_equal(0, interrupts_count(&i));
+	assert_int_equal(INTERRUPT_NONE, interrupts_reason(&i));
+	assert_int_equal(0, atomic_load(&i.cancel));
+	assert_true(interrupts_get_soon(&i, &got));
+	assert_string_equal("rebalance recommendation", got.reason); /* one line */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_true_is_a_preemption_of_gcp),
+		cmocka_unit_test(an_action_of_aws_has_a_name_and_a_time),
+		cmocka_unit_test(an_event_of_azure_counts_where_it_preempts_this_machine),
+		cmocka_unit_test(the_lead_goes_by_the_clock_of_who_tells_it),
+		cmocka_unit_test(the_firmware_says_whose_machine_it_is),
+		cmocka_unit_test(who_handles_the_signal_is_told),
+		cmocka_unit_test(workers_of_a_program_are_not_told),
+		cmocka_unit_test(a_shell_stands_for_its_program),
+		cmocka_unit_test(several_notices_ask_once),
+		cmocka_unit_test(a_notice_that_is_withdrawn_can_be_forgotten),
+		cmocka_unit_test(a_recommendation_asks_for_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
