@@ -216,13 +216,17 @@ def test_a_stop_ends_what_handles_nothing(penstock, contained, wait_for):
 
 
 def test_a_killed_penstock_takes_its_containers_with_it(penstock, contained, wait_for):
+    # Exactly this command: the shell that is about to begin it has its text in its own.
+    def asleep():
+        return [pid for pid, command in processes.descendants().items() if command == "sleep 4325"]
+
     path = contained("echo up > $STORAGE_PATH/up; [ -e $DEEPSQUARE_TMP/second ] || { touch $DEEPSQUARE_TMP/second; setsid sleep 4325 & sleep 4325; }; echo again")
     run = penstock.popen("run", path)
-    wait_for(lambda: [line for line in processes.descendants().values() if "sleep 4325" in line])
+    wait_for(lambda: len(asleep()) == 2)
     assert boxes(penstock)
 
     run.kill()
-    wait_for(lambda: not [line for line in processes.descendants().values() if "sleep 4325" in line])
+    wait_for(lambda: not asleep())
     wait_for(lambda: not mounts_below(penstock.home))
     again = penstock.run("run", path).ok()
 
