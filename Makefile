@@ -73,7 +73,7 @@ check-tidy: build-clang/build.ninja
 
 check-system: all
 	tools/test-venv >/dev/null
-	$(PYTEST) tests/system
+	tools/test-system
 
 # --- Longer ------------------------------------------------------------------------------------------------------
 
