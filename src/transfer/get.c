@@ -1,4 +1,4 @@
-/* Objects to memory and to files. */
+/* Objects to files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "transfer/get_journal.h"
 #include "transfer/get_parts.h"
+#include "transfer/get_writer.h"
 #include "transfer/objects_internal.h"
 #include "transfer/parts_etag.h"
 #include "base/banned.h"
@@ -72,98 +73,10 @@ enum checksum_kind object_reply_digest(
 	return kind;
 }
 
-/* ---- to memory ---- */
-
-static int get_init(struct s3_op *op, struct object_client *client, const char *bucket,
-	const char *key, const struct object_get_options *options, struct penstock_error *err)
-{
-	int r = s3_op_init(op, client, "GET", bucket, key, err);
-
-	if (r < 0)
-		return r;
-	s3_op_cancel(op, options->cancel);
-	return s3_op_header(op, "if-match", options->if_match, err);
-}
-
-static int verify_memory(
-	const struct s3_op *op, const char *data, size_t len, struct penstock_error *err)
-{
-	uint8_t stored[CHECKSUM_MAX_SIZE];
-	uint8_t got[CHECKSUM_MAX_SIZE];
-	enum checksum_kind kind = object_reply_digest(&op->reply, stored);
-
-	if (kind == CHECKSUM_NONE)
-		return 0;
-	if (checksum_of(kind, data, len, got, err) < 0)
-		return -(int)PENSTOCK_E_MEMORY;
-	if (memcmp(stored, got, checksum_size(kind)) == 0)
-		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"%s: the bytes do not have the stored checksum (%s)", op->what,
-		kind == CHECKSUM_MD5 ? "MD5" : checksum_name(kind));
-}
-
-static int memory_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+static int learn_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	return s3_op_check_etag(cookie, reply, err);
 }
-
-static int get_once(struct object_client *client, const char *bucket, const char *key,
-	const struct object_get_options *o, struct buf *out, struct object_info *info,
-	struct penstock_error *err)
-{
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(object_info_release) struct object_info found = {0};
-	bool ranged = o->offset || o->length;
-	size_t start = out->len;
-	int r = get_init(&op, client, bucket, key, o, err);
-
-	if (r == 0 && !ranged && object_response_checksums())
-		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(out);
-	op.request.range = (struct http_range){
-		.wanted = ranged, .offset = o->offset, .length = o->length};
-	op.request.on_headers = memory_headers;
-	r = s3_op_perform(&op, err);
-	if (r == 0 && !ranged)
-		r = verify_memory(&op, out->data + start, out->len - start, err);
-	if (r == 0)
-		r = object_info_from_reply(&op.reply, &found, err);
-	if (r < 0) {
-		if (out->len > start)
-			buf_truncate(out, start);
-		return r;
-	}
-	if (o->progress)
-		o->progress(o->cookie, (int64_t)(out->len - start));
-	if (info) {
-		*info = found;
-		found = (struct object_info){0};
-	}
-	return 0;
-}
-
-int object_get(struct object_client *client, const char *bucket, const char *key,
-	const struct object_get_options *options, struct buf *out, struct object_info *info,
-	struct penstock_error *err)
-{
-	static const struct object_get_options none;
-	const struct object_get_options *o = options ? options : &none;
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = get_once(client, bucket, key, o, out, info, &own);
-
-	/* Once more: what was damaged on its way may come whole the next time. */
-	if (r == -(int)PENSTOCK_E_CORRUPT) {
-		log_debug("%s; fetched again", own.message);
-		penstock_error_release(&own);
-		r = get_once(client, bucket, key, o, out, info, &own);
-	}
-	return r < 0 ? error_move(err, &own) : 0;
-}
-
-/* ---- to a file ---- */
 
 struct download;
 
@@ -181,7 +94,8 @@ struct range_slot {
 	uint64_t written;    /* of these */
 	char *gathered;	     /* the others, LIMIT_GET_GATHER at most; NULL: none so far */
 	struct checksum sum; /* of a whole object */
-	struct get_run run;  /* of a range */
+	struct get_run run;  /* of a range; the writer's, where there is one */
+	struct get_line line;
 };
 
 struct download {
@@ -202,25 +116,46 @@ struct download {
 	atomic_bool parts_known;
 	struct range_slot *slots;
 	unsigned n_slots;
+	struct get_writer *writer; /* of what comes in ranges; NULL: the engine's thread writes */
+	bool refetching;	   /* changes while nothing is on its way */
 	struct fan fan;
 	struct object_info info;
 	char own_etag[MULTIPART_ETAG_SIZE]; /* what the bytes of the first try would have */
 };
 
-static int range_write_out(
-	struct range_slot *slot, const void *data, size_t len, struct penstock_error *err)
+/* 0 or an errno. */
+static int write_piece(void *cookie, uint64_t at, const void *data, size_t len)
 {
+	struct range_slot *slot = cookie;
 	struct download *d = slot->download;
-	uint64_t place = slot->offset + slot->written;
 
-	if (fs_pwrite_all(d->part.fd, data, len, (off_t)place) < 0)
-		return error_errno(err, errno, "cannot write what was received");
+	if (fs_pwrite_all(d->part.fd, data, len, (off_t)at) < 0)
+		return errno;
 	if (slot->sum.kind)
 		checksum_update(&slot->sum, data, len);
-	if (d->blocks.kind && get_blocks_add(&d->blocks, &slot->run, place, data, len) < 0)
-		return error_memory(err);
-	slot->written += len;
+	if (d->blocks.kind && get_blocks_add(&d->blocks, &slot->run, at, data, len) < 0)
+		return ENOMEM;
 	return 0;
+}
+
+static int write_failed(int e, struct penstock_error *err)
+{
+	return e ? error_errno(err, e, "cannot write what was received") : 0;
+}
+
+/* Writes what was gathered, or hands it to who does. */
+static int range_write_out(struct range_slot *slot, struct penstock_error *err)
+{
+	struct get_writer *writer = slot->download->writer;
+	uint64_t place = slot->offset + slot->written;
+	size_t len = (size_t)(slot->at - slot->written);
+	char *data = slot->gathered;
+
+	slot->written = slot->at;
+	if (!writer)
+		return write_failed(write_piece(slot, place, data, len), err);
+	slot->gathered = NULL;
+	return write_failed(get_writer_push(writer, &slot->line, place, data, len), err);
 }
 
 /*
@@ -230,22 +165,24 @@ static int range_write_out(
 static int range_gather(
 	struct range_slot *slot, const char *data, size_t len, struct penstock_error *err)
 {
+	struct get_writer *writer = slot->download->writer;
 	int r = 0;
 
-	if (!slot->gathered)
-		slot->gathered = malloc(LIMIT_GET_GATHER);
-	if (!slot->gathered)
-		return error_memory(err);
 	while (r == 0 && len) {
 		size_t held = (size_t)(slot->at - slot->written);
 		size_t n = LIMIT_GET_GATHER - held < len ? LIMIT_GET_GATHER - held : len;
 
+		if (!slot->gathered)
+			slot->gathered = writer ? get_writer_room(writer)
+						: malloc(LIMIT_GET_GATHER);
+		if (!slot->gathered)
+			return error_memory(err);
 		memcpy(slot->gathered + held, data, n);
 		slot->at += n;
 		data += n;
 		len -= n;
 		if (held + n == LIMIT_GET_GATHER || slot->at == slot->length)
-			r = range_write_out(slot, slot->gathered, held + n, err);
+			r = range_write_out(slot, err);
 	}
 	return r;
 }
@@ -276,6 +213,8 @@ static int range_restart(void *cookie)
 		options->progress(options->cookie, -(int64_t)slot->at);
 	slot->at = 0;
 	slot->written = 0;
+	if (slot->download->writer && get_writer_drain(slot->download->writer, &slot->line) != 0)
+		return -1;
 	if (get_run_restart(&slot->run) < 0)
 		return -1;
 	return slot->sum.kind ? checksum_reset(&slot->sum) : 0;
@@ -289,6 +228,7 @@ static int slot_init(struct download *d, struct range_slot *slot, struct penstoc
 		return r;
 	slot->used = true;
 	slot->download = d;
+	slot->line.cookie = slot;
 	slot->at = 0;
 	slot->written = 0;
 	slot->op.request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
@@ -397,7 +337,7 @@ static int download_whole(struct download *d, bool ranged, struct penstock_error
 			r = replaced_meanwhile(d, err);
 	}
 	if (r == 0 && slot.at > slot.written)
-		r = range_write_out(&slot, slot.gathered, (size_t)(slot.at - slot.written), err);
+		r = range_write_out(&slot, err);
 	if (r == 0 && slot.length != HTTP_LENGTH_UNKNOWN && slot.at != slot.length)
 		r = error_set(err, PENSTOCK_E_CHANGED,
 			"%s: the object has %" PRIu64 " bytes, its listing says %" PRIu64,
@@ -456,8 +396,16 @@ static enum http_verdict range_judge(
 	enum http_verdict verdict = slot->judge(cookie, reply, err);
 
 	if (verdict != HTTP_VERDICT_DEFAULT || slot->at != slot->length ||
-		!atomic_load(&d->parts_known) ||
-		check_parts(d, slot->offset, slot->length, err) == 0)
+		!atomic_load(&d->parts_known))
+		return verdict;
+	if (d->writer) {
+		/* Nobody waits here for what is in line; refetch_damaged() finds it. */
+		if (!d->refetching)
+			return verdict;
+		if (write_failed(get_writer_drain(d->writer, &slot->line), err) < 0)
+			return HTTP_VERDICT_FAIL;
+	}
+	if (check_parts(d, slot->offset, slot->length, err) == 0)
 		return verdict;
 	return reply->attempts < DAMAGED_ATTEMPTS ? HTTP_VERDICT_RETRY : HTTP_VERDICT_FAIL;
 }
@@ -508,8 +456,10 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 static struct range_slot *free_slot(struct download *d)
 {
 	for (unsigned i = 0; i < d->n_slots; i++) {
-		if (!atomic_load(&d->slots[i].flying))
-			return &d->slots[i];
+		struct range_slot *slot = &d->slots[i];
+
+		if (!atomic_load(&slot->flying) && !atomic_load(&slot->line.pending))
+			return slot;
 	}
 	return NULL;
 }
@@ -533,8 +483,12 @@ static void refetch_damaged(struct download *d)
 	unsigned i = 0;
 
 	while (fan_wait(&d->fan, 1)) {
-		const struct get_part_sum *part = damaged_part(d, &i, 0, d->size);
+		const struct get_part_sum *part;
 
+		if (d->writer && get_writer_drain(d->writer, NULL) != 0)
+			return;
+		d->refetching = true;
+		part = damaged_part(d, &i, 0, d->size);
 		if (!part)
 			return;
 		log_debug(
@@ -555,8 +509,12 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 	while (at < d->size && fan_wait(&d->fan, d->n_slots)) {
 		struct range_slot *slot = free_slot(d);
 
-		if (!slot)
+		/* All that is not on its way waits for the writer then. */
+		if (!slot) {
+			if (d->writer)
+				get_writer_drain(d->writer, NULL);
 			continue;
+		}
 		if (!get_blocks_next(&d->blocks, &at, LIMIT_GET_RANGE, &offset, &length))
 			break;
 		if (range_start(d, slot, offset, length, &own) < 0) {
@@ -629,6 +587,7 @@ static int prepare_blocks(struct download *d, struct penstock_error *err)
 static int download_ranges(struct download *d, struct penstock_error *err)
 {
 	int r = prepare_blocks(d, err);
+	int failed;
 
 	if (r < 0)
 		return r;
@@ -637,7 +596,13 @@ static int download_ranges(struct download *d, struct penstock_error *err)
 	if (!d->slots)
 		return error_memory(err);
 	fan_init(&d->fan, d->client->engine, d->options->cancel);
+	d->refetching = false;
+	d->writer = get_writer_start(write_piece);
 	r = run_ranges(d, err);
+	failed = get_writer_stop(d->writer);
+	d->writer = NULL;
+	if (r == 0)
+		r = write_failed(failed, err);
 	if (r == 0 && checksum_is_crc(d->kind))
 		r = check_ranges(d, err);
 	/* Those that came before their checksums were known, or in several ranges. */
@@ -672,7 +637,7 @@ static int learn(struct download *d, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_op_cancel(&op, d->options->cancel);
-	op.request.on_headers = memory_headers;
+	op.request.on_headers = learn_headers;
 	op.request.resend = true;
 	r = s3_op_perform(&op, err);
 	if (r < 0)

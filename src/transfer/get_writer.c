@@ -1,0 +1,174 @@
+#include "transfer/get_writer.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/banned.h"
+
+struct piece {
+	struct get_line *line;
+	uint64_t at;
+	void *data;
+	size_t len;
+};
+
+struct get_writer {
+	get_writer_fn *fn;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t came;	/* a piece, or the end */
+	pthread_cond_t written; /* a piece was */
+	struct piece pieces[LIMIT_GET_WRITE_AHEAD];
+	unsigned first;
+	unsigned n;			    /* with the one that is being written */
+	void *spare[LIMIT_GET_WRITE_AHEAD]; /* of pieces that were written */
+	unsigned n_spare;
+	int failed; /* errno */
+	bool ending;
+};
+
+static bool second_processor(void)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1;
+}
+
+/* Under the lock, which it lets go while it writes. */
+static void write_first(struct get_writer *w)
+{
+	struct piece piece = w->pieces[w->first];
+	int failed = w->failed;
+
+	pthread_mutex_unlock(&w->lock);
+	if (!failed)
+		failed = w->fn(piece.line->cookie, piece.at, piece.data, piece.len);
+	pthread_mutex_lock(&w->lock);
+	if (!w->failed)
+		w->failed = failed;
+	if (w->n_spare < LIMIT_GET_WRITE_AHEAD)
+		w->spare[w->n_spare++] = piece.data;
+	else
+		free(piece.data);
+	w->first = (w->first + 1) % LIMIT_GET_WRITE_AHEAD;
+	w->n--;
+	/* After this the line may belong to another range. */
+	atomic_fetch_sub(&piece.line->pending, 1);
+	pthread_cond_broadcast(&w->written);
+}
+
+static void *writer_main(void *arg)
+{
+	struct get_writer *w = arg;
+
+	pthread_setname_np(pthread_self(), "write");
+	pthread_mutex_lock(&w->lock);
+	for (;;) {
+		while (!w->n && !w->ending)
+			pthread_cond_wait(&w->came, &w->lock);
+		if (!w->n)
+			break;
+		write_first(w);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+static void release(struct get_writer *w)
+{
+	pthread_cond_destroy(&w->came);
+	pthread_cond_destroy(&w->written);
+	pthread_mutex_destroy(&w->lock);
+	while (w->n_spare)
+		free(w->spare[--w->n_spare]);
+	free(w);
+}
+
+struct get_writer *get_writer_start(get_writer_fn *fn)
+{
+	struct get_writer *w = second_processor() ? calloc(1, sizeof(*w)) : NULL;
+	sigset_t all;
+	sigset_t before;
+	int rc;
+
+	if (!w)
+		return NULL;
+	w->fn = fn;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->came, NULL);
+	pthread_cond_init(&w->written, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&w->thread, NULL, writer_main, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc) {
+		release(w);
+		return NULL;
+	}
+	return w;
+}
+
+void *get_writer_room(struct get_writer *w)
+{
+	void *room = NULL;
+
+	pthread_mutex_lock(&w->lock);
+	if (w->n_spare)
+		room = w->spare[--w->n_spare];
+	pthread_mutex_unlock(&w->lock);
+	return room ? room : malloc(LIMIT_GET_GATHER);
+}
+
+int get_writer_push(
+	struct get_writer *w, struct get_line *line, uint64_t at, void *data, size_t len)
+{
+	int failed;
+
+	pthread_mutex_lock(&w->lock);
+	while (w->n == LIMIT_GET_WRITE_AHEAD)
+		pthread_cond_wait(&w->written, &w->lock);
+	failed = w->failed;
+	if (!failed) {
+		atomic_fetch_add(&line->pending, 1);
+		w->pieces[(w->first + w->n++) % LIMIT_GET_WRITE_AHEAD] = (struct piece){
+			line, at, data, len};
+		pthread_cond_signal(&w->came);
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (failed)
+		free(data);
+	return failed;
+}
+
+int get_writer_drain(struct get_writer *w, const struct get_line *line)
+{
+	int failed;
+
+	pthread_mutex_lock(&w->lock);
+	while (line ? atomic_load(&line->pending) > 0 : w->n > 0)
+		pthread_cond_wait(&w->written, &w->lock);
+	failed = w->failed;
+	pthread_mutex_unlock(&w->lock);
+	return failed;
+}
+
+int get_writer_stop(struct get_writer *w)
+{
+	int failed;
+
+	if (!w)
+		return 0;
+	pthread_mutex_lock(&w->lock);
+	w->ending = true;
+	pthread_cond_signal(&w->came);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	failed = w->failed;
+	release(w);
+	return failed;
+}
