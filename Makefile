@@ -37,12 +37,13 @@ quickstart: deps
 
 # --- What every change needs -------------------------------------------------------------------------------------
 
-.PHONY: check check-style check-unit check-clang check-tidy check-system
+.PHONY: check check-style check-unit check-clang check-tidy check-python check-system
 check: deps
 	$(MAKE) check-style
 	$(MAKE) check-unit
 	$(MAKE) check-clang
 	$(MAKE) check-tidy
+	$(MAKE) check-python
 	$(MAKE) check-system
 	@echo "make check: all passed"
 
@@ -70,6 +71,11 @@ build-clang/build.ninja:
 
 check-tidy: build-clang/build.ninja
 	tools/tidy --sources build-clang
+
+# The Python package as it lies in the build directory, with the system's Python and torch.
+check-python: all
+	tools/test-venv >/dev/null
+	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python
 
 check-system: all
 	tools/test-venv >/dev/null
@@ -100,6 +106,7 @@ check-system-asan: build-asan/build.ninja
 
 check-long: all
 	$(PYTEST) tests/system -m long --timeout 3600
+	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python -m long --timeout 3600
 	ALLOCATIONS=all $(BUILD)/tests/unit/test-sync-alloc
 
 soak: deps

@@ -1,0 +1,283 @@
+"""State in the file format of torch.save() and torch.load(): everything that pickles, tensors as they are.
+
+Saving takes two steps. ``TorchState`` pickles all of a state but the memory of its tensors, which is quick, and lists that
+memory. ``write()`` then puts it into the file, at any later time and from any thread.
+
+Reading unpickles only what an allow-list has: tensors and the types of states, nothing that runs code of the file's choice.
+"""
+import inspect
+import io
+import pickle
+import sys
+import types
+import zipfile
+from typing import Any, Dict, List, Set, Tuple
+
+from penstock._errors import CheckpointError
+from penstock._memory import HostBuffer, Source, block_of_bytes, blocks_of, view_of
+from penstock._zip import ZipWriter
+
+SUFFIX = ".pt"
+# torch.load(weights_only=True) reads no other.
+_PROTOCOL = 2
+_FOLDER = "archive"
+
+_STORAGE_NAMES = {
+    "float64": "DoubleStorage", "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage", "int32": "IntStorage", "int16": "ShortStorage", "int8": "CharStorage", "uint8": "ByteStorage",
+    "bool": "BoolStorage", "complex128": "ComplexDoubleStorage", "complex64": "ComplexFloatStorage",
+    "qint8": "QInt8Storage", "qint32": "QInt32Storage", "quint8": "QUInt8Storage",
+    "quint4x2": "QUInt4x2Storage", "quint2x4": "QUInt2x4Storage",
+}  # fmt: skip
+
+
+class _Pickler(pickle.Pickler):
+    """Puts a number in place of every storage, and notes which names a reader will have to look up."""
+
+    def __init__(self, file: io.BytesIO, torch: Any):
+        super().__init__(file, protocol=_PROTOCOL)
+        self.torch = torch
+        self.typed = torch.storage.TypedStorage
+        self.untyped = torch.UntypedStorage
+        self.sources: List[Source] = []
+        self.keys: Dict[int, Tuple[str, Any]] = {}
+        self.globals: Set[Tuple[str, str]] = set()
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, self.typed):
+            storage = getattr(obj, "_untyped_storage", None)
+            if storage is None:
+                storage = obj._storage
+            dtype = obj.dtype
+            kind = getattr(self.torch, _STORAGE_NAMES[str(dtype)[6:]])
+            count = storage.nbytes() // self.torch.empty(0, dtype=dtype).element_size()
+        elif isinstance(obj, self.untyped):
+            storage, dtype, kind, count = obj, self.torch.uint8, self.untyped, obj.nbytes()
+        else:
+            return None
+        key, first = self.keys.get(storage._cdata, (None, None))
+        if key is None:
+            key = str(len(self.sources))
+            self.keys[storage._cdata] = (key, dtype)
+            self.sources.append(Source(tensor=self.flat(storage)))
+        elif dtype != first and storage.nbytes() != 0:
+            raise CheckpointError("the state has tensors that see the same memory as different types; save a clone of one")
+        return ("storage", kind, key, "cpu", count)
+
+    def flat(self, storage: Any) -> Any:
+        """The storage as a tensor of its bytes; it keeps the storage alive."""
+        empty = self.torch.empty(0, dtype=self.torch.uint8, device=storage.device)
+        if storage.nbytes() == 0:
+            return empty
+        if storage.device.type == "meta":
+            raise CheckpointError("the state has a tensor on the device meta, which has no content; give it one first")
+        if hasattr(storage, "untyped") and not isinstance(storage, self.untyped):
+            storage = storage.untyped()
+        return empty.set_(self.typed(wrap_storage=storage, dtype=self.torch.uint8) if _old(self.torch) else storage)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
+            self.globals.add((obj.__module__ or "builtins", obj.__qualname__))
+        return NotImplemented
+
+
+def _old(torch: Any) -> bool:
+    """Before 2.0 a tensor is set to typed storages only."""
+    return int(torch.__version__.split(".")[0]) < 2
+
+
+class TorchState:
+    """A state at one moment: ``write()`` gives what it was when this was made, if ``copy``, whatever becomes of the tensors."""
+
+    suffix = SUFFIX
+
+    def __init__(self, state: Any, buffer: HostBuffer, copy: bool):
+        import torch
+
+        out = io.BytesIO()
+        pickler = _Pickler(out, torch)
+        pickler.dump(state)
+        self.pickled = out.getvalue()
+        self.blocks = blocks_of(pickler.sources, buffer, copy)
+        #: Names that load() will refuse to look up, as "module.name".
+        self.refused = sorted(f"{module}.{name}" for module, name in pickler.globals if not _is_allowed(module, name))
+
+    def write(self, saving: Any, name: str) -> None:
+        zipped = ZipWriter(saving, name)
+        zipped.add(f"{_FOLDER}/data.pkl", block_of_bytes(self.pickled))
+        zipped.add(f"{_FOLDER}/byteorder", block_of_bytes(sys.byteorder.encode()))
+        for key, block in enumerate(self.blocks):
+            zipped.add(f"{_FOLDER}/data/{key}", block)
+        zipped.add(f"{_FOLDER}/version", block_of_bytes(b"3\n"))
+        zipped.finish()
+
+
+# ---- reading ----
+
+_ALLOWED = {
+    "collections": {"OrderedDict"},
+    "builtins": {"set", "frozenset", "complex", "bytearray", "slice", "range"},
+    "_codecs": {"encode"},
+    "torch": {"Size", "Tensor", "device", "UntypedStorage"},
+    "torch.storage": {"TypedStorage", "UntypedStorage"},
+    "torch.serialization": {"_get_layout"},
+    "torch.nn.parameter": {"Parameter"},
+    "torch._utils": {
+        "_rebuild_device_tensor_from_numpy", "_rebuild_meta_tensor_no_storage", "_rebuild_nested_tensor", "_rebuild_parameter",
+        "_rebuild_qtensor", "_rebuild_sparse_csr_tensor", "_rebuild_sparse_tensor", "_rebuild_tensor", "_rebuild_tensor_v2",
+        "_rebuild_tensor_v3",
+    },
+    "numpy": {"dtype", "ndarray"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+}  # fmt: skip
+_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+
+def _is_allowed(module: str, name: str) -> bool:
+    module = _PYTHON_2.get(module, module)
+    if name in _ALLOWED.get(module, ()):
+        return True
+    if module == "numpy.dtypes":
+        return name.endswith("DType")
+    torch = sys.modules.get("torch")
+    if module != "torch" or torch is None:
+        return False
+    return name in _STORAGE_NAMES.values() or isinstance(
+        getattr(torch, name, None), (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
+    )
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Looks up what the allow-list has and refuses everything else by name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if not self.is_allowed(module, name):
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a state of tensors and could run code")
+        return super().find_class(module, name)
+
+    def is_allowed(self, module: str, name: str) -> bool:
+        return _is_allowed(module, name)
+
+
+class _StateUnpickler(RestrictedUnpickler):
+    """Of a file that is open: storages are read where they are named.
+
+    torch.load(weights_only=True) does not do: its list has no arrays, before 2.0 it has not even floats. Neither does its
+    pickle_module, which 1.13 ignores.
+    """
+
+    def __init__(self, records: "_Records", map_location: Any):
+        super().__init__(io.BytesIO(records.content("data.pkl")), encoding="utf-8")
+        import torch
+
+        self.torch, self.records, self.map_location = torch, records, map_location
+        self.storages: Dict[str, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _STORAGE_TYPES and module in ("torch", "torch.storage"):
+            return _STORAGE_TYPES[name]
+        return super().find_class(module, name)
+
+    def persistent_load(self, saved: Any) -> Any:
+        if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
+            raise pickle.UnpicklingError("it refers to what is no storage")
+        _, kind, key, location, count = saved
+        if kind is self.torch.UntypedStorage or kind is self.torch.storage.UntypedStorage:
+            kind = "uint8"
+        if not isinstance(kind, str) or not isinstance(key, str) or type(count) is not int or count < 0:
+            raise pickle.UnpicklingError("it refers to a storage of no known type")
+        if key not in self.storages:
+            dtype = getattr(self.torch, kind)
+            size = count * self.torch.empty(0, dtype=dtype).element_size()
+            memory = self.torch.empty(size, dtype=self.torch.uint8)
+            self.records.read_into(f"data/{key}", memory)
+            options = {} if _old(self.torch) else {"_internal": True}
+            self.storages[key] = self.torch.storage.TypedStorage(wrap_storage=self.placed(memory, str(location)), dtype=dtype, **options)
+        return self.storages[key]
+
+    def placed(self, memory: Any, location: str) -> Any:
+        """The storage of this memory, where `map_location` wants it."""
+        target = self.map_location
+        if isinstance(target, dict):
+            target = target.get(location, location)
+        elif target is None:
+            target = location
+        if callable(target):
+            moved = target(_untyped(memory), location)
+            return _untyped(memory) if moved is None else getattr(moved, "_untyped_storage", moved)
+        return _untyped(memory if str(target) == "cpu" else memory.to(target))
+
+
+_STORAGE_TYPES = {name: dtype for dtype, name in _STORAGE_NAMES.items()}
+
+
+def _untyped(tensor: Any) -> Any:
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()
+
+
+class _Records:
+    """The entries of a file of torch.save(), which are stored as they are."""
+
+    def __init__(self, file: Any):
+        self.file = file
+        with zipfile.ZipFile(file) as zipped:
+            entries = zipped.infolist()
+        self.folder = next((entry.filename[: -len("data.pkl")] for entry in entries if entry.filename.endswith("/data.pkl")), "")
+        self.entries = {entry.filename: entry for entry in entries}
+        if not self.folder:
+            raise ValueError("it has no data.pkl")
+        order = self.content("byteorder").decode("ascii") if self.folder + "byteorder" in self.entries else "little"
+        if order != sys.byteorder:
+            raise ValueError(f"its numbers are {order}-endian, those of this machine are not")
+
+    def place(self, name: str) -> Tuple[int, int]:
+        """Offset and size."""
+        entry = self.entries.get(self.folder + name)
+        if entry is None:
+            raise ValueError(f"it has no {name}")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{name} is compressed")
+        self.file.seek(entry.header_offset)
+        header = self.file.read(30)
+        if len(header) != 30 or header[:4] != b"PK\x03\x04":
+            raise ValueError(f"{name} is cut off")
+        return entry.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), entry.file_size
+
+    def content(self, name: str) -> bytes:
+        offset, size = self.place(name)
+        self.file.seek(offset)
+        found: bytes = self.file.read(size)
+        if len(found) != size:
+            raise ValueError(f"{name} is cut off")
+        return found
+
+    def read_into(self, name: str, memory: Any) -> None:
+        offset, size = self.place(name)
+        if size != memory.numel():
+            raise ValueError(f"{name} has {size} bytes, not {memory.numel()}")
+        self.file.seek(offset)
+        if size and self.file.readinto(view_of(memory)) != size:
+            raise ValueError(f"{name} is cut off")
+
+
+def read(path: str, map_location: Any, weights_only: bool) -> Any:
+    """The state in a file of torch.save() or of ``TorchState``."""
+    import torch
+
+    takes_weights_only = "weights_only" in inspect.signature(torch.load).parameters
+    try:
+        if not weights_only or not zipfile.is_zipfile(path):  # files of before torch 1.6 are no zip
+            if weights_only and not takes_weights_only:
+                raise pickle.UnpicklingError("it is a file of before torch 1.6, which this torch reads only as it is")
+            return torch.load(path, map_location=map_location, **({"weights_only": weights_only} if takes_weights_only else {}))
+        with open(path, "rb") as file:
+            return _StateUnpickler(_Records(file), map_location).load()
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"{path}: {_line(error)}; weights_only=False reads it all the same, if you trust whoever wrote it") from error
+    except (EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path}: torch cannot read it: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,204 @@
+"""Storage for torch.distributed.checkpoint: its files, committed as any other checkpoint of penstock.
+
+    import torch.distributed.checkpoint as dcp
+    from penstock import dcp as storage
+
+    dcp.save(state_dict, storage_writer=storage.Writer(step))
+    dcp.load(state_dict, storage_reader=storage.Reader())
+
+With torch 1.13 and 2.0 the same through ``save_state_dict`` and ``load_state_dict``. The files are those of torch's own
+FileSystemWriter, so its FileSystemReader reads them, too; what this adds is that a checkpoint counts only when all ranks have
+written and synced their part, that it is checked before it is read, and that ``penstock run`` publishes and restores it. Any
+number of ranks may load what any other number saved.
+"""
+import dataclasses
+import enum
+import importlib
+import os
+import pickle
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import torch  # noqa: F401  # says clearly what is missing, before anything else does
+
+from penstock import _native
+from penstock._errors import CheckpointError
+from penstock._ranks import group, ranks
+from penstock._saver import Pending, saver
+from penstock._torchfile import RestrictedUnpickler
+from penstock.checkpoint import Checkpoint, PathLike, _checkpoint, _directory, _metrics, latest
+
+
+def _import_storage() -> Any:
+    """The module with torch's own storage."""
+    try:
+        return importlib.import_module("torch.distributed.checkpoint")
+    except ModuleNotFoundError:
+        pass
+    # Before torch 2.0 it was elsewhere, and has a default value that Python 3.11, which Debian 12 has beside it, only takes
+    # from classes that can be hashed.
+    plain = dataclasses.dataclass
+
+    def hashable(cls: Any = None, **options: Any) -> Any:
+        return plain(cls, **options) if cls is None else plain(cls, unsafe_hash="__hash__" not in vars(cls), **options)
+
+    dataclasses.dataclass = hashable  # type: ignore[assignment]
+    try:
+        return importlib.import_module("torch.distributed._shard.checkpoint")
+    finally:
+        dataclasses.dataclass = plain
+
+
+_storage = _import_storage()
+
+__all__ = ["Reader", "Writer"]
+
+
+class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
+    """Saves one checkpoint; a new one is made for each.
+
+    step, metrics, dir, timeout
+        As in ``penstock.checkpoint.save()``.
+    options
+        Of torch's FileSystemWriter: ``single_file_per_rank``, ``sync_files``, and what later versions have.
+
+    Every rank of the default process group takes part, and rank 0 is the coordinator. When ``save`` returns on rank 0 the
+    checkpoint counts. The other ranks return when their part is on the disk; ``penstock.checkpoint.wait()``, and their next save,
+    tell them whether it counts. ``path`` is the checkpoint's directory.
+    """
+
+    def __init__(
+        self, step: int, *, metrics: Optional[Mapping[str, float]] = None, dir: Optional[PathLike] = None, timeout: float = 600.0, **options: Any,
+    ):  # fmt: skip
+        self._place = (_directory(dir), step)
+        self._chosen: Dict[bytes, float] = _metrics(metrics)
+        self._timeout = float(timeout)
+        self._saving: Any = None
+        options.setdefault("single_file_per_rank", True)
+        super().__init__(self._place[0], **options)
+
+    # Called by torch 1.13 and 2.0, and by later ones.
+    def init(self, is_coordinator: bool) -> None:
+        self._begin(is_coordinator)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id is not None:
+            raise ValueError("penstock names checkpoints itself: leave checkpoint_id out")
+        super().reset(None)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *arguments: Any, **options: Any) -> None:
+        super().set_up_storage_writer(is_coordinator, *arguments, **options)
+        self._begin(is_coordinator)
+
+    def _begin(self, is_coordinator: bool) -> None:
+        rank, world = ranks() if group() is not None else (0, 1)
+        if is_coordinator != (rank == 0):
+            raise ValueError(f"rank {rank} is {'' if is_coordinator else 'not '}the coordinator; penstock wants that to be rank 0 of the default process group")
+        saver.settle()
+        if self._saving is not None:
+            raise ValueError("this Writer has saved its checkpoint: make another for the next one")
+        self._rank = rank
+        self._saving = _native.Saving(os.fsencode(self._place[0]), self._place[1], rank, world, self._chosen, self._timeout)
+        self.path = Path(self._saving.path())
+
+    def storage_meta(self) -> Any:
+        """As text, since paths of Python 3.13 cannot be unpickled by earlier ones."""
+        meta = super().storage_meta()
+        if meta is not None:
+            meta.checkpoint_id = str(self.path)
+        return meta
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        try:
+            written = super().write_data(plan, planner)
+            for name in sorted({result.storage_data.relative_path for result in written.wait()}):
+                self._saving.add(name)
+        except BaseException:
+            self._saving.give_up()
+            raise
+        if self._rank > 0:
+            saving = self._saving
+
+            def commit(pending: Pending) -> str:
+                pending.saving = saving
+                path: str = saving.path()
+                saving.commit()
+                return path
+
+            saver.start(Pending(commit, f"saving step {self._place[1]} in {self._place[0]}"))
+        return written
+
+    def finish(self, metadata: Any, results: List[List[Any]]) -> None:
+        try:
+            super().finish(metadata, results)
+            self._saving.add(".metadata")
+            self._saving.commit()
+        except BaseException:
+            self._saving.give_up()
+            raise
+
+
+class Reader(_storage.FileSystemReader):  # type: ignore[misc]
+    """Reads a checkpoint that ``Writer`` has saved.
+
+    which
+        A ``Checkpoint`` or its path, checked before it is read; else the newest that is whole, which rank 0 chooses for all.
+    dir
+        As in ``penstock.checkpoint.latest()``.
+
+    Raises CheckpointError (code "not found") where there is none. ``checkpoint`` says which one it is.
+    """
+
+    def __init__(self, which: Union[None, PathLike, Checkpoint] = None, *, dir: Optional[PathLike] = None, **options: Any):
+        found: Optional[Checkpoint]
+        if which is None:
+            found = latest(dir)
+        else:
+            path = which.path if isinstance(which, Checkpoint) else os.fspath(which)
+            found = _checkpoint(_native.open(os.fsencode(os.path.abspath(path)), True))
+        if found is None:
+            error = CheckpointError(f"there is no checkpoint in {_directory(dir)}")
+            error.code = "not found"
+            raise error
+        if ".metadata" not in [file.name for file in found.files]:
+            raise CheckpointError(f"{found.path} was not saved by penstock.dcp; penstock.checkpoint.load() reads it")
+        self.checkpoint = found
+        super().__init__(found.path, **options)
+
+    def read_metadata(self, *arguments: Any, **options: Any) -> Any:
+        path = os.path.join(self.checkpoint.path, ".metadata")
+        with open(path, "rb") as file:
+            try:
+                _MetadataUnpickler(file).load()
+            except pickle.UnpicklingError as error:
+                raise CheckpointError(f"{path}: {error}") from error
+        return super().read_metadata(*arguments, **options)
+
+
+class _MetadataUnpickler(RestrictedUnpickler):
+    """Knows torch's descriptions of tensors and their places."""
+
+    _NAMES = {
+        "metadata": {
+            "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
+            "TensorStorageMetadata", "_MEM_FORMAT_ENCODING", "MEM_FORMAT_ENCODING", "ShardMetadata", "ShardedTensorMetadata",
+        },
+        "filesystem": {"_StorageInfo"},
+    }  # fmt: skip
+    _PATHS = {(module, kind) for module in ("pathlib", "pathlib._local") for kind in ("Path", "PosixPath")}
+    _PACKAGES = ("torch.distributed.checkpoint", "torch.distributed._shard.checkpoint", "torch.distributed._shard.sharded_tensor", "torch.distributed._shard")
+
+    def find_class(self, module: str, name: str) -> Any:
+        # How Python 3.11 pickles a member of an enumeration.
+        return _member if (module, name) == ("builtins", "getattr") else super().find_class(module, name)
+
+    def is_allowed(self, module: str, name: str) -> bool:
+        package, _, last = module.rpartition(".")
+        known = package in self._PACKAGES and name in self._NAMES.get(last, ())
+        return known or (module, name) in self._PATHS or super().is_allowed(module, name)
+
+
+def _member(kind: Any, name: str) -> Any:
+    if not isinstance(kind, enum.EnumMeta):
+        raise pickle.UnpicklingError(f"it asks {kind!r} for {name!r}")
+    return kind[name]

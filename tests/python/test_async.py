@@ -1,0 +1,190 @@
+"""Asynchronous saves: the training goes on after the copy, and hears of every error."""
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock import checkpoint
+from penstock._saver import saver
+from penstock._torchfile import TorchState
+from states import bits
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Saves stand still before their first byte until the test says gate.set()."""
+    event, write = threading.Event(), TorchState.write
+
+    def wait_and_write(self, saving, name):
+        assert event.wait(120)
+        write(self, saving, name)
+
+    monkeypatch.setattr(TorchState, "write", wait_and_write)
+    yield event
+    event.set()
+    try:
+        checkpoint.wait()
+    except penstock.CheckpointError:
+        pass
+
+
+@pytest.fixture
+def broken():
+    """broken(): from now on saves fail; broken.mend(): no more."""
+
+    def fail(self, saving, name):
+        raise OSError("the disk is on fire")
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def begin():
+            patch.setattr(TorchState, "write", fail)
+
+        begin.mend = patch.undo
+        yield begin
+
+
+def test_the_training_goes_on_and_what_it_changes_is_not_saved(place, gate):
+    model = {"w": torch.arange(100_000.0), "n": [1], "tied": None, "a": np.arange(5)}
+    model["tied"] = model["w"]
+    before = bits(model)
+
+    pending = checkpoint.save(model, 1, asynchronous=True)
+    model["w"].zero_(), model["n"].append(2), model["a"].fill(7)
+    under_way = pending.done()
+    gate.set()
+    path = pending.wait()
+
+    assert not under_way and bits(checkpoint.load()) == before
+    assert path == checkpoint.latest().path == str(place / "step-000000000001-1")
+
+
+def test_the_next_save_waits_for_the_one_before_and_uses_its_memory(place, gate):
+    first = checkpoint.save({"x": torch.zeros(1000)}, 1, asynchronous=True)
+    address = checkpoint._buffer.address
+    threading.Timer(0.05, gate.set).start()
+    checkpoint.save({"x": torch.ones(1000)}, 2, asynchronous=True)
+    there = first.done()
+    checkpoint.wait()
+
+    assert there and checkpoint._buffer.address == address != 0
+    assert [found.step for found in checkpoint.list_all()] == [2, 1]
+    assert bits(checkpoint.load(place / "step-000000000001-1")) == bits({"x": torch.zeros(1000)})
+
+
+def test_a_larger_state_gets_a_larger_buffer(place):
+    for step, count in ((1, 10), (2, 3_000_000), (3, 20)):
+        checkpoint.save({"x": torch.full((count,), float(step))}, step, asynchronous=True)
+    checkpoint.wait()
+
+    assert checkpoint._buffer.size >= 12_000_000
+    for step, count in ((1, 10), (2, 3_000_000), (3, 20)):
+        assert bits(checkpoint.load(place / f"step-{step:012d}-1")) == bits({"x": torch.full((count,), float(step))})
+
+
+@pytest.mark.parametrize("ask", ["save", "wait", "latest"])
+def test_an_error_reaches_the_training_at_its_next_call_and_once(place, broken, ask):
+    checkpoint.save({"x": 1}, 1)
+    broken()
+    checkpoint.save({"x": 2}, 2, asynchronous=True)
+
+    with pytest.raises(penstock.CheckpointError, match="saving step 2 in .* failed: the disk is on fire"):
+        {"save": lambda: checkpoint.save({"x": 3}, 3), "wait": checkpoint.wait, "latest": checkpoint.latest}[ask]()
+    broken.mend()
+    checkpoint.wait()
+    after = checkpoint.load()
+    checkpoint.save({"x": 3}, 3)
+
+    assert after == {"x": 1} and checkpoint.load() == {"x": 3}
+    assert sorted(path.name for path in place.iterdir()) == ["step-000000000001-1", "step-000000000003-1"]
+
+
+def test_whoever_waited_for_the_save_itself_has_seen_its_error(place, broken):
+    broken()
+    pending = checkpoint.save({"x": 2}, 2, asynchronous=True)
+
+    with pytest.raises(OSError, match="on fire"):
+        pending.wait()
+    checkpoint.wait()
+
+    assert saver.pending is None and checkpoint.latest() is None
+
+
+# Nothing but the end of the script comes after the save.
+def test_the_interpreter_waits_for_the_save_before_it_ends(place, child):
+    script = """
+import time
+from penstock import _safetensors, checkpoint
+write = _safetensors.SafetensorsState.write
+def late(self, saving, name):
+    time.sleep(0.5)
+    write(self, saving, name)
+_safetensors.SafetensorsState.write = late
+checkpoint.save({"x": 1}, 1, format="safetensors", asynchronous=True)
+"""
+    child(script).finished()
+
+    assert checkpoint.load() == {"x": 1}
+
+
+def test_an_error_that_nobody_asked_for_is_said_at_the_end(place, child):
+    script = """
+from penstock import checkpoint
+checkpoint.save({"x": 1}, 1, dir="/dev/null/there", format="safetensors", asynchronous=True)
+"""
+    _, err = child(script).finished()
+
+    assert err.startswith("penstock: saving step 1 in /dev/null/there failed: ") and err.count("\n") == 1
+
+
+def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
+    checkpoint.save({"x": 1}, 1, asynchronous=True)
+
+    pid = os.fork()
+    if pid == 0:
+        checkpoint.wait()  # would never end
+        os._exit(7 if saver.pending is None else 8)
+    _, status = os.waitpid(pid, 0)
+    gate.set()
+    checkpoint.wait()
+
+    assert os.waitstatus_to_exitcode(status) == 7 and checkpoint.load() == {"x": 1}
+
+
+# The tensors are the caller's: once the save has raised, nothing reads them any more.
+def test_an_interrupted_save_has_ended_when_the_interruption_comes_out(place, monkeypatch):
+    events = []
+
+    def interrupt(self, saving, name):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        for _ in range(200):
+            saving.write(name, bytes(100_000))
+        events.append("written")
+
+    monkeypatch.setattr(TorchState, "write", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save({"x": torch.zeros(10)}, 1)
+    events.append("raised")
+
+    assert events == ["written", "raised"] and saver.pending is None
+
+
+def test_an_interrupted_save_waits_for_other_ranks_no_more(place, monkeypatch):
+    monkeypatch.setenv("RANK", "0"), monkeypatch.setenv("WORLD_SIZE", "2")
+    write = TorchState.write
+
+    def interrupt(self, saving, name):
+        write(self, saving, name)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    monkeypatch.setattr(TorchState, "write", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save({"x": torch.zeros(10)}, 1, timeout=100_000)
+
+    assert saver.pending is None and checkpoint.list_all() == []

@@ -1,0 +1,67 @@
+"""What a training asks about its end."""
+import json
+import time
+
+import pytest
+
+from penstock import checkpoint
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    path = tmp_path / "preempt"
+    monkeypatch.setenv("PENSTOCK_PREEMPT_FILE", str(path))
+    return path
+
+
+def test_without_a_run_nobody_stops_and_there_is_no_deadline():
+    assert (checkpoint.should_stop(), checkpoint.should_stop(everywhere=True)) == (False, False)
+    assert (checkpoint.notice(), checkpoint.deadline(), checkpoint.done()) == (None, None, None)
+
+
+def test_the_preempt_file_says_to_stop_and_until_when(told):
+    before = (checkpoint.should_stop(), checkpoint.notice(), checkpoint.deadline())
+    told.write_text(json.dumps({"source": "gcp", "reason": "the machine is taken away", "deadline": 1795251600.5, "grace_s": 25}))
+
+    assert before == (False, None, None)
+    assert checkpoint.should_stop() is True
+    assert checkpoint.notice() == ("gcp", "the machine is taken away", 1795251600.5)
+    assert checkpoint.deadline() == 1795251600.5
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"deadline": "soon", "source": null}', '{"deadline": true}', "\x00\xff"])
+def test_a_notice_that_says_nothing_is_one_all_the_same(told, content):
+    told.write_text(content)
+
+    assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None) and checkpoint.deadline() is None
+
+
+def test_the_earlier_of_two_deadlines_counts(told, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DEADLINE", "1000.25")
+    alone = checkpoint.deadline()
+    told.write_text('{"deadline": 900}')
+    both = checkpoint.deadline()
+    monkeypatch.setenv("PENSTOCK_DEADLINE", "800")
+
+    assert (alone, both, checkpoint.deadline()) == (1000.25, 900.0, 800.0)
+    monkeypatch.setenv("PENSTOCK_DEADLINE", "")
+    assert checkpoint.deadline() == 900.0
+
+
+def test_done_waits_for_the_save_and_leaves_the_marker(place, tmp_path, monkeypatch):
+    marker = tmp_path / "done"
+    monkeypatch.setenv("PENSTOCK_DONE_FILE", str(marker))
+
+    pending = checkpoint.save({"x": 1}, 1, format="safetensors", asynchronous=True)
+    checkpoint.done()
+
+    assert marker.exists() and pending.done() and checkpoint.latest().step == 1
+
+
+# Cheap enough for every batch: a thousand looks cost less than one millisecond-batch would notice.
+def test_asking_costs_next_to_nothing(told):
+    begin = time.process_time()
+    for _ in range(10_000):
+        checkpoint.should_stop()
+
+    assert time.process_time() - begin < 10_000 * 100e-6
