@@ -98,11 +98,12 @@ struct http_engine {
 	char *ca_file;
 	char *ca_path;
 	pthread_t thread;
-	CURLM *multi; /* others may only wake it up */
+	CURLM *multi; /* others may only wake it up; NULL until the thread lives */
 
 	struct {
 		pthread_mutex_t lock;
 		struct call_list incoming;
+		bool started; /* the thread lives */
 		bool ending;
 		bool resume;
 	} synced;
@@ -128,6 +129,12 @@ struct http_engine {
 	} counters;
 };
 
+/* http_life.c: under the lock of `synced`, at the first request. */
+int http_engine_start(struct http_engine *engine, struct penstock_error *err);
+
+/* http_engine.c */
+void *http_engine_main(void *arg);
+void http_hosts_trim(struct http_engine *engine, unsigned more_than);
 void call_list_add(struct call_list *list, struct call *call);
 void call_list_remove(struct call_list *list, struct call *call);
 

@@ -234,3 +234,16 @@ def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
     assert "69" in penstock.run("help", "serve").ok().out
     elsewhere = penstock.run("serve", "--root", tmp_path / "other", "--listen", "192.0.2.1:0").exits(78)
     assert elsewhere.err == "penstock serve: 192.0.2.1 is no address of this machine; 0.0.0.0 is all of them\n"
+
+
+def test_libraries_that_few_need_are_not_loaded_with_the_program(penstock, tmp_path):
+    # They would be half of the time that a trivial run takes. The last line shows that the test can see one.
+    few = re.compile(r"lib(curl|archive|microhttpd|gnutls|ldap|krb5|icudata)[.-]")
+    workflow = tmp_path / "wf.json"
+    workflow.write_text(json.dumps({"steps": [{"run": {"command": "true"}}]}))
+
+    ran = penstock.run("run", workflow, env={"LD_DEBUG": "files"}).ok()
+    asked = penstock.run("doctor", env={"LD_DEBUG": "files"})
+
+    assert "libsqlite3" in ran.err and not few.search(ran.err)
+    assert {found[1] for found in few.finditer(asked.err)} >= {"curl", "archive", "microhttpd"}
