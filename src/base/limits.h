@@ -135,6 +135,8 @@
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
 #define LIMIT_WORKFLOW_PORTS 64 /* free ports that a run is given; each is a variable of its steps */
 #define LIMIT_NOTICE_SOURCES 16 /* of notices of one run; each has a thread */
+#define LIMIT_STEP_PROCESSES 4096 /* and threads of a step that says no number; stops fork bombs */
+#define LIMIT_STEP_PROCESSES_PER_CPU 512 /* likewise, where it has many CPUs: loaders of data have threads */
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 #define LIMIT_WORKFLOW_ITERATIONS 1000000 /* of one loop; more is a program's own business */
 #define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */

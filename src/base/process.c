@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -179,8 +180,8 @@ static bool parent_is_gone(const struct process_spec *spec, int report, pid_t pa
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* Only async-signal-safe calls: the parent may have other threads. */
-static void run_child(const struct process_spec *spec, int report, pid_t parent)
+/* Only async-signal-safe calls: the parent may have other threads. `n_cgroups` are still to be joined. */
+static void run_child(const struct process_spec *spec, size_t n_cgroups, int report, pid_t parent)
 {
 	struct failure failure = {0, STEP_SESSION};
 
@@ -192,7 +193,7 @@ static void run_child(const struct process_spec *spec, int report, pid_t parent)
 	if (spec->new_session && setsid() < 0)
 		goto fail;
 	failure.step = STEP_CGROUP;
-	for (size_t i = 0; i < spec->n_cgroups; i++) {
+	for (size_t i = 0; i < n_cgroups; i++) {
 		if (write(spec->cgroups[i], "0", 1) < 0)
 			goto fail;
 	}
@@ -244,6 +245,15 @@ static int raise_failure(
 	}
 }
 
+/* The sanitizer of threads has to be told of a fork, or its locks stay locked in the child. */
+#if defined(__SANITIZE_THREAD__)
+#define FORK_WATCHED
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FORK_WATCHED
+#endif
+#endif
+
 /* The C library's fork() knows no namespaces. Its child may call no more than what run_child() calls. */
 static pid_t fork_into(unsigned long namespaces)
 {
@@ -254,9 +264,28 @@ static pid_t fork_into(unsigned long namespaces)
 #endif
 }
 
+/* In the control group of that directory. -1: not here (Linux 5.7 is needed), or we may not. */
+static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
+{
+#if defined(SYS_clone3) && !defined(FORK_WATCHED)
+	struct clone_args args = {
+		.flags = namespaces | CLONE_INTO_CGROUP,
+		.exit_signal = SIGCHLD,
+		.cgroup = (uint64_t)dir,
+	};
+
+	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+#else
+	(void)namespaces;
+	(void)dir;
+	return -1;
+#endif
+}
+
 /* Forks; the child is on the list before anybody can meet it. */
 static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 {
+	size_t to_join = spec->n_cgroups;
 	sigset_t all;
 	sigset_t before;
 	pid_t pid = -1;
@@ -266,10 +295,16 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_mutex_lock(&spawned_lock);
 	errno = ENOMEM;
-	if (spawned_reserve())
-		pid = spec->namespaces ? fork_into(spec->namespaces) : fork();
+	if (spawned_reserve()) {
+		if (spec->born_in)
+			pid = fork_in_cgroup(spec->namespaces, *spec->born_in);
+		if (pid >= 0)
+			to_join--;
+		else
+			pid = spec->namespaces ? fork_into(spec->namespaces) : fork();
+	}
 	if (pid == 0)
-		run_child(spec, report, self);
+		run_child(spec, to_join, report, self);
 	if (pid > 0)
 		spawned[n_spawned++] = pid;
 	pthread_mutex_unlock(&spawned_lock);

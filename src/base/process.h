@@ -46,8 +46,12 @@ struct process_spec {
 	bool die_with_parent;	 /* SIGKILL when the spawning thread ends */
 	const int *cpus;	 /* to be bound to; NULL: as we are */
 	size_t n_cpus;
-	const int *cgroups; /* the files cgroup.procs of the control groups to join; NULL: ours */
+	const int *
+		cgroups; /* files of the control groups to join, "tasks" or cgroup.procs; NULL: ours */
 	size_t n_cgroups;
+	/* The directory of the last of them where that is of version 2: the child is born there where the kernel can, for
+	 * joining takes it long. NULL: it is not. */
+	const int *born_in;
 	/*
 	 * CLONE_NEW*: of the child, which is the first process in them. With these it must have a body: the C library
 	 * does not know about such a child.

@@ -16,43 +16,53 @@
 #include "run/user_limits.h"
 #include "base/banned.h"
 
-/* What is claimed of this machine, by all and by us. */
-struct use {
-	int cpus, gpus, runs, waiting;
+struct amounts {
+	int cpus, gpus, runs;
 	uint64_t memory;
-	int own_cpus, own_gpus, own_runs;
-	uint64_t own_memory;
 };
+
+/* What is claimed of this machine, by all and by us, and what those ask for who wait. */
+struct use {
+	struct amounts all, own, waiting;
+};
+
+static void add_amounts(struct amounts *sum, const struct claim_holder *h)
+{
+	sum->cpus += h->cpus;
+	sum->gpus += h->gpus;
+	sum->memory += h->memory;
+	sum->runs++;
+}
 
 static int add_holder(void *cookie, const struct claim_holder *h)
 {
 	struct use *use = cookie;
 
-	if (h->waiting) {
-		use->waiting++;
-		return 0;
-	}
-	use->cpus += h->cpus;
-	use->gpus += h->gpus;
-	use->memory += h->memory;
-	use->runs++;
-	if (h->uid != geteuid())
-		return 0;
-	use->own_cpus += h->cpus;
-	use->own_gpus += h->gpus;
-	use->own_memory += h->memory;
-	use->own_runs++;
+	add_amounts(h->waiting ? &use->waiting : &use->all, h);
+	if (!h->waiting && h->uid == geteuid())
+		add_amounts(&use->own, h);
 	return 0;
 }
 
-/* "memory cpus" where the kernel holds these. */
-static void find_held(bool *memory, bool *cpus)
+/* What of it the kernel holds. */
+struct held {
+	bool memory, cpus, processes;
+};
+
+static void find_held(struct held *held)
 {
 	_cleanup_(buf_release) struct buf places = BUF_INIT(64 * KIB);
 
 	cgroup_place(&places);
-	*memory = strstr(buf_str(&places), " memory") != NULL;
-	*cpus = strstr(buf_str(&places), " cpus") != NULL;
+	held->memory = strstr(buf_str(&places), " memory") != NULL;
+	held->cpus = strstr(buf_str(&places), " cpus") != NULL;
+	held->processes = strstr(buf_str(&places), " pids") != NULL;
+}
+
+static json_t *json_amounts(const struct amounts *amounts)
+{
+	return json_pack("{s:i, s:I, s:i, s:i}", "cpus", amounts->cpus, "memory",
+		(json_int_t)amounts->memory, "gpus", amounts->gpus, "runs", amounts->runs);
 }
 
 static json_t *limit_or_null(int64_t limit)
@@ -63,71 +73,79 @@ static json_t *limit_or_null(int64_t limit)
 static int print_json(const char *host, const struct machine_capacity *m, const struct use *use,
 	const struct claim_limits *limits)
 {
-	bool memory, cpus;
 	json_t *array = json_array();
+	struct held held;
 
-	find_held(&memory, &cpus);
+	find_held(&held);
 	json_array_append_new(array,
-		json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:{s:i, s:I, s:i, s:i}, s:i, s:{s:o, s:o, "
-			  "s:o, s:o}, s:{s:i, s:I, s:i, s:i}, s:{s:b, s:b}}",
-			"name", host, "status", use->cpus >= m->cpus ? "busy" : "idle", "capacity",
-			"cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus", m->gpus, "used",
-			"cpus", use->cpus, "memory", (json_int_t)use->memory, "gpus", use->gpus,
-			"runs", use->runs, "waiting", use->waiting, "limits", "cpus",
+		json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:{s:o, s:o, s:o, s:o}, "
+			  "s:o, s:{s:b, s:b, s:b}}",
+			"name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
+			"capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
+			m->gpus, "used", json_amounts(&use->all), "waiting", use->waiting.runs,
+			"asked", json_amounts(&use->waiting), "limits", "cpus",
 			limit_or_null(limits->cpus), "memory", limit_or_null(limits->memory),
 			"gpus", limit_or_null(limits->gpus), "runs", limit_or_null(limits->runs),
-			"own", "cpus", use->own_cpus, "memory", (json_int_t)use->own_memory, "gpus",
-			use->own_gpus, "runs", use->own_runs, "enforced", "memory", memory, "cpus",
-			cpus));
+			"own", json_amounts(&use->own), "enforced", "memory", held.memory, "cpus",
+			held.cpus, "processes", held.processes));
 	return show_json(array);
 }
 
-static void add_row(struct grid *grid, const char *what, const char *used, const char *there,
-	const char *own, const char *limit, const char *held)
-{
-	grid_add(grid, what);
-	grid_add(grid, used);
-	grid_add(grid, there);
-	grid_add(grid, own);
-	grid_add(grid, limit);
-	grid_add(grid, held);
-}
+/* One row; -1: there is none, or no limit. */
+struct row {
+	const char *what;
+	int64_t claimed, waiting, there, own, limit;
+	const char *held_by;
+	bool bytes;
+};
 
-static void add_count(struct grid *grid, const char *what, int used, int there, int own,
-	int64_t limit, const char *held)
+static void add_cell(struct grid *grid, int64_t n, bool bytes)
 {
-	char texts[4][24];
+	char text[24];
 
-	snprintf(texts[0], sizeof(texts[0]), "%d", used);
-	snprintf(texts[1], sizeof(texts[1]), "%d", there);
-	snprintf(texts[2], sizeof(texts[2]), "%d", own);
-	snprintf(texts[3], sizeof(texts[3]), "%" PRId64, limit);
-	add_row(grid, what, texts[0], there < 0 ? NULL : texts[1], texts[2],
-		limit < 0 ? NULL : texts[3], held);
+	if (bytes && n >= 0)
+		str_format_size((uint64_t)n, text);
+	else
+		snprintf(text, sizeof(text), "%" PRId64, n);
+	grid_add(grid, n < 0 ? NULL : text);
 }
 
 static void print_table(const char *host, const struct machine_capacity *m, const struct use *use,
 	const struct claim_limits *limits)
 {
-	struct grid grid = GRID_INIT(6);
-	char used[STR_SIZE_SIZE], there[STR_SIZE_SIZE], own[STR_SIZE_SIZE], limit[STR_SIZE_SIZE];
-	bool memory, cpus;
+	static const char *const titles[] = {
+		"WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY"};
+	struct grid grid = GRID_INIT(ARRAY_SIZE(titles));
+	struct held held;
 
-	find_held(&memory, &cpus);
-	str_format_size(use->memory, used);
-	str_format_size(m->memory, there);
-	str_format_size(use->own_memory, own);
-	str_format_size(limits->memory < 0 ? 0 : (uint64_t)limits->memory, limit);
-	printf("%s: %d run%s, %d waiting\n", host, use->runs, use->runs == 1 ? "" : "s",
-		use->waiting);
-	add_row(&grid, "WHAT", "CLAIMED", "THERE", "YOURS", "YOUR LIMIT", "HELD BY");
-	add_count(&grid, "CPUs", use->cpus, m->cpus, use->own_cpus, limits->cpus,
-		cpus ? "control group" : "affinity");
-	add_row(&grid, "memory", used, there, own, limits->memory < 0 ? NULL : limit,
-		memory ? "control group" : "looking at it");
-	add_count(&grid, "GPUs", use->gpus, m->gpus, use->own_gpus, limits->gpus,
-		"CUDA_VISIBLE_DEVICES");
-	add_count(&grid, "runs", use->runs, -1, use->own_runs, limits->runs, "waiting");
+	find_held(&held);
+	const struct row rows[] = {
+		{"CPUs", use->all.cpus, use->waiting.cpus, m->cpus, use->own.cpus, limits->cpus,
+			held.cpus ? "control group" : "affinity", false},
+		{"memory", (int64_t)use->all.memory, (int64_t)use->waiting.memory,
+			(int64_t)m->memory, (int64_t)use->own.memory, limits->memory,
+			held.memory ? "control group" : "looking at it", true},
+		{"GPUs", use->all.gpus, use->waiting.gpus, m->gpus, use->own.gpus, limits->gpus,
+			"CUDA_VISIBLE_DEVICES", false},
+		{"runs", use->all.runs, use->waiting.runs, -1, use->own.runs, limits->runs, NULL,
+			false},
+	};
+
+	printf("%s: %d run%s, %d waiting\n", host, use->all.runs, use->all.runs == 1 ? "" : "s",
+		use->waiting.runs);
+	for (size_t i = 0; i < ARRAY_SIZE(titles); i++)
+		grid_add(&grid, titles[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct row *row = &rows[i];
+
+		grid_add(&grid, row->what);
+		add_cell(&grid, row->claimed, row->bytes);
+		add_cell(&grid, row->waiting, row->bytes);
+		add_cell(&grid, row->there, row->bytes);
+		add_cell(&grid, row->own, row->bytes);
+		add_cell(&grid, row->limit, row->bytes);
+		grid_add(&grid, row->held_by);
+	}
 	grid_print(&grid);
 	grid_release(&grid);
 }
@@ -180,7 +198,9 @@ const struct command command_runners = {
 	.summary = "show what this machine can run, and what of it is in use",
 	.description =
 		"Shows the CPUs, memory and GPUs of this machine, how much of them the runs of all "
-		"users have claimed, how much yours have, and your limits.\n\n"
+		"users have claimed, what those that wait ask for, how much yours have, your "
+		"limits, and "
+		"what keeps steps within what they claimed.\n\n"
 		"Limits stand in /etc/penstock/config.yaml, where the administrator sets them, and "
 		"in "
 		"~/.config/penstock/config.yaml, where you may set lower ones: 'limits: {ann: "

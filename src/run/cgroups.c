@@ -1,5 +1,6 @@
 #include "run/cgroups.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,290 +20,27 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "records/claims.h"
+#include "run/cgroups_internal.h"
 #include "base/banned.h"
 
-enum { MAX_PARTS = 3, GONE_WAIT_MS = 5000, LOOK_AGAIN_MS = 1 };
-#define NAME_PREFIX "penstock-"
-
-/* One hierarchy of this machine. */
-enum kind { V1_MEMORY, V1_CPUSET, V2 };
-
-/* Where groups are made in it; found once. */
-struct base {
-	enum kind kind;
-	char *dir; /* owned */
-	bool memory;
-	bool cpus;
-};
+enum { GONE_WAIT_MS = 5000, LOOK_AGAIN_MS = 1 };
 
 struct part {
-	const struct base *base;
-	char *dir; /* owned */
-	int procs_fd;
+	struct cgroup_base *base;
+	char *dir;   /* owned */
+	int join_fd; /* of the file that a child writes to; -1: of a whole run, which nobody is in */
 };
 
 struct cgroup {
-	struct part parts[MAX_PARTS];
-	int fds[MAX_PARTS];
+	struct part parts[CGROUP_MAX_PARTS];
+	int fds[CGROUP_MAX_PARTS];
 	size_t n;
+	int born_fd; /* the directory of the last of them, where that is of version 2; else -1 */
 	bool holds_memory;
 	bool holds_cpus;
+	bool holds_pids;
 };
-
-/* Owned by the thread that starts steps. */
-static struct {
-	const char *mount;
-	const char *membership; /* NULL: /proc/self/cgroup */
-	struct base bases[MAX_PARTS];
-	size_t n;
-	bool found;
-	unsigned long made;
-} machine = {.mount = "/sys/fs/cgroup"};
-
-/* ---- files ---- */
-
-static bool write_value(const char *dir, const char *name, const char *value)
-{
-	_cleanup_free_ char *path = path_join(dir, name);
-	_cleanup_close_ int fd = path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
-	size_t len = strlen(value);
-
-	return fd >= 0 && write(fd, value, len) == (ssize_t)len;
-}
-
-/* Without the newline at the end; NULL: it cannot be read. */
-static const char *read_value(const char *dir, const char *name, struct buf *b)
-{
-	_cleanup_free_ char *path = path_join(dir, name);
-
-	buf_clear(b);
-	if (!path || fs_read(path, b, NULL) < 0)
-		return NULL;
-	while (b->len && b->data[b->len - 1] == '\n')
-		buf_truncate(b, b->len - 1);
-	return buf_str(b);
-}
-
-static uint64_t read_number(const char *dir, const char *name)
-{
-	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
-	const char *text = read_value(dir, name, &b);
-	uint64_t n;
-
-	return text && str_to_u64(text, 0, UINT64_MAX, &n) ? n : 0;
-}
-
-/* Of a file of lines "name number". */
-static bool read_field(const char *dir, const char *name, const char *field, uint64_t *out)
-{
-	_cleanup_(buf_release) struct buf b = BUF_INIT(64 * KIB);
-	const char *text = read_value(dir, name, &b);
-	size_t len = strlen(field);
-
-	while (text && *text) {
-		if (strncmp(text, field, len) == 0 && text[len] == ' ') {
-			*out = strtoull(text + len + 1, NULL, 10);
-			return true;
-		}
-		text = strchr(text, '\n');
-		text = text ? text + 1 : NULL;
-	}
-	return false;
-}
-
-static bool has_word(const char *text, const char *word)
-{
-	size_t len = strlen(word);
-
-	for (const char *p = text; p && (p = strstr(p, word)); p += len) {
-		if ((p == text || p[-1] == ' ' || p[-1] == ',') &&
-			(p[len] == '\0' || p[len] == ' ' || p[len] == ','))
-			return true;
-	}
-	return false;
-}
-
-static bool is_dir(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* ---- where groups can be made ---- */
-
-static void add_base(enum kind kind, const char *dir, bool memory, bool cpus)
-{
-	struct base *base = &machine.bases[machine.n];
-	char *copy = strdup(dir);
-
-	if (!copy || machine.n == MAX_PARTS) {
-		free(copy);
-		return;
-	}
-	*base = (struct base){kind, copy, memory, cpus};
-	machine.n++;
-}
-
-/* Within a container the path of our group may not be there: its root is ours, then. */
-static char *own_dir(const char *hierarchy, const char *path)
-{
-	char *dir = NULL;
-
-	if (asprintf(&dir, "%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path) < 0)
-		return NULL;
-	if (!is_dir(dir)) {
-		free(dir);
-		dir = strdup(hierarchy);
-	}
-	return dir;
-}
-
-static void find_v1(const char *controllers, const char *path)
-{
-	static const struct {
-		const char *name;
-		enum kind kind;
-	} wanted[] = {{"memory", V1_MEMORY}, {"cpuset", V1_CPUSET}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
-		_cleanup_free_ char *hierarchy = NULL;
-		_cleanup_free_ char *dir = NULL;
-
-		if (!has_word(controllers, wanted[i].name))
-			continue;
-		hierarchy = path_join(machine.mount, wanted[i].name);
-		dir = hierarchy ? own_dir(hierarchy, path) : NULL;
-		if (dir && access(dir, W_OK) == 0)
-			add_base(wanted[i].kind, dir, wanted[i].kind == V1_MEMORY,
-				wanted[i].kind == V1_CPUSET);
-	}
-}
-
-static bool has_limit(const char *dir, const char *name)
-{
-	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
-	const char *text = read_value(dir, name, &b);
-
-	return text && !str_starts(text, "max");
-}
-
-/* Whether children of the group can have `controller`; it is turned on where that is allowed. */
-static bool hands_on(const char *dir, const char *controller)
-{
-	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
-	char word[32];
-
-	if (has_word(read_value(dir, "cgroup.subtree_control", &b), controller))
-		return true;
-	if (!has_word(read_value(dir, "cgroup.controllers", &b), controller))
-		return false;
-	/* EBUSY where processes live in it, unless it is the root. */
-	snprintf(word, sizeof(word), "+%s", controller);
-	return write_value(dir, "cgroup.subtree_control", word);
-}
-
-/*
- * Upwards from our own group to the first that hands on memory, not past one with a limit; where none does, our
- * own, if only to count CPU time and to find whom a step left behind.
- */
-static void find_v2(const char *hierarchy, const char *path)
-{
-	_cleanup_free_ char *own = own_dir(hierarchy, path);
-	_cleanup_free_ char *dir = own ? strdup(own) : NULL;
-	size_t top = strlen(hierarchy);
-
-	while (dir && strlen(dir) >= top) {
-		char *slash;
-
-		if (access(dir, W_OK) == 0 && hands_on(dir, "memory")) {
-			add_base(V2, dir, true, hands_on(dir, "cpuset"));
-			return;
-		}
-		slash = strrchr(dir + top, '/');
-		if (!slash || has_limit(dir, "memory.max") || has_limit(dir, "cpu.max"))
-			break;
-		*slash = '\0';
-	}
-	if (own && access(own, W_OK) == 0)
-		add_base(V2, own, false, false);
-}
-
-/* A line of /proc/self/cgroup: "4:memory:/a/b", or "0::/a/b" for version 2. */
-static void find_line(char *line)
-{
-	char *controllers = strchr(line, ':');
-	char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-	_cleanup_free_ char *hybrid = path_join(machine.mount, "unified");
-
-	if (!path || path[1] != '/' || strstr(path, "/../"))
-		return;
-	*path++ = '\0';
-	controllers++;
-	if (*controllers)
-		find_v1(controllers, path);
-	else if (hybrid)
-		find_v2(is_dir(hybrid) ? hybrid : machine.mount, path);
-}
-
-/* Empty groups of runs that were killed and that nobody goes on with; a group with processes stays. */
-static void sweep(const char *dir)
-{
-	_cleanup_closedir_ DIR *d = opendir(dir);
-
-	for (struct dirent *e; d && (e = readdir(d));) {
-		int pid;
-
-		if (sscanf(e->d_name, NAME_PREFIX "%*12[0-9a-f]-%d-%*u", &pid) == 1 && pid > 0 &&
-			kill(pid, 0) < 0 && errno == ESRCH)
-			unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
-	}
-}
-
-static void find_bases(void)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
-	_cleanup_free_ char *copy = NULL;
-	char *rest;
-	char *line;
-
-	if (machine.found)
-		return;
-	machine.found = true;
-	if (machine.membership)
-		buf_add_str(&text, machine.membership);
-	else if (fs_read("/proc/self/cgroup", &text, NULL) < 0)
-		return;
-	copy = strdup(buf_str(&text));
-	rest = copy;
-	while (rest && (line = strsep(&rest, "\n")))
-		find_line(line);
-	for (size_t i = 0; i < machine.n; i++)
-		sweep(machine.bases[i].dir);
-}
-
-int cgroup_place(struct buf *out)
-{
-	find_bases();
-	for (size_t i = 0; i < machine.n; i++) {
-		const struct base *base = &machine.bases[i];
-
-		if (buf_printf(out, "%s%s%s\n", base->dir, base->memory ? " memory" : "",
-			    base->cpus ? " cpus" : "") < 0)
-			return -1;
-	}
-	return 0;
-}
-
-void cgroup_set_root(const char *mount, const char *membership)
-{
-	for (size_t i = 0; i < machine.n; i++)
-		free(machine.bases[i].dir);
-	machine.n = 0;
-	machine.found = false;
-	machine.mount = mount;
-	machine.membership = membership;
-}
 
 /* ---- making ---- */
 
@@ -312,43 +50,82 @@ static void format_cpus(const struct cgroup_wanted *wanted, struct buf *out)
 		buf_printf(out, "%s%d", i ? "," : "", wanted->cpus[i]);
 }
 
-static bool limit_v1_memory(const char *dir, uint64_t bytes)
+static bool write_number(const char *dir, const char *name, uint64_t n)
 {
 	char text[24];
 
-	snprintf(text, sizeof(text), "%" PRIu64, bytes);
-	if (!write_value(dir, "memory.limit_in_bytes", text))
+	snprintf(text, sizeof(text), "%" PRIu64, n);
+	return cgroup_write(dir, name, text);
+}
+
+static bool limit_v1_memory(const char *dir, uint64_t bytes, bool of_run)
+{
+	/* Before Linux 5.11 those within would not count else. */
+	if (of_run)
+		cgroup_write(dir, "memory.use_hierarchy", "1");
+	if (!write_number(dir, "memory.limit_in_bytes", bytes))
 		return false;
 	/* With swap, where the kernel counts that. */
-	write_value(dir, "memory.memsw.limit_in_bytes", text);
+	write_number(dir, "memory.memsw.limit_in_bytes", bytes);
 	return true;
 }
 
 static bool limit_v2_memory(const char *dir, uint64_t bytes)
 {
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, bytes);
-	if (!write_value(dir, "memory.max", text))
+	if (!write_number(dir, "memory.max", bytes))
 		return false;
-	write_value(dir, "memory.swap.max", "0");
+	cgroup_write(dir, "memory.swap.max", "0");
 	return true;
 }
 
-/* A group of version 1 takes nobody before it has memory nodes. */
+/*
+ * A group of version 1 takes nobody before it has memory nodes. Where the one above balances load, it does so for
+ * ours, too; that ours would as well changes nothing but that the kernel reckons its domains anew whenever such a
+ * group comes and goes, for which it stops everybody for milliseconds.
+ */
 static bool limit_v1_cpus(const struct part *part, const char *cpus)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
-	const char *nodes = read_value(part->base->dir, "cpuset.mems", &b);
+	const char *nodes;
 
-	return nodes && write_value(part->dir, "cpuset.mems", nodes) &&
-	       write_value(part->dir, "cpuset.cpus", cpus);
+	if (cgroup_number(part->base->dir, "cpuset.sched_load_balance"))
+		cgroup_write(part->dir, "cpuset.sched_load_balance", "0");
+	nodes = cgroup_text(part->base->dir, "cpuset.mems", &b);
+	return nodes && cgroup_write(part->dir, "cpuset.mems", nodes) &&
+	       cgroup_write(part->dir, "cpuset.cpus", cpus);
+}
+
+/* How many there are in a list such as "0-3,8"; 0: it is none. */
+static size_t count_cpus(const char *list)
+{
+	size_t n = 0;
+
+	while (list && isdigit((unsigned char)*list)) {
+		char *end;
+		unsigned long from = strtoul(list, &end, 10);
+		unsigned long to = *end == '-' ? strtoul(end + 1, &end, 10) : from;
+
+		if (to < from || to > CLAIMS_MAX_CPUS)
+			return 0;
+		n += to - from + 1;
+		list = *end == ',' ? end + 1 : end;
+	}
+	return list && !*list ? n : 0;
+}
+
+/* Whether those are all that anybody has there; nobody has more than what is there. */
+static bool narrows_nothing(const struct cgroup_base *base, const struct cgroup_wanted *wanted)
+{
+	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_STRING);
+
+	return wanted->n_cpus > 0 &&
+	       count_cpus(cgroup_text(base->dir, "cpuset.effective_cpus", &b)) == wanted->n_cpus;
 }
 
 static void drop_part(struct part *part)
 {
-	if (part->procs_fd >= 0)
-		close(part->procs_fd);
+	if (part->join_fd >= 0)
+		close(part->join_fd);
 	if (part->dir)
 		rmdir(part->dir);
 	free(part->dir);
@@ -358,47 +135,73 @@ static void drop_part(struct part *part)
 static bool limit_part(struct cgroup *group, struct part *part, const struct cgroup_wanted *wanted,
 	const char *cpus)
 {
-	const struct base *base = part->base;
-	bool ok;
+	const struct cgroup_base *base = part->base;
+	bool v1 = base->kind != V2;
+	bool ok = true;
 
-	if (base->kind == V1_MEMORY) {
-		ok = !wanted->memory || limit_v1_memory(part->dir, wanted->memory);
-		group->holds_memory |= ok && wanted->memory;
-		return ok;
+	if (base->memory && wanted->memory) {
+		ok = v1 ? limit_v1_memory(part->dir, wanted->memory, wanted->of_run)
+			: limit_v2_memory(part->dir, wanted->memory);
+		group->holds_memory |= ok;
 	}
-	if (base->kind == V1_CPUSET) {
-		ok = *cpus && limit_v1_cpus(part, cpus);
+	if (base->cpus) {
+		ok = *cpus && (v1 ? limit_v1_cpus(part, cpus)
+				  : cgroup_write(part->dir, "cpuset.cpus", cpus));
 		group->holds_cpus |= ok;
-		return ok;
 	}
-	if (base->memory && wanted->memory)
-		group->holds_memory |= limit_v2_memory(part->dir, wanted->memory);
-	if (base->cpus && *cpus)
-		group->holds_cpus |= write_value(part->dir, "cpuset.cpus", cpus);
-	return true;
+	if (base->pids) {
+		ok = wanted->pids && write_number(part->dir, "pids.max", wanted->pids);
+		group->holds_pids |= ok;
+	}
+	return ok || !v1;
 }
 
 /* Whether a child of ours can go there: systemd's scopes of a session cannot be left by their user. */
-static bool can_join(int procs_fd)
+static bool can_join(struct part *part)
 {
 	int status = 0;
 	pid_t pid;
 
-	if (geteuid() == 0)
+	if (geteuid() == 0 || part->base->joinable)
 		return true;
 	pid = fork();
 	if (pid == 0)
-		_exit(write(procs_fd, "0", 1) == 1 ? 0 : 1);
+		_exit(write(part->join_fd, "0", 1) == 1 ? 0 : 1);
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	part->base->joinable = pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	return part->base->joinable;
 }
 
-static int make_part(struct cgroup *group, const struct base *base, const char *name,
-	const struct cgroup_wanted *wanted, const char *cpus, struct penstock_error *err)
+/*
+ * The child is a process of one thread when it joins. To move a whole process, the kernel waits until no thread of
+ * the machine is just being made or ended, for milliseconds; version 1 also moves a single thread, and needs not.
+ */
+static int open_join(const struct part *part)
 {
-	_cleanup_free_ char *procs = NULL;
-	struct part part = {base, path_join(base->dir, name), -1};
+	_cleanup_free_ char *path = path_join(
+		part->dir, part->base->kind == V2 ? "cgroup.procs" : "tasks");
+
+	return path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+}
+
+/* To the groups of executions within it, as much as the place of this one has. */
+static bool hand_all_on(const struct part *part)
+{
+	if (part->base->cpus && !cgroup_hands_on(part->dir, "cpuset"))
+		return false;
+	if (part->base->pids && !cgroup_hands_on(part->dir, "pids"))
+		return false;
+	return cgroup_hands_on(part->dir, "memory");
+}
+
+/* Below `where`, which is the base's directory or the group of the whole run there. */
+static int make_part(struct cgroup *group, struct cgroup_base *base, const char *where,
+	const char *name, const struct cgroup_wanted *wanted, const char *cpus,
+	struct penstock_error *err)
+{
+	struct part part = {base, path_join(where, name), -1};
+	bool ok;
 
 	if (!part.dir)
 		return error_memory(err);
@@ -407,24 +210,40 @@ static int make_part(struct cgroup *group, const struct base *base, const char *
 		free(part.dir);
 		return 0;
 	}
-	procs = path_join(part.dir, "cgroup.procs");
-	if (procs)
-		part.procs_fd = open(procs, O_WRONLY | O_CLOEXEC);
-	if (part.procs_fd < 0 || !limit_part(group, &part, wanted, cpus) ||
-		!can_join(part.procs_fd)) {
+	if (!wanted->of_run)
+		part.join_fd = open_join(&part);
+	ok = limit_part(group, &part, wanted, cpus);
+	if (wanted->of_run)
+		ok = ok && (base->kind != V2 || hand_all_on(&part));
+	else
+		ok = ok && part.join_fd >= 0 && can_join(&part);
+	if (!ok) {
 		log_debug("the control group %s is of no use", part.dir);
 		drop_part(&part);
 		return 0;
 	}
-	group->fds[group->n] = part.procs_fd;
+	group->fds[group->n] = part.join_fd;
 	group->parts[group->n++] = part;
+	if (base->kind == V2 && !wanted->of_run)
+		group->born_fd = open(part.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return 0;
 }
 
-int cgroup_make(struct cgroup **out, const char *run_id, const struct cgroup_wanted *wanted,
-	struct penstock_error *err)
+/* Where the groups of the executions go. */
+static const char *place_in(const struct cgroup *run, const struct cgroup_base *base)
+{
+	for (size_t i = 0; run && i < run->n; i++) {
+		if (run->parts[i].base == base)
+			return run->parts[i].dir;
+	}
+	return base->dir;
+}
+
+int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
+	const struct cgroup_wanted *wanted, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf cpus = BUF_INIT(LIMIT_STRING);
+	struct cgroup_bases *bases = cgroup_bases();
 	struct cgroup *group = calloc(1, sizeof(*group));
 	char name[64];
 	int r = 0;
@@ -432,12 +251,21 @@ int cgroup_make(struct cgroup **out, const char *run_id, const struct cgroup_wan
 	*out = NULL;
 	if (!group)
 		return error_memory(err);
-	find_bases();
+	group->born_fd = -1;
 	format_cpus(wanted, &cpus);
-	snprintf(
-		name, sizeof(name), NAME_PREFIX "%s-%d-%lu", run_id, (int)getpid(), ++machine.made);
-	for (size_t i = 0; r == 0 && i < machine.n; i++)
-		r = make_part(group, &machine.bases[i], name, wanted, buf_str(&cpus), err);
+	snprintf(name, sizeof(name), CGROUP_PREFIX "%s-%d-%lu", run_id, (int)getpid(),
+		++bases->made);
+	for (size_t i = 0; r == 0 && i < bases->n; i++) {
+		struct cgroup_base *base = &bases->base[i];
+
+		if (wanted->of_run && !(base->memory && wanted->memory))
+			continue;
+		if (base->kind == V1_CPUSET && narrows_nothing(base, wanted))
+			group->holds_cpus = true;
+		else
+			r = make_part(group, base, place_in(run, base), name, wanted,
+				buf_str(&cpus), err);
+	}
 	if (r < 0 || group->n == 0) {
 		cgroup_end(group);
 		return r;
@@ -452,6 +280,13 @@ const int *cgroup_fds(const struct cgroup *group, size_t *n)
 	return group ? group->fds : NULL;
 }
 
+const int *cgroup_born_fd(const struct cgroup *group)
+{
+	return group && group->born_fd >= 0 && group->parts[group->n - 1].base->kind == V2
+		       ? &group->born_fd
+		       : NULL;
+}
+
 bool cgroup_holds_memory(const struct cgroup *group)
 {
 	return group && group->holds_memory;
@@ -462,29 +297,36 @@ bool cgroup_holds_cpus(const struct cgroup *group)
 	return group && group->holds_cpus;
 }
 
+bool cgroup_holds_pids(const struct cgroup *group)
+{
+	return group && group->holds_pids;
+}
+
 /* ---- looking ---- */
+
+static void read_part(const struct part *part, struct cgroup_found *out)
+{
+	bool v1 = part->base->kind != V2;
+	uint64_t n;
+
+	if (part->base->memory) {
+		out->memory_peak = cgroup_number(
+			part->dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak");
+		if (cgroup_field(
+			    part->dir, v1 ? "memory.oom_control" : "memory.events", "oom_kill", &n))
+			out->oom_kills = n;
+	}
+	if (part->base->pids && cgroup_field(part->dir, "pids.events", "max", &n))
+		out->pids_refused = n;
+	if (!v1 && cgroup_field(part->dir, "cpu.stat", "usage_usec", &n))
+		out->cpu_us = (int64_t)n;
+}
 
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out)
 {
 	*out = (struct cgroup_found){.cpu_us = -1};
-	for (size_t i = 0; group && i < group->n; i++) {
-		const struct part *part = &group->parts[i];
-		uint64_t n;
-
-		if (part->base->kind == V1_MEMORY) {
-			out->memory_peak = read_number(part->dir, "memory.max_usage_in_bytes");
-			if (read_field(part->dir, "memory.oom_control", "oom_kill", &n))
-				out->oom_kills = n;
-		} else if (part->base->kind == V2) {
-			if (part->base->memory) {
-				out->memory_peak = read_number(part->dir, "memory.peak");
-				if (read_field(part->dir, "memory.events", "oom_kill", &n))
-					out->oom_kills = n;
-			}
-			if (read_field(part->dir, "cpu.stat", "usage_usec", &n))
-				out->cpu_us = (int64_t)n;
-		}
-	}
+	for (size_t i = 0; group && i < group->n; i++)
+		read_part(&group->parts[i], out);
 }
 
 /* ---- the end ---- */
@@ -524,7 +366,7 @@ void cgroup_kill(const struct cgroup *group)
 {
 	for (size_t i = 0; group && i < group->n; i++) {
 		if (group->parts[i].base->kind != V2 ||
-			!write_value(group->parts[i].dir, "cgroup.kill", "1"))
+			!cgroup_write(group->parts[i].dir, "cgroup.kill", "1"))
 			signal_group(group->parts[i].dir, SIGKILL);
 	}
 }
@@ -536,10 +378,13 @@ void cgroup_end(struct cgroup *group)
 	for (size_t i = 0; i < group->n; i++) {
 		struct part *part = &group->parts[i];
 
-		close(part->procs_fd);
+		if (part->join_fd >= 0)
+			close(part->join_fd);
 		end_group(part->dir);
 		free(part->dir);
 	}
+	if (group->born_fd >= 0)
+		close(group->born_fd);
 	free(group);
 }
 
@@ -556,8 +401,8 @@ int cgroup_end_recorded(const char *dir)
 {
 	const char *name = strrchr(dir, '/');
 
-	if (!name || !str_starts(name + 1, NAME_PREFIX) || !str_starts(dir, machine.mount) ||
-		strstr(dir, "/../"))
+	if (!name || !str_starts(name + 1, CGROUP_PREFIX) ||
+		!str_starts(dir, cgroup_bases()->mount) || strstr(dir, "/../"))
 		return 0;
 	return end_group(dir);
 }

@@ -3,7 +3,8 @@
  * other (hybrid), as far as we may make them: what its processes use together is limited and counted by the
  * kernel, and whatever they leave behind is found.
  *
- *	cgroup_make(&group, run_id, &wanted, err);	NULL: none can be made here
+ *	cgroup_make(&run, NULL, run_id, &whole, err);	around those of all executions of a run; may be NULL
+ *	cgroup_make(&group, run, run_id, &wanted, err);	NULL: none can be made here
  *	... the child writes "0" to cgroup_fds(group, &n) before it runs its program
  *	cgroup_read(group, &found);			peak, kills for memory, CPU time
  *	cgroup_end(group);				kills who is left, removes it
@@ -29,21 +30,27 @@ struct cgroup_wanted {
 	uint64_t memory; /* bytes, swap included; 0: not limited */
 	const int *cpus; /* the only ones it may run on; NULL: all */
 	size_t n_cpus;
+	uint64_t pids; /* processes and threads; 0: not limited */
+	bool of_run; /* nobody is in it but the groups of executions; for the sum of their memory */
 };
 
 /* *out is NULL where none can be made. An error is one that hides no such machine: no memory. */
-int cgroup_make(struct cgroup **out, const char *run_id, const struct cgroup_wanted *wanted,
-	struct penstock_error *err);
-/* Descriptors of the files cgroup.procs to be joined. A NULL group has none. */
+int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
+	const struct cgroup_wanted *wanted, struct penstock_error *err);
+/* Descriptors of the files that a child of one thread joins by. A NULL group has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
+/* The directory of the last of them, which a child can be born in; NULL: none can. */
+const int *cgroup_born_fd(const struct cgroup *group);
 /* Whether the kernel holds this limit. */
 bool cgroup_holds_memory(const struct cgroup *group);
 bool cgroup_holds_cpus(const struct cgroup *group);
+bool cgroup_holds_pids(const struct cgroup *group);
 
 struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0: not known */
 	uint64_t oom_kills;
-	int64_t cpu_us; /* of all, ended ones too; -1: not known */
+	uint64_t pids_refused; /* that no process was made because of the limit */
+	int64_t cpu_us;	       /* of all, ended ones too; -1: not known */
 };
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
 /* SIGKILL for everything in it. */
@@ -57,7 +64,7 @@ int cgroup_record(const struct cgroup *group, struct buf *out);
  * were. */
 int cgroup_end_recorded(const char *dir);
 
-/* Appends where groups are made here and what they can limit, a line for each hierarchy: "DIR memory cpus". */
+/* Appends where groups are made here and what they can limit, a line for each hierarchy: "DIR memory cpus pids". */
 int cgroup_place(struct buf *out);
 
 /* For tests: another place of the hierarchies, and another membership, than those of this machine. */

@@ -58,8 +58,9 @@ struct task_spec {
 	int stderr_fd;		 /* borrowed */
 	const int *cpus;	 /* to be bound to; NULL: all */
 	size_t n_cpus;
-	const int *cgroups; /* cgroup.procs of the step's control groups, to be joined; borrowed */
+	const int *cgroups; /* of the step's control groups, to be joined; borrowed */
 	size_t n_cgroups;
+	const int *born_in;			/* as in base/process.h */
 	const struct task_container *container; /* NULL: on the machine itself */
 };
 

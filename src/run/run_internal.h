@@ -14,6 +14,7 @@
 #include "run/shares.h"
 #include "run/stores.h"
 
+struct cgroup;
 struct lease;
 struct run_image;
 struct log_upload;
@@ -53,6 +54,12 @@ struct run {
 	int64_t deadline_ms;	  /* of all steps together; 0: none, or none has begun */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them, found before the first step */
 	bool told_no_limits;		 /* that this machine does not hold the limits, once */
+	bool told_no_processes;
+	struct {
+		bool made;
+		struct cgroup *cgroup; /* around those of its steps; NULL: none is, or can be */
+		uint64_t memory_limit;
+	} group;
 	struct interrupts interrupts;
 	struct notice_settings preemption;
 	atomic_bool laid_out;	 /* `layout` stays as it is: other threads may use it */

@@ -53,7 +53,16 @@ static void explain_memory(const struct step_end *end, const char *who, struct s
 {
 	out->class = RUN_CLASS_OOM;
 	out->exit_code = EXIT_OOM;
-	if (!end->memory_limit)
+	if (end->memory_of_run)
+		snprintf(out->text, sizeof(out->text),
+			"%s was killed for want of memory: it used at most %" PRIu64
+			" of its %" PRIu64
+			" MB, but the steps that ran together wanted more than the %" PRIu64
+			" MB of the run; ask for more with --set resources.memPerCpu=MB or "
+			"resources.tasks=N, or run fewer at a time",
+			who, end->memory_peak / MIB, end->memory_limit / MIB,
+			end->memory_of_run / MIB);
+	else if (!end->memory_limit)
 		snprintf(out->text, sizeof(out->text),
 			"%s was killed for want of memory; ask for more with --set "
 			"resources.memPerCpu=MB",

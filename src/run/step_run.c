@@ -26,6 +26,7 @@
 #include "run/ranks.h"
 #include "run/reaction.h"
 #include "run/run_internal.h"
+#include "run/step_group.h"
 #include "run/step_launcher.h"
 #include "run/usage.h"
 #include "sync/sync.h"
@@ -37,7 +38,6 @@ enum {
 	HANG_LOOK_MIN_MS = 20,
 	HANG_LOOK_MAX_MS = 5000,
 	HANG_CPU_PERCENT = 1, /* less than this of one CPU is no use of it */
-	MEMORY_LOOK_MS = 250,
 	REAP_WAIT_MS = 10000,
 };
 
@@ -59,8 +59,8 @@ struct step_run {
 	size_t n_ended;
 	int epoll_fd;
 	int timer_fd;
-	struct cgroup *cgroup; /* NULL: none can be made here */
-	unsigned long serial;  /* of its file of live steps */
+	struct step_group group;
+	unsigned long serial; /* of its file of live steps */
 
 	/* Its share of what the run claimed. */
 	int *cpus;
@@ -85,8 +85,6 @@ struct step_run {
 	int64_t look_every_ms;
 	uint64_t cpu_ms; /* at the last look */
 	uint64_t printed;
-	uint64_t memory_limit;
-	bool watch_memory; /* no control group holds the limit */
 	int64_t memory_look_ms;
 };
 
@@ -141,42 +139,6 @@ static const int *cpus_of(const struct step_run *step, size_t rank, size_t *n)
 	}
 	*n = each;
 	return step->cpus + rank * each;
-}
-
-/* ---- the control group ---- */
-
-static void tell_what_does_not_hold(struct step_run *step)
-{
-	struct run *run = step->run;
-
-	if (run->told_no_limits || !step->watch_memory)
-		return;
-	run->told_no_limits = true;
-	run_say(run, RUN_EVENT_MESSAGE,
-		"this machine lets us make no control group that limits memory: what the steps use "
-		"is looked at every %.2g s instead, and CPUs are bound by affinity alone",
-		MEMORY_LOOK_MS / 1000.0);
-}
-
-static int make_group(struct step_run *step, struct penstock_error *err)
-{
-	const struct workflow_step_resources *res = &step->what->resources;
-	const uint64_t cpus = (uint64_t)(res->tasks.value * res->cpus_per_task.value);
-	struct cgroup_wanted wanted = {.memory = cpus * (uint64_t)res->mem_per_cpu.value * MIB};
-	int r;
-
-	if (step->what->disable_cpu_binding.value)
-		wanted.cpus = claim_cpus(step->run->claim, &wanted.n_cpus);
-	else
-		wanted.cpus = step->cpus;
-	if (!step->what->disable_cpu_binding.value)
-		wanted.n_cpus = step->n_cpus;
-	r = cgroup_make(&step->cgroup, step->run->id, &wanted, err);
-	step->memory_limit = wanted.memory;
-	step->watch_memory = wanted.memory && !cgroup_holds_memory(step->cgroup);
-	if (r == 0)
-		tell_what_does_not_hold(step);
-	return r;
 }
 
 /* ---- the environment ---- */
@@ -370,7 +332,8 @@ static int start_task(struct step_run *step, const struct step_run_spec *spec,
 	task.stdout_fd = output_task_fd(t->output, 1);
 	task.stderr_fd = output_task_fd(t->output, 2);
 	task.cpus = cpus_of(step, rank, &task.n_cpus);
-	task.cgroups = cgroup_fds(step->cgroup, &task.n_cgroups);
+	task.cgroups = cgroup_fds(step->group.cgroup, &task.n_cgroups);
+	task.born_in = cgroup_born_fd(step->group.cgroup);
 	r = step->executor->start(&t->task, &task, err);
 	if (r < 0)
 		return r;
@@ -411,7 +374,7 @@ static void set_times(struct step_run *step)
 	if (step->look_every_ms > HANG_LOOK_MAX_MS)
 		step->look_every_ms = HANG_LOOK_MAX_MS;
 	step->look_at_ms = step->hang_ms ? now + step->look_every_ms : 0;
-	step->memory_look_ms = step->watch_memory ? now + MEMORY_LOOK_MS : 0;
+	step->memory_look_ms = step->group.watch_memory ? now + STEP_MEMORY_LOOK_MS : 0;
 }
 
 static void nearer(int64_t *due, int64_t at)
@@ -449,7 +412,7 @@ static void record_life(struct step_run *step)
 	live.name = strdup(step->name);
 	live.cwd = strdup(cwd);
 	live.pids = calloc(step->n, sizeof(*live.pids));
-	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->cgroup, &dirs) < 0)
+	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->group.cgroup, &dirs) < 0)
 		return;
 	for (size_t i = 0; i < step->n_started; i++)
 		live.pids[live.n++] = step->tasks[i].task->pid;
@@ -480,7 +443,8 @@ static int start_all(
 			step->what->mpi.value);
 	r = take_share(step, err);
 	if (r == 0)
-		r = make_group(step, err);
+		r = step_group_make(
+			&step->group, step->run, step->what, step->cpus, step->n_cpus, err);
 	if (r == 0) {
 		step->serial = ++step->run->serial;
 		record_life(step);
@@ -576,7 +540,7 @@ static void kill_tasks(struct step_run *step)
 	step->end.killed |= step->n_ended < step->n;
 	if (step->run->sync)
 		sync_kill_coming(step->run->sync);
-	cgroup_kill(step->cgroup);
+	cgroup_kill(step->group.cgroup);
 	for (size_t i = 0; i < step->n_started; i++)
 		step->executor->kill(step->tasks[i].task);
 }
@@ -616,7 +580,7 @@ static uint64_t cpu_ms_of(const struct step_run *step, const pid_t *leaders, siz
 	struct cgroup_found found;
 	struct usage usage;
 
-	cgroup_read(step->cgroup, &found);
+	cgroup_read(step->group.cgroup, &found);
 	if (found.cpu_us >= 0)
 		return (uint64_t)found.cpu_us / 1000;
 	usage_read(leaders, n, &usage);
@@ -656,17 +620,17 @@ static void look_at_memory(struct step_run *step, int64_t now)
 	uint64_t pss;
 	size_t n;
 
-	step->memory_look_ms = now + MEMORY_LOOK_MS;
+	step->memory_look_ms = now + STEP_MEMORY_LOOK_MS;
 	if (!leaders)
 		return;
 	n = leaders_of(step, leaders);
 	usage_read(leaders, n, &usage);
-	if (usage.rss <= step->memory_limit)
+	if (usage.rss <= step->group.memory_limit)
 		return;
 	pss = usage_pss(leaders, n);
 	if (pss > step->end.memory_peak)
 		step->end.memory_peak = pss;
-	if (pss <= step->memory_limit)
+	if (pss <= step->group.memory_limit)
 		return;
 	if (step->end.stop == STEP_NOT_STOPPED)
 		step->end.stop = STEP_OVER_MEMORY;
@@ -736,25 +700,6 @@ static void look_at_tasks(struct step_run *step)
 	}
 }
 
-/* What the kernel did, and how much it was. */
-static void look_at_group(struct step_run *step)
-{
-	struct cgroup_found found;
-
-	cgroup_read(step->cgroup, &found);
-	step->end.memory_limit = step->memory_limit;
-	if (found.memory_peak)
-		step->end.memory_peak = found.memory_peak;
-	if (!found.oom_kills)
-		return;
-	if (step->failed)
-		step->end.oom = true;
-	else
-		run_say(step->run, RUN_EVENT_WARNING,
-			"the kernel ended %" PRIu64 " process%s of '%s' for want of memory",
-			found.oom_kills, found.oom_kills == 1 ? "" : "es", step->name);
-}
-
 bool step_run_ended(struct step_run *step, struct step_end *out)
 {
 	look_at_tasks(step);
@@ -764,7 +709,7 @@ bool step_run_ended(struct step_run *step, struct step_end *out)
 	}
 	if (step->n_ended < step->n)
 		return false;
-	look_at_group(step);
+	step_group_judge(&step->group, step->run, step->name, step->failed, &step->end);
 	*out = step->end;
 	return true;
 }
@@ -794,7 +739,7 @@ size_t step_run_tell(struct step_run *step, int signal)
 void step_run_kill(struct step_run *step)
 {
 	step->asked |= step->n_ended < step->n;
-	cgroup_kill(step->cgroup);
+	cgroup_kill(step->group.cgroup);
 	for (size_t i = 0; i < step->n_started; i++)
 		step->executor->kill(step->tasks[i].task);
 }
@@ -820,7 +765,7 @@ void step_run_free(struct step_run *step)
 		if (step->tasks[i].output)
 			output_remove(step->run->output, step->tasks[i].output);
 	}
-	cgroup_end(step->cgroup);
+	cgroup_end(step->group.cgroup);
 	if (step->serial)
 		live_remove(step->run->layout.dir, step->serial);
 	give_share(step);

@@ -26,6 +26,8 @@ struct penstock_error;
 struct run;
 struct step_run;
 
+#define STEP_MEMORY_LOOK_MS 250 /* where no control group holds the limit */
+
 struct step_run_spec {
 	const struct workflow_run *step;
 	const char *name; /* for people; borrowed until step_run_free() */
@@ -53,9 +55,10 @@ struct step_end {
 	bool done;  /* it left the mark of being through, whatever it was told meanwhile */
 	bool killed; /* some of its tasks were killed by us: what they were writing may be incomplete */
 	enum step_stop stop;
-	int64_t stop_ms;       /* the time that was over */
-	uint64_t memory_limit; /* bytes; 0: none */
-	uint64_t memory_peak;  /* bytes; 0: not known */
+	int64_t stop_ms;	/* the time that was over */
+	uint64_t memory_limit;	/* bytes; 0: none */
+	uint64_t memory_peak;	/* bytes; 0: not known */
+	uint64_t memory_of_run; /* bytes; 0: unless all of the run together wanted more than this */
 };
 
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,

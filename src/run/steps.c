@@ -19,6 +19,7 @@
 #include "run/output.h"
 #include "run/finished.h"
 #include "run/reaction.h"
+#include "run/step_group.h"
 #include "run/step_run.h"
 #include "run/walk.h"
 #include "sync/sync.h"
@@ -352,6 +353,7 @@ void run_steps(struct run *run)
 		run_end_error(run, RUN_CLASS_NODE, &err);
 	else
 		judge(run, &watch);
+	run_group_end(run);
 	finished_free(progress);
 	free(watch.during);
 	free(watch.fds);

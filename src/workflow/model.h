@@ -100,6 +100,8 @@ struct workflow_resources {
 	struct workflow_number mem_per_cpu;   /* MB (2^20 bytes); 0: not limited */
 	struct workflow_number gpus; /* of the whole job, also where gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it where `given` */
+	struct workflow_number
+		max_processes; /* ours; of each step; steps inherit it where `given` */
 	bool given;
 	struct workflow_place at;
 };
@@ -110,6 +112,8 @@ struct workflow_step_resources {
 	struct workflow_number mem_per_cpu;   /* MB; default: the job's; 0: not limited */
 	struct workflow_number
 		gpus_per_task; /* default: the job's gpusPerTask where given, else 0 */
+	/* And threads; 0: not limited. Not given by either: as many as LIMIT_STEP_PROCESSES says. */
+	struct workflow_number max_processes;
 	struct workflow_place at;
 };
 

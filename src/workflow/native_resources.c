@@ -8,12 +8,13 @@
 #define MAX_CPUS	65536
 #define MAX_MEM_PER_CPU (16 * 1024 * 1024) /* MB: 16 TB */
 #define MAX_GPUS	1000000
+#define MAX_PROCESSES	4194304 /* as many as Linux can have */
 
 void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *res)
 {
 	res->tasks.value = res->cpus_per_task.value = 1;
 	res->tasks.at = res->cpus_per_task.at = res->mem_per_cpu.at = res->at;
-	res->gpus.at = res->gpus_per_task.at = res->at;
+	res->gpus.at = res->gpus_per_task.at = res->max_processes.at = res->at;
 	if (!map)
 		return;
 	res->at = map->at;
@@ -23,6 +24,7 @@ void read_resources_of(struct reader *rd, const struct node *map, struct workflo
 	reader_number(rd, map, "memPerCpu", 1, MAX_MEM_PER_CPU, &res->mem_per_cpu);
 	reader_number(rd, map, "gpus", 0, MAX_GPUS, &res->gpus);
 	reader_number(rd, map, "gpusPerTask", 0, MAX_GPUS, &res->gpus_per_task);
+	reader_number(rd, map, "maxProcesses", 0, MAX_PROCESSES, &res->max_processes);
 	if (res->gpus.given && res->gpus_per_task.given) {
 		reader_error(rd, &res->gpus_per_task.at,
 			"`%s` is the older way to say `gpus` (GPUs of the whole "
@@ -70,6 +72,7 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 	res->cpus_per_task = (struct workflow_number){whole->cpus_per_task.value, false, res->at};
 	res->mem_per_cpu = (struct workflow_number){whole->mem_per_cpu.value, false, res->at};
 	res->gpus_per_task = (struct workflow_number){0, false, res->at};
+	res->max_processes = whole->max_processes;
 	if (whole->gpus_per_task.given)
 		res->gpus_per_task.value = whole->gpus_per_task.value;
 	if (!map)
@@ -80,6 +83,7 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 	reader_number(rd, map, "cpusPerTask", 1, MAX_CPUS, &res->cpus_per_task);
 	reader_number(rd, map, "memPerCpu", 1, MAX_MEM_PER_CPU, &res->mem_per_cpu);
 	reader_number(rd, map, "gpusPerTask", 0, MAX_GPUS, &res->gpus_per_task);
+	reader_number(rd, map, "maxProcesses", 0, MAX_PROCESSES, &res->max_processes);
 	if (whole->given)
 		check_shares(rd, res);
 	reader_leave(rd, saved);

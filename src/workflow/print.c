@@ -197,6 +197,8 @@ static void put_resources(struct printer *p, const struct workflow_resources *re
 		put_number(p, "gpusPerTask", res->gpus_per_task.value);
 	else
 		put_number(p, "gpus", res->gpus.value);
+	if (res->max_processes.given)
+		put_number(p, "maxProcesses", res->max_processes.value);
 	close_with(p, '}');
 }
 
@@ -371,6 +373,8 @@ static void put_run(struct printer *p, const struct workflow_run *run)
 	put_number(p, "cpusPerTask", res->cpus_per_task.value);
 	put_memory(p, res->mem_per_cpu.value);
 	put_number(p, "gpusPerTask", res->gpus_per_task.value);
+	if (res->max_processes.given)
+		put_number(p, "maxProcesses", res->max_processes.value);
 	close_with(p, '}');
 	if (run->restarts.value)
 		put_number(p, "restarts", run->restarts.value);

@@ -20,6 +20,7 @@ static const struct schema_field resources_fields[] = {
 	{"memPerCpu", NULL, NULL},
 	{"gpus", NULL, NULL},
 	{"gpusPerTask", NULL, NULL},
+	{"maxProcesses", NULL, NULL},
 };
 SCHEMA(schema_resources, "`resources`", resources_fields);
 
@@ -28,6 +29,7 @@ static const struct schema_field step_resources_fields[] = {
 	{"cpusPerTask", NULL, NULL},
 	{"memPerCpu", NULL, NULL},
 	{"gpusPerTask", NULL, NULL},
+	{"maxProcesses", NULL, NULL},
 };
 SCHEMA(schema_step_resources, "the `resources` of a step", step_resources_fields);
 

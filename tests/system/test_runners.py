@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import pwd
+import re
 import socket
 import threading
 
@@ -64,6 +65,26 @@ def test_runners_tells_what_there_is_what_is_claimed_and_what_is_allowed(penstoc
     assert machine["own"] == machine["used"]
     assert machine["limits"] == {"cpus": None, "memory": 1 << 30, "gpus": None, "runs": 3}
     assert machine["name"] == socket.gethostname() and machine["name"] in table
+
+
+def test_runners_tells_apart_what_is_held_what_is_waited_for_and_what_holds_it(penstock, workflow, running, limited):
+    limits = limited("limits: {'*': {runs: 7}}")
+    running(resources={"cpusPerTask": CPUS, "memPerCpu": 64})
+    second = penstock.popen("run", workflow("true", file="second.json", name="second", resources={"memPerCpu": 32}))
+    second.wait_for_output("waiting for 1 CPU")
+
+    machine = penstock.run("runners", "--json", env=limits).json()[0]
+    lines = penstock.run("runners", env=limits).ok().out.splitlines()
+
+    assert (machine["used"]["runs"], machine["waiting"], machine["asked"]["runs"]) == (1, 1, 1)
+    assert (machine["used"]["memory"], machine["asked"]["memory"]) == (CPUS * 64 << 20, 32 << 20)
+    assert "1 run, 1 waiting" in lines[0]
+    table = [re.split(r"  +", line.strip()) for line in lines[1:]]
+    assert table[0] == ["WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY"]
+    rows = {row[0]: dict(zip(table[0], row)) for row in table[1:]}
+    assert (rows["memory"]["WAITED FOR"], rows["CPUs"]["CLAIMED"], rows["CPUs"]["WAITED FOR"]) == ("33.6 MB", str(CPUS), "1")
+    assert rows["runs"] == {"WHAT": "runs", "CLAIMED": "1", "WAITED FOR": "1", "THERE": "-", "YOURS": "1", "YOUR LIMIT": "7", "HELD BY": "-"}
+    assert rows["GPUs"]["HELD BY"] == "CUDA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(

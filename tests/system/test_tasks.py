@@ -44,6 +44,17 @@ def no_groups_left(penstock):
     assert not [each[0] for each in found if each[1] in mine and each[2] in pids]
 
 
+@pytest.fixture
+def kernel_holds(penstock):
+    """kernel_holds(what): skips the test where this machine has no control group for it."""
+
+    def check(what):
+        if not penstock.run("runners", "--json").json()[0]["enforced"][what]:
+            pytest.skip(f"no control group holds {what} here")
+
+    return check
+
+
 def lives(pid):
     try:
         with open(f"/proc/{pid}/stat") as stat:
@@ -166,6 +177,50 @@ def test_a_step_within_its_limit_is_left_alone(penstock, workflow):
     path = workflow({"command": "cat > eat.py <<'END'\n" + EAT.format(mb=40, pause=0) + "END\nexec python3 eat.py"}, resources={"memPerCpu": 256})
 
     assert "had it all" in penstock.run("run", path).ok().out
+
+
+def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(penstock, workflow, kernel_holds, no_groups_left):
+    # Each is well within its own 128 MB; three times 60 are not within the run's. Who is left over waits for nobody.
+    kernel_holds("memory")
+    eat = "x = b'x' * (60 << 20)\nimport glob, sys, time\nopen(sys.argv[1] + '.ready', 'w')\n" \
+          "while len(glob.glob('*.ready')) < 3 and not glob.glob('failed'): time.sleep(0.01)\n"  # fmt: skip
+    command = f"cat > $item.py <<'END'\n{eat}END\npython3 $item.py $item || {{ touch failed; exit 1; }}"
+    loop = {"parallel": True, "items": ["a", "b", "c"], "steps": [{"run": {"command": command}}]}
+    path = workflow("true", steps=[{"for": loop}], resources={"memPerCpu": 128})
+
+    result = penstock.run("run", path).exits(137)
+
+    assert re.search(r"it used at most \d+ of its 128 MB, but the steps that ran together wanted more than the 128 MB of the run", result.err)
+    assert penstock.ps()[0]["class"] == "oom"
+
+
+def test_a_step_gets_no_more_processes_than_its_limit(penstock, workflow, kernel_holds, no_groups_left):
+    kernel_holds("processes")
+    path = workflow({"command": "for i in $(seq 60); do sleep 1000 & done; echo had them all", "resources": {"maxProcesses": 30}})
+
+    result = penstock.run("run", path)
+
+    assert result.code != 0 and "had them all" not in result.out
+    assert "'train' reached its limit of 30 processes and threads" in result.err
+    assert "had them all" in penstock.run("run", path, "--set", "steps[0].run.resources.maxProcesses=100").ok().out
+
+
+def test_a_fork_bomb_stays_within_its_limit_and_ends_with_its_step(penstock, workflow, kernel_holds, no_groups_left):
+    kernel_holds("processes")
+    bomb = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except BlockingIOError:\n        open('full', 'w').close()\n        time.sleep(1)"
+    path = workflow({"command": f"python3 -c \"{bomb}\" & while [ ! -e full ]; do sleep 0.01; done; exit 3"}, resources={"maxProcesses": 40})
+
+    result = penstock.run("run", path).exits(3)
+
+    assert "reached its limit of 40 processes and threads" in result.err
+
+
+@needs_two_cpus
+def test_a_step_cannot_widen_its_cpus(penstock, workflow, kernel_holds, no_groups_left):
+    kernel_holds("cpus")
+    every = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+    assert penstock.run("run", workflow(f"taskset -c {every} nproc", resources={"cpusPerTask": 1})).ok().out == "1\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may make no control groups")

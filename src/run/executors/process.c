@@ -63,6 +63,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 			.n_cpus = spec->n_cpus,
 			.cgroups = spec->cgroups,
 			.n_cgroups = spec->n_cgroups,
+			.born_in = spec->born_in,
 		},
 		err);
 	if (r < 0) {

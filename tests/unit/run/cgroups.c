@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -75,7 +76,7 @@ static void a_delegated_slice_is_used(void **state)
 		"cpuset memory pids\n");
 
 	assert_made_below(f, "0::/user.slice/user-7.slice/user@7.service/app.slice/run-1.scope\n",
-		"user.slice/user-7.slice/user@7.service/app.slice memory cpus\n");
+		"user.slice/user-7.slice/user@7.service/app.slice memory cpus pids\n");
 }
 
 /* Leaving a limit of our own by way of an ancestor would be cheating: only counting is left then. */
@@ -99,13 +100,43 @@ static void hybrid_machines_use_both(void **state)
 
 	make(f, "memory/a", "tasks", "");
 	make(f, "cpuset", "tasks", "");
+	make(f, "pids/a", "tasks", "");
 	make(f, "unified", "cgroup.controllers", "");
-	cgroup_set_root(f->dir, "4:memory:/a\n3:cpuset:/\n0::/\n");
-	buf_printf(&wanted, "%s/memory/a memory\n%s/cpuset cpus\n%s/unified\n", f->dir, f->dir,
-		f->dir);
+	cgroup_set_root(f->dir, "8:pids:/a\n4:memory:/a\n3:cpuset:/\n0::/\n");
+	buf_printf(&wanted, "%s/pids/a pids\n%s/memory/a memory\n%s/cpuset cpus\n%s/unified\n",
+		f->dir, f->dir, f->dir, f->dir);
 
 	assert_int_equal(cgroup_place(&where), 0);
 	assert_string_equal(buf_str(&where), buf_str(&wanted));
+}
+
+/* What a killed run has left is removed, also within the group of the whole run; who is alive keeps his. */
+static void empty_groups_of_the_dead_are_swept(void **state)
+{
+	const struct fixture *f = *state;
+	_cleanup_(buf_release) struct buf where = BUF_INIT(4096);
+	_cleanup_free_ char *theirs = NULL;
+	_cleanup_free_ char *ours = NULL;
+	int status;
+	pid_t dead = fork();
+
+	if (dead == 0)
+		_exit(0);
+	assert_int_equal(waitpid(dead, &status, 0), dead);
+	assert_true(
+		asprintf(&theirs, "%s/memory/penstock-0123456789ab-%d-1/penstock-0123456789ab-%d-2",
+			f->dir, (int)dead, (int)dead) > 0);
+	assert_true(
+		asprintf(&ours, "%s/memory/penstock-0123456789ab-%d-1", f->dir, (int)getpid()) > 0);
+	assert_int_equal(fs_mkdirs(theirs, 0755, NULL), 0);
+	assert_int_equal(fs_mkdirs(ours, 0755, NULL), 0);
+
+	cgroup_set_root(f->dir, "4:memory:/\n");
+	assert_int_equal(cgroup_place(&where), 0);
+
+	*strrchr(theirs, '/') = '\0';
+	assert_int_equal(access(theirs, F_OK), -1);
+	assert_int_equal(access(ours, F_OK), 0);
 }
 
 /* Only directories that we named ourselves are ever emptied. */
@@ -151,6 +182,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_delegated_slice_is_used, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_limit_above_us_is_never_left, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hybrid_machines_use_both, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			empty_groups_of_the_dead_are_swept, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			foreign_directories_are_left_alone, set_up, tear_down),
 		cmocka_unit_test(shares_are_spread),
