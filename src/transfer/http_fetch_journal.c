@@ -51,6 +51,16 @@ static char *copy_or_null(const char *text)
 	return *text ? strdup(text) : NULL;
 }
 
+/* Whether the file reaches as far as the chunks that it is said to have: a shortened one has holes where they were. */
+static bool reaches(const struct fetch *f, uint64_t size)
+{
+	uint64_t i = f->n_chunks;
+
+	while (i && !fetch_done(f, i - 1))
+		i--;
+	return (i == f->n_chunks ? f->size : i * f->chunk) <= size;
+}
+
 static bool take_state(struct fetch *f, const json_t *json)
 {
 	const char *done = json_text(json, "done");
@@ -72,6 +82,8 @@ static bool take_state(struct fetch *f, const json_t *json)
 	/* Bits behind the last chunk would count as bytes that nobody fetched. */
 	for (uint64_t i = f->n_chunks; i < (f->n_chunks / 8 + 1) * 8; i++)
 		f->done[i / 8] &= (unsigned char)~(1u << (i % 8));
+	if (!reaches(f, (uint64_t)st.st_size))
+		return false;
 	while (f->prefix < f->n_chunks && fetch_done(f, f->prefix))
 		f->prefix++;
 	f->etag = copy_or_null(json_text(json, "etag"));

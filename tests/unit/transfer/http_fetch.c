@@ -563,6 +563,24 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 	end(&f);
 }
 
+/* What is behind its end would be read as zeros, where the resource has no checksum that says otherwise. */
+static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
+{
+	_cleanup_free_ char *part = NULL;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = part_of(&f, "");
+	assert_int_equal(0, truncate(part, 1000));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_false(f.result.resumed);
+	end(&f);
+}
+
 /* A part file that has another name, too, may be anybody's: it is neither trusted nor written to. */
 static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
 {
@@ -775,6 +793,7 @@ int main(void)
 		cmocka_unit_test(a_remembered_part_of_another_url_is_dropped),
 		cmocka_unit_test(a_damaged_journal_is_no_harm),
 		cmocka_unit_test(a_journal_without_its_part_is_no_harm),
+		cmocka_unit_test(a_part_that_became_shorter_is_not_gone_on_with),
 		cmocka_unit_test(a_part_that_may_be_anothers_is_not_gone_on_with),
 		cmocka_unit_test(repeated_bytes_are_refused),
 		cmocka_unit_test(an_empty_resource_becomes_an_empty_file),
