@@ -139,41 +139,19 @@ static int check_target(
 
 /* ---- directories ---- */
 
-static struct tree_dir *find_dir(struct tree *t, const char *path, size_t len)
+/* One component; `cookie` says whether a missing one is made. */
+static int open_one(void *cookie, int parent, const char *name, const char *path, size_t len)
 {
-	for (size_t i = 0; i < TREE_DIRS; i++) {
-		struct tree_dir *d = &t->dirs[i];
+	const bool *create = cookie;
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-		if (d->path && d->len == len && memcmp(d->path, path, len) == 0) {
-			d->used = ++t->clock;
-			return d;
-		}
-	}
-	return NULL;
-}
-
-/* Keeps `fd` in the place of the directory that was not used for longest. */
-static int keep_dir(struct tree *t, const char *path, size_t len, int fd)
-{
-	struct tree_dir *d = &t->dirs[0];
-	char *copy = strndup(path, len);
-
-	if (!copy)
+	(void)path;
+	(void)len;
+	if (fd >= 0 || errno != ENOENT || !*create)
+		return fd;
+	if (mkdirat(parent, name, 0777) < 0 && errno != EEXIST)
 		return -1;
-	for (size_t i = 0; i < TREE_DIRS; i++) {
-		if (!t->dirs[i].path) {
-			d = &t->dirs[i];
-			break;
-		}
-		if (t->dirs[i].used < d->used)
-			d = &t->dirs[i];
-	}
-	if (d->path) {
-		free(d->path);
-		close(d->fd);
-	}
-	*d = (struct tree_dir){.path = copy, .len = len, .fd = fd, .used = ++t->clock};
-	return 0;
+	return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /*
@@ -182,37 +160,7 @@ static int keep_dir(struct tree *t, const char *path, size_t len, int fd)
  */
 static int open_dir(struct tree *t, const char *path, size_t len, bool create)
 {
-	const struct tree_dir *known;
-	size_t parent_len = len;
-	char name[NAME_MAX + 1];
-	int parent, fd;
-
-	if (len == 0)
-		return t->stage_fd;
-	known = find_dir(t, path, len);
-	if (known)
-		return known->fd;
-	while (parent_len > 0 && path[parent_len - 1] != '/')
-		parent_len--;
-	memcpy(name, path + parent_len, len - parent_len);
-	name[len - parent_len] = '\0';
-	parent = open_dir(t, path, parent_len ? parent_len - 1 : 0, create);
-	if (parent < 0)
-		return -1;
-	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT && create) {
-		if (mkdirat(parent, name, 0777) < 0 && errno != EEXIST)
-			return -1;
-		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	}
-	if (fd < 0)
-		return -1;
-	if (keep_dir(t, path, len, fd) < 0) {
-		close(fd);
-		errno = ENOMEM;
-		return -1;
-	}
-	return fd;
+	return dir_cache_open(&t->dirs, t->stage_fd, path, len, open_one, &create);
 }
 
 /* Counts the member, and opens the directory that it lies in. */
@@ -298,24 +246,13 @@ int tree_init(struct tree *t, const char *dir, const struct tree_options *option
 	return r;
 }
 
-static void close_dirs(struct tree *t)
-{
-	for (size_t i = 0; i < TREE_DIRS; i++) {
-		if (!t->dirs[i].path)
-			continue;
-		close(t->dirs[i].fd);
-		free(t->dirs[i].path);
-		t->dirs[i].path = NULL;
-	}
-}
-
 void tree_release(struct tree *t)
 {
 	if (!t->dir)
 		return;
 	if (t->fd >= 0)
 		close(t->fd);
-	close_dirs(t);
+	dir_cache_release(&t->dirs);
 	if (t->stage_fd >= 0)
 		close(t->stage_fd);
 	if (t->dir_fd >= 0)
@@ -647,7 +584,7 @@ int tree_commit(struct tree *t, struct penstock_error *err)
 	int r;
 
 	set_times(t);
-	close_dirs(t);
+	dir_cache_release(&t->dirs);
 	r = commit_check(t->stage_fd, t->dir_fd, t->options.archive, err);
 	if (r == 0)
 		r = commit_move(t->stage_fd, t->dir_fd, err);

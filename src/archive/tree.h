@@ -18,6 +18,7 @@
 #include <penstock/error.h>
 
 #include "base/buf.h"
+#include "base/dir_cache.h"
 
 #define TREE_PREFIX ".penstock-unpack-"
 
@@ -30,22 +31,12 @@ struct tree_options {
 	atomic_llong *budget;	     /* or NULL */
 };
 
-/* One open directory of the tree. */
-struct tree_dir {
-	char *path; /* owned; NULL: a free slot */
-	size_t len;
-	int fd;
-	uint64_t used;
-};
-#define TREE_DIRS 64 /* descriptors; archives list a directory's members together */
-
 struct tree {
 	struct tree_options options;
 	char *dir, *stage; /* owned; the target, and the tree's own directory */
 	int dir_fd, stage_fd;
 	mode_t umask;
-	struct tree_dir dirs[TREE_DIRS];
-	uint64_t clock; /* of the uses of dirs */
+	struct dir_cache dirs;
 	uint64_t members, bytes;
 	struct buf times; /* struct tree_time and name of each directory with a time */
 

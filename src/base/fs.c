@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -178,6 +180,16 @@ int fs_write_atomic(
 	return fs_fsync_dir(slash ? dir : ".", err);
 }
 
+int fs_open_in_root(int root, const char *path, int flags)
+{
+	struct open_how how = {
+		.flags = (unsigned)flags,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+}
+
 /* One removal under way. However deep the tree, at most REMOVE_DEPTH descriptors are open. */
 struct removal {
 	const char *path; /* for messages */
@@ -262,28 +274,33 @@ static int remove_children(struct removal *removal, DIR *dir, int depth)
 	return 0;
 }
 
-int fs_remove_tree(const char *path, struct penstock_error *err)
+int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err)
 {
-	struct removal removal = {.path = path, .err = err};
+	struct removal removal = {.path = shown, .err = err};
 	_cleanup_closedir_ DIR *dir = NULL;
 
-	if (unlink(path) == 0 || errno == ENOENT)
+	if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	dir = open_for_removal(AT_FDCWD, path);
+	dir = open_for_removal(parent, name);
 	if (!dir)
 		return errno == ENOENT ? 0 : raise_removal(&removal);
 	removal.top = dirfd(dir);
 	for (int pass = 0; pass < REMOVE_PASSES; pass++) {
 		int r = remove_children(&removal, dir, 0);
 
-		if (r < 0 || rmdir(path) == 0 || errno == ENOENT)
+		if (r < 0 || unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
 			return r;
 		if (errno != ENOTEMPTY && errno != EEXIST)
 			return raise_removal(&removal);
 		rewinddir(dir);
 	}
 	return error_set(
-		err, PENSTOCK_E_EXISTS, "cannot remove %s: somebody keeps writing there", path);
+		err, PENSTOCK_E_EXISTS, "cannot remove %s: somebody keeps writing there", shown);
+}
+
+int fs_remove_tree(const char *path, struct penstock_error *err)
+{
+	return fs_remove_tree_at(AT_FDCWD, path, path, err);
 }
 
 /* Open file description locks: as flock(), but they can be asked for. */

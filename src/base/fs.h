@@ -52,9 +52,17 @@ ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
  */
 int fs_open_below(int root, const char *path, size_t len, bool make, size_t *at);
 
+/*
+ * Opens `path` as a program would to which the directory `root` is "/": links lead nowhere else, absolute ones and "..",
+ * too. -1: errno.
+ */
+int fs_open_in_root(int root, const char *path, int flags);
+
 /* Removes a tree without following links; a missing one is fine. Unwritable directories are opened
  * up. */
 int fs_remove_tree(const char *path, struct penstock_error *err);
+/* The same of what has the `name` in the open directory `parent`; `shown` names it in messages. */
+int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
 /*
  * Locks the whole file, opened for writing, for this process alone until the descriptor (and every copy

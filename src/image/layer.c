@@ -96,8 +96,8 @@ static void set_xattrs(struct archive_entry *entry, int fd)
 	}
 }
 
-static int write_file(struct unpacking *u, struct archive_entry *entry,
-	const struct layer_place *place, const struct layer_meta *meta, struct penstock_error *err)
+static int write_file(struct unpacking *u, struct archive_entry *entry, struct layer_place *place,
+	const struct layer_meta *meta, struct penstock_error *err)
 {
 	int fd;
 	int r = layer_file_begin(&u->tree, place, &fd, err);

@@ -3,11 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -69,11 +67,7 @@ int layer_tree_init(struct layer_tree *t, const char *root, struct penstock_erro
 
 void layer_tree_release(struct layer_tree *t)
 {
-	for (size_t i = 0; i < LAYER_DIRS; i++) {
-		if (t->dirs[i].path)
-			close(t->dirs[i].fd);
-		free(t->dirs[i].path);
-	}
+	dir_cache_release(&t->dirs);
 	if (t->root_fd >= 0)
 		close(t->root_fd);
 	buf_release(&t->later);
@@ -81,89 +75,47 @@ void layer_tree_release(struct layer_tree *t)
 
 /* ---- directories ---- */
 
-static struct layer_dir *find_dir(struct layer_tree *t, const char *path, size_t len)
-{
-	for (size_t i = 0; i < LAYER_DIRS; i++) {
-		struct layer_dir *d = &t->dirs[i];
-
-		if (d->path && d->len == len && memcmp(d->path, path, len) == 0) {
-			d->used = ++t->clock;
-			return d;
-		}
-	}
-	return NULL;
-}
-
-/* Keeps `fd` in the place of the directory that was not used for longest. */
-static int keep_dir(struct layer_tree *t, const char *path, size_t len, int fd)
-{
-	struct layer_dir *d = &t->dirs[0];
-	char *copy = strndup(path, len);
-
-	if (!copy)
-		return -1;
-	for (size_t i = 0; i < LAYER_DIRS && d->path; i++) {
-		if (!t->dirs[i].path || t->dirs[i].used < d->used)
-			d = &t->dirs[i];
-	}
-	if (d->path)
-		close(d->fd);
-	free(d->path);
-	*d = (struct layer_dir){.path = copy, .len = len, .fd = fd, .used = ++t->clock};
-	return 0;
-}
-
 /* A directory that is reached through links of the layer itself, taken as a container takes them. */
 static int open_through_links(const struct layer_tree *t, const char *path, size_t len)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
 	char copy[PATH_MAX];
 
 	snprintf(copy, sizeof(copy), "%.*s", (int)len, path);
-	return (int)syscall(SYS_openat2, t->root_fd, copy, &how, sizeof(how));
+	return fs_open_in_root(t->root_fd, copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int open_one(void *cookie, int parent, const char *name, const char *path, size_t len)
+{
+	const struct layer_tree *t = cookie;
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(parent, name, flags);
+
+	if (fd >= 0 || (errno != ENOENT && errno != ELOOP && errno != ENOTDIR))
+		return fd;
+	if (errno != ENOENT)
+		return open_through_links(t, path, len);
+	if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+		return -1;
+	fd = openat(parent, name, flags);
+	if (fd >= 0 && fchmod(fd, 0755) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
 }
 
 /* The descriptor of the directory path[0, len), which the tree keeps and makes where it is missing. -1: errno. */
 static int open_dir(struct layer_tree *t, const char *path, size_t len)
 {
-	const struct layer_dir *known;
-	size_t parent_len = len;
-	char name[NAME_MAX + 1];
-	int parent, fd;
+	return dir_cache_open(&t->dirs, t->root_fd, path, len, open_one, t);
+}
 
-	if (len == 0)
-		return t->root_fd;
-	known = find_dir(t, path, len);
-	if (known)
-		return known->fd;
-	while (parent_len > 0 && path[parent_len - 1] != '/')
-		parent_len--;
-	memcpy(name, path + parent_len, len - parent_len);
-	name[len - parent_len] = '\0';
-	parent = open_dir(t, path, parent_len ? parent_len - 1 : 0);
-	if (parent < 0)
-		return -1;
-	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT) {
-		if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
-			return -1;
-		fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && fchmod(fd, 0755) < 0) {
-			close(fd);
-			return -1;
-		}
-	} else if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
-		fd = open_through_links(t, path, len);
-	}
-	if (fd >= 0 && keep_dir(t, path, len, fd) < 0) {
-		close(fd);
-		errno = ENOMEM;
-		return -1;
-	}
-	return fd;
+static int open_parent(struct layer_tree *t, struct layer_place *place)
+{
+	size_t len = (size_t)(place->base - place->text);
+
+	place->parent = open_dir(t, place->text, len ? len - 1 : 0);
+	return place->parent < 0 ? -1 : 0;
 }
 
 /* Copies the name without empty and "." components. */
@@ -212,8 +164,7 @@ int layer_place(struct layer_tree *t, struct layer_place *place, const char *nam
 		return error_set(err, PENSTOCK_E_LIMIT, "it has more than %d members",
 			LIMIT_ARCHIVE_MEMBERS);
 	place->base = place->text + parent_len + (parent_len ? 1 : 0);
-	place->parent = open_dir(t, place->text, parent_len);
-	return place->parent < 0 ? bad_errno(err, name, "cannot make its directory") : 0;
+	return open_parent(t, place) < 0 ? bad_errno(err, name, "cannot make its directory") : 0;
 }
 
 /* ---- members ---- */
@@ -237,41 +188,31 @@ static int make_opaque(int fd, const char *name, struct penstock_error *err)
 	return 0;
 }
 
-/* Forgets the directories at and below a path that is about to be something else. */
-static void forget_dirs(struct layer_tree *t, const struct layer_place *place)
-{
-	for (size_t i = 0; i < LAYER_DIRS; i++) {
-		struct layer_dir *d = &t->dirs[i];
-
-		if (!d->path || d->len < place->len ||
-			memcmp(d->path, place->text, place->len) != 0 ||
-			(d->len > place->len && d->path[place->len] != '/'))
-			continue;
-		close(d->fd);
-		free(d->path);
-		d->path = NULL;
-	}
-}
-
-/* Removes what an earlier member of that name was. */
+/*
+ * Removes what an earlier member of that name was. Its place may be reached through links of the layer, which lead
+ * elsewhere where the layer is not "/": nothing may be named by its whole path.
+ */
 static int replace_earlier(
-	struct layer_tree *t, const struct layer_place *place, struct penstock_error *err)
+	struct layer_tree *t, struct layer_place *place, struct penstock_error *err)
 {
 	struct stat st;
+	int r;
 
 	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : bad_errno(err, place->text, "cannot look at it");
-	if (S_ISDIR(st.st_mode)) {
-		_cleanup_free_ char *path = path_join(t->root, place->text);
-
-		if (!path)
-			return error_memory(err);
-		forget_dirs(t, place);
-		return fs_remove_tree(path, err);
+	if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) {
+		if (unlinkat(place->parent, place->base, 0) < 0)
+			return bad_errno(err, place->text, "cannot replace the earlier one");
+		return 0;
 	}
-	if (unlinkat(place->parent, place->base, 0) < 0)
-		return bad_errno(err, place->text, "cannot replace the earlier one");
-	return 0;
+	r = fs_remove_tree_at(place->parent, place->base, place->text, err);
+	if (r < 0)
+		return r;
+	t->replaced = true;
+	/* Directories that were opened through it are others now, or none. */
+	dir_cache_release(&t->dirs);
+	return open_parent(t, place) < 0 ? bad_errno(err, place->text, "cannot open its directory")
+					 : 0;
 }
 
 /* Owner, mode and time of what is no directory; `fd` of the file, or -1: by name. */
@@ -296,30 +237,40 @@ static int set_meta(const struct layer_tree *t, const struct layer_place *place,
 	return 0;
 }
 
-int layer_directory(struct layer_tree *t, const struct layer_place *place,
-	const struct layer_meta *meta, struct penstock_error *err)
+/* What stands in the way of a directory goes; `*marked`: it was the mark of one that a lower layer has. */
+static int make_dir(
+	struct layer_tree *t, struct layer_place *place, bool *marked, struct penstock_error *err)
+{
+	struct stat st;
+	int r;
+
+	if (!place->len || mkdirat(place->parent, place->base, 0755) == 0)
+		return 0;
+	if (errno != EEXIST || fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return bad_errno(err, place->text, "cannot make it");
+	if (S_ISDIR(st.st_mode))
+		return 0;
+	*marked = is_whiteout(&st);
+	r = replace_earlier(t, place, err);
+	if (r == 0 && mkdirat(place->parent, place->base, 0755) < 0)
+		r = bad_errno(err, place->text, "cannot make it");
+	return r;
+}
+
+int layer_directory(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
+	struct penstock_error *err)
 {
 	struct later later = {meta->mode & 07777, meta->mtime, place->len};
-	bool replaced = false;
+	bool marked = false;
+	int r = make_dir(t, place, &marked, err);
 	int fd;
 
-	if (place->len && mkdirat(place->parent, place->base, 0755) < 0) {
-		struct stat st;
-
-		if (errno != EEXIST ||
-			fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return bad_errno(err, place->text, "cannot make it");
-		if (!S_ISDIR(st.st_mode)) {
-			replaced = is_whiteout(&st);
-			if (unlinkat(place->parent, place->base, 0) < 0 ||
-				mkdirat(place->parent, place->base, 0755) < 0)
-				return bad_errno(err, place->text, "cannot make it");
-		}
-	}
+	if (r < 0)
+		return r;
 	fd = open_dir(t, place->text, place->len);
 	if (fd < 0)
 		return bad_errno(err, place->text, "cannot open it");
-	if (replaced && make_opaque(fd, place->text, err) < 0)
+	if (marked && make_opaque(fd, place->text, err) < 0)
 		return -(int)err->code;
 	if (t->owners && fchown(fd, meta->uid, meta->gid) < 0)
 		return bad_errno(err, place->text, "cannot set its owner");
@@ -331,7 +282,7 @@ int layer_directory(struct layer_tree *t, const struct layer_place *place,
 				     : 0;
 }
 
-int layer_symlink(struct layer_tree *t, const struct layer_place *place, const char *target,
+int layer_symlink(struct layer_tree *t, struct layer_place *place, const char *target,
 	const struct layer_meta *meta, struct penstock_error *err)
 {
 	int r = 0;
@@ -345,34 +296,39 @@ int layer_symlink(struct layer_tree *t, const struct layer_place *place, const c
 	return r < 0 ? r : set_meta(t, place, meta, -1, false, err);
 }
 
-int layer_hardlink(struct layer_tree *t, const struct layer_place *place, const char *target,
+int layer_hardlink(struct layer_tree *t, struct layer_place *place, const char *target,
 	struct penstock_error *err)
 {
+	_cleanup_close_ int from = -1;
 	struct layer_place other;
 	struct stat st;
 	int r = layer_place(t, &other, target, err);
 
 	if (r < 0)
 		return r;
-	if (fstatat(other.parent, other.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		S_ISDIR(st.st_mode) || is_whiteout(&st))
+	/* A descriptor of its own: opening one directory may cost the other its slot. */
+	from = fcntl(other.parent, F_DUPFD_CLOEXEC, 0);
+	if (from < 0 || open_parent(t, place) < 0)
+		return bad_errno(err, place->text, "cannot open its directory");
+	if (fstatat(from, other.base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) ||
+		is_whiteout(&st))
 		return bad_member(err, PENSTOCK_E_CORRUPT, place->text,
 			"it is a hard link to what is no file of the layer");
 	if (strcmp(other.text, place->text) == 0)
 		return 0;
-	if (linkat(other.parent, other.base, place->parent, place->base, 0) == 0)
+	if (linkat(from, other.base, place->parent, place->base, 0) == 0)
 		return 0;
 	if (errno == EEXIST) {
 		r = replace_earlier(t, place, err);
 		if (r < 0)
 			return r;
-		if (linkat(other.parent, other.base, place->parent, place->base, 0) == 0)
+		if (linkat(from, other.base, place->parent, place->base, 0) == 0)
 			return 0;
 	}
 	return bad_errno(err, place->text, "cannot make the hard link");
 }
 
-int layer_fifo(struct layer_tree *t, const struct layer_place *place, const struct layer_meta *meta,
+int layer_fifo(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
 	struct penstock_error *err)
 {
 	int r = replace_earlier(t, place, err);
@@ -383,7 +339,7 @@ int layer_fifo(struct layer_tree *t, const struct layer_place *place, const stru
 }
 
 int layer_file_begin(
-	struct layer_tree *t, const struct layer_place *place, int *fd, struct penstock_error *err)
+	struct layer_tree *t, struct layer_place *place, int *fd, struct penstock_error *err)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	int r = 0;
@@ -469,6 +425,21 @@ int layer_mark(struct layer_tree *t, const struct layer_place *place, struct pen
 	return r < 0 ? r : 1;
 }
 
+/* Whether the directory that an earlier member made is still one, and not what a later one put in its place. */
+static bool is_still_there(struct layer_tree *t, const char *path, size_t len)
+{
+	const char *slash = memrchr(path, '/', len);
+	const char *base = slash ? slash + 1 : path;
+	struct stat st;
+	int parent;
+
+	if (!t->replaced || !len)
+		return true;
+	parent = open_dir(t, path, slash ? (size_t)(slash - path) : 0);
+	return parent >= 0 && fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISDIR(st.st_mode);
+}
+
 int layer_tree_finish(struct layer_tree *t, struct penstock_error *err)
 {
 	const char *p = t->later.data;
@@ -485,6 +456,8 @@ int layer_tree_finish(struct layer_tree *t, struct penstock_error *err)
 		memcpy(path, p + at, later.len);
 		path[later.len] = '\0';
 		at += later.len;
+		if (!is_still_there(t, path, later.len))
+			continue;
 		times[0] = times[1] = later.mtime;
 		fd = open_dir(t, path, later.len);
 		if (fd < 0 || fchmod(fd, later.mode) < 0 || futimens(fd, times) < 0)

@@ -10,26 +10,18 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/dir_cache.h"
 
 struct penstock_error;
-
-#define LAYER_DIRS 64 /* descriptors: archives list a directory's members together */
-
-struct layer_dir {
-	char *path; /* owned; NULL: a free slot */
-	size_t len;
-	int fd;
-	uint64_t used;
-};
 
 struct layer_tree {
 	const char *root; /* borrowed */
 	int root_fd;
 	bool owners; /* may be given away */
-	struct layer_dir dirs[LAYER_DIRS];
-	uint64_t clock;	  /* of the uses of dirs */
+	struct dir_cache dirs;
 	struct buf later; /* modes and times of directories, set when all members are there */
 	uint64_t members, bytes, unchecked;
+	bool replaced; /* a directory or link that was made before */
 };
 
 /* What a member is to have beside its contents. */
@@ -50,23 +42,23 @@ void layer_tree_release(struct layer_tree *t);
 struct layer_place {
 	char text[4096];
 	size_t len;
-	int parent;
+	int parent; /* the tree's, until the next place is taken */
 	const char *base;
 };
 int layer_place(struct layer_tree *t, struct layer_place *place, const char *name,
 	struct penstock_error *err);
 
-int layer_directory(struct layer_tree *t, const struct layer_place *place,
-	const struct layer_meta *meta, struct penstock_error *err);
-int layer_symlink(struct layer_tree *t, const struct layer_place *place, const char *target,
-	const struct layer_meta *meta, struct penstock_error *err);
-int layer_hardlink(struct layer_tree *t, const struct layer_place *place, const char *target,
+int layer_directory(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
 	struct penstock_error *err);
-int layer_fifo(struct layer_tree *t, const struct layer_place *place, const struct layer_meta *meta,
+int layer_symlink(struct layer_tree *t, struct layer_place *place, const char *target,
+	const struct layer_meta *meta, struct penstock_error *err);
+int layer_hardlink(struct layer_tree *t, struct layer_place *place, const char *target,
+	struct penstock_error *err);
+int layer_fifo(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
 	struct penstock_error *err);
 /* The descriptor of a new file to be written; layer_file_end() closes it, also after a failure. */
 int layer_file_begin(
-	struct layer_tree *t, const struct layer_place *place, int *fd, struct penstock_error *err);
+	struct layer_tree *t, struct layer_place *place, int *fd, struct penstock_error *err);
 int layer_file_end(struct layer_tree *t, const struct layer_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err);
 /* Before more bytes are written: whether there is room. */

@@ -266,22 +266,37 @@ static char *environment_pair(char *line)
 	return asprintf(&equals, "%s=%.*s", line, (int)len, value) < 0 ? NULL : equals;
 }
 
-/* The uppermost layer that has the file decides; a device in its place says that it was removed. */
-static FILE *open_in_image(const struct image *image, const char *name)
+/*
+ * The uppermost layer that has the file decides; a device in its place says that it was removed. Links of the image
+ * lead to its own files.
+ */
+static int read_of_image(
+	const struct image *image, const char *name, struct buf *out, struct penstock_error *err)
 {
-	for (size_t i = image->layers.n; i-- > 0;) {
-		_cleanup_free_ char *path = path_join(image->layers.items[i], name);
-		struct stat st;
-		int fd;
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-		if (!path || lstat(path, &st) < 0)
+	for (size_t i = image->layers.n; i-- > 0;) {
+		_cleanup_close_ int top = open(
+			image->layers.items[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+		_cleanup_close_ int fd = top < 0 ? -1 : fs_open_in_root(top, name, flags);
+		struct stat st;
+		ssize_t n;
+		char *room;
+
+		if (fd < 0 && errno == ENOENT)
 			continue;
-		if (!S_ISREG(st.st_mode))
-			return NULL;
-		fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-		return fd < 0 ? NULL : fdopen(fd, "r");
+		if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !st.st_size)
+			return 0;
+		room = buf_reserve(out, (size_t)st.st_size);
+		if (!room)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"the image %s has a /%s of more than %zu bytes", image->name, name,
+				out->limit);
+		n = fs_pread_all(fd, room, (size_t)st.st_size, 0);
+		buf_grown(out, n > 0 ? (size_t)n : 0);
+		return n < 0 ? error_errno(err, errno, "cannot read the image's /%s", name) : 0;
 	}
-	return NULL;
+	return 0;
 }
 
 static int set_pair(struct strlist *env, char *pair)
@@ -294,27 +309,31 @@ static int set_pair(struct strlist *env, char *pair)
 	return strlist_set(env, pair, equals + 1);
 }
 
-static int read_image_environment(struct container_setup *setup, const struct image *image)
+static int read_image_environment(
+	struct container_setup *setup, const struct image *image, struct penstock_error *err)
 {
-	_cleanup_fclose_ FILE *f = open_in_image(image, "etc/environment");
-	_cleanup_free_ char *line = NULL;
-	size_t cap = 0;
-	ssize_t len;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	char *rest, *line;
+	int r;
 
 	if (strlist_set(&setup->image_env, "PATH",
 		    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") < 0)
-		return -1;
+		return error_memory(err);
 	for (size_t i = 0; i < image->config.env.n; i++) {
 		_cleanup_free_ char *pair = strdup(image->config.env.items[i]);
 
 		if (!pair || set_pair(&setup->image_env, pair) < 0)
-			return -1;
+			return error_memory(err);
 	}
-	while (f && (len = getline(&line, &cap, f)) > 0) {
+	r = read_of_image(image, "etc/environment", &text, err);
+	if (r < 0)
+		return r;
+	rest = text.len ? text.data : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
 		_cleanup_free_ char *pair = environment_pair(line);
 
 		if (pair && set_pair(&setup->image_env, pair) < 0)
-			return -1;
+			return error_memory(err);
 	}
 	return 0;
 }
@@ -330,6 +349,7 @@ static int set_environment(struct container_setup *setup, const struct workflow_
 		.user_tmp = (char *)(uintptr_t)(ROOT "/tmp"),
 		.world_tmp = (char *)(uintptr_t)(ROOT "/world-tmp"),
 	};
+	int r;
 
 	for (char **pair = environ; *pair; pair++) {
 		if (is_inherited(*pair, asked->x11.value) &&
@@ -339,8 +359,9 @@ static int set_environment(struct container_setup *setup, const struct workflow_
 	if (asked->mount_home.value && str_env("HOME") &&
 		strlist_set(&setup->inherited, "HOME", str_env("HOME")) < 0)
 		return error_memory(err);
-	if (read_image_environment(setup, image) < 0)
-		return error_memory(err);
+	r = read_image_environment(setup, image, err);
+	if (r < 0)
+		return r;
 	setup->environment = (struct environment_container){
 		.seen = &seen,
 		.disk_tmp = ROOT "/disk/tmp",

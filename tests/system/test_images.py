@@ -207,6 +207,48 @@ def test_no_member_leaves_the_layer(penstock, tmp_path, members, says):
     assert not found and not Path("/tmp/outside").exists()
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "fifo", "hard link"])
+def test_what_a_member_replaces_is_looked_for_in_the_layer(penstock, tmp_path, kind):
+    # A link to a directory of the machine: what lies there by the same name must not be taken for what an earlier member made.
+    mine = tmp_path / "mine" / "kept"
+    mine.mkdir(parents=True)
+    (mine / "work").write_text("of a year")
+    later = {"file": "new", "link": ("l", "x"), "fifo": ("p", None), "hard link": ("h", "first")}[kind]
+    inside = str(mine).lstrip("/")
+    data = layer({"first": "1", inside + "/": None, inside + "/work": "in the layer", "link": ("l", str(mine.parent)), "link/kept": later})
+    write_layout(tmp_path / "layout", image([data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    assert (mine / "work").read_text() == "of a year"
+    assert not (files_of(penstock, data) / inside).is_dir() and (files_of(penstock, data) / inside).lstat()
+
+
+def test_a_hard_link_is_made_where_it_is_asked_for(penstock, tmp_path):
+    # Both its directories are deeper than what is held open of them.
+    far, near = "a/" * 100, "b/" * 60
+    data = layer({far + "file": "x", near + "link": ("h", far + "file"), near + "other": "y"})
+    write_layout(tmp_path / "layout", image([data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    root = files_of(penstock, data)
+    assert (root / near / "link").read_text() == "x" and (root / near / "other").read_text() == "y"
+    assert sum(len(files) for _, _, files in os.walk(root)) == 3
+
+
+def test_a_directory_that_replaces_a_link_is_no_longer_the_links(penstock, tmp_path):
+    data = layer({"c/": None, "a": ("l", "c"), "a/first": "1", "a/": (0o700, None), "a/second": "2", "d/": None, "d/x": "3", "d": "a file"})
+    write_layout(tmp_path / "layout", image([data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    root = files_of(penstock, data)
+    assert [path.name for path in (root / "c").iterdir()] == ["first"] and stat.S_IMODE((root / "c").stat().st_mode) == 0o755
+    assert [path.name for path in (root / "a").iterdir()] == ["second"] and stat.S_IMODE((root / "a").lstat().st_mode) == 0o700
+    assert (root / "d").read_text() == "a file"
+
+
 def test_files_of_images_are_read(penstock, tmp_path):
     layout = write_layout(tmp_path / "layout", image([layer(SMALL)]))
     with tarfile.open(tmp_path / "image.tar", "w") as tar:

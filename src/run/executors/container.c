@@ -58,7 +58,7 @@ struct starting {
 
 static void starting_release(struct starting *s)
 {
-	char *all[] = {s->rootfs, s->memory, s->pid_file, s->log, s->state, s->resolv,
+	char *all[] = {s->rootfs, s->memory, s->pid_file, s->log, s->state, s->resolv, s->netns,
 		s->layers_dir, s->overlay, s->overlay_synced, s->overlay_memory, s->crun,
 		s->network};
 
