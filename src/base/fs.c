@@ -53,12 +53,8 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
 	return errno == EEXIST ? 0 : error_errno(err, errno, "cannot create directory %s", path);
 }
 
-int fs_read(const char *path, struct buf *out, struct penstock_error *err)
+static int read_whole(int fd, const char *path, struct buf *out, struct penstock_error *err)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", path);
 	for (;;) {
 		size_t want = out->limit - out->len;
 		ssize_t n;
@@ -87,6 +83,36 @@ int fs_read(const char *path, struct buf *out, struct penstock_error *err)
 			return 0;
 		buf_grown(out, (size_t)n);
 	}
+}
+
+int fs_read(const char *path, struct buf *out, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? error_errno(err, errno, "cannot open %s", path)
+		      : read_whole(fd, path, out, err);
+}
+
+int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
+	struct stat st;
+
+	/* ENXIO: a FIFO that nobody reads. */
+	if (fd < 0 && errno != ELOOP && errno != ENXIO && errno != EISDIR)
+		return error_errno(err, errno, "cannot open %s", path);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s is no file: a step has put a link, a FIFO or a directory in its place",
+			path);
+	return take_fd(fd);
+}
+
+int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = fs_open_plain(path, O_RDONLY, 0, err);
+
+	return fd < 0 ? fd : read_whole(fd, path, out, err);
 }
 
 int fs_write_all(int fd, const void *data, size_t len)

@@ -23,6 +23,13 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
 /* Appends the whole file; its size must fit in `out`. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
+/*
+ * The same of a file in a place where others write, such as a step: links are not followed, and what is no file (a FIFO
+ * would keep its reader waiting) is INVALID.
+ */
+int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
+/* Opens such a file without waiting for anybody; `flags` and `mode` as of open(). Below 0: the error. */
+int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
 /*
  * Replaces `path` by `data`: temporary file beside it, fdatasync, rename, fsync of the directory.

@@ -1,5 +1,6 @@
 #include "run/env_file.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,9 +116,9 @@ int env_file_read(const char *path, struct strlist *env, struct penstock_error *
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
 
-	if (access(path, F_OK) < 0)
+	if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	if (fs_read(path, &text, err) < 0)
+	if (fs_read_plain(path, &text, err) < 0)
 		return error_prefix(err, "$DEEPSQUARE_ENV");
 	return env_file_parse(buf_str(&text), text.len, env, err);
 }

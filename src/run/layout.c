@@ -58,26 +58,60 @@ void run_layout_release(struct run_layout *layout)
 	}
 }
 
+/*
+ * The storage is the steps', so that one may have put something else in the place of its directories; whoever then
+ * looked for the output behind a link, say, would publish what is no output, or write where no step may.
+ */
+static int check_dirs(const struct run_layout *layout, struct penstock_error *err)
+{
+	const char *const dirs[] = {layout->input, layout->output, layout->work};
+
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		struct stat st;
+
+		if (lstat(dirs[i], &st) == 0 && !S_ISDIR(st.st_mode))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"%s is no directory any more, a step has replaced it; move it "
+				"away, "
+				"or begin anew with --fresh",
+				dirs[i]);
+	}
+	return 0;
+}
+
+/* All users write there: sticky, as /tmp. Another one may have made it already, but nothing else in its place. */
+static int make_world_tmp(const char *path, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (mkdir(path, 0777) == 0)
+		return chmod(path, 01777) < 0 ? error_errno(err, errno, "cannot share %s", path)
+					      : 0;
+	if (errno != EEXIST || lstat(path, &st) < 0)
+		return error_errno(err, errno, "cannot create %s", path);
+	if (!S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"%s is no directory, somebody has put something else there; remove it",
+			path);
+	return 0;
+}
+
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err)
 {
 	_cleanup_free_ char *logs = path_join(layout->dir, "log");
 	const char *dirs[] = {layout->storage, layout->input, layout->output, layout->state,
 		layout->tmp, layout->user_tmp, logs};
 
-	if (!logs)
-		return error_memory(err);
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-		int r = fs_mkdirs(dirs[i], 0700, err);
+	int r = logs ? check_dirs(layout, err) : error_memory(err);
 
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		r = fs_mkdirs(dirs[i], 0700, err);
 		if (r < 0)
 			return r;
 	}
-	/* All users write there: sticky, as /tmp. Another user may have made it already. */
-	if (mkdir(layout->world_tmp, 0777) == 0)
-		chmod(layout->world_tmp, 01777);
-	else if (errno != EEXIST)
-		return error_errno(err, errno, "cannot create %s", layout->world_tmp);
-	return 0;
+	return make_world_tmp(layout->world_tmp, err);
 }
 
 int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err)

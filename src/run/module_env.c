@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/env_file.h"
@@ -30,9 +31,9 @@ int module_env_begin(
 
 	if (!name)
 		return error_memory(err);
-	fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	fd = fs_open_plain(name, O_WRONLY | O_CREAT, 0600, err);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot make %s", name);
+		return fd;
 	*file = take_pointer(name);
 	return 0;
 }
@@ -83,8 +84,10 @@ int module_env_export(const struct run_layout *layout, const char *path,
 		return buf_error(&text, "what the module puts out", err);
 	if (!outer)
 		outer = layout->env_file;
-	fd = open(outer, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, buf_str(&text), text.len) != (ssize_t)text.len)
+	fd = fs_open_plain(outer, O_WRONLY | O_APPEND | O_CREAT, 0600, err);
+	if (fd < 0)
+		return fd;
+	if (write(fd, buf_str(&text), text.len) != (ssize_t)text.len)
 		return error_errno(err, errno, "cannot write %s", outer);
 	return 0;
 }

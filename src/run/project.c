@@ -237,6 +237,38 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 }
 
 /*
+ * Whether no link leads to `path` below `top`, as far as that is there: it would be one of ours, to an artifact around
+ * it, or lead where a step wants us to be.
+ */
+static bool has_way(const char *top, const char *path)
+{
+	_cleanup_close_ int root = open(top, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int fd = -1;
+	size_t len = strlen(path), at;
+
+	while (len && path[len - 1] == '/')
+		len--;
+	while (len && path[len - 1] != '/')
+		len--;
+	if (root < 0)
+		return false;
+	fd = fs_open_below(root, path, len, false, &at);
+	return fd >= 0 || errno == ENOENT;
+}
+
+static int make_ways(struct run *run, const char *artifact, const char *path, const char *place,
+	struct penstock_error *err)
+{
+	int r;
+
+	if (!has_way(run->layout.output, artifact))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "what leads to %s is no directory", place);
+	r = make_parents(path, err);
+	return r < 0 ? r : make_parents(place, err);
+}
+
+/*
  * In the working directory there is a link to the artifact's place in the output, so that what is
  * written there is published while the steps run. A step that replaces the link by a file of its own is
  * seen to by project_collect().
@@ -250,12 +282,12 @@ static int link_artifact(struct run *run, const char *artifact, struct penstock_
 
 	if (!path || !place)
 		return error_memory(err);
-	r = make_parents(path, err);
-	if (r == 0)
-		r = make_parents(place, err);
+	/* Below another artifact, whose link leads there already. */
+	if (!has_way(run->layout.work, artifact))
+		return 0;
+	r = make_ways(run, artifact, path, place, err);
 	if (r < 0)
 		return r;
-	/* Below another artifact, whose link leads there already. */
 	if (stat(path, &st) == 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
 		return 0;
 	/* Not every program writes through a link to a file that is not there yet: that is collected. */
@@ -295,9 +327,11 @@ void project_collect(struct run *run)
 		_cleanup_free_ char *place = without_slash(run->layout.output, artifact);
 		struct stat st;
 
-		if (!path || !place || lstat(path, &st) < 0 || S_ISLNK(st.st_mode))
+		if (!path || !place || !has_way(run->layout.work, artifact) ||
+			lstat(path, &st) < 0 || S_ISLNK(st.st_mode))
 			continue;
-		if (make_parents(place, &err) < 0 || move_into(path, place, false, &err) < 0 ||
+		if (make_ways(run, artifact, path, place, &err) < 0 ||
+			move_into(path, place, false, &err) < 0 ||
 			link_one(run, place, path, &err) < 0)
 			run_say(run, RUN_EVENT_WARNING, "the artifact %s: %s", artifact,
 				err.message);

@@ -223,7 +223,7 @@ int sync_http_output(struct http_engine *engine, const char *url, const char *di
 	const char *tmp_dir, const atomic_int *cancel, struct buf *reply,
 	struct penstock_error *err)
 {
-	_cleanup_close_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int fd = -1;
 	struct count count = {0};
 	int rc;

@@ -349,7 +349,8 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
 		return error_errno(err, errno, "cannot start the sync");
-	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* No link: what it leads to is nobody's output. */
+	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->root_fd < 0)
 		return error_errno(err, errno, "cannot open the output directory %s", s->o.dir);
 	rc = fs_mkdirs(s->o.private_dir, 0700, err);

@@ -48,3 +48,64 @@ def test_an_environment_file_of_any_length_is_refused(penstock, contained):
     refused = penstock.run("run", path)
 
     assert refused.code != 0 and "has a /etc/environment of more than" in refused.err and "never" not in refused.out
+
+
+# The storage is the container's to change, and penstock reads and writes in it: what stands there must not lead it elsewhere.
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A directory of the machine's user that no step was given."""
+    folder = tmp_path / "victim"
+    folder.mkdir()
+    (folder / "best").write_text("mine")
+    return folder
+
+
+def untouched(victim):
+    return {path.name: path.read_text() for path in victim.iterdir()} == {"best": "mine"}
+
+
+@pytest.mark.parametrize("made", ["/bin/busybox mkfifo $DEEPSQUARE_ENV", "/bin/busybox ln -s /etc/hosts $DEEPSQUARE_ENV", "mkdir $DEEPSQUARE_ENV"])
+def test_the_environment_file_is_a_file(penstock, contained, made):
+    # A FIFO would keep penstock waiting for whoever writes it, a link would show it a file of the machine.
+    path = contained(f"rm -f $DEEPSQUARE_ENV; {made}", "echo never")
+
+    result = penstock.run("run", path)
+
+    assert result.code != 0 and "is no file: a step has put" in result.err and "never" not in result.out
+
+
+def test_what_a_module_puts_out_goes_to_no_file_of_the_machine(penstock, contained, victim, tmp_path):
+    (tmp_path / "mod").mkdir()
+    steps = [{"run": {"command": "echo RESULT=evil >> $DEEPSQUARE_ENV"}}]
+    (tmp_path / "mod" / "module.yaml").write_text(json.dumps({"name": "m", "outputs": [{"key": "RESULT", "description": "r"}], "steps": steps}))
+    path = contained(f"rm -f $DEEPSQUARE_ENV; /bin/busybox ln -s {victim}/new $DEEPSQUARE_ENV", {"use": {"source": "./mod", "exportEnvAs": "M"}})
+
+    result = penstock.run("run", path)
+
+    assert result.code != 0 and "is no file: a step has put" in result.err and untouched(victim)
+
+
+@pytest.mark.parametrize("made", ["rm -rf models && /bin/busybox ln -s {} models", "rm -rf ../output/models && /bin/busybox ln -s {} ../output/models && mkdir -p models && touch models/best"])
+def test_an_artifact_is_what_the_run_made(penstock, contained, victim, made):
+    # As a directory of the machine, `models/best` would be moved from there into the output, or into there.
+    path = contained(made.format(victim), context=".", artifacts=["models/best"])
+
+    penstock.run("run", path)
+
+    assert untouched(victim)
+    assert not [found for found in penstock.home.glob("runs/*/storage/output/**/best") if found.is_file() and found.read_text() == "mine" and not found.parent.is_symlink()]
+
+
+@pytest.mark.parametrize("name", ["output", "input"])
+def test_a_run_goes_on_only_with_directories_of_its_own(penstock, contained, victim, name):
+    path = contained(f"cd /deepsquare && /bin/busybox mv {name} aside && /bin/busybox ln -s {victim} {name}; exit 1")
+    penstock.run("run", path).exits(1)
+    run = penstock.ps()[0]["id"]
+
+    refused = penstock.run("resume", run)
+    anew = penstock.run("run", "--fresh", path).exits(1)
+
+    assert refused.code != 0 and f"{name} is no directory any more, a step has replaced it" in refused.err and "--fresh" in refused.err
+    assert untouched(victim) and "replaced it" not in anew.err
