@@ -163,6 +163,7 @@
 
 /* Strings made by penstock. */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
+#define LIMIT_EXEC_WORDS (4 * MIB) /* bytes of a command line; the kernel takes 2 MiB unless it was told otherwise */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */
 
 /* Continuous sync. */

@@ -13,8 +13,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/enter.h"
 #include "cli/show_util.h"
-#include "run/executor.h"
 #include "run/layout.h"
 #include "run/live.h"
 #include "base/banned.h"
@@ -159,19 +159,6 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 	return 0;
 }
 
-static int add_enter(const struct live_step *step, pid_t pid, struct strlist *words)
-{
-	for (size_t i = 0; i < step->enter.n; i++) {
-		const char *word = step->enter.items[i];
-		int r = strcmp(word, EXECUTOR_PID) == 0 ? strlist_addf(words, "%d", (int)pid)
-							: strlist_add(words, word);
-
-		if (r < 0)
-			return -1;
-	}
-	return 0;
-}
-
 /* Becomes the command; returns only where it cannot. */
 static int become(
 	const struct cli *cli, const struct live_step *step, pid_t pid, struct penstock_error *err)
@@ -180,7 +167,7 @@ static int become(
 	_cleanup_(strlist_release) struct strlist words = {0};
 	int r = read_environment(pid, &env, err);
 
-	if (r == 0 && (add_terminal(&env) < 0 || add_enter(step, pid, &words) < 0))
+	if (r == 0 && add_terminal(&env) < 0)
 		r = error_memory(err);
 	for (size_t i = 1; r == 0 && i < cli_n_operands(cli); i++) {
 		if (strlist_add(&words, cli_operand(cli, i)) < 0)
@@ -188,6 +175,8 @@ static int become(
 	}
 	if (r == 0)
 		r = go_there(step, pid, err);
+	if (r == 0 && step->enter.n)
+		r = enter_container(pid, &step->enter, err);
 	if (r < 0 || !words.items)
 		return r;
 	reset_signals();
@@ -220,10 +209,11 @@ static int run_exec(const struct cli *cli)
 	else if (r == 0 && !choice.step.pids[rank])
 		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
 			rank, choice.step.name);
-	if (r == 0) {
-		records_freep(&records);
+	records_freep(&records);
+	if (r == 0 && choice.step.enter.n)
+		r = enter_prepare(&err);
+	if (r == 0)
 		r = become(cli, &choice.step, choice.step.pids[rank], &err);
-	}
 	live_step_release(&choice.step);
 	buf_release(&choice.names);
 	return cli_fail(cli, &err);

@@ -75,8 +75,6 @@ struct task {
 	int event_fd; /* readable once it ended */
 };
 
-#define EXECUTOR_PID "@PID"
-
 struct executor {
 	const char *name;
 	int (*start)(struct task **out, const struct task_spec *spec, struct penstock_error *err);
@@ -89,9 +87,9 @@ struct executor {
 	/* Whether anything of it lives but for the leader; NULL: nothing ever does. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
-	/* Adds the words before a command that make it run where the task does (in its container), in which EXECUTOR_PID
-	 * stands for the task's number; NULL: a command runs there as it is. */
-	int (*enter)(const struct task *task, struct strlist *words);
+	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command joins to run where it does; NULL: it runs
+	 * in those of the machine. */
+	int (*enter)(const struct task *task, struct strlist *namespaces);
 	void (*free)(struct task *task);
 };
 

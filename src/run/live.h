@@ -24,7 +24,7 @@ struct live_step {
 	size_t n;
 	struct strlist cgroups; /* directories */
 	struct strlist
-		enter; /* words before a command that is to run where the first task does; none: here */
+		enter; /* namespaces of the tasks that a command beside them joins; none: the machine's */
 };
 void live_step_release(struct live_step *step);
 

@@ -1,6 +1,7 @@
 """What a container may not: its image and its steps reach nothing of the machine but what the workflow gives them."""
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,34 @@ def test_a_run_goes_on_only_with_directories_of_its_own(penstock, contained, vic
 
     assert refused.code != 0 and f"{name} is no directory any more, a step has replaced it" in refused.err and "--fresh" in refused.err
     assert untouched(victim) and "replaced it" not in anew.err
+
+
+def test_a_command_beside_a_step_may_no_more_than_the_step(penstock, contained, wait_for):
+    look = "grep -E 'Cap|NoNewPrivs' /proc/self/status"
+    path = contained(f"{look}; echo there > $STORAGE_PATH/there; sleep 1000")
+    run = penstock.popen("run", path)
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/there")))
+    name = penstock.ps()[0]["id"]
+
+    beside = penstock.run("exec", name, "sh", "-c", f"{look}; exit 7").exits(7)
+    killed = penstock.run("exec", name, "sh", "-c", "kill -9 $$")
+    run.send(signal.SIGINT)
+    run.wait()
+
+    assert "NoNewPrivs:\t1" in beside.out and beside.out == run.out and killed.code == -9
+
+
+def test_who_joins_a_container_shows_it_no_program_of_the_machine(penstock, contained, wait_for):
+    # A script in the image that names /proc/self/exe would get hold of it, and could write it where the caller may.
+    path = contained("echo there > $STORAGE_PATH/there; sleep 1000")
+    run = penstock.popen("run", path)
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/there")))
+    beside = penstock.popen("exec", penstock.ps()[0]["id"], "sh", "-c", "echo joined > $STORAGE_PATH/joined; sleep 1000")
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/joined")))
+
+    program = os.readlink(f"/proc/{beside.pid}/exe")
+    run.send(signal.SIGINT)
+    run.wait()
+    beside.wait()
+
+    assert program.startswith("/memfd:penstock")

@@ -508,16 +508,14 @@ static void kill_task(struct task *task)
 	process_wait(&t->process, KILL_WAIT_MS, &t->status);
 }
 
-static int enter(const struct task *task, struct strlist *words)
+static int enter(const struct task *task, struct strlist *namespaces)
 {
 	const struct container_task *t = (const struct container_task *)task;
-	_cleanup_free_ char *program = find_program("nsenter");
-	const char *const all[] = {program ? program : "nsenter", "--target", EXECUTOR_PID,
-		"--mount", "--pid", "--ipc", "--wd", t->own_network ? "--net" : NULL,
-		geteuid() ? "--user" : NULL, geteuid() ? "--preserve-credentials" : NULL, "--"};
+	const char *const all[] = {
+		"mnt", "pid", "ipc", t->own_network ? "net" : NULL, geteuid() ? "user" : NULL};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		if (all[i] && strlist_add(words, all[i]) < 0)
+		if (all[i] && strlist_add(namespaces, all[i]) < 0)
 			return -1;
 	}
 	return 0;
