@@ -162,6 +162,7 @@
 #define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is needed */
 
 /* Strings made by penstock. */
+#define LIMIT_SECRETS  (1 * MIB)  /* bytes of the file of all secrets of a user */
 #define LIMIT_STRING   (1 * MIB)  /* bytes of one command, path, message or URL */
 #define LIMIT_EXEC_WORDS (4 * MIB) /* bytes of a command line; the kernel takes 2 MiB unless it was told otherwise */
 #define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are cut with a mark */

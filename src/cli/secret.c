@@ -1,5 +1,6 @@
 /* `penstock secret`: what `${{ secrets.NAME }}` stands for. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,23 +18,48 @@
 #include "cli/secret_file.h"
 #include "base/banned.h"
 
+static volatile sig_atomic_t interrupted;
+
+static void note_signal(int number)
+{
+	interrupted = number;
+}
+
+/* Reads a line as getline() does, but gives the terminal its echo back before a signal ends us. */
+static ssize_t read_hidden(const char *name, char **line, size_t *size, const struct termios *shown)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+	struct sigaction before[ARRAY_SIZE(signals)];
+	const struct sigaction note = {.sa_handler = note_signal}; /* read() is interrupted */
+	struct termios hidden = *shown;
+	ssize_t n;
+
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaction(signals[i], &note, &before[i]);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+	fprintf(stderr, "Value of %s: ", name);
+	n = getline(line, size, stdin);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, shown);
+	fputc('\n', stderr);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaction(signals[i], &before[i], NULL);
+	if (interrupted)
+		raise(interrupted);
+	return n;
+}
+
 /* One line typed on the terminal, which does not show it. */
 static int ask(const char *name, struct buf *value, struct penstock_error *err)
 {
-	struct termios shown, hidden;
+	struct termios shown;
 	char *line = NULL;
 	size_t size = 0;
 	ssize_t n;
 
 	if (tcgetattr(STDIN_FILENO, &shown) < 0)
 		return error_errno(err, errno, "cannot read from the terminal");
-	hidden = shown;
-	hidden.c_lflag &= ~(tcflag_t)ECHO;
-	fprintf(stderr, "Value of %s: ", name);
-	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
-	n = getline(&line, &size, stdin);
-	tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
-	fputc('\n', stderr);
+	n = read_hidden(name, &line, &size, &shown);
 	if (n > 0)
 		buf_add(value, line, (size_t)n);
 	if (line)

@@ -46,7 +46,7 @@ static int file_path(char **out, struct penstock_error *err)
 /* An object, empty where there is no file yet. */
 static int load(json_t **out, const char *path, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SECRETS);
 	int r;
 
 	if (access(path, F_OK) < 0) {
@@ -71,7 +71,15 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 	if (!text)
 		return error_memory(err);
-	r = fs_write_atomic(path, text, strlen(text), 0600, err);
+	/* What load() would not take back would lock all of them away. */
+	if (strlen(text) > LIMIT_SECRETS)
+		r = error_set(err, PENSTOCK_E_LIMIT,
+			"all secrets together have more than the limit of %zu bytes; remove some, "
+			"or "
+			"name a file in the workflow",
+			(size_t)LIMIT_SECRETS);
+	else
+		r = fs_write_atomic(path, text, strlen(text), 0600, err);
 	explicit_bzero(text, strlen(text));
 	free(text);
 	return r;
@@ -196,9 +204,16 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 
 int secret_set(const char *name, const char *value, bool keyring, struct penstock_error *err)
 {
-	int r = keyring ? keyring_store(name, value, err) : 0;
+	json_t *json = keyring ? json_null() : json_string(value);
+	int r;
 
-	return r < 0 ? r : change(name, keyring ? json_null() : json_string(value), err);
+	/* Without it, change() would remove what there is. */
+	if (!json)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the value is no text in UTF-8; keep it in base64, and decode it in the "
+			"step");
+	r = keyring ? keyring_store(name, value, err) : 0;
+	return r < 0 ? r : change(name, json, err);
 }
 
 int secret_remove(const char *name, struct penstock_error *err)

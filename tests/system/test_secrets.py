@@ -6,8 +6,10 @@ import re
 import resource
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
+import termios
 import threading
 import urllib.parse
 from pathlib import Path
@@ -19,6 +21,7 @@ from harness.fault_proxy import FaultProxy, s3_error
 from harness.http_server import Server
 from harness.program import Store, binary
 from harness.small_store import SmallStore
+from harness.terminal import Terminal
 from harness.waiting import wait_for
 
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
@@ -362,3 +365,36 @@ def test_nobody_reads_the_memory_of_a_supervisor(canary):
         assert core.search(limits[run.pid]).group(1) == "0"
         assert core.search(limits[int(text)]).group(1) == str(some)
         assert set(owners.values()) == {0}
+
+
+def test_a_secret_that_cannot_be_kept_leaves_the_others_alone(penstock):
+    # Neither bytes that are no text nor too many of them; both once made what there was unusable.
+    penstock.run("secret", "set", "MINE", input="of-the-file-1234\n").ok()
+    raw = penstock.popen("secret", "set", "MINE", stdin=subprocess.PIPE)
+    with raw.popen.stdin as pipe:
+        pipe.write(b"\xff\xfe\n")
+    no_text = raw.wait().exits(65)
+    penstock.run("secret", "set", "LONG", input="x" * 700_000).ok()
+    too_many = penstock.run("secret", "set", "LONGER", input="x" * 700_000)
+
+    assert "no text in UTF-8" in no_text.err and too_many.code != 0 and "all secrets together" in too_many.err
+    assert penstock.run("secret", "list").ok().out.split() == ["LONG", "MINE"]
+    assert json.loads((penstock.home / "secrets.json").read_text())["MINE"] == "of-the-file-1234"
+
+
+def test_a_terminal_gets_its_echo_back_when_the_question_is_interrupted(penstock):
+    terminal = Terminal(penstock, "secret", "set", "MINE")
+    held = os.open(os.ptsname(terminal.master), os.O_RDWR | os.O_NOCTTY)
+    try:
+
+        def echoes():
+            return bool(termios.tcgetattr(held)[3] & termios.ECHO)
+
+        wait_for(lambda: not echoes())
+        terminal.press(b"half a sec")
+        terminal.press()
+        ended = terminal.wait()
+
+        assert ended.code == -signal.SIGINT and echoes() and "half" not in ended.out
+    finally:
+        os.close(held)
