@@ -13,8 +13,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/banned.h"
+
+#define LOCK_LOOK_MS 20
 
 char *path_join(const char *dir, const char *name)
 {
@@ -337,6 +340,17 @@ int fs_lock(int fd)
 	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
 		return 0;
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+int fs_lock_wait(int fd, const atomic_int *cancel)
+{
+	for (;;) {
+		int r = fs_lock(fd);
+
+		if (r <= 0 || (cancel && atomic_load(cancel)))
+			return r;
+		clock_sleep_ms(LOCK_LOOK_MS);
+	}
 }
 
 static int open_one(int dir, const char *name, bool make)

@@ -5,6 +5,7 @@
 #ifndef BASE_FS_H
 #define BASE_FS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,6 +77,8 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
  * of it) is closed. 1: somebody else has it. -1: errno.
  */
 int fs_lock(int fd);
+/* The same, waiting for whoever has it, unless `cancel` (may be NULL) is set: 1. Nobody may hold it for long. */
+int fs_lock_wait(int fd, const atomic_int *cancel);
 /* Whether anybody else has locked it. Only asks: it is never in the way of one who takes the lock. */
 bool fs_lock_held(int fd);
 

@@ -1,6 +1,7 @@
 /* `penstock artifacts` and `penstock tag`: what runs put out, by run and by tag. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct session {
 	struct stores stores;
 	struct run_store *store; /* of a place in one */
 	bool has_stores;
+	int lock_fd; /* of the tags */
 };
 
 static void session_release(struct session *s)
@@ -40,6 +42,8 @@ static void session_release(struct session *s)
 	artifacts_place_release(&s->place);
 	records_free(s->records);
 	free(s->home);
+	if (s->lock_fd >= 0)
+		close(s->lock_fd);
 }
 
 static int open_place(struct session *s, const char *word, struct penstock_error *err)
@@ -174,18 +178,35 @@ static int write_tag(struct session *s, const char *tag, const char *prefix, con
 	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
 }
 
+/* One change of tags at a time. */
+static int lock_tags(struct session *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(s->home, "tags");
+	_cleanup_free_ char *path = dir ? path_join(dir, ".lock") : NULL;
+	int r = path ? fs_mkdirs(dir, 0700, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock_fd < 0 || fs_lock_wait(s->lock_fd, NULL) < 0)
+		return error_errno(err, errno, "cannot lock %s", path);
+	return 0;
+}
+
 /* A tag is given once: what others stand on does not change under them. */
 static int check_free(struct session *s, const char *tag, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = NULL, *dir = path_join(s->home, "tags");
+	_cleanup_free_ char *path = NULL;
 	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 
+	if (r == 0)
+		r = lock_tags(s, err);
 	if (r < 0)
 		return r;
 	if (access(path, F_OK) == 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"there is a tag '%s'; 'penstock tag rm %s' removes it", tag, tag);
-	return dir ? fs_mkdirs(dir, 0700, err) : error_memory(err);
+	return 0;
 }
 
 struct tagging {
@@ -205,6 +226,21 @@ static int note_key(void *cookie, const struct object_info *info)
 	return t->failed;
 }
 
+/* All objects whose keys begin so. */
+static int remove_objects(struct session *s, const char *prefix, struct penstock_error *err)
+{
+	struct tagging t = {.prefix = prefix, .all = true};
+	int r = object_list(
+		s->store->client, s->store->bucket, prefix, NULL, note_key, &t, NULL, err);
+
+	if (r == 0)
+		r = t.failed ? error_memory(err)
+			     : object_delete_many(s->store->client, s->store->bucket, &t.keys, NULL,
+				       NULL, err);
+	strlist_release(&t.keys);
+	return r;
+}
+
 /* The run's objects are copied beside it, so that they stay when it is run again. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
@@ -214,6 +250,9 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 
 	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0)
 		return error_memory(err);
+	r = remove_objects(s, to, err); /* of a call that was killed */
+	if (r < 0)
+		return r;
 	r = object_list(
 		s->store->client, s->store->bucket, s->place.prefix, NULL, note_key, &t, NULL, err);
 	if (r == 0 && t.failed)
@@ -261,26 +300,19 @@ static int tag_add(struct session *s, const char *tag, const char *word, struct 
 static int tag_remove(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *word = NULL, *path = NULL, *dir = NULL;
-	int r = asprintf(&word, ":%s", tag) < 0 ? error_memory(err) : open_place(s, word, err);
+	int r = asprintf(&word, ":%s", tag) < 0 ? error_memory(err) : lock_tags(s, err);
 
+	if (r == 0)
+		r = open_place(s, word, err);
 	if (r == 0)
 		r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 	if (r == 0)
 		r = artifacts_tag_path(&dir, s->home, tag, "", err);
-	if (r == 0 && !s->place.dir) {
-		struct tagging t = {.prefix = s->place.prefix, .all = true};
-
-		r = object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, note_key,
-			&t, NULL, err);
-		if (r == 0)
-			r = t.failed ? error_memory(err)
-				     : object_delete_many(s->store->client, s->store->bucket,
-					       &t.keys, NULL, NULL, err);
-		strlist_release(&t.keys);
-	}
 	/* The name goes first: a tag is there with all of it, or not at all. */
 	if (r == 0 && unlink(path) < 0)
 		r = error_errno(err, errno, "cannot remove %s", path);
+	if (r == 0 && !s->place.dir)
+		r = remove_objects(s, s->place.prefix, err);
 	return r < 0 ? r : fs_remove_tree(dir, err);
 }
 
@@ -323,7 +355,7 @@ static int begin(struct session *s, struct penstock_error *err)
 
 static int run_artifacts(const struct cli *cli)
 {
-	_cleanup_(session_release) struct session s = {0};
+	_cleanup_(session_release) struct session s = {.lock_fd = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *what = cli_operand(cli, 0), *word = cli_operand(cli, 1);
 	const char *tag = cli_value(cli, "tag"), *to = cli_value(cli, "output");
@@ -349,7 +381,7 @@ static int run_artifacts(const struct cli *cli)
 
 static int run_tag(const struct cli *cli)
 {
-	_cleanup_(session_release) struct session s = {0};
+	_cleanup_(session_release) struct session s = {.lock_fd = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *what = cli_operand(cli, 0);
 	size_t n = cli_n_operands(cli);

@@ -36,6 +36,10 @@ int artifacts_tag_path(char **out, const char *home, const char *tag, const char
 		return error_set(err, PENSTOCK_E_INVALID,
 			"a tag is 1 to %d letters, digits, '.', '_' and '-', not '%s'",
 			LIMIT_WORKFLOW_NAME, tag);
+	/* The description of the tag "v1" has that name. */
+	if (str_ends(tag, ".json"))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "a tag does not end with '.json', as '%s'", tag);
 	return asprintf(out, "%s/tags/%s%s", home, tag, ending) < 0 ? error_memory(err) : 0;
 }
 

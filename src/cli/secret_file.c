@@ -181,9 +181,7 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 		r = error_memory(err);
 	if (r == 0) {
 		fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-		while (fd >= 0 && (r = fs_lock(fd)) == 1)
-			usleep(10000);
-		if (fd < 0 || r < 0)
+		if (fd < 0 || fs_lock_wait(fd, NULL) < 0)
 			r = error_errno(err, errno, "cannot lock %s", lock);
 	}
 	if (r == 0)

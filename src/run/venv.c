@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,13 +232,10 @@ static int take_lock(const char *path, const struct venv_spec *spec, struct pens
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", path);
-	while ((r = fs_lock(fd)) == 1) {
-		if (is_cancelled(spec)) {
-			close(fd);
-			return error_set(
-				err, PENSTOCK_E_CANCELLED, "waiting for packages was cancelled");
-		}
-		poll(NULL, 0, LOOK_MS);
+	r = fs_lock_wait(fd, spec->cancel);
+	if (r > 0) {
+		close(fd);
+		return error_set(err, PENSTOCK_E_CANCELLED, "waiting for packages was cancelled");
 	}
 	if (r < 0) {
 		r = error_errno(err, errno, "cannot lock %s", path);

@@ -162,6 +162,31 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     dialects.run("run", "train").exits(66)
 
 
+def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tmp_path):
+    dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
+    dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "penstock.yaml": penstock_yaml(store)})
+    dialects.run("run", "prepare").ok()
+    # What is left of a `tag add` that was killed while it copied a larger run.
+    (found,) = [o["Key"] for o in store.client.list_objects_v2(Bucket="results")["Contents"] if o["Key"].endswith("data/words.txt")]
+    store.client.put_object(Bucket="results", Key=found.replace("data/words.txt", ".penstock/tags/v1/data/other.txt"), Body=b"x")
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        for i in range(30):
+            (tmp_path / name / f"{name}{i}").write_text(name)
+
+    dialects.run("tag", "add", "v1", "prepare").ok()
+    running = [dialects.popen("artifacts", "put", tmp_path / name, "--tag", "same") for name in "abcd"]
+    codes = sorted(process.wait().code for process in running)
+    refused = dialects.run("artifacts", "put", tmp_path / "a", "--tag", "same.json").exits(65)
+    dialects.run("artifacts", "get", ":same", "-o", "got").ok()
+
+    assert dialects.run("artifacts", "list", ":v1").ok().out.split() == ["14", "data/words.txt"]
+    assert codes == [0, 69, 69, 69]  # one of four
+    assert "does not end with '.json'" in refused.err
+    names = [path.name for path in (dialects.cwd / "got").iterdir()]
+    assert len(names) == 30 and len({name[0] for name in names}) == 1
+
+
 def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     where = project({"wf.yaml": 'steps: [{run: {command: "test ${#TOKEN} -gt 15; echo $TOKEN", env: [{key: TOKEN, value: "${{ secrets.MINE }}"}]}}]\n'})
     dialects.cwd = where
