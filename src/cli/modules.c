@@ -1,6 +1,7 @@
 #include "cli/modules.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -22,9 +23,10 @@
 #include "base/process.h"
 #include "base/str.h"
 #include "records/records.h"
+#include "workflow/secrets.h"
 #include "base/banned.h"
 
-enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400 };
+enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400, MAX_REF_DEPTH = 16 };
 
 #define MODULE_FILE "module.yaml"
 
@@ -267,10 +269,36 @@ static bool find_commit(const char *dir, const char *name, struct buf *commit)
 	return true;
 }
 
+/* Files by which a git that was killed still keeps others out. Nobody else is in here: we have the lock around it. */
+static void remove_locks(int dir, int depth)
+{
+	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_closedir_ DIR *list = own < 0 ? NULL : fdopendir(own);
+
+	if (!list && own >= 0)
+		close(own);
+	for (struct dirent *e; list && (e = readdir(list));) {
+		_cleanup_close_ int below = -1;
+
+		if (*e->d_name == '.' || (depth == 0 && strcmp(e->d_name, "objects") == 0))
+			continue;
+		if (str_ends(e->d_name, ".lock") && unlinkat(dir, e->d_name, 0) == 0)
+			continue;
+		if (e->d_type != DT_DIR || depth == MAX_REF_DEPTH)
+			continue;
+		below = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (below >= 0)
+			remove_locks(below, depth + 1);
+	}
+}
+
+/* Makes it, or what is missing of one whose making was killed. */
 static int make_repository(const char *dir, struct penstock_error *err)
 {
-	if (access(dir, F_OK) == 0)
-		return 0;
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		remove_locks(fd, 0);
 	return git(dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
 }
 
@@ -296,6 +324,21 @@ static int fetch(
 		(const char *const[]){
 			"fetch", "--quiet", "--no-tags", "--depth", "1", "--", r->url, spec, NULL},
 		NULL, err);
+}
+
+/* What git prints lies in memory: first its size is asked for. */
+static int read_file(
+	const char *dir, const char *object, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf size = BUF_INIT(64);
+	int r = git(dir, (const char *const[]){"cat-file", "-s", object, NULL}, &size, err);
+
+	if (r < 0)
+		return r;
+	if (strtoull(buf_str(&size), NULL, 10) > text->limit)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
+	return git(dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, err);
 }
 
 /* The module's file at the commit that the source means. 1: not fetched, and it must not be. */
@@ -337,7 +380,9 @@ static int read_repository(
 	if (asprintf(&object, "%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder,
 		    *r->folder ? "/" : "") < 0)
 		return error_memory(err);
-	rc = git(cache.dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, &e);
+	rc = read_file(cache.dir, object, text, &e);
+	if (rc == -PENSTOCK_E_LIMIT)
+		return error_move(err, &e);
 	if (rc < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no %s%s" MODULE_FILE " at %s",
 			r->url, r->folder, *r->folder ? "/" : "", buf_str(&commit));
@@ -353,6 +398,8 @@ static int find(const char *file, const char *source, bool online, struct buf *t
 	if (*source == '/' || *source == '.')
 		return read_directory(file, source, text, err);
 	rc = repository_parse(source, &r, err);
+	if (rc == 0 && !str_starts(r.url, "ssh://"))
+		secret_redact_url(r.url);
 	if (rc == 0)
 		rc = read_repository(&r, online, text, err);
 	return rc < 0 ? error_prefix(err, "the module %s", source) : rc;

@@ -158,6 +158,11 @@ enum secret_kind secret_kind_of(
 	/* Whoever has the address of a webhook may post to it. */
 	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
 		return SECRET_CREDENTIAL;
+	/* Of a module; who logs in by SSH has a key, and the user is mostly "git". */
+	if (map_key && strcmp(map_key, "use") == 0 && strcmp(entry->key, "source") == 0)
+		return !str_starts(value->text, "ssh://") && url_is_secret(value->text)
+			       ? SECRET_URL
+			       : SECRET_NONE;
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
 	if (map_key && is_variables(map_key))

@@ -143,3 +143,44 @@ def test_a_source_that_is_none_is_told(penstock, job, source, says):
     told = penstock.run("run", job(source)).exits(65)
 
     assert says in told.err and "wf.json:1:" in told.err
+
+
+# git leaves locks where it is killed, and a directory that is no repository yet: the next run goes on all the same.
+@pytest.mark.parametrize("left", ["empty", "half", "locks"])
+def test_what_a_killed_git_leaves_is_no_obstacle(penstock, job, repository, left):
+    path = job(f"file://{repository}@v1")
+    penstock.run("run", path).ok()
+    (kept,) = (penstock.home / "modules").glob("*.git")
+    if left == "locks":
+        for name in ("shallow.lock", "config.lock", "packed-refs.lock", "HEAD.lock", "refs/penstock/tags/v1.lock"):
+            (kept / name).touch()
+    else:
+        shutil.rmtree(kept)
+        kept.mkdir()
+        if left == "half":
+            (kept / "config").write_text("")
+            (kept / "refs").mkdir()
+    git(repository, "tag", "-f", "v1", "HEAD")
+
+    again = penstock.run("run", "--fresh", path).ok()
+
+    assert again.out.startswith("two hello World") and "fetched before" not in again.err
+
+
+# A password in an address goes to the server that it is for, and nowhere else.
+def test_a_password_in_the_address_of_a_module_is_shown_nowhere(penstock, job):
+    path = job("https://ann:s3cret-of-ann@127.0.0.1:1/owner/name@v1")
+
+    refused = penstock.run("run", path).exits(65)
+    checked = penstock.run("validate", path)
+
+    assert "the module https://" in refused.err and "s3cret-of-ann" not in refused.text + checked.text
+
+
+def test_a_module_of_any_length_is_refused(penstock, job, repository):
+    write(repository, text=MODULE + "#" * 20_000_000)
+    git(repository, "commit", "--quiet", "-am", "three")
+
+    refused = penstock.run("run", job(f"file://{repository}")).exits(65)
+
+    assert "module.yaml is longer than the limit of" in refused.err
