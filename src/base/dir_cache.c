@@ -1,7 +1,7 @@
 #include "base/dir_cache.h"
 
+#include <dirent.h> /* NAME_MAX */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/load.h"
 #include "cli/modules.h"
@@ -47,20 +48,39 @@ static char *find_yaml(const char *dir, const char *name)
 	return NULL;
 }
 
+/*
+ * Files say what is run and where its output goes, and directories above may be others' (as /tmp is): a file is taken
+ * from there only if it is ours, root's, or of whoever owns the directory that we were sent to.
+ */
+static bool is_trusted(const char *path, uid_t owner)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 || st.st_uid == owner)
+		return true;
+	log_warn("%s is left aside: it is of another user; name it, or copy it, to use it", path);
+	return false;
+}
+
 /* The same in `dir` or in the nearest directory above that has it. */
 static char *find_above(const char *dir, const char *name)
 {
 	_cleanup_free_ char *at = realpath(dir, NULL);
+	struct stat st;
 
-	while (at) {
+	if (!at || stat(at, &st) < 0)
+		return NULL;
+	for (;;) {
 		char *found = find_yaml(*at ? at : "/", name);
 		char *slash = strrchr(at, '/');
 
-		if (found || !*at || !slash)
+		if (found && is_trusted(found, st.st_uid))
 			return found;
+		free(found);
+		if (!*at || !slash)
+			return NULL;
 		*slash = '\0';
 	}
-	return NULL;
 }
 
 /* "train" is a file where there is one; else a name, if there is a .dstack/ to look it up in. */

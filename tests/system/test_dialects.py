@@ -162,6 +162,24 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     dialects.run("run", "train").exits(66)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
+def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_path):
+    # As in /tmp: what a file there says would be run, or be where the output goes.
+    project({".dstack/workflows.yaml": TWO % "workflow: prepare", "penstock.yaml": "output: {s3: {nonsense: 1}}\n"}, name="shared")
+    inner = project({".dstack/workflows.yaml": "workflows: [{name: own, provider: bash, commands: [echo mine]}]\n", "below/x": ""}, name="shared/mine")
+    dialects.cwd = inner
+    taken = dialects.run("run", "own").exits(65)
+    for name in (".dstack/workflows.yaml", "penstock.yaml"):
+        os.chown(tmp_path / "shared" / name, 65534, 65534)
+
+    own = dialects.run("run", "own", cwd=inner / "below").ok()
+    (inner / ".dstack/workflows.yaml").unlink()
+    refused = dialects.run("run", "prepare")
+
+    assert "shared/penstock.yaml:1:15:" in taken.err and own.out == "mine\n" and "penstock.yaml is left aside: it is of another user" in own.err
+    assert refused.code != 0 and "workflows.yaml is left aside: it is of another user" in refused.err
+
+
 def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tmp_path):
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
     dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "penstock.yaml": penstock_yaml(store)})
