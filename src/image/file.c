@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/str.h"
 #include "image/source.h"
+#include "image/store.h"
 #include "base/banned.h"
 
 #define SKOPEO "/usr/bin/skopeo"
@@ -91,13 +92,12 @@ static int unpack_archive(
 	return r < 0 ? r : convert(path, dir, err);
 }
 
-int file_source(struct image_source **out, const char *path, const char *tmp, char **dir,
-	const atomic_int *cancel, struct penstock_error *err)
+int file_source(struct image_source **out, const char *path, const struct image_store *store,
+	struct image_scratch *scratch, struct penstock_error *err)
 {
 	struct stat st;
 	int r;
 
-	*dir = NULL;
 	if (stat(path, &st) < 0)
 		return error_errno(err, errno, "the image %s", path);
 	if (S_ISDIR(st.st_mode)) {
@@ -106,16 +106,10 @@ int file_source(struct image_source **out, const char *path, const char *tmp, ch
 				"%s is a directory without an image: `oci-layout` and `index.json` "
 				"are missing",
 				path);
-		return layout_open(out, path, cancel, err);
+		return layout_open(out, path, store->cancel, err);
 	}
-	*dir = path_join(tmp, "image-XXXXXX");
-	if (!*dir)
-		return error_memory(err);
-	if (!mkdtemp(*dir)) {
-		r = error_errno(err, errno, "cannot make a directory in %s", tmp);
-		free(take_pointer(*dir));
-		return r;
-	}
-	r = unpack_archive(path, *dir, cancel, err);
-	return r < 0 ? r : layout_open(out, *dir, cancel, err);
+	r = image_store_scratch(store, scratch, err);
+	if (r == 0)
+		r = unpack_archive(path, scratch->dir, store->cancel, err);
+	return r < 0 ? r : layout_open(out, scratch->dir, store->cancel, err);
 }

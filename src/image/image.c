@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "image/file.h"
 #include "image/manifest.h"
@@ -25,7 +24,7 @@ struct getting {
 	bool is_file;
 	char *name;
 	struct image_source *source;
-	char *unpacked; /* directory of a file's contents */
+	struct image_scratch scratch; /* of a file's contents */
 	struct image_manifest manifest;
 	char digest[IMAGE_DIGEST_SIZE];
 	struct buf text; /* the manifest */
@@ -234,8 +233,7 @@ static int open_source(struct getting *g, struct penstock_error *err)
 	const struct image_request *request = g->request;
 
 	if (g->is_file)
-		return file_source(&g->source, request->reference, g->store.dir, &g->unpacked,
-			request->cancel, err);
+		return file_source(&g->source, request->reference, &g->store, &g->scratch, err);
 	return registry_open(&g->source,
 		&(struct registry_options){.reference = &g->ref,
 			.username = request->username,
@@ -300,6 +298,7 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 {
 	struct getting g = {.request = request,
 		.store = {.dir = request->dir, .cancel = request->cancel},
+		.scratch = IMAGE_SCRATCH_INIT,
 		.text = BUF_INIT(LIMIT_IMAGE_DOCUMENT)};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct image *image = NULL;
@@ -314,9 +313,7 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 	image_source_free(g.source);
 	image_reference_release(&g.ref);
 	image_manifest_release(&g.manifest);
-	if (g.unpacked)
-		fs_remove_tree(g.unpacked, NULL);
-	free(g.unpacked);
+	image_scratch_release(&g.scratch);
 	free(g.name);
 	buf_release(&g.text);
 	if (r < 0)

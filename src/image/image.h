@@ -19,6 +19,7 @@
  *	layers/ID/		the files of a layer; ID is the beginning of its digest
  *	layers/ID.part/		one that is being unpacked by whoever has the lock, else garbage
  *	locks/ID		locked while a layer is brought
+ *	image-XXXXXX/		what an archive of an image was unpacked to, while locks/image-XXXXXX is locked
  *	tags/SHA256		the digest that a name stood for last; SHA256 is that of the name
  */
 #ifndef IMAGE_IMAGE_H

@@ -163,6 +163,16 @@ static void sweep_part(const struct image_store *store, const char *name)
 		fs_remove_tree(path, NULL);
 }
 
+/* Whether the mark is of another boot. */
+static bool is_of_before(const char *mark)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(256);
+	char boot[PROCESS_BOOT_ID_SIZE];
+
+	process_boot_id(boot);
+	return fs_read(mark, &text, NULL) == 0 && strcmp(buf_str(&text), boot) != 0;
+}
+
 /*
  * A layer that a machine may have lost the contents of, which were written and not synced, is brought again;
  * one that has been there for a while is synced, which costs nothing by then.
@@ -172,17 +182,15 @@ static void settle(const struct image_store *store, const char *name, int dir_fd
 	_cleanup_free_ char *id = strndup(name, strlen(name) - strlen(".new"));
 	_cleanup_free_ char *mark = image_store_path(store, "layers", name);
 	_cleanup_free_ char *layer = id ? image_store_path(store, "layers", id) : NULL;
-	_cleanup_(buf_release) struct buf text = BUF_INIT(256);
-	char boot[PROCESS_BOOT_ID_SIZE];
 	struct stat st;
 
-	if (!mark || !layer || stat(mark, &st) < 0 || fs_read(mark, &text, NULL) < 0)
+	if (!mark || !layer || stat(mark, &st) < 0)
 		return;
-	process_boot_id(boot);
-	if (strcmp(buf_str(&text), boot) != 0) {
+	if (is_of_before(mark)) {
 		_cleanup_close_ int lock = try_lock(store, id);
 
-		if (lock >= 0 && fs_remove_tree(layer, NULL) == 0)
+		/* Once more: another one may have brought it meanwhile, and use it. */
+		if (lock >= 0 && is_of_before(mark) && fs_remove_tree(layer, NULL) == 0)
 			unlink(mark);
 	} else if (time(NULL) - st.st_mtime > SYNCED_BY_NOW_S) {
 		*synced = *synced || syncfs(dir_fd) == 0;
@@ -205,6 +213,61 @@ static void tidy(const struct image_store *store)
 	}
 }
 
+/* ---- a place for the time of a pull ---- */
+
+#define SCRATCH "image-"
+
+/* The lock comes first and has the same name: a directory without one that is held is nobody's any more. */
+int image_store_scratch(
+	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err)
+{
+	_cleanup_free_ char *template = image_store_path(store, "locks", SCRATCH "XXXXXX");
+
+	if (!template)
+		return error_memory(err);
+	scratch->lock_fd = mkostemp(template, O_CLOEXEC);
+	if (scratch->lock_fd < 0 || fs_lock(scratch->lock_fd) != 0)
+		return error_errno(err, errno, "cannot make a file in %s/locks", store->dir);
+	scratch->dir = path_join(store->dir, strrchr(template, '/') + 1);
+	scratch->lock = take_pointer(template);
+	if (!scratch->dir)
+		return error_memory(err);
+	if (mkdir(scratch->dir, 0700) < 0)
+		return error_errno(err, errno, "cannot make %s", scratch->dir);
+	return 0;
+}
+
+void image_scratch_release(struct image_scratch *scratch)
+{
+	if (scratch->dir)
+		fs_remove_tree(scratch->dir, NULL);
+	if (scratch->lock)
+		unlink(scratch->lock);
+	if (scratch->lock_fd >= 0)
+		close(scratch->lock_fd);
+	free(scratch->dir);
+	free(scratch->lock);
+	*scratch = (struct image_scratch)IMAGE_SCRATCH_INIT;
+}
+
+static void sweep_scratch(const struct image_store *store)
+{
+	_cleanup_closedir_ DIR *dir = opendir(store->dir);
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		struct image_scratch left = IMAGE_SCRATCH_INIT;
+
+		if (!str_starts(e->d_name, SCRATCH))
+			continue;
+		left.lock_fd = try_lock(store, e->d_name);
+		if (left.lock_fd < 0)
+			continue;
+		left.lock = image_store_path(store, "locks", e->d_name);
+		left.dir = path_join(store->dir, e->d_name);
+		image_scratch_release(&left);
+	}
+}
+
 int image_store_open(struct image_store *store, struct penstock_error *err)
 {
 	static const char *const kinds[] = {"manifests", "configs", "layers", "locks", "tags"};
@@ -215,7 +278,9 @@ int image_store_open(struct image_store *store, struct penstock_error *err)
 
 		r = path ? fs_mkdirs(path, 0700, err) : error_memory(err);
 	}
-	if (r == 0)
+	if (r == 0) {
 		tidy(store);
+		sweep_scratch(store);
+	}
 	return r;
 }

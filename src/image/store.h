@@ -42,6 +42,21 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);
 
+/* A directory for the time of a pull, which a later one removes where this one is killed. */
+struct image_scratch {
+	char *dir; /* NULL: none */
+	char *lock;
+	int lock_fd;
+};
+#define IMAGE_SCRATCH_INIT                                                                         \
+	{                                                                                          \
+		NULL, NULL, -1                                                                     \
+	}
+int image_store_scratch(
+	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err);
+/* Removes it. */
+void image_scratch_release(struct image_scratch *scratch);
+
 /* Brings the layers that are missing, several at a time. */
 int image_store_bring_layers(const struct image_store *store, struct image_source *source,
 	const struct image_manifest *manifest, struct penstock_error *err);

@@ -265,6 +265,26 @@ def test_files_of_images_are_read(penstock, tmp_path):
     assert not list(images(penstock).glob("image-*"))
 
 
+def test_what_a_killed_reader_of_a_file_unpacked_is_removed(penstock, tmp_path, wait_for):
+    # Unpacking waits in a pipe; whoever comes later removes what is left, but not what another one still works with.
+    layout = write_layout(tmp_path / "layout", image([layer(SMALL)]))
+    with tarfile.open(tmp_path / "image.tar", "w") as tar:
+        for path in layout.rglob("*"):
+            tar.add(path, path.relative_to(layout), recursive=False)
+    os.mkfifo(tmp_path / "pipe")
+    process = penstock.popen("pull", tmp_path / "pipe")
+    with open(tmp_path / "pipe", "wb") as pipe:
+        pipe.write((tmp_path / "image.tar").read_bytes()[:1024])
+        pipe.flush()
+        wait_for(lambda: list(images(penstock).glob("image-*")))
+        penstock.run("pull", layout).ok()
+        kept = list(images(penstock).glob("image-*"))
+        process.kill()
+    penstock.run("pull", layout).ok()
+
+    assert kept and not list(images(penstock).glob("image-*")) and not list((images(penstock) / "locks").glob("image-*"))
+
+
 def test_many_at_once_bring_each_layer_once(penstock, registry):
     made = image([layer({f"f{i}": os.urandom(200_000)}) for i in range(4)])
     registry.push("job/tool:v1", made)
