@@ -61,14 +61,33 @@ static int learn(struct finished_steps *progress, const char *path, uint64_t ite
 	return 0;
 }
 
-/* What was within is not asked for any more. */
-static void forget_below(struct finished_steps *progress, const char *path)
+/* Whether what the path lies in is finished, so that nobody asks for the path itself any more. */
+static bool is_within_finished(const struct finished_steps *progress, const char *path)
+{
+	_cleanup_free_ char *outer = strdup(path);
+	char *dot;
+
+	while (outer && (dot = strrchr(outer, '.'))) {
+		const struct finished *f;
+		uint64_t i;
+
+		*dot = '\0';
+		f = find(progress, outer);
+		/* Of a loop that is not through, those before the next iteration. */
+		if (f && (!f->iterations ||
+				 (dot[1] == 'i' && str_to_u64(dot + 2, 0, UINT64_MAX, &i) &&
+					 i < f->iterations)))
+			return true;
+	}
+	return false;
+}
+
+static void forget_within(struct finished_steps *progress)
 {
 	struct finished *f, *next;
-	size_t len = strlen(path);
 
 	HASH_ITER (hh, progress->known, f, next) {
-		if (strncmp(f->path, path, len) == 0 && f->path[len] == '.')
+		if (is_within_finished(progress, f->path))
 			forget(progress, f);
 	}
 }
@@ -79,15 +98,12 @@ static int take_line(struct finished_steps *progress, char *line)
 	char *space;
 	uint64_t n;
 
-	if (str_starts(line, "d ") && line[2]) {
-		forget_below(progress, line + 2);
+	if (str_starts(line, "d ") && line[2])
 		return learn(progress, line + 2, 0);
-	}
 	if (!str_starts(line, "i ") || !(space = strrchr(line + 2, ' ')) ||
 		!str_to_u64(space + 1, 0, LIMIT_WORKFLOW_ITERATIONS, &n))
 		return 0;
 	*space = '\0';
-	forget_below(progress, line + 2);
 	return learn(progress, line + 2, n + 1);
 }
 
@@ -106,6 +122,7 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 		if (take_line(progress, line) < 0)
 			return error_memory(err);
 	}
+	forget_within(progress);
 	return 0;
 }
 

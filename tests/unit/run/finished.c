@@ -1,0 +1,104 @@
+/* What is on record of the steps and iterations that are finished. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "run/finished.h"
+
+static char path[] = "/tmp/penstock-finished-XXXXXX";
+
+static int make_file(void **state)
+{
+	int fd = mkstemp(strcpy(path, "/tmp/penstock-finished-XXXXXX"));
+
+	(void)state;
+	close(fd);
+	return fd < 0 ? -1 : 0;
+}
+
+static int remove_file(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+static void write_lines(const char *text)
+{
+	assert_int_equal(fs_write_atomic(path, text, strlen(text), 0600, NULL), 0);
+}
+
+static struct finished_steps *open_again(void)
+{
+	struct finished_steps *progress = NULL;
+
+	assert_int_equal(finished_open(&progress, path, true, NULL), 0);
+	return progress;
+}
+
+static void what_lies_in_something_finished_is_not_kept(void **state)
+{
+	struct finished_steps *progress;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1000);
+
+	(void)state;
+	write_lines("d 0.0\nd 0.1\nd 0\n"
+		    "d 1.i0.0\ni 1 0\nd 1.i1.0\ni 1 1\nd 1.i2.0\nd 1.i12\n"
+		    "d 3.i2\nd 3.i10.1\nd 31\nd cut");
+
+	progress = open_again();
+
+	assert_true(finished_has(progress, "0"));
+	assert_int_equal(finished_iterations(progress, "1"), 2);
+	assert_true(finished_has(progress, "1.i2.0"));
+	assert_true(finished_has(progress, "3.i10.1"));
+	assert_true(finished_has(progress, "31"));
+	assert_false(finished_has(progress, "cut"));
+	finished_free(progress);
+	assert_int_equal(fs_read(path, &text, NULL), 0);
+	assert_null(strstr(buf_str(&text), "d 0.0"));
+	assert_null(strstr(buf_str(&text), "1.i1.0"));
+	assert_non_null(strstr(buf_str(&text), "1.i12"));
+}
+
+/* As a parallel loop leaves it; to compare each of them with all others would take hours. */
+static void a_million_iterations_are_read_at_once(void **state)
+{
+	enum { MANY = 1000000, LINE = 16 };
+	char *text = malloc(MANY * LINE + 1);
+	struct finished_steps *progress;
+	size_t len = 0;
+
+	(void)state;
+	assert_non_null(text);
+	for (int i = 0; i < MANY; i++)
+		len += (size_t)snprintf(text + len, LINE + 1, "d 0.i%d\n", i);
+	assert_int_equal(fs_write_atomic(path, text, len, 0600, NULL), 0);
+	free(text);
+
+	progress = open_again();
+
+	assert_true(finished_has(progress, "0.i0"));
+	assert_true(finished_has(progress, "0.i999999"));
+	finished_free(progress);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			what_lies_in_something_finished_is_not_kept, make_file, remove_file),
+		cmocka_unit_test_setup_teardown(
+			a_million_iterations_are_read_at_once, make_file, remove_file),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
