@@ -59,12 +59,12 @@ def victim(tmp_path):
     """A directory of the machine's user that no step was given."""
     folder = tmp_path / "victim"
     folder.mkdir()
-    (folder / "best").write_text("mine")
+    (folder / "best.pth").write_text("mine")
     return folder
 
 
 def untouched(victim):
-    return {path.name: path.read_text() for path in victim.iterdir()} == {"best": "mine"}
+    return {path.name: path.read_text() for path in victim.iterdir()} == {"best.pth": "mine"}
 
 
 @pytest.mark.parametrize("made", ["/bin/busybox mkfifo $DEEPSQUARE_ENV", "/bin/busybox ln -s /etc/hosts $DEEPSQUARE_ENV", "mkdir $DEEPSQUARE_ENV"])
@@ -88,15 +88,15 @@ def test_what_a_module_puts_out_goes_to_no_file_of_the_machine(penstock, contain
     assert result.code != 0 and "is no file: a step has put" in result.err and untouched(victim)
 
 
-@pytest.mark.parametrize("made", ["rm -rf models && /bin/busybox ln -s {} models", "rm -rf ../output/models && /bin/busybox ln -s {} ../output/models && mkdir -p models && touch models/best"])
+@pytest.mark.parametrize("made", ["rm -rf models && /bin/busybox ln -s {} models", "rm -rf ../output/models && /bin/busybox ln -s {} ../output/models && mkdir -p models && touch models/best.pth"])
 def test_an_artifact_is_what_the_run_made(penstock, contained, victim, made):
-    # As a directory of the machine, `models/best` would be moved from there into the output, or into there.
-    path = contained(made.format(victim), context=".", artifacts=["models/best"])
+    # As a directory of the machine, `models/best.pth` would be moved from there into the output, or into there.
+    path = contained(made.format(victim), context=".", artifacts=["models/best.pth"])
 
     penstock.run("run", path)
 
     assert untouched(victim)
-    assert not [found for found in penstock.home.glob("runs/*/storage/output/**/best") if found.is_file() and found.read_text() == "mine" and not found.parent.is_symlink()]
+    assert not [found for found in penstock.home.glob("runs/*/storage/output/**/best.pth") if found.is_file() and found.read_text() == "mine" and not found.parent.is_symlink()]
 
 
 @pytest.mark.parametrize("name", ["output", "input"])

@@ -176,7 +176,7 @@ def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_pa
     (inner / ".dstack/workflows.yaml").unlink()
     refused = dialects.run("run", "prepare")
 
-    assert "shared/penstock.yaml:1:15:" in taken.err and own.out == "mine\n" and "penstock.yaml is left aside: it is of another user" in own.err
+    assert "shared/penstock.yaml: unknown key `nonsense`" in taken.err and own.out == "mine\n" and "penstock.yaml is left aside: it is of another user" in own.err
     assert refused.code != 0 and "workflows.yaml is left aside: it is of another user" in refused.err
 
 

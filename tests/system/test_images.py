@@ -226,7 +226,7 @@ def test_what_a_member_replaces_is_looked_for_in_the_layer(penstock, tmp_path, k
 
 def test_a_hard_link_is_made_where_it_is_asked_for(penstock, tmp_path):
     # Both its directories are deeper than what is held open of them.
-    far, near = "a/" * 100, "b/" * 60
+    far, near = "a/" * 100, "b/" * 70
     data = layer({far + "file": "x", near + "link": ("h", far + "file"), near + "other": "y"})
     write_layout(tmp_path / "layout", image([data]))
 
