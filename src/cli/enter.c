@@ -75,7 +75,8 @@ int enter_prepare(struct penstock_error *err)
 		if (strlist_add(&argv, text.data + at) < 0)
 			return error_memory(err);
 	}
-	copy = copy_program(own, err);
+	copy = argv.items ? copy_program(own, err)
+			  : error_set(err, PENSTOCK_E_INTERNAL, "penstock has no command line");
 	if (copy < 0)
 		return copy;
 	fexecve(copy, argv.items, environ);

@@ -50,9 +50,19 @@ static void what_lies_in_something_finished_is_not_kept(void **state)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(1000);
 
 	(void)state;
-	write_lines("d 0.0\nd 0.1\nd 0\n"
-		    "d 1.i0.0\ni 1 0\nd 1.i1.0\ni 1 1\nd 1.i2.0\nd 1.i12\n"
-		    "d 3.i2\nd 3.i10.1\nd 31\nd cut");
+	write_lines("d 0.0\n"
+		    "d 0.1\n"
+		    "d 0\n"
+		    "d 1.i0.0\n"
+		    "i 1 0\n"
+		    "d 1.i1.0\n"
+		    "i 1 1\n"
+		    "d 1.i2.0\n"
+		    "d 1.i12\n"
+		    "d 3.i2\n"
+		    "d 3.i10.1\n"
+		    "d 31\n"
+		    "d cut");
 
 	progress = open_again();
 
