@@ -138,7 +138,7 @@ static void resolve_helper(struct image_login *login, const struct image_referen
 	program = name ? find_program(name) : NULL;
 	if (program)
 		ask_helper(login, program, hub ? "https://index.docker.io/v1/" : reference->host);
-	else
+	else if (login->named)
 		log_warn("the login for %s is kept by %s, which is not installed",
 			reference->shown_host, name ? name : "a program");
 }
@@ -172,7 +172,12 @@ static int from_file(struct image_login *login, char *owned,
 	buf_release(&text);
 	if (r > 0 && login->helper)
 		resolve_helper(login, reference);
-	return r < 0 ? error_memory(err) : login->username != NULL;
+	if (r < 0)
+		return error_memory(err);
+	if (login->username)
+		return 1;
+	image_login_release(login); /* the next file may know */
+	return 0;
 }
 
 int login_find(struct image_login *login, const struct image_reference *reference,

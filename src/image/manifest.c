@@ -462,7 +462,9 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 		return r;
 	helper = json_string_value(
 		find_entry(json_object_get(root, "credHelpers"), host, repository, NULL));
-	if (!helper && entry)
+	login->named = helper || entry;
+	/* It may know of registries that the file does not: that of Amazon's ECR knows all of theirs. */
+	if (!helper)
 		helper = text_of(root, "credsStore");
 	if (!helper || !is_plain_word(helper))
 		return 0;

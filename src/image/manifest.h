@@ -55,6 +55,7 @@ struct image_login {
 	char *username;
 	char *password;
 	char *helper; /* the program docker-credential-HELPER knows; then the others are NULL */
+	bool named; /* the file names the registry, and does not only have a helper for all of them */
 };
 /*
  * `host` as in the reference, `repository` for podman's keys per path. 1: found, 0: nothing there about it.

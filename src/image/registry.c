@@ -235,6 +235,60 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 	}
 }
 
+/* The absolute address that a Location header stands for; free() it. */
+static char *resolve(const struct registry *reg, const char *location)
+{
+	char *url = NULL;
+
+	if (str_starts(location, "https://") ||
+		(str_starts(location, "http://") && str_starts(reg->base, "http://")))
+		return strdup(location);
+	if (*location == '/' && location[1] != '/') {
+		const char *host = strstr(reg->base, "://") + 3;
+
+		if (asprintf(&url, "%.*s%s", (int)(host - reg->base + (int)strcspn(host, "/")),
+			    reg->base, location) < 0)
+			url = NULL;
+	}
+	return url;
+}
+
+static bool is_moved(int status)
+{
+	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+/* Where it really is wants no login, and gets none: `request` has no header with one. */
+static int follow(struct registry *reg, struct http_request *request,
+	const struct http_reply *moved, struct penstock_error *err)
+{
+	const char *location = http_reply_header(moved, "Location");
+	_cleanup_free_ char *url = location ? resolve(reg, location) : NULL;
+
+	if (!url)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s sends for a part of the image to an address that is none, or without "
+			"TLS",
+			reg->ref->shown_host);
+	request->url = url;
+	request->follow_redirects = true;
+	request->direct = reg->ref->loopback;
+	request->cancel = reg->options.cancel;
+	return http_perform(reg->options.engine, request, NULL, err);
+}
+
+static int follow_manifest(struct registry *reg, const struct http_reply *moved, struct buf *out,
+	struct penstock_error *err)
+{
+	struct http_request request = {.method = "GET", .sink = HTTP_SINK_TO_BUF(out)};
+	int r = http_request_header(&request, "Accept", ACCEPT) < 0
+			? error_memory(err)
+			: follow(reg, &request, moved, err);
+
+	strlist_release(&request.headers);
+	return r;
+}
+
 static int get_manifest(struct image_source *source, const char *digest, struct buf *out,
 	struct penstock_error *err)
 {
@@ -252,6 +306,10 @@ static int get_manifest(struct image_source *source, const char *digest, struct 
 		    ? error_memory(err)
 		    : perform(reg, &request, &reply, err);
 	strlist_release(&request.headers);
+	if (r < 0 && is_moved(reply.status)) {
+		penstock_error_release(err);
+		r = follow_manifest(reg, &reply, out, err);
+	}
 	return r < 0 ? explain(reg, wanted, err) : 0;
 }
 
@@ -263,15 +321,13 @@ struct blob_get {
 	struct ring *ring; /* one of the two */
 	uint64_t size;	   /* that the manifest says */
 	uint64_t taken;
-	bool moved; /* what comes is only the page that says where it is */
 };
 
 static int on_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	struct blob_get *get = cookie;
+	const struct blob_get *get = cookie;
 
-	get->moved = reply->status >= 300 && reply->status < 400;
-	if (!get->moved && reply->content_length != HTTP_LENGTH_UNKNOWN && reply->status == 200 &&
+	if (reply->content_length != HTTP_LENGTH_UNKNOWN && reply->status == 200 &&
 		reply->content_length != get->size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"a blob has %llu bytes where the manifest says %llu",
@@ -285,8 +341,6 @@ static enum http_take take(void *cookie, const void *data, size_t len, struct pe
 	struct registry *reg = get->reg;
 	int r;
 
-	if (get->moved)
-		return HTTP_TAKEN;
 	if (get->taken + len > get->size) {
 		error_set(err, PENSTOCK_E_CORRUPT, "a blob is longer than the manifest says");
 		return HTTP_REFUSE;
@@ -320,46 +374,18 @@ static int restart(void *cookie)
 	return get->taken == 0 ? 0 : -1;
 }
 
-/* The absolute address that a Location header stands for; free() it. */
-static char *resolve(const struct registry *reg, const char *location)
+/* It is gone on with after a cut. */
+static int follow_blob(
+	struct blob_get *get, const struct http_reply *moved, struct penstock_error *err)
 {
-	char *url = NULL;
-
-	if (str_starts(location, "https://") ||
-		(str_starts(location, "http://") && str_starts(reg->base, "http://")))
-		return strdup(location);
-	if (*location == '/' && location[1] != '/') {
-		const char *host = strstr(reg->base, "://") + 3;
-
-		if (asprintf(&url, "%.*s%s", (int)(host - reg->base + (int)strcspn(host, "/")),
-			    reg->base, location) < 0)
-			url = NULL;
-	}
-	return url;
-}
-
-/* Where it really is wants no login, and gets none. It is gone on with after a cut. */
-static int follow(struct blob_get *get, const struct http_reply *moved, struct penstock_error *err)
-{
-	const char *location = http_reply_header(moved, "Location");
-	_cleanup_free_ char *url = location ? resolve(get->reg, location) : NULL;
 	struct http_request request = {.method = "GET",
-		.url = url,
 		.range = {.wanted = true, .full_is_fine = true},
 		.sink = {.kind = HTTP_SINK_CALLBACK,
 			.write = take,
 			.restart = restart,
-			.cookie = get},
-		.follow_redirects = true,
-		.direct = get->reg->ref->loopback,
-		.cancel = get->reg->options.cancel};
+			.cookie = get}};
 
-	if (!url)
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s sends for a blob to an address that is none, or without TLS",
-			get->reg->ref->shown_host);
-	get->moved = false;
-	return http_perform(get->reg->options.engine, &request, NULL, err);
+	return follow(get->reg, &request, moved, err);
 }
 
 static int get_blob(struct blob_get *get, const char *digest, struct penstock_error *err)
@@ -372,7 +398,6 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 			.write = take,
 			.restart = restart,
 			.cookie = get},
-		.expect = {200, 307, 302},
 		.on_headers = on_headers,
 		.cookie = get};
 	int r;
@@ -382,8 +407,10 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 	request.url = url;
 	r = perform(reg, &request, &reply, err);
 	strlist_release(&request.headers);
-	if (r == 0 && reply.status != 200)
-		r = follow(get, &reply, err);
+	if (r < 0 && is_moved(reply.status)) {
+		penstock_error_release(err);
+		r = follow_blob(get, &reply, err);
+	}
 	if (r == 0 && get->taken != get->size)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
 			"a blob ends after %llu bytes where the manifest says %llu",

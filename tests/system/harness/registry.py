@@ -24,7 +24,7 @@ with warnings.catch_warnings():
 from .waiting import wait_for
 
 BUSYBOX = "/bin/busybox"
-APPLETS = "sh ash true false ls cat echo env id sleep pwd mount ps head sort touch mkdir rm stat test wget kill dd nproc grep tail chmod ip nslookup".split()
+APPLETS = "sh ash true false ls cat echo env id sleep pwd mount ps head sort touch mkdir rm stat test wget kill dd nproc grep tail chmod ip nslookup tar tr".split()
 KINDS = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": tarfile.CHRTYPE, "p": tarfile.FIFOTYPE}
 
 
@@ -97,13 +97,14 @@ def write_layout(folder, made):
 
 
 class Registry:
-    def __init__(self, folder, login=None, certificate=None):
-        """`certificate`: the path of a PEM file with key and certificate, which is then also its authority."""
+    def __init__(self, folder, login=None, certificate=None, data=None, more=()):
+        """`certificate`: the path of a PEM file with key and certificate, which is then also its authority; `data`: the
+        folder of another one, whose images it has, too; `more`: lines of its configuration."""
         folder.mkdir()
         self.folder, self.login = folder, login
         self.context = ssl.create_default_context(cafile=certificate) if certificate else None
-        lines = ["version: 0.1", "log: {level: info, formatter: text}", f"storage: {{filesystem: {{rootdirectory: {folder}/data}}}}",
-                 "http: {addr: '127.0.0.1:0', secret: test" + (f", tls: {{certificate: {certificate}, key: {certificate}}}" if certificate else "") + "}"]  # fmt: skip
+        lines = ["version: 0.1", "log: {level: info, formatter: text}", f"storage: {{filesystem: {{rootdirectory: {data or folder}/data}}}}",
+                 "http: {addr: '127.0.0.1:0', secret: test" + (f", tls: {{certificate: {certificate}, key: {certificate}}}" if certificate else "") + "}", *more]  # fmt: skip
         if login:
             salted = crypt.crypt(login[1], "$2b$04$" + "abcdefghijklmnopqrstuu")
             (folder / "htpasswd").write_text(f"{login[0]}:{salted}\n")
