@@ -132,6 +132,7 @@
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias looks through them */
+#define LIMIT_WORKFLOW_STRAY_COMMAS 8 /* lines that end with one too many; the file is read again for each */
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
 #define LIMIT_WORKFLOW_PORTS 64 /* free ports that a run is given; each is a variable of its steps */
 #define LIMIT_NOTICE_SOURCES 16 /* of notices of one run; each has a thread */

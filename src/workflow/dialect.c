@@ -331,15 +331,23 @@ bool dialect_memory(const char *text, int64_t *bytes)
 	return *bytes > 0;
 }
 
-/* A number as programs read it; `.inf` and the like stay text. */
+/* A number as programs read it, as short as it comes back the same; `.inf` and the like stay text. */
 static void json_number(struct buf *out, const struct node *node)
 {
 	double value = strtod(node->text, NULL);
+	char text[40];
 
-	if (isfinite(value))
-		buf_printf(out, "%.17g", value);
-	else
+	if (!isfinite(value)) {
 		json_add_text(out, node->text);
+		return;
+	}
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, value);
+		if (fabs(strtod(text, NULL) - value) <= 0)
+			break;
+	}
+	/* 1.0 is no whole number. */
+	buf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
 }
 
 static void json_scalar(struct buf *out, const struct node *node)

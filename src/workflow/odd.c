@@ -43,6 +43,21 @@ static void rename_gpus(const struct odd *o, struct node *run)
 	entry->key = "gpusPerTask";
 }
 
+/* `http` with the bucket of an S3 store and without a URL. */
+static void rename_http(const struct odd *o, struct node *transport)
+{
+	struct node_entry *entry = transport && transport->kind == NODE_MAP
+					   ? node_find(transport, "http")
+					   : NULL;
+
+	if (!entry || node_find(transport, "s3") || !node_get(entry->value, "bucketUrl") ||
+		node_get(entry->value, "url"))
+		return;
+	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &entry->key_at,
+		"`http` with a `bucketUrl` is read as `s3`");
+	entry->key = "s3";
+}
+
 /* {key: NAME, value: VALUE}. NULL: no memory. */
 static struct node *new_variable(
 	const struct odd *o, const char *name, struct workflow_place at, struct node *value)
@@ -241,6 +256,8 @@ void odd_forms_put_right(
 	struct odd o = {arena, file, found};
 
 	rename_ntasks(&o, job);
+	rename_http(&o, node_get(job, "input"));
+	rename_http(&o, node_get(job, "output"));
 	list_variables(&o, job, "env");
 	put_steps_right(&o, job, "steps");
 }

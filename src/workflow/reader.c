@@ -381,7 +381,12 @@ bool reader_flag(
 		return false;
 	out->at = node->at;
 	for (size_t i = 0; node->kind == NODE_SCALAR && i < ARRAY_SIZE(words); i++) {
-		if (strcasecmp(node->text, words[i]) != 0)
+		const char *text = node->text;
+		size_t len = strlen(words[i]);
+
+		/* "true," comes of lines that were JSON once. */
+		if (strncasecmp(text, words[i], len) != 0 ||
+			(text[len] && strcmp(text + len, ",") != 0))
 			continue;
 		if (scalar_type(node) != SCALAR_BOOL)
 			reader_note(rd, &node->at, "`%s` is true or false: %s read as %s",

@@ -30,6 +30,7 @@ struct yaml {
 	size_t cap_anchors;
 	size_t left; /* values that may still be read */
 	size_t depth;
+	size_t stray; /* the place of a comma that ended the reading; 0: none */
 };
 
 static struct workflow_place place_of(const struct yaml *y, const yaml_mark_t *mark)
@@ -47,22 +48,38 @@ static struct node *fail_at(struct yaml *y, const yaml_mark_t *mark, const char 
 	return NULL;
 }
 
-/* The first byte of the character at `index`, which libyaml counts in characters; -1: the end. */
-static int character_at(const struct yaml *y, size_t index)
+/* The place of the character at `index`, which libyaml counts in characters; the length: the end. */
+static size_t byte_at(const struct yaml *y, size_t index)
 {
 	size_t i = 0;
 
-	for (; i < y->len; i++) {
-		if (((unsigned char)y->data[i] & 0xc0) != 0x80 && index-- == 0)
-			return (unsigned char)y->data[i];
-	}
-	return -1;
+	while (i < y->len && (((unsigned char)y->data[i] & 0xc0) == 0x80 || index-- != 0))
+		i++;
+	return i;
+}
+
+/* As in `key: "value",`: the last of its line, behind a quoted value. It can mean nothing. */
+static bool is_stray_comma(const struct yaml *y, size_t at)
+{
+	size_t before = at;
+
+	if (at == 0 || at >= y->len || y->data[at] != ',')
+		return false;
+	while (before > 0 && y->data[before - 1] == ' ')
+		before--;
+	if (before == 0 || !strchr("\"'", y->data[before - 1]))
+		return false;
+	at++;
+	while (at < y->len && strchr(" \r", y->data[at]) && y->data[at])
+		at++;
+	return at == y->len || y->data[at] == '\n';
 }
 
 /* libyaml's wording, where what people really did can be told from the text. */
 static const char *explain(const struct yaml *y, const char *problem, size_t index)
 {
-	int c = character_at(y, index);
+	size_t at = byte_at(y, index);
+	int c = at < y->len ? (unsigned char)y->data[at] : -1;
 
 	if (c == '\t')
 		return "a tab cannot indent YAML; use spaces";
@@ -92,6 +109,12 @@ static void fail_parser(struct yaml *y)
 
 	if (p->error == YAML_MEMORY_ERROR) {
 		y->arena->no_memory = true;
+		return;
+	}
+	if (!y->option && is_stray_comma(y, byte_at(y, p->problem_mark.index))) {
+		y->stray = byte_at(y, p->problem_mark.index);
+		diagnostics_add(y->found, DIAGNOSTIC_NOTE, y->file, &at,
+			"a `,` behind a value means nothing in YAML, and is passed over");
 		return;
 	}
 	/* The end of the file says nothing; where the quote was opened does. */
@@ -340,8 +363,9 @@ static struct node *read_stream(struct yaml *y)
 	}
 }
 
-struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found)
+/* `stray`: where a comma is that has to go before another try; 0: none. */
+static struct node *read_once(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found, size_t *stray)
 {
 	struct yaml y = {
 		.arena = arena,
@@ -362,5 +386,29 @@ struct node *yaml_read(struct workflow_arena *arena, const char *file, const cha
 	yaml_parser_set_input_string(&y.parser, (const unsigned char *)data, len);
 	root = read_stream(&y);
 	yaml_parser_delete(&y.parser);
+	*stray = y.stray;
+	return root;
+}
+
+struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found)
+{
+	size_t stray;
+	struct node *root = read_once(arena, file, option, data, len, found, &stray);
+	char *text = NULL;
+
+	/* Each try reads all that is before: as many as people would put up with. */
+	for (unsigned tries = 0; stray && tries < LIMIT_WORKFLOW_STRAY_COMMAS; tries++) {
+		if (!text)
+			text = workflow_arena_copy(arena, data, len);
+		if (!text)
+			return NULL;
+		text[stray] = ' ';
+		root = read_once(arena, file, option, text, len, found, &stray);
+	}
+	if (stray)
+		diagnostics_add(found, DIAGNOSTIC_ERROR, file, NULL,
+			"more than %d lines end with a `,` that YAML does not know",
+			LIMIT_WORKFLOW_STRAY_COMMAS);
 	return root;
 }
