@@ -66,6 +66,42 @@ static int print_json(const char *shown, const struct workflow *wf, const struct
 	return show_json(object);
 }
 
+/* What a dialect is called in a sentence. */
+static const char *owner_of(const char *dialect)
+{
+	static const char *const names[][2] = {
+		{"dstack", "dstack"}, {"determined", "Determined"}, {"skypilot", "SkyPilot"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(dialect, names[i][0]) == 0)
+			return names[i][1];
+	}
+	return NULL;
+}
+
+static int print_container(void *cookie, const struct workflow_step *step)
+{
+	const struct workflow_container *container = &step->run.container;
+	const char *registry;
+
+	(void)cookie;
+	if (step->kind != WORKFLOW_STEP_RUN || !container->given)
+		return 0;
+	registry = workflow_shown(&container->registry);
+	printf("  %s: in a container of %s%s%s\n", step->label, registry ? registry : "",
+		registry ? "/" : "", workflow_shown(&container->image));
+	return 0;
+}
+
+static void print_workflow(const char *shown, const struct workflow *wf)
+{
+	const char *owner = owner_of(wf->dialect);
+
+	printf("%s: valid, %zu step%s%s%s\n", shown, wf->steps.n, wf->steps.n == 1 ? "" : "s",
+		owner ? ", a file of " : "", owner ? owner : "");
+	workflow_walk(&wf->steps, print_container, NULL);
+}
+
 static void print_plain(const struct cli *cli, const char *shown, const struct workflow *wf,
 	const struct diagnostics *found)
 {
@@ -74,7 +110,7 @@ static void print_plain(const struct cli *cli, const char *shown, const struct w
 		fprintf(stderr, "%s: %zu more mistakes are not shown\n", shown,
 			found->errors - LIMIT_WORKFLOW_ERRORS);
 	if (wf && !cli_quiet(cli))
-		printf("%s: valid, %zu step%s\n", shown, wf->steps.n, wf->steps.n == 1 ? "" : "s");
+		print_workflow(shown, wf);
 }
 
 static int run_validate(const struct cli *cli)
@@ -153,8 +189,10 @@ const struct command command_validate = {
 		"all its mistakes at once, each with its place and the nearest valid key. It "
 		"looks at the file only: not at the machine, the inputs or the stores, and "
 		"references to secrets and variables are left as they are. Notes say how odd "
-		"forms were read, and are no mistakes. penstock-workflow(5) describes the "
-		"format.",
+		"forms were read, and are no mistakes. What is valid gets a line that says whose "
+		"file it is, where it is another runner's, and one for each step that runs in a "
+		"container. penstock-workflow(5) describes the format, and penstock-dialects(5) "
+		"those of other runners.",
 	.options = options,
 	.examples = examples,
 	.exits = exits,

@@ -153,6 +153,7 @@ class Penstock:
         for path in (self.claims, self.user_home, self.cwd):
             path.mkdir(parents=True, exist_ok=True)
         self.started = []
+        self.prefix = []  # what comes before the program: another user, another network
         self.env = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -166,7 +167,7 @@ class Penstock:
 
     def popen(self, *arguments, env=None, cwd=None, stdin=subprocess.DEVNULL):
         merged = {key: value for key, value in (self.env | (env or {})).items() if value is not None}
-        process = Process([binary(), *arguments], merged, cwd or self.cwd, stdin)
+        process = Process([*self.prefix, binary(), *arguments], merged, cwd or self.cwd, stdin)
         self.started.append(process)
         return process
 
