@@ -215,20 +215,22 @@ static void tidy(const struct image_store *store)
 
 /* ---- a place for the time of a pull ---- */
 
-#define SCRATCH "image-"
+#define SCRATCH		 "image-"
+#define SCRATCH_TEMPLATE SCRATCH "XXXXXX"
 
 /* The lock comes first and has the same name: a directory without one that is held is nobody's any more. */
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err)
 {
-	_cleanup_free_ char *template = image_store_path(store, "locks", SCRATCH "XXXXXX");
+	_cleanup_free_ char *template = image_store_path(store, "locks", SCRATCH_TEMPLATE);
 
 	if (!template)
 		return error_memory(err);
 	scratch->lock_fd = mkostemp(template, O_CLOEXEC);
 	if (scratch->lock_fd < 0 || fs_lock(scratch->lock_fd) != 0)
 		return error_errno(err, errno, "cannot make a file in %s/locks", store->dir);
-	scratch->dir = path_join(store->dir, strrchr(template, '/') + 1);
+	scratch->dir = path_join(
+		store->dir, template + strlen(template) - strlen(SCRATCH_TEMPLATE));
 	scratch->lock = take_pointer(template);
 	if (!scratch->dir)
 		return error_memory(err);

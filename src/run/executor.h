@@ -97,6 +97,9 @@ extern const struct executor executor_process;
 /* In a container of `spec->container`, through crun. */
 extern const struct executor executor_container;
 
+/* Once the last container of a run has ended: until nothing is left of them. */
+void executor_container_finish(void);
+
 /* Removes what containers of a killed supervisor have left in their `tmp`; only while none lives there. */
 void executor_container_sweep(const char *tmp);
 

@@ -353,6 +353,7 @@ void run_steps(struct run *run)
 		run_end_error(run, RUN_CLASS_NODE, &err);
 	else
 		judge(run, &watch);
+	executor_container_finish();
 	run_group_end(run);
 	finished_free(progress);
 	free(watch.during);

@@ -136,29 +136,14 @@ static json_t *linux_of(void)
 		strings(read_only, ARRAY_SIZE(read_only)));
 }
 
-static int write_new(const char *path, const char *text, struct penstock_error *err)
+char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless)
 {
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-
-	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0)
-		return error_errno(err, errno, "cannot write %s", path);
-	return 0;
-}
-
-int bundle_write(
-	const char *dir, const struct task_spec *spec, bool rootless, struct penstock_error *err)
-{
-	_cleanup_free_ char *path = path_join(dir, "config.json");
-	_cleanup_free_ char *text = NULL;
 	json_auto_t *root = json_pack("{s:s, s:o, s:{s:s, s:b}, s:o, s:o}", "ociVersion", "1.0.2",
 		"process", process_of(spec), "root", "path", "rootfs", "readonly",
 		(int)spec->container->read_only_root, "mounts", mounts_of(dir, spec, rootless),
 		"linux", linux_of());
 
-	if (!root || !path)
-		return error_memory(err);
-	if (spec->container->cdi && cdi_apply(root, spec->container->cdi) < 0)
-		return error_memory(err);
-	text = json_dumps(root, JSON_COMPACT);
-	return text ? write_new(path, text, err) : error_memory(err);
+	if (!root || (spec->container->cdi && cdi_apply(root, spec->container->cdi) < 0))
+		return NULL;
+	return json_dumps(root, JSON_COMPACT);
 }

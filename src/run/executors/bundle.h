@@ -4,11 +4,12 @@
 
 #include <stdbool.h>
 
-struct penstock_error;
 struct task_spec;
 
-/* Writes DIR/config.json; the root is DIR/rootfs. `rootless`: we are root only in a user namespace. */
-int bundle_write(
-	const char *dir, const struct task_spec *spec, bool rootless, struct penstock_error *err);
+/*
+ * The text of config.json, owned by the caller; NULL: no memory. The root is `rootfs` beside it, and DIR has the
+ * container's resolv.conf. `rootless`: we are root only in a user namespace.
+ */
+char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@
 #include "image/image.h"
 #include "run/executors/bundle.h"
 #include "run/executors/init.h"
+#include "run/executors/litter.h"
 #include "base/banned.h"
 
 #define BOX	     "container-"
@@ -50,7 +52,9 @@ struct starting {
 	const struct task_spec *spec;
 	struct container_task *task;
 	struct init_plan plan;
-	char *rootfs, *memory, *pid_file, *log, *state, *resolv, *netns;
+	struct init_told *told;
+	char *config;
+	char *bundle, *config_path, *rootfs, *memory, *pid_file, *log, *state, *resolv, *netns;
 	char *layers_dir;
 	char *overlay, *overlay_synced, *overlay_memory;
 	char *crun, *network;
@@ -58,12 +62,14 @@ struct starting {
 
 static void starting_release(struct starting *s)
 {
-	char *all[] = {s->rootfs, s->memory, s->pid_file, s->log, s->state, s->resolv, s->netns,
-		s->layers_dir, s->overlay, s->overlay_synced, s->overlay_memory, s->crun,
-		s->network};
+	char *all[] = {s->config, s->bundle, s->config_path, s->rootfs, s->memory, s->pid_file,
+		s->log, s->state, s->resolv, s->netns, s->layers_dir, s->overlay, s->overlay_synced,
+		s->overlay_memory, s->crun, s->network};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		free(all[i]);
+	if (s->told)
+		munmap(s->told, sizeof(*s->told));
 }
 
 /* ---- what is needed ---- */
@@ -147,18 +153,21 @@ static int make_box(struct starting *s, struct penstock_error *err)
 		free(take_pointer(s->task->box));
 		return error_errno(err, saved, "cannot make a directory in %s", container->tmp);
 	}
-	s->rootfs = path_join(box, "rootfs");
+	s->bundle = path_join(box, "bundle");
 	s->memory = path_join(box, "memory");
-	s->pid_file = path_join(box, "pid");
-	s->log = path_join(box, "crun.log");
-	s->state = path_join(box, "crun");
 	s->resolv = path_join(box, "resolv.conf");
 	s->netns = path_join(box, "netns");
-	if (!s->rootfs || !s->memory || !s->pid_file || !s->log || !s->state || !s->resolv ||
-		!s->netns)
+	if (!s->bundle || !s->memory || !s->resolv || !s->netns)
+		return error_memory(err);
+	s->config_path = path_join(s->bundle, "config.json");
+	s->rootfs = path_join(s->bundle, "rootfs");
+	s->pid_file = path_join(s->bundle, "pid");
+	s->log = path_join(s->bundle, "log");
+	s->state = path_join(s->bundle, "crun");
+	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state)
 		return error_memory(err);
 	for (int i = 0; i < 3; i++) {
-		static const char *const names[] = {"rootfs", "work", "upper"};
+		static const char *const names[] = {"bundle", "work", "upper"};
 		_cleanup_free_ char *path = path_join(box, names[i]);
 
 		if (!path)
@@ -167,6 +176,18 @@ static int make_box(struct starting *s, struct penstock_error *err)
 		if (mkdir(path, i == 2 ? 0755 : 0700) < 0 || (i == 2 && chmod(path, 0755) < 0))
 			return error_errno(err, errno, "cannot make %s", path);
 	}
+	return 0;
+}
+
+/* What the init tells us while it starts the task. */
+static int share_memory(struct starting *s, struct penstock_error *err)
+{
+	void *memory = mmap(
+		NULL, sizeof(*s->told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return error_memory(err);
+	s->told = memory;
 	return 0;
 }
 
@@ -228,8 +249,11 @@ static int prepare(struct starting *s, struct penstock_error *err)
 	if (r == 0)
 		r = write_resolv(s, err);
 	if (r == 0)
-		r = bundle_write(s->task->box, s->spec, s->plan.rootless, err);
-	return r;
+		r = share_memory(s, err);
+	if (r < 0)
+		return r;
+	s->config = bundle_text(s->task->box, s->spec, s->plan.rootless);
+	return s->config ? 0 : error_memory(err);
 }
 
 /* ---- starting ---- */
@@ -237,15 +261,14 @@ static int prepare(struct starting *s, struct penstock_error *err)
 /* What crun says about its failure, without the time that it puts before it. */
 static int explain_crun(const struct starting *s, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * KIB);
 	const char *program = s->spec->argv[0];
 	const char *why = NULL;
 
-	if (fs_read(s->log, &text, NULL) == 0 && text.len) {
-		text.data[strcspn(text.data, "\n")] = '\0';
-		why = str_starts(text.data, "20") && strchr(text.data, ' ')
-			      ? strchr(text.data, ' ') + 1
-			      : text.data;
+	if (s->told->log[0]) {
+		s->told->log[strcspn(s->told->log, "\n")] = '\0';
+		why = str_starts(s->told->log, "20") && strchr(s->told->log, ' ')
+			      ? strchr(s->told->log, ' ') + 1
+			      : s->told->log;
 	}
 	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
@@ -269,7 +292,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	/* A name within `state`; nobody else looks there. */
 	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
 		"--log", s->log, "run", "--detach", "--pid-file", s->pid_file, "--bundle",
-		s->task->box, "task", NULL};
+		s->bundle, "task", NULL};
 	const char *const slirp[] = {
 		s->network, "--configure", "--mtu=65520", "--ready-fd=7", "1", "tap0", NULL};
 	const char *const pasta[] = {s->network, "--config-net", "--quiet", "--runas", "0:0",
@@ -282,6 +305,11 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.overlay = s->overlay;
 	s->plan.overlay_synced = s->overlay_synced;
 	s->plan.overlay_memory = s->overlay_memory;
+	s->plan.told = s->told;
+	s->plan.bundle = s->bundle;
+	s->plan.config = s->config;
+	s->plan.config_path = s->config_path;
+	s->plan.log = s->log;
 	s->plan.rootfs = s->rootfs;
 	s->plan.memory = s->memory;
 	s->plan.pid_file = s->pid_file;
@@ -330,9 +358,7 @@ static void free_task(struct task *task)
 	process_release(&t->process);
 	if (t->status_fd >= 0)
 		close(t->status_fd);
-	if (t->box)
-		fs_remove_tree(t->box, NULL);
-	free(t->box);
+	litter_remove(t->box);
 	free(t);
 }
 
@@ -405,14 +431,10 @@ static bool look(void *cookie, const struct process_info *info)
 /* What others are told: where the task's environment and namespaces are. The init where it has ended already. */
 static pid_t task_pid(const struct starting *s)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(32);
-	struct looking looking = {0};
-	uint64_t number;
+	struct looking looking = {.inner = s->told->task};
 
-	if (fs_read(s->pid_file, &text, NULL) < 0 ||
-		!str_to_u64(buf_str(&text), 1, INT32_MAX, &number))
+	if (looking.inner <= 0)
 		return s->task->process.pid;
-	looking.inner = (pid_t)number;
 	/* To look at every process takes long where there are many. */
 	if (!look_below(s->task->process.pid, &looking, 0))
 		process_descendants(s->task->process.pid, look, &looking);
@@ -530,6 +552,11 @@ const struct executor executor_container = {
 	.enter = enter,
 	.free = free_task,
 };
+
+void executor_container_finish(void)
+{
+	litter_finish();
+}
 
 void executor_container_sweep(const char *tmp)
 {

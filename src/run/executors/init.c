@@ -72,6 +72,27 @@ static int become_root(const struct init_plan *plan)
 	return r;
 }
 
+/*
+ * What crun reads and leaves behind is on no disk, and goes with the mounts: to make and remove a dozen files and
+ * directories takes a disk's file system longer than all that crun does.
+ */
+static int make_bundle(const struct init_plan *plan)
+{
+	const unsigned long flags = MS_NODEV | MS_NOSUID | MS_NOEXEC;
+	size_t len = strlen(plan->config);
+	ssize_t n;
+	int fd;
+
+	if (mount("tmpfs", plan->bundle, "tmpfs", flags, "mode=0700,size=64m") < 0 ||
+		mkdir(plan->rootfs, 0700) < 0)
+		return -1;
+	fd = open(plan->config_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	n = fd < 0 ? -1 : write(fd, plan->config, len);
+	if (fd >= 0)
+		close(fd);
+	return n == (ssize_t)len ? 0 : -1;
+}
+
 static int mount_overlay(const struct init_plan *plan)
 {
 	const unsigned long flags = MS_NODEV | MS_NOSUID;
@@ -214,6 +235,17 @@ static pid_t read_pid(const char *path)
 	return pid;
 }
 
+/* The parent cannot look into our mounts. */
+static void tell_log(const struct init_plan *plan)
+{
+	int fd = open(plan->log, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, plan->told->log, sizeof(plan->told->log) - 1);
+
+	plan->told->log[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
 static void fail(int report_fd, int step)
 {
 	process_body_failed(report_fd, step, errno);
@@ -228,7 +260,8 @@ int init_run(void *cookie, int report_fd, int body_fd)
 
 	if (plan->rootless && become_root(plan) < 0)
 		fail(report_fd, INIT_USER);
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || hide_cgroups() < 0)
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || hide_cgroups() < 0 ||
+		make_bundle(plan) < 0)
 		fail(report_fd, INIT_MOUNTS);
 	if (mount_overlay(plan) < 0)
 		fail(report_fd, INIT_ROOT);
@@ -246,11 +279,13 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		_exit(127);
 	}
 	if (wait_for(pid, &status, &seen) < 0 || status != 0) {
+		tell_log(plan);
 		errno = EIO;
 		fail(report_fd, INIT_CRUN);
 	}
 	/* crun has ended, and what it began is our child now. */
 	pid = read_pid(plan->pid_file);
+	plan->told->task = pid;
 	close(report_fd);
 	close(STDOUT_FILENO);
 	close(STDERR_FILENO);

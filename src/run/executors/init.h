@@ -11,16 +11,27 @@
 
 #include <penstock/error.h>
 
+/* In memory that both have: what the parent is told until init_run() closes its report. */
+struct init_told {
+	pid_t task;	/* as the namespace knows it; 0: crun did not start it */
+	char log[2048]; /* the beginning of what crun says about a failure */
+};
+
 /* All strings are made before the process is: it may not take memory. */
 struct init_plan {
+	struct init_told *told;
+	const char *bundle; /* a directory: a file system in memory while the container lives */
+	const char *config; /* the text of its config.json */
+	const char *config_path;
+	const char *log;
 	const char *layers_dir; /* the options name layers relative to it */
 	const char *
 		overlay; /* options with the upper directory on disk, which is not synced in the end */
 	const char *overlay_synced; /* and for kernels that know no other way */
 	const char *overlay_memory; /* and in memory, where the disk's file system cannot do it */
-	const char *rootfs;
-	const char *memory; /* the directory for that */
+	const char *rootfs;	    /* below the bundle, as are the files above and the next one */
 	const char *pid_file;
+	const char *memory;	    /* the directory for that */
 	const char *const *crun;    /* argv */
 	const char *const *network; /* argv of what gives it a network; NULL: the machine's */
 	bool network_tells; /* it writes a byte when it is ready, else it goes into the background */

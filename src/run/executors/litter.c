@@ -1,0 +1,90 @@
+#include "run/executors/litter.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+/* So that their disk space is not held for long where steps end faster than their directories. */
+#define MAX_WAITING 8
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* Under the lock. */
+	char *waiting[MAX_WAITING]; /* owned */
+	size_t n;
+	bool running;
+	bool ending;
+	pthread_t thread;
+} litter = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void remove_now(char *dir)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (fs_remove_tree(dir, &err) < 0)
+		log_debug("%s", err.message);
+	free(dir);
+}
+
+/* NULL: it is to end. */
+static char *next(void)
+{
+	LOCK_SCOPE(&litter.lock);
+	while (!litter.n && !litter.ending)
+		pthread_cond_wait(&litter.changed, &litter.lock);
+	return litter.n ? litter.waiting[--litter.n] : NULL;
+}
+
+static void *run(void *arg)
+{
+	char *dir;
+
+	(void)arg;
+	pthread_setname_np(pthread_self(), "litter");
+	while ((dir = next()))
+		remove_now(dir);
+	return NULL;
+}
+
+/* Signals are blocked in the caller already, as in every thread. */
+static bool take(char *dir)
+{
+	LOCK_SCOPE(&litter.lock);
+	if (!litter.running)
+		litter.running = pthread_create(&litter.thread, NULL, run, NULL) == 0;
+	if (!litter.running || litter.n == MAX_WAITING)
+		return false;
+	litter.waiting[litter.n++] = dir;
+	pthread_cond_signal(&litter.changed);
+	return true;
+}
+
+void litter_remove(char *dir)
+{
+	if (dir && !take(dir))
+		remove_now(dir);
+}
+
+void litter_finish(void)
+{
+	bool running;
+
+	pthread_mutex_lock(&litter.lock);
+	running = litter.running;
+	litter.ending = true;
+	pthread_cond_signal(&litter.changed);
+	pthread_mutex_unlock(&litter.lock);
+	if (running)
+		pthread_join(litter.thread, NULL);
+	pthread_mutex_lock(&litter.lock);
+	litter.running = litter.ending = false;
+	pthread_mutex_unlock(&litter.lock);
+}
