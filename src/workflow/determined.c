@@ -11,10 +11,11 @@
 /* What a context may have: Determined's own limit, (128 MiB / 8) * 6 - 1 MiB. */
 #define CONTEXT_BYTES (95 * MIB)
 
+#define MOST_KEPT 1000000 /* checkpoints; as native_checkpoints.c takes them */
+
 /* clang-format off */
 #define NO_CLUSTER "has no effect: there is one machine and no scheduler"
 #define PASSED	   "is passed on in DET_EXPERIMENT_CONFIG; what it means is the program's"
-#define KEPT_ALL   "has no effect: no checkpoint is deleted"
 
 static const struct shape_field length_fields[] = {
 	{"batches", SHAPE_WHOLE, NULL, 0, INT64_MAX, NULL, NULL},
@@ -110,9 +111,9 @@ static const struct shape_field storage_fields[] = {
 	{"connection_string", SHAPE_ANY, NULL, 0, 0, NULL, "Azure's storage is not spoken; use s3, gcs, shared_fs or directory"},
 	{"account_url", SHAPE_ANY, NULL, 0, 0, NULL, "Azure's storage is not spoken; use s3, gcs, shared_fs or directory"},
 	{"credential", SHAPE_ANY, NULL, 0, 0, NULL, "Azure's storage is not spoken; use s3, gcs, shared_fs or directory"},
-	{"save_experiment_best", SHAPE_WHOLE, NULL, 0, INT64_MAX, KEPT_ALL, NULL},
-	{"save_trial_best", SHAPE_WHOLE, NULL, 0, INT64_MAX, KEPT_ALL, NULL},
-	{"save_trial_latest", SHAPE_WHOLE, NULL, 0, INT64_MAX, KEPT_ALL, NULL},
+	{"save_experiment_best", SHAPE_WHOLE, NULL, 0, INT64_MAX, NULL, NULL},
+	{"save_trial_best", SHAPE_WHOLE, NULL, 0, INT64_MAX, NULL, NULL},
+	{"save_trial_latest", SHAPE_WHOLE, NULL, 0, INT64_MAX, NULL, NULL},
 };
 SHAPE(shape_storage, "`checkpoint_storage`", storage_fields);
 
@@ -565,6 +566,48 @@ static void put_storage(struct experiment *e)
 	}
 }
 
+/* Determined's rules are of trials; there is one, so the best of all are its best. */
+static void put_retention(struct experiment *e)
+{
+	const struct node *storage = node_get(e->root, "checkpoint_storage");
+	const struct node *searcher = node_get(e->root, "searcher");
+	const struct node *metric = searcher ? node_get(searcher, "metric") : NULL;
+	const struct node *smaller = searcher ? node_get(searcher, "smaller_is_better") : NULL;
+	int64_t best, latest, all;
+	struct node *keep, *map;
+
+	if (!storage || !(node_get(storage, "save_experiment_best") ||
+				node_get(storage, "save_trial_best") ||
+				node_get(storage, "save_trial_latest")))
+		return;
+	all = dialect_whole(storage, "save_experiment_best", 0);
+	best = dialect_whole(storage, "save_trial_best", 1);
+	latest = dialect_whole(storage, "save_trial_latest", 1);
+	best = all > best ? all : best;
+	if (best && !metric) {
+		reader_note(e->rd, &storage->at,
+			"no checkpoint is deleted: `searcher.metric` does not say by what the best "
+			"are known");
+		return;
+	}
+	map = native_map(e->rd, e->job, "checkpoints", &storage->at);
+	keep = native_map(e->rd, map, "keep", &storage->at);
+	/* The newest stays in any case. */
+	if (latest || !best)
+		native_number(e->rd, keep, "latest",
+			latest > MOST_KEPT ? MOST_KEPT
+			: latest	   ? latest
+					   : 1,
+			&storage->at);
+	if (!best)
+		return;
+	map = native_map(e->rd, keep, "best", &storage->at);
+	native_text(e->rd, map, "metric", metric->text, &metric->at);
+	native_text(e->rd, map, "mode",
+		smaller && strcmp(smaller->text, "false") == 0 ? "max" : "min", &storage->at);
+	native_number(e->rd, map, "n", best > MOST_KEPT ? MOST_KEPT : best, &storage->at);
+}
+
 /* ---- the whole ---- */
 
 static void put_context(struct experiment *e)
@@ -635,6 +678,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	put_image(&e, environment);
 	put_mounts(&e);
 	put_storage(&e);
+	put_retention(&e);
 	if (!node_get(root, "checkpoint_storage"))
 		native_default_output(rd, e.job, NULL, dialect_text(root, "name"));
 	return e.job;

@@ -377,6 +377,20 @@ struct workflow_preemption {
 	struct workflow_place at;
 };
 
+/* Which checkpoints of the output stay; none of it given: all do. At least the newest always stays. */
+struct workflow_checkpoints {
+	bool given;
+	struct workflow_text path;    /* below the output, "." or "a/b"; default "checkpoints" */
+	struct workflow_text pattern; /* of files that are checkpoints by themselves; value NULL: none */
+	bool keeps;		      /* one of the following is given */
+	struct workflow_number latest;
+	struct workflow_number every; /* those whose step it divides */
+	struct workflow_text metric;  /* of the best ones; value NULL: none are kept for that */
+	bool larger;		      /* is better */
+	struct workflow_number best;  /* how many of them */
+	struct workflow_place at;
+};
+
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
@@ -408,6 +422,7 @@ struct workflow {
 	struct workflow_number ports;	   /* how many free ports its steps are given */
 	struct workflow_notify notify;
 	struct workflow_preemption preemption;
+	struct workflow_checkpoints checkpoints;
 
 	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
 	 * every credential masked (docs/workflow.md, "Identity"). */

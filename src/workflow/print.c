@@ -359,6 +359,32 @@ static void put_notify(struct printer *p, const struct workflow_notify *notify)
 	close_with(p, '}');
 }
 
+static void put_checkpoints(struct printer *p, const struct workflow_checkpoints *c)
+{
+	if (!c->given)
+		return;
+	open_with(p, "checkpoints", '{');
+	put_text(p, "path", &c->path);
+	if (c->pattern.value)
+		put_text(p, "pattern", &c->pattern);
+	if (c->keeps) {
+		open_with(p, "keep", '{');
+		if (c->latest.given)
+			put_number(p, "latest", c->latest.value);
+		if (c->every.given)
+			put_number(p, "every", c->every.value);
+		if (c->metric.value) {
+			open_with(p, "best", '{');
+			put_text(p, "metric", &c->metric);
+			put_string(p, "mode", c->larger ? "max" : "min");
+			put_number(p, "n", c->best.value);
+			close_with(p, '}');
+		}
+		close_with(p, '}');
+	}
+	close_with(p, '}');
+}
+
 static void put_run(struct printer *p, const struct workflow_run *run)
 {
 	const struct workflow_step_resources *res = &run->resources;
@@ -544,6 +570,7 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 		put_number(&p, "ports", wf->ports.value);
 	put_notify(&p, &wf->notify);
 	put_preemption(&p, &wf->preemption);
+	put_checkpoints(&p, &wf->checkpoints);
 	buf_add_str(out, "\n}\n");
 	return buf_failed(out) ? -1 : 0;
 }

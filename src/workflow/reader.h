@@ -86,6 +86,8 @@ void read_container(
 void read_timeouts(struct reader *rd, const struct node *map, struct workflow_timeouts *out);
 void read_ports(struct reader *rd, const struct node *job);
 void read_notify(struct reader *rd, const struct node *job);
+/* `checkpoints` of a job. */
+void read_checkpoints(struct reader *rd, const struct node *job);
 /* The native dialect, DeepSquare's grammar and our own keys; `job` is without the wrapper. */
 void read_native(struct reader *rd, const struct node *job);
 

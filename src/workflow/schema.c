@@ -293,6 +293,26 @@ static const struct schema_field preemption_fields[] = {
 	{"metadata", &schema_metadata, NULL},
 };
 SCHEMA(schema_preemption, "`preemption`", preemption_fields);
+static const struct schema_field best_fields[] = {
+	{"metric", NULL, NULL},
+	{"mode", NULL, NULL},
+	{"n", NULL, NULL},
+};
+SCHEMA(schema_best, "`best`", best_fields);
+
+static const struct schema_field keep_fields[] = {
+	{"latest", NULL, NULL},
+	{"best", &schema_best, NULL},
+	{"every", NULL, NULL},
+};
+SCHEMA(schema_keep, "`keep`", keep_fields);
+
+static const struct schema_field checkpoints_fields[] = {
+	{"path", NULL, NULL},
+	{"pattern", NULL, NULL},
+	{"keep", &schema_keep, NULL},
+};
+SCHEMA(schema_checkpoints, "`checkpoints`", checkpoints_fields);
 
 static const struct schema_field job_fields[] = {
 	{"name", NULL, NULL},
@@ -312,13 +332,13 @@ static const struct schema_field job_fields[] = {
 	{"artifacts", NULL, NULL},
 	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
 	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},
-	{"checkpoints", NULL, "the whole output directory is kept, without a policy of its own"},
 	{"preemption", &schema_preemption, NULL},
 	{"retry", NULL, "a failed run stays failed until it is started again"},
 	{"timeout", NULL, NULL},
 	{"hangTimeout", NULL, NULL},
 	{"ports", NULL, NULL},
 	{"notify", &schema_notify, NULL},
+	{"checkpoints", &schema_checkpoints, NULL},
 };
 SCHEMA(schema_job, "a workflow", job_fields);
 /* clang-format on */
