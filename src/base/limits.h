@@ -46,6 +46,7 @@
 #define LIMIT_CHECKPOINT_NAME  768	  /* bytes of a file's name in it: a key of S3 has 1,024 */
 #define LIMIT_CHECKPOINT_METRICS 1000	  /* of one checkpoint */
 #define LIMIT_CHECKPOINT_RANKS 100000	  /* that save one together; each has a file meanwhile */
+#define LIMIT_CHECKPOINT_LIST (4 * MIB)	  /* bytes of the names of those that are being removed */
 #define LIMIT_CHECKPOINTS      100000	  /* in one directory */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 

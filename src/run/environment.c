@@ -14,9 +14,9 @@
 /* Settings of penstock that a step must not see as its own. */
 static bool is_own_setting(const char *pair)
 {
-	static const char *const names[] = {
-		"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=", "PENSTOCK_SECRET_",
-		"PENSTOCK_RUN_ID=", "PENSTOCK_ATTEMPT="};
+	static const char *const names[] = {"PENSTOCK_ACCESS_KEY_ID=",
+		"PENSTOCK_SECRET_ACCESS_KEY=", "PENSTOCK_SECRET_", "PENSTOCK_RUN_ID=",
+		"PENSTOCK_ATTEMPT=", "PENSTOCK_CHECKPOINT=", "PENSTOCK_CHECKPOINT_DIR="};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (str_starts(pair, names[i]))
@@ -157,6 +157,25 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 	return add_notice(env, spec, layout->storage);
 }
 
+static int set_below(struct strlist *env, const char *key, const char *dir, const char *path)
+{
+	_cleanup_free_ char *whole = strcmp(path, ".") == 0 ? strdup(dir) : path_join(dir, path);
+
+	return whole ? strlist_set(env, key, whole) : -1;
+}
+
+/* Where checkpoints go, and the one to go on from. */
+static int add_checkpoints(struct strlist *env, const struct environment_spec *spec)
+{
+	const char *output = spec->container ? spec->container->seen->output : spec->layout->output;
+
+	if (spec->checkpoint_dir &&
+		set_below(env, "PENSTOCK_CHECKPOINT_DIR", output, spec->checkpoint_dir) < 0)
+		return -1;
+	return spec->checkpoint ? set_below(env, "PENSTOCK_CHECKPOINT", output, spec->checkpoint)
+				: 0;
+}
+
 static int add_pairs(struct strlist *env, const char *const *pairs)
 {
 	for (; pairs && *pairs; pairs++) {
@@ -185,6 +204,7 @@ int environment_build(
 	if (r < 0)
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
+		add_checkpoints(env, spec) < 0 ||
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_venv(env, spec->venv) < 0 ||
 		set_if(env, "DEEPSQUARE_ENV", spec->env_file) < 0 ||

@@ -43,6 +43,8 @@ struct environment_spec {
 	int attempt;
 	unsigned long serial;	      /* of the execution */
 	const char *deadline;	      /* of $PENSTOCK_DEADLINE; NULL: none is known */
+	const char *checkpoint_dir;   /* below the output, or "."; NULL: none is named */
+	const char *checkpoint;	      /* below the output; NULL: there is none */
 	const char *venv;	      /* of Python packages; its programs come first; NULL: none */
 	const char *const *inherited; /* NULL-terminated; usually environ */
 	const struct environment_container *container; /* NULL: on the machine itself */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "run/checkpoints.h"
 #include "run/lease.h"
 #include "run/log_upload.h"
 #include "run/strays.h"
@@ -57,6 +58,8 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 	if (r < 0)
 		return r;
 	r = run_flush_sync(run, run->sync, err);
+	if (r == 0)
+		r = run_checkpoints_settle(run, err);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
 	return r < 0 ? r : flush_log(run, err);
@@ -163,6 +166,7 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 		.workflow = options->workflow,
 		.lock_fd = -1,
 		.reserve_fd = -1,
+		.checkpoints_lock = PTHREAD_MUTEX_INITIALIZER,
 		.interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1}};
 	int r;
 

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "records/claims.h"
+#include "run/checkpoints.h"
 #include "run/containers.h"
 #include "run/lease.h"
 #include "net/http.h"
@@ -321,6 +322,9 @@ static void on_sync_event(
 	char size[STR_SIZE_SIZE];
 
 	switch (event) {
+	case SYNC_PUBLISHED:
+		run_checkpoints_published(run, path);
+		break;
 	case SYNC_PARTIAL:
 		run_say(run, RUN_EVENT_WARNING,
 			"%s may be incomplete: kept as %s, the last good object stays", path,
@@ -476,6 +480,7 @@ static bool begin_stages(struct run *run)
 	       stage_of(run, RUN_CLASS_IMAGE, containers_bring) &&
 	       stage_of(run, RUN_CLASS_INPUT, stage) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, begin_sync) &&
+	       stage_of(run, RUN_CLASS_OUTPUT, run_checkpoints_begin) &&
 	       stage_of(run, RUN_CLASS_OUTPUT, run_begin_log_upload) &&
 	       stage_of(run, RUN_CLASS_WORKFLOW, project_lay_out) &&
 	       stage_of(run, RUN_CLASS_WORKFLOW, project_install);
@@ -532,6 +537,8 @@ static int flush(struct run *run, struct penstock_error *err)
 		r = run_flush_sync(run, run->sync, err);
 	else if (sends_http(run))
 		r = run_flush_http(run, err);
+	if (r == 0 && run->steps_began && !run->fenced)
+		r = run_checkpoints_settle(run, err);
 	/* A store that does not take the output gets no more time for the rest. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&run->interrupts);
@@ -709,6 +716,7 @@ static void finish(struct run *run)
 		run->end.state = RUN_SUCCEEDED;
 	}
 	project_collect(run);
+	run_checkpoints_end(run);
 	flush_and_judge(run, &end);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
@@ -763,6 +771,7 @@ static void run_release(struct run *run)
 		close(run->lock_fd);
 	free(run->state_prefix);
 	free(run->venv);
+	free(run->checkpoint);
 	free(run->end.message);
 	free(run->output_place);
 	notice_settings_release(&run->preemption);
@@ -792,6 +801,7 @@ int run_execute(
 		.workflow = options->workflow,
 		.lock_fd = -1,
 		.reserve_fd = -1,
+		.checkpoints_lock = PTHREAD_MUTEX_INITIALIZER,
 		.interrupts = {
 			.event_fd = -1,
 			.signal_fd = -1,

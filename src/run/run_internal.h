@@ -2,6 +2,8 @@
 #ifndef RUN_RUN_INTERNAL_H
 #define RUN_RUN_INTERNAL_H
 
+#include <pthread.h>
+
 #include <penstock/error.h>
 
 #include "base/limits.h"
@@ -18,6 +20,7 @@ struct cgroup;
 struct lease;
 struct run_image;
 struct log_upload;
+struct run_checkpoints;
 struct notify;
 struct output;
 struct sync;
@@ -73,6 +76,9 @@ struct run {
 	struct sync *sync;     /* NULL unless the output is S3 */
 	struct lease *lease;   /* likewise */
 	bool fenced;	       /* another owner has the run: nothing is published any more */
+	char *checkpoint;      /* owned; below the output: the newest that is whole, NULL: none */
+	pthread_mutex_t checkpoints_lock;
+	struct run_checkpoints *checkpoints; /* under that lock; NULL: nobody looks after them */
 	struct log_upload *log_upload;
 	struct notify *notify; /* NULL: nobody is told */
 	char *venv;	       /* owned; of the steps' Python packages, NULL: none */

@@ -184,6 +184,8 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 			.attempt = run->attempt,
 			.serial = run->serial,
 			.deadline = deadline,
+			.checkpoint_dir = run->workflow->checkpoints.path.value,
+			.checkpoint = run->checkpoint,
 			.venv = container ? NULL : run->venv,
 			.inherited = (const char *const *)environ,
 			.container = container,

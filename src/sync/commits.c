@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "checkpoint/commit.h"
+#include "checkpoint/read.h"
 #include "sync/names.h"
 #include "sync/sync_internal.h"
 #include "base/banned.h"
@@ -153,8 +154,8 @@ static enum job_outcome judge(const struct sync *s, const char *path, uint64_t s
 			return look_at(s, path, size);
 		return e->seen.size == size ? JOB_DONE : JOB_DAMAGED;
 	case ENTRY_GONE:
-	case ENTRY_SUSPECT:
 		return JOB_DAMAGED;
+	case ENTRY_SUSPECT: /* whoever wrote the commit knew better, if its checksum says so */
 	case ENTRY_OPEN:
 	case ENTRY_HELD:
 	case ENTRY_CLOSED:
@@ -177,11 +178,53 @@ static void warn_once(struct sync *s, const char *path, const char *name)
 		name ? name : "and it");
 }
 
+/* Of a suspect the commit says what it is to be. True: that is what it is, and it is to be published. */
+static bool vouch(struct sync *s, const char *path, const struct commit_file *f)
+{
+	_cleanup_close_ int fd = openat(
+		s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct ident ident;
+	struct entry *e;
+	struct stat st;
+	uint64_t crc;
+
+	if (fd < 0 || commit_checksum(fd, f->size, NULL, &crc, NULL) < 0 || crc != f->crc ||
+		fstat(fd, &st) < 0 || (uint64_t)st.st_size != f->size)
+		return false;
+	ident_of_stat(&ident, &st);
+	pthread_mutex_lock(&s->lock);
+	e = table_find_path(&s->table, path);
+	if (e && e->state == ENTRY_SUSPECT && e->work && ident_equal(&ident, &e->seen)) {
+		e->work->modified = true; /* this is news */
+		plan_closed(&s->plan, e, &ident, st.st_mode, CLOSE_TRUE, clock_monotonic_ms());
+	}
+	pthread_mutex_unlock(&s->lock);
+	return true;
+}
+
+static bool is_suspect(const struct sync *s, const char *path)
+{
+	const struct entry *e = table_find_path(&s->table, path);
+
+	return e && e->state == ENTRY_SUSPECT;
+}
+
+bool commits_may_vouch(const struct plan *p, const struct entry *e)
+{
+	for (const struct work *w = p->table->works; w; w = w->all_next) {
+		if (commit_is_name(w->entry->name) && (w->busy || can_be_sent(w)) &&
+			is_part(e, w->entry))
+			return true;
+	}
+	return false;
+}
+
 enum job_outcome commits_check(struct sync *s, const char *path, int fd, uint64_t size)
 {
 	_cleanup_(commit_freep) struct commit *c = NULL;
 	const char *slash = strrchr(path, '/');
 	enum job_outcome outcome;
+	bool waits = false;
 
 	if (!commit_is_name(slash ? slash + 1 : path))
 		return JOB_DONE;
@@ -194,13 +237,22 @@ enum job_outcome commits_check(struct sync *s, const char *path, int fd, uint64_
 			c->files[i].name);
 		outcome = buf_failed(&file) ? JOB_DAMAGED
 					    : judge(s, buf_str(&file), c->files[i].size);
+		if (outcome == JOB_WAIT && is_suspect(s, buf_str(&file))) {
+			pthread_mutex_unlock(&s->lock);
+			if (!vouch(s, buf_str(&file), &c->files[i]))
+				outcome = JOB_DAMAGED;
+			else if (i + 1 < c->n_files)
+				outcome = JOB_DONE; /* the others may be suspect, too */
+			waits = true;
+			pthread_mutex_lock(&s->lock);
+		}
 		if (outcome == JOB_DAMAGED)
 			warn_once(s, path, c->files[i].name);
 	}
 	if (!c && outcome == JOB_DAMAGED)
 		warn_once(s, path, NULL);
 	pthread_mutex_unlock(&s->lock);
-	return outcome;
+	return outcome == JOB_DONE && waits ? JOB_WAIT : outcome;
 }
 
 /* ---- for whoever keeps checkpoints ---- */

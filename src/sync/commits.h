@@ -22,6 +22,8 @@ bool commits_wait(const struct plan *p, const struct work *w);
  */
 const struct dir *commits_first(const struct plan *p);
 bool commits_is_below(const struct dir *d, const struct dir *top);
+/* Whether a commit that is still to be looked at may say that the suspect `e` is whole. */
+bool commits_may_vouch(const struct plan *p, const struct entry *e);
 /* A commit waits for what nobody sends any more: the flush is through with it. */
 bool commits_is_stuck(const struct plan *p, const struct work *w);
 /* Whether `e` is part of a checkpoint: what is left of one that cannot be restored whole is passed over. */

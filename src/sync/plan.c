@@ -616,7 +616,7 @@ static bool side_job(struct plan *p, struct work *w, int64_t now_ms, enum job_ki
 	}
 	if (e->state == ENTRY_SUSPECT) {
 		*kind = JOB_PARTIAL;
-		return !sent_as_it_is(w) && !large_must_wait(p, e);
+		return !sent_as_it_is(w) && !large_must_wait(p, e) && !commits_may_vouch(p, e);
 	}
 	if (e->state == ENTRY_CLOSED && w->give_up) {
 		w->give_up = false;

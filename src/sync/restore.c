@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "checkpoint/read.h"
 #include "sync/commits.h"
 #include "sync/content.h"
 #include "sync/names.h"
@@ -27,6 +28,8 @@
 struct restore {
 	struct sync *s; /* without threads of its own */
 	struct sync_restored stats;
+	struct commit *vouch; /* a whole checkpoint here; NULL: that of `vouch_path` is not */
+	char *vouch_path;     /* the last that was asked for */
 	bool newer; /* the manifest, than the journal here: another machine had the run since */
 	int64_t manifest_ns;		   /* when the store got it */
 	char **aside_paths, **aside_files; /* what was set aside, and where it is now */
@@ -172,6 +175,81 @@ static bool is_own_part(struct restore *r, const char *path)
 	return e && !e->below && (e->flags & ENTRY_PUBLISHED);
 }
 
+/* ---- what a commit here says is whole ---- */
+
+/* Where the checkpoint is that `path` may be part of; NULL: nowhere. */
+static char *checkpoint_of(const struct restore *r, const char *path)
+{
+	_cleanup_free_ char *part = strdup(path), *beside = NULL;
+	const char *base = strrchr(path, '/');
+
+	base = base ? base + 1 : path;
+	if (!part)
+		return NULL;
+	if (strcmp(base, COMMIT_NAME) != 0 && commit_is_name(base)) {
+		part[strlen(part) - strlen(COMMIT_SUFFIX)] = '\0';
+		return take_pointer(part);
+	}
+	if (asprintf(&beside, "%s" COMMIT_SUFFIX, path) < 0)
+		beside = NULL;
+	if (beside && faccessat(r->s->root_fd, beside, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return take_pointer(part);
+	for (char *slash; (slash = strrchr(part, '/'));) {
+		_cleanup_free_ char *commit = NULL;
+
+		*slash = '\0';
+		if (asprintf(&commit, "%s/" COMMIT_NAME, part) < 0)
+			commit = NULL;
+		if (commit && faccessat(r->s->root_fd, commit, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return take_pointer(part);
+	}
+	return NULL;
+}
+
+/* Whether a checkpoint that is whole names it, or it is its commit: then it was closed, whoever was killed. */
+static bool is_vouched_for(struct restore *r, const char *path)
+{
+	_cleanup_free_ char *at = checkpoint_of(r, path), *full = NULL;
+	size_t len = at ? strlen(at) : 0;
+
+	/* What another machine has published since is newer. */
+	if (!at || r->newer)
+		return false;
+	if (!r->vouch_path || strcmp(r->vouch_path, at) != 0) {
+		commit_free(r->vouch);
+		r->vouch = NULL;
+		free(r->vouch_path);
+		full = path_join(r->s->o.dir, at);
+		if (full && commit_open(&r->vouch, full, NULL) == 0 &&
+			commit_verify(r->vouch, true, NULL, NULL) < 0) {
+			commit_free(r->vouch);
+			r->vouch = NULL;
+		}
+		r->vouch_path = strdup(at);
+	}
+	if (!r->vouch)
+		return false;
+	if (r->vouch->single)
+		return true;
+	return path[len] == '/' && (strcmp(path + len + 1, COMMIT_NAME) == 0 ||
+					   commit_find_file(r->vouch, path + len + 1));
+}
+
+static int keep_vouched(struct restore *r, const char *path, const struct stat *st,
+	const struct ident *now, struct penstock_error *err)
+{
+	struct entry *e = table_get_path(&r->s->table, path);
+
+	if (!e || e->below)
+		return error_memory(err);
+	e->state = ENTRY_CLEAN;
+	e->flags &= (uint16_t)~ENTRY_KEEP;
+	r->stats.files_unsent++;
+	return plan_closed(&r->s->plan, e, now, st->st_mode, CLOSE_TRUE, clock_monotonic_ms()) < 0
+		       ? error_memory(err)
+		       : 0;
+}
+
 static int look_at_file(
 	struct restore *r, const char *path, const struct stat *st, struct penstock_error *err)
 {
@@ -208,6 +286,8 @@ static int look_at_file(
 		r->stats.files_kept++;
 		return set_times(e, file, path, err);
 	}
+	if (is_vouched_for(r, path))
+		return keep_vouched(r, path, st, &now, err);
 	if (e && (e->flags & ENTRY_PUBLISHED)) {
 		e->state = ENTRY_GONE;
 		e->flags |= ENTRY_KEEP;
@@ -476,8 +556,7 @@ static bool pass_over(
 		pthread_mutex_unlock(&r->s->lock);
 		return false;
 	}
-	e->flags &= (uint16_t) ~(ENTRY_KEEP | ENTRY_PUBLISHED | ENTRY_HAS_CRC);
-	entry_set_etag(e, NULL);
+	e->flags &= (uint16_t)~ENTRY_KEEP; /* as if it had been deleted here */
 	pthread_mutex_unlock(&r->s->lock);
 	sync_emit(r->s, SYNC_WARNING, path, 0,
 		"%s is %s in the bucket: its checkpoint is not restored whole (%s)", path,
@@ -695,6 +774,8 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 		free(r.aside_files[i]);
 	free(r.aside_paths);
 	free(r.aside_files);
+	commit_free(r.vouch);
+	free(r.vouch_path);
 	free(r.fetch);
 	free(r.dirs);
 	free(r.links);

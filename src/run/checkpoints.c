@@ -1,0 +1,573 @@
+#include "run/checkpoints.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/keep.h"
+#include "checkpoint/read.h"
+#include "checkpoint/save.h"
+#include "run/lease.h"
+#include "run/run_internal.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+#define LOOK_MS	 250  /* between two looks whether the objects of removed commits are gone */
+#define LOCAL_MS 2000 /* between two looks at the directory where no sync tells of changes */
+
+/* What looks after the checkpoints; by the thread while that lives, then by the end of the run. */
+struct keeper {
+	struct run *run;
+	char *dir;	      /* where they are */
+	struct strlist going; /* relative paths below the output: their commits are removed */
+	char *verified;	      /* the newest that was found whole in the store */
+};
+
+struct run_checkpoints {
+	struct keeper keeper;
+	pthread_t thread;
+	atomic_int cancel;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stop, published; /* under lock */
+};
+
+/* ---- names ---- */
+
+/* "path/NAME", or "NAME" where checkpoints lie in the output itself. */
+static char *below_output(const struct run *run, const char *name)
+{
+	const char *path = run->workflow->checkpoints.path.value;
+
+	return strcmp(path, ".") == 0 ? strdup(name) : path_join(path, name);
+}
+
+static char *local_path(const struct run *run, const char *relative)
+{
+	return path_join(run->layout.output, relative);
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* Of a directory or a single file. */
+static char *commit_of(const char *relative, bool single)
+{
+	char *path = NULL;
+
+	return asprintf(&path, single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME, relative) < 0
+		       ? NULL
+		       : path;
+}
+
+static int keeper_init(struct keeper *k, struct run *run, struct penstock_error *err)
+{
+	const char *path = run->workflow->checkpoints.path.value;
+
+	*k = (struct keeper){.run = run};
+	k->dir = strcmp(path, ".") == 0 ? strdup(run->layout.output)
+					: path_join(run->layout.output, path);
+	return k->dir ? 0 : error_memory(err);
+}
+
+static void keeper_release(struct keeper *k)
+{
+	free(k->dir);
+	free(k->verified);
+	strlist_release(&k->going);
+	*k = (struct keeper){0};
+}
+
+/* ---- what an attempt goes on from ---- */
+
+static void passed_over(void *cookie, const char *path, const char *why)
+{
+	(void)path;
+	run_say(cookie, RUN_EVENT_WARNING, "passed over: %s", why);
+}
+
+int run_checkpoints_find(struct run *run, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	_cleanup_(keeper_release) struct keeper k = {0};
+	char size[STR_SIZE_SIZE];
+	int r = keeper_init(&k, run, err);
+
+	if (r < 0)
+		return r;
+	free(take_pointer(run->checkpoint));
+	r = commit_latest(&c, k.dir, passed_over, run, NULL, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &e);
+	run->checkpoint = below_output(run, name_of(c->path));
+	if (!run->checkpoint)
+		return error_memory(err);
+	str_format_size(commit_size(c), size);
+	run_say(run, RUN_EVENT_MESSAGE, "goes on from the checkpoint %s: step %" PRIu64 ", %s",
+		run->checkpoint, c->step, size);
+	return 0;
+}
+
+/* ---- commits of files of programs that know of none ---- */
+
+static bool is_committed(const char *dir, const char *name, const struct stat *st)
+{
+	_cleanup_free_ char *path = path_join(dir, name), *commit = NULL;
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	struct stat its;
+
+	commit = path ? commit_of(path, true) : NULL;
+	if (!commit || lstat(commit, &its) < 0 || commit_open(&c, path, NULL) < 0)
+		return false;
+	return commit_size(c) == (uint64_t)st->st_size &&
+	       (its.st_mtim.tv_sec != st->st_mtim.tv_sec
+			       ? its.st_mtim.tv_sec > st->st_mtim.tv_sec
+			       : its.st_mtim.tv_nsec >= st->st_mtim.tv_nsec);
+}
+
+static uint64_t next_number(const char *dir)
+{
+	_cleanup_(commit_list_release) struct commit_list list = {0};
+	uint64_t number = 0;
+
+	if (commit_list_read(&list, dir, NULL) < 0)
+		return 1;
+	for (size_t i = 0; i < list.n; i++) {
+		if (list.items[i].step > number)
+			number = list.items[i].step;
+	}
+	return number + 1;
+}
+
+static bool is_candidate(const struct keeper *k, const char *name, bool all)
+{
+	_cleanup_free_ char *path = path_join(k->dir, name), *relative = NULL;
+	struct stat st;
+
+	if (fnmatch(k->run->workflow->checkpoints.pattern.value, name, FNM_PERIOD) != 0 ||
+		commit_is_name(name) || str_starts(name, COMMIT_HIDDEN) ||
+		str_ends(name, OBJECT_PART_SUFFIX))
+		return false;
+	if (!path || lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
+		is_committed(k->dir, name, &st))
+		return false;
+	relative = below_output(k->run, name);
+	return relative && (all || sync_is_published(k->run->sync, relative));
+}
+
+/* How many were committed; `all`: all that is there is whole. */
+static size_t commit_files(const struct keeper *k, bool all, const atomic_int *cancel)
+{
+	_cleanup_closedir_ DIR *stream = opendir(k->dir);
+	struct run *run = k->run;
+	struct dirent *d;
+	size_t n = 0;
+
+	while (stream && (d = readdir(stream))) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		int r;
+
+		if (!is_candidate(k, d->d_name, all))
+			continue;
+		r = save_single(k->dir, d->d_name, next_number(k->dir),
+			&(struct save_options){
+				.attempt = (unsigned)run->attempt,
+				.run_id = run->id,
+				.cancel = (const volatile int *)cancel,
+			},
+			&err);
+		n += r == 0;
+		if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
+			r != -(int)PENSTOCK_E_CANCELLED)
+			run_say(run, RUN_EVENT_WARNING, "%s is not committed as a checkpoint: %s",
+				d->d_name, err.message);
+	}
+	return n;
+}
+
+/* ---- which stay ---- */
+
+/* All that it names, and the commit, stands in the store as it is here. */
+static int verify_in_store(
+	const struct keeper *k, const struct commit *c, struct penstock_error *err)
+{
+	_cleanup_free_ char *relative = below_output(k->run, name_of(c->path));
+	_cleanup_free_ char *commit = relative ? commit_of(relative, c->single) : NULL;
+	_cleanup_free_ char *local = commit ? local_path(k->run, commit) : NULL;
+	struct stat st;
+	int r;
+
+	if (!local)
+		return error_memory(err);
+	if (lstat(local, &st) < 0)
+		return error_errno(err, errno, "cannot read %s", local);
+	r = sync_verify_object(k->run->sync, commit, (uint64_t)st.st_size, err);
+	for (size_t i = 0; r == 0 && i < c->n_files; i++) {
+		_cleanup_free_ char *file = c->single ? strdup(relative)
+						      : path_join(relative, c->files[i].name);
+
+		r = file ? sync_verify_object(k->run->sync, file, c->files[i].size, err)
+			 : error_memory(err);
+	}
+	return r;
+}
+
+/* Nothing goes before the newest is safe. */
+static bool newest_is_safe(struct keeper *k, const struct commit *c)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (k->verified && strcmp(k->verified, c->path) == 0 && !c->single)
+		return true;
+	r = k->run->sync ? verify_in_store(k, c, &err) : commit_verify(c, true, NULL, &err);
+	if (r < 0) {
+		log_debug("no checkpoint is removed: %s", err.message);
+		return false;
+	}
+	free(k->verified);
+	k->verified = strdup(c->path);
+	return true;
+}
+
+static void choose(const struct run *run, const struct commit_list *list, bool *keep,
+	struct keep_item *items, size_t *order)
+{
+	const struct workflow_checkpoints *w = &run->workflow->checkpoints;
+	const struct keep_policy policy = {
+		.latest = (uint64_t)w->latest.value,
+		.every = (uint64_t)w->every.value,
+		.best = w->metric.value ? (uint64_t)w->best.value : 0,
+		.larger = w->larger,
+		.newest = true,
+	};
+	size_t n = 0;
+
+	/* Oldest first; what cannot be read is not judged. */
+	for (size_t i = list->n; i-- > 0;) {
+		const struct commit *c = list->items[i].commit;
+		const struct commit_metric *metric = c && w->metric.value ? commit_find_metric(c,
+										    w->metric.value)
+									  : NULL;
+
+		if (!c)
+			continue;
+		order[n] = i;
+		items[n++] = (struct keep_item){
+			.step = c->step,
+			.has_metric = metric != NULL,
+			.metric = metric ? metric->value : 0,
+		};
+	}
+	keep_choose(&policy, items, n, keep);
+	order[n] = SIZE_MAX;
+}
+
+/* On record before it is begun: an attempt that goes on removes the rest. */
+static int note_going(struct keeper *k, const char *relative, bool single)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
+	_cleanup_free_ char *path = path_join(k->run->layout.state, "retired");
+
+	if (strlist_addf(&k->going, "%c%s", single ? 'f' : 'd', relative) < 0 || !path)
+		return -1;
+	for (size_t i = 0; i < k->going.n; i++)
+		buf_printf(&text, "%s\n", k->going.items[i]);
+	return buf_failed(&text) ? -1 : fs_write_atomic(path, text.data, text.len, 0600, NULL);
+}
+
+/* The first step: here it does not count any more. */
+static int remove_commit(struct keeper *k, const struct commit *c)
+{
+	_cleanup_free_ char *relative = below_output(k->run, name_of(c->path));
+	_cleanup_free_ char *commit = relative ? commit_of(relative, c->single) : NULL;
+	_cleanup_free_ char *local = commit ? local_path(k->run, commit) : NULL;
+
+	if (!local || note_going(k, relative, c->single) < 0)
+		return -1;
+	if (k->run->sync)
+		sync_retire(k->run->sync, commit);
+	if (unlink(local) < 0 && errno != ENOENT)
+		return -1;
+	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
+}
+
+/* How many begin to go. */
+static size_t retire(struct keeper *k)
+{
+	_cleanup_(commit_list_release) struct commit_list list = {0};
+	_cleanup_free_ struct keep_item *items = NULL;
+	_cleanup_free_ size_t *order = NULL;
+	_cleanup_free_ bool *keep = NULL;
+	const struct commit *newest = NULL;
+	size_t n = 0;
+
+	if (!k->run->workflow->checkpoints.keeps || k->run->fenced ||
+		lease_is_lost(k->run->lease) || commit_list_read(&list, k->dir, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < list.n && !newest; i++)
+		newest = list.items[i].commit;
+	items = calloc(list.n + 1, sizeof(*items));
+	order = calloc(list.n + 1, sizeof(*order));
+	keep = calloc(list.n + 1, sizeof(*keep));
+	if (!newest || !items || !order || !keep)
+		return 0;
+	choose(k->run, &list, keep, items, order);
+	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
+		if (keep[i])
+			continue;
+		if (n == 0 && !newest_is_safe(k, newest))
+			return 0;
+		if (remove_commit(k, list.items[order[i]].commit) < 0) {
+			log_warn("the checkpoint %s cannot be removed", list.items[order[i]].path);
+			break;
+		}
+		n++;
+	}
+	return n;
+}
+
+/* The last step: where no commit is left in the store, all else goes, here and there. True: nothing waits any more. */
+static bool remove_rest(struct keeper *k)
+{
+	_cleanup_(strlist_release) struct strlist waiting = {0};
+	_cleanup_free_ char *path = path_join(k->run->layout.state, "retired");
+	size_t n = 0;
+
+	if (!k->going.n)
+		return true;
+	for (size_t i = 0; i < k->going.n; i++) {
+		const char *relative = k->going.items[i] + 1;
+		bool single = k->going.items[i][0] == 'f';
+		_cleanup_free_ char *commit = commit_of(relative, single);
+		_cleanup_free_ char *local = local_path(k->run, relative);
+		_cleanup_free_ char *local_commit = local ? commit_of(local, single) : NULL;
+
+		/* Saved anew meanwhile: that is another one. */
+		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
+			continue;
+		if (k->run->sync && sync_has_object(k->run->sync, commit)) {
+			strlist_add(&waiting, k->going.items[i]);
+			continue;
+		}
+		if (k->run->sync)
+			sync_retire(k->run->sync, relative);
+		if (fs_remove_tree(local, NULL) == 0)
+			n++;
+	}
+	strlist_release(&k->going);
+	k->going = waiting;
+	waiting = (struct strlist){0};
+	if (!k->going.n && path)
+		unlink(path);
+	if (n)
+		run_say(k->run, RUN_EVENT_MESSAGE,
+			"removed %zu checkpoint%s that the workflow does not keep", n,
+			n == 1 ? "" : "s");
+	return k->going.n == 0;
+}
+
+/* What an attempt before has begun to remove. */
+static int read_going(struct keeper *k, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
+	_cleanup_free_ char *path = path_join(k->run->layout.state, "retired");
+	char *line, *rest;
+
+	if (!path)
+		return error_memory(err);
+	if (fs_read(path, &text, NULL) < 0 || !text.data)
+		return 0;
+	for (line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if ((*line == 'd' || *line == 'f') && line[1] && line[1] != '/' &&
+			!strstr(line, "..") && strlist_add(&k->going, line) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+/* ---- while the steps run ---- */
+
+static bool rest(struct run_checkpoints *c, bool waiting)
+{
+	bool told = c->keeper.run->sync != NULL;
+
+	LOCK_SCOPE(&c->lock);
+	while (told && !c->stop && !c->published && !waiting)
+		pthread_cond_wait(&c->wake, &c->lock);
+	if (!c->stop && !c->published)
+		clock_cond_wait_ms(&c->wake, &c->lock, told ? LOOK_MS : LOCAL_MS);
+	c->published = false;
+	return !c->stop;
+}
+
+static void *keeper_main(void *cookie)
+{
+	struct run_checkpoints *c = cookie;
+	struct keeper *k = &c->keeper;
+	bool waiting = false;
+
+	while (rest(c, waiting)) {
+		if (k->run->workflow->checkpoints.pattern.value && k->run->sync)
+			commit_files(k, false, &c->cancel);
+		retire(k);
+		waiting = !remove_rest(k);
+	}
+	return NULL;
+}
+
+static int start(struct run *run, struct penstock_error *err)
+{
+	struct run_checkpoints *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return error_memory(err);
+	pthread_mutex_init(&c->lock, NULL);
+	clock_cond_init(&c->wake);
+	r = keeper_init(&c->keeper, run, err);
+	if (r == 0)
+		r = read_going(&c->keeper, err);
+	if (r == 0 && (r = -pthread_create(&c->thread, NULL, keeper_main, c)) < 0)
+		r = error_errno(err, -r, "cannot start a thread");
+	if (r < 0) {
+		keeper_release(&c->keeper);
+		free(c);
+		return r;
+	}
+	pthread_mutex_lock(&run->checkpoints_lock);
+	run->checkpoints = c;
+	pthread_mutex_unlock(&run->checkpoints_lock);
+	return 0;
+}
+
+int run_checkpoints_begin(struct run *run, struct penstock_error *err)
+{
+	const struct workflow_checkpoints *w = &run->workflow->checkpoints;
+	_cleanup_(keeper_release) struct keeper k = {0};
+	int r = keeper_init(&k, run, err);
+
+	if (r < 0)
+		return r;
+	/* What was restored is whole, whether or not its commit was in time. */
+	if (run->continuing && w->pattern.value && run->sync)
+		commit_files(&k, true, NULL);
+	r = run->continuing ? run_checkpoints_find(run, err) : 0;
+	/* What is sent at the end only is all that there is until then. */
+	if (r == 0 && (run->sync ? run->workflow->continuous_output_sync.value &&
+					      (w->keeps || w->pattern.value)
+				 : w->keeps))
+		r = start(run, err);
+	return r;
+}
+
+void run_checkpoints_published(struct run *run, const char *path)
+{
+	struct run_checkpoints *c;
+
+	if (!path)
+		return;
+	LOCK_SCOPE(&run->checkpoints_lock);
+	c = run->checkpoints;
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->published = true;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Without a store there is no flush after which it would be done. */
+static void tidy_locally(struct keeper *k)
+{
+	retire(k);
+	remove_rest(k);
+}
+
+void run_checkpoints_end(struct run *run)
+{
+	struct run_checkpoints *c;
+
+	pthread_mutex_lock(&run->checkpoints_lock);
+	c = take_pointer(run->checkpoints);
+	pthread_mutex_unlock(&run->checkpoints_lock);
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->stop = true;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	atomic_store(&c->cancel, 1);
+	pthread_join(c->thread, NULL);
+	if (!run->sync)
+		tidy_locally(&c->keeper);
+	keeper_release(&c->keeper);
+	pthread_cond_destroy(&c->wake);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+/* Removes here and in the store; what could not be removed is not worth the end of a run. */
+static void remove_all(struct keeper *k)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run *run = k->run;
+	int r = read_going(k, &err);
+
+	retire(k);
+	if (r < 0 || !k->going.n)
+		return;
+	if (run->sync)
+		r = run_flush_sync(run, run->sync, &err);
+	if (r == 0)
+		remove_rest(k);
+	if (r == 0 && run->sync)
+		r = run_flush_sync(run, run->sync, &err);
+	if (r < 0)
+		run_say(run, RUN_EVENT_WARNING,
+			"checkpoints that the workflow does not keep are still in the store: %s",
+			err.message ? err.message : penstock_code_name(err.code));
+}
+
+int run_checkpoints_settle(struct run *run, struct penstock_error *err)
+{
+	const struct workflow_checkpoints *w = &run->workflow->checkpoints;
+	_cleanup_(keeper_release) struct keeper k = {0};
+	int r;
+
+	if (!w->given)
+		return 0;
+	r = keeper_init(&k, run, err);
+	if (r == 0 && w->pattern.value && run->sync && commit_files(&k, false, NULL))
+		r = run_flush_sync(run, run->sync, err);
+	/* There is no time to tidy up before a machine goes; the next attempt does. */
+	if (r == 0 && run->end.state != RUN_PREEMPTED)
+		remove_all(&k);
+	return r;
+}

@@ -1,0 +1,288 @@
+"""Checkpoints of a run: published with their commit last, kept by policy, gone on from, whatever is damaged or killed."""
+import json
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+from harness.program import binary
+from harness.waiting import wait_for
+
+TOOL = binary().parent / "tests" / "unit" / "checkpoint-tool"
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
+
+
+def tool(*arguments, **env):
+    return subprocess.run([TOOL, *map(str, arguments)], env=os.environ | env, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def workflow(tmp_path, store):
+    """workflow(*commands, **fields): a file whose steps are these; its output goes to s3://out/run and is synced all the time."""
+
+    def write(*commands, file="wf.json", **fields):
+        s3 = {
+            "region": "us-east-1", "bucketUrl": "s3://out", "path": "/run", "accessKeyId": store.access_key,
+            "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint,
+        }  # fmt: skip
+        steps = [{"name": f"s{i}", "run": {"command": command}} for i, command in enumerate(commands, 1)]
+        path = tmp_path / file
+        whole = {"name": "run", "resources": RESOURCES, "output": {"s3": s3}, "continuousOutputSync": True, "steps": steps} | fields
+        path.write_text(json.dumps({key: value for key, value in whole.items() if value is not None}))
+        return path
+
+    return write
+
+
+def save(*arguments):
+    return f"{TOOL} save $PENSTOCK_CHECKPOINT_DIR {' '.join(map(str, arguments))}"
+
+
+def steps_in(store):
+    """The checkpoints that have a commit in the store."""
+    found = [key.split("/")[-2] for key in store.keys("out", "run/checkpoints/") if key.endswith("/COMMIT.json")]
+    return sorted((int(name.split("-")[1]), int(name.split("-")[2])) for name in found)
+
+
+# What a step finds: where checkpoints go, and none to go on from; what it saves is in the store, and nothing hidden is.
+def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, store):
+    path = workflow('echo "[$PENSTOCK_CHECKPOINT][${PENSTOCK_CHECKPOINT_DIR#$DEEPSQUARE_OUTPUT}]"', save(10, 100000, "loss=0.5"))
+
+    out = penstock.run("run", path, env={"PENSTOCK_CHECKPOINT": "/of/another/run"}).ok().out
+
+    assert out.startswith("[][/checkpoints]\n")
+    assert {key.removeprefix("run/checkpoints/step-000000000010-1/") for key in store.keys("out", "run/checkpoints/")} == {
+        "COMMIT.json", "model-0.bin", "optimizer/0.bin"}  # fmt: skip
+    commit = json.loads(store.bytes("out", "run/checkpoints/step-000000000010-1/COMMIT.json"))
+    assert (commit["format"], commit["step"], commit["attempt"], commit["world_size"]) == ("penstock.checkpoint/1", 10, 1, 1)
+    assert commit["metrics"] == {"loss": 0.5} and commit["run"]
+    assert [(f["path"], f["size"]) for f in commit["files"]] == [("model-0.bin", 100000), ("optimizer/0.bin", 50000)]
+
+
+# The next attempt is told which one to go on from; in a subdirectory or the output itself as well.
+@pytest.mark.parametrize("path", ["checkpoints", "deep/er", "."])
+def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
+    step = f"""
+        if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from ${{PENSTOCK_CHECKPOINT#$DEEPSQUARE_OUTPUT/}}"; {TOOL} check $PENSTOCK_CHECKPOINT_DIR; exit; fi
+        {save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000"""
+    file = workflow(step, checkpoints={"path": path})
+    run = penstock.popen("run", file)
+    run.wait_for_output("saved")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    again = penstock.run("run", file).ok()
+
+    name = "step-000000000002-1"
+    assert f"from {name if path == '.' else f'{path}/{name}'}\n2\n" in again.out
+    assert "goes on from the checkpoint" in again.err
+
+
+def interrupted(penstock, file):
+    run = penstock.popen("run", file)
+    run.wait_for_output("saved")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+
+RESUMES = """if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(basename $PENSTOCK_CHECKPOINT)"; exit; fi; """
+
+
+# What was committed in the moment in which its step, or penstock itself, is killed: the commit vouches for it, nothing is lost.
+@pytest.mark.parametrize("who", ["step", "penstock"])
+def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store, who):
+    step = RESUMES + f"{save(1, 50000)} && {save(2, 50000)} && kill -9 " + ("$$" if who == "step" else "$PPID; sleep 1000")
+    file = workflow(step)
+    run = penstock.popen("run", file).wait()
+
+    assert run.code == (137 if who == "step" else -9), run.text
+    again = penstock.run("resume" if who == "step" else "run", "run" if who == "step" else file).ok()
+
+    assert "from step-000000000002-1\n" in again.out
+    assert [step for step, _ in steps_in(store)] == [1, 2]
+
+
+# Damage here, after everything was published: what is here is what is gone on with, and the one before is whole.
+@pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
+def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000", output=None, continuousOutputSync=None)
+    interrupted(penstock, file)
+    (newest,) = penstock.home.glob("runs/*/storage/output/checkpoints/step-000000000002-1")
+    spoil(newest, damage)
+
+    again = penstock.run("run", file).ok()
+
+    assert "from step-000000000001-1\n" in again.out
+    assert "passed over: " in again.err and "step-000000000002-1" in again.err
+
+
+def spoil(folder, damage):
+    model, commit = folder / "model-0.bin", folder / "COMMIT.json"
+    if damage == "flipped":
+        content = bytearray(model.read_bytes())
+        content[77] ^= 1
+        model.write_bytes(content)
+    elif damage == "missing":
+        model.unlink()
+    else:
+        commit.write_bytes(commit.read_bytes()[:100])
+
+
+# Damage in the store, and another machine: the whole run is restored but for that checkpoint.
+@pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
+def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, workflow, store, damage, tmp_path):
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000")
+    interrupted(penstock, file)
+    prefix = "run/checkpoints/step-000000000002-1/"
+    if damage == "missing":
+        store.client.delete_object(Bucket="out", Key=prefix + "model-0.bin")
+    else:
+        key = prefix + ("model-0.bin" if damage == "flipped" else "COMMIT.json")
+        content = bytearray(store.bytes("out", key))
+        content[77] ^= 1
+        store.client.put_object(Bucket="out", Key=key, Body=bytes(content if damage == "flipped" else content[:100]))
+
+    again = penstock.run("run", file, env={"PENSTOCK_HOME": str(tmp_path / "elsewhere")}).ok()
+
+    assert "from step-000000000001-1\n" in again.out
+    assert "step-000000000002-1" in again.err
+
+
+# Retention in the store and here, while the steps run: the union of the rules, and always the newest.
+def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, workflow, store):
+    saves = " && ".join(save(step, 2000, f"loss={loss}") for step, loss in enumerate([5, 1, 4, 3, 2, 9], 1))
+    file = workflow(
+        saves + " && echo saved; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; ls $PENSTOCK_CHECKPOINT_DIR",
+        checkpoints={"keep": {"best": {"metric": "loss", "mode": "min", "n": 2}, "every": 4}},
+    )
+    run = penstock.popen("run", file)
+    run.wait_for_output("saved")
+    wait_for(lambda: [step for step, _ in steps_in(store)] == [2, 4, 5, 6], 60, "the others to go")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    wait_for(lambda: len(list(storage.glob("output/checkpoints/*"))) == 4, 60, "the others to go here")
+    (storage / "go").touch()
+    run.wait().ok()
+
+    assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{n:012}-1" for n in (2, 4, 5, 6)}
+    assert run.out.count("step-") == 4
+
+
+# What is sent at the end is looked after at the end; and without a store, here.
+@pytest.mark.parametrize("fields", [{"continuousOutputSync": False}, {"output": None, "continuousOutputSync": None}])
+def test_retention_at_the_end(penstock, workflow, store, fields):
+    file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
+
+    penstock.run("run", file).ok()
+
+    if "output" in fields:
+        (storage,) = penstock.home.glob("runs/*/storage")
+        left = sorted(path.name for path in storage.glob("output/checkpoints/*"))
+    else:
+        left = sorted({key.split("/")[2] for key in store.keys("out", "run/checkpoints/")})
+    assert left == ["step-000000000004-1", "step-000000000005-1"]
+
+
+# What another run has put there is none of ours to delete.
+def test_retention_leaves_what_others_have_published(penstock, workflow, store):
+    store.client.create_bucket(Bucket="out")
+    store.client.put_object(Bucket="out", Key="run/checkpoints/step-000000000001-1/mine", Body=b"mine")
+    file = workflow(" && ".join(save(step, 2000) for step in range(1, 4)), checkpoints={"keep": {"latest": 1}})
+
+    penstock.run("run", file).ok()
+
+    assert store.keys("out", "run/checkpoints/step-000000000001-1/") == ["run/checkpoints/step-000000000001-1/mine"]
+    assert [step for step, _ in steps_in(store)] == [3]
+
+
+# A program that knows no commits: each file that was closed, rested and was published gets one beside it.
+def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow, store, tmp_path):
+    step = """
+        if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(cat $PENSTOCK_CHECKPOINT)"; exit; fi
+        trap 'exit 0' TERM
+        echo one > $DEEPSQUARE_OUTPUT/a.pth; echo log > $DEEPSQUARE_OUTPUT/log.txt; echo started
+        while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done
+        echo two > $DEEPSQUARE_OUTPUT/b.pth; echo saved; while :; do sleep 0.05; done"""
+    file = workflow(step, checkpoints={"path": ".", "pattern": "*.pth", "keep": {"latest": 1}})
+    run = penstock.popen("run", file)
+    run.wait_for_output("started")
+    wait_for(lambda: "run/a.pth.COMMIT.json" in store.keys("out", "run/"), 60, "the commit of the first")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+    run.wait_for_output("saved")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    assert "run/b.pth.COMMIT.json" in store.keys("out", "run/")
+    again = penstock.run("run", file, env={"PENSTOCK_HOME": str(tmp_path / "elsewhere")}).ok()
+
+    assert "from two\n" in again.out
+    keys = [key for key in store.keys("out", "run/") if not key.startswith("run/.penstock/")]
+    assert keys == ["run/b.pth", "run/b.pth.COMMIT.json", "run/log.txt"]
+
+
+# Ranks in one step, started by penstock; a rank that hangs is named, and the checkpoint before it stays what counts.
+def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
+    ranks = [subprocess.Popen([TOOL, "rank", tmp_path, "1", "70000", str(rank), "3", "60"]) for rank in range(3)]
+    assert [process.wait(120) for process in ranks] == [0, 0, 0]
+
+    hung = [subprocess.Popen([TOOL, "rank", tmp_path, "2", "70000", str(rank), "3", "1"], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in hung]
+
+    assert "of 3 ranks 1 did not finish their part in 1 s: 2" in errors[0]
+    assert [process.returncode for process in hung] == [1, 1]
+    assert tool("latest", tmp_path).stdout == "1\n"
+
+
+def kills(tmp_path, n, seed):
+    """kill -9 at random moments of saves, again and again: whatever counts is whole, and nothing that was told is lost."""
+    rng = random.Random(seed)
+    folder, told, done = tmp_path / "c", 0, 0
+    for attempt in range(1, n + 1):
+        process = subprocess.Popen(
+            [TOOL, "loop", folder, str(told + 1), str(told + 1000), str(rng.choice([0, 1, 4096, 200000]))],
+            env=os.environ | {"PENSTOCK_ATTEMPT": str(attempt)}, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            process.wait(rng.random() * 0.03)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        out = process.communicate(timeout=60)[0].splitlines()
+        done += len(out)
+        told = max([told, *map(int, out)])
+        found = tool("check", folder)
+        assert found.returncode == 0, found.stderr
+        newest = 0 if found.stdout == "none\n" else int(found.stdout)
+        assert newest >= told, f"attempt {attempt}: {told} was said to be committed, and {newest} is the newest"
+        told = newest
+        if attempt % 50 == 0:
+            for old in sorted(folder.iterdir())[:-3]:
+                subprocess.run(["rm", "-rf", old], check=True)
+    assert done > 0
+    # Only what the last save has left without a commit is there beside what counts.
+    assert len([path for path in folder.iterdir() if not (path / "COMMIT.json").exists()]) <= 1
+
+
+def test_a_kill_at_any_moment_leaves_what_counts_whole(tmp_path):
+    kills(tmp_path, 40, 1)
+
+
+@pytest.mark.long
+def test_a_thousand_kills(tmp_path):
+    kills(tmp_path, 1000, int(os.environ.get("PENSTOCK_KILL_SEED", "1")))
+
+
+# A full disk while saving: the one before counts, and the room is given back.
+def test_a_full_disk_while_saving_keeps_the_one_before(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = f"""mount -t tmpfs -o size=1m none {disk} || exit 99
+        {TOOL} save {disk}/c 1 100000 || exit 1
+        {TOOL} save {disk}/c 2 2000000 2> {tmp_path}/error && exit 2
+        {TOOL} check {disk}/c; ls {disk}/c; {TOOL} save {disk}/c 3 100000 && {TOOL} check {disk}/c"""
+    done = subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", script], capture_output=True, text=True, timeout=120)
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("no mount namespace here")
+
+    assert done.stdout == "1\nstep-000000000001-1\n3\n", done.stderr
+    assert "No space left on device" in (tmp_path / "error").read_text()
