@@ -78,7 +78,10 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 	for (;;) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct sync_status status;
-		int r = sync_flush(sync, next_look_ms(run), &e);
+		int r;
+
+		sync_hurry(sync, reaction_flush_until(run));
+		r = sync_flush(sync, next_look_ms(run), &e);
 
 		if (r == 0)
 			return 0;

@@ -65,7 +65,7 @@ def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, 
 def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
     step = f"""
         if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from ${{PENSTOCK_CHECKPOINT#$DEEPSQUARE_OUTPUT/}}"; {TOOL} check $PENSTOCK_CHECKPOINT_DIR; exit; fi
-        {save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000"""
+        {save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000"""
     file = workflow(step, checkpoints={"path": path})
     run = penstock.popen("run", file)
     run.wait_for_output("saved")
@@ -92,7 +92,7 @@ RESUMES = """if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from $(basename $PENST
 # What was committed in the moment in which its step, or penstock itself, is killed: the commit vouches for it, nothing is lost.
 @pytest.mark.parametrize("who", ["step", "penstock"])
 def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store, who):
-    step = RESUMES + f"{save(1, 50000)} && {save(2, 50000)} && kill -9 " + ("$$" if who == "step" else "$PPID; sleep 1000")
+    step = RESUMES + f"{save(1, 50000)} && {save(2, 50000)} && kill -9 " + ("$$" if who == "step" else "$PPID; exec sleep 1000")
     file = workflow(step)
     run = penstock.popen("run", file).wait()
 
@@ -106,7 +106,7 @@ def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store
 # Damage here, after everything was published: what is here is what is gone on with, and the one before is whole.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
-    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000", output=None, continuousOutputSync=None)
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000", output=None, continuousOutputSync=None)
     interrupted(penstock, file)
     (newest,) = penstock.home.glob("runs/*/storage/output/checkpoints/step-000000000002-1")
     spoil(newest, damage)
@@ -132,7 +132,7 @@ def spoil(folder, damage):
 # Damage in the store, and another machine: the whole run is restored but for that checkpoint.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, workflow, store, damage, tmp_path):
-    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; sleep 1000")
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000")
     interrupted(penstock, file)
     prefix = "run/checkpoints/step-000000000002-1/"
     if damage == "missing":
