@@ -393,7 +393,7 @@ static struct node *read_once(struct workflow_arena *arena, const char *file, co
 struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
 	const char *data, size_t len, struct diagnostics *found)
 {
-	size_t stray;
+	size_t stray = 0;
 	struct node *root = read_once(arena, file, option, data, len, found, &stray);
 	char *text = NULL;
 
