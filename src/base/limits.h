@@ -58,6 +58,13 @@
 #define LIMIT_ARCHIVE_QUEUE   (4 * MIB)	 /* bytes between two threads of an unpacker */
 #define LIMIT_ARCHIVE_DIRS    (16 * MIB) /* bytes of directory names whose times are restored */
 
+/* Clusters. */
+#define LIMIT_HOSTLIST	     16384     /* hosts that one list may name; the largest clusters have 10,000 */
+#define LIMIT_HOST_NAME	     255       /* bytes of a host's name, as DNS */
+#define LIMIT_SLURM_REPLY    (4 * MIB) /* bytes that a command of Slurm may print; 10,000 nodes are 1 MB */
+#define LIMIT_SLURM_JOB	     (1 * MIB) /* bytes of the record of a batch job */
+#define LIMIT_SLURM_TASK     (8 * MIB) /* bytes that a task on another node is described by; an environment is the most */
+
 /* Images of containers. */
 #define LIMIT_IMAGE_DOCUMENT (4 * MIB) /* bytes of a manifest or configuration; what registries take, too */
 #define LIMIT_IMAGE_LAYERS   120       /* of one image: overlayfs takes so many in one page of options; Docker makes 127 */

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "cli/cluster.h"
 #include "cli/commands.h"
 #include "cli/logs_remote.h"
 #include "cli/remote.h"
@@ -41,8 +42,7 @@ static int copy_rest(int fd, struct penstock_error *err)
 	}
 }
 
-/* Moves to the beginning of the last `lines` lines. */
-static int seek_to_last(int fd, int64_t lines, struct penstock_error *err)
+int logs_seek_to_last(int fd, int64_t lines, struct penstock_error *err)
 {
 	static char block[BLOCK];
 	off_t end = lseek(fd, 0, SEEK_END);
@@ -103,7 +103,7 @@ static int show_log(const struct cli *cli, const char *path, const struct proces
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", path);
 	if (cli_has(cli, "lines"))
-		r = seek_to_last(fd, lines, err);
+		r = logs_seek_to_last(fd, lines, err);
 	if (follow && supervisor->pidfd >= 0) {
 		events = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 		if (events >= 0)
@@ -128,6 +128,7 @@ static int run_logs(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int64_t attempt;
 	int64_t lines;
+	int code = 0;
 	int r;
 
 	if (!cli_number(cli, "lines", 0, INT64_MAX, 0, &lines) ||
@@ -149,6 +150,11 @@ static int run_logs(const struct cli *cli)
 		return cli_misuse(cli, "--attempt: run %s has only %d", run.id, run.last.attempt);
 	if (attempt == 0)
 		attempt = run.last.attempt;
+	if (cli_has(cli, "follow") && attempt == run.last.attempt && cluster_has(home, run.id)) {
+		r = cluster_follow(cli, records, home, run.id, cli_has(cli, "lines") ? lines : -1,
+			&code, &err);
+		return r < 0 ? cli_fail(cli, &err) : code > 128 ? code : 0;
+	}
 	r = run_layout_init(&layout, home, run.id, (int)attempt, &err);
 	/* Only the last attempt can still be written. */
 	if (r == 0 && attempt == run.last.attempt && run_state_is_live(run.last.state))

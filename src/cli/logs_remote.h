@@ -7,4 +7,7 @@
 /* The exit code. The operands are the output's place and, where more than one run logs there, the run. */
 int logs_remote(const struct cli *cli, int64_t attempt);
 
+/* Moves to the beginning of the last `lines` lines. */
+int logs_seek_to_last(int fd, int64_t lines, struct penstock_error *err);
+
 #endif

@@ -1,4 +1,7 @@
+#include <string.h>
+
 #include "cli/commands.h"
+#include "run/executors/remote.h"
 
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
@@ -37,5 +40,8 @@ static const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
+	/* A task of a step on a node of a cluster: what srun starts, not what people say. */
+	if (argc == 2 && strcmp(argv[1], REMOTE_TASK_WORD) == 0)
+		return remote_task_main();
 	return cli_main(argc, argv, commands);
 }

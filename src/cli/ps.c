@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "cli/cluster.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
 #include "records/claims.h"
@@ -24,6 +25,7 @@ struct listing {
 	const char *home;
 	bool all;
 	size_t hidden;
+	struct cluster_view cluster;
 };
 
 static const char *show_sync(const struct records_attempt *a, char out[64])
@@ -103,9 +105,8 @@ static void add_json(
 	json_array_append_new(listing->array, object);
 }
 
-static int add_run(void *cookie, const struct records_run *run)
+static int add_seen(struct listing *listing, const struct records_run *run)
 {
-	struct listing *listing = cookie;
 	const struct records_attempt *a = &run->last;
 	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
 	_cleanup_free_ char *ports = NULL;
@@ -143,6 +144,20 @@ static int add_run(void *cookie, const struct records_run *run)
 	return 0;
 }
 
+/* As it is, where a cluster knows more of it than the records. */
+static int add_run(void *cookie, const struct records_run *run)
+{
+	struct listing *listing = cookie;
+	struct records_run seen = *run;
+	int r;
+
+	seen.last.message = run->last.message ? strdup(run->last.message) : NULL;
+	cluster_view_correct(&listing->cluster, listing->home, run->id, &seen.last);
+	r = add_seen(listing, &seen);
+	free(seen.last.message);
+	return r;
+}
+
 static int list_runs(const struct cli *cli)
 {
 	static const char *const heading[] = {
@@ -174,6 +189,7 @@ static int list_runs(const struct cli *cli)
 	}
 	json_decref(listing.array);
 	grid_release(&listing.grid);
+	cluster_view_release(&listing.cluster);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/artifacts_place.h"
+#include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/progress.h"
@@ -24,6 +25,7 @@
 #include "records/records.h"
 #include "run/interrupts.h"
 #include "run/run.h"
+#include "run/slurm/slurm.h"
 #include "run/stores.h"
 #include "server/embedded.h"
 #include "workflow/workflow.h"
@@ -220,6 +222,7 @@ static const struct option_spec run_options_table[] = {
 		"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
 		"it"},
 	{'e', "env", "KEY=VALUE", "Add a variable to the steps' environment"},
+	CLUSTER_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
 
@@ -232,6 +235,8 @@ static const struct command_example run_examples[] = {
 	{"penstock run s3://bucket/train.json", "A workflow from object storage"},
 	{"penstock run prepare train --epochs 3",
 		"Two workflows of .dstack/workflows.yaml, one after the other, with a variable"},
+	{"penstock run --on slurm --partition gpu --sbatch=--time=8:00:00 train.yaml",
+		"As a batch job of Slurm, which is followed"},
 	{"penstock run const.yaml --context .", "An experiment of Determined with its directory"},
 	{NULL, NULL},
 };
@@ -283,13 +288,14 @@ static char *describe_overrides(const struct strlist *sets, const struct strlist
 	return text;
 }
 
-static int dry_run(const struct cli *cli, const struct session *session)
+static int dry_run(const struct cli *cli, const struct session *session, bool elsewhere)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_WORKFLOW_FILE);
 	char id[RECORDS_ID_SIZE];
 
-	if (run_check(session->workflow, &err) < 0)
+	if ((elsewhere ? run_check_elsewhere(session->workflow, &err)
+		       : run_check(session->workflow, &err)) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (run_identity(session->workflow, id, &err) < 0)
 		return cli_fail(cli, &err);
@@ -400,6 +406,24 @@ static int load_given(const struct cli *cli, size_t i, struct session *session,
 	return load_source_read(&session->workflow, &source, &given, err);
 }
 
+/* The run goes to a cluster, where what was given to the workflow must be found again without it. */
+static int submit(const struct cli *cli, const struct session *session,
+	const struct run_options *options, const struct cluster *cluster)
+{
+	return cluster_run(cli, &(struct cluster_run){
+					.home = session->home,
+					.records = session->records,
+					.workflow = session->workflow,
+					.shown = session->shown,
+					.id = options->id,
+					.provenance = options->provenance,
+					.options = &cluster->options,
+					.fresh = options->fresh,
+					.resume = options->resume,
+					.detach = cli_has(cli, "detach"),
+				});
+}
+
 /* One of the workflows given. */
 static int run_one(const struct cli *cli, size_t i)
 {
@@ -407,6 +431,7 @@ static int run_one(const struct cli *cli, size_t i)
 	_cleanup_(strlist_release) struct strlist sets = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *provenance = NULL;
+	_cleanup_(cluster_release) struct cluster cluster = {0};
 	struct run_options options;
 	int code = 0;
 	int r = collect_sets(cli, &sets);
@@ -419,14 +444,18 @@ static int run_one(const struct cli *cli, size_t i)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)
 		return code;
+	if (cluster_wanted(&cluster, cli, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_CONFIG);
 	if (cli_has(cli, "dry-run"))
-		return dry_run(cli, &session);
+		return dry_run(cli, &session, cluster.slurm);
 	if (session_open(&session, cli, &err) < 0 || find_artifacts(&session, &err) < 0)
 		return cli_fail(cli, &err);
 	provenance = describe_overrides(&sets, cli_values(cli, "env"));
 	options = session_options(&session);
 	options.provenance = provenance;
 	options.fresh = cli_has(cli, "fresh");
+	if (cluster.slurm)
+		return submit(cli, &session, &options, &cluster);
 	if (cli_has(cli, "detach"))
 		return detach(cli, &session, &options);
 	return execute(cli, &session, &options);
@@ -502,6 +531,9 @@ static const struct option_spec resume_options_table[] = {
 	{0, "credentials-from", "FILE",
 		"A workflow file that has the credentials which stood in the original"},
 	{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+	{'d', "detach", NULL, "Of a batch job: do not follow it; prints the run's id"},
+	CLUSTER_OPTIONS,
+	{0, "in-allocation", NULL, "What the batch job of --on slurm says; not for people"},
 	{0, NULL, NULL, NULL},
 };
 
@@ -511,10 +543,70 @@ static const struct command_example resume_examples[] = {
 	{NULL, NULL},
 };
 
+/* A job that Slurm starts again although the run has ended for good: its end was not seen by Slurm. */
+static bool is_over(const struct records_run *run, const struct slurm_allocation *allocation)
+{
+	return allocation->restarts > 0 && run->last.pid &&
+	       (run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
+		       run->last.state == RUN_STOPPED);
+}
+
+/* As the batch job: what `run` or `resume` was asked for where it was submitted. */
+static int execute_in_allocation(const struct cli *cli, struct session *session,
+	const struct records_run *run, struct slurm_allocation *allocation)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	struct run_options options = session_options(session);
+	int code;
+
+	options.id = run->id;
+	options.provenance = run->last.provenance;
+	options.slurm = allocation;
+	options.stdout_fd = options.stderr_fd = -1; /* the run's own log is what is followed */
+	if (!run->last.pid) {			    /* it was only submitted so far */
+		options.fresh = allocation->job.fresh;
+		options.resume = allocation->job.resume;
+	}
+	if (records_withdraw(session->records, run->id, allocation->job.attempt, &err) < 0 ||
+		slurm_allocation_watch(allocation, &err) < 0)
+		return cli_fail(cli, &err);
+	code = execute(cli, session, &options);
+	if (code != CLI_EXIT_PREEMPTED)
+		return code;
+	if (slurm_allocation_go_on(allocation, &text, &err) < 0)
+		cli_fail(cli, &err);
+	else
+		log_info("run %s: %s", run->id, buf_str(&text));
+	return code;
+}
+
+static int resume_in_allocation(
+	const struct cli *cli, struct session *session, const struct records_run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct slurm_allocation allocation;
+	int code;
+
+	if (slurm_allocation_enter(&allocation, session->home, run->id, &err) < 0) {
+		slurm_allocation_leave(&allocation);
+		return fail(cli, &err, CLI_EXIT_USAGE);
+	}
+	if (is_over(run, &allocation)) {
+		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
+		code = run->last.exit_code;
+	} else {
+		code = execute_in_allocation(cli, session, run, &allocation);
+	}
+	slurm_allocation_leave(&allocation);
+	return code;
+}
+
 static int run_resume(const struct cli *cli)
 {
 	_cleanup_(session_release) struct session session = {0};
 	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(cluster_release) struct cluster cluster = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
 
@@ -522,6 +614,10 @@ static int run_resume(const struct cli *cli)
 	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0 ||
 		find_artifacts(&session, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (cli_has(cli, "in-allocation"))
+		return resume_in_allocation(cli, &session, &run);
+	if (cluster_wanted(&cluster, cli, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_CONFIG);
 	if (run.last.state == RUN_SUCCEEDED) {
 		error_set(&err, PENSTOCK_E_INVALID,
 			"run %s has succeeded; 'penstock run %s' begins it anew", run.id,
@@ -532,6 +628,8 @@ static int run_resume(const struct cli *cli)
 	options.id = run.id;
 	options.resume = true;
 	options.provenance = run.last.provenance;
+	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
+		return submit(cli, &session, &options, &cluster);
 	return execute(cli, &session, &options);
 }
 

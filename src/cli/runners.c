@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "cli/cluster.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
 #include "records/claims.h"
@@ -150,7 +151,7 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 	grid_release(&grid);
 }
 
-static int run_runners(const struct cli *cli)
+static int show_machine(const struct cli *cli)
 {
 	struct machine_capacity *machine = calloc(1, sizeof(*machine));
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -177,14 +178,34 @@ static int run_runners(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
+static int run_runners(const struct cli *cli)
+{
+	_cleanup_(cluster_release) struct cluster cluster = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = cluster_where(&cluster, cli, &err);
+
+	if (r == -(int)PENSTOCK_E_INVALID) {
+		cli_fail(cli, &err);
+		return CLI_EXIT_CONFIG;
+	}
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (!cluster.slurm)
+		return show_machine(cli);
+	r = cluster_show_nodes(cli_has(cli, "json"), &err);
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
 static const struct option_spec options[] = {
 	{0, "json", NULL, "A list of objects, for programs"},
+	CLUSTER_WHERE,
 	{0, NULL, NULL, NULL},
 };
 
 static const struct command_example examples[] = {
 	{"penstock runners", "What this machine has, what is claimed of it, and your limits"},
 	{"penstock ps --claims", "Who has claimed it"},
+	{"penstock runners --on slurm", "The nodes of the cluster"},
 	{NULL, NULL},
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "cli/cluster.h"
 #include "cli/commands.h"
 #include "cli/show_outputs.h"
 #include "cli/show_util.h"
@@ -361,11 +362,15 @@ static int run_show(const struct cli *cli)
 	_cleanup_(records_run_release) struct records_run run = {0};
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct cluster_view cluster = {0};
 	json_t *object = json_object();
 	int r = show_open(&records, &home, &err);
 
 	if (r == 0)
 		r = show_find(cli, records, &run, &err);
+	if (r == 0)
+		cluster_view_correct(&cluster, home, run.id, &run.last);
+	cluster_view_release(&cluster);
 	if (r == 0)
 		r = collect(object, records, home, &run, &err);
 	if (r < 0) {

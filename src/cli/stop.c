@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "cli/cluster.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
 #include "records/supervisor.h"
@@ -109,6 +110,26 @@ static int report_end(struct records *records, const char *id, struct penstock_e
 	return r;
 }
 
+/* False: no job of it lives, so what is there is of this machine. */
+static bool stop_on_cluster(const struct cli *cli, struct records *records, const char *home,
+	const struct records_run *run, int64_t grace_ms, int *r, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+
+	if (cli_has(cli, "grace") && leave_grace(home, run->id, grace_ms, err) < 0) {
+		*r = -1;
+		return true;
+	}
+	*r = cluster_stop(cli, records, home, run, grace_ms, &e);
+	if (*r == -(int)PENSTOCK_E_NOT_FOUND) {
+		*r = 0;
+		return false;
+	}
+	if (*r < 0)
+		error_move(err, &e);
+	return true;
+}
+
 static int run_stop(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
@@ -116,6 +137,7 @@ static int run_stop(const struct cli *cli)
 	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool on_cluster = false;
 	int64_t grace_ms;
 	int r;
 
@@ -124,15 +146,18 @@ static int run_stop(const struct cli *cli)
 	r = show_open(&records, &home, &err);
 	if (r == 0)
 		r = show_find(cli, records, &run, &err);
-	if (r == 0)
+	if (r == 0 && cluster_has(home, run.id))
+		on_cluster = stop_on_cluster(cli, records, home, &run, grace_ms, &r, &err);
+	if (r == 0 && !on_cluster)
 		r = supervisor_find(home, run.id, &supervisor, &err);
 	if (r == 1 && cli_has(cli, "grace"))
 		r = leave_grace(home, run.id, grace_ms, &err) < 0 ? -1 : 1;
 	if (r == 1)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
-	else if (r == 0 && !cli_quiet(cli))
+	else if (r == 0 && !on_cluster && !cli_quiet(cli))
 		log_info("run %s is not live", run.id);
-	if (r == 0 && (run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
+	if (r == 0 && !on_cluster &&
+		(run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
 		r = end_strays(cli, home, &run, grace_ms, &err);
 	if (r >= 0)
 		r = report_end(records, run.id, &err);

@@ -385,6 +385,17 @@ int records_begin(struct records *records, const struct records_begin *begin, in
 	return r;
 }
 
+int records_withdraw(
+	struct records *records, const char *id, int attempt, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"DELETE FROM attempts WHERE run = ?1 AND n = ?2 AND state = ?3 AND pid = 0", "sii",
+		id, (int64_t)attempt, (int64_t)RUN_QUEUED);
+
+	return run_statement(records, s, err);
+}
+
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err)
 {

@@ -71,13 +71,20 @@ struct records_begin {
 	const char *name;     /* NULL: none */
 	const char *workflow; /* the path or URL as the user gave it, absolute where it is a path */
 	const char *output;   /* for people: "s3://bucket/path at https://…", or NULL */
-	pid_t pid;	      /* the supervisor's */
+	pid_t pid;	      /* the supervisor's; 0: it has none yet */
 	int steps_done;	      /* finished by the attempts that this one continues */
 	const char *provenance; /* JSON: versions, Git commit, inputs, overrides; or NULL */
 };
 /* Records a new attempt as queued. An earlier one that looks live becomes `lost`: the caller holds the lock. */
 int records_begin(struct records *records, const struct records_begin *begin, int *attempt,
 	struct penstock_error *err);
+
+/*
+ * Takes back an attempt that was recorded without a supervisor, and is still queued: who
+ * carries it records it again, under the same number. Nothing happens where there is none.
+ */
+int records_withdraw(
+	struct records *records, const char *id, int attempt, struct penstock_error *err);
 
 /* PENSTOCK_E_INTERNAL: the state may not follow the present one. */
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,

@@ -177,7 +177,11 @@ static bool is_at(const char *path, int fd)
 static bool holder_is_dead(int fd)
 {
 	const struct holder holder = read_holder(fd);
+	struct utsname here;
 
+	/* Of another machine's processes nothing is known here. */
+	if (holder.host[0] && uname(&here) == 0 && strncmp(holder.host, here.nodename, 64) != 0)
+		return false;
 	return holder.pid > 0 && kill(holder.pid, 0) < 0 && errno == ESRCH;
 }
 

@@ -194,6 +194,30 @@ int run_keep_workflow(struct run *run, struct penstock_error *err)
 	return fs_write_atomic(run->layout.workflow, text.data, text.len, 0600, err);
 }
 
+int run_record_elsewhere(const struct workflow *workflow, const char *home, struct records *records,
+	const char *id, const char *shown, const char *provenance, int *attempt,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *output = run_describe_output(&workflow->output);
+	struct run run = {.workflow = workflow};
+	int r = run_layout_init(&run.layout, home, id, 1, err);
+
+	if (r == 0)
+		r = run_keep_workflow(&run, err);
+	run_layout_release(&run.layout);
+	if (r < 0)
+		return r;
+	return records_begin(records,
+		&(struct records_begin){
+			.id = id,
+			.name = workflow->name.value,
+			.workflow = shown,
+			.output = output,
+			.provenance = provenance,
+		},
+		attempt, err);
+}
+
 static void request_of(const struct workflow *workflow, const char *run_id,
 	const struct claim_limits *limits, struct claim_request *request)
 {
@@ -340,6 +364,11 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 	return 0;
 }
 
+int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)
+{
+	return check_steps(workflow, err);
+}
+
 int run_check(const struct workflow *workflow, struct penstock_error *err)
 {
 	struct machine_capacity machine;
@@ -364,7 +393,8 @@ int run_begin(struct run *run, struct penstock_error *err)
 	r = user_limits_read(&run->limits, err);
 	if (r < 0)
 		return r;
-	r = check_on(&run->machine, run->workflow, err);
+	r = run->options->slurm ? check_steps(run->workflow, err)
+				: check_on(&run->machine, run->workflow, err);
 	if (r < 0)
 		return r;
 	if (asprintf(&dir, "%s/runs/%s", run->options->home, run->id) < 0)

@@ -49,6 +49,19 @@ struct task_container {
 		*cdi; /* edits for its devices, an array of `containerEdits`; NULL: none */
 };
 
+/* Several tasks of one step on the nodes of a cluster, which are one task to whoever starts them; all borrowed. */
+struct task_cluster {
+	size_t n; /* tasks */
+	size_t n_nodes;
+	int64_t cpus, mem_per_cpu, gpus; /* of each; memory in MB, 0: whatever the job has */
+	bool no_binding;
+	const char *mpi;  /* of the launcher; NULL: its default */
+	const char *name; /* for people */
+	const char *dir;  /* shared with the nodes; what becomes of each task goes there */
+	const char *
+		notice; /* a file in which a task says that it was told to end by the cluster; NULL: none */
+};
+
 struct task_spec {
 	const char *const
 		*argv; /* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
@@ -62,12 +75,14 @@ struct task_spec {
 	size_t n_cgroups;
 	const int *born_in;			/* as in base/process.h */
 	const struct task_container *container; /* NULL: on the machine itself */
+	const struct task_cluster *cluster;	/* NULL: on this machine */
 };
 
 struct task_end {
 	int code;   /* exit status; meaningless when signal is set */
 	int signal; /* that ended it, 0: it exited */
 	bool oom;   /* the kernel ended it for memory */
+	int rank;   /* of a cluster's: which of them it was that failed first */
 };
 
 struct task {
@@ -96,6 +111,8 @@ struct executor {
 extern const struct executor executor_process;
 /* In a container of `spec->container`, through crun. */
 extern const struct executor executor_container;
+/* On the nodes of the allocation that we are in, through srun; each task by one of the two above. */
+extern const struct executor executor_slurm;
 
 /* Once the last container of a run has ended: until nothing is left of them. */
 void executor_container_finish(void);

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "run/executors/remote.h"
 #include "base/banned.h"
 
 const char ranks_mpi_wrapper[] =
@@ -25,12 +26,19 @@ static void add_gpus(const struct ranks *ranks, size_t rank, struct buf *out)
 		buf_printf(out, "%s%d", i ? "," : "", ranks->gpus[rank * each + i]);
 }
 
-static int add_common(const struct ranks *ranks, struct strlist *env)
+static int add_ports(const struct ranks *ranks, struct strlist *env)
 {
 	for (size_t i = 0; i < ranks->n_ports; i++) {
 		if (strlist_addf(env, "PORT_%zu=%d", i, ranks->ports[i]) < 0)
 			return -1;
 	}
+	return 0;
+}
+
+static int add_common(const struct ranks *ranks, struct strlist *env)
+{
+	if (add_ports(ranks, env) < 0)
+		return -1;
 	if (ranks->n == 1)
 		return 0;
 	if (strlist_addf(env, "WORLD_SIZE=%zu", ranks->n) < 0 ||
@@ -54,6 +62,22 @@ int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *en
 		return 0;
 	add_gpus(ranks, rank, &gpus);
 	return strlist_addf(env, "CUDA_VISIBLE_DEVICES=%s", buf_str(&gpus));
+}
+
+int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env)
+{
+	if (add_ports(ranks, env) < 0)
+		return -1;
+	if (ranks->n == 1)
+		return 0;
+	if (strlist_add(env, "RANK=" REMOTE_RANK) < 0 ||
+		strlist_add(env, "LOCAL_RANK=" REMOTE_LOCAL_RANK) < 0 ||
+		strlist_addf(env, "WORLD_SIZE=%zu", ranks->n) < 0 ||
+		strlist_add(env, "LOCAL_WORLD_SIZE=" REMOTE_LOCAL_WORLD_SIZE) < 0 ||
+		strlist_add(env, "NODE_RANK=" REMOTE_NODE_RANK) < 0 ||
+		strlist_add(env, "MASTER_ADDR=" REMOTE_MASTER_ADDR) < 0)
+		return -1;
+	return strlist_addf(env, "MASTER_PORT=%d", ranks->master_port);
 }
 
 int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env)

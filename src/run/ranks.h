@@ -22,6 +22,8 @@ struct ranks {
 /* The variables of the task with this rank, "K=V"; with `launcher` of the process that starts all of them.
  * -1: no memory. */
 int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *env);
+/* Where another node fills in what only it knows (executors/remote.h). */
+int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env);
 int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env);
 
 /* The shell's words by which a task that an MPI launcher started gets its rank and GPUs; it is given the

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "run/run_internal.h"
+#include "run/slurm/slurm.h"
 #include "base/banned.h"
 
 enum {
@@ -122,6 +123,8 @@ void reaction_describe(void *cookie, int signal, struct notice *notice)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(32);
 	uint64_t grace;
 
+	if (run->options->slurm)
+		slurm_describe(run->options->slurm, signal, notice);
 	if (signal != SIGUSR1 || !atomic_load(&run->laid_out))
 		return;
 	path = path_join(run->layout.dir, REACTION_REQUEST_FILE);

@@ -247,6 +247,8 @@ static int claim(struct run *run, struct penstock_error *err)
 {
 	struct claim_request request;
 
+	if (run->options->slurm) /* the allocation is the claim */
+		return 0;
 	run_claim_request(run, &request);
 	return claim_acquire(&run->claim, &run->machine, &request,
 		&(struct claim_wait){

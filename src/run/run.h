@@ -25,6 +25,7 @@
 
 struct penstock_error;
 struct records;
+struct slurm_allocation;
 struct stores_embedded_ops;
 
 /* What happened, for whoever shows it. Strings live for the duration of the call. */
@@ -61,6 +62,7 @@ struct run_options {
 	int ready_fd;		/* -1, or gets "ID\n" once the run is recorded */
 	void (*on_ready)(void); /* called after that; may be NULL */
 	struct run_observer observer;
+	const struct slurm_allocation *slurm; /* whose batch job we are; NULL: of this machine */
 	const struct stores_embedded_ops *embedded; /* how to join the embedded store; NULL: not */
 };
 
@@ -84,6 +86,16 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 
 /* What can never run on this machine: PENSTOCK_E_INVALID, with the override that makes it fit. */
 int run_check(const struct workflow *workflow, struct penstock_error *err);
+/* The same for another machine, whose size is not known here. */
+int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err);
+
+/*
+ * Records an attempt as queued, and keeps its workflow, for another machine that carries it: that one takes the
+ * attempt back (records_withdraw()) and begins. The caller holds the lock of the run.
+ */
+int run_record_elsewhere(const struct workflow *workflow, const char *home, struct records *records,
+	const char *id, const char *shown, const char *provenance, int *attempt,
+	struct penstock_error *err);
 
 /* The run that `workflow` stands for: its name, else a digest, together with the output's place. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],

@@ -26,6 +26,7 @@
 #include "run/ranks.h"
 #include "run/reaction.h"
 #include "run/run_internal.h"
+#include "run/step_cluster.h"
 #include "run/step_group.h"
 #include "run/step_launcher.h"
 #include "run/usage.h"
@@ -53,6 +54,7 @@ struct step_run {
 	const struct workflow_run *what;
 	char *name; /* owned */
 	const struct executor *executor;
+	bool clustered; /* on the nodes of a cluster, where all tasks are one to us */
 	struct step_task *tasks;
 	size_t n; /* processes that we start: one for an MPI launcher */
 	size_t n_started;
@@ -247,14 +249,15 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	struct penstock_error *err)
 {
 	const struct workflow_run *what = step->what;
-	bool launcher = launcher_wanted(what);
+	bool launcher = !step->clustered && launcher_wanted(what);
 	bool contained = what->container.given;
 	_cleanup_(strlist_release) struct strlist defaults = {0};
 	size_t each = step->n_gpus / step->n;
 	int r = 0;
 
-	if ((launcher ? ranks_launcher_environment(ranks, &defaults)
-		      : ranks_environment(ranks, rank, &defaults)) < 0)
+	if ((step->clustered   ? ranks_cluster_environment(ranks, &defaults)
+		    : launcher ? ranks_launcher_environment(ranks, &defaults)
+			       : ranks_environment(ranks, rank, &defaults)) < 0)
 		return error_memory(err);
 	if (contained)
 		r = containers_task(
@@ -313,6 +316,8 @@ static int start_task(struct step_run *step, const struct step_run_spec *spec,
 	_cleanup_(starting_release) struct starting starting = {0};
 	struct host_command plain;
 	struct step_task *t = &step->tasks[rank];
+	_cleanup_free_ char *dir = NULL;
+	struct task_cluster cluster;
 	struct task_spec task = {
 		.argv = plain.argv,
 		.cwd = cwd_of(step),
@@ -323,11 +328,17 @@ static int start_task(struct step_run *step, const struct step_run_spec *spec,
 	host_command(&plain, what);
 	r = prepare_task(step, spec, ranks, rank, &starting, &task, err);
 	snprintf(label, sizeof(label), "[%zu] ", rank);
-	if (r == 0)
+	if (r == 0 && step->clustered) {
+		r = step_cluster(&cluster, step->run, what, step->name, step->serial, &dir, err);
+		task.cluster = &cluster;
+	}
+	if (r == 0) /* srun labels the lines of several tasks itself, as launchers of MPI do */
 		r = output_add(step->run->output,
-			step->n > 1		? label
-			: launcher_wanted(what) ? ""
-						: NULL,
+			step->n > 1 ? label
+			: launcher_wanted(what) ||
+					(step->clustered && what->resources.tasks.value > 1)
+				? ""
+				: NULL,
 			&t->output, err);
 	if (r < 0)
 		return r;
@@ -437,14 +448,14 @@ static int start_all(
 	struct ranks ranks;
 	int r;
 
-	if (launcher_wanted(step->what) && step->what->container.given)
+	if (!step->clustered && launcher_wanted(step->what) && step->what->container.given)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"`mpi: %s` uses the launcher of the machine, which starts nothing in "
 			"containers; "
 			"give `mpi: none`, or run the image's own mpirun in one task",
 			step->what->mpi.value);
 	r = take_share(step, err);
-	if (r == 0)
+	if (r == 0 && !step->clustered) /* there the limits are Slurm's */
 		r = step_group_make(
 			&step->group, step->run, step->what, step->cpus, step->n_cpus, err);
 	if (r == 0) {
@@ -476,10 +487,15 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 		return error_memory(err);
 	step->run = run;
 	step->what = spec->step;
-	step->executor = spec->step->container.given ? &executor_container : &executor_process;
+	step->clustered = run->options->slurm && !spec->here;
+	step->executor = step->clustered	       ? &executor_slurm
+			 : spec->step->container.given ? &executor_container
+						       : &executor_process;
 	step->epoll_fd = step->timer_fd = -1;
 	step->end.rank = -1;
-	step->n = launcher_wanted(spec->step) ? 1 : (size_t)spec->step->resources.tasks.value;
+	step->n = step->clustered || launcher_wanted(spec->step)
+			  ? 1
+			  : (size_t)spec->step->resources.tasks.value;
 	step->tasks = calloc(step->n, sizeof(*step->tasks));
 	step->name = strdup(spec->name);
 	r = step->tasks && step->name ? start_all(step, spec, err) : error_memory(err);
@@ -675,7 +691,11 @@ static void take_end(struct step_run *step, size_t rank, const struct task_end *
 	step->failed = true;
 	step->end.code = end->code;
 	step->end.signal = end->signal;
-	if (step->end.stop != STEP_NOT_STOPPED || step->n == 1)
+	if (step->end.stop != STEP_NOT_STOPPED)
+		return;
+	if (step->clustered && step->what->resources.tasks.value > 1)
+		step->end.rank = end->rank;
+	if (step->n == 1)
 		return;
 	step->end.rank = (int)rank;
 	if (step->asked || step->n_ended == step->n)

@@ -34,6 +34,7 @@ struct step_run_spec {
 	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or NULL. */
 	const char *const *env;
 	const char *env_file; /* $DEEPSQUARE_ENV beside that of the run; NULL: that of the run */
+	bool here;	      /* on this machine, also where the run has a cluster's nodes */
 };
 
 /* Why it was ended by us, where it was. */

@@ -89,6 +89,7 @@ static int start(struct walk *walk, struct frame *frame, const struct workflow_r
 			.name = frame->name,
 			.env = env.n ? (const char *const *)env.items : NULL,
 			.env_file = frame->env_file,
+			.here = what == &frame->condition,
 		},
 		err);
 }

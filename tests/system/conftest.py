@@ -18,6 +18,7 @@ from harness.peers.ceph import Ceph
 from harness.peers.fake_gcs import FakeGcs
 from harness.peers.minio import Minio
 from harness.program import TOP, Penstock, Store
+from harness.slurm import Cluster, ClusterPenstock, ClusterStore
 from harness.waiting import wait_for as wait_for_condition
 
 INVOKED_WITH = dict(os.environ)
@@ -171,6 +172,37 @@ def fake_gcs(keep_process):
     server = FakeGcs(made.stdout.strip(), keep_process)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(keep_process):
+    cluster = Cluster(keep_process)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def slurm(slurm_cluster):
+    """A Slurm of two nodes, idle and without jobs."""
+    slurm_cluster.clear()
+    yield slurm_cluster
+    slurm_cluster.clear()
+
+
+@pytest.fixture
+def login(slurm, tmp_path):
+    """The program on the machine of the cluster where people log in."""
+    program = ClusterPenstock(tmp_path / "p", slurm)
+    yield program
+    program.close()
+
+
+@pytest.fixture
+def cluster_store(login, tmp_path):
+    running = ClusterStore(login, tmp_path / "store")
+    yield running
+    if running.process.running():
+        running.stop()
 
 
 @pytest.fixture(params=["radosgw", "minio"])

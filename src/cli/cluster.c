@@ -1,0 +1,311 @@
+/* Whether a run goes to a cluster, and what of it is there. */
+#include "cli/cluster.h"
+
+#include <jansson.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/show_util.h"
+#include "run/slurm/slurm.h"
+#include "run/user_limits.h"
+#include "workflow/arena.h"
+#include "workflow/document.h"
+#include "base/banned.h"
+
+void cluster_release(struct cluster *cluster)
+{
+	strlist_release(&cluster->options);
+}
+
+/* ---- the configuration ---- */
+
+static int wrong(
+	const char *path, const struct node *node, const char *what, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID, "%s:%d:%d: %s", path, node->at.line,
+		node->at.column, what);
+}
+
+static int read_options(struct cluster *cluster, const char *path, const struct node *slurm,
+	struct penstock_error *err)
+{
+	const struct node *options = slurm->kind == NODE_MAP ? node_get(slurm, "options") : NULL;
+
+	if (slurm->kind != NODE_MAP)
+		return wrong(path, slurm, "`slurm` must be a map with `options`", err);
+	for (size_t i = 0; i < slurm->n; i++) {
+		if (strcmp(slurm->entries[i].key, "options") != 0)
+			return wrong(path, slurm->entries[i].value,
+				"unknown key: `slurm` has `options`, a list of those of sbatch",
+				err);
+	}
+	if (options && options->kind != NODE_LIST)
+		return wrong(path, options, "`options` must be a list of options of sbatch", err);
+	for (size_t i = 0; options && i < options->n; i++) {
+		const struct node *option = options->entries[i].value;
+
+		if (option->kind != NODE_SCALAR || *option->text != '-')
+			return wrong(path, option, "an option of sbatch begins with `-`", err);
+		if (strlist_add(&cluster->options, option->text) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+static int read_config(struct cluster *cluster, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	struct workflow_arena arena = {0};
+	struct diagnostics found = {0};
+	const struct node *root, *on, *slurm;
+	int r;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	r = fs_read(path, &text, err);
+	if (r < 0 || text.len == 0)
+		return r;
+	root = document_read(&arena, path, NULL, buf_str(&text), text.len, &found);
+	if (!root || root->kind != NODE_MAP)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: must be a map", path);
+	on = r == 0 ? node_get(root, "on") : NULL;
+	slurm = r == 0 ? node_get(root, "slurm") : NULL;
+	if (on && (on->kind != NODE_SCALAR ||
+			  (strcmp(on->text, "slurm") != 0 && strcmp(on->text, "local") != 0)))
+		r = wrong(path, on, "`on` must be `slurm` or `local`", err);
+	else if (on)
+		cluster->slurm = strcmp(on->text, "slurm") == 0;
+	if (r == 0 && slurm)
+		r = read_options(cluster, path, slurm, err);
+	diagnostics_release(&found);
+	workflow_arena_release(&arena);
+	return r;
+}
+
+static int read_configs(struct cluster *cluster, struct penstock_error *err)
+{
+	_cleanup_free_ char *own = user_config_path();
+	int r;
+
+	if (!own)
+		return error_memory(err);
+	r = read_config(cluster, system_config_path(), err);
+	return r < 0 ? r : read_config(cluster, own, err);
+}
+
+int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
+{
+	const char *on = cli_value(cli, "on");
+	int r = read_configs(cluster, err);
+
+	if (r < 0)
+		return r;
+	if (on && strcmp(on, "slurm") != 0 && strcmp(on, "local") != 0)
+		return error_set(err, PENSTOCK_E_INVALID, "--on is slurm or local, not '%s'", on);
+	if (on)
+		cluster->slurm = strcmp(on, "slurm") == 0;
+	cluster->given = on != NULL;
+	return 0;
+}
+
+int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
+{
+	const struct strlist *given = cli_values(cli, "sbatch");
+	const char *partition = cli_value(cli, "partition");
+	int r = cluster_where(cluster, cli, err);
+
+	if (r < 0)
+		return r;
+	if (!cluster->slurm && !cluster->given && (given->n || partition))
+		cluster->slurm = true; /* what else could be meant */
+	if (!cluster->slurm && (given->n || partition))
+		return error_set(err, PENSTOCK_E_INVALID, "--%s is not for --on local",
+			partition ? "partition" : "sbatch");
+	if (partition && strlist_addf(&cluster->options, "--partition=%s", partition) < 0)
+		return error_memory(err);
+	for (size_t i = 0; i < given->n; i++) {
+		if (*given->items[i] != '-')
+			return error_set(err, PENSTOCK_E_INVALID,
+				"--sbatch=%s: an option of sbatch begins with a dash, such as "
+				"--sbatch=--time=2:00:00",
+				given->items[i]);
+		if (strlist_add(&cluster->options, given->items[i]) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+bool cluster_has(const char *home, const char *id)
+{
+	struct slurm_job job = {0};
+	bool has = slurm_job_read(&job, home, id, NULL) == 0;
+
+	slurm_job_release(&job);
+	return has;
+}
+
+/* ---- several runs at a look ---- */
+
+static char *ask_for_all(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	char user[16];
+
+	snprintf(user, sizeof(user), "%u", (unsigned)geteuid());
+	if (slurm_command((const char *const[]){"squeue", "--noheader", "--states=all", "--user",
+				  user, SLURM_LIST_FORMAT, NULL},
+		    &text, NULL) < 0)
+		return NULL;
+	return text.len ? buf_take(&text) : strdup("");
+}
+
+/* False: it is not in the list. */
+static bool find_job(const char *jobs, const char *job, struct slurm_status *status)
+{
+	size_t len = strlen(job);
+
+	for (const char *at = jobs; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+		if (strncmp(at, job, len) == 0 && at[len] == '|')
+			return slurm_status_parse(at + len + 1, status);
+	}
+	return false;
+}
+
+void cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
+	struct records_attempt *attempt)
+{
+	struct slurm_job job = {0};
+	struct slurm_status status;
+	char *message = NULL;
+
+	if ((attempt->state != RUN_LOST && attempt->state != RUN_PREEMPTED) ||
+		slurm_job_read(&job, home, id, NULL) < 0)
+		return;
+	if (!view->asked)
+		view->jobs = ask_for_all();
+	view->asked = true;
+	if (find_job(view->jobs, job.job, &status) && status.lives &&
+		(status.pending || attempt->state == RUN_LOST)) {
+		if (asprintf(&message, "Slurm job %s: %s (%s)%s%s", job.job, status.state,
+			    status.reason, *status.nodes ? " on " : "", status.nodes) >= 0) {
+			free(attempt->message);
+			attempt->message = message;
+		}
+		attempt->state = RUN_QUEUED;
+		attempt->class = RUN_CLASS_NONE;
+		attempt->ended_ns = 0;
+	}
+	slurm_job_release(&job);
+}
+
+void cluster_view_release(struct cluster_view *view)
+{
+	free(view->jobs);
+}
+
+/* ---- nodes ---- */
+
+#define NODE_FIELDS 6
+
+/* The fields of a line, which is cut up. False: there are fewer. */
+static bool cut(char *line, char *fields[static NODE_FIELDS])
+{
+	for (int i = 0; i < NODE_FIELDS; i++) {
+		fields[i] = strsep(&line, "|");
+		if (!fields[i])
+			return false;
+	}
+	return true;
+}
+
+/* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; of several kinds the sum. */
+static int gpus_of(const char *gres)
+{
+	int sum = 0;
+
+	for (const char *at = gres; (at = strstr(at, "gpu:")); at++) {
+		const char *number = at + 4;
+		size_t len = strcspn(number, ":,(");
+
+		if (number[len] == ':')
+			number += len + 1;
+		sum += (int)strtoul(number, NULL, 10);
+	}
+	return sum;
+}
+
+/* "allocated/idle/other/all" */
+static void cpus_of(const char *text, int *used, int *all)
+{
+	int idle, other;
+
+	if (sscanf(text, "%d/%d/%d/%d", used, &idle, &other, all) != 4)
+		*used = *all = 0;
+}
+
+static json_t *node_json(char *const fields[static NODE_FIELDS])
+{
+	int used, all;
+
+	cpus_of(fields[2], &used, &all);
+	return json_pack("{s:o, s:o, s:{s:i, s:I, s:i}, s:{s:i}, s:o}", "name",
+		json_text(fields[0]), "status", json_text(fields[1]), "capacity", "cpus", all,
+		"memory", (json_int_t)(strtoull(fields[3], NULL, 10) * MIB), "gpus",
+		gpus_of(fields[4]), "used", "cpus", used, "partition", json_text(fields[5]));
+}
+
+static void node_row(struct grid *grid, char *const fields[static NODE_FIELDS])
+{
+	char memory[STR_SIZE_SIZE];
+	int used, all;
+
+	cpus_of(fields[2], &used, &all);
+	str_format_size(strtoull(fields[3], NULL, 10) * MIB, memory);
+	grid_add(grid, fields[0]);
+	grid_add(grid, fields[5]);
+	grid_add(grid, fields[1]);
+	grid_addf(grid, "%d of %d", used, all);
+	grid_add(grid, memory);
+	grid_addf(grid, "%d", gpus_of(fields[4]));
+}
+
+int cluster_show_nodes(bool json, struct penstock_error *err)
+{
+	static const char *const heading[] = {
+		"NODE", "PARTITION", "STATE", "CPUS IN USE", "MEMORY", "GPUS"};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	struct grid grid = GRID_INIT(ARRAY_SIZE(heading));
+	json_t *array = json_array();
+	_cleanup_free_ char *lines = NULL;
+	char *rest, *line;
+	int r = slurm_command((const char *const[]){"sinfo", "--noheader", "--Node",
+				      "--format=%N|%T|%C|%m|%G|%R", NULL},
+		&text, err);
+
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		grid_add(&grid, heading[i]);
+	rest = lines = r == 0 && text.len ? buf_take(&text) : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		char *fields[NODE_FIELDS];
+
+		if (!*line || !cut(line, fields))
+			continue;
+		json_array_append_new(array, node_json(fields));
+		node_row(&grid, fields);
+	}
+	if (r == 0 && json)
+		r = show_json(json_incref(array));
+	else if (r == 0)
+		grid_print(&grid);
+	json_decref(array);
+	grid_release(&grid);
+	return r;
+}

@@ -1,0 +1,515 @@
+/* The task's side: penstock on the node, between srun and the task. */
+#include "run/executors/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/hostlist.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "image/image.h"
+#include "records/claims.h"
+#include "run/executors/cdi.h"
+#include "run/reaction.h"
+#include "base/banned.h"
+
+enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, TELL_AGAIN_MS = 250 };
+
+struct remote {
+	struct buf input; /* what was read and not yet obeyed */
+	bool input_ended;
+	json_t *root;
+
+	struct strlist argv, env;
+	struct strlist layers, dns;
+	char *cwd, *dir, *notice, *tmp;
+	size_t rank;
+
+	struct image image;
+	struct container_mount *mounts;
+	struct strlist mount_texts;
+	struct task_container container;
+	json_t *cdi;
+
+	const struct executor *executor;
+	struct task *task;
+	int signal_fd;
+	bool told;   /* by Slurm, as was every process of the step */
+	int to_tell; /* a signal that the leader does not handle yet; 0: none */
+};
+
+static void remote_release(struct remote *r)
+{
+	buf_release(&r->input);
+	json_decref(r->root);
+	json_decref(r->cdi);
+	strlist_release(&r->argv);
+	strlist_release(&r->env);
+	strlist_release(&r->layers);
+	strlist_release(&r->dns);
+	strlist_release(&r->mount_texts);
+	free(r->mounts);
+	free(r->cwd);
+	free(r->dir);
+	free(r->notice);
+	free(r->tmp);
+	if (r->signal_fd >= 0)
+		close(r->signal_fd);
+}
+
+/* ---- reading what to run ---- */
+
+/* free() it; NULL: not given, or no memory. */
+static char *text_of(const json_t *value)
+{
+	const char *hex = json_string_value(json_object_get(value, "hex"));
+	size_t len = hex ? strlen(hex) / 2 : 0;
+	char *raw;
+
+	if (json_is_string(value))
+		return strdup(json_string_value(value));
+	raw = hex ? calloc(1, len + 1) : NULL;
+	if (raw && str_unhex(hex, raw, len) < 0) {
+		free(raw);
+		return NULL;
+	}
+	return raw;
+}
+
+static int read_words(const json_t *array, struct strlist *out)
+{
+	const json_t *value;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)array, i, value) {
+		_cleanup_free_ char *text = text_of(value);
+
+		if (!text || strlist_add(out, text) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The line, and whatever came with it stays in the input. */
+static int read_line(struct remote *r, struct penstock_error *err)
+{
+	char *end;
+
+	buf_init(&r->input, LIMIT_SLURM_TASK);
+	while (!r->input.len || !(end = memchr(r->input.data, '\n', r->input.len))) {
+		char *room = buf_reserve(&r->input, 64 * KIB);
+		ssize_t n = room ? read(STDIN_FILENO, room, 64 * KIB) : -1;
+
+		if (!room)
+			return buf_error(&r->input, "the task's description", err);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return error_set(err, PENSTOCK_E_IO,
+				"nobody said what to run; this command is for steps on the nodes "
+				"of a "
+				"cluster");
+		buf_grown(&r->input, (size_t)n);
+	}
+	r->root = json_loadb(r->input.data, (size_t)(end - r->input.data), 0, NULL);
+	buf_consume(&r->input, (size_t)(end - r->input.data) + 1);
+	if (!json_is_object(r->root))
+		return error_set(err, PENSTOCK_E_CORRUPT, "the task's description is damaged");
+	return 0;
+}
+
+static int add_mount(struct remote *r, const json_t *mount)
+{
+	size_t i = r->container.n_mounts;
+	_cleanup_free_ char *source = text_of(json_object_get(mount, "source"));
+	_cleanup_free_ char *place = text_of(json_object_get(mount, "place"));
+
+	if (!source || !place || strlist_add(&r->mount_texts, source) < 0 ||
+		strlist_add(&r->mount_texts, place) < 0)
+		return -1;
+	r->mounts[i].source = r->mount_texts.items[2 * i];
+	r->mounts[i].place = r->mount_texts.items[2 * i + 1];
+	r->mounts[i].read_only = json_is_true(json_object_get(mount, "ro"));
+	r->container.n_mounts++;
+	return 0;
+}
+
+/* What a task writes into its root has to lie on a disk of the node: no overlay takes a network file system for it. */
+static char *local_tmp(char *given)
+{
+	const char *tmp = str_env("TMPDIR");
+
+	if (given && fs_is_network(given)) {
+		free(given);
+		return strdup(tmp ? tmp : "/tmp");
+	}
+	return given;
+}
+
+static int read_container(struct remote *r, const json_t *given)
+{
+	const json_t *mounts = json_object_get(given, "mounts");
+	const char *pmix = str_env("PMIX_SERVER_TMPDIR");
+	const json_t *mount;
+	size_t i;
+
+	if (!given)
+		return 0;
+	r->mounts = calloc(json_array_size(mounts) + 1, sizeof(*r->mounts));
+	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
+	if (!r->mounts || !r->tmp ||
+		read_words(json_object_get(given, "layers"), &r->image.layers) < 0 ||
+		read_words(json_object_get(given, "dns"), &r->dns) < 0)
+		return -1;
+	json_array_foreach ((json_t *)(uintptr_t)mounts, i, mount) {
+		if (add_mount(r, mount) < 0)
+			return -1;
+	}
+	if (pmix) {
+		json_auto_t *more = json_pack("{s:s, s:s}", "source", pmix, "place", pmix);
+
+		if (add_mount(r, more) < 0)
+			return -1;
+	}
+	r->image.name = (char *)(uintptr_t)json_string_value(json_object_get(given, "image"));
+	r->image.config.working_dir = (char *)(uintptr_t)json_string_value(
+		json_object_get(given, "workingDir"));
+	r->container.image = &r->image;
+	r->container.tmp = r->tmp;
+	r->container.mounts = r->mounts;
+	r->container.read_only_root = json_is_true(json_object_get(given, "readOnly"));
+	r->container.network = (enum container_network)json_integer_value(
+		json_object_get(given, "network"));
+	r->container.dns = r->dns.n ? (const char *const *)r->dns.items : NULL;
+	return 0;
+}
+
+/* ---- who it is ---- */
+
+static const char *number_or(const char *name, const char *fallback)
+{
+	const char *value = str_env(name);
+
+	return value ? value : fallback;
+}
+
+/* The first node of the step, where its first task is. */
+static char *master(void)
+{
+	const char *list = str_env("SLURM_STEP_NODELIST");
+	char *first;
+
+	if (!list)
+		list = number_or("SLURM_JOB_NODELIST", "localhost");
+	first = hostlist_first(list);
+	return first ? first : strdup("localhost");
+}
+
+/* What this node alone knows, in the place of what stands for it. */
+static int set_ranks(struct strlist *env)
+{
+	_cleanup_free_ char *first = master();
+	const char *tasks = number_or("SLURM_STEP_TASKS_PER_NODE", "1");
+	const char *node = number_or("SLURM_NODEID", "0");
+	int here = hostlist_count(tasks, (size_t)strtoul(node, NULL, 10));
+	char count[16];
+	const struct {
+		const char *stands;
+		const char *value;
+	} known[] = {
+		{"=" REMOTE_RANK, number_or("SLURM_PROCID", "0")},
+		{"=" REMOTE_LOCAL_RANK, number_or("SLURM_LOCALID", "0")},
+		{"=" REMOTE_LOCAL_WORLD_SIZE, count},
+		{"=" REMOTE_NODE_RANK, node},
+		{"=" REMOTE_MASTER_ADDR, first},
+	};
+
+	snprintf(count, sizeof(count), "%d", here > 0 ? here : 1);
+	if (!first)
+		return -1;
+	for (size_t i = 0; i < env->n; i++) {
+		for (size_t k = 0; k < ARRAY_SIZE(known); k++) {
+			char *pair = NULL;
+			int len = (int)strcspn(env->items[i], "=");
+
+			if (strcmp(env->items[i] + len, known[k].stands) != 0)
+				continue;
+			if (asprintf(&pair, "%.*s=%s", len, env->items[i], known[k].value) < 0)
+				return -1;
+			free(env->items[i]);
+			env->items[i] = pair;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* What Slurm gives each task: its place, its GPUs, and how the tasks find each other. */
+static int take_from_slurm(struct strlist *env)
+{
+	static const char *const names[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
+		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
+		"ZE_AFFINITY_MASK=", "HOSTNAME="};
+
+	for (char **pair = environ; *pair; pair++) {
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+			_cleanup_free_ char *key = NULL;
+			const char *equals = strchr(*pair, '=');
+
+			if (!equals || !str_starts(*pair, names[i]))
+				continue;
+			key = strndup(*pair, (size_t)(equals - *pair));
+			if (!key || strlist_set(env, key, equals + 1) < 0)
+				return -1;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* The GPUs that Slurm has given this task, for a container that has no others. */
+static int find_gpus(struct remote *r, struct penstock_error *err)
+{
+	const char *list = str_env("CUDA_VISIBLE_DEVICES");
+	int gpus[CLAIMS_MAX_GPUS];
+	size_t n = 0;
+	int e;
+
+	if (!r->container.image)
+		return 0;
+	while (list && *list && n < CLAIMS_MAX_GPUS) {
+		_cleanup_free_ char *word = strndup(list, strcspn(list, ","));
+		uint64_t value;
+
+		if (!word || !str_to_u64(word, 0, INT32_MAX, &value))
+			return 0; /* a name that only the driver knows */
+		gpus[n++] = (int)value;
+		list += strlen(word) + (list[strlen(word)] == ',');
+	}
+	e = n ? cdi_find(&r->cdi, NULL, gpus, n, err) : 0;
+	r->container.cdi = r->cdi;
+	return e;
+}
+
+static int read_spec(struct remote *r, struct penstock_error *err)
+{
+	struct utsname system;
+	int e = read_line(r, err);
+
+	if (e < 0)
+		return e;
+	r->cwd = text_of(json_object_get(r->root, "cwd"));
+	r->dir = text_of(json_object_get(r->root, "dir"));
+	r->notice = text_of(json_object_get(r->root, "notice"));
+	r->rank = strtoul(number_or("SLURM_PROCID", "0"), NULL, 10);
+	if (!r->dir || read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
+		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
+		read_container(r, json_object_get(r->root, "container")) < 0 ||
+		take_from_slurm(&r->env) < 0 || set_ranks(&r->env) < 0)
+		return error_memory(err);
+	uname(&system);
+	if (access(r->dir, W_OK) < 0)
+		return error_errno(err, errno,
+			"%s is not shared with %s: PENSTOCK_HOME must be on a file system that all "
+			"nodes "
+			"see",
+			r->dir, system.nodename);
+	return find_gpus(r, err);
+}
+
+/* ---- its life ---- */
+
+static void write_end(const struct remote *r, const struct task_end *end)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = NULL;
+	char text[96];
+	int n = snprintf(text, sizeof(text), "%d %d %d %" PRId64 "\n", end->code, end->signal,
+		(int)end->oom, clock_wall_ns());
+
+	if (asprintf(&path, "%s/end.%zu", r->dir, r->rank) < 0) {
+		path = NULL;
+		return;
+	}
+	if (fs_write_atomic(path, text, (size_t)n, 0600, &err) < 0)
+		log_warn("%s", err.message);
+}
+
+/* Whether Slurm ends the step because a task of it has failed; then its signal is no notice. */
+static bool a_peer_failed(const struct remote *r)
+{
+	size_t n = strtoul(
+		number_or("SLURM_STEP_NUM_TASKS", number_or("SLURM_NTASKS", "1")), NULL, 10);
+
+	for (size_t rank = 0; rank < n; rank++) {
+		struct task_end end;
+		int64_t when;
+
+		if (remote_read_end(r->dir, rank, &end, &when) && (end.code || end.signal))
+			return true;
+	}
+	return false;
+}
+
+/* Every process of the step got the signal, so the task has it; whoever started it has not. */
+static void take_signal(struct remote *r)
+{
+	struct signalfd_siginfo info;
+	_cleanup_close_ int fd = -1;
+
+	while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGCONT || r->told)
+			continue;
+		r->told = true;
+		if (!r->notice || a_peer_failed(r))
+			continue;
+		fd = open(r->notice, O_WRONLY | O_APPEND | O_CLOEXEC);
+		if (fd < 0 || fs_write_all(fd, "!", 1) < 0)
+			log_warn("%s: %s", r->notice, strerror(errno));
+	}
+}
+
+static void obey(struct remote *r, const char *line)
+{
+	uint64_t signal;
+
+	if (str_starts(line, "tell ") && str_to_u64(line + 5, 1, 64, &signal)) {
+		if (!(r->told && signal == SIGTERM))
+			r->to_tell = (int)signal;
+	} else if (strcmp(line, "kill") == 0) {
+		r->executor->kill(r->task);
+	} else if (str_starts(line, "signal ") && str_to_u64(line + 7, 1, 64, &signal)) {
+		/* It has heard this one from Slurm itself. */
+		if (!(r->told && signal == SIGTERM))
+			r->executor->signal(r->task, (int)signal);
+	}
+}
+
+static void take_input(struct remote *r, bool read_more)
+{
+	char *end;
+
+	while (r->input.len && (end = memchr(r->input.data, '\n', r->input.len))) {
+		*end = '\0';
+		obey(r, r->input.data);
+		buf_consume(&r->input, (size_t)(end - r->input.data) + 1);
+	}
+	if (!read_more)
+		return;
+	char *room = buf_reserve(&r->input, 4 * KIB);
+	ssize_t n = room ? read(STDIN_FILENO, room, 4 * KIB) : 0;
+
+	if (n > 0) {
+		buf_grown(&r->input, (size_t)n);
+		take_input(r, false);
+	} else if (n == 0 || errno != EINTR) {
+		r->input_ended = true;
+		r->executor->kill(r->task);
+	}
+}
+
+static void try_to_tell(struct remote *r)
+{
+	unsigned told = r->executor->tell ? r->executor->tell(r->task, r->to_tell)
+					  : leaders_tell(r->task->pid, r->to_tell);
+
+	if (told)
+		r->to_tell = 0;
+}
+
+/* The exit code, as a shell tells it. */
+static int wait_for_end(struct remote *r)
+{
+	struct task_end end;
+
+	take_input(r, false);
+	while (!r->executor->ended(r->task, &end)) {
+		struct pollfd fds[] = {{r->task->event_fd, POLLIN, 0}, {r->signal_fd, POLLIN, 0},
+			{r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0}};
+
+		if (r->to_tell)
+			try_to_tell(r);
+		if (poll(fds, ARRAY_SIZE(fds), r->to_tell ? TELL_AGAIN_MS : -1) < 0 &&
+			errno != EINTR)
+			r->executor->kill(r->task);
+		if (fds[1].revents)
+			take_signal(r);
+		if (fds[2].revents)
+			take_input(r, true);
+	}
+	r->executor->kill(r->task); /* what it left behind */
+	write_end(r, &end);
+	return end.signal ? 128 + end.signal : end.code;
+}
+
+static int start(struct remote *r, struct penstock_error *err)
+{
+	struct task_spec spec = {
+		.argv = (const char *const *)r->argv.items,
+		.envp = (const char *const *)r->env.items,
+		.cwd = r->cwd,
+		.stdout_fd = STDOUT_FILENO,
+		.stderr_fd = STDERR_FILENO,
+		.container = r->container.image ? &r->container : NULL,
+	};
+
+	r->executor = spec.container ? &executor_container : &executor_process;
+	return r->executor->start(&r->task, &spec, err);
+}
+
+int remote_task_main(void)
+{
+	_cleanup_(remote_release) struct remote r = {.signal_fd = -1};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	sigset_t set;
+	int code;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGCONT);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigdelset(&set, SIGCHLD);
+	sigdelset(&set, SIGPIPE);
+	r.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (r.signal_fd < 0) {
+		log_error("cannot watch for signals: %s", strerror(errno));
+		return EXIT_INTERNAL;
+	}
+	if (read_spec(&r, &err) < 0) {
+		log_error("%s", err.message);
+		return EXIT_CONFIG;
+	}
+	if (start(&r, &err) < 0) {
+		log_error("%s", err.message);
+		write_end(&r, &(struct task_end){.code = EXIT_INTERNAL});
+		return EXIT_INTERNAL;
+	}
+	code = wait_for_end(&r);
+	r.executor->free(r.task);
+	return code;
+}

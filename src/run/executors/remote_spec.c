@@ -1,0 +1,102 @@
+/* What a task on another node is told, and what it tells. */
+#include "run/executors/remote.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "image/image.h"
+#include "base/banned.h"
+
+/* Environments hold any bytes; JSON holds text. */
+static json_t *word(const char *text)
+{
+	json_t *value = json_string(text);
+	_cleanup_free_ char *hex = NULL;
+
+	if (value)
+		return value;
+	hex = malloc(2 * strlen(text) + 1);
+	if (!hex)
+		return NULL;
+	str_hex(text, strlen(text), hex);
+	return json_pack("{s:s}", "hex", hex);
+}
+
+static json_t *words(const char *const *items)
+{
+	json_t *array = json_array();
+
+	for (; items && *items; items++)
+		json_array_append_new(array, word(*items));
+	return array;
+}
+
+static json_t *describe_container(const struct task_container *c)
+{
+	json_t *mounts = json_array();
+	json_t *root = json_object();
+
+	for (size_t i = 0; i < c->n_mounts; i++)
+		json_array_append_new(mounts,
+			json_pack("{s:o, s:o, s:b}", "source", word(c->mounts[i].source), "place",
+				word(c->mounts[i].place), "ro", (int)c->mounts[i].read_only));
+	json_object_set_new(root, "image", json_string(c->image->name));
+	json_object_set_new(root, "layers", words((const char *const *)c->image->layers.items));
+	if (c->image->config.working_dir)
+		json_object_set_new(root, "workingDir", word(c->image->config.working_dir));
+	json_object_set_new(root, "tmp", word(c->tmp));
+	json_object_set_new(root, "mounts", mounts);
+	json_object_set_new(root, "readOnly", json_boolean(c->read_only_root));
+	json_object_set_new(root, "network", json_integer(c->network));
+	json_object_set_new(root, "dns", words(c->dns));
+	return root;
+}
+
+int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err)
+{
+	const struct task_cluster *cluster = spec->cluster;
+	json_auto_t *root = json_object();
+	_cleanup_free_ char *text = NULL;
+
+	json_object_set_new(root, "argv", words(spec->argv));
+	json_object_set_new(root, "env", words(spec->envp));
+	if (spec->cwd)
+		json_object_set_new(root, "cwd", word(spec->cwd));
+	json_object_set_new(root, "dir", word(cluster->dir));
+	if (cluster->notice)
+		json_object_set_new(root, "notice", word(cluster->notice));
+	if (spec->container)
+		json_object_set_new(root, "container", describe_container(spec->container));
+	text = json_dumps(root, JSON_COMPACT);
+	if (!text)
+		return error_memory(err);
+	buf_printf(line, "%s\n", text);
+	return buf_failed(line) ? buf_error(line, "the environment of the step", err) : 0;
+}
+
+bool remote_read_end(const char *dir, size_t rank, struct task_end *end, int64_t *when_ns)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(128);
+	int oom;
+
+	if (asprintf(&path, "%s/end.%zu", dir, rank) < 0) {
+		path = NULL;
+		return false;
+	}
+	*end = (struct task_end){.rank = (int)rank};
+	if (fs_read(path, &text, NULL) < 0 || sscanf(buf_str(&text), "%d %d %d %" SCNd64,
+						      &end->code, &end->signal, &oom, when_ns) != 4)
+		return false;
+	end->oom = oom != 0;
+	return true;
+}

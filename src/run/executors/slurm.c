@@ -1,0 +1,288 @@
+/* Steps on the nodes of an allocation: one srun for all tasks of an execution. docs/slurm.md says what it is given. */
+#include "run/executor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "run/executors/remote.h"
+#include "run/slurm/slurm.h"
+#include "base/banned.h"
+
+enum { KILL_WAIT_MS = 15000 };
+
+struct slurm_task {
+	struct task task; /* first: the interface's view */
+	struct process process;
+	int orders; /* what the tasks read */
+	size_t n;
+	char *dir; /* what became of them */
+	int status;
+};
+
+static void free_task(struct task *task)
+{
+	struct slurm_task *t = (struct slurm_task *)task;
+
+	if (!t)
+		return;
+	process_release(&t->process);
+	if (t->orders >= 0)
+		close(t->orders);
+	if (t->dir)
+		fs_remove_tree(t->dir, NULL);
+	free(t->dir);
+	free(t);
+}
+
+/* ---- the words ---- */
+
+/* "pmix_v4" of a workflow is "pmix" where Slurm was built with another version; what it has is its own to say. */
+static const char *mpi_type(const char *wanted)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+
+	if (!str_starts(wanted, "pmix_") ||
+		slurm_command((const char *const[]){"sh", "-c", "srun --mpi=list 2>&1", NULL},
+			&text, NULL) < 0 ||
+		strstr(buf_str(&text), wanted))
+		return wanted;
+	return "pmix";
+}
+
+static int add_options(struct strlist *words, const struct task_cluster *c)
+{
+	size_t nodes = c->n < c->n_nodes ? c->n : c->n_nodes;
+
+	/* A step has its CPUs alone; 20.11 says so by default, later ones where they are asked. */
+	if (strlist_add(words, "--exclusive") < 0 ||
+		strlist_addf(words, "--nodes=%zu", nodes) < 0 ||
+		strlist_addf(words, "--ntasks=%zu", c->n) < 0 ||
+		strlist_addf(words, "--cpus-per-task=%" PRId64, c->cpus) < 0 ||
+		strlist_addf(words, "--job-name=%s", c->name) < 0 ||
+		strlist_add(words, "--export=ALL") < 0 || strlist_add(words, "--chdir=/") < 0 ||
+		strlist_add(words, "--input=all") < 0 ||
+		strlist_add(words, "--kill-on-bad-exit=1") < 0)
+		return -1;
+	if (c->mem_per_cpu ? strlist_addf(words, "--mem-per-cpu=%" PRId64 "M", c->mem_per_cpu) < 0
+			   : strlist_add(words, "--mem=0") < 0)
+		return -1;
+	if (c->gpus && strlist_addf(words, "--gpus-per-task=%" PRId64, c->gpus) < 0)
+		return -1;
+	if (c->no_binding && strlist_add(words, "--cpu-bind=none") < 0)
+		return -1;
+	if (c->n > 1 && strlist_add(words, "--label") < 0)
+		return -1;
+	return c->mpi ? strlist_addf(words, "--mpi=%s", mpi_type(c->mpi)) : 0;
+}
+
+/* What sbatch left about the whole job would be taken for options of the step. */
+static bool is_of_the_job(const char *pair)
+{
+	static const char *const names[] = {"SLURM_MEM_PER_",
+		"SLURM_CPUS_PER_TASK=", "SLURM_NTASKS=", "SLURM_NPROCS=", "SLURM_NTASKS_PER_",
+		"SLURM_GPUS", "SLURM_TRES_PER_TASK=", "SLURM_CPU_BIND", "SLURM_MEM_BIND",
+		"SLURM_JOB_NAME=", "SLURM_LABELIO=", "SLURM_STDINMODE=", "SLURM_STDOUTMODE=",
+		"SLURM_STDERRMODE=", "SLURM_NNODES=", "SLURM_JOB_NUM_NODES=", "SLURM_EXPORT_ENV=",
+		"SLURM_KILL_BAD_EXIT=", "SLURM_EXACT=", "SLURM_OVERLAP=", "SLURM_WORKING_DIR="};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (str_starts(pair, names[i]))
+			return true;
+	}
+	return false;
+}
+
+static int build(struct strlist *words, struct strlist *env, const struct task_cluster *c)
+{
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+
+	if (!program || strlist_add(words, "/bin/sh") < 0 || strlist_add(words, "-c") < 0 ||
+		strlist_add(words, "exec srun \"$@\"") < 0 || strlist_add(words, "srun") < 0 ||
+		add_options(words, c) < 0 || strlist_add(words, program) < 0 ||
+		strlist_add(words, REMOTE_TASK_WORD) < 0)
+		return -1;
+	for (char **pair = environ; *pair; pair++) {
+		if (!is_of_the_job(*pair) && strlist_add(env, *pair) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- starting ---- */
+
+/* All of it at once: whoever starts tasks does not wait for the nodes. */
+static int write_orders(int fd, const struct buf *line, struct penstock_error *err)
+{
+	int room = fcntl(fd, F_SETPIPE_SZ, (int)MIB);
+
+	if (line->len >= (room > 0 ? (size_t)room : 64 * KIB))
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the environment of the step is too large to be sent to the nodes (%zu "
+			"bytes)",
+			line->len);
+	if (fs_write_all(fd, line->data, line->len) < 0)
+		return error_errno(err, errno, "cannot tell the nodes what to run");
+	return 0;
+}
+
+static int spawn(
+	struct slurm_task *t, const struct task_spec *spec, int ends[2], struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist words = {0}, env = {0};
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SLURM_TASK);
+	int r;
+
+	if (build(&words, &env, spec->cluster) < 0)
+		return error_memory(err);
+	r = remote_describe(spec, &line, err);
+	if (r == 0)
+		r = write_orders(ends[1], &line, err);
+	if (r < 0)
+		return r;
+	fcntl(ends[1], F_SETFL, O_NONBLOCK);
+	return process_spawn(&t->process,
+		&(struct process_spec){
+			.argv = (const char *const *)words.items,
+			.envp = (const char *const *)env.items,
+			.stdin_fd = ends[0],
+			.stdout_fd = spec->stdout_fd,
+			.stderr_fd = spec->stderr_fd,
+			.new_session = true,
+			.die_with_parent = true,
+		},
+		err);
+}
+
+static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
+{
+	struct slurm_task *t = calloc(1, sizeof(*t));
+	int ends[2];
+	int r;
+
+	if (!t)
+		return error_memory(err);
+	t->process = (struct process)PROCESS_INIT;
+	t->orders = -1;
+	t->n = spec->cluster->n;
+	t->dir = strdup(spec->cluster->dir);
+	if (!t->dir) {
+		free_task(&t->task);
+		return error_memory(err);
+	}
+	fs_remove_tree(t->dir, NULL);
+	r = fs_mkdirs(t->dir, 0700, err);
+	if (r == 0 && pipe2(ends, O_CLOEXEC) < 0)
+		r = error_errno(err, errno, "cannot make a pipe");
+	if (r == 0) {
+		t->orders = ends[1];
+		r = spawn(t, spec, ends, err);
+		close(ends[0]);
+	}
+	if (r < 0) {
+		free_task(&t->task);
+		return r;
+	}
+	t->task.pid = t->process.pid;
+	t->task.event_fd = t->process.pidfd;
+	*out = &t->task;
+	return 0;
+}
+
+/* ---- its life ---- */
+
+/* The first that failed, by the clocks of the nodes. */
+static bool find_failed(const struct slurm_task *t, struct task_end *end)
+{
+	int64_t first = INT64_MAX;
+	bool found = false;
+
+	for (size_t rank = 0; rank < t->n; rank++) {
+		struct task_end one;
+		int64_t when;
+
+		if (!remote_read_end(t->dir, rank, &one, &when) || (!one.code && !one.signal) ||
+			when >= first)
+			continue;
+		first = when;
+		*end = one;
+		found = true;
+	}
+	return found;
+}
+
+static bool ended(struct task *task, struct task_end *end)
+{
+	struct slurm_task *t = (struct slurm_task *)task;
+	int code;
+
+	if (!process_wait(&t->process, 0, &t->status))
+		return false;
+	*end = (struct task_end){0};
+	if (find_failed(t, end))
+		return true;
+	/* srun's own word, where no task could say anything: the node failed, or it was not started. */
+	code = WIFSIGNALED(t->status) ? 128 + WTERMSIG(t->status) : WEXITSTATUS(t->status);
+	if (code > 128 && code < 128 + 65)
+		end->signal = code - 128;
+	else
+		end->code = code;
+	return true;
+}
+
+static void order(const struct slurm_task *t, const char *text)
+{
+	/* The reader may be gone, and a full pipe has orders enough. */
+	if (fs_write_all(t->orders, text, strlen(text)) < 0)
+		return;
+}
+
+static void signal_task(struct task *task, int signal)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "signal %d\n", signal);
+	order((struct slurm_task *)task, text);
+}
+
+/* Each task tells its own leader, as soon as that one handles the signal. */
+static unsigned tell(struct task *task, int signal)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "tell %d\n", signal);
+	order((struct slurm_task *)task, text);
+	return 1;
+}
+
+/* A node that does not answer must not hold up the end: without srun its tasks have nobody who reads them, and end. */
+static void kill_task(struct task *task)
+{
+	struct slurm_task *t = (struct slurm_task *)task;
+
+	order(t, "kill\n");
+	if (!process_wait(&t->process, KILL_WAIT_MS, &t->status))
+		process_signal(&t->process, SIGKILL);
+}
+
+const struct executor executor_slurm = {
+	.name = "slurm",
+	.start = start,
+	.ended = ended,
+	.signal = signal_task,
+	.tell = tell,
+	.kill = kill_task,
+	.free = free_task,
+};

@@ -1,0 +1,277 @@
+/* Within the batch job: which one it is, what its tasks hear, and how it is run again. */
+#include "run/slurm/slurm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "run/notice.h"
+#include "base/banned.h"
+
+enum {
+	LOOK_MS = 500,
+	MAX_REQUEUE = 5,    /* Slurm's default */
+	TIME_LIMIT_S = 180, /* a signal so near to the end is about the end */
+};
+
+static int number_of(const char *name)
+{
+	const char *text = str_env(name);
+	uint64_t value;
+
+	return text && str_to_u64(text, 0, INT32_MAX, &value) ? (int)value : 0;
+}
+
+/* Which the tasks are told as $PENSTOCK_DEADLINE; Slurm before 22.05 has to be asked. */
+static void find_end(struct slurm_allocation *allocation, const char *job)
+{
+	const char *given = str_env("SLURM_JOB_END_TIME");
+	struct slurm_status status = {0};
+	char text[24];
+
+	if (given) {
+		allocation->end_s = strtoll(given, NULL, 10);
+		return;
+	}
+	if (slurm_status_read(job, &status, NULL) < 0 || !status.end_s)
+		return;
+	snprintf(text, sizeof(text), "%lld", (long long)status.end_s);
+	allocation->end_s = status.end_s;
+	setenv("SLURM_JOB_END_TIME", text, 1);
+}
+
+/* The seconds that stand behind "KEY" and "=" in what scontrol shows; 0: none. */
+static int seconds_of(const char *text, const char *key)
+{
+	const char *found = strstr(text, key);
+	int value;
+
+	found = found ? strchr(found, '=') : NULL;
+	return found && sscanf(found, "= %d", &value) == 1 && value > 0 ? value : 0;
+}
+
+/* What the site gives a job that has to go. */
+static void find_times(struct slurm_allocation *allocation)
+{
+	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_SLURM_REPLY),
+					  partition = BUF_INIT(LIMIT_SLURM_REPLY);
+	const char *name = str_env("SLURM_JOB_PARTITION");
+	const char *given = str_env("PENSTOCK_SLURM_REQUEUES");
+	uint64_t wanted;
+
+	slurm_command((const char *const[]){"scontrol", "show", "config", NULL}, &config, NULL);
+	if (name)
+		slurm_command((const char *const[]){"scontrol", "show", "partition", name, NULL},
+			&partition, NULL);
+	allocation->kill_wait_s = seconds_of(buf_str(&config), "KillWait");
+	allocation->grace_s = seconds_of(buf_str(&partition), "GraceTime");
+	allocation->requeues = seconds_of(buf_str(&config), "MaxBatchRequeue");
+	allocation->requeues = (allocation->requeues ? allocation->requeues : MAX_REQUEUE) - 1;
+	if (given && str_to_u64(given, 0, INT32_MAX, &wanted))
+		allocation->requeues = (int)wanted;
+}
+
+void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice)
+{
+	int64_t left_s = allocation->end_s - clock_wall_ns() / NS_PER_S;
+
+	if (allocation->end_s && left_s < TIME_LIMIT_S) {
+		notice_set(notice, "slurm", "the time limit of the job");
+		notice_set_lead(notice, (left_s > 1 ? left_s : 1) * 1000);
+	} else if (signal == SIGTERM) { /* what comes next is SIGKILL */
+		notice_set(notice, "slurm", "the job is ended");
+		if (allocation->kill_wait_s)
+			notice_set_lead(notice, (int64_t)allocation->kill_wait_s * 1000);
+	} else {
+		notice_set(notice, "slurm", "preemption");
+		if (allocation->grace_s)
+			notice_set_lead(notice, (int64_t)allocation->grace_s * 1000);
+	}
+}
+
+int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
+	struct penstock_error *err)
+{
+	const char *job = str_env("SLURM_JOB_ID");
+	int r;
+
+	*allocation = (struct slurm_allocation){.quit_fd = -1};
+	if (!job || strlen(job) >= SLURM_JOB_SIZE)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"--in-allocation is what the batch job of 'penstock run --on slurm' says; "
+			"there is "
+			"no $SLURM_JOB_ID here");
+	r = slurm_job_read(&allocation->job, home, id, err);
+	if (r < 0)
+		return error_prefix(err, "run %s", id);
+	allocation->home = strdup(home);
+	allocation->id = strdup(id);
+	allocation->n_nodes = number_of("SLURM_JOB_NUM_NODES");
+	if (allocation->n_nodes < 1)
+		allocation->n_nodes = 1;
+	allocation->restarts = number_of("SLURM_RESTART_COUNT");
+	if (!allocation->home || !allocation->id ||
+		asprintf(&allocation->notice, "%s/runs/%s/slurm-notice", home, id) < 0) {
+		allocation->notice = NULL;
+		return error_memory(err);
+	}
+	find_end(allocation, job);
+	find_times(allocation);
+	/* Started before sbatch's answer was recorded. */
+	if (strcmp(allocation->job.job, job) == 0)
+		return 0;
+	snprintf(allocation->job.job, sizeof(allocation->job.job), "%s", job);
+	return slurm_job_write(&allocation->job, home, id, err);
+}
+
+/* ---- what the tasks hear ---- */
+
+/* The file is opened anew each time: network file systems look again at what is opened. */
+static bool has_notice(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char byte;
+
+	return fd >= 0 && read(fd, &byte, 1) == 1;
+}
+
+static void *watch(void *cookie)
+{
+	const struct slurm_allocation *allocation = cookie;
+	struct pollfd quit = {allocation->quit_fd, POLLIN, 0};
+
+	while (poll(&quit, 1, LOOK_MS) == 0) {
+		if (!has_notice(allocation->notice))
+			continue;
+		kill(getpid(), SIGUSR1);
+		break;
+	}
+	return NULL;
+}
+
+int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err)
+{
+	int r = fs_write_atomic(allocation->notice, "", 0, 0600, err);
+	int e;
+
+	if (r < 0)
+		return r;
+	allocation->quit_fd = eventfd(0, EFD_CLOEXEC);
+	if (allocation->quit_fd < 0)
+		return error_errno(err, errno, "cannot watch the tasks");
+	e = pthread_create(&allocation->watcher, NULL, watch, allocation);
+	if (e) {
+		close(take_fd(allocation->quit_fd));
+		return error_errno(err, e, "cannot start a thread");
+	}
+	return 0;
+}
+
+static void stop_watching(struct slurm_allocation *allocation)
+{
+	uint64_t one = 1;
+
+	if (allocation->quit_fd < 0)
+		return;
+	if (write(allocation->quit_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
+		pthread_join(allocation->watcher, NULL);
+	close(take_fd(allocation->quit_fd));
+}
+
+void slurm_allocation_leave(struct slurm_allocation *allocation)
+{
+	stop_watching(allocation);
+	slurm_job_release(&allocation->job);
+	free(allocation->home);
+	free(allocation->id);
+	free(allocation->notice);
+}
+
+/* ---- again ---- */
+
+static int requeue(struct slurm_allocation *allocation, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
+	struct slurm_status status;
+	int r = slurm_command(
+		(const char *const[]){"scontrol", "requeue", allocation->job.job, NULL}, &out, err);
+
+	/* What is requeued is ended, and that may be quicker than scontrol, which is of the job. */
+	if (r == -(int)PENSTOCK_E_CANCELLED)
+		return 0;
+	if (r < 0 && slurm_status_read(allocation->job.job, &status, NULL) == 0 &&
+		(status.pending || strcmp(status.state, "COMPLETING") == 0))
+		return 0;
+	return r;
+}
+
+/* What the job's own environment says to sbatch would make the new one depend on where this one runs. */
+static void forget_allocation(void)
+{
+	_cleanup_(strlist_release) struct strlist names = {0};
+
+	for (char **pair = environ; *pair; pair++) {
+		if (str_starts(*pair, "SLURM_") && !str_starts(*pair, "SLURM_CONF"))
+			strlist_addf(&names, "%.*s", (int)strcspn(*pair, "="), *pair);
+	}
+	for (size_t i = 0; i < names.n; i++)
+		unsetenv(names.items[i]);
+}
+
+/*
+ * Whether Slurm has ended the job already: cancelled, or to be requeued by itself, which it does not tell yet. Only where its
+ * time was over is it for us to go on.
+ */
+static bool is_decided(const struct slurm_allocation *allocation)
+{
+	struct slurm_status status;
+
+	if (slurm_status_read(allocation->job.job, &status, NULL) < 0 || !status.known)
+		return false;
+	if (allocation->end_s && clock_wall_ns() / NS_PER_S >= allocation->end_s)
+		return false;
+	return status.pending || !status.lives || strcmp(status.state, "COMPLETING") == 0;
+}
+
+int slurm_allocation_go_on(
+	struct slurm_allocation *allocation, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	char before[SLURM_JOB_SIZE];
+	int r;
+
+	stop_watching(allocation);
+	if (is_decided(allocation)) {
+		buf_printf(text,
+			"Slurm has ended job %s, and requeues it unless somebody has cancelled it",
+			allocation->job.job);
+		return 0;
+	}
+	if (allocation->restarts < allocation->requeues) {
+		r = requeue(allocation, &e);
+		if (r == 0) {
+			buf_printf(text, "Slurm job %s is requeued", allocation->job.job);
+			return 0;
+		}
+		log_info("%s; the run is submitted once more instead", e.message);
+	}
+	snprintf(before, sizeof(before), "%s", allocation->job.job);
+	forget_allocation();
+	r = slurm_submit(&allocation->job, allocation->home, allocation->id, err);
+	if (r == 0)
+		buf_printf(text, "Slurm job %s goes on as job %s", before, allocation->job.job);
+	return r;
+}

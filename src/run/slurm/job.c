@@ -1,0 +1,197 @@
+/* Which job a run is, and what Slurm knows of it. */
+#include "run/slurm/slurm.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+static char *record_path(const char *home, const char *id)
+{
+	char *path;
+
+	return asprintf(&path, "%s/runs/%s/slurm", home, id) < 0 ? NULL : path;
+}
+
+/* ---- the record ---- */
+
+static int fill(struct slurm_job *job, const json_t *root)
+{
+	const json_t *options = json_object_get(root, "options");
+	const char *number = json_string_value(json_object_get(root, "job"));
+	const json_t *option;
+	size_t i;
+
+	*job = (struct slurm_job){
+		.attempt = (int)json_integer_value(json_object_get(root, "attempt")),
+		.submissions = (int)json_integer_value(json_object_get(root, "submissions")),
+		.fresh = json_is_true(json_object_get(root, "fresh")),
+		.resume = json_is_true(json_object_get(root, "resume")),
+	};
+	snprintf(job->job, sizeof(job->job), "%s", number ? number : "");
+	json_array_foreach ((json_t *)(uintptr_t)options, i, option) {
+		const char *text = json_string_value(option);
+
+		if (text && strlist_add(&job->options, text) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int slurm_job_read(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = record_path(home, id);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_JOB);
+	json_auto_t *root = NULL;
+	int r;
+
+	if (!path)
+		return error_memory(err);
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (!json_is_object(root))
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s is not what penstock wrote; remove it once the job has ended", path);
+	if (fill(job, root) < 0) {
+		slurm_job_release(job);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+int slurm_job_write(
+	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = record_path(home, id);
+	_cleanup_free_ char *text = NULL;
+	json_auto_t *root = json_object();
+	json_t *options = json_array();
+
+	for (size_t i = 0; i < job->options.n; i++)
+		json_array_append_new(options, json_string(job->options.items[i]));
+	json_object_set_new(root, "job", json_string(job->job));
+	json_object_set_new(root, "attempt", json_integer(job->attempt));
+	json_object_set_new(root, "submissions", json_integer(job->submissions));
+	json_object_set_new(root, "fresh", json_boolean(job->fresh));
+	json_object_set_new(root, "resume", json_boolean(job->resume));
+	json_object_set_new(root, "options", options);
+	text = json_dumps(root, JSON_INDENT(2));
+	if (!path || !text)
+		return error_memory(err);
+	return fs_write_atomic(path, text, strlen(text), 0600, err);
+}
+
+void slurm_job_release(struct slurm_job *job)
+{
+	strlist_release(&job->options);
+	*job = (struct slurm_job){0};
+}
+
+/* ---- its state ---- */
+
+static bool is_one_of(const char *word, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(word, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "2026-11-21T22:10:05" of this machine's time zone; 0: nothing of the kind. */
+static int64_t read_time(const char *text)
+{
+	struct tm tm = {.tm_isdst = -1};
+	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+
+	return rest && !*rest ? (int64_t)mktime(&tm) : 0;
+}
+
+/* Copies up to the next bar, or the end; returns what is behind it, NULL: that was the last. */
+static const char *take_field(const char *at, char *out, size_t size)
+{
+	size_t len = strcspn(at, "|\n");
+
+	snprintf(out, size, "%.*s", (int)len, at);
+	return at[len] == '|' ? at + len + 1 : NULL;
+}
+
+bool slurm_status_parse(const char *line, struct slurm_status *status)
+{
+	static const char *const ended[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE",
+		"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"};
+	static const char *const without[] = {
+		"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"};
+	char end[32] = "";
+	const char *at;
+
+	*status = (struct slurm_status){0};
+	at = take_field(line, status->state, sizeof(status->state));
+	if (at)
+		at = take_field(at, status->reason, sizeof(status->reason));
+	if (at)
+		at = take_field(at, status->nodes, sizeof(status->nodes));
+	if (at)
+		take_field(at, end, sizeof(end));
+	if (!at || !status->state[0])
+		return false;
+	status->known = true;
+	status->lives = !is_one_of(status->state, ended, ARRAY_SIZE(ended));
+	status->pending = is_one_of(status->state, without, ARRAY_SIZE(without));
+	/* "JobHeldUser", "JobHeldAdmin"; the latter also where it was requeued too often, in words that differ. */
+	status->held = status->pending && (str_starts(status->reason, "JobHeld") ||
+						  strcmp(status->state, "REQUEUE_HOLD") == 0 ||
+						  strstr(status->reason, "requeue"));
+	status->max_requeue = status->held && strstr(status->reason, "requeue") != NULL;
+	status->end_s = status->pending ? 0 : read_time(end);
+	return true;
+}
+
+int slurm_status_read(const char *job, struct slurm_status *status, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	int r = slurm_command((const char *const[]){"squeue", "--noheader", "--states=all",
+				      "--jobs", job, SLURM_STATUS_FORMAT, NULL},
+		&text, &e);
+
+	*status = (struct slurm_status){0};
+	if (r < 0 && e.message && strstr(e.message, "Invalid job id"))
+		return 0;
+	if (r < 0)
+		return error_move(err, &e);
+	if (text.len)
+		slurm_status_parse(buf_str(&text), status);
+	return 0;
+}
+
+int slurm_signal(const char *job, const char *signal, struct penstock_error *err)
+{
+	_cleanup_free_ char *option = NULL;
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
+
+	if (asprintf(&option, "--signal=%s", signal) < 0) {
+		option = NULL;
+		return error_memory(err);
+	}
+	return slurm_command(
+		(const char *const[]){"scancel", "--batch", option, job, NULL}, &out, err);
+}
+
+int slurm_cancel(const char *job, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
+
+	return slurm_command((const char *const[]){"scancel", job, NULL}, &out, err);
+}

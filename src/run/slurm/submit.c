@@ -1,0 +1,242 @@
+/* Making a run a batch job. */
+#include "run/slurm/slurm.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+/* Seconds before the end of the job's time: a save, and the upload of what it wrote. Slurm may send it a minute earlier. */
+#define LEAD_S 60
+
+static int refuse(const struct workflow *workflow, const struct workflow_place *at,
+	const char *what, const char *path, const char *field, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	workflow_place_format(workflow, at, &place);
+	return error_set(err, PENSTOCK_E_INVALID, "%s: %s; run with --set %s%s%s=null",
+		buf_str(&place), what, path, *path ? ".run." : "", field);
+}
+
+struct checking {
+	const struct workflow *workflow;
+	struct penstock_error *err;
+};
+
+static int check_credential(const struct workflow *workflow,
+	const struct workflow_credential *credential, struct penstock_error *err);
+
+static int check_step(void *cookie, const struct workflow_step *step)
+{
+	const struct checking *c = cookie;
+
+	if (step->kind == WORKFLOW_STEP_RUN &&
+		check_credential(c->workflow, &step->run.container.password, c->err) < 0)
+		return -PENSTOCK_E_INVALID;
+
+	if (step->kind != WORKFLOW_STEP_RUN)
+		return 0;
+	if (step->run.resources.max_processes.given)
+		return refuse(c->workflow, &step->run.resources.max_processes.at,
+			"`maxProcesses` does not hold on the nodes of a cluster", step->path,
+			"resources.maxProcesses", c->err);
+	if (!step->run.timeouts.hang.given)
+		return 0;
+	return refuse(c->workflow, &step->run.timeouts.hang.at,
+		"`hangTimeout` is not seen on the nodes of a cluster", step->path, "hangTimeout",
+		c->err);
+}
+
+/* The job reads credentials again where they stand, and there an option or standard input are gone. */
+static int check_credential(const struct workflow *workflow,
+	const struct workflow_credential *credential, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	bool gone = credential->source == WORKFLOW_FROM_OPTION ||
+		    (credential->source == WORKFLOW_FROM_FILE && *workflow->file != '/');
+
+	if (!gone)
+		return 0;
+	workflow_place_format(workflow, &credential->at, &place);
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s: the batch job cannot read this credential again; keep it with 'penstock "
+		"secret set "
+		"NAME', and write ${{ secrets.NAME }}",
+		buf_str(&place));
+}
+
+static int check_store(
+	const struct workflow *workflow, const struct workflow_s3 *s3, struct penstock_error *err)
+{
+	int r = check_credential(workflow, &s3->access_key_id, err);
+
+	if (r == 0)
+		r = check_credential(workflow, &s3->secret_access_key, err);
+	return r == 0 ? check_credential(workflow, &s3->service_account_key, err) : r;
+}
+
+static int check_credentials(const struct workflow *workflow, struct penstock_error *err)
+{
+	int r = check_credential(workflow, &workflow->notify.url, err);
+
+	if (r == 0 && workflow->output.kind == WORKFLOW_S3)
+		r = check_store(workflow, &workflow->output.s3, err);
+	for (size_t i = 0; r == 0 && i < workflow->n_inputs; i++) {
+		if (workflow->inputs[i].kind == WORKFLOW_S3)
+			r = check_store(workflow, &workflow->inputs[i].s3, err);
+	}
+	return r;
+}
+
+int slurm_check(const struct workflow *workflow, struct penstock_error *err)
+{
+	struct checking checking = {workflow, err};
+	int r = check_credentials(workflow, err);
+
+	if (r < 0)
+		return r;
+
+	if (workflow->timeouts.hang.given)
+		return refuse(workflow, &workflow->timeouts.hang.at,
+			"`hangTimeout` is not seen on the nodes of a cluster", "", "hangTimeout",
+			err);
+	return workflow_walk(&workflow->steps, check_step, &checking);
+}
+
+static int add_number(struct strlist *options, const char *name, int64_t value, const char *unit)
+{
+	return strlist_addf(options, "--%s=%" PRId64 "%s", name, value, unit);
+}
+
+int slurm_options(const struct slurm_submission *submission, struct strlist *options,
+	struct penstock_error *err)
+{
+	const struct workflow_resources *r = &submission->workflow->resources;
+	const char *name = submission->workflow->name.value;
+
+	if (strlist_addf(options, "--job-name=%s", name ? name : submission->id) < 0 ||
+		strlist_addf(options, "--output=%s/runs/%s/slurm-%%j.out", submission->home,
+			submission->id) < 0 ||
+		strlist_add(options, "--open-mode=append") < 0 ||
+		strlist_add(options, "--requeue") < 0 ||
+		strlist_addf(options, "--signal=B:USR1@%d", LEAD_S) < 0 ||
+		add_number(options, "ntasks", r->tasks.value, "") < 0 ||
+		add_number(options, "cpus-per-task", r->cpus_per_task.value, "") < 0)
+		return error_memory(err);
+	if (r->mem_per_cpu.value &&
+		add_number(options, "mem-per-cpu", r->mem_per_cpu.value, "M") < 0)
+		return error_memory(err);
+	if (r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0)
+		return error_memory(err);
+	for (size_t i = 0; submission->options && i < submission->options->n; i++) {
+		if (strlist_add(options, submission->options->items[i]) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+/* In single quotes, as a shell reads it back. */
+static void add_quoted(struct buf *out, const char *text)
+{
+	buf_add_char(out, '\'');
+	for (; *text; text++) {
+		if (*text == '\'')
+			buf_add_str(out, "'\\''");
+		else
+			buf_add_char(out, *text);
+	}
+	buf_add_char(out, '\'');
+}
+
+/* It says itself what is missing on the node, for penstock cannot where it is missing. */
+static int write_script(
+	const char *path, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+
+	if (!program)
+		return error_errno(err, errno, "cannot find our own program");
+	buf_printf(&text, "#!/bin/sh\n# The batch job of penstock's run %s.\nhome=", id);
+	add_quoted(&text, home);
+	buf_add_str(&text, "\nprogram=");
+	add_quoted(&text, program);
+	buf_printf(&text,
+		"\nif [ ! -d \"$home/runs/%s\" ]; then\n"
+		"\techo \"penstock: $home is not shared with $(hostname): PENSTOCK_HOME must be on "
+		"a file "
+		"system that all nodes see\" >&2\n\texit 78\nfi\n"
+		"if [ ! -x \"$program\" ]; then\n"
+		"\techo \"penstock: $program is not on $(hostname): install penstock there, or on "
+		"a file "
+		"system that all nodes see\" | tee -a \"$home/runs/%s/slurm-error\" >&2\n\texit "
+		"78\nfi\n"
+		"PENSTOCK_HOME=$home\nexport PENSTOCK_HOME\n"
+		"exec \"$program\" resume --in-allocation %s\n",
+		id, id, id);
+	if (buf_failed(&text))
+		return buf_error(&text, "the batch script", err);
+	return fs_write_atomic(path, text.data, text.len, 0700, err);
+}
+
+/* "12" or "12;cluster", alone on the last line: sites print greetings before it. */
+static int take_number(struct slurm_job *job, const char *text, struct penstock_error *err)
+{
+	size_t len = strlen(text);
+	size_t digits;
+
+	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+		len--;
+	for (size_t i = len; i-- > 0;) {
+		if (text[i] == '\n') {
+			text += i + 1;
+			len -= i + 1;
+			break;
+		}
+	}
+	digits = strspn(text, "0123456789");
+	if (!digits || digits >= sizeof(job->job) || (digits < len && text[digits] != ';'))
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"sbatch printed '%.80s' where the number of the job was to be", text);
+	snprintf(job->job, sizeof(job->job), "%.*s", (int)digits, text);
+	return 0;
+}
+
+int slurm_submit(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_free_ char *script = NULL;
+	_cleanup_free_ const char **argv = calloc(job->options.n + 4, sizeof(*argv));
+	_cleanup_(buf_release) struct buf out = BUF_INIT(64 * KIB);
+	size_t n = 0;
+	int r;
+
+	if (!argv || asprintf(&script, "%s/runs/%s/slurm.sh", home, id) < 0)
+		return error_memory(err);
+	r = write_script(script, home, id, err);
+	if (r < 0)
+		return r;
+	argv[n++] = "sbatch";
+	argv[n++] = "--parsable";
+	for (size_t i = 0; i < job->options.n; i++)
+		argv[n++] = job->options.items[i];
+	argv[n++] = script;
+	r = slurm_command(argv, &out, err);
+	if (r == 0)
+		r = take_number(job, buf_str(&out), err);
+	if (r < 0)
+		return r;
+	job->submissions++;
+	return slurm_job_write(job, home, id, err);
+}

@@ -1,0 +1,34 @@
+#include "run/step_cluster.h"
+
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "run/run_internal.h"
+#include "run/slurm/slurm.h"
+#include "base/banned.h"
+
+int step_cluster(struct task_cluster *out, const struct run *run, const struct workflow_run *what,
+	const char *name, unsigned long serial, char **dir, struct penstock_error *err)
+{
+	const struct workflow_step_resources *res = &what->resources;
+	const struct slurm_allocation *slurm = run->options->slurm;
+
+	if (asprintf(dir, "%s/step-%lu", run->layout.tmp, serial) < 0) {
+		*dir = NULL;
+		return error_memory(err);
+	}
+	*out = (struct task_cluster){
+		.n = (size_t)res->tasks.value,
+		.n_nodes = (size_t)slurm->n_nodes,
+		.cpus = res->cpus_per_task.value,
+		.mem_per_cpu = res->mem_per_cpu.value,
+		.gpus = res->gpus_per_task.value,
+		.no_binding = what->disable_cpu_binding.value,
+		.mpi = what->mpi.value,
+		.name = name,
+		.dir = *dir,
+		.notice = slurm->notice,
+	};
+	return 0;
+}

@@ -1,0 +1,207 @@
+"""Runs as batch jobs, on a real Slurm of two nodes."""
+import json
+import os
+import re
+import signal
+
+import pytest
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """workflow(command, **fields): the path of a workflow of one step, `train`."""
+
+    def write(command, file="wf.json", run=None, **fields):
+        path = tmp_path / file
+        step = {"name": "train", "run": {"command": command} | (run or {})}
+        path.write_text(json.dumps({"name": "t", "steps": [step]} | fields))
+        return path
+
+    return write
+
+
+# ---- submitting and following ----
+
+
+def test_a_run_on_slurm_shows_its_log_and_ends_with_the_code_of_its_step(login, workflow):
+    done = login.on_slurm(workflow("echo on $(hostname) as $PENSTOCK_ATTEMPT; exit 7")).wait()
+
+    done.exits(7)
+    assert re.search(r"on pt\d+n\d as 1\n", done.out)
+    assert re.search(r"run \w{12} is Slurm job \d+", done.err)
+    run = login.ps()[0]
+    assert (run["state"], run["class"], run["attempt"]) == ("failed", "user", 1)
+
+
+@pytest.mark.long
+def test_a_run_on_slurm_keeps_its_output_in_the_store(login, cluster_store, workflow):
+    output = cluster_store.workflow_output("results", "/a")
+
+    login.on_slurm(workflow('echo model > "$DEEPSQUARE_OUTPUT/m.bin"', output=output)).wait().exits(0)
+
+    assert cluster_store.text("results", "a/m.bin") == "model\n"
+
+
+def test_a_run_goes_on_in_the_background_and_is_seen_as_any_other(login, workflow, tmp_path, slurm):
+    go = tmp_path / "go"
+    started = login.run("run", "--on", "slurm", "-d", workflow(f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done; echo done")).ok()
+    run = started.out.strip()
+    follower = login.popen("logs", "-f", "t")
+    follower.wait_for_output("begun")
+
+    assert login.ps()[0]["state"] == "running"
+    assert "running" in login.run("show", run).ok().out
+    nodes = login.run("runners", "--on", "slurm", "--json").json()
+    assert [node["name"] for node in nodes if node["partition"] == "low"] == slurm.nodes
+    assert {node["capacity"]["cpus"] for node in nodes} == {2}
+    refused = login.on_slurm(workflow("true")).wait().exits(69)
+    assert "is live already" in refused.err
+    go.touch()
+
+    assert "done" in follower.wait().ok().out
+    assert login.ps()[0]["state"] == "succeeded"
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_the_following_and_not_the_run(login, workflow, tmp_path):
+    go = tmp_path / "go"
+    process = login.on_slurm(workflow(f"echo begun; while [ ! -e {go} ]; do sleep 0.1; done"))
+    process.wait_for_output("begun")
+
+    process.send(2)
+
+    assert "penstock stop" in process.wait().exits(130).err
+    assert login.ps()[0]["state"] == "running"
+    go.touch()
+    login.run("logs", "-f", "t").ok()
+    assert login.ps()[0]["state"] == "succeeded"
+
+
+# ---- stopping ----
+
+
+def test_a_run_that_waits_says_why_and_is_stopped_before_it_begins(login, workflow, slurm):
+    process = login.on_slurm(workflow("echo never"), "--sbatch=--hold")
+    process.wait_for_output(r"waits \(JobHeldUser\)")
+    waiting = login.ps()[0]
+
+    stopped = login.run("stop", "t").ok()
+
+    assert waiting["state"] == "queued" and "JobHeldUser" in waiting["message"]
+    assert "was cancelled before it began" in stopped.out
+    process.wait().exits(130)
+    assert login.ps()[0]["state"] == "stopped"
+
+
+def test_a_run_that_runs_is_stopped_with_its_output_complete_and_resumed_on_slurm(login, cluster_store, workflow):
+    command = 'trap "echo asked; exit 1" TERM; echo $PENSTOCK_ATTEMPT >> "$DEEPSQUARE_OUTPUT/n"; echo begun; [ $PENSTOCK_ATTEMPT = 2 ] && exit 0; while :; do sleep 0.1; done'
+    process = login.on_slurm(workflow(command, output=cluster_store.workflow_output("results", "/a")))
+    process.wait_for_output("begun")
+
+    stopped = login.run("stop", "t").ok()
+
+    assert "stopped during 'train'" in stopped.out
+    assert "asked" in process.wait().exits(130).out
+    resumed = login.run("resume", "t").ok()
+    assert "is Slurm job" in resumed.err
+    assert cluster_store.text("results", "a/n") == "1\n2\n"
+
+
+@pytest.mark.long
+def test_a_job_that_is_cancelled_saves_and_is_not_requeued(login, workflow, slurm):
+    command = 'trap "echo saved; exit 0" TERM; echo begun; while :; do sleep 0.1; done'
+    process = login.on_slurm(workflow(command))
+    job = process.wait_for_output(r"is Slurm job (\d+)").group(1)
+    process.wait_for_output("begun")
+
+    slurm.run("scancel", job)
+
+    assert "saved" in process.wait().exits(75).out
+    assert slurm.jobs("pending,running") == {}
+    assert login.ps()[0]["state"] == "preempted"
+
+
+# ---- several nodes ----
+
+
+def test_two_tasks_on_two_nodes_know_their_ranks_and_find_each_other(login, workflow, slurm):
+    command = (
+        'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $NODE_RANK, $(hostname), $MASTER_ADDR:$MASTER_PORT"; '
+        'getent hosts "$MASTER_ADDR"; echo "$RANK" > "$DEEPSQUARE_OUTPUT/$RANK"'
+    )
+    path = workflow(command, run={"resources": {"tasks": 2, "cpusPerTask": 1}}, resources={"tasks": 2, "cpusPerTask": 1})
+
+    done = login.on_slurm(path, "--sbatch=--nodes=2").wait().exits(0)
+
+    told = dict(re.findall(r"^([01]): ([01] of 2, .*)$", done.out, re.M))
+    first, second = (re.fullmatch(r"(\d) of 2, 0 of 1 on (\d), (\S+), (\S+):(\d+)", told[rank]).groups() for rank in "01")
+    assert (first[:2], second[:2]) == (("0", "0"), ("1", "1"))
+    assert [first[2], second[2]] == slurm.nodes
+    assert first[3:] == second[3:] and first[3] == slurm.nodes[0]
+    assert f"{slurm.net}.11" in done.out
+
+
+@pytest.mark.long
+def test_the_first_task_that_fails_ends_the_others_and_is_named(login, workflow):
+    command = 'if [ "$RANK" = 1 ]; then exit 9; fi; while :; do sleep 0.1; done'
+    path = workflow(command, run={"resources": {"tasks": 2, "cpusPerTask": 1}}, resources={"tasks": 2, "cpusPerTask": 1})
+
+    login.on_slurm(path, "--sbatch=--nodes=2").wait().exits(9)
+
+    run = login.ps()[0]
+    assert run["state"] == "failed" and "task 1 of 'train' exited with 9" in run["message"]
+
+
+# ---- what goes wrong ----
+
+
+def test_without_slurm_it_is_said_what_to_do(penstock, workflow):
+    refused = penstock.run("run", "--on", "slurm", workflow("true"), env={"PATH": "/nonexistent"}).exits(69)
+
+    assert "sbatch is not on PATH" in refused.err
+    assert penstock.ps() == []
+
+
+def test_what_sbatch_refuses_is_passed_on(login, workflow):
+    refused = login.on_slurm(workflow("true"), "--partition", "nowhere").wait().exits(69)
+
+    assert "invalid partition specified: nowhere" in refused.err
+    run = login.ps()[0]
+    assert (run["state"], run["class"]) == ("failed", "node") and "nowhere" in run["message"]
+
+
+@pytest.mark.long
+def test_a_job_that_ends_without_a_word_is_lost_and_said(login, workflow):
+    process = login.on_slurm(workflow("echo begun; while :; do sleep 0.1; done"))
+    job = process.wait_for_output(r"is Slurm job (\d+)").group(1)
+    process.wait_for_output("begun")
+
+    os.kill(login.supervisor(), signal.SIGKILL)
+
+    process.wait().exits(69)
+    run = login.ps()[0]
+    assert (run["state"], run["class"]) == ("lost", "node") and f"Slurm job {job} ended" in run["message"]
+
+
+def test_a_credential_that_would_be_gone_on_the_node_is_refused(login, cluster_store, workflow):
+    output = cluster_store.workflow_output("results", "/a")
+    path = workflow("true", output=output)
+
+    refused = login.run("run", "--on", "slurm", path, "--set", f"output.s3.secretAccessKey={cluster_store.secret_key}").exits(65)
+
+    assert "cannot read this credential again" in refused.err and cluster_store.secret_key not in refused.text
+    assert login.ps() == []
+
+
+@pytest.mark.long
+def test_slurm_can_be_the_default_with_options_of_its_own(login, workflow, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("on: slurm\nslurm:\n  options: [--comment=by-default, --partition=high]\n")
+    env = {"PENSTOCK_CONFIG": str(config)}
+
+    done = login.run("run", workflow("echo $SLURM_JOB_PARTITION"), env=env).ok()
+    here = login.run("run", "--on", "local", workflow("echo on ${SLURM_JOB_ID:-none}"), env=env).ok()
+
+    assert "high\n" in done.out and "on none\n" in here.out
+    config.write_text("on: moon\n")
+    assert ":1:5: `on` must be `slurm` or `local`" in login.run("run", workflow("true"), env=env).exits(78).err
