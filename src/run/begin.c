@@ -276,19 +276,22 @@ static int check_interfaces(const struct refusal *refusal, const struct workflow
 		reasons[step->run.interfaces[0].kind], ".run.customNetworkInterfaces=null");
 }
 
-/* Who the step sees itself as: of this machine's processes only. */
+/* Who the step sees itself as: in a container it is root in any case, and nobody else. */
 static int check_ids(const struct refusal *refusal, const struct workflow_step *step)
 {
 	const struct workflow_number *uid = &step->run.map_uid, *gid = &step->run.map_gid;
-	const struct workflow_number *given = uid->given ? uid : gid;
 	bool mpi = step->run.mpi.value && strcmp(step->run.mpi.value, "none") != 0;
+	bool contained = step->run.container.given;
+	bool other_user = uid->given && (mpi || (contained && uid->value != 0));
+	bool other_group = gid->given && (mpi || (contained && gid->value != 0));
 
-	if (!given->given || (!step->run.container.given && !mpi))
+	if (!other_user && !other_group)
 		return 0;
-	return refuse(refusal, &given->at, step,
+	return refuse(refusal, other_user ? &uid->at : &gid->at, step,
 		mpi ? "`mapUid` and `mapGid` beside `mpi` are"
-		    : "`mapUid` and `mapGid` of a container, which runs as the calling user, are",
-		uid->given ? ".run.mapUid=null" : ".run.mapGid=null");
+		    : "in a container, `mapUid` and `mapGid` other than 0, which the calling user "
+		      "is there, are",
+		other_user ? ".run.mapUid=null" : ".run.mapGid=null");
 }
 
 /* What is valid and cannot be run here. */

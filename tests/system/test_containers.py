@@ -82,6 +82,15 @@ def test_an_image_with_a_user_writes_the_storage_as_the_caller(penstock, contain
     assert penstock.run("run", path).ok().out == "0\nout\n"
 
 
+def test_root_is_who_a_container_runs_as_and_nobody_else(penstock, contained):
+    # So mapUid: 0 asks for what is.
+    mapped = penstock.run("run", contained({"command": "id -u; id -g", "mapUid": 0, "mapGid": 0})).ok()
+    other = penstock.run("run", contained({"command": "id -u", "mapUid": 0, "mapGid": 5})).exits(65)
+
+    assert mapped.out == "0\n0\n"
+    assert "`mapUid` and `mapGid` other than 0" in other.err and "--set steps[0].run.mapGid=null" in other.err
+
+
 @pytest.mark.parametrize("step, config, out", [
     ({"command": "'a  b' c\\ d \"e\"", "shell": "ENTRYPOINT"}, {"Entrypoint": ["/bin/echo", "-n"], "Cmd": ["not"]}, "a  b c d e"),
     ({"command": ""}, {"Entrypoint": ["/bin/echo"], "Cmd": ["of", "image"]}, "of image\n"),

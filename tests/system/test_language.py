@@ -360,7 +360,7 @@ def test_a_step_may_see_itself_as_another(penstock, job):
         ({"network": "pasta", "container": {"image": "debian"}, "customNetworkInterfaces": [{"bore": {"boreAddress": "h:1", "targetPort": 1}}]},
          "`bore` needs the program of that name and a server outside, and is not supported by this version; run with --set steps[1].run.customNetworkInterfaces=null"),
         ({"network": "pasta", "container": {"image": "debian"}, "customNetworkInterfaces": [{"wireguard": {"privateKey": "k3y-of-the-tunnel"}}]}, "`wireguard` needs a kernel module"),
-        ({"container": {"image": "debian"}, "mapUid": 0}, "`mapUid` and `mapGid` of a container"),
+        ({"container": {"image": "debian"}, "mapUid": 5}, "in a container, `mapUid` and `mapGid` other than 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused_by_name(penstock, job, fields, says):
