@@ -1,7 +1,10 @@
 """What a container may not: its image and its steps reach nothing of the machine but what the workflow gives them."""
+import http.server
 import json
 import os
 import signal
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,46 @@ def test_who_joins_a_container_shows_it_no_program_of_the_machine(penstock, cont
     beside.wait()
 
     assert program.startswith("/memfd:penstock")
+
+
+@pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
+def test_a_network_of_its_own_does_not_reach_the_machines_loopback(penstock, contained, network):
+    # What listens there is for this machine alone, and mostly asks for no password; the gateway must not lead to it.
+    class Secret(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"reached\n")
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Secret)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    look = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | /bin/busybox timeout 3 /bin/busybox nc -w 2 $gateway {server.server_port}"
+    gateways = "$(/bin/busybox ip route | /bin/busybox awk '/default/ {print $3}')"
+    path = contained({"command": f"for gateway in {gateways}; do {look}; done; echo looked", "network": network})
+    try:
+        out = penstock.run("run", path).ok().out
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert "looked" in out and "reached" not in out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_what_is_mounted_below_a_read_only_directory_is_read_only(penstock, contained, tmp_path):
+    inner = tmp_path / "data" / "inner"
+    inner.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", inner], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed")
+    try:
+        path = contained("touch /data/a; touch /data/inner/b; ls /data/inner; echo looked",
+                         container={"mounts": [{"hostDir": str(tmp_path / "data"), "containerDir": "/data", "options": "ro"}]})  # fmt: skip
+        out = penstock.run("run", path).ok().out
+        made = list(inner.iterdir())
+    finally:
+        subprocess.run(["umount", inner], check=True)
+
+    assert out == "looked\n" and not made

@@ -1,9 +1,12 @@
 #include "run/executors/bundle.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -82,11 +85,35 @@ static void add_mount(json_t *mounts, const char *place, const char *type, const
 					      "type", type, "source", source, "options", words));
 }
 
+/*
+ * Since Linux 5.12 what is mounted below a directory is made read-only with it. crun does that for directories only,
+ * and there is nothing below a file.
+ */
+static const char *sealed(const char *source)
+{
+	struct stat st;
+
+	if (stat(source, &st) < 0 || !S_ISDIR(st.st_mode))
+		return "";
+	return syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) == 0 || errno != ENOSYS ? ",rro" : "";
+}
+
+/* `options` beside those that make it read-only. */
+static void add_read_only(
+	json_t *mounts, const char *source, const char *place, const char *options)
+{
+	char all[128];
+
+	snprintf(all, sizeof(all), "%s,ro%s", options, sealed(source));
+	add_mount(mounts, place, "bind", source, all);
+}
+
 static void add_bind(json_t *mounts, const char *source, const char *place, bool read_only_mount)
 {
-	add_mount(mounts, place, "bind", source,
-		read_only_mount ? "rbind,rprivate,nosuid,nodev,ro"
-				: "rbind,rprivate,nosuid,nodev,rw");
+	if (read_only_mount)
+		add_read_only(mounts, source, place, "rbind,rprivate,nosuid,nodev");
+	else
+		add_mount(mounts, place, "bind", source, "rbind,rprivate,nosuid,nodev,rw");
 }
 
 /* What of /etc only this machine knows. */
@@ -117,7 +144,7 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 	add_mount(mounts, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
 	/* Whoever does not own the network may not mount what shows it. */
 	if (rootless && container->network == CONTAINER_NETWORK_HOST)
-		add_mount(mounts, "/sys", "bind", "/sys", "rbind,rprivate,nosuid,noexec,nodev,ro");
+		add_read_only(mounts, "/sys", "/sys", "rbind,rprivate,nosuid,noexec,nodev");
 	else
 		add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
 	add_names(mounts, dir, container);

@@ -293,10 +293,11 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
 		"--log", s->log, "run", "--detach", "--pid-file", s->pid_file, "--bundle",
 		s->bundle, "task", NULL};
-	const char *const slirp[] = {
-		s->network, "--configure", "--mtu=65520", "--ready-fd=7", "1", "tap0", NULL};
-	const char *const pasta[] = {s->network, "--config-net", "--quiet", "--runas", "0:0",
-		"--netns-only", "--netns", s->netns, NULL};
+	/* Neither lets it reach what listens on the machine's loopback address only. */
+	const char *const slirp[] = {s->network, "--configure", "--mtu=65520",
+		"--disable-host-loopback", "--ready-fd=7", "1", "tap0", NULL};
+	const char *const pasta[] = {s->network, "--config-net", "--no-map-gw", "--quiet",
+		"--runas", "0:0", "--netns-only", "--netns", s->netns, NULL};
 	_cleanup_close_ int write_end = -1;
 	int ends[2];
 	int r;
