@@ -187,3 +187,26 @@ def test_what_is_mounted_below_a_read_only_directory_is_read_only(penstock, cont
         subprocess.run(["umount", inner], check=True)
 
     assert out == "looked\n" and not made
+
+
+def test_the_secrets_of_a_step_lie_in_no_file_while_it_runs(penstock, contained, wait_for):
+    secret = "s3cret-of-the-step-4711"
+    path = contained({"command": "echo $TOKEN there; touch $STORAGE_PATH/there; sleep 1000", "env": [{"key": "TOKEN", "value": "${{ secrets.MINE }}"}]})
+    run = penstock.popen("run", path, env={"PENSTOCK_SECRET_MINE": secret})
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/there")))
+
+    def holders():
+        """The files of the machine that hold it; some go while they are looked at."""
+        for folder, _, names in os.walk(penstock.home):
+            for name in names:
+                try:
+                    if secret.encode() in (Path(folder) / name).read_bytes():
+                        yield Path(folder) / name
+                except OSError:
+                    pass
+
+    wait_for(lambda: not list(holders()))  # the step may be quicker than who has started it
+    run.send(signal.SIGINT)
+    ended = run.wait()
+
+    assert ended.out == "*** there\n"
