@@ -16,11 +16,12 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/artifacts_place.h"
 #include "cli/commands.h"
 #include "cli/show_util.h"
-#include "run/context.h"
+#include "run/copy_tree.h"
 #include "transfer/objects.h"
 #include "transfer/tree.h"
 #include "base/banned.h"
@@ -131,15 +132,29 @@ static int list(struct session *s, const char *word, struct penstock_error *err)
 
 /* ---- get ---- */
 
-/* The whole tree of `from` to `to`, which is made. */
-static int copy_tree(const char *from, const char *to, const char *home, struct penstock_error *err)
+static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 {
-	const struct workflow plain = {.context.path.value = from};
-	int r = fs_mkdirs(to, 0777, err);
+	(void)cookie;
+	(void)err;
+	log_warn("%s is a device, FIFO or socket, and stays behind", path);
+	return 0;
+}
 
-	(void)home;
-	/* Nothing is below itself here: no directory is left out. */
-	return r < 0 ? r : context_copy(&plain, to, "", NULL, err);
+/* The whole tree of `from` to `to`, which is made; what is there by the same names is replaced, as with a store. */
+static int copy_dir(const char *from, const char *to, struct penstock_error *err)
+{
+	static const struct copy_tree how = {
+		.what = "copying artifacts", .replace = true, .special = pass_over};
+	_cleanup_close_ int source = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int target = -1;
+	int r = source < 0 ? error_errno(err, errno, "cannot open %s", from)
+			   : fs_mkdirs(to, 0777, err);
+
+	if (r < 0)
+		return r;
+	target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return target < 0 ? error_errno(err, errno, "cannot open %s", to)
+			  : copy_tree(&how, source, target, err);
 }
 
 static int get(struct session *s, const char *word, const char *to, struct penstock_error *err)
@@ -151,7 +166,7 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 	if (r < 0)
 		return r;
 	if (s->place.dir)
-		return copy_tree(s->place.dir, to, s->home, err);
+		return copy_dir(s->place.dir, to, err);
 	r = transfer_download_tree(s->store->client, s->store->bucket, s->place.prefix, to,
 		&(struct tree_download_options){.exclude = exclude}, &stats, err);
 	if (r == 0 && stats.objects == 0)
@@ -281,7 +296,7 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 	if (r == 0)
 		r = fs_remove_tree(to, err); /* of a call that was killed */
 	if (r == 0)
-		r = copy_tree(from, to, s->home, err);
+		r = copy_dir(from, to, err);
 	return r < 0 ? r : write_tag(s, tag, NULL, run, name, err);
 }
 
