@@ -16,9 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "base/banned.h"
 
@@ -443,6 +446,24 @@ bool process_catches(pid_t pid, int signal)
 			return strtoull(line + 7, NULL, 16) >> (signal - 1) & 1;
 	}
 	return false;
+}
+
+int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_EXEC_WORDS);
+	char path[32];
+	int r;
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1) {
+		if (!fn(cookie, text.data + at))
+			break;
+	}
+	return 0;
 }
 
 /* All processes of the machine; a snapshot with the races that /proc has. */

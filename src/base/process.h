@@ -109,6 +109,13 @@ bool process_info(pid_t pid, struct process_info *info);
 /* Whether it has a handler for the signal (SigCgt). */
 bool process_catches(pid_t pid, int signal);
 
+/*
+ * Calls fn for each variable ("NAME=value") that the process was started with, until it returns false. Of others'
+ * processes that cannot be read.
+ */
+int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), void *cookie,
+	struct penstock_error *err);
+
 /* Calls fn for each descendant of `root` that is not a zombie, parents before children; false from fn leaves
  * out the children of that one. Returns how many there were. */
 size_t process_descendants(

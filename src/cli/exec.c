@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/log.h"
+#include "base/process.h"
 #include "cli/commands.h"
 #include "cli/enter.h"
 #include "cli/show_util.h"
@@ -87,23 +87,28 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 		err, PENSTOCK_E_NOT_FOUND, "run %s runs no step now; see 'penstock ps'", run->id);
 }
 
+struct copying {
+	struct strlist *env;
+	bool no_memory;
+};
+
+static bool add_pair(void *cookie, const char *pair)
+{
+	struct copying *copying = cookie;
+
+	copying->no_memory = strlist_add(copying->env, pair) < 0;
+	return !copying->no_memory;
+}
+
 /* As the task was started with; what it has set since is its own. */
 static int read_environment(pid_t pid, struct strlist *env, struct penstock_error *err)
 {
-	char path[32];
-	_cleanup_fclose_ FILE *f = NULL;
-	_cleanup_free_ char *item = NULL;
-	size_t cap = 0;
+	struct copying copying = {.env = env};
+	int r = process_environment(pid, add_pair, &copying, err);
 
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	f = fopen(path, "re");
-	if (!f)
-		return error_errno(err, errno, "cannot read the environment of the task");
-	while (getdelim(&item, &cap, '\0', f) > 0) {
-		if (strlist_add(env, item) < 0)
-			return error_memory(err);
-	}
-	return 0;
+	if (r < 0)
+		return error_prefix(err, "the environment of the task");
+	return copying.no_memory ? error_memory(err) : 0;
 }
 
 /* The terminal's own variables are of whoever sits there. */

@@ -64,21 +64,26 @@ void family_leave(struct family_member *member)
 	}
 }
 
+struct marked {
+	const char *mark;
+	bool found;
+};
+
+static bool look_for_mark(void *cookie, const char *pair)
+{
+	struct marked *marked = cookie;
+
+	marked->found = strcmp(pair, marked->mark) == 0;
+	return !marked->found;
+}
+
 /* Whether the environment of the process has the mark. Others' processes cannot be read. */
 static bool has_mark(pid_t pid, const char *mark)
 {
-	char path[32];
-	_cleanup_fclose_ FILE *f = NULL;
-	_cleanup_free_ char *item = NULL;
-	size_t cap = 0;
+	struct marked marked = {.mark = mark};
 
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	f = fopen(path, "re");
-	while (f && getdelim(&item, &cap, '\0', f) > 0) {
-		if (strcmp(item, mark) == 0)
-			return true;
-	}
-	return false;
+	process_environment(pid, look_for_mark, &marked, NULL);
+	return marked.found;
 }
 
 struct killing {

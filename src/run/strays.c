@@ -56,24 +56,27 @@ static bool is_other_home(const char *item, const struct marks *wanted)
 	       strcmp(runs + 6 + strlen(id), "/storage") == 0 && strcmp(item, wanted->storage) != 0;
 }
 
+struct belonging {
+	const struct marks *wanted;
+	bool ours, other;
+};
+
+static bool look_for_run(void *cookie, const char *pair)
+{
+	struct belonging *b = cookie;
+
+	b->ours |= strcmp(pair, b->wanted->run) == 0;
+	b->other |= str_starts(pair, "STORAGE_PATH=") && is_other_home(pair, b->wanted);
+	return true;
+}
+
 /* Whether the environment of the process names the run. Others' processes cannot be read. */
 static bool belongs_to(int pid, const struct marks *wanted)
 {
-	bool ours = false;
-	bool other = false;
+	struct belonging b = {.wanted = wanted};
 
-	char path[32];
-	_cleanup_fclose_ FILE *f = NULL;
-	_cleanup_free_ char *item = NULL;
-	size_t cap = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-	f = fopen(path, "re");
-	while (f && getdelim(&item, &cap, '\0', f) > 0) {
-		ours |= strcmp(item, wanted->run) == 0;
-		other |= str_starts(item, "STORAGE_PATH=") && is_other_home(item, wanted);
-	}
-	return ours && !other;
+	process_environment(pid, look_for_run, &b, NULL);
+	return b.ours && !b.other;
 }
 
 /* Calls fn with a pidfd of each process of the run; returns their count. */

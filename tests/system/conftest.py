@@ -1,4 +1,5 @@
 """Fixtures of the whole-program tests; harness/ holds what they are made of."""
+import json
 import os
 import re
 import ssl
@@ -73,6 +74,19 @@ def penstock(tmp_path):
     program = Penstock(tmp_path / "p")
     yield program
     program.close()
+
+
+@pytest.fixture
+def workflow(tmp_path):
+    """workflow(run, **fields): the path of a workflow of one step, `train`."""
+
+    def write(run, file="wf.json", **fields):
+        run = {"command": run} if isinstance(run, str) else run
+        path = tmp_path / file
+        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -15,19 +15,6 @@ USER = pwd.getpwuid(os.geteuid()).pw_name
 
 
 @pytest.fixture
-def workflow(tmp_path):
-    """workflow(run, **fields): the path of a workflow of one step, `train`."""
-
-    def write(run, file="wf.json", **fields):
-        run = {"command": run} if isinstance(run, str) else run
-        path = tmp_path / file
-        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
-        return path
-
-    return write
-
-
-@pytest.fixture
 def limited(tmp_path):
     """limited(text): the environment in which these are the system's limits."""
 

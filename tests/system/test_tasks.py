@@ -1,6 +1,5 @@
 """Several tasks of one step, and what a step may take of this machine: each limit has a test that exceeds it."""
 import glob
-import json
 import os
 import re
 import shutil
@@ -19,19 +18,6 @@ CPUS = len(os.sched_getaffinity(0))
 EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
 
 needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
-
-
-@pytest.fixture
-def workflow(tmp_path):
-    """workflow(run, **fields): the path of a workflow of one step, `train`."""
-
-    def write(run, file="wf.json", **fields):
-        run = {"command": run} if isinstance(run, str) else run
-        path = tmp_path / file
-        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
-        return path
-
-    return write
 
 
 @pytest.fixture
