@@ -145,7 +145,6 @@ static int check_item(const struct expansion *e, const char *at, size_t len)
 
 int hostlist_expand(const char *text, struct strlist *out, struct penstock_error *err)
 {
-	_cleanup_(strlist_release) struct strlist none = {0};
 	struct expansion e = {.text = text, .err = err};
 	int r = 0;
 
