@@ -165,48 +165,109 @@ static uint64_t next_number(const char *dir)
 	return number + 1;
 }
 
-static bool is_candidate(const struct keeper *k, const char *name, bool all)
-{
-	_cleanup_free_ char *path = path_join(k->dir, name), *relative = NULL;
-	struct stat st;
+struct candidate {
+	char *name;
+	int64_t mtime_ns;
+};
 
-	if (fnmatch(k->run->workflow->checkpoints.pattern.value, name, FNM_PERIOD) != 0 ||
-		commit_is_name(name) || str_starts(name, COMMIT_HIDDEN) ||
-		str_ends(name, OBJECT_PART_SUFFIX))
-		return false;
-	if (!path || lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
-		is_committed(k->dir, name, &st))
-		return false;
-	relative = below_output(k->run, name);
+struct candidates {
+	struct candidate *items;
+	size_t n;
+	int64_t newest_ns; /* of those that are committed */
+};
+
+static void candidates_release(struct candidates *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->items[i].name);
+	free(c->items);
+}
+
+static bool matches(const struct keeper *k, const char *name)
+{
+	return fnmatch(k->run->workflow->checkpoints.pattern.value, name, FNM_PERIOD) == 0 &&
+	       !commit_is_name(name) && !str_starts(name, COMMIT_HIDDEN) &&
+	       !str_ends(name, OBJECT_PART_SUFFIX);
+}
+
+/* Whether it may have a commit now; `all`: all that is there is whole. */
+static bool is_ready(const struct keeper *k, const char *name, bool all)
+{
+	_cleanup_free_ char *relative = below_output(k->run, name);
+
 	return relative && (all || sync_is_published(k->run->sync, relative));
 }
 
-/* How many were committed; `all`: all that is there is whole. */
+static void look_at(const struct keeper *k, const char *name, bool all, struct candidates *found)
+{
+	_cleanup_free_ char *path = path_join(k->dir, name);
+	struct candidate *items;
+	struct candidate c = {.name = NULL};
+	struct stat st;
+
+	if (!path || !matches(k, name) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	c.mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+	if (is_committed(k->dir, name, &st)) {
+		if (c.mtime_ns > found->newest_ns)
+			found->newest_ns = c.mtime_ns;
+		return;
+	}
+	if (!is_ready(k, name, all))
+		return;
+	items = reallocarray(found->items, found->n + 1, sizeof(c));
+	c.name = items ? strdup(name) : NULL;
+	if (items)
+		found->items = items;
+	if (c.name)
+		items[found->n++] = c;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->mtime_ns != y->mtime_ns)
+		return x->mtime_ns < y->mtime_ns ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int commit_file(const struct keeper *k, const char *name, const atomic_int *cancel)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = save_single(k->dir, name, next_number(k->dir),
+		&(struct save_options){
+			.attempt = (unsigned)k->run->attempt,
+			.run_id = k->run->id,
+			.cancel = (const volatile int *)cancel,
+		},
+		&err);
+
+	if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
+		r != -(int)PENSTOCK_E_CANCELLED)
+		run_say(k->run, RUN_EVENT_WARNING, "%s is not committed as a checkpoint: %s", name,
+			err.message);
+	return r;
+}
+
+/*
+ * In the order in which they were written; how many were committed. One that is older than what is committed already
+ * had a commit, which retention has taken, or came too late to be the newest.
+ */
 static size_t commit_files(const struct keeper *k, bool all, const atomic_int *cancel)
 {
+	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
 	_cleanup_closedir_ DIR *stream = opendir(k->dir);
-	struct run *run = k->run;
 	struct dirent *d;
 	size_t n = 0;
 
-	while (stream && (d = readdir(stream))) {
-		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-		int r;
-
-		if (!is_candidate(k, d->d_name, all))
-			continue;
-		r = save_single(k->dir, d->d_name, next_number(k->dir),
-			&(struct save_options){
-				.attempt = (unsigned)run->attempt,
-				.run_id = run->id,
-				.cancel = (const volatile int *)cancel,
-			},
-			&err);
-		n += r == 0;
-		if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
-			r != -(int)PENSTOCK_E_CANCELLED)
-			run_say(run, RUN_EVENT_WARNING, "%s is not committed as a checkpoint: %s",
-				d->d_name, err.message);
+	while (stream && (d = readdir(stream)))
+		look_at(k, d->d_name, all, &found);
+	if (found.n)
+		qsort(found.items, found.n, sizeof(*found.items), by_time);
+	for (size_t i = 0; i < found.n; i++) {
+		if (found.items[i].mtime_ns >= found.newest_ns)
+			n += commit_file(k, found.items[i].name, cancel) == 0;
 	}
 	return n;
 }

@@ -10,6 +10,7 @@ from harness.program import binary
 from harness.waiting import wait_for
 
 TOOL = binary().parent / "tests" / "unit" / "checkpoint-tool"
+WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # a signal that it catches ends it at once
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
 
@@ -65,7 +66,7 @@ def test_a_saved_checkpoint_is_in_the_store_with_its_commit(penstock, workflow, 
 def test_the_next_attempt_goes_on_from_the_newest(penstock, workflow, path):
     step = f"""
         if [ -n "$PENSTOCK_CHECKPOINT" ]; then echo "from ${{PENSTOCK_CHECKPOINT#$DEEPSQUARE_OUTPUT/}}"; {TOOL} check $PENSTOCK_CHECKPOINT_DIR; exit; fi
-        {save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000"""
+        {save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}"""
     file = workflow(step, checkpoints={"path": path})
     run = penstock.popen("run", file)
     run.wait_for_output("saved")
@@ -106,7 +107,7 @@ def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store
 # Damage here, after everything was published: what is here is what is gone on with, and the one before is whole.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
-    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000", output=None, continuousOutputSync=None)
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}", output=None, continuousOutputSync=None)
     interrupted(penstock, file)
     (newest,) = penstock.home.glob("runs/*/storage/output/checkpoints/step-000000000002-1")
     spoil(newest, damage)
@@ -132,7 +133,7 @@ def spoil(folder, damage):
 # Damage in the store, and another machine: the whole run is restored but for that checkpoint.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_in_the_store_is_passed_over_and_said(penstock, workflow, store, damage, tmp_path):
-    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; exec sleep 1000")
+    file = workflow(RESUMES + f"{save(1, 5000)} && {save(2, 5000)} && echo saved; {WAIT}")
     interrupted(penstock, file)
     prefix = "run/checkpoints/step-000000000002-1/"
     if damage == "missing":
@@ -243,11 +244,12 @@ def kills(tmp_path, n, seed):
             [TOOL, "loop", folder, str(told + 1), str(told + 1000), str(rng.choice([0, 1, 4096, 200000]))],
             env=os.environ | {"PENSTOCK_ATTEMPT": str(attempt)}, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        out = [process.stdout.readline().strip() for _ in range(rng.randrange(3))]
         try:
-            process.wait(rng.random() * 0.03)
+            process.wait(rng.random() * 0.02)
         except subprocess.TimeoutExpired:
             process.kill()
-        out = process.communicate(timeout=60)[0].splitlines()
+        out += process.communicate(timeout=60)[0].splitlines()
         done += len(out)
         told = max([told, *map(int, out)])
         found = tool("check", folder)
