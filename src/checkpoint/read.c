@@ -285,6 +285,12 @@ static int newest_first(const void *a, const void *b)
 	return strcmp(y->path, x->path);
 }
 
+void commit_list_sort(struct commit_list *list)
+{
+	if (list->n)
+		qsort(list->items, list->n, sizeof(*list->items), newest_first);
+}
+
 int commit_list_read(struct commit_list *list, const char *dir, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *stream = opendir(dir);
@@ -300,8 +306,7 @@ int commit_list_read(struct commit_list *list, const char *dir, struct penstock_
 		commit_list_release(list);
 		return r;
 	}
-	if (list->n)
-		qsort(list->items, list->n, sizeof(*list->items), newest_first);
+	commit_list_sort(list);
 	return 0;
 }
 

@@ -36,6 +36,8 @@ struct commit_list {
 };
 /* All of `dir` that have a commit; one that is not there has none. */
 int commit_list_read(struct commit_list *list, const char *dir, struct penstock_error *err);
+/* Newest first. */
+void commit_list_sort(struct commit_list *list);
 void commit_list_release(struct commit_list *list);
 
 /* Takes a name apart as save.h makes them. */

@@ -7,6 +7,7 @@
 extern const struct command command_artifacts;
 extern const struct command command_batch;
 extern const struct command command_cat;
+extern const struct command command_checkpoints;
 extern const struct command command_cp;
 extern const struct command command_doctor;
 extern const struct command command_du;

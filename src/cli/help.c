@@ -185,7 +185,7 @@ void help_overview(struct buf *out, const struct command *const *commands)
 		0, WIDTH, 0);
 	buf_add_str(out, "\nVerbs:\n");
 	for (; *commands; commands++)
-		add_row(out, (*commands)->name, (*commands)->summary, 14);
+		add_row(out, (*commands)->name, (*commands)->summary, 15);
 	add_row(out, "help",
 		"show what a verb does: penstock help VERB; the file: penstock help workflow", 14);
 	add_row(out, "version", "show the version, also as --version", 14);

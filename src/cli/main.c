@@ -25,6 +25,7 @@ static const struct command *const commands[] = {
 	&command_mv,
 	&command_sync,
 	&command_artifacts,
+	&command_checkpoints,
 	&command_batch,
 	&command_stat,
 	&command_du,

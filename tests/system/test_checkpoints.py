@@ -222,6 +222,45 @@ def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow
     assert keys == ["run/b.pth", "run/b.pth.COMMIT.json", "run/log.txt"]
 
 
+# The verbs: in the store, from a machine that never had the run, and here.
+def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow, store, tmp_path):
+    penstock.run("run", workflow(f"{save(1, 5000, 'loss=0.5')} && {save(2, 70000)} && {save(3, 10)}")).ok()
+    elsewhere = store.env | {"PENSTOCK_HOME": str(tmp_path / "elsewhere")}
+    address = ["s3://out/run", "--endpoint-url", store.endpoint]
+
+    listed = penstock.run("checkpoints", "list", "run", "--json").json()
+    assert [(c["name"], c["step"], c["bytes"], c["metrics"]) for c in listed] == [
+        ("step-000000000003-1", 3, 15, {}), ("step-000000000002-1", 2, 105000, {}), ("step-000000000001-1", 1, 7500, {"loss": 0.5})]  # fmt: skip
+    assert penstock.run("checkpoints", "list", *address, "--json", env=elsewhere).json() == listed
+    assert "step-000000000001-1  1     1        7.5 kB" in penstock.run("checkpoints", "list", "run").ok().out
+
+    brought = penstock.run("checkpoints", "get", *address, "step-000000000002-1", "-o", tmp_path / "got", env=elsewhere).ok()
+    assert brought.out == f"{tmp_path}/got/step-000000000002-1\n" and tool("check", tmp_path / "got").stdout == "2\n"
+
+    key = "run/checkpoints/step-000000000003-1/model-0.bin"
+    store.client.put_object(Bucket="out", Key=key, Body=b"x" * 10)
+    verified = penstock.run("checkpoints", "verify", *address, env=elsewhere)
+    assert verified.code != 0 and "step-000000000003-1: the checkpoint step-000000000003-1: model-0.bin has other bytes" in verified.out
+    assert "step-000000000001-1: whole\n" in verified.out and "1 of 3 checkpoints are damaged" in verified.err
+    newest = penstock.run("checkpoints", "get", "run", "-o", tmp_path / "newest").ok()
+    assert newest.out.endswith("/step-000000000002-1\n") and "passed over" in newest.err
+
+    penstock.run("checkpoints", "rm", "run", "step-000000000003-1").exits(64)
+    penstock.run("checkpoints", "rm", "run", "step-000000000003-1", "--force").ok()
+    penstock.run("checkpoints", "rm", "run", "step-000000000001-1").ok()
+    penstock.run("checkpoints", "rm", "run", "step-000000000009-1").exits(66)
+    assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1"}
+
+
+def test_checkpoints_on_this_machine_are_looked_at_without_a_store(penstock, workflow):
+    penstock.run("run", workflow(f"{save(1, 5000)} && {save(2, 5000)}; exit 1", output=None, continuousOutputSync=None)).exits(1)
+
+    assert [c["step"] for c in penstock.run("checkpoints", "list", "run", "--json").json()] == [2, 1]
+    assert penstock.run("checkpoints", "verify", "run").ok().out.count(": whole\n") == 2
+    penstock.run("checkpoints", "rm", "run", "step-000000000001-1").ok()
+    assert [c["step"] for c in penstock.run("checkpoints", "list", "run", "--json").json()] == [2]
+
+
 # Ranks in one step, started by penstock; a rank that hangs is named, and the checkpoint before it stays what counts.
 def test_ranks_save_together_and_one_that_hangs_is_named(tmp_path):
     ranks = [subprocess.Popen([TOOL, "rank", tmp_path, "1", "70000", str(rank), "3", "60"]) for rank in range(3)]
