@@ -44,7 +44,8 @@ static void write_quickly(const char *dir, const char *name, const char *text)
 	_cleanup_free_ char *fresh = NULL;
 	_cleanup_close_ int fd = -1;
 
-	if (!path || asprintf(&fresh, "%s.new", path) < 0) {
+	/* Several sources may tell something at the same time. */
+	if (!path || asprintf(&fresh, "%s.%d", path, (int)gettid()) < 0) {
 		fresh = NULL;
 		return;
 	}
@@ -162,9 +163,12 @@ void reaction_noticed(void *cookie, const struct notice *notice)
 	struct run *run = cookie;
 	double left = (double)(notice->deadline_ms - notice->noticed_ms) / 1000;
 
+	struct notice standing;
+
 	if (!atomic_load(&run->laid_out)) /* it is hardly on record */
 		return;
-	keep(run, notice);
+	if (!notice->soon || !interrupts_get_notice(&run->interrupts, &standing))
+		keep(run, notice);
 	if (notice->withdrawn)
 		run_say(run, RUN_EVENT_MESSAGE, "the preemption notice of %s was withdrawn: %s",
 			notice->source, notice->reason);
