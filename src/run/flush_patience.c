@@ -56,19 +56,13 @@ static bool is_hopeless(
 	return now - watch->moved_ms > flush_patience_ms();
 }
 
-bool run_flush_is_over(struct run *run)
+/* Whether the machine goes before more can be published: its time is over, or what is left would not be through. */
+static bool is_too_late(struct run *run, int64_t look_ms, const struct penstock_error *e)
 {
 	int64_t until = reaction_flush_until(run);
+	int64_t now = clock_monotonic_ms();
 
-	return until && clock_monotonic_ms() >= until;
-}
-
-static int64_t next_look_ms(struct run *run)
-{
-	int64_t until = reaction_flush_until(run);
-	int64_t look = clock_monotonic_ms() + FLUSH_LOOK_MS;
-
-	return until && until < look ? until : look;
+	return until && (now >= until || (e->code == PENSTOCK_E_TIMEOUT && now < look_ms));
 }
 
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err)
@@ -78,11 +72,14 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 	for (;;) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct sync_status status;
+		int64_t until = reaction_flush_until(run);
+		int64_t look_ms = clock_monotonic_ms() + FLUSH_LOOK_MS;
 		int r;
 
-		sync_hurry(sync, reaction_flush_until(run));
-		r = sync_flush(sync, next_look_ms(run), &e);
-
+		if (until && until < look_ms)
+			look_ms = until;
+		sync_hurry(sync, until);
+		r = sync_flush(sync, look_ms, &e);
 		if (r == 0)
 			return 0;
 		if (!error_is_retryable(&e) || atomic_load(&run->interrupts.cancel))
@@ -90,7 +87,8 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 		sync_get_status(sync, &status);
 		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
 			status.bytes_published + status.bytes_waiting);
-		if (is_hopeless(run, &watch, &status) || run_flush_is_over(run))
+		run->out_of_time = is_too_late(run, look_ms, &e);
+		if (run->out_of_time || is_hopeless(run, &watch, &status))
 			return error_move(err, &e);
 	}
 }

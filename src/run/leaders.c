@@ -1,62 +1,20 @@
 /* Whom of a task's processes a notice is told. */
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/process.h"
-#include "base/str.h"
 #include "run/reaction.h"
 #include "base/banned.h"
-
-/* Whether the mask on the line that begins with `name` has the signal. */
-static bool mask_has(const char *path, const char *name, int signal)
-{
-	char line[256];
-	_cleanup_fclose_ FILE *f = fopen(path, "re");
-
-	while (f && fgets(line, sizeof(line), f)) {
-		if (str_starts(line, name))
-			return strtoull(line + strlen(name), NULL, 16) >> (signal - 1) & 1;
-	}
-	return false;
-}
-
-/* A signal that one thread does not block is taken by that one. */
-static bool all_threads_block(pid_t pid, int signal)
-{
-	char path[320];
-	_cleanup_closedir_ DIR *threads = NULL;
-	const struct dirent *e;
-	bool any = false;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	threads = opendir(path);
-	while (threads && (e = readdir(threads))) {
-		if (*e->d_name == '.')
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, e->d_name);
-		if (!mask_has(path, "SigBlk:", signal))
-			return false;
-		any = true;
-	}
-	return any;
-}
-
-bool leader_handles(pid_t pid, int signal)
-{
-	return process_catches(pid, signal) || all_threads_block(pid, signal);
-}
 
 /* Shells, and what only starts another program: they stand for what they run. */
 static bool stands_for_its_child(pid_t pid)
 {
 	static const char *const names[] = {"sh", "bash", "dash", "ash", "busybox", "zsh", "ksh",
 		"ksh93", "mksh", "fish", "tcsh", "csh", "time", "unshare", "nice", "env", "sudo",
-		"su"};
+		"su", "tini", "dumb-init", "catatonit"};
 	char link[32];
 	char path[4096];
 	const char *name;
@@ -88,7 +46,7 @@ static bool tell(void *cookie, const struct process_info *info)
 {
 	struct telling *t = cookie;
 
-	if (leader_handles(info->pid, t->signal)) {
+	if (process_catches(info->pid, t->signal)) {
 		t->told += kill(info->pid, t->signal) == 0;
 		return false;
 	}

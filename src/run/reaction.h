@@ -60,8 +60,6 @@ int64_t stop_grace_given_ms(void);
 
 /* ---- leaders.c ---- */
 
-/* A process that is told something and lives on: it has a handler, or waits for the signal with it blocked. */
-bool leader_handles(pid_t pid, int signal);
 /*
  * The leader, or where that is a shell what it runs: who handles the signal gets it. Nobody else does, so nothing ends of
  * it, and helpers of a program (data loaders) hear nothing. Returns how many were told.

@@ -636,7 +636,7 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 	set_state(run, RUN_FLUSHING);
 	if (flush(run, &err) == 0)
 		return;
-	if (run_flush_is_over(run) &&
+	if (run->out_of_time &&
 		(run->end.state == RUN_SUCCEEDED || run->end.state == RUN_PREEMPTED)) {
 		end_before_its_time(run, end);
 		return;

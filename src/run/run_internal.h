@@ -75,6 +75,7 @@ struct run {
 	char *state_prefix;    /* ".penstock/runs/ID" */
 	struct sync *sync;     /* NULL unless the output is S3 */
 	struct lease *lease;   /* likewise */
+	bool out_of_time;      /* the machine goes before all of the output can be published */
 	bool fenced;	       /* another owner has the run: nothing is published any more */
 	char *checkpoint;      /* owned; below the output: the newest that is whole, NULL: none */
 	pthread_mutex_t checkpoints_lock;
@@ -122,8 +123,6 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 /* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
-/* Whether the machine goes before more can be published. */
-bool run_flush_is_over(struct run *run);
 /* What has to happen before a flush that failed so can succeed: "; make room in the store, then". */
 /* Stands between a directory and 'penstock flush'. */
 const char *run_flush_hint(enum penstock_code code);
