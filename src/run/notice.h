@@ -67,6 +67,8 @@ struct notice_watch {
 struct http_engine *notice_engine(struct notice_watch *watch);
 /* Waits; false: it is over. */
 bool notice_sleep(const struct notice_watch *watch, int64_t ms);
+/* Waits for the next time of those that are `every_ms` apart, however long the question took; `*last` is 0 at first. */
+bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms);
 
 struct notice_source_ops {
 	const char *name;

@@ -98,6 +98,15 @@ bool notice_sleep(const struct notice_watch *watch, int64_t ms)
 	}
 }
 
+bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms)
+{
+	int64_t now = clock_monotonic_ms();
+
+	/* Of those that were missed one is made up for. */
+	*last = *last && *last + every_ms > now - every_ms ? *last + every_ms : now + every_ms;
+	return notice_sleep(watch, *last - now);
+}
+
 /* ---- the threads ---- */
 
 static bool find(struct watch_thread *t)

@@ -25,6 +25,7 @@ enum {
 struct aws_state {
 	struct buf header; /* with the session token; empty: none yet */
 	int64_t token_until_ms;
+	int64_t asked_ms;
 	bool action_told;
 	bool rebalance_told;
 };
@@ -153,7 +154,7 @@ static bool wait_for_notice(struct notice_watch *watch, struct notice *out)
 			return state->action_told = true;
 		if (!state->rebalance_told && look_for_rebalance(watch, out))
 			return state->rebalance_told = true;
-	} while (notice_sleep(watch, POLL_MS));
+	} while (notice_next(watch, &state->asked_ms, POLL_MS));
 	return false;
 }
 

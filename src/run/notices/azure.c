@@ -30,6 +30,7 @@ enum {
 
 struct azure_state {
 	char name[256];
+	int64_t asked_ms;
 	bool answered;		  /* the service is on */
 	struct azure_event event; /* that was told; no id: none is */
 };
@@ -118,10 +119,12 @@ static bool look(struct notice_watch *watch, struct notice *out)
 
 static bool wait_for_event(struct notice_watch *watch, struct notice *out)
 {
+	struct azure_state *state = watch->state;
+
 	do {
 		if (look(watch, out))
 			return true;
-	} while (notice_sleep(watch, POLL_MS));
+	} while (notice_next(watch, &state->asked_ms, POLL_MS));
 	return false;
 }
 

@@ -1,0 +1,129 @@
+"""From the notice of each source to the tasks being told: by the signal in their handler, after the file was there."""
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.metadata import Aws, Azure, Gcp  # noqa: E402
+from harness.program import Penstock  # noqa: E402
+from harness.waiting import wait_for  # noqa: E402
+
+TOLD_S = 0.2
+# It says when its handler ran, and that the file was there by then.
+TRAINER = """
+import os, signal, sys, time
+def told(number, frame):
+    at = time.monotonic()
+    print(at, os.path.exists(os.environ["PENSTOCK_PREEMPT_FILE"]), flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, told)
+print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+def measure(penstock, path, tell, env=None):
+    """Seconds from the notice, whose moment `tell` returns, to the handler of the task."""
+    run = penstock.popen("run", "--fresh", path, env={"PENSTOCK_PREEMPTION_SOURCES": None, "AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"} | (env or {}))
+    run.wait_for_output("^up")
+    noticed = tell(run)
+    result = run.wait()
+    at, there = result.out.splitlines()[1].split()
+    if result.code != 75 or there != "True":
+        raise SystemExit(f"the run ended with {result.code}, the preempt file: {there}\n{result.err}")
+    return float(at) - noticed
+
+
+def now(action):
+    at = time.monotonic()
+    action()
+    return at
+
+
+def hanging(gcp):
+    def tell(run):
+        wait_for(lambda: any("wait_for_change" in path for _, path, *_ in gcp.asked(gcp.ROOT + "preempted")), what="a request that hangs")
+        return now(lambda: gcp.set("preempted", "TRUE"))
+
+    return tell
+
+
+def after_a_poll(service, path, action):
+    """Just behind a poll: the longest wait there is."""
+
+    def tell(run):
+        count = len(service.asked(path))
+        wait_for(lambda: len(service.asked(path)) > count, what="a poll")
+        return now(action)
+
+    return tell
+
+
+def of_gcp(penstock, path):
+    gcp = Gcp()
+    try:
+        return measure(penstock, path, hanging(gcp), {"PENSTOCK_METADATA_GCP": gcp.url})
+    finally:
+        gcp.close()
+
+
+def of_aws(penstock, path):
+    aws = Aws()
+    try:
+        tell = after_a_poll(aws, "/latest/meta-data/events/recommendations/rebalance", lambda: aws.action("terminate", lead_s=120))
+        return measure(penstock, path, tell, {"PENSTOCK_METADATA_AWS": aws.url})
+    finally:
+        aws.close()
+
+
+def of_azure(penstock, path):
+    azure = Azure("vm-7")
+    try:
+        tell = after_a_poll(azure, azure.EVENTS, lambda: azure.event("Preempt", ["vm-7"]))
+        return measure(penstock, path, tell, {"PENSTOCK_METADATA_AZURE": azure.url})
+    finally:
+        azure.close()
+
+
+def main(report):
+    os.environ["PENSTOCK"] = str(reporting.binary())
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        folder = Path(folder)
+        penstock = Penstock(folder)
+        trainer, path, evict = folder / "trainer.py", folder / "wf.json", folder / "evict"
+        trainer.write_text(TRAINER)
+        sources = [{"file": str(evict)}]
+        step = {"name": "train", "run": {"command": f"/usr/bin/python3 {trainer}; exit $?"}}
+        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 256}
+        path.write_text(json.dumps({"resources": resources, "steps": [step]}))
+        by_file = folder / "file.json"
+        by_file.write_text(json.dumps({"resources": resources, "steps": [step], "preemption": {"sources": sources}}))
+
+        def of_file():
+            try:
+                return measure(penstock, by_file, lambda run: now(evict.touch))
+            finally:
+                evict.unlink()
+
+        def of_signal():
+            return measure(penstock, path, lambda run: now(lambda: run.send(signal.SIGTERM)), {"PENSTOCK_PREEMPTION_SOURCES": "none"})
+
+        try:
+            for name, limit, count, one in (
+                ("a signal", TOLD_S, 11, of_signal),
+                ("GCP, a request that hangs", TOLD_S, 11, lambda: of_gcp(penstock, path)),
+                ("a file", 0.25 + TOLD_S, 11, of_file),
+                ("Azure", 1 + TOLD_S, 5, lambda: of_azure(penstock, path)),
+                ("AWS", 5 + TOLD_S, 3, lambda: of_aws(penstock, path)),
+            ):
+                times = sorted(one() for _ in range(report.repeats(count)))
+                report.limit(f"notice to tasks told: {name} (the longest)", times[-1], at_most=limit, unit="s")
+        finally:
+            penstock.close()
