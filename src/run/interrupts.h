@@ -76,7 +76,7 @@ unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
 /* Any thread. Of several that ask for the end the earliest deadline counts. */
-void interrupts_notice(struct interrupts *interrupts, const struct notice *notice);
+void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
 /* False: there is none. Its `withdrawn` says that it does not hold any more. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
 bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
