@@ -278,6 +278,11 @@ void interrupts_give_up(struct interrupts *interrupts)
 	atomic_store(&interrupts->cancel, 1);
 }
 
+void interrupts_try_again(struct interrupts *interrupts)
+{
+	atomic_store(&interrupts->cancel, 0);
+}
+
 void interrupts_clear_event(const struct interrupts *interrupts)
 {
 	uint64_t count;

@@ -73,6 +73,8 @@ int interrupts_count(const struct interrupts *interrupts);
 void interrupts_give_up(struct interrupts *interrupts);
 /* Another number than before: something has come. */
 unsigned interrupts_news(const struct interrupts *interrupts);
+/* Takes that back, for the last words. */
+void interrupts_try_again(struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
 /* Any thread. Of several that ask for the end the earliest deadline counts. */

@@ -662,6 +662,9 @@ static void give_back_lease(struct run *run)
 				       ? RUN_LOST
 				       : run->end.state;
 
+	/* The output was given up for want of time, not for a store that does not answer. */
+	if (run->out_of_time)
+		interrupts_try_again(&run->interrupts);
 	/* Where the output could not be sent, its state could not either; `penstock flush` sends both. */
 	if (lease_release(take_pointer(run->lease), run_state_name(state),
 		    run_class_name(run->end.class), run->end.exit_code, &err) < 0 &&

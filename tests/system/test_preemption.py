@@ -7,6 +7,7 @@ import time
 import pytest
 
 from harness import processes
+from harness.fault_proxy import s3_error
 from harness.metadata import Aws, Azure, Gcp
 from harness.registry import BUSYBOX, busybox, image, write_layout
 from harness.waiting import wait_for
@@ -467,10 +468,10 @@ def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends)
     run = penstock.popen("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output={"s3": s3}),
                          env={"PENSTOCK_NETWORK_STALL": "600" if ends else "2"})  # fmt: skip
     wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "flushing")
-    if ends:  # the reply to the last word is lost, which must not be taken for another owner
+    if ends:  # the last word has to be said twice
         key = f".penstock/runs/{folder(penstock).name}/state.json"
         wait_for(lambda: json.loads(store.bytes("out", key))["state"] == "flushing")
-        fault_proxy.fault("PUT", r"/state\.json$", lose_reply=True)
+        fault_proxy.fault("PUT", r"/state\.json$", status=503, body=s3_error("SlowDown", "Later"))
 
     penstock.run("preempt", "p", "--grace", "5s" if ends else "60s", "--no-wait").ok()
     result = run.wait().exits(ends)
