@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+from harness.registry import BUSYBOX, busybox, image, layer, write_layout
+
 
 @pytest.fixture
 def workflow(tmp_path):
@@ -150,6 +152,21 @@ def test_the_first_task_that_fails_ends_the_others_and_is_named(login, workflow)
 
     run = login.ps()[0]
     assert run["state"] == "failed" and "task 1 of 'train' exited with 9" in run["message"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
+def test_two_tasks_on_two_nodes_run_in_containers_with_the_runs_storage(login, workflow, tmp_path, slurm):
+    layout = write_layout(tmp_path / "image", image([busybox(), layer({"etc/motd": "hello\n"})]))
+    two = {"tasks": 2, "cpusPerTask": 1}
+    command = 'echo "$(cat /etc/motd) $RANK of $WORLD_SIZE on $(cat /proc/sys/kernel/hostname) in $STORAGE_PATH"; test ! -e /usr/bin/python3; echo "$RANK" > "$STORAGE_PATH/$RANK"'
+    path = workflow(command, run={"container": {"image": str(layout)}, "resources": two}, resources=two)
+
+    out = login.on_slurm(path, "--sbatch=--nodes=2").wait().exits(0).out
+
+    for rank in "01":
+        assert re.search(rf"^{rank}: hello {rank} of 2 on {slurm.nodes[int(rank)]} in /deepsquare$", out, re.M)
+    assert list(login.home.glob("runs/*/tmp/container-*")) == []
 
 
 # ---- what goes wrong ----

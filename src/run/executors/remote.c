@@ -511,5 +511,6 @@ int remote_task_main(void)
 	}
 	code = wait_for_end(&r);
 	r.executor->free(r.task);
+	executor_container_finish(); /* what it removes behind our back */
 	return code;
 }
