@@ -1,0 +1,61 @@
+#!/usr/bin/python3
+"""Trains a small CNN on CIFAR-10, on machines that may be taken away at any moment.
+
+    cifar10.py --dataset DIR
+
+Checkpoints are penstock's: `penstock.checkpoint` saves them beside the training, and finds the newest one that is whole. When
+the machine is about to go (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, also in the
+middle of an epoch, saves, and exits with 143; started again, it goes on with the next batch. The weights are the same then,
+bit for bit, as those of a training that nobody interrupted. Outside of a run PENSTOCK_CHECKPOINT_DIR says where checkpoints go.
+"""
+import argparse
+import os
+
+import training
+from training import say
+
+import torch
+
+import data
+import models
+from penstock import checkpoint
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    training.add_arguments(parser, epochs=2, batch_size=4, lr=0.001)
+    parser.add_argument("--format", choices=("torch", "safetensors"), default="torch", help="of the checkpoints")
+    parser.add_argument("--model-out", metavar="FILE", help="where the finished weights go; default: cifar_net.pth in the output")
+    args = parser.parse_args()
+    told = training.Told()
+    training.seed_everything(args)
+    try:
+        pictures = data.Cifar10(args.dataset, args.limit)
+    except data.DataError as error:
+        raise SystemExit(f"cifar10.py: {error}") from error
+    train = training.Training(models.SmallCnn(), pictures, args)
+
+    saved = checkpoint.load()
+    if saved is not None:
+        train.restore(saved)
+        say(f"resumed after batch {train.batch} of epoch {train.epoch + 1} (step {train.step})")
+    while not train.finished:
+        train.train_batch()
+        stop = told.signal or checkpoint.should_stop()
+        if stop or train.finished or train.step % train.every == 0:
+            # To stop is to wait for the save; else the training waits for a copy in memory only.
+            checkpoint.save(train.state(), train.step, metrics={"loss": train.mean_loss}, format=args.format, asynchronous=not stop)
+        if stop and not train.finished:
+            say(f"stopped after batch {train.batch} of epoch {train.epoch + 1}; saved step {train.step}")
+            return training.INTERRUPTED
+    checkpoint.wait()
+    out = args.model_out or os.path.join(os.environ.get("DEEPSQUARE_OUTPUT", "."), "cifar_net.pth")
+    torch.save(train.model.state_dict(), out + ".new")
+    os.replace(out + ".new", out)
+    say(f"finished after step {train.step}\nweights sha256 {train.digest()}")
+    checkpoint.done()
+    return 0
+
+
+if __name__ == "__main__":
+    training.run(main)
