@@ -42,7 +42,7 @@ def main():
     while not train.finished:
         train.train_batch()
         stop = told.signal or checkpoint.should_stop()
-        if stop or train.finished or train.step % train.every == 0:
+        if stop or train.finished or train.step % train.every == 0 or checkpoint.should_save():
             # To stop is to wait for the save; else the training waits for a copy in memory only.
             checkpoint.save(train.state(), train.step, metrics={"loss": train.mean_loss}, format=args.format, asynchronous=not stop)
         if stop and not train.finished:

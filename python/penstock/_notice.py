@@ -1,13 +1,13 @@
 """What a training asks about its end: the preempt file, the deadline, the done marker."""
 import json
 import os
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 from penstock._memory import torch_if_loaded
 
 
 class Notice(NamedTuple):
-    """Why and when this task has to end."""
+    """Why and when this task has to end, or may have to."""
 
     source: str
     """Who said so: "gcp", "aws", "file", ... ; "" where the notice does not say."""
@@ -15,6 +15,11 @@ class Notice(NamedTuple):
     """One line for people."""
     deadline: Optional[float]
     """Unix time in seconds at which the task is ended; None: not known."""
+    soon: bool
+    """It may happen soon: save and go on."""
+
+
+_saved_for: Optional[Tuple[int, int]] = None
 
 
 def notice() -> Optional[Notice]:
@@ -28,6 +33,8 @@ def notice() -> Optional[Notice]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             content: Any = json.load(file)
+    except FileNotFoundError:  # withdrawn meanwhile
+        return None
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
@@ -37,25 +44,51 @@ def notice() -> Optional[Notice]:
         source=str(content.get("source") or ""),
         reason=str(content.get("reason") or ""),
         deadline=float(deadline) if isinstance(deadline, (int, float)) and not isinstance(deadline, bool) else None,
+        soon=content.get("soon") is True,
     )
 
 
-def should_stop(everywhere: bool = False) -> bool:
-    """Whether this task is to save and end: one look for ``$PENSTOCK_PREEMPT_FILE``, about 2 µs, cheap enough for every batch.
-
-    Ranks of one training look at different moments. With ``everywhere`` they agree: the answer is True on all of them as
-    soon as it is on one, by one all-reduce of ``torch.distributed``'s default group, so every rank must call it equally
-    often. Without a process group that is initialised ``everywhere`` changes nothing.
-    """
-    path = os.environ.get("PENSTOCK_PREEMPT_FILE")
-    here = bool(path) and os.path.exists(path or "")
-    torch = torch_if_loaded() if everywhere else None
+def _anywhere(here: bool) -> bool:
+    """Whether it is so at any rank of the default process group."""
+    torch = torch_if_loaded()
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return here
     device = torch.device("cuda", torch.cuda.current_device()) if torch.distributed.get_backend() == "nccl" else torch.device("cpu")
     answer = torch.tensor([int(here)], dtype=torch.int32, device=device)
     torch.distributed.all_reduce(answer, op=torch.distributed.ReduceOp.MAX)
     return bool(answer.item())
+
+
+def should_stop(everywhere: bool = False) -> bool:
+    """Whether this task is to save and end: one look for ``$PENSTOCK_PREEMPT_FILE``, about 2 µs, cheap enough for every batch.
+
+    A notice that something may happen soon is no reason to end; ``should_save()`` tells of it.
+
+    Ranks of one training look at different moments. With ``everywhere`` they agree: the answer is True on all of them as
+    soon as it is on one, by one all-reduce of ``torch.distributed``'s default group, so every rank must call it equally
+    often. Without a process group that is initialised ``everywhere`` changes nothing.
+    """
+    found = notice()
+    here = found is not None and not found.soon
+    return _anywhere(here) if everywhere else here
+
+
+def should_save(everywhere: bool = False) -> bool:
+    """Whether to save now and go on, since this machine may be taken away soon: True once for each such notice.
+
+    As cheap as ``should_stop()``, and ``everywhere`` is as there.
+    """
+    global _saved_for
+    found = notice()
+    here = False
+    if found is not None and found.soon:
+        try:
+            status = os.stat(os.environ["PENSTOCK_PREEMPT_FILE"])
+            here = (status.st_ino, status.st_mtime_ns) != _saved_for
+            _saved_for = (status.st_ino, status.st_mtime_ns)
+        except FileNotFoundError:
+            pass
+    return _anywhere(here) if everywhere else here
 
 
 def deadline() -> Optional[float]:

@@ -16,14 +16,13 @@ from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tupl
 from penstock import _native, _safetensors, _torchfile
 from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout
 from penstock._memory import HostBuffer
-from penstock._notice import Notice, deadline, notice, should_stop, write_done_file
+from penstock._notice import Notice, deadline, notice, should_save, should_stop, write_done_file
 from penstock._ranks import group, ranks
 from penstock._saver import Pending, commit_state, file_name, saver
 
-
 __all__ = [
     "Checkpoint", "CheckpointDamaged", "CheckpointError", "CheckpointExists", "CheckpointTimeout", "File", "Notice", "Pending",
-    "deadline", "done", "latest", "list_all", "load", "notice", "save", "should_stop", "wait",
+    "deadline", "done", "latest", "list_all", "load", "notice", "save", "should_save", "should_stop", "wait",
 ]  # fmt: skip
 
 PathLike = Union[str, "os.PathLike[str]"]

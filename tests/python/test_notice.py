@@ -25,7 +25,7 @@ def test_the_preempt_file_says_to_stop_and_until_when(told):
 
     assert before == (False, None, None)
     assert checkpoint.should_stop() is True
-    assert checkpoint.notice() == ("gcp", "the machine is taken away", 1795251600.5)
+    assert checkpoint.notice() == ("gcp", "the machine is taken away", 1795251600.5, False)
     assert checkpoint.deadline() == 1795251600.5
 
 
@@ -33,7 +33,22 @@ def test_the_preempt_file_says_to_stop_and_until_when(told):
 def test_a_notice_that_says_nothing_is_one_all_the_same(told, content):
     told.write_text(content)
 
-    assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None) and checkpoint.deadline() is None
+    assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None, False) and checkpoint.deadline() is None
+
+
+# A rebalance recommendation, say: the training saves once, and goes on.
+def test_a_notice_that_it_may_happen_soon_asks_for_a_save(told):
+    before = checkpoint.should_save()
+    told.write_text('{"source": "aws", "reason": "rebalance recommendation", "deadline": null, "grace_s": null, "soon": true}')
+    soon = [checkpoint.should_stop(), checkpoint.should_save(), checkpoint.should_save(), checkpoint.should_stop(), checkpoint.notice().soon]
+    other = told.with_name("other")
+    other.write_text('{"source": "aws", "soon": true}')
+    other.replace(told)
+    again = [checkpoint.should_save(everywhere=True), checkpoint.should_save()]
+    told.write_text('{"source": "aws", "deadline": 900, "soon": false}')
+
+    assert before is False and soon == [False, True, False, False, True] and again == [True, False]
+    assert (checkpoint.should_stop(), checkpoint.should_save()) == (True, False)
 
 
 def test_the_earlier_of_two_deadlines_counts(told, monkeypatch):
