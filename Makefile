@@ -117,7 +117,7 @@ fuzz: deps
 	tools/fuzz
 
 bench: deps build-release/build.ninja
-	ninja -C build-release penstock tests/unit/sync/sync-driver
+	ninja -C build-release penstock tests/unit/sync/sync-driver python-package
 	PATH="$$(tools/bench-peers):$$PATH" bench/run
 
 build-release/build.ninja:

@@ -1,11 +1,17 @@
 """Memory of tensors and arrays as addresses, and the one buffer into which an asynchronous save copies it."""
 import ctypes
 import mmap
+import os
 import sys
-from typing import Any, List, Optional
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 _HUGE_PAGE = 2 << 20
 _ALIGNMENT = 64
+# What one thread copies at a time; below it no thread is worth its start.
+_PIECE = 8 << 20
+_MAX_THREADS = 8
 
 
 class Block:
@@ -86,46 +92,57 @@ class HostBuffer:
         for source in sources:
             offsets.append(end)
             end += -(-source.size // _ALIGNMENT) * _ALIGNMENT
-        devices = {source.tensor.device for source in sources if source.tensor is not None and source.tensor.is_cuda}
+        devices = {source.device for source in sources if source.device is not None and source.device.type == "cuda"}
         self.reserve(end, bool(devices))
+        pieces: Deque[Tuple[int, int, int]] = deque()
         for source, offset in zip(sources, offsets):
-            if source.size == 0:
-                continue
-            if source.tensor is not None:
-                self.tensor()[offset : offset + source.size].copy_(source.tensor, non_blocking=source.tensor.is_cuda)
-            else:
-                assert source.block is not None
+            if source.block is None:
+                assert source.tensor is not None
+                self.tensor()[offset : offset + source.size].copy_(source.tensor(), non_blocking=source.device in devices)
+            elif source.size <= _PIECE:
                 ctypes.memmove(self.address + offset, source.block.address, source.size)
+            else:
+                for at in range(0, source.size, _PIECE):
+                    pieces.append((self.address + offset + at, source.block.address + at, min(_PIECE, source.size - at)))
+        _move(pieces)
         for device in devices:
             torch_if_loaded().cuda.synchronize(device)
         return [Block(self.address + offset, source.size, self) for source, offset in zip(sources, offsets)]
 
 
+def _move(pieces: Deque[Tuple[int, int, int]]) -> None:
+    """Copies (to, from, size) with as many threads as torch computes with: memmove() of C is quicker than torch's own copy, and
+    lets other threads of Python run."""
+
+    def work() -> None:
+        while True:
+            try:
+                piece = pieces.popleft()
+            except IndexError:
+                return
+            ctypes.memmove(*piece)
+
+    torch = torch_if_loaded()
+    count = min(len(pieces), torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS)
+    helpers = [threading.Thread(target=work, name="penstock copy") for _ in range(count - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+
+
 class Source:
-    """Memory to be saved: a flat tensor of bytes on any device, or a block of host memory."""
+    """Memory to be saved: a block of the host's, or, of another device, what makes a flat tensor of its bytes."""
 
-    __slots__ = ("block", "size", "tensor")
+    __slots__ = ("block", "device", "size", "tensor")
 
-    def __init__(self, tensor: Any = None, block: Optional[Block] = None):
-        self.tensor, self.block = tensor, block
-        if tensor is not None:
-            self.size = tensor.numel()
-        else:
-            assert block is not None
-            self.size = block.size
-
-    def is_on_host(self) -> bool:
-        return self.tensor is None or self.tensor.device.type == "cpu"
-
-    def where_it_is(self) -> Block:
-        if self.tensor is not None:
-            return block_of_tensor(self.tensor)
-        assert self.block is not None
-        return self.block
+    def __init__(self, size: int, block: Optional[Block], tensor: "Optional[Callable[[], Any]]" = None, device: Any = None):
+        self.size, self.block, self.tensor, self.device = size, block, tensor, device
 
 
 def blocks_of(sources: List[Source], buffer: HostBuffer, copy: bool) -> List[Block]:
     """The sources' bytes on the host: copied into ``buffer``, or, where all of it is there and ``copy`` is false, where they are."""
-    if copy or not all(source.is_on_host() for source in sources):
+    if copy or any(source.block is None for source in sources):
         return buffer.take(sources)
-    return [source.where_it_is() for source in sources]
+    return [source.block for source in sources if source.block is not None]

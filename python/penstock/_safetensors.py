@@ -11,7 +11,7 @@ import sys
 from typing import Any, Dict, List, Tuple
 
 from penstock._errors import CheckpointDamaged, CheckpointError
-from penstock._memory import HostBuffer, Source, block_of_array, block_of_bytes, blocks_of, torch_if_loaded, view_of
+from penstock._memory import HostBuffer, Source, block_of_array, block_of_bytes, block_of_tensor, blocks_of, torch_if_loaded, view_of
 
 SUFFIX = ".safetensors"
 _METADATA = "penstock"
@@ -95,7 +95,10 @@ class _Flattener:
 
         def source() -> Source:
             flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            return Source(tensor=flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8))
+            flat = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+            if flat.device.type == "cpu":
+                return Source(flat.numel(), block_of_tensor(flat))
+            return Source(flat.numel(), None, lambda: flat, flat.device)
 
         self.kept.append(value)  # so that no other gets its address meanwhile
         identity = (value.data_ptr() or id(value), value.device, kind, tuple(value.shape), tuple(value.stride()))
@@ -106,7 +109,7 @@ class _Flattener:
         if kind is None:
             raise CheckpointError(f"state.{path} is an array of {value.dtype}, which the format safetensors does not have")
         self.kept.append(value)
-        return self.once(id(value), kind, value.shape, lambda: Source(block=block_of_array(self.numpy.ascontiguousarray(value))), path)
+        return self.once(id(value), kind, value.shape, lambda: Source(value.nbytes, block_of_array(self.numpy.ascontiguousarray(value))), path)
 
 
 class SafetensorsState:

@@ -11,10 +11,11 @@ import pickle
 import sys
 import types
 import zipfile
+from collections import OrderedDict
 from typing import Any, Dict, List, Set, Tuple
 
 from penstock._errors import CheckpointError
-from penstock._memory import HostBuffer, Source, block_of_bytes, blocks_of, view_of
+from penstock._memory import Block, HostBuffer, Source, block_of_bytes, blocks_of, view_of
 from penstock._zip import ZipWriter
 
 SUFFIX = ".pt"
@@ -31,54 +32,91 @@ _STORAGE_NAMES = {
 }  # fmt: skip
 
 
+class _Storage:
+    """Stands for a storage in what is pickled: ``persistent`` is how torch refers to it."""
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, persistent: Tuple[Any, ...]):
+        self.persistent = persistent
+
+
 class _Pickler(pickle.Pickler):
-    """Puts a number in place of every storage, and notes which names a reader will have to look up."""
+    """Puts a number in place of every storage, and notes which names a reader will have to look up.
+
+    A state has thousands of tensors, and the training waits for this: plain ones are taken apart here, in a tenth of the time
+    that their own ``__reduce_ex__`` needs.
+    """
 
     def __init__(self, file: io.BytesIO, torch: Any):
         super().__init__(file, protocol=_PROTOCOL)
         self.torch = torch
+        self.plain = torch.Tensor
+        self.strided = torch.strided
+        self.rebuild = torch._utils._rebuild_tensor_v2
         self.typed = torch.storage.TypedStorage
         self.untyped = torch.UntypedStorage
+        self.storage_of = getattr(torch.Tensor, "untyped_storage", None) or torch.Tensor._storage
+        self.kinds: Dict[Any, Any] = {}
         self.sources: List[Source] = []
         self.keys: Dict[int, Tuple[str, Any]] = {}
         self.globals: Set[Tuple[str, str]] = set()
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, self.typed):
+        kind = type(obj)
+        if kind is _Storage:
+            return obj.persistent
+        if kind is self.typed or isinstance(obj, self.typed):
             storage = getattr(obj, "_untyped_storage", None)
-            if storage is None:
-                storage = obj._storage
+            return self.reference(obj._storage if storage is None else storage, obj.dtype)
+        if kind is self.untyped:
+            return self.reference(obj, None)
+        return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is self.plain and self.is_plain(obj):
             dtype = obj.dtype
-            kind = getattr(self.torch, _STORAGE_NAMES[str(dtype)[6:]])
-            count = storage.nbytes() // self.torch.empty(0, dtype=dtype).element_size()
-        elif isinstance(obj, self.untyped):
-            storage, dtype, kind, count = obj, self.torch.uint8, self.untyped, obj.nbytes()
-        else:
-            return None
+            if dtype in self.kinds or str(dtype)[6:] in _STORAGE_NAMES:
+                storage = _Storage(self.reference(self.storage_of(obj), dtype))
+                return self.rebuild, (storage, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad, OrderedDict())
+        elif isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
+            self.globals.add((obj.__module__ or "builtins", obj.__qualname__))
+        return NotImplemented
+
+    def is_plain(self, tensor: Any) -> bool:
+        return (
+            tensor.layout is self.strided
+            and tensor.device.type in ("cpu", "cuda")
+            and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.__dict__ or tensor._backward_hooks)
+            and (not hasattr(tensor, "names") or not tensor.has_names())
+        )
+
+    def reference(self, storage: Any, dtype: Any) -> Tuple[Any, ...]:
+        """How torch refers to a storage of elements of this type; None: of bytes."""
+        kind, size = self.kinds.get(dtype, (None, 0))
+        if kind is None:
+            kind = self.untyped if dtype is None else getattr(self.torch, _STORAGE_NAMES[str(dtype)[6:]])
+            size = 1 if dtype is None else self.torch.empty(0, dtype=dtype).element_size()
+            self.kinds[dtype] = (kind, size)
+        nbytes = storage.nbytes()
         key, first = self.keys.get(storage._cdata, (None, None))
         if key is None:
             key = str(len(self.sources))
             self.keys[storage._cdata] = (key, dtype)
-            self.sources.append(Source(tensor=self.flat(storage)))
-        elif dtype != first and storage.nbytes() != 0:
+            self.sources.append(self.source(storage, nbytes))
+        elif dtype != first and nbytes != 0:
             raise CheckpointError("the state has tensors that see the same memory as different types; save a clone of one")
-        return ("storage", kind, key, "cpu", count)
+        return ("storage", kind, key, "cpu", nbytes // size)
 
-    def flat(self, storage: Any) -> Any:
-        """The storage as a tensor of its bytes; it keeps the storage alive."""
-        empty = self.torch.empty(0, dtype=self.torch.uint8, device=storage.device)
-        if storage.nbytes() == 0:
-            return empty
-        if storage.device.type == "meta":
+    def source(self, storage: Any, nbytes: int) -> Source:
+        """What keeps the storage alive until it is saved."""
+        device = storage.device
+        if device.type == "meta" and nbytes:
             raise CheckpointError("the state has a tensor on the device meta, which has no content; give it one first")
-        if hasattr(storage, "untyped") and not isinstance(storage, self.untyped):
-            storage = storage.untyped()
-        return empty.set_(self.typed(wrap_storage=storage, dtype=self.torch.uint8) if _old(self.torch) else storage)
 
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
-            self.globals.add((obj.__module__ or "builtins", obj.__qualname__))
-        return NotImplemented
+        if device.type == "cpu" or nbytes == 0:
+            return Source(nbytes, Block(storage.data_ptr() if nbytes else 0, nbytes, storage))
+        return Source(nbytes, None, lambda: self.torch.empty(0, dtype=self.torch.uint8, device=device).set_(storage, 0, (nbytes,), (1,)), device)
 
 
 def _old(torch: Any) -> bool:
