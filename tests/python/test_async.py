@@ -146,7 +146,8 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
 
     pid = os.fork()
     if pid == 0:
-        checkpoint.wait()  # would never end
+        signal.alarm(60)  # where it waited it would do so for ever
+        checkpoint.wait()
         os._exit(7 if saver.pending is None else 8)
     _, status = os.waitpid(pid, 0)
     gate.set()
