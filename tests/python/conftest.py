@@ -1,15 +1,13 @@
 """The Python package as it was built (build/python, or where PENSTOCK_PYTHON says), away from whatever this shell has set."""
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).resolve().parents[2]
-PACKAGE = Path(os.environ.get("PENSTOCK_PYTHON", TOP / "build" / "python")).resolve()
-PATIENCE_S = 120
+sys.path.insert(0, str(Path(__file__).parent))
+from python_child import PACKAGE, PATIENCE_S, Child  # noqa: E402
 
 for name in list(os.environ):
     if name.startswith(("PENSTOCK_", "DEEPSQUARE_", "OMPI_", "PMI_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
@@ -18,7 +16,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads of several processes get 
 if not (PACKAGE / "penstock" / "_native.abi3.so").exists():
     raise pytest.UsageError(f"{PACKAGE} has no Python package; `make` builds it where the headers of Python are (make deps)")
 sys.path.insert(0, str(PACKAGE))
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
@@ -27,20 +24,6 @@ def place(tmp_path, monkeypatch):
     folder = tmp_path / "checkpoints"
     monkeypatch.setenv("PENSTOCK_CHECKPOINT_DIR", str(folder))
     return folder
-
-
-class Child:
-    def __init__(self, script, arguments, env):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script, *map(str, arguments)] if "\n" in script else [sys.executable, script, *map(str, arguments)],
-            env=os.environ | {"PYTHONPATH": str(PACKAGE)} | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def finished(self, code=0):
-        """(what it printed, what it said on stderr)"""
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        assert self.process.returncode == code, out + err
-        return out, err
 
 
 @pytest.fixture

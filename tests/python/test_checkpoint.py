@@ -11,7 +11,7 @@ import torch
 
 import penstock
 import states
-from conftest import TOP
+from python_child import TOP
 from penstock import checkpoint
 from states import bits
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from conftest import TOP
+from python_child import TOP
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import torch
 
 import penstock
 from penstock import checkpoint, dcp
+from python_child import Child
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
 
@@ -33,8 +34,6 @@ except ImportError:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """What two ranks found, and where their checkpoints are."""
-    from conftest import Child
-
     folder = tmp_path_factory.mktemp("two")
     env = {"PENSTOCK_CHECKPOINT_DIR": str(folder / "checkpoints"), "WORLD_SIZE": "2"}
     ranks = [Child(str(WORKER), (folder / "rendezvous", folder / "preempt"), env | {"RANK": str(rank)}) for rank in (0, 1)]
