@@ -63,6 +63,7 @@ static int read_options(struct cluster *cluster, const char *path, const struct 
 static int read_config(struct cluster *cluster, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
 	struct workflow_arena arena = {0};
 	struct diagnostics found = {0};
 	const struct node *root, *on, *slurm;
@@ -74,8 +75,11 @@ static int read_config(struct cluster *cluster, const char *path, struct penstoc
 	if (r < 0 || text.len == 0)
 		return r;
 	root = document_read(&arena, path, NULL, buf_str(&text), text.len, &found);
-	if (!root || root->kind != NODE_MAP)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: must be a map", path);
+	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
+	else if (!root || root->kind != NODE_MAP)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s: must be a map with `limits`, `on` and `slurm`", path);
 	on = r == 0 ? node_get(root, "on") : NULL;
 	slurm = r == 0 ? node_get(root, "slurm") : NULL;
 	if (on && (on->kind != NODE_SCALAR ||
