@@ -380,9 +380,10 @@ struct workflow_preemption {
 /* Which checkpoints of the output stay; none of it given: all do. At least the newest always stays. */
 struct workflow_checkpoints {
 	bool given;
-	struct workflow_text path;    /* below the output, "." or "a/b"; default "checkpoints" */
-	struct workflow_text pattern; /* of files that are checkpoints by themselves; value NULL: none */
-	bool keeps;		      /* one of the following is given */
+	struct workflow_text path; /* below the output, "." or "a/b"; default "checkpoints" */
+	struct workflow_text
+		pattern; /* of files that are checkpoints by themselves; value NULL: none */
+	bool keeps;	 /* one of the following is given */
 	struct workflow_number latest;
 	struct workflow_number every; /* those whose step it divides */
 	struct workflow_text metric;  /* of the best ones; value NULL: none are kept for that */
