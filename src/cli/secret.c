@@ -1,5 +1,6 @@
 /* `penstock secret`: what `${{ secrets.NAME }}` stands for. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,25 +26,37 @@ static void note_signal(int number)
 	interrupted = number;
 }
 
-/* Reads a line as getline() does, but gives the terminal its echo back before a signal ends us. */
+/*
+ * Reads a line as getline() does, but gives the terminal its echo back before a signal ends us. Signals come in only
+ * while the line is waited for, so that none is missed in between.
+ */
 static ssize_t read_hidden(const char *name, char **line, size_t *size, const struct termios *shown)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+	struct pollfd terminal = {STDIN_FILENO, POLLIN, 0};
 	struct sigaction before[ARRAY_SIZE(signals)];
-	const struct sigaction note = {.sa_handler = note_signal}; /* read() is interrupted */
+	const struct sigaction note = {.sa_handler = note_signal};
 	struct termios hidden = *shown;
-	ssize_t n;
+	sigset_t held, free_mask;
+	ssize_t n = -1;
 
-	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	sigemptyset(&held);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaddset(&held, signals[i]);
+	sigprocmask(SIG_BLOCK, &held, &free_mask);
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
 		sigaction(signals[i], &note, &before[i]);
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
 	fprintf(stderr, "Value of %s: ", name);
-	n = getline(line, size, stdin);
+	/* A whole line is there once anything is. */
+	if (ppoll(&terminal, 1, NULL, &free_mask) > 0)
+		n = getline(line, size, stdin);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, shown);
 	fputc('\n', stderr);
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
 		sigaction(signals[i], &before[i], NULL);
+	sigprocmask(SIG_SETMASK, &free_mask, NULL);
 	if (interrupted)
 		raise(interrupted);
 	return n;
