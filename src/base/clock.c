@@ -19,6 +19,11 @@ int64_t clock_monotonic_ns(void)
 	return now_ns(CLOCK_MONOTONIC);
 }
 
+int64_t clock_boottime_ms(void)
+{
+	return now_ns(CLOCK_BOOTTIME) / NS_PER_MS;
+}
+
 int64_t clock_wall_ns(void)
 {
 	return now_ns(CLOCK_REALTIME);

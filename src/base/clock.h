@@ -11,6 +11,8 @@
 
 int64_t clock_monotonic_ns(void);
 int64_t clock_wall_ns(void);
+/* As the monotonic clock, and it goes on while the machine is suspended. */
+int64_t clock_boottime_ms(void);
 static inline int64_t clock_monotonic_ms(void)
 {
 	return clock_monotonic_ns() / NS_PER_MS;

@@ -142,6 +142,8 @@
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias looks through them */
 #define LIMIT_WORKFLOW_STRAY_COMMAS 8 /* lines that end with one too many; the file is read again for each */
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
+#define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000) /* to which back-off grows: what takes longer to pass needs a person */
+#define LIMIT_WORKFLOW_RETRIES 1000 /* attempts after failures; more of them is a loop that nobody looks at */
 #define LIMIT_WORKFLOW_PORTS 64 /* free ports that a run is given; each is a variable of its steps */
 #define LIMIT_NOTICE_SOURCES 16 /* of notices of one run; each has a thread */
 #define LIMIT_STEP_PROCESSES 4096 /* and threads of a step that says no number; stops fork bombs */

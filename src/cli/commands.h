@@ -35,5 +35,6 @@ extern const struct command command_stop;
 extern const struct command command_sync;
 extern const struct command command_tag;
 extern const struct command command_validate;
+extern const struct command command_watch;
 
 #endif

@@ -11,9 +11,11 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/cluster.h"
 #include "cli/commands.h"
+#include "cli/logs_fetch.h"
 #include "cli/logs_remote.h"
 #include "cli/remote.h"
 #include "cli/show_util.h"
@@ -118,14 +120,46 @@ static int show_log(const struct cli *cli, const char *path, const struct proces
 	return r < 0 ? r : copy_rest(fd, err);
 }
 
+/* Of one attempt; of another machine's, what it kept beside the output. */
+static int show_attempt(const struct cli *cli, const char *home, const struct records_run *run,
+	int attempt, int64_t lines, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	/* Only the last attempt can still be written. */
+	bool live = attempt == run->last.attempt && run_state_is_live(run->last.state);
+	int r = run_layout_init(&layout, home, run->id, attempt, err);
+
+	if (r == 0 && live)
+		r = supervisor_find(home, run->id, &supervisor, err);
+	if (r == 0 && attempt != run->last.attempt)
+		r = logs_fetch(home, run, attempt, layout.log, err);
+	return r >= 0 ? show_log(cli, layout.log, &supervisor, lines, err) : r;
+}
+
+/* From the first on; what none of the machines kept is said and passed over. */
+static int show_all(const struct cli *cli, const char *home, const struct records_run *run,
+	struct penstock_error *err)
+{
+	for (int attempt = 1; attempt <= run->last.attempt; attempt++) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		int r = show_attempt(cli, home, run, attempt, 0, &e);
+
+		if (r == -(int)PENSTOCK_E_NOT_FOUND && attempt < run->last.attempt)
+			log_warn("%s", e.message);
+		else if (r < 0)
+			return error_move(err, &e);
+	}
+	return 0;
+}
+
 static int run_logs(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_(records_run_release) struct records_run run = {0};
-	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool all = cli_has(cli, "all");
 	int64_t attempt;
 	int64_t lines;
 	int code = 0;
@@ -134,9 +168,12 @@ static int run_logs(const struct cli *cli)
 	if (!cli_number(cli, "lines", 0, INT64_MAX, 0, &lines) ||
 		!cli_number(cli, "attempt", 1, INT32_MAX, 0, &attempt))
 		return CLI_EXIT_USAGE;
+	if (all && (attempt || cli_has(cli, "lines")))
+		return cli_misuse(cli, "--all is of whole attempts, and of every one");
 	if (str_starts(cli_operand(cli, 0), "s3://") || str_starts(cli_operand(cli, 0), "gs://")) {
-		if (cli_has(cli, "lines"))
-			return cli_misuse(cli, "--lines is for runs of this machine");
+		if (cli_has(cli, "lines") || (all && cli_has(cli, "follow")))
+			return cli_misuse(cli, "%s for runs of this machine",
+				all ? "--all with --follow is" : "--lines is");
 		return logs_remote(cli, attempt);
 	}
 	if (cli_n_operands(cli) > 1)
@@ -150,17 +187,14 @@ static int run_logs(const struct cli *cli)
 		return cli_misuse(cli, "--attempt: run %s has only %d", run.id, run.last.attempt);
 	if (attempt == 0)
 		attempt = run.last.attempt;
-	if (cli_has(cli, "follow") && attempt == run.last.attempt && cluster_has(home, run.id)) {
+	if (!all && cli_has(cli, "follow") && attempt == run.last.attempt &&
+		cluster_has(home, run.id)) {
 		r = cluster_follow(cli, records, home, run.id, cli_has(cli, "lines") ? lines : -1,
 			&code, &err);
 		return r < 0 ? cli_fail(cli, &err) : code > 128 ? code : 0;
 	}
-	r = run_layout_init(&layout, home, run.id, (int)attempt, &err);
-	/* Only the last attempt can still be written. */
-	if (r == 0 && attempt == run.last.attempt && run_state_is_live(run.last.state))
-		r = supervisor_find(home, run.id, &supervisor, &err);
-	if (r >= 0)
-		r = show_log(cli, layout.log, &supervisor, lines, &err);
+	r = all ? show_all(cli, home, &run, &err)
+		: show_attempt(cli, home, &run, (int)attempt, lines, &err);
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
@@ -168,6 +202,7 @@ static const struct option_spec options[] = {
 	{'f', "follow", NULL, "Goes on until the run ends"},
 	{'n', "lines", "N", "Only the last N lines"},
 	{0, "attempt", "N", "Of this attempt instead of the last one"},
+	{'a', "all", NULL, "Of every attempt, on whatever machine it was, from the first on"},
 	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
@@ -175,6 +210,7 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
 	{"penstock logs cifar10", "What the last attempt of the run named cifar10 printed"},
 	{"penstock logs -f -n 20 3f2a", "The last 20 lines, and what follows until the run ends"},
+	{"penstock logs --all cifar10", "Of all its attempts, also those on other machines"},
 	{"penstock logs -f s3://bucket/results", "Of a run on another machine, while it grows"},
 	{NULL, NULL},
 };
@@ -192,7 +228,8 @@ const struct command command_logs = {
 	.max_operands = 2,
 	.description =
 		"Shows what the steps of an attempt printed, and what penstock said between "
-		"them. Secrets are masked in it.\n\n"
+		"them. Secrets are masked in it. What an attempt printed on another machine is "
+		"brought from beside the output, if `enableLogging` kept it there.\n\n"
 		"RUN is an id, the beginning of one, or a name. With the place of the output "
 		"it is the log that `enableLogging` keeps there, of a run on whatever "
 		"machine; RUN is then a whole id, needed where several runs log there. "

@@ -176,6 +176,25 @@ static int follow(struct remote_log *log, int64_t attempt, struct penstock_error
 	}
 }
 
+/* Every attempt that logged anything. */
+static int show_all(struct remote_log *log, struct penstock_error *err)
+{
+	uint64_t any = 0;
+	char state[16];
+	int64_t last;
+	int r = look(log, state, &last, err);
+
+	for (int64_t attempt = 1; r == 0 && attempt <= last; attempt++) {
+		uint64_t shown = 0;
+
+		r = print_more(log, attempt, &shown, err);
+		any += shown;
+	}
+	if (r == 0 && !any)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no log there", log->run);
+	return r;
+}
+
 static int show(struct remote_log *log, int64_t attempt, struct penstock_error *err)
 {
 	uint64_t shown = 0;
@@ -212,7 +231,9 @@ int logs_remote(const struct cli *cli, int64_t attempt)
 	}
 	if (r == 0)
 		r = find_run(&log, cli_operand(cli, 1), cli_has(cli, "follow"), &err);
-	if (r == 0)
+	if (r == 0 && cli_has(cli, "all"))
+		r = show_all(&log, &err);
+	else if (r == 0)
 		r = cli_has(cli, "follow") ? follow(&log, attempt, &err)
 					   : show(&log, attempt, &err);
 	return r < 0 ? remote_fail(cli, &err) : 0;

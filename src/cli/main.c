@@ -8,6 +8,7 @@ static const struct command *const commands[] = {
 	&command_run,
 	&command_resume,
 	&command_flush,
+	&command_watch,
 	&command_tag,
 	&command_validate,
 	&command_ps,

@@ -14,6 +14,7 @@
 #include "cli/show_util.h"
 #include "records/supervisor.h"
 #include "run/layout.h"
+#include "run/live.h"
 #include "run/strays.h"
 #include "base/banned.h"
 
@@ -73,6 +74,8 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	}
 	/* Steps of a supervisor that was killed may live on, and would write there. */
 	r = strays_end(run.id, layout.storage, STRAYS_GRACE_MS, err);
+	if (r >= 0)
+		live_end(layout.dir);
 	/* The record last: what a crash leaves behind can be removed again. */
 	if (r >= 0)
 		r = fs_remove_tree(layout.dir, err);

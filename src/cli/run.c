@@ -21,9 +21,12 @@
 #include "cli/command.h"
 #include "cli/load.h"
 #include "cli/progress.h"
+#include "cli/remote.h"
+#include "cli/resume_remote.h"
 #include "records/claims.h"
 #include "records/records.h"
 #include "run/interrupts.h"
+#include "run/retry.h"
 #include "run/run.h"
 #include "run/slurm/slurm.h"
 #include "run/stores.h"
@@ -186,7 +189,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	int code;
 
 	session->view.progress = progress_new(cli_quiet(cli));
-	if (run_execute(options, &result, &err) < 0) {
+	if (run_execute_with_retries(options, &result, &err) < 0) {
 		if (err.code == PENSTOCK_E_EXISTS) {
 			cli_fail(cli, &err);
 			return CLI_EXIT_UNAVAILABLE;
@@ -510,13 +513,17 @@ const struct command command_run = {
 
 /* ---- resume and flush ---- */
 
-static int find_run(const struct cli *cli, struct session *session, struct records_run *run,
-	const struct strlist *sets, struct penstock_error *err)
+/* With `remote` also one that only its output knows. */
+static int find_run(const struct cli *cli, bool remote, struct session *session,
+	struct records_run *run, const struct strlist *sets, struct penstock_error *err)
 {
+	const char *word = cli_operand(cli, 0);
 	int r = session_open(session, cli, err);
 
-	if (r == 0)
-		r = records_find(session->records, cli_operand(cli, 0), run, err);
+	if (r == 0 && remote)
+		r = resume_remote_find(cli, session->home, session->records, run, err);
+	else if (r == 0)
+		r = records_find(session->records, word, run, err);
 	if (r == 0)
 		r = load_run_workflow(&session->workflow, session->home, run,
 			cli_value(cli, "credentials-from"), sets, err);
@@ -531,15 +538,19 @@ static const struct option_spec resume_options_table[] = {
 	{0, "credentials-from", "FILE",
 		"A workflow file that has the credentials which stood in the original"},
 	{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
-	{'d', "detach", NULL, "Of a batch job: do not follow it; prints the run's id"},
+	{'d', "detach", NULL, "Go on in the background; prints the run's id"},
 	CLUSTER_OPTIONS,
 	{0, "in-allocation", NULL, "What the batch job of --on slurm says; not for people"},
+	{0, "due", NULL, "Only if it was preempted or lost, as 'penstock watch' asks for"},
+	REMOTE_OPTIONS,
 	{0, NULL, NULL, NULL},
 };
 
 static const struct command_example resume_examples[] = {
 	{"penstock resume train", "Continue the run named train"},
 	{"penstock resume 3f2a91", "By the beginning of its id"},
+	{"penstock resume s3://bucket/results/train",
+		"On a machine that knows nothing of it, from its state beside the output"},
 	{NULL, NULL},
 };
 
@@ -609,15 +620,25 @@ static int run_resume(const struct cli *cli)
 	_cleanup_(cluster_release) struct cluster cluster = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
+	bool remote = str_starts(cli_operand(cli, 0), "s3://") ||
+		      str_starts(cli_operand(cli, 0), "gs://");
 
-	interrupts_block_signals();
-	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0 ||
+	/* Signals are its own while it asks a store; its threads are gone before ours begin. */
+	if (!remote)
+		interrupts_block_signals();
+	if (find_run(cli, remote, &session, &run, cli_values(cli, "set"), &err) < 0 ||
 		find_artifacts(&session, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (remote)
+		interrupts_block_signals();
 	if (cli_has(cli, "in-allocation"))
 		return resume_in_allocation(cli, &session, &run);
 	if (cluster_wanted(&cluster, cli, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_CONFIG);
+	if (cli_has(cli, "due") && run.last.state != RUN_PREEMPTED && run.last.state != RUN_LOST) {
+		log_info("run %s is not due: it is %s", run.id, run_state_name(run.last.state));
+		return 0;
+	}
 	if (run.last.state == RUN_SUCCEEDED) {
 		error_set(&err, PENSTOCK_E_INVALID,
 			"run %s has succeeded; 'penstock run %s' begins it anew", run.id,
@@ -627,23 +648,29 @@ static int run_resume(const struct cli *cli)
 	options = session_options(&session);
 	options.id = run.id;
 	options.resume = true;
+	options.due = cli_has(cli, "due");
 	options.provenance = run.last.provenance;
 	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
 		return submit(cli, &session, &options, &cluster);
+	if (cli_has(cli, "detach"))
+		return detach(cli, &session, &options);
 	return execute(cli, &session, &options);
 }
 
 const struct command command_resume = {
 	.name = "resume",
 	.summary = "continue a run that failed, was stopped, preempted or lost",
-	.operands = "RUN",
+	.operands = "RUN | s3://BUCKET/PATH/RUN",
 	.min_operands = 1,
 	.max_operands = 1,
-	.description = "Continues a run where it ended: finished steps are skipped, the output is "
-		       "restored to its "
-		       "last complete state, and the step that did not finish begins again. RUN is "
-		       "an id, the "
-		       "beginning of one, or a name.",
+	.description =
+		"Continues a run where it ended: finished steps are skipped, the output is "
+		"restored "
+		"to its last complete state, and the step that did not finish begins again. RUN is "
+		"an id, the beginning of one, or a name.\n\n"
+		"With the place of its output before it the run is one of whatever machine: its "
+		"workflow is taken from its state there, and credentials from where that refers "
+		"to. The endpoint and credentials given here are for finding it.",
 	.options = resume_options_table,
 	.examples = resume_examples,
 	.exits = run_exits,
@@ -679,7 +706,7 @@ static int run_flush_verb(const struct cli *cli)
 	struct run_options options;
 
 	interrupts_block_signals();
-	if (find_run(cli, &session, &run, cli_values(cli, "set"), &err) < 0)
+	if (find_run(cli, false, &session, &run, cli_values(cli, "set"), &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	session.view.progress = progress_new(cli_quiet(cli));
 	options = session_options(&session);

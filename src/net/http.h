@@ -159,6 +159,15 @@ enum http_verdict {
 	HTTP_VERDICT_FAIL   /* it failed and is not repeated */
 };
 
+/*
+ * Whether a request may go on that changes something: asked before every attempt and every piece of its body, by
+ * the engine's thread. Non-zero: the request fails with `err`, and what was not handed over is never sent.
+ */
+struct http_gate {
+	int (*may_send)(void *cookie, struct penstock_error *err);
+	void *cookie;
+};
+
 /* Filled by the caller, unchanged by the engine; lives until the request ended. */
 struct http_request {
 	const char *method; /* "GET", "HEAD", "PUT", "POST", "DELETE" */
@@ -203,6 +212,7 @@ struct http_request {
 	const atomic_int *cancel; /* polled at least every 100 ms */
 	/* Not ended by the engine's cancel: tidies up behind a cancelled one; wants a deadline. */
 	bool tidies_up;
+	const struct http_gate *gate; /* NULL: nobody is asked */
 	const char *what; /* for messages, as "GET s3://bucket/key"; NULL: method and URL */
 
 	/* Before every attempt (counted from 1): sign, add dates. Non-zero: the request fails with

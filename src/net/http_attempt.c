@@ -85,6 +85,13 @@ static ssize_t source_callback(
 	return n;
 }
 
+static int ask_gate(const struct call *call, struct penstock_error *err)
+{
+	const struct http_gate *gate = call->request->gate;
+
+	return gate->may_send(gate->cookie, err);
+}
+
 static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 {
 	struct call *call = cookie;
@@ -92,6 +99,10 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 	ssize_t got = 0;
 
 	size *= n;
+	if (call->request->gate && ask_gate(call, &err) < 0) {
+		raise_fatal(call, &err);
+		return CURL_READFUNC_ABORT;
+	}
 	switch (call->request->source.kind) {
 	case HTTP_SOURCE_NONE:
 		break;
@@ -761,6 +772,8 @@ int attempt_setup(struct http_engine *engine, struct call *call)
 			"the data to be sent cannot be read a second time");
 	if (r == 0 && request->prepare)
 		r = request->prepare(request->cookie, request, call->attempt, err);
+	if (r == 0 && request->gate)
+		r = ask_gate(call, err);
 	if (r == 0 && setup_headers(call) < 0)
 		r = error_memory(err);
 	if (r == 0)

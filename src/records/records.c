@@ -473,6 +473,28 @@ int records_step_done(struct records *records, const char *id, int attempt, int 
 	return execute(records, "COMMIT", err);
 }
 
+int records_renumber(
+	struct records *records, const char *id, int attempt, int to, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET n = ?3 WHERE run = ?1 AND n = ?2", "sii", id, (int64_t)attempt,
+		(int64_t)to);
+
+	return run_statement(records, s, err);
+}
+
+int records_forget_steps(
+	struct records *records, const char *id, int attempt, struct penstock_error *err)
+{
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET steps_done = 0 WHERE run = ?1 AND n = ?2", "si", id,
+		(int64_t)attempt);
+
+	return run_statement(records, s, err);
+}
+
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err)
 {

@@ -107,6 +107,13 @@ int records_set_sync(struct records *records, const char *id, int attempt,
 int records_step_done(struct records *records, const char *id, int attempt, int step,
 	const char *name, struct penstock_error *err);
 
+/* Of an attempt that has no steps on record yet: attempts are counted over all machines, and `to` is not taken. */
+int records_renumber(
+	struct records *records, const char *id, int attempt, int to, struct penstock_error *err);
+/* It goes on with none of the steps that earlier attempts have finished. */
+int records_forget_steps(
+	struct records *records, const char *id, int attempt, struct penstock_error *err);
+
 struct records_end {
 	enum run_state state;
 	enum run_class class;

@@ -65,6 +65,7 @@ static int look_back(struct run *run, struct penstock_error *err)
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
 	/* What goes out through HTTP is not sent before the steps are through. */
 	run->only_copy = run->strays || last.unflushed ||
+			 (last.class == RUN_CLASS_NODE && last.exit_code == 69) || /* fenced */
 			 run->workflow->output.kind == WORKFLOW_NO_TRANSPORT ||
 			 (run->workflow->output.kind == WORKFLOW_HTTP &&
 				 last.state == RUN_PREEMPTED);

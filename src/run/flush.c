@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "run/checkpoints.h"
 #include "run/lease.h"
+#include "run/live.h"
 #include "run/log_upload.h"
 #include "run/strays.h"
 #include "sync/sync.h"
+#include "transfer/objects.h"
 #include "base/banned.h"
 
 enum { STRAYS_GRACE_MS = 5000 };
@@ -52,7 +54,7 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 
 	run_sync_options(run, journal, &options);
 	options.continuous = false;
-	r = run_take_lease(run, err);
+	r = run_take_lease_to_flush(run, err);
 	if (r == 0)
 		r = sync_start(&run->sync, &options, err);
 	if (r < 0)
@@ -78,6 +80,7 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 		return r;
 	r = flush_files(run, journal, err);
 	if (run->lease) {
+		object_client_gate(run->out->client, NULL);
 		/* Whatever failed: nobody may find a live state of a flush that is over. */
 		int l = lease_release(take_pointer(run->lease), run_state_name(end.state),
 			run_class_name(end.class), end.exit_code, r == 0 ? err : NULL);
@@ -142,6 +145,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && last.state == RUN_LOST) {
 		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
+		if (r >= 0)
+			live_end(run->layout.dir);
 		r = r > 0 ? 0 : r;
 	}
 	if (r == 0 && access(run->layout.output, F_OK) < 0)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "net/http.h"
+#include "run/lease.h"
 #include "run/reaction.h"
 #include "sync/sync.h"
 #include "base/banned.h"
@@ -82,6 +83,9 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 		r = sync_flush(sync, look_ms, &e);
 		if (r == 0)
 			return 0;
+		if (lease_is_lost(run->lease))
+			return error_set(
+				err, PENSTOCK_E_PRECONDITION, "%s", lease_owner_now(run->lease));
 		if (!error_is_retryable(&e) || atomic_load(&run->interrupts.cancel))
 			return error_move(err, &e);
 		sync_get_status(sync, &status);

@@ -24,7 +24,7 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { WATCH_MS = 1000 };
+enum { WATCH_MS = 1000, LOOK_MS = 20, TERM_MIN_S = 1, TERM_MAX_S = 600 };
 
 /* ---- the object ---- */
 
@@ -35,14 +35,16 @@ static char *compose(struct lease *lease, const char *state)
 	json_t *root;
 
 	clock_format_rfc3339(clock_wall_ns(), now);
-	root = json_pack("{s:i, s:s, s:s*, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
-			 "s:s}, s:{s:i, s:I}, s:s}",
+	root = json_pack(
+		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
+		"s:s}, s:{s:i, s:I}, s:s}",
 		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
-		"attempt", lease->options.attempt, "state", state, "class", lease->class,
-		"exit_code", lease->exit_code, "owner", "host", lease->host, "boot_id",
-		lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(), "start_ticks",
-		(json_int_t)lease->start_ticks, "home", lease->options.home, "since", lease->since,
-		"lease", "term_ms", LEASE_TERM_MS, "beat", (json_int_t)lease->beat, "updated", now);
+		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
+		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
+		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
+		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home, "since",
+		lease->since, "lease", "term_ms", (int)lease->term_ms, "beat",
+		(json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	json_decref(root);
 	return text;
@@ -54,9 +56,11 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		.content_type = "application/json",
 		.if_match = lease->etag[0] ? lease->etag : NULL,
 		.if_none_match = !lease->etag[0],
+		.ungated = true,
 	};
 	struct object_info info = {0};
 	_cleanup_free_ char *text = NULL;
+	int64_t asked_ms = clock_boottime_ms();
 	int r;
 
 	lease->beat++;
@@ -69,6 +73,8 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		return r;
 	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
 	object_info_release(&info);
+	/* Whoever contends saw this write at the earliest when it was asked for, and watches for a whole term. */
+	atomic_store(&lease->held_until_ms, asked_ms + lease->term_ms * 5 / 6);
 	return 0;
 }
 
@@ -82,6 +88,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 {
 	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
 	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
+	json_int_t began = json_integer_value(json_object_get(root, "began"));
 	const json_t *owner = json_object_get(root, "owner");
 	const json_t *home = json_object_get(owner, "home");
 
@@ -96,11 +103,12 @@ static bool parse(const struct buf *text, struct seen *seen)
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
 	/* The next attempt is one more; who wrote another number wrote nothing that counts. */
 	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
+	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
 	seen->pid = json_integer_value(json_object_get(owner, "pid"));
 	seen->start_ticks = json_integer_value(json_object_get(owner, "start_ticks"));
 	seen->term_ms = json_integer_value(
 		json_object_get(json_object_get(root, "lease"), "term_ms"));
-	if (seen->term_ms < 1000 || seen->term_ms > 600000)
+	if (seen->term_ms < TERM_MIN_S * 1000 || seen->term_ms > TERM_MAX_S * 1000)
 		seen->term_ms = LEASE_TERM_MS;
 	json_decref(root);
 	return seen->format == LEASE_FORMAT;
@@ -235,13 +243,13 @@ int lease_watch_term(
 	if (lease->options.waiting)
 		lease->options.waiting(lease->options.cookie, text);
 	snprintf(first, sizeof(first), "%s", seen->etag);
-	while (clock_monotonic_ms() < until) {
+	for (int64_t left; (left = until - clock_monotonic_ms()) > 0;) {
 		int r;
 
 		if (lease->options.cancel && atomic_load(lease->options.cancel))
 			return error_set(
 				err, PENSTOCK_E_CANCELLED, "stopped while watching the owner");
-		clock_sleep_ms(WATCH_MS);
+		clock_sleep_ms(left < WATCH_MS ? left : WATCH_MS);
 		r = lease_look(lease, key, seen, err);
 		if (r < 0)
 			return r;
@@ -301,6 +309,24 @@ static int take_output(
 	return error_move(err, &e);
 }
 
+/* What this attempt is, counted over all machines; one that is only completed must be the last. */
+static int number_attempt(struct lease *lease, const struct lease_found *found,
+	const struct seen *seen, struct penstock_error *err)
+{
+	struct lease_options *o = &lease->options;
+
+	if (o->completes && seen->attempt > o->attempt && !found->ours)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s went on elsewhere: attempt %d on %s began after attempt %d, which "
+			"is the "
+			"last one here, and what is left of that would replace what is newer",
+			o->run_id, seen->attempt, seen->host, o->attempt);
+	if (o->attempt <= seen->attempt)
+		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
+	lease->began = found->began;
+	return o->judge ? o->judge(o->judge_cookie, found, o->attempt, &lease->began, err) : 0;
+}
+
 static int take(struct lease *lease, struct lease_found *found, struct penstock_error *err)
 {
 	struct seen seen = {0};
@@ -315,15 +341,18 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 	if (r == 0) {
 		found->any = seen.etag[0] != '\0';
 		found->attempt = seen.attempt;
+		found->began = seen.began;
+		snprintf(found->host, sizeof(found->host), "%s", seen.host);
+		snprintf(found->state, sizeof(found->state), "%s", seen.state);
 		found->ours = found->any && has_our_records(lease, &seen);
 		/* "lost" is what a flush says of a run whose supervisor was killed. */
 		found->unfinished = found->any && (lease_state_is_live(seen.state) ||
 							  !strcmp(seen.state, "preempted") ||
 							  !strcmp(seen.state, "lost"));
-		if (lease->options.attempt <= seen.attempt)
-			lease->options.attempt = seen.attempt + 1;
+		r = number_attempt(lease, found, &seen, err);
 		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
-		r = write_state(lease, "staging", err);
+		if (r == 0)
+			r = write_state(lease, "staging", err);
 		if (r == -(int)PENSTOCK_E_PRECONDITION)
 			r = error_set(err, PENSTOCK_E_EXISTS,
 				"run %s was begun elsewhere at the same moment",
@@ -337,10 +366,10 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 
 /* ---- keeping it ---- */
 
-/* Waits for a change or the next beat; false: the end. */
-static bool wait_turn(struct lease *lease, const char **state)
+/* Waits for a change or the next beat, which comes sooner where the last one failed; false: the end. */
+static bool wait_turn(struct lease *lease, bool failed, const char **state)
 {
-	int64_t until = clock_monotonic_ms() + LEASE_TERM_MS / 3;
+	int64_t until = clock_monotonic_ms() + (failed ? lease->term_ms / 12 : lease->term_ms / 3);
 
 	LOCK_SCOPE(&lease->lock);
 	while (!lease->stopping && !lease->dirty && clock_monotonic_ms() < until)
@@ -350,34 +379,115 @@ static bool wait_turn(struct lease *lease, const char **state)
 	return !lease->stopping;
 }
 
-static void lose(struct lease *lease, bool output_only)
+static void lose(struct lease *lease, const struct seen *other, bool output_only)
 {
+	const char *since = other->since[0] ? other->since : "some time ago";
+
+	if (output_only)
+		snprintf(lease->owner, sizeof(lease->owner),
+			"run %s has its output now (on %s, since %s)", other->run, other->host,
+			since);
+	else if (!other->etag[0])
+		snprintf(lease->owner, sizeof(lease->owner), "run %s belongs to somebody else now",
+			lease->options.run_id);
+	else
+		snprintf(lease->owner, sizeof(lease->owner),
+			"run %s is now attempt %d on %s (process %d, %s, since %s)",
+			lease->options.run_id, other->attempt, other->host, (int)other->pid,
+			other->state, since);
+	atomic_store(&lease->held_until_ms, 0);
 	pthread_mutex_lock(&lease->lock);
 	lease->lost = true;
 	lease->output_lost = output_only;
 	pthread_mutex_unlock(&lease->lock);
 	if (lease->options.lost)
-		lease->options.lost(lease->options.cookie);
+		lease->options.lost(lease->options.cookie, lease->owner);
+}
+
+/* False: it is lost. */
+static bool renew_once(struct lease *lease, const char *state, bool *failed)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct seen other = {0};
+	int r = write_state(lease, state, &err);
+	bool lost = r == -(int)PENSTOCK_E_PRECONDITION;
+
+	/* Both are changed only by who has watched us stand still for a whole term. */
+	if (lost && lease_look(lease, lease->key, &other, NULL) < 0)
+		other.etag[0] = '\0';
+	lost = lost || !lease_has_output(lease, &other);
+	if (lost)
+		lose(lease, &other, r == 0);
+	else if (r < 0)
+		log_debug("the run's state cannot be written now: %s", err.message);
+	free(other.home);
+	*failed = r < 0;
+	return !lost;
 }
 
 static void *renew(void *cookie)
 {
 	struct lease *lease = cookie;
+	bool failed = false;
 	const char *state;
 
-	while (wait_turn(lease, &state)) {
-		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-		int r = write_state(lease, state, &err);
-
-		/* Both are changed only by who has watched us stand still for a whole term. */
-		if (r == -(int)PENSTOCK_E_PRECONDITION || !lease_has_output(lease)) {
-			lose(lease, r == 0);
+	while (wait_turn(lease, failed, &state)) {
+		if (!renew_once(lease, state, &failed))
 			return NULL;
-		}
-		if (r < 0)
-			log_debug("the run's state cannot be written now: %s", err.message);
 	}
 	return NULL;
+}
+
+/* Whether nobody can have taken the run over yet; asked by the engine's thread, often. */
+static int may_send(void *cookie, struct penstock_error *err)
+{
+	struct lease *lease = cookie;
+
+	if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
+		return 0;
+	LOCK_SCOPE(&lease->lock);
+	if (lease->lost)
+		return error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
+	atomic_fetch_add(&lease->refusals, 1);
+	/* It was suspended, or the store did not answer for long: the next renewal tells. */
+	if (!lease->dirty) {
+		lease->dirty = true;
+		pthread_cond_signal(&lease->wake);
+	}
+	return error_set(err, PENSTOCK_E_UNAVAILABLE,
+		"the ownership of run %s could not be renewed for %d s; nothing is published until "
+		"it is",
+		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
+}
+
+unsigned long lease_refusals(const struct lease *lease)
+{
+	return lease ? atomic_load(&lease->refusals) : 0;
+}
+
+bool lease_wait(struct lease *lease, const atomic_int *cancel)
+{
+	while (lease && !lease_is_lost(lease) && !atomic_load(cancel)) {
+		if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
+			return true;
+		clock_sleep_ms(LOOK_MS);
+	}
+	return false;
+}
+
+int lease_attempt(const struct lease *lease)
+{
+	return lease->options.attempt;
+}
+
+const struct http_gate *lease_gate(const struct lease *lease)
+{
+	return &lease->gate;
+}
+
+const char *lease_owner_now(const struct lease *lease)
+{
+	return lease->owner;
 }
 
 void lease_set(struct lease *lease, const char *state)
@@ -396,6 +506,29 @@ bool lease_is_lost(struct lease *lease)
 		return false;
 	LOCK_SCOPE(&lease->lock);
 	return lease->lost;
+}
+
+/* $PENSTOCK_LEASE_TERM, in seconds: for stores and machines that answer slowly, and for tests. */
+static int64_t term_ms(void)
+{
+	const char *given = getenv("PENSTOCK_LEASE_TERM");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, TERM_MIN_S, TERM_MAX_S, &seconds))
+		return (int64_t)seconds * 1000;
+	return LEASE_TERM_MS;
+}
+
+/* Another kernel is another machine; $PENSTOCK_MACHINE tells apart what shares one. */
+static void name_machine(struct lease *lease)
+{
+	const char *given = getenv("PENSTOCK_MACHINE");
+
+	if (given && *given)
+		snprintf(lease->boot_id, sizeof(lease->boot_id), "%.*s", PROCESS_BOOT_ID_SIZE - 1,
+			given);
+	else
+		process_boot_id(lease->boot_id);
 }
 
 static void lease_free(struct lease *lease)
@@ -446,7 +579,9 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	pthread_mutex_init(&lease->lock, NULL);
 	clock_cond_init(&lease->wake);
 	lease->state = "staging";
-	process_boot_id(lease->boot_id);
+	lease->term_ms = term_ms();
+	lease->gate = (struct http_gate){may_send, lease};
+	name_machine(lease);
 	if (readlink("/proc/self/ns/pid", lease->pid_ns, sizeof(lease->pid_ns) - 1) < 0)
 		lease->pid_ns[0] = '\0';
 	process_info(getpid(), &self);
@@ -486,8 +621,7 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 	if (!lease->lost || lease->output_lost)
 		r = write_state(lease, state, err);
 	if (lease->lost && r == 0)
-		r = error_set(err, PENSTOCK_E_PRECONDITION, "another owner has taken run %s over",
-			lease->options.run_id);
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
 	lease_free(lease);
 	return r;
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "net/http.h"
 #include "run/lease.h"
 #include "transfer/objects.h"
 
@@ -21,6 +22,11 @@ struct lease {
 	char pid_ns[32];      /* "pid:[4026531836]": containers of one machine have their own */
 	uint64_t start_ticks; /* of this process */
 	char since[CLOCK_RFC3339_SIZE];
+	int64_t term_ms;
+	struct http_gate gate;
+	atomic_ulong refusals;
+	atomic_llong
+		held_until_ms; /* clock_boottime_ms() until which nobody can have taken it over */
 	pthread_t thread;
 
 	pthread_mutex_t lock;
@@ -30,11 +36,13 @@ struct lease {
 	bool stopping;	   /* under lock */
 	bool lost;	   /* under lock */
 	bool output_lost;  /* under lock: the run is ours still, and its output another's */
+	char owner[384];   /* who has it now; written once, before `lost` */
 
 	/* Owned by whoever writes: the thread, then lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "": create it */
 	char output_etag[OBJECT_ETAG_SIZE];
 	int64_t beat;
+	int began; /* the attempt that this one goes back to; 0: not known */
 	const char *class;
 	int exit_code;
 };
@@ -51,6 +59,7 @@ struct seen {
 	char *home; /* owned */
 	int64_t format;
 	int attempt;
+	int began;
 	int64_t pid;
 	int64_t start_ticks;
 	int64_t term_ms;
@@ -75,7 +84,7 @@ int lease_watch_term(
 /* lease_output.c */
 /* Makes the output this run's. PENSTOCK_E_EXISTS: a live run writes there; the message names its owner. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
-/* Whether it is still this run's; true where nobody can tell now. */
-bool lease_has_output(struct lease *lease);
+/* Whether it is still this run's; true where nobody can tell now. Free `owner->home`. */
+bool lease_has_output(struct lease *lease, struct seen *owner);
 
 #endif

@@ -22,6 +22,7 @@ static int write_owner(struct lease *lease, const char *etag, struct penstock_er
 		.content_type = "application/json",
 		.if_match = etag[0] ? etag : NULL,
 		.if_none_match = !etag[0],
+		.ungated = true,
 	};
 	struct object_info info = {0};
 	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run",
@@ -110,14 +111,10 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		lease->options.prefix);
 }
 
-bool lease_has_output(struct lease *lease)
+bool lease_has_output(struct lease *lease, struct seen *owner)
 {
-	struct seen owner = {0};
-	int r = lease_look(lease, lease->output_key, &owner, NULL);
-
-	free(owner.home);
-	if (r < 0)
+	if (lease_look(lease, lease->output_key, owner, NULL) < 0)
 		return true;
 	/* What was deleted belongs to nobody else. */
-	return !owner.etag[0] || strcmp(owner.run, lease->options.run_id) == 0;
+	return !owner->etag[0] || strcmp(owner->run, lease->options.run_id) == 0;
 }

@@ -41,6 +41,7 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 {
 	struct object_put_options options = {
 		.content_type = "text/plain; charset=utf-8",
+		.ungated = true, /* of this attempt alone, whoever has the run by now */
 		.cancel = cancel,
 	};
 	_cleanup_close_ int fd = open(upload->path, O_RDONLY | O_CLOEXEC);

@@ -29,6 +29,7 @@
 #include "run/project.h"
 #include "run/provenance.h"
 #include "run/reaction.h"
+#include "run/retry.h"
 #include "run/run_internal.h"
 #include "run/stage.h"
 #include "run/strays.h"
@@ -134,36 +135,6 @@ static void note_interrupt(void *cookie, const char *text)
 	run_event(cookie, RUN_EVENT_MESSAGE, text, 0, 0);
 }
 
-/* So that an attempt that continues this one knows what was there before it. */
-static int note_beginning(const struct run *run, struct penstock_error *err)
-{
-	char text[16];
-	int n = snprintf(text, sizeof(text), "%d", run->attempt);
-
-	/* Only what lies in a bucket can be of before. */
-	if (run->continuing || run->workflow->output.kind != WORKFLOW_S3)
-		return 0;
-	return fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
-}
-
-/* So that what this attempt continues is not forgotten if it ends before its steps. */
-static int note_going_on(const struct run *run, struct penstock_error *err)
-{
-	return run->continuing ? fs_write_atomic(run->layout.goes_on, "", 0, 0600, err) : 0;
-}
-
-/* The attempt that began anew what this one continues; 0: not known. */
-static int began_with(const struct run *run)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
-	uint64_t attempt;
-
-	if (fs_read(run->layout.began, &text, NULL) < 0 ||
-		!str_to_u64(buf_str(&text), 1, INT_MAX, &attempt))
-		return 0;
-	return (int)attempt;
-}
-
 static void on_waiting(void *cookie, const char *text)
 {
 	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
@@ -201,9 +172,9 @@ static int set_up(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = run_layout_create(&run->layout, err);
 	if (r == 0)
-		r = note_beginning(run, err);
+		r = run_note_beginning(run, err);
 	if (r == 0)
-		r = note_going_on(run, err);
+		r = run_note_going_on(run, err);
 	if (r == 0)
 		r = run_keep_workflow(run, err);
 	if (r == 0)
@@ -369,7 +340,7 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 		.state_prefix = run->state_prefix,
 		.run_id = run->id,
 		.attempt = run->attempt,
-		.anew = began_with(run),
+		.anew = run_began_with(run),
 		.journal_path = journal,
 		.delete_sync = run->workflow->output.s3.delete_sync.value,
 		.continuous = run->workflow->continuous_output_sync.value,
@@ -379,45 +350,19 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 	};
 }
 
-static void on_lease_lost(void *cookie)
+/* A process that stood still for a while, or a store that did, is no reason to fail. */
+static int restore(struct run *run, const struct sync_options *options,
+	struct sync_restored *restored, struct penstock_error *err)
 {
-	run_say(cookie, RUN_EVENT_WARNING,
-		"another owner has taken this run or its output over: nothing is published any "
-		"more");
-}
+	for (;;) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		unsigned long refusals = lease_refusals(run->lease);
+		int r = sync_restore(options, restored, &e);
 
-int run_take_lease(struct run *run, struct penstock_error *err)
-{
-	struct lease_found found = {0};
-	int r;
-
-	if (!run->out)
-		return 0;
-	r = lease_take(&run->lease,
-		&(struct lease_options){
-			.client = run->out->client,
-			.bucket = run->out->bucket,
-			.prefix = run->out->prefix,
-			.state_prefix = run->state_prefix,
-			.run_id = run->id,
-			.name = run->workflow->name.value,
-			.home = run->options->home,
-			.attempt = run->attempt,
-			.cancel = &run->interrupts.cancel,
-			.waiting = on_warning,
-			.lost = on_lease_lost,
-			.cookie = run,
-		},
-		&found, err);
-	/* What another machine did not finish is continued as if it had been here; of what was here the
-	 * records know better, also where its end could not be written beside the output. */
-	if (r == 0 && found.unfinished && !(found.ours && run->attempt > 1) &&
-		!run->options->fresh && run->workflow->resume != WORKFLOW_RESUME_NEVER) {
-		run->continuing = true;
-		unlink(run->layout.began); /* not here */
-		r = note_going_on(run, err);
+		if (r != -(int)PENSTOCK_E_UNAVAILABLE || refusals == lease_refusals(run->lease) ||
+			!lease_wait(run->lease, &run->interrupts.cancel))
+			return r < 0 ? error_move(err, &e) : 0;
 	}
-	return r;
 }
 
 static int begin_sync(struct run *run, struct penstock_error *err)
@@ -435,7 +380,7 @@ static int begin_sync(struct run *run, struct penstock_error *err)
 	if (!run->continuing)
 		options.anew = INT_MAX;
 	if (run->continuing) {
-		r = sync_restore(&options, &restored, err);
+		r = restore(run, &options, &restored, err);
 		if (r < 0)
 			return error_prefix(
 				err, "the output of the last attempt cannot be restored");
@@ -473,7 +418,8 @@ static bool stage_of(struct run *run, enum run_class class,
 
 static bool begin_stages(struct run *run)
 {
-	if (!stage_of(run, RUN_CLASS_NODE, claim))
+	if (!stage_of(run, RUN_CLASS_NODE, run_wait_for_retry) ||
+		!stage_of(run, RUN_CLASS_NODE, claim))
 		return false;
 	set_state(run, RUN_STAGING);
 	return stage_of(run, RUN_CLASS_WORKFLOW, run_check_first_step) &&
@@ -533,8 +479,7 @@ static int flush(struct run *run, struct penstock_error *err)
 	if (run->fenced)
 		r = 0; /* what is here stays here; the log of this attempt is ours alone */
 	else if (lease_is_lost(run->lease))
-		r = error_set(
-			err, PENSTOCK_E_PRECONDITION, "another owner has taken this run over");
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease_owner_now(run->lease));
 	else if (run->sync)
 		r = run_flush_sync(run, run->sync, err);
 	else if (sends_http(run))
@@ -641,9 +586,18 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 		end_before_its_time(run, end);
 		return;
 	}
-	set_unflushed(run, end);
 	if (run->end.message)
 		run_event(run, RUN_EVENT_WARNING, run->end.message, 0, 0);
+	if (lease_is_lost(run->lease)) { /* whoever has it now knows nothing of what is here */
+		free(run->end.message);
+		run->end = (struct run_end){.step_code = run->end.step_code};
+		run_end(run, RUN_FAILED, RUN_CLASS_NODE, 69,
+			"another owner has taken this run over: %s; what was written here stays "
+			"in %s",
+			err.message, run->layout.output);
+		return;
+	}
+	set_unflushed(run, end);
 	free(run->end.message);
 	run->end = (struct run_end){.step_code = run->end.step_code};
 	run_end(run, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
@@ -657,14 +611,15 @@ static void give_back_lease(struct run *run)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	/* What it was to continue is still to be continued, from wherever. */
-	enum run_state state = run->continuing && !run->steps_began &&
-					       run->end.state != RUN_SUCCEEDED
-				       ? RUN_LOST
-				       : run->end.state;
+	bool goes_on = (run->continuing && !run->steps_began && run->end.state != RUN_SUCCEEDED) ||
+		       run->retry_in_ms >= 0;
+	enum run_state state = goes_on ? RUN_LOST : run->end.state;
 
 	/* The output was given up for want of time, not for a store that does not answer. */
 	if (run->out_of_time)
 		interrupts_try_again(&run->interrupts);
+	if (run->lease)
+		object_client_gate(run->out->client, NULL);
 	/* Where the output could not be sent, its state could not either; `penstock flush` sends both. */
 	if (lease_release(take_pointer(run->lease), run_state_name(state),
 		    run_class_name(run->end.class), run->end.exit_code, &err) < 0 &&
@@ -725,6 +680,7 @@ static void finish(struct run *run)
 	flush_and_judge(run, &end);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
+	run->retry_in_ms = run_plan_retry(run);
 	end.state = run->end.state;
 	end.class = run->end.class;
 	end.exit_code = run->end.exit_code;
@@ -737,8 +693,9 @@ static void finish(struct run *run)
 	else /* not before: a kill in between must not let the next attempt go on with half a storage */
 		tidy(run);
 	run_event(run, RUN_EVENT_STATE, run_state_name(run->end.state), 0, 0);
-	run_tell(run, WORKFLOW_NOTIFY_END);
-	if (run->end.state != RUN_SUCCEEDED)
+	if (run->retry_in_ms < 0)
+		run_tell(run, WORKFLOW_NOTIFY_END);
+	if (run->retry_in_ms < 0 && run->end.state != RUN_SUCCEEDED)
 		run_tell(run, WORKFLOW_NOTIFY_FAILURE);
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
@@ -788,6 +745,7 @@ static void give_result(struct run *run, struct run_result *result)
 	result->attempt = run->attempt;
 	result->state = run->end.state;
 	result->exit_code = run->end.exit_code;
+	result->retry_in_ms = run->retry_in_ms;
 	result->message = take_pointer(run->end.message);
 	result->output = take_pointer(run->output_place);
 }
@@ -807,6 +765,7 @@ int run_execute(
 		.lock_fd = -1,
 		.reserve_fd = -1,
 		.checkpoints_lock = PTHREAD_MUTEX_INITIALIZER,
+		.retry_in_ms = -1,
 		.interrupts = {
 			.event_fd = -1,
 			.signal_fd = -1,

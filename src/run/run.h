@@ -57,6 +57,9 @@ struct run_options {
 	struct records *records; /* borrowed */
 	bool fresh;		 /* never continue what was there */
 	bool resume;		 /* continue also a failed or stopped run */
+	bool due;		 /* with `resume`: only if it was preempted or lost */
+	bool retrying;		 /* by itself, after a failure: retry.h */
+	int64_t wait_ms;	 /* before anything is claimed */
 	int stdout_fd;		 /* where the steps' output is shown; -1: only in the log */
 	int stderr_fd;
 	int ready_fd;		/* -1, or gets "ID\n" once the run is recorded */
@@ -73,6 +76,7 @@ struct run_result {
 	int exit_code; /* of penstock, by the table of DESIGN: a step's own, or 64-78, or 128+n */
 	char *message; /* owned; one line, NULL where all is well */
 	char *output;  /* owned; where the output is now, NULL: there is none */
+	int64_t retry_in_ms; /* another attempt is to begin then; -1: that was the last */
 };
 void run_result_release(struct run_result *result);
 

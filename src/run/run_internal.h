@@ -85,7 +85,8 @@ struct run {
 	char *venv;	       /* owned; of the steps' Python packages, NULL: none */
 	struct run_end end;
 	int reserve_fd; /* an unnamed file that keeps room for the end; -1: none, or given back */
-	char *output_place; /* owned; of a run that succeeded: where its output is */
+	int64_t retry_in_ms; /* known at the end; -1: no other attempt follows */
+	char *output_place;  /* owned; of a run that succeeded: where its output is */
 };
 
 void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
@@ -128,7 +129,16 @@ int run_flush_http(struct run *run, struct penstock_error *err);
 const char *run_flush_hint(enum penstock_code code);
 /* What would make the first step fail, before anything is brought in for it. */
 int run_check_first_step(struct run *run, struct penstock_error *err);
+/* Makes the run and its output ours, or refuses. What another machine had of it since decides how it goes on. */
 int run_take_lease(struct run *run, struct penstock_error *err);
+/* For what the last attempt left to be uploaded. */
+int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
+/* The attempt that began anew what this one continues; 0: not known. */
+int run_began_with(const struct run *run);
+/* So that an attempt that continues this one knows what was there before it. */
+int run_note_beginning(const struct run *run, struct penstock_error *err);
+/* So that what this attempt continues is not forgotten if it ends before its steps. */
+int run_note_going_on(const struct run *run, struct penstock_error *err);
 int run_begin_log_upload(struct run *run, struct penstock_error *err);
 void run_record_sync(struct run *run);
 

@@ -301,9 +301,10 @@ static void judge(struct run *run, const struct watch *watch)
 
 	if (run->fenced) {
 		run_end(run, RUN_FAILED, RUN_CLASS_NODE, 69,
-			"another owner has taken this run over during '%s'; what was written here "
+			"another owner has taken this run over during '%s': %s; what was written "
+			"here "
 			"stays in %s",
-			during, run->layout.output);
+			during, lease_owner_now(run->lease), run->layout.output);
 	} else if (reason == INTERRUPT_PREEMPT && outcome->cut &&
 		   (!outcome->failed || outcome->told)) {
 		interrupts_get_notice(&run->interrupts, &notice);

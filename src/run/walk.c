@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "run/module_env.h"
 #include "run/finished.h"
+#include "run/retry.h"
 #include "run/run_internal.h"
 #include "base/banned.h"
 
@@ -711,7 +712,9 @@ static bool restarts(struct walk *walk, struct frame *frame, const struct step_e
 
 	if (frame->restarts >= most->value || walk->stopping || run->fenced || run->end.decided ||
 		interrupts_reason(&run->interrupts) != INTERRUPT_NONE || frame->launch ||
-		!step_end_explain(end, frame->name, run->id, &failure))
+		!step_end_explain(end, frame->name, run->id, &failure) ||
+		retry_has_code(&run->workflow->retry,
+			failure.step_code ? failure.step_code : failure.exit_code))
 		return false;
 	frame->restarts++;
 	run_say(run, RUN_EVENT_WARNING, "%s; restart %d of %d", failure.text, frame->restarts,

@@ -385,10 +385,12 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_PUBLISHED | (item->has_crc ? ENTRY_HAS_CRC : 0);
 		e->crc = item->crc;
 		m->memory |= entry_set_etag(e, item->etag) < 0;
-		if (e->work)
+		if (e->work) {
 			e->work->published = ident;
-		else if (local)
-			e->seen.ino = 0; /* what is here is older */
+		} else if (local) { /* what is here is older */
+			e->seen = ident;
+			e->mode = item->mode;
+		}
 	} else if (!local && S_ISLNK(item->mode) && !e->text) {
 		e->text = strdup(item->link);
 		m->memory |= !e->text;

@@ -181,6 +181,11 @@ void object_client_patience(struct object_client *client, int64_t ms, const atom
 	atomic_store(&client->patient_cancel, ms ? cancel : NULL);
 }
 
+void object_client_gate(struct object_client *client, const struct http_gate *gate)
+{
+	atomic_store(&client->gate, gate);
+}
+
 /* ---- a request ---- */
 
 void s3_op_release(struct s3_op *op)
@@ -273,6 +278,8 @@ int s3_op_init(struct s3_op *op, struct object_client *client, const char *metho
 		op->request.translate = op_translate;
 	if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
 		op->request.patience_ms = atomic_load(&client->patience_ms);
+	else
+		op->request.gate = atomic_load(&client->gate);
 	op->request.cancel = atomic_load(&client->patient_cancel);
 	r = op_names(op, err);
 	if (r < 0)
@@ -572,7 +579,9 @@ static enum http_verdict judge_status(
 			"the object is not the expected one any more");
 	else
 		return HTTP_VERDICT_DEFAULT;
-	return HTTP_VERDICT_FAIL;
+	/* The answer to a HEAD does not say whether it was for the date. */
+	return reply->status == 403 && adjust_clock(op, reply) ? HTTP_VERDICT_RETRY
+							       : HTTP_VERDICT_FAIL;
 }
 
 static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply *document,

@@ -28,6 +28,7 @@
 
 struct penstock_error;
 struct http_engine;
+struct http_gate;
 struct credentials_provider;
 struct google_key;
 struct s3_settings;
@@ -81,6 +82,11 @@ const char *object_client_scheme(const struct object_client *client);
  * (`patience_ms` of net/http.h), and those of calls that have no `cancel` obey this one. 0 ends it. Any thread.
  */
 void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel);
+/*
+ * From now on everything that changes something there is asked for at the gate (net/http.h), but what `ungated`
+ * says, and the abort of an upload. NULL: nothing any more. Borrowed. Any thread.
+ */
+void object_client_gate(struct object_client *client, const struct http_gate *gate);
 
 /* 0 also where the bucket is there already and ours. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
@@ -97,6 +103,7 @@ int bucket_head(struct object_client *client, const char *bucket, struct penstoc
 struct object_put_options {
 	const char *if_match;		/* ETag that must be there now */
 	bool if_none_match;		/* only create */
+	bool ungated;			/* object_client_gate() */
 	const char *content_type;	/* NULL: application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
 	const char *storage_class;	/* NULL: the store's default */

@@ -49,6 +49,7 @@ struct object_client {
 	atomic_llong skew_s; /* the store's clock less ours, where it complained */
 	atomic_llong patience_ms;
 	const atomic_int *_Atomic patient_cancel; /* while there is patience */
+	const struct http_gate *_Atomic gate;	  /* NULL: none */
 
 	atomic_bool bare_etags;	  /* If-Match wants its ETag without quotes: Ceph before 18 */
 	atomic_bool own_kind;	  /* it says that it is a penstock */

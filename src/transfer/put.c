@@ -548,6 +548,8 @@ static int put_once(struct object_client *client, const char *bucket, const char
 		return r;
 	s3_op_cancel(&put.op, options->cancel);
 	put.op.request.fresh_connection = options->if_match || options->if_none_match;
+	if (options->ungated)
+		put.op.request.gate = NULL;
 	put_request_hook(&put, body);
 	r = s3_op_perform(&put.op, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && put_was_done(&put.op, body))

@@ -43,6 +43,8 @@ int upload_start(struct upload *u, struct penstock_error *err)
 		return r;
 	s3_op_wants_document(&op);
 	s3_op_cancel(&op, u->options->cancel);
+	if (u->options->ungated)
+		op.request.gate = NULL;
 	r = s3_op_perform(&op, err);
 	if (r < 0) {
 		u->refused = sums && err && put_guard_refused(&op, err);
@@ -173,6 +175,8 @@ static int part_prepare(
 		return r;
 	slot->number = number;
 	slot->failed = true; /* until it was sent */
+	if (u->options->ungated)
+		op->request.gate = NULL;
 	r = s3_op_query(op, "partNumber", text, err);
 	if (r == 0)
 		r = s3_op_query(op, "uploadId", u->id, err);
@@ -502,6 +506,8 @@ int upload_complete(struct upload *u, struct object_info *info, struct penstock_
 	s3_op_wants_document(&put.op);
 	put_request_hook(&put, &gate);
 	s3_op_cancel(&put.op, u->options->cancel);
+	if (u->options->ungated)
+		put.op.request.gate = NULL;
 	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
 	put.op.request.fresh_connection = true;
 	return complete_perform(u, &put, info, err);

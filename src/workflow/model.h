@@ -392,6 +392,27 @@ struct workflow_checkpoints {
 	struct workflow_place at;
 };
 
+/* Failures that a run may go on after; records.h has their meaning. */
+enum workflow_retry_class {
+	WORKFLOW_RETRY_INPUT = 1,
+	WORKFLOW_RETRY_IMAGE = 2,
+	WORKFLOW_RETRY_OOM = 4,
+	WORKFLOW_RETRY_USER = 8,
+	WORKFLOW_RETRY_OUTPUT = 16,
+	WORKFLOW_RETRY_NODE = 32,
+	WORKFLOW_RETRY_TIMEOUT = 64,
+	WORKFLOW_RETRY_ALL = 127
+};
+struct workflow_retry {
+	struct workflow_number max; /* attempts after a failure; 0: none */
+	int *codes;		    /* exit codes of a step, 1 to 255 */
+	size_t n_codes;
+	unsigned classes; /* enum workflow_retry_class; either is enough */
+	struct workflow_number
+		backoff; /* ms before the first; each later one waits twice as long */
+	struct workflow_place at;
+};
+
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
@@ -424,6 +445,7 @@ struct workflow {
 	struct workflow_notify notify;
 	struct workflow_preemption preemption;
 	struct workflow_checkpoints checkpoints;
+	struct workflow_retry retry;
 
 	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
 	 * every credential masked (docs/workflow.md, "Identity"). */

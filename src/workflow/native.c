@@ -320,4 +320,5 @@ void read_native(struct reader *rd, const struct node *job)
 	read_notify(rd, job);
 	read_preemption(rd, job);
 	read_checkpoints(rd, job);
+	read_retry(rd, job);
 }

@@ -24,6 +24,7 @@ bool is_cidr(const char *text, bool plain);
 void read_duration(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_number *out);
 void read_preemption(struct reader *rd, const struct node *job);
+void read_retry(struct reader *rd, const struct node *job);
 
 void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *res);
 void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out);

@@ -342,6 +342,35 @@ static void put_preemption(struct printer *p, const struct workflow_preemption *
 	close_with(p, '}');
 }
 
+static void put_retry(struct printer *p, const struct workflow_retry *retry)
+{
+	static const char *const names[] = {
+		"input", "image", "oom", "user", "output", "node", "timeout"};
+	char text[32];
+
+	if (!retry->max.value)
+		return;
+	open_with(p, "retry", '{');
+	put_number(p, "max", retry->max.value);
+	if (retry->n_codes) {
+		open_with(p, "codes", '[');
+		for (size_t i = 0; i < retry->n_codes; i++)
+			put_number(p, NULL, retry->codes[i]);
+		close_with(p, ']');
+	}
+	if (retry->classes) {
+		open_with(p, "classes", '[');
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+			if (retry->classes & 1U << i)
+				put_string(p, NULL, names[i]);
+		}
+		close_with(p, ']');
+	}
+	snprintf(text, sizeof(text), "%lldms", (long long)retry->backoff.value);
+	put_string(p, "backoff", text);
+	close_with(p, '}');
+}
+
 static void put_notify(struct printer *p, const struct workflow_notify *notify)
 {
 	if (!notify->url.value)
@@ -571,6 +600,7 @@ int workflow_print_json(const struct workflow *wf, struct buf *out)
 	put_notify(&p, &wf->notify);
 	put_preemption(&p, &wf->preemption);
 	put_checkpoints(&p, &wf->checkpoints);
+	put_retry(&p, &wf->retry);
 	buf_add_str(out, "\n}\n");
 	return buf_failed(out) ? -1 : 0;
 }

@@ -314,6 +314,14 @@ static const struct schema_field checkpoints_fields[] = {
 };
 SCHEMA(schema_checkpoints, "`checkpoints`", checkpoints_fields);
 
+static const struct schema_field retry_fields[] = {
+	{"max", NULL, NULL},
+	{"codes", NULL, NULL},
+	{"classes", NULL, NULL},
+	{"backoff", NULL, NULL},
+};
+SCHEMA(schema_retry, "`retry`", retry_fields);
+
 static const struct schema_field job_fields[] = {
 	{"name", NULL, NULL},
 	{"resources", &schema_resources, NULL},
@@ -333,7 +341,7 @@ static const struct schema_field job_fields[] = {
 	{"mounts", NULL, ON_THE_HOST ", which need no mounts"},
 	{"secrets", NULL, "write ${{ secrets.NAME }} where the secret is needed"},
 	{"preemption", &schema_preemption, NULL},
-	{"retry", NULL, "a failed run stays failed until it is started again"},
+	{"retry", &schema_retry, NULL},
 	{"timeout", NULL, NULL},
 	{"hangTimeout", NULL, NULL},
 	{"ports", NULL, NULL},

@@ -37,6 +37,7 @@ extern const struct schema schema_run;
 extern const struct schema schema_notify;
 extern const struct schema schema_preemption, schema_notice_source, schema_metadata;
 extern const struct schema schema_checkpoints, schema_keep, schema_best;
+extern const struct schema schema_retry;
 extern const struct schema schema_step_resources;
 extern const struct schema schema_container, schema_mount;
 extern const struct schema schema_for, schema_range, schema_launch, schema_use;

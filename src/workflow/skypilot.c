@@ -14,7 +14,7 @@
 static const struct shape_field recovery_fields[] = {
 	{"strategy", SHAPE_TEXT, NULL, 0, 0, ONE_MACHINE, NULL},
 	{"max_restarts_on_errors", SHAPE_WHOLE, NULL, 0, 1000, NULL, NULL},
-	{"recover_on_exit_codes", SHAPE_ANY, NULL, 0, 0, NULL, "a step is run again whatever its exit code was; give `max_restarts_on_errors`"},
+	{"recover_on_exit_codes", SHAPE_WHOLE | SHAPE_TEXTS, NULL, 0, 255, NULL, NULL},
 };
 SHAPE(shape_recovery, "`job_recovery`", recovery_fields);
 
@@ -171,6 +171,25 @@ static void put_memory(struct task *t, struct node *out, const struct node *node
 		&node->at);
 }
 
+/* Exit codes after which the job goes on however often, which do not count as restarts. */
+static void put_recovery(struct task *t, const struct node *recovery)
+{
+	struct node *codes = node_get(recovery, "recover_on_exit_codes");
+	struct node *retry;
+
+	if (!codes)
+		return;
+	retry = native_map(t->rd, t->job, "retry", &codes->at);
+	native_number(t->rd, retry, "max", LIMIT_WORKFLOW_RETRIES, &codes->at);
+	if (codes->kind == NODE_LIST) {
+		native_put(t->rd, retry, "codes", codes);
+	} else {
+		struct node *list = native_list(t->rd, retry, "codes", &codes->at);
+
+		native_put(t->rd, list, NULL, codes);
+	}
+}
+
 static void put_resources(struct task *t)
 {
 	const struct node *resources = node_get(t->root, "resources");
@@ -181,8 +200,10 @@ static void put_resources(struct task *t)
 	struct node *out;
 	int64_t cpus;
 
-	if (recovery && recovery->kind == NODE_MAP)
+	if (recovery && recovery->kind == NODE_MAP) {
 		t->restarts = dialect_whole(recovery, "max_restarts_on_errors", 0);
+		put_recovery(t, recovery);
+	}
 	if (kinds)
 		read_accelerators(t, kinds);
 	if (!cpu && !memory && !t->gpus)

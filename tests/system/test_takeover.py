@@ -1,0 +1,457 @@
+"""One run on several machines: homes of their own, told apart by PENSTOCK_MACHINE, that share nothing but a store."""
+import json
+import os
+import random
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+from harness.program import Penstock
+from harness.slow_link import SlowLink
+
+STATE = ".penstock/runs/{}/state.json"
+TERM_S = 1
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """machine(name): the program on that machine, the same one for the same name."""
+    made = {}
+
+    def get(name, term_s=TERM_S):
+        if name not in made:
+            made[name] = Penstock(tmp_path / f"machine-{name}")
+            made[name].env |= {"PENSTOCK_MACHINE": name, "PENSTOCK_LEASE_TERM": str(term_s), "AT": str(tmp_path)}
+        return made[name]
+
+    yield get
+    for program in made.values():
+        program.close()
+
+
+@pytest.fixture
+def job(store, tmp_path):
+    """job(*steps, **more): the path of a workflow whose output is s3://out/res/; a step is a command or (name, command)."""
+
+    def write(*steps, file="wf.json", endpoint=None, secret=None, s3=None, **more):
+        transport = {
+            "region": "us-east-1", "bucketUrl": "s3://out", "path": "/res", "accessKeyId": store.access_key,
+            "secretAccessKey": secret or store.secret_key, "endpointUrl": endpoint or store.endpoint,
+        } | (s3 or {})  # fmt: skip
+        named = [(f"s{i}", step) if isinstance(step, str) else step for i, step in enumerate(steps)]
+        path = tmp_path / file
+        path.write_text(json.dumps({
+            "resources": RESOURCES, "env": [{"key": "AT", "value": str(tmp_path)}], "enableLogging": True,
+            "output": {"s3": transport}, "continuousOutputSync": True,
+            "steps": [{"name": name, "run": {"command": command, "shell": "/bin/bash"}} for name, command in named],
+        } | more))  # fmt: skip
+        return path
+
+    return write
+
+
+def state_of(store, identity):
+    return json.loads(store.bytes("out", "res/" + STATE.format(identity)))
+
+
+def identity_of(penstock):
+    (run,) = penstock.ps()
+    return run["id"]
+
+
+def attempts(penstock):
+    return [(a["attempt"], a["state"]) for a in penstock.run("show", "--json", identity_of(penstock)).json()["attempts"]]
+
+
+def objects(store):
+    """What the run has in the bucket, but for logs, and what a live owner writes again and again."""
+    pages = store.client.get_paginator("list_objects_v2").paginate(Bucket="out", Prefix="res/")
+    all_of_them = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    return {key: etag for key, etag in all_of_them.items() if not re.search(r"/log/\d+$|/(state|manifest)\.json$", key)}
+
+
+def published(store, *keys):
+    """A condition for wait_for(): these are in the manifest, which comes after the objects."""
+
+    def look():
+        there = store.keys("out", "res/") if any(b["Name"] == "out" for b in store.client.list_buckets()["Buckets"]) else []
+        manifests = [key for key in there if key.endswith("/manifest.json")]
+        return manifests and all(f'"{key}"'.encode() in store.bytes("out", manifests[0]) for key in keys)
+
+    return look
+
+
+# The first attempt writes one of everything; a later one shows what it finds.
+MIXED = """trap 'exit 0' TERM; cd $DEEPSQUARE_OUTPUT
+if [ -e ckpt ]; then
+    echo "attempt $PENSTOCK_ATTEMPT: $(cat ckpt) $(cat sub/deep/file) $(readlink link) $(stat -c '%a %Y' sub/deep/file) $(find . -type d -empty)"
+    [ -z "$STAY" ] && exit 0
+fi
+mkdir -p empty/inner sub/deep; ln -sf ckpt link; echo 7 > ckpt; echo deep > sub/deep/file
+chmod 0754 sub/deep/file; touch -d @1000000000 sub/deep/file; echo saved
+while :; do sleep 0.05; done"""
+FOUND = "7 deep ckpt 754 1000000000 ./empty/inner"
+
+
+def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for):
+    # Its state says that nobody has it any more: there is nothing to watch. Everything it put out is there, and it counts on.
+    path = job("echo first $PENSTOCK_ATTEMPT", MIXED)
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))
+    first.send(signal.SIGTERM)
+    first.wait().exits(75)
+
+    taken = machine("b").run("run", path).ok()
+
+    assert "watching" not in taken.err and "attempt 2 goes on where attempt 1 on" in taken.err
+    assert taken.out == f"first 2\nattempt 2: {FOUND}\n"
+    assert attempts(machine("b")) == [(2, "succeeded")] and state_of(store, identity_of(machine("b")))["attempt"] == 2
+    # What has succeeded begins anew, also where the records know only of the preemption.
+    again = machine("a").popen("run", path)
+    again.wait_for_output("saved")
+    again.send(signal.SIGTERM)
+    again = again.wait().exits(75)
+    assert again.out == "first 3\nsaved\n"
+    assert attempts(machine("a")) == [(1, "preempted"), (3, "preempted")]
+
+
+def test_a_lost_run_goes_on_elsewhere_after_one_term(machine, store, job, wait_for):
+    path = job(MIXED)
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))
+    first.kill()
+
+    taken = machine("b").run("run", path).ok()
+
+    assert f"watching for {TERM_S} s" in taken.err and taken.seconds > TERM_S
+    assert taken.out == f"attempt 2: {FOUND}\n"
+
+
+def test_the_logs_of_all_attempts_are_whole_on_every_machine(machine, store, job, wait_for):
+    path = job("trap 'exit 0' TERM; echo said by $PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT -ge 3 ] || { echo now; while :; do sleep 0.05; done; }", name="talk")
+    for name in ("a", "b"):
+        run = machine(name).popen("run", path)
+        run.wait_for_output("^now")
+        run.send(signal.SIGTERM)
+        run.wait().exits(75)
+    machine("c").run("run", path).ok()
+
+    logs = machine("c").run("logs", "--all", "talk").ok()
+    first = machine("c").run("logs", "--attempt", "1", "talk").ok()
+    store.stop()  # it was brought once
+    kept = machine("c").run("logs", "--all", "talk").ok()
+
+    assert [line for line in logs.out.splitlines() if line.startswith("said by")] == ["said by 1", "said by 2", "said by 3"]
+    assert "said by 1" in first.out and "said by 2" not in first.out
+    assert kept.out == logs.out
+    store.start(store.address)
+    remote = machine("d").run("logs", "--all", "s3://out/res", env=store.env).ok()
+    assert remote.out.splitlines() == logs.out.splitlines()[:-1]  # its very end is said after the last upload
+
+
+def test_finished_steps_count_only_where_what_they_left_is(machine, store, job, wait_for):
+    # On a new machine the first step is the first again; back where its storage is, it is not repeated.
+    path = job(
+        ("make", "echo making $PENSTOCK_ATTEMPT; echo made > $STORAGE_PATH/made"),
+        ("use", "trap 'exit 0' TERM; cat $STORAGE_PATH/made; echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/used; echo saved; "
+                "[ $PENSTOCK_ATTEMPT = 3 ] && { cat $DEEPSQUARE_OUTPUT/used; exit 0; }; while :; do sleep 0.05; done"),
+    )  # fmt: skip
+    for name in ("a", "b"):
+        run = machine(name).popen("run", path)
+        run.wait_for_output("^saved")
+        wait_for(lambda: published(store, "used")() and store.bytes("out", "res/used") == (b"1\n" if name == "a" else b"1\n2\n"))
+        run.send(signal.SIGTERM)
+        assert run.wait().exits(75).out == f"making {'ab'.index(name) + 1}\nmade\nsaved\n"
+
+    back = machine("a").run("run", path).ok()
+
+    assert back.out == "made\nsaved\n1\n2\n3\n"
+    assert attempts(machine("a")) == [(1, "preempted"), (3, "succeeded")]
+
+
+def test_storage_of_before_a_new_beginning_elsewhere_is_not_gone_on_with(machine, store, job, wait_for):
+    path = job(
+        ("make", "echo making $PENSTOCK_ATTEMPT; echo $PENSTOCK_ATTEMPT > $STORAGE_PATH/made"),
+        ("use", "trap 'exit 0' TERM; cat $STORAGE_PATH/made; echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/used; echo saved; "
+                "[ $PENSTOCK_ATTEMPT = 3 ] && { cat $DEEPSQUARE_OUTPUT/used; exit 0; }; while :; do sleep 0.05; done"),
+    )  # fmt: skip
+    for name, options in (("a", ()), ("b", ("--fresh",))):
+        run = machine(name).popen("run", path, *options)
+        run.wait_for_output("^saved")
+        wait_for(lambda: published(store, "used")() and store.bytes("out", "res/used") == (b"1\n" if name == "a" else b"2\n"))
+        run.send(signal.SIGTERM)
+        run.wait().exits(75)
+
+    back = machine("a").run("run", path).ok()
+
+    assert back.out == "making 3\n3\nsaved\n2\n3\n"
+
+
+def test_what_failed_elsewhere_is_continued_only_when_asked_for(machine, store, job, wait_for):
+    path = job("echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/x; cat $DEEPSQUARE_OUTPUT/x; exit 3", name="fails")
+    machine("a").run("run", path).exits(3)
+
+    resumed = machine("b").run("resume", "s3://out/res/fails", "--credentials-from", path, env=store.env).exits(3)
+    anew = machine("c").run("run", path).exits(3)
+
+    assert resumed.out == "1\n2\n" and anew.out == "3\n"
+
+
+def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_for):
+    # The output of the killed attempt is older than what the other machine has put out since.
+    path = job("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; echo saved; [ $PENSTOCK_ATTEMPT = 2 ] && exit 0; while :; do sleep 0.05; done")
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    wait_for(published(store, "x"))
+    first.kill()
+    machine("b").run("run", path).ok()
+
+    refused = machine("a").run("flush", identity_of(machine("a")))
+
+    assert refused.code != 0 and "went on elsewhere: attempt 2 on" in refused.err
+    assert store.bytes("out", "res/x") == b"2\n"
+    machine("a").run("resume", identity_of(machine("a"))).exits(69)
+
+
+# --- fencing
+
+
+STALE = """cd $DEEPSQUARE_OUTPUT
+if [ $PENSTOCK_ATTEMPT = 1 ]; then
+    echo 1 > x; echo 1 > y; echo 1 > gone; echo saved
+    while [ ! -e $AT/stopped ]; do sleep 0.02; done
+    echo stale > y; echo stale > new; rm gone; touch $AT/stale
+    while :; do sleep 0.05; done
+fi
+echo $PENSTOCK_ATTEMPT > x; echo went on; while [ ! -e $AT/enough ]; do sleep 0.02; done"""
+
+
+@pytest.fixture
+def suspended(machine, store, job, tmp_path, wait_for):
+    """A first owner that stands still while its step goes on, and a second one that has taken over."""
+    path = job(STALE, s3={"deleteSync": True})
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    wait_for(published(store, "x", "y", "gone"))
+    os.kill(first.pid, signal.SIGSTOP)
+    (tmp_path / "stopped").touch()
+    wait_for(lambda: (tmp_path / "stale").exists())
+    second = machine("b").popen("run", path)
+    second.wait_for_output("went on")
+    wait_for(lambda: store.bytes("out", "res/x") == b"2\n")
+    return first, second
+
+
+def test_a_suspended_owner_that_wakes_up_changes_nothing(machine, store, suspended, tmp_path, wait_for):
+    # Neither over what the new owner wrote, nor beside it, nor by deleting; and it says who has the run.
+    first, second = suspended
+    before = objects(store)
+
+    os.kill(first.pid, signal.SIGCONT)
+    ended = first.wait().exits(69)
+    after = objects(store)
+    (tmp_path / "enough").touch()
+    second.wait().ok()
+
+    assert after == before and "res/new" not in after
+    (manifest,) = [key for key in store.keys("out", "res/") if key.endswith("/manifest.json")]
+    assert b'"new"' not in store.bytes("out", manifest) and b'"gone"' in store.bytes("out", manifest)
+    assert re.search(rf"is now attempt 2 on \S+ \(process {second.pid}, running, since 20", ended.err)
+    assert "nothing is published from here any more" in ended.err
+    assert store.bytes("out", "res/y") == b"1\n"
+    (storage,) = machine("a").home.glob("runs/*/storage/output")
+    assert (storage / "new").read_text() == "stale\n"
+    assert state_of(store, identity_of(machine("b")))["state"] == "succeeded"
+    # And the same command there, now that the run has ended elsewhere, begins anew without losing what lay here.
+    anew = machine("a").popen("run", tmp_path / "wf.json")
+    anew.wait_for_output("went on")
+    assert [path.read_text() for path in machine("a").home.glob("runs/*/output.before-*/new")] == ["stale\n"]
+    anew.wait().ok()
+
+
+def test_an_upload_that_was_under_way_when_its_owner_stood_still_never_appears(machine, store, job, tmp_path, wait_for):
+    link = SlowLink(store.endpoint)
+    path = job("""cd $DEEPSQUARE_OUTPUT
+        if [ $PENSTOCK_ATTEMPT = 1 ]; then
+            echo 1 > x; echo saved; while [ ! -e $AT/go ]; do sleep 0.02; done
+            head -c 15000000 /dev/urandom > big; echo wrote; while :; do sleep 0.05; done
+        fi
+        echo $PENSTOCK_ATTEMPT > x; echo went on; while [ ! -e $AT/enough ]; do sleep 0.02; done""", endpoint=link.url)  # fmt: skip
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    wait_for(published(store, "x"))
+    identity = identity_of(machine("a"))
+    link.open(rate=2_000_000)
+    carried = link.carried
+    (tmp_path / "go").touch()
+    wait_for(lambda: link.carried - carried > 1_000_000)
+    os.kill(first.pid, signal.SIGSTOP)
+    assert "res/big" not in store.keys("out")
+
+    second = machine("b").popen("resume", f"s3://out/res/{identity}", "--set", f"output.s3.endpointUrl={store.endpoint}",
+                                "--credentials-from", path, env=store.env)  # fmt: skip
+    second.wait_for_output("went on")
+    os.kill(first.pid, signal.SIGCONT)
+    link.open()
+    first.wait().exits(69)
+    (tmp_path / "enough").touch()
+    second.wait().ok()
+
+    assert "res/big" not in store.keys("out")
+    link.close()
+
+
+# --- together, with wrong clocks, through what breaks
+
+
+@pytest.mark.parametrize("before", ["nothing", "preempted"])
+def test_of_machines_that_begin_at_one_moment_one_runs(machine, store, job, tmp_path, before):
+    alone = "mkdir $AT/alone || exit 99; echo ran; while [ ! -e $AT/enough ]; do sleep 0.02; done; rmdir $AT/alone"
+    path = job(f"[ -e $AT/first ] || {{ touch $AT/first; {'exit 0' if before == 'nothing' else 'trap exit TERM; echo saved; while :; do sleep 0.05; done'}; }}; {alone}")
+    if before == "preempted":
+        run = machine("0").popen("run", path)
+        run.wait_for_output("saved")
+        run.send(signal.SIGTERM)
+        run.wait().exits(75)
+    (tmp_path / "first").touch()
+
+    runs = [machine(str(i), term_s=12).popen("run", path) for i in range(1, 6)]
+    ends = {}
+
+    def collect(run):
+        ends[run] = run.wait()
+
+    threads = [threading.Thread(target=collect, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    while len(ends) < 4 and all(end.code == 69 for end in list(ends.values())):
+        time.sleep(0.05)
+        assert any(thread.is_alive() for thread in threads)
+    (tmp_path / "enough").touch()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(end.code for end in ends.values()) == [0, 69, 69, 69, 69], [end.err for end in ends.values()]
+    assert all(re.search(r"is live on|begun elsewhere at the same moment", end.err) for end in ends.values() if end.code == 69)
+
+
+@pytest.mark.parametrize("offset", ["-3d", "+400d"])
+def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
+    # Of either machine: ownership is a matter of monotonic clocks, and requests are signed by the store's time.
+    path = job(MIXED)
+    assert os.path.exists(FAKETIME), "Debian's package faketime is missing; see make deps"
+    fake = {"LD_PRELOAD": FAKETIME, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    fake["ASAN_OPTIONS"] = ":".join([*filter(None, [os.environ.get("ASAN_OPTIONS")]), "verify_asan_link_order=0"])
+    first = machine("a").popen("run", path, env=fake if offset == "+400d" else {})
+    first.wait_for_output("saved")
+    wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))
+    first.kill()
+
+    taken = machine("b").run("run", path, env={} if offset == "+400d" else fake).ok()
+
+    assert f"watching for {TERM_S} s" in taken.err and taken.seconds > TERM_S
+    assert taken.out == f"attempt 2: {FOUND}\n"
+
+
+def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, job, wait_for):
+    # For longer than a term: the ownership is renewed before anything else is sent, and the run ends as if it had been there.
+    path = job("echo 1 > $DEEPSQUARE_OUTPUT/a; echo saved; trap 'echo 2 > $DEEPSQUARE_OUTPUT/b; exit 0' TERM; "
+               "[ $PENSTOCK_ATTEMPT = 2 ] && { cat $DEEPSQUARE_OUTPUT/b; exit 0; }; while :; do sleep 0.05; done")  # fmt: skip
+    first = machine("a").popen("run", path, "--quiet")
+    first.wait_for_output("saved")
+    wait_for(published(store, "a"))
+    address = store.address
+    store.stop()
+    first.send(signal.SIGTERM)
+    gone = time.monotonic()
+    wait_for(lambda: machine("a").ps()[0]["state"] == "flushing")
+    wait_for(lambda: time.monotonic() - gone > TERM_S + 1)
+    store.start(address)
+
+    first.wait().exits(75)
+    taken = machine("b").run("run", path).ok()
+
+    assert taken.out == "saved\n2\n" and "watching" not in taken.err
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
+def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job, tmp_path, wait_for, rounds):
+    path = job("""cd $DEEPSQUARE_OUTPUT
+        n=$(cat count 2>/dev/null || echo 0)
+        for i in $(seq $n); do [ "$(sha256sum < v$i/data)" = "$(cat v$i/sum)" ] || { echo torn v$i; exit 9; }; done
+        echo found $n; [ -e $AT/last ] && exit 0
+        while :; do
+            n=$((n + 1)); mkdir -p v$n; head -c 50000 /dev/urandom > v$n/data; sha256sum < v$n/data > v$n/sum; sync -d v$n/sum
+            echo $n > .count; mv .count count; sleep 0.05
+        done""")  # fmt: skip
+    seed = random.Random(os.environ.get("PENSTOCK_KILL_SEED", "takeover"))
+    found = []
+    for i in range(rounds):
+        run = machine(f"m{i}").popen("run", path)
+        time.sleep(seed.random() * 2.5)  # whatever it does then
+        run.kill()
+        found += [int(n) for n in re.findall(r"^found (\d+)$", run.out, re.M)]
+    (tmp_path / "last").touch()
+    last = machine("last").run("run", path).ok()
+    found += [int(n) for n in re.findall(r"^found (\d+)$", last.out, re.M)]
+
+    assert "torn" not in last.out and found == sorted(found)
+    numbers = [a["attempt"] for a in machine("last").run("show", "--json", identity_of(machine("last"))).json()["attempts"]]
+    assert numbers == [state_of(store, identity_of(machine("last")))["attempt"]]
+
+
+# --- from the state alone
+
+
+def test_resume_needs_only_the_place_of_the_output(machine, store, job, wait_for, tmp_path):
+    # The workflow comes from the state, credentials from where it refers to; what is gone is named.
+    path = job(MIXED, name="train", secret="${{ secrets.STORE_KEY }}", s3={"accessKeyId": "${{ env.AWS_ACCESS_KEY_ID }}"})
+    secret = {"PENSTOCK_SECRET_STORE_KEY": store.secret_key, "AWS_ACCESS_KEY_ID": store.access_key}
+    first = machine("a").popen("run", path, env=secret)
+    first.wait_for_output("saved")
+    identity = identity_of(machine("a"))
+    wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))
+    first.send(signal.SIGTERM)
+    first.wait().exits(75)
+    path.unlink()
+
+    assert store.secret_key.encode() not in store.bytes("out", f"res/.penstock/runs/{identity}/workflow")
+    gone = machine("b").run("resume", "s3://out/res/train", env=store.env)
+    none = machine("b").run("resume", "s3://out/res/other", env=store.env)
+    by_name = machine("b").popen("resume", "s3://out/res/train", env=store.env | secret | {"STAY": "1"})
+    by_name.wait_for_output("saved")
+    by_name.send(signal.SIGTERM)
+    by_name = by_name.wait().exits(75)
+    by_id = machine("c").run("resume", f"s3://out/res/{identity[:6]}", env=store.env | secret).ok()
+
+    assert gone.code != 0 and "STORE_KEY" in gone.err and "--credentials-from" in gone.err and gone.out == ""
+    assert none.exits(66) and "no run other keeps its state" in none.err
+    assert f"attempt 2: {FOUND}" in by_name.out and by_id.out == f"attempt 3: {FOUND}\n"
+    # It is a run of this machine from now on.
+    assert machine("c").ps()[0]["name"] == "train"
+    ended = machine("d").run("resume", "s3://out/res/train", env=store.env | secret).exits(69)
+    assert "has succeeded on" in ended.err
+
+
+def test_resume_takes_keys_that_stood_in_the_file_from_another(machine, store, job, wait_for):
+    path = job(MIXED)
+    first = machine("a").popen("run", path)
+    first.wait_for_output("saved")
+    identity = identity_of(machine("a"))
+    wait_for(published(store, "ckpt", "link", "empty/inner", "sub/deep/file"))
+    first.send(signal.SIGTERM)
+    first.wait().exits(75)
+    keys = path.rename(path.with_name("keys.json"))
+
+    gone = machine("b").run("resume", f"s3://out/res/{identity}", env=store.env)
+    resumed = machine("b").run("resume", f"s3://out/res/{identity}", "--credentials-from", keys, env=store.env).ok()
+
+    assert gone.code != 0 and "output.s3." in gone.err and "--credentials-from" in gone.err
+    assert resumed.out == f"attempt 2: {FOUND}\n"
