@@ -39,7 +39,7 @@ struct remote {
 	json_t *root;
 
 	struct strlist argv, env;
-	struct strlist layers, dns;
+	struct strlist dns;
 	char *cwd, *dir, *notice, *tmp;
 	size_t rank;
 
@@ -63,7 +63,7 @@ static void remote_release(struct remote *r)
 	json_decref(r->cdi);
 	strlist_release(&r->argv);
 	strlist_release(&r->env);
-	strlist_release(&r->layers);
+	strlist_release(&r->image.layers);
 	strlist_release(&r->dns);
 	strlist_release(&r->mount_texts);
 	free(r->mounts);
