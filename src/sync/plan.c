@@ -478,7 +478,8 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 		return false;
 	if (w->entry->state == ENTRY_CLOSED && commit_is_name(w->entry->name) &&
 		commit_is_early(p, w, now_ms, wake_ms))
-		return false;
+		return d->head != w && !commit_is_name(d->head->entry->name) &&
+		       head_ready(p, d, now_ms, wake_ms);
 	if (w->frozen)
 		return !w->settled;
 	if (w->entry->state == ENTRY_OPEN) {
@@ -498,8 +499,14 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 		w->entry->state = ENTRY_CLOSED;
 		plan_note(p, JOURNAL_CLOSED, w->entry, &w->entry->seen);
 	}
-	if (!w->settled && !fits(p, w->entry, now_ms))
-		p->late = w->settled = true;
+	if (!w->settled && !fits(p, w->entry, now_ms)) {
+		/* The next flush looks at it again. */
+		p->late = w->settled = w->give_up = true;
+		w->ready_ms = now_ms;
+		queue_remove(p, w);
+		lower(wake_ms, now_ms);
+		return false;
+	}
 	return !w->settled && !large_must_wait(p, w->entry);
 }
 
