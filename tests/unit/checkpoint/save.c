@@ -332,12 +332,22 @@ static void test_the_part_of_a_killed_save_does_not_count(void **state)
 		"\"size\":1,\"crc64nvme\":\"0123456789abcdef\"}]}";
 	_cleanup_(commit_freep) struct commit *c = NULL;
 	_cleanup_free_ char *dir = below("step-000000000005-1");
+	struct save_options alone = {.world_size = 2, .attempt = 1, .timeout_ms = 20};
+	struct save *zero = NULL;
 	struct rank ranks[2];
 
 	(void)state;
-	assert_int_equal(fs_mkdirs(dir, 0755, NULL), 0);
-	put("step-000000000005-1/.penstock-rank-1.json", stale);
-	put("step-000000000005-1/.penstock-save", "0123456789abcdef0123456789abcdef");
+	for (unsigned round = 0; round < 2; round++) {
+		assert_int_equal(fs_mkdirs(dir, 0755, NULL), 0);
+		put("step-000000000005-1/.penstock-rank-1.json", stale);
+		put("step-000000000005-1/.penstock-save", "0123456789abcdef0123456789abcdef");
+		if (round)
+			break;
+		assert_int_equal(save_begin(&zero, root, 5, &alone, NULL), 0);
+		assert_int_equal(save_write(zero, "0.bin", "0", 1, NULL), 0);
+		assert_int_equal(save_commit(zero, NULL), -(int)PENSTOCK_E_TIMEOUT);
+		save_free(zero);
+	}
 	make_ranks(ranks, 2, 60000);
 	run_ranks(ranks, 2);
 
