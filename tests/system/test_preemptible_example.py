@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.program import TOP
+from harness.http_server import Server
+from harness.program import TOP, Penstock
 from harness.waiting import wait_for
 
 EXAMPLE = TOP / "examples" / "preemptible"
@@ -115,14 +116,21 @@ def resumed_at(text):
 
 
 @pytest.fixture(scope="session")
-def unbroken(cifar, folders, tmp_path_factory):
-    """The weights of trainings that nobody interrupted."""
-
-    def train(program, dataset, options):
-        folder = tmp_path_factory.mktemp("unbroken")
-        return Trainer(program, dataset, folder / "output", folder / "log", options).ended()
-
-    return {"cifar10.py": train("cifar10.py", cifar, CIFAR), "resnet50.py": train("resnet50.py", folders, RESNET)}
+def unbroken(cifar_archive, folders, tmp_path_factory):
+    """What the example's workflows print where nobody interrupts them, by program."""
+    program, server = Penstock(tmp_path_factory.mktemp("unbroken")), Server()
+    url = server.add("/cifar-10-python.tar.gz", cifar_archive.read_bytes())
+    common = ["--set", "resources.cpusPerTask=1", "--set", "resources.memPerCpu=1024", "--env", f"EXAMPLE={EXAMPLE}", "--env", f"PYTHONPATH={PACKAGE}"]
+    try:
+        program.run("mb", "s3://pictures", "--endpoint-url", "embedded").ok()
+        program.run("sync", f"{folders}/", "s3://pictures/train/", "--endpoint-url", "embedded").ok()
+        cifar10 = program.run("run", EXAMPLE / "cifar10.yaml", *common, "--set", f"input.http.url={url}", "--env", f"TRAIN_OPTIONS={' '.join(CIFAR)}").ok().out
+        resnet50 = program.run("run", EXAMPLE / "resnet50.yaml", *common, "--env", f"TRAIN_OPTIONS={' '.join(RESNET)}").ok().out
+        kept = program.run("ls", "-r", "s3://preemptible/", "--endpoint-url", "embedded").ok().out
+    finally:
+        program.close()
+        server.close()
+    return {"cifar10.py": cifar10, "resnet50.py": resnet50, "kept": kept}
 
 
 # Killed without a word in the first epoch, told in the second; each epoch has 40 batches.
@@ -152,6 +160,14 @@ def test_resnet50_goes_on_with_nothing_but_files_and_the_environment(start, fold
     assert "beginning with random" in by_signal and "stopped after batch 3 of epoch 2; saved step 8" in by_signal
     assert resumed_at(last) == 8 and weights(last) == weights(unbroken["resnet50.py"])
     assert (tmp_path / "done").exists() and "beginning with random" not in last
+
+
+def test_the_output_has_the_weights_and_the_newest_checkpoints(unbroken):
+    names = re.findall(r"\S+$", unbroken["kept"], re.M)
+
+    commits = sorted(name for name in names if name.endswith("COMMIT.json"))
+    assert any(name.endswith("cifar10/cifar_net.pth") for name in names) and any(name.endswith("resnet50/resnet50.pth") for name in names)
+    assert any("/step-000000000080-1/COMMIT.json" in name for name in commits) and any("step-000000000010.pth.COMMIT.json" in name for name in commits)
 
 
 def test_mistakes_are_said_in_one_line(start, tmp_path):
