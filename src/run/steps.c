@@ -258,7 +258,7 @@ static void look_at_the_time(struct watch *watch)
 		!forget_notice(watch)) {
 		run_say(watch->run, RUN_EVENT_WARNING,
 			"the step did not end within %" PRId64 " s and is killed",
-			watch->grace_ms / 1000);
+			(watch->grace_ms + 500) / 1000); /* less the moment before it began */
 		kill_overdue(watch);
 	}
 	if (now_ms - watch->noted_ms >= STATUS_MS) {
