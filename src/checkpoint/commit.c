@@ -233,7 +233,7 @@ static int crc_of(const void *data, size_t len, uint64_t *crc, struct penstock_e
 int commit_format(const struct commit *c, struct buf *out, struct penstock_error *err)
 {
 	char time[CLOCK_RFC3339_SIZE];
-	uint64_t crc;
+	uint64_t crc = 0;
 	int r;
 
 	clock_format_rfc3339(c->time_ns, time);
@@ -382,8 +382,8 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 	if (len > LIMIT_COMMIT)
 		return error_set(
 			err, PENSTOCK_E_LIMIT, "%s has more than %zu bytes", name, LIMIT_COMMIT);
-	root = json_loadb(data ? data : "", len, JSON_REJECT_DUPLICATES, NULL);
-	if (!json_is_object(root))
+	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	if (!data || !json_is_object(root))
 		return corrupt(name, "it is cut, or not JSON", err);
 	format = json_string_value(json_object_get(root, "format"));
 	if (!format || !str_starts(format, "penstock.checkpoint/"))

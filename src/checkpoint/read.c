@@ -231,7 +231,7 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 	const char *name = strrchr(e->path, '/');
 	int r = commit_open(&e->commit, e->path, &why);
 
-	if (r == 0) {
+	if (r == 0 && e->commit) {
 		e->step = e->commit->step;
 		e->attempt = e->commit->attempt;
 		return 0;

@@ -121,6 +121,8 @@ static int open_run(
 		r = run_layout_init(&layout, s->home, run.id, 1, err);
 	if (r < 0)
 		return r;
+	if (!layout.output)
+		return error_memory(err);
 	s->live = run_state_is_live(run.last.state);
 	path = given ? given : s->place.workflow->checkpoints.path.value;
 	s->dir = strcmp(path, ".") == 0 ? strdup(layout.output) : path_join(layout.output, path);
