@@ -322,7 +322,7 @@ def test_of_machines_that_begin_at_one_moment_one_runs(machine, store, job, tmp_
         run.wait().exits(75)
     (tmp_path / "first").touch()
 
-    runs = [machine(str(i), term_s=12).popen("run", path) for i in range(1, 6)]
+    runs = [machine(str(i), term_s=6).popen("run", path) for i in range(1, 6)]
     ends = {}
 
     def collect(run):
@@ -381,7 +381,7 @@ def test_a_store_that_goes_away_during_the_flush_and_comes_back(machine, store, 
     assert taken.out == "saved\n2\n" and "watching" not in taken.err
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_killed_at_any_moment_on_one_machine_after_the_other(machine, store, job, tmp_path, wait_for, rounds):
     path = job("""cd $DEEPSQUARE_OUTPUT
         n=$(cat count 2>/dev/null || echo 0)
