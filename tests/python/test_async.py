@@ -156,8 +156,16 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
     assert os.waitstatus_to_exitcode(status) == 7 and checkpoint.load() == {"x": 1}
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises KeyboardInterrupt, also where whoever started the tests has it ignored, as shells do for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 # The tensors are the caller's: once the save has raised, nothing reads them any more.
-def test_an_interrupted_save_has_ended_when_the_interruption_comes_out(place, monkeypatch):
+def test_an_interrupted_save_has_ended_when_the_interruption_comes_out(place, interruptible, monkeypatch):
     events = []
 
     def interrupt(self, saving, name):
@@ -175,7 +183,7 @@ def test_an_interrupted_save_has_ended_when_the_interruption_comes_out(place, mo
     assert events == ["written", "raised"] and saver.pending is None
 
 
-def test_an_interrupted_save_waits_for_other_ranks_no_more(place, monkeypatch):
+def test_an_interrupted_save_waits_for_other_ranks_no_more(place, interruptible, monkeypatch):
     monkeypatch.setenv("RANK", "0"), monkeypatch.setenv("WORLD_SIZE", "2")
     write = TorchState.write
 
