@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -37,6 +38,8 @@ def pytest_configure(config):
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     os.environ["NO_GCE_CHECK"] = "true"
+    # Shells have it ignored for what they run in the background, and whatever is started here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     processes.adopt_orphans()
 
 

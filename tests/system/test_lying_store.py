@@ -262,7 +262,7 @@ def interrupted(staging, bucket, fault_proxy):
         f"echo one > $DEEPSQUARE_OUTPUT/kept; echo two > $DEEPSQUARE_OUTPUT/more; touch {mark}; exec sleep 600"
     )
     file = staging.write(command, output=s3_place(bucket, "/out", fault_proxy.url), continuousOutputSync=True)
-    process = staging.penstock.popen("run", file, env=ENV)
+    process = staging.penstock.popen("run", file, env=ENV | {"PENSTOCK_STOP_GRACE": "0"})
     manifest = lambda: [key for key in bucket.keys("bucket", "out/") if key.endswith("/manifest.json")]  # noqa: E731
     wait_for(lambda: manifest() and b'"more"' in bucket.bytes("bucket", manifest()[0]) and b'"kept"' in bucket.bytes("bucket", manifest()[0]), 60, "both in the manifest")
     process.send(15)

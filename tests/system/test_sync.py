@@ -73,11 +73,13 @@ def test_a_log_that_stays_open_is_published_as_it_grows(syncs):
     sync = syncs("--append-ms", 300)
 
     with open(sync.out / "train.log", "w") as log:
-        for step in range(12):
-            log.write(f"step {step}\n")
+
+        def grown_again():
+            log.write("one more step\n")
             log.flush()
-            time.sleep(0.15)
-        sync.wait_event("grown", "train.log", count=2)
+            return len(sync.events("grown", "train.log")) >= 2
+
+        wait_for(grown_again, 60, "the log to have grown twice", every_s=0.15)
         half = sync.object("train.log")
         log.write("the end\n")
 
