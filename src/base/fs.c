@@ -455,3 +455,18 @@ bool fs_is_network(const char *path)
 	}
 	return false;
 }
+
+char *fs_find_program(const char *path, const char *name)
+{
+	while (path && *path) {
+		size_t len = strcspn(path, ":");
+		_cleanup_free_ char *dir = strndup(path, len);
+		char *file = dir && *dir == '/' ? path_join(dir, name) : NULL;
+
+		if (file && access(file, X_OK) == 0)
+			return file;
+		free(file);
+		path += len + (path[len] == ':');
+	}
+	return NULL;
+}

@@ -89,4 +89,7 @@ int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
  */
 bool fs_is_network(const char *path);
 
+/* The first of that name in the absolute directories of `path`, a list like PATH, that can be run; free() it. NULL: none. */
+char *fs_find_program(const char *path, const char *name);
+
 #endif

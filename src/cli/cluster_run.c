@@ -199,21 +199,7 @@ struct following {
 
 static int copy_log(struct following *f, struct penstock_error *err)
 {
-	static char block[64 * 1024];
-
-	while (f->log_fd >= 0) {
-		ssize_t n = read(f->log_fd, block, sizeof(block));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return error_errno(err, errno, "cannot read the log");
-		if (n == 0)
-			return 0;
-		if (fwrite(block, 1, (size_t)n, stdout) != (size_t)n || fflush(stdout) != 0)
-			return error_errno(err, errno, "cannot write to standard output");
-	}
-	return 0;
+	return f->log_fd >= 0 ? logs_copy_rest(f->log_fd, err) : 0;
 }
 
 /* That of the attempt that is there now, after the rest of the one before. */
@@ -449,16 +435,6 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 
 /* ---- ending ---- */
 
-static bool before_flush(struct records *records, const char *id)
-{
-	struct records_attempt last = {0};
-	bool early = records_last_attempt(records, id, &last, NULL) == 0 &&
-		     last.state < RUN_FLUSHING;
-
-	records_attempt_release(&last);
-	return early;
-}
-
 /* One that has no nodes is taken out of the line; nothing of it runs. */
 static int stop_waiting(struct records *records, const struct records_run *run, const char *job,
 	struct penstock_error *err)
@@ -517,7 +493,7 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 		if (!asked && supervisor_lives(home, run->id)) {
 			r = slurm_signal(number, "INT", err);
 			asked = r == 0;
-		} else if (asked && !before_flush(records, run->id)) {
+		} else if (asked && !records_before_flush(records, run->id)) {
 			if (!told && !cli_quiet(cli))
 				log_info("its output is being completed");
 			told = true;

@@ -25,8 +25,7 @@
 
 enum { BLOCK = 64 * 1024, LOOK_MS = 200 };
 
-/* Everything from the descriptor's offset on. -1: it cannot be read, or nobody reads us any more. */
-static int copy_rest(int fd, struct penstock_error *err)
+int logs_copy_rest(int fd, struct penstock_error *err)
 {
 	static char block[BLOCK];
 
@@ -112,12 +111,12 @@ static int show_log(const struct cli *cli, const char *path, const struct proces
 			inotify_add_watch(events, path, IN_MODIFY);
 	}
 	while (r == 0 && follow && supervisor->pidfd >= 0 && poll(&ended, 1, 0) == 0) {
-		r = copy_rest(fd, err);
+		r = logs_copy_rest(fd, err);
 		if (r == 0)
 			wait_for_more(events, supervisor);
 	}
 	/* What was written before the end, and everything without --follow. */
-	return r < 0 ? r : copy_rest(fd, err);
+	return r < 0 ? r : logs_copy_rest(fd, err);
 }
 
 /* Of one attempt; of another machine's, what it kept beside the output. */

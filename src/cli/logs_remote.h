@@ -10,4 +10,7 @@ int logs_remote(const struct cli *cli, int64_t attempt);
 /* Moves to the beginning of the last `lines` lines. */
 int logs_seek_to_last(int fd, int64_t lines, struct penstock_error *err);
 
+/* Prints everything from the descriptor's offset on. An error: it cannot be read, or nobody reads us any more. */
+int logs_copy_rest(int fd, struct penstock_error *err);
+
 #endif

@@ -22,17 +22,6 @@
 
 enum { POLL_MS = 100 };
 
-/* Whether its steps may still be running: later a second signal would abandon the upload. */
-static bool before_flush(struct records *records, const char *id)
-{
-	struct records_attempt last = {0};
-	bool early = records_last_attempt(records, id, &last, NULL) == 0 &&
-		     last.state < RUN_FLUSHING;
-
-	records_attempt_release(&last);
-	return early;
-}
-
 /* The supervisor kills its steps itself when their time is over; this is what it goes by. */
 static int leave_grace(
 	const char *home, const char *id, int64_t grace_ms, struct penstock_error *err)
@@ -59,7 +48,8 @@ static void end_supervisor(const struct cli *cli, struct records *records, const
 
 	process_signal(supervisor, SIGINT);
 	while (poll(&ended, 1, POLL_MS) == 0) {
-		if (!before_flush(records, id)) {
+		/* Later a second signal would abandon the upload. */
+		if (!records_before_flush(records, id)) {
 			if (!told && !cli_quiet(cli))
 				log_info("its output is being completed");
 			told = true;

@@ -637,6 +637,16 @@ int records_last_attempt(struct records *records, const char *id, struct records
 	return 0;
 }
 
+bool records_before_flush(struct records *records, const char *id)
+{
+	struct records_attempt last = {0};
+	bool early = records_last_attempt(records, id, &last, NULL) == 0 &&
+		     last.state < RUN_FLUSHING;
+
+	records_attempt_release(&last);
+	return early;
+}
+
 #define RUN_QUERY                                                                                  \
 	"SELECT " ATTEMPT_COLUMNS ", r.id, r.name, r.workflow, r.output, r.created FROM runs r"    \
 	" JOIN attempts a ON a.run = r.id AND a.n = (SELECT max(n) FROM attempts WHERE run = "     \

@@ -167,6 +167,8 @@ void records_run_release(struct records_run *run);
 /* PENSTOCK_E_NOT_FOUND: no such run. */
 int records_last_attempt(struct records *records, const char *id, struct records_attempt *out,
 	struct penstock_error *err);
+/* Whether the steps of its last attempt may still be running. */
+bool records_before_flush(struct records *records, const char *id);
 
 /*
  * An id, the unique beginning of one (4 digits or more), or a name (the newest of that name).

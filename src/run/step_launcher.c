@@ -28,22 +28,6 @@ bool launcher_wanted(const struct workflow_run *step)
 	       step->resources.tasks.value > 1;
 }
 
-/* The first of that name on PATH that can be run; NULL: none. */
-static char *find_program(const char *path, const char *name)
-{
-	while (path && *path) {
-		size_t len = strcspn(path, ":");
-		_cleanup_free_ char *dir = strndup(path, len);
-		char *file = dir && *dir == '/' ? path_join(dir, name) : NULL;
-
-		if (file && access(file, X_OK) == 0)
-			return file;
-		free(file);
-		path += len + (path[len] == ':');
-	}
-	return NULL;
-}
-
 static void read_all(int fd, int64_t until, struct buf *out)
 {
 	for (;;) {
@@ -131,8 +115,8 @@ static int add_options(struct strlist *argv, enum flavour flavour)
 int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *mpirun = find_program(path, "mpirun");
-	_cleanup_free_ char *mpiexec = mpirun ? NULL : find_program(path, "mpiexec");
+	_cleanup_free_ char *mpirun = fs_find_program(path, "mpirun");
+	_cleanup_free_ char *mpiexec = mpirun ? NULL : fs_find_program(path, "mpiexec");
 	const char *program = mpirun ? mpirun : mpiexec;
 
 	if (!program)

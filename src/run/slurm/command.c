@@ -21,22 +21,12 @@
 
 enum { PATIENCE_MS = 120000, END_MS = 5000 };
 
-/* The first on PATH that can be run; free() it. NULL: none. */
+/* free() it. NULL: none. */
 static char *find_program(const char *name)
 {
 	const char *path = str_env("PATH");
 
-	for (path = path ? path : "/usr/local/bin:/usr/bin:/bin"; *path;) {
-		size_t len = strcspn(path, ":");
-		_cleanup_free_ char *dir = strndup(path, len);
-		char *file = dir && *dir == '/' ? path_join(dir, name) : NULL;
-
-		if (file && access(file, X_OK) == 0)
-			return file;
-		free(file);
-		path += len + (path[len] == ':');
-	}
-	return NULL;
+	return fs_find_program(path ? path : "/usr/local/bin:/usr/bin:/bin", name);
 }
 
 /* Both pipes until they are closed; false: it takes too long. What does not fit is dropped. */
