@@ -46,19 +46,27 @@ static void bound_after(struct list_bound *bound, const char *key)
 		bound->key[bound->len++] = '\0';
 }
 
+/* Appends a row to what is listed; a common prefix has nothing but its key. */
+typedef int list_add_fn(void *out, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix);
+
 struct list_walk {
 	const struct store_list_query *query;
 	const char *prefix, *delimiter;
 	size_t prefix_len, delimiter_len;
 	struct list_bound bound;
+	list_add_fn *add;
+	void *out;
+	size_t n; /* rows appended */
+	bool truncated;
 };
 
 /* Sets the first lower bound. */
-static void walk_start(struct list_walk *walk, const struct store_list_query *query)
+static void walk_start(
+	struct list_walk *walk, const struct store_list_query *query, list_add_fn *add, void *out)
 {
 	const char *after = query->after ? query->after : "";
 
-	walk->query = query;
+	*walk = (struct list_walk){.query = query, .add = add, .out = out};
 	walk->prefix = query->prefix ? query->prefix : "";
 	walk->delimiter = query->delimiter ? query->delimiter : "";
 	walk->prefix_len = strlen(walk->prefix);
@@ -91,36 +99,10 @@ static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t
 	return after_len && (order < 0 || (order == 0 && len <= after_len));
 }
 
-/* --- objects ------------------------------------------------------------------------------- */
-
-static int list_add(struct store_list *list, const char *key, size_t len, bool is_prefix)
-{
-	char *copy = strndup(key, len);
-
-	if (!copy)
-		return -1;
-	list->entries[list->n++] = (struct store_list_entry){.key = copy, .is_prefix = is_prefix};
-	return 0;
-}
-
-static int list_row(struct store_list *list, sqlite3_stmt *st, const char *key, size_t len)
-{
-	struct store_list_entry *e = &list->entries[list->n];
-
-	if (list_add(list, key, len, false) < 0)
-		return -1;
-	e->size = (uint64_t)sqlite3_column_int64(st, 1);
-	e->modified_ns = sqlite3_column_int64(st, 2);
-	db_column_text(st, 3, e->etag, sizeof(e->etag));
-	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
-	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
-	return 0;
-}
-
 enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED };
 
 /* From the bound on, until the end or until it pays to seek. */
-static enum walk_step list_run(struct list_walk *walk, sqlite3_stmt *st, struct store_list *out)
+static enum walk_step walk_run(struct list_walk *walk, sqlite3_stmt *st)
 {
 	int rc;
 
@@ -134,17 +116,15 @@ static enum walk_step list_run(struct list_walk *walk, sqlite3_stmt *st, struct 
 		fold = walk_fold(walk, key, len);
 		if (fold && walk_passed(walk, key, fold))
 			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
-		if (out->n == walk->query->max) {
-			out->truncated = true;
+		if (walk->n == walk->query->max) {
+			walk->truncated = true;
 			return WALK_END;
 		}
-		if (fold) {
-			if (list_add(out, key, fold, true) < 0)
-				return WALK_FAILED;
-			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
-		}
-		if (list_row(out, st, key, len) < 0)
+		if (walk->add(walk->out, st, key, fold ? fold : len, fold != 0) < 0)
 			return WALK_FAILED;
+		walk->n++;
+		if (fold)
+			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
 	}
 	return rc == SQLITE_DONE ? WALK_END : WALK_FAILED;
 }
@@ -168,6 +148,28 @@ static int64_t bucket_id(
 	return 0;
 }
 
+/* --- objects ------------------------------------------------------------------------------- */
+
+static int list_add(void *out, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
+{
+	struct store_list *list = out;
+	struct store_list_entry *e = &list->entries[list->n];
+
+	e->key = strndup(key, len);
+	if (!e->key)
+		return -1;
+	list->n++;
+	e->is_prefix = is_prefix;
+	if (is_prefix)
+		return 0;
+	e->size = (uint64_t)sqlite3_column_int64(st, 1);
+	e->modified_ns = sqlite3_column_int64(st, 2);
+	db_column_text(st, 3, e->etag, sizeof(e->etag));
+	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
+	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
+	return 0;
+}
+
 static enum store_status list_read(struct db *db, const struct store_list_query *query,
 	struct store_list *out, struct penstock_error *err)
 {
@@ -180,7 +182,7 @@ static enum store_status list_read(struct db *db, const struct store_list_query 
 		return status;
 	if (!query->max)
 		return STORE_OK;
-	walk_start(&walk, query);
+	walk_start(&walk, query, list_add, out);
 	out->entries = calloc(query->max, sizeof(*out->entries));
 	if (!out->entries) {
 		error_memory(err);
@@ -193,10 +195,11 @@ static enum store_status list_read(struct db *db, const struct store_list_query 
 			return db_failed(db, "list a bucket", err);
 		sqlite3_bind_int64(st, 1, bucket);
 		db_bind_blob(st, 2, walk.bound.key, walk.bound.len);
-		step = list_run(&walk, st, out);
+		step = walk_run(&walk, st);
 		if (step == WALK_FAILED)
 			return db_failed(db, "list a bucket", err);
 	}
+	out->truncated = walk.truncated;
 	return STORE_OK;
 }
 
@@ -232,9 +235,9 @@ void store_list_release(struct store_list *list)
 
 /* --- uploads ------------------------------------------------------------------------------- */
 
-static int upload_row(struct store_upload_list *list, sqlite3_stmt *st, const char *key, size_t len,
-	bool is_prefix)
+static int upload_add(void *out, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
 {
+	struct store_upload_list *list = out;
 	struct store_upload_entry *e = &list->entries[list->n];
 
 	e->upload.key = strndup(key, len);
@@ -251,33 +254,6 @@ static int upload_row(struct store_upload_list *list, sqlite3_stmt *st, const ch
 	return 0;
 }
 
-static enum walk_step upload_run(
-	struct list_walk *walk, sqlite3_stmt *st, struct store_upload_list *out)
-{
-	int rc;
-
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-		const char *key = sqlite3_column_blob(st, 0);
-		size_t len = (size_t)sqlite3_column_bytes(st, 0);
-		size_t fold;
-
-		if (len < walk->prefix_len || memcmp(key, walk->prefix, walk->prefix_len) != 0)
-			return WALK_END;
-		fold = walk_fold(walk, key, len);
-		if (fold && walk_passed(walk, key, fold))
-			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
-		if (out->n == walk->query->max) {
-			out->truncated = true;
-			return WALK_END;
-		}
-		if (upload_row(out, st, key, fold ? fold : len, fold != 0) < 0)
-			return WALK_FAILED;
-		if (fold)
-			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
-	}
-	return rc == SQLITE_DONE ? WALK_END : WALK_FAILED;
-}
-
 static enum store_status uploads_read(struct db *db, const struct store_list_query *query,
 	const char *after_id, struct store_upload_list *out, struct penstock_error *err)
 {
@@ -291,7 +267,7 @@ static enum store_status uploads_read(struct db *db, const struct store_list_que
 		return status;
 	if (!query->max)
 		return STORE_OK;
-	walk_start(&walk, query);
+	walk_start(&walk, query, upload_add, out);
 	if (after_id && query->after && strcmp(query->after, walk.prefix) >= 0) {
 		/* Among the uploads of that key: behind this one. */
 		bound_set(&walk.bound, query->after, strlen(query->after));
@@ -310,11 +286,12 @@ static enum store_status uploads_read(struct db *db, const struct store_list_que
 		sqlite3_bind_int64(st, 1, bucket);
 		db_bind_blob(st, 2, walk.bound.key, walk.bound.len);
 		db_bind_text(st, 3, id);
-		step = upload_run(&walk, st, out);
+		step = walk_run(&walk, st);
 		id[0] = '\0';
 		if (step == WALK_FAILED)
 			return db_failed(db, "list the uploads of a bucket", err);
 	}
+	out->truncated = walk.truncated;
 	return STORE_OK;
 }
 

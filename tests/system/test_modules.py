@@ -126,7 +126,7 @@ def test_a_resumed_run_has_its_module(penstock, job, tmp_path):
     write(tmp_path / "m", text=text)
     path = job("./m")
 
-    penstock.run("run", path).exits(75)
+    penstock.run("run", path, env={"PENSTOCK_STOP_GRACE": "0"}).exits(75)
     shutil.rmtree(tmp_path / "m")
     run = penstock.ps()[0]["id"]
     result = penstock.run("resume", run).ok()
