@@ -12,7 +12,6 @@ On SIGTERM, or when the file named by PENSTOCK_PREEMPT_FILE appears, it finishes
 (as a program ended by SIGTERM does), so that nobody takes an unfinished training for a finished one.
 """
 import argparse
-import json
 import math
 import os
 import random
@@ -84,18 +83,10 @@ class StopWatch:
     def on_signal(self, *_):
         self.reason = "SIGTERM"
 
-    def is_told(self):
-        """Whether the file is there and says more than that it may happen soon."""
-        try:
-            with open(self.file, encoding="utf-8") as file:
-                return not json.load(file).get("soon")
-        except FileNotFoundError:
-            return False
-
     def requested(self):
         if not self.reason and self.file and time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + PREEMPT_POLL_S
-            if self.is_told():
+            if os.path.exists(self.file):
                 self.reason = "preemption notice"
         return self.reason is not None
 

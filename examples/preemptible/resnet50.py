@@ -9,7 +9,6 @@ PENSTOCK_DONE_FILE (created when all is done). The weights to begin with come fr
 classes such as torchvision's; without one they are random, and it says so.
 """
 import argparse
-import json
 import os
 from pathlib import Path
 
@@ -59,12 +58,8 @@ def newest():
 
 
 def preempted():
-    """Whether to save and end; a notice that it may happen soon would only ask for a save."""
-    try:
-        with open(os.environ.get("PENSTOCK_PREEMPT_FILE", ""), encoding="utf-8") as file:
-            return not json.load(file).get("soon")
-    except FileNotFoundError:
-        return False
+    """Whether to save and end."""
+    return os.path.exists(os.environ.get("PENSTOCK_PREEMPT_FILE", ""))
 
 
 def main():

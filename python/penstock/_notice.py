@@ -1,4 +1,4 @@
-"""What a training asks about its end: the preempt file, the deadline, the done marker."""
+"""What a training asks about its end: the preempt file, the save file, the deadline, the done marker."""
 import json
 import os
 from typing import Any, NamedTuple, Optional, Tuple
@@ -7,7 +7,7 @@ from penstock._memory import torch_if_loaded
 
 
 class Notice(NamedTuple):
-    """Why and when this task has to end, or may have to."""
+    """Why and when this task has to end."""
 
     source: str
     """Who said so: "gcp", "aws", "file", ... ; "" where the notice does not say."""
@@ -15,8 +15,6 @@ class Notice(NamedTuple):
     """One line for people."""
     deadline: Optional[float]
     """Unix time in seconds at which the task is ended; None: not known."""
-    soon: bool
-    """It may happen soon: save and go on."""
 
 
 _saved_for: Optional[Tuple[int, int]] = None
@@ -44,7 +42,6 @@ def notice() -> Optional[Notice]:
         source=str(content.get("source") or ""),
         reason=str(content.get("reason") or ""),
         deadline=float(deadline) if isinstance(deadline, (int, float)) and not isinstance(deadline, bool) else None,
-        soon=content.get("soon") is True,
     )
 
 
@@ -62,32 +59,30 @@ def _anywhere(here: bool) -> bool:
 def should_stop(everywhere: bool = False) -> bool:
     """Whether this task is to save and end: one look for ``$PENSTOCK_PREEMPT_FILE``, about 2 µs, cheap enough for every batch.
 
-    A notice that something may happen soon is no reason to end; ``should_save()`` tells of it.
+    That it may happen soon is no reason to end; ``should_save()`` tells of it.
 
     Ranks of one training look at different moments. With ``everywhere`` they agree: the answer is True on all of them as
     soon as it is on one, by one all-reduce of ``torch.distributed``'s default group, so every rank must call it equally
     often. Without a process group that is initialised ``everywhere`` changes nothing.
     """
-    found = notice()
-    here = found is not None and not found.soon
+    path = os.environ.get("PENSTOCK_PREEMPT_FILE")
+    here = bool(path) and os.path.exists(str(path))
     return _anywhere(here) if everywhere else here
 
 
 def should_save(everywhere: bool = False) -> bool:
-    """Whether to save now and go on, since this machine may be taken away soon: True once for each such notice.
+    """Whether to save now and go on, since this machine may be taken away soon: True once for each time it is asked for.
 
-    As cheap as ``should_stop()``, and ``everywhere`` is as there.
+    One look for ``$PENSTOCK_SAVE_FILE``, as cheap as ``should_stop()``, and ``everywhere`` is as there.
     """
     global _saved_for
-    found = notice()
     here = False
-    if found is not None and found.soon:
-        try:
-            status = os.stat(os.environ["PENSTOCK_PREEMPT_FILE"])
-            here = (status.st_ino, status.st_mtime_ns) != _saved_for
-            _saved_for = (status.st_ino, status.st_mtime_ns)
-        except FileNotFoundError:
-            pass
+    try:
+        status = os.stat(os.environ.get("PENSTOCK_SAVE_FILE") or "")
+        here = (status.st_ino, status.st_mtime_ns) != _saved_for
+        _saved_for = (status.st_ino, status.st_mtime_ns)
+    except OSError:
+        pass
     return _anywhere(here) if everywhere else here
 
 

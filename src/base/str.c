@@ -290,3 +290,32 @@ int strlist_set(struct strlist *list, const char *key, const char *value)
 	*found = pair;
 	return 0;
 }
+
+/* How many bytes the character at `s` has; 0: there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+	unsigned char low = 0x80, high = 0xbf;
+	size_t n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
+
+	/* Neither longer than needed, nor a half of a pair, nor beyond the last. */
+	low = *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : low;
+	high = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : high;
+	for (size_t i = 1; i < n; i++) {
+		if (s[i] < low || s[i] > high)
+			return 0;
+		low = 0x80;
+		high = 0xbf;
+	}
+	return n;
+}
+
+void str_make_utf8(char *text)
+{
+	while (*text) {
+		size_t n = utf8_length((const unsigned char *)text);
+
+		if (!n)
+			*text = '?';
+		text += n ? n : 1;
+	}
+}

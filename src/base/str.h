@@ -23,6 +23,8 @@ void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 
 /* Lower-case hexadecimal of `len` bytes, and its NUL. */
 void str_hex(const void *data, size_t len, char *out);
+/* In place: what is not UTF-8, as a character that was cut in two, becomes '?'. */
+void str_make_utf8(char *text);
 /* -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 

@@ -121,14 +121,16 @@ static int add_venv(struct strlist *env, const char *venv)
 static int add_notice(struct strlist *env, const struct environment_spec *spec, const char *storage)
 {
 	_cleanup_free_ char *preempt = path_join(storage, REACTION_PREEMPT_FILE);
+	_cleanup_free_ char *save = path_join(storage, REACTION_SAVE_FILE);
 	_cleanup_free_ char *done = NULL;
 
-	if (!preempt ||
+	if (!preempt || !save ||
 		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", storage, spec->serial) < 0) {
 		done = NULL;
 		return -1;
 	}
 	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
+		strlist_set(env, "PENSTOCK_SAVE_FILE", save) < 0 ||
 		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
 		return -1;
 	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");

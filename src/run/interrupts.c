@@ -77,40 +77,93 @@ static void take_request(struct interrupts *interrupts)
 
 /* ---- notices ---- */
 
-/* With the lock held. False: it says nothing new. */
-static bool withdraw(struct interrupts *interrupts, const struct notice *notice)
+static bool same_source(const struct notice *a, const struct notice *b)
 {
-	struct notice *standing = &interrupts->notice;
+	return a->origin == b->origin && strcmp(a->source, b->source) == 0;
+}
 
-	if (!*standing->source || standing->withdrawn ||
-		strcmp(standing->source, notice->source) != 0)
+/* What one more notice makes of one that stands. A guess of ours gives way to who knows, but the time that is left never
+ * grows. */
+static void add_to(struct notice *standing, const struct notice *more)
+{
+	if (!more->hard || (standing->hard && more->deadline_ms >= standing->deadline_ms))
+		return;
+	standing->hard = true;
+	if (more->deadline_ms < standing->deadline_ms)
+		standing->deadline_ms = more->deadline_ms;
+}
+
+/* With the lock held: `notice` is made anew of those that stand, who came first gives it its name. */
+static void sum_up(struct interrupts *interrupts)
+{
+	struct notice *notice = &interrupts->notice;
+	unsigned eased = notice->eased;
+
+	if (!interrupts->n_standing) {
+		notice->withdrawn = true;
+		return;
+	}
+	*notice = interrupts->standing[0];
+	for (size_t i = 1; i < interrupts->n_standing; i++)
+		add_to(notice, &interrupts->standing[i]);
+	notice->eased = eased;
+	notice->serial = ++interrupts->serial;
+}
+
+/* The same. False: it says nothing new. */
+static bool withdraw(struct interrupts *interrupts, const struct notice *given)
+{
+	struct notice *standing = interrupts->standing;
+	size_t i = 0;
+
+	if (given->soon) {
+		if (!*interrupts->soon.source || !same_source(&interrupts->soon, given))
+			return false;
+		interrupts->soon = (struct notice){0};
+		return true;
+	}
+	while (i < interrupts->n_standing && !same_source(&standing[i], given))
+		i++;
+	if (i == interrupts->n_standing)
 		return false;
-	standing->withdrawn = true;
+	interrupts->n_standing--;
+	memmove(&standing[i], &standing[i + 1], (interrupts->n_standing - i) * sizeof(*standing));
+	interrupts->notice.eased++;
+	sum_up(interrupts);
 	return true;
 }
 
 /* The same; several notices of one end are one. */
-static bool ask(struct interrupts *interrupts, const struct notice *notice)
+static bool ask(struct interrupts *interrupts, const struct notice *given)
 {
-	struct notice *standing = &interrupts->notice;
+	struct notice *standing = interrupts->standing;
+	int64_t before_ms = interrupts->n_standing ? interrupts->notice.deadline_ms : INT64_MAX;
 	int none = INTERRUPT_NONE;
-	bool news = !*standing->source || standing->withdrawn;
+	size_t i = 0;
 
-	if (news)
-		*standing = *notice;
-	if (notice->hard && (!standing->hard || notice->deadline_ms < standing->deadline_ms)) {
-		news |= notice->deadline_ms < standing->deadline_ms;
-		/* A guess of ours gives way to who knows, but the time that is left never grows. */
-		if (notice->deadline_ms < standing->deadline_ms)
-			standing->deadline_ms = notice->deadline_ms;
-		standing->hard = true;
-	}
+	while (i < interrupts->n_standing && !same_source(&standing[i], given))
+		i++;
+	if (i < interrupts->n_standing)
+		add_to(&standing[i], given);
+	else if (i < INTERRUPT_NOTICES)
+		standing[interrupts->n_standing++] = *given;
+	sum_up(interrupts);
 	atomic_compare_exchange_strong(&interrupts->reason, &none, INTERRUPT_PREEMPT);
 	if (!atomic_load(&interrupts->count))
 		atomic_store(&interrupts->count, 1);
 	if (interrupts->phase == PHASE_BEGIN)
 		atomic_store(&interrupts->cancel, 1);
-	return news;
+	return interrupts->notice.deadline_ms < before_ms;
+}
+
+/* The same. Each asks for one more save. */
+static bool ask_for_a_save(struct interrupts *interrupts, const struct notice *given)
+{
+	if (*interrupts->soon.source && !same_source(&interrupts->soon, given))
+		return false;
+	interrupts->soon = *given;
+	interrupts->soon.serial = ++interrupts->serial;
+	return true;
 }
 
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given)
@@ -126,15 +179,12 @@ void interrupts_notice(struct interrupts *interrupts, const struct notice *given
 		notice.deadline_ms = notice.noticed_ms +
 				     (interrupts->grace_ms ? interrupts->grace_ms : GRACE_MS);
 	pthread_mutex_lock(&interrupts->lock);
-	if (notice.withdrawn) {
+	if (notice.withdrawn)
 		news = withdraw(interrupts, &notice);
-	} else if (notice.soon) {
-		news = !*interrupts->soon.source;
-		if (news)
-			interrupts->soon = notice;
-	} else {
+	else if (notice.soon)
+		news = ask_for_a_save(interrupts, &notice);
+	else
 		news = ask(interrupts, &notice);
-	}
 	pthread_mutex_unlock(&interrupts->lock);
 	if (!news)
 		return;
@@ -160,14 +210,17 @@ bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out)
 	return get(interrupts, &interrupts->soon, out);
 }
 
-void interrupts_forget_notice(struct interrupts *interrupts)
+bool interrupts_forget_notice(struct interrupts *interrupts)
 {
 	LOCK_SCOPE(&interrupts->lock);
-	if (!interrupts->notice.withdrawn || atomic_load(&interrupts->reason) != INTERRUPT_PREEMPT)
-		return;
+	if (!interrupts->notice.withdrawn ||
+		atomic_load(&interrupts->reason) != INTERRUPT_PREEMPT ||
+		atomic_load(&interrupts->count) > 1)
+		return false;
 	interrupts->notice = (struct notice){0};
 	atomic_store(&interrupts->reason, INTERRUPT_NONE);
 	atomic_store(&interrupts->count, 0);
+	return true;
 }
 
 static void take_signal(struct interrupts *interrupts, int signal)

@@ -35,6 +35,7 @@ struct penstock_error;
 
 enum interrupt_reason { INTERRUPT_NONE, INTERRUPT_STOP, INTERRUPT_PREEMPT };
 enum interrupt_phase { PHASE_BEGIN, PHASE_STEPS, PHASE_FLUSH };
+enum { INTERRUPT_NOTICES = 64 }; /* that stand at once: of each source one */
 
 struct interrupts {
 	atomic_int cancel;	    /* non-zero: what blocks shall end */
@@ -42,8 +43,11 @@ struct interrupts {
 	atomic_int count;	    /* requests in this phase; written under lock */
 	atomic_uint news;	    /* grows with each event */
 	enum interrupt_phase phase; /* under lock */
-	struct notice notice;	    /* under lock: that asks for the end; no source: none has */
-	struct notice soon;	    /* under lock: that only says what may come; no source: none */
+	struct notice notice; /* under lock: of all that ask for the end; no source: none has */
+	struct notice soon;   /* under lock: that only says what may come; no source: none */
+	struct notice standing[INTERRUPT_NOTICES]; /* under lock: what `notice` is made of */
+	size_t n_standing;
+	unsigned serial; /* under lock */
 	pthread_mutex_t lock;	    /* a request belongs to one phase */
 	int event_fd;		    /* readable after each request; interrupts_clear_event() */
 	int signal_fd;
@@ -77,12 +81,15 @@ unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_try_again(struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
-/* Any thread. Of several that ask for the end the earliest deadline counts. */
+/*
+ * Any thread. Of several that ask for the end the earliest deadline counts; it is withdrawn when each source that has
+ * asked has withdrawn its own.
+ */
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
 /* False: there is none. Its `withdrawn` says that it does not hold any more. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
 bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
-/* The notice was withdrawn and nothing has come of it: as if it had never been. */
-void interrupts_forget_notice(struct interrupts *interrupts);
+/* The notice was withdrawn and nothing has come of it: as if it had never been. False: it stands, or the user insists. */
+bool interrupts_forget_notice(struct interrupts *interrupts);
 
 #endif

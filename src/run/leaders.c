@@ -1,11 +1,20 @@
 /* Whom of a task's processes a notice is told. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/buf.h"
+#include "base/fs.h"
+#include "base/limits.h"
 #include "base/process.h"
+#include "base/str.h"
 #include "run/reaction.h"
 #include "base/banned.h"
 
@@ -37,28 +46,127 @@ static bool stands_for_its_child(pid_t pid)
 	return false;
 }
 
+/* ---- who waits for a signal instead of handling it ---- */
+
+/* The number behind `field` in a file of /proc with lines "Field: 0123"; 0: it has none. */
+static uint64_t hex_of(const char *path, const char *field)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	const char *at;
+
+	if (fs_read(path, &text, NULL) < 0)
+		return 0;
+	at = strstr(buf_str(&text), field);
+	return at ? strtoull(at + strlen(field), NULL, 16) : 0;
+}
+
+/* Whether the thread is in sigwait() and its like, for this signal among others. */
+static bool is_in_sigwait(pid_t pid, const char *thread, uint64_t bit)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * KIB);
+	_cleanup_close_ int memory = -1;
+	uint64_t set = 0;
+	uintptr_t address;
+	char path[96];
+	char *end;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/syscall", (int)pid, thread);
+	if (fs_read(path, &text, NULL) < 0 ||
+		strtol(buf_str(&text), &end, 10) != SYS_rt_sigtimedwait || *end != ' ')
+		return false;
+	address = (uintptr_t)strtoull(end, NULL, 16);
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+	memory = open(path, O_RDONLY | O_CLOEXEC);
+	return memory >= 0 &&
+	       pread(memory, &set, sizeof(set), (off_t)address) == (ssize_t)sizeof(set) && set & bit;
+}
+
+/* Whether one of its descriptors is a signalfd() for this signal. */
+static bool has_signalfd(pid_t pid, uint64_t bit)
+{
+	_cleanup_closedir_ DIR *dir = NULL;
+	char path[96];
+
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo", (int)pid);
+	dir = opendir(path);
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		snprintf(path, sizeof(path), "/proc/%d/fdinfo/%.20s", (int)pid, e->d_name);
+		if (*e->d_name != '.' && hex_of(path, "sigmask:") & bit)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether it takes the signal by sigwait() or signalfd(). That it is blocked does not say so: whoever blocks it for a
+ * moment dies of it right after. So no thread may be open to it but one that waits for it.
+ */
+static bool waits_for(pid_t pid, int signal)
+{
+	const uint64_t bit = UINT64_C(1) << (signal - 1);
+	_cleanup_closedir_ DIR *dir = NULL;
+	bool waits = false;
+	size_t n = 0;
+	char path[96];
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		if (*e->d_name == '.')
+			continue;
+		n++;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)pid, e->d_name);
+		if (hex_of(path, "SigIgn:") & bit)
+			return false;
+		if (is_in_sigwait(pid, e->d_name, bit))
+			waits = true;
+		else if (!(hex_of(path, "SigBlk:") & bit))
+			return false;
+	}
+	return n && (waits || has_signalfd(pid, bit));
+}
+
+/* ---- telling ---- */
+
 struct telling {
 	int signal;
 	unsigned told;
 };
 
+/* The pid may be another's by now, so it is held while it is looked at. */
 static bool tell(void *cookie, const struct process_info *info)
 {
+	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, info->pid, 0);
 	struct telling *t = cookie;
+	struct process_info now;
 
-	if (process_catches(info->pid, t->signal)) {
-		t->told += kill(info->pid, t->signal) == 0;
+	if (pidfd < 0 || !process_info(info->pid, &now) || now.start_ticks != info->start_ticks)
+		return false;
+	if (process_catches(info->pid, t->signal) || waits_for(info->pid, t->signal)) {
+		t->told += syscall(SYS_pidfd_send_signal, pidfd, t->signal, NULL, 0) == 0;
 		return false;
 	}
 	return stands_for_its_child(info->pid);
 }
 
+/* Whether we, or one of ours, began it: the leader in a container is reaped there, and its pid may be anybody's then. */
+static bool is_ours(struct process_info info)
+{
+	for (int depth = 0; depth < 256; depth++) {
+		if (info.parent == getpid())
+			return true;
+		if (info.parent <= 1 || !process_info(info.parent, &info))
+			return false;
+	}
+	return false;
+}
+
 unsigned leaders_tell(pid_t leader, int signal)
 {
 	struct telling t = {.signal = signal};
-	const struct process_info info = {.pid = leader};
+	struct process_info info;
 
-	if (leader > 0 && tell(&t, &info))
+	if (leader > 0 && process_info(leader, &info) && is_ours(info) && tell(&t, &info))
 		process_descendants(leader, tell, &t);
 	return t.told;
 }

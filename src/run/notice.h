@@ -31,7 +31,10 @@ struct notice {
 	int64_t noticed_wall; /* nanoseconds; 0: now */
 	bool hard;	      /* the deadline was told by the source */
 	bool soon;	      /* it may be soon: a good moment to save, but nothing ends */
-	bool withdrawn;	      /* what this source has noticed does not hold any more */
+	bool withdrawn; /* what this source has noticed does not hold any more; `soon`: what it said of soon */
+	unsigned origin;      /* which of several of one name has brought it; 0: a signal */
+	unsigned serial;      /* of those that were taken in: another number, something new */
+	unsigned eased;	      /* of the whole: how often a part of it was withdrawn */
 };
 
 /* `reason` is cut, and what would forge a line is replaced. */

@@ -55,6 +55,7 @@ void notice_set(struct notice *notice, const char *source, const char *reason)
 	*notice = (struct notice){0};
 	snprintf(notice->source, sizeof(notice->source), "%s", source);
 	snprintf(notice->reason, sizeof(notice->reason), "%s", reason);
+	str_make_utf8(notice->reason); /* it goes into documents */
 	for (char *c = notice->reason; *c; c++) {
 		if ((unsigned char)*c < ' ' || *c == 127)
 			*c = ' ';
@@ -136,6 +137,7 @@ static void *watch_one(void *cookie)
 	t->present = true;
 	log_debug("preemption notices of %s are watched", t->watch.ops->name);
 	while (t->watch.ops->wait(&t->watch, &notice)) {
+		notice.origin = 1 + (unsigned)(t - notices->threads);
 		notices->options.on_notice(notices->options.cookie, &notice);
 		notice = (struct notice){0};
 	}
@@ -187,7 +189,6 @@ static const char *address(struct notices *notices, int cloud)
 
 	while (len && copy[len - 1] == '/')
 		copy[--len] = '\0';
-	free(notices->addresses[cloud]);
 	notices->addresses[cloud] = copy;
 	return copy;
 }
@@ -201,8 +202,12 @@ static bool is_true(const char *name)
 
 static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t after_ms)
 {
-	const char *base = address(notices, cloud);
+	const char *base;
 
+	/* By its name and by `auto`: one is enough. */
+	if (notices->addresses[cloud])
+		return;
+	base = address(notices, cloud);
 	if (!base)
 		return;
 	if (cloud == GCP) {
@@ -241,22 +246,26 @@ static void add_named(struct notices *notices, const char *names)
 {
 	static const char *const clouds[] = {"gcp", "aws", "azure"};
 
+	bool automatic = false;
+
 	for (; *names; names += strcspn(names, ","), names += *names == ',') {
 		size_t len = strcspn(names, ",");
 
-		if (len == 4 && strncmp(names, "auto", len) == 0)
-			add_auto(notices);
+		automatic |= len == 4 && strncmp(names, "auto", len) == 0;
 		for (int i = 0; i < 3; i++) {
 			if (strlen(clouds[i]) == len && strncmp(names, clouds[i], len) == 0)
 				add_cloud(notices, i, true, 0);
 		}
 	}
+	if (automatic)
+		add_auto(notices);
 }
 
 static void choose(struct notices *notices)
 {
 	const struct workflow_preemption *p = notices->options.preemption;
 	const char *names = getenv("PENSTOCK_PREEMPTION_SOURCES");
+	bool automatic = false;
 
 	if (!p->sources_given) {
 		add_named(notices, names ? names : "auto");
@@ -267,7 +276,7 @@ static void choose(struct notices *notices)
 
 		switch (source->kind) {
 		case WORKFLOW_NOTICE_AUTO:
-			add_auto(notices);
+			automatic = true;
 			break;
 		case WORKFLOW_NOTICE_GCP:
 			add_cloud(notices, GCP, true, 0);
@@ -286,6 +295,9 @@ static void choose(struct notices *notices)
 			break;
 		}
 	}
+	/* Last: what was asked for by name is looked for again and again. */
+	if (automatic)
+		add_auto(notices);
 }
 
 /* ---- the whole ---- */

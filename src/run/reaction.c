@@ -37,21 +37,37 @@ enum {
 
 /* ---- files ---- */
 
-/* Of no use after a crash of the machine, so nothing is made durable: that would cost the time that is short. */
-static void write_quickly(const char *dir, const char *name, const char *text)
+/*
+ * Of no use after a crash of the machine, so nothing is made durable: that would cost the time that is short. Tasks may
+ * have put links or FIFOs there: nothing is followed, and nothing that is there is opened.
+ */
+static int place(int dir, const char *name, const char *text)
 {
-	_cleanup_free_ char *path = path_join(dir, name);
-	_cleanup_free_ char *fresh = NULL;
 	_cleanup_close_ int fd = -1;
+	char fresh[32];
 
 	/* Several sources may tell something at the same time. */
-	if (!path || asprintf(&fresh, "%s.%d", path, (int)gettid()) < 0) {
-		fresh = NULL;
-		return;
+	snprintf(fresh, sizeof(fresh), ".new-%d", (int)gettid());
+	unlinkat(dir, fresh, 0);
+	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -1;
+	if (fs_write_all(fd, text, strlen(text)) < 0 || renameat(dir, fresh, dir, name) < 0) {
+		int saved = errno;
+
+		unlinkat(dir, fresh, 0);
+		errno = saved;
+		return -1;
 	}
-	fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0 || rename(fresh, path) < 0)
-		log_warn("cannot write %s: %s", path, strerror(errno));
+	return 0;
+}
+
+static void write_quickly(const char *dir, const char *name, const char *text)
+{
+	_cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || place(fd, name, text) < 0)
+		log_warn("cannot write %s/%s: %s", dir, name, strerror(errno));
 }
 
 static void remove_file(const char *dir, const char *name)
@@ -60,6 +76,20 @@ static void remove_file(const char *dir, const char *name)
 
 	if (path)
 		unlink(path);
+}
+
+/* REACTION_DIR; -1: it is not there, or no directory. */
+static int open_tasks_dir(const struct run *run)
+{
+	_cleanup_free_ char *dir = path_join(run->layout.storage, REACTION_DIR);
+
+	return dir ? open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+}
+
+/* A path below the storage without REACTION_DIR. */
+static const char *below_dir(const char *path)
+{
+	return path + strlen(REACTION_DIR "/");
 }
 
 int reaction_prepare(struct run *run, struct penstock_error *err)
@@ -82,36 +112,46 @@ static double wall_s(int64_t monotonic_ms)
 	       (double)(monotonic_ms - clock_monotonic_ms()) / 1000;
 }
 
-void reaction_begin(struct run *run, const struct notice *notice)
+static json_t *describe_end(const struct run *run, const struct notice *notice)
 {
-	int64_t until = notice->soon ? 0 : reaction_tasks_until(run, notice);
+	int64_t until = reaction_tasks_until(run, notice);
 	double grace = (double)(until - clock_monotonic_ms()) / 1000;
-	json_auto_t *json = json_pack("{s:s, s:s, s:b}", "source", notice->source, "reason",
-		notice->reason, "soon", notice->soon);
-	_cleanup_free_ char *text = NULL;
 
-	json_object_set_new(json, "deadline", until ? json_real(wall_s(until)) : json_null());
-	json_object_set_new(
-		json, "grace_s", until ? json_real(grace > 0 ? grace : 0) : json_null());
-	text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(16));
-	if (text)
-		write_quickly(run->layout.storage, REACTION_PREEMPT_FILE, text);
+	return json_pack("{s:s, s:s, s:f, s:f}", "source", notice->source, "reason", notice->reason,
+		"deadline", wall_s(until), "grace_s", grace > 0 ? grace : 0);
 }
 
-void reaction_take_back(const struct run *run)
+void reaction_begin(struct run *run, const struct notice *notice)
 {
-	remove_file(run->layout.storage, REACTION_PREEMPT_FILE);
+	json_auto_t *json = notice->soon ? json_pack("{s:s, s:s}", "source", notice->source,
+						   "reason", notice->reason)
+					 : describe_end(run, notice);
+	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(16))
+					 : NULL;
+	const char *file = notice->soon ? REACTION_SAVE_FILE : REACTION_PREEMPT_FILE;
+	_cleanup_close_ int dir = open_tasks_dir(run);
+
+	if (!text)
+		errno = ENOMEM;
+	if (!text || dir < 0 || place(dir, below_dir(file), text) < 0)
+		log_warn("cannot write %s/%s: %s", run->layout.storage, file, strerror(errno));
+}
+
+void reaction_take_back(const struct run *run, bool soon)
+{
+	_cleanup_close_ int dir = open_tasks_dir(run);
+
+	if (dir >= 0)
+		unlinkat(dir, below_dir(soon ? REACTION_SAVE_FILE : REACTION_PREEMPT_FILE), 0);
 }
 
 bool reaction_is_done(const struct run *run, unsigned long serial)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int dir = open_tasks_dir(run);
+	char name[48];
 
-	if (asprintf(&path, "%s/" REACTION_DONE_FILE "%lu", run->layout.storage, serial) < 0) {
-		path = NULL;
-		return false;
-	}
-	return unlink(path) == 0;
+	snprintf(name, sizeof(name), "%s%lu", below_dir(REACTION_DONE_FILE), serial);
+	return dir >= 0 && unlinkat(dir, name, 0) == 0;
 }
 
 /* ---- what was noticed ---- */
@@ -158,21 +198,40 @@ static void keep(const struct run *run, const struct notice *notice)
 		write_quickly(run->layout.dir, REACTION_NOTICE_FILE, text);
 }
 
+static void say_withdrawn(struct run *run, const struct notice *notice)
+{
+	struct notice standing;
+
+	if (notice->soon) {
+		run_say(run, RUN_EVENT_MESSAGE, "this machine stays for now (%s: %s)",
+			notice->source, notice->reason);
+		return;
+	}
+	run_say(run, RUN_EVENT_MESSAGE, "the preemption notice of %s was withdrawn: %s",
+		notice->source, notice->reason);
+	if (!interrupts_get_notice(&run->interrupts, &standing) || standing.withdrawn) {
+		keep(run, notice);
+		return;
+	}
+	keep(run, &standing);
+	run_say(run, RUN_EVENT_MESSAGE, "that of %s stands: %s", standing.source, standing.reason);
+}
+
 void reaction_noticed(void *cookie, const struct notice *notice)
 {
 	struct run *run = cookie;
 	double left = (double)(notice->deadline_ms - notice->noticed_ms) / 1000;
-
 	struct notice standing;
 
 	if (!atomic_load(&run->laid_out)) /* it is hardly on record */
 		return;
+	if (notice->withdrawn) {
+		say_withdrawn(run, notice);
+		return;
+	}
 	if (!notice->soon || !interrupts_get_notice(&run->interrupts, &standing))
 		keep(run, notice);
-	if (notice->withdrawn)
-		run_say(run, RUN_EVENT_MESSAGE, "the preemption notice of %s was withdrawn: %s",
-			notice->source, notice->reason);
-	else if (notice->soon)
+	if (notice->soon)
 		run_say(run, RUN_EVENT_MESSAGE,
 			"this machine may be preempted soon (%s: %s): the steps are asked to save",
 			notice->source, notice->reason);

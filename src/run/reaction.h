@@ -23,6 +23,7 @@ struct run_layout;
 /* Below $STORAGE_PATH, so that containers see them, too. */
 #define REACTION_DIR	      ".penstock"
 #define REACTION_PREEMPT_FILE REACTION_DIR "/preempt"
+#define REACTION_SAVE_FILE    REACTION_DIR "/save"
 #define REACTION_DONE_FILE    REACTION_DIR "/done-" /* and the execution's number */
 /* Below runs/ID: what was noticed, for `ps` and `show`; and what `penstock preempt` asks for. */
 #define REACTION_NOTICE_FILE  "notice"
@@ -34,10 +35,13 @@ void reaction_describe(void *cookie, int signal, struct notice *notice);
 /* Another: says it, and keeps it for `ps` and `show`. */
 void reaction_noticed(void *cookie, const struct notice *notice);
 
-/* The file for the tasks; of a notice that only says "soon" it has no deadline. */
+/*
+ * The file for the tasks. One that only says "soon" has a file of its own: whoever just looks whether the preempt file
+ * is there must not end of it.
+ */
 void reaction_begin(struct run *run, const struct notice *notice);
-/* It was withdrawn: the file is gone again. */
-void reaction_take_back(const struct run *run);
+/* It was withdrawn: the file is gone again; `soon`: the one that asks for a save. */
+void reaction_take_back(const struct run *run, bool soon);
 
 int reaction_signal(const struct run *run);
 int64_t reaction_tasks_until(const struct run *run, const struct notice *notice);

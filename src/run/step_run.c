@@ -73,6 +73,7 @@ struct step_run {
 	/* The first failure, and what we did. */
 	struct step_end end;
 	bool failed;
+	bool noticed;	    /* a notice was told: what ends then was told to */
 	bool asked;	    /* by step_run_signal(): what fails then was told to end */
 	int64_t kill_at_ms; /* 0: nothing was asked to end by us */
 	bool killed;
@@ -698,7 +699,7 @@ static void take_end(struct step_run *step, size_t rank, const struct task_end *
 	if (step->n == 1)
 		return;
 	step->end.rank = (int)rank;
-	if (step->asked || step->n_ended == step->n)
+	if (step->asked || step->noticed || step->n_ended == step->n)
 		return;
 	run_say(step->run, RUN_EVENT_MESSAGE, "task %zu of '%s' failed (%s %d): ending the others",
 		rank, step->name, end->signal ? "signal" : "exit code",
@@ -742,20 +743,23 @@ void step_run_signal(struct step_run *step, int signal)
 	signal_all(step, signal);
 }
 
-size_t step_run_tell(struct step_run *step, int signal)
+void step_run_tell(struct step_run *step, int signal)
 {
-	size_t told = 0;
-
-	step->asked = true;
+	step->noticed = true;
 	for (size_t i = 0; i < step->n_started; i++) {
 		struct step_task *t = &step->tasks[i];
 
 		if (!t->ended && !t->told && signal)
 			t->told = step->executor->tell ? step->executor->tell(t->task, signal)
 						       : leaders_tell(t->task->pid, signal);
-		told += t->told;
 	}
-	return told;
+}
+
+void step_run_forget(struct step_run *step)
+{
+	step->noticed = false;
+	for (size_t i = 0; i < step->n_started; i++)
+		step->tasks[i].told = false;
 }
 
 void step_run_kill(struct step_run *step)

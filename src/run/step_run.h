@@ -73,8 +73,10 @@ pid_t step_run_pid(const struct step_run *step);
 /* Whether anything of it lives but for its leaders. */
 bool step_run_left(const struct step_run *step);
 void step_run_signal(struct step_run *step, int signal);
-/* A notice: to leaders that handle the signal (0: none), each once. Returns how many tasks were told by now. */
-size_t step_run_tell(struct step_run *step, int signal);
+/* A notice: to leaders that handle the signal (0: none), each once. */
+void step_run_tell(struct step_run *step, int signal);
+/* It does not hold any more: the next one is told anew. */
+void step_run_forget(struct step_run *step);
 /* Its number within the attempt. */
 unsigned long step_run_serial(const struct step_run *step);
 void step_run_kill(struct step_run *step);

@@ -57,8 +57,9 @@ struct watch {
 	struct walk walk;
 	unsigned news;	    /* of the interrupts, seen */
 	int requests;	    /* of these */
-	bool soon;	    /* the steps know that a notice may come */
-	bool noticed;	    /* one has come, and they know */
+	unsigned soon;	    /* of the last that said "soon" and that the steps know; 0: none */
+	bool noticed;	    /* a notice has come, and they know */
+	unsigned eased;	    /* how often a part of it was withdrawn, as they know */
 	bool withdrawn;	    /* it is not to come to anything */
 	bool told_killed;   /* those who knew have had their time */
 	int64_t grace_ms;   /* that all was given to end */
@@ -112,9 +113,16 @@ static void take_notice(struct watch *watch, const struct notice *notice)
 {
 	struct run *run = watch->run;
 	int64_t until = reaction_tasks_until(run, notice);
+	bool anew = watch->withdrawn || watch->eased != notice->eased;
 
-	if (watch->noticed && !watch->withdrawn && until >= watch->kill_at_ms)
+	if (watch->noticed && !anew && until >= watch->kill_at_ms)
 		return; /* nothing new for the tasks */
+	/* The time that they had because of one that does not hold any more is not what they have now. */
+	if (anew && !watch->told_killed && interrupts_reason(&run->interrupts) == INTERRUPT_PREEMPT)
+		watch->kill_at_ms = 0;
+	/* Who has heard that it is over has to hear that it is not. */
+	if (watch->noticed && watch->withdrawn)
+		walk_tell_again(&watch->walk);
 	/* What has failed before anybody was told has failed by itself. */
 	if (!watch->noticed)
 		walk_take_ended(&watch->walk);
@@ -125,6 +133,19 @@ static void take_notice(struct watch *watch, const struct notice *notice)
 		run_say(run, RUN_EVENT_MESSAGE, "asking the step to save and to end");
 	watch->noticed = true;
 	watch->withdrawn = false;
+	watch->eased = notice->eased;
+}
+
+/* As if it had never been. False: it has come to something, or still may. */
+static bool take_back_notice(struct watch *watch)
+{
+	if (!interrupts_forget_notice(&watch->run->interrupts))
+		return false;
+	watch->noticed = watch->withdrawn = false;
+	watch->eased = 0;
+	watch->kill_at_ms = 0;
+	watch->requests = 0;
+	return true;
 }
 
 static void look_for_notices(struct watch *watch)
@@ -132,35 +153,35 @@ static void look_for_notices(struct watch *watch)
 	struct run *run = watch->run;
 	struct notice notice;
 
-	if (interrupts_get_notice(&run->interrupts, &notice)) {
-		if (!notice.withdrawn)
-			take_notice(watch, &notice);
-		else if (watch->noticed && !watch->withdrawn)
-			reaction_take_back(run);
-		watch->withdrawn = notice.withdrawn;
+	if (!interrupts_get_soon(&run->interrupts, &notice))
+		notice.serial = 0;
+	if (notice.serial && notice.serial != watch->soon)
+		reaction_begin(run, &notice);
+	else if (!notice.serial && watch->soon)
+		reaction_take_back(run, true);
+	watch->soon = notice.serial;
+
+	if (!interrupts_get_notice(&run->interrupts, &notice))
+		return;
+	if (!notice.withdrawn) {
+		take_notice(watch, &notice);
 		return;
 	}
-	if (!watch->soon && interrupts_get_soon(&run->interrupts, &notice)) {
-		reaction_begin(run, &notice);
-		watch->soon = true;
-	}
+	if (watch->noticed && !watch->withdrawn)
+		reaction_take_back(run, false);
+	watch->withdrawn = true;
+	if (!watch->noticed) /* it came and went before anybody was told */
+		take_back_notice(watch);
 }
 
 /* The tasks had their time to end because of a notice that was withdrawn, and none has. */
 static bool forget_notice(struct watch *watch)
 {
-	struct run *run = watch->run;
-
-	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed ||
-		interrupts_reason(&run->interrupts) != INTERRUPT_PREEMPT ||
-		interrupts_count(&run->interrupts) > 1)
+	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed || !take_back_notice(watch))
 		return false;
-	interrupts_forget_notice(&run->interrupts);
 	walk_forget_notice(&watch->walk);
-	watch->noticed = watch->withdrawn = watch->soon = false;
-	watch->kill_at_ms = 0;
-	watch->requests = 0;
-	run_say(run, RUN_EVENT_MESSAGE, "nothing has ended because of the notice: the run goes on");
+	run_say(watch->run, RUN_EVENT_MESSAGE,
+		"nothing has ended because of the notice: the run goes on");
 	return true;
 }
 
@@ -168,12 +189,15 @@ static bool forget_notice(struct watch *watch)
 static void react(struct watch *watch)
 {
 	struct run *run = watch->run;
-	int requests = interrupts_count(&run->interrupts);
-	bool stops = interrupts_reason(&run->interrupts) == INTERRUPT_STOP;
+	int requests;
+	bool stops;
 
+	/* First: what comes after this is news again. */
 	watch->news = interrupts_news(&run->interrupts);
 	interrupts_clear_event(&run->interrupts);
 	look_for_notices(watch);
+	requests = interrupts_count(&run->interrupts);
+	stops = interrupts_reason(&run->interrupts) == INTERRUPT_STOP;
 	if (requests >= 1 && watch->requests == 0 && stops) {
 		begin_grace(watch);
 		if (watch->walk.n_live)

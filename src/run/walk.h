@@ -138,6 +138,8 @@ void walk_notice(struct walk *walk, int signal);
 void walk_kill_told(struct walk *walk);
 /* It does not go after all, and nothing was cut: as if nobody had been told. */
 void walk_forget_notice(struct walk *walk);
+/* It was withdrawn, and another one comes: walk_notice() tells who was told already. */
+void walk_tell_again(struct walk *walk);
 /* Asks all to end that lives, but for what runs within `finally`. */
 void walk_stop(struct walk *walk);
 /* Ends all that lives. */

@@ -27,8 +27,16 @@ void walk_kill_told(struct walk *walk)
 void walk_forget_notice(struct walk *walk)
 {
 	walk->stopping = walk->noticed = false;
-	for (struct frame *f = walk->live; f; f = f->next_live)
+	for (struct frame *f = walk->live; f; f = f->next_live) {
 		f->told = false;
+		step_run_forget(f->run);
+	}
+}
+
+void walk_tell_again(struct walk *walk)
+{
+	for (struct frame *f = walk->live; f; f = f->next_live)
+		step_run_forget(f->run);
 }
 
 void walk_stop(struct walk *walk)

@@ -25,7 +25,7 @@ def test_the_preempt_file_says_to_stop_and_until_when(told):
 
     assert before == (False, None, None)
     assert checkpoint.should_stop() is True
-    assert checkpoint.notice() == ("gcp", "the machine is taken away", 1795251600.5, False)
+    assert checkpoint.notice() == ("gcp", "the machine is taken away", 1795251600.5)
     assert checkpoint.deadline() == 1795251600.5
 
 
@@ -33,21 +33,24 @@ def test_the_preempt_file_says_to_stop_and_until_when(told):
 def test_a_notice_that_says_nothing_is_one_all_the_same(told, content):
     told.write_text(content)
 
-    assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None, False) and checkpoint.deadline() is None
+    assert checkpoint.should_stop() and checkpoint.notice() == ("", "", None) and checkpoint.deadline() is None
 
 
-# A rebalance recommendation, say: the training saves once, and goes on.
-def test_a_notice_that_it_may_happen_soon_asks_for_a_save(told):
+# A rebalance recommendation, say: the training saves once each time it is asked to, and goes on.
+def test_a_notice_that_it_may_happen_soon_asks_for_a_save(told, tmp_path, monkeypatch):
+    ask = tmp_path / "save"
+    unset = checkpoint.should_save()
+    monkeypatch.setenv("PENSTOCK_SAVE_FILE", str(ask))
     before = checkpoint.should_save()
-    told.write_text('{"source": "aws", "reason": "rebalance recommendation", "deadline": null, "grace_s": null, "soon": true}')
-    soon = [checkpoint.should_stop(), checkpoint.should_save(), checkpoint.should_save(), checkpoint.should_stop(), checkpoint.notice().soon]
-    other = told.with_name("other")
-    other.write_text('{"source": "aws", "soon": true}')
-    other.replace(told)
+    ask.write_text('{"source": "aws", "reason": "rebalance recommendation"}')
+    soon = [checkpoint.should_stop(), checkpoint.should_save(), checkpoint.should_save(), checkpoint.should_stop(), checkpoint.notice()]
+    other = tmp_path / "other"
+    other.write_text('{"source": "aws"}')
+    other.replace(ask)
     again = [checkpoint.should_save(everywhere=True), checkpoint.should_save()]
-    told.write_text('{"source": "aws", "deadline": 900, "soon": false}')
+    told.write_text('{"source": "aws", "deadline": 900}')
 
-    assert before is False and soon == [False, True, False, False, True] and again == [True, False]
+    assert (unset, before) == (False, False) and soon == [False, True, False, False, None] and again == [True, False]
     assert (checkpoint.should_stop(), checkpoint.should_save()) == (True, False)
 
 

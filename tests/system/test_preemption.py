@@ -52,7 +52,7 @@ def check():
 print("up", flush=True)
 while not told:
     check()
-    if how == "file" and os.path.exists(preempt) and json.load(open(preempt))["deadline"]:
+    if how == "file" and os.path.exists(preempt):
         told["by"] = "file"
     time.sleep(0.01)
 told["at"] = time.time()
@@ -145,7 +145,7 @@ def test_a_signal_is_a_notice(penstock, workflow, trainer, source, how):
 
     told = saved(penstock)
     assert "a worker died" not in result.out and "never" not in result.out and told["by"] == how
-    assert told["notice"]["source"] == "signal" and told["notice"]["reason"] == source and told["notice"]["soon"] is False
+    assert told["notice"]["source"] == "signal" and told["notice"]["reason"] == source
     assert 0 < told["notice"]["grace_s"] <= 25 and told["notice"]["deadline"] - told["at"] <= 25.5
     shown = penstock.ps()[0]
     assert (shown["state"], shown["class"], shown["exit_code"]) == ("preempted", "preempted", 75)
@@ -227,11 +227,12 @@ def test_gcp_was_preempted_before_the_run_began(penstock, workflow, clouds):
 
 
 def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
-    # The lead is that of the service's clock, ours is an hour off; a recommendation only asks for a save; a token that
-    # is refused is renewed.
+    # The lead is that of the service's clock, ours is an hour off; a recommendation only asks for a save, by a file of its
+    # own, of which nobody ends who looks for the other; a token that is refused is renewed.
     aws = clouds(Aws())
     aws.rebalance()
-    soon = 'while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; cat $PENSTOCK_PREEMPT_FILE; echo " seen"'
+    soon = ('while [ ! -e $PENSTOCK_SAVE_FILE ]; do sleep 0.02; done; [ ! -e $PENSTOCK_PREEMPT_FILE ] || exit 9; '
+            'cat $PENSTOCK_SAVE_FILE; echo " seen"')
     run = penstock.popen("run", workflow(soon, trainer()), env={"PENSTOCK_METADATA_AWS": aws.url, "PENSTOCK_PREEMPTION_SOURCES": None})
     recommended = json.loads(run.wait_for_output(r"^(\{.*\}) seen").group(1))
     aws.tokens.clear()
@@ -239,13 +240,63 @@ def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     aws.action("terminate", lead_s=120, skew_s=3600)
     result = run.wait()
 
-    assert recommended["soon"] and recommended["deadline"] is None and "rebalance" in recommended["reason"]
+    assert recommended == {"source": "aws", "reason": "rebalance recommendation"}
     assert result.code == 75 and "may be preempted soon (aws: rebalance recommendation)" in result.err
     notice = saved(penstock)["notice"]
     assert notice["reason"] == "spot/instance-action: terminate" and 0 < notice["grace_s"] <= 100
     assert len(aws.asked("/latest/api/token", "PUT")) == 2
     asked = [at for *_, at in aws.asked("/latest/meta-data/spot/instance-action")]
     assert len(asked) <= 3 + (asked[-1] - asked[0]) / 4.9
+
+
+@pytest.mark.long
+def test_what_aws_has_announced_is_withdrawn(penstock, workflow, clouds, tmp_path):
+    # The action, or the recommendation, that is not found any more; that there is no answer takes nothing back.
+    aws, go = clouds(Aws()), tmp_path / "go"
+    aws.rebalance()
+    step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done"
+    run = penstock.popen("run", workflow(step), env={"PENSTOCK_METADATA_AWS": aws.url, "PENSTOCK_PREEMPTION_SOURCES": None})
+    run.wait_for_output("may be preempted soon")
+    aws.action("terminate", lead_s=18)
+    run.wait_for_output("^told")
+    preempt = folder(penstock) / "storage" / ".penstock" / "preempt"
+    assert (preempt.parent / "save").exists()
+
+    aws.documents.clear()
+
+    run.wait_for_output("this machine stays for now")
+    run.wait_for_output("of aws was withdrawn: spot/instance-action is gone")
+    wait_for(lambda: not preempt.exists() and not (preempt.parent / "save").exists())
+    run.wait_for_output("the run goes on")
+    go.touch()
+    run.wait().ok()
+
+
+def test_gcp_asks_for_a_save_each_time_a_machine_moves(penstock, workflow, clouds):
+    gcp = clouds(Gcp())
+    step = ("for i in 1 2; do while [ ! -e $PENSTOCK_SAVE_FILE ]; do sleep 0.02; done; echo saving $i; "
+            "while [ -e $PENSTOCK_SAVE_FILE ]; do sleep 0.02; done; echo over $i; done; [ ! -e $PENSTOCK_PREEMPT_FILE ]")
+    run = penstock.popen("run", workflow(step), env={"PENSTOCK_METADATA_GCP": gcp.url, "PENSTOCK_PREEMPTION_SOURCES": None})
+    for i in (1, 2):
+        gcp.set("maintenance-event", "MIGRATE_ON_HOST_MAINTENANCE")
+        run.wait_for_output(f"^saving {i}")
+        gcp.set("maintenance-event", "NONE")
+        run.wait_for_output(f"^over {i}")
+
+    run.wait().ok()
+
+
+def test_a_source_that_is_named_twice_is_watched_once(penstock, workflow, clouds):
+    gcp = clouds(Gcp())
+    run = penstock.popen("run", workflow("echo up; sleep 1000", preemption={"sources": ["gcp", "auto", "gcp"], "grace": "2s"}),
+                         env={"PENSTOCK_METADATA_GCP": gcp.url})  # fmt: skip
+    run.wait_for_output("^up")
+    wait_for(lambda: gcp.asked(gcp.ROOT + "preempted") and gcp.asked(gcp.ROOT + "maintenance-event"))
+
+    gcp.set("preempted", "TRUE")
+    run.wait().exits(75)
+
+    assert len(gcp.asked(gcp.ROOT + "id")) == 2  # for each of the two values
 
 
 def test_azure_tells_it_and_is_told_when_the_run_is_done(penstock, workflow, trainer, clouds, store):
@@ -444,6 +495,74 @@ def test_a_notice_that_is_withdrawn(penstock, workflow, tmp_path, again):
 
     assert run.wait().ok().out == "told\nsecond\n"
     assert penstock.ps()[0]["notice"]["withdrawn"] is True
+
+
+def test_who_was_told_of_a_withdrawn_notice_is_told_of_the_next(penstock, workflow, tmp_path):
+    # By the signal, too; and it has the whole time of the next.
+    made = tmp_path / "evict"
+    step = ("trap 'n=$((n + 1)); echo told $n; [ $n = 1 ] || exit 0' TERM; echo up; while :; do sleep 0.02; done")
+    path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "3s", "reserve": "1s"})
+    run = penstock.popen("run", path)
+    run.wait_for_output("^up")
+    made.touch()
+    run.wait_for_output("^told 1")
+    made.unlink()
+    run.wait_for_output("the run goes on")
+
+    made.touch()
+
+    assert "told 2\n" in run.wait().exits(75).out
+
+
+def test_a_notice_stands_while_one_source_does(penstock, workflow, tmp_path):
+    # What one takes back is none of what another has said.
+    made, go = tmp_path / "evict", tmp_path / "go"
+    step = f"while [ ! -e $PENSTOCK_PREEMPT_FILE ]; do sleep 0.02; done; echo told; while [ ! -e {go} ]; do sleep 0.02; done; [ -e $PENSTOCK_PREEMPT_FILE ]"
+    path = workflow(step, preemption={"sources": [{"file": str(made)}], "grace": "200s"})
+    run = penstock.popen("run", path)
+    wait_for(lambda: penstock.ps() and penstock.ps()[0]["state"] == "running")
+    made.touch()
+    run.wait_for_output("^told")
+    penstock.run("preempt", "p", "--grace", "100s", "--no-wait").ok()
+    run.wait_for_output("preemption notice of preempt")
+
+    made.unlink()
+
+    run.wait_for_output("was withdrawn: it is gone again")
+    run.wait_for_output("that of preempt stands")
+    go.touch()
+    run.wait().exits(75)
+    assert (penstock.ps()[0]["notice"]["source"], penstock.ps()[0]["notice"]["withdrawn"]) == ("preempt", False)
+
+
+@pytest.mark.parametrize("what", ["no text", "a FIFO"])
+def test_a_notice_whose_file_says_nothing_is_one_all_the_same(penstock, workflow, trainer, tmp_path, what):
+    # Bytes that no JSON takes, and more than fit; or nothing that could be read without waiting.
+    made = tmp_path / "evict"
+    run = penstock.popen("run", workflow(trainer(), preemption={"sources": [{"file": str(made)}]}))
+    run.wait_for_output("^up")
+
+    if what == "a FIFO":
+        os.mkfifo(made)
+    else:
+        (tmp_path / "new").write_bytes(b"\xff" + "é".encode() * 3000)
+        (tmp_path / "new").rename(made)
+    run.wait().exits(75)
+
+    assert saved(penstock)["notice"]["reason"].startswith(str(made) if what == "a FIFO" else "?éé")
+
+
+def test_a_notice_follows_no_link_that_a_task_has_made(penstock, workflow, tmp_path):
+    # Nothing is written outside, and what the task asked for by that is only that it hears nothing.
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    run = penstock.popen("run", workflow(f"cd $STORAGE_PATH; rm -rf .penstock; ln -s {outside} .penstock; echo up; sleep 1000",
+                                         preemption={"grace": "2s"}))  # fmt: skip
+    run.wait_for_output("^up")
+
+    run.send(signal.SIGTERM)
+
+    assert "cannot write" in run.wait().exits(75).err and list(outside.iterdir()) == []
 
 
 @pytest.mark.long

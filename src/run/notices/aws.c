@@ -26,7 +26,9 @@ struct aws_state {
 	struct buf header; /* with the session token; empty: none yet */
 	int64_t token_until_ms;
 	int64_t asked_ms;
+	bool asked; /* once at least */
 	bool action_told;
+	int64_t action_ns; /* and when it is to be */
 	bool rebalance_told;
 };
 
@@ -110,16 +112,27 @@ static int ask(
 	return -1;
 }
 
+/* One that was told and is gone (404) is withdrawn; that there is no answer says nothing. */
 static bool look_for_action(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	struct aws_state *state = watch->state;
 	struct aws_action action;
 	char reason[80];
+	int found = ask(watch, ACTION_PATH, &text, &reply);
 
-	if (ask(watch, ACTION_PATH, &text, &reply) != 1 ||
-		!reply_aws_action(buf_str(&text), text.len, &action))
+	if (found == 0 && state->action_told) {
+		state->action_told = false;
+		notice_set(out, "aws", "spot/instance-action is gone");
+		out->withdrawn = true;
+		return true;
+	}
+	if (found != 1 || !reply_aws_action(buf_str(&text), text.len, &action) ||
+		(state->action_told && state->action_ns == action.time_ns))
 		return false;
+	state->action_told = true;
+	state->action_ns = action.time_ns;
 	snprintf(reason, sizeof(reason), "spot/instance-action: %s", action.action);
 	notice_set(out, "aws", reason);
 	out->hard = true;
@@ -134,12 +147,17 @@ static bool look_for_rebalance(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	struct aws_state *state = watch->state;
+	int found = ask(watch, REBALANCE_PATH, &text, &reply);
+	bool there = found == 1 && reply_aws_rebalance(buf_str(&text), text.len);
 
-	if (ask(watch, REBALANCE_PATH, &text, &reply) != 1 ||
-		!reply_aws_rebalance(buf_str(&text), text.len))
+	if (there == state->rebalance_told || (!there && found != 0))
 		return false;
-	notice_set(out, "aws", "rebalance recommendation");
+	state->rebalance_told = there;
+	notice_set(out, "aws",
+		there ? "rebalance recommendation" : "the rebalance recommendation is gone");
 	out->soon = true;
+	out->withdrawn = !there;
 	return true;
 }
 
@@ -149,12 +167,11 @@ static bool wait_for_notice(struct notice_watch *watch, struct notice *out)
 
 	if (!state)
 		return false;
-	do {
-		if (!state->action_told && look_for_action(watch, out))
-			return state->action_told = true;
-		if (!state->rebalance_told && look_for_rebalance(watch, out))
-			return state->rebalance_told = true;
-	} while (notice_next(watch, &state->asked_ms, POLL_MS));
+	while (!state->asked || notice_next(watch, &state->asked_ms, POLL_MS)) {
+		state->asked = true;
+		if (look_for_action(watch, out) || look_for_rebalance(watch, out))
+			return true;
+	}
 	return false;
 }
 

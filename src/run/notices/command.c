@@ -16,6 +16,21 @@
 
 enum { POLL_MS = 5000, PATIENCE_MS = 10000, LOOK_MS = 50 };
 
+/* All of it, so that nothing it prints holds it up; the beginning is kept. */
+static void take_output(int fd, char line[static 160], size_t *len)
+{
+	char text[4096];
+	ssize_t n;
+
+	/* What prints without end is not listened to for ever: there is a time for it all. */
+	for (int i = 0; i < 64 && (n = read(fd, text, sizeof(text))) > 0; i++) {
+		size_t more = (size_t)n < 159 - *len ? (size_t)n : 159 - *len;
+
+		memcpy(line + *len, text, more);
+		*len += more;
+	}
+}
+
 /* Its status; -1: it could not be run, or took too long. */
 static int ask(const struct notice_watch *watch, char line[static 160])
 {
@@ -25,13 +40,14 @@ static int ask(const struct notice_watch *watch, char line[static 160])
 	int64_t until = clock_monotonic_ms() + PATIENCE_MS;
 	int ends[2];
 	int status = -1;
-	ssize_t n;
+	size_t len = 0;
 
 	*line = '\0';
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -1;
 	reading = ends[0];
 	writing = ends[1];
+	fcntl(reading, F_SETFL, O_NONBLOCK);
 	if (process_spawn(&process,
 		    &(struct process_spec){
 			    .argv = argv,
@@ -44,14 +60,16 @@ static int ask(const struct notice_watch *watch, char line[static 160])
 		    NULL) < 0)
 		return -1;
 	while (!process_wait(&process, LOOK_MS, &status)) {
+		take_output(reading, line, &len);
 		if (clock_monotonic_ms() < until && !atomic_load(watch->cancel))
 			continue;
 		kill(-process.pid, SIGKILL);
 		process_wait(&process, -1, &status);
+		*line = '\0';
 		return -1;
 	}
-	n = read(reading, line, 159);
-	line[n > 0 ? n : 0] = '\0';
+	take_output(reading, line, &len);
+	line[len] = '\0';
 	line[strcspn(line, "\r\n")] = '\0';
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

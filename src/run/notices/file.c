@@ -1,26 +1,30 @@
 /* A file that somebody makes; its first line is the reason. Taken away again, it is withdrawn. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "run/notice.h"
 #include "base/banned.h"
 
 enum { POLL_MS = 250 };
 
+/* It may be anything: a FIFO that nobody writes to must not hold anything up, and of a large one the beginning is enough. */
 static void describe(const char *path, struct notice *out)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * KIB);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	char line[160];
+	struct stat st;
+	ssize_t n = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
+			    ? fs_pread_all(fd, line, sizeof(line) - 1, 0)
+			    : 0;
 
-	if (fs_read(path, &text, NULL) < 0)
-		buf_clear(&text);
-	snprintf(line, sizeof(line), "%.*s", (int)strcspn(buf_str(&text), "\r\n"), buf_str(&text));
+	line[n > 0 ? n : 0] = '\0';
+	line[strcspn(line, "\r\n")] = '\0';
 	notice_set(out, "file", *line ? line : path);
 }
 

@@ -134,11 +134,16 @@ static bool follow(struct notice_watch *watch, const char *key, struct notice *o
 
 static bool look_preempted(struct gcp_state *state, const struct buf *text, struct notice *out)
 {
-	if (state->told || !reply_gcp_preempted(buf_str(text), text->len))
+	bool preempted = reply_gcp_preempted(buf_str(text), text->len);
+
+	/* Only the word itself takes it back, not what some proxy says instead of it. */
+	if (state->told == preempted ||
+		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;
-	state->told = true;
-	notice_set(out, "gcp", "instance/preempted is TRUE");
-	out->hard = true;
+	state->told = preempted;
+	notice_set(out, "gcp", preempted ? "instance/preempted is TRUE" : "instance/preempted is FALSE again");
+	out->hard = preempted;
+	out->withdrawn = !preempted;
 	return true;
 }
 
@@ -160,18 +165,23 @@ static bool look_maintenance(struct gcp_state *state, const struct buf *text, st
 		out->hard = true;
 		return true;
 	}
-	if (event == GCP_NO_MAINTENANCE && state->told) {
+	if (event != GCP_TERMINATES && state->told) {
 		state->told = false;
-		notice_set(out, "gcp-maintenance", "maintenance-event is NONE again");
+		*state->etag = '\0'; /* what it says instead is asked for once more */
+		notice_set(out, "gcp-maintenance",
+			event == GCP_MIGRATES ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
+					      : "maintenance-event is NONE again");
 		out->withdrawn = true;
 		return true;
 	}
 	/* The machine goes on elsewhere, but for a moment it does not. */
-	if (event == GCP_MIGRATES && !state->soon_told) {
-		state->soon_told = true;
-		notice_set(
-			out, "gcp-maintenance", "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE");
+	if ((event == GCP_MIGRATES) != state->soon_told) {
+		state->soon_told = !state->soon_told;
+		notice_set(out, "gcp-maintenance",
+			state->soon_told ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
+					 : "maintenance-event is NONE again");
 		out->soon = true;
+		out->withdrawn = !state->soon_told;
 		return true;
 	}
 	return false;

@@ -32,6 +32,13 @@ bool reply_gcp_preempted(const char *text, size_t len)
 	return word_of(text, len, word) && strcasecmp(word, "TRUE") == 0;
 }
 
+bool reply_gcp_not_preempted(const char *text, size_t len)
+{
+	char word[48];
+
+	return word_of(text, len, word) && strcasecmp(word, "FALSE") == 0;
+}
+
 enum gcp_maintenance reply_gcp_maintenance(const char *text, size_t len)
 {
 	char word[48];

@@ -8,6 +8,8 @@
 
 /* instance/preempted: TRUE or FALSE, in any case, perhaps with space around it. */
 bool reply_gcp_preempted(const char *text, size_t len);
+/* It says FALSE, and not just something else. */
+bool reply_gcp_not_preempted(const char *text, size_t len);
 
 enum gcp_maintenance { GCP_NO_MAINTENANCE, GCP_MIGRATES, GCP_TERMINATES };
 /* instance/maintenance-event. What is none of its words means nothing. */

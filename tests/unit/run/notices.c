@@ -240,6 +240,96 @@ static void a_shell_stands_for_its_program(void **state)
 	end(pid, fd);
 }
 
+/* A program that blocks the signal and takes it by itself: `how` it does. */
+static pid_t start_waiter(const char *how, int *out)
+{
+	char script[512];
+
+	snprintf(script, sizeof(script),
+		"exec /usr/bin/python3 -c \"\n"
+		"import ctypes, os, signal, threading, time\n"
+		"TERM, USR1 = signal.SIGTERM, signal.SIGUSR1\n"
+		"def block(*s): signal.pthread_sigmask(signal.SIG_BLOCK, s)\n"
+		"def took(n): print('took', int(n), flush=True)\n"
+		"def ready(): print('ready', flush=True)\n"
+		"%s\"",
+		how);
+	return start(script, out);
+}
+
+static void tell_until_taken(const char *how)
+{
+	int64_t until_ms = clock_monotonic_ms() + 60000;
+	char line[64];
+	int fd;
+	pid_t pid = start_waiter(how, &fd);
+
+	wait_for_line(fd, line, sizeof(line));
+	assert_string_equal("ready", line);
+	while (leaders_tell(pid, SIGTERM) == 0)
+		assert_true(clock_monotonic_ms() < until_ms);
+	wait_for_line(fd, line, sizeof(line));
+	assert_string_equal("took 15", line);
+	end(pid, fd);
+}
+
+static void who_waits_for_the_signal_is_told(void **state)
+{
+	(void)state;
+	if (access("/proc/self/syscall", R_OK) < 0)
+		skip(); /* a kernel that does not tell what a thread waits for */
+	tell_until_taken("block(TERM); ready(); took(signal.sigwait({TERM, USR1}))\n");
+	tell_until_taken(
+		"block(TERM); threading.Thread(target=lambda: took(signal.sigwait({TERM}))).start()\n"
+		"ready(); time.sleep(1000)\n");
+	tell_until_taken("block(TERM); libc = ctypes.CDLL(None)\n"
+			 "mask = ctypes.create_string_buffer((1 << 14).to_bytes(8, 'little'), 128)\n"
+			 "fd = libc.signalfd(-1, mask, 0); ready()\n"
+			 "took(os.read(fd, 128)[0])\n");
+}
+
+/* It would die of it: when it unblocks the signal, or at once. */
+static void who_only_blocks_the_signal_is_not_told(void **state)
+{
+	static const char *const hows[] = {
+		"block(TERM); ready(); time.sleep(1000)\n",
+		"block(USR1); ready(); signal.sigwait({USR1})\n",
+		"t = threading.Thread(target=lambda: (block(TERM), ready(), signal.sigwait({TERM})))\n"
+		"t.start(); t.join()\n",
+	};
+	char line[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(hows) / sizeof(*hows); i++) {
+		int fd;
+		pid_t pid = start_waiter(hows[i], &fd);
+
+		wait_for_line(fd, line, sizeof(line));
+		for (int k = 0; k < 20; k++)
+			assert_int_equal(0, leaders_tell(pid, SIGTERM));
+		end(pid, fd);
+	}
+}
+
+/* A pid that is somebody else's by now is not signalled, whatever it handles. */
+static void only_what_we_began_is_told(void **state)
+{
+	char line[64];
+	int fd;
+	pid_t pid = start("trap 'echo told' TERM; echo up; while :; do sleep 0.02; done", &fd);
+	pid_t other;
+	int status;
+
+	(void)state;
+	wait_for_line(fd, line, sizeof(line));
+	other = fork();
+	if (other == 0)
+		_exit((int)leaders_tell(pid, SIGTERM));
+	assert_int_equal(other, waitpid(other, &status, 0));
+	assert_int_equal(0, WEXITSTATUS(status));
+	end(pid, fd);
+}
+
 /* ---- requests and notices ---- */
 
 static void several_notices_ask_once(void **state)
@@ -290,6 +380,55 @@ static void a_notice_that_is_withdrawn_can_be_forgotten(void **state)
 	assert_int_equal(0, interrupts_count(&i));
 }
 
+static struct notice notice_of(unsigned origin, int64_t lead_ms)
+{
+	struct notice notice;
+
+	notice_set(&notice, "file", "go");
+	notice.origin = origin;
+	notice_set_lead(&notice, lead_ms);
+	return notice;
+}
+
+/* Of one name, too; and the time is that of those that still stand. */
+static void a_notice_stands_while_one_source_does(void **state)
+{
+	struct interrupts i = {.event_fd = -1};
+	struct notice one = notice_of(1, 90000), two = notice_of(2, 10000), got;
+
+	(void)state;
+	pthread_mutex_init(&i.lock, NULL);
+	interrupts_phase(&i, PHASE_STEPS);
+	interrupts_notice(&i, &one);
+	interrupts_notice(&i, &two);
+	assert_true(interrupts_get_notice(&i, &got) && got.deadline_ms == two.deadline_ms);
+	two.withdrawn = true;
+	interrupts_notice(&i, &two);
+	assert_true(interrupts_get_notice(&i, &got) && !got.withdrawn && got.eased == 1);
+	assert_int_equal(one.deadline_ms, got.deadline_ms);
+	assert_false(interrupts_forget_notice(&i));
+	one.withdrawn = true;
+	interrupts_notice(&i, &one);
+	assert_true(interrupts_get_notice(&i, &got) && got.withdrawn);
+
+	assert_true(interrupts_forget_notice(&i));
+}
+
+static void a_reason_is_text_of_one_line(void **state)
+{
+	struct notice notice;
+	char text[300];
+
+	(void)state;
+	memset(text, 'x', sizeof(text));
+	memcpy(text, "\xc3(\xff\xed\xa0\x80\n\xe2\x82\xac", 10);
+	memcpy(text + 198, "\xc3\xa9", 3);
+	notice_set(&notice, "file", text);
+
+	assert_memory_equal("?(???? \xe2\x82\xac", notice.reason, 10);
+	assert_string_equal("x?", notice.reason + 197);
+}
+
 static void a_recommendation_asks_for_nothing(void **state)
 {
 	struct interrupts i = {.event_fd = -1};
@@ -306,6 +445,12 @@ static void a_recommendation_asks_for_nothing(void **state)
 	assert_int_equal(0, atomic_load(&i.cancel));
 	assert_true(interrupts_get_soon(&i, &got));
 	assert_string_equal("rebalance recommendation", got.reason); /* one line */
+	notice.withdrawn = true;
+	interrupts_notice(&i, &notice);
+	assert_false(interrupts_get_soon(&i, &got));
+	notice.withdrawn = false;
+	interrupts_notice(&i, &notice);
+	assert_true(interrupts_get_soon(&i, &got));
 }
 
 int main(void)
@@ -319,8 +464,13 @@ int main(void)
 		cmocka_unit_test(who_handles_the_signal_is_told),
 		cmocka_unit_test(workers_of_a_program_are_not_told),
 		cmocka_unit_test(a_shell_stands_for_its_program),
+		cmocka_unit_test(who_waits_for_the_signal_is_told),
+		cmocka_unit_test(who_only_blocks_the_signal_is_not_told),
+		cmocka_unit_test(only_what_we_began_is_told),
 		cmocka_unit_test(several_notices_ask_once),
 		cmocka_unit_test(a_notice_that_is_withdrawn_can_be_forgotten),
+		cmocka_unit_test(a_notice_stands_while_one_source_does),
+		cmocka_unit_test(a_reason_is_text_of_one_line),
 		cmocka_unit_test(a_recommendation_asks_for_nothing),
 	};
 
