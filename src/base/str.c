@@ -295,7 +295,12 @@ int strlist_set(struct strlist *list, const char *key, const char *value)
 static size_t utf8_length(const unsigned char *s)
 {
 	unsigned char low = 0x80, high = 0xbf;
-	size_t n = *s < 0x80 ? 1 : *s < 0xc2 ? 0 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : *s < 0xf5 ? 4 : 0;
+	size_t n = *s < 0x80   ? 1
+		   : *s < 0xc2 ? 0
+		   : *s < 0xe0 ? 2
+		   : *s < 0xf0 ? 3
+		   : *s < 0xf5 ? 4
+			       : 0;
 
 	/* Neither longer than needed, nor a half of a pair, nor beyond the last. */
 	low = *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : low;

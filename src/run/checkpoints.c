@@ -36,9 +36,11 @@
 /* What looks after the checkpoints; by the thread while that lives, then by the end of the run. */
 struct keeper {
 	struct run *run;
-	char *dir;	      /* where they are */
-	struct strlist going; /* relative paths below the output: their commits are removed */
-	char *verified;	      /* the newest that was found whole in the store */
+	char *dir;		  /* where they are */
+	const atomic_int *cancel; /* set: nothing more is begun */
+	struct strlist going;	  /* relative paths below the output: their commits are removed */
+	char *verified;		  /* the newest that was found whole in the store */
+	bool late;		  /* something was changed after it was told to end */
 };
 
 struct run_checkpoints {
@@ -87,7 +89,7 @@ static int keeper_init(struct keeper *k, struct run *run, struct penstock_error 
 {
 	const char *path = run->workflow->checkpoints.path.value;
 
-	*k = (struct keeper){.run = run};
+	*k = (struct keeper){.run = run, .cancel = &run->interrupts.cancel};
 	k->dir = strcmp(path, ".") == 0 ? strdup(run->layout.output)
 					: path_join(run->layout.output, path);
 	return k->dir ? 0 : error_memory(err);
@@ -120,7 +122,7 @@ int run_checkpoints_find(struct run *run, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	free(take_pointer(run->checkpoint));
-	r = commit_latest(&c, k.dir, passed_over, run, NULL, &e);
+	r = commit_latest(&c, k.dir, passed_over, run, (const volatile int *)k.cancel, &e);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return 0;
 	if (r < 0)
@@ -232,14 +234,14 @@ static int by_time(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static int commit_file(const struct keeper *k, const char *name, const atomic_int *cancel)
+static int commit_file(const struct keeper *k, const char *name)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = save_single(k->dir, name, next_number(k->dir),
 		&(struct save_options){
 			.attempt = (unsigned)k->run->attempt,
 			.run_id = k->run->id,
-			.cancel = (const volatile int *)cancel,
+			.cancel = (const volatile int *)k->cancel,
 		},
 		&err);
 
@@ -254,7 +256,7 @@ static int commit_file(const struct keeper *k, const char *name, const atomic_in
  * In the order in which they were written; how many were committed. One that is older than what is committed already
  * had a commit, which retention has taken, or came too late to be the newest.
  */
-static size_t commit_files(const struct keeper *k, bool all, const atomic_int *cancel)
+static size_t commit_files(const struct keeper *k, bool all)
 {
 	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
 	_cleanup_closedir_ DIR *stream = opendir(k->dir);
@@ -266,8 +268,8 @@ static size_t commit_files(const struct keeper *k, bool all, const atomic_int *c
 	if (found.n)
 		qsort(found.items, found.n, sizeof(*found.items), by_time);
 	for (size_t i = 0; i < found.n; i++) {
-		if (found.items[i].mtime_ns >= found.newest_ns)
-			n += commit_file(k, found.items[i].name, cancel) == 0;
+		if (found.items[i].mtime_ns >= found.newest_ns && !atomic_load(k->cancel))
+			n += commit_file(k, found.items[i].name) == 0;
 	}
 	return n;
 }
@@ -290,6 +292,8 @@ static int verify_in_store(
 		return error_errno(err, errno, "cannot read %s", local);
 	r = sync_verify_object(k->run->sync, commit, (uint64_t)st.st_size, err);
 	for (size_t i = 0; r == 0 && i < c->n_files; i++) {
+		if (atomic_load(k->cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
 		_cleanup_free_ char *file = c->single ? strdup(relative)
 						      : path_join(relative, c->files[i].name);
 
@@ -307,9 +311,10 @@ static bool newest_is_safe(struct keeper *k, const struct commit *c)
 
 	if (k->verified && strcmp(k->verified, c->path) == 0 && !c->single)
 		return true;
-	r = k->run->sync ? verify_in_store(k, c, &err) : commit_verify(c, true, NULL, &err);
-	if (r < 0) {
-		log_debug("no checkpoint is removed: %s", err.message);
+	r = k->run->sync ? verify_in_store(k, c, &err)
+			 : commit_verify(c, true, (const volatile int *)k->cancel, &err);
+	if (r < 0 || atomic_load(k->cancel)) {
+		log_debug("no checkpoint is removed: %s", err.message ? err.message : "the end");
 		return false;
 	}
 	free(k->verified);
@@ -496,9 +501,10 @@ static void *keeper_main(void *cookie)
 
 	while (rest(c, waiting)) {
 		if (k->run->workflow->checkpoints.pattern.value && k->run->sync)
-			commit_files(k, false, &c->cancel);
+			commit_files(k, false);
 		retire(k);
 		waiting = !remove_rest(k);
+		k->late = atomic_load(k->cancel);
 	}
 	return NULL;
 }
@@ -513,6 +519,7 @@ static int start(struct run *run, struct penstock_error *err)
 	pthread_mutex_init(&c->lock, NULL);
 	clock_cond_init(&c->wake);
 	r = keeper_init(&c->keeper, run, err);
+	c->keeper.cancel = &c->cancel;
 	if (r == 0)
 		r = read_going(&c->keeper, err);
 	if (r == 0 && (r = -pthread_create(&c->thread, NULL, keeper_main, c)) < 0)
@@ -538,7 +545,7 @@ int run_checkpoints_begin(struct run *run, struct penstock_error *err)
 		return r;
 	/* What was restored is whole, whether or not its commit was in time. */
 	if (run->continuing && w->pattern.value && run->sync)
-		commit_files(&k, true, NULL);
+		commit_files(&k, true);
 	r = run->continuing ? run_checkpoints_find(run, err) : 0;
 	/* What is sent at the end only is all that there is until then. */
 	if (r == 0 && (run->sync ? run->workflow->continuous_output_sync.value &&
@@ -567,31 +574,48 @@ void run_checkpoints_published(struct run *run, const char *path)
 /* Without a store there is no flush after which it would be done. */
 static void tidy_locally(struct keeper *k)
 {
+	k->cancel = &k->run->interrupts.cancel;
+	if (k->run->end.state == RUN_PREEMPTED)
+		return;
 	retire(k);
 	remove_rest(k);
 }
 
-void run_checkpoints_end(struct run *run)
+void run_checkpoints_stop(struct run *run)
 {
 	struct run_checkpoints *c;
 
-	pthread_mutex_lock(&run->checkpoints_lock);
-	c = take_pointer(run->checkpoints);
-	pthread_mutex_unlock(&run->checkpoints_lock);
+	LOCK_SCOPE(&run->checkpoints_lock);
+	c = run->checkpoints;
 	if (!c)
 		return;
+	atomic_store(&c->cancel, 1);
 	pthread_mutex_lock(&c->lock);
 	c->stop = true;
 	pthread_cond_signal(&c->wake);
 	pthread_mutex_unlock(&c->lock);
-	atomic_store(&c->cancel, 1);
+}
+
+bool run_checkpoints_end(struct run *run)
+{
+	struct run_checkpoints *c;
+	bool late;
+
+	run_checkpoints_stop(run);
+	pthread_mutex_lock(&run->checkpoints_lock);
+	c = take_pointer(run->checkpoints);
+	pthread_mutex_unlock(&run->checkpoints_lock);
+	if (!c)
+		return false;
 	pthread_join(c->thread, NULL);
+	late = c->keeper.late;
 	if (!run->sync)
 		tidy_locally(&c->keeper);
 	keeper_release(&c->keeper);
 	pthread_cond_destroy(&c->wake);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
+	return late;
 }
 
 /* Removes here and in the store; what could not be removed is not worth the end of a run. */
@@ -625,7 +649,7 @@ int run_checkpoints_settle(struct run *run, struct penstock_error *err)
 	if (!w->given)
 		return 0;
 	r = keeper_init(&k, run, err);
-	if (r == 0 && w->pattern.value && run->sync && commit_files(&k, false, NULL))
+	if (r == 0 && w->pattern.value && run->sync && commit_files(&k, false))
 		r = run_flush_sync(run, run->sync, err);
 	/* There is no time to tidy up before a machine goes; the next attempt does. */
 	if (r == 0 && run->end.state != RUN_PREEMPTED)

@@ -4,8 +4,9 @@
  *
  *	run_checkpoints_begin(run, err);	when the output is restored and the sync has begun
  *	run_checkpoints_published(run, path);	from any thread: something was published
- *	run_checkpoints_end(run);		before the last flush
- *	run_checkpoints_settle(run);		after it
+ *	run_checkpoints_stop(run);		before the last flush: nothing more is begun
+ *	run_checkpoints_end(run);		after it, for what it is at may take as long as the store does
+ *	run_checkpoints_settle(run);
  *
  * A thread commits and removes while the steps run; where the output is sent at the end only, all of it is done then.
  * Removing takes three steps, so that nothing that looks whole is without a part of it, here or in the store, wherever
@@ -13,6 +14,8 @@
  */
 #ifndef RUN_CHECKPOINTS_H
 #define RUN_CHECKPOINTS_H
+
+#include <stdbool.h>
 
 struct penstock_error;
 struct run;
@@ -24,7 +27,9 @@ struct run;
 int run_checkpoints_find(struct run *run, struct penstock_error *err);
 int run_checkpoints_begin(struct run *run, struct penstock_error *err);
 void run_checkpoints_published(struct run *run, const char *path);
-void run_checkpoints_end(struct run *run);
+void run_checkpoints_stop(struct run *run);
+/* True: it has still changed something since it was told to stop. */
+bool run_checkpoints_end(struct run *run);
 /* Commits and removes what is left, when all is published; also for `penstock flush`. */
 int run_checkpoints_settle(struct run *run, struct penstock_error *err);
 

@@ -1,19 +1,25 @@
 /* Completing the output: how long that is tried. */
 #include "run/run_internal.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "net/http.h"
 #include "run/lease.h"
 #include "run/reaction.h"
+#include "sync/http_output.h"
 #include "sync/sync.h"
 #include "base/banned.h"
 
-enum { FLUSH_LOOK_MS = 1000, FLUSH_PATIENCE_MS = 120000 };
+enum { FLUSH_LOOK_MS = 1000, FLUSH_PATIENCE_MS = 120000, CLOCK_LOOK_MS = 200 };
 
 /* How long a flush goes on without any progress while uploads fail; PENSTOCK_FLUSH_PATIENCE, in seconds. */
 static int64_t flush_patience_ms(void)
@@ -91,8 +97,109 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 		sync_get_status(sync, &status);
 		run_event(run, RUN_EVENT_FLUSH, "output", status.bytes_published,
 			status.bytes_published + status.bytes_waiting);
-		run->out_of_time = is_too_late(run, look_ms, &e);
-		if (run->out_of_time || is_hopeless(run, &watch, &status))
+		if (is_too_late(run, look_ms, &e))
+			atomic_store(&run->out_of_time, true);
+		if (atomic_load(&run->out_of_time) || is_hopeless(run, &watch, &status))
 			return error_move(err, &e);
 	}
+}
+
+int run_flush_http(struct run *run, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
+	int r = sync_http_output(run->stores.engine, run->workflow->output.http_url.value,
+		run->layout.output, run->layout.tmp, &run->interrupts.cancel, &reply, err);
+
+	if (r == 0 && reply.len)
+		run_say(run, RUN_EVENT_MESSAGE, "the server answered: %.1000s", buf_str(&reply));
+	return r;
+}
+
+/* ---- what sends and does not look at the time itself ---- */
+
+struct flush_clock {
+	struct run *run;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool last_words, stop; /* under lock */
+};
+
+/* With the lock held: until the time is over, a notice comes or goes, or somebody wants something else. */
+static bool wait_for_the_end(struct flush_clock *c)
+{
+	int64_t until = c->last_words ? reaction_gone_at(c->run) : reaction_flush_until(c->run);
+	int64_t left = until ? until - clock_monotonic_ms() : CLOCK_LOOK_MS;
+
+	if (left <= 0)
+		return true;
+	clock_cond_wait_ms(&c->wake, &c->lock, left < CLOCK_LOOK_MS ? left : CLOCK_LOOK_MS);
+	return false;
+}
+
+static void *watch_the_time(void *cookie)
+{
+	struct flush_clock *c = cookie;
+	bool given_up = false, last_words = false;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->stop) {
+		if (c->last_words != last_words) {
+			last_words = c->last_words;
+			given_up = false;
+		}
+		if (given_up) {
+			pthread_cond_wait(&c->wake, &c->lock);
+		} else if (wait_for_the_end(c)) {
+			given_up = true;
+			atomic_store(&c->run->out_of_time, true);
+			interrupts_give_up(&c->run->interrupts);
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+void run_watch_the_time(struct run *run)
+{
+	struct flush_clock *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return;
+	c->run = run;
+	pthread_mutex_init(&c->lock, NULL);
+	clock_cond_init(&c->wake);
+	if (pthread_create(&c->thread, NULL, watch_the_time, c) != 0) {
+		log_debug("no thread looks at the time of the flush");
+		free(c);
+		return;
+	}
+	run->clock = c;
+}
+
+static void set(struct flush_clock *c, bool *what)
+{
+	pthread_mutex_lock(&c->lock);
+	*what = true;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void run_watch_the_last_words(struct run *run)
+{
+	if (run->clock)
+		set(run->clock, &run->clock->last_words);
+}
+
+void run_forget_the_time(struct run *run)
+{
+	struct flush_clock *c = take_pointer(run->clock);
+
+	if (!c)
+		return;
+	set(c, &c->stop);
+	pthread_join(c->thread, NULL);
+	pthread_cond_destroy(&c->wake);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
 }

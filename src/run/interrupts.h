@@ -47,9 +47,9 @@ struct interrupts {
 	struct notice soon;   /* under lock: that only says what may come; no source: none */
 	struct notice standing[INTERRUPT_NOTICES]; /* under lock: what `notice` is made of */
 	size_t n_standing;
-	unsigned serial; /* under lock */
-	pthread_mutex_t lock;	    /* a request belongs to one phase */
-	int event_fd;		    /* readable after each request; interrupts_clear_event() */
+	unsigned serial;      /* under lock */
+	pthread_mutex_t lock; /* a request belongs to one phase */
+	int event_fd;	      /* readable after each request; interrupts_clear_event() */
 	int signal_fd;
 	int quit_fd;
 	pthread_t thread;

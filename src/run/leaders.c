@@ -78,7 +78,8 @@ static bool is_in_sigwait(pid_t pid, const char *thread, uint64_t bit)
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
 	memory = open(path, O_RDONLY | O_CLOEXEC);
 	return memory >= 0 &&
-	       pread(memory, &set, sizeof(set), (off_t)address) == (ssize_t)sizeof(set) && set & bit;
+	       pread(memory, &set, sizeof(set), (off_t)address) == (ssize_t)sizeof(set) &&
+	       set & bit;
 }
 
 /* Whether one of its descriptors is a signalfd() for this signal. */

@@ -32,9 +32,9 @@ struct notice {
 	bool hard;	      /* the deadline was told by the source */
 	bool soon;	      /* it may be soon: a good moment to save, but nothing ends */
 	bool withdrawn; /* what this source has noticed does not hold any more; `soon`: what it said of soon */
-	unsigned origin;      /* which of several of one name has brought it; 0: a signal */
-	unsigned serial;      /* of those that were taken in: another number, something new */
-	unsigned eased;	      /* of the whole: how often a part of it was withdrawn */
+	unsigned origin; /* which of several of one name has brought it; 0: a signal */
+	unsigned serial; /* of those that were taken in: another number, something new */
+	unsigned eased;	 /* of the whole: how often a part of it was withdrawn */
 };
 
 /* `reason` is cut, and what would forge a line is replaced. */
@@ -50,7 +50,8 @@ struct notices_options {
 
 int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err);
-void notices_done(struct notices *notices);
+/* `alone`: no other run of this machine may still be saving. */
+void notices_done(struct notices *notices, bool alone);
 void notices_stop(struct notices *notices); /* NULL is fine */
 
 /* ---- for the sources ---- */
@@ -79,7 +80,7 @@ struct notice_source_ops {
 	bool (*probe)(struct notice_watch *watch);
 	/* Blocks until there is something to tell (true), or it is over (false). Called again after each notice. */
 	bool (*wait)(struct notice_watch *watch, struct notice *out);
-	/* The run has ended and its state is written. NULL: nobody wants to know. */
+	/* All that ran here has ended and its state is written. NULL: nobody wants to know. */
 	void (*done)(struct notice_watch *watch);
 	void (*release)(struct notice_watch *watch); /* of `state`; may be NULL */
 };

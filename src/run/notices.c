@@ -366,11 +366,11 @@ static void end_threads(struct notices *notices)
 }
 
 /* The threads first, for what they know is theirs. */
-void notices_done(struct notices *notices)
+void notices_done(struct notices *notices, bool alone)
 {
 	bool any = false;
 
-	if (!notices)
+	if (!notices || !alone)
 		return;
 	for (size_t i = 0; i < notices->n; i++)
 		any |= notices->threads[i].watch.ops->done != NULL;

@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "records/claims.h"
 #include "run/run_internal.h"
 #include "run/slurm/slurm.h"
 #include "base/banned.h"
@@ -318,12 +319,40 @@ int64_t reaction_finally_until(const struct run *run, const struct notice *notic
 }
 
 /* Where only our own guess says when, publishing goes on for as long as the machine lets it. */
+static bool get_sure(struct run *run, struct notice *notice)
+{
+	return interrupts_get_notice(&run->interrupts, notice) && notice->hard &&
+	       !notice->withdrawn;
+}
+
 int64_t reaction_flush_until(struct run *run)
 {
 	struct notice notice;
 
-	if (!interrupts_get_notice(&run->interrupts, &notice) || !notice.hard || notice.withdrawn)
+	if (!get_sure(run, &notice))
 		return 0;
 	return notice.deadline_ms -
 	       within(reserve_ms(run, &notice) / STATE_SHARE, STATE_MIN_MS, STATE_MAX_MS);
+}
+
+int64_t reaction_gone_at(struct run *run)
+{
+	struct notice notice;
+
+	return get_sure(run, &notice) ? notice.deadline_ms : 0;
+}
+
+static int note_holder(void *cookie, const struct claim_holder *holder)
+{
+	bool *any = cookie;
+
+	*any |= !holder->waiting;
+	return *any;
+}
+
+bool reaction_is_alone(void)
+{
+	bool any = false;
+
+	return claims_list(note_holder, &any, NULL) >= 0 && !any;
 }

@@ -49,6 +49,10 @@ int64_t reaction_tasks_until(const struct run *run, const struct notice *notice)
 int64_t reaction_finally_until(const struct run *run, const struct notice *notice);
 /* 0: there is no such time. */
 int64_t reaction_flush_until(struct run *run);
+/* When the machine goes, likewise. */
+int64_t reaction_gone_at(struct run *run);
+/* Whether no other run holds anything of this machine: it may still be saving. */
+bool reaction_is_alone(void);
 /* Whether the execution has left the mark of being through, which is taken away. */
 bool reaction_is_done(const struct run *run, unsigned long serial);
 

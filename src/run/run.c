@@ -453,17 +453,6 @@ static void perform(struct run *run)
 
 /* ---- the one exit path ---- */
 
-int run_flush_http(struct run *run, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
-	int r = sync_http_output(run->stores.engine, run->workflow->output.http_url.value,
-		run->layout.output, run->layout.tmp, &run->interrupts.cancel, &reply, err);
-
-	if (r == 0 && reply.len)
-		run_say(run, RUN_EVENT_MESSAGE, "the server answered: %.1000s", buf_str(&reply));
-	return r;
-}
-
 /* Only what steps of this attempt were through with: a part must not replace a good object. */
 static bool sends_http(const struct run *run)
 {
@@ -484,6 +473,8 @@ static int flush(struct run *run, struct penstock_error *err)
 		r = run_flush_sync(run, run->sync, err);
 	else if (sends_http(run))
 		r = run_flush_http(run, err);
+	if (run_checkpoints_end(run) && r == 0 && run->sync)
+		r = run_flush_sync(run, run->sync, err);
 	if (r == 0 && run->steps_began && !run->fenced)
 		r = run_checkpoints_settle(run, err);
 	/* A store that does not take the output gets no more time for the rest. */
@@ -579,9 +570,10 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 		return;
 	}
 	set_state(run, RUN_FLUSHING);
+	run_watch_the_time(run);
 	if (flush(run, &err) == 0)
 		return;
-	if (run->out_of_time &&
+	if (atomic_load(&run->out_of_time) &&
 		(run->end.state == RUN_SUCCEEDED || run->end.state == RUN_PREEMPTED)) {
 		end_before_its_time(run, end);
 		return;
@@ -616,8 +608,9 @@ static void give_back_lease(struct run *run)
 	enum run_state state = goes_on ? RUN_LOST : run->end.state;
 
 	/* The output was given up for want of time, not for a store that does not answer. */
-	if (run->out_of_time)
+	if (atomic_load(&run->out_of_time))
 		interrupts_try_again(&run->interrupts);
+	run_watch_the_last_words(run);
 	if (run->lease)
 		object_client_gate(run->out->client, NULL);
 	/* Where the output could not be sent, its state could not either; `penstock flush` sends both. */
@@ -626,6 +619,7 @@ static void give_back_lease(struct run *run)
 		run->end.exit_code != 73)
 		run_say(run, RUN_EVENT_WARNING,
 			"the run's state beside its output is not up to date: %s", err.message);
+	run_forget_the_time(run);
 }
 
 /* Nothing local is removed but what a success has published (or what staging can bring again). */
@@ -676,8 +670,10 @@ static void finish(struct run *run)
 		run->end.state = RUN_SUCCEEDED;
 	}
 	project_collect(run);
-	run_checkpoints_end(run);
+	run_checkpoints_stop(
+		run); /* what it is at may take long, and the flush does not wait for it */
 	flush_and_judge(run, &end);
+	run_checkpoints_end(run);
 	run_record_sync(run);
 	sync_free(take_pointer(run->sync));
 	run->retry_in_ms = run_plan_retry(run);
@@ -700,7 +696,7 @@ static void finish(struct run *run)
 	output_stop(take_pointer(run->output));
 	claim_release(take_pointer(run->claim));
 	notify_free(take_pointer(run->notify));
-	notices_done(run->notices);
+	notices_done(run->notices, reaction_is_alone());
 	notices_stop(take_pointer(run->notices));
 	stores_release(&run->stores);
 	containers_release(run);

@@ -75,9 +75,10 @@ struct run {
 	char *state_prefix;    /* ".penstock/runs/ID" */
 	struct sync *sync;     /* NULL unless the output is S3 */
 	struct lease *lease;   /* likewise */
-	bool out_of_time;      /* the machine goes before all of the output can be published */
-	bool fenced;	       /* another owner has the run: nothing is published any more */
-	char *checkpoint;      /* owned; below the output: the newest that is whole, NULL: none */
+	atomic_bool out_of_time;   /* the machine goes before all of the output can be published */
+	struct flush_clock *clock; /* NULL: nobody looks at the time */
+	bool fenced;		   /* another owner has the run: nothing is published any more */
+	char *checkpoint; /* owned; below the output: the newest that is whole, NULL: none */
 	pthread_mutex_t checkpoints_lock;
 	struct run_checkpoints *checkpoints; /* under that lock; NULL: nobody looks after them */
 	struct log_upload *log_upload;
@@ -124,6 +125,13 @@ void run_sync_options(struct run *run, const char *journal, struct sync_options 
 /* Until all is published, or nothing has moved for FLUSH_PATIENCE while uploads fail. */
 int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *err);
 int run_flush_http(struct run *run, struct penstock_error *err);
+/*
+ * Ends what still sends (interrupts.cancel) when the machine is about to go: first so early that there is time for the
+ * last words, then those. Nothing waits for a store longer than the machine stays.
+ */
+void run_watch_the_time(struct run *run);
+void run_watch_the_last_words(struct run *run);
+void run_forget_the_time(struct run *run);
 /* What has to happen before a flush that failed so can succeed: "; make room in the store, then". */
 /* Stands between a directory and 'penstock flush'. */
 const char *run_flush_hint(enum penstock_code code);

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import processes
-from harness.fault_proxy import s3_error
+from harness.fault_proxy import FaultProxy, s3_error
 from harness.metadata import Aws, Azure, Gcp
 from harness.registry import BUSYBOX, busybox, image, write_layout
 from harness.waiting import wait_for
@@ -320,6 +320,27 @@ def test_azure_tells_it_and_is_told_when_the_run_is_done(penstock, workflow, tra
     assert store.bytes("out", "ckpt")
 
 
+def test_azure_is_not_told_while_another_run_is_at_it(penstock, workflow, trainer, clouds):
+    # Who is done first must not have the machine taken from who still saves.
+    azure = clouds(Azure("vm-7"))
+    env = {"PENSTOCK_METADATA_AZURE": azure.url, "PENSTOCK_PREEMPTION_SOURCES": None}
+    small = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
+    saves = "trap '' TERM; echo up; while [ ! -e $DEEPSQUARE_OUTPUT/go ]; do sleep 0.02; done"
+    slow = penstock.popen("run", workflow(saves, name="slow", resources=small, preemption={"grace": "300s"}), env=env)
+    slow.wait_for_output("^up")
+    quick = penstock.popen("run", workflow(trainer(), resources=small), env=env)
+    quick.wait_for_output("^up")
+
+    event = azure.event("Preempt", ["vm-7"], lead_s=300)
+    quick.wait().exits(75)
+    told_early = list(azure.started)
+    (output,) = [path for path in penstock.home.glob("runs/*/storage/output") if not (path / "ckpt").exists()]
+    (output / "go").touch()
+    slow.wait().exits(75)
+
+    assert told_early == [] and azure.started == [event]
+
+
 def test_azure_does_not_acknowledge_for_others(penstock, workflow, trainer, clouds):
     # Who is named beside us may still be saving.
     azure = clouds(Azure("vm-7"))
@@ -605,6 +626,47 @@ def test_a_notice_during_the_flush(penstock, workflow, store, fault_proxy, ends)
         assert state["state"] == "preempted"
         fault_proxy.clear()
         penstock.run("flush", "p").ok()
+    assert store.bytes("out", "data") == b"1\n"
+
+
+def test_an_http_output_gets_what_is_left_of_the_time(penstock, workflow, http_server):
+    # A server that never answers; what was not sent is sent later.
+    proxy = FaultProxy(http_server.url)
+    try:
+        proxy.fault("PUT", times=100000, hold="request")
+        path = workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output={"http": {"url": proxy.url + "/up/result"}})
+        run = penstock.popen("run", path, env={"PENSTOCK_NETWORK_STALL": "600"})
+        wait_for(lambda: proxy.seen("PUT"))
+
+        penstock.run("preempt", "p", "--grace", "2s", "--no-wait").ok()
+        result = run.wait().exits(75)
+
+        assert penstock.ps()[0]["state"] == "preempted" and penstock.ps()[0]["unflushed"]
+        assert "the time was over before all of the output was published" in result.err
+        proxy.clear()
+        penstock.run("flush", "p").ok()
+        assert http_server.received["/up/result"] == b"1\n"
+    finally:
+        proxy.close()
+
+
+def test_a_store_that_says_nothing_any_more_does_not_hold_up_the_end(penstock, workflow, store, fault_proxy):
+    # Neither the output nor the state can be written: the run ends when the machine does, and the next one sends it.
+    s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
+          "secretAccessKey": store.secret_key, "endpointUrl": fault_proxy.url}  # fmt: skip
+    step = "trap 'echo 1 > $DEEPSQUARE_OUTPUT/data; exit 0' TERM; [ -e $DEEPSQUARE_OUTPUT/data ] && exit 0; echo up; while :; do sleep 0.02; done"
+    path = workflow(step, output={"s3": s3}, continuousOutputSync=True, enableLogging=True, checkpoints={"keep": {"latest": 1}})
+    run = penstock.popen("run", path, env={"PENSTOCK_NETWORK_STALL": "600"})
+    run.wait_for_output("^up")
+    for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+        fault_proxy.fault(method, times=100000, hold="request")
+
+    penstock.run("preempt", "p", "--grace", "2s", "--no-wait").ok()
+    run.wait(120).exits(75)
+
+    assert penstock.ps()[0]["state"] == "preempted"
+    fault_proxy.clear()
+    penstock.run("run", path).ok()
     assert store.bytes("out", "data") == b"1\n"
 
 

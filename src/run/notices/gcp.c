@@ -141,7 +141,8 @@ static bool look_preempted(struct gcp_state *state, const struct buf *text, stru
 		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;
 	state->told = preempted;
-	notice_set(out, "gcp", preempted ? "instance/preempted is TRUE" : "instance/preempted is FALSE again");
+	notice_set(out, "gcp",
+		preempted ? "instance/preempted is TRUE" : "instance/preempted is FALSE again");
 	out->hard = preempted;
 	out->withdrawn = !preempted;
 	return true;

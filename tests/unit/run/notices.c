@@ -279,13 +279,14 @@ static void who_waits_for_the_signal_is_told(void **state)
 	if (access("/proc/self/syscall", R_OK) < 0)
 		skip(); /* a kernel that does not tell what a thread waits for */
 	tell_until_taken("block(TERM); ready(); took(signal.sigwait({TERM, USR1}))\n");
+	tell_until_taken("block(TERM); threading.Thread(target=lambda: "
+			 "took(signal.sigwait({TERM}))).start()\n"
+			 "ready(); time.sleep(1000)\n");
 	tell_until_taken(
-		"block(TERM); threading.Thread(target=lambda: took(signal.sigwait({TERM}))).start()\n"
-		"ready(); time.sleep(1000)\n");
-	tell_until_taken("block(TERM); libc = ctypes.CDLL(None)\n"
-			 "mask = ctypes.create_string_buffer((1 << 14).to_bytes(8, 'little'), 128)\n"
-			 "fd = libc.signalfd(-1, mask, 0); ready()\n"
-			 "took(os.read(fd, 128)[0])\n");
+		"block(TERM); libc = ctypes.CDLL(None)\n"
+		"mask = ctypes.create_string_buffer((1 << 14).to_bytes(8, 'little'), 128)\n"
+		"fd = libc.signalfd(-1, mask, 0); ready()\n"
+		"took(os.read(fd, 128)[0])\n");
 }
 
 /* It would die of it: when it unblocks the signal, or at once. */
@@ -294,7 +295,8 @@ static void who_only_blocks_the_signal_is_not_told(void **state)
 	static const char *const hows[] = {
 		"block(TERM); ready(); time.sleep(1000)\n",
 		"block(USR1); ready(); signal.sigwait({USR1})\n",
-		"t = threading.Thread(target=lambda: (block(TERM), ready(), signal.sigwait({TERM})))\n"
+		"t = threading.Thread(target=lambda: (block(TERM), ready(), "
+		"signal.sigwait({TERM})))\n"
 		"t.start(); t.join()\n",
 	};
 	char line[64];
