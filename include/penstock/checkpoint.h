@@ -26,7 +26,8 @@
  * PENSTOCK_E_TIMEOUT, which names who is missing, and the checkpoint does not count.
  *
  * Threads. A handle is for one thread at a time (a thread of its own may save while the training goes on); different
- * handles are independent. Calls block until their end. After fork() a handle is of use in the parent only.
+ * handles are independent. Calls block until their end. After fork() a handle is of use in the parent only; the child may
+ * free its own, which changes nothing on the disk.
  *
  * Ownership, results, units and compatibility are as in <penstock/transfer.h>: what goes in is not kept beyond the
  * call; 0 or a negative code and a message of one line; bytes, and nanoseconds since 1970.

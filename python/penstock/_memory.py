@@ -3,15 +3,19 @@ import ctypes
 import mmap
 import os
 import sys
-import threading
-from collections import deque
-from typing import Any, Callable, Deque, List, Optional, Tuple
+import warnings
+from array import array
+from typing import Any, Callable, List, Optional
+
+from penstock import _native
 
 _HUGE_PAGE = 2 << 20
 _ALIGNMENT = 64
 # What one thread copies at a time; below it no thread is worth its start.
 _PIECE = 8 << 20
 _MAX_THREADS = 8
+# The header of Linux has it, Python's mmap does not.
+_MADV_WIPEONFORK = 18
 
 
 class Block:
@@ -65,15 +69,18 @@ class HostBuffer:
         self.__init__()  # type: ignore[misc]  # the old one goes before the new one comes
         size = -(-size // _HUGE_PAGE) * _HUGE_PAGE
         if page_locked:
-            self._tensor = torch_if_loaded().empty(size, dtype=torch_if_loaded().uint8, pin_memory=True)
+            self._tensor = _page_locked(size)
+        if self._tensor is not None:
             self.address = self._tensor.data_ptr()
         else:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            # Large pages make the first copy quick; kept from children, whose start would make the next copy slow.
-            for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
+            # Large pages make the first copy quick. Children of fork() get zeros in their place: to share the pages would make
+            # the next copy slow, and to have none there would make a child's own save a crash.
+            for advice in (getattr(mmap, "MADV_HUGEPAGE", None), _MADV_WIPEONFORK):
                 try:
-                    memory.madvise(getattr(mmap, advice))
-                except (AttributeError, OSError):
+                    if advice is not None:
+                        memory.madvise(advice)
+                except OSError:
                     pass
             self._owner = memory
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -86,50 +93,55 @@ class HostBuffer:
             self._tensor = torch.frombuffer(self._owner, dtype=torch.uint8)
         return self._tensor
 
+    def forget(self) -> None:
+        """In a child of fork(): memory that CUDA has locked is not there, and not the child's to give back."""
+        if self._tensor is not None and self._owner is None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._tensor))
+            self.__init__()  # type: ignore[misc]
+
     def take(self, sources: "List[Source]") -> List[Block]:
-        """Copies every source into it, one behind the other; when it returns the sources may change."""
+        """Copies every source into it, one behind the other; when it returns the sources may change.
+
+        Copies from GPUs are begun first and go on while the host's memory is copied.
+        """
         offsets, end = [], 0
         for source in sources:
             offsets.append(end)
             end += -(-source.size // _ALIGNMENT) * _ALIGNMENT
         devices = {source.device for source in sources if source.device is not None and source.device.type == "cuda"}
         self.reserve(end, bool(devices))
-        pieces: Deque[Tuple[int, int, int]] = deque()
-        for source, offset in zip(sources, offsets):
-            if source.block is None:
-                assert source.tensor is not None
-                self.tensor()[offset : offset + source.size].copy_(source.tensor(), non_blocking=source.device in devices)
-            elif source.size <= _PIECE:
-                ctypes.memmove(self.address + offset, source.block.address, source.size)
-            else:
+        pieces = array("Q")
+        try:
+            for source, offset in zip(sources, offsets):
+                to = self.address + offset
+                if source.block is None:
+                    assert source.tensor is not None
+                    self.tensor()[offset : offset + source.size].copy_(source.tensor(), non_blocking=source.device in devices)
+                    continue
                 for at in range(0, source.size, _PIECE):
-                    pieces.append((self.address + offset + at, source.block.address + at, min(_PIECE, source.size - at)))
-        _move(pieces)
-        for device in devices:
-            torch_if_loaded().cuda.synchronize(device)
+                    pieces.extend((to + at, source.block.address + at, min(_PIECE, source.size - at)))
+            _native.copy(pieces.tobytes(), _threads())
+        finally:
+            # Whatever happens, nothing copies any more when the memory is somebody else's.
+            for device in devices:
+                torch_if_loaded().cuda.synchronize(device)
         return [Block(self.address + offset, source.size, self) for source, offset in zip(sources, offsets)]
 
 
-def _move(pieces: Deque[Tuple[int, int, int]]) -> None:
-    """Copies (to, from, size) with as many threads as torch computes with: memmove() of C is quicker than torch's own copy, and
-    lets other threads of Python run."""
-
-    def work() -> None:
-        while True:
-            try:
-                piece = pieces.popleft()
-            except IndexError:
-                return
-            ctypes.memmove(*piece)
-
+def _page_locked(size: int) -> Any:
+    """A tensor of bytes that a GPU copies to by itself; None where the machine has not so much memory to lock: the copies are slower then."""
     torch = torch_if_loaded()
-    count = min(len(pieces), torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS)
-    helpers = [threading.Thread(target=work, name="penstock copy") for _ in range(count - 1)]
-    for helper in helpers:
-        helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
+    try:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        warnings.warn(f"cannot lock {size} bytes of memory, so copies from the GPU take longer: {str(error).splitlines()[0]}", stacklevel=2)
+        return None
+
+
+def _threads() -> int:
+    """How many threads may copy: as many as torch computes with, which stand still meanwhile."""
+    torch = torch_if_loaded()
+    return int(min(torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS))
 
 
 class Source:

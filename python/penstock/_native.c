@@ -9,13 +9,17 @@
 #include <Python.h>
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <isa-l/crc.h>
 #include <penstock/checkpoint.h>
 #include <penstock/error.h>
 #include <penstock/transfer.h>
+
+#include "_copy.h"
 
 /* ---- errors ---- */
 
@@ -41,6 +45,7 @@ static PyObject *fail(struct penstock_error *err)
 struct saving {
 	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL: committed or given up */
 	volatile int cancel;
+	bool busy; /* one of its calls lets other threads run: nobody else may touch it; under Python's lock */
 };
 
 /* Of a dict of UTF-8 bytes to numbers; the names stay the dict's. */
@@ -113,18 +118,31 @@ static void saving_give_up(struct saving *self)
 	Py_END_ALLOW_THREADS
 }
 
+/* Whether this thread may use it now. A call that lets others run sets `busy` around that. */
+static bool saving_is_free(const struct saving *self)
+{
+	if (self->busy)
+		PyErr_SetString(PyExc_ValueError, "another thread is at this checkpoint: only "
+						  "cancel() may be called meanwhile");
+	return !self->busy;
+}
+
 static void saving_dealloc(PyObject *object)
 {
 	PyTypeObject *type = Py_TYPE(object);
 	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
-	saving_give_up((struct saving *)object);
+	/* A call holds a reference: a busy one is that of a thread which a fork has left behind in the parent, half changed perhaps. */
+	if (!((struct saving *)object)->busy)
+		saving_give_up((struct saving *)object);
 	release(object);
 	Py_DECREF(type);
 }
 
-static struct penstock_checkpoint *saving_open(struct saving *self)
+static struct penstock_checkpoint *saving_open(const struct saving *self)
 {
+	if (!saving_is_free(self))
+		return NULL;
 	if (!self->checkpoint)
 		PyErr_SetString(PyExc_ValueError, "this checkpoint is not being saved any more");
 	return self->checkpoint;
@@ -138,8 +156,11 @@ static PyObject *saving_append(struct saving *self, const char *name, const void
 
 	if (!checkpoint)
 		return NULL;
+	self->busy = true;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_checkpoint_write(checkpoint, name, data, size, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) return fail(&err);
+	Py_END_ALLOW_THREADS self->busy = false;
+	if (rc < 0)
+		return fail(&err);
 	Py_RETURN_NONE;
 }
 
@@ -168,14 +189,18 @@ static PyObject *saving_write_at(PyObject *self, PyObject *args)
 static PyObject *saving_add(PyObject *object, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct penstock_checkpoint *checkpoint = saving_open((struct saving *)object);
+	struct saving *self = (struct saving *)object;
+	struct penstock_checkpoint *checkpoint = saving_open(self);
 	const char *name;
 	int rc;
 
 	if (!checkpoint || !PyArg_ParseTuple(args, "s", &name))
 		return NULL;
+	self->busy = true;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_checkpoint_add(checkpoint, name, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) return fail(&err);
+	Py_END_ALLOW_THREADS self->busy = false;
+	if (rc < 0)
+		return fail(&err);
 	Py_RETURN_NONE;
 }
 
@@ -197,8 +222,10 @@ static PyObject *saving_commit(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!checkpoint)
 		return NULL;
+	self->busy = true;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_checkpoint_commit(checkpoint, &err);
-	Py_END_ALLOW_THREADS saving_give_up(self);
+	Py_END_ALLOW_THREADS self->busy = false;
+	saving_give_up(self);
 	if (rc < 0)
 		return fail(&err);
 	Py_RETURN_NONE;
@@ -207,6 +234,8 @@ static PyObject *saving_commit(PyObject *object, PyObject *unused)
 static PyObject *saving_abandon(PyObject *object, PyObject *unused)
 {
 	(void)unused;
+	if (!saving_is_free((struct saving *)object))
+		return NULL;
 	saving_give_up((struct saving *)object);
 	Py_RETURN_NONE;
 }
@@ -443,6 +472,36 @@ static PyObject *native_open(PyObject *module, PyObject *args)
 	return tuple_and_free(commit);
 }
 
+/* ---- memory ---- */
+
+/* What Python packs is what copy_pieces() takes: three words of the machine for each piece. */
+_Static_assert(
+	sizeof(struct copy_piece) == 3 * sizeof(uintptr_t) && sizeof(size_t) == sizeof(uintptr_t),
+	"a piece is an address, an address and a size");
+
+static PyObject *native_copy(PyObject *module, PyObject *args)
+{
+	struct copy_piece *pieces;
+	const char *packed;
+	unsigned threads;
+	Py_ssize_t size;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "y#I", &packed, &size, &threads))
+		return NULL;
+	if ((size_t)size % sizeof(*pieces) != 0) {
+		PyErr_SetString(PyExc_ValueError, "copy() takes pieces of three words each");
+		return NULL;
+	}
+	pieces = malloc(size ? (size_t)size : 1);
+	if (!pieces)
+		return PyErr_NoMemory();
+	memcpy(pieces, packed, (size_t)size); /* bytes may lie anywhere, a piece may not */
+	Py_BEGIN_ALLOW_THREADS copy_pieces(pieces, (size_t)size / sizeof(*pieces), threads);
+	Py_END_ALLOW_THREADS free(pieces);
+	Py_RETURN_NONE;
+}
+
 /* ---- the checksum of ZIP files ---- */
 
 static PyObject *native_crc32(PyObject *module, PyObject *args)
@@ -473,6 +532,8 @@ static PyMethodDef methods[] = {
 		"list(dir): every commit, newest first; (path, why) of one that cannot be read"},
 	{"open", native_open, METH_VARARGS,
 		"open(path, verify): the commit of the checkpoint that is there"},
+	{"copy", native_copy, METH_VARARGS,
+		"copy(pieces, threads): copies memory; each piece is three words: to, from, size"},
 	{"crc32", native_crc32, METH_VARARGS, "crc32(address, size, crc): as zlib's, of memory"},
 	{"version", native_version, METH_NOARGS, "version(): of libpenstock"},
 	{NULL, NULL, 0, NULL},

@@ -36,7 +36,7 @@ class _Flattener:
 
     def __init__(self) -> None:
         self.torch = torch_if_loaded()
-        self.numpy = sys.modules.get("numpy")
+        self.numpy: Any = sys.modules.get("numpy")
         self.entries: Dict[str, Tuple[str, List[int]]] = {}
         self.sources: List[Source] = []
         self.names: Dict[Any, str] = {}
@@ -121,8 +121,8 @@ class SafetensorsState:
         flat = _Flattener()
         node = flat.node(state, "")
         # Types of large elements first, so that each tensor begins at a multiple of its element's size.
-        order = sorted(range(len(flat.sources)), key=lambda at: -_bytes_each(list(flat.entries.values())[at][0]))
-        names, end = list(flat.entries), 0
+        names, kinds, end = list(flat.entries), [kind for kind, _ in flat.entries.values()], 0
+        order = sorted(range(len(names)), key=lambda at: -_bytes_each(kinds[at]))
         header: Dict[str, Any] = {"__metadata__": {"format": "pt", _METADATA: json.dumps(node, separators=(",", ":"), allow_nan=False)}}
         for at in order:
             kind, shape = flat.entries[names[at]]
@@ -164,8 +164,8 @@ def read(path: str, map_location: Any) -> Any:
             if _METADATA not in metadata:
                 return {name: reader.tensor(name) for name in header}
             return reader.value(json.loads(metadata[_METADATA]))
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointDamaged(f"{path}: not a file of safetensors: {error}") from error
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:  # RuntimeError: nested too deep, too
+        raise CheckpointDamaged(f"{path}: not a file of safetensors: {' '.join(str(error).split())}") from error
 
 
 class _Reader:

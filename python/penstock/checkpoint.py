@@ -9,9 +9,10 @@ Environment, all of it set by ``penstock run`` and none of it needed: ``PENSTOCK
 and ``RANK`` and ``WORLD_SIZE`` where a training has several processes.
 """
 import math
+import operator
 import os
 import warnings
-from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple, Union, overload
+from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Set, Tuple, Union, overload
 
 from penstock import _native, _safetensors, _torchfile
 from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout
@@ -28,9 +29,10 @@ __all__ = [
 PathLike = Union[str, "os.PathLike[str]"]
 Format = Literal["torch", "safetensors"]
 
-_FORMATS = {"torch": _torchfile.TorchState, "safetensors": _safetensors.SafetensorsState}
+_FORMATS: Dict[str, Any] = {"torch": _torchfile.TorchState, "safetensors": _safetensors.SafetensorsState}
 _buffer = HostBuffer()
-_warned: set = set()
+_warned: Set[str] = set()
+os.register_at_fork(after_in_child=_buffer.forget)
 
 
 class File(NamedTuple):
@@ -81,6 +83,8 @@ def _metrics(given: Optional[Mapping[str, float]]) -> Dict[bytes, float]:
     """The finite ones; what is none cannot be compared with others when the best checkpoints are kept."""
     metrics = {}
     for name, value in (given or {}).items():
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ValueError(f"the metric {name!r} is to have a name, as text")
         if math.isfinite(float(value)):
             metrics[name.encode()] = float(value)
         else:
@@ -93,6 +97,11 @@ def save(
     state: Any, step: int, *, metrics: Optional[Mapping[str, float]] = ..., dir: Optional[PathLike] = ..., format: Format = ...,
     asynchronous: Literal[False] = ..., timeout: float = ...,
 ) -> str: ...  # fmt: skip
+@overload
+def save(
+    state: Any, step: int, *, metrics: Optional[Mapping[str, float]] = ..., dir: Optional[PathLike] = ..., format: Format = ...,
+    asynchronous: Literal[True], timeout: float = ...,
+) -> Pending: ...  # fmt: skip
 @overload
 def save(
     state: Any, step: int, *, metrics: Optional[Mapping[str, float]] = ..., dir: Optional[PathLike] = ..., format: Format = ...,
@@ -117,7 +126,8 @@ def save(
         ``format="safetensors"`` dicts, lists and tuples of tensors, arrays of numpy, numbers, text and None.
     step
         Of the training, counted as you like, not negative. A second save of the same step by the same process in the same
-        directory does nothing and gives the first one's path; by another process of the same attempt it is an error.
+        directory does nothing and gives the first one's path, while that is there; by another process of the same attempt it is
+        an error.
     metrics
         Numbers by name, such as ``{"loss": 0.25}``, by which a run may keep the best checkpoints. Those of rank 0 count.
     dir
@@ -131,7 +141,8 @@ def save(
     Several ranks call this with the same step and directory, of a file system that all of them see, each with its own state;
     rank 0 commits when all are done, and all return then.
 
-    Returns the checkpoint's path; asynchronous, a ``Pending`` whose ``wait()`` gives it.
+    Returns the checkpoint's path; asynchronous, a ``Pending`` whose ``wait()`` gives it. A handler of a signal may call this, in
+    the middle of another save, too: then it waits for that one, and its own has ended when it returns.
 
     Raises CheckpointError (CheckpointExists, CheckpointTimeout) with the reason: the checkpoints before are untouched. What
     went wrong in an asynchronous save is raised by the next ``save()`` or ``wait()``, and printed at the end of a process that
@@ -139,21 +150,54 @@ def save(
     """
     if format not in _FORMATS:
         raise ValueError(f"there is no format {format!r}; there are {' and '.join(_FORMATS)}")
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 1 << 63:
-        raise ValueError(f"step is {step!r}, not a number from 0")
+    step = _step(step)
     if not 0 < timeout < 1e9:
         raise ValueError(f"timeout is {timeout!r}, not a number of seconds")
     place, who, chosen = (_directory(dir), step), ranks(), _metrics(metrics)
+    title = f"saving step {step} in {place[0]}"
     with saver.lock:
-        saver.settle()
-        if place in saver.saved:
-            return saver.saved[place]
-        prepared = _FORMATS[format](state, _buffer, asynchronous)
-        _warn_of_refused(prepared.refused)
-        pending = Pending(
-            lambda self: commit_state(self, place, who, chosen, float(timeout), prepared), f"saving step {step} in {place[0]}"
-        )
-        return saver.start(pending) if asynchronous else pending.complete()
+        # A signal's handler that saves while save() is at it. The memory for asynchronous saves may be in use, so it takes its own.
+        nested, saver.preparing = saver.preparing, True
+        asynchronously = asynchronous and not nested
+        try:
+            saver.settle()
+            if _is_saved(place):
+                return Pending.of_result(title, saver.saved[place]) if asynchronous else saver.saved[place]
+            prepared = _FORMATS[format](state, HostBuffer() if nested else _buffer, asynchronously)
+            _warn_of_refused(prepared.refused)
+            saver.settle()  # what a handler has begun meanwhile
+            if _is_saved(place):
+                return Pending.of_result(title, saver.saved[place]) if asynchronous else saver.saved[place]
+            pending = Pending(lambda self: commit_state(self, place, who, chosen, float(timeout), prepared), title)
+            if asynchronously:
+                return saver.start(pending)
+            try:
+                saver.start(pending)
+                path = pending.wait()
+            except BaseException:
+                pending.end()
+                raise
+            finally:
+                saver.drop(pending)
+            return pending if asynchronous else path
+        finally:
+            saver.preparing = nested
+
+
+def _step(given: Any) -> int:
+    """As an int, also of numpy's."""
+    try:
+        step = -1 if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        step = -1
+    if not 0 <= step < 1 << 63:
+        raise ValueError(f"step is {given!r}, not a whole number from 0")
+    return step
+
+
+def _is_saved(place: Tuple[str, int]) -> bool:
+    """Whether this process has saved it, and it is still there."""
+    return place in saver.saved and os.path.exists(saver.saved[place])
 
 
 def _warn_of_refused(names: List[str]) -> None:
@@ -191,7 +235,8 @@ def latest(dir: Optional[PathLike] = None) -> Optional[Checkpoint]:
     distributed.broadcast_object_list(answer, src=0)
     if isinstance(answer[0], Exception):
         raise answer[0]
-    return answer[0]
+    found: Optional[Checkpoint] = answer[0]
+    return found
 
 
 def _latest_here(dir: Optional[PathLike]) -> Optional[Checkpoint]:

@@ -50,11 +50,26 @@ static int raise(const struct save *s, const char *name, struct penstock_error *
 	return error_errno(err, errno, "cannot write %s/%s", s->path, name);
 }
 
-static int check_name(const struct save *s, const char *name, struct penstock_error *err)
+static int check_open(const struct save *s, struct penstock_error *err)
 {
+	if (s->pid != getpid())
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the checkpoint %s is saved by process %d, which has forked this one: "
+			"begin "
+			"another",
+			s->path, (int)s->pid);
 	if (s->failed || s->committed)
 		return error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s %s: begin another",
 			s->path, s->committed ? "is committed" : "has failed");
+	return 0;
+}
+
+static int check_name(const struct save *s, const char *name, struct penstock_error *err)
+{
+	int r = check_open(s, err);
+
+	if (r < 0)
+		return r;
 	if (!commit_name_is_good(name))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"\"%s\" is no name for a file of a checkpoint: it is to be relative, "
@@ -270,6 +285,7 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 	if (!s)
 		return error_memory(err);
 	s->fd = s->out = -1;
+	s->pid = getpid();
 	s->o = *o;
 	s->step = step;
 	s->run = strdup(o->run_id ? o->run_id : "");
@@ -504,11 +520,10 @@ static int commit_all(struct save *s, struct penstock_error *err)
 
 int save_commit(struct save *s, struct penstock_error *err)
 {
-	int r = s->failed || s->committed
-			? error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s %s: begin another",
-				  s->path, s->committed ? "is committed" : "has failed")
-			: commit_all(s, err);
+	int r = check_open(s, err);
 
+	if (r == 0)
+		r = commit_all(s, err);
 	if (r < 0)
 		s->failed = true;
 	else
@@ -543,7 +558,8 @@ void save_free(struct save *s)
 	close_out(s);
 	commit = s->path ? path_join(s->path, COMMIT_NAME) : NULL;
 	/* A commit that got its name and could not be synced counts, as far as anybody can tell. */
-	if (s->fd >= 0 && !s->committed && commit && access(commit, F_OK) < 0 && errno == ENOENT)
+	if (s->pid == getpid() && s->fd >= 0 && !s->committed && commit &&
+		access(commit, F_OK) < 0 && errno == ENOENT)
 		remove_own(s);
 	for (size_t i = 0; i < s->n_files; i++) {
 		free(s->files[i].name);

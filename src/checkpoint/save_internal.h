@@ -3,6 +3,7 @@
 #define CHECKPOINT_SAVE_INTERNAL_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "checkpoint/save.h"
 #include "s3/checksum.h"
@@ -33,6 +34,7 @@ struct save {
 	char word
 		[SAVE_WORD]; /* of many ranks: rank 0's own, or the one that this rank has answered to */
 	bool failed, committed;
+	pid_t pid; /* who saves: in a child of fork() nothing of it is touched */
 };
 
 /* Gives `name` in the checkpoint these bytes: a hidden file, synced, renamed. */

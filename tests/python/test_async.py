@@ -2,13 +2,14 @@
 import os
 import signal
 import threading
+import traceback
 
 import numpy as np
 import pytest
 import torch
 
 import penstock
-from penstock import checkpoint
+from penstock import _native, checkpoint
 from penstock._saver import saver
 from penstock._torchfile import TorchState
 from states import bits
@@ -154,6 +155,151 @@ def test_a_child_of_fork_has_nothing_to_do_with_the_save(place, gate):
     checkpoint.wait()
 
     assert os.waitstatus_to_exitcode(status) == 7 and checkpoint.load() == {"x": 1}
+
+
+def in_child(function):
+    """The exit status of a child of fork() that calls this."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)  # where it waited it would do so for ever
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_child_of_fork_is_told_that_the_save_is_not_its_own(place, gate):
+    pending = checkpoint.save({"x": 1}, 1, asynchronous=True)
+
+    def ask():
+        with pytest.raises(penstock.CheckpointError, match="saving step 1 in .* only there"):
+            pending.wait()
+
+    status = in_child(ask)
+    gate.set()
+
+    assert status == 0 and checkpoint.load(pending.wait()) == {"x": 1}
+
+
+# The memory of asynchronous saves is not copied into children: one that saves for itself must not find a hole there.
+def test_a_child_of_fork_saves_for_itself(place, tmp_path, gate):
+    state = {"x": torch.arange(100_000.0)}
+    pending = checkpoint.save(state, 1, asynchronous=True)
+
+    def save():
+        gate.set()
+        checkpoint.save({"x": state["x"] + 1}, 2, dir=tmp_path / "child", asynchronous=True)
+        checkpoint.wait()
+
+    status = in_child(save)
+    gate.set()
+    pending.wait()
+
+    assert status == 0 and bits(checkpoint.load()) == bits(state)
+    assert bits(checkpoint.load(dir=tmp_path / "child")) == bits({"x": state["x"] + 1})
+
+
+# Such as a worker of a DataLoader that is started while torch.distributed.checkpoint saves.
+def test_what_a_child_of_fork_lets_go_of_stays_with_the_parent(place):
+    held = [_native.Saving(os.fsencode(place), 1, 0, 1, {}, 10.0)]
+    held[0].write("a", b"first")
+
+    def let_go():
+        with pytest.raises(penstock.CheckpointError, match="saved by process"):
+            held[0].write("a", b"child")
+        held.clear()
+
+    status = in_child(let_go)
+    held[0].write("a", b" second")
+    held[0].commit()
+
+    assert status == 0 and (place / "step-000000000001-1" / "a").read_bytes() == b"first second"
+
+
+@pytest.fixture
+def on_signal():
+    """on_signal(function): calls it when SIGUSR1 comes."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda function: signal.signal(signal.SIGUSR1, lambda *_: function())
+    signal.signal(signal.SIGUSR1, before)
+
+
+def is_at_it():
+    """Whether the main thread is inside of save()."""
+    free = saver.lock.acquire(blocking=False)
+    if free:
+        saver.lock.release()
+    return not free
+
+
+# Trainings save when SIGTERM comes, wherever they are: here in a save that waits for the one before, which is still being written.
+def test_a_handler_that_saves_in_the_middle_of_a_save_leaves_the_one_under_way_as_it_was(place, gate, on_signal, wait_for):
+    returned = threading.Event()
+    on_signal(lambda: (checkpoint.save({"x": torch.full((1000,), 3.0)}, 3, asynchronous=True), returned.set()))
+    main = threading.main_thread().ident
+
+    def interrupt():
+        wait_for(is_at_it, "the second save")
+        signal.pthread_kill(main, signal.SIGUSR1)
+        returned.wait(0.5)  # it may only do so once the first save has ended; if it does so before, it has overwritten that one
+        gate.set()
+
+    thread = threading.Thread(target=interrupt)
+    checkpoint.save({"x": torch.full((1000,), 1.0)}, 1, asynchronous=True)
+    thread.start()
+    checkpoint.save({"x": torch.full((1000,), 2.0)}, 2, asynchronous=True)
+    thread.join()
+    checkpoint.wait()
+
+    assert [found.step for found in checkpoint.list_all()] == [3, 2, 1]
+    for step in (1, 2, 3):
+        assert bits(checkpoint.load(place / f"step-{step:012d}-1")) == bits({"x": torch.full((1000,), float(step))})
+
+
+def test_a_handler_that_saves_the_same_step_waits_for_it(place, on_signal, monkeypatch):
+    write, entered, paths = TorchState.write, threading.Event(), []
+
+    def save_again():
+        entered.set()
+        paths.append(checkpoint.save({"x": 1}, 1))
+
+    def interrupted(self, saving, name):
+        if not entered.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            assert entered.wait(120)
+            entered.wait(0.2)  # what the handler does to the directory, it has begun
+        write(self, saving, name)
+
+    on_signal(save_again)
+    monkeypatch.setattr(TorchState, "write", interrupted)
+
+    paths.append(checkpoint.save({"x": 1}, 1))
+
+    assert paths == [str(place / "step-000000000001-1")] * 2 and checkpoint.load() == {"x": 1}
+
+
+# From Python 3.12 on that is so from the moment on when the interpreter begins to end: saves of atexit's functions.
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_where_no_thread_can_be_started_it_is_saved_without(place, monkeypatch, asynchronous):
+    def fail(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+
+    checkpoint.save({"x": 1}, 1, asynchronous=asynchronous)
+
+    assert [found.step for found in checkpoint.list_all()] == [1] and checkpoint.load() == {"x": 1}
+
+
+def test_an_asynchronous_save_of_what_is_saved_has_ended(place):
+    path = checkpoint.save({"x": 1}, 1)
+
+    pending = checkpoint.save({"x": 1}, 1, asynchronous=True)
+
+    assert pending.done() and pending.wait() == path
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 import json
 import os
 import random
+import shutil
 import subprocess
+import threading
 import zipfile
 
 import numpy as np
@@ -279,6 +281,53 @@ def test_arguments_that_cannot_be_meant_are_refused(place, monkeypatch):
         checkpoint.save({}, 1, dir=place)
 
 
+def test_numbers_of_numpy_are_steps_and_names_of_metrics_are_text(place):
+    checkpoint.save({"x": 1}, np.int64(7), metrics={"loss": np.float32(0.5)})
+
+    assert (checkpoint.latest().step, checkpoint.latest().metrics) == (7, {"loss": 0.5})
+    for name in (7, "", "a\0b"):
+        with pytest.raises(ValueError, match="the metric .* is to have a name"):
+            checkpoint.save({"x": 1}, 8, metrics={name: 1.0})
+
+
+def test_a_step_whose_checkpoint_was_removed_is_saved_again(place):
+    path = checkpoint.save({"x": 1}, 5)
+    shutil.rmtree(path)
+
+    again = checkpoint.save({"x": 2}, 5)
+
+    assert again == path and checkpoint.load() == {"x": 2}
+
+
+def test_only_one_thread_at_a_time_is_at_a_checkpoint(place, wait_for):
+    saving = penstock._native.Saving(os.fsencode(place), 1, 0, 2, {}, 100.0)
+    saving.write("a", b"rank 0")
+    ended = []
+
+    def commit():
+        try:
+            saving.commit()
+        except penstock.CheckpointError as error:
+            ended.append(str(error))
+
+    def is_busy():
+        try:
+            return not saving.path()
+        except ValueError as error:
+            return "another thread" in str(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    wait_for(is_busy, "the commit")
+    for call in (lambda: saving.write("b", b""), lambda: saving.add("b"), saving.commit, saving.give_up):
+        with pytest.raises(ValueError, match="another thread"):
+            call()
+    saving.cancel()
+    thread.join()
+
+    assert len(ended) == 1 and checkpoint.list_all() == []
+
+
 def test_a_save_that_fails_leaves_what_was_there(place):
     checkpoint.save({"x": 1}, 1)
     (place / "step-000000000002-1").write_text("in the way")
@@ -340,6 +389,16 @@ def test_the_module_keeps_to_the_stable_interface_of_python():
     assert not [line for line in needed.splitlines() if " penstock_" in line]
     assert [line.split()[-1] for line in defined.splitlines()] == ["PyInit__native"]
     assert penstock.__version__ == penstock._native.version()
+
+
+@pytest.mark.parametrize("header", ["[" * 100_000, '{"a": ' * 100_000, '{"x": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}'], ids=["lists", "dicts", "length"])
+def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
+    (tmp_path / "state.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
+
+    with pytest.raises(penstock.CheckpointDamaged, match="state.safetensors: not a file of safetensors") as raised:
+        penstock.checkpoint._safetensors.read(str(tmp_path / "state.safetensors"), "cpu")
+
+    assert "\n" not in str(raised.value)
 
 
 def test_randomly_damaged_files_of_safetensors_are_refused_in_one_line(place, tmp_path):
