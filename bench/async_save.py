@@ -1,9 +1,11 @@
 """How long a training waits for an asynchronous save of 1 GB, and how long the interpreter pauses while it is written.
 
 The peers write the same state to the same directory: torch.save with an fsync, as it stands and on a thread of its own, and
-torch.distributed.checkpoint, whose asynchronous save (torch 2.2 and later) is taken where torch has it.
+torch.distributed.checkpoint, whose asynchronous save (torch 2.2 and later) needs a torch that Debian 12 does not have: where
+tools/bench-torch has got it, the same is measured again with that one, in a process of its own.
 """
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -74,18 +76,23 @@ class Bench:
         return time.perf_counter() - begin
 
     def distributed(self, storage):
-        """(how long, whether it is asynchronous)"""
         folder = self.next_folder()
-        if hasattr(storage, "async_save"):
-            begin = time.perf_counter()
-            done = storage.async_save(self.state, checkpoint_id=folder)
-            stall = time.perf_counter() - begin
-            done.result()
-            return stall
         folder.mkdir()
         begin = time.perf_counter()
-        storage.save_state_dict(self.state, storage.FileSystemWriter(folder, single_file_per_rank=True), no_dist=True)
+        if hasattr(storage, "save"):
+            storage.save(self.state, storage_writer=storage.FileSystemWriter(folder, single_file_per_rank=True), no_dist=True)
+        else:
+            storage.save_state_dict(self.state, storage.FileSystemWriter(folder, single_file_per_rank=True), no_dist=True)
         return time.perf_counter() - begin
+
+    def distributed_asynchronously(self, storage, through=None):
+        folder = self.next_folder()
+        writer = through.Writer(self.step, dir=folder) if through else storage.FileSystemWriter(folder, single_file_per_rank=True)
+        begin = time.perf_counter()
+        done = storage.async_save(self.state, storage_writer=writer)
+        stall = time.perf_counter() - begin
+        done.result()
+        return stall
 
     def longest_pause(self, begin, ended):
         """The longest time for which a loop in Python stood still, from after begin() until ended() is true."""
@@ -115,24 +122,69 @@ def distributed_storage():
         return importlib.import_module("torch.distributed._shard.checkpoint")
 
 
+def settle_disk():
+    """What was written before is on the disk, so that nobody pays for what another has left in memory."""
+    os.sync()
+
+
+def waits(size):
+    """(torch's version, medians of how long a training waits: memory copy, penstock, torch.save, torch.distributed.checkpoint,
+    the same asynchronously, and that through penstock.dcp; None: torch has none)"""
+    import torch
+
+    checkpoint = importlib.import_module("penstock.checkpoint")
+    storage = distributed_storage()
+    measure = reporting.Report()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        bench = Bench(torch, checkpoint, Path(folder), size)
+        ways = [bench.copy, bench.penstock, bench.torch_save, lambda: bench.distributed(storage)]
+        if hasattr(storage, "async_save"):
+            ways += [lambda: bench.distributed_asynchronously(storage), lambda: bench.distributed_asynchronously(storage, importlib.import_module("penstock.dcp"))]
+        return torch.__version__, [*measure.interleave(ROUNDS, *(after_sync(way) for way in ways)), None, None][:6]
+
+
+def after_sync(way):
+    def measured():
+        settle_disk()
+        return way()
+
+    return measured
+
+
+def report_waits(report, version, found):
+    copy, ours, torch_save, dcp, asynchronous, through = found
+    of = f"training waits for an asynchronous save of 1 GB, torch {version}"
+    report.more(of, ours, copy, at_most=0.005, peer_name="memory copy")
+    report.figure(of, ours, unit="s", peer=torch_save, peer_name="torch.save and fsync")
+    report.figure(of, ours, unit="s", peer=dcp, peer_name="torch.distributed.checkpoint")
+    if asynchronous is not None:
+        report.figure(of, ours, unit="s", peer=asynchronous, peer_name=ASYNCHRONOUS_DCP)
+        report.figure(f"torch.distributed.checkpoint asynchronously through penstock.dcp, torch {version}", through, unit="s", peer=asynchronous, peer_name="the same to its own files")
+
+
 def main(report):
     if sys.executable != "/usr/bin/python3" and subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
         report.missing("torch", "not importable by " + sys.executable)
         return
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.path.insert(0, str(package()))
+    size = report.size(GB, GB // 10)
+    report_waits(report, *waits(size))
+    other = subprocess.run([reporting.TOP / "tools" / "bench-torch", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+    if other:
+        found = subprocess.run([other, __file__, str(size)], check=True, stdout=subprocess.PIPE, text=True).stdout
+        report_waits(report, *json.loads(found.splitlines()[-1]))
+    else:
+        report.missing(ASYNCHRONOUS_DCP, "Debian's torch has none; tools/bench-torch gets one that has")
+
     import torch
 
-    checkpoint = importlib.import_module("penstock.checkpoint")
-    storage = distributed_storage()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        bench = Bench(torch, checkpoint, Path(folder), report.size(GB, GB // 10))
-        copy, ours, torch_save, dcp = report.interleave(ROUNDS, bench.copy, bench.penstock, bench.torch_save, lambda: bench.distributed(storage))
-        report.more("training waits for an asynchronous save of 1 GB", ours, copy, at_most=0.005, peer_name="memory copy")
-        report.figure("the same", ours, unit="s", peer=torch_save, peer_name="torch.save and fsync")
-        name = ASYNCHRONOUS_DCP if hasattr(storage, "async_save") else "torch.distributed.checkpoint"
-        report.figure("the same", ours, unit="s", peer=dcp, peer_name=name)
-        if not hasattr(storage, "async_save"):
-            report.missing(ASYNCHRONOUS_DCP, f"torch {torch.__version__} has none")
+        bench = Bench(torch, importlib.import_module("penstock.checkpoint"), Path(folder), size)
         pause, thread = report.interleave(ROUNDS, bench.pause_of_penstock, bench.pause_of_a_thread)
         report.figure("longest pause of the interpreter meanwhile", pause, unit="s", peer=thread, peer_name="torch.save on a thread")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(package()))
+    print(json.dumps(waits(int(sys.argv[1]))))
