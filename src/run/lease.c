@@ -73,9 +73,17 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		return r;
 	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
 	object_info_release(&info);
-	/* Whoever contends saw this write at the earliest when it was asked for, and watches for a whole term. */
-	atomic_store(&lease->held_until_ms, asked_ms + lease->term_ms * 5 / 6);
+	lease->asked_ms = asked_ms;
 	return 0;
+}
+
+/*
+ * Opens the gate, when the last write counts and the output is found to be ours after it. Whoever contends saw that write
+ * at the earliest when it was asked for, and watches for a whole term.
+ */
+static void hold(struct lease *lease)
+{
+	atomic_store(&lease->held_until_ms, lease->asked_ms + lease->term_ms * 5 / 6);
 }
 
 static void copy_string(char *out, size_t size, const json_t *value)
@@ -158,6 +166,16 @@ static bool is_own(const struct lease *lease, const struct seen *seen)
 	       seen->start_ticks == (int64_t)lease->start_ticks;
 }
 
+/* Whether the state is as we wrote it last, or nobody's: 1, else 0 and `seen` is who has it. */
+static int still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	int r = lease_look(lease, lease->key, seen, err);
+
+	if (r < 0 && !seen->etag[0])
+		return r;
+	return !seen->etag[0] || is_own(lease, seen);
+}
+
 /*
  * A refusal may come of an earlier write of ours whose reply was lost, or of the object being
  * deleted: that is no other owner.
@@ -190,6 +208,11 @@ bool lease_state_is_live(const char *state)
 			return false;
 	}
 	return true;
+}
+
+static bool has_ended_for_good(const char *state)
+{
+	return !strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "stopped");
 }
 
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen)
@@ -293,7 +316,17 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 	if (r < 0)
 		return r;
 	r = lease_watch_term(lease, lease->key, seen, err);
-	return r > 0 ? refuse(lease, seen, err) : r;
+	if (r > 0)
+		return refuse(lease, seen, err);
+	/* It lived when this was begun, so this is no new beginning of what has ended since. */
+	if (r == 0 && seen->etag[0] && has_ended_for_good(seen->state))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s has %s%s on %s while this waited for its end; 'penstock run' of "
+			"its "
+			"workflow begins it anew",
+			lease->options.run_id, strcmp(seen->state, "stopped") == 0 ? "been " : "",
+			seen->state, seen->host);
+	return r;
 }
 
 /* The run is ours; whether its output is, comes after that, so that others see us meanwhile. */
@@ -305,7 +338,7 @@ static int take_output(
 	if (lease_take_output(lease, &e) == 0)
 		return 0;
 	/* Nothing of this attempt has happened: what it was before goes on to be. */
-	write_state(lease, found->unfinished ? "lost" : "failed", NULL);
+	write_state(lease, found->unfinished ? "lost" : found->any ? found->state : "failed", NULL);
 	return error_move(err, &e);
 }
 
@@ -325,6 +358,26 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
 	lease->began = found->began;
 	return o->judge ? o->judge(o->judge_cookie, found, o->attempt, &lease->began, err) : 0;
+}
+
+/*
+ * Somebody may have taken either while the other was asked for, and a store that ignores conditions lets two
+ * write at the same moment. Where that took longer than the gate stays open, the next renewal opens it.
+ */
+static int confirm(struct lease *lease, struct penstock_error *err)
+{
+	struct seen seen = {0};
+	int r = still_ours(lease, &seen, err);
+
+	if (r == 0)
+		r = error_set(err, PENSTOCK_E_EXISTS,
+			"run %s was begun elsewhere at the same moment", lease->options.run_id);
+	else if (r > 0)
+		r = 0;
+	if (r == 0 && lease_ask_output(lease, &seen) == LEASE_OUTPUT_OURS)
+		hold(lease);
+	free(seen.home);
+	return r;
 }
 
 static int take(struct lease *lease, struct lease_found *found, struct penstock_error *err)
@@ -359,6 +412,8 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 				lease->options.run_id);
 		if (r == 0)
 			r = take_output(lease, found, err);
+		if (r == 0)
+			r = confirm(lease, err);
 	}
 	free(seen.home);
 	return r;
@@ -404,25 +459,37 @@ static void lose(struct lease *lease, const struct seen *other, bool output_only
 		lease->options.lost(lease->options.cookie, lease->owner);
 }
 
-/* False: it is lost. */
+/*
+ * False: it is lost. The state is looked at before it is written, for a store that ignores conditions would let us write over
+ * who has it now.
+ */
 static bool renew_once(struct lease *lease, const char *state, bool *failed)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum lease_output output = LEASE_OUTPUT_OURS;
 	struct seen other = {0};
-	int r = write_state(lease, state, &err);
-	bool lost = r == -(int)PENSTOCK_E_PRECONDITION;
+	int r = still_ours(lease, &other, &err);
+	bool lost = r == 0;
 
+	if (r > 0)
+		r = write_state(lease, state, &err);
 	/* Both are changed only by who has watched us stand still for a whole term. */
-	if (lost && lease_look(lease, lease->key, &other, NULL) < 0)
-		other.etag[0] = '\0';
-	lost = lost || !lease_has_output(lease, &other);
-	if (lost)
-		lose(lease, &other, r == 0);
+	if (r == -(int)PENSTOCK_E_PRECONDITION) {
+		lost = true;
+		if (lease_look(lease, lease->key, &other, NULL) < 0)
+			other.etag[0] = '\0';
+	}
+	if (!lost)
+		output = lease_ask_output(lease, &other);
+	*failed = r < 0 || output == LEASE_OUTPUT_UNKNOWN;
+	if (lost || output == LEASE_OUTPUT_LOST)
+		lose(lease, &other, !lost);
 	else if (r < 0)
 		log_debug("the run's state cannot be written now: %s", err.message);
+	else if (!*failed)
+		hold(lease);
 	free(other.home);
-	*failed = r < 0;
-	return !lost;
+	return !lost && output != LEASE_OUTPUT_LOST;
 }
 
 static void *renew(void *cookie)
@@ -438,6 +505,15 @@ static void *renew(void *cookie)
 	return NULL;
 }
 
+/* The next renewal comes at once. */
+static void poke(struct lease *lease)
+{
+	if (lease->dirty)
+		return;
+	lease->dirty = true;
+	pthread_cond_signal(&lease->wake);
+}
+
 /* Whether nobody can have taken the run over yet; asked by the engine's thread, often. */
 static int may_send(void *cookie, struct penstock_error *err)
 {
@@ -450,10 +526,7 @@ static int may_send(void *cookie, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
 	atomic_fetch_add(&lease->refusals, 1);
 	/* It was suspended, or the store did not answer for long: the next renewal tells. */
-	if (!lease->dirty) {
-		lease->dirty = true;
-		pthread_cond_signal(&lease->wake);
-	}
+	poke(lease);
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
 		"the ownership of run %s could not be renewed for %d s; nothing is published until "
 		"it is",
@@ -467,6 +540,10 @@ unsigned long lease_refusals(const struct lease *lease)
 
 bool lease_wait(struct lease *lease, const atomic_int *cancel)
 {
+	if (lease && clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {
+		LOCK_SCOPE(&lease->lock);
+		poke(lease);
+	}
 	while (lease && !lease_is_lost(lease) && !atomic_load(cancel)) {
 		if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
 			return true;
@@ -604,6 +681,20 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	return 0;
 }
 
+static int write_end(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	struct seen other = {0};
+	int r = still_ours(lease, &other, err);
+
+	if (r == 0)
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "run %s belongs to another owner now",
+			lease->options.run_id);
+	else if (r > 0)
+		r = write_state(lease, state, err);
+	free(other.home);
+	return r;
+}
+
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
 	struct penstock_error *err)
 {
@@ -619,7 +710,7 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 	lease->class = class && *class ? class : NULL;
 	lease->exit_code = exit_code;
 	if (!lease->lost || lease->output_lost)
-		r = write_state(lease, state, err);
+		r = write_end(lease, state, err);
 	if (lease->lost && r == 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
 	lease_free(lease);

@@ -41,6 +41,7 @@ struct lease {
 	/* Owned by whoever writes: the thread, then lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "": create it */
 	char output_etag[OBJECT_ETAG_SIZE];
+	int64_t asked_ms; /* when the last write that succeeded was begun, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* the attempt that this one goes back to; 0: not known */
 	const char *class;
@@ -74,17 +75,18 @@ bool lease_state_is_live(const char *state);
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
 /* Of an owner that is here. */
 bool lease_owner_runs(const struct seen *seen);
-/* 0: what stands under `key` has not moved for a full term of ours, or has ended; 1: its owner lives. */
 /* Whether the store honours the conditions that a takeover from another machine needs. `run` is the owner. */
 int lease_can_take_over(
 	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
+/* 0: what stands under `key` has not moved for a full term of its owner, or has ended; 1: its owner lives. */
 int lease_watch_term(
 	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 
 /* lease_output.c */
 /* Makes the output this run's. PENSTOCK_E_EXISTS: a live run writes there; the message names its owner. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
-/* Whether it is still this run's; true where nobody can tell now. Free `owner->home`. */
-bool lease_has_output(struct lease *lease, struct seen *owner);
+enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
+/* Whether it is still this run's; not known where the store does not answer. Free `owner->home`. */
+enum lease_output lease_ask_output(struct lease *lease, struct seen *owner);
 
 #endif

@@ -16,7 +16,8 @@
 
 enum { TRIES = 8 };
 
-static int write_owner(struct lease *lease, const char *etag, struct penstock_error *err)
+static int write_owner(struct lease *lease, const char *etag, const char *run, const char *name,
+	struct penstock_error *err)
 {
 	struct object_put_options options = {
 		.content_type = "application/json",
@@ -25,9 +26,8 @@ static int write_owner(struct lease *lease, const char *etag, struct penstock_er
 		.ungated = true,
 	};
 	struct object_info info = {0};
-	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run",
-		lease->options.run_id, "name", lease->options.name, "host", lease->host, "since",
-		lease->since);
+	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run", run,
+		"name", name, "host", lease->host, "since", lease->since);
 	_cleanup_free_ char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	int r;
 
@@ -53,17 +53,25 @@ static int refuse(struct lease *lease, const struct seen *other, struct penstock
 		other->since[0] ? other->since : "some time ago");
 }
 
-/* 0: the run that owner.json names writes nothing any more. */
-static int ask_owner(struct lease *lease, const char *run, struct penstock_error *err)
+static char *state_key(const struct lease *lease, const char *run)
 {
-	_cleanup_free_ char *key = NULL;
+	char *key;
+
+	return asprintf(&key, "%s.penstock/runs/%s/state.json", lease->options.prefix, run) < 0
+		       ? NULL
+		       : key;
+}
+
+/* 0: the run that owner.json names writes nothing any more, by the state that has the ETag `judged`. */
+static int ask_owner(struct lease *lease, const char *run, char judged[static OBJECT_ETAG_SIZE],
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *key = state_key(lease, run);
 	struct seen other = {0};
 	int r;
 
-	if (asprintf(&key, "%s.penstock/runs/%s/state.json", lease->options.prefix, run) < 0) {
-		key = NULL;
+	if (!key)
 		return error_memory(err);
-	}
 	r = lease_look(lease, key, &other, err);
 	snprintf(other.run, sizeof(other.run), "%s", run);
 	if (r == 0 && other.etag[0] && lease_state_is_live(other.state)) {
@@ -75,8 +83,47 @@ static int ask_owner(struct lease *lease, const char *run, struct penstock_error
 	}
 	if (r > 0)
 		r = refuse(lease, &other, err);
+	snprintf(judged, OBJECT_ETAG_SIZE, "%s", other.etag);
 	free(other.home);
 	return r;
+}
+
+/*
+ * The run that had the output may have begun again, or woken up, between our question and our writing; then it may have found
+ * the output its own. Of two that write first and look then at least one sees the other: it gets the output back.
+ */
+static int ask_again(
+	struct lease *lease, const char *run, const char *judged, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = state_key(lease, run);
+	struct seen other = {0};
+	int r;
+
+	if (!key)
+		return error_memory(err);
+	r = lease_look(lease, key, &other, err);
+	if (r == 0 && other.etag[0] && strcmp(other.etag, judged) != 0 &&
+		lease_state_is_live(other.state)) {
+		write_owner(lease, lease->output_etag, run, NULL, NULL);
+		snprintf(other.run, sizeof(other.run), "%s", run);
+		r = refuse(lease, &other, err);
+	}
+	free(other.home);
+	return r;
+}
+
+/* The output is ours now; whether it can be has to be asked once more where it was another's. */
+static int take_from(struct lease *lease, const struct seen *owner, struct penstock_error *err)
+{
+	bool another = owner->run[0] &&
+		       !strchr(owner->run, '/'); /* an id that is none names nobody */
+	char judged[OBJECT_ETAG_SIZE] = "";
+	int r = another ? ask_owner(lease, owner->run, judged, err) : 0;
+
+	if (r == 0)
+		r = write_owner(
+			lease, owner->etag, lease->options.run_id, lease->options.name, err);
+	return r == 0 && another ? ask_again(lease, owner->run, judged, err) : r;
 }
 
 int lease_take_output(struct lease *lease, struct penstock_error *err)
@@ -93,12 +140,7 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 			snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
 			return 0;
 		}
-		/* An id that is none names nobody. */
-		if (owner.run[0] && !strchr(owner.run, '/'))
-			r = ask_owner(lease, owner.run, err);
-		if (r < 0)
-			return r;
-		r = write_owner(lease, owner.etag, &e);
+		r = take_from(lease, &owner, &e);
 		if (r == 0)
 			return 0;
 		/* Somebody else was quicker, or an answer to us was lost. */
@@ -111,10 +153,13 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		lease->options.prefix);
 }
 
-bool lease_has_output(struct lease *lease, struct seen *owner)
+enum lease_output lease_ask_output(struct lease *lease, struct seen *owner)
 {
-	if (lease_look(lease, lease->output_key, owner, NULL) < 0)
-		return true;
-	/* What was deleted belongs to nobody else. */
-	return !owner->etag[0] || strcmp(owner->run, lease->options.run_id) == 0;
+	owner->etag[0] = owner->run[0] = '\0';
+	if (lease_look(lease, lease->output_key, owner, NULL) < 0 && !owner->etag[0])
+		return LEASE_OUTPUT_UNKNOWN;
+	/* What was deleted belongs to nobody else, and what cannot be read is taken over by nobody. */
+	return !owner->etag[0] || !owner->run[0] || strcmp(owner->run, lease->options.run_id) == 0
+		       ? LEASE_OUTPUT_OURS
+		       : LEASE_OUTPUT_LOST;
 }

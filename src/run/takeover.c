@@ -196,15 +196,25 @@ static int publish_workflow(struct run *run, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	_cleanup_free_ char *key = NULL;
+	unsigned long refusals;
 	int r = fs_read(run->layout.workflow, &text, err);
 
 	if (r < 0)
 		return r;
 	if (asprintf(&key, "%s%s/workflow", run->out->prefix, run->state_prefix) < 0)
 		return error_memory(err);
-	return object_put(run->out->client, run->out->bucket, key, text.data, text.len,
-		&(struct object_put_options){.cancel = &run->interrupts.cancel, .ungated = true},
-		NULL, err);
+	/* Not over what a later owner is run from, should this one have stood still since it took the run. */
+	do {
+		penstock_error_release(err);
+		if (!lease_wait(run->lease, &run->interrupts.cancel))
+			return error_set(err, PENSTOCK_E_EXISTS, "%s",
+				lease_is_lost(run->lease) ? lease_owner_now(run->lease)
+							  : "ended while the run was taken");
+		refusals = lease_refusals(run->lease);
+		r = object_put(run->out->client, run->out->bucket, key, text.data, text.len,
+			&(struct object_put_options){.cancel = &run->interrupts.cancel}, NULL, err);
+	} while (r == -(int)PENSTOCK_E_UNAVAILABLE && refusals != lease_refusals(run->lease));
+	return r;
 }
 
 int run_take_lease(struct run *run, struct penstock_error *err)

@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from harness.fault_proxy import FaultProxy
 from harness.program import Penstock
 from harness.slow_link import SlowLink
+from harness.small_store import SmallStore
 
 STATE = ".penstock/runs/{}/state.json"
 TERM_S = 1
@@ -306,6 +308,149 @@ def test_an_upload_that_was_under_way_when_its_owner_stood_still_never_appears(m
 
     assert "res/big" not in store.keys("out")
     link.close()
+
+
+def stays(condition, seconds=2):
+    """It is so now, and whatever goes on meanwhile does not change it."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert condition()
+        time.sleep(0.05)
+
+
+def stand_still(run, tmp_path, wait_for):
+    """The owner is suspended, its step writes on."""
+    os.kill(run.pid, signal.SIGSTOP)
+    (tmp_path / "stopped").touch()
+    wait_for(lambda: (tmp_path / "stale").exists())
+
+
+def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_run_is(machine, store, job, tmp_path, wait_for):
+    # Its question comes back late, and what it has to publish is ready. The gate holds that back, and so does the manifest's condition.
+    with FaultProxy(store.endpoint) as proxy:
+        path = job(STALE, endpoint=proxy.url)
+        first = machine("a").popen("run", path)
+        first.wait_for_output("saved")
+        wait_for(published(store, "x", "y", "gone"))
+        stand_still(first, tmp_path, wait_for)
+        second = machine("b").popen("resume", f"s3://out/res/{identity_of(machine('a'))}", "--set", f"output.s3.endpointUrl={store.endpoint}",
+                                    "--credentials-from", path, env=store.env)  # fmt: skip
+        second.wait_for_output("went on")
+        wait_for(lambda: store.bytes("out", "res/x") == b"2\n")
+        before = objects(store)
+
+        asked = proxy.fault(method="GET|PUT", path=r"/state\.json$", hold="request", times=1000)
+        os.kill(first.pid, signal.SIGCONT)
+        asked.wait()
+        stays(lambda: objects(store) == before)
+        asked.stop()
+        asked.release()
+
+        first.wait().exits(69)
+        (tmp_path / "enough").touch()
+        second.wait().ok()
+    assert "res/new" not in store.keys("out", "res/")
+
+
+def test_who_wakes_up_changes_nothing_before_it_knows_whose_the_output_is(machine, store, job, tmp_path, wait_for):
+    # The run is still its own and renewed at once; its output is another run's. Here only the gate stands before that.
+    with FaultProxy(store.endpoint) as proxy:
+        first = machine("a").popen("run", job(STALE, endpoint=proxy.url, name="first"))
+        first.wait_for_output("saved")
+        wait_for(published(store, "x", "y", "gone"))
+        stand_still(first, tmp_path, wait_for)
+        second = machine("b").popen("run", job("echo 2 > $DEEPSQUARE_OUTPUT/x; echo went on; while [ ! -e $AT/enough ]; do sleep 0.02; done", file="second.json", name="second"))
+        second.wait_for_output("went on")
+        wait_for(lambda: store.bytes("out", "res/x") == b"2\n")
+        before = objects(store)
+
+        asked = proxy.fault(method="GET", path=r"/owner\.json$", hold="request", times=1000)
+        os.kill(first.pid, signal.SIGCONT)
+        asked.wait()
+        stays(lambda: objects(store) == before)
+        asked.stop()
+        asked.release()
+
+        ended = first.wait().exits(69)
+        (tmp_path / "enough").touch()
+        second.wait().ok()
+    assert "has its output now" in ended.err and "res/new" not in store.keys("out", "res/")
+
+
+def test_who_stood_still_while_it_took_the_run_does_not_begin(machine, store, job, tmp_path):
+    with FaultProxy(store.endpoint) as proxy:
+        step = "echo ran on $ON; while [ ! -e $AT/enough ]; do sleep 0.02; done"
+        asked = proxy.fault(method="GET", path=r"/owner\.json$", hold="request")
+        first = machine("a").popen("run", job(step, endpoint=proxy.url, name="t"), "--env", "ON=a")
+        asked.wait()
+        second = machine("b").popen("run", job(step, endpoint=proxy.url, name="t"), "--env", "ON=b")
+        second.wait_for_output("ran on b")
+        asked.release()
+
+        refused = first.wait().exits(69)
+        (tmp_path / "enough").touch()
+        second.wait().ok()
+
+    assert refused.out == "" and "was begun elsewhere" in refused.err
+
+
+def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(machine, store, job, tmp_path):
+    # Both were told to run it once; what the first one has put out is not to be made again.
+    path = job("echo ran; while [ ! -e $AT/enough ]; do sleep 0.02; done; date +%N > $DEEPSQUARE_OUTPUT/x", name="t")
+    first = machine("a", term_s=30).popen("run", path)
+    first.wait_for_output("ran")
+    second = machine("b", term_s=30).popen("run", path)
+    second.wait_for_output("watching for 30 s")
+    (tmp_path / "enough").touch()
+    first.wait().ok()
+    there = store.bytes("out", "res/x")
+
+    refused = second.wait().exits(69)
+
+    assert refused.out == "" and re.search("while this waited for its end|is live on", refused.err)
+    assert store.bytes("out", "res/x") == there
+
+
+def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, tmp_path, wait_for):
+    # Nothing refuses its renewal there, and it would write over the state of who has the run now for ever.
+    with SmallStore(conditions=False) as small:
+        s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": "K" * 16, "secretAccessKey": "S" * 30, "endpointUrl": small.endpoint}
+        path = tmp_path / "wf.json"
+        path.write_text(json.dumps({"name": "t", "resources": RESOURCES, "output": {"s3": s3}, "steps": [{"name": "s", "run": {"command": "echo ran; while :; do sleep 0.05; done"}}]}))
+        first = machine("a").popen("run", path)
+        first.wait_for_output("ran")
+        key = "out/" + STATE.format(identity_of(machine("a")))
+        state = json.loads(small.objects[key][-1].body)
+        theirs = json.dumps(state | {"attempt": 2, "owner": state["owner"] | {"boot_id": "another", "host": "node7"}}).encode()
+
+        small.put(key, theirs)
+
+        ended = first.wait().exits(69)
+        assert "is now attempt 2 on node7" in ended.err and small.objects[key][-1].body == theirs
+
+
+def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for):
+    # The other one has seen it ended, and writes a moment later that the output is its own.
+    wait = "echo ran; echo $NAME > $DEEPSQUARE_OUTPUT/x; while [ ! -e $AT/enough ]; do sleep 0.02; done"
+    first, second = (job(wait, file=f"{name}.json", name=name, env=[{"key": "NAME", "value": name}, {"key": "AT", "value": str(tmp_path)}]) for name in ("first", "second"))
+    (tmp_path / "enough").touch()
+    machine("a").run("run", first).ok()
+    (tmp_path / "enough").unlink()
+    with FaultProxy(store.endpoint) as proxy:
+        taking = proxy.fault(method="PUT", path=r"/owner\.json$", hold="request")
+        other = machine("b").popen("run", second, "--set", f"output.s3.endpointUrl={proxy.url}")
+        taking.wait()
+        again = machine("a").popen("run", first)
+        again.wait_for_output("ran")
+        taking.release()
+
+        refused = other.wait().exits(69)
+
+        assert refused.out == "" and "writes to s3://out/res/" in refused.err
+        assert json.loads(store.bytes("out", "res/.penstock/owner.json"))["run"] == identity_of(machine("a"))
+        wait_for(lambda: store.bytes("out", "res/x") == b"first\n")
+        (tmp_path / "enough").touch()
+        again.wait().ok()
 
 
 # --- together, with wrong clocks, through what breaks
