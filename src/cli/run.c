@@ -635,8 +635,11 @@ static int run_resume(const struct cli *cli)
 		return resume_in_allocation(cli, &session, &run);
 	if (cluster_wanted(&cluster, cli, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_CONFIG);
-	if (cli_has(cli, "due") && run.last.state != RUN_PREEMPTED && run.last.state != RUN_LOST) {
-		log_info("run %s is not due: it is %s", run.id, run_state_name(run.last.state));
+	if (cli_has(cli, "due") &&
+		((run.last.state != RUN_PREEMPTED && run.last.state != RUN_LOST) ||
+			run_is_left_alone(session.home, run.id))) {
+		log_info("run %s is not due: it is %s%s", run.id, run_state_name(run.last.state),
+			run_is_left_alone(session.home, run.id) ? ", and was stopped" : "");
 		return 0;
 	}
 	if (run.last.state == RUN_SUCCEEDED) {

@@ -17,6 +17,7 @@
 #include "records/supervisor.h"
 #include "run/layout.h"
 #include "run/live.h"
+#include "run/run.h"
 #include "run/strays.h"
 #include "base/banned.h"
 
@@ -146,6 +147,9 @@ static int run_stop(const struct cli *cli)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !on_cluster && !cli_quiet(cli))
 		log_info("run %s is not live", run.id);
+	/* Nor shall it be, until somebody begins it again. */
+	if (r == 0 && (run.last.state == RUN_LOST || run.last.state == RUN_PREEMPTED))
+		r = run_leave_alone(home, run.id, &err);
 	if (r == 0 && !on_cluster &&
 		(run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
 		r = end_strays(cli, home, &run, grace_ms, &err);
@@ -184,7 +188,9 @@ const struct command command_stop = {
 		"Asks a run to end: its steps get a signal, its output is completed, and "
 		"its end state is shown. 'penstock resume' continues it later. A run "
 		"that has ended already stays as it is; of one whose penstock was killed the "
-		"processes that live on are ended.\n\n"
+		"processes that live on are ended. What was preempted or lost is not continued by "
+		"'penstock watch' any more; 'penstock resume' does."
+		"\n\n"
 		"RUN is an id, the beginning of one, or a name.",
 	.options = options,
 	.examples = examples,

@@ -1,4 +1,5 @@
 /* `penstock watch`: goes on with what was preempted or lost on this machine. */
+#include <errno.h>
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "records/records.h"
 #include "run/interrupts.h"
 #include "run/retry.h"
+#include "run/run.h"
 #include "base/banned.h"
 
 enum {
@@ -203,6 +206,34 @@ static struct watched *watched_of(struct watch *watch, const struct records_run 
 	return w;
 }
 
+/* What another user may have written is not run with our rights, wherever $PENSTOCK_HOME shows. */
+static bool is_ours(const struct watch *watch, const char *id)
+{
+	_cleanup_free_ char *dir = NULL;
+	struct stat st;
+
+	if (asprintf(&dir, "%s/runs/%s", watch->home, id) < 0) {
+		dir = NULL;
+		return false;
+	}
+	return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
+static int check_home(const struct watch *watch, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (stat(watch->home, &st) < 0)
+		return error_errno(err, errno, "%s", watch->home);
+	if (st.st_uid == geteuid())
+		return 0;
+	return error_set(err, PENSTOCK_E_PERMISSION,
+		"%s belongs to user %u: 'penstock watch' continues runs with the rights of who "
+		"says "
+		"it, so only user %u may say it there",
+		watch->home, (unsigned)st.st_uid, (unsigned)st.st_uid);
+}
+
 /*
  * A run that is preempted before our eyes is so because the machine goes away: until that is over nothing is begun.
  * What was there when we began, after a reboot, is due at once, and so is what was lost.
@@ -215,7 +246,8 @@ static int look_at(void *cookie, const struct records_run *run)
 
 	/* What is a batch job is begun again by those who manage them. */
 	if ((run->last.state != RUN_PREEMPTED && run->last.state != RUN_LOST) ||
-		cluster_has(watch->home, run->id))
+		cluster_has(watch->home, run->id) || run_is_left_alone(watch->home, run->id) ||
+		!is_ours(watch, run->id))
 		return 0;
 	w = watched_of(watch, run);
 	if (!w || w->runs)
@@ -313,6 +345,8 @@ static int run_watch(const struct cli *cli)
 	if (watch.once && cli_has(cli, "json"))
 		watch.started = json_array();
 	r = show_open(&watch.records, &watch.home, &err);
+	if (r == 0)
+		r = check_home(&watch, &err);
 	if (r == 0 && watch.once) {
 		r = watch_once(&watch, &err);
 	} else if (r == 0) {

@@ -36,6 +36,47 @@ static int take_lock_to_begin(struct run *run, struct penstock_error *err)
 	return r;
 }
 
+/* free() it; NULL: no memory. */
+static char *left_alone_path(const char *home, const char *id)
+{
+	char *path;
+
+	return asprintf(&path, "%s/runs/%s/left-alone", home, id) < 0 ? NULL : path;
+}
+
+int run_leave_alone(const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = left_alone_path(home, id);
+
+	return path ? fs_write_atomic(path, "", 0, 0600, err) : error_memory(err);
+}
+
+bool run_is_left_alone(const char *home, const char *id)
+{
+	_cleanup_free_ char *path = left_alone_path(home, id);
+
+	return path && access(path, F_OK) == 0;
+}
+
+/*
+ * What is begun by itself is asked for once more under the lock: since somebody looked, another may have carried the run to its
+ * end, or a user has said that it is to end. Whoever begins it by hand takes that back.
+ */
+static int check_due(const struct run *run, enum run_state last, struct penstock_error *err)
+{
+	const struct run_options *o = run->options;
+	_cleanup_free_ char *path = left_alone_path(o->home, run->id);
+	bool over = last == RUN_SUCCEEDED || last == RUN_FAILED || last == RUN_STOPPED;
+
+	if (!path)
+		return error_memory(err);
+	if (o->due && !o->retrying && (over || access(path, F_OK) == 0))
+		return error_set(err, PENSTOCK_E_EXISTS, "run %s is not due: %s", run->id,
+			over ? run_state_name(last) : "it was stopped");
+	unlink(path);
+	return 0;
+}
+
 /* Whether what an earlier attempt left is to be continued. */
 static bool shall_continue(const struct run *run, const struct records_attempt *last)
 {
@@ -70,6 +111,11 @@ static int look_back(struct run *run, struct penstock_error *err)
 			 (run->workflow->output.kind == WORKFLOW_HTTP &&
 				 last.state == RUN_PREEMPTED);
 	run->continuing = shall_continue(run, &last);
+	r = check_due(run, last.state, err);
+	if (r < 0) {
+		records_attempt_release(&last);
+		return r;
+	}
 	if (run->continuing && access(run->layout.storage, F_OK) == 0)
 		run->steps_done = (size_t)last.steps_done;
 	if (!run->continuing && last.unflushed && !run->options->fresh)

@@ -101,6 +101,10 @@ int run_record_elsewhere(const struct workflow *workflow, const char *home, stru
 	const char *id, const char *shown, const char *provenance, int *attempt,
 	struct penstock_error *err);
 
+/* A run that is preempted or lost is not to go on by itself (options.due): until somebody begins it by hand. */
+int run_leave_alone(const char *home, const char *id, struct penstock_error *err);
+bool run_is_left_alone(const char *home, const char *id);
+
 /* The run that `workflow` stands for: its name, else a digest, together with the output's place. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "run/checkpoints.h"
 #include "run/output.h"
 #include "run/reaction.h"
 #include "run/run_internal.h"
@@ -101,6 +102,13 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 	if (check_work_dir(frame->step->path, what, &err) < 0) {
 		frame_fail(frame, RUN_CLASS_WORKFLOW, &err);
 		return false;
+	}
+	/* What it has saved before it failed is newer than what the attempt began with. */
+	if (frame->restarts && what == &frame->step->run &&
+		run_checkpoints_find(walk->run, &err) < 0) {
+		run_say(walk->run, RUN_EVENT_WARNING, "'%s' begins without a checkpoint: %s",
+			frame->name, err.message);
+		penstock_error_release(&err);
 	}
 	if (start(walk, frame, what, &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", frame->name);

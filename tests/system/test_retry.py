@@ -117,6 +117,17 @@ def test_a_retry_that_is_awaited_can_be_ended(penstock, job, wait_for, number, c
         assert penstock.run("run", path).exits(7).out == "try 3\n"
 
 
+def test_a_restart_goes_on_from_what_the_step_has_saved(penstock, job):
+    # Within one attempt: the checkpoint that it was begun with is older, or there was none.
+    save = f"{BUILD}/tests/unit/checkpoint-tool save $PENSTOCK_CHECKPOINT_DIR"
+    steps = [{"name": "train", "run": {"restarts": 2, "command": f"echo from $(basename ${{PENSTOCK_CHECKPOINT:-nothing}}); {save} 1${{PENSTOCK_RESTART:-0}} 10 >/dev/null; exit ${{PENSTOCK_RESTART:-5}}"}},
+             {"name": "next", "run": {"command": "true"}}]  # fmt: skip
+
+    done = penstock.run("run", job(steps=steps)).exits(2)
+
+    assert re.findall(r"^from (?:step-0*)?([^-\n]*)", done.out, re.M) == ["nothing", "10", "11"]
+
+
 def test_a_request_to_end_is_not_retried(penstock, job):
     path = job("echo began; trap 'exit 7' TERM; while :; do sleep 0.05; done", retry={"max": 9, "backoff": "1ms"})
     run = penstock.popen("run", path)
@@ -259,6 +270,52 @@ def test_due_is_only_what_was_interrupted(penstock, job):
     passed = penstock.run("resume", "--due", "failed").ok()
 
     assert "is not due: it is failed" in passed.err and attempts(penstock, "failed") == [(1, "failed", 3)]
+
+
+def test_what_was_stopped_after_its_preemption_is_not_continued_by_itself(penstock, job):
+    # Whoever says `stop` of a run that waits to go on means that it shall not; by hand it goes on as ever.
+    for name, number in (("preempted", signal.SIGTERM), ("lost", signal.SIGKILL)):
+        left_over(penstock, job, name, number)
+        penstock.run("stop", name).ok()
+
+    nothing = penstock.run("watch", "--once").ok()
+    not_due = penstock.run("resume", "--due", "lost").ok()
+
+    assert "no run is due" in nothing.err and "was stopped" in not_due.err
+    assert states(penstock) == {"preempted": "preempted", "lost": "lost"}
+    penstock.run("resume", "preempted").ok()
+    assert states(penstock)["preempted"] == "succeeded"
+    penstock.run("resume", "lost").ok()
+    assert states(penstock)["lost"] == "succeeded"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory to another user needs root")
+@pytest.mark.parametrize("what", ["the home", "a run"])
+def test_watch_runs_nothing_of_another_user(penstock, job, what):
+    left_over(penstock, job, "lost", signal.SIGKILL)
+    (run,) = penstock.home.glob("runs/*")
+    os.chown(penstock.home if what == "the home" else run, 4711, -1)
+
+    done = penstock.run("watch", "--once")
+
+    assert done.code == (77 if what == "the home" else 0), done.err
+    assert "only user 4711 may say it there" in done.err or "no run is due" in done.err
+    os.chown(penstock.home, 0, -1)
+    assert states(penstock) == {"lost": "lost"}
+    penstock.run("stop", "lost").ok()
+
+
+def test_retries_count_on_where_watch_goes_on(penstock, job):
+    # A machine that goes away while a retry is awaited is no person who continues it.
+    path = job("echo n >> $AT/n; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
+    run = penstock.popen("run", path)
+    run.wait_for_output("retry 1 of 1")
+    run.kill()
+    run.wait()
+
+    ended = penstock.run("resume", "--due", "again").exits(7)
+
+    assert "failed after 1 retry" in ended.err
 
 
 # --- the units
