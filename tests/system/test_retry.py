@@ -305,11 +305,11 @@ def test_watch_runs_nothing_of_another_user(penstock, job, what):
     penstock.run("stop", "lost").ok()
 
 
-def test_retries_count_on_where_watch_goes_on(penstock, job):
+def test_retries_count_on_where_watch_goes_on(penstock, job, wait_for):
     # A machine that goes away while a retry is awaited is no person who continues it.
     path = job("echo n >> $AT/n; exit 7", name="again", retry={"max": 1, "backoff": "1h"})
     run = penstock.popen("run", path)
-    run.wait_for_output("retry 1 of 1")
+    wait_for(lambda: penstock.ps() and penstock.ps()[0]["attempt"] == 2)
     run.kill()
     run.wait()
 
