@@ -172,13 +172,13 @@ static char *ask_for_all(void)
 }
 
 /* False: it is not in the list. */
-static bool find_job(const char *jobs, const char *job, struct slurm_status *status)
+static bool find_job(const char *jobs, const char *job, const char *id, struct slurm_status *status)
 {
 	size_t len = strlen(job);
 
 	for (const char *at = jobs; at && *at; at = strchr(at, '\n'), at += at != NULL) {
 		if (strncmp(at, job, len) == 0 && at[len] == '|')
-			return slurm_status_parse(at + len + 1, status);
+			return slurm_status_parse(at + len + 1, id, status);
 	}
 	return false;
 }
@@ -196,7 +196,7 @@ void cluster_view_correct(struct cluster_view *view, const char *home, const cha
 	if (!view->asked)
 		view->jobs = ask_for_all();
 	view->asked = true;
-	if (find_job(view->jobs, job.job, &status) && status.lives &&
+	if (find_job(view->jobs, job.job, id, &status) && status.lives &&
 		(status.pending || attempt->state == RUN_LOST)) {
 		if (asprintf(&message, "Slurm job %s: %s (%s)%s%s", job.job, status.state,
 			    status.reason, *status.nodes ? " on " : "", status.nodes) >= 0) {

@@ -41,18 +41,42 @@ static int no_memory(char **out, struct penstock_error *err)
 	return error_memory(err);
 }
 
+/* Somebody runs sbatch for it just now. */
+static bool is_submitting(const char *home, const char *id)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+
+	if (asprintf(&path, "%s/runs/%s/slurm.lock", home, id) < 0) {
+		path = NULL;
+		return false;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && fs_lock_held(fd);
+}
+
 /* ---- submitting ---- */
 
-/* A job of an earlier submission that still waits or runs; nobody holds the lock of one that waits. */
-static int refuse_if_alive(const char *home, const char *id, struct penstock_error *err)
+/*
+ * A job of an earlier submission that still waits or runs; nobody holds the lock of one that waits. Where Slurm does not say, nothing
+ * is submitted beside it. One that completes may be requeued, but not begin anything after a later submission.
+ */
+static int refuse_if_alive(
+	const char *home, const char *id, int *submissions, struct penstock_error *err)
 {
 	struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	int r = 0;
 
-	if (slurm_job_read(&job, home, id, NULL) == 0 && job.job[0] &&
-		slurm_status_read(job.job, &status, NULL) == 0 && status.lives &&
-		strcmp(status.state, "COMPLETING") != 0)
+	if (slurm_job_read(&job, home, id, NULL) < 0)
+		return 0;
+	*submissions = job.submissions;
+	if (job.job[0])
+		r = slurm_status_read(job.job, id, &status, err);
+	if (r < 0)
+		error_prefix(
+			err, "whether run %s is live as Slurm job %s cannot be told", id, job.job);
+	else if (status.lives && strcmp(status.state, "COMPLETING") != 0)
 		r = error_set(err, PENSTOCK_E_EXISTS,
 			"run %s is live already (Slurm job %s, %s: %s); wait for it, or end it "
 			"with "
@@ -100,7 +124,7 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 {
 	_cleanup_free_ char *dir = NULL;
 	_cleanup_free_ char *lock = NULL;
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int fd = -1, turn = -1;
 	int r = slurm_need("sbatch", err);
 
 	if (r < 0)
@@ -111,9 +135,13 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 		return no_memory(&lock, err);
 	r = fs_mkdirs(dir, 0700, err);
 	if (r == 0)
+		turn = slurm_submission_lock(spec->home, id, err);
+	if (r == 0 && turn < 0)
+		r = turn;
+	if (r == 0)
 		r = supervisor_begin(lock, id, &fd, err);
 	if (r == 0)
-		r = refuse_if_alive(spec->home, id, err);
+		r = refuse_if_alive(spec->home, id, &job->submissions, err);
 	if (r == 0)
 		r = refuse_if_unflushed(spec, id, err);
 	if (r == 0)
@@ -299,6 +327,23 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 	return end.exit_code;
 }
 
+/* Of several who follow it one submits it; only then the held one goes, which would begin nothing any more. */
+static int replace_held(
+	const struct following *f, struct slurm_job *job, struct penstock_error *err)
+{
+	char held[SLURM_JOB_SIZE];
+	int r;
+
+	snprintf(held, sizeof(held), "%s", job->job);
+	r = slurm_submit_again(job, f->home, f->id, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	log_info("Slurm holds job %s because it was requeued too often; the run goes on as job %s",
+		held, job->job);
+	slurm_cancel(held, NULL);
+	return 0;
+}
+
 /* Whether Slurm will go on with it; where not, `*code` is how it ended. */
 static int ask_slurm(struct following *f, const struct records_attempt *last, bool *over, int *code,
 	struct penstock_error *err)
@@ -316,14 +361,13 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	if (r < 0)
 		return r;
 	/* A controller that does not answer for a while is no reason to say anything of the job. */
-	if (!job.job[0] || slurm_status_read(job.job, &status, NULL) < 0) {
+	if (job.job[0] ? slurm_status_read(job.job, f->id, &status, NULL) < 0
+		       : is_submitting(f->home, f->id)) {
 		slurm_job_release(&job);
 		return 0;
 	}
 	if (status.max_requeue) {
-		log_info("Slurm holds job %s because it was requeued too often", job.job);
-		slurm_cancel(job.job, NULL);
-		r = slurm_submit(&job, f->home, f->id, err);
+		r = replace_held(f, &job, err);
 	} else if (status.lives) {
 		f->ended_at_ms = 0;
 		say_status(f, job.job, &status);
@@ -440,11 +484,14 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *message = NULL;
-	int r = slurm_cancel(job, err);
+	int r = *job ? slurm_cancel(job, err) : 0;
 
 	if (r < 0)
 		return r;
-	if (asprintf(&message, "Slurm job %s was cancelled before it began", job) < 0)
+	if (asprintf(&message,
+		    *job ? "Slurm job %s was cancelled before it began"
+			 : "its submission to Slurm did not end%s",
+		    job) < 0)
 		message = NULL;
 	/* An attempt that was preempted has ended already, and stays as it is. */
 	records_end(records, run->id, run->last.attempt,
@@ -474,10 +521,15 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 		slurm_job_release(&job);
 		if (r < 0)
 			return r;
+		if (!*number && !is_submitting(home, run->id))
+			return stop_waiting(records, run, number, err);
 		/* A controller that is busy for a while is asked again. */
-		if (slurm_status_read(number, &status, err) < 0) {
+		if (!*number || slurm_status_read(number, run->id, &status, err) < 0) {
 			if (clock_monotonic_ms() >= patient_until)
-				return -(int)PENSTOCK_E_UNAVAILABLE;
+				return *number ? -(int)PENSTOCK_E_UNAVAILABLE
+					       : error_set(err, PENSTOCK_E_UNAVAILABLE,
+							 "run %s is still being submitted to Slurm",
+							 run->id);
 			penstock_error_release(err);
 			clock_sleep_ms(pause_ms);
 			continue;

@@ -46,7 +46,7 @@ static void find_end(struct slurm_allocation *allocation, const char *job)
 		allocation->end_s = strtoll(given, NULL, 10);
 		return;
 	}
-	if (slurm_status_read(job, &status, NULL) < 0 || !status.end_s)
+	if (slurm_status_read(job, allocation->id, &status, NULL) < 0 || !status.end_s)
 		return;
 	snprintf(text, sizeof(text), "%lld", (long long)status.end_s);
 	allocation->end_s = status.end_s;
@@ -102,6 +102,27 @@ void slurm_describe(const struct slurm_allocation *allocation, int signal, struc
 	}
 }
 
+/* The record is of this job, or will be: it may have been started before sbatch's answer was recorded. */
+static int take_record(
+	struct slurm_allocation *allocation, const char *job, struct penstock_error *err)
+{
+	struct slurm_job *record = &allocation->job;
+	int submission = number_of("PENSTOCK_SLURM_SUBMISSION");
+	size_t len = strcspn(record->job, ";");
+
+	if (submission && submission != record->submissions)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"job %s is not that of run %s any more: it was submitted once more since "
+			"(job %s)",
+			job, allocation->id, *record->job ? record->job : "not known yet");
+	if (strlen(job) == len && strncmp(record->job, job, len) == 0) {
+		record->job[len] = '\0'; /* here its cluster is the one that is asked */
+		return 0;
+	}
+	snprintf(record->job, sizeof(record->job), "%s", job);
+	return slurm_job_write(record, allocation->home, allocation->id, err);
+}
+
 int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
 	struct penstock_error *err)
 {
@@ -128,13 +149,12 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 		allocation->notice = NULL;
 		return error_memory(err);
 	}
+	r = take_record(allocation, job, err);
+	if (r < 0)
+		return r;
 	find_end(allocation, job);
 	find_times(allocation);
-	/* Started before sbatch's answer was recorded. */
-	if (strcmp(allocation->job.job, job) == 0)
-		return 0;
-	snprintf(allocation->job.job, sizeof(allocation->job.job), "%s", job);
-	return slurm_job_write(&allocation->job, home, id, err);
+	return 0;
 }
 
 /* ---- what the tasks hear ---- */
@@ -212,23 +232,10 @@ static int requeue(struct slurm_allocation *allocation, struct penstock_error *e
 	/* What is requeued is ended, and that may be quicker than scontrol, which is of the job. */
 	if (r == -(int)PENSTOCK_E_CANCELLED)
 		return 0;
-	if (r < 0 && slurm_status_read(allocation->job.job, &status, NULL) == 0 &&
+	if (r < 0 && slurm_status_read(allocation->job.job, allocation->id, &status, NULL) == 0 &&
 		(status.pending || strcmp(status.state, "COMPLETING") == 0))
 		return 0;
 	return r;
-}
-
-/* What the job's own environment says to sbatch would make the new one depend on where this one runs. */
-static void forget_allocation(void)
-{
-	_cleanup_(strlist_release) struct strlist names = {0};
-
-	for (char **pair = environ; *pair; pair++) {
-		if (str_starts(*pair, "SLURM_") && !str_starts(*pair, "SLURM_CONF"))
-			strlist_addf(&names, "%.*s", (int)strcspn(*pair, "="), *pair);
-	}
-	for (size_t i = 0; i < names.n; i++)
-		unsetenv(names.items[i]);
 }
 
 /*
@@ -239,7 +246,8 @@ static bool is_decided(const struct slurm_allocation *allocation)
 {
 	struct slurm_status status;
 
-	if (slurm_status_read(allocation->job.job, &status, NULL) < 0 || !status.known)
+	if (slurm_status_read(allocation->job.job, allocation->id, &status, NULL) < 0 ||
+		!status.known)
 		return false;
 	if (allocation->end_s && clock_wall_ns() / NS_PER_S >= allocation->end_s)
 		return false;
@@ -269,9 +277,8 @@ int slurm_allocation_go_on(
 		log_info("%s; the run is submitted once more instead", e.message);
 	}
 	snprintf(before, sizeof(before), "%s", allocation->job.job);
-	forget_allocation();
-	r = slurm_submit(&allocation->job, allocation->home, allocation->id, err);
-	if (r == 0)
+	r = slurm_submit_again(&allocation->job, allocation->home, allocation->id, err);
+	if (r >= 0)
 		buf_printf(text, "Slurm job %s goes on as job %s", before, allocation->job.job);
-	return r;
+	return r < 0 ? r : 0;
 }

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,13 +96,40 @@ int slurm_need(const char *program, struct penstock_error *err)
 	return path ? 0 : missing(program, err);
 }
 
+/* free() the array, not what is in it. */
+static const char **environment_for(const char *program)
+{
+	static const char *const kept[] = {"SLURM_CONF", "SLURM_CLUSTERS=", "SLURM_JWT="};
+	static const char *const dropped[] = {"SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_",
+		"SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="};
+	bool submits = strcmp(program, "sbatch") == 0;
+	const char **env;
+	size_t n = 0;
+
+	while (environ[n])
+		n++;
+	env = calloc(n + 1, sizeof(*env));
+	n = 0;
+	for (char **pair = environ; env && *pair; pair++) {
+		bool drop = submits && str_starts(*pair, "SLURM_");
+
+		for (size_t i = 0; drop && i < ARRAY_SIZE(kept); i++)
+			drop = !str_starts(*pair, kept[i]);
+		for (size_t i = 0; !drop && i < ARRAY_SIZE(dropped); i++)
+			drop = str_starts(*pair, dropped[i]);
+		if (!drop)
+			env[n++] = *pair;
+	}
+	return env;
+}
+
 static int judge(const char *program, bool in_time, int status, const struct buf *said,
 	struct penstock_error *err)
 {
 	char line[512];
 
 	if (!in_time)
-		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+		return error_set(err, PENSTOCK_E_TIMEOUT,
 			"%s did not end within %d s; does Slurm's controller answer?", program,
 			PATIENCE_MS / 1000);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
@@ -119,6 +147,7 @@ static int judge(const char *program, bool in_time, int status, const struct buf
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *program = find_program(argv[0]);
+	_cleanup_free_ const char **env = environment_for(argv[0]);
 	_cleanup_(buf_release) struct buf said = BUF_INIT(64 * KIB);
 	_cleanup_close_ int out_read = -1, said_read = -1;
 	struct process p = PROCESS_INIT;
@@ -130,6 +159,8 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 
 	if (!program)
 		return missing(argv[0], err);
+	if (!env)
+		return error_memory(err);
 	for (size_t i = 1; argv[i]; i++) {
 		if (i >= ARRAY_SIZE(words) - 1)
 			return error_set(err, PENSTOCK_E_LIMIT, "%s: more than %zu options",
@@ -146,6 +177,7 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 	said_read = saids[0];
 	r = process_spawn(&p,
 		&(struct process_spec){.argv = words,
+			.envp = env,
 			.stdin_fd = -1,
 			.stdout_fd = outs[1],
 			.stderr_fd = saids[1],

@@ -36,7 +36,9 @@ static int fill(struct slurm_job *job, const json_t *root)
 		.fresh = json_is_true(json_object_get(root, "fresh")),
 		.resume = json_is_true(json_object_get(root, "resume")),
 	};
-	snprintf(job->job, sizeof(job->job), "%s", number ? number : "");
+	/* Nothing else may become a word of a command of Slurm. */
+	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
+		snprintf(job->job, sizeof(job->job), "%s", number);
 	json_array_foreach ((json_t *)(uintptr_t)options, i, option) {
 		const char *text = json_string_value(option);
 
@@ -127,7 +129,19 @@ static const char *take_field(const char *at, char *out, size_t size)
 	return at[len] == '|' ? at + len + 1 : NULL;
 }
 
-bool slurm_status_parse(const char *line, struct slurm_status *status)
+/* What the job runs is the script of this run, under whatever name the file system has here; squeue may not tell. */
+static bool is_script_of(const char *command, const char *id)
+{
+	_cleanup_(buf_release) struct buf end = BUF_INIT(128);
+	size_t len = strcspn(command, "\n");
+
+	if (len == 0 || strncmp(command, "(null)", len) == 0)
+		return true;
+	buf_printf(&end, "/%s/slurm.sh", id);
+	return len >= end.len && memcmp(command + len - end.len, end.data, end.len) == 0;
+}
+
+bool slurm_status_parse(const char *line, const char *id, struct slurm_status *status)
 {
 	static const char *const ended[] = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE",
 		"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"};
@@ -143,9 +157,15 @@ bool slurm_status_parse(const char *line, struct slurm_status *status)
 	if (at)
 		at = take_field(at, status->nodes, sizeof(status->nodes));
 	if (at)
-		take_field(at, end, sizeof(end));
-	if (!at || !status->state[0])
+		at = take_field(at, end, sizeof(end));
+	if (!at || !status->state[0]) {
+		*status = (struct slurm_status){0};
 		return false;
+	}
+	if (!is_script_of(at, id)) {
+		*status = (struct slurm_status){0};
+		return true;
+	}
 	status->known = true;
 	status->lives = !is_one_of(status->state, ended, ARRAY_SIZE(ended));
 	status->pending = is_one_of(status->state, without, ARRAY_SIZE(without));
@@ -158,21 +178,42 @@ bool slurm_status_parse(const char *line, struct slurm_status *status)
 	return true;
 }
 
-int slurm_status_read(const char *job, struct slurm_status *status, struct penstock_error *err)
+/* The number alone, and where its cluster is not the one that is asked by default the option that names it, else "". */
+static void split(const char *job, char number[static SLURM_JOB_SIZE],
+	char cluster[static SLURM_JOB_SIZE + 16])
 {
+	const char *name = strchr(job, ';');
+
+	snprintf(number, SLURM_JOB_SIZE, "%.*s", (int)strcspn(job, ";"), job);
+	snprintf(cluster, SLURM_JOB_SIZE + 16, "%s%s", name ? "--clusters=" : "",
+		name ? name + 1 : "");
+}
+
+int slurm_status_read(
+	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err)
+{
+	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16];
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
-	int r = slurm_command((const char *const[]){"squeue", "--noheader", "--states=all",
-				      "--jobs", job, SLURM_STATUS_FORMAT, NULL},
-		&text, &e);
+	int r;
 
+	split(job, number, cluster);
+	r = slurm_command((const char *const[]){"squeue", "--noheader", "--states=all", "--jobs",
+				  number, SLURM_STATUS_FORMAT, *cluster ? cluster : NULL, NULL},
+		&text, &e);
 	*status = (struct slurm_status){0};
 	if (r < 0 && e.message && strstr(e.message, "Invalid job id"))
 		return 0;
 	if (r < 0)
 		return error_move(err, &e);
-	if (text.len)
-		slurm_status_parse(buf_str(&text), status);
+	if (text.len && !slurm_status_parse(buf_str(&text), id, status)) {
+		char line[80];
+
+		snprintf(line, sizeof(line), "%.*s", (int)strcspn(buf_str(&text), "\n"),
+			buf_str(&text));
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"squeue printed '%s' where the state of a job was to be", line);
+	}
 	return 0;
 }
 
@@ -180,18 +221,26 @@ int slurm_signal(const char *job, const char *signal, struct penstock_error *err
 {
 	_cleanup_free_ char *option = NULL;
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
+	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16];
 
 	if (asprintf(&option, "--signal=%s", signal) < 0) {
 		option = NULL;
 		return error_memory(err);
 	}
-	return slurm_command(
-		(const char *const[]){"scancel", "--batch", option, job, NULL}, &out, err);
+	split(job, number, cluster);
+	return slurm_command((const char *const[]){"scancel", "--batch", option, number,
+				     *cluster ? cluster : NULL, NULL},
+		&out, err);
 }
 
 int slurm_cancel(const char *job, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
 
-	return slurm_command((const char *const[]){"scancel", job, NULL}, &out, err);
+	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16];
+
+	split(job, number, cluster);
+	return slurm_command(
+		(const char *const[]){"scancel", number, *cluster ? cluster : NULL, NULL}, &out,
+		err);
 }

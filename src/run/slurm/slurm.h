@@ -31,7 +31,9 @@ struct penstock_error;
 
 /*
  * Runs one and appends what it prints. PENSTOCK_E_UNAVAILABLE: it is not there (the message says what to do), or it failed:
- * the message is its own line. PENSTOCK_E_CANCELLED: it was killed.
+ * the message is its own line. PENSTOCK_E_CANCELLED: it was killed. PENSTOCK_E_TIMEOUT: it did not end, and what it was told may
+ * have been done. Variables that change what it prints or filters (SQUEUE_USERS, SLURM_TIME_FORMAT) are kept from it, and from
+ * sbatch what tells of a job around us.
  */
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
 /* The same error where it is not on PATH at all. */
@@ -42,11 +44,15 @@ int slurm_need(const char *program, struct penstock_error *err);
 #define SLURM_JOB_SIZE 32 /* digits, and ";cluster" where there are several */
 
 struct slurm_job {
-	char job[SLURM_JOB_SIZE]; /* "" : it is being submitted */
+	char job[SLURM_JOB_SIZE]; /* "" : it is being submitted, or that was not lived to see */
 	int attempt;		  /* that was recorded with the submission */
 	bool fresh, resume;	  /* as was asked for with it; only of its first start */
-	int submissions;	  /* how often it was submitted */
-	struct strlist options;	  /* of sbatch, after which the script follows */
+	/*
+	 * The last submission, counted from 1 and written before sbatch is run. The script of each has its own number: a job of an
+	 * earlier one, which somebody thought was gone, begins nothing.
+	 */
+	int submissions;
+	struct strlist options; /* of sbatch, after which the script follows */
 };
 /* PENSTOCK_E_NOT_FOUND: the run was never submitted. */
 int slurm_job_read(
@@ -68,12 +74,14 @@ struct slurm_status {
 	char nodes[256];  /* their list; "" : none */
 	int64_t end_s;	  /* Unix time when it has to end; 0: not known */
 };
-int slurm_status_read(const char *job, struct slurm_status *status, struct penstock_error *err);
+/* `id` is the run's: a job that has got the number of one that is forgotten is not taken for it. */
+int slurm_status_read(
+	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err);
 /* The same from a line of squeue with SLURM_STATUS_FORMAT. False: it is none. */
-#define SLURM_STATUS_FORMAT "--format=%T|%r|%N|%e"
+#define SLURM_STATUS_FORMAT "--format=%T|%r|%N|%e|%o"
 /* The same behind the number of the job and a bar. */
-#define SLURM_LIST_FORMAT "--format=%i|%T|%r|%N|%e"
-bool slurm_status_parse(const char *line, struct slurm_status *status);
+#define SLURM_LIST_FORMAT "--format=%i|%T|%r|%N|%e|%o"
+bool slurm_status_parse(const char *line, const char *id, struct slurm_status *status);
 
 /* To the supervisor of a job that has begun. */
 int slurm_signal(const char *job, const char *signal, struct penstock_error *err);
@@ -92,8 +100,16 @@ int slurm_check(const struct workflow *workflow, struct penstock_error *err);
 /* The options of sbatch for it: ours, then the user's. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
-/* Submits the script of the run with `job->options`; `job->job` and its record say what it is now. */
+/* Until the descriptor is closed nobody else submits this run; waits for its turn. Negative: an error. */
+int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err);
+/*
+ * Submits the script of the run with `job->options`; `job->job` and its record say what it is now. The caller has the lock, and
+ * has read or written the record since.
+ */
 int slurm_submit(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
+/* The same, unless somebody was quicker since `job` was read: then it is read anew, and 1 is the answer. */
+int slurm_submit_again(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 
 /* ---- within the job ---- */

@@ -2,6 +2,7 @@
 #include "run/slurm/slurm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -119,6 +120,38 @@ static int add_number(struct strlist *options, const char *name, int64_t value, 
 	return strlist_addf(options, "--%s=%" PRId64 "%s", name, value, unit);
 }
 
+/* "%" begins what sbatch replaces in the name of a file. */
+static int add_output(struct strlist *options, const char *home, const char *id)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+
+	for (; *home; home++)
+		buf_add_str(&name, *home == '%' ? "%%" : (const char[]){*home, '\0'});
+	buf_printf(&name, "/runs/%s/slurm-%%j.out", id);
+	return buf_failed(&name) ? -1 : strlist_addf(options, "--output=%s", buf_str(&name));
+}
+
+/* Options with which sbatch does something else than to submit the one job that its run is. */
+static int check_option(const char *option, struct penstock_error *err)
+{
+	static const char *const refused[] = {
+		"array", "test-only", "wait", "wrap", "help", "usage", "version"};
+	size_t len = strcspn(option, "=");
+
+	for (size_t i = 0; str_starts(option, "--") && i < ARRAY_SIZE(refused); i++) {
+		/* Abbreviations count; --wait-all-nodes is another one. */
+		if (len >= 4 && len - 2 <= strlen(refused[i]) &&
+			strncmp(option + 2, refused[i], len - 2) == 0)
+			option = "-a";
+	}
+	if (strcmp(option, "--") != 0 && strcmp(option, "-") != 0 &&
+		(option[1] == '-' || !strchr("aWhuV", option[1])))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"a run is one job of its own script: sbatch is not given --array, --wait, --wrap, "
+		"--test-only, --help, --usage, --version, or words that are no options");
+}
+
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err)
 {
@@ -126,8 +159,7 @@ int slurm_options(const struct slurm_submission *submission, struct strlist *opt
 	const char *name = submission->workflow->name.value;
 
 	if (strlist_addf(options, "--job-name=%s", name ? name : submission->id) < 0 ||
-		strlist_addf(options, "--output=%s/runs/%s/slurm-%%j.out", submission->home,
-			submission->id) < 0 ||
+		add_output(options, submission->home, submission->id) < 0 ||
 		strlist_add(options, "--open-mode=append") < 0 ||
 		strlist_add(options, "--requeue") < 0 ||
 		strlist_addf(options, "--signal=B:USR1@%d", LEAD_S) < 0 ||
@@ -140,6 +172,8 @@ int slurm_options(const struct slurm_submission *submission, struct strlist *opt
 	if (r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0)
 		return error_memory(err);
 	for (size_t i = 0; submission->options && i < submission->options->n; i++) {
+		if (check_option(submission->options->items[i], err) < 0)
+			return -(int)PENSTOCK_E_INVALID;
 		if (strlist_add(options, submission->options->items[i]) < 0)
 			return error_memory(err);
 	}
@@ -160,8 +194,8 @@ static void add_quoted(struct buf *out, const char *text)
 }
 
 /* It says itself what is missing on the node, for penstock cannot where it is missing. */
-static int write_script(
-	const char *path, const char *home, const char *id, struct penstock_error *err)
+static int write_script(const char *path, const char *home, const char *id, int submission,
+	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
@@ -183,8 +217,9 @@ static int write_script(
 		"system that all nodes see\" | tee -a \"$home/runs/%s/slurm-error\" >&2\n\texit "
 		"78\nfi\n"
 		"PENSTOCK_HOME=$home\nexport PENSTOCK_HOME\n"
+		"PENSTOCK_SLURM_SUBMISSION=%d\nexport PENSTOCK_SLURM_SUBMISSION\n"
 		"exec \"$program\" resume --in-allocation %s\n",
-		id, id, id);
+		id, id, submission, id);
 	if (buf_failed(&text))
 		return buf_error(&text, "the batch script", err);
 	return fs_write_atomic(path, text.data, text.len, 0700, err);
@@ -206,37 +241,93 @@ static int take_number(struct slurm_job *job, const char *text, struct penstock_
 		}
 	}
 	digits = strspn(text, "0123456789");
-	if (!digits || digits >= sizeof(job->job) || (digits < len && text[digits] != ';'))
+	if (!digits || len >= sizeof(job->job) || (digits < len && text[digits] != ';'))
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"sbatch printed '%.80s' where the number of the job was to be", text);
-	snprintf(job->job, sizeof(job->job), "%.*s", (int)digits, text);
+	snprintf(job->job, sizeof(job->job), "%.*s", (int)len, text);
 	return 0;
 }
 
-int slurm_submit(
-	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
 {
-	_cleanup_free_ char *script = NULL;
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	if (asprintf(&path, "%s/runs/%s/slurm.lock", home, id) < 0) {
+		path = NULL;
+		return error_memory(err);
+	}
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return error_errno(err, errno, "%s", path);
+	r = fs_lock_wait(fd, NULL);
+	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
+}
+
+static int run_sbatch(struct slurm_job *job, const char *script, struct penstock_error *err)
+{
 	_cleanup_free_ const char **argv = calloc(job->options.n + 4, sizeof(*argv));
 	_cleanup_(buf_release) struct buf out = BUF_INIT(64 * KIB);
 	size_t n = 0;
 	int r;
 
-	if (!argv || asprintf(&script, "%s/runs/%s/slurm.sh", home, id) < 0)
+	if (!argv)
 		return error_memory(err);
-	r = write_script(script, home, id, err);
-	if (r < 0)
-		return r;
 	argv[n++] = "sbatch";
 	argv[n++] = "--parsable";
 	for (size_t i = 0; i < job->options.n; i++)
 		argv[n++] = job->options.items[i];
 	argv[n++] = script;
 	r = slurm_command(argv, &out, err);
+	return r < 0 ? r : take_number(job, buf_str(&out), err);
+}
+
+/*
+ * The number of the submission is on record before the job can exist. Where sbatch did not answer in time it stays so: a job that
+ * it has begun after all is that one, and one that comes later makes it begin nothing.
+ */
+int slurm_submit(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_(penstock_error_release) struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *script = NULL;
+	int r;
+
+	if (asprintf(&script, "%s/runs/%s/slurm.sh", home, id) < 0) {
+		script = NULL;
+		return error_memory(err);
+	}
+	job->submissions++;
+	r = write_script(script, home, id, job->submissions, err);
 	if (r == 0)
-		r = take_number(job, buf_str(&out), err);
+		r = slurm_job_write(job, home, id, err);
 	if (r < 0)
 		return r;
-	job->submissions++;
+	r = run_sbatch(job, script, &e);
+	if (r < 0 && r != -(int)PENSTOCK_E_TIMEOUT) {
+		job->submissions--;
+		slurm_job_write(job, home, id, NULL);
+	}
+	if (r < 0)
+		return error_move(err, &e);
 	return slurm_job_write(job, home, id, err);
+}
+
+int slurm_submit_again(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_close_ int lock = slurm_submission_lock(home, id, err);
+	struct slurm_job now = {0};
+	int r = lock < 0 ? lock : slurm_job_read(&now, home, id, err);
+
+	if (r < 0)
+		return r;
+	if (now.submissions != job->submissions) {
+		slurm_job_release(job);
+		*job = now;
+		return 1;
+	}
+	slurm_job_release(&now);
+	return slurm_submit(job, home, id, err);
 }
