@@ -292,12 +292,15 @@ int slurm_submit(
 {
 	_cleanup_(penstock_error_release) struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *script = NULL;
+	char before[SLURM_JOB_SIZE];
 	int r;
 
 	if (asprintf(&script, "%s/runs/%s/slurm.sh", home, id) < 0) {
 		script = NULL;
 		return error_memory(err);
 	}
+	memcpy(before, job->job, sizeof(before));
+	job->job[0] = '\0';
 	job->submissions++;
 	r = write_script(script, home, id, job->submissions, err);
 	if (r == 0)
@@ -307,6 +310,7 @@ int slurm_submit(
 	r = run_sbatch(job, script, &e);
 	if (r < 0 && r != -(int)PENSTOCK_E_TIMEOUT) {
 		job->submissions--;
+		memcpy(job->job, before, sizeof(before));
 		slurm_job_write(job, home, id, NULL);
 	}
 	if (r < 0)
