@@ -479,7 +479,26 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 	return r;
 }
 
-int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
+/*
+ * A part that was sent twice, because its reply did not come, may be there from the attempt that nobody heard of.
+ * Where ETags are not made of the bytes it has another one then; its checksum tells that it is the same.
+ */
+static void take_etag(struct upload *u, const struct s3_part *part)
+{
+	struct part_result *result = part->number >= 1 && part->number <= u->parts
+					     ? &u->results[part->number - 1]
+					     : NULL;
+	const char *sum = part->checksums[u->client->guard_kind];
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+
+	if (result && part->size == result->length && sum &&
+		checksum_parse(u->client->guard_kind, sum, stored) &&
+		memcmp(stored, result->digest, checksum_size(u->client->guard_kind)) == 0)
+		object_etag_copy(result->etag, part->etag);
+}
+
+static int complete_once(
+	struct upload *u, struct object_info *info, enum s3_error *why, struct penstock_error *err)
 {
 	_cleanup_(put_request_release) struct put_request put = {0};
 	struct put_body gate = {.fd = -1,
@@ -510,7 +529,24 @@ int upload_complete(struct upload *u, struct object_info *info, struct penstock_
 		put.op.request.gate = NULL;
 	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
 	put.op.request.fresh_connection = true;
-	return complete_perform(u, &put, info, err);
+	r = complete_perform(u, &put, info, err);
+	*why = put.op.error;
+	return r;
+}
+
+int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	enum s3_error why = S3_OK;
+	int r = complete_once(u, info, &why, &own);
+
+	if (r < 0 && why == S3_E_INVALID_PART && u->guard != GUARD_MD5 &&
+		upload_list_parts(u, take_etag, NULL) == 0) {
+		log_debug("%s; once more with the parts as the store lists them", own.message);
+		penstock_error_release(&own);
+		r = complete_once(u, info, &why, &own);
+	}
+	return r < 0 ? error_move(err, &own) : 0;
 }
 
 /* ---- the whole of it ---- */

@@ -14,6 +14,8 @@
 #define STREAM_PARALLEL                                                                            \
 	3 /* parts of a stream that are held at a time, where there is memory for them */
 
+struct s3_part;
+
 struct part_result {
 	uint64_t length;
 	char etag[OBJECT_ETAG_SIZE];
@@ -83,6 +85,9 @@ int upload_part_start(
 int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
 /* Waits for what is on its way, and takes it in. */
 int upload_settle(struct upload *u, struct penstock_error *err);
+/* Gives each part that the store has to `each`. */
+int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const struct s3_part *part),
+	struct penstock_error *err);
 /* Whether the object is what all parts together make, whatever became of the request that made it. */
 bool upload_is_there(struct upload *u, struct object_info *info);
 /* The request that makes it visible. */

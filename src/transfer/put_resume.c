@@ -22,7 +22,7 @@
 #include "base/banned.h"
 
 /*
- * Lines of the journal, in this order:
+ * Lines of the journal, in this order, all but the last kind twice:
  *	T endpoint bucket key path	what goes where
  *	F size mtime ctime inode device	the file
  *	O digest			what the object is to be, beside its bytes
@@ -93,26 +93,37 @@ static bool read_file_line(char *f[], struct told *t)
 	return true;
 }
 
-/* As far as the first line that is missing. False: not even what goes where. */
+/* What stands before the parts; each line of it is there twice. False: not even what goes where. */
 static bool read_told(struct record_file *file, struct told *t)
 {
+	bool file_known = false;
 	char *f[6];
+	char tag;
 
-	if (record_file_next(file, f, 6) != 5 || strcmp(f[0], "T") != 0 ||
-		!take_text(&t->endpoint, f[1]) || !take_text(&t->bucket, f[2]) ||
-		!take_text(&t->key, f[3]) || !take_text(&t->path, f[4]))
-		return false;
-	if (record_file_next(file, f, 6) != 6 || strcmp(f[0], "F") != 0 || !read_file_line(f, t))
-		return true;
-	if (record_file_next(file, f, 6) != 2 || strcmp(f[0], "O") != 0 || strlen(f[1]) != 64)
-		return true;
-	snprintf(t->options, sizeof(t->options), "%s", f[1]);
-	if (record_file_next(file, f, 6) != 3 || strcmp(f[0], "U") != 0 ||
-		!str_to_u64(f[1], 1, LIMIT_S3_PART_MAX, &t->part_size))
-		return true;
-	if (take_text(&t->id, f[2]) && !*t->id)
-		free(take_pointer(t->id));
-	return true;
+	while ((tag = record_file_peek(file)) && tag != 'P') {
+		unsigned n = record_file_next(file, f, 6);
+
+		if (tag == 'T' && n == 5 && !t->path) {
+			if (!take_text(&t->endpoint, f[1]) || !take_text(&t->bucket, f[2]) ||
+				!take_text(&t->key, f[3]) || !take_text(&t->path, f[4]))
+				return false;
+		} else if (tag == 'F' && n == 6 && !file_known) {
+			file_known = read_file_line(f, t);
+		} else if (tag == 'O' && n == 2 && strlen(f[1]) == 64) {
+			snprintf(t->options, sizeof(t->options), "%s", f[1]);
+		} else if (tag == 'U' && n == 3 && !t->id &&
+			   str_to_u64(f[1], 1, LIMIT_S3_PART_MAX, &t->part_size)) {
+			if (take_text(&t->id, f[2]) && !*t->id)
+				free(take_pointer(t->id));
+		}
+	}
+	return t->path != NULL;
+}
+
+/* Twice, so that one damaged line costs neither the upload nor the knowledge of it. */
+static int add_twice(struct put_resume *r, const struct buf *line)
+{
+	return record_file_add(&r->file, line) < 0 || record_file_add(&r->file, line) < 0 ? -1 : 0;
 }
 
 static int write_begin(struct put_resume *r, const struct told *t)
@@ -130,9 +141,8 @@ static int write_begin(struct put_resume *r, const struct told *t)
 		(uint64_t)t->st.st_size, ns_of(&t->st.st_mtim), ns_of(&t->st.st_ctim),
 		(uint64_t)t->st.st_ino, (uint64_t)t->st.st_dev);
 	buf_printf(&options, "O %s", t->options);
-	return record_file_clear(&r->file) < 0 || record_file_add(&r->file, &target) < 0 ||
-			       record_file_add(&r->file, &file) < 0 ||
-			       record_file_add(&r->file, &options) < 0
+	return record_file_clear(&r->file) < 0 || add_twice(r, &target) < 0 ||
+			       add_twice(r, &file) < 0 || add_twice(r, &options) < 0
 		       ? -1
 		       : 0;
 }
@@ -320,7 +330,8 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 		return 0;
 	}
 	r->on = true;
-	if (read_told(&r->file, &told) && same_target(&told, &now))
+	/* A journal of this name is this target's, even where its first line is lost. */
+	if (read_told(&r->file, &told) ? same_target(&told, &now) : told.id != NULL)
 		adopt(r, u, &told, &now);
 	else if (write_begin(r, &now) < 0)
 		give_up(r);
@@ -328,31 +339,6 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 }
 
 /* ---- its parts ---- */
-
-static int parts_page(struct upload *u, unsigned after, struct s3_op *op, struct s3_parts *page,
-	struct penstock_error *err)
-{
-	char text[16];
-	int r = s3_op_init(op, u->client, "GET", u->bucket, u->key, err);
-
-	snprintf(text, sizeof(text), "%u", after);
-	if (r == 0)
-		r = s3_op_query(op, "uploadId", u->id, err);
-	if (r == 0)
-		r = s3_op_query(op, "max-parts", "1000", err);
-	if (r == 0 && after)
-		r = s3_op_query(op, "part-number-marker", text, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(op);
-	s3_op_cancel(op, u->options->cancel);
-	r = s3_op_perform(op, err);
-	if (r < 0)
-		return r;
-	if (s3_parts_parse(op->document.data, op->document.len, page, err) < 0)
-		return error_prefix(err, "%s", op->what);
-	return 0;
-}
 
 /* A part that the store has counts only where the journal has it just so. */
 static void compare_part(struct upload *u, const struct s3_part *part)
@@ -371,27 +357,6 @@ static void compare_part(struct upload *u, const struct s3_part *part)
 	/* What the store keeps with a part it may want to be told again when they are put together. */
 	if (told->listed && sum && strlen(sum) < sizeof(told->checksum))
 		memcpy(told->checksum, sum, strlen(sum) + 1);
-}
-
-/* What the store has of it. */
-static int list_parts(struct upload *u, struct penstock_error *err)
-{
-	unsigned after = 0;
-	bool more = true;
-	int r = 0;
-
-	while (r == 0 && more) {
-		_cleanup_(s3_op_release) struct s3_op op = {0};
-		_cleanup_(s3_parts_release) struct s3_parts page = {0};
-
-		r = parts_page(u, after, &op, &page, err);
-		for (size_t i = 0; r == 0 && i < page.n; i++)
-			compare_part(u, &page.parts[i]);
-		more = r == 0 && page.truncated && page.n && page.parts[page.n - 1].number > after;
-		if (more)
-			after = page.parts[page.n - 1].number;
-	}
-	return r;
 }
 
 /* The P lines, into `results`. */
@@ -432,7 +397,7 @@ int put_resume_take(struct put_resume *r, struct upload *u, struct object_info *
 	int rc;
 
 	read_parts(r, u);
-	rc = list_parts(u, &own);
+	rc = upload_list_parts(u, compare_part, &own);
 	if (rc == 0)
 		return 0;
 	/* A kill may have come after the store had put it together, and before the journal was gone. */
@@ -467,7 +432,7 @@ void put_resume_started(struct put_resume *r, const struct upload *u)
 	buf_printf(&line, "U %" PRIu64, u->part_size);
 	record_add_text(&line, u->id);
 	/* Once for each upload: after a power loss it should be known what to end. */
-	if (record_file_add(&r->file, &line) < 0 || fdatasync(r->file.fd) < 0)
+	if (add_twice(r, &line) < 0 || fdatasync(r->file.fd) < 0)
 		give_up(r);
 }
 

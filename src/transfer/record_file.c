@@ -158,6 +158,21 @@ static bool crc_is_right(const char *line, size_t len)
 	return strcmp(digits, right) == 0;
 }
 
+char record_file_peek(struct record_file *f)
+{
+	while (f->at < f->text.len) {
+		const char *line = f->text.data + f->at;
+		const char *end = memchr(line, '\n', f->text.len - f->at);
+
+		if (!end)
+			break;
+		if (crc_is_right(line, (size_t)(end - line)))
+			return line[CRC_DIGITS + 1];
+		f->at = (size_t)(end - f->text.data) + 1;
+	}
+	return '\0';
+}
+
 unsigned record_file_next(struct record_file *f, char *fields[], unsigned max)
 {
 	while (f->at < f->text.len) {

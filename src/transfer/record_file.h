@@ -50,6 +50,8 @@ int record_file_clear(struct record_file *f);
 /* The fields of the next line that is whole; how many, 0: there are no more. A line with more than `max` is
  * skipped. They are gone once this returned 0. */
 unsigned record_file_next(struct record_file *f, char *fields[], unsigned max);
+/* The first character of that line, which stays where it is; '\0': there is none. */
+char record_file_peek(struct record_file *f);
 
 /* Fields for a line: text is percent-encoded, and decoded in place; "-" is none. */
 void record_add_text(struct buf *line, const char *text);

@@ -10,6 +10,8 @@
 
 #include "objects_fixture.h"
 
+#include "base/cleanup.h"
+
 #include <pthread.h>
 
 #include "s3/range.h"
@@ -44,6 +46,8 @@ struct parts_store {
 	bool copies_wrongly;   /* a byte of each copy is another one */
 	bool no_sums;	       /* knows nothing of checksums */
 	bool loses_upload;     /* before the list of parts */
+	unsigned resent; /* this part was stored once more by a request that nobody heard of */
+	bool lists_sums; /* of parts */
 	unsigned interrupt_at; /* sets `cancel` when this part comes, and waits for the end */
 	atomic_int *cancel;
 };
@@ -95,12 +99,13 @@ static inline bool store_list_parts(unsigned u, int fd)
 
 		if (p->bytes)
 			buf_printf(&xml,
-				"<Part><PartNumber>%u</PartNumber><ETag>%s</ETag><Size>%zu</Size></"
-				"Part>",
+				"<Part><PartNumber>%u</PartNumber><ETag>%s</ETag><Size>%zu</Size>"
+				"<%s>%s</%s></Part>",
 				i + 1,
 				i + 1 == store.wrong_etag ? "\"0123456789abcdef0123456789abcdef\""
 							  : p->etag,
-				p->len);
+				p->len, store.lists_sums ? "ChecksumCRC64NVME" : "X", p->sum,
+				store.lists_sums ? "ChecksumCRC64NVME" : "X");
 	}
 	buf_add_str(&xml, "</ListPartsResult>");
 	r = store_xml(fd, &xml);
@@ -166,7 +171,28 @@ static inline bool store_put_part(const struct mini_request *r, unsigned u, unsi
 	store.sent_parts++;
 	store.sent_bytes += r->body_len;
 	store_keep(&store.parts[u][number - 1], r->body, r->body_len);
+	if (store.resent == number)
+		snprintf(store.parts[u][number - 1].etag, sizeof(store.parts[u][0].etag),
+			"\"of-the-other-request\"");
 	return accept_body(r, fd, !store.no_sums, "");
+}
+
+/* Whether the list of parts names each as it is. */
+static inline bool store_knows_parts(const struct mini_request *r, unsigned u)
+{
+	_cleanup_(buf_release) struct buf body = BUF_INIT(MIB);
+
+	buf_add(&body, r->body, r->body_len);
+	for (unsigned i = 0; i < STORE_PARTS; i++) {
+		char bare[64] = "";
+
+		if (!store.parts[u][i].bytes)
+			continue;
+		sscanf(store.parts[u][i].etag, "\"%60[^\"]", bare);
+		if (!strstr(buf_str(&body), bare))
+			return false;
+	}
+	return true;
 }
 
 static inline void store_object(const char *bytes, size_t len)
@@ -191,6 +217,8 @@ static inline bool store_complete(const struct mini_request *r, unsigned u, int 
 	if (mini_header(r, "if-match", match, sizeof(match)) &&
 		strcmp(match, store.object_etag) != 0)
 		return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
+	if (!store_knows_parts(r, u))
+		return answer_error(fd, "400 Bad Request", "InvalidPart", "");
 	for (unsigned i = 0; i < STORE_PARTS; i++)
 		if (store.parts[u][i].bytes)
 			buf_add(&whole, store.parts[u][i].bytes, store.parts[u][i].len);

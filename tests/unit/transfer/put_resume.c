@@ -198,7 +198,7 @@ static void make_journal_of_now(const char *path)
 	assert_int_equal(0, record_file_clear(&file));
 	for (size_t i = 1; i < n; i++) {
 		buf_clear(&line);
-		if (i == 2)
+		if (lines[i][9] == 'F')
 			buf_printf(&line, "F %lld %lld %lld %llu %llu", (long long)st.st_size,
 				(long long)st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec,
 				(long long)st.st_ctim.tv_sec * NS_PER_S + st.st_ctim.tv_nsec,
@@ -224,6 +224,103 @@ static void a_part_whose_bytes_have_changed_is_sent_again(void **state)
 
 	assert_int_equal(1, store.uploads);
 	assert_int_equal(PARTS - 1, store.sent_parts);
+	assert_whole();
+}
+
+/* The journal's line of this number with another byte. How many lines there are. */
+static unsigned damage(unsigned number)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	_cleanup_free_ char *path = journal();
+	unsigned lines = 0;
+
+	assert_int_equal(0, fs_read(path, &text, NULL));
+	for (char *at = text.data; (at = strchr(at, '\n')) && at[1]; at++)
+		if (++lines == number)
+			at[10] ^= 0x20; /* the tag behind the line's checksum */
+	assert_int_equal(0, fs_write_atomic(path, text.data, text.len, 0600, NULL));
+	return lines;
+}
+
+/* At worst a part is sent again, and no upload is forgotten. */
+static void a_damaged_line_of_the_journal_costs_a_part_at_most(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned number = 1, lines = 1; number <= lines; number++) {
+		interrupted(f);
+		lines = damage(number);
+		assert_in_range(lines, 9, 20);
+
+		assert_int_equal(0, put(f, false));
+
+		assert_int_equal(1, store.uploads);
+		assert_in_range(store.sent_parts, PARTS - 2, PARTS - 1);
+		assert_whole();
+		store_reset();
+	}
+}
+
+/* The journal's name is that of its target. */
+static void a_journal_that_does_not_say_what_it_is_about_is_used(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	damage(1);
+	damage(2);
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(1, store.uploads);
+	assert_whole();
+}
+
+/* Which file it was is not known any more: nothing is taken over, and nothing left behind. */
+static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
+{
+	struct fixture *f = *state;
+
+	interrupted(f);
+	damage(3);
+	damage(4);
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(2, store.uploads);
+	assert_int_equal(1, store.aborts);
+	assert_whole();
+}
+
+/* ETags that say nothing of the bytes, and a part of which an attempt that nobody heard of came last. */
+static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
+{
+	struct fixture *f = *state;
+
+	store.resent = 2;
+	store.lists_sums = true;
+
+	assert_int_equal(0, put(f, false));
+
+	assert_int_equal(2, store.completes);
+	assert_whole();
+}
+
+/* Without a checksum nobody knows what that is. */
+static void a_part_that_nobody_knows_is_not_put_into_an_object(void **state)
+{
+	struct fixture *f = *state;
+
+	store.resent = 2;
+
+	assert_true(put(f, false) < 0);
+
+	assert_null(store.object);
+
+	/* The next call sends it once more. */
+	store.resent = 0;
+	assert_int_equal(0, put(f, false));
+	assert_int_equal(1, store.sent_parts);
 	assert_whole();
 }
 
@@ -366,6 +463,16 @@ int main(void)
 			a_part_that_the_store_lists_otherwise_is_sent_again, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_part_whose_bytes_have_changed_is_sent_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_damaged_line_of_the_journal_costs_a_part_at_most, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_journal_that_does_not_say_what_it_is_about_is_used, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			an_upload_of_a_file_that_nobody_knows_is_ended, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_part_that_was_stored_twice_is_known_by_its_checksum, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_part_that_nobody_knows_is_not_put_into_an_object, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			an_upload_that_is_gone_starts_anew, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(

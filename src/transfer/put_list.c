@@ -1,0 +1,55 @@
+/* Which parts of an unfinished upload the store has. */
+#include "transfer/put_parts.h"
+
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "s3/messages.h"
+#include "base/banned.h"
+
+static int parts_page(struct upload *u, unsigned after, struct s3_op *op, struct s3_parts *page,
+	struct penstock_error *err)
+{
+	char text[16];
+	int r = s3_op_init(op, u->client, "GET", u->bucket, u->key, err);
+
+	snprintf(text, sizeof(text), "%u", after);
+	if (r == 0)
+		r = s3_op_query(op, "uploadId", u->id, err);
+	if (r == 0)
+		r = s3_op_query(op, "max-parts", "1000", err);
+	if (r == 0 && after)
+		r = s3_op_query(op, "part-number-marker", text, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(op);
+	s3_op_cancel(op, u->options->cancel);
+	r = s3_op_perform(op, err);
+	if (r < 0)
+		return r;
+	if (s3_parts_parse(op->document.data, op->document.len, page, err) < 0)
+		return error_prefix(err, "%s", op->what);
+	return 0;
+}
+
+int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const struct s3_part *part),
+	struct penstock_error *err)
+{
+	unsigned after = 0;
+	bool more = true;
+	int r = 0;
+
+	while (r == 0 && more) {
+		_cleanup_(s3_op_release) struct s3_op op = {0};
+		_cleanup_(s3_parts_release) struct s3_parts page = {0};
+
+		r = parts_page(u, after, &op, &page, err);
+		for (size_t i = 0; r == 0 && i < page.n; i++)
+			each(u, &page.parts[i]);
+		more = r == 0 && page.truncated && page.n && page.parts[page.n - 1].number > after;
+		if (more)
+			after = page.parts[page.n - 1].number;
+	}
+	return r;
+}
