@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "net/http.h"
+#include "transfer/parts_etag.h"
 #include "base/banned.h"
 
 static void tell_progress(const struct bulk_flight *f, int64_t bytes)
@@ -71,6 +72,24 @@ static int make_room(struct bulk_flight *f, struct penstock_error *err)
 	return create_file(f, err);
 }
 
+/* The ETag of an object in parts, where nothing else tells of its bytes; of several parts others know more. */
+static int parts_headers(
+	struct bulk_flight *f, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct object_client *client = f->task->item.from_client;
+	const char *etag = f->task->known.etag;
+
+	if (!f->size || !parts_etag_count(etag) || client->google ||
+		atomic_load(&client->odd_etags) || !object_response_checksums() ||
+		object_reply_encrypted(reply))
+		return 0;
+	f->one_part = parts_etag_of_one(etag, f->wanted);
+	if (!f->one_part)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "made of several parts");
+	f->kind = CHECKSUM_MD5;
+	return 0;
+}
+
 /* An answer for the object that was listed: stores and caches may make nothing of If-Match. */
 static int object_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -87,7 +106,9 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 		return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 	if (f->kind == CHECKSUM_NONE)
 		f->kind = object_reply_digest(reply, f->wanted);
-	if (f->kind != CHECKSUM_NONE && f->sum.kind == CHECKSUM_NONE)
+	if (f->kind == CHECKSUM_NONE)
+		r = parts_headers(f, reply, err);
+	if (r == 0 && f->kind != CHECKSUM_NONE && f->sum.kind == CHECKSUM_NONE)
 		r = checksum_init(&f->sum, f->kind, err);
 	return r < 0 ? r : make_room(f, err);
 }
@@ -160,8 +181,13 @@ static int verify(struct bulk_flight *f, struct penstock_error *err)
 	if (!f->sum.kind)
 		return 0;
 	checksum_final(&f->sum, got);
-	if (memcmp(got, f->wanted, checksum_size(f->kind)) == 0)
+	if (f->one_part && checksum_of(CHECKSUM_MD5, got, 16, got, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
+	if (memcmp(got, f->wanted, checksum_size(f->kind)) == 0) {
+		if (f->one_part)
+			atomic_store(&f->task->item.from_client->md5_etags, true);
 		return 0;
+	}
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"%s: the bytes do not have the stored checksum (%s)", f->put.op.what,
 		checksum_name(f->kind));

@@ -102,7 +102,8 @@ static bool goes_aside(const struct bulk_flight *f, const struct penstock_error 
 	       (op->keys.bearer && err->http_status == 401) ||
 	       (f->task->item.kind == BULK_UPLOAD && f->body.guard != GUARD_MD5 &&
 		       put_guard_refused(op, err)) ||
-	       (f->task->item.kind == BULK_COPY && err->code == PENSTOCK_E_PROTOCOL);
+	       (f->task->item.kind == BULK_COPY && err->code == PENSTOCK_E_PROTOCOL) ||
+	       (f->task->item.kind == BULK_DOWNLOAD && err->code == PENSTOCK_E_UNSUPPORTED);
 }
 
 static int land(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)

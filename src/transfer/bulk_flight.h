@@ -32,6 +32,7 @@ struct bulk_flight {
 	struct checksum sum;
 	enum checksum_kind kind;
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
+	bool one_part; /* `wanted` is the MD5 of the body's MD5 */
 };
 
 /* Bytes that the texts of a request take: headers, URL, name. */

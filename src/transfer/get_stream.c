@@ -1,13 +1,20 @@
 /* An object to a callback, in order: ranges are fetched ahead and handed over one after the other. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "transfer/memory_share.h"
 #include "transfer/objects_internal.h"
+#include "transfer/parts_etag.h"
 #include "base/banned.h"
 
 #define DEFAULT_AHEAD 6 /* leaves room for whoever sends it on */
@@ -29,11 +36,14 @@ struct stream {
 	struct object_info info;
 	uint64_t from;
 	uint64_t size;
+	uint64_t handed; /* bytes, in all */
 	struct stream_slot *slots;
 	unsigned n_slots;
 	struct fan fan;
 	struct checksum sum; /* of what was handed over */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
+	struct parts_etag_sum
+		parts; /* without a checksum: what the ETag may be made of; no room: nothing */
 };
 
 /* Stores and caches may make nothing of If-Match. */
@@ -50,6 +60,12 @@ static int slot_headers(void *cookie, const struct http_reply *reply, struct pen
 	return error_set(err, PENSTOCK_E_CHANGED, "another object came");
 }
 
+static int replaced(const struct stream *s, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CHANGED,
+		"GET s3://%s/%s: the object was replaced while it was read", s->bucket, s->key);
+}
+
 static void slot_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -60,9 +76,7 @@ static void slot_done(void *cookie, struct http_request *request, struct http_re
 	(void)request;
 	(void)reply;
 	if (err && (err->code == PENSTOCK_E_PRECONDITION || err->code == PENSTOCK_E_CHANGED))
-		error_set(err, PENSTOCK_E_CHANGED,
-			"GET s3://%s/%s: the object was replaced while it was read",
-			slot->stream->bucket, slot->stream->key);
+		replaced(slot->stream, err);
 	pthread_mutex_lock(&fan->lock);
 	slot->there = !err;
 	pthread_mutex_unlock(&fan->lock);
@@ -95,8 +109,10 @@ static int slot_start(
 	slot->used = true;
 	r = s3_op_header(&slot->op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
 	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
-	slot->op.request.range = (struct http_range){
-		.wanted = true, .offset = s->from + offset, .length = slot->length};
+	slot->op.request.range = (struct http_range){.wanted = true,
+		.offset = s->from + offset,
+		.length = slot->length,
+		.full_is_fine = slot->length == s->info.size};
 	slot->op.request.bulk = true;
 	slot->op.request.resend = true;
 	slot->op.request.on_headers = slot_headers;
@@ -122,6 +138,22 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 	}
 }
 
+static int hand_piece(struct stream *s, const void *data, size_t len, object_stream_fn fn,
+	void *cookie, struct penstock_error *err)
+{
+	int r;
+
+	if (s->sum.kind)
+		checksum_update(&s->sum, data, len);
+	if (s->parts.room)
+		parts_etag_sum_update(&s->parts, data, len);
+	s->handed += len;
+	r = fn(cookie, data, len, err);
+	if (s->options->progress)
+		s->options->progress(s->options->cookie, (int64_t)len);
+	return r;
+}
+
 static int hand_over(
 	struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
 {
@@ -136,30 +168,107 @@ static int hand_over(
 				s, &s->slots[next % s->n_slots], next * LIMIT_STREAM_RANGE, err);
 		if (r < 0 || !slot_wait(s, slot))
 			break;
-		if (s->sum.kind)
-			checksum_update(&s->sum, slot->bytes.data, slot->bytes.len);
-		r = fn(cookie, slot->bytes.data, slot->bytes.len, err);
-		if (s->options->progress)
-			s->options->progress(s->options->cookie, (int64_t)slot->bytes.len);
+		r = hand_piece(s, slot->bytes.data, slot->bytes.len, fn, cookie, err);
 	}
 	return r;
+}
+
+/* ---- a store without ranges ---- */
+
+/* A file that has no name. */
+static int open_held(struct penstock_error *err)
+{
+	const char *dir = getenv("TMPDIR");
+	int fd = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	return fd >= 0 ? fd
+		       : error_errno(err, errno,
+				 "cannot hold the object in %s; TMPDIR names another place",
+				 dir && *dir ? dir : "/var/tmp");
+}
+
+static int fetch_whole(struct stream *s, int fd, struct penstock_error *err)
+{
+	struct stream_slot slot = {.stream = s};
+	int r = s3_op_init(&slot.op, s->client, "GET", s->bucket, s->key, err);
+
+	if (r < 0)
+		return r;
+	r = s3_op_header(&slot.op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
+	s3_op_cancel(&slot.op, s->options->cancel);
+	slot.op.request.sink = (struct http_sink)HTTP_SINK_TO_FD(fd, 0);
+	slot.op.request.bulk = true;
+	slot.op.request.on_headers = slot_headers;
+	if (r == 0)
+		r = s3_op_perform(&slot.op, err);
+	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_CHANGED)
+		r = replaced(s, err);
+	s3_op_release(&slot.op);
+	return r;
+}
+
+/* All of it goes to a file first: memory has a bound, and whoever takes it may be slow. */
+static int hand_over_held(
+	struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
+{
+	_cleanup_free_ char *block = malloc(MIB);
+	_cleanup_close_ int fd = -1;
+	int r = block ? 0 : error_memory(err);
+
+	if (r == 0)
+		r = fd = open_held(err);
+	if (r >= 0)
+		r = fetch_whole(s, fd, err);
+	for (uint64_t at = 0; r == 0 && at < s->size;) {
+		size_t want = s->size - at < MIB ? (size_t)(s->size - at) : MIB;
+
+		if (fs_pread_all(fd, block, want, (off_t)(s->from + at)) != (ssize_t)want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"GET s3://%s/%s: fewer bytes came than the object has", s->bucket,
+				s->key);
+		r = hand_piece(s, block, want, fn, cookie, err);
+		at += want;
+	}
+	return r;
+}
+
+/* ---- what the bytes are to be ---- */
+
+static int corrupt(const struct stream *s, const char *what, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"GET s3://%s/%s: the bytes do not have %s; do not use what was written", s->bucket,
+		s->key, what);
 }
 
 static int check_whole(struct stream *s, struct penstock_error *err)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
+	char what[64];
 
 	if (!s->sum.kind)
 		return 0;
 	checksum_final(&s->sum, got);
 	if (memcmp(got, s->wanted, checksum_size(s->sum.kind)) == 0)
 		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"GET s3://%s/%s: the bytes do not have the stored checksum (%s); do not use what "
-		"was "
-		"written",
-		s->bucket, s->key,
+	snprintf(what, sizeof(what), "the stored checksum (%s)",
 		s->sum.kind == CHECKSUM_MD5 ? "MD5" : checksum_name(s->sum.kind));
+	return corrupt(s, what, err);
+}
+
+/* The ETag of an object in parts, where nothing else tells of its bytes. */
+static int learn_parts(struct stream *s, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct object_client *client = s->client;
+	uint64_t count = parts_etag_count(s->info.etag), part = s->size;
+
+	if (!count || !s->size || client->google || atomic_load(&client->odd_etags) ||
+		object_reply_encrypted(reply))
+		return 0;
+	if (count > 1)
+		part = parts_etag_part_size(
+			client, s->bucket, s->key, s->info.etag, s->size, s->options->cancel);
+	return part ? parts_etag_sum_init(&s->parts, s->size, part, err) : 0;
 }
 
 static int learn(struct stream *s, struct penstock_error *err)
@@ -195,7 +304,77 @@ static int learn(struct stream *s, struct penstock_error *err)
 	/* Of an object without any the ETag is mostly the MD5. */
 	if (!ranged && kind == CHECKSUM_NONE && object_reply_md5(&op.reply, s->wanted))
 		kind = CHECKSUM_MD5;
-	return kind == CHECKSUM_NONE ? 0 : checksum_init(&s->sum, kind, err);
+	if (kind != CHECKSUM_NONE)
+		return checksum_init(&s->sum, kind, err);
+	return ranged ? 0 : learn_parts(s, &op.reply, err);
+}
+
+/* All of it to `fn`. */
+static int read_all(struct stream *s, object_stream_fn fn, void *cookie, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error failed = PENSTOCK_ERROR_INIT;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	uint64_t before = s->handed;
+	int r;
+
+	fan_init(&s->fan, s->client->engine, s->options->cancel);
+	if (hand_over(s, fn, cookie, &own) < 0)
+		fan_fail(&s->fan, &own);
+	r = fan_finish(&s->fan, &failed);
+	for (unsigned i = 0; i < s->n_slots; i++)
+		slot_release(&s->slots[i]);
+	fan_release(&s->fan);
+	if (r == -(int)PENSTOCK_E_UNSUPPORTED && s->handed == before) {
+		log_debug("%s; fetched in one piece", failed.message);
+		return hand_over_held(s, fn, cookie, err);
+	}
+	return r < 0 ? error_move(err, &failed) : 0;
+}
+
+static int pass_by(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	(void)cookie;
+	(void)data;
+	(void)len;
+	(void)err;
+	return 0;
+}
+
+/*
+ * The first ETag of a store that does not fit is no proof, as it may be made of something else: the bytes are read once
+ * more, and only others than before were damaged.
+ */
+static int check_parts(struct stream *s, struct penstock_error *err)
+{
+	const struct object_get_options *options = s->options;
+	struct object_get_options quiet = *options;
+	char first[MULTIPART_ETAG_SIZE], second[MULTIPART_ETAG_SIZE];
+	int r;
+
+	if (!s->parts.room)
+		return 0;
+	r = parts_etag_sum_final(&s->parts, first, err);
+	if (r < 0)
+		return r;
+	if (strcmp(first, s->info.etag) == 0) {
+		atomic_store(&s->client->md5_etags, true);
+		return 0;
+	}
+	if (!atomic_load(&s->client->md5_etags)) {
+		quiet.progress = NULL;
+		s->options = &quiet;
+		r = read_all(s, pass_by, NULL, err);
+		s->options = options;
+		if (r == 0)
+			r = parts_etag_sum_final(&s->parts, second, err);
+		if (r < 0)
+			return r;
+		if (strcmp(first, second) == 0) {
+			atomic_store(&s->client->odd_etags, true);
+			return 0;
+		}
+	}
+	return corrupt(s, "the MD5s that the object's ETag is made of", err);
 }
 
 int object_get_stream(struct object_client *client, const char *bucket, const char *key,
@@ -203,7 +382,6 @@ int object_get_stream(struct object_client *client, const char *bucket, const ch
 	struct object_info *info, struct penstock_error *err)
 {
 	static const struct object_get_options none;
-	struct penstock_error own = PENSTOCK_ERROR_INIT;
 	struct stream s = {.client = client,
 		.bucket = bucket,
 		.key = key,
@@ -219,21 +397,18 @@ int object_get_stream(struct object_client *client, const char *bucket, const ch
 			r = error_memory(err);
 	}
 	if (r == 0) {
-		fan_init(&s.fan, client->engine, s.options->cancel);
-		if (hand_over(&s, fn, cookie, &own) < 0)
-			fan_fail(&s.fan, &own);
-		r = fan_finish(&s.fan, err);
+		r = read_all(&s, fn, cookie, err);
 		if (r == 0)
 			r = check_whole(&s, err);
-		for (unsigned i = 0; i < s.n_slots; i++) {
-			slot_release(&s.slots[i]);
+		if (r == 0)
+			r = check_parts(&s, err);
+		for (unsigned i = 0; i < s.n_slots; i++)
 			buf_release(&s.slots[i].bytes);
-		}
-		fan_release(&s.fan);
 	}
 	memory_share_give(s.n_slots, LIMIT_STREAM_RANGE);
 	free(s.slots);
 	checksum_release(&s.sum);
+	parts_etag_sum_release(&s.parts);
 	if (r == 0 && info)
 		*info = s.info;
 	else

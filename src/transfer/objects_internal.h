@@ -128,6 +128,8 @@ enum checksum_kind object_reply_digest(
 bool object_response_checksums(void);
 /* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
+/* Whether it is kept under a key, so that its ETag is not made of its bytes. */
+bool object_reply_encrypted(const struct http_reply *reply);
 /* The ETag of a reply where it is the MD5 of the whole object: no parts, no encryption by keys. */
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 

@@ -25,6 +25,77 @@ uint64_t parts_etag_count(const char *etag)
 	return str_to_u64(number, 1, LIMIT_S3_PARTS, &parts) ? parts : 0;
 }
 
+bool parts_etag_of_one(const char *etag, uint8_t md5[static 16])
+{
+	char whole[36] = "";
+
+	if (parts_etag_count(etag) != 1)
+		return false;
+	memcpy(whole, etag, 33);
+	whole[33] = '"';
+	return object_etag_md5(whole, md5);
+}
+
+int parts_etag_sum_init(
+	struct parts_etag_sum *sum, uint64_t size, uint64_t part, struct penstock_error *err)
+{
+	*sum = (struct parts_etag_sum){
+		.part = part, .left = part, .room = multipart_count(size, part)};
+	sum->digests = calloc(sum->room, sizeof(*sum->digests));
+	return sum->digests ? checksum_init(&sum->md5, CHECKSUM_MD5, err) : error_memory(err);
+}
+
+static void end_part(struct parts_etag_sum *sum)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	checksum_final(&sum->md5, digest);
+	sum->failed = sum->failed || checksum_reset(&sum->md5) < 0;
+	if (sum->n < sum->room)
+		memcpy(sum->digests[sum->n], digest, sizeof(sum->digests[0]));
+	sum->n++;
+	sum->left = sum->part;
+}
+
+void parts_etag_sum_update(struct parts_etag_sum *sum, const void *data, size_t len)
+{
+	const char *from = data;
+
+	while (len && !sum->failed) {
+		size_t now = len < sum->left ? len : (size_t)sum->left;
+
+		checksum_update(&sum->md5, from, now);
+		from += now;
+		len -= now;
+		sum->left -= now;
+		if (!sum->left)
+			end_part(sum);
+	}
+}
+
+int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_ETAG_SIZE],
+	struct penstock_error *err)
+{
+	size_t n;
+
+	if (sum->left < sum->part)
+		end_part(sum);
+	if (sum->failed)
+		return error_memory(err);
+	n = sum->n;
+	sum->n = 0;
+	/* More parts than there are to be: no ETag of this many can be the object's. */
+	return multipart_etag(
+		(const uint8_t(*)[16])sum->digests, n < sum->room ? n : sum->room, out, err);
+}
+
+void parts_etag_sum_release(struct parts_etag_sum *sum)
+{
+	free(sum->digests);
+	checksum_release(&sum->md5);
+	*sum = (struct parts_etag_sum){0};
+}
+
 static int digest_part(int fd, uint64_t offset, uint64_t length, char *block,
 	const atomic_int *cancel, uint8_t md5[static 16], struct penstock_error *err)
 {

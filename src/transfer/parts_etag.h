@@ -10,8 +10,26 @@ uint64_t parts_etag_count(const char *etag);
 /* That of the first `size` bytes of a file in parts of `part` bytes. PENSTOCK_E_CHANGED: it is shorter. */
 int parts_etag_of_file(int fd, uint64_t size, uint64_t part, const atomic_int *cancel,
 	char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
+/* The MD5 of the MD5 of the whole, where that is what it is made of: one part. */
+bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
 /* The size that all parts but the last have, as the store tells it; 0: it does not, or they have several. */
 uint64_t parts_etag_part_size(struct object_client *client, const char *bucket, const char *key,
 	const char *etag, uint64_t size, const atomic_int *cancel);
+
+/* That of bytes that come one after the other. */
+struct parts_etag_sum {
+	struct checksum md5; /* of the part under way */
+	uint64_t part, left; /* sizes: of a part, of what is missing of this one */
+	uint8_t (*digests)[16];
+	size_t n, room;
+	bool failed; /* no memory */
+};
+int parts_etag_sum_init(
+	struct parts_etag_sum *sum, uint64_t size, uint64_t part, struct penstock_error *err);
+void parts_etag_sum_update(struct parts_etag_sum *sum, const void *data, size_t len);
+/* Ends it; it begins anew with the next byte. */
+int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_ETAG_SIZE],
+	struct penstock_error *err);
+void parts_etag_sum_release(struct parts_etag_sum *sum);
 
 #endif

@@ -282,12 +282,17 @@ int put_body_attach(
 
 /* ---- what the store says it has ---- */
 
-bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
+bool object_reply_encrypted(const struct http_reply *reply)
 {
 	const char *encryption = http_reply_header(reply, "x-amz-server-side-encryption");
 
-	if ((encryption && str_starts(encryption, "aws:kms")) ||
-		http_reply_header(reply, "x-amz-server-side-encryption-customer-algorithm"))
+	return (encryption && str_starts(encryption, "aws:kms")) ||
+	       http_reply_header(reply, "x-amz-server-side-encryption-customer-algorithm");
+}
+
+bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16])
+{
+	if (object_reply_encrypted(reply))
 		return false;
 	return google_reply_md5(reply, md5) ||
 	       object_etag_md5(http_reply_header(reply, "ETag"), md5);

@@ -1,9 +1,12 @@
 """cp, mv and sync while somebody else changes what they work with: nothing that nobody copied is deleted or written over."""
 import os
+import subprocess
 
 import pytest
 
 from harness.fault_proxy import FaultProxy
+from harness.program import binary
+from harness.small_store import SmallStore
 
 
 class Fixture:
@@ -21,6 +24,11 @@ class Fixture:
 
     def start(self, *arguments):
         return self.penstock.popen(*arguments, env=self.env, cwd=self.folder)
+
+    def cat(self, url):
+        """What it writes, as bytes."""
+        made = [binary(), "cat", url]
+        return subprocess.run(made, env=self.penstock.env | self.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
 
     def put(self, key, body):
         self.client.put_object(Bucket="bucket", Key=key, Body=body)
@@ -269,23 +277,59 @@ def test_what_a_kill_has_left_of_a_download_is_not_sent(ours, options):
 # --- objects in parts without a checksum
 
 
+MIB = 1 << 20
+SMALL, OF_TWO, LARGE = [1000], [5 * MIB, MIB], [8 * MIB, 4 * MIB]
+
+
 @pytest.fixture
 def parted(moto_store):
-    """s3://bucket/parted, of 8 and 4 MiB, of which the store tells nothing but an ETag."""
-    data = os.urandom(12 << 20)
-    upload = {"Bucket": "bucket", "Key": "parted"}
-    upload["UploadId"] = moto_store.client.create_multipart_upload(**upload)["UploadId"]
-    parts = []
-    for number, body in ((1, data[: 8 << 20]), (2, data[8 << 20 :])):
-        made = moto_store.client.upload_part(**upload, PartNumber=number, Body=body)
-        parts.append({"PartNumber": number, "ETag": made["ETag"]})
-    moto_store.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
-    return data
+    """parted(sizes): s3://bucket/parted in parts of these sizes, of which the store tells nothing but an ETag."""
+
+    def make(sizes):
+        upload = {"Bucket": "bucket", "Key": "parted"}
+        upload["UploadId"] = moto_store.client.create_multipart_upload(**upload)["UploadId"]
+        bodies, parts = [os.urandom(size) for size in sizes], []
+        for number, body in enumerate(bodies, 1):
+            made = moto_store.client.upload_part(**upload, PartNumber=number, Body=body)
+            parts.append({"PartNumber": number, "ETag": made["ETag"]})
+        moto_store.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        return b"".join(bodies)
+
+    return make
 
 
-def test_damaged_bytes_of_an_object_in_parts_are_found_by_its_etag(moto_store, parted):
-    damaged = moto_store.proxy.fault(method="GET", path="/parted$", corrupt_at=70_000)
+@pytest.mark.parametrize("sizes", [SMALL, OF_TWO, LARGE], ids=str)
+def test_damaged_bytes_of_an_object_in_parts_are_found_by_its_etag(moto_store, parted, sizes):
+    data = parted(sizes)
+    damaged = moto_store.proxy.fault(method="GET", path="/parted$", corrupt_at=700)
 
     moto_store("cp", "s3://bucket/parted", "parted").ok()
 
-    assert damaged.hits and (moto_store.folder / "parted").read_bytes() == parted
+    assert damaged.hits and (moto_store.folder / "parted").read_bytes() == data
+
+
+# What was written cannot be taken back, so it is an error.
+@pytest.mark.parametrize("sizes", [SMALL, LARGE], ids=str)
+def test_a_stream_of_an_object_in_parts_is_verified(moto_store, parted, sizes):
+    data = parted(sizes)
+
+    assert moto_store.cat("s3://bucket/parted") == data
+    moto_store.proxy.fault(method="GET", path="/parted$", corrupt_at=700)
+    told = moto_store("cat", "s3://bucket/parted").exits(69).err
+    assert "s3://bucket/parted" in told and "do not use what was written" in told
+    moto_store.proxy.fault(method="GET", path="/parted$", corrupt_at=700)
+    moto_store("cp", "s3://bucket/parted", "-").exits(69)
+
+
+# A store that encrypts makes its ETags of something else; nothing is wrong with the bytes.
+@pytest.mark.parametrize("size", [1000, 12 * MIB])
+def test_an_etag_that_says_nothing_of_the_bytes_is_no_failure(penstock, tmp_path, size):
+    with SmallStore() as store:
+        data = os.urandom(size)
+        for key in ("a", "b"):
+            store.put(f"bucket/{key}", data).odd_etag = '"0123456789abcdef0123456789abcdef-1"'
+
+        penstock.run("cp", "-r", "s3://bucket/", tmp_path / "all", env=store.env).ok()
+        seen = subprocess.run([binary(), "cat", "s3://bucket/a"], env=penstock.env | store.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
+
+    assert (tmp_path / "all/a").read_bytes() == (tmp_path / "all/b").read_bytes() == seen == data
