@@ -229,6 +229,11 @@ static int push_one(struct copying *c, const struct place *source, const struct 
 
 	if (r == 0 && !path_filter_takes(&c->t.filter, name))
 		return 0;
+	/* "a/" as a key has no name of its own. */
+	if (r == 0 && c->into && is_object(source) && !*name)
+		r = error_set(&own, PENSTOCK_E_INVALID,
+			"it has no name behind its last \"/\"; let the target be its whole new "
+			"name");
 	if (r == 0)
 		r = aim_at(&aim, &c->target, c->into ? name : NULL, &own);
 	if (r < 0)
@@ -293,19 +298,20 @@ static int go_object(struct copying *c, const struct place *source, struct penst
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	struct remote *remote = c->t.source.client ? &c->t.source : &c->t.remote;
 	uint64_t found = c->t.report.found;
+	bool tree = source->directory && (c->recursive || !source->at.literal || !*source->at.key);
 	int r;
 
 	if (source->wildcard)
 		return go_tree(c, source, err);
-	if (source->directory && !c->recursive)
+	if (tree && !c->recursive)
 		r = error_set(&own, PENSTOCK_E_INVALID,
 			"it means everything below it; say --recursive if that is what you want");
 	else
 		r = 0;
 	/* Of many each is asked for when its turn comes, beside the others. */
-	if (r == 0 && !source->directory && c->n > 1 && !c->recursive && !c->t.dry_run)
+	if (r == 0 && !tree && c->n > 1 && !c->recursive && !c->t.dry_run)
 		return push_one(c, source, NULL, 0, err);
-	if (r == 0 && !source->directory) {
+	if (r == 0 && !tree) {
 		r = object_head(c->t.from, source->at.bucket, source->at.key, &info, &own);
 		if (r == 0)
 			r = push_one(c, source, &info, info.size, &own);
@@ -416,7 +422,9 @@ static int run_mv(const struct cli *cli)
 #define OPTIONS                                                                                     \
 	{'r', "recursive", NULL, "All that is below a source; see above for the names it gets"},    \
 	{0, "no-clobber", NULL, "Leaves out what is there already"},                               \
-	{0, "raw", NULL, "'*' and '?' in sources are ordinary characters"},                         \
+	{0, "raw", NULL,                                                                            \
+		"'*' and '?' in sources are ordinary characters, and so is a '/' at the end of a key "    \
+		"without --recursive"},                                                                \
 	TRANSFER_OPTIONS
 /* clang-format on */
 

@@ -381,7 +381,7 @@ int remote_each(struct remote *remote, const struct location *at, object_list_fn
 	_cleanup_(object_info_release) struct object_info info = {0};
 	int r;
 
-	if (each.wildcard || !*at->key || str_ends(at->key, "/"))
+	if (each.wildcard || !*at->key || (!at->literal && str_ends(at->key, "/")))
 		return list_each(remote, &each, err);
 	r = object_head(remote->client, at->bucket, at->key, &info, err);
 	if (r < 0)

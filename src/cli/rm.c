@@ -121,6 +121,9 @@ static const struct option_spec options[] = {
 	{'r', "recursive", NULL, "Objects: all below an operand that ends in '/', or a bucket"},
 	{0, "include", "PATTERN", "Objects: only those that match one of these; may be repeated"},
 	{0, "exclude", "PATTERN", "Objects: none that match one of these; may be repeated"},
+	{0, "raw", NULL,
+		"Objects: an operand is one key, in which '*', '?' and a '/' at the end are "
+		"ordinary characters"},
 	{0, "uploads", NULL,
 		"Ends uploads in parts that were neither completed nor ended, of keys that begin "
 		"with the operand's; objects stay"},

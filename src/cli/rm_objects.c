@@ -122,7 +122,9 @@ static int remove_operand(struct removal *removal, const char *text, struct pens
 		r = remote_fits(removal->remote, &at, err);
 	if (r < 0)
 		return r;
-	if ((!*at.key || str_ends(at.key, "/")) && !cli_has(removal->cli, "recursive"))
+	at.literal = cli_has(removal->cli, "raw");
+	if ((!*at.key || (!at.literal && str_ends(at.key, "/"))) &&
+		!cli_has(removal->cli, "recursive"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s means everything below it; say --recursive if that is what you want",
 			text);

@@ -105,7 +105,8 @@ int place_parse(struct place *out, const char *text, bool raw, struct penstock_e
 
 	if (r < 0)
 		return r;
-	place.wildcard = !raw && location_has_wildcard(&place.at);
+	place.at.literal = raw;
+	place.wildcard = location_has_wildcard(&place.at);
 	switch (place.at.kind) {
 	case LOCATION_STDIO:
 		break;

@@ -72,7 +72,8 @@ void location_release(struct location *location)
 
 bool location_has_wildcard(const struct location *location)
 {
-	return (location->kind == LOCATION_OBJECT || location->kind == LOCATION_LOCAL) &&
+	return !location->literal &&
+	       (location->kind == LOCATION_OBJECT || location->kind == LOCATION_LOCAL) &&
 	       strpbrk(location->key, "*?");
 }
 
@@ -80,6 +81,8 @@ size_t location_literal_prefix(const struct location *location)
 {
 	size_t len = strcspn(location->key, "*?");
 
+	if (location->literal)
+		return strlen(location->key);
 	if (!location->key[len])
 		return len;
 	while (len && location->key[len - 1] != '/')

@@ -27,6 +27,7 @@ struct location {
 	enum location_kind kind;
 	char *text;	 /* as it was given; owned */
 	bool google;	 /* an object of Google Cloud Storage: gs:// */
+	bool literal;	 /* '*', '?' and a "/" at the end are ordinary; for whoever says so */
 	char bucket[64]; /* of an object */
 	const char
 		*key; /* of an object, "" for the bucket; else the path or URL. Points into text */

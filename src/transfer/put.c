@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "s3/chunked.h"
 #include "transfer/google.h"
 #include "base/banned.h"
@@ -587,7 +588,8 @@ static int put_whole(struct object_client *client, const char *bucket, const cha
 	struct object_info *info, struct penstock_error *err)
 {
 	enum guard guard = (enum guard)atomic_load(&client->guard);
-	bool bare = false; /* it was asked again without quotes */
+	bool bare = false;  /* it was asked again without quotes */
+	bool again = false; /* it arrived damaged, and was sent once more */
 
 	for (;;) {
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -609,6 +611,13 @@ static int put_whole(struct object_client *client, const char *bucket, const cha
 		}
 		if (bare)
 			atomic_store(&client->bare_etags, false);
+		/* Under a condition the damaged object itself would be in the way. */
+		if (r == -(int)PENSTOCK_E_CORRUPT && !again && !options->if_match &&
+			!options->if_none_match) {
+			log_debug("%s; sent again", own.message);
+			again = true;
+			continue;
+		}
 		if (!refused)
 			return error_move(err, &own);
 		guard = GUARD_MD5;
