@@ -1,6 +1,8 @@
 /* Key files of service accounts and of gcloud's users, and signatures with the former. */
 #include "net/google.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,15 +129,25 @@ static int take_private_key(struct google_key *key, const json_t *json, struct p
 
 bool google_may_have_token(const char *url)
 {
-	static const char *const here[] = {"http://127.0.0.1", "http://localhost", "http://[::1]"};
+	const char *host = url + strlen("http://");
+	char name[sizeof("255.255.255.255")] = "";
+	struct in_addr address;
+	size_t len;
 
 	if (str_starts(url, "https://"))
 		return url[strlen("https://")];
-	for (size_t i = 0; i < ARRAY_SIZE(here); i++) {
-		if (str_starts(url, here[i]) && strchr(":/", url[strlen(here[i])]))
-			return true;
-	}
-	return false;
+	if (!str_starts(url, "http://"))
+		return false;
+	if (str_starts(host, "[::1]"))
+		return host[5] == '\0' || strchr(":/", host[5]);
+	len = strcspn(host, ":/");
+	if (len >= sizeof(name))
+		return false;
+	memcpy(name, host, len);
+	/* All of 127.0.0.0/8 is this machine. */
+	return strcmp(name, "localhost") == 0 ||
+	       (inet_pton(AF_INET, name, &address) == 1 &&
+		       ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
 static int check_token_uri(const char *uri, struct penstock_error *err)

@@ -1,8 +1,10 @@
 """Temporary keys from where moto gives them: an instance's metadata service, STS for a role and for a web identity."""
 import json
+import os
 import urllib.request
 
 import pytest
+from harness.fault_proxy import s3_error
 from harness.s3tool import PERMISSION, Tool
 
 
@@ -86,3 +88,53 @@ def test_without_any_source_it_says_where_it_looked(tool):
     told = tool.fails(PERMISSION, "bucket-create", "bucket", AWS_EC2_METADATA_DISABLED="true")
 
     assert "AWS_ACCESS_KEY_ID" in told and ".aws/config" in told
+
+
+# --- the verbs, with keys that come and go
+
+
+@pytest.fixture
+def verbs(penstock, store, fault_proxy, tmp_path):
+    """Runs verbs without any keys in the environment, by way of the proxy."""
+    store.client.create_bucket(Bucket="bucket")
+
+    def run(*arguments, **env):
+        place = {"AWS_ENDPOINT_URL": fault_proxy.url, "AWS_EC2_METADATA_DISABLED": "true", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+        return penstock.run(*arguments, env=place | env, cwd=tmp_path)
+
+    return run
+
+
+# As ECS and EKS do it: a token from a file that is read anew each time.
+def test_a_container_gets_its_keys_with_a_token(verbs, store, http_server, tmp_path):
+    keys = {"AccessKeyId": store.access_key, "SecretAccessKey": store.secret_key, "Token": "", "Expiration": "2099-01-01T00:00:00Z"}
+    url = http_server.add("/v1/credentials", json.dumps(keys).encode())
+    (tmp_path / "token").write_text("token-of-the-pod\n")
+    (tmp_path / "file").write_bytes(b"x")
+
+    verbs("cp", "file", "s3://bucket/", AWS_CONTAINER_CREDENTIALS_FULL_URI=url, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(tmp_path / "token")).ok()
+
+    assert store.bytes("bucket", "file") == b"x"
+    assert [request.headers.get("authorization") for request in http_server.requests] == ["token-of-the-pod"]
+
+
+# The store says that they are not valid any more while parts are under way: they are fetched again, and nothing is sent in vain.
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_keys_that_expire_in_mid_transfer_are_fetched_again(verbs, store, fault_proxy, tmp_path, way):
+    body = os.urandom(72 << 20)
+    printer = tmp_path / "printer"
+    printer.write_text(
+        f"#!/bin/sh\necho asked >> {tmp_path}/asked\n"
+        f'echo \'{{"Version": 1, "AccessKeyId": "{store.access_key}", "SecretAccessKey": "{store.secret_key}", "Expiration": "2099-01-01T00:00:00Z"}}\'\n'
+    )
+    printer.chmod(0o755)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {printer}\n")
+    (tmp_path / "file").write_bytes(body)
+    store.client.put_object(Bucket="bucket", Key="there", Body=body)
+    expired = fault_proxy.fault(method="PUT" if way == "up" else "GET", skip=2, times=3, status=400, body=s3_error("ExpiredToken"))
+
+    arguments = ["file", "s3://bucket/new"] if way == "up" else ["s3://bucket/there", "back"]
+    verbs("cp", *arguments, AWS_CONFIG_FILE=str(tmp_path / "config")).ok()
+
+    assert expired.hits == 3 and len((tmp_path / "asked").read_text().splitlines()) >= 2
+    assert (store.bytes("bucket", "new") if way == "up" else (tmp_path / "back").read_bytes()) == body

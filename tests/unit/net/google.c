@@ -237,6 +237,16 @@ static void a_wrong_key_file_is_refused_with_what_is_wrong(void **state)
 		"no private key in PEM");
 	assert_refused("token_uri", "http://tokens.example/", PENSTOCK_E_INVALID, "https://");
 	assert_refused("token_uri", "http://127.0.0.1.example/", PENSTOCK_E_INVALID, "https://");
+	assert_true(google_may_have_token("http://127.1.2.3:99/x"));
+	assert_true(google_may_have_token("http://localhost"));
+	assert_true(google_may_have_token("http://[::1]:80/"));
+	assert_true(google_may_have_token("https://a"));
+	assert_false(google_may_have_token("http://127.1.2.3.a/"));
+	assert_false(google_may_have_token("http://128.0.0.1/"));
+	assert_false(google_may_have_token("http://[::1]a/"));
+	assert_false(google_may_have_token("http://localhost.example/"));
+	assert_false(google_may_have_token("http://0177.0.0.1/"));
+	assert_false(google_may_have_token("ftp://127.0.0.1/"));
 	assert_refused("token_uri", "https://a@b/", PENSTOCK_E_INVALID, "plain URL");
 	assert_int_equal(-(int)PENSTOCK_E_INVALID, google_key_parse(&key, "[]", 2, &err));
 	assert_non_null(strstr(err.message, "no JSON object"));

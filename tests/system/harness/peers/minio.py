@@ -8,7 +8,7 @@ from .daemons import Daemons, PeerMissing, free_port
 class Minio(Daemons):
     kind = "minio"
 
-    def __init__(self, tools, keep_process=lambda pid: None):
+    def __init__(self, tools, keep_process=lambda pid: None, settings=None):
         binary = Path(tools) / "bin" / "minio"
         if not os.access(binary, os.X_OK):
             raise PeerMissing(f"{binary} is not there; run tools/test-peers")
@@ -16,11 +16,11 @@ class Minio(Daemons):
         self.port = free_port(self.address)
         console = f"{self.address}:{free_port(self.address)}"
         try:
-            settings = {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
+            env = (settings or {}) | {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
             self.start(
                 "minio",
                 [binary, "server", "--quiet", "--address", f"{self.address}:{self.port}", "--console-address", console, self.folder / "data"],
-                env=settings,
+                env=env,
             )  # fmt: skip
             self.wait_for_port("minio", self.port)
         except BaseException:
