@@ -85,6 +85,13 @@ int credentials_from_sts(
 	return 0;
 }
 
+/* A 400 is about the identity or the role, unless it asks for patience. */
+static bool is_refusal(const struct http_reply *http, const struct sts_reply *reply)
+{
+	return http->status == 400 && !str_starts(reply->code, "Throttling") &&
+	       strcmp(reply->code, "IDPCommunicationError") != 0;
+}
+
 /* What STS says in the body of a refusal: "AccessDenied: … is not authorized to …". */
 static void add_reason(const struct http_reply *http, struct penstock_error *err)
 {
@@ -94,9 +101,12 @@ static void add_reason(const struct http_reply *http, struct penstock_error *err
 	if (http->error_body.len &&
 		xml_parse(buf_str(&http->error_body), http->error_body.len, &events, "the refusal",
 			NULL) == 0 &&
-		reply.code)
+		reply.code) {
 		error_suffix(err, " (%.100s%s%.300s)", reply.code, reply.message ? ": " : "",
 			reply.message ? reply.message : "");
+		if (err && is_refusal(http, &reply))
+			err->code = PENSTOCK_E_PERMISSION;
+	}
 }
 
 /* --- requests -------------------------------------------------------------------------------- */
@@ -218,8 +228,10 @@ static int post(
 		r = add_header(&request, &(struct sigv4_header){"Content-Type", FORM}, err);
 	if (r == 0) {
 		r = http_perform(engine, &request, &reply, err);
-		if (r < 0)
+		if (r < 0) {
 			add_reason(&reply, err);
+			r = err ? -(int)err->code : r;
+		}
 	}
 	strlist_release(&request.headers);
 	return r;

@@ -2,6 +2,9 @@
 import os
 from pathlib import Path
 
+from botocore.exceptions import ClientError
+
+from ..waiting import wait_for
 from .daemons import Daemons, PeerMissing, free_port
 
 
@@ -23,6 +26,14 @@ class Minio(Daemons):
                 env=env,
             )  # fmt: skip
             self.wait_for_port("minio", self.port)
+            # It answers before it knows of anybody.
+            wait_for(self.knows_us, 120, "MinIO's start")
         except BaseException:
             self.stop()
             raise
+
+    def knows_us(self):
+        try:
+            return bool(self.client.list_buckets())
+        except ClientError:
+            return False
