@@ -446,7 +446,7 @@ static const struct command_example cp_examples[] = {
 	{"penstock cp model.pth s3://models/", "Uploads a file under its name"},
 	{"penstock cp 's3://data/train/*.tar' shards/", "Downloads what matches"},
 	{"penstock cp -r runs/ s3://models/runs/", "Uploads what is in a directory"},
-	{"penstock cp s3://a/big.tar s3://b/ --source-profile lab",
+	{"penstock cp s3://old/big.tar s3://new/ --source-profile lab",
 		"Copies between two stores, through this machine"},
 	{"tar c . | penstock cp - s3://data/all.tar", "Stores what a pipe gives"},
 	{NULL, NULL},

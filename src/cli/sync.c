@@ -347,7 +347,7 @@ static const struct option_spec options[] = {
 static const struct command_example examples[] = {
 	{"penstock sync data/ s3://data/train/", "Uploads what is new or has changed"},
 	{"penstock sync --delete s3://data/train data", "Makes a directory like a prefix"},
-	{"penstock sync -n s3://a/x s3://b/x", "Says what is missing in another bucket"},
+	{"penstock sync -n s3://old/x s3://new/x", "Says what is missing in another bucket"},
 	{NULL, NULL},
 };
 
