@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "base/banned.h"
 
 #define LOCK_LOOK_MS 20
@@ -462,11 +463,22 @@ char *fs_find_program(const char *path, const char *name)
 		size_t len = strcspn(path, ":");
 		_cleanup_free_ char *dir = strndup(path, len);
 		char *file = dir && *dir == '/' ? path_join(dir, name) : NULL;
+		struct stat st;
 
-		if (file && access(file, X_OK) == 0)
+		if (file && stat(file, &st) == 0 && S_ISREG(st.st_mode) && access(file, X_OK) == 0)
 			return file;
 		free(file);
 		path += len + (path[len] == ':');
 	}
 	return NULL;
+}
+
+char *fs_find_tool(const char *name)
+{
+	char *found = fs_find_program(str_env("PATH"), name);
+
+	return found ? found
+		     : fs_find_program(
+			       "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			       name);
 }

@@ -89,7 +89,12 @@ int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
  */
 bool fs_is_network(const char *path);
 
-/* The first of that name in the absolute directories of `path`, a list like PATH, that can be run; free() it. NULL: none. */
+/*
+ * The first file of that name in the absolute directories of `path`, a list like PATH, that can be run; free() it. NULL: none.
+ * Relative ones mean another place to each process.
+ */
 char *fs_find_program(const char *path, const char *name);
+/* On our own PATH, else where administrators' programs are, which users' PATHs may lack. */
+char *fs_find_tool(const char *name);
 
 #endif

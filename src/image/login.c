@@ -46,24 +46,6 @@ static int read_all(int fd, struct buf *out, int64_t until)
 	}
 }
 
-/* The program on PATH; free() it. */
-static char *find_program(const char *name)
-{
-	const char *path = str_env("PATH");
-
-	while (path && *path) {
-		size_t len = strcspn(path, ":");
-		char *candidate = NULL;
-
-		if (len && asprintf(&candidate, "%.*s/%s", (int)len, path, name) >= 0 &&
-			access(candidate, X_OK) == 0)
-			return candidate;
-		free(candidate);
-		path += len + (path[len] == ':');
-	}
-	return NULL;
-}
-
 static bool parse_helper(struct image_login *login, const struct buf *text)
 {
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
@@ -135,7 +117,7 @@ static void resolve_helper(struct image_login *login, const struct image_referen
 
 	if (asprintf(&name, "docker-credential-%s", login->helper) < 0)
 		name = NULL;
-	program = name ? find_program(name) : NULL;
+	program = name ? fs_find_program(str_env("PATH"), name) : NULL;
 	if (program)
 		ask_helper(login, program, hub ? "https://index.docker.io/v1/" : reference->host);
 	else if (login->named)

@@ -17,6 +17,8 @@
 #include "base/log.h"
 #include "records/claims.h"
 #include "records/supervisor.h"
+#include "run/executors/network.h"
+#include "run/step_network.h"
 #include "run/user_limits.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
@@ -290,6 +292,7 @@ void run_claim_request(const struct run *run, struct claim_request *request)
 struct refusal {
 	const struct workflow *workflow;
 	struct penstock_error *err;
+	bool here; /* it will run on this machine */
 };
 
 static int refuse(const struct refusal *refusal, const struct workflow_place *at,
@@ -303,42 +306,28 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 		step->path, field);
 }
 
-/* Interfaces of a step's own network, with what each would need. */
-static int check_interfaces(const struct refusal *refusal, const struct workflow_step *step)
+/* What a network of the step's own needs. */
+static int check_network(const struct refusal *refusal, const struct workflow_step *step)
 {
-	static const char *const reasons[] = {
-		[WORKFLOW_WIREGUARD] =
-			"`wireguard` needs a kernel module and the right to configure "
-			"networks, and is",
-		[WORKFLOW_BORE] =
-			"`bore` needs the program of that name and a server outside, and is",
-		[WORKFLOW_VNET] =
-			"`vnet` joins steps of several machines, of which a run has one; on it, "
-			"`network: host` does; it is",
-	};
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	_cleanup_(step_network_release) struct step_network network = {0};
+	int r;
 
-	if (!step->run.n_interfaces)
+	for (size_t i = 0; i < step->run.n_interfaces; i++) {
+		if (step->run.interfaces[i].kind == WORKFLOW_VNET)
+			return refuse(refusal, &step->run.interfaces[i].at, step,
+				"`vnet` joins steps of several machines, of which a run has one; "
+				"on it, "
+				"`network: host` does; it is",
+				".run.customNetworkInterfaces=null");
+	}
+	r = step_network_describe(&network, &step->run, refusal->err);
+	if (r == 0 && refusal->here)
+		r = network_check(&network.network, refusal->err);
+	if (r == 0)
 		return 0;
-	return refuse(refusal, &step->run.interfaces[0].at, step,
-		reasons[step->run.interfaces[0].kind], ".run.customNetworkInterfaces=null");
-}
-
-/* Who the step sees itself as: in a container it is root in any case, and nobody else. */
-static int check_ids(const struct refusal *refusal, const struct workflow_step *step)
-{
-	const struct workflow_number *uid = &step->run.map_uid, *gid = &step->run.map_gid;
-	bool mpi = step->run.mpi.value && strcmp(step->run.mpi.value, "none") != 0;
-	bool contained = step->run.container.given;
-	bool other_user = uid->given && (mpi || (contained && uid->value != 0));
-	bool other_group = gid->given && (mpi || (contained && gid->value != 0));
-
-	if (!other_user && !other_group)
-		return 0;
-	return refuse(refusal, other_user ? &uid->at : &gid->at, step,
-		mpi ? "`mapUid` and `mapGid` beside `mpi` are"
-		    : "in a container, `mapUid` and `mapGid` other than 0, which the calling user "
-		      "is there, are",
-		other_user ? ".run.mapUid=null" : ".run.mapGid=null");
+	workflow_place_format(refusal->workflow, &step->run.network_at, &place);
+	return error_prefix(refusal->err, "%s", buf_str(&place));
 }
 
 /* What is valid and cannot be run here. */
@@ -350,18 +339,12 @@ static int check_step(void *cookie, const struct workflow_step *step)
 		return refuse(refusal, &step->at, step, "modules are", ".use=null");
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
-	if (step->run.network != WORKFLOW_NETWORK_HOST && !step->run.container.given)
-		return refuse(refusal, &step->run.network_at, step,
-			"a network of its own is, for a step without a container,",
-			".run.network=host");
-	if (check_interfaces(refusal, step) < 0)
-		return -PENSTOCK_E_INVALID;
-	return check_ids(refusal, step);
+	return check_network(refusal, step);
 }
 
-static int check_steps(const struct workflow *workflow, struct penstock_error *err)
+static int check_steps(const struct workflow *workflow, bool here, struct penstock_error *err)
 {
-	struct refusal refusal = {workflow, err};
+	struct refusal refusal = {workflow, err, here};
 
 	return workflow_walk(&workflow->steps, check_step, &refusal);
 }
@@ -396,7 +379,7 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 {
 	struct claim_request request;
 	struct claim_limits limits;
-	int r = check_steps(workflow, err);
+	int r = check_steps(workflow, true, err);
 
 	if (r < 0)
 		return r;
@@ -416,7 +399,7 @@ static int check_on(const struct machine_capacity *machine, const struct workflo
 
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)
 {
-	return check_steps(workflow, err);
+	return check_steps(workflow, false, err);
 }
 
 int run_check(const struct workflow *workflow, struct penstock_error *err)
@@ -443,7 +426,7 @@ int run_begin(struct run *run, struct penstock_error *err)
 	r = user_limits_read(&run->limits, err);
 	if (r < 0)
 		return r;
-	r = run->options->slurm ? check_steps(run->workflow, err)
+	r = run->options->slurm ? check_steps(run->workflow, false, err)
 				: check_on(&run->machine, run->workflow, err);
 	if (r < 0)
 		return r;

@@ -421,27 +421,6 @@ static int set_mounts(struct container_setup *setup, const struct run *run,
 	return 0;
 }
 
-static int set_network(
-	struct container_setup *setup, const struct workflow_run *what, struct penstock_error *err)
-{
-	switch (what->network) {
-	case WORKFLOW_NETWORK_SLIRP4NETNS:
-		setup->container.network = CONTAINER_NETWORK_SLIRP4NETNS;
-		break;
-	case WORKFLOW_NETWORK_PASTA:
-		setup->container.network = CONTAINER_NETWORK_PASTA;
-		break;
-	default:
-		return 0;
-	}
-	for (size_t i = 0; i < what->dns.n; i++) {
-		if (strlist_add(&setup->dns, what->dns.items[i].value) < 0)
-			return error_memory(err);
-	}
-	setup->container.dns = (const char *const *)setup->dns.items;
-	return 0;
-}
-
 /* ---- the whole ---- */
 
 int containers_task(struct container_setup *setup, struct run *run, const struct workflow_run *what,
@@ -464,6 +443,8 @@ int containers_task(struct container_setup *setup, struct run *run, const struct
 	setup->container.image = image;
 	setup->container.tmp = run->layout.tmp;
 	setup->container.read_only_root = asked->read_only_root.value;
+	setup->container.uid = what->map_uid.value;
+	setup->container.gid = what->map_gid.value;
 	setup->cwd = what->work_dir.value;
 	if (!setup->cwd && run->workflow->has_work_dir)
 		setup->cwd = ROOT "/work";
@@ -472,8 +453,6 @@ int containers_task(struct container_setup *setup, struct run *run, const struct
 		r = set_environment(setup, asked, image, err);
 	if (r == 0)
 		r = set_mounts(setup, run, asked, err);
-	if (r == 0)
-		r = set_network(setup, what, err);
 	if (r == 0 && n_gpus)
 		r = cdi_find(&setup->cdi, NULL, gpus, n_gpus, err);
 	setup->container.mounts = setup->mounts;
@@ -493,7 +472,6 @@ void container_setup_release(struct container_setup *setup)
 	strlist_release(&setup->argv);
 	strlist_release(&setup->inherited);
 	strlist_release(&setup->image_env);
-	strlist_release(&setup->dns);
 	free(setup->mounts);
 	json_decref(setup->cdi);
 	*setup = (struct container_setup){0};

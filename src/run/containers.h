@@ -33,7 +33,6 @@ struct container_setup {
 	struct strlist argv;
 	struct strlist inherited;
 	struct strlist image_env;
-	struct strlist dns;
 	struct container_mount *mounts;
 	struct json_t *cdi;
 	const char *cwd;

@@ -28,10 +28,31 @@ struct container_mount {
 	bool read_only;
 };
 
-enum container_network {
-	CONTAINER_NETWORK_HOST,
-	CONTAINER_NETWORK_SLIRP4NETNS,
-	CONTAINER_NETWORK_PASTA,
+enum task_network_kind {
+	TASK_NETWORK_HOST,
+	TASK_NETWORK_SLIRP4NETNS,
+	TASK_NETWORK_PASTA,
+};
+
+enum task_interface_kind {
+	TASK_INTERFACE_WIREGUARD,
+	TASK_INTERFACE_BORE,
+};
+
+/* One of a network of its own. */
+struct task_interface {
+	enum task_interface_kind kind;
+	const char *config; /* wireguard: what wg-quick reads, with its keys */
+	const char *server; /* bore: "host:port" */
+	const char *secret; /* bore; NULL: none */
+	int port;	    /* bore: that the step listens on */
+};
+
+struct task_network {
+	enum task_network_kind kind;
+	const char *const *dns; /* addresses, NULL-terminated, or NULL; not of the host's */
+	const struct task_interface *interfaces; /* likewise */
+	size_t n_interfaces;
 };
 
 /* What a task in a container needs; all borrowed until start() has returned. */
@@ -42,9 +63,7 @@ struct task_container {
 	const struct container_mount *mounts;
 	size_t n_mounts;
 	bool read_only_root;
-	enum container_network network;
-	const char *const
-		*dns; /* addresses, NULL-terminated, or NULL; only with a network of its own */
+	int64_t uid, gid; /* whom the task sees itself as */
 	const struct json_t
 		*cdi; /* edits for its devices, an array of `containerEdits`; NULL: none */
 };
@@ -73,7 +92,9 @@ struct task_spec {
 	size_t n_cpus;
 	const int *cgroups; /* of the step's control groups, to be joined; borrowed */
 	size_t n_cgroups;
-	const int *born_in;			/* as in base/process.h */
+	const int *born_in; /* as in base/process.h */
+	struct task_network network;
+	const char *tmp; /* with a network of its own: a directory on a local disk */
 	const struct task_container *container; /* NULL: on the machine itself */
 	const struct task_cluster *cluster;	/* NULL: on this machine */
 };
@@ -111,6 +132,8 @@ struct executor {
 extern const struct executor executor_process;
 /* In a container of `spec->container`, through crun. */
 extern const struct executor executor_container;
+/* As a process of this machine with a network of its own; `spec->tmp` is needed. */
+extern const struct executor executor_isolated;
 /* On the nodes of the allocation that we are in, through srun; each task by one of the two above. */
 extern const struct executor executor_slurm;
 

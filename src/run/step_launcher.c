@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "run/ranks.h"
+#include "run/step_command.h"
 #include "base/banned.h"
 
 enum { PATIENCE_MS = 20000 };
@@ -94,7 +95,7 @@ static int add_words(struct strlist *argv, const char *const *words)
 }
 
 /* Bound to CPUs are all of them together, by their control group and affinity. */
-static int add_options(struct strlist *argv, enum flavour flavour)
+static int add_options(struct strlist *argv, enum flavour flavour, bool root)
 {
 	static const char *const open_mpi_4[] = {
 		"--oversubscribe", "--bind-to", "none", "--tag-output", NULL};
@@ -104,7 +105,7 @@ static int add_options(struct strlist *argv, enum flavour flavour)
 		"-launcher", "fork", "-bind-to", "none", "-prepend-pattern", "[%r] ", NULL};
 	static const char *const other[] = {NULL};
 
-	if (flavour <= OPEN_MPI_5 && geteuid() == 0 && strlist_add(argv, "--allow-run-as-root") < 0)
+	if (flavour <= OPEN_MPI_5 && root && strlist_add(argv, "--allow-run-as-root") < 0)
 		return -1;
 	return add_words(argv, flavour == OPEN_MPI_4   ? open_mpi_4
 			       : flavour == OPEN_MPI_5 ? open_mpi_5
@@ -112,9 +113,16 @@ static int add_options(struct strlist *argv, enum flavour flavour)
 						       : other);
 }
 
+/* As the launcher sees itself. */
+static bool is_root(const struct workflow_run *step)
+{
+	return step->map_uid.given ? step->map_uid.value == 0 : geteuid() == 0;
+}
+
 int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err)
 {
+	struct host_command mapping;
 	_cleanup_free_ char *mpirun = fs_find_program(path, "mpirun");
 	_cleanup_free_ char *mpiexec = mpirun ? NULL : fs_find_program(path, "mpiexec");
 	const char *program = mpirun ? mpirun : mpiexec;
@@ -125,7 +133,9 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
 			"mpiexec "
 			"is on PATH; install one (such as openmpi-bin), or give `mpi: none`",
 			step->mpi.value);
-	if (strlist_add(argv, program) < 0 || add_options(argv, flavour_of(program)) < 0 ||
+	host_command_mapping(&mapping, step);
+	if (add_words(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
+		add_options(argv, flavour_of(program), is_root(step)) < 0 ||
 		strlist_add(argv, "-n") < 0 ||
 		strlist_addf(argv, "%" PRId64, step->resources.tasks.value) < 0 ||
 		add_words(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,

@@ -27,8 +27,10 @@
 #include "run/reaction.h"
 #include "run/run_internal.h"
 #include "run/step_cluster.h"
+#include "run/step_command.h"
 #include "run/step_group.h"
 #include "run/step_launcher.h"
+#include "run/step_network.h"
 #include "run/usage.h"
 #include "sync/sync.h"
 #include "base/banned.h"
@@ -236,6 +238,7 @@ struct starting {
 	struct strlist env;
 	struct strlist launch;
 	struct container_setup setup;
+	struct step_network network;
 };
 
 static void starting_release(struct starting *s)
@@ -243,6 +246,7 @@ static void starting_release(struct starting *s)
 	strlist_release(&s->env);
 	strlist_release(&s->launch);
 	container_setup_release(&s->setup);
+	step_network_release(&s->network);
 }
 
 static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
@@ -264,6 +268,8 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 		r = containers_task(
 			&s->setup, step->run, what, step->gpus + rank * each, each, err);
 	if (r == 0)
+		r = step_network_describe(&s->network, what, err);
+	if (r == 0)
 		r = build_environment(step->run, spec, &defaults,
 			contained ? &s->setup.environment : NULL, &s->env, err);
 	if (r == 0 && launcher)
@@ -275,39 +281,9 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	if (launcher)
 		task->argv = (const char *const *)s->launch.items;
 	task->envp = (const char *const *)s->env.items;
+	task->network = s->network.network;
+	task->tmp = step->run->layout.tmp;
 	return 0;
-}
-
-/* How a command of this machine is begun. */
-struct host_command {
-	const char *argv[9];
-	char uid[40], gid[40];
-};
-
-/* Within a user namespace where the step is to see itself as somebody else; to the rest of the machine it stays who
- * we are. */
-static void host_command(struct host_command *out, const struct workflow_run *what)
-{
-	const char **argv = out->argv;
-	bool mapped = what->map_uid.given || what->map_gid.given;
-
-	if (mapped) {
-		snprintf(out->uid, sizeof(out->uid), "--map-user=%lld",
-			what->map_uid.given ? (long long)what->map_uid.value
-					    : (long long)geteuid());
-		snprintf(out->gid, sizeof(out->gid), "--map-group=%lld",
-			what->map_gid.given ? (long long)what->map_gid.value
-					    : (long long)getegid());
-		*argv++ = "/usr/bin/unshare";
-		*argv++ = "--user";
-		*argv++ = out->uid;
-		*argv++ = out->gid;
-		*argv++ = "--";
-	}
-	*argv++ = what->shell.value;
-	*argv++ = "-c";
-	*argv++ = what->command.value;
-	*argv = NULL;
 }
 
 static int start_task(struct step_run *step, const struct step_run_spec *spec,
@@ -489,9 +465,10 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	step->run = run;
 	step->what = spec->step;
 	step->clustered = run->options->slurm && !spec->here;
-	step->executor = step->clustered	       ? &executor_slurm
-			 : spec->step->container.given ? &executor_container
-						       : &executor_process;
+	step->executor = step->clustered				? &executor_slurm
+			 : spec->step->container.given			? &executor_container
+			 : spec->step->network != WORKFLOW_NETWORK_HOST ? &executor_isolated
+									: &executor_process;
 	step->epoll_fd = step->timer_fd = -1;
 	step->end.rank = -1;
 	step->n = step->clustered || launcher_wanted(spec->step)

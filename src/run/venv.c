@@ -26,27 +26,10 @@ enum { LOOK_MS = 100, INCLUDES = 8 };
 
 /* ---- which Python ---- */
 
-/* Looked up as the shell of a step would. */
-static char *find_program(const char *name)
-{
-	const char *path = getenv("PATH");
-
-	for (const char *p = path ? path : "/usr/bin:/bin"; *p;) {
-		size_t len = strcspn(p, ":");
-		_cleanup_free_ char *dir = strndup(p, len);
-		char *full = dir ? path_join(*dir ? dir : ".", name) : NULL;
-
-		if (full && access(full, X_OK) == 0)
-			return full;
-		free(full);
-		p += len + (p[len] == ':');
-	}
-	return NULL;
-}
-
 static int find_python(char **out, const char *version, struct penstock_error *err)
 {
 	const char *given = str_env("PENSTOCK_PYTHON");
+	const char *path = str_env("PATH");
 	_cleanup_free_ char *name = NULL;
 
 	if (given && !version) {
@@ -55,7 +38,7 @@ static int find_python(char **out, const char *version, struct penstock_error *e
 	}
 	if (asprintf(&name, "python%s", version ? version : "3") < 0)
 		return error_memory(err);
-	*out = find_program(name);
+	*out = fs_find_program(path ? path : "/usr/bin:/bin", name);
 	if (*out)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,

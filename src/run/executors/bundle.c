@@ -63,9 +63,10 @@ static json_t *process_of(const struct task_spec *spec)
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		json_object_set_new(
 			sets, names[i], strings(capabilities, ARRAY_SIZE(capabilities)));
-	return json_pack("{s:b, s:{s:i, s:i}, s:o, s:o, s:s, s:o, s:b}", "terminal", 0, "user",
-		"uid", 0, "gid", 0, "args", list(spec->argv), "env", list(spec->envp), "cwd", cwd,
-		"capabilities", sets, "noNewPrivileges", 1);
+	return json_pack("{s:b, s:{s:I, s:I}, s:o, s:o, s:s, s:o, s:b}", "terminal", 0, "user",
+		"uid", (json_int_t)spec->container->uid, "gid", (json_int_t)spec->container->gid,
+		"args", list(spec->argv), "env", list(spec->envp), "cwd", cwd, "capabilities", sets,
+		"noNewPrivileges", 1);
 }
 
 /* ---- mounts ---- */
@@ -117,11 +118,11 @@ static void add_bind(json_t *mounts, const char *source, const char *place, bool
 }
 
 /* What of /etc only this machine knows. */
-static void add_names(json_t *mounts, const char *dir, const struct task_container *container)
+static void add_names(json_t *mounts, const char *dir, bool own_network)
 {
 	_cleanup_free_ char *resolv = path_join(dir, "resolv.conf");
 
-	if (container->network != CONTAINER_NETWORK_HOST && resolv)
+	if (own_network && resolv)
 		add_bind(mounts, resolv, "/etc/resolv.conf", true);
 	else if (access("/etc/resolv.conf", R_OK) == 0)
 		add_bind(mounts, "/etc/resolv.conf", "/etc/resolv.conf", true);
@@ -129,25 +130,37 @@ static void add_names(json_t *mounts, const char *dir, const struct task_contain
 		add_bind(mounts, "/etc/hosts", "/etc/hosts", true);
 }
 
+/* To somebody else than root, which the caller is in every container. */
+static bool is_mapped(const struct task_container *container)
+{
+	return container->uid || container->gid;
+}
+
 static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool rootless)
 {
 	const struct task_container *container = spec->container;
+	bool own_network = spec->network.kind != TASK_NETWORK_HOST;
 	json_t *mounts = json_array();
 
-	add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+	/* That of the init, where those who mount it do not own the namespace that it is about. */
+	if (is_mapped(container))
+		add_mount(mounts, "/proc", "bind", "/proc", "rbind,rprivate,nosuid,noexec,nodev");
+	else
+		add_mount(mounts, "/proc", "proc", "proc", "nosuid,noexec,nodev");
 	add_mount(mounts, "/dev", "tmpfs", "tmpfs", "nosuid,strictatime,mode=755,size=65536k");
 	add_mount(mounts, "/dev/pts", "devpts", "devpts",
-		rootless ? "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620"
-			 : "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5");
+		rootless || is_mapped(container)
+			? "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620"
+			: "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5");
 	/* Half of the memory, as on the machine itself: data loaders share batches here. */
 	add_mount(mounts, "/dev/shm", "tmpfs", "shm", "nosuid,noexec,nodev,mode=1777");
 	add_mount(mounts, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
 	/* Whoever does not own the network may not mount what shows it. */
-	if (rootless && container->network == CONTAINER_NETWORK_HOST)
+	if ((rootless && !own_network) || is_mapped(container))
 		add_read_only(mounts, "/sys", "/sys", "rbind,rprivate,nosuid,noexec,nodev");
 	else
 		add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
-	add_names(mounts, dir, container);
+	add_names(mounts, dir, own_network);
 	for (size_t i = 0; i < container->n_mounts; i++)
 		add_bind(mounts, container->mounts[i].source, container->mounts[i].place,
 			container->mounts[i].read_only);
@@ -156,11 +169,26 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 
 /* ---- the whole ---- */
 
-static json_t *linux_of(void)
+static json_t *mapping(int64_t id)
 {
-	return json_pack("{s:[{s:s}, {s:s}], s:o, s:o}", "namespaces", "type", "mount", "type",
-		"ipc", "maskedPaths", strings(masked, ARRAY_SIZE(masked)), "readonlyPaths",
+	return json_pack(
+		"[{s:I, s:i, s:i}]", "containerID", (json_int_t)id, "hostID", 0, "size", 1);
+}
+
+static json_t *linux_of(const struct task_container *container)
+{
+	json_t *root = json_pack("{s:[{s:s}, {s:s}], s:o, s:o}", "namespaces", "type", "mount",
+		"type", "ipc", "maskedPaths", strings(masked, ARRAY_SIZE(masked)), "readonlyPaths",
 		strings(read_only, ARRAY_SIZE(read_only)));
+
+	/* Who we are has one number in a namespace of users, and there it is root's already. */
+	if (root && is_mapped(container)) {
+		json_array_append_new(
+			json_object_get(root, "namespaces"), json_pack("{s:s}", "type", "user"));
+		json_object_set_new(root, "uidMappings", mapping(container->uid));
+		json_object_set_new(root, "gidMappings", mapping(container->gid));
+	}
+	return root;
 }
 
 char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless)
@@ -168,7 +196,7 @@ char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless)
 	json_auto_t *root = json_pack("{s:s, s:o, s:{s:s, s:b}, s:o, s:o}", "ociVersion", "1.0.2",
 		"process", process_of(spec), "root", "path", "rootfs", "readonly",
 		(int)spec->container->read_only_root, "mounts", mounts_of(dir, spec, rootless),
-		"linux", linux_of());
+		"linux", linux_of(spec->container));
 
 	if (!root || (spec->container->cdi && cdi_apply(root, spec->container->cdi) < 0))
 		return NULL;

@@ -2,9 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -19,9 +17,7 @@
 #include "base/process.h"
 #include "base/banned.h"
 
-#define CGROUPS	   "/sys/fs/cgroup"
-#define NETWORK_MS 10000
-#define TELLER_FD  7 /* by which the network's program says that it is ready */
+#define CGROUPS "/sys/fs/cgroup"
 
 enum init_step {
 	INIT_USER = PROCESS_BODY_STEP,
@@ -56,8 +52,7 @@ static int write_file(const char *path, const char *text)
 	return n == (ssize_t)len ? 0 : -1;
 }
 
-/* We are seen as root within, and as the caller from outside. */
-static int become_root(const struct init_plan *plan)
+int init_become_root(const char *uid_map, const char *gid_map)
 {
 	int r;
 
@@ -65,9 +60,9 @@ static int become_root(const struct init_plan *plan)
 	prctl(PR_SET_DUMPABLE, 1);
 	r = write_file("/proc/self/setgroups", "deny");
 	if (r == 0)
-		r = write_file("/proc/self/gid_map", plan->gid_map);
+		r = write_file("/proc/self/gid_map", gid_map);
 	if (r == 0)
-		r = write_file("/proc/self/uid_map", plan->uid_map);
+		r = write_file("/proc/self/uid_map", uid_map);
 	prctl(PR_SET_DUMPABLE, 0);
 	return r;
 }
@@ -126,99 +121,6 @@ static int hide_cgroups(void)
 	return mount("tmpfs", CGROUPS, "tmpfs", MS_NODEV | MS_NOSUID | MS_NOEXEC, "mode=0755");
 }
 
-/* ---- the network ---- */
-
-/*
- * All that lose their parent become our children, and some end before we know who they are: the task itself may be
- * done before crun is. So what we see end on the way is remembered, for as long as somebody may ask.
- */
-#define SEEN 64
-struct seen {
-	pid_t pid[SEEN];
-	int status[SEEN];
-	int n;
-};
-
-static int wait_for(pid_t pid, int *status, struct seen *seen)
-{
-	for (int i = 0; i < seen->n; i++) {
-		if (seen->pid[i] == pid) {
-			*status = seen->status[i];
-			return 0;
-		}
-	}
-	for (;;) {
-		pid_t n = waitpid(-1, status, 0);
-
-		if (n == pid)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return -1;
-		if (n > 0 && seen->n < SEEN) {
-			seen->pid[seen->n] = n;
-			seen->status[seen->n++] = *status;
-		}
-	}
-}
-
-/* In a child, which stays in the machine's network: execs the program once we are in ours. */
-static void run_network(const struct init_plan *plan, int wait_fd, int teller)
-{
-	char c;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(wait_fd, &c, 1) != 1 || (plan->network_tells && dup2(teller, TELLER_FD) < 0))
-		_exit(127);
-	execve(plan->network[0], (char *const *)(uintptr_t)plan->network, environment);
-	_exit(127);
-}
-
-/* One program tells us when it is ready, the other goes on in the background and ends well. */
-static int wait_for_network(pid_t pid, int ready_fd, struct seen *seen)
-{
-	struct pollfd p = {ready_fd, POLLIN, 0};
-	int status = 0;
-	char c;
-
-	errno = ETIMEDOUT;
-	if (poll(&p, 1, NETWORK_MS) != 1)
-		return -1;
-	if (read(ready_fd, &c, 1) == 1)
-		return 0;
-	if (wait_for(pid, &status, seen) == 0 && status == 0)
-		return 0;
-	errno = ENETUNREACH;
-	return -1;
-}
-
-static int start_network(const struct init_plan *plan, struct seen *seen)
-{
-	int go[2];
-	int ready[2];
-	char c = 0;
-	pid_t pid;
-	int r;
-
-	if (!plan->network)
-		return 0;
-	if (pipe2(go, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
-		return -1;
-	pid = fork();
-	if (pid == 0)
-		run_network(plan, go[0], ready[1]);
-	close(go[0]);
-	close(ready[1]);
-	/* It is named by a file, for not everybody may look at ours through /proc. */
-	if (pid < 0 || unshare(CLONE_NEWNET) < 0 ||
-		mount("/proc/self/ns/net", plan->netns, NULL, MS_BIND, NULL) < 0 ||
-		write(go[1], &c, 1) != 1)
-		return -1;
-	r = wait_for_network(pid, ready[0], seen);
-	close(go[1]);
-	close(ready[0]);
-	return r;
-}
-
 /* ---- the task ---- */
 
 static pid_t read_pid(const char *path)
@@ -258,7 +160,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	int status = 0;
 	pid_t pid;
 
-	if (plan->rootless && become_root(plan) < 0)
+	if (plan->rootless && init_become_root(plan->uid_map, plan->gid_map) < 0)
 		fail(report_fd, INIT_USER);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || hide_cgroups() < 0 ||
 		make_bundle(plan) < 0)
@@ -268,7 +170,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	/* That of the namespace, in which crun finds its own numbers. */
 	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		fail(report_fd, INIT_PROC);
-	if (start_network(plan, &seen) < 0)
+	if (network_start(&plan->network, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
 	/* Nothing is copied for a moment's child, which is made right before it becomes another program. */
 	pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
@@ -278,7 +180,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		execve(plan->crun[0], (char *const *)(uintptr_t)plan->crun, environment);
 		_exit(127);
 	}
-	if (wait_for(pid, &status, &seen) < 0 || status != 0) {
+	if (seen_wait(pid, &status, &seen) < 0 || status != 0) {
 		tell_log(plan);
 		errno = EIO;
 		fail(report_fd, INIT_CRUN);
@@ -289,7 +191,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	close(report_fd);
 	close(STDOUT_FILENO);
 	close(STDERR_FILENO);
-	if (pid <= 0 || wait_for(pid, &status, &seen) < 0)
+	if (pid <= 0 || seen_wait(pid, &status, &seen) < 0)
 		return 1;
 	return write(body_fd, &status, sizeof(status)) == sizeof(status) ? 0 : 1;
 }
@@ -314,8 +216,7 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 			"be allowed to (for podman and docker: --security-opt unmask=ALL, "
 			"--privileged)");
 	case INIT_NETWORK:
-		return error_errno(err, errnum, "%s gives the container no network",
-			plan->network ? plan->network[0] : "nobody");
+		return network_explain(&plan->network, errnum, err);
 	case INIT_CRUN:
 		/* Its log says why; the caller reads it. */
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "crun could not start the container");

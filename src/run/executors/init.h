@@ -11,6 +11,8 @@
 
 #include <penstock/error.h>
 
+#include "run/executors/network.h"
+
 /* In memory that both have: what the parent is told until init_run() closes its report. */
 struct init_told {
 	pid_t task;	/* as the namespace knows it; 0: crun did not start it */
@@ -31,14 +33,15 @@ struct init_plan {
 	const char *overlay_memory; /* and in memory, where the disk's file system cannot do it */
 	const char *rootfs;	    /* below the bundle, as are the files above and the next one */
 	const char *pid_file;
-	const char *memory;	    /* the directory for that */
-	const char *const *crun;    /* argv */
-	const char *const *network; /* argv of what gives it a network; NULL: the machine's */
-	bool network_tells; /* it writes a byte when it is ready, else it goes into the background */
-	const char *netns;  /* a file that becomes the name of the network */
+	const char *memory;	 /* the directory for that */
+	const char *const *crun; /* argv */
+	struct network_plan network;
 	bool rootless;
 	char uid_map[32], gid_map[32]; /* of a user namespace */
 };
+
+/* The first process of a user namespace is seen as root within, and as the caller from outside. -1 and errno. */
+int init_become_root(const char *uid_map, const char *gid_map);
 
 /* The body for process_spawn(), with a plan as its cookie; body_fd gets the status of the task, as of waitpid(). */
 int init_run(void *cookie, int report_fd, int body_fd);

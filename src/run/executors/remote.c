@@ -40,7 +40,9 @@ struct remote {
 
 	struct strlist argv, env;
 	struct strlist dns;
-	char *cwd, *dir, *notice, *tmp;
+	struct task_interface *interfaces;
+	struct task_network network;
+	char *cwd, *dir, *notice, *tmp, *own_tmp;
 	size_t rank;
 
 	struct image image;
@@ -71,6 +73,8 @@ static void remote_release(struct remote *r)
 	free(r->dir);
 	free(r->notice);
 	free(r->tmp);
+	free(r->own_tmp);
+	free(r->interfaces);
 	if (r->signal_fd >= 0)
 		close(r->signal_fd);
 }
@@ -176,8 +180,7 @@ static int read_container(struct remote *r, const json_t *given)
 	r->mounts = calloc(json_array_size(mounts) + 1, sizeof(*r->mounts));
 	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
 	if (!r->mounts || !r->tmp ||
-		read_words(json_object_get(given, "layers"), &r->image.layers) < 0 ||
-		read_words(json_object_get(given, "dns"), &r->dns) < 0)
+		read_words(json_object_get(given, "layers"), &r->image.layers) < 0)
 		return -1;
 	json_array_foreach ((json_t *)(uintptr_t)mounts, i, mount) {
 		if (add_mount(r, mount) < 0)
@@ -195,10 +198,39 @@ static int read_container(struct remote *r, const json_t *given)
 	r->container.image = &r->image;
 	r->container.tmp = r->tmp;
 	r->container.mounts = r->mounts;
+	r->container.uid = json_integer_value(json_object_get(given, "uid"));
+	r->container.gid = json_integer_value(json_object_get(given, "gid"));
 	r->container.read_only_root = json_is_true(json_object_get(given, "readOnly"));
-	r->container.network = (enum container_network)json_integer_value(
-		json_object_get(given, "network"));
-	r->container.dns = r->dns.n ? (const char *const *)r->dns.items : NULL;
+	return 0;
+}
+
+static int read_network(struct remote *r, const json_t *given)
+{
+	const json_t *interfaces = json_object_get(given, "interfaces");
+	const json_t *interface;
+	size_t i;
+
+	if (!given)
+		return 0;
+	r->interfaces = calloc(json_array_size(interfaces) + 1, sizeof(*r->interfaces));
+	if (!r->interfaces || read_words(json_object_get(given, "dns"), &r->dns) < 0)
+		return -1;
+	json_array_foreach ((json_t *)(uintptr_t)interfaces, i, interface) {
+		r->interfaces[i] = (struct task_interface){
+			.kind = (enum task_interface_kind)json_integer_value(
+				json_object_get(interface, "kind")),
+			.config = json_string_value(json_object_get(interface, "config")),
+			.server = json_string_value(json_object_get(interface, "server")),
+			.secret = json_string_value(json_object_get(interface, "secret")),
+			.port = (int)json_integer_value(json_object_get(interface, "port")),
+		};
+	}
+	r->network = (struct task_network){
+		.kind = (enum task_network_kind)json_integer_value(json_object_get(given, "kind")),
+		.dns = r->dns.n ? (const char *const *)r->dns.items : NULL,
+		.interfaces = r->interfaces,
+		.n_interfaces = i,
+	};
 	return 0;
 }
 
@@ -319,10 +351,12 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 	r->cwd = text_of(json_object_get(r->root, "cwd"));
 	r->dir = text_of(json_object_get(r->root, "dir"));
 	r->notice = text_of(json_object_get(r->root, "notice"));
+	r->own_tmp = local_tmp(text_of(json_object_get(r->root, "tmp")));
 	r->rank = strtoul(number_or("SLURM_PROCID", "0"), NULL, 10);
 	if (!r->dir || read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
 		read_container(r, json_object_get(r->root, "container")) < 0 ||
+		read_network(r, json_object_get(r->root, "network")) < 0 ||
 		take_from_slurm(&r->env) < 0 || set_ranks(&r->env) < 0)
 		return error_memory(err);
 	uname(&system);
@@ -468,10 +502,14 @@ static int start(struct remote *r, struct penstock_error *err)
 		.cwd = r->cwd,
 		.stdout_fd = STDOUT_FILENO,
 		.stderr_fd = STDERR_FILENO,
+		.network = r->network,
+		.tmp = r->own_tmp,
 		.container = r->container.image ? &r->container : NULL,
 	};
 
-	r->executor = spec.container ? &executor_container : &executor_process;
+	r->executor = spec.container			       ? &executor_container
+		      : spec.network.kind != TASK_NETWORK_HOST ? &executor_isolated
+							       : &executor_process;
 	return r->executor->start(&r->task, &spec, err);
 }
 

@@ -56,9 +56,26 @@ static json_t *describe_container(const struct task_container *c)
 	json_object_set_new(root, "tmp", word(c->tmp));
 	json_object_set_new(root, "mounts", mounts);
 	json_object_set_new(root, "readOnly", json_boolean(c->read_only_root));
-	json_object_set_new(root, "network", json_integer(c->network));
-	json_object_set_new(root, "dns", words(c->dns));
+	json_object_set_new(root, "uid", json_integer(c->uid));
+	json_object_set_new(root, "gid", json_integer(c->gid));
 	return root;
+}
+
+/* With keys of its interfaces, as the environment has others: nobody but the nodes reads it. */
+static json_t *describe_network(const struct task_network *network)
+{
+	json_t *interfaces = json_array();
+
+	for (size_t i = 0; i < network->n_interfaces; i++) {
+		const struct task_interface *given = &network->interfaces[i];
+
+		json_array_append_new(interfaces,
+			json_pack("{s:i, s:s*, s:s*, s:s*, s:i}", "kind", (int)given->kind,
+				"config", given->config, "server", given->server, "secret",
+				given->secret, "port", given->port));
+	}
+	return json_pack("{s:i, s:o, s:o}", "kind", (int)network->kind, "dns", words(network->dns),
+		"interfaces", interfaces);
 }
 
 int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err)
@@ -76,6 +93,10 @@ int remote_describe(const struct task_spec *spec, struct buf *line, struct penst
 		json_object_set_new(root, "notice", word(cluster->notice));
 	if (spec->container)
 		json_object_set_new(root, "container", describe_container(spec->container));
+	if (spec->network.kind != TASK_NETWORK_HOST) {
+		json_object_set_new(root, "network", describe_network(&spec->network));
+		json_object_set_new(root, "tmp", word(spec->tmp));
+	}
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)
 		return error_memory(err);

@@ -1,0 +1,214 @@
+#include "run/executors/boxed.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "run/executors/litter.h"
+#include "run/executors/network.h"
+#include "base/banned.h"
+
+#define KILL_WAIT_MS 10000
+
+struct boxed_task *boxed_new(void)
+{
+	struct boxed_task *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->process = (struct process)PROCESS_INIT;
+		t->status_fd = -1;
+	}
+	return t;
+}
+
+int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
+
+	if (!box)
+		return error_memory(err);
+	if (!mkdtemp(box))
+		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	t->box = take_pointer(box);
+	return 0;
+}
+
+void boxed_free(struct task *task)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+
+	if (!t)
+		return;
+	process_release(&t->process);
+	if (t->status_fd >= 0)
+		close(t->status_fd);
+	litter_remove(t->box);
+	free(t);
+}
+
+/* ---- which of them is the task ---- */
+
+struct looking {
+	pid_t inner; /* as its namespace knows it */
+	pid_t found;
+};
+
+/* The number that a process has in the innermost namespace that it is in; 0: it has ended. */
+static pid_t inner_number(pid_t pid)
+{
+	char path[32];
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && getline(&line, &cap, f) > 0) {
+		const char *last;
+		uint64_t number;
+
+		if (!str_starts(line, "NSpid:"))
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		last = strrchr(line, '\t');
+		return last && str_to_u64(last + 1, 1, INT32_MAX, &number) ? (pid_t)number : 0;
+	}
+	return 0;
+}
+
+/* The one among the children of `parent`, and theirs: crun's helper may still stand between. False: the kernel does
+ * not tell whose children there are. */
+static bool look_below(pid_t parent, struct looking *looking, int depth)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	char path[48];
+	const char *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+	if (fs_read(path, &text, NULL) < 0)
+		return depth > 0;
+	p = buf_str(&text);
+	while (*p && !looking->found) {
+		char *end;
+		pid_t child = (pid_t)strtol(p, &end, 10);
+
+		if (end == p)
+			break;
+		p = end + strspn(end, " ");
+		if (inner_number(child) == looking->inner)
+			looking->found = child;
+		else if (depth < 2)
+			look_below(child, looking, depth + 1);
+	}
+	return true;
+}
+
+static bool look(void *cookie, const struct process_info *info)
+{
+	struct looking *looking = cookie;
+
+	if (!looking->found && inner_number(info->pid) == looking->inner)
+		looking->found = info->pid;
+	return true;
+}
+
+pid_t boxed_find(pid_t init, pid_t inner)
+{
+	struct looking looking = {.inner = inner};
+
+	if (inner <= 0)
+		return init;
+	/* To look at every process takes long where there are many. */
+	if (!look_below(init, &looking, 0))
+		process_descendants(init, look, &looking);
+	return looking.found ? looking.found : init;
+}
+
+/* ---- its life ---- */
+
+bool boxed_ended(struct task *task, struct task_end *end)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+	int status;
+
+	if (!process_wait(&t->process, 0, &t->status))
+		return false;
+	*end = (struct task_end){0};
+	/* Without a word of the task, the init was killed, and the task with it. */
+	if (read(t->status_fd, &status, sizeof(status)) != (ssize_t)sizeof(status))
+		status = SIGKILL;
+	if (WIFSIGNALED(status))
+		end->signal = WTERMSIG(status);
+	else
+		end->code = WEXITSTATUS(status);
+	return true;
+}
+
+struct signalling {
+	int signal;
+	int told;
+	bool all;
+};
+
+static bool tell(void *cookie, const struct process_info *info)
+{
+	struct signalling *s = cookie;
+
+	/* What leads outside goes on: the step may have something to say there before it ends. */
+	if ((!s->all && !process_catches(info->pid, s->signal)) || network_is_helper(info))
+		return true;
+	if (kill(info->pid, s->signal) == 0)
+		s->told++;
+	return s->all;
+}
+
+/*
+ * As for processes: the topmost that have a handler get it; where nobody has, it goes to all. The task is not the
+ * first of its namespace, for which the kernel would ignore what it does not handle.
+ */
+void boxed_signal(struct task *task, int signal)
+{
+	const struct boxed_task *t = (const struct boxed_task *)task;
+	struct signalling s = {.signal = signal};
+
+	process_descendants(t->process.pid, tell, &s);
+	if (s.told)
+		return;
+	s.all = true;
+	process_descendants(t->process.pid, tell, &s);
+}
+
+void boxed_kill(struct task *task)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+
+	/* The kernel ends the others before it says that this one has ended. */
+	process_signal(&t->process, SIGKILL);
+	process_wait(&t->process, KILL_WAIT_MS, &t->status);
+}
+
+int boxed_enter(const struct task *task, struct strlist *namespaces)
+{
+	const struct boxed_task *t = (const struct boxed_task *)task;
+	const char *const all[] = {"mnt", "pid", t->own_ipc ? "ipc" : NULL,
+		t->own_network ? "net" : NULL, t->own_user ? "user" : NULL};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (all[i] && strlist_add(namespaces, all[i]) < 0)
+			return -1;
+	}
+	return 0;
+}
