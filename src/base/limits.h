@@ -63,6 +63,7 @@
 #define LIMIT_HOST_NAME	     255       /* bytes of a host's name, as DNS */
 #define LIMIT_SLURM_REPLY    (4 * MIB) /* bytes that a command of Slurm may print; 10,000 nodes are 1 MB */
 #define LIMIT_SLURM_JOB	     (1 * MIB) /* bytes of the record of a batch job */
+#define LIMIT_MPI_TASK	     (120 * KIB) /* bytes of the same for a rank in a container; Linux takes 128 KiB in a variable */
 #define LIMIT_SLURM_TASK     (8 * MIB) /* bytes that a task on another node is described by; an environment is the most */
 
 /* Images of containers. */

@@ -45,5 +45,7 @@ int main(int argc, char **argv)
 	/* A task of a step on a node of a cluster: what srun starts, not what people say. */
 	if (argc == 2 && strcmp(argv[1], REMOTE_TASK_WORD) == 0)
 		return remote_task_main();
+	if (argc == 2 && strcmp(argv[1], REMOTE_RANK_WORD) == 0)
+		return remote_rank_main();
 	return cli_main(argc, argv, commands);
 }

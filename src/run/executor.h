@@ -64,6 +64,9 @@ struct task_container {
 	size_t n_mounts;
 	bool read_only_root;
 	int64_t uid, gid; /* whom the task sees itself as */
+	/* The task's number in its namespace is above it. Ranks of MPI that talk to each other through memory take one with
+	 * their own number for themselves. */
+	int last_pid;
 	const struct json_t
 		*cdi; /* edits for its devices, an array of `containerEdits`; NULL: none */
 };

@@ -119,7 +119,7 @@ static bool is_root(const struct workflow_run *step)
 	return step->map_uid.given ? step->map_uid.value == 0 : geteuid() == 0;
 }
 
-int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
+int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err)
 {
 	struct host_command mapping;
@@ -133,13 +133,25 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
 			"mpiexec "
 			"is on PATH; install one (such as openmpi-bin), or give `mpi: none`",
 			step->mpi.value);
+	/* Its server takes ranks only from who it is itself, so in containers it sees itself as they do. */
 	host_command_mapping(&mapping, step);
 	if (add_words(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
 		add_options(argv, flavour_of(program), is_root(step)) < 0 ||
 		strlist_add(argv, "-n") < 0 ||
-		strlist_addf(argv, "%" PRId64, step->resources.tasks.value) < 0 ||
-		add_words(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,
-					step->shell.value, step->command.value, NULL}) < 0)
+		strlist_addf(argv, "%" PRId64, step->resources.tasks.value) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err)
+{
+	int r = launcher_words(step, path, argv, err);
+
+	if (r < 0)
+		return r;
+	if (add_words(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,
+				    step->shell.value, step->command.value, NULL}) < 0)
 		return error_memory(err);
 	return 0;
 }

@@ -13,6 +13,9 @@ struct penstock_error;
 bool launcher_wanted(const struct workflow_run *step);
 
 /* The command line, argv[0] being a path. `path` is the step's PATH. PENSTOCK_E_NOT_FOUND: there is none. */
+/* Only the launcher and its options. */
+int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err);
 int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
 

@@ -20,6 +20,7 @@
 #include "run/cgroups.h"
 #include "run/containers.h"
 #include "run/environment.h"
+#include "run/executors/litter.h"
 #include "run/free_ports.h"
 #include "run/live.h"
 #include "run/output.h"
@@ -30,6 +31,7 @@
 #include "run/step_command.h"
 #include "run/step_group.h"
 #include "run/step_launcher.h"
+#include "run/step_mpi.h"
 #include "run/step_network.h"
 #include "run/usage.h"
 #include "sync/sync.h"
@@ -64,6 +66,7 @@ struct step_run {
 	int epoll_fd;
 	int timer_fd;
 	struct step_group group;
+	char *mpi_box;	      /* a directory of ranks in containers */
 	unsigned long serial; /* of its file of live steps */
 
 	/* Its share of what the run claimed. */
@@ -148,24 +151,6 @@ static const int *cpus_of(const struct step_run *step, size_t rank, size_t *n)
 
 /* ---- the environment ---- */
 
-/* What the S3 store of the output, else of an input, tells the step's own clients. */
-static void describe_store(
-	const struct run *run, struct credentials *keys, struct environment_store *store)
-{
-	const struct run_store *from = run->out ? run->out : run->stores.opened;
-
-	/* Of Google's only HMAC keys are of use to what speaks S3. */
-	if (!from || (from->settings.google && from->settings.key))
-		return;
-	store->endpoint_url = from->settings.endpoint_url;
-	store->region = from->settings.region;
-	if (credentials_get(from->settings.credentials, keys, NULL) == 0) {
-		store->access_key = keys->access_key_id;
-		store->secret_key = keys->secret_access_key;
-		store->session_token = keys->session_token;
-	}
-}
-
 static int build_environment(const struct run *run, const struct step_run_spec *spec,
 	const struct strlist *defaults, const struct environment_container *container,
 	struct strlist *env, struct penstock_error *err)
@@ -175,7 +160,7 @@ static int build_environment(const struct run *run, const struct step_run_spec *
 	char deadline[REACTION_DEADLINE_SIZE];
 
 	reaction_deadline(run, spec->step, deadline);
-	describe_store(run, &keys, &store);
+	run_store_describe(run->out ? run->out : run->stores.opened, &keys, &store);
 	return environment_build(
 		&(struct environment_spec){
 			.workflow = run->workflow,
@@ -237,6 +222,7 @@ static const char *cwd_of(const struct step_run *step)
 struct starting {
 	struct strlist env;
 	struct strlist launch;
+	struct strlist launch_env; /* of a launcher whose ranks are in containers */
 	struct container_setup setup;
 	struct step_network network;
 };
@@ -245,8 +231,28 @@ static void starting_release(struct starting *s)
 {
 	strlist_release(&s->env);
 	strlist_release(&s->launch);
+	strlist_release(&s->launch_env);
 	container_setup_release(&s->setup);
 	step_network_release(&s->network);
+}
+
+/* The launcher is a task of the machine, and has the environment of one. */
+static int prepare_ranks(struct step_run *step, const struct step_run_spec *spec,
+	const struct strlist *defaults, struct starting *s, struct task_spec *task,
+	struct penstock_error *err)
+{
+	int r = build_environment(step->run, spec, defaults, NULL, &s->launch_env, err);
+
+	if (r == 0)
+		r = step_mpi_box(&step->mpi_box, step->run->layout.tmp, err);
+	if (r < 0)
+		return r;
+	s->setup.container.tmp = step->mpi_box;
+	r = step_mpi_wrap(
+		task, step->what, step->gpus, step->n_gpus, &s->launch, &s->launch_env, err);
+	task->envp = (const char *const *)s->launch_env.items;
+	task->cwd = cwd_of(step);
+	return r;
 }
 
 static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
@@ -265,24 +271,26 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 			       : ranks_environment(ranks, rank, &defaults)) < 0)
 		return error_memory(err);
 	if (contained)
-		r = containers_task(
-			&s->setup, step->run, what, step->gpus + rank * each, each, err);
+		r = containers_task(&s->setup, step->run, what, step->gpus + rank * each,
+			launcher ? 0 : each, err);
 	if (r == 0)
 		r = step_network_describe(&s->network, what, err);
 	if (r == 0)
 		r = build_environment(step->run, spec, &defaults,
 			contained ? &s->setup.environment : NULL, &s->env, err);
-	if (r == 0 && launcher)
+	if (r == 0 && launcher && !contained)
 		r = launcher_command(what, strlist_get(&s->env, "PATH"), &s->launch, err);
 	if (r < 0)
 		return r;
 	if (contained)
 		containers_fill(&s->setup, task);
-	if (launcher)
+	if (launcher && !contained)
 		task->argv = (const char *const *)s->launch.items;
 	task->envp = (const char *const *)s->env.items;
 	task->network = s->network.network;
 	task->tmp = step->run->layout.tmp;
+	if (launcher && contained)
+		return prepare_ranks(step, spec, &defaults, s, task, err);
 	return 0;
 }
 
@@ -425,12 +433,6 @@ static int start_all(
 	struct ranks ranks;
 	int r;
 
-	if (!step->clustered && launcher_wanted(step->what) && step->what->container.given)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"`mpi: %s` uses the launcher of the machine, which starts nothing in "
-			"containers; "
-			"give `mpi: none`, or run the image's own mpirun in one task",
-			step->what->mpi.value);
 	r = take_share(step, err);
 	if (r == 0 && !step->clustered) /* there the limits are Slurm's */
 		r = step_group_make(
@@ -454,6 +456,16 @@ static int start_all(
 	return r;
 }
 
+static const struct executor *executor_of(const struct step_run *step)
+{
+	if (step->clustered)
+		return &executor_slurm;
+	if (step->what->container.given && !launcher_wanted(step->what))
+		return &executor_container;
+	return step->what->network == WORKFLOW_NETWORK_HOST ? &executor_process
+							    : &executor_isolated;
+}
+
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
 	struct penstock_error *err)
 {
@@ -465,10 +477,7 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	step->run = run;
 	step->what = spec->step;
 	step->clustered = run->options->slurm && !spec->here;
-	step->executor = step->clustered				? &executor_slurm
-			 : spec->step->container.given			? &executor_container
-			 : spec->step->network != WORKFLOW_NETWORK_HOST ? &executor_isolated
-									: &executor_process;
+	step->executor = executor_of(step);
 	step->epoll_fd = step->timer_fd = -1;
 	step->end.rank = -1;
 	step->n = step->clustered || launcher_wanted(spec->step)
@@ -772,6 +781,7 @@ void step_run_free(struct step_run *step)
 	if (step->serial)
 		live_remove(step->run->layout.dir, step->serial);
 	give_share(step);
+	litter_remove(step->mpi_box);
 	if (step->epoll_fd >= 0)
 		close(step->epoll_fd);
 	if (step->timer_fd >= 0)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "net/http.h"
+#include "run/environment.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
@@ -171,4 +172,19 @@ int stores_open(struct stores *stores, const struct workflow *workflow,
 	pthread_mutex_unlock(&stores->lock);
 	*out = store;
 	return 0;
+}
+
+void run_store_describe(
+	const struct run_store *from, struct credentials *keys, struct environment_store *store)
+{
+	/* Of Google's only HMAC keys are of use to what speaks S3. */
+	if (!from || (from->settings.google && from->settings.key))
+		return;
+	store->endpoint_url = from->settings.endpoint_url;
+	store->region = from->settings.region;
+	if (credentials_get(from->settings.credentials, keys, NULL) == 0) {
+		store->access_key = keys->access_key_id;
+		store->secret_key = keys->secret_access_key;
+		store->session_token = keys->session_token;
+	}
 }

@@ -16,6 +16,8 @@
 #include "net/credentials.h"
 #include "workflow/model.h"
 
+struct environment_store;
+
 struct http_engine;
 struct object_client;
 struct penstock_error;
@@ -77,5 +79,9 @@ void stores_hurry(struct stores *stores);
  */
 int stores_open(struct stores *stores, const struct workflow *workflow,
 	const struct workflow_s3 *s3, struct run_store **out, struct penstock_error *err);
+
+/* What a step's own clients are told of it; nothing where it is NULL. `keys` own what `store` has. */
+void run_store_describe(
+	const struct run_store *from, struct credentials *keys, struct environment_store *store);
 
 #endif

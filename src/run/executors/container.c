@@ -235,6 +235,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.memory = s->memory;
 	s->plan.pid_file = s->pid_file;
 	s->plan.network = s->network.plan;
+	s->plan.last_pid = spec->container->last_pid;
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	s->task->status_fd = ends[0];

@@ -123,6 +123,31 @@ static int hide_cgroups(void)
 
 /* ---- the task ---- */
 
+/* The kernel goes on with the next number. Without CONFIG_CHECKPOINT_RESTORE they are used up one by one. */
+static void begin_numbers_at(int last_pid, struct seen *seen)
+{
+	char text[16];
+	int n = last_pid;
+	char *p = text + sizeof(text) - 1;
+
+	if (!last_pid)
+		return;
+	*p = '\0';
+	for (; n > 0; n /= 10)
+		*--p = (char)('0' + n % 10);
+	if (write_file("/proc/sys/kernel/ns_last_pid", p) == 0)
+		return;
+	for (pid_t pid = 0; pid < last_pid;) {
+		int status;
+
+		pid = fork();
+		if (pid == 0)
+			_exit(0);
+		if (pid < 0 || seen_wait(pid, &status, seen) < 0)
+			return;
+	}
+}
+
 static pid_t read_pid(const char *path)
 {
 	char text[16];
@@ -172,6 +197,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 		fail(report_fd, INIT_PROC);
 	if (network_start(&plan->network, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
+	begin_numbers_at(plan->last_pid, &seen);
 	/* Nothing is copied for a moment's child, which is made right before it becomes another program. */
 	pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
 	if (pid < 0)

@@ -36,6 +36,7 @@ struct init_plan {
 	const char *memory;	 /* the directory for that */
 	const char *const *crun; /* argv */
 	struct network_plan network;
+	int last_pid; /* numbers of processes are above it; 0: it does not matter */
 	bool rootless;
 	char uid_map[32], gid_map[32]; /* of a user namespace */
 };

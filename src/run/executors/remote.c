@@ -36,6 +36,7 @@ enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, TELL_AGAIN_MS = 250 };
 struct remote {
 	struct buf input; /* what was read and not yet obeyed */
 	bool input_ended;
+	bool launched; /* by an MPI launcher */
 	json_t *root;
 
 	struct strlist argv, env;
@@ -140,6 +141,21 @@ static int read_line(struct remote *r, struct penstock_error *err)
 	return 0;
 }
 
+/* Nobody below is to see it: it goes on in the rank's own environment. */
+static int read_variable(struct remote *r, struct penstock_error *err)
+{
+	const char *text = str_env(REMOTE_RANK_VARIABLE);
+
+	buf_init(&r->input, LIMIT_SLURM_TASK);
+	r->input_ended = true;
+	r->root = text ? json_loads(text, 0, NULL) : NULL;
+	unsetenv(REMOTE_RANK_VARIABLE);
+	if (!json_is_object(r->root))
+		return error_set(err, PENSTOCK_E_IO,
+			"nobody said what to run; this command is for what an MPI launcher starts");
+	return 0;
+}
+
 static int add_mount(struct remote *r, const json_t *mount)
 {
 	size_t i = r->container.n_mounts;
@@ -177,7 +193,7 @@ static int read_container(struct remote *r, const json_t *given)
 
 	if (!given)
 		return 0;
-	r->mounts = calloc(json_array_size(mounts) + 1, sizeof(*r->mounts));
+	r->mounts = calloc(json_array_size(mounts) + 2, sizeof(*r->mounts));
 	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
 	if (!r->mounts || !r->tmp ||
 		read_words(json_object_get(given, "layers"), &r->image.layers) < 0)
@@ -188,6 +204,14 @@ static int read_container(struct remote *r, const json_t *given)
 	}
 	if (pmix) {
 		json_auto_t *more = json_pack("{s:s, s:s}", "source", pmix, "place", pmix);
+
+		if (add_mount(r, more) < 0)
+			return -1;
+	}
+	/* By which ranks of one machine talk to each other. */
+	if (r->launched) {
+		json_auto_t *more = json_pack(
+			"{s:s, s:s}", "source", "/dev/shm", "place", "/dev/shm");
 
 		if (add_mount(r, more) < 0)
 			return -1;
@@ -341,6 +365,100 @@ static int find_gpus(struct remote *r, struct penstock_error *err)
 	return e;
 }
 
+/* Numbers of processes end at 32768 on small machines; a rank may need some before it is the one that matters. */
+static int last_pid_of(const struct remote *r)
+{
+	const char *world = strlist_get(&r->env, "WORLD_SIZE");
+	size_t n = world ? strtoul(world, NULL, 10) : 1;
+	size_t each = n < 30 ? 1000 : 30000 / n;
+
+	return (int)((r->rank + 1) * each);
+}
+
+/* Whoever started it, the first of these knows which rank it is. */
+static int set_launched_rank(struct remote *r)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+	char text[24];
+
+	for (size_t i = ARRAY_SIZE(names); i-- > 0;) {
+		const char *value = str_env(names[i]);
+
+		if (value)
+			r->rank = strtoul(value, NULL, 10);
+	}
+	snprintf(text, sizeof(text), "%zu", r->rank);
+	if ((!strlist_get(&r->env, "RANK") && strlist_set(&r->env, "RANK", text) < 0) ||
+		(!strlist_get(&r->env, "LOCAL_RANK") &&
+			strlist_set(&r->env, "LOCAL_RANK", text) < 0))
+		return -1;
+	/* To read another rank's memory it would need its number, and it knows only those of its own container. */
+	if (strlist_set(&r->env, "OMPI_MCA_btl_vader_single_copy_mechanism", "none") < 0 ||
+		strlist_set(&r->env, "OMPI_MCA_smsc", "^cma,knem,xpmem") < 0)
+		return -1;
+	return 0;
+}
+
+static int take_from_launcher(struct strlist *env)
+{
+	static const char *const names[] = {
+		"OMPI_", "PMIX_", "PMI_", "PMI2_", "OPAL_", "PRTE_", "HYDI_", "MPI_LOCAL", "MPIR_"};
+
+	for (char **pair = environ; *pair; pair++) {
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+			_cleanup_free_ char *key = NULL;
+			const char *equals = strchr(*pair, '=');
+
+			if (!equals || !str_starts(*pair, names[i]))
+				continue;
+			key = strndup(*pair, (size_t)(equals - *pair));
+			if (!key || strlist_set(env, key, equals + 1) < 0)
+				return -1;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* Its part of the step's. */
+static int find_rank_gpus(struct remote *r, struct penstock_error *err)
+{
+	const json_t *given = json_object_get(r->root, "gpus");
+	const char *world = strlist_get(&r->env, "WORLD_SIZE");
+	size_t n = world ? strtoul(world, NULL, 10) : 1;
+	size_t each = json_array_size(given) / (n ? n : 1);
+	int gpus[CLAIMS_MAX_GPUS];
+	int e;
+
+	if (!each || each > CLAIMS_MAX_GPUS)
+		return 0;
+	for (size_t i = 0; i < each; i++)
+		gpus[i] = (int)json_integer_value(json_array_get(given, r->rank * each + i));
+	e = cdi_find(&r->cdi, NULL, gpus, each, err);
+	r->container.cdi = r->cdi;
+	return e;
+}
+
+static int read_rank(struct remote *r, struct penstock_error *err)
+{
+	int e = read_variable(r, err);
+
+	if (e < 0)
+		return e;
+	r->cwd = text_of(json_object_get(r->root, "cwd"));
+	if (read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
+		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
+		read_container(r, json_object_get(r->root, "container")) < 0 ||
+		take_from_launcher(&r->env) < 0 || set_launched_rank(r) < 0)
+		return error_memory(err);
+	/* PMIx falls over somebody whom the image does not know, and who has no home. */
+	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
+		strlist_set(&r->env, "HOME", "/") < 0)
+		return error_memory(err);
+	r->container.last_pid = last_pid_of(r);
+	return find_rank_gpus(r, err);
+}
+
 static int read_spec(struct remote *r, struct penstock_error *err)
 {
 	struct utsname system;
@@ -376,9 +494,12 @@ static void write_end(const struct remote *r, const struct task_end *end)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *path = NULL;
 	char text[96];
-	int n = snprintf(text, sizeof(text), "%d %d %d %" PRId64 "\n", end->code, end->signal,
-		(int)end->oom, clock_wall_ns());
+	int n;
 
+	if (r->launched) /* the exit code says all */
+		return;
+	n = snprintf(text, sizeof(text), "%d %d %d %" PRId64 "\n", end->code, end->signal,
+		(int)end->oom, clock_wall_ns());
 	if (asprintf(&path, "%s/end.%zu", r->dir, r->rank) < 0) {
 		path = NULL;
 		return;
@@ -410,7 +531,13 @@ static void take_signal(struct remote *r)
 	_cleanup_close_ int fd = -1;
 
 	while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		if (info.ssi_signo == SIGCONT || r->told)
+		if (info.ssi_signo == SIGCONT)
+			continue;
+		if (r->launched) {
+			r->executor->signal(r->task, (int)info.ssi_signo);
+			continue;
+		}
+		if (r->told)
 			continue;
 		r->told = true;
 		if (!r->notice || a_peer_failed(r))
@@ -513,9 +640,9 @@ static int start(struct remote *r, struct penstock_error *err)
 	return r->executor->start(&r->task, &spec, err);
 }
 
-int remote_task_main(void)
+static int task_main(bool launched)
 {
-	_cleanup_(remote_release) struct remote r = {.signal_fd = -1};
+	_cleanup_(remote_release) struct remote r = {.signal_fd = -1, .launched = launched};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	sigset_t set;
 	int code;
@@ -538,7 +665,9 @@ int remote_task_main(void)
 		log_error("cannot watch for signals: %s", strerror(errno));
 		return EXIT_INTERNAL;
 	}
-	if (read_spec(&r, &err) < 0) {
+	if (launched)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if ((launched ? read_rank(&r, &err) : read_spec(&r, &err)) < 0) {
 		log_error("%s", err.message);
 		return EXIT_CONFIG;
 	}
@@ -551,4 +680,14 @@ int remote_task_main(void)
 	r.executor->free(r.task);
 	executor_container_finish(); /* what it removes behind our back */
 	return code;
+}
+
+int remote_task_main(void)
+{
+	return task_main(false);
+}
+
+int remote_rank_main(void)
+{
+	return task_main(true);
 }

@@ -23,6 +23,13 @@ struct penstock_error;
 
 #define REMOTE_TASK_WORD "--slurm-task"
 
+/*
+ * A rank of a step in containers is the same where the machine's MPI launcher started it: it finds what to run in its
+ * environment, obeys the signals that the launcher passes on, and ends with it.
+ */
+#define REMOTE_RANK_WORD     "--mpi-task"
+#define REMOTE_RANK_VARIABLE "PENSTOCK_MPI_TASK"
+
 /* What stands in the environment for what only the node knows: "RANK=@penstock:RANK@". */
 #define REMOTE_RANK		"@penstock:RANK@"
 #define REMOTE_LOCAL_RANK	"@penstock:LOCAL_RANK@"
@@ -32,10 +39,14 @@ struct penstock_error;
 
 /* Appends the line. */
 int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err);
+/* The same for a rank, whose GPUs are an equal part of these. */
+int remote_describe_rank(const struct task_spec *spec, const int *gpus, size_t n_gpus,
+	struct buf *text, struct penstock_error *err);
 /* False: there is no such file, or nothing of the kind in it. */
 bool remote_read_end(const char *dir, size_t rank, struct task_end *end, int64_t *when_ns);
 
-/* main() of it. */
+/* main() of them. */
 int remote_task_main(void);
+int remote_rank_main(void);
 
 #endif

@@ -78,21 +78,45 @@ static json_t *describe_network(const struct task_network *network)
 		"interfaces", interfaces);
 }
 
+static void describe(const struct task_spec *spec, json_t *root)
+{
+	json_object_set_new(root, "argv", words(spec->argv));
+	json_object_set_new(root, "env", words(spec->envp));
+	if (spec->cwd)
+		json_object_set_new(root, "cwd", word(spec->cwd));
+	if (spec->container)
+		json_object_set_new(root, "container", describe_container(spec->container));
+}
+
+int remote_describe_rank(const struct task_spec *spec, const int *gpus, size_t n_gpus,
+	struct buf *text, struct penstock_error *err)
+{
+	json_auto_t *root = json_object();
+	_cleanup_free_ char *dumped = NULL;
+	json_t *list = json_array();
+
+	describe(spec, root);
+	for (size_t i = 0; i < n_gpus; i++)
+		json_array_append_new(list, json_integer(gpus[i]));
+	json_object_set_new(root, "gpus", list);
+	dumped = json_dumps(root, JSON_COMPACT);
+	if (!dumped)
+		return error_memory(err);
+	buf_add_str(text, dumped);
+	explicit_bzero(dumped, strlen(dumped));
+	return buf_failed(text) ? buf_error(text, "the environment of the step", err) : 0;
+}
+
 int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err)
 {
 	const struct task_cluster *cluster = spec->cluster;
 	json_auto_t *root = json_object();
 	_cleanup_free_ char *text = NULL;
 
-	json_object_set_new(root, "argv", words(spec->argv));
-	json_object_set_new(root, "env", words(spec->envp));
-	if (spec->cwd)
-		json_object_set_new(root, "cwd", word(spec->cwd));
+	describe(spec, root);
 	json_object_set_new(root, "dir", word(cluster->dir));
 	if (cluster->notice)
 		json_object_set_new(root, "notice", word(cluster->notice));
-	if (spec->container)
-		json_object_set_new(root, "container", describe_container(spec->container));
 	if (spec->network.kind != TASK_NETWORK_HOST) {
 		json_object_set_new(root, "network", describe_network(&spec->network));
 		json_object_set_new(root, "tmp", word(spec->tmp));
