@@ -18,6 +18,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
+#define GAVE_UP_MS   3000 /* that a rank must have given up before rank 0 has begun */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank says so */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -72,17 +73,19 @@ int ranks_open(struct save *s, struct penstock_error *err)
 				 : save_place(s, SAVE_WORD_NAME, &text, err);
 }
 
-/* 1: the part of `rank` is there and added; 0: not yet. */
-static int take_part(const struct save *s, unsigned rank, struct commit *whole, struct buf *text,
-	struct penstock_error *err)
+/* 1: the part of `rank` is there and added; 0: not yet. `patient`: it may still begin. */
+static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
+	struct buf *text, struct penstock_error *err)
 {
 	_cleanup_(commit_freep) struct commit *part = NULL;
 	char name[64];
 
 	part_name(rank, name);
 	if (!read_small(s, name, text) ||
-		commit_parse(&part, text->data, text->len, name, NULL) < 0 ||
-		strcmp(part->run, s->word) != 0)
+		commit_parse(&part, text->data, text->len, name, NULL) < 0)
+		return 0;
+	if (strcmp(part->run, s->word) != 0 &&
+		(patient || *part->run || !commit_find_metric(part, GAVE_UP)))
 		return 0;
 	if (commit_find_metric(part, GAVE_UP))
 		return error_set(err, PENSTOCK_E_CANCELLED,
@@ -127,17 +130,20 @@ int ranks_gather(struct save *s, struct commit *whole, struct penstock_error *er
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
 	_cleanup_free_ bool *there = calloc(s->o.world_size, sizeof(*there));
-	int64_t until_ms = clock_monotonic_ms() + s->o.timeout_ms, pause_ms = PAUSE_MS;
+	int64_t began_ms = clock_monotonic_ms(), pause_ms = PAUSE_MS;
+	int64_t until_ms = began_ms + s->o.timeout_ms;
 	unsigned missing = s->o.world_size - 1;
 	int r = 0;
 
 	if (!there)
 		return error_memory(err);
 	for (;;) {
+		bool patient = clock_monotonic_ms() < began_ms + GAVE_UP_MS;
+
 		for (unsigned rank = 1; rank < s->o.world_size; rank++) {
 			if (there[rank])
 				continue;
-			r = take_part(s, rank, whole, &text, err);
+			r = take_part(s, rank, patient, whole, &text, err);
 			if (r < 0)
 				return r;
 			there[rank] = r == 1;
@@ -232,6 +238,13 @@ void ranks_give_up(struct save *s)
 {
 	char word[SAVE_WORD];
 
-	if (find_word(s, word))
-		say(s, word, true, NULL);
+	say(s, find_word(s, word) ? word : "", true, NULL);
+}
+
+void ranks_join(const struct save *s)
+{
+	char name[64];
+
+	part_name(s->o.rank, name);
+	unlinkat(s->fd, name, 0);
 }

@@ -21,6 +21,27 @@
 
 /* ---- one ---- */
 
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+int commit_check_place(
+	const struct commit *c, const char *name, bool single, struct penstock_error *err)
+{
+	if (c->n_files == 0)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s is no checkpoint: its commit names no file", name);
+	if (single && (c->n_files != 1 || strcmp(c->files[0].name, last_part(name)) != 0))
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s" COMMIT_SUFFIX
+			" is no commit of a checkpoint: it is not that of the file beside it",
+			name);
+	return 0;
+}
+
 static int read_commit(struct commit **out, const char *file, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
@@ -59,11 +80,9 @@ int commit_open(struct commit **out, const char *path, struct penstock_error *er
 	if (r < 0)
 		return r;
 	c->single = !dir;
-	if (!dir && (c->n_files != 1 || strchr(c->files[0].name, '/') ||
-			    !str_ends(clean, c->files[0].name)))
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s is no commit of a checkpoint: it is not that of the file beside it",
-			file);
+	r = commit_check_place(c, clean, c->single, err);
+	if (r < 0)
+		return r;
 	c->path = take_pointer(clean);
 	*out = take_pointer(c);
 	return 0;
@@ -198,14 +217,17 @@ void commit_list_release(struct commit_list *list)
 	*list = (struct commit_list){0};
 }
 
-/* The path of the checkpoint that the name in `dir` stands for; NULL: none, or errno is ENOMEM. */
+/*
+ * The path of the checkpoint that the name in `dir` stands for; NULL: none, or errno is ENOMEM. A name that no save can
+ * have given is none: it may have a line break, and stand in lists.
+ */
 static char *path_of(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = NULL, *file = NULL;
 	struct stat st;
 
 	errno = 0;
-	if (name[0] == '.' && (strcmp(name, ".") == 0 || strcmp(name, "..") == 0))
+	if (!commit_name_is_good(name))
 		return NULL;
 	path = path_join(dir, name);
 	if (!path)
@@ -228,9 +250,10 @@ memory:
 static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	const char *name = strrchr(e->path, '/');
+	struct stat st;
 	int r = commit_open(&e->commit, e->path, &why);
 
+	e->single = lstat(e->path, &st) < 0 || !S_ISDIR(st.st_mode);
 	if (r == 0 && e->commit) {
 		e->step = e->commit->step;
 		e->attempt = e->commit->attempt;
@@ -241,7 +264,7 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &why);
 	e->attempt = UINT_MAX;
-	commit_name_parse(name ? name + 1 : e->path, &e->step, &e->attempt);
+	commit_name_parse(last_part(e->path), &e->step, &e->attempt);
 	e->why = why.message ? strdup(why.message) : NULL;
 	return e->why ? 0 : error_memory(err);
 }

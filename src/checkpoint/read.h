@@ -12,6 +12,10 @@
  */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
+/* Whether a commit that was found at the checkpoint `name` is one of it; `single`: beside a file. PENSTOCK_E_CORRUPT: no. */
+int commit_check_place(
+	const struct commit *c, const char *name, bool single, struct penstock_error *err);
+
 /*
  * Whether all files are there with their sizes and, `whole`, their checksums; no link is followed. PENSTOCK_E_CORRUPT:
  * no. `cancel` (may be NULL) is looked at now and then.
@@ -26,6 +30,7 @@ int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t 
 struct commit_entry {
 	char *path;
 	struct commit *commit; /* NULL: it cannot be read */
+	bool single;	       /* a file, with its commit beside it */
 	char *why;	       /* then this is why */
 	uint64_t step;	       /* of the commit, else as its name says */
 	unsigned attempt;      /* UINT_MAX: nothing says so */

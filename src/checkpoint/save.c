@@ -264,7 +264,11 @@ static int make_place(struct save *s, struct penstock_error *err)
 	s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->fd < 0)
 		return error_errno(err, errno, "cannot open %s", s->path);
-	return s->o.rank == 0 && s->o.world_size > 1 ? ranks_open(s, err) : 0;
+	if (s->o.rank > 0) {
+		ranks_join(s);
+		return 0;
+	}
+	return s->o.world_size > 1 ? ranks_open(s, err) : 0;
 }
 
 int save_begin(struct save **out, const char *dir, uint64_t step, const struct save_options *o,
@@ -443,14 +447,20 @@ struct commit *save_describe(const struct save *s, const char *run)
 	return take_pointer(c);
 }
 
-/* Closed before it gets its name, so that whoever sees the name sees a file without a writer. */
+/*
+ * Closed before it gets its name, so that whoever sees the name sees a file without a writer. What a killed save has left
+ * goes first, and so does what somebody else has put there: a FIFO would hold it up for ever.
+ */
 static int place_at(int dir, const char *path, const char *hidden, const char *name,
 	const struct buf *text, struct penstock_error *err)
 {
-	int fd = openat(dir, hidden, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-	bool good = fd >= 0 && fs_write_all(fd, text->data, text->len) == 0 && fdatasync(fd) == 0;
-	int saved = errno;
+	bool good;
+	int saved, fd;
 
+	unlinkat(dir, hidden, 0);
+	fd = openat(dir, hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	good = fd >= 0 && fs_write_all(fd, text->data, text->len) == 0 && fdatasync(fd) == 0;
+	saved = errno;
 	if (fd >= 0)
 		close(fd);
 	if (good && renameat(dir, hidden, dir, name) == 0)

@@ -8,7 +8,9 @@
  *	.penstock-rank-R.json	what rank R has written, in the form of a commit, with that word as its run
  *
  * A rank says its list under the word that it finds, and says it again when the word has changed: so what a killed
- * save of the same step has left is never taken for the part of a new one. When COMMIT.json is there these files go.
+ * save of the same step has left is never taken for the part of a new one. One that gives up says so under that word, or
+ * under none where rank 0 has not begun; that may be of a killed save, so it counts when the rank itself, which removes it
+ * at its begin, has left it there for some seconds. When COMMIT.json is there these files go.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H

@@ -46,6 +46,8 @@ struct commit *save_describe(const struct save *s, const char *run);
 /* ranks.c */
 /* Rank 0, at its begin: from now on others may answer. */
 int ranks_open(struct save *s, struct penstock_error *err);
+/* Others, at their begin: what they said of an earlier save does not count. */
+void ranks_join(const struct save *s);
 /* Rank 0: waits for the parts of all others and adds them. */
 int ranks_gather(struct save *s, struct commit *whole, struct penstock_error *err);
 /* Others: says what it has and waits for the commit. */

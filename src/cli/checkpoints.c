@@ -170,8 +170,13 @@ static int add_remote(struct session *s, const char *key, struct penstock_error 
 		return 0;
 	}
 	r = object_get(s->client, s->bucket, key, NULL, &text, NULL, &why);
+	e.single = !str_ends(key, "/" COMMIT_NAME);
 	if (r == 0)
 		r = commit_parse(&e.commit, text.data, text.len, key, &why);
+	if (r == 0)
+		r = commit_check_place(e.commit, e.path, e.single, &why);
+	if (r < 0)
+		commit_free(take_pointer(e.commit));
 	if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED &&
 		why.code != PENSTOCK_E_LIMIT) {
 		free(e.path);
@@ -180,15 +185,22 @@ static int add_remote(struct session *s, const char *key, struct penstock_error 
 	if (r == 0) {
 		e.step = e.commit->step;
 		e.attempt = e.commit->attempt;
-		e.commit->single = !str_ends(key, "/" COMMIT_NAME);
+		e.commit->single = e.single;
 		e.commit->path = strdup(e.path);
 	} else {
 		commit_name_parse(e.path, &e.step, &e.attempt);
 		e.why = strdup(why.message);
 	}
 	items = reallocarray(s->list.items, s->list.n + 1, sizeof(e));
-	if (!items)
-		return error_memory(err);
+	if (!items || s->list.n == LIMIT_CHECKPOINTS) {
+		s->list.items = items ? items : s->list.items;
+		commit_free(e.commit);
+		free(e.path);
+		free(e.why);
+		return items ? error_set(err, PENSTOCK_E_LIMIT,
+				       "there are more than %d checkpoints", LIMIT_CHECKPOINTS)
+			     : error_memory(err);
+	}
 	s->list.items = items;
 	items[s->list.n++] = e;
 	return 0;
@@ -220,15 +232,13 @@ static const char *shown(const struct commit_entry *e)
 static char *key_of(const struct session *s, const struct commit_entry *e, const char *file)
 {
 	char *key = NULL;
-	bool single = e->commit ? e->commit->single
-				: !commit_name_parse(shown(e), &(uint64_t){0}, &(unsigned){0});
 
-	if (file && !single)
+	if (file && !e->single)
 		return asprintf(&key, "%s%s/%s", s->prefix, shown(e), file) < 0 ? NULL : key;
 	return asprintf(&key, "%s%s%s", s->prefix, shown(e),
-		       file	? ""
-		       : single ? COMMIT_SUFFIX
-				: "/" COMMIT_NAME) < 0
+		       file	   ? ""
+		       : e->single ? COMMIT_SUFFIX
+				   : "/" COMMIT_NAME) < 0
 		       ? NULL
 		       : key;
 }
@@ -457,18 +467,27 @@ static int get(
 	return r;
 }
 
-/* The commit goes first: what is half removed counts nowhere. */
+static int note_key(void *cookie, const struct object_info *info)
+{
+	return info->is_prefix ? 0 : strlist_add(cookie, info->key);
+}
+
+/* The commit goes first: what is half removed counts nowhere. Then all that lies in its place, whatever it has named. */
 static int remove_remote(
 	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
 {
-	_cleanup_free_ char *key = key_of(s, e, NULL);
-	int r = key ? object_delete(s->client, s->bucket, key, NULL, err) : error_memory(err);
+	_cleanup_(strlist_release) struct strlist keys = {0};
+	_cleanup_free_ char *key = key_of(s, e, NULL), *below = key_of(s, e, "");
+	int r = key && below ? object_delete(s->client, s->bucket, key, NULL, err)
+			     : error_memory(err);
 
-	for (size_t i = 0; r == 0 && e->commit && i < e->commit->n_files; i++) {
-		_cleanup_free_ char *file = key_of(s, e, e->commit->files[i].name);
-
-		r = file ? object_delete(s->client, s->bucket, file, NULL, err) : error_memory(err);
-	}
+	if (r == 0 && e->single)
+		return object_delete(s->client, s->bucket, below, NULL, err);
+	if (r == 0)
+		r = object_list(
+			s->client, s->bucket, below, NULL, note_key, &keys, s->remote.cancel, err);
+	for (size_t i = 0; r == 0 && i < keys.n; i++)
+		r = object_delete(s->client, s->bucket, keys.items[i], NULL, err);
 	return r;
 }
 
@@ -486,6 +505,35 @@ static int remove_local(const struct session *s, const char *name, struct pensto
 	return fs_remove_tree(path, err);
 }
 
+/* Whether all that it names is there, by its size: enough to say that the run would go on from it. */
+static bool seems_whole(const struct session *s, const struct commit_entry *e)
+{
+	if (!e->commit)
+		return false;
+	if (!s->client)
+		return commit_verify(e->commit, false, NULL, NULL) == 0;
+	for (size_t i = 0; i < e->commit->n_files; i++) {
+		const struct commit_file *f = &e->commit->files[i];
+		_cleanup_(object_info_release) struct object_info info = {0};
+		_cleanup_free_ char *key = key_of(s, e, f->name);
+
+		if (!key || object_head(s->client, s->bucket, key, &info, NULL) < 0 ||
+			info.size != f->size)
+			return false;
+	}
+	return true;
+}
+
+/* Whether no newer one could be gone on with. */
+static bool is_needed(const struct session *s, const struct commit_entry *e)
+{
+	for (const struct commit_entry *newer = s->list.items; newer < e; newer++) {
+		if (seems_whole(s, newer))
+			return false;
+	}
+	return e == s->list.items || e->commit;
+}
+
 static int rm(const struct session *s, const char *name, bool force, struct penstock_error *err)
 {
 	const struct commit_entry *e;
@@ -497,10 +545,9 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"the run is at it, and would publish it again: stop it first, or say in "
 			"`checkpoints.keep` what stays");
-	if (e == &s->list.items[0] && !force)
+	if (!force && is_needed(s, e))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s is the newest, which the run would go on from; --force removes it",
-			name);
+			"%s is the newest that the run could go on from; --force removes it", name);
 	if (s->client)
 		r = remove_remote(s, e, err);
 	return r == 0 ? remove_local(s, name, err) : r;
@@ -515,6 +562,9 @@ static int run_checkpoints(const struct cli *cli)
 	const char *to = cli_value(cli, "output");
 	int r;
 
+	if (strcmp(what, "list") != 0 && strcmp(what, "get") != 0 && strcmp(what, "rm") != 0 &&
+		strcmp(what, "verify") != 0)
+		return cli_misuse(cli, "'%s' is none of list, get, rm and verify", what);
 	if (strcmp(what, "rm") == 0 && !name)
 		return cli_misuse(cli, "rm needs the NAME of a checkpoint");
 	if (strcmp(what, "list") == 0 && name)
@@ -533,10 +583,8 @@ static int run_checkpoints(const struct cli *cli)
 		r = get(&s, name, to ? to : ".", &err);
 	else if (strcmp(what, "rm") == 0)
 		r = rm(&s, name, cli_has(cli, "force"), &err);
-	else if (strcmp(what, "verify") == 0)
-		r = verify_all(&s, name, &err);
 	else
-		return cli_misuse(cli, "'%s' is none of list, get, rm and verify", what);
+		r = verify_all(&s, name, &err);
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -40,7 +41,8 @@ struct keeper {
 	const atomic_int *cancel; /* set: nothing more is begun */
 	struct strlist going;	  /* relative paths below the output: their commits are removed */
 	char *verified;		  /* the newest that was found whole in the store */
-	bool late;		  /* something was changed after it was told to end */
+	bool told_of_link, told_of_name;
+	bool late; /* something was changed after it was told to end */
 };
 
 struct run_checkpoints {
@@ -101,6 +103,28 @@ static void keeper_release(struct keeper *k)
 	free(k->verified);
 	strlist_release(&k->going);
 	*k = (struct keeper){0};
+}
+
+/*
+ * Whether the directory is in the output and not behind a link: what lies elsewhere, as what another run has saved, is
+ * nobody's to remove or to write to.
+ */
+static bool is_inside(struct keeper *k)
+{
+	const char *path = k->run->workflow->checkpoints.path.value;
+	_cleanup_close_ int output = open(
+		k->run->layout.output, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int dir = -1;
+	size_t at;
+
+	if (output >= 0)
+		dir = fs_open_below(output, path, strlen(path), false, &at);
+	if (dir < 0 && errno != ENOENT && !k->told_of_link)
+		run_say(k->run, RUN_EVENT_WARNING,
+			"%s is a link, or lies behind one: nothing is removed or committed there",
+			k->dir);
+	k->told_of_link |= dir < 0 && errno != ENOENT;
+	return dir >= 0;
 }
 
 /* ---- what an attempt goes on from ---- */
@@ -185,11 +209,36 @@ static void candidates_release(struct candidates *c)
 	free(c->items);
 }
 
-static bool matches(const struct keeper *k, const char *name)
+static bool is_meant(const struct run *run, const char *name)
 {
-	return fnmatch(k->run->workflow->checkpoints.pattern.value, name, FNM_PERIOD) == 0 &&
+	return fnmatch(run->workflow->checkpoints.pattern.value, name, FNM_PERIOD) == 0 &&
 	       !commit_is_name(name) && !str_starts(name, COMMIT_HIDDEN) &&
 	       !str_ends(name, OBJECT_PART_SUFFIX);
+}
+
+/* Whether a commit can name it: it is a document of UTF-8, without control characters. */
+static bool has_good_name(const char *name)
+{
+	_cleanup_free_ char *copy = strdup(name);
+
+	if (copy)
+		str_make_utf8(copy);
+	return copy && strcmp(copy, name) == 0 && commit_name_is_good(name);
+}
+
+static bool matches(struct keeper *k, const char *name)
+{
+	if (!is_meant(k->run, name))
+		return false;
+	if (has_good_name(name))
+		return true;
+	if (!k->told_of_name)
+		run_say(k->run, RUN_EVENT_WARNING,
+			"a file that `checkpoints.pattern` finds has control characters in its "
+			"name, or is "
+			"not UTF-8: it is no checkpoint, rename it");
+	k->told_of_name = true;
+	return false;
 }
 
 /* Whether it may have a commit now; `all`: all that is there is whole. */
@@ -200,7 +249,7 @@ static bool is_ready(const struct keeper *k, const char *name, bool all)
 	return relative && (all || sync_is_published(k->run->sync, relative));
 }
 
-static void look_at(const struct keeper *k, const char *name, bool all, struct candidates *found)
+static void look_at(struct keeper *k, const char *name, bool all, struct candidates *found)
 {
 	_cleanup_free_ char *path = path_join(k->dir, name);
 	struct candidate *items;
@@ -256,10 +305,10 @@ static int commit_file(const struct keeper *k, const char *name)
  * In the order in which they were written; how many were committed. One that is older than what is committed already
  * had a commit, which retention has taken, or came too late to be the newest.
  */
-static size_t commit_files(const struct keeper *k, bool all)
+static size_t commit_files(struct keeper *k, bool all)
 {
 	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
-	_cleanup_closedir_ DIR *stream = opendir(k->dir);
+	_cleanup_closedir_ DIR *stream = is_inside(k) ? opendir(k->dir) : NULL;
 	struct dirent *d;
 	size_t n = 0;
 
@@ -395,7 +444,8 @@ static size_t retire(struct keeper *k)
 	size_t n = 0;
 
 	if (!k->run->workflow->checkpoints.keeps || k->run->fenced ||
-		lease_is_lost(k->run->lease) || commit_list_read(&list, k->dir, NULL) < 0)
+		lease_is_lost(k->run->lease) || !is_inside(k) ||
+		commit_list_read(&list, k->dir, NULL) < 0)
 		return 0;
 	for (size_t i = 0; i < list.n && !newest; i++)
 		newest = list.items[i].commit;
@@ -426,7 +476,7 @@ static bool remove_rest(struct keeper *k)
 	_cleanup_free_ char *path = path_join(k->run->layout.state, "retired");
 	size_t n = 0;
 
-	if (!k->going.n)
+	if (!k->going.n || !is_inside(k))
 		return true;
 	for (size_t i = 0; i < k->going.n; i++) {
 		const char *relative = k->going.items[i] + 1;
@@ -438,12 +488,13 @@ static bool remove_rest(struct keeper *k)
 		/* Saved anew meanwhile: that is another one. */
 		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
 			continue;
-		if (k->run->sync && sync_has_object(k->run->sync, commit)) {
+		/* Once more: what has begun it may have been killed, or have come before the store did. */
+		if (k->run->sync && (!sync_retire(k->run->sync, commit) ||
+					    sync_has_object(k->run->sync, commit) ||
+					    !sync_retire(k->run->sync, relative))) {
 			strlist_add(&waiting, k->going.items[i]);
 			continue;
 		}
-		if (k->run->sync)
-			sync_retire(k->run->sync, relative);
 		if (fs_remove_tree(local, NULL) == 0)
 			n++;
 	}
@@ -471,8 +522,8 @@ static int read_going(struct keeper *k, struct penstock_error *err)
 	if (fs_read(path, &text, NULL) < 0 || !text.data)
 		return 0;
 	for (line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if ((*line == 'd' || *line == 'f') && line[1] && line[1] != '/' &&
-			!strstr(line, "..") && strlist_add(&k->going, line) < 0)
+		if ((*line == 'd' || *line == 'f') && commit_name_is_good(line + 1) &&
+			strlist_add(&k->going, line) < 0)
 			return error_memory(err);
 	}
 	return 0;
@@ -557,9 +608,12 @@ int run_checkpoints_begin(struct run *run, struct penstock_error *err)
 
 void run_checkpoints_published(struct run *run, const char *path)
 {
+	const struct workflow_checkpoints *w = &run->workflow->checkpoints;
 	struct run_checkpoints *c;
 
-	if (!path)
+	/* Of all else there may be very much, and each look reads all commits. */
+	if (!path || !(commit_is_name(name_of(path)) ||
+			     (w->pattern.value && is_meant(run, name_of(path)))))
 		return;
 	LOCK_SCOPE(&run->checkpoints_lock);
 	c = run->checkpoints;
@@ -628,10 +682,13 @@ static void remove_all(struct keeper *k)
 	retire(k);
 	if (r < 0 || !k->going.n)
 		return;
-	if (run->sync)
-		r = run_flush_sync(run, run->sync, &err);
-	if (r == 0)
-		remove_rest(k);
+	/* The commits, all else, and once more for what an attempt that was killed had begun. */
+	for (int i = 0; r == 0 && i < 3; i++) {
+		if (run->sync && i > 0)
+			r = run_flush_sync(run, run->sync, &err);
+		if (r == 0 && remove_rest(k))
+			break;
+	}
 	if (r == 0 && run->sync)
 		r = run_flush_sync(run, run->sync, &err);
 	if (r < 0)

@@ -255,6 +255,71 @@ enum job_outcome commits_check(struct sync *s, const char *path, int fd, uint64_
 	return outcome == JOB_DONE && waits ? JOB_WAIT : outcome;
 }
 
+/* ---- what others have committed ---- */
+
+static bool is_of_this_run(const struct sync *s, const struct object_info *there)
+{
+	const char *run = strlist_get(&there->metadata, "penstock-run");
+
+	return run && strcmp(run, s->o.run_id) == 0;
+}
+
+static int refuse(const struct sync *s, const char *commit, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"%s%s is the commit of a checkpoint that this run has not published: move that "
+		"checkpoint away, or give the run another output",
+		s->o.prefix, commit);
+}
+
+/* PENSTOCK_E_EXISTS: there is such a commit, and it is not ours. */
+static int look_for_commit(struct sync *s, const char *commit, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	int r;
+
+	buf_add_str(&key, s->o.prefix);
+	names_key(&key, commit);
+	if (buf_failed(&key))
+		return buf_error(&key, "the key of a commit", err);
+	r = object_head(s->o.client, s->o.bucket, buf_str(&key), &there, err);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		return 0;
+	}
+	return r < 0 || is_of_this_run(s, &there) ? r : refuse(s, commit, err);
+}
+
+int commits_may_replace(struct sync *s, const char *path, const struct object_info *there,
+	struct penstock_error *err)
+{
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+	int r = 0;
+
+	if (is_of_this_run(s, there))
+		return 0;
+	if (commit_is_name(slash ? slash + 1 : path))
+		return refuse(s, path, err);
+	for (bool single = true; r == 0; single = false) {
+		_cleanup_(buf_release) struct buf commit = BUF_INIT(LIMIT_SYNC_NAME + 64);
+
+		if (single)
+			buf_printf(&commit, "%s" COMMIT_SUFFIX, path);
+		else if (len)
+			buf_printf(&commit, "%.*s/" COMMIT_NAME, (int)len, path);
+		else
+			return 0;
+		if (buf_failed(&commit))
+			return buf_error(&commit, "the name of a commit", err);
+		r = look_for_commit(s, buf_str(&commit), err);
+		while (!single && len && path[--len] != '/')
+			;
+	}
+	return r;
+}
+
 /* ---- for whoever keeps checkpoints ---- */
 
 static int each_below(struct entry *e, int (*fn)(void *cookie, struct entry *e), void *cookie)
@@ -294,13 +359,17 @@ static int retire(void *cookie, struct entry *e)
 	return 0;
 }
 
-void sync_retire(struct sync *s, const char *path)
+bool sync_retire(struct sync *s, const char *path)
 {
+	bool may;
+
 	pthread_mutex_lock(&s->lock);
-	if (s->attached && s->plan.may_retire)
+	may = s->attached && s->plan.may_retire;
+	if (may)
 		each_file(s, path, retire, s);
 	pthread_cond_broadcast(&s->work);
 	pthread_mutex_unlock(&s->lock);
+	return may;
 }
 
 static int has_object(void *cookie, struct entry *e)

@@ -7,6 +7,8 @@
 
 #include "sync/plan.h"
 
+struct object_info;
+struct penstock_error;
 struct sync;
 
 /* Names that the save of a checkpoint needs for itself: never published. */
@@ -36,5 +38,11 @@ bool commits_has(const struct table *t, const struct entry *e);
  * later; JOB_DAMAGED: what it names is not what is here.
  */
 enum job_outcome commits_check(struct sync *s, const char *path, int fd, uint64_t size);
+/*
+ * Whether `there`, the object that stands under the file's key, may be kept aside and overwritten: not where it is a
+ * commit of somebody else's, or part of what one names. PENSTOCK_E_EXISTS: it may not.
+ */
+int commits_may_replace(struct sync *s, const char *path, const struct object_info *there,
+	struct penstock_error *err);
 
 #endif

@@ -157,9 +157,9 @@ void sync_hurry(struct sync *s, int64_t deadline_ms);
 
 /*
  * For retention. When the file `path`, or what is below that directory, is removed here, the objects go, too, as far as
- * this run published them (deleteSync or not); what is removed already goes now. Nothing before a restore was verified.
+ * this run published them (deleteSync or not); what is removed already goes now. Nothing before a restore was verified: false.
  */
-void sync_retire(struct sync *s, const char *path);
+bool sync_retire(struct sync *s, const char *path);
 /* Whether the bucket has an object of the file, or of one below that directory, that this run published. */
 bool sync_has_object(struct sync *s, const char *path);
 /* Whether the file is published as it is here. */

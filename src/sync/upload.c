@@ -175,6 +175,9 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 		return 1;
 	}
 	if (!keep_is_ours(s, &there, u->job->older)) {
+		rc = commits_may_replace(s, u->path, &there, err);
+		if (rc < 0)
+			return rc;
 		rc = keep_object(s, u->path, buf_str(&u->key), &there, err);
 		if (rc <= 0)
 			return rc < 0 ? rc : -PENSTOCK_E_CHANGED;

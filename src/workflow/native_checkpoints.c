@@ -7,6 +7,15 @@
 
 #define MAX_KEPT 1000000
 
+static bool has_control(const char *text)
+{
+	for (; *text; text++) {
+		if ((unsigned char)*text < ' ' || *text == 127)
+			return true;
+	}
+	return false;
+}
+
 static void read_path(struct reader *rd, const struct node *map, struct workflow_text *out)
 {
 	char quoted[QUOTE_SIZE];
@@ -20,8 +29,8 @@ static void read_path(struct reader *rd, const struct node *map, struct workflow
 	if (reader_is_open(rd, out) || strcmp(out->value, ".") == 0)
 		return;
 	if (*out->value == '/' || str_ends(out->value, "/") || strstr(out->value, "//") ||
-		reader_has_dots(out->value) || strcmp(out->value, ".penstock") == 0 ||
-		str_starts(out->value, ".penstock/"))
+		reader_has_dots(out->value) || has_control(out->value) ||
+		strcmp(out->value, ".penstock") == 0 || str_starts(out->value, ".penstock/"))
 		reader_error(rd, &out->at,
 			"`%s` is a directory below the output, such as checkpoints or model/saved, "
 			"or . "
@@ -111,6 +120,11 @@ void read_checkpoints(struct reader *rd, const struct node *job)
 	read_pattern(rd, map, &checkpoints->pattern);
 	read_keep(rd, map, checkpoints);
 	reader_leave(rd, saved);
+	if (checkpoints->pattern.value && rd->workflow->output.kind != WORKFLOW_S3)
+		reader_note(rd, &checkpoints->pattern.at,
+			"`checkpoints.pattern` has no effect without an S3 output: a file becomes "
+			"a "
+			"checkpoint when it was published");
 	if (checkpoints->pattern.value && checkpoints->metric.value)
 		reader_note(rd, &checkpoints->pattern.at,
 			"files that `checkpoints.pattern` finds have no metrics: "

@@ -2,14 +2,17 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 
 import pytest
 from harness.program import binary
+from harness.registry import BUSYBOX, busybox, image, write_layout
 from harness.waiting import wait_for
 
 TOOL = binary().parent / "tests" / "unit" / "checkpoint-tool"
+KILL_AT = str(binary().parent / "tests" / "unit" / "kill-at.so")
 WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # a signal that it catches ends it at once
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
@@ -311,6 +314,159 @@ def test_a_kill_at_any_moment_leaves_what_counts_whole(tmp_path):
 @pytest.mark.long
 def test_a_thousand_kills(tmp_path):
     kills(tmp_path, 1000, int(os.environ.get("PENSTOCK_KILL_SEED", "1")))
+
+
+# A rank is a task: both save one checkpoint, whose commit names the files of both, and the next attempt goes on from it.
+def test_tasks_of_a_step_commit_one_checkpoint(penstock, workflow, store):
+    ranks = f"{TOOL} rank $PENSTOCK_CHECKPOINT_DIR 7 70000 $RANK $WORLD_SIZE 60 && touch $DEEPSQUARE_OUTPUT/through-$RANK"
+    step = {"name": "train", "run": {"command": RESUMES + f"{ranks} && {WAIT}", "resources": {"tasks": 2}}}
+    file = workflow(resources=RESOURCES | {"tasks": 2}, steps=[step])
+    run = penstock.popen("run", file)
+    wait_for(lambda: "out" in [b["Name"] for b in store.client.list_buckets()["Buckets"]] and steps_in(store) == [(7, 1)], 60, "the commit")
+    wait_for(lambda: {"run/through-0", "run/through-1"} <= set(store.keys("out", "run/")), 60, "both to be through")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    commit = json.loads(store.bytes("out", "run/checkpoints/step-000000000007-1/COMMIT.json"))
+    assert commit["world_size"] == 2
+    assert [f["path"] for f in commit["files"]] == ["model-0.bin", "model-1.bin", "optimizer/0.bin", "optimizer/1.bin"]
+    assert not [key for key in store.keys("out", "run/") if ".penstock-" in key]
+    again = penstock.run("run", file).ok()
+    assert again.out.count("from step-000000000007-1\n") == 2
+
+
+# In a container the path is one of the container.
+@pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
+def test_a_container_is_told_what_it_goes_on_from(penstock, workflow, tmp_path):
+    where = write_layout(tmp_path / "image", image([busybox()]))
+    saves = {"name": "save", "run": {"command": save(3, 5000)}}
+    reads = {"name": "train", "run": {"container": {"image": str(where)}, "command":
+             '[ -z "$PENSTOCK_CHECKPOINT" ] && exit 3; echo "$PENSTOCK_CHECKPOINT $PENSTOCK_CHECKPOINT_DIR"; cat "$PENSTOCK_CHECKPOINT/COMMIT.json"'}}  # fmt: skip
+    file = workflow(output=None, continuousOutputSync=None, steps=[saves, reads])
+    penstock.run("run", file).exits(3)
+
+    out = penstock.run("resume", "run").ok().out.splitlines()
+
+    checkpoint, folder = out[0].split()
+    assert checkpoint == f"{folder}/step-000000000003-1" and not checkpoint.startswith(str(penstock.home))
+    assert '"step":3' in out[1]
+
+
+# What another run has committed there is named, and neither it nor what it names is overwritten.
+@pytest.mark.parametrize("by", ["another run", "nobody that we know"])
+def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store, by):
+    file = workflow(save(1, 5000))
+    if by == "another run":
+        other = workflow(save(1, 3000), file="other.json", name="other")
+        penstock.run("run", other).ok()
+    else:
+        store.client.create_bucket(Bucket="out")
+        store.client.put_object(Bucket="out", Key="run/checkpoints/step-000000000001-1/COMMIT.json", Body=b"theirs")
+    before = {key: store.bytes("out", key) for key in store.keys("out", "run/checkpoints/")}
+
+    refused = penstock.run("run", file).exits(73)
+
+    assert {key: store.bytes("out", key) for key in before} == before
+    assert "run/checkpoints/step-000000000001-1/COMMIT.json is the commit of a checkpoint that this run has not published" in refused.err
+    for key in before:
+        store.client.delete_object(Bucket="out", Key=key)
+    penstock.run("flush", "run").ok()
+    assert steps_in(store) == [(1, 1)] and "step-000000000001-1: whole" in penstock.run("checkpoints", "verify", "run").ok().out
+
+
+# The same run that begins anew replaces what it has published itself.
+def test_a_run_that_begins_anew_replaces_its_own_commits(penstock, workflow, store):
+    for size in (5000, 7000):
+        file = workflow(f"head -c {size} /dev/zero > $DEEPSQUARE_OUTPUT/a.pth", checkpoints={"path": ".", "pattern": "*.pth"})
+        penstock.run("run", "--fresh", file).ok()
+
+        assert json.loads(store.bytes("out", "run/a.pth.COMMIT.json"))["files"][0]["size"] == size
+
+
+# A link that a step has made in its place: what it leads to is somebody else's.
+def test_retention_follows_no_link(penstock, workflow, tmp_path):
+    for step in (1, 2):
+        assert tool("save", tmp_path / "others", step, 2000).returncode == 0
+    file = workflow(f"ln -s {tmp_path}/others $PENSTOCK_CHECKPOINT_DIR && {save(3, 2000)}",
+                    checkpoints={"keep": {"latest": 1}}, output=None, continuousOutputSync=None)  # fmt: skip
+
+    result = penstock.run("run", file).ok()
+
+    assert "is a link, or lies behind one: nothing is removed" in result.err
+    assert len(list((tmp_path / "others").iterdir())) == 3
+
+
+# A name that no commit can hold: said once, and the others are committed.
+def test_a_file_with_an_odd_name_is_no_checkpoint(penstock, workflow, store):
+    step = "cd $DEEPSQUARE_OUTPUT; printf 'a\\nb.pth\\0c\\377.pth' | xargs -0 touch; echo one > d.pth"
+    result = penstock.run("run", workflow(step, checkpoints={"path": ".", "pattern": "*.pth"})).ok()
+
+    assert result.err.count("control characters in its name") == 1
+    assert [key for key in store.keys("out", "run/") if key.endswith(".COMMIT.json")] == ["run/d.pth.COMMIT.json"]
+
+
+# The commit goes in any case; and what the run could go on from stays without --force, also where something newer is damaged.
+def test_removing_never_takes_the_last_that_is_whole_by_itself(penstock, workflow, store):
+    penstock.run("run", workflow(" && ".join(save(step, 5000) for step in (1, 2, 3)))).ok()
+    store.client.delete_object(Bucket="out", Key="run/checkpoints/step-000000000003-1/model-0.bin")
+    store.client.put_object(Bucket="out", Key="run/checkpoints/mine/COMMIT.json", Body=b"{}")
+    store.client.put_object(Bucket="out", Key="run/checkpoints/mine/data", Body=b"data")
+
+    assert "the newest that the run could go on from" in penstock.run("checkpoints", "rm", "run", "step-000000000002-1").exits(64).err
+    penstock.run("checkpoints", "rm", "run", "mine", "--force").ok()
+    penstock.run("checkpoints", "rm", "run", "step-000000000001-1").ok()
+
+    assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1", "step-000000000003-1"}
+
+
+# kill -9 between any two steps of removing: nothing looks whole that is not, and the next attempt removes the rest.
+REMOVING = {
+    "before it is noted": "rename:before:1:*/retired", "noted": "rename:after:1:*/retired",
+    "before the commit goes": "unlink:before:1:*/step-*/COMMIT.json", "its commit is gone": "unlink:after:1:*/step-*/COMMIT.json",
+    "in the middle": "unlink:after:1:*model-0.bin", "all but the note": "unlink:before:1:*/retired",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [name if name == "its commit is gone" else pytest.param(name, marks=pytest.mark.long) for name in REMOVING])
+@pytest.mark.parametrize("where", ["here", pytest.param("in a store", marks=pytest.mark.long)])
+def test_a_kill_while_checkpoints_are_removed(penstock, workflow, store, at, where):
+    fields = {} if where == "in a store" else {"output": None, "continuousOutputSync": None}
+    step = RESUMES + " && ".join(save(step, 3000) for step in (1, 2, 3)) + f" && echo saved; {WAIT}"
+    file = workflow(step, checkpoints={"keep": {"latest": 1}}, **fields)
+    run = penstock.popen("run", file, env={"LD_PRELOAD": KILL_AT, "KILL_AT": REMOVING[at], "KILL_AT_VERB": "run"})
+    assert run.wait().code == -9, run.text()
+    (folder,) = penstock.home.glob("runs/*/storage/output/checkpoints")
+    listed = tool("check", folder)
+    assert listed.returncode == 0 and int(listed.stdout) >= 1, listed.stderr
+
+    again = penstock.run("run", file).ok()
+
+    newest = int(re.search(r"from step-0*(\d+)-1\n", again.out).group(1))
+    assert int(listed.stdout) <= newest <= 3  # the step, which nobody has killed, may have saved one more
+    if where == "here":
+        assert [path.name for path in folder.iterdir()] == [f"step-{newest:012}-1"]
+    else:
+        assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{newest:012}-1"}
+
+
+# A full disk below a whole run: the step that could not save fails and says so, what was saved before counts, and with room
+# the same run goes on from it.
+def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
+    step = RESUMES + f"{save(1, 100000)} && {save(2, 40000000)}"
+    file = workflow(step, output=None, continuousOutputSync=None)
+    penstock.home.mkdir(parents=True, exist_ok=True)
+    script = f"""mount -t tmpfs -o size=24m,mode=700 none {penstock.home} || exit 99
+        {binary()} run {file} > {tmp_path}/first 2>&1; echo $?
+        mount -o remount,size=200m {penstock.home}; {binary()} resume run 2>&1; echo $?"""
+    done = subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", script], env=penstock.env, cwd=penstock.cwd,
+                          capture_output=True, text=True, timeout=200)  # fmt: skip
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("no mount namespace here")
+
+    said = (tmp_path / "first").read_text()
+    assert "No space left on device" in said and "'s1' exited with 1" in said
+    lines = done.stdout.splitlines()
+    assert lines[0] == "1" and lines[-1] == "0" and "from step-000000000001-1" in lines, done.stdout
 
 
 # A full disk while saving: the one before counts, and the room is given back.

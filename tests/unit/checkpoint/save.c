@@ -396,6 +396,41 @@ static void test_a_rank_that_gives_up_ends_the_save_of_all(void **state)
 	assert_false(exists("step-000000000005-1"));
 }
 
+/* Nobody has told it yet whose save it is: what it said stands there, and is believed when it stays. */
+static void test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too(void **state)
+{
+	struct save *zero = NULL, *two = NULL;
+	struct rank ranks[3];
+
+	(void)state;
+	make_ranks(ranks, 3, 600000);
+	assert_int_equal(save_begin(&two, root, 5, &ranks[2].o, NULL), 0);
+	save_free(two);
+	assert_int_equal(save_begin(&zero, root, 5, &ranks[0].o, NULL), 0);
+
+	assert_int_equal(save_commit(zero, NULL), -(int)PENSTOCK_E_CANCELLED);
+
+	save_free(zero);
+	assert_false(exists("step-000000000005-1"));
+}
+
+/* It was of an earlier save of the same step, which all have begun anew. */
+static void test_a_rank_that_had_given_up_may_begin_again(void **state)
+{
+	struct save *two = NULL;
+	struct rank ranks[3];
+
+	(void)state;
+	make_ranks(ranks, 3, 60000);
+	assert_int_equal(save_begin(&two, root, 5, &ranks[2].o, NULL), 0);
+	save_free(two);
+	run_ranks(ranks, 3);
+
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(ranks[i].result, 0);
+	assert_int_equal(latest(NULL), 5);
+}
+
 static void test_two_ranks_may_not_write_the_same_file(void **state)
 {
 	struct rank ranks[2];
@@ -429,6 +464,45 @@ static void test_a_single_file_has_its_commit_beside_it(void **state)
 	assert_true(c->single);
 }
 
+/* Of "x.pth" the commit beside "model-x.pth" says nothing, and a commit that names no file is of nothing. */
+static void test_a_commit_of_something_else_is_none(void **state)
+{
+	_cleanup_free_ char *from = below("x.pth.COMMIT.json"),
+			    *to = below("model-x.pth.COMMIT.json");
+	_cleanup_free_ char *dir = below("step-000000000009-1");
+
+	(void)state;
+	put("x.pth", "weights");
+	put("model-x.pth", "half");
+	assert_int_equal(save_single(root, "x.pth", 3, &one, NULL), 0);
+	assert_int_equal(rename(from, to), 0);
+	assert_int_equal(fs_mkdirs(dir, 0755, NULL), 0);
+	put("step-000000000009-1/COMMIT.json",
+		"{\"format\":\"penstock.checkpoint/1\",\"step\":9,\"attempt\":1,"
+		"\"time\":\"2026-11-21T09:05:00.000Z\",\"world_size\":1,\"files\":[]}");
+
+	assert_int_equal(latest(NULL), 0);
+}
+
+/* Neither a name with a line break, which stands in lists, nor what cannot be read without waiting. */
+static void test_what_others_have_put_there_holds_nothing_up(void **state)
+{
+	_cleanup_(commit_list_release) struct commit_list list = {0};
+	_cleanup_free_ char *dir = below("a\ndb"), *fifo = below(".penstock-new-x.pth");
+
+	(void)state;
+	assert_int_equal(fs_mkdirs(dir, 0755, NULL), 0);
+	put("a\ndb/COMMIT.json", "{\"format\":\"penstock.checkpoint/1\"}");
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	put("x.pth", "weights");
+
+	assert_int_equal(save_single(root, "x.pth", 3, &one, NULL), 0);
+
+	assert_int_equal(commit_list_read(&list, root, NULL), 0);
+	assert_int_equal(list.n, 1);
+	assert_int_equal(latest(NULL), 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,8 +519,12 @@ int main(void)
 		TEST(test_the_part_of_a_killed_save_does_not_count),
 		TEST(test_a_rank_that_hangs_is_named),
 		TEST(test_a_rank_that_gives_up_ends_the_save_of_all),
+		TEST(test_a_rank_that_gives_up_before_rank_0_has_begun_ends_it_too),
+		TEST(test_a_rank_that_had_given_up_may_begin_again),
 		TEST(test_two_ranks_may_not_write_the_same_file),
 		TEST(test_a_single_file_has_its_commit_beside_it),
+		TEST(test_a_commit_of_something_else_is_none),
+		TEST(test_what_others_have_put_there_holds_nothing_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
