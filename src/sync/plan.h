@@ -115,7 +115,7 @@ struct plan {
 	int quiet_ms, append_ms, workers;
 	bool continuous;   /* else jobs come only while flushing */
 	bool may_delete;   /* deleteSync, and what had to be restored was */
-	bool may_retire;   /* what had to be restored was */
+	bool may_retire;   /* what had to be restored was, or it begins anew */
 	bool always_dirty; /* stores through mmap leave no trace here: a close is a change */
 	bool flushing;
 	bool stopped; /* ownership lost */

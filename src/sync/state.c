@@ -468,7 +468,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	_cleanup_(object_info_release) struct object_info info = {0};
 	struct fetched fetched = {.merge.s = s, .head = &head, .info = &info};
 	struct object_conditions honoured = {0};
-	bool found;
+	bool found, restored;
 	int rc = object_probe_conditions(s->o.client, s->o.bucket, s->state, &honoured, err);
 
 	if (rc < 0)
@@ -499,8 +499,10 @@ int state_attach(struct sync *s, struct penstock_error *err)
 		s->journal_generation = s->generation;
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
-	s->plan.may_retire = !found || s->restored_generation == head.generation;
-	s->plan.may_delete = s->o.delete_sync && s->plan.may_retire;
+	restored = !found || s->restored_generation == head.generation;
+	/* Begun anew there is nothing to restore: what is there is older, and never taken for this run's own. */
+	s->plan.may_retire = restored || head.attempt < s->o.anew;
+	s->plan.may_delete = s->o.delete_sync && restored;
 	if (s->o.delete_sync && !s->plan.may_delete)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"deleteSync deletes nothing: the earlier state of this run was not "

@@ -199,6 +199,20 @@ def test_retention_leaves_what_others_have_published(penstock, workflow, store):
     assert [step for step, _ in steps_in(store)] == [3]
 
 
+# A run that begins anew has restored nothing. What it saves itself is looked after all the same, and what was kept before stays.
+@pytest.mark.parametrize("fields", [{}, {"continuousOutputSync": False}])
+def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, fields):
+    file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
+
+    penstock.run("run", file).ok()
+    penstock.run("run", file).ok()
+    penstock.run("run", "--fresh", file).ok()
+
+    assert steps_in(store) == [(step, attempt) for step in (4, 5) for attempt in (1, 2, 3)]
+    left = {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")}
+    assert left == {f"step-{step:012}-{attempt}" for step in (4, 5) for attempt in (1, 2, 3)}
+
+
 # A program that knows no commits: each file that was closed, rested and was published gets one beside it.
 def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow, store, tmp_path):
     step = """
