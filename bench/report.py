@@ -92,7 +92,7 @@ class Report:
         """Ours is to be `at_most` this much more than the peer's."""
         extra = ours - peer
         limit = f"<= +{format_figure(at_most, unit)}"
-        self.add(what, ours, peer, peer_name, unit, f"+{format_figure(extra, unit)}", limit, extra <= at_most, extra)
+        self.add(what, ours, peer, peer_name, unit, f"{'-' if extra < 0 else '+'}{format_figure(abs(extra), unit)}", limit, extra <= at_most, extra)
 
     def limit(self, what, ours, *, at_most=None, at_least=None, unit):
         """An absolute bound."""

@@ -5,12 +5,15 @@ ISA-L, but no installation of penstock. Being abi3 it serves every Python from 3
 """
 import base64
 import hashlib
+import io
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -18,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 PACKAGE = HERE / "penstock"
 MODULE = "_native.abi3.so"
+# What the build reads, without its tests.
+SOURCES = ("docs", "include", "meson.build", "meson_options.txt", "python", "src", "systemd", "tools")
 
 
 def version():
@@ -80,4 +85,14 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise SystemExit("the Python package is built from the whole source tree: pip install ./python there, or make a wheel of it")
+    """The parts of the source tree that the package is built from, and at their top what pip looks for."""
+    base = f"penstock-{version()}"
+    tops = {"PKG-INFO": metadata(), "pyproject.toml": (HERE / "pyproject.toml").read_text().replace('backend-path = ["."]', 'backend-path = ["python"]')}
+    with tarfile.open(Path(sdist_directory) / f"{base}.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as sdist:
+        for name, text in tops.items():
+            entry = tarfile.TarInfo(f"{base}/{name}")
+            entry.size, entry.mtime = len(text.encode()), int(time.time())
+            sdist.addfile(entry, io.BytesIO(text.encode()))
+        for part in SOURCES:
+            sdist.add(TOP / part, f"{base}/{part}", filter=lambda entry: None if "__pycache__" in entry.name or entry.name.endswith(".pyc") else entry)
+    return f"{base}.tar.gz"

@@ -8,11 +8,20 @@ import pytest
 from python_child import TOP
 
 
+def made_sdist(folder):
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import build_with_meson as b; print(b.build_sdist(sys.argv[2]))"
+    made = subprocess.run([sys.executable, "-c", script, TOP / "python", folder], check=True, capture_output=True, text=True)
+    return folder / made.stdout.strip()
+
+
+# From the source tree, or from an archive of what of it is needed.
 @pytest.mark.long
-def test_pip_installs_it_and_it_saves_and_loads(tmp_path):
+@pytest.mark.parametrize("what", ["tree", "archive"])
+def test_pip_installs_it_and_it_saves_and_loads(tmp_path, what):
+    source = TOP / "python" if what == "tree" else made_sdist(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", TOP / "python"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", source], check=True)
 
     script = "from penstock import checkpoint as c\nc.save({'x': [1, 2.5]}, 3, format='safetensors')\nprint(c.load(), c.latest().step, c.__file__)"
     env = os.environ | {"PENSTOCK_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
