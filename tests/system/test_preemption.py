@@ -332,6 +332,7 @@ def test_azure_is_not_told_while_another_run_is_at_it(penstock, workflow, traine
     quick.wait_for_output("^up")
 
     event = azure.event("Preempt", ["vm-7"], lead_s=300)
+    slow.wait_for_output("asking the step to save")
     quick.wait().exits(75)
     told_early = list(azure.started)
     (output,) = [path for path in penstock.home.glob("runs/*/storage/output") if not (path / "ckpt").exists()]
