@@ -554,6 +554,14 @@ void process_reap_orphans(void)
 	}
 }
 
+bool process_is_parallel(void)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1;
+}
+
 void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE])
 {
 	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

@@ -121,6 +121,9 @@ int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), v
 size_t process_descendants(
 	pid_t root, bool (*fn)(void *cookie, const struct process_info *info), void *cookie);
 
+/* Whether we may run on more than one processor at a time. */
+bool process_is_parallel(void);
+
 /* Whether we have any, ended ones too. */
 bool process_has_children(void);
 /* Reaps ended children that process_spawn() did not make: orphans that a subreaper was given. */

@@ -61,6 +61,9 @@ struct http_engine_options {
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
 	struct penstock_error *err);
+/* Another one with the same options, for those who want two threads. */
+int http_engine_twin(
+	struct http_engine **out, const struct http_engine *of, struct penstock_error *err);
 /* Ends the requests in flight with PENSTOCK_E_CANCELLED (their `done` is called), then the thread.
  */
 void http_engine_free(struct http_engine *engine);

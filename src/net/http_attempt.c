@@ -694,6 +694,14 @@ static void setup_range(struct call *call)
 	SET_TEXT(handle, CURLOPT_RANGE, handle->range);
 }
 
+/* What is sent brings back little: no memory for more. */
+static size_t receive_buffer(const struct http_request *request)
+{
+	if (request->source.kind != HTTP_SOURCE_NONE)
+		return LIMIT_HTTP_REPLY_BUFFER;
+	return request->receive_buffer ? request->receive_buffer : LIMIT_HTTP_RECEIVE_BUFFER;
+}
+
 static int setup_options(struct http_engine *engine, struct call *call, struct penstock_error *err)
 {
 	const struct http_request *request = call->request;
@@ -704,18 +712,12 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 
 	handle->no_memory = false;
 	SET_TEXT(handle, CURLOPT_URL, request->url);
-	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE,
-		request->receive_buffer ? (long)request->receive_buffer
-					: (long)LIMIT_HTTP_RECEIVE_BUFFER);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
 	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
 	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
 		request->fresh_connection || call->renew_connection ? 1L : 0L);
-	/* What is sent brings back little: no memory for more. */
-	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE,
-		(long)(request->source.kind == HTTP_SOURCE_NONE ? LIMIT_HTTP_RECEIVE_BUFFER
-								: LIMIT_HTTP_REPLY_BUFFER));
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)receive_buffer(request));
 	if (request->follow_redirects)
 		set_protocols(handle, strncasecmp(request->url, "https:", 6) == 0);
 	curl_easy_setopt(curl, CURLOPT_READDATA, call);

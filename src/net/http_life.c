@@ -167,6 +167,15 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 	return 0;
 }
 
+int http_engine_twin(
+	struct http_engine **out, const struct http_engine *of, struct penstock_error *err)
+{
+	struct http_engine_options options = of->options;
+
+	options.ca_file = of->ca_file;
+	return http_engine_new(out, &options, err);
+}
+
 int http_engine_start(struct http_engine *engine, struct penstock_error *err)
 {
 	int r;

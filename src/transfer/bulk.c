@@ -147,8 +147,14 @@ static void removals_look(struct bulk *bulk)
 
 static void stop_all(struct bulk *bulk)
 {
-	if (!atomic_exchange(&bulk->stop, 1))
-		http_wake(bulk->engine);
+	struct http_engine *twin;
+
+	if (atomic_exchange(&bulk->stop, 1))
+		return;
+	http_wake(bulk->engine);
+	twin = atomic_load(&bulk->twin);
+	if (twin)
+		http_wake(twin);
 }
 
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
@@ -490,6 +496,7 @@ void bulk_free(struct bulk *bulk)
 	bulk->closing = true;
 	pthread_cond_broadcast(&bulk->work);
 	pthread_mutex_unlock(&bulk->lock);
+	http_engine_free(atomic_load(&bulk->twin));
 	for (unsigned i = 0; i < bulk->n_workers; i++)
 		pthread_join(bulk->workers[i], NULL);
 	free_list(&bulk->line);

@@ -8,11 +8,14 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "net/http.h"
 #include "base/banned.h"
 
 /* Requests at a time to begin with; a round trip of 50 ms is hidden when it has grown. */
 #define WINDOW_FIRST 16
+/* So many under way are more than one thread's work. */
+#define TWIN_FROM 8
 /* Bytes that are received at a time where little comes: the engine's own buffer costs more than the request. */
 #define SMALL_REPLY  (16 * KIB)
 #define LARGER_REPLY (64 * KIB) /* is still in the processor's cache when it is written */
@@ -146,24 +149,48 @@ static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstoc
 /* False: it is over already. */
 static bool submit(struct bulk_task *task)
 {
+	struct bulk *bulk = task->bulk;
 	struct bulk_flight *f = task->flight;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r;
 
-	if (bulk_stopped(task->bulk))
+	if (bulk_stopped(bulk))
 		r = error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
 	else
-		r = http_submit(task->bulk->engine, &f->put.op.request, &f->put.op.reply, &err);
+		r = http_submit(f->on_twin ? atomic_load(&bulk->twin) : bulk->engine,
+			&f->put.op.request, &f->put.op.reply, &err);
 	if (r < 0)
 		flight_over(f, BULK_STRAIGHT, &err);
 	return r == 0;
 }
 
+/* Under the lock. Without memory for another engine one has to do. */
+static bool has_twin(struct bulk *bulk)
+{
+	struct http_engine *twin = NULL;
+
+	if (!bulk->twin_tried && bulk->flying >= TWIN_FROM) {
+		bulk->twin_tried = true;
+		if (process_is_parallel() && http_engine_twin(&twin, bulk->engine, NULL) == 0)
+			atomic_store(&bulk->twin, twin);
+	}
+	return atomic_load(&bulk->twin) != NULL;
+}
+
+/* Under the lock. `to_twin`: where the caller would have it. */
+static void take_off(struct bulk *bulk, struct bulk_task *task, bool to_twin)
+{
+	task->flight->on_twin = has_twin(bulk) && to_twin;
+	bulk->flying_twin += task->flight->on_twin;
+	bulk->flying++;
+}
+
 /*
- * Fills the window; `landed`: one flight less. Whoever frees the bulk waits for the last flight: after that
- * nothing of it is touched here.
+ * Fills the window; `landed`: there is one flight less, with that engine. The next ones are that engine's, too: its thread,
+ * which this is, need not be woken, and ends none of them before this returns. Whoever frees the bulk waits for the last
+ * flight: after that nothing of it is touched here.
  */
-static void start_next(struct bulk *bulk, bool landed)
+static void start_next(struct bulk *bulk, bool landed, bool on_twin)
 {
 	for (;;) {
 		struct bulk_task *task = NULL;
@@ -171,12 +198,13 @@ static void start_next(struct bulk *bulk, bool landed)
 		pthread_mutex_lock(&bulk->lock);
 		if (landed) {
 			bulk->flying--;
+			bulk->flying_twin -= on_twin;
 			window_landed(bulk);
 		}
 		if (bulk->flying < bulk->window || bulk_stopped(bulk))
 			task = bulk_list_take(&bulk->line);
 		if (task)
-			bulk->flying++;
+			take_off(bulk, task, on_twin);
 		else if (!bulk->flying)
 			pthread_cond_broadcast(&bulk->landed);
 		pthread_mutex_unlock(&bulk->lock);
@@ -189,17 +217,19 @@ static void start_next(struct bulk *bulk, bool landed)
 void bulk_flight_start(struct bulk_task *task)
 {
 	struct bulk *bulk = task->bulk;
-	bool now;
+	bool now, on_twin = false;
 
 	pthread_mutex_lock(&bulk->lock);
 	now = bulk->flying < bulk->window && !bulk->line.n;
 	if (now)
-		bulk->flying++;
+		take_off(bulk, task, bulk->flying_twin * 2 < bulk->flying);
 	else
 		bulk_list_add(&bulk->line, task);
+	if (now)
+		on_twin = task->flight->on_twin;
 	pthread_mutex_unlock(&bulk->lock);
 	if (now && !submit(task))
-		start_next(bulk, true);
+		start_next(bulk, true, on_twin);
 }
 
 /* If-Match that fails on an object which was listed: it was replaced meanwhile. */
@@ -211,7 +241,7 @@ static void flight_failed(const struct bulk_flight *f, int r, struct penstock_er
 	err->http_status = 412;
 }
 
-/* On the engine's thread. */
+/* On the thread of its engine. */
 static void flight_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -219,6 +249,7 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 	struct bulk *bulk = f->task->bulk;
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 	enum bulk_way way = BULK_STRAIGHT;
+	bool on_twin = f->on_twin;
 
 	(void)request;
 	(void)reply;
@@ -231,7 +262,7 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 		way = BULK_ASIDE;
 	}
 	flight_over(f, way, &own);
-	start_next(bulk, true);
+	start_next(bulk, true, on_twin);
 }
 
 /* ---- preparing ---- */

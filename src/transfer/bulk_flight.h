@@ -17,7 +17,8 @@ struct bulk_flight {
 	struct put_request put; /* first: it is the cookie of its request's hooks */
 	struct put_body body;
 	struct bulk_task *task;
-	bool plain; /* a resource of a web server, not an object */
+	bool on_twin; /* which engine has its request */
+	bool plain;   /* a resource of a web server, not an object */
 
 	/* The client's, behind ours. */
 	enum http_verdict (*judge)(

@@ -57,6 +57,8 @@ struct bulk_task {
 
 struct bulk {
 	struct http_engine *engine;
+	/* For every second flight, when there are many: one thread's work would be all that moves. NULL: none yet. */
+	struct http_engine *_Atomic twin;
 	struct bulk_options options;
 	struct object_put_options put;
 	atomic_int stop; /* the cancel flag of every request */
@@ -67,6 +69,8 @@ struct bulk {
 	/* Under the lock. */
 	struct bulk_list line; /* for the air */
 	unsigned flying;
+	unsigned flying_twin; /* of these, with the twin */
+	bool twin_tried;
 	unsigned window;	/* that may fly at a time: grows while all is well, */
 	unsigned window_credit; /* by one after so many good ends, */
 	unsigned window_hold;  /* but not while what flew when the store was busy is still to end */

@@ -104,6 +104,17 @@ const char *object_client_scheme(const struct object_client *client)
 	return client->google ? "gs" : "s3";
 }
 
+static int signers_init(struct object_client *client, struct penstock_error *err)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < CLIENT_SIGNERS; i++) {
+		r = sigv4_init(&client->signers[i].sigv4, err);
+		client->signers[i].sigv4.kind = client->google ? SIGV4_GOOG_HMAC : SIGV4_AWS;
+	}
+	return r;
+}
+
 int object_client_new(struct object_client **out, const struct object_client_options *options,
 	struct penstock_error *err)
 {
@@ -115,6 +126,8 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 	if (!client)
 		return error_memory(err);
 	pthread_mutex_init(&client->probe_lock, NULL);
+	for (unsigned i = 0; i < CLIENT_SIGNERS; i++)
+		pthread_mutex_init(&client->signers[i].lock, NULL);
 	if (!region || !*region)
 		region = getenv("AWS_REGION");
 	if (!region || !*region)
@@ -135,13 +148,12 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 		r = parse_endpoint(
 			client, options->endpoint_url ? options->endpoint_url : aws, err);
 	if (r == 0)
-		r = sigv4_init(&client->signer, err);
+		r = signers_init(client, err);
 	if (r < 0) {
 		object_client_free(client);
 		return r;
 	}
 	client->virtual_host = options->virtual_host || client->aws;
-	client->signer.kind = client->google ? SIGV4_GOOG_HMAC : SIGV4_AWS;
 	client->guard_kind = client->google ? CHECKSUM_CRC32C : CHECKSUM_CRC64NVME;
 	atomic_init(&client->guard, first_guard(client));
 	*out = client;
@@ -166,7 +178,10 @@ void object_client_free(struct object_client *client)
 {
 	if (!client)
 		return;
-	sigv4_release(&client->signer);
+	for (unsigned i = 0; i < CLIENT_SIGNERS; i++) {
+		sigv4_release(&client->signers[i].sigv4);
+		pthread_mutex_destroy(&client->signers[i].lock);
+	}
 	pthread_mutex_destroy(&client->probe_lock);
 	free(client->authority);
 	free(client->base_path);
@@ -439,6 +454,16 @@ static int add_own_headers(const struct s3_op *op, struct signing *s, struct pen
 	return 0;
 }
 
+static struct client_signer *signer_take(struct object_client *client)
+{
+	for (unsigned i = 0; i < CLIENT_SIGNERS; i++) {
+		if (pthread_mutex_trylock(&client->signers[i].lock) == 0)
+			return &client->signers[i];
+	}
+	pthread_mutex_lock(&client->signers[0].lock);
+	return &client->signers[0];
+}
+
 static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstock_error *err)
 {
 	const struct sigv4_credentials keys = {.access_key = op->keys.access_key_id,
@@ -451,8 +476,12 @@ static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstoc
 		.n_headers = s->n,
 		.payload_hash = op->payload_hash};
 
-	return sigv4_sign(&op->client->signer, &request, &keys, op->client->region,
+	struct client_signer *signer = signer_take(op->client);
+	int r = sigv4_sign(&signer->sigv4, &request, &keys, op->client->region,
 		op->client->google ? "storage" : "s3", now, &s->authorization, NULL, err);
+
+	pthread_mutex_unlock(&signer->lock);
+	return r;
 }
 
 /*

@@ -521,7 +521,7 @@ static int presign_keys(const struct s3_op *op, struct sigv4 *signer,
 	const struct object_client *client = op->client;
 	const struct google_key *key = client->google_key;
 
-	signer->kind = client->signer.kind;
+	signer->kind = client->signers[0].sigv4.kind;
 	if (client->google && key && key->kind == GOOGLE_SERVICE_ACCOUNT) {
 		signer->kind = SIGV4_GOOG_RSA;
 		signer->rsa = google_sign_hex;

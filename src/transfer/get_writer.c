@@ -1,12 +1,12 @@
 #include "transfer/get_writer.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/banned.h"
 
 struct piece {
@@ -30,14 +30,6 @@ struct get_writer {
 	int failed; /* errno */
 	bool ending;
 };
-
-static bool second_processor(void)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1;
-}
 
 /* Under the lock, which it lets go while it writes. */
 static void write_first(struct get_writer *w)
@@ -91,7 +83,7 @@ static void release(struct get_writer *w)
 
 struct get_writer *get_writer_start(get_writer_fn *fn)
 {
-	struct get_writer *w = second_processor() ? calloc(1, sizeof(*w)) : NULL;
+	struct get_writer *w = process_is_parallel() ? calloc(1, sizeof(*w)) : NULL;
 	sigset_t all;
 	sigset_t before;
 	int rc;

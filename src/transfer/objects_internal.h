@@ -30,6 +30,13 @@ enum guard {
 	GUARD_MD5      /* nothing is sent; the ETag is compared */
 };
 
+/* One for each engine that has requests of the client: nobody waits. */
+#define CLIENT_SIGNERS 2
+struct client_signer {
+	pthread_mutex_t lock;
+	struct sigv4 sigv4; /* under the lock */
+};
+
 struct object_client {
 	struct http_engine *engine;
 	struct credentials_provider *credentials;
@@ -42,7 +49,7 @@ struct object_client {
 	char *authority; /* "host:port"; the port only where it is not the scheme's */
 	char *base_path; /* "" or "/prefix" */
 	char *region;
-	struct sigv4 signer; /* owned by the engine thread */
+	struct client_signer signers[CLIENT_SIGNERS];
 	/* Of the first two: CRC64NVME, for Google CRC32C. */
 	enum checksum_kind guard_kind;
 	atomic_int guard;    /* enum guard; follows from what the store does */
