@@ -169,6 +169,8 @@
 #define LIMIT_SERVER_CONNECTION (40 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */
+#define LIMIT_STORE_HELD (512 * KIB) /* bytes of a body that is held until it is complete, and written in one go; */
+#define LIMIT_STORE_HELD_BODIES 32 /* so many at a time, others are written as they come */
 #define LIMIT_SERVER_LATE_HASH (1 * MIB) /* bytes of a body that is hashed when it is complete */
 #define LIMIT_SERVER_LATE_HASH_PART (32 * MIB) /* bytes of a part, which comes with others */
 #define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is needed */

@@ -11,7 +11,10 @@
 #include "server/request.h"
 #include "base/banned.h"
 
-/* Bytes of each body that are read at a time: all of them together stay in the processor's cache. */
+/*
+ * Bytes of each body that are taken at a time: all of them together stay in the processor's cache, and what is complete
+ * meanwhile finds a free lane.
+ */
 #define CHUNK ((size_t)16 * KIB)
 /* So many make a round worth its while, */
 #define ENOUGH MD5_LANES
@@ -22,7 +25,8 @@ struct lane {
 	struct request *req; /* NULL: free */
 	struct md5_lane md5;
 	uint64_t size, read;
-	size_t used, have; /* of `data` */
+	size_t used, have; /* of `at` */
+	const uint8_t *at; /* `data`, or the body where it is in memory */
 	uint8_t *data;
 };
 
@@ -72,6 +76,21 @@ static void lane_fail(struct hasher *hasher, struct lane *lane, struct penstock_
 	request_wake(req);
 }
 
+static int lane_fill(struct lane *lane, struct penstock_error *err)
+{
+	const struct store_body *body = lane->req->body.object;
+	uint64_t left = lane->size - lane->read;
+	const uint8_t *held = store_body_held(body);
+
+	lane->used = 0;
+	lane->have = left < CHUNK ? (size_t)left : CHUNK;
+	lane->at = held ? held + lane->read : lane->data;
+	if (!held && store_body_read(body, lane->read, lane->data, lane->have, err) < 0)
+		return -1;
+	lane->read += lane->have;
+	return 0;
+}
+
 /* Whole blocks that are there; those that have none left are over. */
 static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 {
@@ -79,20 +98,14 @@ static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 	uint8_t digest[16];
 
 	if (lane->used == lane->have && lane->read < lane->size) {
-		uint64_t left = lane->size - lane->read;
-
-		lane->have = left < CHUNK ? (size_t)left : CHUNK;
-		lane->used = 0;
-		if (store_body_read(
-			    lane->req->body.object, lane->read, lane->data, lane->have, &err) < 0) {
+		if (lane_fill(lane, &err) < 0) {
 			lane_fail(hasher, lane, &err);
 			return 0;
 		}
-		lane->read += lane->have;
 	}
 	if (lane->have - lane->used >= MD5_BLOCK)
 		return (lane->have - lane->used) / MD5_BLOCK;
-	md5_lane_end(&lane->md5, lane->data + lane->used, lane->have - lane->used, digest);
+	md5_lane_end(&lane->md5, lane->at + lane->used, lane->have - lane->used, digest);
 	str_hex(digest, sizeof(digest), lane->req->body.etag);
 	lane_end(hasher, lane);
 	return 0;
@@ -112,7 +125,7 @@ static void hash_round(struct hasher *hasher)
 		if (!ready)
 			continue;
 		md5s[n] = lane->md5;
-		data[n++] = lane->data + lane->used;
+		data[n++] = lane->at + lane->used;
 		blocks = ready < blocks ? ready : blocks;
 	}
 	if (!n)

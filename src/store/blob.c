@@ -28,6 +28,11 @@ struct store_body {
 	int fd;
 	uint64_t size;
 	uint64_t started; /* bytes whose write-back was begun */
+
+	uint64_t announced;
+	bool may_hold;
+	bool written; /* what is held is in the file, too */
+	char *held;   /* all of it, `announced` bytes at most, until it is synced */
 };
 
 /* 256 neighbours share a directory, so that puts which come together sync the same one. */
@@ -216,6 +221,8 @@ int store_body_new(struct store *store, uint64_t size, bool may_inline, struct s
 	body->fd = -1;
 	body->may_inline = may_inline && (size == STORE_SIZE_UNKNOWN || size <= STORE_INLINE_MAX);
 	buf_init(&body->memory, STORE_INLINE_MAX);
+	body->announced = size;
+	body->may_hold = !body->may_inline && size && size <= LIMIT_STORE_HELD;
 	*out = body;
 	return 0;
 }
@@ -273,11 +280,53 @@ static int body_write_file(
 	return 0;
 }
 
+/* All there is, into a new file. */
+static int write_held(struct store_body *body, struct penstock_error *err)
+{
+	uint64_t size = body->size;
+	int rc = body_create_file(body, err);
+
+	body->size = 0;
+	if (rc == 0)
+		rc = body_write_file(body, body->held, (size_t)size, err);
+	body->size = size;
+	body->written = rc == 0;
+	return rc;
+}
+
+/* False: it is to be written as it comes; what was held is on the disk then, or `*rc` says why not. */
+static bool may_hold(struct store_body *body, size_t len, int *rc, struct penstock_error *err)
+{
+	bool more = body->may_hold && body->size + len <= body->announced;
+
+	if (more && !body->held)
+		body->held = held_take(body->store);
+	if (more && body->held)
+		return true;
+	if (body->held && !body->written)
+		*rc = write_held(body, err);
+	held_give(body->store, take_pointer(body->held));
+	body->may_hold = false;
+	return false;
+}
+
+static int hold(struct store_body *body, const void *data, size_t len, struct penstock_error *err)
+{
+	if (len)
+		memcpy(body->held + body->size, data, len);
+	body->size += len;
+	return body->size == body->announced && !body->written ? write_held(body, err) : 0;
+}
+
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
 {
 	int rc = 0;
 
+	if (may_hold(body, len, &rc, err))
+		return hold(body, data, len, err);
+	if (rc < 0)
+		return rc;
 	if (!body->blob && body->may_inline && body->size + len <= STORE_INLINE_MAX) {
 		if (len && buf_add(&body->memory, data, len) < 0)
 			return buf_error(&body->memory, "an object's body", err);
@@ -300,6 +349,11 @@ int store_body_write(
 	if (rc == 0)
 		body->size += len;
 	return rc;
+}
+
+const void *store_body_held(const struct store_body *body)
+{
+	return body->held;
 }
 
 int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
@@ -361,11 +415,12 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 
 	if (body->synced || store_body_is_inline(body))
 		return 0;
-	if (!body->blob) { /* an empty file was asked for and nothing written */
-		rc = store_body_write(body, "", 0, err);
+	if (!body->blob) { /* less came than was announced, or nothing for a file */
+		rc = write_held(body, err);
 		if (rc < 0)
 			return rc;
 	}
+	held_give(store, take_pointer(body->held));
 	if (!store->relaxed) {
 		unsigned number = blob_dir(body->blob->id);
 
@@ -411,6 +466,7 @@ void store_body_free(struct store_body *body)
 		blob_doom(body->store, body->blob->id);
 		blob_unpin(body->store, body->blob);
 	}
+	held_give(body->store, body->held);
 	buf_release(&body->memory);
 	free(body);
 }

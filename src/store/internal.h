@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "store/store.h"
 
 /* --- database (db.c) ----------------------------------------------------------------------- */
@@ -179,6 +180,20 @@ struct touched {
 	char *key;
 };
 
+/* held.c */
+struct held {
+	pthread_mutex_t lock;
+	void *free[LIMIT_STORE_HELD_BODIES]; /* under lock, of LIMIT_STORE_HELD bytes each */
+	unsigned n_free, n;		     /* under lock: those, and all there are */
+};
+void held_init(struct held *held);
+/* When nobody has any. */
+void held_release(struct held *held);
+/* LIMIT_STORE_HELD bytes; NULL: none to be had now. */
+void *held_take(struct store *store);
+/* NULL is fine. */
+void held_give(struct store *store, void *room);
+
 struct store {
 	/* constant after store_open() */
 	char *root;
@@ -225,6 +240,8 @@ struct store {
 	pthread_rwlock_t pinning;
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
+
+	struct held held;
 
 	pthread_t sweeper;
 	bool sweeping;

@@ -146,6 +146,7 @@ static void store_init(struct store *store)
 	pthread_mutex_init(&store->readers_lock, NULL);
 	pthread_mutex_init(&store->blobs_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
+	held_init(&store->held);
 	/* The committer must get its turn while readers come and go without pause. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -172,6 +173,7 @@ static void store_dispose(struct store *store)
 	pthread_mutex_destroy(&store->readers_lock);
 	pthread_mutex_destroy(&store->blobs_lock);
 	pthread_mutex_destroy(&store->dirs_lock);
+	held_release(&store->held);
 	pthread_rwlock_destroy(&store->pinning);
 	free(store->kept);
 	free(store->root);

@@ -106,6 +106,8 @@ int store_body_new(struct store *store, uint64_t size, bool may_inline, struct s
 	struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
+/* All bytes that were written, where they are in memory until the body is synced. NULL: they are not. */
+const void *store_body_held(const struct store_body *body);
 /* Exactly `len` bytes of what was written to a body that is a file and not yet synced. */
 int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);

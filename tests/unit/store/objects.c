@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/cleanup.h"
+#include "base/limits.h"
+
 #define LARGE (STORE_INLINE_MAX + 1000)
 
 static char *large_text(char c)
@@ -309,6 +312,78 @@ static void orphans_are_swept(void **state)
 	free(text);
 }
 
+/* A body announced as `announced` bytes, of which `len` came in pieces of `piece`. */
+static struct store_body *body_in_pieces(
+	struct store *store, size_t announced, const char *data, size_t len, size_t piece)
+{
+	struct store_body *body = NULL;
+
+	assert_int_equal(store_body_new(store, announced, true, &body, NULL), 0);
+	for (size_t at = 0; at < len; at += piece)
+		assert_int_equal(store_body_write(body, data + at,
+					 len - at < piece ? len - at : piece, NULL),
+			0);
+	assert_int_equal(store_body_size(body), len);
+	return body;
+}
+
+static void put_body(struct fixture *f, const char *key, struct store_body *body)
+{
+	struct store_put p = {.bucket = "b", .key = key, .etag = "e", .body = body};
+
+	assert_int_equal(store_body_sync(body, NULL), 0);
+	assert_int_equal(store_put(f->store, &p, NULL), STORE_OK);
+	store_body_free(body);
+}
+
+/* The length that a body was announced with is a hint: no byte is lost or doubled where it is wrong. */
+static void a_body_is_what_came_whatever_was_announced(void **state)
+{
+	struct fixture *f = *state;
+	char *text = large_text('x');
+
+	for (size_t i = 0; i < LARGE; i++)
+		text[i] = (char)('a' + i % 23);
+	put_body(f, "exact", body_in_pieces(f->store, LARGE, text, LARGE, 1000));
+	put_body(f, "shorter", body_in_pieces(f->store, LARGE + 5000, text, LARGE, 1000));
+	put_body(f, "nothing", body_in_pieces(f->store, LARGE, text, 0, 1000));
+	put_body(f, "longer", body_in_pieces(f->store, LARGE - 700, text, LARGE, 1000));
+	put_body(f, "unknown", body_in_pieces(f->store, STORE_SIZE_UNKNOWN, text, LARGE, 1000));
+
+	assert_content(f, "exact", text);
+	assert_content(f, "shorter", text);
+	assert_content(f, "nothing", "");
+	assert_content(f, "longer", text);
+	assert_content(f, "unknown", text);
+	assert_int_equal(count_files(f->root), 5);
+	free(text);
+}
+
+/* Only so many bodies are held in memory at a time; the others are as whole, and those that go make room. */
+static void bodies_that_are_not_held_are_as_whole(void **state)
+{
+	struct fixture *f = *state;
+	struct store_body *bodies[LIMIT_STORE_HELD_BODIES + 2] = {0};
+	char *text = large_text('h'), key[16];
+
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		assert_int_equal(store_body_new(f->store, LARGE, true, &bodies[i], NULL), 0);
+		assert_int_equal(store_body_write(bodies[i], text, 5000, NULL), 0);
+		assert_int_equal(store_body_held(bodies[i]) != NULL, i < LIMIT_STORE_HELD_BODIES);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		assert_int_equal(store_body_write(bodies[i], text + 5000, LARGE - 5000, NULL), 0);
+		snprintf(key, sizeof(key), "k%zu", i);
+		put_body(f, key, bodies[i]);
+		assert_content(f, key, text);
+	}
+	bodies[0] = body_in_pieces(f->store, LARGE, text, 5000, 5000);
+	assert_memory_equal(store_body_held(bodies[0]), text, 5000);
+	store_body_free(bodies[0]);
+	assert_int_equal(count_files(f->root), ARRAY_SIZE(bodies));
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +400,8 @@ int main(void)
 		TEST(a_foreign_database_is_refused),
 		TEST(files_are_private),
 		TEST(orphans_are_swept),
+		TEST(a_body_is_what_came_whatever_was_announced),
+		TEST(bodies_that_are_not_held_are_as_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
