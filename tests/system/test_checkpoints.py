@@ -7,12 +7,12 @@ import signal
 import subprocess
 
 import pytest
+from harness.kills import Round
 from harness.program import binary
 from harness.registry import BUSYBOX, busybox, image, write_layout
 from harness.waiting import wait_for
 
 TOOL = binary().parent / "tests" / "unit" / "checkpoint-tool"
-KILL_AT = str(binary().parent / "tests" / "unit" / "kill-at.so")
 WAIT = "trap 'exit 0' TERM; while :; do sleep 0.05; done"  # a signal that it catches ends it at once
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
@@ -447,8 +447,9 @@ def test_a_kill_while_checkpoints_are_removed(penstock, workflow, store, at, whe
     fields = {} if where == "in a store" else {"output": None, "continuousOutputSync": None}
     step = RESUMES + " && ".join(save(step, 3000) for step in (1, 2, 3)) + f" && echo saved; {WAIT}"
     file = workflow(step, checkpoints={"keep": {"latest": 1}}, **fields)
-    run = penstock.popen("run", file, env={"LD_PRELOAD": KILL_AT, "KILL_AT": REMOVING[at], "KILL_AT_VERB": "run"})
-    assert run.wait().code == -9, run.text()
+    run = penstock.popen("run", file, env=Round.preloaded("run", REMOVING[at]))
+    killed = run.wait()
+    assert killed.code == -9, killed.text
     (folder,) = penstock.home.glob("runs/*/storage/output/checkpoints")
     listed = tool("check", folder)
     assert listed.returncode == 0 and int(listed.stdout) >= 1, listed.stderr
