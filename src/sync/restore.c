@@ -18,7 +18,6 @@
 #include "sync/content.h"
 #include "sync/names.h"
 #include "sync/sync_internal.h"
-#include "transfer/part_file.h"
 #include "base/banned.h"
 
 #define FETCHERS     6
@@ -34,6 +33,8 @@ struct restore {
 	int64_t manifest_ns;		   /* when the store got it */
 	char **aside_paths, **aside_files; /* what was set aside, and where it is now */
 	size_t n_aside_paths, n_aside_files;
+	char **begun; /* parts of files, and their journals, that an earlier restore has left */
+	size_t n_begun;
 	struct entry **fetch, **dirs, **links;
 	size_t n_fetch, n_dirs, n_links;
 	atomic_size_t next; /* of fetch, then of the files set aside */
@@ -160,19 +161,23 @@ static int set_times(struct entry *e, int fd, const char *path, struct penstock_
 	return 0;
 }
 
-/* What a restore that was killed has fetched in part: it is what we publish, and nobody's output. */
-static bool is_own_part(struct restore *r, const char *path)
+/* The fetch goes on from there. */
+static int note_begun(struct restore *r, const char *path, struct penstock_error *err)
 {
-	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-	_cleanup_free_ char *name = strdup(path);
-	const struct entry *e;
-	size_t stem;
+	char *copy = strdup(path);
 
-	if (!name || !part_file_is_marked(base, &stem))
-		return false;
-	name[(size_t)(base - path) + stem] = '\0';
-	e = table_find_path(&r->s->table, name);
-	return e && !e->below && (e->flags & ENTRY_PUBLISHED);
+	if (!copy || add_pointer((void ***)&r->begun, &r->n_begun, copy) < 0) {
+		free(copy);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+/* What is still there after all: the file need not be fetched any more. */
+static void drop_begun(const struct restore *r)
+{
+	for (size_t i = 0; i < r->n_begun; i++)
+		unlinkat(r->s->root_fd, r->begun[i], 0);
 }
 
 /* ---- what a commit here says is whole ---- */
@@ -260,11 +265,13 @@ static int look_at_file(
 	ident_of_stat(&now, st);
 	if (e && e->below)
 		e = NULL;
-	if (!e && is_own_part(r, path)) {
+	if (!e && restore_is_own_part(r->s, path)) {
 		if (unlinkat(r->s->root_fd, path, 0) < 0)
 			return error_errno(err, errno, "cannot remove %s", path);
 		return 0;
 	}
+	if (!e && restore_is_begun(r->s, path))
+		return note_begun(r, path, err);
 	if (e && is_whole(r, e, &now)) {
 		if (e->state == ENTRY_CLOSED) {
 			r->stats.files_unsent++;
@@ -584,8 +591,9 @@ static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 
 		entry_etag(e, etag);
 		rc = object_get_file(r->s->o.client, r->s->o.bucket, buf_str(&key), full,
-			&(struct object_get_options){
-				.if_match = *etag ? etag : NULL, .cancel = r->s->o.cancel},
+			&(struct object_get_options){.if_match = *etag ? etag : NULL,
+				.resume = e->seen.size > LIMIT_GET_SINGLE,
+				.cancel = r->s->o.cancel},
 			&info, err);
 		if (rc == 0)
 			return finish_file(r, e, buf_str(&path), err);
@@ -751,6 +759,8 @@ static int bring_back(struct restore *r, struct penstock_error *err)
 	if (rc == 0)
 		rc = fetch_all(r, err);
 	if (rc == 0)
+		drop_begun(r);
+	if (rc == 0)
 		rc = restore_rest(r, err);
 	if (rc < 0)
 		return rc;
@@ -772,6 +782,9 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 		free(r.aside_paths[i]);
 	for (size_t i = 0; i < r.n_aside_files; i++)
 		free(r.aside_files[i]);
+	for (size_t i = 0; i < r.n_begun; i++)
+		free(r.begun[i]);
+	free(r.begun);
 	free(r.aside_paths);
 	free(r.aside_files);
 	commit_free(r.vouch);

@@ -224,4 +224,10 @@ int state_write_manifest(struct sync *s, struct penstock_error *err);
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
 void state_lost(struct sync *s);
 
+/* restore_parts.c: what a restore that was killed has fetched in part is what we publish, and nobody's output. */
+/* Of a file that is fetched anew. */
+bool restore_is_own_part(const struct sync *s, const char *path);
+/* Of a large one, or the journal beside it: the fetch goes on from there. */
+bool restore_is_begun(const struct sync *s, const char *path);
+
 #endif

@@ -262,6 +262,38 @@ def test_delete_sync_waits_for_a_verified_restore(attempts):
     assert seeing.paths() == ["three", "two"]
 
 
+# A checkpoint of gigabytes is not fetched from its beginning each time that the machine goes away in between; what was begun of a file that
+# is there after all is nobody's output.
+def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_proxy):
+    first = attempts(1)
+    body = os.urandom(80 << 20)
+    (first.out / "d").mkdir()
+    (first.out / "d" / "large").write_bytes(body)
+    (first.out / "d" / "small").write_bytes(b"small")
+    first.flush().quit()
+    fault_proxy.fault(method="GET", path="/large$", skip=6, hold="request", times=1000)
+    second = attempts(2, machine="b", start=False, endpoint=fault_proxy.url)
+    part, journal = second.out / "d/large.penstock-part", second.out / "d/large.journal.penstock-part"
+
+    second.process.popen.stdin.write(b"restore\n")
+    second.process.popen.stdin.flush()
+    wait_for(lambda: journal.exists() and journal.read_bytes().count(b" B ") >= 12, 60, "twelve blocks of the file")
+    second.process.kill()
+    second.process.finish()
+    fault_proxy.clear()
+    before = len(fault_proxy.seen())
+    assert part.exists()
+    shutil.copy2(first.out / "d/small", second.out / "d/small")
+    shutil.copy2(journal, second.out / "d/small.journal.penstock-part")
+    third = attempts(3, machine="b", start=False, endpoint=fault_proxy.url)
+    restored = third.restore()
+
+    moved = sum(each.sent + each.received for each in fault_proxy.seen(path="/large$") if each.number >= before)
+    assert (restored["files_fetched"], restored["files_kept"]) == (1, 1)
+    assert moved < len(body) - (10 << 20), "everything was fetched once more"
+    assert snapshot(third.out) == snapshot(first.out)
+
+
 # A manifest cannot make a restore write outside of its directory.
 def test_a_restore_does_not_follow_links_out_of_its_directory(attempts, store, tmp_path):
     first = attempts(1)
