@@ -92,10 +92,11 @@ check-full: check
 	@echo "make check-full: all passed"
 
 # A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
+WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan-suppressions
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 tools/meson-test build-tsan --suite unit
-	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 PENSTOCK=build-tsan/penstock $(PYTEST) tests/system --timeout 900
+	$(WATCH_THREADS) tools/meson-test build-tsan --suite unit
+	$(WATCH_THREADS) PENSTOCK=build-tsan/penstock $(PYTEST) tests/system --timeout 900
 
 build-tsan/build.ninja:
 	meson setup build-tsan -Db_sanitize=thread -Db_lundef=false

@@ -214,8 +214,9 @@ char *run_describe_output(const struct workflow_output *output)
 static int record_begin(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *output = run_describe_output(&run->workflow->output);
+	int attempt = run->attempt, r;
 
-	return records_begin(run->options->records,
+	r = records_begin(run->options->records,
 		&(struct records_begin){
 			.id = run->id,
 			.name = run->workflow->name.value,
@@ -225,7 +226,9 @@ static int record_begin(struct run *run, struct penstock_error *err)
 			.steps_done = (int)run->steps_done,
 			.provenance = run->options->provenance,
 		},
-		&run->attempt, err);
+		&attempt, err);
+	run->attempt = attempt;
+	return r;
 }
 
 /* The workflow as it is run, overrides applied and secrets left out: `resume` and `flush` read it. */

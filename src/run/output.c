@@ -150,6 +150,8 @@ static void write_log(struct output *output, const char *data, size_t len)
 	int e;
 
 	LOCK_SCOPE(&output->log_lock);
+	if (output->log_fd < 0)
+		return;
 	if (output->dropped || output->waiting.len)
 		write_waiting(output);
 	errno = 0;
@@ -486,8 +488,10 @@ static int stream_open(struct stream *stream, int terminal_fd, struct penstock_e
 	return 0;
 }
 
-static void output_free(struct output *output)
+void output_free(struct output *output)
 {
+	if (!output)
+		return;
 	while (output->tasks) {
 		struct output_task *task = output->tasks;
 
@@ -679,6 +683,9 @@ void output_stop(struct output *output)
 	write_waiting(output);
 	if (output->dropped || output->waiting.len)
 		log_warn("the end of the run's log could not be written: its disk is full");
+	pthread_mutex_lock(&output->log_lock);
 	fdatasync(output->log_fd);
-	output_free(output);
+	close(output->log_fd);
+	output->log_fd = -1;
+	pthread_mutex_unlock(&output->log_lock);
 }

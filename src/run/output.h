@@ -7,7 +7,8 @@
  *	output_task_fd(one, 1), output_task_started(one)   whose lines begin with that
  *	output_remove(output, one);                once it has ended
  *	output_drain(output);      after the last child of a step has ended
- *	output_stop(output);       closes the log, durable
+ *	output_stop(output);       closes the log, durable; later notes go nowhere
+ *	output_free(output);       when no thread has notes any more
  *
  * One thread pumps both pipes, so a terminal that does not read stalls the steps, as it would
  * without us, but neither the sync nor the reaction to signals. The log takes stdout and stderr
@@ -47,6 +48,9 @@ void output_drain(struct output *output);
 void output_retry(struct output *output);
 /* Bytes in the log so far. */
 uint64_t output_size(const struct output *output);
+/* NULL is fine, here and below. */
 void output_stop(struct output *output);
+/* It was stopped. */
+void output_free(struct output *output);
 
 #endif

@@ -156,6 +156,7 @@ static void on_notice(void *cookie, const struct notice *notice)
 /* After the attempt is recorded: what it needs of this process. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
+	struct output *output = NULL;
 	int r;
 
 	run_layout_release(&run->layout);
@@ -178,8 +179,9 @@ static int set_up(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = run_keep_workflow(run, err);
 	if (r == 0)
-		r = output_start(&run->output, run->layout.log, run->options->stdout_fd,
+		r = output_start(&output, run->layout.log, run->options->stdout_fd,
 			run->options->stderr_fd, err);
+	run->output = output;
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){
@@ -693,7 +695,7 @@ static void finish(struct run *run)
 		run_tell(run, WORKFLOW_NOTIFY_END);
 	if (run->retry_in_ms < 0 && run->end.state != RUN_SUCCEEDED)
 		run_tell(run, WORKFLOW_NOTIFY_FAILURE);
-	output_stop(take_pointer(run->output));
+	output_stop(run->output);
 	claim_release(take_pointer(run->claim));
 	notify_free(take_pointer(run->notify));
 	notices_done(run->notices, reaction_is_alone());
@@ -723,8 +725,9 @@ static void announce(const struct run *run)
 
 static void run_release(struct run *run)
 {
-	run_layout_release(&run->layout);
 	interrupts_stop(&run->interrupts);
+	output_free(run->output);
+	run_layout_release(&run->layout);
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
 	free(run->state_prefix);

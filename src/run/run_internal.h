@@ -40,7 +40,7 @@ struct run {
 	const struct run_options *options;
 	const struct workflow *workflow;
 	char id[RECORDS_ID_SIZE];
-	int attempt;
+	atomic_int attempt;
 	bool continuing;   /* goes on with what earlier attempts left */
 	bool strays;	   /* processes of a lost attempt may still live */
 	bool only_copy;	   /* the output of the last attempt may be nowhere else */
@@ -67,7 +67,8 @@ struct run {
 	struct notice_settings preemption;
 	atomic_bool laid_out;	 /* `layout` stays as it is: other threads may use it */
 	struct notices *notices; /* NULL: none are watched for */
-	struct output *output;
+	/* Set by the main thread; interrupts and sources of notices write notes to it, too. */
+	struct output *_Atomic output;
 	struct stores stores;
 	struct run_image *images; /* of the steps' containers */
 	char *staged;	       /* owned; what the inputs were, a JSON array; NULL: not staged yet */

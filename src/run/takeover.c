@@ -147,8 +147,10 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 		run_layout_release(&layout);
 		return r;
 	}
-	run_layout_release(&run->layout);
-	run->layout = layout;
+	/* Nothing else of the layout has the number in it, and other threads read the rest. */
+	free(run->layout.log);
+	run->layout.log = take_pointer(layout.log);
+	run_layout_release(&layout);
 	run->attempt = to;
 	return 0;
 }

@@ -9,6 +9,8 @@ import pytest
 
 from harness.power import Client, Recording, body
 
+pytestmark = pytest.mark.preloads
+
 MIB = 1024 * 1024
 INLINE, FILE = 3000, 20_000  # bytes: below and above what the store keeps in its database
 CLASSES = ["data", "data-dir", "data-parent", "root", "wal", "database"]

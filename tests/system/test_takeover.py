@@ -487,6 +487,7 @@ def test_of_machines_that_begin_at_one_moment_one_runs(machine, store, job, tmp_
     assert all(re.search(r"is live on|begun elsewhere at the same moment", end.err) for end in ends.values() if end.code == 69)
 
 
+@pytest.mark.preloads
 @pytest.mark.parametrize("offset", ["-3d", "+400d"])
 def test_a_wrong_clock_changes_nothing(machine, store, job, wait_for, offset):
     # Of either machine: ownership is a matter of monotonic clocks, and requests are signed by the store's time.

@@ -43,6 +43,7 @@ static int tear_down(void **state)
 	struct fixture *f = *state;
 
 	output_stop(f->output);
+	output_free(f->output);
 	log_redact_clear();
 	close(f->terminal[0]);
 	close(f->terminal[1]);
