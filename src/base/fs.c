@@ -343,6 +343,15 @@ int fs_lock(int fd)
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
+int fs_lock_shared(int fd)
+{
+	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		return 0;
+	return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
 int fs_lock_wait(int fd, const atomic_int *cancel)
 {
 	for (;;) {
@@ -420,6 +429,13 @@ int fs_rename_new(const char *from, const char *to)
 		return -1;
 	}
 	return rename(from, to);
+}
+
+bool fs_lock_in_use(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool fs_lock_held(int fd)

@@ -79,6 +79,10 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
 int fs_lock(int fd);
 /* The same, waiting for whoever has it, unless `cancel` (may be NULL) is set: 1. Nobody may hold it for long. */
 int fs_lock_wait(int fd, const atomic_int *cancel);
+/* For any number of processes, none of which has it alone. */
+int fs_lock_shared(int fd);
+/* Whether anybody else has it, alone or with others. */
+bool fs_lock_in_use(int fd);
 /* Whether anybody else has locked it. Only asks: it is never in the way of one who takes the lock. */
 bool fs_lock_held(int fd);
 

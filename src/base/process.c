@@ -267,6 +267,11 @@ static pid_t fork_into(unsigned long namespaces)
 #endif
 }
 
+pid_t process_fork_in_body(void)
+{
+	return fork_into(0);
+}
+
 /* In the control group of that directory. -1: not here (Linux 5.7 is needed), or we may not. */
 static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 {

@@ -68,6 +68,12 @@ struct process_spec {
 	int (*explain)(void *cookie, int step, int errnum, struct penstock_error *err);
 };
 
+/*
+ * fork() for bodies. That of the C library takes locks (of memory, of streams), which a thread of the parent may have had when the
+ * body's process was made: nobody would ever give them back.
+ */
+pid_t process_fork_in_body(void);
+
 #define PROCESS_BODY_STEP 100 /* the first of the steps that a body reports */
 void process_body_failed(int report_fd, int step, int errnum) __attribute__((noreturn));
 

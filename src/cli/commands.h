@@ -21,6 +21,7 @@ extern const struct command command_preempt;
 extern const struct command command_presign;
 extern const struct command command_ps;
 extern const struct command command_pull;
+extern const struct command command_images;
 extern const struct command command_put;
 extern const struct command command_rb;
 extern const struct command command_resume;

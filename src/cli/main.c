@@ -21,6 +21,7 @@ static const struct command *const commands[] = {
 	&command_ls,
 	&command_cat,
 	&command_pull,
+	&command_images,
 	&command_put,
 	&command_cp,
 	&command_mv,

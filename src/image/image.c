@@ -1,14 +1,19 @@
 #include "image/image.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <penstock/error.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "image/file.h"
 #include "image/manifest.h"
@@ -30,6 +35,7 @@ struct getting {
 	struct buf text; /* the manifest */
 	atomic_ullong done;
 	uint64_t total;
+	int gate_fd;
 };
 
 void image_free(struct image *image)
@@ -39,6 +45,8 @@ void image_free(struct image *image)
 	free(image->name);
 	strlist_release(&image->layers);
 	image_config_release(&image->config);
+	if (image->use_fd > 0)
+		close(image->use_fd);
 	free(image);
 }
 
@@ -294,18 +302,52 @@ static int begin(struct getting *g, struct penstock_error *err)
 	return g->name ? image_store_open(&g->store, err) : error_memory(err);
 }
 
+#define GATE_LOOK_MS 20
+
+/* Whoever removes images is quick. */
+static int lock_gate(struct getting *g, struct penstock_error *err)
+{
+	int r;
+
+	g->gate_fd = image_store_gate_fd(&g->store);
+	while ((r = g->gate_fd < 0 ? -1 : fs_lock_shared(g->gate_fd)) > 0) {
+		if (g->store.cancel && atomic_load(g->store.cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		clock_sleep_ms(GATE_LOOK_MS);
+	}
+	return r < 0 ? error_errno(err, errno, "cannot lock %s/locks", g->store.dir) : 0;
+}
+
+/* From now on it stays until we free it; when it was asked for last decides what goes first. */
+static void mark_used(struct getting *g, struct image *image)
+{
+	_cleanup_free_ char *path = image_store_path(
+		&g->store, "manifests", image->digest + strlen("sha256:"));
+
+	if (path)
+		utimensat(AT_FDCWD, path, NULL, 0);
+	image->use_fd = image_store_use_fd(&g->store, image->digest);
+	if (image->use_fd >= 0)
+		fs_lock_shared(image->use_fd);
+}
+
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err)
 {
 	struct getting g = {.request = request,
 		.store = {.dir = request->dir, .cancel = request->cancel},
 		.scratch = IMAGE_SCRATCH_INIT,
+		.gate_fd = -1,
 		.text = BUF_INIT(LIMIT_IMAGE_DOCUMENT)};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct image *image = NULL;
 	int r = begin(&g, &why);
 
 	if (r == 0)
+		r = lock_gate(&g, &why);
+	if (r == 0)
 		r = get(&image, &g, &why);
+	if (r == 0)
+		mark_used(&g, image);
 	if (r < 0 && why.message) {
 		image_free(image);
 		error_prefix(&why, "image %s", request->reference);
@@ -316,6 +358,8 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 	image_scratch_release(&g.scratch);
 	free(g.name);
 	buf_release(&g.text);
+	if (g.gate_fd >= 0)
+		close(g.gate_fd);
 	if (r < 0)
 		return error_move(err, &why);
 	*out = image;

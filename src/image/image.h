@@ -19,6 +19,8 @@
  *	layers/ID/		the files of a layer; ID is the beginning of its digest
  *	layers/ID.part/		one that is being unpacked by whoever has the lock, else garbage
  *	locks/ID		locked while a layer is brought
+ *	locks/use-ID		locked by those who have an image; ID is the beginning of its manifest's digest
+ *	locks/all		locked by those who bring one, or look whether they have to, and alone by who removes any
  *	image-XXXXXX/		what an archive of an image was unpacked to, while locks/image-XXXXXX is locked
  *	tags/SHA256		the digest that a name stood for last; SHA256 is that of the name
  */
@@ -50,6 +52,7 @@ struct image {
 	char digest[IMAGE_DIGEST_SIZE]; /* of the manifest of this platform */
 	struct strlist layers;		/* absolute paths, the lowest first */
 	struct image_config config;
+	int use_fd; /* locked while we have it; 0: none */
 };
 
 struct image_request {
@@ -68,6 +71,7 @@ struct image_request {
 };
 
 /*
+ * Nobody removes its layers before it is freed (image/kept.h).
  * Errors: INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry
  * refuses the login, or wants one), UNAVAILABLE (it does not answer), CORRUPT (a digest or an archive
  * is wrong), NO_SPACE, LIMIT, CANCELLED.

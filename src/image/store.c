@@ -138,6 +138,40 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
 }
 
+int image_store_tag_remove(
+	const struct image_store *store, const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = tag_path(store, name);
+
+	if (!path)
+		return error_memory(err);
+	return unlink(path) == 0 || errno == ENOENT
+		       ? 0
+		       : error_errno(err, errno, "cannot remove %s", path);
+}
+
+/* ---- locks ---- */
+
+static int lock_file(const struct image_store *store, const char *name)
+{
+	_cleanup_free_ char *path = image_store_path(store, "locks", name);
+
+	return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+}
+
+int image_store_gate_fd(const struct image_store *store)
+{
+	return lock_file(store, "all");
+}
+
+int image_store_use_fd(const struct image_store *store, const char *digest)
+{
+	char name[16 + ID_DIGITS];
+
+	snprintf(name, sizeof(name), "use-%.*s", ID_DIGITS, digest + strlen("sha256:"));
+	return lock_file(store, name);
+}
+
 /* ---- opening ---- */
 
 static int try_lock(const struct image_store *store, const char *id)

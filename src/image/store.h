@@ -38,6 +38,13 @@ void image_store_tag_read(
 int image_store_tag_write(const struct image_store *store, const char *name, const char *digest,
 	struct penstock_error *err);
 
+int image_store_tag_remove(
+	const struct image_store *store, const char *name, struct penstock_error *err);
+
+/* Files to be locked (image/kept.h): shared by who gets images, and by who has this one. -1: errno. */
+int image_store_gate_fd(const struct image_store *store);
+int image_store_use_fd(const struct image_store *store, const char *digest);
+
 /* "sha256:…" of the text. */
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);

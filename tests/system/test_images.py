@@ -370,3 +370,65 @@ def test_layers_come_in_other_forms(penstock, tmp_path, compression):
     penstock.run("pull", tmp_path / "layout").ok()
 
     assert (files_of(penstock, data) / "etc/motd").read_text() == "hello\n"
+
+
+# ---- what is kept ----
+
+
+def kept(penstock):
+    return penstock.run("images", "--json").json()
+
+
+def test_images_are_listed_and_removed_with_the_layers_that_are_theirs_alone(penstock, registry):
+    shared = layer({"shared": "x" * 5000})
+    for name, own in (("job/one:v1", "1"), ("job/two:v1", "2")):
+        registry.push(name, image([shared, layer({own: own * 5000})]))
+        penstock.run("pull", f"{registry.host}/{name}").ok()
+    before = layers(penstock)
+
+    listed = kept(penstock)
+    unknown = penstock.run("images", "rm", "job/three").exits(66)
+    penstock.run("images", "rm", f"{registry.host}/job/one:v1").ok()
+
+    assert [one["names"] for one in listed] == [[f"{registry.host}/job/two:v1"], [f"{registry.host}/job/one:v1"]]
+    assert all(one["bytes"] >= 8192 and not one["in_use"] for one in listed) and "no image job/three" in unknown.err
+    assert [one["digest"] for one in kept(penstock)] == [listed[0]["digest"]]
+    assert len(before) == 3 and len(layers(penstock)) == 2 and set(layers(penstock)) < set(before)
+    assert f"{registry.host}/job/two:v1" in penstock.run("images").ok().out
+    penstock.run("pull", f"{registry.host}/job/one:v1").ok()  # it can be had again
+    assert layers(penstock) == before
+
+
+def test_pruning_begins_with_what_was_not_used_for_longest(penstock, registry):
+    names = [f"{registry.host}/job/{name}:v1" for name in "abc"]
+    for name in names:
+        registry.push(name.partition("/")[2], image([layer({"file": name * 2000})]))
+        penstock.run("pull", name).ok()
+    penstock.run("pull", names[0]).ok()  # the first is the last to be used
+    size = kept(penstock)[0]["bytes"]
+
+    nothing = penstock.run("images", "prune", "--older-than", "1d").ok()
+    some = penstock.run("images", "prune", "--max-size", str(2 * size)).ok()
+    rest = penstock.run("images", "prune", "--older-than", "0s").ok()
+
+    assert nothing.out == "" and some.out == names[1] + "\n" and rest.out == f"{names[2]}\n{names[0]}\n"
+    assert kept(penstock) == [] and not layers(penstock)
+
+
+def test_an_image_that_a_run_has_stays(penstock, registry, tmp_path, wait_for):
+    registry.push("job/tool:v1", image([busybox()]))
+    path = tmp_path / "wf.json"
+    run = {"command": "while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo done", "container": {"image": "job/tool:v1", "registry": registry.host}}
+    path.write_text(json.dumps({"resources": {"tasks": 1, "cpusPerTask": 1}, "steps": [{"run": {"command": "echo up > $STORAGE_PATH/up"}}, {"run": run}]}))
+    running = penstock.popen("run", path)
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
+
+    listed = kept(penstock)
+    refused = penstock.run("images", "rm", f"{registry.host}/job/tool:v1")
+    pruned = penstock.run("images", "prune", "--older-than", "0s").ok()
+    (next(penstock.home.glob("runs/*/storage")) / "go").touch()
+    ended = running.wait()
+
+    assert listed[0]["in_use"] and refused.code == 69 and "a run has the image" in refused.err and pruned.out == ""
+    assert ended.ok().out == "done\n"
+    assert penstock.run("images", "rm", kept(penstock)[0]["digest"]).ok().out and not layers(penstock)

@@ -140,7 +140,7 @@ static void begin_numbers_at(int last_pid, struct seen *seen)
 	for (pid_t pid = 0; pid < last_pid;) {
 		int status;
 
-		pid = fork();
+		pid = process_fork_in_body();
 		if (pid == 0)
 			_exit(0);
 		if (pid < 0 || seen_wait(pid, &status, seen) < 0)

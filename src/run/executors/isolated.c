@@ -83,7 +83,7 @@ static int run(void *cookie, int report_fd, int body_fd)
 	if (access(RESOLV, F_OK) == 0 &&
 		mount(plan->network.resolv, RESOLV, NULL, MS_BIND, NULL) < 0)
 		process_body_failed(report_fd, ISOLATED_NAMES, errno);
-	pid = fork();
+	pid = process_fork_in_body();
 	if (pid < 0)
 		process_body_failed(report_fd, ISOLATED_FORK, errno);
 	if (pid == 0)

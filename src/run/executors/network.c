@@ -292,7 +292,7 @@ static int write_beside(const struct network_command *command)
 static int run_to_end(const struct network_command *command, int log)
 {
 	int status = -1;
-	pid_t pid = fork();
+	pid_t pid = process_fork_in_body();
 
 	if (pid == 0) {
 		if (dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)
@@ -308,7 +308,7 @@ static int run_to_end(const struct network_command *command, int log)
 static void keep_running(const struct network_command *command)
 {
 	for (;;) {
-		pid_t pid = fork();
+		pid_t pid = process_fork_in_body();
 
 		if (pid == 0)
 			become(command->argv);
@@ -338,7 +338,7 @@ static void make_interfaces(const struct network_plan *plan)
 	}
 	close(log);
 	for (size_t i = 0; i < plan->n_commands; i++) {
-		if (plan->commands[i].stays && fork() == 0)
+		if (plan->commands[i].stays && process_fork_in_body() == 0)
 			keep_running(&plan->commands[i]);
 	}
 	_exit(0);
@@ -351,7 +351,7 @@ static int add_commands(const struct network_plan *plan, struct seen *seen)
 
 	if (!plan->n_commands)
 		return 0;
-	pid = fork();
+	pid = process_fork_in_body();
 	if (pid == 0)
 		make_interfaces(plan);
 	if (pid < 0 || seen_wait(pid, &status, seen) < 0)
@@ -372,7 +372,7 @@ int network_start(const struct network_plan *plan, struct seen *seen)
 		return 0;
 	if (pipe2(go, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
 		return -1;
-	pid = fork();
+	pid = process_fork_in_body();
 	if (pid == 0)
 		run_program(plan, go[0], ready[1]);
 	close(go[0]);

@@ -5,9 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -307,6 +312,85 @@ static void a_process_is_named_by_its_start(void **state)
 	assert_false(process_info(0x3ffffff, &first));
 }
 
+/* ---- bodies in namespaces ---- */
+
+static int fork_and_wait(void *cookie, int report_fd, int body_fd)
+{
+	pid_t pid = process_fork_in_body();
+	int status = 1;
+
+	(void)cookie;
+	(void)body_fd;
+	if (pid == 0)
+		_exit(0);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	close(report_fd);
+	return status;
+}
+
+static void *flush_all(void *arg)
+{
+	atomic_int *tid = arg;
+
+	atomic_store(tid, (int)gettid());
+	fflush(NULL);
+	return NULL;
+}
+
+/* Opened by its number: opening a stream would wait for the list of them. */
+static bool waits_for_a_lock(int tid)
+{
+	char path[64];
+	char text[64] = "";
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	fd = tid ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && strtol(text, NULL, 10) == SYS_futex;
+}
+
+/* The C library's fork() waits for the list of streams, which another thread may have when the process is made. */
+static void a_body_forks_whatever_locks_others_hold(void **state)
+{
+	struct process p = PROCESS_INIT;
+	struct process_spec spec = {.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.body_fd = STDERR_FILENO,
+		.body = fork_and_wait,
+		.namespaces = geteuid() ? CLONE_NEWUSER : CLONE_NEWUTS};
+	FILE *held = tmpfile();
+	atomic_int tid = 0;
+	pthread_t thread;
+	int status = -1;
+	int r;
+
+	(void)state;
+	assert_non_null(held);
+	fputs("not written yet", held);
+	flockfile(held);
+	assert_int_equal(pthread_create(&thread, NULL, flush_all, &tid), 0);
+	/* It holds the list while it waits for the stream; opening another one would wait for the list. */
+	while (!waits_for_a_lock(atomic_load(&tid)))
+		clock_sleep_ms(1);
+
+	r = process_spawn(&p, &spec, NULL);
+
+	funlockfile(held);
+	pthread_join(thread, NULL);
+	fclose(held);
+	if (r < 0)
+		skip(); /* this user gets no namespaces */
+	assert_true(process_wait(&p, 60000, &status));
+	assert_int_equal(status, 0);
+	process_release(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,6 +403,7 @@ int main(void)
 		cmocka_unit_test(a_child_begins_with_default_signals),
 		cmocka_unit_test(a_wait_has_a_deadline),
 		cmocka_unit_test(a_child_can_die_with_its_parent),
+		cmocka_unit_test(a_body_forks_whatever_locks_others_hold),
 		cmocka_unit_test(a_process_is_named_by_its_start),
 	};
 

@@ -1,0 +1,259 @@
+#include "image/kept.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "image/manifest.h"
+#include "image/store.h"
+#include "base/banned.h"
+
+#define DIGITS 64 /* of a SHA-256 */
+
+/* ---- reading ---- */
+
+/* Blocks, not lengths: what removing it would give back. */
+static uint64_t bytes_below(const char *path)
+{
+	char *const paths[] = {(char *)(uintptr_t)path, NULL};
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	uint64_t bytes = 0;
+	FTSENT *e;
+
+	while (fts && (e = fts_read(fts))) {
+		if (e->fts_info != FTS_DP && e->fts_statp)
+			bytes += (uint64_t)e->fts_statp->st_blocks * 512 /
+				 (e->fts_info == FTS_F ? e->fts_statp->st_nlink : 1);
+	}
+	if (fts)
+		fts_close(fts);
+	return bytes;
+}
+
+static int read_layers(
+	struct image_kept *image, const struct image_store *store, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	struct image_manifest manifest = {0};
+	int r = image_store_read(store, "manifests", image->digest, &text, err);
+
+	if (r == 0)
+		r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
+	for (size_t i = 0; r == 0 && i < manifest.n_layers; i++) {
+		_cleanup_free_ char *path = image_store_layer_path(
+			store, manifest.layers[i].digest);
+
+		if (!path || strlist_add(&image->layers, path) < 0)
+			r = error_memory(err);
+		else
+			image->bytes += bytes_below(path);
+	}
+	image_manifest_release(&manifest);
+	return r;
+}
+
+/* Only asks: nobody is kept waiting. */
+static bool is_used(const struct image_store *store, const char *digest)
+{
+	_cleanup_close_ int fd = image_store_use_fd(store, digest);
+
+	return fd >= 0 && fs_lock_in_use(fd);
+}
+
+static int add(struct image_kept_list *list, const struct image_store *store, const char *name,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = image_store_path(store, "manifests", name);
+	struct image_kept *grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
+	struct image_kept *image;
+	struct stat st;
+
+	if (!path || !grown)
+		return error_memory(err);
+	list->items = grown;
+	image = &grown[list->n];
+	*image = (struct image_kept){0};
+	if (stat(path, &st) < 0)
+		return 0; /* somebody else has removed it */
+	snprintf(image->digest, sizeof(image->digest), "sha256:%s", name);
+	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
+	list->n++;
+	image->in_use = is_used(store, image->digest);
+	return read_layers(image, store, err);
+}
+
+/* "DIGEST\nNAME\n" of each. */
+static int read_names(
+	struct image_kept_list *list, const struct image_store *store, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = image_store_path(store, "tags", ".");
+	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_free_ char *tag = image_store_path(store, "tags", e->d_name);
+		_cleanup_(buf_release) struct buf text = BUF_INIT(4 * KIB);
+		char *rest;
+		const char *digest;
+		const char *name;
+
+		if (*e->d_name == '.' || !tag || fs_read(tag, &text, NULL) < 0 || !text.len)
+			continue;
+		rest = text.data;
+		digest = strsep(&rest, "\n");
+		name = rest ? strsep(&rest, "\n") : NULL;
+		for (size_t i = 0; name && i < list->n; i++) {
+			if (strcmp(list->items[i].digest, digest) == 0 &&
+				strlist_add(&list->items[i].names, name) < 0)
+				return error_memory(err);
+		}
+	}
+	return 0;
+}
+
+static int by_use(const void *a, const void *b)
+{
+	const struct image_kept *one = a;
+	const struct image_kept *other = b;
+
+	return (one->used_ns > other->used_ns) - (one->used_ns < other->used_ns);
+}
+
+int image_kept_read(struct image_kept_list *list, const char *dir, struct penstock_error *err)
+{
+	struct image_store store = {.dir = dir};
+	_cleanup_free_ char *path = image_store_path(&store, "manifests", ".");
+	_cleanup_closedir_ DIR *manifests = path ? opendir(path) : NULL;
+	int r = 0;
+
+	if (!path)
+		return error_memory(err);
+	for (struct dirent *e; r == 0 && manifests && (e = readdir(manifests));) {
+		if (strlen(e->d_name) == DIGITS)
+			r = add(list, &store, e->d_name, err);
+	}
+	if (r == 0)
+		r = read_names(list, &store, err);
+	if (r < 0) {
+		image_kept_release(list);
+		return r;
+	}
+	if (list->n)
+		qsort(list->items, list->n, sizeof(*list->items), by_use);
+	return 0;
+}
+
+void image_kept_release(struct image_kept_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		strlist_release(&list->items[i].names);
+		strlist_release(&list->items[i].layers);
+	}
+	free(list->items);
+	*list = (struct image_kept_list){0};
+}
+
+/* ---- removing ---- */
+
+/* Nobody may get an image until it is closed. */
+static int lock_all(int *out, const struct image_store *store, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = image_store_gate_fd(store);
+	int r = fd < 0 ? -1 : fs_lock(fd);
+
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"an image is being brought at the moment; try again when it is here");
+	if (r < 0)
+		return error_errno(err, errno, "cannot lock %s/locks", store->dir);
+	*out = take_fd(fd);
+	return 0;
+}
+
+static int remove_tags(
+	const struct image_store *store, const struct image_kept *image, struct penstock_error *err)
+{
+	for (size_t i = 0; i < image->names.n; i++) {
+		int r = image_store_tag_remove(store, image->names.items[i], err);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err)
+{
+	const struct image_store store = {.dir = dir};
+	_cleanup_free_ char *path = image_store_path(
+		&store, "manifests", image->digest + strlen("sha256:"));
+	_cleanup_close_ int gate = -1;
+	_cleanup_close_ int use = -1;
+	int r = path ? lock_all(&gate, &store, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	use = image_store_use_fd(&store, image->digest);
+	r = use < 0 ? -1 : fs_lock(use);
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_EXISTS, "a run has the image %s",
+			image->names.n ? image->names.items[0] : image->digest);
+	if (r < 0)
+		return error_errno(err, errno, "cannot lock %s/locks", dir);
+	r = remove_tags(&store, image, err);
+	if (r == 0 && unlink(path) < 0 && errno != ENOENT)
+		r = error_errno(err, errno, "cannot remove %s", path);
+	return r;
+}
+
+static bool is_of_any(const struct image_kept_list *list, const char *path)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct strlist *layers = &list->items[i].layers;
+
+		for (size_t k = 0; k < layers->n; k++) {
+			if (strcmp(layers->items[k], path) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err)
+{
+	const struct image_store store = {.dir = dir};
+	_cleanup_(image_kept_release) struct image_kept_list list = {0};
+	_cleanup_free_ char *path = image_store_path(&store, "layers", ".");
+	_cleanup_close_ int gate = -1;
+	_cleanup_closedir_ DIR *layers = NULL;
+	int r = path ? lock_all(&gate, &store, err) : error_memory(err);
+
+	if (r == 0)
+		r = image_kept_read(&list, dir, err);
+	layers = r == 0 ? opendir(path) : NULL;
+	for (struct dirent *e; r == 0 && layers && (e = readdir(layers));) {
+		_cleanup_free_ char *layer = image_store_path(&store, "layers", e->d_name);
+		_cleanup_free_ char *mark = NULL;
+
+		if (*e->d_name == '.' || strchr(e->d_name, '.') || !layer ||
+			is_of_any(&list, layer))
+			continue;
+		*bytes += bytes_below(layer);
+		r = fs_remove_tree(layer, err);
+		if (r == 0 && asprintf(&mark, "%s.new", layer) >= 0)
+			unlink(mark); /* that it is not synced */
+	}
+	return r;
+}
