@@ -47,9 +47,11 @@ def issuer(http_server, tmp_path):
 @pytest.fixture
 def minio(peer_tools, keep_process, issuer):
     server = Minio(peer_tools, keep_process, {"MINIO_IDENTITY_OPENID_CONFIG_URL": issuer.configuration, "MINIO_IDENTITY_OPENID_CLIENT_ID": CLIENT})
-    server.client.create_bucket(Bucket="bucket")
-    yield server
-    server.stop()
+    try:
+        server.client.create_bucket(Bucket="bucket")
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture
