@@ -23,6 +23,7 @@
 void cluster_release(struct cluster *cluster)
 {
 	strlist_release(&cluster->options);
+	free(cluster->node_dir);
 }
 
 /* ---- the configuration ---- */
@@ -38,14 +39,30 @@ static int read_options(struct cluster *cluster, const char *path, const struct 
 	struct penstock_error *err)
 {
 	const struct node *options = slurm->kind == NODE_MAP ? node_get(slurm, "options") : NULL;
+	const struct node *dir = slurm->kind == NODE_MAP ? node_get(slurm, "nodeDir") : NULL;
 
 	if (slurm->kind != NODE_MAP)
-		return wrong(path, slurm, "`slurm` must be a map with `options`", err);
+		return wrong(
+			path, slurm, "`slurm` must be a map with `options` and `nodeDir`", err);
 	for (size_t i = 0; i < slurm->n; i++) {
-		if (strcmp(slurm->entries[i].key, "options") != 0)
+		if (strcmp(slurm->entries[i].key, "options") != 0 &&
+			strcmp(slurm->entries[i].key, "nodeDir") != 0)
 			return wrong(path, slurm->entries[i].value,
-				"unknown key: `slurm` has `options`, a list of those of sbatch",
+				"unknown key: `slurm` has `options`, a list of those of sbatch, "
+				"and "
+				"`nodeDir`, a directory on a disk of each node",
 				err);
+	}
+	if (dir && (dir->kind != NODE_SCALAR || (*dir->text != '/' && *dir->text != '$')))
+		return wrong(path, dir,
+			"`nodeDir` is a directory on a disk of each node, such as /scratch or "
+			"$SLURM_TMPDIR",
+			err);
+	if (dir) {
+		free(cluster->node_dir);
+		cluster->node_dir = strdup(dir->text);
+		if (!cluster->node_dir)
+			return error_memory(err);
 	}
 	if (options && options->kind != NODE_LIST)
 		return wrong(path, options, "`options` must be a list of options of sbatch", err);

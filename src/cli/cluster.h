@@ -38,6 +38,7 @@ struct cluster {
 	bool slurm;
 	bool given;		/* by an option, not by a configuration */
 	struct strlist options; /* of sbatch */
+	char *node_dir;		/* owned; on a disk of each node, for inputs; NULL: not given */
 };
 /* From the options, else the configuration. PENSTOCK_E_INVALID: one of them is wrong. */
 int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
@@ -53,6 +54,7 @@ struct cluster_run {
 	const char *id;	   /* NULL: the workflow's */
 	const char *provenance;
 	const struct strlist *options;
+	const char *node_dir;
 	bool fresh, resume, detach;
 };
 /* Submits it and, unless detached, follows it to its end; returns the exit code. */

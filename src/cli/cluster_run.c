@@ -150,6 +150,8 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 					  .workflow = spec->workflow,
 					  .options = spec->options},
 			&job->options, err);
+	if (r == 0)
+		r = slurm_job_set_node_dir(job, spec->node_dir, err);
 	job->fresh = spec->fresh;
 	job->resume = spec->resume;
 	if (r == 0)

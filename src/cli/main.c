@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "run/executors/node_inputs.h"
 #include "run/executors/remote.h"
 
 /* In the order in which `penstock --help` shows them. */
@@ -48,5 +49,7 @@ int main(int argc, char **argv)
 		return remote_task_main();
 	if (argc == 2 && strcmp(argv[1], REMOTE_RANK_WORD) == 0)
 		return remote_rank_main();
+	if (argc == 4 && strcmp(argv[1], NODE_INPUTS_SWEEP_WORD) == 0)
+		return node_inputs_sweep(argv[2], argv[3]);
 	return cli_main(argc, argv, commands);
 }

@@ -421,6 +421,7 @@ static int submit(const struct cli *cli, const struct session *session,
 					.id = options->id,
 					.provenance = options->provenance,
 					.options = &cluster->options,
+					.node_dir = cluster->node_dir,
 					.fresh = options->fresh,
 					.resume = options->resume,
 					.detach = cli_has(cli, "detach"),
@@ -583,8 +584,11 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 		slurm_allocation_watch(allocation, &err) < 0)
 		return cli_fail(cli, &err);
 	code = execute(cli, session, &options);
-	if (code != CLI_EXIT_PREEMPTED)
+	/* What is preempted has no time for it; the next attempt there removes what this one left. */
+	if (code != CLI_EXIT_PREEMPTED) {
+		slurm_allocation_sweep(allocation);
 		return code;
+	}
 	if (slurm_allocation_go_on(allocation, &text, &err) < 0)
 		cli_fail(cli, &err);
 	else

@@ -79,7 +79,11 @@ struct task_cluster {
 	bool no_binding;
 	const char *mpi;  /* of the launcher; NULL: its default */
 	const char *name; /* for people */
-	const char *dir;  /* shared with the nodes; what becomes of each task goes there */
+	/* Inputs in the shared home that go to a disk of each node, and where there; NULL: they stay. */
+	const char *inputs, *node_dir;
+	const char *run_id;
+	int attempt;
+	const char *dir; /* shared with the nodes; what becomes of each task goes there */
 	const char *
 		notice; /* a file in which a task says that it was told to end by the cluster; NULL: none */
 };

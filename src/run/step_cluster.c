@@ -27,6 +27,10 @@ int step_cluster(struct task_cluster *out, const struct run *run, const struct w
 		.no_binding = what->disable_cpu_binding.value,
 		.mpi = what->mpi.value,
 		.name = name,
+		.inputs = slurm->job.node_dir && run->workflow->n_inputs ? run->layout.input : NULL,
+		.node_dir = slurm->job.node_dir,
+		.run_id = run->id,
+		.attempt = run->attempt,
 		.dir = *dir,
 		.notice = slurm->notice,
 	};

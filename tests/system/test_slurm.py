@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from harness.registry import BUSYBOX, busybox, image, layer, write_layout
+from harness.waiting import wait_for
 
 
 @pytest.fixture
@@ -167,6 +168,77 @@ def test_two_tasks_on_two_nodes_run_in_containers_with_the_runs_storage(login, w
     for rank in "01":
         assert re.search(rf"^{rank}: hello {rank} of 2 on {slurm.nodes[int(rank)]} in /deepsquare$", out, re.M)
     assert list(login.home.glob("runs/*/tmp/container-*")) == []
+
+
+# ---- inputs on the nodes ----
+
+
+@pytest.fixture
+def scratch(tmp_path, slurm):
+    """A directory on a disk of each node, as its configuration names it."""
+    for node in slurm.nodes:
+        (tmp_path / "scratch" / node).mkdir(parents=True)
+    return f"{tmp_path}/scratch/$SLURMD_NODENAME"
+
+
+def input_of(login, cluster_store, tmp_path):
+    (tmp_path / "in.txt").write_text("an input\n")
+    login.run("mb", "s3://data", env=cluster_store.env).ok()
+    login.run("cp", tmp_path / "in.txt", "s3://data/d/in.txt", env=cluster_store.env).ok()
+    return cluster_store.workflow_output("data", "/d")
+
+
+LOOKS = 'echo "$RANK $SLURMD_NODENAME $DEEPSQUARE_INPUT $(stat -c %i "$DEEPSQUARE_INPUT/in.txt") $(cat "$DEEPSQUARE_INPUT/in.txt") end"'
+
+
+def seen_inputs(text):
+    """[(rank, node, directory, inode)] of what LOOKS has printed, by every step."""
+    return re.findall(r"^\d: (\d) (\S+) (\S+) (\d+) an input end$", text, re.M)
+
+
+def test_inputs_are_copied_once_to_each_node_and_shared_by_its_tasks(login, cluster_store, slurm, scratch, tmp_path):
+    four = {"tasks": 4, "cpusPerTask": 1}
+    steps = [{"name": name, "run": {"command": LOOKS, "resources": four}} for name in ("one", "two")]
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({"name": "t", "resources": four, "input": input_of(login, cluster_store, tmp_path), "steps": steps}))
+
+    done = login.on_slurm(path, "--sbatch=--nodes=2", env={"PENSTOCK_SLURM_NODE_DIR": scratch}).wait().exits(0)
+
+    seen = seen_inputs(done.out)
+    assert sorted(rank for rank, *_ in seen) == sorted("00112233")
+    assert {(node, inode) for _, node, _, inode in seen} == {(node, [s[3] for s in seen if s[1] == node][0]) for node in slurm.nodes}
+    assert all(directory.startswith(f"{tmp_path}/scratch/{node}/penstock-{os.geteuid()}/") for _, node, directory, _ in seen)
+    wait_for(lambda: not any(list((tmp_path / "scratch" / node).iterdir()) for node in slurm.nodes), 60, "what was copied to be removed")
+
+
+@pytest.mark.long
+def test_where_a_node_has_no_such_directory_the_inputs_are_read_from_the_home(login, cluster_store, slurm, tmp_path):
+    two = {"tasks": 2, "cpusPerTask": 1}
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({"name": "t", "resources": two, "input": input_of(login, cluster_store, tmp_path), "steps": [{"name": "one", "run": {"command": LOOKS, "resources": two}}]}))
+    config = tmp_path / "config.yaml"
+    config.write_text("slurm:\n  nodeDir: $NO_SUCH_VARIABLE\n")
+
+    done = login.on_slurm(path, "--sbatch=--nodes=2", env={"PENSTOCK_CONFIG": str(config)}).wait().exits(0)
+
+    seen = seen_inputs(done.out)
+    assert len(seen) == 2 and all(re.fullmatch(rf"{re.escape(str(login.home))}/runs/\w+/storage/input", directory) for _, _, directory, _ in seen)
+    assert "$NO_SUCH_VARIABLE is not set on this node" in done.text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
+def test_a_container_sees_the_inputs_of_its_node_where_they_always_are(login, cluster_store, slurm, scratch, tmp_path):
+    layout = write_layout(tmp_path / "image", image([busybox()]))
+    two = {"tasks": 2, "cpusPerTask": 1}
+    path = tmp_path / "wf.json"
+    step = {"name": "one", "run": {"command": LOOKS, "container": {"image": str(layout)}, "resources": two}}
+    path.write_text(json.dumps({"name": "t", "resources": two, "input": input_of(login, cluster_store, tmp_path), "steps": [step]}))
+
+    done = login.on_slurm(path, "--sbatch=--nodes=2", env={"PENSTOCK_SLURM_NODE_DIR": scratch}).wait().exits(0)
+
+    seen = seen_inputs(done.out)
+    assert {directory for _, _, directory, _ in seen} == {"/deepsquare/input"} and len({inode for *_, inode in seen}) == 2
 
 
 # ---- what goes wrong ----

@@ -28,6 +28,7 @@
 #include "image/image.h"
 #include "records/claims.h"
 #include "run/executors/cdi.h"
+#include "run/executors/node_inputs.h"
 #include "run/reaction.h"
 #include "base/banned.h"
 
@@ -46,6 +47,7 @@ struct remote {
 	char *cwd, *dir, *notice, *tmp, *own_tmp;
 	size_t rank;
 
+	struct node_inputs inputs;
 	struct image image;
 	struct container_mount *mounts;
 	struct strlist mount_texts;
@@ -61,6 +63,7 @@ struct remote {
 
 static void remote_release(struct remote *r)
 {
+	node_inputs_release(&r->inputs);
 	buf_release(&r->input);
 	json_decref(r->root);
 	json_decref(r->cdi);
@@ -193,7 +196,8 @@ static int read_container(struct remote *r, const json_t *given)
 
 	if (!given)
 		return 0;
-	r->mounts = calloc(json_array_size(mounts) + 2, sizeof(*r->mounts));
+	/* And those of PMIx and of the inputs. */
+	r->mounts = calloc(json_array_size(mounts) + 4, sizeof(*r->mounts));
 	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
 	if (!r->mounts || !r->tmp ||
 		read_words(json_object_get(given, "layers"), &r->image.layers) < 0)
@@ -621,6 +625,52 @@ static int wait_for_end(struct remote *r)
 	return end.signal ? 128 + end.signal : end.code;
 }
 
+/* Slurm wants the task to end, or whoever started it has something to say or is gone. */
+static bool is_wanted(void *cookie)
+{
+	const struct remote *r = cookie;
+	struct pollfd fds[] = {{r->signal_fd, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
+
+	return r->input.len > 0 || poll(fds, ARRAY_SIZE(fds), 0) > 0;
+}
+
+/* The task reads the copy of this node, under the name that it knows; where there can be none, what the home has. */
+static void stage_inputs(struct remote *r)
+{
+	const json_t *given = json_object_get(r->root, "inputs");
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *from = text_of(json_object_get(given, "from")),
+			    *where = text_of(json_object_get(given, "where"));
+	const char *id = json_string_value(json_object_get(given, "run"));
+	const char *seen = strlist_get(&r->env, "DEEPSQUARE_INPUT");
+	int e;
+
+	if (!from || !where || !id || !seen)
+		return;
+	e = node_inputs_take(&r->inputs,
+		&(struct node_inputs_spec){
+			.from = from,
+			.where = where,
+			.id = id,
+			.attempt = (int)json_integer_value(json_object_get(given, "attempt")),
+			.hurry = is_wanted,
+			.cookie = r,
+		},
+		&err);
+	if (e == 0 && r->container.image) {
+		json_auto_t *mount = json_pack(
+			"{s:s, s:s}", "source", r->inputs.path, "place", seen);
+
+		e = mount && add_mount(r, mount) == 0 ? 0 : error_memory(&err);
+	} else if (e == 0) {
+		e = strlist_set(&r->env, "DEEPSQUARE_INPUT", r->inputs.path) < 0
+			    ? error_memory(&err)
+			    : 0;
+	}
+	if (e < 0 && e != -(int)PENSTOCK_E_CANCELLED)
+		log_warn("the inputs are read from %s: %s", from, err.message);
+}
+
 static int start(struct remote *r, struct penstock_error *err)
 {
 	struct task_spec spec = {
@@ -642,7 +692,7 @@ static int start(struct remote *r, struct penstock_error *err)
 
 static int task_main(bool launched)
 {
-	_cleanup_(remote_release) struct remote r = {.signal_fd = -1, .launched = launched};
+	_cleanup_(remote_release) struct remote r = {.inputs.lock = -1, .signal_fd = -1, .launched = launched};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	sigset_t set;
 	int code;
@@ -671,6 +721,7 @@ static int task_main(bool launched)
 		log_error("%s", err.message);
 		return EXIT_CONFIG;
 	}
+	stage_inputs(&r);
 	if (start(&r, &err) < 0) {
 		log_error("%s", err.message);
 		write_end(&r, &(struct task_end){.code = EXIT_INTERNAL});

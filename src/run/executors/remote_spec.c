@@ -121,6 +121,11 @@ int remote_describe(const struct task_spec *spec, struct buf *line, struct penst
 		json_object_set_new(root, "network", describe_network(&spec->network));
 		json_object_set_new(root, "tmp", word(spec->tmp));
 	}
+	if (cluster->inputs)
+		json_object_set_new(root, "inputs",
+			json_pack("{s:o, s:o, s:s, s:i}", "from", word(cluster->inputs), "where",
+				word(cluster->node_dir), "run", cluster->run_id, "attempt",
+				cluster->attempt));
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)
 		return error_memory(err);

@@ -17,11 +17,12 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "run/executors/node_inputs.h"
 #include "run/executors/remote.h"
 #include "run/slurm/slurm.h"
 #include "base/banned.h"
 
-enum { KILL_WAIT_MS = 15000 };
+enum { KILL_WAIT_MS = 15000, SWEEP_MS = 60000 };
 
 struct slurm_task {
 	struct task task; /* first: the interface's view */
@@ -119,6 +120,49 @@ static int build(struct strlist *words, struct strlist *env, const struct task_c
 			return -1;
 	}
 	return 0;
+}
+
+void slurm_allocation_sweep(const struct slurm_allocation *allocation)
+{
+	_cleanup_(strlist_release) struct strlist words = {0}, env = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+	struct process p = PROCESS_INIT;
+	int status;
+
+	if (!allocation->job.node_dir || !program || strlist_add(&words, "/bin/sh") < 0 ||
+		strlist_add(&words, "-c") < 0 || strlist_add(&words, "exec srun \"$@\"") < 0 ||
+		strlist_add(&words, "srun") < 0 ||
+		strlist_addf(&words, "--nodes=%d", allocation->n_nodes) < 0 ||
+		strlist_addf(&words, "--ntasks=%d", allocation->n_nodes) < 0 ||
+		strlist_add(&words, "--ntasks-per-node=1") < 0 ||
+		strlist_add(&words, "--mem=0") < 0 || strlist_add(&words, "--chdir=/") < 0 ||
+		strlist_add(&words, program) < 0 ||
+		strlist_add(&words, NODE_INPUTS_SWEEP_WORD) < 0 ||
+		strlist_add(&words, allocation->job.node_dir) < 0 ||
+		strlist_add(&words, allocation->id) < 0)
+		return;
+	for (char **pair = environ; *pair; pair++) {
+		if (!is_of_the_job(*pair) && strlist_add(&env, *pair) < 0)
+			return;
+	}
+	if (process_spawn(&p,
+		    &(struct process_spec){
+			    .argv = (const char *const *)words.items,
+			    .envp = (const char *const *)env.items,
+			    .stdin_fd = -1,
+			    .stdout_fd = -1,
+			    .stderr_fd = STDERR_FILENO,
+			    .new_session = true,
+			    .die_with_parent = true,
+		    },
+		    &err) < 0)
+		return;
+	if (!process_wait(&p, SWEEP_MS, &status)) {
+		process_signal(&p, SIGKILL);
+		process_wait(&p, KILL_WAIT_MS, &status);
+	}
+	process_release(&p);
 }
 
 /* ---- starting ---- */

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ static int fill(struct slurm_job *job, const json_t *root)
 {
 	const json_t *options = json_object_get(root, "options");
 	const char *number = json_string_value(json_object_get(root, "job"));
+	const char *node_dir = json_string_value(json_object_get(root, "node_dir"));
 	const json_t *option;
 	size_t i;
 
@@ -39,6 +41,8 @@ static int fill(struct slurm_job *job, const json_t *root)
 	/* Nothing else may become a word of a command of Slurm. */
 	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
 		snprintf(job->job, sizeof(job->job), "%s", number);
+	if (node_dir && !(job->node_dir = strdup(node_dir)))
+		return -1;
 	json_array_foreach ((json_t *)(uintptr_t)options, i, option) {
 		const char *text = json_string_value(option);
 
@@ -87,6 +91,8 @@ int slurm_job_write(
 	json_object_set_new(root, "submissions", json_integer(job->submissions));
 	json_object_set_new(root, "fresh", json_boolean(job->fresh));
 	json_object_set_new(root, "resume", json_boolean(job->resume));
+	if (job->node_dir)
+		json_object_set_new(root, "node_dir", json_string(job->node_dir));
 	json_object_set_new(root, "options", options);
 	text = json_dumps(root, JSON_INDENT(2));
 	if (!path || !text)
@@ -94,8 +100,28 @@ int slurm_job_write(
 	return fs_write_atomic(path, text, strlen(text), 0600, err);
 }
 
+int slurm_job_set_node_dir(
+	struct slurm_job *job, const char *configured, struct penstock_error *err)
+{
+	const char *given = str_env("PENSTOCK_SLURM_NODE_DIR");
+	const char *dir = given ? given : configured;
+
+	free(job->node_dir);
+	job->node_dir = dir ? strdup(dir) : NULL;
+	if (dir && !job->node_dir)
+		return error_memory(err);
+	if (!dir || *dir == '/' || *dir == '$')
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"`nodeDir` is a directory on a disk of each node, such as /scratch or "
+		"$SLURM_TMPDIR, "
+		"not '%s'",
+		dir);
+}
+
 void slurm_job_release(struct slurm_job *job)
 {
+	free(job->node_dir);
 	strlist_release(&job->options);
 	*job = (struct slurm_job){0};
 }

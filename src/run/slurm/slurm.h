@@ -52,6 +52,7 @@ struct slurm_job {
 	 * earlier one, which somebody thought was gone, begins nothing.
 	 */
 	int submissions;
+	char *node_dir; /* owned; a directory on a disk of each node, for inputs; NULL: they are read from the home */
 	struct strlist options; /* of sbatch, after which the script follows */
 };
 /* PENSTOCK_E_NOT_FOUND: the run was never submitted. */
@@ -60,6 +61,9 @@ int slurm_job_read(
 int slurm_job_write(
 	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 void slurm_job_release(struct slurm_job *job);
+/* $PENSTOCK_SLURM_NODE_DIR, else what the configuration says (may be NULL). Frees what is there. */
+int slurm_job_set_node_dir(
+	struct slurm_job *job, const char *configured, struct penstock_error *err);
 
 /* ---- what Slurm knows of it ---- */
 
@@ -137,6 +141,8 @@ void slurm_describe(const struct slurm_allocation *allocation, int signal, struc
 /* So that the job is run again: requeued where Slurm allows it, else submitted once more. The text is for people. */
 int slurm_allocation_go_on(
 	struct slurm_allocation *allocation, struct buf *text, struct penstock_error *err);
+/* Removes what the tasks have left on the disks of the nodes. */
+void slurm_allocation_sweep(const struct slurm_allocation *allocation);
 void slurm_allocation_leave(struct slurm_allocation *allocation);
 
 #endif
