@@ -107,7 +107,7 @@ struct failure {
 };
 enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
 #define REPORT_FD 3
-#define EXTRA_FD  4
+#define EXTRA_FD  PROCESS_HANDED_FD
 #define FREE_FD	  5 /* and above, while the others are put in place */
 
 /* The C library keeps two signals to itself and refuses to touch them; whoever started us may have ignored
@@ -134,9 +134,9 @@ static int set_fds(const struct process_spec *spec, int report)
 	int extra = -1;
 
 	report = fcntl(report, F_DUPFD, FREE_FD);
-	if (spec->body)
-		extra = fcntl(spec->body_fd, F_DUPFD, FREE_FD);
-	if (report < 0 || (spec->body && extra < 0))
+	if (spec->body || spec->handed_fd > 0)
+		extra = fcntl(spec->body ? spec->body_fd : spec->handed_fd, F_DUPFD, FREE_FD);
+	if (report < 0 || ((spec->body || spec->handed_fd > 0) && extra < 0))
 		return -1;
 	for (int i = 0; i < 3; i++) {
 		int fd = given[i];
@@ -150,7 +150,7 @@ static int set_fds(const struct process_spec *spec, int report)
 	/* `report` must survive until argv[0] runs. */
 	if (dup3(report, REPORT_FD, O_CLOEXEC) < 0)
 		return -1;
-	if (extra >= 0 && dup3(extra, EXTRA_FD, O_CLOEXEC) < 0)
+	if (extra >= 0 && dup3(extra, EXTRA_FD, spec->body ? O_CLOEXEC : 0) < 0)
 		return -1;
 	for (int i = 0; i < 3; i++) {
 		if (dup2(copies[i], i) < 0)

@@ -35,6 +35,8 @@ struct process {
  */
 void process_protect_memory(void);
 
+#define PROCESS_HANDED_FD 4
+
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not looked up in PATH */
 	const char *const *envp; /* the complete environment; NULL: ours */
@@ -42,9 +44,10 @@ struct process_spec {
 	int stdin_fd;		 /* -1: /dev/null; all borrowed */
 	int stdout_fd;		 /* -1: /dev/null */
 	int stderr_fd;		 /* -1: /dev/null */
-	bool new_session;	 /* a session and process group of its own */
-	bool die_with_parent;	 /* SIGKILL when the spawning thread ends */
-	const int *cpus;	 /* to be bound to; NULL: as we are */
+	int handed_fd; /* one more that argv[0] gets, as number PROCESS_HANDED_FD; borrowed, 0: none, and none with a body */
+	bool new_session;     /* a session and process group of its own */
+	bool die_with_parent; /* SIGKILL when the spawning thread ends */
+	const int *cpus;      /* to be bound to; NULL: as we are */
 	size_t n_cpus;
 	const int *
 		cgroups; /* files of the control groups to join, "tasks" or cgroup.procs; NULL: ours */

@@ -95,6 +95,7 @@ struct task_spec {
 	const char *cwd;	 /* in a container NULL means what the image says */
 	int stdout_fd;		 /* borrowed */
 	int stderr_fd;		 /* borrowed */
+	int handed_fd;		 /* as in base/process.h; for tasks that are in no container */
 	const int *cpus;	 /* to be bound to; NULL: all */
 	size_t n_cpus;
 	const int *cgroups; /* of the step's control groups, to be joined; borrowed */

@@ -57,6 +57,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 			.stdin_fd = -1,
 			.stdout_fd = spec->stdout_fd,
 			.stderr_fd = spec->stderr_fd,
+			.handed_fd = spec->handed_fd,
 			.new_session = true,
 			.die_with_parent = true,
 			.cpus = spec->cpus,

@@ -25,6 +25,7 @@
 #include "base/hostlist.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "image/image.h"
 #include "records/claims.h"
 #include "run/executors/cdi.h"
@@ -683,7 +684,19 @@ static int start(struct remote *r, struct penstock_error *err)
 		.tmp = r->own_tmp,
 		.container = r->container.image ? &r->container : NULL,
 	};
+	char number[16];
+	uint64_t pmi;
 
+	snprintf(number, sizeof(number), "%d", PROCESS_HANDED_FD);
+
+	/* The way to Slurm that PMI-1 and PMI-2 speak over, which the task knows by its number. */
+	if (!spec.container && spec.network.kind == TASK_NETWORK_HOST && str_env("PMI_FD") &&
+		str_to_u64(str_env("PMI_FD"), 3, INT32_MAX, &pmi)) {
+		if (strlist_set(&r->env, "PMI_FD", number) < 0)
+			return error_memory(err);
+		spec.envp = (const char *const *)r->env.items;
+		spec.handed_fd = (int)pmi;
+	}
 	r->executor = spec.container			       ? &executor_container
 		      : spec.network.kind != TASK_NETWORK_HOST ? &executor_isolated
 							       : &executor_process;
@@ -692,7 +705,8 @@ static int start(struct remote *r, struct penstock_error *err)
 
 static int task_main(bool launched)
 {
-	_cleanup_(remote_release) struct remote r = {.inputs.lock = -1, .signal_fd = -1, .launched = launched};
+	_cleanup_(remote_release) struct remote r = {
+		.inputs.lock = -1, .signal_fd = -1, .launched = launched};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	sigset_t set;
 	int code;

@@ -49,6 +49,8 @@ class Cluster:
     def lay_out(self):
         for name in ("munge", "state", "spool", "log"):
             (self.folder / name).mkdir(mode=0o700)
+        for node in self.nodes:
+            (self.folder / f"tmp-{node}").mkdir()
         (self.folder / "munge" / "key").write_bytes(os.urandom(128))
         os.chmod(self.folder / "munge" / "key", 0o600)
         names = [(self.control, 1)] + [(node, 11 + i) for i, node in enumerate(self.nodes)]
@@ -86,6 +88,7 @@ AuthInfo=socket={w}/munge/sock,cred_expire=20
 CredType=cred/munge
 StateSaveLocation={w}/state
 SlurmdSpoolDir={w}/spool/%n
+TmpFS={w}/tmp-%n
 SlurmctldPidFile={w}/slurmctld.pid
 SlurmdPidFile={w}/slurmd-%n.pid
 SlurmctldLogFile={w}/log/slurmctld.log
