@@ -135,7 +135,7 @@ def test_of_those_who_follow_a_held_job_one_submits_it_anew_and_only_then_cancel
     for follower in followers:
         follower.wait_for_output(r"waits \(Priority\)")
 
-    fake.write("answer.1", "PENDING|job requeued in held state||N/A|RUN")
+    fake.write("answer.1", "PENDING|JobHoldMaxRequeue||N/A|RUN")
     wait_for(lambda: fake.calls("scancel"))
     for follower in followers:
         follower.wait_for_output(r"job 2 waits \(Resources\)")
@@ -144,6 +144,20 @@ def test_of_those_who_follow_a_held_job_one_submits_it_anew_and_only_then_cancel
 
     assert [call.split()[0] for call in fake.calls() if not call.startswith("squeue")] == ["sbatch", "sbatch", "scancel"]
     assert fake.calls("scancel") == ["scancel 1"]
+
+
+def test_a_job_that_somebody_holds_waits_for_him(penstock, fake, workflow, wait_for):
+    submit(penstock, workflow).ok()
+    fake.write("answer.1", "PENDING|job requeued in held state||N/A|RUN")
+
+    follower = penstock.popen("logs", "-f", "t")
+    follower.wait_for_output(r"waits \(job requeued in held state\); 'scontrol release' lets it go on")
+    asked = len(fake.calls("squeue"))
+    wait_for(lambda: len(fake.calls("squeue")) >= asked + 2)
+    follower.send(2)
+    follower.wait()
+
+    assert len(fake.calls("sbatch")) == 1 and fake.calls("scancel") == []
 
 
 # ---- whose job it is

@@ -60,3 +60,21 @@ def test_a_run_that_comes_to_its_time_limit_is_requeued(login, counting, tmp_pat
     done = process.wait().exits(0)
     (saved,) = map(int, re.findall(r"saved (\d+)", done.out))
     assert rows(done.out)[1][:2] == (2, saved)
+
+
+@pytest.mark.long
+def test_a_run_goes_on_where_preemption_cancels_jobs(login, counting, slurm, tmp_path):
+    # Nobody requeues what PreemptMode=CANCEL ends, and without a grace it is being ended when it hears of that.
+    process = login.on_slurm(counting, "--partition=cheap", "--sbatch=--nodes=1", "--sbatch=--time=30")
+    process.wait_for_output("attempt 1")
+    slurm.run("sbatch", "--partition=high", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", f"until [ -e {tmp_path}/on ]; do sleep 0.1; done")
+
+    process.wait_for_output(r"saved \d+")
+    (tmp_path / "on").touch()
+    process.wait_for_output("attempt 2")
+    (tmp_path / "go").touch()
+
+    done = process.wait().exits(0)
+    (saved,) = map(int, re.findall(r"saved (\d+)", done.out))
+    (first, second) = rows(done.out)
+    assert (first[:2], second[:2]) == ((1, 0), (2, saved)) and first[2] != second[2]

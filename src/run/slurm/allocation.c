@@ -1,6 +1,7 @@
 /* Within the batch job: which one it is, what its tasks hear, and how it is run again. */
 #include "run/slurm/slurm.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -78,6 +79,7 @@ static void find_times(struct slurm_allocation *allocation)
 			&partition, NULL);
 	allocation->kill_wait_s = seconds_of(buf_str(&config), "KillWait");
 	allocation->grace_s = seconds_of(buf_str(&partition), "GraceTime");
+	allocation->preemption_cancels = strstr(buf_str(&partition), "PreemptMode=CANCEL") != NULL;
 	allocation->requeues = seconds_of(buf_str(&config), "MaxBatchRequeue");
 	allocation->requeues = (allocation->requeues ? allocation->requeues : MAX_REQUEUE) - 1;
 	if (given && str_to_u64(given, 0, INT32_MAX, &wanted))
@@ -238,6 +240,21 @@ static int requeue(struct slurm_allocation *allocation, struct penstock_error *e
 	return r;
 }
 
+/* Preempted where that cancels jobs: it is never requeued by Slurm. While it completes, squeue does not tell. */
+static bool was_cancelled_by_preemption(const struct slurm_allocation *allocation)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	const char *when;
+
+	if (!allocation->preemption_cancels ||
+		slurm_command(
+			(const char *const[]){"scontrol", "show", "job", allocation->job.job, NULL},
+			&text, NULL) < 0)
+		return false;
+	when = strstr(buf_str(&text), " PreemptTime=");
+	return when && isdigit((unsigned char)when[strlen(" PreemptTime=")]);
+}
+
 /*
  * Whether Slurm has ended the job already: cancelled, or to be requeued by itself, which it does not tell yet. Only where its
  * time was over is it for us to go on.
@@ -251,7 +268,10 @@ static bool is_decided(const struct slurm_allocation *allocation)
 		return false;
 	if (allocation->end_s && clock_wall_ns() / NS_PER_S >= allocation->end_s)
 		return false;
-	return status.pending || !status.lives || strcmp(status.state, "COMPLETING") == 0;
+	if (!status.pending && !status.lives && strcmp(status.state, "PREEMPTED") == 0)
+		return !allocation->preemption_cancels;
+	return status.pending || ((!status.lives || strcmp(status.state, "COMPLETING") == 0) &&
+					 !was_cancelled_by_preemption(allocation));
 }
 
 int slurm_allocation_go_on(
@@ -268,7 +288,8 @@ int slurm_allocation_go_on(
 			allocation->job.job);
 		return 0;
 	}
-	if (allocation->restarts < allocation->requeues) {
+	if (allocation->restarts < allocation->requeues &&
+		!was_cancelled_by_preemption(allocation)) {
 		r = requeue(allocation, &e);
 		if (r == 0) {
 			buf_printf(text, "Slurm job %s is requeued", allocation->job.job);

@@ -195,11 +195,15 @@ bool slurm_status_parse(const char *line, const char *id, struct slurm_status *s
 	status->known = true;
 	status->lives = !is_one_of(status->state, ended, ARRAY_SIZE(ended));
 	status->pending = is_one_of(status->state, without, ARRAY_SIZE(without));
-	/* "JobHeldUser", "JobHeldAdmin"; the latter also where it was requeued too often, in words that differ. */
-	status->held = status->pending && (str_starts(status->reason, "JobHeld") ||
-						  strcmp(status->state, "REQUEUE_HOLD") == 0 ||
-						  strstr(status->reason, "requeue"));
-	status->max_requeue = status->held && strstr(status->reason, "requeue") != NULL;
+	/*
+	 * What Slurm holds because it was requeued too often is submitted anew. What somebody holds ("JobHeldUser", "JobHeldAdmin", "job
+	 * requeued in held state"), or what the nodes could not begin ("launch failed requeued held"), waits for him.
+	 */
+	status->max_requeue = status->pending && strcmp(status->reason, "JobHoldMaxRequeue") == 0;
+	status->held = status->max_requeue ||
+		       (status->pending && (str_starts(status->reason, "JobHeld") ||
+						   strcmp(status->state, "REQUEUE_HOLD") == 0 ||
+						   strstr(status->reason, "requeue")));
 	status->end_s = status->pending ? 0 : read_time(end);
 	return true;
 }

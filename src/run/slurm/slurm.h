@@ -122,12 +122,13 @@ struct slurm_allocation {
 	char *home, *id; /* owned */
 	struct slurm_job job;
 	int n_nodes;
-	int restarts;	 /* of this job by Slurm */
-	int requeues;	 /* of these, after which it is submitted anew instead */
-	int64_t end_s;	 /* Unix time when the job has to be over; 0: never */
-	int kill_wait_s; /* from SIGTERM to SIGKILL; 0: not known */
-	int grace_s;	 /* of a preemption in this partition; 0: none */
-	char *notice;	 /* a file in which the tasks say that Slurm wants them to end; owned */
+	int restarts;		 /* of this job by Slurm */
+	int requeues;		 /* of these, after which it is submitted anew instead */
+	int64_t end_s;		 /* Unix time when the job has to be over; 0: never */
+	int kill_wait_s;	 /* from SIGTERM to SIGKILL; 0: not known */
+	bool preemption_cancels; /* in this partition, instead of requeueing */
+	int grace_s;		 /* of a preemption in this partition; 0: none */
+	char *notice; /* a file in which the tasks say that Slurm wants them to end; owned */
 	pthread_t watcher;
 	int quit_fd; /* -1: nobody watches */
 };

@@ -28,6 +28,10 @@ static void a_line_of_squeue_says_how_a_job_is(void **state)
 	assert_true(slurm_status_parse("PENDING|JobHeldUser||N/A|", "a1", &s));
 	assert_true(s.held && !s.max_requeue);
 	assert_true(slurm_status_parse("PENDING|job requeued in held state||N/A|", "a1", &s));
+	assert_true(s.held && !s.max_requeue);
+	assert_true(slurm_status_parse("PENDING|launch failed requeued held||N/A|", "a1", &s));
+	assert_true(s.held && !s.max_requeue);
+	assert_true(slurm_status_parse("PENDING|JobHoldMaxRequeue||N/A|", "a1", &s));
 	assert_true(s.held && s.max_requeue);
 	assert_true(slurm_status_parse("COMPLETED|None|n1|2026-11-21T22:10:05|(null)", "a1", &s));
 	assert_true(s.known && !s.lives);
