@@ -16,8 +16,7 @@
 #define LOSS_QUARTER 0.98
 
 #define SLOW_SAMPLES_MIN 8
-#define SLOW_MORE_MS	 700  /* than the mean */
-#define SLOW_MAX_MS	 5000 /* where waits are that long, they tell nothing */
+#define SLOW_MORE_MS	 700 /* than the mean */
 #define CREDIT_EACH	 0.05
 #define CREDIT_START	 2
 #define CREDIT_MAX	 8
@@ -79,7 +78,7 @@ int64_t pace_slow_ms(const struct pace *pace, enum pace_kind kind)
 	p90 = quantile(pace, kind, 9);
 	if (slow < 2 * p90)
 		slow = 2 * p90;
-	return slow > SLOW_MAX_MS ? 0 : slow;
+	return slow;
 }
 
 void pace_earn(struct pace *pace)
