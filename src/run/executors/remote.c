@@ -323,15 +323,11 @@ static int set_ranks(struct strlist *env)
 	return 0;
 }
 
-/* What Slurm gives each task: its place, its GPUs, and how the tasks find each other. */
-static int take_from_slurm(struct strlist *env)
+/* The variables of our environment that begin so. */
+static int take_variables(struct strlist *env, const char *const *names, size_t n)
 {
-	static const char *const names[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
-		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
-		"ZE_AFFINITY_MASK=", "HOSTNAME="};
-
 	for (char **pair = environ; *pair; pair++) {
-		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		for (size_t i = 0; i < n; i++) {
 			_cleanup_free_ char *key = NULL;
 			const char *equals = strchr(*pair, '=');
 
@@ -344,6 +340,16 @@ static int take_from_slurm(struct strlist *env)
 		}
 	}
 	return 0;
+}
+
+/* What Slurm gives each task: its place, its GPUs, and how the tasks find each other. */
+static int take_from_slurm(struct strlist *env)
+{
+	static const char *const names[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
+		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
+		"ZE_AFFINITY_MASK=", "HOSTNAME="};
+
+	return take_variables(env, names, ARRAY_SIZE(names));
 }
 
 /* The GPUs that Slurm has given this task, for a container that has no others. */
@@ -409,20 +415,7 @@ static int take_from_launcher(struct strlist *env)
 	static const char *const names[] = {
 		"OMPI_", "PMIX_", "PMI_", "PMI2_", "OPAL_", "PRTE_", "HYDI_", "MPI_LOCAL", "MPIR_"};
 
-	for (char **pair = environ; *pair; pair++) {
-		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-			_cleanup_free_ char *key = NULL;
-			const char *equals = strchr(*pair, '=');
-
-			if (!equals || !str_starts(*pair, names[i]))
-				continue;
-			key = strndup(*pair, (size_t)(equals - *pair));
-			if (!key || strlist_set(env, key, equals + 1) < 0)
-				return -1;
-			break;
-		}
-	}
-	return 0;
+	return take_variables(env, names, ARRAY_SIZE(names));
 }
 
 /* Its part of the step's. */
