@@ -1,6 +1,7 @@
 #include "run/executors/boxed.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,6 +58,30 @@ void boxed_free(struct task *task)
 		close(t->status_fd);
 	litter_remove(t->box);
 	free(t);
+}
+
+int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
+	struct penstock_error *err)
+{
+	struct process_spec process = *init;
+	_cleanup_close_ int write_end = -1;
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	t->status_fd = ends[0];
+	process.body_fd = write_end = ends[1];
+	process.stdin_fd = -1;
+	process.stdout_fd = spec->stdout_fd;
+	process.stderr_fd = spec->stderr_fd;
+	process.new_session = true;
+	process.die_with_parent = true;
+	process.cpus = spec->cpus;
+	process.n_cpus = spec->n_cpus;
+	process.cgroups = spec->cgroups;
+	process.n_cgroups = spec->n_cgroups;
+	process.born_in = spec->born_in;
+	return process_spawn(&t->process, &process, err);
 }
 
 /* ---- which of them is the task ---- */

@@ -28,6 +28,12 @@ struct boxed_task *boxed_new(void);
 /* Makes the directory below `tmp`. */
 int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err);
 /*
+ * Starts the init: `init` says its namespaces, its body, which writes the task's status to its descriptor in the end, and who explains
+ * it; the rest is as `spec` has it.
+ */
+int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
+	struct penstock_error *err);
+/*
  * Who among the descendants of the init has this number in its namespace: what others are told, for its environment and
  * namespaces are the task's. The init where it has ended already.
  */

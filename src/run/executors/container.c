@@ -218,8 +218,6 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
 		"--log", s->log, "run", "--detach", "--pid-file", s->pid_file, "--bundle",
 		s->bundle, "task", NULL};
-	_cleanup_close_ int write_end = -1;
-	int ends[2];
 	int r;
 
 	s->plan.layers_dir = s->layers_dir;
@@ -236,27 +234,12 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.pid_file = s->pid_file;
 	s->plan.network = s->network.plan;
 	s->plan.last_pid = spec->container->last_pid;
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
-	s->task->status_fd = ends[0];
-	write_end = ends[1];
 	s->plan.crun = crun;
-	r = process_spawn(&s->task->process,
+	r = boxed_spawn(s->task, spec,
 		&(struct process_spec){
-			.stdin_fd = -1,
-			.stdout_fd = spec->stdout_fd,
-			.stderr_fd = spec->stderr_fd,
-			.new_session = true,
-			.die_with_parent = true,
-			.cpus = spec->cpus,
-			.n_cpus = spec->n_cpus,
-			.cgroups = spec->cgroups,
-			.n_cgroups = spec->n_cgroups,
-			.born_in = spec->born_in,
 			.namespaces = init_namespaces(&s->plan),
 			.body = init_run,
 			.cookie = &s->plan,
-			.body_fd = write_end,
 			.explain = init_explain,
 		},
 		err);

@@ -128,31 +128,12 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 
 static int spawn(struct boxed_task *t, struct isolated_plan *plan, struct penstock_error *err)
 {
-	const struct task_spec *spec = plan->spec;
-	_cleanup_close_ int write_end = -1;
-	int ends[2];
-
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
-	t->status_fd = ends[0];
-	write_end = ends[1];
-	return process_spawn(&t->process,
+	return boxed_spawn(t, plan->spec,
 		&(struct process_spec){
-			.stdin_fd = -1,
-			.stdout_fd = spec->stdout_fd,
-			.stderr_fd = spec->stderr_fd,
-			.new_session = true,
-			.die_with_parent = true,
-			.cpus = spec->cpus,
-			.n_cpus = spec->n_cpus,
-			.cgroups = spec->cgroups,
-			.n_cgroups = spec->n_cgroups,
-			.born_in = spec->born_in,
 			.namespaces = CLONE_NEWPID | CLONE_NEWNS |
 				      (plan->rootless ? CLONE_NEWUSER : 0),
 			.body = run,
 			.cookie = plan,
-			.body_fd = write_end,
 			.explain = explain,
 		},
 		err);
