@@ -41,13 +41,19 @@ static void stop(void)
 	fs_remove_tree(root, NULL);
 }
 
+/* Each from an address of its own: the ports of one would all wait for their TIME_WAIT's end. */
 static int connect_to_server(void)
 {
+	static uint16_t host;
+	struct sockaddr_in from = {.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 0x10000U + host++)};
 	struct sockaddr_in address = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	require(fd >= 0);
+	require(setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){1}, sizeof(int)) == 0);
+	require(bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0);
 	address.sin_port = htons((uint16_t)strtoul(strrchr(server_url(server), ':') + 1, NULL, 10));
 	require(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
 	return fd;
@@ -62,7 +68,7 @@ static void be_patient(int fd, int ms)
 
 /*
  * Sends and reads to the end; returns the status, 0 where there was none. To a `complete` request
- * the server owes an answer. It may wait for the rest of any other, so we leave soon.
+ * the server owes an answer. Any other ends there, so that it does not wait for the rest.
  */
 static int exchange(const struct buf *request, bool complete)
 {
@@ -74,6 +80,8 @@ static int exchange(const struct buf *request, bool complete)
 	require(reply);
 	if (send(fd, request->data, request->len, MSG_NOSIGNAL) < 0)
 		return 0;
+	if (!complete)
+		shutdown(fd, SHUT_WR);
 	be_patient(fd, complete ? 15000 : 30);
 	while (n < REPLY_SIZE) {
 		ssize_t got = recv(fd, reply + n, REPLY_SIZE - n, 0);
