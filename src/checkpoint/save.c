@@ -78,18 +78,31 @@ static int check_name(const struct save *s, const char *name, struct penstock_er
 	return 0;
 }
 
-static struct save_file *find_file(const struct save *s, const char *name)
+static struct save_file *find_file(struct save *s, const char *name)
 {
-	for (size_t i = s->n_files; i-- > 0;) {
-		if (strcmp(s->files[i].name, name) == 0)
-			return &s->files[i];
-	}
-	return NULL;
+	size_t i;
+
+	return file_index_find(&s->names, name, &i) ? &s->files[i] : NULL;
+}
+
+/* Room for one more, by doubling. -1: out of memory. */
+static int grow_files(struct save *s)
+{
+	size_t room = s->room ? 2 * s->room : 16;
+	struct save_file *files;
+
+	if (s->n_files < s->room)
+		return 0;
+	files = reallocarray(s->files, room, sizeof(*files));
+	if (!files)
+		return -1;
+	s->files = files;
+	s->room = room;
+	return 0;
 }
 
 static struct save_file *new_file(struct save *s, const char *name, struct penstock_error *err)
 {
-	struct save_file *files;
 	struct save_file file = {.name = strdup(name)};
 
 	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
@@ -98,16 +111,20 @@ static struct save_file *new_file(struct save *s, const char *name, struct penst
 			s->path, LIMIT_CHECKPOINT_FILES);
 		return NULL;
 	}
-	files = reallocarray(s->files, s->n_files + 1, sizeof(*files));
-	if (files)
-		s->files = files;
-	if (!files || !file.name || checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
+	if (!file.name || grow_files(s) < 0 ||
+		checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
 		free(file.name);
 		error_memory(err);
 		return NULL;
 	}
-	files[s->n_files] = file;
-	return &files[s->n_files++];
+	if (file_index_add(&s->names, file.name, s->n_files) < 0) {
+		checksum_release(&file.sum);
+		free(file.name);
+		error_memory(err);
+		return NULL;
+	}
+	s->files[s->n_files] = file;
+	return &s->files[s->n_files++];
 }
 
 static void close_out(struct save *s)
@@ -578,6 +595,7 @@ void save_free(struct save *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	commit_free(s->metrics);
+	file_index_release(&s->names);
 	free(s->files);
 	free(s->path);
 	free(s->dir);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "checkpoint/file_index.h"
 #include "checkpoint/save.h"
 #include "s3/checksum.h"
 
@@ -27,10 +28,11 @@ struct save {
 	char *run;
 	uint64_t step;
 	struct save_file *files;
-	size_t n_files;
-	size_t open;		/* the file that `out` is of */
-	int out;		/* -1: none */
-	struct commit *metrics; /* holds only these */
+	size_t n_files, room;
+	struct file_index names; /* of the files, by number */
+	size_t open;		 /* the file that `out` is of */
+	int out;		 /* -1: none */
+	struct commit *metrics;	 /* holds only these */
 	char word
 		[SAVE_WORD]; /* of many ranks: rank 0's own, or the one that this rank has answered to */
 	bool failed, committed;

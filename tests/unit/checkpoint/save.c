@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "checkpoint/read.h"
 #include "checkpoint/save.h"
+#include "checkpoint/save_internal.h"
 
 static char *root;
 
@@ -246,6 +247,30 @@ static void test_bad_names_and_nothing_to_save_are_refused(void **state)
 	assert_int_equal(
 		save_begin(&s, root, 1, &(struct save_options){.rank = 2, .world_size = 2}, NULL),
 		-(int)PENSTOCK_E_INVALID);
+}
+
+/* With very many files, appended to and asked for again, no name is compared with more than a few others. */
+static void test_a_file_is_found_without_a_look_at_all_others(void **state)
+{
+	enum { FILES = 3000 };
+	struct save *s = NULL;
+	char name[32];
+
+	(void)state;
+	assert_int_equal(save_begin(&s, root, 1, &one, NULL), 0);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < FILES; i++) {
+			snprintf(name, sizeof(name), "part-%d.bin", i);
+			assert_int_equal(save_write(s, name, "ab", 2, NULL), 0);
+		}
+	}
+
+	assert_int_equal(s->n_files, FILES);
+	for (int i = 0; i < FILES; i++)
+		assert_int_equal(s->files[i].size, 4);
+	assert_int_equal(save_add(s, "part-17.bin", NULL), -(int)PENSTOCK_E_EXISTS);
+	assert_true(s->names.compared < (uint64_t)8 * FILES);
+	save_free(s);
 }
 
 /* ---- ranks ---- */
@@ -515,6 +540,7 @@ int main(void)
 		TEST(test_links_are_not_followed),
 		TEST(test_a_file_that_changes_after_it_was_counted_is_noticed),
 		TEST(test_bad_names_and_nothing_to_save_are_refused),
+		TEST(test_a_file_is_found_without_a_look_at_all_others),
 		TEST(test_many_ranks_make_one_checkpoint),
 		TEST(test_the_part_of_a_killed_save_does_not_count),
 		TEST(test_a_rank_that_hangs_is_named),
