@@ -14,6 +14,7 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/enter.h"
+#include "cli/exec.h"
 #include "cli/show_util.h"
 #include "run/layout.h"
 #include "run/live.h"
@@ -53,6 +54,7 @@ static int choose(void *cookie, const struct live_step *step)
 	c->found = true;
 	c->step.serial = step->serial;
 	c->step.n = step->n;
+	c->step.cluster = step->cluster;
 	c->step.name = strdup(step->name);
 	c->step.cwd = strdup(step->cwd);
 	c->step.pids = calloc(step->n + 1, sizeof(*c->step.pids));
@@ -73,6 +75,8 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 	if (r < 0)
 		return r;
 	live_each(layout.dir, choose, c);
+	if (run_state_is_live(run->last.state))
+		live_each_of_cluster(layout.dir, choose, c);
 	if (c->found && !c->several)
 		return 0;
 	if (c->names.len && !c->found)
@@ -141,7 +145,7 @@ static void take_cpus_of(pid_t pid)
 		sched_setaffinity(0, sizeof(set), &set);
 }
 
-static void reset_signals(void)
+void exec_reset_signals(void)
 {
 	sigset_t none;
 
@@ -164,36 +168,44 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 	return 0;
 }
 
-/* Becomes the command; returns only where it cannot. */
-static int become(
-	const struct cli *cli, const struct live_step *step, pid_t pid, struct penstock_error *err)
+int exec_become(char **words, const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist env = {0};
-	_cleanup_(strlist_release) struct strlist words = {0};
 	int r = read_environment(pid, &env, err);
 
 	if (r == 0 && add_terminal(&env) < 0)
 		r = error_memory(err);
-	for (size_t i = 1; r == 0 && i < cli_n_operands(cli); i++) {
-		if (strlist_add(&words, cli_operand(cli, i)) < 0)
-			r = error_memory(err);
-	}
 	if (r == 0)
 		r = go_there(step, pid, err);
 	if (r == 0 && step->enter.n)
 		r = enter_container(pid, &step->enter, err);
-	if (r < 0 || !words.items)
+	if (r < 0 || !words)
 		return r;
-	reset_signals();
+	exec_reset_signals();
 	environ = env.items; /* execvp() looks on the PATH of the step */
-	execvp(words.items[0], words.items);
-	return error_errno(err, errno, "cannot run %s", words.items[0]);
+	execvp(words[0], words);
+	return error_errno(err, errno, "cannot run %s", words[0]);
+}
+
+/* Of a step of this machine. */
+static int run_here(struct strlist *words, const struct live_step *step, int64_t rank,
+	struct penstock_error *err)
+{
+	int r = 0;
+
+	if (!step->pids[rank])
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
+			rank, step->name);
+	if (step->enter.n)
+		r = enter_prepare(err);
+	return r < 0 ? r : exec_become(words->items, step, step->pids[rank], err);
 }
 
 static int run_exec(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(strlist_release) struct strlist words = {0};
 	_cleanup_free_ char *home = NULL;
 	struct choice choice = {.wanted = cli_value(cli, "step"), .names = BUF_INIT(4096)};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -211,14 +223,15 @@ static int run_exec(const struct cli *cli)
 		r = error_set(&err, PENSTOCK_E_INVALID,
 			"'%s' has %zu task%s, so the rank is from 0 to %zu", choice.step.name,
 			choice.step.n, choice.step.n == 1 ? "" : "s", choice.step.n - 1);
-	else if (r == 0 && !choice.step.pids[rank])
-		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
-			rank, choice.step.name);
+	for (size_t i = 1; r == 0 && i < cli_n_operands(cli); i++) {
+		if (strlist_add(&words, cli_operand(cli, i)) < 0)
+			r = error_memory(&err);
+	}
 	records_freep(&records);
-	if (r == 0 && choice.step.enter.n)
-		r = enter_prepare(&err);
 	if (r == 0)
-		r = become(cli, &choice.step, choice.step.pids[rank], &err);
+		r = choice.step.cluster
+			    ? exec_on_cluster(&words, home, &run, &choice.step, rank, &err)
+			    : run_here(&words, &choice.step, rank, &err);
 	live_step_release(&choice.step);
 	buf_release(&choice.names);
 	return cli_fail(cli, &err);
@@ -238,6 +251,7 @@ static const struct command_example examples[] = {
 
 static const struct command_exit exits[] = {
 	{"66", "There is no such run, or it runs no such step now"},
+	{"69", "The step is on a cluster, and there is no srun here"},
 	{"N", "Else the command's own"},
 	{NULL, NULL},
 };
@@ -256,6 +270,9 @@ const struct command command_exec = {
 		       "as the step's). When the step ends, so does the command. Standard input "
 		       "and output are "
 		       "those of this terminal.\n\n"
+		       "Beside a step on the nodes of a cluster it is a step of the same job, on "
+		       "the node of that task, "
+		       "and may be run wherever srun is.\n\n"
 		       "RUN is an id, the beginning of one, or a name.",
 	.options = options,
 	.examples = examples,

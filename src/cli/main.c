@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/exec.h"
 #include "run/executors/node_inputs.h"
 #include "run/executors/remote.h"
 
@@ -51,5 +52,7 @@ int main(int argc, char **argv)
 		return remote_rank_main();
 	if (argc == 4 && strcmp(argv[1], NODE_INPUTS_SWEEP_WORD) == 0)
 		return node_inputs_sweep(argv[2], argv[3]);
+	if (argc > 4 && strcmp(argv[1], EXEC_NODE_WORD) == 0)
+		return exec_node_main(argv + 2);
 	return cli_main(argc, argv, commands);
 }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ void live_step_release(struct live_step *step)
 {
 	free(step->name);
 	free(step->cwd);
+	free(step->node);
 	free(step->pids);
 	strlist_release(&step->cgroups);
 	strlist_release(&step->enter);
@@ -53,16 +55,17 @@ static char *format(const struct live_step *step)
 	char *text;
 
 	process_boot_id(boot);
-	for (size_t i = 0; i < step->n; i++) {
+	for (size_t i = 0; i < step->n && !step->cluster; i++) {
 		struct process_info info = {0};
 
 		process_info(step->pids[i], &info);
 		json_array_append_new(tasks, json_pack("{s:i, s:I}", "pid", (int)step->pids[i],
 						     "start", (json_int_t)info.start_ticks));
 	}
-	object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "boot", boot, "name", step->name,
-		"cwd", step->cwd, "tasks", tasks, "cgroups", json_list(&step->cgroups), "enter",
-		json_list(&step->enter));
+	object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s*, s:i}", "boot", boot, "name",
+		step->name, "cwd", step->cwd, "tasks", tasks, "cgroups", json_list(&step->cgroups),
+		"enter", json_list(&step->enter), "node", step->node, "cluster",
+		step->cluster ? (int)step->n : 0);
 	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
 	json_decref(object);
 	return text;
@@ -131,9 +134,12 @@ static int read_step(const json_t *object, struct live_step *step)
 {
 	const json_t *tasks = json_object_get(object, "tasks");
 
+	json_int_t cluster = json_integer_value(json_object_get(object, "cluster"));
+
 	step->name = copy_of(object, "name");
 	step->cwd = copy_of(object, "cwd");
-	step->n = json_array_size(tasks);
+	step->cluster = cluster > 0 && cluster <= INT_MAX;
+	step->n = step->cluster ? (size_t)cluster : json_array_size(tasks);
 	step->pids = calloc(step->n + 1, sizeof(*step->pids));
 	if (!step->name || !step->cwd || !step->pids ||
 		read_list(json_object_get(object, "cgroups"), &step->cgroups) < 0 ||
@@ -144,26 +150,30 @@ static int read_step(const json_t *object, struct live_step *step)
 	return 0;
 }
 
-static int each_file(const char *run_dir, unsigned long serial,
-	int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+/* NULL: there is none; json_decref() it. */
+static json_t *load(const char *run_dir, unsigned long serial)
 {
 	_cleanup_free_ char *path = path_of(run_dir, serial);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
-	_cleanup_(live_step_release) struct live_step step = {.serial = serial};
-	char boot[PROCESS_BOOT_ID_SIZE];
-	const char *recorded;
-	json_t *object;
-	int r = 0;
 
-	if (!path || fs_read(path, &text, NULL) < 0)
-		return 0;
-	object = json_loadb(buf_str(&text), text.len, 0, NULL);
-	recorded = json_string_value(json_object_get(object, "boot"));
+	return path && fs_read(path, &text, NULL) == 0
+		       ? json_loadb(buf_str(&text), text.len, 0, NULL)
+		       : NULL;
+}
+
+static int each_file(const char *run_dir, unsigned long serial, bool cluster,
+	int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+{
+	_cleanup_(live_step_release) struct live_step step = {.serial = serial};
+	json_auto_t *object = load(run_dir, serial);
+	const char *recorded = json_string_value(json_object_get(object, "boot"));
+	char boot[PROCESS_BOOT_ID_SIZE];
+
 	process_boot_id(boot);
-	if (recorded && strcmp(recorded, boot) == 0 && read_step(object, &step) == 0)
-		r = fn(cookie, &step);
-	json_decref(object);
-	return r;
+	if (!recorded || (!cluster && strcmp(recorded, boot) != 0) ||
+		read_step(object, &step) < 0 || step.cluster != cluster)
+		return 0;
+	return fn(cookie, &step);
 }
 
 static int compare_serials(const void *a, const void *b)
@@ -203,16 +213,36 @@ static unsigned long *list_serials(const char *run_dir, size_t *n)
 	return all;
 }
 
-void live_each(
-	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+static void each(const char *run_dir, bool cluster,
+	int (*fn)(void *cookie, const struct live_step *step), void *cookie)
 {
 	size_t n;
 	_cleanup_free_ unsigned long *all = list_serials(run_dir, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		if (each_file(run_dir, all[i], fn, cookie))
+		if (each_file(run_dir, all[i], cluster, fn, cookie))
 			return;
 	}
+}
+
+void live_each(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+{
+	each(run_dir, false, fn, cookie);
+}
+
+void live_each_of_cluster(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+{
+	each(run_dir, true, fn, cookie);
+}
+
+char *live_node(const char *step_dir, unsigned long rank)
+{
+	json_auto_t *object = load(step_dir, rank);
+	const char *node = json_string_value(json_object_get(object, "node"));
+
+	return node ? strdup(node) : NULL;
 }
 
 static int end_groups(void *cookie, const struct live_step *step)

@@ -9,6 +9,7 @@
 #ifndef RUN_LIVE_H
 #define RUN_LIVE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -25,15 +26,26 @@ struct live_step {
 	struct strlist cgroups; /* directories */
 	struct strlist
 		enter; /* namespaces of the tasks that a command beside them joins; none: the machine's */
+	/*
+	 * Its tasks are on the nodes of a cluster, and `pids` is empty. Each of them has a file of its own there, of one task and
+	 * with its node: live_write() and live_each() with the step's directory in the run's tmp/ and its rank as the serial.
+	 */
+	bool cluster;
+	char *node; /* of such a task, as the cluster names it */
 };
 void live_step_release(struct live_step *step);
 
 /* `run_dir` is runs/ID. */
 int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err);
 void live_remove(const char *run_dir, unsigned long serial);
-/* Those of this boot, in the order of their starts; fn returns non-zero to stop. */
+/* Those of this machine and boot, in the order of their starts; fn returns non-zero to stop. */
 void live_each(
 	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
+/* Those whose tasks are on the nodes of a cluster, wherever this is. */
+void live_each_of_cluster(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
+/* The node of a task of such a step; free() it. NULL: it has not begun, or is over. */
+char *live_node(const char *step_dir, unsigned long rank);
 /* Ends whatever is in the control groups of an attempt whose supervisor is gone, and forgets it. Returns how many
  * processes there were. */
 int live_end(const char *run_dir);

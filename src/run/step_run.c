@@ -409,11 +409,14 @@ static void record_life(struct step_run *step)
 
 	live.name = strdup(step->name);
 	live.cwd = strdup(cwd);
+	live.cluster = step->clustered;
 	live.pids = calloc(step->n, sizeof(*live.pids));
 	if (!live.name || !live.cwd || !live.pids || cgroup_record(step->group.cgroup, &dirs) < 0)
 		return;
 	for (size_t i = 0; i < step->n_started; i++)
 		live.pids[live.n++] = step->tasks[i].task->pid;
+	if (live.cluster && live.n)
+		live.n = (size_t)step->what->resources.tasks.value;
 	rest = dirs.len ? (char *)(uintptr_t)buf_str(&dirs) : NULL;
 	while (rest && (dir = strsep(&rest, "\n"))) {
 		if (*dir && strlist_add(&live.cgroups, dir) < 0)

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from harness.program import Process, binary
 from harness.registry import BUSYBOX, busybox, image, layer, write_layout
 from harness.waiting import wait_for
 
@@ -168,6 +169,54 @@ def test_two_tasks_on_two_nodes_run_in_containers_with_the_runs_storage(login, w
     for rank in "01":
         assert re.search(rf"^{rank}: hello {rank} of 2 on {slurm.nodes[int(rank)]} in /deepsquare$", out, re.M)
     assert list(login.home.glob("runs/*/tmp/container-*")) == []
+
+
+# ---- commands beside a step ----
+
+
+def begin_two(login, workflow, **run):
+    """A run of two tasks on two nodes, which live until its storage has `go`; its job lives until it has `end`. Also that storage."""
+    two = {"tasks": 2, "cpusPerTask": 1}
+    mine = 'echo > "$STORAGE_PATH/$RANK.there"; while [ ! -e "$STORAGE_PATH/go" ]; do sleep 0.1; done'
+    steps = [{"name": "train", "run": {"command": mine, "resources": two} | run}, {"name": "after", "run": {"command": 'while [ ! -e "$STORAGE_PATH/end" ]; do sleep 0.1; done'}}]
+    process = login.on_slurm(workflow("", resources=two, steps=steps), "--sbatch=--nodes=2")
+    wait_for(lambda: len(list(login.home.glob("runs/*/storage/*.there"))) == 2 and len(list(login.home.glob("runs/*/tmp/step-*/live/?"))) == 2, 60, "both tasks")
+    return process, next(login.home.glob("runs/*/storage"))
+
+
+def test_a_command_beside_a_task_runs_on_its_node_and_ends_with_it(login, workflow, slurm, tmp_path):
+    process, storage = begin_two(login, workflow)
+
+    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK on $(hostname) in $PWD: $(cat)"; exit 7', input="given\n").exits(7)
+    refused = login.run("exec", "t", "--rank", "2", "true").exits(65)
+    long = login.popen("exec", "t", "sh", "-c", f'echo "$(hostname)" > {tmp_path}/beside; exec sleep 1000')
+    wait_for(lambda: (tmp_path / "beside").exists() and (tmp_path / "beside").read_text() == slurm.nodes[0] + "\n", 60, "the command on the first node")
+    (storage / "go").touch()
+    ended = long.wait()
+    (storage / "end").touch()
+
+    process.wait().exits(0)
+    assert beside.out == f"1 on {slurm.nodes[1]} in {storage}: given\n"
+    assert "the rank is from 0 to 1" in refused.err
+    assert ended.code == 143
+    assert "runs no step now" in login.run("exec", "t", "true").exits(66).err
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
+def test_a_command_beside_a_task_in_a_container_is_in_that_and_has_the_terminal(login, workflow, slurm, tmp_path):
+    layout = write_layout(tmp_path / "image", image([busybox(), layer({"etc/motd": "hello\n"})]))
+    process, storage = begin_two(login, workflow, container={"image": str(layout)})
+
+    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK $(cat /etc/motd) $(cat /proc/sys/kernel/hostname) $PWD"; exit 3').exits(3)
+    words = ["script", "-qec", f"{binary()} exec t sh -c 'test -t 0 && test -t 1 && echo at a terminal'", "/dev/null"]
+    seen = Process(slurm.inside(slurm.control, words), login.env | {"TERM": "xterm"}, login.cwd).wait()
+    (storage / "go").touch()
+    (storage / "end").touch()
+
+    process.wait().exits(0)
+    assert beside.out == f"1 hello {slurm.nodes[1]} /\n"
+    assert "at a terminal" in seen.out
 
 
 # ---- inputs on the nodes ----

@@ -30,6 +30,7 @@
 #include "records/claims.h"
 #include "run/executors/cdi.h"
 #include "run/executors/node_inputs.h"
+#include "run/live.h"
 #include "run/reaction.h"
 #include "base/banned.h"
 
@@ -696,6 +697,29 @@ static int start(struct remote *r, struct penstock_error *err)
 	return r->executor->start(&r->task, &spec, err);
 }
 
+/* For `penstock exec`, which comes to this node by a step of its own. */
+static void record_life(const struct remote *r)
+{
+	_cleanup_(live_step_release) struct live_step live = {.serial = r->rank, .n = 1};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct utsname system;
+
+	if (r->launched)
+		return;
+	uname(&system);
+	live.name = strdup("");
+	live.cwd = strdup(r->cwd ? r->cwd : "/");
+	live.node = strdup(number_or("SLURMD_NODENAME", system.nodename));
+	live.pids = calloc(1, sizeof(*live.pids));
+	if (!live.name || !live.cwd || !live.node || !live.pids)
+		return;
+	live.pids[0] = r->task->pid;
+	if (r->executor->enter && r->executor->enter(r->task, &live.enter) < 0)
+		return;
+	if (live_write(r->dir, &live, &err) < 0)
+		log_debug("%s", err.message);
+}
+
 static int task_main(bool launched)
 {
 	_cleanup_(remote_release) struct remote r = {
@@ -734,7 +758,10 @@ static int task_main(bool launched)
 		write_end(&r, &(struct task_end){.code = EXIT_INTERNAL});
 		return EXIT_INTERNAL;
 	}
+	record_life(&r);
 	code = wait_for_end(&r);
+	if (r.dir)
+		live_remove(r.dir, r.rank);
 	r.executor->free(r.task);
 	executor_container_finish(); /* what it removes behind our back */
 	return code;

@@ -97,7 +97,8 @@ static bool is_of_the_job(const char *pair)
 		"SLURM_GPUS", "SLURM_TRES_PER_TASK=", "SLURM_CPU_BIND", "SLURM_MEM_BIND",
 		"SLURM_JOB_NAME=", "SLURM_LABELIO=", "SLURM_STDINMODE=", "SLURM_STDOUTMODE=",
 		"SLURM_STDERRMODE=", "SLURM_NNODES=", "SLURM_JOB_NUM_NODES=", "SLURM_EXPORT_ENV=",
-		"SLURM_KILL_BAD_EXIT=", "SLURM_EXACT=", "SLURM_OVERLAP=", "SLURM_WORKING_DIR="};
+		"SLURM_KILL_BAD_EXIT=", "SLURM_EXACT=", "SLURM_OVERLAP=", "SLURM_WORKING_DIR=",
+		"SRUN_"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (str_starts(pair, names[i]))

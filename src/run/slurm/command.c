@@ -102,7 +102,8 @@ static const char **environment_for(const char *program)
 	static const char *const kept[] = {"SLURM_CONF", "SLURM_CLUSTERS=", "SLURM_JWT="};
 	static const char *const dropped[] = {"SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_",
 		"SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="};
-	bool submits = strcmp(program, "sbatch") == 0;
+	bool srun = strcmp(program, "srun") == 0;
+	bool begins = strcmp(program, "sbatch") == 0 || srun;
 	const char **env;
 	size_t n = 0;
 
@@ -111,10 +112,11 @@ static const char **environment_for(const char *program)
 	env = calloc(n + 1, sizeof(*env));
 	n = 0;
 	for (char **pair = environ; env && *pair; pair++) {
-		bool drop = submits && str_starts(*pair, "SLURM_");
+		bool drop = begins && str_starts(*pair, "SLURM_");
 
 		for (size_t i = 0; drop && i < ARRAY_SIZE(kept); i++)
 			drop = !str_starts(*pair, kept[i]);
+		drop |= srun && str_starts(*pair, "SRUN_");
 		for (size_t i = 0; !drop && i < ARRAY_SIZE(dropped); i++)
 			drop = str_starts(*pair, dropped[i]);
 		if (!drop)
@@ -197,4 +199,17 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 	if (r == 0 && buf_failed(out))
 		r = buf_error(out, "what Slurm has printed", err);
 	return r;
+}
+
+int slurm_become(const char *const *argv, struct penstock_error *err)
+{
+	_cleanup_free_ char *program = find_program(argv[0]);
+	_cleanup_free_ const char **env = environment_for(argv[0]);
+
+	if (!program)
+		return missing(argv[0], err);
+	if (!env)
+		return error_memory(err);
+	execve(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
+	return error_errno(err, errno, "cannot run %s", program);
 }

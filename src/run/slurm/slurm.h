@@ -33,9 +33,11 @@ struct penstock_error;
  * Runs one and appends what it prints. PENSTOCK_E_UNAVAILABLE: it is not there (the message says what to do), or it failed:
  * the message is its own line. PENSTOCK_E_CANCELLED: it was killed. PENSTOCK_E_TIMEOUT: it did not end, and what it was told may
  * have been done. Variables that change what it prints or filters (SQUEUE_USERS, SLURM_TIME_FORMAT) are kept from it, and from
- * sbatch what tells of a job around us.
+ * sbatch and srun what tells of a job around us.
  */
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
+/* Becomes it, with our standard streams and such an environment: returns only where it cannot. */
+int slurm_become(const char *const *argv, struct penstock_error *err);
 /* The same error where it is not on PATH at all. */
 int slurm_need(const char *program, struct penstock_error *err);
 
