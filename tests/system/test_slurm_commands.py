@@ -1,9 +1,12 @@
 """What penstock makes of Slurm's commands when they fail, lie, are slow, or speak of other jobs. They are scripts of the test here."""
 import json
 import os
+import re
 import stat
 
 import pytest
+
+from harness.program import TOP
 
 SCRIPT = """#!/bin/sh
 # One of Slurm's commands: what it was told is kept, and it answers from files.
@@ -20,7 +23,7 @@ sbatch)
     [ -e "answer.$number" ] || echo 'PENDING|Priority||N/A|RUN' > "answer.$number"
     echo "$number$(cat suffix 2>/dev/null)" ;;
 squeue)
-    while [ $# -gt 0 ]; do [ "$1" = --jobs ] && job=$2; shift; done
+    while [ $# -gt 0 ]; do case $1 in --jobs=*) job=${1#--jobs=} ;; esac; shift; done
     if [ -z "$job" ]; then
         for one in answer.*; do sed "s:^:${one#answer.}|:; s:RUN$:$(ls -d "$HOME_OF_RUNS"/runs/*)/slurm.sh:" "$one"; done
         exit 0
@@ -259,3 +262,18 @@ def test_what_stands_in_the_name_of_the_home_is_no_pattern(penstock, fake, workf
 
     (call,) = fake.calls("sbatch")
     assert f" --output={str(home).replace('%', '%%')}/runs/" in call and "/slurm-%j.out " in call
+
+
+def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
+    # 20.11 is the oldest that is to do: an option that came later has to be done without, or asked for.
+    sources = [*(TOP / "src/run/slurm").glob("*.[ch]"), TOP / "src/run/executors/slurm.c", TOP / "src/cli/exec_cluster.c", TOP / "src/cli/cluster.c"]
+    given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
+    given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/slurm/submit.c").read_text())}
+    ours = {"--in-allocation", "--on", "--sbatch", "--test-only"}  # of penstock, or named in a message
+
+    rows = re.findall(r"^\| (?:sbatch|srun|squeue|scancel|sinfo)[^|]*\| (.*) \| (\d\d\.\d\d) \|$", (TOP / "docs/slurm.md").read_text(), re.M)
+    since = {option: release for options, release in rows for option in re.findall(r"`(--[A-Za-z-]+)`", options)}
+
+    assert {"--overlap", "--gpus", "--parsable"} <= given
+    assert given - ours == set(since)
+    assert max(since.values()) == "20.11"

@@ -36,7 +36,7 @@ static int number_of(const char *name)
 	return text && str_to_u64(text, 0, INT32_MAX, &value) ? (int)value : 0;
 }
 
-/* Which the tasks are told as $PENSTOCK_DEADLINE; Slurm before 22.05 has to be asked. */
+/* Which the tasks are told as $PENSTOCK_DEADLINE; Slurm before 23.02 has to be asked. */
 static void find_end(struct slurm_allocation *allocation, const char *job)
 {
 	const char *given = str_env("SLURM_JOB_END_TIME");

@@ -222,14 +222,15 @@ static void split(const char *job, char number[static SLURM_JOB_SIZE],
 int slurm_status_read(
 	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err)
 {
-	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16];
+	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16], jobs[SLURM_JOB_SIZE + 8];
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
 	int r;
 
 	split(job, number, cluster);
-	r = slurm_command((const char *const[]){"squeue", "--noheader", "--states=all", "--jobs",
-				  number, SLURM_STATUS_FORMAT, *cluster ? cluster : NULL, NULL},
+	snprintf(jobs, sizeof(jobs), "--jobs=%s", number);
+	r = slurm_command((const char *const[]){"squeue", "--noheader", "--states=all", jobs,
+				  SLURM_STATUS_FORMAT, *cluster ? cluster : NULL, NULL},
 		&text, &e);
 	*status = (struct slurm_status){0};
 	if (r < 0 && e.message && strstr(e.message, "Invalid job id"))
