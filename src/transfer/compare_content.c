@@ -108,7 +108,7 @@ static int try_parts(int fd, const struct entry *file, const char *etag, uint64_
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	char own[MULTIPART_ETAG_SIZE];
-	int r = parts_etag_of_file(fd, file->size, part, cancel, own, err);
+	int r = parts_etag_of_file(fd, file->size, part, parts_etag_count(etag), cancel, own, err);
 
 	return r < 0 ? error_prefix(err, "%s", file->path) : strcmp(own, etag) == 0;
 }

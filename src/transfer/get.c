@@ -36,8 +36,7 @@ enum checksum_kind object_reply_checksum(
 	return CHECKSUM_NONE;
 }
 
-/* The CRC that an object in parts has of each of them: its ETag tells of parts, a header of the kind. */
-static enum checksum_kind part_checksum(const struct http_reply *reply, const char *etag)
+enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag)
 {
 	static const enum checksum_kind kinds[] = {
 		CHECKSUM_CRC64NVME, CHECKSUM_CRC32C, CHECKSUM_CRC32};
@@ -96,9 +95,10 @@ static int learn(struct download *d, struct penstock_error *err)
 	r = object_info_from_reply(&op.reply, &d->info, err);
 	d->size = op.reply.total_size;
 	object_etag_copy(d->etag, d->info.etag);
+	d->encrypted = object_reply_encrypted(&op.reply);
 	if (object_response_checksums()) {
 		d->kind = object_reply_checksum(&op.reply, d->wanted);
-		d->part_kind = part_checksum(&op.reply, d->etag);
+		d->part_kind = object_reply_part_checksum(&op.reply, d->etag);
 		if (d->kind == CHECKSUM_NONE && d->part_kind == CHECKSUM_NONE &&
 			object_reply_md5(&op.reply, d->wanted))
 			d->kind = CHECKSUM_MD5;
@@ -157,9 +157,36 @@ static int download_run(struct download *d, struct penstock_error *err)
 }
 
 /*
- * Where the store tells no checksum of an object in parts, its ETag may be the MD5 of theirs, and mostly is. The first one
- * that does not fit is no proof: the bytes are fetched once more, and only others than before were damaged.
+ * What of an object in parts was not compared with their checksums while it came: it was fetched in one piece, or its parts
+ * begin and end within our blocks. The file is read once more.
  */
+static int check_parts_file(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	struct object_info of = {.size = d->size};
+	struct get_parts parts = {0};
+	int r = 0;
+
+	if (d->kind != CHECKSUM_NONE || d->part_kind == CHECKSUM_NONE || d->parts_checked ||
+		o->offset || o->length)
+		return 0;
+	object_etag_copy(of.etag, d->etag);
+	get_parts_learn(&parts, d->client, d->bucket, d->key, &of, d->part_kind, o->cancel);
+	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
+		const struct get_part_sum *part = &parts.parts[i];
+		uint8_t got[CHECKSUM_MAX_SIZE];
+
+		r = file_digest(
+			d->part.fd, d->part_kind, part->offset, part->length, o->cancel, got, err);
+		if (r == 0 && memcmp(got, part->digest, checksum_size(d->part_kind)) != 0)
+			r = get_part_damaged(part, i + 1, d->part_kind, err);
+	}
+	d->parts_checked = r == 0 && parts.n > 0;
+	get_parts_release(&parts);
+	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->bucket, d->key) : 0;
+}
+
+/* Where the store tells no checksum of an object in parts, its ETag may be the MD5 of theirs, and mostly is. */
 static int check_parts_etag(struct download *d, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
@@ -167,26 +194,19 @@ static int check_parts_etag(struct download *d, struct penstock_error *err)
 	uint64_t part;
 	int r;
 
-	if (d->kind != CHECKSUM_NONE || d->part_kind != CHECKSUM_NONE || o->offset || o->length ||
-		d->client->google || atomic_load(&d->client->odd_etags) ||
+	if (d->kind != CHECKSUM_NONE || d->parts_checked || o->offset || o->length ||
+		d->client->google || d->encrypted || atomic_load(&d->client->odd_etags) ||
 		!object_response_checksums() || !parts_etag_count(d->etag))
 		return 0;
 	part = parts_etag_part_size(d->client, d->bucket, d->key, d->etag, d->size, o->cancel);
 	if (!part)
 		return 0;
-	r = parts_etag_of_file(d->part.fd, d->size, part, o->cancel, own, err);
-	if (r == 0 && strcmp(own, d->etag) == 0)
-		atomic_store(&d->client->md5_etags, true);
-	if (r < 0 || strcmp(own, d->etag) == 0)
+	r = parts_etag_of_file(
+		d->part.fd, d->size, part, parts_etag_count(d->etag), o->cancel, own, err);
+	if (r < 0)
 		return r;
-	if (strcmp(own, d->own_etag) == 0 && !atomic_load(&d->client->md5_etags)) {
-		atomic_store(&d->client->odd_etags, true);
-		return 0;
-	}
-	memcpy(d->own_etag, own, sizeof(own));
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"GET s3://%s/%s: the bytes do not have the MD5s that the object's ETag is made of",
-		d->bucket, d->key);
+	r = parts_etag_judge(d->client, d->etag, own, d->own_etag, err);
+	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->bucket, d->key) : 0;
 }
 
 /* Makes the part file the file. */
@@ -225,6 +245,7 @@ static int download_again(struct download *d, struct penstock_error *err)
 	d->etag[0] = '\0';
 	d->kind = CHECKSUM_NONE;
 	d->part_kind = CHECKSUM_NONE;
+	d->parts_checked = false;
 	get_blocks_release(&d->blocks);
 	r = get_part_restart(&d->part, err);
 	return r < 0 ? r : download_run(d, err);
@@ -254,19 +275,27 @@ static bool worth_keeping(const struct penstock_error *err)
 	       error_is_retryable(err);
 }
 
+/* What could not be verified while it came. */
+static int check_parts(struct download *d, struct penstock_error *err)
+{
+	int r = check_parts_file(d, err);
+
+	return r < 0 ? r : check_parts_etag(d, err);
+}
+
 static int download(struct download *d, const char *path, struct penstock_error *err)
 {
 	int r = download_run(d, err);
 
 	if (r == 0)
-		r = check_parts_etag(d, err);
+		r = check_parts(d, err);
 	/* Once more: what was damaged on its way may come whole the next time. */
 	if (r == -(int)PENSTOCK_E_CORRUPT) {
 		log_debug("%s; fetched again", err->message);
 		penstock_error_release(err);
 		r = download_again(d, err);
 		if (r == 0)
-			r = check_parts_etag(d, err);
+			r = check_parts(d, err);
 	}
 	if (r == 0)
 		r = publish(d, path, err);

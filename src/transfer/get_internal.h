@@ -29,6 +29,8 @@ struct download {
 		part_kind; /* of the parts; NONE: it is not in parts, or they have none to be combined */
 	struct get_parts parts; /* filled by the calling thread, then read by the engine's, too */
 	atomic_bool parts_known;
+	bool parts_checked; /* the file has their checksums */
+	bool encrypted;	    /* under a key: the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;
 	struct get_writer *writer; /* of what comes in ranges; NULL: the engine's thread writes */

@@ -1,5 +1,6 @@
 #include "transfer/get_parts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,15 @@ void get_parts_learn(struct get_parts *parts, struct object_client *client, cons
 	log_debug("s3://%s/%s: the checksums of its parts are not to be had%s%s", bucket, key,
 		err.message ? ": " : "", err.message ? err.message : "");
 	get_parts_release(parts);
+}
+
+int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,
+	struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"the %" PRIu64 " bytes from %" PRIu64
+		" do not have the stored checksum of part %u (%s)",
+		part->length, part->offset, number, checksum_name(kind));
 }
 
 const struct get_part_sum *get_parts_within(

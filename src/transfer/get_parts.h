@@ -30,6 +30,9 @@ void get_parts_learn(struct get_parts *parts, struct object_client *client, cons
 	const char *key, const struct object_info *of, enum checksum_kind kind,
 	const atomic_int *cancel);
 void get_parts_release(struct get_parts *parts);
+/* PENSTOCK_E_CORRUPT: the bytes of part `number` have another checksum. */
+int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,
+	struct penstock_error *err);
 /* The next part, from index *i on, that lies whole between `offset` and `offset + length`; NULL: none. */
 const struct get_part_sum *get_parts_within(
 	const struct get_parts *parts, unsigned *i, uint64_t offset, uint64_t length);

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "transfer/parts_etag.h"
 #include "base/banned.h"
 
 /* A range on its way to its place in the file. */
@@ -214,8 +215,11 @@ static int whole_headers(void *cookie, const struct http_reply *reply, struct pe
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
 			reply->total_size, d->size);
+	d->encrypted = object_reply_encrypted(reply);
 	if (d->kind == CHECKSUM_NONE)
 		d->kind = object_reply_digest(reply, d->wanted);
+	if (d->kind == CHECKSUM_NONE && object_response_checksums())
+		d->part_kind = object_reply_part_checksum(reply, d->etag);
 	if (d->kind != CHECKSUM_NONE && slot->sum.kind == CHECKSUM_NONE)
 		return checksum_init(&slot->sum, d->kind, err);
 	return 0;
@@ -286,10 +290,8 @@ static int check_parts(
 
 	if (!part)
 		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"GET s3://%s/%s: the %" PRIu64 " bytes from %" PRIu64
-		" do not have the stored checksum of part %u (%s)",
-		d->bucket, d->key, part->length, part->offset, i, checksum_name(d->blocks.kind));
+	get_part_damaged(part, i, d->blocks.kind, err);
+	return error_prefix(err, "GET s3://%s/%s", d->bucket, d->key);
 }
 
 /* A range whose parts were damaged on their way is fetched again at once. */
@@ -451,27 +453,25 @@ static int check_ranges(struct download *d, struct penstock_error *err)
  */
 static int check_file(struct download *d, struct penstock_error *err)
 {
-	const size_t block = 1 * MIB;
-	_cleanup_free_ char *room = malloc(block);
-	_cleanup_(checksum_release) struct checksum sum = {0};
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	int r = room ? checksum_init(&sum, d->kind, err) : error_memory(err);
+	int r = file_digest(d->part.fd, d->kind, 0, d->size, d->options->cancel, got, err);
 
-	for (uint64_t at = 0; r == 0 && at < d->size;) {
-		size_t want = d->size - at < block ? (size_t)(d->size - at) : block;
+	return r < 0 ? r : check_digest(d, got, err);
+}
 
-		if (d->options->cancel && atomic_load(d->options->cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (fs_pread_all(d->part.fd, room, want, (off_t)at) != (ssize_t)want)
-			return error_set(err, PENSTOCK_E_CHANGED,
-				"%s became shorter while it was written", d->part.path);
-		checksum_update(&sum, room, want);
-		at += want;
+/* Whether each part was compared: one that begins or ends within a block was not. */
+static bool all_compared(const struct download *d)
+{
+	uint8_t got[CHECKSUM_MAX_SIZE];
+
+	for (unsigned i = 0; i < d->parts.n; i++) {
+		const struct get_part_sum *part = &d->parts.parts[i];
+
+		if (part->length &&
+			!get_blocks_digest_of(&d->blocks, part->offset, part->length, got))
+			return false;
 	}
-	if (r < 0)
-		return r;
-	checksum_final(&sum, got);
-	return check_digest(d, got, err);
+	return d->parts.n > 0;
 }
 
 /* Which blocks there are, and which of them an earlier call has brought. */
@@ -514,6 +514,10 @@ int download_ranges(struct download *d, struct penstock_error *err)
 	/* Those that came before their checksums were known, or in several ranges. */
 	else if (r == 0)
 		r = check_parts(d, 0, d->size, err);
+	d->parts_checked = r == 0 && all_compared(d);
+	/* Who does not tell now will not later. */
+	if (!d->parts.n)
+		d->part_kind = CHECKSUM_NONE;
 	if (r == 0 && d->kind != CHECKSUM_NONE && !checksum_is_crc(d->kind))
 		r = check_file(d, err);
 	atomic_store(&d->parts_known, false);

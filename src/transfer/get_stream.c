@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "transfer/get_parts.h"
 #include "transfer/memory_share.h"
 #include "transfer/objects_internal.h"
 #include "transfer/parts_etag.h"
@@ -44,6 +45,11 @@ struct stream {
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 	struct parts_etag_sum
 		parts; /* without a checksum: what the ETag may be made of; no room: nothing */
+	/* Without one of the whole: those that the store tells of each part, and the part under way. */
+	struct get_parts told;
+	unsigned part;
+	uint64_t part_at;
+	struct checksum part_sum;
 };
 
 /* Stores and caches may make nothing of If-Match. */
@@ -138,11 +144,43 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 	}
 }
 
+/* What completes a part that came otherwise is not handed over any more. */
+static int check_piece(struct stream *s, const char *data, size_t len, struct penstock_error *err)
+{
+	while (len && s->part < s->told.n) {
+		const struct get_part_sum *part = &s->told.parts[s->part];
+		uint64_t left = part->length - s->part_at;
+		size_t now = len < left ? len : (size_t)left;
+		enum checksum_kind kind = s->part_sum.kind;
+		uint8_t got[CHECKSUM_MAX_SIZE];
+
+		checksum_update(&s->part_sum, data, now);
+		s->part_at += now;
+		data += now;
+		len -= now;
+		if (s->part_at < part->length)
+			continue;
+		checksum_final(&s->part_sum, got);
+		s->part++;
+		s->part_at = 0;
+		if (memcmp(got, part->digest, checksum_size(kind)) != 0) {
+			get_part_damaged(part, s->part, kind, err);
+			error_suffix(err, "; do not use what was written");
+			return error_prefix(err, "GET s3://%s/%s", s->bucket, s->key);
+		}
+		if (checksum_reset(&s->part_sum) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
 static int hand_piece(struct stream *s, const void *data, size_t len, object_stream_fn fn,
 	void *cookie, struct penstock_error *err)
 {
-	int r;
+	int r = check_piece(s, data, len, err);
 
+	if (r < 0)
+		return r;
 	if (s->sum.kind)
 		checksum_update(&s->sum, data, len);
 	if (s->parts.room)
@@ -256,11 +294,18 @@ static int check_whole(struct stream *s, struct penstock_error *err)
 	return corrupt(s, what, err);
 }
 
-/* The ETag of an object in parts, where nothing else tells of its bytes. */
+/* Of an object in parts without a checksum of the whole: those of its parts, else its ETag, where it may be made of them. */
 static int learn_parts(struct stream *s, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct object_client *client = s->client;
 	uint64_t count = parts_etag_count(s->info.etag), part = s->size;
+	enum checksum_kind kind = object_reply_part_checksum(reply, s->info.etag);
+
+	if (kind != CHECKSUM_NONE)
+		get_parts_learn(
+			&s->told, client, s->bucket, s->key, &s->info, kind, s->options->cancel);
+	if (s->told.n)
+		return checksum_init(&s->part_sum, kind, err);
 
 	if (!count || !s->size || client->google || atomic_load(&client->odd_etags) ||
 		object_reply_encrypted(reply))
@@ -268,7 +313,7 @@ static int learn_parts(struct stream *s, const struct http_reply *reply, struct 
 	if (count > 1)
 		part = parts_etag_part_size(
 			client, s->bucket, s->key, s->info.etag, s->size, s->options->cancel);
-	return part ? parts_etag_sum_init(&s->parts, s->size, part, err) : 0;
+	return part ? parts_etag_sum_init(&s->parts, part, count, err) : 0;
 }
 
 static int learn(struct stream *s, struct penstock_error *err)
@@ -409,6 +454,8 @@ int object_get_stream(struct object_client *client, const char *bucket, const ch
 	free(s.slots);
 	checksum_release(&s.sum);
 	parts_etag_sum_release(&s.parts);
+	get_parts_release(&s.told);
+	checksum_release(&s.part_sum);
 	if (r == 0 && info)
 		*info = s.info;
 	else

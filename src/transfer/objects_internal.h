@@ -131,6 +131,8 @@ enum checksum_kind object_reply_checksum(
 /* That, else the MD5 that the ETag of an object in one piece is; neither where nobody wants it checked. */
 enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+/* The CRC that an object in parts has of each of them: its ETag tells of parts, a header of the kind. Or NONE. */
+enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
 /* Whether the user wants downloads checked (AWS_RESPONSE_CHECKSUM_VALIDATION). */
 bool object_response_checksums(void);
 /* The MD5 that an ETag of 32 hexadecimal digits in quotes is; false: it is something else. */

@@ -36,11 +36,26 @@ bool parts_etag_of_one(const char *etag, uint8_t md5[static 16])
 	return object_etag_md5(whole, md5);
 }
 
-int parts_etag_sum_init(
-	struct parts_etag_sum *sum, uint64_t size, uint64_t part, struct penstock_error *err)
+int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
+	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
 {
-	*sum = (struct parts_etag_sum){
-		.part = part, .left = part, .room = multipart_count(size, part)};
+	if (strcmp(own, etag) == 0) {
+		atomic_store(&client->md5_etags, true);
+		return 0;
+	}
+	if (strcmp(own, first) == 0 && !atomic_load(&client->md5_etags)) {
+		atomic_store(&client->odd_etags, true);
+		return 0;
+	}
+	memcpy(first, own, MULTIPART_ETAG_SIZE);
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"the bytes do not have the MD5s that the object's ETag is made of");
+}
+
+int parts_etag_sum_init(
+	struct parts_etag_sum *sum, uint64_t part, uint64_t count, struct penstock_error *err)
+{
+	*sum = (struct parts_etag_sum){.part = part, .left = part, .room = count};
 	sum->digests = calloc(sum->room, sizeof(*sum->digests));
 	return sum->digests ? checksum_init(&sum->md5, CHECKSUM_MD5, err) : error_memory(err);
 }
@@ -80,6 +95,9 @@ int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_E
 
 	if (sum->left < sum->part)
 		end_part(sum);
+	/* The last part may be empty, and so may be the only one. */
+	if (sum->n + 1 == sum->room)
+		end_part(sum);
 	if (sum->failed)
 		return error_memory(err);
 	n = sum->n;
@@ -96,12 +114,13 @@ void parts_etag_sum_release(struct parts_etag_sum *sum)
 	*sum = (struct parts_etag_sum){0};
 }
 
-static int digest_part(int fd, uint64_t offset, uint64_t length, char *block,
-	const atomic_int *cancel, uint8_t md5[static 16], struct penstock_error *err)
+int file_digest(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
+	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err)
 {
+	_cleanup_free_ char *block = malloc(BLOCK);
 	_cleanup_(checksum_release) struct checksum sum = {0};
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	int r = checksum_init(&sum, CHECKSUM_MD5, err);
+	int r = block ? checksum_init(&sum, kind, err) : error_memory(err);
 
 	for (uint64_t end = offset + length; r == 0 && offset < end;) {
 		size_t want = end - offset < BLOCK ? (size_t)(end - offset) : BLOCK;
@@ -117,28 +136,27 @@ static int digest_part(int fd, uint64_t offset, uint64_t length, char *block,
 		checksum_update(&sum, block, want);
 		offset += want;
 	}
-	if (r < 0)
-		return r;
-	checksum_final(&sum, digest);
-	memcpy(md5, digest, 16);
-	return 0;
+	if (r == 0)
+		checksum_final(&sum, digest);
+	return r;
 }
 
-int parts_etag_of_file(int fd, uint64_t size, uint64_t part, const atomic_int *cancel,
-	char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
+int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
+	const atomic_int *cancel, char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
 {
-	uint64_t n = multipart_count(size, part);
-	_cleanup_free_ uint8_t(*digests)[16] = calloc(n, sizeof(*digests));
-	_cleanup_free_ char *block = malloc(BLOCK);
-	int r = digests && block ? 0 : error_memory(err);
+	_cleanup_free_ uint8_t(*digests)[16] = calloc(count, sizeof(*digests));
+	int r = digests ? 0 : error_memory(err);
 
-	for (uint64_t i = 0; r == 0 && i < n; i++) {
-		uint64_t offset = 0, length = 0;
+	for (uint64_t i = 0; r == 0 && i < count; i++) {
+		uint64_t offset = i * part < size ? i * part : size;
+		uint64_t length = size - offset < part ? size - offset : part;
+		uint8_t digest[CHECKSUM_MAX_SIZE];
 
-		multipart_range(size, part, (unsigned)(i + 1), &offset, &length);
-		r = digest_part(fd, offset, length, block, cancel, digests[i], err);
+		r = file_digest(fd, CHECKSUM_MD5, offset, length, cancel, digest, err);
+		if (r == 0)
+			memcpy(digests[i], digest, sizeof(digests[i]));
 	}
-	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, n, out, err);
+	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, count, out, err);
 }
 
 uint64_t parts_etag_part_size(struct object_client *client, const char *bucket, const char *key,
@@ -154,7 +172,10 @@ uint64_t parts_etag_part_size(struct object_client *client, const char *bucket, 
 	if (s3_op_perform(&op, NULL) < 0)
 		return 0;
 	part = op.reply.content_length;
-	return part && part != HTTP_LENGTH_UNKNOWN && part <= size &&
+	if (!part || part == HTTP_LENGTH_UNKNOWN || part > size)
+		return 0;
+	/* Behind full parts there may be an empty one. */
+	return multipart_count(size, part) + (size % part == 0) == parts ||
 			       multipart_count(size, part) == parts
 		       ? part
 		       : 0;
