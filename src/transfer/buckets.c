@@ -71,10 +71,8 @@ int bucket_list(struct object_client *client,
 	_cleanup_(s3_buckets_release) struct s3_buckets buckets = {0};
 	int r = s3_op_init(&op, client, "GET", NULL, NULL, err);
 
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&op);
-	r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_buckets_parse(op.document.data, op.document.len, &buckets, err) < 0)

@@ -7,23 +7,10 @@
 #include "base/error.h"
 #include "net/http.h"
 #include "s3/messages.h"
-#include "s3/uri.h"
 #include "base/banned.h"
 
 /* The store moves the bytes before it answers. */
 #define COPY_STALL_MS (2 * 60 * 1000)
-
-static int add_source(struct bulk_flight *f, struct penstock_error *err)
-{
-	const struct bulk_item *item = &f->task->item;
-	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
-
-	buf_printf(&source, "/%s/", item->from_bucket);
-	uri_encode(&source, item->from_key, strlen(item->from_key), true);
-	if (buf_failed(&source))
-		return buf_error(&source, "the name of the copy's source", err);
-	return s3_op_header(&f->put.op, "x-amz-copy-source", buf_str(&source), err);
-}
 
 int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
 {
@@ -40,7 +27,7 @@ int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock
 	}
 	r = s3_op_init(op, item->to_client, "PUT", item->to_bucket, item->to_key, err);
 	if (r == 0)
-		r = add_source(f, err);
+		r = s3_op_copy_source(op, item->from_bucket, item->from_key, err);
 	if (r == 0)
 		r = s3_op_header(op, "x-amz-copy-source-if-match", task->known.etag, err);
 	if (r == 0)

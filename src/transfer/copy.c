@@ -163,10 +163,9 @@ static int copy_whole(struct object_client *client, const struct copy_source *so
 		r = s3_op_body(&op, NULL, 0, err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(&op);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = options->if_none_match;
-	r = s3_op_perform(&op, &own);
+	r = s3_op_ask(&op, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && op.reply.sent_before &&
 		copy_is_there(source, client, to_bucket, to_key, info)) {
 		penstock_error_release(&own);
@@ -227,7 +226,6 @@ struct copy {
 static int copy_initiate(struct copy *c, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	int r = s3_op_init(&op, c->client, "POST", c->to_bucket, c->to_key, err);
 
 	if (r == 0)
@@ -236,19 +234,7 @@ static int copy_initiate(struct copy *c, struct penstock_error *err)
 		r = add_properties(&op, c->source_reply, c->source, c->options, err);
 	if (r == 0)
 		r = s3_op_body(&op, NULL, 0, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&op);
-	r = s3_op_perform(&op, err);
-	if (r < 0)
-		return r;
-	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", op.what);
-	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id)
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s: the store started an upload without an id", op.what);
-	c->id = strdup(reply.upload_id);
-	return c->id ? 0 : error_memory(err);
+	return r < 0 ? r : s3_op_upload_id(&op, &c->id, err);
 }
 
 static void copy_part_done(void *cookie, struct http_request *request, struct http_reply *http,
@@ -381,13 +367,12 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 	if (r == 0)
 		r = s3_op_header(&op, "if-none-match", c->options->if_none_match ? "*" : NULL, err);
 	if (r == 0)
-		r = s3_op_body(&op, body.data, body.len, err);
+		r = s3_op_xml(&op, &body, "the list of parts", err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(&op);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = true;
-	r = s3_op_perform(&op, &own);
+	r = s3_op_ask(&op, &own);
 	if (r < 0 && op.reply.sent_before &&
 		(op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
 		copy_was_done(c, info))

@@ -102,19 +102,13 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
-	if (buf_failed(&body))
-		return buf_error(&body, "the list of keys", err);
 	r = s3_op_query(&op, "delete", NULL, err);
 	if (r == 0)
-		r = s3_op_header(&op, "content-type", "application/xml", err);
-	if (r == 0)
-		r = s3_op_body(&op, body.data, body.len, err);
+		r = s3_op_xml(&op, &body, "the list of keys", err);
 	if (r == 0)
 		r = add_md5(&op, &body, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&op);
-	r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_delete_result_parse(op.document.data, op.document.len, &result, err) < 0)

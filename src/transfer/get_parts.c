@@ -35,11 +35,10 @@ static int ask(struct object_client *client, const char *bucket, const char *key
 		r = s3_op_header(&op, "x-amz-part-number-marker", marker ? text : NULL, err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(&op);
 	s3_op_cancel(&op, cancel);
 	op.request.max_attempts = 2;
 	op.request.resend = true;
-	r = s3_op_perform(&op, err);
+	r = s3_op_ask(&op, err);
 	if (r == 0)
 		r = s3_object_parts_parse(op.document.data, op.document.len, out, err);
 	/* Without its quotes here. */

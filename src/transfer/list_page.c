@@ -190,9 +190,8 @@ int list_page_fetch(
 		r = page_query(query, &op, err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(&op);
 	s3_op_cancel(&op, query->cancel);
-	r = s3_op_perform(&op, err);
+	r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_list_parse(op.document.data, op.document.len, &list, err) < 0)

@@ -114,6 +114,13 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 }
 /* Wants the reply's XML in `op->document`; an Error document in it is an error. */
 void s3_op_wants_document(struct s3_op *op);
+/* documents.c: a body of XML; `what` names it where it became too large. */
+int s3_op_xml(
+	struct s3_op *op, const struct buf *body, const char *what, struct penstock_error *err);
+/* s3_op_wants_document() and s3_op_perform(). */
+int s3_op_ask(struct s3_op *op, struct penstock_error *err);
+/* The same for a request that begins an upload in parts; free() its id. */
+int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
 /* The URL alone, in op->request.url. */
 int s3_op_url(struct s3_op *op, struct penstock_error *err);
 /* The URL and the keys: the last step before http_submit(). s3_op_perform() does it itself. */

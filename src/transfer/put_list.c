@@ -23,9 +23,8 @@ static int parts_page(struct upload *u, unsigned after, struct s3_op *op, struct
 		r = s3_op_query(op, "part-number-marker", text, err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(op);
 	s3_op_cancel(op, u->options->cancel);
-	r = s3_op_perform(op, err);
+	r = s3_op_ask(op, err);
 	if (r < 0)
 		return r;
 	if (s3_parts_parse(op->document.data, op->document.len, page, err) < 0)

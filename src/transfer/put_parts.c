@@ -24,7 +24,6 @@
 int upload_start(struct upload *u, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	bool sums = u->guard != GUARD_MD5;
 	int r = s3_op_init(&op, u->client, "POST", u->bucket, u->key, err);
 
@@ -41,25 +40,18 @@ int upload_start(struct upload *u, struct penstock_error *err)
 		r = s3_op_body(&op, NULL, 0, err);
 	if (r < 0)
 		return r;
-	s3_op_wants_document(&op);
 	s3_op_cancel(&op, u->options->cancel);
 	if (u->options->ungated)
 		op.request.gate = NULL;
-	r = s3_op_perform(&op, err);
+	r = s3_op_upload_id(&op, &u->id, err);
 	if (r < 0) {
 		u->refused = sums && err && put_guard_refused(&op, err);
 		return r;
 	}
-	if (s3_reply_parse(op.document.data, op.document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", op.what);
-	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id || !*reply.upload_id)
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s: the store started an upload without an id", op.what);
 	put_learn_store(u->client, &op.reply);
 	if (u->guard == GUARD_HEADER && atomic_load(&u->client->guard) == GUARD_TRAILER)
 		u->guard = GUARD_TRAILER;
-	u->id = strdup(reply.upload_id);
-	return u->id ? 0 : error_memory(err);
+	return 0;
 }
 
 static void tell(const struct upload *u, bool over)
@@ -303,7 +295,7 @@ static int complete_body(struct upload *u, struct penstock_error *err)
 	}
 	s3_complete_write(&u->complete, &complete);
 	free(parts);
-	return buf_failed(&u->complete) ? buf_error(&u->complete, "the list of parts", err) : 0;
+	return 0;
 }
 
 static void whole_digest(struct upload *u)
@@ -515,9 +507,7 @@ static int complete_once(
 	if (r == 0)
 		r = s3_op_query(&put.op, "uploadId", u->id, err);
 	if (r == 0)
-		r = s3_op_header(&put.op, "content-type", "application/xml", err);
-	if (r == 0)
-		r = s3_op_body(&put.op, u->complete.data, u->complete.len, err);
+		r = s3_op_xml(&put.op, &u->complete, "the list of parts", err);
 	if (r == 0)
 		r = complete_headers(u, &put.op, err);
 	if (r < 0)

@@ -65,10 +65,8 @@ static int list_page(struct listing *l, struct penstock_error *err)
 
 	if (r == 0)
 		r = page_query(l, &op, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&op);
-	r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_uploads_parse(op.document.data, op.document.len, &page, err) < 0)
