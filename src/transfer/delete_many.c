@@ -13,6 +13,8 @@
 #include "base/banned.h"
 
 #define SINGLE_PARALLEL 16 /* requests about one key each under way at a time */
+/* Keys that are looked at together, right before they are deleted: what is replaced in between is lost. */
+#define LOOK_AHEAD SINGLE_PARALLEL
 
 struct deletion {
 	struct object_client *client;
@@ -300,15 +302,17 @@ int object_delete_unchanged(struct object_client *client, const char *bucket,
 	struct deletion d = {
 		.client = client, .bucket = bucket, .on_error = on_error, .cookie = cookie};
 	_cleanup_free_ struct single *singles = calloc(SINGLE_PARALLEL, sizeof(*singles));
+	size_t most;
 	int r = 0;
 
 	if (!singles)
 		return error_memory(err);
 	d.compares = client->google || client->aws || atomic_load(&client->own_kind);
+	most = etags && !d.compares ? LOOK_AHEAD : LIMIT_S3_LIST_KEYS;
 	for (size_t at = 0; r == 0 && at < keys->n; at += d.n) {
 		d.keys = keys->items + at;
 		d.etags = etags ? etags->items + at : NULL;
-		d.n = keys->n - at < LIMIT_S3_LIST_KEYS ? keys->n - at : LIMIT_S3_LIST_KEYS;
+		d.n = keys->n - at < most ? keys->n - at : most;
 		r = delete_keys(&d, singles, err);
 	}
 	if (r == 0 && d.first.code)

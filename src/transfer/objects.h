@@ -224,7 +224,7 @@ int object_delete_many(struct object_client *client, const char *bucket, const s
 /*
  * The same, but each only while its object has the ETag in the same place of `etags` ("": whatever is there), else
  * it stays, with PENSTOCK_E_PRECONDITION. Where the store does not compare (stores that are neither ours nor
- * Amazon's nor Google's) it is looked at just before, so what is replaced within that moment goes.
+ * Amazon's nor Google's) it is looked at just before, a few at a time, so what is replaced within that moment goes.
  */
 int object_delete_unchanged(struct object_client *client, const char *bucket,
 	const struct strlist *keys, const struct strlist *etags,

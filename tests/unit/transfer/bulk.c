@@ -350,7 +350,8 @@ static void moves_leave_nothing_at_the_source(void **state)
 	check_files(&w);
 	assert_int_equal(0, tiny_count(&w.other));
 	assert_int_equal(MANY, w.done);
-	assert_int_equal(1, w.other.deletes);
+	/* The store does not compare ETags: a few are looked at, and go at once. */
+	assert_int_equal((MANY + 15) / 16, w.other.deletes);
 	end_world(&w);
 }
 

@@ -134,6 +134,30 @@ static bool knows_some_conditions(struct mini_http *m, const struct mini_request
 	return accept_body(r, fd, false, strchr(f->text, 'o') ? "Server: penstock/9\r\n" : "");
 }
 
+#define REMOVED	 40
+#define LAST_KEY "k39"
+
+/*
+ * Deletes whatever is named. When it was asked for the first deletion, somebody replaces the last key. f->others:
+ * requests for deletions; f->aborts: whether they named it.
+ */
+static bool deletes_what_is_named(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+
+	if (strcmp(r->method, "HEAD") == 0) {
+		f->heads++;
+		return mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"%s\"\r\n\r\n",
+			f->others && strstr(r->target, LAST_KEY) ? "newer" : PRESENT);
+	}
+	f->others++;
+	r->body[r->body_len] = '\0';
+	if (strstr(r->body, "<Key>" LAST_KEY "</Key>"))
+		f->aborts++;
+	return mini_reply(fd, "200 OK", "", "<DeleteResult></DeleteResult>", 29);
+}
+
 /* ---- tests ---- */
 
 /* Ceph before 18: else every renewal of a lease would look like a lost one. */
@@ -312,6 +336,38 @@ static void each_place_of_conditions_is_probed_by_itself(void **state)
 	}
 }
 
+static void name_key(void *cookie, const char *key, const struct penstock_error *err)
+{
+	assert_int_equal(PENSTOCK_E_PRECONDITION, err->code);
+	assert_string_equal(LAST_KEY, key);
+	++*(unsigned *)cookie;
+}
+
+/* A store that compares nothing: between the look at an object and its deletion lie two requests, not those of all. */
+static void what_is_replaced_while_others_are_deleted_stays(void **state)
+{
+	struct strlist keys = {0}, etags = {0};
+	unsigned told = 0;
+	struct fixture f;
+
+	(void)state;
+	begin(&f, deletes_what_is_named);
+	for (unsigned i = 0; i < REMOVED; i++) {
+		strlist_addf(&keys, "k%02u", i);
+		strlist_add(&etags, "\"" PRESENT "\"");
+	}
+
+	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
+		object_delete_unchanged(f.s3, "b", &keys, &etags, name_key, &told, &f.err));
+
+	assert_int_equal(1, told);
+	assert_int_equal(0, f.aborts);
+	assert_int_equal(REMOVED, f.heads);
+	strlist_release(&keys);
+	strlist_release(&etags);
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +380,7 @@ int main(void)
 		cmocka_unit_test(the_etag_of_a_copy_gets_its_quotes),
 		cmocka_unit_test(a_copy_that_may_only_create_asks_what_is_there),
 		cmocka_unit_test(a_copy_of_another_object_than_the_expected_one_is_taken_back),
+		cmocka_unit_test(what_is_replaced_while_others_are_deleted_stays),
 		cmocka_unit_test(each_place_of_conditions_is_probed_by_itself),
 	};
 
