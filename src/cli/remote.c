@@ -77,7 +77,7 @@ int remote_fits(const struct remote *remote, const struct location *at, struct p
 static struct {
 	bool on;
 	pthread_mutex_t lock;
-	struct http_engine *engine;
+	struct http_engine *engine, *twin;
 	struct shared_remote {
 		struct shared_remote *next;
 		char *name; /* what was asked for */
@@ -119,6 +119,7 @@ void remote_share_end(void)
 		free(each->name);
 		free(each);
 	}
+	http_engine_free(shared.twin);
 	http_engine_free(shared.engine);
 	pthread_mutex_destroy(&shared.lock);
 	shared = (__typeof__(shared)){0};
@@ -146,9 +147,13 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 	if (!*engine)
 		r = http_engine_new(
 			engine, &(struct http_engine_options){.cancel = &interrupted}, err);
+	/* It costs nothing before its first request. */
+	if (r == 0 && shared.on && !shared.twin)
+		r = http_engine_twin(&shared.twin, shared.engine, err);
 	if (r < 0)
 		return r;
 	remote->engine = *engine;
+	remote->twin = shared.twin;
 	remote->borrows_engine = shared.on;
 	remote->cancel = &interrupted;
 	watch_signals();

@@ -59,6 +59,7 @@ struct remote {
 	struct embedded_store *embedded; /* NULL: another one */
 	struct s3_settings settings;
 	struct http_engine *engine;
+	struct http_engine *twin; /* of a batch: for whatever has many items; NULL: none */
 	struct object_client *client;
 	const atomic_int *cancel;
 	bool borrows_engine;

@@ -226,6 +226,7 @@ static int open_bulk(struct transfer *t, struct penstock_error *err)
 			.set_times = true,
 			.preserve = t->preserve,
 			.symlinks = t->preserve,
+			.twin = t->remote.twin,
 			.progress = on_progress,
 			.on_done = on_done,
 			.cookie = t},

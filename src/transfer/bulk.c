@@ -496,7 +496,8 @@ void bulk_free(struct bulk *bulk)
 	bulk->closing = true;
 	pthread_cond_broadcast(&bulk->work);
 	pthread_mutex_unlock(&bulk->lock);
-	http_engine_free(atomic_load(&bulk->twin));
+	if (!bulk->options.twin)
+		http_engine_free(atomic_load(&bulk->twin));
 	for (unsigned i = 0; i < bulk->n_workers; i++)
 		pthread_join(bulk->workers[i], NULL);
 	free_list(&bulk->line);

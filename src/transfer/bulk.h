@@ -80,6 +80,8 @@ struct bulk_options {
 	/* Downloads are not synced at the end: for what is easily fetched again. */
 	bool no_sync;
 	bool stop_at_first_error;
+	/* A second engine for where many items are under way; outlives the bulk. NULL: it makes its own. */
+	struct http_engine *twin;
 	object_progress_fn progress; /* any thread */
 	/* `info` is what is there now: of an upload or copy the object, of a download its source; NULL after a
 	 * failure or a deletion. `err` is NULL on success. */

@@ -167,11 +167,12 @@ static bool submit(struct bulk_task *task)
 /* Under the lock. Without memory for another engine one has to do. */
 static bool has_twin(struct bulk *bulk)
 {
-	struct http_engine *twin = NULL;
+	struct http_engine *twin = bulk->options.twin;
 
 	if (!bulk->twin_tried && bulk->flying >= TWIN_FROM) {
 		bulk->twin_tried = true;
-		if (process_is_parallel() && http_engine_twin(&twin, bulk->engine, NULL) == 0)
+		if (process_is_parallel() &&
+			(twin || http_engine_twin(&twin, bulk->engine, NULL) == 0))
 			atomic_store(&bulk->twin, twin);
 	}
 	return atomic_load(&bulk->twin) != NULL;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/process.h"
 #include "transfer/bulk_internal.h"
 #include "transfer/part_file.h"
 
@@ -352,6 +353,47 @@ static void moves_leave_nothing_at_the_source(void **state)
 	assert_int_equal(MANY, w.done);
 	/* The store does not compare ETags: a few are looked at, and go at once. */
 	assert_int_equal((MANY + 15) / 16, w.other.deletes);
+	end_world(&w);
+}
+
+/* Holds answers until so many requests are there that a second engine has some. */
+static bool hold_nine(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	(void)r;
+	(void)fd;
+	(void)keep;
+	while (atomic_load(&store->peak) < 9)
+		clock_sleep_ms(1);
+	return false;
+}
+
+/* As the lines of a batch have it: none opens connections of its own. */
+static void bulks_share_a_twin(void **state)
+{
+	struct world w;
+	struct http_engine *twin = NULL;
+	struct http_counters first, second;
+
+	(void)state;
+	begin_world(&w);
+	make_objects(&w.store);
+	assert_int_equal(0, http_engine_twin(&twin, w.engine, &w.err));
+	w.options.twin = twin;
+
+	w.store.trouble = hold_nine;
+	assert_int_equal(
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+	http_engine_counters(twin, &first);
+	w.store.peak = 0;
+	assert_int_equal(
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+	http_engine_counters(twin, &second);
+
+	if (process_is_parallel()) {
+		assert_true(first.requests > 0);
+		assert_true(second.requests > first.requests);
+	}
+	http_engine_free(twin);
 	end_world(&w);
 }
 
@@ -825,6 +867,7 @@ int main(void)
 		cmocka_unit_test(files_go_to_a_web_server_and_back),
 		cmocka_unit_test(objects_are_copied_within_and_between_stores),
 		cmocka_unit_test(moves_leave_nothing_at_the_source),
+		cmocka_unit_test(bulks_share_a_twin),
 		cmocka_unit_test(deletions_go_by_the_thousand),
 		cmocka_unit_test(an_item_that_fails_is_named_and_alone),
 		cmocka_unit_test(a_store_that_is_busy_gets_it_all_in_the_end),
