@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "cli/git_login.h"
 #include "records/records.h"
 #include "workflow/secrets.h"
 #include "base/banned.h"
@@ -52,7 +53,8 @@ static int read_directory(
 /* ---- what a source of Git means ---- */
 
 struct repository {
-	char *url;
+	char *url; /* without a user, but of ssh:// */
+	struct git_login login;
 	char *folder; /* "" or "a/b" */
 	char *ref;    /* NULL: HEAD */
 	bool is_commit;
@@ -63,6 +65,7 @@ static void repository_release(struct repository *r)
 	free(r->url);
 	free(r->folder);
 	free(r->ref);
+	git_login_release(&r->login);
 }
 
 static bool is_commit_id(const char *ref)
@@ -169,11 +172,11 @@ static int read_all(int fd, struct buf *out, struct penstock_error *err)
 	return 0;
 }
 
-/* Runs `git --git-dir DIR …`; its output is appended to `out` where that is not NULL. */
-static int git(
-	const char *dir, const char *const *args, struct buf *out, struct penstock_error *err)
+/* Runs `git --git-dir DIR …`; its output is appended to `out` where that is not NULL. `way` may be NULL. */
+static int git_by(const struct git_login_way *way, const char *dir, const char *const *args,
+	struct buf *out, struct penstock_error *err)
 {
-	const char *argv[16] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "git", "-c",
+	const char *argv[24] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "git", "-c",
 		"protocol.ext.allow=never", "--git-dir", dir};
 	_cleanup_close_ int stdout_fd = memfd_create("git", MFD_CLOEXEC);
 	_cleanup_close_ int stderr_fd = memfd_create("git", MFD_CLOEXEC);
@@ -184,6 +187,8 @@ static int git(
 
 	if (stdout_fd < 0 || stderr_fd < 0)
 		return error_errno(err, errno, "cannot make a file in memory");
+	for (size_t i = 0; way && i < way->options.n; i++)
+		argv[n++] = way->options.items[i];
 	for (; *args && n + 1 < ARRAY_SIZE(argv); args++)
 		argv[n++] = *args;
 	r = process_spawn(&p,
@@ -192,6 +197,7 @@ static int git(
 			.stdin_fd = -1,
 			.stdout_fd = stdout_fd,
 			.stderr_fd = stderr_fd,
+			.handed_fd = way ? way->fd : 0,
 			.die_with_parent = true,
 		},
 		err);
@@ -211,6 +217,33 @@ static int git(
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
 	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git says: %s", said ? said : "nothing");
+}
+
+static int git(
+	const char *dir, const char *const *args, struct buf *out, struct penstock_error *err)
+{
+	return git_by(NULL, dir, args, out, err);
+}
+
+static int git_logged_in(enum git_login_ways which, const char *dir, const struct repository *r,
+	const char *const *args, struct penstock_error *err)
+{
+	_cleanup_(git_login_way_release) struct git_login_way way = GIT_LOGIN_WAY_INIT;
+	int rc = git_login_way(&way, &r->login, which, err);
+
+	return rc < 0 ? rc : git_by(&way, dir, args, NULL, err);
+}
+
+/* Speaks to the repository's server. */
+static int git_there(const char *dir, const struct repository *r, const char *const *args,
+	struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	int rc = git_logged_in(GIT_LOGIN_FIRST, dir, r, args, &e);
+
+	if (rc == -(int)PENSTOCK_E_UNAVAILABLE && r->login.place && !r->login.password)
+		return git_logged_in(GIT_LOGIN_HELPERS, dir, r, args, err);
+	return rc < 0 ? error_move(err, &e) : 0;
 }
 
 /* ---- the repositories that are kept ---- */
@@ -312,18 +345,18 @@ static int fetch(
 	if (rc < 0)
 		return rc;
 	if (r->is_commit) /* servers give commits by all their digits only, if at all */
-		return git(dir,
+		return git_there(dir, r,
 			(const char *const[]){"fetch", "--quiet", "--no-tags", "--", r->url,
 				"+refs/heads/*:refs/penstock/heads/*",
 				"+refs/tags/*:refs/penstock/tags/*", NULL},
-			NULL, err);
+			err);
 	if (asprintf(&spec, "+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref) <
 		0)
 		return error_memory(err);
-	return git(dir,
+	return git_there(dir, r,
 		(const char *const[]){
 			"fetch", "--quiet", "--no-tags", "--depth", "1", "--", r->url, spec, NULL},
-		NULL, err);
+		err);
 }
 
 /* What git prints lies in memory: first its size is asked for. */
@@ -397,9 +430,11 @@ static int find(const char *file, const char *source, bool online, struct buf *t
 
 	if (*source == '/' || *source == '.')
 		return read_directory(file, source, text, err);
+	if (!str_starts(source, "ssh://"))
+		secret_redact_url(source);
 	rc = repository_parse(source, &r, err);
-	if (rc == 0 && !str_starts(r.url, "ssh://"))
-		secret_redact_url(r.url);
+	if (rc == 0)
+		rc = git_login_take(&r.login, r.url, err);
 	if (rc == 0)
 		rc = read_repository(&r, online, text, err);
 	return rc < 0 ? error_prefix(err, "the module %s", source) : rc;

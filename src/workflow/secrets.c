@@ -131,6 +131,14 @@ static bool url_is_secret(const char *url)
 	return secret_mask_url(url, &masked);
 }
 
+static bool has_password(const char *url)
+{
+	const char *authority = strstr(url, "://");
+	size_t user = authority ? user_length(authority + 3) : 0;
+
+	return user && memchr(authority + 3, ':', user);
+}
+
 /* Maps of variables, as penstock and the other runners call them. */
 static bool is_variables(const char *key)
 {
@@ -158,9 +166,10 @@ enum secret_kind secret_kind_of(
 	/* Whoever has the address of a webhook may post to it. */
 	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
 		return SECRET_CREDENTIAL;
-	/* Of a module; who logs in by SSH has a key, and the user is mostly "git". */
+	/* Of a module; who logs in by SSH has a key, and the user alone is mostly "git". */
 	if (map_key && strcmp(map_key, "use") == 0 && strcmp(entry->key, "source") == 0)
-		return !str_starts(value->text, "ssh://") && url_is_secret(value->text)
+		return (!str_starts(value->text, "ssh://") || has_password(value->text)) &&
+				       url_is_secret(value->text)
 			       ? SECRET_URL
 			       : SECRET_NONE;
 	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))

@@ -1,10 +1,16 @@
 """`use`: modules from a directory and from Git, their inputs and outputs, and what of them is kept."""
+import base64
+import http.server
 import json
 import os
 import shutil
 import subprocess
+import threading
+from pathlib import Path
 
 import pytest
+
+from harness import processes
 
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 64, "gpus": 0}
 MODULE = """
@@ -175,6 +181,115 @@ def test_a_password_in_the_address_of_a_module_is_shown_nowhere(penstock, job):
     checked = penstock.run("validate", path)
 
     assert "the module https://" in refused.err and "s3cret-of-ann" not in refused.text + checked.text
+
+
+class GitServer(http.server.ThreadingHTTPServer):
+    """Repositories below a folder by HTTP, for whom it knows; looks, while git waits for an answer, where a password may be seen."""
+
+    def __init__(self, folder):
+        super().__init__(("127.0.0.1", 0), GitHandler)
+        self.folder, self.known, self.password, self.seen, self.logins = folder, [], None, [], []
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.thread.start()
+
+    def look_around(self):
+        """The arguments and environments of all that the test has started."""
+        for pid in processes.descendants():
+            for what in ("cmdline", "environ"):
+                try:
+                    if self.password.encode() in Path(f"/proc/{pid}/{what}").read_bytes():
+                        self.seen.append(f"{what} of {pid}")
+                except OSError:
+                    pass
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+        self.thread.join(30)
+
+
+class GitHandler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        server, login = self.server, self.headers.get("Authorization", "")
+        server.look_around()
+        login = base64.b64decode(login.removeprefix("Basic ")).decode()
+        server.logins.append(login)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if login not in server.known:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        path, _, query = self.path.partition("?")
+        env = {"PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(server.folder), "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
+               "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(body)),
+               "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+               "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
+        answer = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True).stdout
+        head, _, content = answer.partition(b"\r\n\r\n")
+        self.send_response(200)
+        for line in head.decode().split("\r\n"):
+            self.send_header(*line.split(": ", 1))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_POST = do_GET
+
+
+@pytest.fixture
+def git_server(repository):
+    server = GitServer(repository.parent)
+    yield server
+    server.close()
+
+
+def holding(folder, password):
+    """The files below the folder in which the password is, as it is or as servers are told of it."""
+    forms = [password.encode(), base64.b64encode(password.encode()).rstrip(b"=")]
+    return [path for path in Path(folder).rglob("*") if path.is_file() and any(form in path.read_bytes() for form in forms)]
+
+
+# Everybody reads the arguments of others' processes; and what git keeps, it keeps for good.
+@pytest.mark.parametrize("login, in_address", [("ann:s3cret/of+ann", "ann:s3cret%2Fof+ann"), ("t0ken-of-ann:", "t0ken-of-ann")], ids=["password", "token"])
+def test_what_logs_in_to_a_repository_is_seen_by_nobody_else(penstock, job, git_server, tmp_path, login, in_address):
+    git_server.known, git_server.password = [login], login.strip(":").removeprefix("ann:")
+    store = tmp_path / "kept-by-git"
+    gitconfig = tmp_path / "gitconfig"
+    gitconfig.write_text(f"[credential]\n\thelper = store --file={store}\n")
+    env = {"GIT_CONFIG_GLOBAL": str(gitconfig)}
+    host = f"127.0.0.1:{git_server.server_address[1]}"
+
+    tag = penstock.run("run", job(f"http://{in_address}@{host}/name@v1"), env=env).ok()
+    head = penstock.run("run", job(f"http://{in_address}@{host}/name", name="head.json"), env=env).ok()
+    git_server.known = []
+    refused = penstock.run("run", job(f"http://{in_address}@{host}/name@v2", name="refused.json"), env=env).exits(65)
+
+    assert tag.out.startswith("one hello") and head.out.startswith("two hello")
+    assert login in git_server.logins and git_server.seen == [] and holding(penstock.home, git_server.password) == []
+    assert not store.exists() and git_server.password not in refused.text and "git says: fatal: " in refused.err
+
+
+# The password of a user who is in the address alone may be one that git's own helpers know.
+def test_a_user_alone_is_looked_up_by_the_helpers_of_git(penstock, job, git_server, tmp_path):
+    git_server.known, git_server.password = ["ann:of-the-helper"], "of-the-helper"
+    host = f"127.0.0.1:{git_server.server_address[1]}"
+    (tmp_path / "store").write_text(f"http://bob:other@{host}\nhttp://ann:of-the-helper@{host}\n")
+    (tmp_path / "gitconfig").write_text(f"[credential]\n\thelper = store --file={tmp_path}/store\n")
+
+    result = penstock.run("run", job(f"http://ann@{host}/name@v1"), env={"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}).ok()
+
+    assert result.out.startswith("one hello") and git_server.seen == []
+
+
+def test_ssh_takes_no_password_from_an_address(penstock, job):
+    refused = penstock.run("run", job("ssh://git:s3cret-of-git@host.invalid/owner/name@v1")).exits(65)
+
+    assert "only https:// takes a password in its address" in refused.err and "s3cret-of-git" not in refused.text
 
 
 def test_a_module_of_any_length_is_refused(penstock, job, repository):
