@@ -26,10 +26,12 @@
 #include "records/claims.h"
 #include "records/records.h"
 #include "run/interrupts.h"
+#include "run/notice_settings.h"
 #include "run/retry.h"
 #include "run/run.h"
 #include "run/slurm/slurm.h"
 #include "run/stores.h"
+#include "run/user_limits.h"
 #include "server/embedded.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
@@ -182,12 +184,28 @@ static int fail(const struct cli *cli, struct penstock_error *err, int mistakes_
 	return mistakes_code;
 }
 
+/* What is wrong in a configuration file is no mistake of the workflow: the exit code, or 0. */
+static int check_configuration(const struct cli *cli, const struct session *session)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct notice_settings notices = {0};
+	struct claim_limits limits;
+	int r = user_limits_read(&limits, &err);
+
+	if (r == 0)
+		r = notice_settings_read(&notices, &session->workflow->preemption, &err);
+	notice_settings_release(&notices);
+	return r < 0 ? fail(cli, &err, CLI_EXIT_CONFIG) : 0;
+}
+
 static int execute(const struct cli *cli, struct session *session, struct run_options *options)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_result result = {0};
-	int code;
+	int code = check_configuration(cli, session);
 
+	if (code)
+		return code;
 	session->view.progress = progress_new(cli_quiet(cli));
 	if (run_execute_with_retries(options, &result, &err) < 0) {
 		if (err.code == PENSTOCK_E_EXISTS) {
@@ -252,6 +270,7 @@ static const struct command_exit run_exits[] = {
 	{"73", "The output is not complete; it is kept, see penstock flush"},
 	{"75", "Preempted; the same command continues it"},
 	{"77", "Credentials or permissions were refused"},
+	{"78", "A configuration file is wrong"},
 	{"128+n", "The step was killed by signal n"},
 	{"130", "Stopped by the user"},
 	{NULL, NULL},
@@ -296,7 +315,10 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_WORKFLOW_FILE);
 	char id[RECORDS_ID_SIZE];
+	int code = check_configuration(cli, session);
 
+	if (code)
+		return code;
 	if ((elsewhere ? run_check_elsewhere(session->workflow, &err)
 		       : run_check(session->workflow, &err)) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);

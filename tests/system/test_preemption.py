@@ -379,7 +379,7 @@ def test_defaults_stand_in_the_configuration(penstock, workflow, trainer, tmp_pa
     config.write_text("preemption:\n  grace: soon\n")
     refused = penstock.run("run", workflow("true"), env=env)
 
-    assert refused.code == 65 and f"{config}:2:10: `preemption.grace` must be a duration" in refused.err
+    assert refused.code == 78 and f"{config}:2:10: `preemption.grace` must be a duration" in refused.err
 
 
 # --- how a told task ends

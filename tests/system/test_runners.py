@@ -134,10 +134,10 @@ def test_a_wrong_configuration_is_told_where_it_is_wrong(penstock, workflow, lim
     env = limited(text)
 
     told = penstock.run("runners", env=env).exits(78).err
-    refused = penstock.run("run", workflow("true"), env=env)
+    refused = [penstock.run("run", *options, workflow("true"), env=env).exits(78) for options in ([], ["--dry-run"], ["--detach"])]
 
     assert env["PENSTOCK_SYSTEM_CONFIG"] + message in told
-    assert refused.code in (65, 78) and message in refused.err
+    assert all(message in each.err for each in refused) and penstock.ps() == []
 
 
 # ---- exec ----
