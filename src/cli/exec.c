@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/process.h"
@@ -20,12 +22,18 @@
 #include "run/live.h"
 #include "base/banned.h"
 
+enum {
+	START_PATIENCE_MS = 10000, /* after it the supervisor of a step that starts was killed */
+	START_LOOK_MS = 2,
+};
+
 /* The step that is meant, and what else there is. */
 struct choice {
 	const char *wanted; /* its name; NULL: the only one */
 	struct live_step step;
 	bool found;
 	bool several;
+	bool starting; /* there is one whose tasks are not on record yet */
 	struct buf names;
 };
 
@@ -43,8 +51,10 @@ static int choose(void *cookie, const struct live_step *step)
 {
 	struct choice *c = cookie;
 
-	if (step->n == 0) /* it is about to start */
+	if (step->n == 0) {
+		c->starting |= !c->wanted || strcmp(step->name, c->wanted) == 0;
 		return 0;
+	}
 	buf_printf(&c->names, "%s'%s'", c->names.len ? ", " : "", step->name);
 	if (c->wanted && strcmp(step->name, c->wanted) != 0)
 		return 0;
@@ -71,12 +81,21 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
+	bool live = run_state_is_live(run->last.state);
 
 	if (r < 0)
 		return r;
-	live_each(layout.dir, choose, c);
-	if (run_state_is_live(run->last.state))
-		live_each_of_cluster(layout.dir, choose, c);
+	/* What a step prints first can be seen before its tasks are on record: it is waited for. */
+	for (int64_t until = clock_monotonic_ms() + START_PATIENCE_MS;;) {
+		c->starting = false;
+		live_each(layout.dir, choose, c);
+		if (live)
+			live_each_of_cluster(layout.dir, choose, c);
+		if (c->found || !live || !c->starting || clock_monotonic_ms() >= until)
+			break;
+		buf_clear(&c->names);
+		poll(NULL, 0, START_LOOK_MS);
+	}
 	if (c->found && !c->several)
 		return 0;
 	if (c->names.len && !c->found)

@@ -27,19 +27,24 @@ def limited(tmp_path):
 
 
 @pytest.fixture
-def running(penstock, workflow, wait_for):
-    """running(command, **run): a run whose step has said that it is up, and whose tasks are on record."""
-
-    def tasks():
-        return [each for file in penstock.home.glob("runs/*/live/[0-9]*") for each in json.loads(file.read_text())["tasks"]]
+def running(penstock, workflow):
+    """running(command, **run): a run whose step has said that it is up."""
 
     def start(command="echo up; while :; do sleep 0.1; done", **fields):
         process = penstock.popen("run", workflow(command, **fields))
         process.wait_for_output("up")
-        wait_for(tasks, 60, "the tasks on record")
         return process
 
     return start
+
+
+def waits(pid):
+    """Whether the process sleeps in poll()."""
+    try:
+        with open(f"/proc/{pid}/syscall") as call:
+            return call.read().split()[0] in ("7", "73", "271")  # poll of x86_64; ppoll of aarch64 and x86_64
+    except (OSError, IndexError):
+        return True  # it cannot be seen here
 
 
 # ---- limits ----
@@ -157,6 +162,23 @@ def test_exec_runs_where_the_step_runs(penstock, running):
     with open(f"/proc/{task['pid']}/cgroup") as own:
         assert groups == own.read()
     assert run.running()
+
+
+def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_for):
+    # A step can say something before its tasks are on record: here they are taken off it, as if that took long.
+    running()
+    penstock.run("exec", "t", "true").ok()
+    record = next(penstock.home.glob("runs/*/live/[0-9]*"))
+    whole = record.read_text()
+    record.with_name("half").write_text(json.dumps(json.loads(whole) | {"tasks": []}))
+    record.with_name("half").rename(record)
+
+    beside = penstock.popen("exec", "t", "echo", "there")
+    wait_for(lambda: not beside.running() or waits(beside.pid), 60, "exec to wait, or to give up")
+    record.with_name("half").write_text(whole)
+    record.with_name("half").rename(record)
+
+    assert beside.wait().ok().out == "there\n"
 
 
 @pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
