@@ -224,66 +224,89 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 	return 0;
 }
 
+/* What becomes of the objects of a listing while it goes on: there may be more of them than memory has room for. */
 struct tagging {
-	struct strlist keys;
+	struct session *s;
 	const char *prefix;
-	bool all; /* also what is penstock's own */
-	bool failed;
+	const char *to;	     /* what their copies begin with */
+	struct strlist keys; /* to be removed by the next request */
+	uint64_t copied;
+	int r;
+	struct penstock_error *err;
 };
 
-static int note_key(void *cookie, const struct object_info *info)
+static void remove_noted(struct tagging *t)
+{
+	if (t->r == 0 && t->keys.n)
+		t->r = object_delete_many(
+			t->s->store->client, t->s->store->bucket, &t->keys, NULL, NULL, t->err);
+	strlist_release(&t->keys);
+}
+
+static int note_to_remove(void *cookie, const struct object_info *info)
 {
 	struct tagging *t = cookie;
 
-	if ((t->all || !str_starts(info->key + strlen(t->prefix), ".penstock/")) &&
-		strlist_add(&t->keys, info->key) < 0)
-		t->failed = true;
-	return t->failed;
+	if (strlist_add(&t->keys, info->key) < 0)
+		t->r = error_memory(t->err);
+	else if (t->keys.n == LIMIT_S3_LIST_KEYS)
+		remove_noted(t);
+	return t->r < 0;
 }
 
 /* All objects whose keys begin so. */
 static int remove_objects(struct session *s, const char *prefix, struct penstock_error *err)
 {
-	struct tagging t = {.prefix = prefix, .all = true};
+	struct tagging t = {.s = s, .err = err};
 	int r = object_list(
-		s->store->client, s->store->bucket, prefix, NULL, note_key, &t, NULL, err);
+		s->store->client, s->store->bucket, prefix, NULL, note_to_remove, &t, NULL, err);
 
 	if (r == 0)
-		r = t.failed ? error_memory(err)
-			     : object_delete_many(s->store->client, s->store->bucket, &t.keys, NULL,
-				       NULL, err);
+		remove_noted(&t);
 	strlist_release(&t.keys);
-	return r;
+	return r < 0 ? r : t.r;
+}
+
+/* But for what is penstock's own, and so what was copied already. */
+static int copy_object(void *cookie, const struct object_info *info)
+{
+	struct tagging *t = cookie;
+	const char *below = info->key + strlen(t->prefix);
+	_cleanup_free_ char *key = NULL;
+
+	if (str_starts(below, ".penstock/"))
+		return 0;
+	if (asprintf(&key, "%s%s", t->to, below) < 0) {
+		key = NULL;
+		t->r = error_memory(t->err);
+	} else {
+		t->r = object_copy(t->s->store->client, t->s->store->bucket, info->key,
+			t->s->store->bucket, key, &(struct object_copy_options){0}, NULL, t->err);
+	}
+	t->copied++;
+	return t->r < 0;
 }
 
 /* The run's objects are copied beside it, so that they stay when it is run again. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
-	struct tagging t = {.prefix = s->place.prefix};
+	struct tagging t = {.s = s, .prefix = s->place.prefix, .err = err};
 	_cleanup_free_ char *to = NULL;
 	int r;
 
-	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0)
+	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0) {
+		to = NULL;
 		return error_memory(err);
-	r = remove_objects(s, to, err); /* of a call that was killed */
-	if (r < 0)
-		return r;
-	r = object_list(
-		s->store->client, s->store->bucket, s->place.prefix, NULL, note_key, &t, NULL, err);
-	if (r == 0 && t.failed)
-		r = error_memory(err);
-	if (r == 0 && t.keys.n == 0)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no artifacts", s->place.name);
-	for (size_t i = 0; r == 0 && i < t.keys.n; i++) {
-		_cleanup_free_ char *key = NULL;
-
-		if (asprintf(&key, "%s%s", to, t.keys.items[i] + strlen(t.prefix)) < 0)
-			r = error_memory(err);
-		else
-			r = object_copy(s->store->client, s->store->bucket, t.keys.items[i],
-				s->store->bucket, key, &(struct object_copy_options){0}, NULL, err);
 	}
-	strlist_release(&t.keys);
+	t.to = to;
+	r = remove_objects(s, to, err); /* of a call that was killed */
+	if (r == 0)
+		r = object_list(s->store->client, s->store->bucket, s->place.prefix, NULL,
+			copy_object, &t, NULL, err);
+	if (r == 0)
+		r = t.r;
+	if (r == 0 && t.copied == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no artifacts", s->place.name);
 	return r < 0 ? r : write_tag(s, tag, to, s->place.id, s->place.name, err);
 }
 

@@ -207,6 +207,24 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     assert len(names) == 30 and len({name[0] for name in names}) == 1
 
 
+def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project, store):
+    # They are copied, and removed, while they are listed: what is copied appears within what is being listed.
+    dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}
+    many = "workflows: [{name: many, provider: bash, artifacts: [data], commands: ['mkdir -p data; for i in {1..1100}; do echo $i > data/$i; done']}]\n"
+    dialects.cwd = project({".dstack/workflows.yaml": many, "penstock.yaml": penstock_yaml(store)})
+    dialects.run("run", "many").ok()
+
+    def copies():
+        pages = store.client.get_paginator("list_objects_v2").paginate(Bucket="results")
+        return [o["Key"].split("/tags/v1/", 1)[1] for page in pages for o in page.get("Contents", []) if "/.penstock/tags/" in o["Key"]]
+
+    dialects.run("tag", "add", "v1", "many").ok()
+    added = copies()
+    dialects.run("tag", "rm", "v1").ok()
+
+    assert sorted(added) == sorted(f"data/{i}" for i in range(1, 1101)) and copies() == []
+
+
 def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     where = project({"wf.yaml": 'steps: [{run: {command: "test ${#TOKEN} -gt 15; echo $TOKEN", env: [{key: TOKEN, value: "${{ secrets.MINE }}"}]}}]\n'})
     dialects.cwd = where
