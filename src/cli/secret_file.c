@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "records/records.h"
@@ -118,25 +119,45 @@ static int secret_tool(
 	return output ? fs_read(path, output, err) : 0;
 }
 
-#define SECRET_TOOL "/usr/bin/secret-tool"
+static char *find_tool(struct penstock_error *err)
+{
+	char *tool = fs_find_tool("secret-tool");
+
+	if (!tool)
+		error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"there is no secret-tool (package libsecret-tools), without which the "
+			"keyring is out of reach");
+	return tool;
+}
 
 static int keyring_store(const char *name, const char *value, struct penstock_error *err)
 {
-	if (access(SECRET_TOOL, X_OK) < 0)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"there is no %s (package libsecret-tools); leave --keyring out",
-			SECRET_TOOL);
-	return secret_tool((const char *const[]){SECRET_TOOL, "store", "--label=penstock",
-				   "application", "penstock", "name", name, NULL},
-		value, NULL, err);
+	_cleanup_free_ char *tool = find_tool(err);
+
+	return tool ? secret_tool((const char *const[]){tool, "store", "--label=penstock",
+					  "application", "penstock", "name", name, NULL},
+			      value, NULL, err)
+		    : -(int)PENSTOCK_E_UNSUPPORTED;
+}
+
+static int keyring_clear(const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *tool = find_tool(err);
+
+	return tool ? secret_tool((const char *const[]){tool, "clear", "application", "penstock",
+					  "name", name, NULL},
+			      NULL, NULL, err)
+		    : -(int)PENSTOCK_E_UNSUPPORTED;
 }
 
 static bool keyring_find(const char *name, struct buf *value)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *tool = find_tool(&err);
 
-	return secret_tool((const char *const[]){SECRET_TOOL, "lookup", "application", "penstock",
-				   "name", name, NULL},
+	return tool &&
+	       secret_tool((const char *const[]){tool, "lookup", "application", "penstock", "name",
+				   name, NULL},
 		       NULL, value, &err) == 0 &&
 	       value->len > 0;
 }
@@ -169,6 +190,26 @@ bool secret_find(const char *name, struct buf *value)
 	return found;
 }
 
+/*
+ * What the keyring has of the secret is forgotten, too. Where it cannot be, the name stays on the list, so that `rm` can be
+ * called again; a value that takes its place is more important.
+ */
+static int clear_before(
+	const json_t *json, const char *name, const json_t *value, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+
+	if (!json_is_null(json_object_get(json, name)) || json_is_null(value) ||
+		keyring_clear(name, &why) == 0)
+		return 0;
+	if (!value) {
+		error_prefix(&why, "'%s' is still there", name);
+		return error_move(err, &why);
+	}
+	log_warn("the keyring may still have the old value of '%s': %s", name, why.message);
+	return 0;
+}
+
 /* One change at a time: another call may be between its reading and its writing. */
 static int change(const char *name, json_t *value, struct penstock_error *err)
 {
@@ -189,6 +230,8 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 	if (r == 0 && !value && !json_object_get(json, name))
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
 			"there is no secret '%s'; see 'penstock secret list'", name);
+	if (r == 0)
+		r = clear_before(json, name, value, err);
 	if (r == 0 && value)
 		json_object_set(json, name, value);
 	else if (r == 0)

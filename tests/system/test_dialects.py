@@ -225,6 +225,43 @@ def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project
     assert sorted(added) == sorted(f"data/{i}" for i in range(1, 1101)) and copies() == []
 
 
+KEYRING = """#!/bin/sh
+# As libsecret's program, with files in place of a keyring.
+[ -e "$KEYRING/locked" ] && exit 1
+verb=$1
+for name; do :; done
+case $verb in
+  store) cat > "$KEYRING/$name" ;;
+  lookup) cat "$KEYRING/$name" ;;
+  clear) rm -f "$KEYRING/$name" ;;
+esac
+"""
+
+
+def test_what_is_removed_is_in_no_keyring_any_more(dialects, project, tmp_path):
+    dialects.cwd = project({"wf.yaml": 'steps: [{run: {command: "test ${#TOKEN} -gt 15", env: [{key: TOKEN, value: "${{ secrets.MINE }}"}]}}]\n'})
+    keyring, program = tmp_path / "keyring", tmp_path / "bin/secret-tool"
+    keyring.mkdir()
+    program.parent.mkdir()
+    program.write_text(KEYRING)
+    program.chmod(0o755)
+    dialects.env |= {"KEYRING": str(keyring), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+    dialects.run("secret", "set", "--keyring", "MINE", input="of-the-keyring-1234\n").ok()
+    dialects.run("run", "wf.yaml").ok()
+    (keyring / "locked").touch()
+    refused = dialects.run("secret", "rm", "MINE").exits(69)
+    listed = dialects.run("secret", "list").ok().out
+    (keyring / "locked").unlink()
+    dialects.run("secret", "rm", "MINE").ok()
+    left = os.listdir(keyring)
+    dialects.run("secret", "set", "--keyring", "MINE", input="of-the-keyring-1234\n").ok()
+    dialects.run("secret", "set", "MINE", input="of-the-file-5678\n").ok()
+
+    assert "'MINE' is still there: secret-tool failed" in refused.err and listed == "MINE  (keyring)\n"
+    assert left == [] and os.listdir(keyring) == [] and dialects.run("secret", "list").ok().out == "MINE\n"
+
+
 def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     where = project({"wf.yaml": 'steps: [{run: {command: "test ${#TOKEN} -gt 15; echo $TOKEN", env: [{key: TOKEN, value: "${{ secrets.MINE }}"}]}}]\n'})
     dialects.cwd = where
