@@ -172,6 +172,16 @@ static int run_program(
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* So that what says to be complete is so after a power loss, too. */
+static int sync_all(const char *dir, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || syncfs(fd) < 0)
+		return error_errno(err, errno, "cannot write %s to the disk", dir);
+	return 0;
+}
+
 static int make(const struct venv_spec *spec, const char *python, const char *dir,
 	struct penstock_error *err)
 {
@@ -204,6 +214,8 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		return error_set(err, PENSTOCK_E_INVALID,
 			"pip could not install %s (code %d); its output is in the run's log",
 			spec->shown, r);
+	if (r == 0)
+		r = sync_all(dir, err);
 	return r < 0 ? r : fs_write_atomic(mark, "", 0, 0600, err);
 }
 

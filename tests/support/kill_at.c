@@ -251,6 +251,11 @@ EXPORT int fdatasync(int fd)
 	AROUND(int, is_it("sync", fd, NULL), REAL(fdatasync)(fd));
 }
 
+EXPORT int syncfs(int fd)
+{
+	AROUND(int, is_it("sync", fd, NULL), REAL(syncfs)(fd));
+}
+
 EXPORT int flock(int fd, int operation)
 {
 	AROUND(int, operation &LOCK_EX &&is_it("lock", fd, NULL), REAL(flock)(fd, operation));

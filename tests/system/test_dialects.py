@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.program import binary
+
 # The files of the page "Train your deep learning models on cloud" as they stand there; only the program is a small one, and
 # the packages are those of this machine instead of "torch, torchvision, pytorch-lightning==1.6.2".
 DSTACK = """
@@ -260,6 +262,29 @@ def test_what_is_removed_is_in_no_keyring_any_more(dialects, project, tmp_path):
 
     assert "'MINE' is still there: secret-tool failed" in refused.err and listed == "MINE  (keyring)\n"
     assert left == [] and os.listdir(keyring) == [] and dialects.run("secret", "list").ok().out == "MINE\n"
+
+
+PYTHON = """#!/bin/sh
+# As far as the making of an environment needs one.
+for last; do :; done
+[ "$2" = venv ] && mkdir -p "$last/bin" && ln -s /usr/bin/python3 "$last/bin/python3"
+exit 0
+"""
+
+
+@pytest.mark.preloads
+def test_an_environment_is_on_the_disk_before_it_says_to_be_complete(dialects, project, tmp_path):
+    dialects.cwd = project({"wf.yaml": "context: .\npython: {requirements: requirements.txt}\nsteps: [{run: {command: 'true'}}]\n", "requirements.txt": ""})
+    trace, python = tmp_path / "trace", tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    dialects.env |= {"LD_PRELOAD": str(binary().parent / "tests/unit/kill-at.so"), "KILL_AT": "any:before:100000000:*", "KILL_AT_VERB": "run"}
+
+    dialects.run("run", "wf.yaml", env={"KILL_AT_TRACE": str(trace), "PENSTOCK_PYTHON": str(python)}).ok()
+
+    calls = [line.split(" ", 1) for line in trace.read_text().splitlines() if "/venvs/" in line]
+    complete = next(i for i, (call, path) in enumerate(calls) if call == "rename" and path.endswith("/.complete"))
+    assert ["sync", calls[complete][1].removesuffix("/.complete")] in calls[:complete]
 
 
 def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
