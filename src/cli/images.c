@@ -93,13 +93,20 @@ static bool is_named(const struct image_kept *image, const char *word)
 	return strlen(digits) >= SHORT_DIGITS && str_starts(digits_of(image), digits);
 }
 
-static int drop(const char *dir, const struct image_kept *image, struct penstock_error *err)
+static void print_removed(void *cookie, const struct image_kept *image)
 {
 	const char *name = name_of(image);
+
+	(void)cookie;
+	printf("%s\n", name ? name : image->digest);
+}
+
+static int drop(const char *dir, const struct image_kept *image, struct penstock_error *err)
+{
 	int r = image_kept_remove(dir, image, err);
 
 	if (r == 0)
-		printf("%s\n", name ? name : image->digest);
+		print_removed(NULL, image);
 	return r;
 }
 
@@ -127,41 +134,17 @@ static int rm(const struct cli *cli, const char *dir, const struct image_kept_li
 	return r;
 }
 
-/* Of all that is kept; layers of several images count once for each. */
-static uint64_t total_of(const struct image_kept_list *list)
-{
-	uint64_t total = 0;
-
-	for (size_t i = 0; i < list->n; i++)
-		total += list->items[i].bytes;
-	return total;
-}
-
-/* The least recently used first. One that a run takes meanwhile is passed over. */
 static int prune(const char *dir, const struct image_kept_list *list, int64_t older_ms,
 	uint64_t max_bytes, struct penstock_error *err)
 {
-	int64_t before = clock_wall_ns() - older_ms * NS_PER_MS;
-	uint64_t total = total_of(list);
-
-	for (size_t i = 0; i < list->n; i++) {
-		const struct image_kept *image = &list->items[i];
-		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-		bool old = older_ms >= 0 && image->used_ns <= before;
-		int r;
-
-		if (image->in_use || (!old && total <= max_bytes))
-			continue;
-		r = drop(dir, image, &why);
-		if (r == -(int)PENSTOCK_E_EXISTS) {
-			log_warn("%s", why.message);
-			continue;
-		}
-		if (r < 0)
-			return error_move(err, &why);
-		total -= image->bytes;
-	}
-	return 0;
+	return image_kept_prune(dir, list,
+		&(struct image_prune){
+			.before_ns = older_ms < 0 ? INT64_MIN
+						  : clock_wall_ns() - older_ms * NS_PER_MS,
+			.max_bytes = max_bytes,
+			.removed = print_removed,
+		},
+		err);
 }
 
 static int sweep(const struct cli *cli, const char *dir, struct penstock_error *err)

@@ -1,5 +1,6 @@
 /* `pull`: images of containers brought before they are needed. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -8,8 +9,10 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "image/image.h"
+#include "image/kept.h"
 #include "net/http.h"
 #include "records/records.h"
+#include "run/user_limits.h"
 #include "base/banned.h"
 
 static void say(void *cookie, const char *text)
@@ -18,11 +21,10 @@ static void say(void *cookie, const char *text)
 	log_warn("%s", text);
 }
 
-static int pull(const char *reference, const struct cli *cli, const char *dir,
+static int pull(struct image **out, const char *reference, const struct cli *cli, const char *dir,
 	struct http_engine *engine, struct penstock_error *err)
 {
-	struct image *image = NULL;
-	int r = image_get(&image,
+	int r = image_get(out,
 		&(struct image_request){
 			.reference = reference,
 			.registry = cli_value(cli, "registry"),
@@ -33,8 +35,28 @@ static int pull(const char *reference, const struct cli *cli, const char *dir,
 		err);
 
 	if (r == 0 && !cli_quiet(cli))
-		printf("%s %s\n", image->name, image->digest);
-	image_free(image);
+		printf("%s %s\n", (*out)->name, (*out)->digest);
+	return r;
+}
+
+/* We have them until the bound was looked at, so that none of them goes for another. */
+static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
+	uint64_t bound, struct penstock_error *err)
+{
+	size_t n = cli_n_operands(cli);
+	_cleanup_free_ struct image **images = calloc(n, sizeof(*images));
+	uint64_t freed = 0;
+	bool brought = false;
+	int r = images ? 0 : error_memory(err);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = pull(&images[i], cli_operand(cli, i), cli, dir, engine, err);
+		brought |= r == 0 && images[i]->brought;
+	}
+	if (r == 0 && brought && bound != UINT64_MAX)
+		r = image_kept_bound(dir, bound, &freed, err);
+	for (size_t i = 0; images && i < n; i++)
+		image_free(images[i]);
 	return r;
 }
 
@@ -44,15 +66,22 @@ static int run_pull(const struct cli *cli)
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *dir = NULL;
-	int r = records_home(&home, &err);
+	uint64_t bound;
+	int r = user_images_bound(&bound, &err);
 
+	if (r == -(int)PENSTOCK_E_INVALID) {
+		cli_fail(cli, &err);
+		return CLI_EXIT_CONFIG;
+	}
+	if (r == 0)
+		r = records_home(&home, &err);
 	if (r == 0) {
 		dir = path_join(home, "images");
 		r = dir ? http_engine_new(&engine, &(struct http_engine_options){0}, &err)
 			: error_memory(&err);
 	}
-	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
-		r = pull(cli_operand(cli, i), cli, dir, engine, &err);
+	if (r == 0)
+		r = pull_all(cli, dir, engine, bound, &err);
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
@@ -73,6 +102,7 @@ static const struct command_exit exits[] = {
 	{"66", "There is no such image or tag, or none for this machine"},
 	{"69", "The registry does not answer"},
 	{"77", "The registry wants a login, or refuses the one it got"},
+	{"78", "A configuration file is wrong"},
 	{NULL, NULL},
 };
 

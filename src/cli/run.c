@@ -190,8 +190,11 @@ static int check_configuration(const struct cli *cli, const struct session *sess
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct notice_settings notices = {0};
 	struct claim_limits limits;
+	uint64_t bound;
 	int r = user_limits_read(&limits, &err);
 
+	if (r == 0)
+		r = user_images_bound(&bound, &err);
 	if (r == 0)
 		r = notice_settings_read(&notices, &session->workflow->preemption, &err);
 	notice_settings_release(&notices);

@@ -36,6 +36,7 @@ struct getting {
 	atomic_ullong done;
 	uint64_t total;
 	int gate_fd;
+	bool brought;
 };
 
 void image_free(struct image *image)
@@ -276,8 +277,10 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	if (*out)
 		return 0;
 	snprintf(known, sizeof(known), "%s", g->digest);
-	if (!is_here(g))
+	if (!is_here(g)) {
+		g->brought = true;
 		r = bring(g, err);
+	}
 	if (r == 0)
 		r = load(out, g, known, err);
 	if (r == 0 && !g->is_file)
@@ -346,8 +349,10 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 		r = lock_gate(&g, &why);
 	if (r == 0)
 		r = get(&image, &g, &why);
-	if (r == 0)
+	if (r == 0) {
 		mark_used(&g, image);
+		image->brought = g.brought;
+	}
 	if (r < 0 && why.message) {
 		image_free(image);
 		error_prefix(&why, "image %s", request->reference);

@@ -52,7 +52,8 @@ struct image {
 	char digest[IMAGE_DIGEST_SIZE]; /* of the manifest of this platform */
 	struct strlist layers;		/* absolute paths, the lowest first */
 	struct image_config config;
-	int use_fd; /* locked while we have it; 0: none */
+	int use_fd;   /* locked while we have it; 0: none */
+	bool brought; /* it was not all here before */
 };
 
 struct image_request {

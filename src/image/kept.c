@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "image/manifest.h"
 #include "image/store.h"
 #include "base/banned.h"
@@ -52,6 +53,10 @@ static int read_layers(
 
 	if (r == 0)
 		r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
+	if (r == 0) {
+		image->sizes = calloc(manifest.n_layers + 1, sizeof(*image->sizes));
+		r = image->sizes ? 0 : error_memory(err);
+	}
 	for (size_t i = 0; r == 0 && i < manifest.n_layers; i++) {
 		_cleanup_free_ char *path = image_store_layer_path(
 			store, manifest.layers[i].digest);
@@ -59,7 +64,7 @@ static int read_layers(
 		if (!path || strlist_add(&image->layers, path) < 0)
 			r = error_memory(err);
 		else
-			image->bytes += bytes_below(path);
+			image->bytes += image->sizes[i] = bytes_below(path);
 	}
 	image_manifest_release(&manifest);
 	return r;
@@ -160,6 +165,7 @@ void image_kept_release(struct image_kept_list *list)
 	for (size_t i = 0; i < list->n; i++) {
 		strlist_release(&list->items[i].names);
 		strlist_release(&list->items[i].layers);
+		free(list->items[i].sizes);
 	}
 	free(list->items);
 	*list = (struct image_kept_list){0};
@@ -230,6 +236,94 @@ static bool is_of_any(const struct image_kept_list *list, const char *path)
 	}
 	return false;
 }
+
+/* ---- the least recently used ---- */
+
+/* Whether an image of the list before the `n`-th that is still here has the layer. */
+static bool is_in_one_before(
+	const struct image_kept_list *list, const bool *gone, size_t n, const char *path)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct strlist *layers = &list->items[i].layers;
+
+		for (size_t k = 0; !gone[i] && k < layers->n; k++) {
+			if (strcmp(layers->items[k], path) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Of all that are still here. */
+static uint64_t total_of(const struct image_kept_list *list, const bool *gone)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct image_kept *image = &list->items[i];
+
+		for (size_t k = 0; !gone[i] && k < image->layers.n; k++) {
+			if (!is_in_one_before(list, gone, i, image->layers.items[k]))
+				total += image->sizes[k];
+		}
+	}
+	return total;
+}
+
+int image_kept_prune(const char *dir, const struct image_kept_list *list,
+	const struct image_prune *how, struct penstock_error *err)
+{
+	_cleanup_free_ bool *gone = calloc(list->n + 1, sizeof(*gone));
+
+	if (!gone)
+		return error_memory(err);
+	for (size_t i = 0; i < list->n; i++) {
+		const struct image_kept *image = &list->items[i];
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		int r;
+
+		if (image->in_use ||
+			(image->used_ns > how->before_ns && total_of(list, gone) <= how->max_bytes))
+			continue;
+		r = image_kept_remove(dir, image, &why);
+		if (r == -(int)PENSTOCK_E_EXISTS) {
+			log_warn("%s", why.message);
+			continue;
+		}
+		if (r < 0)
+			return error_move(err, &why);
+		gone[i] = true;
+		if (how->removed)
+			how->removed(how->cookie, image);
+	}
+	return 0;
+}
+
+static void tell_removed(void *cookie, const struct image_kept *image)
+{
+	*(bool *)cookie = true;
+	log_debug("removed the image %s, for `images.maxSize`",
+		image->names.n ? image->names.items[0] : image->digest);
+}
+
+int image_kept_bound(
+	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err)
+{
+	_cleanup_(image_kept_release) struct image_kept_list list = {0};
+	bool removed = false;
+	int r = image_kept_read(&list, dir, err);
+
+	if (r == 0)
+		r = image_kept_prune(dir, &list,
+			&(struct image_prune){.before_ns = INT64_MIN,
+				.max_bytes = max_bytes,
+				.removed = tell_removed,
+				.cookie = &removed},
+			err);
+	return r == 0 && removed ? image_kept_sweep(dir, bytes, err) : r;
+}
+
+/* ---- layers ---- */
 
 int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err)
 {

@@ -24,6 +24,7 @@ struct image_kept {
 	char digest[IMAGE_DIGEST_SIZE];
 	struct strlist names;  /* tags that stand for it; none for those of files */
 	struct strlist layers; /* their directories */
+	uint64_t *sizes;       /* of these, on disk */
 	uint64_t bytes;	 /* on disk, of all its layers; those of others are counted there, too */
 	int64_t used_ns; /* when somebody asked for it last; wall clock */
 	bool in_use;
@@ -39,6 +40,21 @@ void image_kept_release(struct image_kept_list *list);
 
 /* Its manifest and tags; the layers go with the next sweep. EXISTS: a run has it. */
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err);
+/* Which of them go. Of what images share nothing is freed before the last of them goes, and it counts once. */
+struct image_prune {
+	int64_t before_ns; /* those that nobody asked for since; INT64_MIN: none for that reason */
+	uint64_t
+		max_bytes; /* the least recently used, until all take no more; UINT64_MAX: likewise */
+	void (*removed)(void *cookie, const struct image_kept *image); /* may be NULL */
+	void *cookie;
+};
+/* What a run has, or takes meanwhile, stays. EXISTS: one is being brought, and the rest stays for now. */
+int image_kept_prune(const char *dir, const struct image_kept_list *list,
+	const struct image_prune *how, struct penstock_error *err);
+/* The same with the list and the sweep, for whoever has just brought one. `bytes` as of the sweep. */
+int image_kept_bound(
+	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err);
+
 /* Adds to `bytes` what was freed. EXISTS: an image is being brought, which may need them. */
 int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err);
 

@@ -17,10 +17,13 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "image/image.h"
+#include "image/kept.h"
 #include "run/executors/cdi.h"
 #include "run/provenance.h"
 #include "run/run_internal.h"
+#include "run/user_limits.h"
 #include "base/banned.h"
 
 #define ROOT "/deepsquare" /* $STORAGE_PATH in a container */
@@ -64,6 +67,19 @@ static char *file_of(const struct run *run, const char *path)
 	return strdup(path);
 }
 
+/* What was brought may be one too many. That it cannot be mended now fails no run. */
+static void bound_images(const struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *dir = path_join(run->options->home, "images");
+	uint64_t bound = UINT64_MAX, freed = 0;
+
+	if (!dir || (user_images_bound(&bound, &err) == 0 && bound == UINT64_MAX))
+		return;
+	if (err.code || image_kept_bound(dir, bound, &freed, &err) < 0)
+		log_warn("images: %s", err.message);
+}
+
 static int bring(struct run *run, const struct workflow_container *asked, struct run_image **out,
 	struct penstock_error *err)
 {
@@ -100,6 +116,8 @@ static int bring(struct run *run, const struct workflow_container *asked, struct
 	entry->next = run->images;
 	run->images = entry;
 	*out = entry;
+	if (is_file && entry->image->brought)
+		bound_images(run);
 	return 0;
 }
 
@@ -124,9 +142,16 @@ static int bring_of_step(void *cookie, const struct workflow_step *step)
 int containers_bring(struct run *run, struct penstock_error *err)
 {
 	struct bringing b = {run, err};
+	bool brought = false;
+	int r;
 
 	executor_container_sweep(run->layout.tmp);
-	return workflow_walk(&run->workflow->steps, bring_of_step, &b);
+	r = workflow_walk(&run->workflow->steps, bring_of_step, &b);
+	for (const struct run_image *i = run->images; i; i = i->next)
+		brought |= i->image->brought;
+	if (brought)
+		bound_images(run);
+	return r;
 }
 
 void containers_release(struct run *run)

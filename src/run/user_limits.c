@@ -93,14 +93,45 @@ static int read_users(const struct config *c, const struct node *limits, struct 
 	return 0;
 }
 
-static int read_file(const struct config *c, struct claim_limits *out)
+static int read_limits(const struct config *c, const struct node *root, void *out)
+{
+	const struct node *limits = node_get(root, "limits");
+
+	if (limits && limits->kind != NODE_MAP)
+		return wrong(c, limits, "`limits` must be a map of users");
+	return limits ? read_users(c, limits, out) : 0;
+}
+
+static int read_images(const struct config *c, const struct node *root, void *out)
+{
+	const struct node *images = node_get(root, "images");
+	uint64_t *bound = out;
+	uint64_t n;
+
+	if (images && images->kind != NODE_MAP)
+		return wrong(c, images, "`images` must be a map with `maxSize`");
+	for (size_t i = 0; images && i < images->n; i++) {
+		const struct node *value = images->entries[i].value;
+
+		if (strcmp(images->entries[i].key, "maxSize") != 0)
+			return wrong(c, value, "unknown key `%s`: `images` has `maxSize`",
+				images->entries[i].key);
+		if (value->kind != NODE_SCALAR || !str_to_size(value->text, &n))
+			return wrong(c, value, "`maxSize` is a size such as 50GiB");
+		if (n < *bound)
+			*bound = n;
+	}
+	return 0;
+}
+
+static int read_file(const struct config *c,
+	int (*take)(const struct config *c, const struct node *root, void *out), void *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
 	struct workflow_arena arena = {0};
 	struct diagnostics found = {0};
 	const struct node *root;
-	const struct node *limits;
 	int r;
 
 	if (access(c->path, F_OK) < 0)
@@ -114,11 +145,8 @@ static int read_file(const struct config *c, struct claim_limits *out)
 	else if (!root || root->kind != NODE_MAP)
 		r = error_set(
 			c->err, PENSTOCK_E_INVALID, "%s: must be a map with `limits`", c->path);
-	limits = r == 0 ? node_get(root, "limits") : NULL;
-	if (limits && limits->kind != NODE_MAP)
-		r = wrong(c, limits, "`limits` must be a map of users");
-	else if (limits)
-		r = read_users(c, limits, out);
+	else
+		r = take(c, root, out);
 	diagnostics_release(&found);
 	workflow_arena_release(&arena);
 	return r;
@@ -158,17 +186,30 @@ const char *system_config_path(void)
 	return given ? given : "/etc/penstock/config.yaml";
 }
 
-int user_limits_read(struct claim_limits *out, struct penstock_error *err)
+/* What the administrator's file says, and then the user's. */
+static int read_both(int (*take)(const struct config *c, const struct node *root, void *out),
+	void *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *own = user_config_path();
 	char memory[4096];
 	struct config c = {system_config_path(), user_name(memory), err};
 	int r;
 
-	*out = (struct claim_limits)CLAIM_NO_LIMITS;
 	if (!own)
 		return error_memory(err);
-	r = read_file(&c, out);
+	r = read_file(&c, take, out);
 	c.path = own;
-	return r < 0 ? r : read_file(&c, out);
+	return r < 0 ? r : read_file(&c, take, out);
+}
+
+int user_limits_read(struct claim_limits *out, struct penstock_error *err)
+{
+	*out = (struct claim_limits)CLAIM_NO_LIMITS;
+	return read_both(read_limits, out, err);
+}
+
+int user_images_bound(uint64_t *out, struct penstock_error *err)
+{
+	*out = UINT64_MAX;
+	return read_both(read_images, out, err);
 }

@@ -415,6 +415,40 @@ def test_pruning_begins_with_what_was_not_used_for_longest(penstock, registry):
     assert kept(penstock) == [] and not layers(penstock)
 
 
+@pytest.mark.parametrize("brought_by", ["pull", "run"])
+def test_no_more_is_kept_than_the_configuration_allows(penstock, registry, tmp_path, brought_by):
+    # The shared layer counts once, whoever has it; what is brought, and then freed, is never the one that is asked for.
+    shared = layer({"shared": "x" * 200_000})
+    names = [f"{registry.host}/job/{name}:v1" for name in "abc"]
+    for name in names:
+        registry.push(name.partition("/")[2], image([busybox(), shared, layer({"file": name * 10_000})]))
+    for name in names[:2]:
+        penstock.run("pull", name).ok()
+    penstock.run("pull", names[0]).ok()  # the second is the one that nobody asked for since
+    one = kept(penstock)[0]["bytes"]
+    config, system = tmp_path / "config.yaml", tmp_path / "system.yaml"
+    system.write_text("images: {maxSize: 1TiB}\n")
+    env = {"PENSTOCK_CONFIG": str(config), "PENSTOCK_SYSTEM_CONFIG": str(system)}
+
+    def bring(bound):
+        config.write_text(f"images: {{maxSize: {bound}}}\n")
+        if brought_by == "pull":
+            return penstock.run("pull", names[2], env=env)
+        path = tmp_path / "wf.json"
+        path.write_text(json.dumps({"steps": [{"run": {"command": "true", "container": {"image": "job/c:v1", "registry": registry.host}}}]}))
+        return penstock.run("run", path, env=env)
+
+    wrong = bring("much").exits(78)
+    bring(one + 250_000).ok()
+    left = [image["names"][0] for image in kept(penstock)]
+    penstock.run("images", "rm", names[2]).ok()
+    bring(1).ok()
+
+    assert "`maxSize` is a size such as 50GiB" in wrong.err
+    assert left == [names[2], names[0]]
+    assert [image["names"][0] for image in kept(penstock)] == [names[2]]
+
+
 def test_an_image_that_a_run_has_stays(penstock, registry, tmp_path, wait_for):
     registry.push("job/tool:v1", image([busybox()]))
     path = tmp_path / "wf.json"
