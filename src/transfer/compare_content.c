@@ -100,6 +100,9 @@ static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_
 		if (!known && least && multipart_count(size, least) == parts)
 			out[n++] = least;
 	}
+	/* Behind full parts there may be an empty one. */
+	if (n < MAX_CANDIDATES && parts > 1 && size && size % ((parts - 1) * MIB) == 0)
+		out[n++] = size / (parts - 1);
 	return n;
 }
 
