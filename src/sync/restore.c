@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "checkpoint/read.h"
 #include "sync/commits.h"
-#include "sync/content.h"
 #include "sync/names.h"
 #include "sync/sync_internal.h"
 #include "base/banned.h"
@@ -41,18 +40,6 @@ struct restore {
 	atomic_bool failed;
 	struct penstock_error error; /* the first; under s->lock */
 };
-
-/* Whether the bytes of `fd` are those of the entry's object, by its checksum or its ETag. */
-static bool same_content(int fd, const struct entry *e, uint64_t size)
-{
-	unsigned char md5[16];
-	uint64_t crc;
-
-	if (e->flags & ENTRY_HAS_CRC)
-		return content_crc64(fd, size, &crc, NULL) == 0 && crc == e->crc;
-	return e->etag.form == 1 && e->etag.parts == 0 && content_md5(fd, size, md5, NULL) == 0 &&
-	       memcmp(md5, e->etag.md5, sizeof(md5)) == 0;
-}
 
 /* Local files: which stay, which are set aside. */
 
@@ -288,10 +275,15 @@ static int look_at_file(
 	if (e)
 		forget_change(r, e);
 	/* No journal here knows it, or a restore that was killed has fetched it: content tells. */
-	if (e && (e->flags & ENTRY_PUBLISHED) && now.size == e->seen.size &&
-		same_content(file, e, now.size)) {
-		r->stats.files_kept++;
-		return set_times(e, file, path, err);
+	if (e && (e->flags & ENTRY_PUBLISHED) && now.size == e->seen.size) {
+		int same = restore_is_same(r->s, file, e, path, now.size, err);
+
+		if (same < 0)
+			return error_prefix(err, "%s", path);
+		if (same) {
+			r->stats.files_kept++;
+			return set_times(e, file, path, err);
+		}
 	}
 	if (is_vouched_for(r, path))
 		return keep_vouched(r, path, st, &now, err);

@@ -229,5 +229,11 @@ void state_lost(struct sync *s);
 bool restore_is_own_part(const struct sync *s, const char *path);
 /* Of a large one, or the journal beside it: the fetch goes on from there. */
 bool restore_is_begun(const struct sync *s, const char *path);
+/*
+ * Whether the bytes of `fd` are those of the entry's object, by its checksum or its ETag; of large files, for which the manifest has
+ * neither, by what the store knows of it. 1, 0 or an error.
+ */
+int restore_is_same(struct sync *s, int fd, const struct entry *e, const char *path, uint64_t size,
+	struct penstock_error *err);
 
 #endif

@@ -294,6 +294,34 @@ def test_a_restore_that_is_killed_goes_on_within_a_large_file(attempts, fault_pr
     assert snapshot(third.out) == snapshot(first.out)
 
 
+# As when a restore was killed that had fetched it, or the journal is lost: of large files neither journal nor manifest have a checksum.
+def test_a_large_file_that_is_there_is_not_fetched_again(attempts, fault_proxy):
+    first = attempts(1)
+    large = first.out / "large"
+    large.write_bytes(os.urandom(80 << 20))
+    body, status = large.read_bytes(), large.stat()
+    first.flush().quit()
+    first.journal.unlink()
+
+    second = attempts(2, start=False, endpoint=fault_proxy.url)
+    restored = second.restore()
+    second.kill()
+
+    assert (restored["files_fetched"], restored["files_kept"], restored["files_suspect"]) == (0, 1, 0)
+    assert not fault_proxy.seen("GET", path="/large$")
+    with open(large, "r+b") as file:
+        file.seek(70 << 20)
+        file.write(bytes([255 - body[70 << 20]]))
+    os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns))
+    second.journal.unlink()
+
+    third = attempts(3, start=False)
+    restored = third.restore()
+
+    assert (restored["files_fetched"], restored["files_kept"], restored["files_suspect"]) == (1, 0, 1)
+    assert large.read_bytes() == body
+
+
 # A manifest cannot make a restore write outside of its directory.
 def test_a_restore_does_not_follow_links_out_of_its_directory(attempts, store, tmp_path):
     first = attempts(1)

@@ -1,6 +1,7 @@
 /* Objects in parts, of which a store tells much, little or nothing: what comes damaged is found in each way to fetch them. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
+#include "transfer/compare_object.h"
 
 #define SMALL  300000
 #define PART   100000
@@ -291,6 +292,39 @@ static void an_etag_that_fits_nothing_is_no_proof(void **state)
 	free(object);
 }
 
+/* A restore asks this before it fetches what may be there already. */
+static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+		struct fixture f;
+		char other;
+		int fd;
+
+		if (shapes[i].size > SIZE)
+			continue;
+		make_object(&shapes[i]);
+		begin(&f, parts_store);
+		fd = memfd_create("file", 0);
+		assert_int_equal(0, fs_write_all(fd, object, shape->size));
+
+		assert_int_equal(!shape->unverified,
+			compare_with_object(fd, shape->size, f.s3, "b", "k", etag, NULL, &f.err));
+		assert_int_equal(0, compare_with_object(fd, shape->size, f.s3, "b", "k",
+					    "\"of another\"", NULL, &f.err));
+		assert_int_equal(0, compare_with_object(fd, shape->size - 1, f.s3, "b", "k", etag,
+					    NULL, &f.err));
+		other = (char)(object[DAMAGE] ^ 1);
+		assert_int_equal(1, pwrite(fd, &other, 1, DAMAGE));
+		assert_int_equal(0,
+			compare_with_object(fd, shape->size, f.s3, "b", "k", etag, NULL, &f.err));
+		assert_int_equal(0, f.others);
+		close(fd);
+		end(&f);
+		free(object);
+	}
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -312,6 +346,7 @@ int main(void)
 		cmocka_unit_test(what_came_damaged_is_fetched_again),
 		cmocka_unit_test(what_is_damaged_each_time_is_an_error),
 		cmocka_unit_test(an_etag_that_fits_nothing_is_no_proof),
+		cmocka_unit_test(a_file_is_compared_with_what_is_known_of_the_object),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
