@@ -141,8 +141,6 @@ static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
 	for (size_t i = 0; i < schema->n; i++) {
 		const struct schema_field *field = &schema->fields[i];
 
-		if (field->unsupported)
-			continue;
 		add_blanks(out, INDENT * depth);
 		buf_printf(out, "%s\n", field->name);
 		/* Steps within steps have the keys of steps. */

@@ -416,13 +416,29 @@ static int check_source(
 	return error_errno(err, errno, "%s: the mount %s", buf_str(&place), mount->host_dir.value);
 }
 
+static int add_mounts(struct container_setup *setup, const struct run *run,
+	const struct workflow_mount *mounts, size_t n, struct penstock_error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int r = check_source(run, &mounts[i], err);
+
+		if (r < 0)
+			return r;
+		add_mount(setup, mounts[i].host_dir.value, mounts[i].container_dir.value,
+			mounts[i].read_only);
+	}
+	return 0;
+}
+
 static int set_mounts(struct container_setup *setup, const struct run *run,
 	const struct workflow_container *asked, struct penstock_error *err)
 {
 	const struct run_layout *layout = &run->layout;
 	const char *home = str_env("HOME");
+	int r;
 
-	setup->mounts = calloc(asked->n_mounts + 8, sizeof(*setup->mounts));
+	setup->mounts = calloc(
+		run->workflow->n_mounts + asked->n_mounts + 8, sizeof(*setup->mounts));
 	if (!setup->mounts)
 		return error_memory(err);
 	add_mount(setup, layout->storage, ROOT, false);
@@ -434,16 +450,9 @@ static int set_mounts(struct container_setup *setup, const struct run *run,
 		add_mount(setup, "/tmp/.X11-unix", "/tmp/.X11-unix", true);
 	if (asked->mount_home.value && home && *home == '/' && home[1])
 		add_mount(setup, home, home, false);
-	for (size_t i = 0; i < asked->n_mounts; i++) {
-		const struct workflow_mount *mount = &asked->mounts[i];
-		int r = check_source(run, mount, err);
-
-		if (r < 0)
-			return r;
-		add_mount(
-			setup, mount->host_dir.value, mount->container_dir.value, mount->read_only);
-	}
-	return 0;
+	/* What is mounted later covers what was there before. */
+	r = add_mounts(setup, run, run->workflow->mounts, run->workflow->n_mounts, err);
+	return r < 0 ? r : add_mounts(setup, run, asked->mounts, asked->n_mounts, err);
 }
 
 /* ---- the whole ---- */

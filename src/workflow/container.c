@@ -179,21 +179,21 @@ static void read_mount(struct reader *rd, const struct node *node, struct workfl
 }
 
 static void read_mounts(
-	struct reader *rd, const struct node *map, struct workflow_container *container)
+	struct reader *rd, const struct node *map, struct workflow_mount **mounts, size_t *n)
 {
 	struct node *list = reader_list(rd, map, "mounts");
 
 	if (!list || !list->n)
 		return;
-	container->mounts = workflow_arena_array(rd->arena, list->n, sizeof(*container->mounts));
-	if (!container->mounts)
+	*mounts = workflow_arena_array(rd->arena, list->n, sizeof(**mounts));
+	if (!*mounts)
 		return;
-	container->n_mounts = list->n;
+	*n = list->n;
 	for (size_t i = 0; i < list->n; i++) {
 		size_t saved = reader_enter(rd, "mounts", 0);
 		size_t inner = reader_enter(rd, NULL, i);
 
-		read_mount(rd, list->entries[i].value, &container->mounts[i]);
+		read_mount(rd, list->entries[i].value, &(*mounts)[i]);
 		reader_leave(rd, inner);
 		reader_leave(rd, saved);
 	}
@@ -237,7 +237,26 @@ void read_container(struct reader *rd, const struct node *run, struct workflow_c
 		reader_flag(rd, map, "x11", &container->x11);
 		reader_flag(rd, map, "mountHome", &container->mount_home);
 		reader_flag(rd, map, "readOnlyRootFS", &container->read_only_root);
-		read_mounts(rd, map, container);
+		read_mounts(rd, map, &container->mounts, &container->n_mounts);
 	}
 	reader_leave(rd, saved);
+}
+
+/* Whether one is, or may be: of a module that is not here nobody knows. */
+static int is_contained(void *cookie, const struct workflow_step *step)
+{
+	(void)cookie;
+	return (step->kind == WORKFLOW_STEP_RUN && step->run.container.given) ||
+	       (step->kind == WORKFLOW_STEP_USE && !step->use.resolved);
+}
+
+void read_common_mounts(struct reader *rd, const struct node *job)
+{
+	struct workflow *wf = rd->workflow;
+
+	read_mounts(rd, job, &wf->mounts, &wf->n_mounts);
+	if (wf->n_mounts && wf->steps.n && !workflow_walk(&wf->steps, is_contained, NULL))
+		reader_note(rd, &wf->mounts[0].at,
+			"`mounts` has no effect: no step has a container, and this machine's "
+			"directories are seen by the others as they are");
 }

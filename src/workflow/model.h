@@ -421,7 +421,10 @@ struct workflow {
 
 	struct workflow_text name; /* value NULL: the digest is the identity */
 	struct workflow_resources resources;
-	struct workflow_env_list env; /* of the job; those of --env last */
+	struct workflow_env_list
+		env; /* of the job: its `secrets`, `env`, and those of --env last */
+	struct workflow_mount *mounts; /* of every container, before its own */
+	size_t n_mounts;
 	struct workflow_flag enable_logging;
 	struct workflow_input *inputs;
 	size_t n_inputs;

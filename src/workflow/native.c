@@ -144,6 +144,49 @@ void read_env(struct reader *rd, const struct node *map, struct workflow_env_lis
 	read_variables(rd, map, "env", out);
 }
 
+/* NAME is short for a variable NAME whose value is ${{ secrets.NAME }}. */
+static void read_secret(struct reader *rd, struct node *item, struct workflow_env_list *out)
+{
+	struct workflow_text name = {0}, value = {0};
+	struct node *node;
+
+	if (!reader_text_of(rd, item, buf_str(&rd->path), &name) ||
+		!check_variable_name(rd, item->text, &item->at))
+		return;
+	node = node_new(rd->arena, NODE_SCALAR, item->at);
+	if (!node)
+		return;
+	node->text = workflow_arena_printf(rd->arena, "${{ secrets.%s }}", item->text);
+	if (node->text && reader_text_of(rd, node, buf_str(&rd->path), &value))
+		keep_variable(rd, out, item->text, &item->at, &value);
+}
+
+/* They come before `env`, whose variables of the same names so count. */
+static void read_secrets(struct reader *rd, const struct node *job)
+{
+	struct node *list = reader_list(rd, job, "secrets");
+	struct workflow_env_list *env = &rd->workflow->env;
+	struct workflow_env_list all = {0};
+	size_t saved;
+
+	if (!list || !list->n)
+		return;
+	all.items = workflow_arena_array(rd->arena, list->n + env->n + 1, sizeof(*all.items));
+	if (!all.items)
+		return;
+	saved = reader_enter(rd, "secrets", 0);
+	for (size_t i = 0; i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		read_secret(rd, list->entries[i].value, &all);
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+	for (size_t i = 0; i < env->n; i++)
+		all.items[all.n++] = env->items[i];
+	*env = all;
+}
+
 bool read_texts(struct reader *rd, const struct node *map, const char *field, bool numbers,
 	struct workflow_texts *out)
 {
@@ -307,6 +350,7 @@ void read_native(struct reader *rd, const struct node *job)
 	read_resources(rd, job);
 	read_virtual_networks(rd, job);
 	read_env(rd, job, &rd->workflow->env);
+	read_secrets(rd, job);
 	reader_flag(rd, job, "enableLogging", &rd->workflow->enable_logging);
 	read_inputs(rd, job);
 	read_input_mode(rd, job);
@@ -314,6 +358,7 @@ void read_native(struct reader *rd, const struct node *job)
 	read_continuous(rd, job);
 	read_project(rd, job);
 	read_steps(rd, job);
+	read_common_mounts(rd, job);
 	read_resume(rd, job);
 	read_timeouts(rd, job, &rd->workflow->timeouts);
 	read_ports(rd, job);

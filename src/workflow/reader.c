@@ -69,20 +69,11 @@ const char *reader_field(struct reader *rd, const char *key)
 static void check_key(
 	struct reader *rd, const struct node_entry *entry, const struct schema *schema)
 {
-	const struct schema_field *field = schema_find(schema, entry->key);
 	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
 	char quoted[QUOTE_SIZE];
 	const char *nearest;
 
-	if (field && field->unsupported) {
-		if (!node_is_null(entry->value))
-			reader_error(rd, &entry->key_at,
-				"`%s` is not supported by this version: %s; remove it, or give "
-				"--set %s=null",
-				entry->key, field->unsupported, reader_field(rd, entry->key));
-		return;
-	}
-	if (field)
+	if (schema_find(schema, entry->key))
 		return;
 	nearest = schema_nearest(schema, entry->key);
 	if (nearest) {
@@ -90,10 +81,8 @@ static void check_key(
 			quote(entry->key, quoted), schema->what, nearest);
 		return;
 	}
-	for (size_t i = 0; i < schema->n; i++) {
-		if (!schema->fields[i].unsupported)
-			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->fields[i].name);
-	}
+	for (size_t i = 0; i < schema->n; i++)
+		buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->fields[i].name);
 	if (buf_failed(&keys))
 		rd->arena->no_memory = true;
 	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",

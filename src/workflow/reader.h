@@ -82,6 +82,8 @@ bool reader_has_dots(const char *path);
 /* `container` of the map of a `run`; `given` stays false where there is none. */
 void read_container(
 	struct reader *rd, const struct node *run, struct workflow_container *container);
+/* `mounts` of a job; after its steps. */
+void read_common_mounts(struct reader *rd, const struct node *job);
 /* `timeout` and `hangTimeout` of a job or a `run`; `ports` and `notify` of a job. */
 void read_timeouts(struct reader *rd, const struct node *map, struct workflow_timeouts *out);
 void read_ports(struct reader *rd, const struct node *job);

@@ -1,6 +1,5 @@
 /*
- * The grammar of the native dialect as tables: which keys each map has, which of them this version
- * can do, and what stands below them. Reading, the nearest valid key and `--set` paths all use it.
+ * The grammar of the native dialect as tables: which keys each map has, and what stands below them. Reading, the nearest valid key and `--set` paths all use it.
  */
 #ifndef WORKFLOW_SCHEMA_H
 #define WORKFLOW_SCHEMA_H
@@ -12,7 +11,6 @@ struct schema;
 struct schema_field {
 	const char *name;
 	const struct schema *below; /* of a map, or of each member of a list; NULL: a scalar */
-	const char *unsupported;    /* NULL: supported; else why, and what happens instead */
 };
 
 struct schema {

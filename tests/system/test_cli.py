@@ -220,7 +220,7 @@ def test_help_knows_the_workflow_file(penstock, tmp_path):
     shown = penstock.run("help", "workflow").ok().out
 
     keys = {line.strip() for line in shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0].splitlines()}
-    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= keys and "secrets" not in keys
+    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= keys and "unsupported" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     penstock.run("validate", "-", input=shown.partition("\nExample:\n")[2]).ok()
     assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())

@@ -190,6 +190,30 @@ def test_mounts_and_a_read_only_root(penstock, contained, tmp_path):
     assert (shared / "new").read_text() == "y\n"
 
 
+def test_mounts_of_the_workflow_are_in_every_container(penstock, contained, tmp_path):
+    for name in ("common", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(f"{name}\n")
+    own = {"command": "cat /a/file /b/file", "container": {"image": None, "mounts": [{"hostDir": str(tmp_path / "own"), "containerDir": "/b"}]}}
+    common = [{"hostDir": str(tmp_path / "common"), "containerDir": place, "options": "ro"} for place in ("/a", "/b")]
+    path = contained("cat /a/file /b/file; touch /a/x || echo refused", own, mounts=common)
+    steps = json.loads(path.read_text())
+    steps["steps"][1]["run"]["container"]["image"] = steps["steps"][0]["run"]["container"]["image"]
+    path.write_text(json.dumps(steps))
+
+    out = penstock.run("run", path).ok().out
+    without = penstock.run("run", "--set", "mounts=null", path)
+    steps["mounts"][0]["hostDir"] = "/nowhere/at/all"
+    path.write_text(json.dumps(steps))
+    missing = penstock.run("run", path).exits(66)
+    steps["steps"] = [{"run": {"command": "true"}}]
+    path.write_text(json.dumps(steps))
+
+    assert out.splitlines() == ["common", "common", "refused", "common", "own"] and without.code == 1
+    assert "the mount /nowhere/at/all" in missing.err and "wf.json:1:" in missing.err
+    assert "`mounts` has no effect: no step has a container" in penstock.run("validate", path).ok().err
+
+
 def test_a_container_may_little(penstock, contained):
     # No new privileges, no devices of its own making, no other processes, no kernel settings, no setuid through the image.
     path = contained("ps | grep -c '[s]h -c'; mknod /dev/x b 8 0 && echo device; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; "

@@ -312,6 +312,24 @@ def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     dialects.run("run", "wf.yaml").exits(65)
 
 
+def test_secrets_of_a_workflow_are_variables_of_its_steps(dialects, project):
+    steps = "steps: [{run: {command: 'echo ${#FIRST} ${#SECOND} $THIRD; echo $FIRST'}}]"
+    dialects.cwd = project({"wf.yaml": "secrets: [FIRST, SECOND, THIRD]\nenv: [{key: THIRD, value: of the env}]\n" + steps, "bad.yaml": "secrets: {FIRST: x}\n" + steps,
+                            "worse.yaml": "secrets: ['A B', PATH, [x]]\n" + steps})  # fmt: skip
+    env = {f"PENSTOCK_SECRET_{name}": f"{name.lower()}-secret-value" for name in ("FIRST", "SECOND", "THIRD")}
+
+    ran = dialects.run("run", "wf.yaml", env=env).ok()
+    missing = dialects.run("run", "wf.yaml", env=env | {"PENSTOCK_SECRET_SECOND": None}).exits(65)
+    kept = b"".join(path.read_bytes() for path in dialects.home.rglob("*") if path.is_file())
+    bad, worse = dialects.run("validate", "bad.yaml").exits(65), dialects.run("validate", "worse.yaml").exits(65)
+
+    assert ran.out == f"{len('first-secret-value')} {len('second-secret-value')} of the env\n***\n"
+    assert "wf.yaml:1:18: `secrets[1]`" in missing.err and "penstock secret set SECOND" in missing.err
+    assert b"-secret-value" not in kept
+    assert "bad.yaml:1:10: `secrets` must be a list" in bad.err
+    assert ":1:11: 'A B' is no name of a variable" in worse.err.replace("`A B`", "'A B'") and ":1:18: `PATH` cannot be replaced" in worse.err and "`secrets[2]` must be text" in worse.err
+
+
 def test_a_key_in_the_file_gets_a_warning_that_says_how_to_move_it(dialects, project, store):
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "accessKeyId": store.access_key,
           "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}  # fmt: skip
