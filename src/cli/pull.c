@@ -44,7 +44,7 @@ static int pull_all(const struct cli *cli, const char *dir, struct http_engine *
 	uint64_t bound, struct penstock_error *err)
 {
 	size_t n = cli_n_operands(cli);
-	_cleanup_free_ struct image **images = calloc(n, sizeof(*images));
+	_cleanup_free_ struct image **images = calloc(n, sizeof(void *));
 	uint64_t freed = 0;
 	bool brought = false;
 	int r = images ? 0 : error_memory(err);
