@@ -20,11 +20,13 @@ pytestmark = pytest.mark.long
 
 
 # What takes a run over from a machine that is gone. Ceph ignores conditions where an upload in parts is completed, so that a
-# former owner which wakes up could still overwrite: penstock refuses there, as the last test shows.
+# former owner which wakes up could still overwrite: penstock refuses there, as the tests below show.
 TAKEOVERS = (
     "test_a_run_whose_owner_does_not_move_is_taken_over",
     "test_a_run_that_is_live_elsewhere_is_refused_by_name",
     "test_an_owner_in_another_container_is_watched",
+    "test_a_state_that_is_not_known_is_no_end",
+    "test_the_output_of_a_machine_that_is_gone_is_free_after_one_term",
 )
 
 
@@ -46,6 +48,19 @@ def test_a_store_that_ignores_some_conditions_is_refused_a_takeover(elsewhere, s
 
     assert "node7" in refused.err and "ignores conditions" in refused.err and "--name" in refused.err
     assert refused.out == "" and json.loads(store.bytes("out", STATE.format(identity))) == state
+
+
+@pytest.mark.parametrize("peer", ["radosgw"], indirect=True)
+def test_nor_is_an_output_taken_over_there(penstock, store, lost_run, job):
+    _, identity, state = lost_run
+    state["owner"] |= {"boot_id": "another", "host": "node7"}
+    state["lease"]["term_ms"] = 1500
+    store.client.put_object(Bucket="out", Key=STATE.format(identity), Body=json.dumps(state).encode())
+
+    refused = penstock.run("run", job("second", "echo second > $DEEPSQUARE_OUTPUT/ckpt")).exits(69)
+
+    assert "node7" in refused.err and "ignores conditions" in refused.err and "another output" in refused.err
+    assert refused.out == "" and store.bytes("out", "ckpt") == b"7\n"
 
 
 # The lease is renewed every ten seconds under If-Match, which Ceph before 18 compares quotes and all.
