@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -453,6 +454,29 @@ static int submit(const struct cli *cli, const struct session *session,
 				});
 }
 
+/* Nothing is on record and nobody else uses what a module's git, or a reply, has left half done. */
+static void leave(int number)
+{
+	_exit(128 + number);
+}
+
+/*
+ * Until there is a run that could be stopped, a user ends the program: what it fetches first (the workflow itself, modules)
+ * may come from somebody who does not answer. A notice of the machine waits, and preempts the run as soon as there is one.
+ */
+static void let_the_user_end_it(void)
+{
+	const struct sigaction action = {.sa_handler = leave};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* One of the workflows given. */
 static int run_one(const struct cli *cli, size_t i)
 {
@@ -467,8 +491,10 @@ static int run_one(const struct cli *cli, size_t i)
 
 	if (r < 0)
 		r = error_memory(&err);
+	let_the_user_end_it();
 	if (r == 0)
 		r = load_given(cli, i, &session, &sets, &code, &err);
+	interrupts_block_signals();
 	if (r < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)

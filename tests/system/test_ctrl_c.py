@@ -15,10 +15,15 @@ import signal
 import sqlite3
 import stat
 import tarfile
+import zipfile
 
 import pytest
+from test_modules import git
+from test_modules import write as write_module
 
 from harness import processes
+from harness.fault_proxy import FaultProxy
+from harness.registry import BUSYBOX, busybox, image, serve
 from harness.terminal import Terminal
 from harness.waiting import wait_for
 
@@ -34,8 +39,10 @@ class Scene:
 
     def __init__(self, penstock, store, proxy, http_server, folder):
         self.penstock, self.store, self.proxy, self.http, self.folder = penstock, store, proxy, http_server, folder
+        self.sink = FaultProxy(http_server.url)  # in front of the web server
         self.run = None
         self.output_kept_here = False  # without a store
+        self.output_sent_to = None  # a path of the web server
         self.before_resume = lambda: None
         self.beside = []  # other runs, which end with the test
 
@@ -46,8 +53,10 @@ class Scene:
         }  # fmt: skip
 
     def write(self, *steps, output=True, **fields):
+        """`output`: to the store, None, or what the workflow says about it."""
         made = [{"name": f"s{i}", "run": {"command": step}} for i, step in enumerate(steps or (FIRST, SECOND), 1)]
-        fields = {"name": "x", "resources": RESOURCES, "steps": made} | ({"output": {"s3": self.s3("out")}} if output else {}) | fields
+        place = {"s3": self.s3("out")} if output is True else output
+        fields = {"name": "x", "resources": RESOURCES, "steps": made} | ({"output": place} if place else {}) | fields
         path = self.folder / "wf.json"
         path.write_text(json.dumps(fields))
         self.output_kept_here = not output
@@ -68,8 +77,12 @@ class Scene:
         """Waits until a request for it is held at the store's door."""
         wait_for(lambda: any(not seen.ended and seen.rule for seen in self.proxy.seen(method, path)), 60, f"{method} {path} held")
 
-    def heal(self):
+    def let_go(self):
         self.proxy.clear()
+        self.sink.clear()
+
+    def heal(self):
+        self.let_go()
         self.http.faults.clear()
         for run in self.beside:
             if run.running():
@@ -102,12 +115,16 @@ class Scene:
                 mode = os.lstat(os.path.join(root, name)).st_mode
                 assert not stat.S_ISSOCK(mode) and not stat.S_ISFIFO(mode), os.path.join(root, name)
                 assert "XXXXXX" not in name and not name.startswith((".tmp", "room-", "output.zip")), name
+                assert not name.endswith(".part"), name  # of a layer
         assert not (folder / "tmp").exists() or os.listdir(folder / "tmp") == []
 
     def assert_output_complete(self):
         if self.output_kept_here:
             output = self.folder_of_run() / "storage" / "output"
             assert (output / "one").read_bytes() == b"1\n" and (output / "two").read_bytes() == b"2\n"
+        elif self.output_sent_to:
+            sent = zipfile.ZipFile(io.BytesIO(self.http.received[self.output_sent_to]))
+            assert sent.read("one") == b"1\n" and sent.read("two") == b"2\n"
         else:
             assert self.store.bytes("out", "one") == b"1\n" and self.store.bytes("out", "two") == b"2\n"
 
@@ -124,6 +141,7 @@ def scene(penstock, store, fault_proxy, http_server, tmp_path):
     made = Scene(penstock, store, fault_proxy, http_server, tmp_path)
     yield made
     made.heal()
+    made.sink.close()
 
 
 def staged(scene, name):
@@ -170,6 +188,65 @@ def taking_the_lease(scene):
     scene.proxy.fault("GET", "state.json$", times=1000, hold="request")
     scene.start(scene.write())
     scene.held("GET", "state.json$")
+
+
+def watching_for_a_term(scene):
+    # The output was another run's, whose machine says nothing any more.
+    path = scene.folder / "other.json"
+    path.write_text(json.dumps({"name": "other", "resources": RESOURCES, "output": {"s3": scene.s3("out")}, "steps": [{"run": {"command": "true"}}]}))
+    scene.penstock.run("run", path).ok()
+    (key,) = [key for key in scene.store.keys("out") if key.endswith("/state.json")]
+    ended = scene.store.bytes("out", key)
+    live = json.loads(ended)
+    live |= {"state": "running", "owner": live["owner"] | {"boot_id": "another", "host": "node7"}, "lease": live["lease"] | {"term_ms": 60_000}}
+    scene.store.client.put_object(Bucket="out", Key=key, Body=json.dumps(live).encode())
+    scene.start(scene.write())
+    scene.run.wait_for_output("watching for 60 s")
+
+    def before_resume():
+        assert json.loads(scene.store.bytes("out", key)) == live
+        scene.store.client.put_object(Bucket="out", Key=key, Body=ended)
+
+    scene.before_resume = before_resume
+
+
+def pulling_an_image(scene):
+    name, (packed,) = serve(scene.http, "job/tool:v1", image([busybox()]))
+    scene.http.fault(packed, times=1000, stall_after=100_000)
+    steps = [{"name": f"s{i}", "run": {"command": step, "container": {"image": name}}} for i, step in enumerate((FIRST, SECOND), 1)]
+    scene.start(scene.write(steps=steps))
+    wait_for(lambda: any(request.sent >= 100_000 for request in scene.http.seen(packed)), 60, "the first half of the layer")
+    wait_for(lambda: list(scene.penstock.home.glob("images/layers/*.part")), 60, "the layer being unpacked")
+    assert scene.state() == "staging"
+
+
+# What stands for Python: its environments are links, and its pip waits, as one does whose index is away.
+PYTHON = """#!/bin/sh
+for last; do :; done
+case "$2" in
+venv) mkdir -p "$last/bin"; ln -s /usr/bin/python3 "$last/bin/python3" ;;
+pip) touch {0}/installing; [ -e {0}/index ] || {{ sleep 1000 & wait; }} ;;
+esac
+"""
+
+
+def installing_packages(scene):
+    project = scene.folder / "project"
+    project.mkdir()
+    (project / "requirements.txt").write_text("some\n")
+    python = scene.folder / "python3"
+    python.write_text(PYTHON.format(scene.folder))
+    python.chmod(0o755)
+    scene.penstock.env |= {"PENSTOCK_PYTHON": str(python)}
+    scene.start(scene.write(context="project", python={"requirements": "requirements.txt"}))
+    wait_for((scene.folder / "installing").exists, 60, "the installation")
+    assert scene.state() == "staging"
+
+    def before_resume():
+        assert not [path for path in scene.penstock.home.glob("venvs/*") if path.suffix != ".lock"]
+        (scene.folder / "index").touch()
+
+    scene.before_resume = before_resume
 
 
 def staging_from_http(scene):
@@ -270,6 +347,14 @@ def flushing(scene):
     assert scene.state() == "flushing"
 
 
+def sending_over_http(scene):
+    scene.output_sent_to = "/up/result"
+    scene.sink.fault("PUT", "^/up/", times=1000, hold="request")
+    scene.start(scene.write(output={"http": {"url": scene.sink.url + scene.output_sent_to}}))
+    wait_for(lambda: any(not seen.ended for seen in scene.sink.seen("PUT", "^/up/")), 60, "the output held")
+    assert scene.state() == "flushing"
+
+
 def uploading_the_log(scene):
     scene.proxy.fault("PUT", "/log/1$", times=1000, hold="request")
     scene.start(scene.write(enableLogging=True))
@@ -288,11 +373,57 @@ def saying_the_last_words(scene):
     scene.held("PUT", "state.json$")
 
 
+contained_only = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 BEFORE_THE_STEPS = [
-    waiting_in_line, opening_the_output, taking_the_lease, staging_from_http, unpacking_while_it_arrives,
-    unpacking_what_has_arrived, staging_from_s3, restoring,
+    waiting_in_line, opening_the_output, taking_the_lease, watching_for_a_term, pytest.param(pulling_an_image, marks=contained_only),
+    staging_from_http, unpacking_while_it_arrives, unpacking_what_has_arrived, staging_from_s3, restoring, installing_packages,
 ]  # fmt: skip
-AT_THE_END = [flushing, uploading_the_log, saying_the_last_words]
+AT_THE_END = [flushing, sending_over_http, uploading_the_log, saying_the_last_words]
+
+
+# --- before there is a run: the program itself is ended, and nothing is on record
+
+
+def fetching_the_workflow(scene):
+    scene.store.client.create_bucket(Bucket="given")
+    scene.store.client.put_object(Bucket="given", Key="wf.json", Body=scene.write().read_bytes())
+    scene.penstock.env |= scene.store.env | {"AWS_ENDPOINT_URL": scene.proxy.url}
+    scene.proxy.fault("GET", "^/given/wf.json$", times=1000, hold="request")
+    scene.start("s3://given/wf.json")
+    scene.held("GET", "^/given/wf.json$")
+    return "s3://given/wf.json", {}
+
+
+def fetching_a_module(scene):
+    url = scene.http.url + "/owner/name"
+    scene.http.add("/owner/name/info/refs", bytes(1000))
+    scene.http.fault("/owner/name/info/refs", times=1000, stall_after=100)
+    path = scene.write(steps=[{"use": {"source": url}}, *({"run": {"command": step}} for step in (FIRST, SECOND))])
+    scene.start(path)
+    wait_for(lambda: any(request.sent for request in scene.http.seen("/owner/name/info/refs")), 60, "the first bytes")
+    repository = scene.folder / "name"
+    write_module(repository)
+    git(repository, "init", "--quiet")
+    git(repository, "add", "-A")
+    git(repository, "commit", "--quiet", "-m", "one")
+    return path, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{repository}.insteadOf", "GIT_CONFIG_VALUE_0": url}
+
+
+@pytest.mark.parametrize("stage", [fetching_the_workflow, fetching_a_module], ids=lambda stage: stage.__name__)
+def test_before_there_is_a_run(scene, stage):
+    given, healed = stage(scene)
+
+    scene.run.press()
+
+    scene.run.wait(QUICKLY_S).exits(130)
+    left = processes.survivors(scene.before, 60)
+    assert not left and scene.penstock.ps() == []
+    scene.heal()
+    scene.penstock.run("run", given, env=healed).ok()
+    scene.assert_output_complete()
+
+
+# --- before the steps
 
 
 def press(scene, times, between):
@@ -379,7 +510,7 @@ def test_once_at_the_end(scene, stage):
 
     scene.run.press()
     scene.run.wait_for_output("still uploading")
-    scene.proxy.clear()
+    scene.let_go()
 
     scene.run.wait(QUICKLY_S).ok()
     assert scene.state() == "succeeded"
@@ -387,7 +518,7 @@ def test_once_at_the_end(scene, stage):
     scene.assert_output_complete()
 
 
-@pytest.mark.parametrize("stage", [flushing, uploading_the_log], ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", [flushing, sending_over_http, uploading_the_log], ids=lambda stage: stage.__name__)
 def test_twice_in_the_flush(scene, stage):
     stage(scene)
 

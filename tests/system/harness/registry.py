@@ -96,6 +96,18 @@ def write_layout(folder, made):
     return folder
 
 
+def serve(server, reference, made):
+    """Makes a harness.http_server.Server registry enough for pulling this image; its name there, and the path of each layer."""
+    name, _, tag = reference.partition(":")
+    blobs, manifest = made
+    server.add("/v2/", b"{}")
+    server.add(f"/v2/{name}/manifests/{tag}", manifest, Content_Type=json.loads(manifest)["mediaType"])
+    for identity, data in blobs.items():
+        server.add(f"/v2/{name}/blobs/{identity}", data)
+    layers = [f"/v2/{name}/blobs/{entry['digest']}" for entry in json.loads(manifest)["layers"]]
+    return f"{server.url.removeprefix('http://')}/{reference}", layers
+
+
 class Registry:
     def __init__(self, folder, login=None, certificate=None, data=None, more=()):
         """`certificate`: the path of a PEM file with key and certificate, which is then also its authority; `data`: the
