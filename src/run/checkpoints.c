@@ -371,7 +371,30 @@ static bool newest_is_safe(struct keeper *k, const struct commit *c)
 	return true;
 }
 
-static void choose(const struct run *run, const struct commit_list *list, bool *keep,
+/*
+ * The newest that can be judged, by its place in the list; SIZE_MAX: none. Where saves come quicker than they are published, the
+ * newest of all never is, so it is the newest that was: what is newer stays, and does not count yet.
+ */
+static size_t newest_to_judge(const struct keeper *k, const struct commit_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct commit *c = list->items[i].commit;
+		_cleanup_free_ char *relative = NULL, *commit = NULL;
+
+		if (!c)
+			continue;
+		if (!k->run->sync)
+			return i;
+		relative = below_output(k->run, name_of(c->path));
+		commit = relative ? commit_of(relative, c->single) : NULL;
+		if (commit && sync_is_published(k->run->sync, commit))
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+/* Of those from `newest` on. */
+static void choose(const struct run *run, const struct commit_list *list, size_t newest, bool *keep,
 	struct keep_item *items, size_t *order)
 {
 	const struct workflow_checkpoints *w = &run->workflow->checkpoints;
@@ -385,7 +408,7 @@ static void choose(const struct run *run, const struct commit_list *list, bool *
 	size_t n = 0;
 
 	/* Oldest first; what cannot be read is not judged. */
-	for (size_t i = list->n; i-- > 0;) {
+	for (size_t i = list->n; i-- > newest;) {
 		const struct commit *c = list->items[i].commit;
 		const struct commit_metric *metric = c && w->metric.value ? commit_find_metric(c,
 										    w->metric.value)
@@ -404,17 +427,31 @@ static void choose(const struct run *run, const struct commit_list *list, bool *
 	order[n] = SIZE_MAX;
 }
 
-/* On record before it is begun: an attempt that goes on removes the rest. */
-static int note_going(struct keeper *k, const char *relative, bool single)
+/*
+ * On record before it is begun, all at once: an attempt that goes on removes the rest. So many of `gone` were noted, from the
+ * first; those beyond have their turn when these are gone.
+ */
+static size_t note_going(struct keeper *k, const struct commit *const *gone, size_t n)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
 	_cleanup_free_ char *path = path_join(k->run->layout.state, "retired");
+	size_t noted = 0;
 
-	if (strlist_addf(&k->going, "%c%s", single ? 'f' : 'd', relative) < 0 || !path)
-		return -1;
 	for (size_t i = 0; i < k->going.n; i++)
 		buf_printf(&text, "%s\n", k->going.items[i]);
-	return buf_failed(&text) ? -1 : fs_write_atomic(path, text.data, text.len, 0600, NULL);
+	for (; noted < n; noted++) {
+		_cleanup_free_ char *relative = below_output(k->run, name_of(gone[noted]->path));
+
+		if (!relative || text.len + strlen(relative) + 3 > LIMIT_CHECKPOINT_LIST ||
+			strlist_addf(&k->going, "%c%s", gone[noted]->single ? 'f' : 'd', relative) <
+				0)
+			break;
+		buf_printf(&text, "%s\n", k->going.items[k->going.n - 1]);
+	}
+	return !path || buf_failed(&text) ||
+			       fs_write_atomic(path, text.data, text.len, 0600, NULL) < 0
+		       ? 0
+		       : noted;
 }
 
 /* The first step: here it does not count any more. */
@@ -424,7 +461,7 @@ static int remove_commit(struct keeper *k, const struct commit *c)
 	_cleanup_free_ char *commit = relative ? commit_of(relative, c->single) : NULL;
 	_cleanup_free_ char *local = commit ? local_path(k->run, commit) : NULL;
 
-	if (!local || note_going(k, relative, c->single) < 0)
+	if (!local)
 		return -1;
 	if (k->run->sync)
 		sync_retire(k->run->sync, commit);
@@ -433,40 +470,44 @@ static int remove_commit(struct keeper *k, const struct commit *c)
 	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
 }
 
-/* How many begin to go. */
-static size_t retire(struct keeper *k)
+/* The first step of all that are not to stay. */
+static void retire(struct keeper *k)
 {
 	_cleanup_(commit_list_release) struct commit_list list = {0};
 	_cleanup_free_ struct keep_item *items = NULL;
+	_cleanup_free_ const struct commit **gone = NULL;
 	_cleanup_free_ size_t *order = NULL;
 	_cleanup_free_ bool *keep = NULL;
-	const struct commit *newest = NULL;
-	size_t n = 0;
+	size_t newest, n = 0, noted;
 
 	if (!k->run->workflow->checkpoints.keeps || k->run->fenced ||
 		lease_is_lost(k->run->lease) || !is_inside(k) ||
 		commit_list_read(&list, k->dir, NULL) < 0)
-		return 0;
-	for (size_t i = 0; i < list.n && !newest; i++)
-		newest = list.items[i].commit;
+		return;
+	newest = newest_to_judge(k, &list);
 	items = calloc(list.n + 1, sizeof(*items));
+	gone = calloc(list.n + 1, sizeof(const struct commit *));
 	order = calloc(list.n + 1, sizeof(*order));
 	keep = calloc(list.n + 1, sizeof(*keep));
-	if (!newest || !items || !order || !keep)
-		return 0;
-	choose(k->run, &list, keep, items, order);
+	if (newest == SIZE_MAX || !items || !gone || !order || !keep)
+		return;
+	choose(k->run, &list, newest, keep, items, order);
 	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
-		if (keep[i])
-			continue;
-		if (n == 0 && !newest_is_safe(k, newest))
-			return 0;
-		if (remove_commit(k, list.items[order[i]].commit) < 0) {
-			log_warn("the checkpoint %s cannot be removed", list.items[order[i]].path);
+		if (!keep[i])
+			gone[n++] = list.items[order[i]].commit;
+	}
+	if (n == 0 || !newest_is_safe(k, list.items[newest].commit))
+		return;
+	noted = note_going(k, gone, n);
+	if (noted == 0)
+		log_warn("no checkpoint is removed: that cannot be noted in %s",
+			k->run->layout.state);
+	for (size_t i = 0; i < noted; i++) {
+		if (remove_commit(k, gone[i]) < 0) {
+			log_warn("the checkpoint %s cannot be removed", gone[i]->path);
 			break;
 		}
-		n++;
 	}
-	return n;
 }
 
 /* The last step: where no commit is left in the store, all else goes, here and there. True: nothing waits any more. */

@@ -172,6 +172,29 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
     assert run.out.count("step-") == 4
 
 
+# Where saves come quicker than they are published the newest never is: what went before it is looked after all the same.
+def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workflow, store, fault_proxy):
+    newest = fault_proxy.fault("PUT", r"step-000000000006-1/COMMIT\.json$", hold="request", times=1000)
+    file = workflow(
+        " && ".join(save(step, 2000) for step in range(1, 7)) + " && while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done",
+        checkpoints={"keep": {"latest": 2}},
+    )
+    spec = json.loads(file.read_text())
+    spec["output"]["s3"]["endpointUrl"] = fault_proxy.url
+    file.write_text(json.dumps(spec))
+    run = penstock.popen("run", file)
+    newest.wait()
+
+    wait_for(lambda: [step for step, _ in steps_in(store)] == [4, 5], 60, "the others to go")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    wait_for(lambda: {path.name for path in storage.glob("output/checkpoints/*")} == {f"step-{n:012}-1" for n in (4, 5, 6)}, 60, "the others to go here")
+    newest.stop()
+    (storage / "go").touch()
+    run.wait().ok()
+
+    assert steps_in(store) == [(5, 1), (6, 1)]
+
+
 # What is sent at the end is looked after at the end; and without a store, here.
 @pytest.mark.parametrize("fields", [{"continuousOutputSync": False}, {"output": None, "continuousOutputSync": None}])
 def test_retention_at_the_end(penstock, workflow, store, fields):
