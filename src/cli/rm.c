@@ -18,8 +18,6 @@
 #include "run/strays.h"
 #include "base/banned.h"
 
-enum { STRAYS_GRACE_MS = 5000 };
-
 static bool has_entries(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;

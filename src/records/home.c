@@ -1,11 +1,17 @@
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include <penstock/error.h>
+
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "records/records.h"
 #include "base/banned.h"
 
@@ -29,6 +35,21 @@ static char *home_path(void)
 	return path;
 }
 
+static int check_utf8(const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = strdup(path);
+
+	if (!text)
+		return error_memory(err);
+	str_make_utf8(text);
+	return strcmp(text, path) == 0 ? 0
+				       : error_set(err, PENSTOCK_E_INVALID,
+						 "the name of the directory for runs and records "
+						 "is not UTF-8 (%s): "
+						 "set PENSTOCK_HOME to another",
+						 text);
+}
+
 int records_home(char **home, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = home_path();
@@ -36,9 +57,53 @@ int records_home(char **home, struct penstock_error *err)
 
 	if (!path)
 		return error_memory(err);
+	r = check_utf8(path, err);
+	if (r < 0)
+		return r;
 	r = fs_mkdirs(path, 0700, err);
 	if (r < 0)
 		return error_prefix(err, "set PENSTOCK_HOME to a directory that you may write");
 	*home = take_pointer(path);
 	return 0;
+}
+
+/* 1: it is there. */
+static int read_id(const char *path, char id[static RECORDS_HOME_ID_SIZE])
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	unsigned char raw[(RECORDS_HOME_ID_SIZE - 1) / 2];
+
+	if (fs_read_plain(path, &text, NULL) < 0 || text.len != RECORDS_HOME_ID_SIZE - 1 ||
+		str_unhex(buf_str(&text), raw, sizeof(raw)) < 0)
+		return 0;
+	memcpy(id, buf_str(&text), RECORDS_HOME_ID_SIZE);
+	return 1;
+}
+
+int records_home_id(
+	const char *home, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(home, "id"), *fresh = NULL;
+	unsigned char raw[(RECORDS_HOME_ID_SIZE - 1) / 2];
+	int r;
+
+	if (!path || asprintf(&fresh, "%s/.id-%d", home, (int)getpid()) < 0) {
+		fresh = NULL;
+		return error_memory(err);
+	}
+	if (read_id(path, id))
+		return 0;
+	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
+		return error_errno(err, errno, "no random numbers");
+	str_hex(raw, sizeof(raw), id);
+	r = fs_write_atomic(fresh, id, RECORDS_HOME_ID_SIZE - 1, 0600, err);
+	if (r < 0)
+		return r;
+	if (fs_rename_new(fresh, path) == 0)
+		return 0;
+	/* Somebody was quicker; or what is there is none, and nobody knows the home by that. */
+	if (!read_id(path, id) && rename(fresh, path) < 0)
+		r = error_errno(err, errno, "cannot write %s", path);
+	unlink(fresh);
+	return r;
 }

@@ -59,8 +59,15 @@ enum run_class {
 };
 const char *run_class_name(enum run_class class);
 
-/* $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock; absolute, created 0700. */
+/*
+ * $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock; absolute, created 0700. PENSTOCK_E_INVALID: it is not
+ * UTF-8, in which states and manifests that name it are written.
+ */
 int records_home(char **home, struct penstock_error *err);
+/* What tells a home from all others, also from one of the same path on a machine of the same name: HOME/id, made where it is missing. */
+#define RECORDS_HOME_ID_SIZE 33
+int records_home_id(
+	const char *home, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err);
 
 int records_open(struct records **out, const char *home, struct penstock_error *err);
 void records_free(struct records *records);

@@ -19,8 +19,6 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { STRAYS_GRACE_MS = 5000 };
-
 /* The end that the attempt had before its flush failed. */
 static struct records_end end_of(const struct records_attempt *last)
 {

@@ -37,14 +37,14 @@ static char *compose(struct lease *lease, const char *state)
 	clock_format_rfc3339(clock_wall_ns(), now);
 	root = json_pack(
 		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
-		"s:s}, s:{s:i, s:I}, s:s}",
+		"s:s, s:s}, s:{s:i, s:I}, s:s}",
 		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
 		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
 		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
 		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
-		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home, "since",
-		lease->since, "lease", "term_ms", (int)lease->term_ms, "beat",
-		(json_int_t)lease->beat, "updated", now);
+		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home,
+		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
+		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	json_decref(root);
 	return text;
@@ -109,6 +109,7 @@ static bool parse(const struct buf *text, struct seen *seen)
 	copy_string(seen->pid_ns, sizeof(seen->pid_ns), json_object_get(owner, "pid_ns"));
 	free(seen->home);
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
+	copy_string(seen->home_id, sizeof(seen->home_id), json_object_get(owner, "home_id"));
 	/* The next attempt is one more; who wrote another number wrote nothing that counts. */
 	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
@@ -221,10 +222,17 @@ bool lease_owner_is_here(const struct lease *lease, const struct seen *seen)
 	       strcmp(seen->pid_ns, lease->pid_ns) == 0;
 }
 
+/* Owners before there were such ids have none. */
+static bool has_our_home(const struct lease *lease, const struct seen *seen)
+{
+	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
+	       (!seen->home_id[0] || strcmp(seen->home_id, lease->options.home_id) == 0);
+}
+
 /* Whether the records of this home are those of the owner. */
 static bool has_our_records(const struct lease *lease, const struct seen *seen)
 {
-	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
+	return has_our_home(lease, seen) &&
 	       (lease_owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
 }
 
@@ -239,7 +247,7 @@ bool lease_owner_runs(const struct seen *seen)
 static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
 {
 	/* The same records: their lock, which we hold, says that it is gone. */
-	if (seen->home && strcmp(seen->home, lease->options.home) == 0)
+	if (has_our_home(lease, seen))
 		return false;
 	return lease_owner_runs(seen);
 }
@@ -390,6 +398,9 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 			r = watch_owner(lease, &seen, err);
 		else if (owner_lives_here(lease, &seen))
 			r = refuse(lease, &seen, err);
+		else if (seen.home && *seen.home == '/' &&
+			 strcmp(seen.home, lease->options.home) != 0)
+			snprintf(found->home, sizeof(found->home), "%s", seen.home);
 	}
 	if (r == 0) {
 		found->any = seen.etag[0] != '\0';
@@ -617,6 +628,7 @@ static void lease_free(struct lease *lease)
 	free((char *)(uintptr_t)lease->options.run_id);
 	free((char *)(uintptr_t)lease->options.name);
 	free((char *)(uintptr_t)lease->options.home);
+	free((char *)(uintptr_t)lease->options.home_id);
 	free(lease->key);
 	free(lease->output_key);
 	free(lease);
@@ -632,12 +644,13 @@ static int copy_options(struct lease *lease, const struct lease_options *given)
 	o->run_id = strdup(given->run_id);
 	o->name = given->name ? strdup(given->name) : NULL;
 	o->home = strdup(given->home);
+	o->home_id = strdup(given->home_id);
 	o->state_prefix = NULL;
 	if (asprintf(&lease->key, "%s%s/state.json", given->prefix, given->state_prefix) < 0)
 		lease->key = NULL;
 	if (asprintf(&lease->output_key, "%s.penstock/owner.json", given->prefix) < 0)
 		lease->output_key = NULL;
-	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !lease->key ||
+	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !o->home_id || !lease->key ||
 		!lease->output_key || (given->name && !o->name))
 		return -1;
 	return 0;

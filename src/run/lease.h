@@ -40,6 +40,7 @@ struct lease_options {
 	const char *run_id;
 	const char *name; /* may be NULL */
 	const char *home; /* $PENSTOCK_HOME: with the machine it names the place of the records */
+	const char *home_id; /* and this is no other that is called so there (records/records.h) */
 	int attempt;
 	const atomic_int *cancel; /* ends the watching */
 	void (*waiting)(
@@ -66,6 +67,8 @@ struct lease_found {
 	int began;	 /* the attempt with which it last began anew; 0: not known */
 	char state[16];	 /* of that attempt, and where it was */
 	char host[65];
+	char home
+		[4096]; /* of an owner that was killed on this machine, under another home; "": none */
 };
 
 /* PENSTOCK_E_EXISTS: the run, or another one with its output, is live; the message names its owner. Strings are copied. */

@@ -58,6 +58,7 @@ struct seen {
 	char pid_ns[32];
 	char since[CLOCK_RFC3339_SIZE];
 	char *home; /* owned */
+	char home_id[64];
 	int64_t format;
 	int attempt;
 	int began;

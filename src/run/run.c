@@ -38,8 +38,6 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-enum { STRAYS_GRACE_MS = 5000 };
-
 void run_event(const struct run *run, enum run_event_kind kind, const char *text, uint64_t done,
 	uint64_t total)
 {

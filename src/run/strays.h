@@ -7,6 +7,8 @@
 
 struct penstock_error;
 
+#define STRAYS_GRACE_MS 5000 /* that they get, unless the user says otherwise */
+
 /* SIGTERM, after `grace_ms` SIGKILL, for every process of the run but our own ancestors. `storage` is the
  * run's: the same workflow under another PENSTOCK_HOME has the same id, and is no business of ours.
  * Returns how many there were, or a negative code when some do not end. */

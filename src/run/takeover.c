@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -16,7 +17,11 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "records/records.h"
+#include "records/supervisor.h"
 #include "run/lease.h"
+#include "run/live.h"
+#include "run/strays.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
@@ -99,7 +104,12 @@ static int judge(void *cookie, const struct lease_found *found, int attempt, int
 static int take(struct run *run, struct verdict *verdict, struct lease_found *found,
 	struct penstock_error *err)
 {
-	int r = lease_take(&run->lease,
+	char home_id[RECORDS_HOME_ID_SIZE];
+	int r = records_home_id(run->options->home, home_id, err);
+
+	if (r < 0)
+		return r;
+	r = lease_take(&run->lease,
 		&(struct lease_options){
 			.client = run->out->client,
 			.bucket = run->out->bucket,
@@ -108,6 +118,7 @@ static int take(struct run *run, struct verdict *verdict, struct lease_found *fo
 			.run_id = run->id,
 			.name = run->workflow->name.value,
 			.home = run->options->home,
+			.home_id = home_id,
 			.attempt = run->attempt,
 			.cancel = &run->interrupts.cancel,
 			.waiting = on_waiting,
@@ -122,6 +133,33 @@ static int take(struct run *run, struct verdict *verdict, struct lease_found *fo
 	if (r == 0)
 		object_client_gate(run->out->client, lease_gate(run->lease));
 	return r;
+}
+
+/*
+ * Its owner was killed under another home of this machine, and what it began may live on. That name comes from the store, so what
+ * is there is only looked at where it is this user's; and if somebody begins there now, it is his.
+ */
+static int end_strays_of(struct run *run, const char *home, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_close_ int lock = -1;
+	struct stat st;
+	int r = run_layout_init(&layout, home, run->id, run->attempt, err);
+
+	if (r < 0)
+		return r;
+	if (lstat(layout.dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+		(st.st_mode & 022) || supervisor_begin(layout.lock, run->id, &lock, NULL) < 0)
+		return 0;
+	r = strays_end(run->id, layout.storage, STRAYS_GRACE_MS, err);
+	if (r < 0)
+		return r;
+	r += live_end(layout.dir);
+	if (r > 0)
+		run_say(run, RUN_EVENT_WARNING,
+			"ended %d process%s that the last attempt has left behind under %s", r,
+			r == 1 ? "" : "es", home);
+	return 0;
 }
 
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
@@ -228,6 +266,8 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 	if (!run->out)
 		return 0;
 	r = take(run, &verdict, &found, err);
+	if (r == 0 && found.home[0])
+		r = end_strays_of(run, found.home, err);
 	if (r == 0 && lease_attempt(run->lease) != run->attempt)
 		r = renumber(run, lease_attempt(run->lease), err);
 	if (r == 0 && verdict.theirs)

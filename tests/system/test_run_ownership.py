@@ -2,10 +2,12 @@
 import json
 import os
 import re
+import signal
 import threading
 
 import pytest
 
+from harness import processes
 from harness.program import Penstock
 from harness.small_store import SmallStore
 
@@ -64,6 +66,48 @@ def test_a_run_whose_owner_does_not_move_is_taken_over(elsewhere, store, lost_ru
     assert taken.out == "one\nresumed at 7\n"
     ended = json.loads(store.bytes("out", STATE.format(identity)))
     assert (ended["state"], ended["attempt"]) == ("succeeded", 2)
+
+
+def test_what_an_owner_left_that_was_killed_under_another_home_is_ended_first(penstock, elsewhere, store, job):
+    # It has the storage of the other home, and would go on to compute and to write there.
+    path = job("left", 'if [ $PENSTOCK_ATTEMPT = 1 ]; then (setsid sleep 1000 & echo $! > $STORAGE_PATH/left); echo begun; exec sleep 1000; fi')
+    run = penstock.popen("run", path)
+    run.wait_for_output("begun")
+    (left,) = penstock.home.glob("runs/*/storage/left")
+    pid = int(left.read_text())
+    run.kill()
+    assert processes.is_alive(pid)
+
+    try:
+        taken = elsewhere.run("run", path).ok()
+
+        assert not processes.is_alive(pid)
+        assert re.search(rf"ended \d process(es)? that the last attempt has left behind under {penstock.home}\n", taken.err)
+    finally:
+        if processes.is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_home_of_the_same_path_on_a_machine_of_the_same_name_is_another(penstock, elsewhere, store, lost_run):
+    # Machines that come and go have the same names and paths. What one of them has left must not replace what is newer.
+    path, identity, _ = lost_run
+    elsewhere.run("run", path).ok()
+    ended = json.loads(store.bytes("out", STATE.format(identity)))
+    assert ended["owner"]["home_id"] == (elsewhere.home / "id").read_text() != (penstock.home / "id").read_text()
+    put_state(store, identity, ended | {"owner": ended["owner"] | {"home": str(penstock.home), "boot_id": "another"}})
+
+    refused = penstock.run("flush", identity)
+
+    assert refused.code != 0 and "went on elsewhere: attempt 2 on" in refused.err
+
+
+def test_a_home_that_is_not_utf8_is_refused_before_anything_begins(penstock, tmp_path, job):
+    home = os.fsencode(tmp_path) + b"/h\xff"
+
+    refused = penstock.run("run", job("odd", "echo x"), env={"PENSTOCK_HOME": os.fsdecode(home)}).exits(65)
+
+    assert "is not UTF-8" in refused.err and "set PENSTOCK_HOME to another" in refused.err
+    assert not os.path.exists(home)
 
 
 def test_a_lost_run_that_was_flushed_goes_on_elsewhere(penstock, elsewhere, store, lost_run):
