@@ -264,12 +264,23 @@ static bool is_of_this_run(const struct sync *s, const struct object_info *there
 	return run && strcmp(run, s->o.run_id) == 0;
 }
 
-static int refuse(const struct sync *s, const char *commit, struct penstock_error *err)
+/* Whose it is, and what makes room. */
+static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
+	struct penstock_error *err)
 {
+	const char *run = strlist_get(&there->metadata, "penstock-run");
+	const char *slash = strrchr(commit, '/');
+	const char *name = slash ? slash + 1 : commit;
+	bool single = strcmp(name, COMMIT_NAME) != 0;
+	size_t len = single ? strlen(commit) - strlen(COMMIT_SUFFIX) : (size_t)(name - commit);
+
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"%s%s is the commit of a checkpoint that this run has not published: move that "
-		"checkpoint away, or give the run another output",
-		s->o.prefix, commit);
+		"%s%s is the commit of a checkpoint that this run has not published, but %s%.64s; "
+		"it is not overwritten: move %s%.*s%s elsewhere in the bucket %s (penstock mv%s), "
+		"and give the next run an output of its own",
+		s->o.prefix, commit, run ? "run " : "somebody else", run ? run : "", s->o.prefix,
+		(int)len, commit, single ? " and its commit" : "", s->o.bucket,
+		single ? "" : " -r");
 }
 
 /* PENSTOCK_E_EXISTS: there is such a commit, and it is not ours. */
@@ -288,7 +299,7 @@ static int look_for_commit(struct sync *s, const char *commit, struct penstock_e
 		penstock_error_release(err);
 		return 0;
 	}
-	return r < 0 || is_of_this_run(s, &there) ? r : refuse(s, commit, err);
+	return r < 0 || is_of_this_run(s, &there) ? r : refuse(s, commit, &there, err);
 }
 
 int commits_may_replace(struct sync *s, const char *path, const struct object_info *there,
@@ -301,7 +312,7 @@ int commits_may_replace(struct sync *s, const char *path, const struct object_in
 	if (is_of_this_run(s, there))
 		return 0;
 	if (commit_is_name(slash ? slash + 1 : path))
-		return refuse(s, path, err);
+		return refuse(s, path, there, err);
 	for (bool single = true; r == 0; single = false) {
 		_cleanup_(buf_release) struct buf commit = BUF_INIT(LIMIT_SYNC_NAME + 64);
 

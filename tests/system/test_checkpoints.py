@@ -405,9 +405,11 @@ def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store,
 
     assert {key: store.bytes("out", key) for key in before} == before
     assert "run/checkpoints/step-000000000001-1/COMMIT.json is the commit of a checkpoint that this run has not published" in refused.err
-    for key in before:
-        store.client.delete_object(Bucket="out", Key=key)
+    whose = f"but run {penstock.run('show', 'other', '--json').json()['id']};" if by == "another run" else "but somebody else;"
+    assert whose in refused.err and "move run/checkpoints/step-000000000001-1/ elsewhere in the bucket out (penstock mv -r)" in refused.err
+    penstock.run("mv", "-r", "s3://out/run/checkpoints/step-000000000001-1/", "s3://out/theirs/", env=store.env).ok()
     penstock.run("flush", "run").ok()
+    assert {store.bytes("out", key.replace("run/checkpoints/step-000000000001-1/", "theirs/")) for key in before} == set(before.values())
     assert steps_in(store) == [(1, 1)] and "step-000000000001-1: whole" in penstock.run("checkpoints", "verify", "run").ok().out
 
 
