@@ -16,7 +16,8 @@
 
 typedef void (*block_fn)(void *cookie, const unsigned char *data, size_t len);
 
-static int each_block(int fd, uint64_t size, block_fn fn, void *cookie, struct penstock_error *err)
+static int each_block(const atomic_int *cancel, int fd, uint64_t size, block_fn fn, void *cookie,
+	struct penstock_error *err)
 {
 	_cleanup_free_ unsigned char *block = malloc(READ_STEP);
 	uint64_t at = 0;
@@ -31,6 +32,8 @@ static int each_block(int fd, uint64_t size, block_fn fn, void *cookie, struct p
 			return error_errno(err, errno, "cannot read the file");
 		if ((size_t)n < want)
 			return error_set(err, PENSTOCK_E_CHANGED, "the file got shorter");
+		if (cancel && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		fn(cookie, block, want);
 		at += want;
 	}
@@ -44,14 +47,20 @@ static void add_crc(void *cookie, const unsigned char *data, size_t len)
 	*sum = crc64_ecma_refl(*sum, data, len);
 }
 
-int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err)
+int content_crc64_unless(
+	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err)
 {
 	uint64_t sum = 0;
-	int rc = each_block(fd, size, add_crc, &sum, err);
+	int rc = each_block(cancel, fd, size, add_crc, &sum, err);
 
 	if (rc == 0)
 		*crc = sum;
 	return rc;
+}
+
+int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err)
+{
+	return content_crc64_unless(NULL, fd, size, crc, err);
 }
 
 static void add_md5(void *cookie, const unsigned char *data, size_t len)
@@ -59,7 +68,8 @@ static void add_md5(void *cookie, const unsigned char *data, size_t len)
 	EVP_DigestUpdate(cookie, data, len);
 }
 
-int content_md5(int fd, uint64_t size, unsigned char md5[static 16], struct penstock_error *err)
+int content_md5_unless(const atomic_int *cancel, int fd, uint64_t size,
+	unsigned char md5[static 16], struct penstock_error *err)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	int rc = 0;
@@ -67,7 +77,7 @@ int content_md5(int fd, uint64_t size, unsigned char md5[static 16], struct pens
 	if (!ctx || !EVP_DigestInit_ex(ctx, EVP_md5(), NULL))
 		rc = error_memory(err);
 	if (rc == 0)
-		rc = each_block(fd, size, add_md5, ctx, err);
+		rc = each_block(cancel, fd, size, add_md5, ctx, err);
 	if (rc == 0 && !EVP_DigestFinal_ex(ctx, md5, NULL))
 		rc = error_memory(err);
 	EVP_MD_CTX_free(ctx);

@@ -2,12 +2,17 @@
 #ifndef SYNC_CONTENT_H
 #define SYNC_CONTENT_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct penstock_error;
 
 /* CRC-64 (ECMA, reflected) of the first `size` bytes. PENSTOCK_E_CHANGED: it is shorter. */
 int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
-int content_md5(int fd, uint64_t size, unsigned char md5[static 16], struct penstock_error *err);
+/* The same, and the MD5; as that may take long, `cancel` (may be NULL) is looked at meanwhile. */
+int content_crc64_unless(
+	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
+int content_md5_unless(const atomic_int *cancel, int fd, uint64_t size,
+	unsigned char md5[static 16], struct penstock_error *err);
 
 #endif

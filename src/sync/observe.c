@@ -286,6 +286,9 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	}
 	/* Where nobody can tell whether it has a writer, it must first stay unchanged. */
 	lease = writer_of(s, path);
+	/* But when the tasks are gone it has rested long enough. */
+	if (lease == LEASE_UNKNOWN && s->plan.flushing)
+		lease = LEASE_FREE;
 	if (lease != LEASE_FREE)
 		rc = plan_changed(&s->plan, e, now_ms);
 	else
@@ -308,6 +311,9 @@ static void see_open(struct sync *s, struct entry *e, const char *path, const st
 		w->changed_ms = now_ms;
 		w->modified = true;
 	}
+	/* A worker is just sending what it holds so far: a flush does not end with that. */
+	if (w->busy && s->plan.flushing)
+		look_again(s, now_ms);
 	if (w->busy || (now_ms - w->changed_ms < MISSED_MS && !s->plan.flushing))
 		return;
 	lease = writer_of(s, path);
@@ -536,6 +542,7 @@ static void on_watch(
 	if (event == WATCH_OVERFLOW) {
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"too many changes at once: the output is scanned");
+		s->events_lost = true;
 		observe_scan_all(s);
 		return;
 	}

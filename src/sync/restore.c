@@ -247,7 +247,9 @@ static int look_at_file(
 {
 	struct entry *e = table_find_path(&r->s->table, path);
 	_cleanup_close_ int file = openat(r->s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct published p;
 	struct ident now;
+	int same = 0;
 
 	ident_of_stat(&now, st);
 	if (e && e->below)
@@ -275,15 +277,15 @@ static int look_at_file(
 	if (e)
 		forget_change(r, e);
 	/* No journal here knows it, or a restore that was killed has fetched it: content tells. */
-	if (e && (e->flags & ENTRY_PUBLISHED) && now.size == e->seen.size) {
-		int same = restore_is_same(r->s, file, e, path, now.size, err);
-
-		if (same < 0)
-			return error_prefix(err, "%s", path);
-		if (same) {
-			r->stats.files_kept++;
-			return set_times(e, file, path, err);
-		}
+	if (e && (e->flags & ENTRY_PUBLISHED) && file >= 0) {
+		published_of(e, &p);
+		same = recheck_content(r->s, file, path, now.size, &p, err);
+	}
+	if (same < 0)
+		return error_prefix(err, "%s", path);
+	if (same) {
+		r->stats.files_kept++;
+		return set_times(e, file, path, err);
 	}
 	if (is_vouched_for(r, path))
 		return keep_vouched(r, path, st, &now, err);

@@ -5,12 +5,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
-#include "base/limits.h"
 #include "base/str.h"
-#include "sync/content.h"
 #include "sync/sync_internal.h"
-#include "transfer/compare_object.h"
 #include "transfer/objects.h"
 #include "transfer/part_file.h"
 #include "base/banned.h"
@@ -48,27 +44,4 @@ bool restore_is_begun(const struct sync *s, const char *path)
 		return false;
 	fd = openat(s->root_fd, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd >= 0 && part_file_is_ours(fd, base);
-}
-
-int restore_is_same(struct sync *s, int fd, const struct entry *e, const char *path, uint64_t size,
-	struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-	char etag[ENTRY_ETAG_SIZE];
-	unsigned char md5[16];
-	uint64_t crc;
-	int rc;
-
-	if (e->flags & ENTRY_HAS_CRC)
-		return content_crc64(fd, size, &crc, NULL) == 0 && crc == e->crc;
-	if (e->etag.form == 1 && e->etag.parts == 0 && content_md5(fd, size, md5, NULL) == 0 &&
-		memcmp(md5, e->etag.md5, sizeof(md5)) == 0)
-		return 1;
-	entry_etag(e, etag);
-	if (fd < 0 || !*etag)
-		return 0;
-	rc = upload_key(s, NULL, path, &key, err);
-	return rc < 0 ? rc
-		      : compare_with_object(fd, size, s->o.client, s->o.bucket, buf_str(&key), etag,
-				s->o.cancel, err);
 }

@@ -583,6 +583,21 @@ static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_erro
 	return 0;
 }
 
+/* 1: what was published is what the files hold; 0: some of it is sent again. Under lock. */
+static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	uint64_t again = 0;
+	int rc;
+
+	if (!recheck_counts(s))
+		return 1;
+	pthread_mutex_unlock(&s->lock);
+	rc = recheck_output(s, deadline_ms, &again, err);
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->work);
+	return rc < 0 ? rc : again == 0;
+}
+
 /* 1: all that was published is there; 0: some of it is sent again. Under lock. */
 static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 {
@@ -616,13 +631,19 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	while ((state = flush_state(s, deadline_ms, err)) >= 0) {
 		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
 
-		if (state == 1 && (state = review(s, reviews++, err)) != 0)
+		if (state == 1)
+			state = recheck(s, deadline_ms, err);
+		if (state == 1)
+			state = review(s, reviews++, err);
+		if (state != 0)
 			break;
 		if (deadline_ms && deadline_ms < wake_ms)
 			wake_ms = deadline_ms;
 		clock_cond_wait_until_ms(&s->idle, &s->lock, wake_ms);
 	}
 	plan_flush_end(&s->plan);
+	if (state == 1)
+		recheck_over(s);
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
 	return state < 0 ? state : 0;

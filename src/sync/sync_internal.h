@@ -6,6 +6,7 @@
  *	upload.c  what a worker does for one job
  *	freeze.c  small files that are rewritten all the time
  *	keep.c	  what stood there before is kept before it is overwritten
+ *	recheck.c whether files still hold what was published of them
  *	review.c  whether what was published is still there
  *	state.c	  journal and manifest: attach to what is there, keep them current
  *	restore.c bringing a directory back (needs no running sync)
@@ -116,6 +117,7 @@ struct sync {
 	/* Owned by the owner thread, used under lock. */
 	struct watch *watch; /* NULL: polling */
 	bool polling;
+	bool events_lost; /* too many came at once */
 	struct dir *wd_map[4096];
 	struct dir *scan_first, *scan_last;
 	struct dir *scan_dir; /* being read */
@@ -171,6 +173,28 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 /* Sends what a suspect file holds to partial/; also for restore.c. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
+
+/* recheck.c */
+/* Whether content alone tells what is to be sent. Under lock. */
+bool recheck_counts(const struct sync *s);
+/* What an object holds. */
+struct published {
+	uint64_t size, crc;
+	bool has_crc;
+	struct etag etag;
+	char etag_text[ENTRY_ETAG_SIZE];
+};
+/* Of an entry whose `seen` is that. */
+void published_of(const struct entry *e, struct published *p);
+/* Whether the file holds the same. 1: it does; 0: it does not, or nobody can tell. Without the lock. */
+int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
+	const struct published *p, struct penstock_error *err);
+/* Without the lock, when nothing waits. Compares each file with what was published of it; those that differ are sent again:
+ * `again` counts them. PENSTOCK_E_TIMEOUT: it was not through with all; the next call goes on. */
+int recheck_output(
+	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
+/* The flush is complete: the next one compares all anew. Under lock. */
+void recheck_over(struct sync *s);
 
 /* review.c; without the lock, when nothing waits. Lists the output once, compares it with the table, and has what somebody
  * removed or replaced sent again: `again` counts it. An error names what is neither there nor here. */
@@ -229,11 +253,5 @@ void state_lost(struct sync *s);
 bool restore_is_own_part(const struct sync *s, const char *path);
 /* Of a large one, or the journal beside it: the fetch goes on from there. */
 bool restore_is_begun(const struct sync *s, const char *path);
-/*
- * Whether the bytes of `fd` are those of the entry's object, by its checksum or its ETag; of large files, for which the manifest has
- * neither, by what the store knows of it. 1, 0 or an error.
- */
-int restore_is_same(struct sync *s, int fd, const struct entry *e, const char *path, uint64_t size,
-	struct penstock_error *err);
 
 #endif

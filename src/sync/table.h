@@ -52,6 +52,7 @@ enum entry_flag {
 	ENTRY_AGAIN = 1 << 10,	   /* it was closed again in that place */
 	ENTRY_UNSEEN = 1 << 11,	   /* PARKED: closed before its writer was found */
 	ENTRY_RETIRED = 1 << 12,   /* its object is to go with the file, deleteSync or not */
+	ENTRY_COMPARED = 1 << 13,  /* its bytes are those of the object, this flush has found */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */

@@ -14,6 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <linux/magic.h>
 #include <jansson.h>
 
 #include "base/clock.h"
@@ -204,7 +207,7 @@ static void command_loop(struct sync_options *o)
  * --network: as on a file system of another machine, which has neither events nor leases. The
  * linker hands the calls of the sync to these.
  */
-static bool network;
+static bool network, traceless;
 
 bool __real_fs_is_network(const char *path);
 bool __wrap_fs_is_network(const char *path);
@@ -218,6 +221,42 @@ enum lease __wrap_lease_check(int fd);
 enum lease __wrap_lease_check(int fd)
 {
 	return network ? LEASE_UNKNOWN : __real_lease_check(fd);
+}
+
+int __real_fstatfs64(int fd, struct statfs *fs);
+int __wrap_fstatfs64(int fd, struct statfs *fs);
+int __wrap_fstatfs64(int fd, struct statfs *fs)
+{
+	int rc = __real_fstatfs64(fd, fs);
+
+	if (rc == 0 && (network || traceless))
+		fs->f_type = network ? NFS_SUPER_MAGIC : TMPFS_MAGIC;
+	return rc;
+}
+
+/*
+ * --traceless: as in memory before Linux 6.6, or where times are those of when they were last asked for: no write shows in
+ * them.
+ */
+static int without_times(int rc, struct stat *st)
+{
+	if (rc == 0 && traceless)
+		st->st_mtim = st->st_ctim = (struct timespec){.tv_sec = 1};
+	return rc;
+}
+
+int __real_fstat64(int fd, struct stat *st);
+int __wrap_fstat64(int fd, struct stat *st);
+int __wrap_fstat64(int fd, struct stat *st)
+{
+	return without_times(__real_fstat64(fd, st), st);
+}
+
+int __real_fstatat64(int dir, const char *path, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *path, struct stat *st, int flags);
+int __wrap_fstatat64(int dir, const char *path, struct stat *st, int flags)
+{
+	return without_times(__real_fstatat64(dir, path, st, flags), st);
 }
 
 static const struct option options[] = {
@@ -235,6 +274,7 @@ static const struct option options[] = {
 	{"delete", no_argument, NULL, 'D'},
 	{"no-continuous", no_argument, NULL, 'n'},
 	{"network", no_argument, NULL, 'N'},
+	{"traceless", no_argument, NULL, 'T'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -285,6 +325,9 @@ static int parse(int argc, char **argv, struct sync_options *o, char *state, siz
 			break;
 		case 'N':
 			network = true;
+			break;
+		case 'T':
+			traceless = true;
 			break;
 		default:
 			return -1;

@@ -16,7 +16,7 @@ import pytest
 
 from harness.fault_proxy import s3_error
 from harness.slow_link import SlowLink
-from harness.sync_driver import Syncer
+from harness.sync_driver import Syncer, limited
 from harness.waiting import wait_for
 
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpusPerTask": 0}
@@ -178,16 +178,6 @@ def test_a_trainer_killed_in_the_middle_of_torch_save_loses_no_checkpoint(pensto
 
 
 # ---- Without events ----
-
-LIMITED = 'echo "$1" > /proc/sys/user/"$2"; shift 2; exec "$@"'
-
-
-def limited(number, name):
-    """Runs the driver where inotify is short of something, in a user namespace of its own."""
-    if subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("user namespaces are not allowed here")
-    return ["unshare", "-Ur", "sh", "-c", LIMITED, "sh", str(number), name]
-
 
 @pytest.mark.parametrize("number, name", [(2, "max_inotify_watches"), (0, "max_inotify_instances")])
 def test_where_inotify_is_short_changes_are_found_by_scanning(syncs, number, name):

@@ -5,6 +5,8 @@ import subprocess
 import threading
 import urllib.parse
 
+import pytest
+
 from .program import Process, binary
 from .waiting import wait_for
 
@@ -12,6 +14,16 @@ from .waiting import wait_for
 def driver():
     """Built beside the penstock that is tested."""
     return binary().parent / "tests" / "unit" / "sync" / "sync-driver"
+
+
+LIMITED = 'echo "$1" > /proc/sys/user/"$2"; shift 2; exec "$@"'
+
+
+def limited(number, name):
+    """Runs the driver where inotify is short of something, in a user namespace of its own."""
+    if subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    return ["unshare", "-Ur", "sh", "-c", LIMITED, "sh", str(number), name]
 
 
 class Syncer:

@@ -1,0 +1,108 @@
+"""Where neither events nor times tell what was written, content does: at the end of a flush, and after a power loss."""
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.sync_driver import Syncer, limited
+from harness.waiting import wait_for
+
+PATIENT_S = 90  # a deadline only bounds the failure
+SIZE = 8192
+
+
+def change(path):
+    """Other bytes in the same file; that no time tells is the driver's part (--traceless)."""
+    with open(path, "r+b") as file:
+        file.write(b"after")
+
+
+def publish(sync):
+    (sync.out / "array").write_bytes(b"first".ljust(SIZE))
+    (sync.out / "other").write_bytes(b"the same all the time")
+    sync.flush()
+    assert sync.object("array").startswith(b"first")
+
+
+def check_flush_finds_it(sync):
+    published = len(sync.events("published"))
+    sync.flush()
+
+    assert sync.object("array") == b"after".ljust(SIZE)
+    sent = [event["path"] for event in sync.events("published")[published:]]
+    assert sent.count("array") == 1 and "other" not in sent, "what is the same was sent again"
+
+
+def test_a_flush_without_events_finds_what_left_no_trace(penstock, store, tmp_path):
+    sync = Syncer(penstock, store, tmp_path, "--traceless", through=limited(0, "max_inotify_instances"))
+    publish(sync)
+
+    change(sync.out / "array")
+
+    assert sync.status()["polling"]
+    check_flush_finds_it(sync)
+
+
+def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, store, tmp_path):
+    # The close that would tell is not in the queue, because the queue is full.
+    sync = Syncer(penstock, store, tmp_path, "--traceless")
+    publish(sync)
+    os.kill(sync.process.pid, signal.SIGSTOP)
+    queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    with open(sync.out / "busy0", "wb", buffering=0) as even, open(sync.out / "busy1", "wb", buffering=0) as odd:
+        for _ in range(queued // 2 + 1):  # one event each, as the one before was of another file
+            even.write(b"x")
+            odd.write(b"x")
+
+    change(sync.out / "array")
+    os.kill(sync.process.pid, signal.SIGCONT)
+    wait_for(lambda: any("too many changes" in warning for warning in sync.warnings()), PATIENT_S, "the overflow")
+
+    assert not sync.status()["polling"]
+    check_flush_finds_it(sync)
+
+
+@pytest.mark.parametrize("size", ["small", "in parts"])
+def test_a_flush_on_a_network_file_system_finds_what_the_times_do_not_tell(penstock, store, tmp_path, size):
+    # Another node has written, and what is known here of the file is as it was.
+    sync = Syncer(penstock, store, tmp_path, "--network", "--traceless")
+    publish(sync)
+    if size == "in parts":
+        os.truncate(sync.out / "array", 65 << 20)
+        sync.flush()
+
+    change(sync.out / "array")
+
+    published = len(sync.events("published", "array"))
+    sync.flush()
+    assert len(sync.events("published", "array")) == published + 1
+    assert sync.object("array")[:6] == b"after "
+    sync.flush()
+    assert len(sync.events("published", "array")) == published + 1
+
+
+def test_what_was_written_last_on_a_network_file_system_is_published_by_the_flush(penstock, store, tmp_path):
+    # No scan has seen it before, and nobody can tell whether it has a writer; but the tasks are gone.
+    sync = Syncer(penstock, store, tmp_path, "--network", "--scan-ms", 10**6)
+    (sync.out / "last").write_bytes(b"\0" * SIZE)
+
+    sync.flush()
+
+    assert sync.object("last") == b"\0" * SIZE and not sync.events("partial")
+
+
+def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, store, tmp_path, fault_proxy):
+    # The scan of the flush comes by while a worker is just sending what the file held when it was still open; or before that.
+    sync = Syncer(penstock, store, tmp_path, "--network", "--append-ms", 10**6, endpoint=fault_proxy.url)
+    (sync.out / "last").write_bytes(b"\0" * SIZE)
+    wait_for(lambda: sync.status()["files_waiting"] == 1 or sync.has("last"), PATIENT_S, "the file")
+    held = fault_proxy.fault(method="PUT", path="/partial/last$", hold="request")
+
+    sync.process.popen.stdin.write(b"flush 60000\n")
+    sync.process.popen.stdin.flush()
+    wait_for(lambda: held.hits or sync.has("last"), PATIENT_S, "the flush")
+    held.release()
+    wait_for(lambda: any(line.get("answer") == "flush" for line in sync.lines()), PATIENT_S, "the end of the flush")
+
+    assert sync.object("last") == b"\0" * SIZE
