@@ -23,6 +23,7 @@
  *	locks/all		locked by those who bring one, or look whether they have to, and alone by who removes any
  *	image-XXXXXX/		what an archive of an image was unpacked to, while locks/image-XXXXXX is locked
  *	tags/SHA256		the digest that a name stood for last; SHA256 is that of the name
+ *	places/			not ours: where containers have mounts (run/containers.c)
  */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H

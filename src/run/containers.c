@@ -26,7 +26,7 @@
 #include "run/user_limits.h"
 #include "base/banned.h"
 
-#define ROOT "/deepsquare" /* $STORAGE_PATH in a container */
+#define ROOT "/" CONTAINER_PLACES_LAST /* $STORAGE_PATH in a container */
 
 /* ---- images ---- */
 
@@ -80,6 +80,38 @@ static void bound_images(const struct run *run)
 		log_warn("images: %s", err.message);
 }
 
+/*
+ * Where a container has mounts, as far as its image has no such places. They are laid below its layers: each would be made in
+ * the container's own directory otherwise, on disk, for every container anew, and removed with it.
+ */
+static void make_places(const char *images)
+{
+	static const char *const dirs[] = {"etc", "proc", "dev", "sys"};
+	static const char *const files[] = {"etc/hosts", "etc/resolv.conf"};
+	_cleanup_free_ char *path = path_join(images, CONTAINER_PLACES);
+	_cleanup_close_ int dir = -1;
+	bool made = true;
+
+	if (!path || (mkdir(path, 0755) < 0 && errno != EEXIST))
+		return;
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* The last one: where it is, all are. */
+	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
+		return;
+	/* The root of what is below does not show; of the others the modes do, whatever our umask is. */
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+		made = made && (mkdirat(dir, dirs[i], 0755) == 0 || errno == EEXIST) &&
+		       fchmodat(dir, dirs[i], 0755, 0) == 0;
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		_cleanup_close_ int fd = openat(
+			dir, files[i], O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+
+		made = made && fd >= 0 && fchmod(fd, 0644) == 0;
+	}
+	if (made)
+		(void)!mkdirat(dir, CONTAINER_PLACES_LAST, 0755);
+}
+
 static int bring(struct run *run, const struct workflow_container *asked, struct run_image **out,
 	struct penstock_error *err)
 {
@@ -112,6 +144,7 @@ static int bring(struct run *run, const struct workflow_container *asked, struct
 		free(entry);
 		return r;
 	}
+	make_places(dir);
 	entry->asked = asked;
 	entry->next = run->images;
 	run->images = entry;

@@ -22,6 +22,13 @@ struct image;
 struct json_t;
 struct penstock_error;
 
+/*
+ * Beside the directory of layers: what lies below all of them in every container, so that there are places for its mounts
+ * (run/containers.c makes it); and the last that is made of it.
+ */
+#define CONTAINER_PLACES      "places"
+#define CONTAINER_PLACES_LAST "deepsquare"
+
 struct container_mount {
 	const char *source; /* a file or directory of this machine */
 	const char *place;  /* in the container; made where it is missing */

@@ -214,6 +214,26 @@ def test_mounts_of_the_workflow_are_in_every_container(penstock, contained, tmp_
     assert "`mounts` has no effect: no step has a container" in penstock.run("validate", path).ok().err
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_places_of_mounts_are_not_made_for_each_container(penstock, contained, wait_for, umask):
+    # An image has none of them; to make and remove them on disk took a good part of a container's start.
+    path = contained('ls -ld /etc | cut -c1-10; echo up; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo x > /etc/own; cat /etc/own')
+    before = os.umask(umask)
+    try:
+        running = penstock.popen("run", path)
+    finally:
+        os.umask(before)
+    running.wait_for_output("^up")
+    [box] = boxes(penstock)
+
+    made = [str(file.relative_to(box / "upper")) for file in (box / "upper").rglob("*")]
+    next(penstock.home.glob("runs/*/storage")).joinpath("go").touch()
+    result = running.wait().ok()
+
+    assert made == [] and result.out == "drwxr-xr-x\nup\nx\n" and (penstock.home / "images/places/deepsquare").is_dir()
+    assert not (penstock.home / "images/places/etc/own").exists()
+
+
 def test_a_container_may_little(penstock, contained):
     # No new privileges, no devices of its own making, no other processes, no kernel settings, no setuid through the image.
     path = contained("ps | grep -c '[s]h -c'; mknod /dev/x b 8 0 && echo device; grep -E '^(NoNewPrivs|CapEff)' /proc/self/status; "

@@ -47,6 +47,7 @@ struct starting {
 	char *config;
 	char *bundle, *config_path, *rootfs, *memory, *pid_file, *log, *state;
 	char *layers_dir;
+	bool has_places; /* beside it (run/containers.h) */
 	char *overlay, *overlay_synced, *overlay_memory;
 	char *crun;
 	struct network_setup network;
@@ -90,6 +91,8 @@ static int overlay_options(
 	buf_add_str(&text, "lowerdir=");
 	for (size_t i = layers->n; i-- > 0;)
 		buf_printf(&text, "%s%s", strrchr(layers->items[i], '/') + 1, i ? ":" : "");
+	if (s->has_places)
+		buf_add_str(&text, ":../" CONTAINER_PLACES);
 	buf_printf(&text, ",upperdir=%s/upper,workdir=%s/work%s%s", upper, upper,
 		s->plan.rootless ? ",userxattr" : "", more);
 	*out = buf_take(&text);
@@ -142,13 +145,18 @@ static int share_memory(struct starting *s, struct penstock_error *err)
 static int plan_root(struct starting *s, struct penstock_error *err)
 {
 	const struct strlist *layers = &s->spec->container->image->layers;
+	_cleanup_free_ char *last = NULL;
 
 	if (!layers->n)
 		return error_set(err, PENSTOCK_E_INVALID, "the image has no layers");
 	s->layers_dir = strndup(
 		layers->items[0], (size_t)(strrchr(layers->items[0], '/') - layers->items[0]));
-	if (!s->layers_dir)
+	if (!s->layers_dir || asprintf(&last, "%s/../" CONTAINER_PLACES "/" CONTAINER_PLACES_LAST,
+				      s->layers_dir) < 0) {
+		last = NULL;
 		return error_memory(err);
+	}
+	s->has_places = access(last, F_OK) == 0;
 	if (strpbrk(s->task->box, ",:\\"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s: overlayfs takes no path with a comma, colon or backslash; choose "
