@@ -529,8 +529,8 @@ static int make_parents(struct restore *r, const char *path, struct penstock_err
 	return 0;
 }
 
-static int finish_file(
-	struct restore *r, struct entry *e, const char *path, struct penstock_error *err)
+static int finish_file(struct restore *r, struct entry *e, const char *path, const char *key,
+	const struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(r->s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	int rc;
@@ -542,6 +542,9 @@ static int finish_file(
 		r->stats.bytes_fetched += e->seen.size;
 	}
 	pthread_mutex_unlock(&r->s->lock);
+	if (rc == 0)
+		object_remember(r->s->o.client, r->s->o.bucket, key, info->etag, fd, info->size,
+			r->s->sent_dir, r->s->o.cancel);
 	return rc;
 }
 
@@ -590,7 +593,7 @@ static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 				.cancel = r->s->o.cancel},
 			&info, err);
 		if (rc == 0)
-			return finish_file(r, e, buf_str(&path), err);
+			return finish_file(r, e, buf_str(&path), buf_str(&key), &info, err);
 		if (rc != -PENSTOCK_E_PRECONDITION || n == FETCH_TRIES)
 			break;
 		/* It was published again after the manifest. */

@@ -151,6 +151,13 @@ int object_put_file(struct object_client *client, const char *bucket, const char
 	struct penstock_error *err);
 
 /*
+ * The first `size` bytes of `fd` are those of the object with this ETag, which was just fetched: an object_put_file() with
+ * that `delta_dir` then sends only what differs from them. Where that cannot be kept it sends all.
+ */
+void object_remember(struct object_client *client, const char *bucket, const char *key,
+	const char *etag, int fd, uint64_t size, const char *delta_dir, const atomic_int *cancel);
+
+/*
  * Sends what `fd` (a pipe, a socket, any descriptor) gives until its end, whose length nobody knows. Parts
  * are held until they are sent: up to `parallel` of 8 MiB in memory (within LIMIT_STREAM_MEMORY), and from 8 GB on, where they grow so
  * that 10,000 of them suffice for any object, in unlinked files in TMPDIR. `cancel` is looked at after each

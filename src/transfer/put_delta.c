@@ -1,7 +1,7 @@
 /*
  * An object that replaces an older version of itself: what the tags on record say is the same is copied by the store
  * (UploadPartCopy, under the older version's ETag), the rest is sent. Where that does not pay, or does not work, all of it is
- * sent. Either way the tags of what was sent are on record afterwards.
+ * sent. Either way the tags of what was sent are on record afterwards; so are those of what a restore has fetched.
  */
 #include "transfer/put_delta.h"
 
@@ -322,4 +322,29 @@ int put_with_delta(struct object_client *client, const char *bucket, const char 
 	else
 		object_info_release(&found);
 	return r;
+}
+
+void object_remember(struct object_client *client, const char *bucket, const char *key,
+	const char *etag, int fd, uint64_t size, const char *delta_dir, const atomic_int *cancel)
+{
+	const struct object_put_options options = {.delta_dir = delta_dir};
+	struct delta_upload d = {.client = client,
+		.bucket = bucket,
+		.key = key,
+		.fd = fd,
+		.size = size,
+		.options = &options,
+		.file = RECORD_FILE_INIT};
+	struct object_info info = {0};
+	struct stat before;
+
+	if (size <= LIMIT_DELTA_MIN || client->google || !*etag)
+		return;
+	object_etag_copy(info.etag, etag);
+	if (open_record(&d, NULL) == 0 && d.file.fd >= 0 &&
+		!(d.etag && strcmp(d.etag, info.etag) == 0) && fstat(fd, &before) == 0 &&
+		delta_sums_init(&d.now, size, NULL, client->guard_kind, NULL) == 0 &&
+		delta_scan(&d.now, fd, cancel, NULL) == 0)
+		keep_record(&d, &before, &info);
+	delta_upload_release(&d);
 }

@@ -41,6 +41,28 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
     assert not [part for part in store.client.list_multipart_uploads(Bucket=sync.BUCKET).get("Uploads", [])]
 
 
+# After a preemption the next machine has sent nothing yet, but it has fetched what it goes on from.
+def test_what_a_restore_has_fetched_is_built_upon(penstock, store, link, tmp_path):
+    data = bytearray(os.urandom(SIZE))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first = Syncer(penstock, store, tmp_path / "a")
+    (first.out / "ckpt.pth").write_bytes(data)
+    first.flush().quit()
+    second = Syncer(penstock, store, tmp_path / "b", attempt=2, start=False, endpoint=link.url)
+    second.restore()
+    assert (second.out / "ckpt.pth").read_bytes() == data
+    second.start()
+
+    before = link.carried
+    (second.out / "ckpt.tmp").write_bytes(change(data, 14 * MB, SIZE // 20))
+    os.rename(second.out / "ckpt.tmp", second.out / "ckpt.pth")
+    second.wait_event("published", "ckpt.pth")
+
+    assert link.carried - before <= SIZE * 15 // 100
+    assert second.object("ckpt.pth") == data
+
+
 # What somebody else has put there is neither built upon nor mixed with.
 def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     store.client.create_bucket(Bucket="bucket")
