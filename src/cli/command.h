@@ -98,6 +98,10 @@ bool cli_duration_ms(
 
 /* "penstock VERB: text; see 'penstock VERB --help'" on stderr; returns CLI_EXIT_USAGE. */
 int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* cli_misuse() where any of these options (NULL behind the last) was given, as "--json WHY". Else 0. */
+int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
+/* The same where more than one of them was given. */
+int cli_refuse_together(const struct cli *cli, const char *const *options);
 /* "penstock VERB: message" on stderr, with secrets masked; releases the error; returns its exit code. */
 int cli_fail(const struct cli *cli, struct penstock_error *err);
 /* The verb's name. */

@@ -172,6 +172,12 @@ static int parse_operands(struct copying *c, struct penstock_error *err)
 		r = place_parse(&c->sources[i], cli_operand(cli, i), raw, err);
 	if (r < 0)
 		return r;
+	if (c->target.at.kind == LOCATION_STDIO && !c->t.dry_run) {
+		if (c->t.report.json)
+			return refuse(err, c->target.at.text,
+				"standard output is the object's, so --json has no place");
+		c->t.report.aside = true;
+	}
 	c->into = c->target.directory || c->n > 1 || c->sources[0].wildcard;
 	for (size_t i = 0; r == 0 && i < c->n; i++)
 		r = check_pair(c, &c->sources[i], err);
@@ -371,10 +377,13 @@ static int run(const struct cli *cli, bool move)
 {
 	_cleanup_(copying_release) struct copying c = {
 		.t = TRANSFER_INIT, .recursive = cli_has(cli, "recursive")};
+	static const char *const over[] = {"no-clobber", "if-none-match", NULL};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const struct place *from = NULL;
-	int r = transfer_begin(&c.t, cli);
+	int r = cli_refuse_together(cli, over);
 
+	if (r == 0)
+		r = transfer_begin(&c.t, cli);
 	if (r)
 		return r;
 	c.t.move = move;
@@ -431,10 +440,8 @@ static int run_mv(const struct cli *cli)
 static const struct option_spec options[] = {OPTIONS, {0, NULL, NULL, NULL}};
 
 #define NAMES                                                                                      \
-	"A source is s3://BUCKET/KEY, http(s)://..., a file, or '-', standard input. TARGET is "   \
-	"one "                                                                                     \
-	"of these; '-' is standard output, a URL gets a PUT. Where TARGET ends in '/', is a "      \
-	"bucket or a local directory, or there are several sources, things are put into it under " \
+	"Where TARGET ends in '/', is a bucket or a local directory, or there are several "        \
+	"sources, things are put into it under "                                                   \
 	"their names; else TARGET is the new name.\n\n"                                            \
 	"'*' (any characters, '/' too) and '?' (one) in a source stand for all that match; what "  \
 	"follows the last '/' before the first of them is the name. With --recursive a source "    \
@@ -467,7 +474,10 @@ const struct command command_cp = {
 	.min_operands = 2,
 	.max_operands = UINT_MAX,
 	.description =
-		"Copies, many things at a time, each whole or not at all and verified.\n\n" NAMES
+		"Copies, many things at a time, each whole or not at all and verified.\n\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY, http(s)://..., a file, or '-', "
+		"standard input. TARGET is one of these; '-' is standard output, a URL gets a "
+		"PUT. " NAMES
 		"What is there already is written over, but for --no-clobber and --if-none-match.",
 	.options = options,
 	.examples = cp_examples,
@@ -483,8 +493,9 @@ const struct command command_mv = {
 	.max_operands = UINT_MAX,
 	.description =
 		"Copies as 'penstock cp' does, and removes each source once its successor is there "
-		"and verified. What runs keep below .penstock/ stays, but for --force.\n\n" NAMES
-		"Local directories that became empty are removed.",
+		"and verified. What runs keep below .penstock/ stays, but for --force.\n\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; one of "
+		"both is an object. " NAMES "Local directories that became empty are removed.",
 	.options = options,
 	.examples = mv_examples,
 	.exits = exits,

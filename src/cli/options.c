@@ -393,6 +393,29 @@ int cli_misuse(const struct cli *cli, const char *fmt, ...)
 	return CLI_EXIT_USAGE;
 }
 
+int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why)
+{
+	for (; *options; options++) {
+		if (cli_has(cli, *options))
+			return cli_misuse(cli, "--%s %s", *options, why);
+	}
+	return 0;
+}
+
+int cli_refuse_together(const struct cli *cli, const char *const *options)
+{
+	const char *first = NULL;
+
+	for (; *options; options++) {
+		if (!cli_has(cli, *options))
+			continue;
+		if (first)
+			return cli_misuse(cli, "--%s and --%s exclude each other", first, *options);
+		first = *options;
+	}
+	return 0;
+}
+
 int cli_fail(const struct cli *cli, struct penstock_error *err)
 {
 	int code = exit_code_of_error(err->code);

@@ -48,16 +48,6 @@ static void show(const struct cli *cli, const struct location *at, struct object
 	}
 }
 
-static int check_metadata(const struct cli *cli, const struct strlist *metadata)
-{
-	for (size_t i = 0; i < metadata->n; i++) {
-		if (!strchr(metadata->items[i], '=') || metadata->items[i][0] == '=')
-			return cli_misuse(
-				cli, "--metadata '%s' is not NAME=VALUE", metadata->items[i]);
-	}
-	return 0;
-}
-
 /* What the condition was is known here; the store only says that it did not hold. */
 static void refused(const struct object_put_options *options, const struct location *at,
 	struct penstock_error *err)
@@ -76,6 +66,7 @@ static void refused(const struct object_put_options *options, const struct locat
 
 static int run_put(const struct cli *cli)
 {
+	static const char *const conditions[] = {"if-none-match", "if-match", NULL};
 	_cleanup_(remote_release) struct remote remote = {0};
 	_cleanup_(location_release) struct location at = {0};
 	_cleanup_(object_info_release) struct object_info info = {0};
@@ -86,11 +77,12 @@ static int run_put(const struct cli *cli)
 		.if_match = cli_value(cli, "if-match"),
 		.content_type = cli_value(cli, "content-type"),
 		.storage_class = cli_value(cli, "storage-class"),
-		.metadata = cli_values(cli, "metadata"),
 		.progress = on_bytes,
 		.cookie = &transfer};
-	int r = check_metadata(cli, options.metadata);
+	int r = remote_metadata(cli, &options.metadata);
 
+	if (r == 0)
+		r = cli_refuse_together(cli, conditions);
 	if (r)
 		return r;
 	if (part_size && (!str_to_size(part_size, &options.part_size) ||

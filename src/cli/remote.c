@@ -64,6 +64,47 @@ bool remote_is_google(const struct cli *cli)
 	return google;
 }
 
+static bool is_printable(const char *value)
+{
+	for (; *value; value++) {
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return false;
+	}
+	return true;
+}
+
+int remote_metadata(const struct cli *cli, const struct strlist **out)
+{
+	/* What names of headers are made of. */
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789!#$%&'*+-.^_`|~";
+	const struct strlist *given = cli_values(cli, "metadata");
+
+	for (size_t i = 0; i < given->n; i++) {
+		const char *text = given->items[i], *value = strchr(text, '=');
+		size_t n = value ? (size_t)(value - text) : 0;
+
+		if (!n)
+			return cli_misuse(cli, "--metadata '%s' is not NAME=VALUE", text);
+		if (strspn(text, letters) < n)
+			return cli_misuse(cli,
+				"--metadata '%s': a name is made of letters, digits, '-', '_' and "
+				"'.'",
+				text);
+		if (!is_printable(value))
+			return cli_misuse(cli,
+				"--metadata '%.*s': the value has a control character in it",
+				(int)n, text);
+		for (size_t j = 0; j < i; j++) {
+			if (strncasecmp(given->items[j], text, n + 1) == 0)
+				return cli_misuse(
+					cli, "--metadata names '%.*s' twice", (int)n, text);
+		}
+	}
+	*out = given;
+	return 0;
+}
+
 int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
 {
 	if (at->google == remote->settings.google)

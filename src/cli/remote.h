@@ -86,6 +86,8 @@ int remote_to_stdout(void *cookie, const void *data, size_t len, struct penstock
 /* cli_fail(), but 128 + the signal's number where one ended it. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
+/* The values of --metadata. 0, or cli_misuse(): one is not NAME=VALUE, or cannot be a header. */
+int remote_metadata(const struct cli *cli, const struct strlist **out);
 /* Whether the last operand that names an object is one of gs://: that is the store to open. */
 bool remote_is_google(const struct cli *cli);
 /* An error where the operand is gs:// and the store that was opened is not Google's, or the other way. */

@@ -84,6 +84,22 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	return r;
 }
 
+/* What is not obeyed could be what was to keep something from being removed. */
+static int check_options(const struct cli *cli, bool objects)
+{
+	static const char *const of_objects[] = {
+		"recursive", "include", "exclude", "raw", "older-than", "dry-run", "json", NULL};
+	static const char *const of_names[] = {"include", "exclude", "raw", NULL};
+	static const char *const of_uploads[] = {"older-than", NULL};
+
+	if (!objects)
+		return cli_refuse_options(cli, of_objects, "is for objects, and a run was named");
+	if (cli_has(cli, "uploads"))
+		return cli_refuse_options(cli, of_names,
+			"is for objects; --uploads goes by what their keys begin with");
+	return cli_refuse_options(cli, of_uploads, "is for uploads in parts, with --uploads");
+}
+
 static int run_rm(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
@@ -95,10 +111,13 @@ static int run_rm(const struct cli *cli)
 	for (size_t i = 0; i < cli_n_operands(cli); i++)
 		objects += str_starts(cli_operand(cli, i), "s3://") ||
 			   str_starts(cli_operand(cli, i), "gs://");
-	if (objects == cli_n_operands(cli))
-		return cli_has(cli, "uploads") ? uploads_end(cli) : rm_objects(cli);
-	if (objects || cli_has(cli, "uploads"))
+	if (objects != cli_n_operands(cli) && (objects || cli_has(cli, "uploads")))
 		return cli_misuse(cli, "runs and objects are not removed in one go");
+	code = check_options(cli, objects > 0);
+	if (code)
+		return code;
+	if (objects)
+		return cli_has(cli, "uploads") ? uploads_end(cli) : rm_objects(cli);
 	if (show_open(&records, &home, &err) < 0)
 		return cli_fail(cli, &err);
 	for (size_t i = 0; i < cli_n_operands(cli); i++) {

@@ -312,9 +312,12 @@ static int begin(struct syncing *s, struct penstock_error *err)
 static int run_sync(const struct cli *cli)
 {
 	_cleanup_(syncing_release) struct syncing s = {.t = TRANSFER_INIT, .root = -1};
+	static const char *const rules[] = {"size-only", "exact-timestamps", "checksum", NULL};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = transfer_begin(&s.t, cli);
+	int r = cli_refuse_together(cli, rules);
 
+	if (r == 0)
+		r = transfer_begin(&s.t, cli);
 	if (r)
 		return r;
 	r = begin(&s, &err);

@@ -35,10 +35,13 @@ static void keep_freed_memory(void)
 
 int transfer_begin(struct transfer *t, const struct cli *cli)
 {
-	const struct strlist *metadata = cli_values(cli, "metadata");
+	const struct strlist *metadata;
 	const char *part_size = cli_value(cli, "part-size");
 	int64_t parallel;
+	int r = remote_metadata(cli, &metadata);
 
+	if (r)
+		return r;
 	keep_freed_memory();
 	t->cli = cli;
 	t->dry_run = cli_has(cli, "dry-run");
@@ -48,11 +51,8 @@ int transfer_begin(struct transfer *t, const struct cli *cli)
 	t->links = cli_has(cli, "no-follow-symlinks") ? WALK_LINKS_SKIP
 		   : t->preserve		      ? WALK_LINKS_KEEP
 						      : WALK_LINKS_FOLLOW;
-	for (size_t i = 0; i < metadata->n; i++) {
-		if (!strchr(metadata->items[i], '=') || metadata->items[i][0] == '=')
-			return cli_misuse(
-				cli, "--metadata '%s' is not NAME=VALUE", metadata->items[i]);
-	}
+	if (t->preserve && (strlist_get(metadata, "mtime") || strlist_get(metadata, "mode")))
+		return cli_misuse(cli, "--preserve keeps mtime and mode, which --metadata names");
 	if (part_size && (!str_to_size(part_size, &t->put.part_size) ||
 				 t->put.part_size < LIMIT_S3_PART_MIN ||
 				 t->put.part_size > LIMIT_S3_PART_MAX))

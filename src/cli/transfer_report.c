@@ -155,7 +155,7 @@ static void add_json(struct report *report, const struct report_item *item, cons
 static void print_item(
 	const struct report *report, const struct report_item *item, const char *behind)
 {
-	FILE *out = cli_out();
+	FILE *out = report->aside ? log_stream() : cli_out();
 
 	fprintf(out, "%s%s ", report->dry_run ? "would " : "", item->moved ? "move" : item->action);
 	show_name(out, item->from ? item->from : item->to);
@@ -216,13 +216,28 @@ static void worsen(struct report *report, int code)
 		report->code = exit_code;
 }
 
+/* Whether the message says already what it is about: not where a short name is part of a word. */
+static bool names(const char *message, const char *subject)
+{
+	size_t n = strlen(subject);
+
+	for (const char *at = message; n && (at = strstr(at, subject)); at++) {
+		char before = at == message ? ' ' : at[-1], behind = at[n];
+
+		if (strchr(" '\"(", before) &&
+			(strchr(":,;'\")", behind) || (behind == ' ' && strchr(subject, '/'))))
+			return true;
+	}
+	return false;
+}
+
 static void print_error(
 	struct report *report, const char *subject, const struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 	const char *message = err->message ? err->message : penstock_code_name(err->code);
 
-	if (subject && !strstr(message, subject)) {
+	if (subject && !names(message, subject)) {
 		buf_add_str(&line, subject);
 		buf_add_str(&line, ": ");
 	}

@@ -29,6 +29,7 @@ struct report {
 	bool dry_run;
 	bool json;
 	bool verbose;
+	bool aside; /* standard output is an object's: what is told goes to stderr */
 	struct json_stream stream;
 	int64_t began_ms;
 
