@@ -32,9 +32,14 @@ static const char withheld[] = "(withheld: memory is too short to hide secrets i
 
 static const char *const level_names[] = {"debug", "info", "warn", "error", "quiet"};
 
-/* Query parameters whose value signs or authorises a URL. */
-static const char *const secret_parameters[] = {"X-Amz-Signature=", "X-Amz-Security-Token=",
-	"X-Amz-Credential=", "X-Goog-Signature=", "Signature=", "sig=", "access_token="};
+/* Ends of the names of query parameters that sign or authorise a URL, and such names as they are; in small letters, and
+ * without what vendors put between the words: X-Amz-Signature, x-oss-signature, q-signature, private_token. */
+static const char *const secret_endings[] = {"signature", "token", "credential", "credentials",
+	"secret", "password", "passwd", "passphrase", "apikey", "accesskey", "secretkey", "authkey",
+	"privatekey", "accountkey", "subscriptionkey", "authorization", "jwt"};
+static const char *const secret_names[] = {"sig", "sign", "key", "auth", "pass", "pwd", "hmac",
+	"qak", "rlkey", "hdnts", "hdnea", "hdntl"};
+#define PARAMETER_NAME 64 /* letters of such a name, at most */
 
 #define NO_LEVEL (-1)
 
@@ -377,16 +382,37 @@ static size_t secret_length_at(const char *text)
 	return longest;
 }
 
+bool log_secret_parameter(const char *name, size_t len)
+{
+	char plain[PARAMETER_NAME + 1];
+	size_t n = 0;
+
+	if (len > PARAMETER_NAME)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (name[i] >= 'A' && name[i] <= 'Z')
+			plain[n++] = (char)(name[i] - 'A' + 'a');
+		else if (name[i] != '-' && name[i] != '_' && name[i] != '.')
+			plain[n++] = name[i];
+	}
+	plain[n] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(secret_names); i++) {
+		if (strcmp(plain, secret_names[i]) == 0)
+			return true;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(secret_endings); i++) {
+		if (str_ends(plain, secret_endings[i]))
+			return true;
+	}
+	return false;
+}
+
 /* The length of "X-Amz-Signature=" and its like at `text`, or 0. */
 static size_t parameter_length_at(const char *text)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(secret_parameters); i++) {
-		size_t len = strlen(secret_parameters[i]);
+	size_t len = strcspn(text, "=?& \t\"'<>");
 
-		if (strncasecmp(text, secret_parameters[i], len) == 0)
-			return len;
-	}
-	return 0;
+	return text[len] == '=' && log_secret_parameter(text, len) ? len + 1 : 0;
 }
 
 static void redact_locked(struct buf *out, const char *text)

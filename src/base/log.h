@@ -6,8 +6,8 @@
  *	log_redact(secret_access_key);
  *	log_info("input %s: %zu bytes", url, n);
  *
- * Every text passed to log_redact() is replaced by "***" in all later lines, and so is the query of
- * a presigned URL (X-Amz-Signature, X-Amz-Security-Token, Signature, sig).
+ * Every text passed to log_redact() is replaced by "***" in all later lines, and so is what signs a presigned URL, by the
+ * name of its parameter.
  * Thread-safe.
  */
 #ifndef BASE_LOG_H
@@ -41,6 +41,8 @@ int log_redact(const char *secret);
 int log_redact_part(const char *secret, size_t len); /* without a NUL behind it */
 /* The password of a URL ("http://user:password@host/"), or its user where there is none. */
 int log_redact_user(const char *url);
+/* Whether what stands behind "name=" in a query signs or authorises the URL, whichever vendor it is of. */
+bool log_secret_parameter(const char *name, size_t len);
 /*
  * For a secret that is worth nothing any more, such as a token long after its end: takes back one
  * log_redact() of it. It is looked for until as many were taken back as there were.

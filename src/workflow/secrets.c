@@ -18,11 +18,6 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 	"CREDENTIAL", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "ACCESS_KEY_ID",
 	"SECRET_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"};
 
-/* Query parameters that authorise whoever has the URL. */
-static const char *const secret_parameters[] = {"X-Amz-Signature", "X-Amz-Credential",
-	"X-Amz-Security-Token", "X-Goog-Signature", "X-Goog-Credential", "Signature", "sig",
-	"token", "access_token", "api_key", "apikey", "key", "password"};
-
 bool secret_variable(const char *name, const char *value)
 {
 	/* Short values are switches and numbers, and a path is where the secret lies. */
@@ -51,14 +46,18 @@ static size_t user_length(const char *authority)
 static bool is_secret_parameter(const char *p, size_t len)
 {
 	const char *equals = memchr(p, '=', len);
-	size_t name_len = equals ? (size_t)(equals - p) : len;
 
-	for (size_t i = 0; i < ARRAY_SIZE(secret_parameters); i++) {
-		if (strlen(secret_parameters[i]) == name_len &&
-			strncasecmp(p, secret_parameters[i], name_len) == 0)
-			return true;
+	return log_secret_parameter(p, equals ? (size_t)(equals - p) : len);
+}
+
+/* "auth=basic", "sign=true": nothing to be hidden in every line that holds the word. */
+static bool is_word(const char *value, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z')))
+			return false;
 	}
-	return false;
+	return len < 8;
 }
 
 static bool query_is_secret(const char *query)
@@ -117,9 +116,10 @@ void secret_redact_url(const char *url)
 	for (const char *p = query ? query + 1 : ""; *p;) {
 		size_t len = strcspn(p, "&");
 		const char *equals = memchr(p, '=', len);
+		size_t value_len = equals ? len - (size_t)(equals + 1 - p) : 0;
 
-		if (equals && is_secret_parameter(p, len))
-			log_redact_part(equals + 1, len - (size_t)(equals + 1 - p));
+		if (value_len && is_secret_parameter(p, len) && !is_word(equals + 1, value_len))
+			log_redact_part(equals + 1, value_len);
 		p += len + (p[len] == '&');
 	}
 }

@@ -542,6 +542,18 @@ def test_a_run_is_its_workflow_as_written_and_its_output(penstock):
     assert identity_of(penstock, IDENTITY, "--name", "n") == others[-3]
 
 
+@pytest.mark.parametrize("parameter", ["X-Goog-Signature", "q-signature", "x-oss-signature", "X-Tos-Signature", "Authorization", "private_token", "sig", "jwt"])
+def test_a_url_signed_anew_is_the_same_run_whoever_signs_it(penstock, parameter):
+    # And the signature stands in no dry run; but what is no signature makes another input of it.
+    def url(query):
+        return changed(input__http__url=f"https://data.invalid/set.tar.gz?{query}")
+
+    first = identity_of(penstock, url(f"expires=7&{parameter}=0123456789abcdef"))
+
+    assert identity_of(penstock, url(f"expires=8&{parameter}=fedcba9876543210")) == first
+    assert identity_of(penstock, url("expires=7")) != identity_of(penstock, url("expires=8"))
+
+
 def test_a_reference_to_a_secret_is_the_same_run_whatever_it_stands_for(penstock):
     workflow = changed(output__s3__secretAccessKey="${{ secrets.KEY }}", env__1__value="${{ env.MINE }}")
 

@@ -114,6 +114,13 @@ static void signatures_in_urls_are_masked(void **state)
 		"done");
 	log_info("https://a?sig=Zm9v;design=1");
 	assert_string_equal(last, "https://a?sig=***");
+	log_info("https://"
+		 "a?q-signature=0a&x-oss-signature=1a&private_token=2a&Authorization=3a&jwt=4a "
+		 "https://a?design=5a&sort_key=6a&author=7a&keys=8a&=9a&signature");
+	assert_string_equal(last,
+		"https://"
+		"a?q-signature=***&x-oss-signature=***&private_token=***&Authorization=***&jwt=*** "
+		"https://a?design=5a&sort_key=6a&author=7a&keys=8a&=9a&signature");
 }
 
 /* A secret is masked wherever the reads of a stream cut it. */
