@@ -217,7 +217,7 @@ static void run_child(const struct process_spec *spec, size_t n_cgroups, int rep
 		_exit(spec->body(spec->cookie, report, EXTRA_FD));
 	failure.step = STEP_EXEC;
 	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
-		spec->envp ? (char *const *)(uintptr_t)spec->envp : environ);
+		(char *const *)(uintptr_t)spec->envp);
 fail:
 	failure.errnum = errno;
 	if (write(report, &failure, sizeof(failure)) < 0)
@@ -329,16 +329,47 @@ void process_body_failed(int report_fd, int step, int errnum)
 	_exit(127);
 }
 
+bool process_is_own_secret(const char *pair)
+{
+	return str_starts(pair, "PENSTOCK_SECRET_");
+}
+
+/* What we were started with, for somebody else. The strings are not copied. */
+static const char **environment_for_others(void)
+{
+	const char **env;
+	size_t n = 0;
+
+	while (environ && environ[n])
+		n++;
+	env = calloc(n + 1, sizeof(*env));
+	n = 0;
+	for (char **pair = environ; env && pair && *pair; pair++) {
+		if (!process_is_own_secret(*pair))
+			env[n++] = *pair;
+	}
+	return env;
+}
+
 int process_spawn(
 	struct process *process, const struct process_spec *spec, struct penstock_error *err)
 {
+	_cleanup_free_ const char **inherited = NULL;
 	_cleanup_close_ int read_end = -1;
+	struct process_spec complete = *spec;
 	struct failure failure;
 	struct process p = PROCESS_INIT;
 	int ends[2];
 	int saved;
 	ssize_t n;
 
+	if (!spec->envp && !spec->body) {
+		inherited = environment_for_others();
+		if (!inherited)
+			return error_memory(err);
+		complete.envp = inherited;
+		spec = &complete;
+	}
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	read_end = ends[0];

@@ -39,11 +39,12 @@ void process_protect_memory(void);
 
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not looked up in PATH */
-	const char *const *envp; /* the complete environment; NULL: ours */
-	const char *cwd;	 /* NULL: ours */
-	int stdin_fd;		 /* -1: /dev/null; all borrowed */
-	int stdout_fd;		 /* -1: /dev/null */
-	int stderr_fd;		 /* -1: /dev/null */
+	const char *const
+		*envp;	 /* the complete environment; NULL: ours without process_is_own_secret() */
+	const char *cwd; /* NULL: ours */
+	int stdin_fd;	 /* -1: /dev/null; all borrowed */
+	int stdout_fd;	 /* -1: /dev/null */
+	int stderr_fd;	 /* -1: /dev/null */
 	int handed_fd; /* one more that argv[0] gets, as number PROCESS_HANDED_FD; borrowed, 0: none, and none with a body */
 	bool new_session;     /* a session and process group of its own */
 	bool die_with_parent; /* SIGKILL when the spawning thread ends */
@@ -70,6 +71,10 @@ struct process_spec {
 	/* The error that a failure of the body means. */
 	int (*explain)(void *cookie, int step, int errnum, struct penstock_error *err);
 };
+
+/* "PENSTOCK_SECRET_NAME=value": of ${{ secrets.NAME }} and of the embedded store. Whatever we start has its own way to what
+ * it needs of them, and may run anything, such as the build scripts of a requirement or the hooks of a repository. */
+bool process_is_own_secret(const char *pair);
 
 /*
  * fork() for bodies. That of the C library takes locks (of memory, of streams), which a thread of the parent may have had when the

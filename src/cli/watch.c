@@ -128,6 +128,8 @@ static void start(struct watch *watch, struct watched *w)
 	int r = process_spawn(&w->process,
 		&(struct process_spec){
 			.argv = watch->once ? leaves : stays,
+			/* It is us: the workflow that is resumed may refer to secrets of the environment. */
+			.envp = (const char *const *)environ,
 			.stdin_fd = -1,
 			.stdout_fd = -1,
 			.stderr_fd = STDERR_FILENO,

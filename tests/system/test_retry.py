@@ -218,6 +218,32 @@ def test_watch_has_a_supervisor_for_each_run(penstock, after_reboot, wait_for):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_a_run_that_watch_continues_has_the_secrets_of_its_environment(penstock, tmp_path, wait_for, once):
+    # It refers to one that is in the environment alone; helpers get none of those, and a supervisor is no helper.
+    path = tmp_path / "secret.json"
+    step = 'echo "$MINE" >> $AT/seen; echo began; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000'
+    path.write_text(json.dumps({
+        "name": "mine", "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 16, "gpus": 0}, "steps": [{"name": "s", "run": {"command": step}}],
+        "env": [{"key": "AT", "value": str(tmp_path)}, {"key": "MINE", "value": "${{ secrets.MINE }}"}],
+    }))  # fmt: skip
+    environment = {"PENSTOCK_SECRET_MINE": "of-the-environment"}
+    run = penstock.popen("run", path, env=environment)
+    run.wait_for_output("began")
+    run.kill()
+
+    if once:
+        penstock.run("watch", "--once", env=environment).ok()
+    else:
+        watch = penstock.popen("watch", "--every", "50ms", env=environment)
+    wait_for(lambda: states(penstock) == {"mine": "succeeded"})
+    if not once:
+        watch.send(signal.SIGTERM)
+        watch.wait().ok()
+
+    assert (tmp_path / "seen").read_text() == "of-the-environment\n" * 2
+
+
 def test_watch_tells_its_runs_to_end_and_waits_for_them(penstock, job, tmp_path, wait_for):
     step = "echo n >> $AT/n; echo began; trap 'echo saved >> $AT/n; exit 0' TERM; while :; do sleep 0.05; done"
     run = penstock.popen("run", job(step, name="long"))

@@ -328,6 +328,37 @@ def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(pen
     assert_nothing_leaked(penstock, canary, scratch)
 
 
+def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, scratch, guarded, write, tmp_path):
+    # Programs that penstock runs for itself: where keys come from, and what is asked about the machine. They have the rest of the environment.
+    printer = tmp_path / "printer"
+    keys = {"Version": 1, "AccessKeyId": guarded.access_key, "SecretAccessKey": guarded.secret_key}
+    printer.write_text(
+        f"#!/bin/sh\nenv > {tmp_path}/printer-env\n"
+        f"printf 'with %s' '{canary('inline')[:9]}' >&2; sleep 0.2; echo '{canary('inline')[9:]}, or %2F' >&2\ncat <<E\n{json.dumps(keys)}\nE\n"
+    )
+    printer.chmod(0o755)
+    config = tmp_path / "config"
+    config.write_text(f"[default]\ncredential_process = {printer}\n")
+    output = output_of(guarded)
+    del output["s3"]["accessKeyId"], output["s3"]["secretAccessKey"]
+    ask = f"env > {tmp_path}/asked-env.part; mv {tmp_path}/asked-env.part {tmp_path}/asked-env; exit 1"
+    step = f"while [ ! -e {tmp_path}/asked-env ]; do sleep 0.02; done; echo x > $DEEPSQUARE_OUTPUT/x"
+    path = write([step], output=output, preemption={"sources": [{"command": ask}]},
+                 env=[{"key": "HF_TOKEN", "value": canary("inline")}, {"key": "MINE", "value": "${{ secrets.MINE }}"}])  # fmt: skip
+    environment = {
+        "PENSTOCK_SECRET_MINE": canary("secret"), "PENSTOCK_SECRET_ACCESS_KEY": canary("account"), "PENSTOCK_ACCESS_KEY_ID": "AKACCOUNT",
+        "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true", "FOR_ALL": "for all",
+    }  # fmt: skip
+
+    ended = penstock.run("run", path, env=environment).ok()
+
+    for name in ("printer-env", "asked-env"):
+        text = (tmp_path / name).read_text()
+        assert "FOR_ALL=for all" in text and canary.within(text.encode()) == set(), name
+    assert "with ***, or %2F" in ended.err
+    assert_nothing_leaked(penstock, canary, scratch)
+
+
 def test_nobody_reads_the_memory_of_a_supervisor(canary):
     # No core however it dies, and /proc/PID/environ and mem belong to root, also where the process does not; steps are as they were.
     with tempfile.TemporaryDirectory() as folder:

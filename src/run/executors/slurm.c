@@ -89,8 +89,8 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 	return c->mpi ? strlist_addf(words, "--mpi=%s", mpi_type(c->mpi)) : 0;
 }
 
-/* What sbatch left about the whole job would be taken for options of the step. */
-static bool is_of_the_job(const char *pair)
+/* What sbatch left about the whole job would be taken for options of the step; and tasks are told what they get of secrets. */
+static bool stays_here(const char *pair)
 {
 	static const char *const names[] = {"SLURM_MEM_PER_",
 		"SLURM_CPUS_PER_TASK=", "SLURM_NTASKS=", "SLURM_NPROCS=", "SLURM_NTASKS_PER_",
@@ -104,7 +104,7 @@ static bool is_of_the_job(const char *pair)
 		if (str_starts(pair, names[i]))
 			return true;
 	}
-	return false;
+	return process_is_own_secret(pair);
 }
 
 static int build(struct strlist *words, struct strlist *env, const struct task_cluster *c)
@@ -117,7 +117,7 @@ static int build(struct strlist *words, struct strlist *env, const struct task_c
 		strlist_add(words, REMOTE_TASK_WORD) < 0)
 		return -1;
 	for (char **pair = environ; *pair; pair++) {
-		if (!is_of_the_job(*pair) && strlist_add(env, *pair) < 0)
+		if (!stays_here(*pair) && strlist_add(env, *pair) < 0)
 			return -1;
 	}
 	return 0;
@@ -144,7 +144,7 @@ void slurm_allocation_sweep(const struct slurm_allocation *allocation)
 		strlist_add(&words, allocation->id) < 0)
 		return;
 	for (char **pair = environ; *pair; pair++) {
-		if (!is_of_the_job(*pair) && strlist_add(&env, *pair) < 0)
+		if (!stays_here(*pair) && strlist_add(&env, *pair) < 0)
 			return;
 	}
 	if (process_spawn(&p,

@@ -103,7 +103,8 @@ static const char **environment_for(const char *program)
 	static const char *const dropped[] = {"SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_",
 		"SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="};
 	bool srun = strcmp(program, "srun") == 0;
-	bool begins = strcmp(program, "sbatch") == 0 || srun;
+	bool submits = strcmp(program, "sbatch") == 0;
+	bool begins = submits || srun;
 	const char **env;
 	size_t n = 0;
 
@@ -117,6 +118,8 @@ static const char **environment_for(const char *program)
 		for (size_t i = 0; drop && i < ARRAY_SIZE(kept); i++)
 			drop = !str_starts(*pair, kept[i]);
 		drop |= srun && str_starts(*pair, "SRUN_");
+		/* A batch job is a penstock that needs its secrets; nobody else does. */
+		drop |= !submits && process_is_own_secret(*pair);
 		for (size_t i = 0; !drop && i < ARRAY_SIZE(dropped); i++)
 			drop = str_starts(*pair, dropped[i]);
 		if (!drop)

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
@@ -391,6 +392,46 @@ static void a_body_forks_whatever_locks_others_hold(void **state)
 	process_release(&p);
 }
 
+/* Whoever gives no environment hands on ours, but for the secrets that are for penstock alone; the next one has them again. */
+static void helpers_do_not_get_our_secrets(void **state)
+{
+	static const char *const all[] = {"PENSTOCK_SECRET_MINE=a", "PATH=/usr/bin:/bin", NULL};
+	const char *argv[] = {"/bin/sh", "-c",
+		"echo \"${PENSTOCK_SECRET_MINE-none} ${PENSTOCK_SECRET_ACCESS_KEY-none} "
+		"${PENSTOCK_HOME-none} ${PENSTOCK_SECRETS-none} ${OTHER-none}\"",
+		NULL};
+	static const char *const expected[] = {"none none h s o\n", "a none none none none\n"};
+
+	(void)state;
+	setenv("PENSTOCK_SECRET_MINE", "m", 1);
+	setenv("PENSTOCK_SECRET_ACCESS_KEY", "k", 1);
+	setenv("PENSTOCK_HOME", "h", 1);
+	setenv("PENSTOCK_SECRETS", "s", 1);
+	setenv("OTHER", "o", 1);
+	for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
+		char text[256] = "";
+		struct process p;
+		int ends[2], status;
+
+		assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		assert_int_equal(process_spawn(&p,
+					 &(struct process_spec){.argv = argv,
+						 .envp = i ? all : NULL,
+						 .stdin_fd = -1,
+						 .stdout_fd = ends[1],
+						 .stderr_fd = -1},
+					 NULL),
+			0);
+		assert_true(process_wait(&p, -1, &status));
+		assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+		assert_string_equal(text, expected[i]);
+		process_release(&p);
+		close(ends[0]);
+		close(ends[1]);
+	}
+	assert_string_equal(getenv("PENSTOCK_SECRET_MINE"), "m");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -405,6 +446,7 @@ int main(void)
 		cmocka_unit_test(a_child_can_die_with_its_parent),
 		cmocka_unit_test(a_body_forks_whatever_locks_others_hold),
 		cmocka_unit_test(a_process_is_named_by_its_start),
+		cmocka_unit_test(helpers_do_not_get_our_secrets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
