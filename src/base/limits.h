@@ -77,6 +77,7 @@
 
 /* Staging. */
 #define LIMIT_STAGE_PARALLEL 4	    /* inputs at a time; each fetches several ranges or objects */
+#define LIMIT_CONTEXT_DIFF   (4 * MIB) /* bytes kept of what a context differs by from its commit; a patch, not data */
 #define LIMIT_STAGE_UNPACK   100000 /* objects or files of one input that are unpacked each */
 
 /* What steps write for penstock. */

@@ -7,6 +7,7 @@
  *	HOME/runs/ID/live/N		an execution of a step that lives: run/live.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		what attempt N printed
+ *	HOME/runs/ID/context/N.diff	how the context that attempt N copied differed from its Git commit
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/storage/work/	where steps start, where the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync

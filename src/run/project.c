@@ -17,16 +17,51 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/context.h"
+#include "run/context_commit.h"
 #include "run/output.h"
+#include "run/provenance.h"
 #include "run/venv.h"
 #include "base/banned.h"
 
 /* ---- the copy ---- */
 
+/* Its Git commit, as JSON; NULL: there is none, or it cannot be told, which is no reason not to run. */
+static char *describe_context(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *context = realpath(run->workflow->context.path.value, NULL);
+	_cleanup_free_ char *dir = path_join(run->layout.dir, "context");
+	_cleanup_free_ char *diff = NULL;
+	char *json = NULL;
+	int r;
+
+	if (!context || !dir || asprintf(&diff, "%s/%d.diff", dir, run->attempt) < 0) {
+		diff = NULL;
+		return NULL;
+	}
+	r = fs_mkdirs(dir, 0700, &err);
+	if (r == 0)
+		r = context_commit_describe(
+			&(struct context_commit_spec){
+				.context = context,
+				.home = run->options->home,
+				.tmp = run->layout.tmp,
+				.diff = diff,
+				.cancel = &run->interrupts.cancel,
+			},
+			&json, &err);
+	if (r < 0)
+		run_say(run, RUN_EVENT_WARNING, "the Git commit of the context is not recorded: %s",
+			err.message);
+	rmdir(dir); /* unless something differs */
+	return json;
+}
+
 /* What is only half there is made anew. */
 static int copy_context(struct run *run, struct penstock_error *err)
 {
-	_cleanup_free_ char *mark = path_join(run->layout.state, "work");
+	_cleanup_free_ char *mark = path_join(run->layout.state, PROVENANCE_CONTEXT);
+	_cleanup_free_ char *commit = NULL;
 	int r;
 
 	if (!mark)
@@ -39,7 +74,12 @@ static int copy_context(struct run *run, struct penstock_error *err)
 	if (r == 0 && run->workflow->context.path.value)
 		r = context_copy(run->workflow, run->layout.work, run->options->home,
 			&run->interrupts.cancel, err);
-	return r < 0 ? r : fs_write_atomic(mark, "", 0, 0600, err);
+	if (r == 0 && run->workflow->context.path.value)
+		commit = describe_context(run);
+	if (r == 0)
+		r = fs_write_atomic(
+			mark, commit ? commit : "", commit ? strlen(commit) : 0, 0600, err);
+	return r < 0 || !commit ? r : provenance_record(run, err);
 }
 
 /* ---- inputs ---- */

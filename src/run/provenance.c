@@ -3,25 +3,41 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <penstock/version.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "run/containers.h"
 #include "run/run_internal.h"
 #include "base/banned.h"
 
+/* What an attempt that continues goes on with was copied by an earlier one. NULL: there is nothing to be told. */
+static json_t *context_commit(const struct run *run)
+{
+	_cleanup_free_ char *path = path_join(run->layout.state, PROVENANCE_CONTEXT);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (!path || access(path, F_OK) < 0 || fs_read(path, &text, NULL) < 0)
+		return NULL;
+	return json_loadb(buf_str(&text), text.len, 0, NULL);
+}
+
 int provenance_record(struct run *run, struct penstock_error *err)
 {
 	const char *given = run->options->provenance;
 	_cleanup_(json_decrefp) json_t *root = given ? json_loads(given, 0, NULL) : json_object();
+	json_t *commit = context_commit(run);
 	_cleanup_free_ char *text = NULL;
 	_cleanup_(buf_release) struct buf images = BUF_INIT(LIMIT_STRING);
 	struct utsname system;
 
+	if (commit)
+		json_object_set_new(root, "context", commit);
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_INTERNAL, "the provenance is not a JSON object");
 	uname(&system);
