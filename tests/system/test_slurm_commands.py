@@ -223,6 +223,18 @@ def test_a_submission_out_of_a_job_is_not_taken_for_its_going_on(penstock, fake,
     assert {name for name in told if name.startswith("SLURM_")} == {"SLURM_CONF"}
 
 
+def test_the_job_gets_the_secrets_of_its_submission_and_no_other_command_does(penstock, fake, workflow):
+    # It is a penstock again, which reads the workflow's references; whoever looks for it or ends it has no use for them.
+    env = {"PENSTOCK_SECRET_MINE": "of-the-environment", "PENSTOCK_SECRET_ACCESS_KEY": "of-the-store", "FOR_ALL": "for all"}
+    submit(penstock, workflow, env=env).ok()
+
+    penstock.run("stop", "t", env=env).ok()
+
+    assert env.items() <= fake.environment("sbatch").items()
+    for name in ("squeue", "scancel"):
+        assert set(env) & set(fake.environment(name)) == {"FOR_ALL"}
+
+
 @pytest.mark.parametrize("option", ["--array=0-3", "--arr=0-3", "-a0-3", "--wait", "-W", "--wrap=date", "--test-only", "--", "-"])
 def test_options_with_which_a_run_is_no_single_job_are_refused(penstock, fake, workflow, option):
     refused = submit(penstock, workflow, f"--sbatch={option}").exits(65)
