@@ -16,6 +16,7 @@ import zipfile
 
 import pytest
 
+from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
 from harness.waiting import wait_for
 
@@ -397,6 +398,41 @@ def test_an_input_larger_than_the_disk(staged):
     assert result.exits(70) and seen is None
     assert "are to be written" in result.err and "PENSTOCK_HOME" in result.err
     assert result.err.count("/huge") == 2, result.err  # once told that it was begun, once in the mistake
+
+
+# So is one for what a bucket lists, of which nothing was fetched yet.
+def test_an_s3_input_larger_than_the_disk(staged, store, fault_proxy):
+    store.client.create_bucket(Bucket="data")
+    store.client.put_object(Bucket="data", Key="huge/a", Body=b"x" * 7)
+    listed = fault_proxy.fault("GET", query="list-type=2", times=10, rewrite=lambda body: body.replace(b"<Size>7</Size>", b"<Size>%d</Size>" % (1 << 60)))
+    place = s3_input(store, "/huge")
+    place["s3"]["endpointUrl"] = fault_proxy.url
+
+    result, seen = staged(input=place)
+
+    assert listed.hits and result.exits(70) and seen is None
+    assert "are to be written" in result.err and "PENSTOCK_HOME" in result.err
+    assert not fault_proxy.seen("GET", path="/huge/a")
+
+
+# None waits for another: each of these is answered only once all were asked for.
+def test_inputs_are_fetched_side_by_side(penstock, http_server, tmp_path):
+    names = ["one", "two", "three"]
+    for name in names:
+        http_server.add(f"/{name}", name.encode())
+    proxy = FaultProxy(http_server.url)
+    try:
+        held = [proxy.fault(path=f"^/{name}$", hold="request") for name in names]
+        inputs = [{"path": name, "http": {"url": f"{proxy.url}/{name}"}} for name in names]
+        run = penstock.popen("run", workflow(tmp_path / "wf.json", "cat $DEEPSQUARE_INPUT/*/*", inputs=inputs))
+        for rule in held:
+            rule.wait()
+        for rule in held:
+            rule.release()
+
+        assert sorted(re.findall("one|two|three", run.wait().ok().out)) == sorted(names)
+    finally:
+        proxy.close()
 
 
 # A path without objects is a mistake in the workflow, said before a step fails over it.
