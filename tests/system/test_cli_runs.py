@@ -77,6 +77,40 @@ def test_show_tells_attempts_steps_and_provenance(penstock, job):
         assert part in text
 
 
+def test_a_step_knows_its_run_by_the_name_that_others_use(penstock, job):
+    # In every attempt, and whatever the shell says that penstock was started from: it may be a step of another run.
+    path = job("echo id=$PENSTOCK_RUN_ID=$PENSTOCK_ATTEMPT=; exit 7")
+    outer = {"PENSTOCK_RUN_ID": "ffffffffffff", "PENSTOCK_ATTEMPT": "9"}
+
+    first = penstock.run("run", path, env=outer).exits(7).out
+    run = penstock.ps()[0]["id"]
+    second = penstock.run("resume", run, env=outer).exits(7).out
+
+    assert (first, second) == (f"id={run}=1=\n", f"id={run}=2=\n")
+
+
+def test_ps_tells_how_far_the_output_of_a_live_run_is_behind(penstock, job, store, fault_proxy):
+    wait = "while [ ! -e $STORAGE_PATH/%s ]; do sleep 0.02; done; "
+    output = output_of(store, "/late")
+    output["s3"]["endpointUrl"] = fault_proxy.url
+    path = job("echo begun; " + wait % "go" + "printf 12345 > $DEEPSQUARE_OUTPUT/a; " + wait % "end", name="late", output=output, continuousOutputSync=True)
+    run = begin(penstock, path, "begun")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    fault_proxy.down()
+    (storage / "go").touch()
+
+    behind = wait_for(lambda: [r for r in penstock.ps() if r["sync_lag_ms"] > 300 and r["sync_lag_bytes"] == 5])
+    table = penstock.run("ps").ok().out
+    fault_proxy.up()
+    caught_up = wait_for(lambda: [r for r in penstock.ps() if r["sync_lag_ms"] == r["sync_lag_bytes"] == 0])
+    (storage / "end").touch()
+    run.wait().ok()
+
+    assert behind[0]["state"] == caught_up[0]["state"] == "running"
+    assert re.search(r"late .* behind by 5 B", table)
+    assert store.bytes("results", "late/a") == b"12345"
+
+
 def test_show_lists_what_was_published(penstock, job, store):
     penstock.run("run", job("echo hello > $DEEPSQUARE_OUTPUT/a.txt; mkdir -p $DEEPSQUARE_OUTPUT/d; echo > $DEEPSQUARE_OUTPUT/d/b",
                             name="published", output=output_of(store, "/x"))).ok()  # fmt: skip
