@@ -19,6 +19,7 @@ import pytest
 
 from harness import processes
 from harness.fault_proxy import FaultProxy, s3_error
+from harness.gcs import Gcs
 from harness.http_server import Server
 from harness.program import Store, binary
 from harness.small_store import SmallStore
@@ -265,7 +266,14 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
     http_server.fault("/forbidden", times=10**6, status=403, body=f"no: {canary('token')} {canary('signature')}".encode())
     http_server.fault("/redirect", times=10**6, status=302, headers={"Location": f"{http_server.url}/missing{query}&again=1"})
     closed = FaultProxy(guarded.endpoint, listen=False)
-    urls = [
+    # Signed by the server for whoever asks: nobody has seen these before.
+    fresh = f"?q-signature={canary.url('fresh')}&X-Amz-Security-Token={canary.url('fresh-token')}"
+    http_server.fault("/repeats", times=10**6, status=403, body=f"no: {http_server.url}/repeats{fresh} {canary('fresh')}".encode())
+    places = [f"{http_server.url}/missing", f"{http_server.url}/repeats", f"{closed.url}/x", f"https://{here}/found", "ftp://h/x"]
+    for i, place in enumerate(places):
+        http_server.fault(f"/fresh{i}", times=10**6, status=302, headers={"Location": place + fresh}, methods=("GET", "HEAD"))
+    urls = [f"{http_server.url}/fresh{i}" for i in range(len(places))]
+    urls += [
         f"http://{user}{here}/missing{query}", f"http://{user}{here}/forbidden{query}", f"http://{user}{here}/redirect{query}",
         f"https://{user}{here}/found{query}", f"http://{user}{closed.url.removeprefix('http://')}/x{query}",
         f"http://{user}no-such-host.invalid/x{query}", f"ftp://{user}{here}/x{query}",
@@ -310,6 +318,78 @@ def test_failures_name_no_secret(penstock, canary, watch, scratch, guarded, writ
     assert {entry for entry in found if entry[1] == "command line"} <= {("penstock", "command line", p) for p in ("option-env", "option-set")}
 
 
+def test_a_redirect_to_a_signed_address_is_followed_and_forgotten(penstock, canary, scratch, write, http_server):
+    # As dataset hosts and forges do it: the signature is the server's, and neither log, record nor what is left of an interrupted input has it.
+    signed = f"/found?X-Oss-Signature={canary.url('fresh')}&Expires=7"
+    http_server.add("/found", b"found")
+    http_server.fault("/data.bin", times=10**6, status=302, headers={"Location": http_server.url + signed}, methods=("GET", "HEAD"))
+    path = write(["cat $DEEPSQUARE_INPUT/*; exit 5"], input={"http": {"url": f"{http_server.url}/data.bin"}})
+
+    first = penstock.run("run", path, env={"PENSTOCK_LOG": "debug"}).exits(5)
+    run = penstock.ps()[0]["id"]
+    penstock.run("show", "--json", run).ok()
+    penstock.run("resume", run, env={"PENSTOCK_LOG": "debug"}).exits(5)
+
+    assert first.out == "found" and [r for r in http_server.requests if canary.url("fresh") in r.path or "/found" in r.path]
+    assert_nothing_leaked(penstock, canary, scratch)
+
+
+def test_the_verbs_that_move_objects_name_no_secret(penstock, canary, watch, scratch, guarded, tmp_path):
+    # Keys of the environment and of a profile, right and wrong, with all that can be said about them.
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("a", "b c"):
+        (folder / name).write_bytes(b"x" * 1000)
+    (folder / "large").write_bytes(os.urandom(20 << 20))
+    config = tmp_path / "credentials"
+    config.write_text(f"[default]\naws_access_key_id = {guarded.access_key}\naws_secret_access_key = {canary('wrong-key')}\n")
+    here = {"PENSTOCK_LOG": "debug", "AWS_ENDPOINT_URL": guarded.endpoint, "PENSTOCK_SECRET_MINE": canary("secret"), "AWS_REGION": "us-east-1",
+            "https_proxy": f"http://me:{canary.url('proxy-password')}@127.0.0.1:9", "no_proxy": "127.0.0.1"}  # fmt: skip
+    good = here | {"AWS_ACCESS_KEY_ID": guarded.access_key, "AWS_SECRET_ACCESS_KEY": guarded.secret_key}
+    wrong = here | {"AWS_SHARED_CREDENTIALS_FILE": str(config)}
+    token = good | {"AWS_SESSION_TOKEN": canary("session")}
+    penstock.run("mb", "s3://out", env=good).ok()
+    verbs = [("sync", folder, "s3://out/f/"), ("cp", "-r", folder, "s3://out/g/"), ("ls", "s3://out/f/"), ("stat", "s3://out/f/a"), ("cat", "s3://out/f/a"), ("du", "s3://out"),
+             ("cp", "s3://out/f/large", tmp_path / "back"), ("rm", "s3://out/f/b c")]  # fmt: skip
+
+    for verb in verbs:
+        penstock.run(*verb, env=good).ok()
+        for env in (wrong, token):
+            failed = penstock.run(*verb, env=env)
+            assert env is token or failed.code not in (0, 70), failed.err
+
+    assert (tmp_path / "back").read_bytes() == (folder / "large").read_bytes()
+    assert not [entry for entry in watch.stop() if entry[1] == "command line"]
+    assert_nothing_leaked(penstock, canary, scratch, guarded)
+
+
+def test_a_key_of_google_is_in_no_file_and_on_no_command_line(penstock, canary, watch, scratch, write, tmp_path):
+    with Gcs() as gcs:
+        gcs.buckets |= {"out": {}}
+        gcs.guarded = True
+        key = gcs.key_file(tmp_path / "key.json").read_text()
+        canary("none")
+        canary.made |= {"private-key": json.loads(key)["private_key"].splitlines()[5], "hmac": gcs.secret_key}
+        canary.patterns = re.compile(b"|".join(re.escape(form) for secret in canary.made.values() for form in forms(secret)))
+        place = {"endpointUrl": gcs.url, "bucketUrl": "gs://out", "path": "/run"}
+        step = "echo 1 > $DEEPSQUARE_OUTPUT/x; [ -e $STORAGE_PATH/again ] || { touch $STORAGE_PATH/again; exit 7; }"
+        account = write([step], "account.json", name="account", output={"gs": place | {"serviceAccountKey": "${{ secrets.GCP }}"}})
+        pair = {"accessKeyId": gcs.access_key, "secretAccessKey": gcs.secret_key, "path": "/other"}
+        keys = write([step], "pair.json", name="pair", output={"gs": place | pair})
+        environment = {"PENSTOCK_SECRET_GCP": key, "PENSTOCK_LOG": "debug", "NO_GCE_CHECK": "true"}
+
+        for path, name in ((account, "account"), (keys, "pair")):
+            penstock.run("run", path, env=environment).exits(7)
+            penstock.run("resume", name, env=environment).ok()
+            penstock.run("show", "--json", name).ok()
+
+        assert {"run/x", "other/x"} <= set(gcs.buckets["out"])
+        leaked = {name: canary.within(body) for name, body in gcs.bodies("out").items()}
+    assert {name: places for name, places in leaked.items() if places} == {}
+    assert not [entry for entry in watch.stop() if entry[1] == "command line"]
+    assert_nothing_leaked(penstock, canary, scratch)
+
+
 def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(penstock, canary, watch, scratch, write):
     # The embedded store outlives the run and serves others: nothing of this one's environment is its own.
     s3 = {"region": "us-east-1", "bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}
@@ -328,34 +408,54 @@ def test_a_detached_run_and_the_owner_of_the_store_hold_no_secrets_of_others(pen
     assert_nothing_leaked(penstock, canary, scratch)
 
 
-def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, scratch, guarded, write, tmp_path):
-    # Programs that penstock runs for itself: where keys come from, and what is asked about the machine. They have the rest of the environment.
-    printer = tmp_path / "printer"
+def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, scratch, guarded, write, http_server, tmp_path):
+    # Programs that penstock runs for itself: where keys and logins come from, what is asked about the machine, what installs packages.
+    noted = tmp_path / "noted"
+    programs = tmp_path / "programs"
+    for folder in (noted, programs):
+        folder.mkdir()
+
+    def program(name, body):
+        path = programs / name
+        path.write_text(f'#!/bin/sh\n{{ echo "$0 $*"; env; }} > {noted}/{name}.part; mv {noted}/{name}.part {noted}/{name}\n{body}\n')
+        path.chmod(0o755)
+        return path
+
     keys = {"Version": 1, "AccessKeyId": guarded.access_key, "SecretAccessKey": guarded.secret_key}
-    printer.write_text(
-        f"#!/bin/sh\nenv > {tmp_path}/printer-env\n"
-        f"printf 'with %s' '{canary('inline')[:9]}' >&2; sleep 0.2; echo '{canary('inline')[9:]}, or %2F' >&2\ncat <<E\n{json.dumps(keys)}\nE\n"
-    )
-    printer.chmod(0o755)
+    halves = canary("inline")[:9], canary("inline")[9:]
+    printer = program("printer", f"printf 'with %s' '{halves[0]}' >&2; sleep 0.2; echo '{halves[1]}, or %2F' >&2\ncat <<E\n{json.dumps(keys)}\nE")
+    login = {"ServerURL": "x", "Username": "ann", "Secret": canary("registry")}
+    program("docker-credential-kept", f"cat > /dev/null; cat <<E\n{json.dumps(login)}\nE")
+    (penstock.user_home / ".docker").mkdir()
+    (penstock.user_home / ".docker" / "config.json").write_text(json.dumps({"credsStore": "kept"}))
+    for place in ("/v2/", "/v2/job/tool/manifests/v1"):
+        http_server.fault(place, times=10**6, status=401, headers={"WWW-Authenticate": 'Basic realm="x"'}, methods=("GET", "HEAD"))
     config = tmp_path / "config"
     config.write_text(f"[default]\ncredential_process = {printer}\n")
     output = output_of(guarded)
     del output["s3"]["accessKeyId"], output["s3"]["secretAccessKey"]
-    ask = f"env > {tmp_path}/asked-env.part; mv {tmp_path}/asked-env.part {tmp_path}/asked-env; exit 1"
-    step = f"while [ ! -e {tmp_path}/asked-env ]; do sleep 0.02; done; echo x > $DEEPSQUARE_OUTPUT/x"
-    path = write([step], output=output, preemption={"sources": [{"command": ask}]},
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "requirements.txt").write_text("pip\n")
+    step = f"while [ ! -e {noted}/asking ]; do sleep 0.02; done; echo x > $DEEPSQUARE_OUTPUT/x"
+    path = write([step], output=output, preemption={"sources": [{"command": str(program("asking", "exit 1"))}]}, context=str(context),
+                 python={"requirements": "requirements.txt"},
                  env=[{"key": "HF_TOKEN", "value": canary("inline")}, {"key": "MINE", "value": "${{ secrets.MINE }}"}])  # fmt: skip
     environment = {
         "PENSTOCK_SECRET_MINE": canary("secret"), "PENSTOCK_SECRET_ACCESS_KEY": canary("account"), "PENSTOCK_ACCESS_KEY_ID": "AKACCOUNT",
         "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true", "FOR_ALL": "for all",
+        "PENSTOCK_PYTHON": str(program("python", 'exec /usr/bin/python3 "$@"')), "PATH": f"{programs}:/usr/bin:/bin", "PENSTOCK_LOG": "debug",
     }  # fmt: skip
 
     ended = penstock.run("run", path, env=environment).ok()
+    refused = penstock.run("pull", f"{http_server.url.removeprefix('http://')}/job/tool:v1", env=environment)
 
-    for name in ("printer-env", "asked-env"):
-        text = (tmp_path / name).read_text()
-        assert "FOR_ALL=for all" in text and canary.within(text.encode()) == set(), name
+    assert {entry.name for entry in noted.iterdir()} == {"printer", "docker-credential-kept", "asking", "python"}
+    for entry in noted.iterdir():
+        text = entry.read_text()
+        assert "FOR_ALL=for all" in text and canary.within(text.encode()) == set(), entry.name
     assert "with ***, or %2F" in ended.err
+    assert refused.code not in (0, 70) and [r for r in http_server.requests if "authorization" in r.headers]
     assert_nothing_leaked(penstock, canary, scratch)
 
 
