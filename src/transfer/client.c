@@ -55,17 +55,20 @@ bool object_etag_md5(const char *etag, uint8_t md5[static 16])
 
 /* ---- the client ---- */
 
-/* What stands behind the last ":" of "host:80" or "[::1]:80"; nothing is one, too. */
+/* What stands behind the last ":" of "host:80" or "[::1]:80". Without one it is the scheme's. */
 static bool is_port(const char *authority, size_t len)
 {
 	const char *colon = memrchr(authority, ':', len);
-	_cleanup_free_ char *text = NULL;
+	size_t n = colon ? len - (size_t)(colon + 1 - authority) : 0;
+	char text[6] = "";
 	uint64_t port;
 
-	if (!colon || memchr(colon, ']', len - (size_t)(colon - authority)))
+	if (!colon || memchr(colon, ']', n + 1))
 		return true;
-	text = strndup(colon + 1, len - (size_t)(colon + 1 - authority));
-	return text && str_to_u64(text, 1, 65535, &port);
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, colon + 1, n);
+	return str_to_u64(text, 1, 65535, &port);
 }
 
 /* "http://host:80/base/" into its pieces. */
