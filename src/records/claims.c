@@ -116,7 +116,7 @@ static const struct claims_file *before_us(const struct attempt *a, const struct
 	for (size_t i = 0; i < scan->n; i++) {
 		const struct claims_file *file = &scan->files[i];
 
-		if (file->ticket)
+		if (file->ticket && !file->held)
 			return strcmp(file->name, a->ticket.name) == 0 ? NULL : file;
 	}
 	return NULL;
@@ -149,37 +149,104 @@ static void find_missing(struct attempt *a, const struct claims_scan *scan, stru
 		add_missing(missing, "%d GPU%s", a->wanted.gpus, a->wanted.gpus == 1 ? "" : "s");
 }
 
-/* What our user's claims leave of its limits; what is missing is added. */
-static void find_over_limit(
-	const struct attempt *a, const struct claims_scan *scan, struct buf *missing)
+/* What one user's claims come to, as limits have it. */
+static struct claim_limits claims_of_user(const struct claims_scan *scan)
 {
-	const struct claim_limits *limits = a->request->limits;
-	int64_t cpus = a->wanted.cpus;
-	int64_t memory = (int64_t)a->wanted.memory;
-	int64_t gpus = a->wanted.gpus;
-	int64_t runs = 1;
+	struct claim_limits sum = {0};
 
-	if (!limits)
-		return;
 	for (size_t i = 0; i < scan->n; i++) {
 		const struct claims_file *file = &scan->files[i];
 
 		if (file->ticket || file->uid != geteuid())
 			continue;
-		cpus += file->cpus;
-		memory += (int64_t)file->memory;
-		gpus += file->gpus;
-		runs++;
+		sum.cpus += file->cpus;
+		sum.memory += (int64_t)file->memory;
+		sum.gpus += file->gpus;
+		sum.runs++;
 	}
-	if (limits->cpus >= 0 && cpus > limits->cpus)
-		add_missing(missing, "%" PRId64 " CPUs", limits->cpus);
-	if (limits->memory >= 0 && memory > limits->memory)
-		add_missing(missing, "%" PRId64 " MB of memory", limits->memory / (int64_t)MIB);
-	if (limits->gpus >= 0 && gpus > limits->gpus)
-		add_missing(missing, "%" PRId64 " GPUs", limits->gpus);
-	if (limits->runs >= 0 && runs > limits->runs)
-		add_missing(missing, "%" PRId64 " run%s at a time", limits->runs,
+	return sum;
+}
+
+enum { OVER_CPUS = 1, OVER_MEMORY = 2, OVER_GPUS = 4, OVER_RUNS = 8 };
+
+/* Which limits `file` would exceed with what there is. */
+static unsigned over_limits(const struct claim_limits *limits, const struct claim_limits *there,
+	const struct claims_file *file)
+{
+	unsigned over = 0;
+
+	if (limits->cpus >= 0 && there->cpus + file->cpus > limits->cpus)
+		over |= OVER_CPUS;
+	if (limits->memory >= 0 && there->memory + (int64_t)file->memory > limits->memory)
+		over |= OVER_MEMORY;
+	if (limits->gpus >= 0 && there->gpus + file->gpus > limits->gpus)
+		over |= OVER_GPUS;
+	if (limits->runs >= 0 && there->runs + 1 > limits->runs)
+		over |= OVER_RUNS;
+	return over;
+}
+
+static unsigned asked_for(const struct claims_file *file)
+{
+	return OVER_RUNS | (file->cpus ? OVER_CPUS : 0u) | (file->memory ? OVER_MEMORY : 0u) |
+	       (file->gpus ? OVER_GPUS : 0u);
+}
+
+/*
+ * An earlier run of our user that waits for what we would take, too; the limits that it waits for are added. NULL: none.
+ * Those that wait only for others before them wait for the same; and one that waits for nothing any more is about to take
+ * its part, for which it is kept.
+ */
+static const struct claims_file *held_before_us(const struct attempt *a,
+	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
+{
+	const struct claims_file *before = NULL;
+	unsigned ours = asked_for(&a->wanted);
+	unsigned waited_for = 0;
+
+	for (size_t i = 0; i < scan->n && strcmp(scan->files[i].name, a->ticket.name) != 0; i++) {
+		const struct claims_file *file = &scan->files[i];
+		unsigned theirs;
+
+		if (!file->held || file->uid != geteuid())
+			continue;
+		theirs = over_limits(a->request->limits, there, file);
+		if (!theirs)
+			theirs = waited_for & asked_for(file);
+		if (!theirs)
+			theirs = asked_for(file);
+		waited_for |= theirs;
+		if (!(theirs & ours))
+			continue;
+		*over |= theirs & ours;
+		before = file;
+	}
+	return before;
+}
+
+/* Who waits for others of its user; `over` is what is to be said of the limits. */
+static bool is_held(const struct attempt *a, const struct claims_scan *scan, struct buf *over,
+	const struct claims_file **before)
+{
+	const struct claim_limits *limits = a->request->limits;
+	struct claim_limits there;
+	unsigned which;
+
+	if (!limits)
+		return false;
+	there = claims_of_user(scan);
+	which = over_limits(limits, &there, &a->wanted);
+	*before = which ? NULL : held_before_us(a, scan, &there, &which);
+	if (which & OVER_CPUS)
+		add_missing(over, "%" PRId64 " CPUs", limits->cpus);
+	if (which & OVER_MEMORY)
+		add_missing(over, "%" PRId64 " MB of memory", limits->memory / (int64_t)MIB);
+	if (which & OVER_GPUS)
+		add_missing(over, "%" PRId64 " GPUs", limits->gpus);
+	if (which & OVER_RUNS)
+		add_missing(over, "%" PRId64 " run%s at a time", limits->runs,
 			limits->runs == 1 ? "" : "s");
+	return which || *before;
 }
 
 /* ---- telling ---- */
@@ -201,12 +268,30 @@ static void add_holder(struct buf *b, const struct claims_file *file)
 		buf_printf(b, " of user %u", (unsigned)file->uid);
 }
 
+/* The first three of those that hold something, of all users or ours. */
+static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours)
+{
+	int shown = 0;
+	int more = 0;
+
+	for (size_t i = 0; i < scan->n && !scan->files[i].ticket; i++) {
+		if (ours && scan->files[i].uid != geteuid())
+			continue;
+		if (shown == 3) {
+			more++;
+			continue;
+		}
+		buf_add_str(b, shown++ ? ", " : "");
+		add_holder(b, &scan->files[i]);
+	}
+	if (more)
+		buf_printf(b, " and %d more", more);
+}
+
 static void tell_wait(const struct claim_wait *wait, const struct claims_scan *scan,
 	const struct buf *missing, const struct claims_file *before)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
-	int shown = 0;
-	int more = 0;
 
 	if (!wait || !wait->on_wait)
 		return;
@@ -215,50 +300,32 @@ static void tell_wait(const struct claim_wait *wait, const struct claims_scan *s
 		add_holder(&text, before);
 	} else {
 		buf_printf(&text, "waiting for %s, held by ", buf_str(missing));
-		for (size_t i = 0; i < scan->n && !scan->files[i].ticket; i++) {
-			if (shown == 3) {
-				more++;
-				continue;
-			}
-			buf_add_str(&text, shown++ ? ", " : "");
-			add_holder(&text, &scan->files[i]);
-		}
-		if (more)
-			buf_printf(&text, " and %d more", more);
+		add_holders(&text, scan, false);
 	}
 	wait->on_wait(wait->cookie, buf_str(&text));
 }
 
-static void tell_limit(const struct claim_wait *wait, const struct buf *over)
+static void tell_limit(const struct claim_wait *wait, const struct claims_scan *scan,
+	const struct buf *over, const struct claims_file *before)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
 
 	if (!wait || !wait->on_wait)
 		return;
-	buf_printf(&text, "waiting for other runs of this user: the limit is %s", buf_str(over));
+	buf_add_str(&text, "waiting for other runs of this user");
+	if (over->len)
+		buf_printf(&text, ": the limit is %s", buf_str(over));
+	if (before) {
+		buf_add_str(&text, "; in line behind ");
+		add_holder(&text, before);
+	} else {
+		buf_add_str(&text, ", held by ");
+		add_holders(&text, scan, true);
+	}
 	wait->on_wait(wait->cookie, buf_str(&text));
 }
 
 /* ---- acquiring ---- */
-
-static int take_ticket(
-	struct attempt *a, const struct claims_scan *scan, struct penstock_error *err)
-{
-	uint64_t sequence = 0;
-
-	if (a->ticket.name[0])
-		return 0;
-	/* Files are sorted: the last one is the last in line. */
-	if (scan->n && scan->files[scan->n - 1].ticket)
-		sequence = scan->files[scan->n - 1].sequence;
-	a->ticket = a->wanted;
-	a->ticket.ticket = true;
-	a->ticket.cpu_list = NULL;
-	a->ticket.gpu_list = NULL;
-	snprintf(a->ticket.name, sizeof(a->ticket.name), "ticket-%016" PRIu64 "-%u-%d-%016" PRIx64,
-		sequence + 1, (unsigned)geteuid(), (int)getpid(), random_number());
-	return claims_file_write(&a->dirs, &a->ticket, &a->ticket_fd, err);
-}
 
 static void drop_ticket(struct attempt *a)
 {
@@ -267,6 +334,30 @@ static void drop_ticket(struct attempt *a)
 	unlinkat(a->dirs.fds[a->dirs.own], a->ticket.name, 0);
 	close(a->ticket_fd);
 	a->ticket_fd = -1;
+	a->ticket = (struct claims_file){0};
+}
+
+/* A place in line, or `held` beside it. Who goes from one to the other is the last there. */
+static int take_ticket(
+	struct attempt *a, const struct claims_scan *scan, bool held, struct penstock_error *err)
+{
+	uint64_t sequence = 0;
+
+	if (a->ticket_fd >= 0 && a->ticket.held == held)
+		return 0;
+	drop_ticket(a);
+	/* Files are sorted: the last one is the last in line. */
+	if (scan->n && scan->files[scan->n - 1].ticket)
+		sequence = scan->files[scan->n - 1].sequence;
+	a->ticket = a->wanted;
+	a->ticket.ticket = true;
+	a->ticket.held = held;
+	a->ticket.cpu_list = NULL;
+	a->ticket.gpu_list = NULL;
+	snprintf(a->ticket.name, sizeof(a->ticket.name), "%s-%016" PRIu64 "-%u-%d-%016" PRIx64,
+		held ? "limit" : "ticket", sequence + 1, (unsigned)geteuid(), (int)getpid(),
+		random_number());
+	return claims_file_write(&a->dirs, &a->ticket, &a->ticket_fd, err);
 }
 
 static int *copy_list(const int *list, int n)
@@ -316,20 +407,17 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell,
 	_cleanup_(claims_scan_release) struct claims_scan scan = {0};
 	_cleanup_(buf_release) struct buf missing = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(buf_release) struct buf over = BUF_INIT(LIMIT_LOG_LINE);
-	const struct claims_file *before;
+	const struct claims_file *before = NULL;
 	int r = claims_dirs_lock(&a->dirs, wait ? wait->cancel : NULL, err);
 
 	if (r < 0)
 		return r;
 	r = claims_scan_read(&scan, &a->dirs, true, err);
-	if (r == 0)
-		find_over_limit(a, &scan, &over);
-	if (r == 0 && over.len) {
+	if (r == 0 && is_held(a, &scan, &over, &before)) {
 		/* In line it would keep others waiting. */
-		drop_ticket(a);
-		a->ticket.name[0] = '\0';
-		if (tell)
-			tell_limit(wait, &over);
+		r = take_ticket(a, &scan, true, err);
+		if (r == 0 && tell)
+			tell_limit(wait, &scan, &over, before);
 	} else if (r == 0) {
 		before = before_us(a, &scan);
 		find_missing(a, &scan, &missing);
@@ -337,7 +425,7 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell,
 			drop_ticket(a);
 			r = take_claim(a, out, err);
 		} else {
-			r = take_ticket(a, &scan, err);
+			r = take_ticket(a, &scan, false, err);
 			if (r == 0 && tell)
 				tell_wait(wait, &scan, &missing, before);
 		}

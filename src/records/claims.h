@@ -86,7 +86,7 @@ struct claim_wait {
 
 /*
  * Blocks until everything asked for is free, and takes it. Who would exceed the limits of its user waits outside of
- * the line, for others of that user. `wait` may be NULL. PENSTOCK_E_CANCELLED,
+ * the line, for others of that user, in their order; who asks for nothing that those before it wait for passes them. `wait` may be NULL. PENSTOCK_E_CANCELLED,
  * PENSTOCK_E_INVALID (as claim_check_fits()), or what is wrong with the directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,

@@ -294,7 +294,8 @@ static bool parse_name(struct claims_file *file, const char *name)
 	snprintf(file->name, sizeof(file->name), "%s", name);
 	if (str_starts(name, "claim-"))
 		return true;
-	if (sscanf(name, "ticket-%16llu-", &sequence) != 1)
+	file->held = sscanf(name, "limit-%16llu-", &sequence) == 1;
+	if (!file->held && sscanf(name, "ticket-%16llu-", &sequence) != 1)
 		return false;
 	file->ticket = true;
 	file->sequence = sequence;

@@ -1,8 +1,8 @@
 /*
  * The claims directory itself: opening it safely, its lock, its files. For claims.c only.
  *
- * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line; both
- * are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. Their owner is the
+ * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line, and
+ * "limit-SEQUENCE-UID-PID-RANDOM" outside of it, for other runs of its user. All are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. Their owner is the
  * owner of the file, whatever the name says. A file whose lock is free is that of a dead process.
  */
 #ifndef RECORDS_CLAIMS_DIR_H
@@ -32,7 +32,8 @@ void claims_dirs_unlock(struct claims_dirs *dirs);
 
 struct claims_file {
 	char name[96];
-	bool ticket;
+	bool ticket;	   /* it waits */
+	bool held;	   /* for others of its user; nobody else waits behind it */
 	uint64_t sequence; /* of a ticket */
 	uid_t uid;
 	pid_t pid;

@@ -115,6 +115,29 @@ def test_a_run_over_the_limits_of_its_user_waits_for_others_of_that_user(penstoc
     assert "second" in second.wait().ok().out
 
 
+@pytest.mark.skipif(CPUS < 2, reason="one CPU is no more than what a run has at least")
+def test_runs_over_the_limits_of_their_user_go_on_in_their_order(penstock, workflow, running, limited, tmp_path):
+    # A large one is not passed by small ones again and again, but by what needs nothing that it waits for.
+    env = limited("limits: {'*': {memory: 300MiB}}")
+    order = tmp_path / "order"
+    first = running(f"echo up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done", resources={"memPerCpu": 200}, name="first")
+    waiting = {}
+    for name, memory, said in [("large", 300, "the limit is 300 MB of memory, held by run [0-9a-f]+ .first.$"), ("small", 50, "in line behind run [0-9a-f]+ .large.$")]:
+        path = workflow(f"echo {name} >> {order}", file=f"{name}.json", name=name, resources={"memPerCpu": memory})
+        waiting[name] = penstock.popen("run", path, env=env)
+        waiting[name].wait_for_output("waiting for other runs of this user: .*" + said)
+    machine = penstock.run("runners", "--json", env=env).json()[0]
+    passed = penstock.run("run", workflow("echo passed", file="none.json", name="none", resources={}), env=env)
+
+    (tmp_path / "go").touch()
+
+    first.wait().ok()
+    for process in waiting.values():
+        process.wait().ok()
+    assert order.read_text() == "large\nsmall\n" and "passed" in passed.ok().out
+    assert (machine["used"]["runs"], machine["waiting"]) == (1, 2)
+
+
 def test_the_lower_of_both_limits_counts_and_names_win_over_the_star(penstock, limited):
     env = limited(f"limits: {{'*': {{cpus: 1}}, {USER}: {{cpus: 8, gpus: 2}}}}") | limited("limits: {'*': {cpus: 4, gpus: 3}}", "PENSTOCK_CONFIG")
 
