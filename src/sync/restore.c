@@ -59,27 +59,11 @@ static int add_pointer(void ***items, size_t *n, void *item)
 /* Moves a local name out of the way. Remembers it for partial/ if it is a file. */
 static int set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err)
 {
-	_cleanup_free_ char *to = NULL, *parent = NULL, *copy = NULL;
-	int rc;
+	_cleanup_free_ char *to = NULL, *copy = NULL;
+	int rc = restore_aside_place(r->s, path, &to, err);
 
-	if (asprintf(&to, "%s/suspect/%d/%s", r->s->o.private_dir, r->s->o.attempt, path) < 0)
-		return error_memory(err);
-	parent = strdup(to);
-	if (!parent)
-		return error_memory(err);
-	*strrchr(parent, '/') = '\0';
-	rc = fs_mkdirs(parent, 0700, err);
 	if (rc < 0)
 		return rc;
-	for (unsigned n = 1; faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; n++) {
-		char *next = NULL;
-
-		if (asprintf(&next, "%s/suspect/%d/%s.%u", r->s->o.private_dir, r->s->o.attempt,
-			    path, n) < 0)
-			return error_memory(err);
-		free(to);
-		to = next;
-	}
 	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
 		return error_errno(err, errno,
 			"cannot set the incomplete %s aside to %s (the private directory must be "
@@ -606,21 +590,6 @@ static int fetch(struct restore *r, struct entry *e, struct penstock_error *err)
 							: error_prefix(err, "%s", buf_str(&path));
 }
 
-static int send_aside(struct restore *r, size_t i, struct penstock_error *err)
-{
-	_cleanup_close_ int fd = open(r->aside_files[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
-	int rc;
-
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read %s", r->aside_files[i]);
-	rc = upload_partial(r->s, fd, r->aside_paths[i], (uint64_t)st.st_size, r->s->o.cancel, err);
-	if (rc == 0)
-		sync_emit(r->s, SYNC_PARTIAL, r->aside_paths[i], (uint64_t)st.st_size,
-			"%spartial/%s", r->s->state, r->aside_paths[i]);
-	return rc;
-}
-
 static void *fetcher_main(void *arg)
 {
 	struct restore *r = arg;
@@ -633,15 +602,8 @@ static void *fetcher_main(void *arg)
 		if (i >= r->n_fetch + r->n_aside_files || atomic_load(&r->failed))
 			return NULL;
 		rc = i < r->n_fetch ? fetch(r, r->fetch[i], &err)
-				    : send_aside(r, i - r->n_fetch, &err);
-		if (rc < 0 && i >= r->n_fetch && rc != -PENSTOCK_E_CANCELLED) {
-			/* It is safe where it was set aside. */
-			sync_emit(r->s, SYNC_WARNING, r->aside_paths[i - r->n_fetch], 0,
-				"the incomplete file %s stays in %s only: %s",
-				r->aside_paths[i - r->n_fetch], r->aside_files[i - r->n_fetch],
-				err.message ? err.message : "");
-			rc = 0;
-		}
+				    : restore_aside_send(r->s, r->aside_paths[i - r->n_fetch],
+					      r->aside_files[i - r->n_fetch], &err);
 		pthread_mutex_lock(&r->s->lock);
 		if (rc < 0 && !atomic_exchange(&r->failed, true))
 			error_move(&r->error, &err);
@@ -746,7 +708,9 @@ static int bring_back(struct restore *r, struct penstock_error *err)
 	r->manifest_ns = s->manifest_ns;
 	if (!r->stats.found)
 		return 0;
-	rc = find_newer(r, err);
+	rc = restore_aside_send_left(s, err);
+	if (rc == 0)
+		rc = find_newer(r, err);
 	if (rc == 0)
 		rc = look_at_dir(r, "", err);
 	if (rc == 0 && table_each(&s->table, note_missing, r) < 0)

@@ -175,14 +175,14 @@ struct sync_restored {
 	uint64_t files_kept; /* local files that already matched */
 	uint64_t files_fetched;
 	uint64_t bytes_fetched;
-	uint64_t files_suspect; /* local files set aside in private_dir/suspect and in partial/ */
+	uint64_t files_suspect; /* local files set aside, for partial/ */
 	uint64_t files_unsent;	/* closed before the crash, published by the next sync_start() */
 };
 /*
  * Makes `options->dir` hold the run's last complete state: what the manifest (and newer objects of
  * this run) say, except local files whose close the journal recorded and which are newer. Restores
  * content, mtime, mode, symbolic links and empty directories; every file is verified. Local files
- * that are neither are suspect: moved to `private_dir/suspect/`, and sent to `partial/`.
+ * that are neither are suspect: moved to `private_dir/suspect/` until they have been sent to `partial/`.
  * No sync may be running on the directory. On failure what was there stays, and a repeated call
  * goes on. Nothing may be deleted by deleteSync until this has succeeded.
  */

@@ -248,6 +248,16 @@ int state_write_manifest(struct sync *s, struct penstock_error *err);
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
 void state_lost(struct sync *s);
 
+/* restore_aside.c; a file that is set aside is sent to partial/ and removed once it is there. */
+/* Where it goes until then, below a directory that is there; free() it. */
+int restore_aside_place(
+	const struct sync *s, const char *path, char **out, struct penstock_error *err);
+/* 1: it could not be sent and stays where it is, which was told. */
+int restore_aside_send(
+	struct sync *s, const char *path, const char *file, struct penstock_error *err);
+/* What restores before this one have set aside and not sent. */
+int restore_aside_send_left(struct sync *s, struct penstock_error *err);
+
 /* restore_parts.c: what a restore that was killed has fetched in part is what we publish, and nobody's output. */
 /* Of a file that is fetched anew. */
 bool restore_is_own_part(const struct sync *s, const char *path);

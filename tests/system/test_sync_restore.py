@@ -146,7 +146,7 @@ def test_what_was_being_written_at_a_kill_is_suspect(attempts):
     assert restored["files_suspect"] == 1 and restored["files_fetched"] == 1
     assert path.read_bytes() == b"good" * 1000
     assert second.partial("ckpt.pth") == b"half" * 500
-    assert (second.private / "suspect" / "2" / "ckpt.pth").read_bytes() == b"half" * 500
+    assert not (second.private / "suspect" / "2" / "ckpt.pth").exists()
     second.start()
     second.flush()
     assert second.object("ckpt.pth") == b"good" * 1000

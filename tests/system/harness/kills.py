@@ -24,6 +24,7 @@ from . import processes
 from .http_server import Server
 from .kills_proxy import Proxy
 from .program import Penstock, Store, binary
+from .registry import busybox, image, layer, serve
 from .waiting import wait_for
 
 TOOLS = binary().parent / "tests" / "unit"
@@ -67,6 +68,17 @@ def expected():
 EXPECTED, LAST_STATE = expected()
 CHECKPOINTS = {EXPECTED[f"data-{step}"] for step in range(1, STEPS + 1)}
 FOREIGN = b"an object that was there before\n" * 20
+
+TORN = b"half of a checkpoint"
+
+# What stands for Python: its environments are a link and what "pip" leaves there last. FOLDER/no-index holds that up.
+PYTHON = """#!/bin/sh
+for last; do :; done
+case "$2" in
+venv) mkdir -p "$last/bin"; ln -s /usr/bin/python3 "$last/bin/python3" ;;
+pip) touch {0}/installing; [ ! -e {0}/no-index ] || exec sleep 1000; touch "${{4%/bin/*}}/installed" ;;
+esac
+"""
 
 INPUT = {"a": b"first member\n" * 4000, "sub/b": random.Random(7).randbytes(300_000), "sub/c": b"last\n"}
 
@@ -117,7 +129,10 @@ class World:
     def __init__(self, folder):
         self.folder = Path(folder)
         self.penstock = Penstock(self.folder / "p")
-        self.penstock.env |= {"PENSTOCK_FLUSH_PATIENCE": "1"}
+        python = self.folder / "python3"
+        python.write_text(PYTHON.format(self.folder))
+        python.chmod(0o755)
+        self.penstock.env |= {"PENSTOCK_FLUSH_PATIENCE": "1", "PENSTOCK_PYTHON": str(python)}
         self.server = Penstock(self.folder / "s")
         self.store = Store(self.server, self.folder / "store")
         self.s3 = self.store.client
@@ -221,6 +236,10 @@ class Job:
     continuous: bool = True
     embedded: bool = False
     many: bool = False  # the first step ends with many files in new directories
+    delete: bool = False  # with deleteSync; the last step removes `gone`, which the first one has made
+    image: bool = False  # the first step runs in a container
+    packages: bool = False  # the steps have Python packages
+    told: bool = False  # the training hears of a preemption
     pace_ms: int = 0
     resources: dict = field(default_factory=dict)
 
@@ -243,7 +262,12 @@ class Round:
         self.kills = 0
         self.before = {}
         self.suspects = None  # the only names that may go to partial/; None: any
+        self.torn = {}  # and what must be there
+        self.flushable = True
+        self.layers = []  # paths of the web server
         self.write()
+        if job.delete:
+            world.s3.put_object(Bucket=self.bucket, Key=self.prefix + "theirs", Body=FOREIGN)
         if job.foreign:
             world.s3.put_object(Bucket=self.bucket, Key=self.prefix + "ckpt", Body=FOREIGN)
         if job.input == "http":
@@ -270,17 +294,36 @@ class Round:
             # The shell itself makes the files, so it ends at once after the last close.
             loop = "n=0; while [ $n -lt 200 ]; do echo x > many/$((n / 10))/$((n % 10)); n=$((n + 1)); done"
             prepare += f"; cd $DEEPSQUARE_OUTPUT; mkdir -p many; cd many; mkdir $(seq 0 19); cd ..; {loop}"
+        if job.delete:
+            prepare += "; echo x > $DEEPSQUARE_OUTPUT/gone"
+        if job.packages:
+            prepare += '; test -e "$VIRTUAL_ENV/installed" || exit 9'
+        if job.orphan:
+            trainer += " & wait $!"
+        if job.told:
+            trainer = f"trap 'kill $!; exit 0' TERM; {trainer} & wait $!"
         workflow = {
             "name": self.name,
             "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 256, "gpus": 0} | job.resources,
-            "output": {"s3": self.s3_of(self.bucket, f"/{self.name}")},
+            "output": {"s3": self.s3_of(self.bucket, f"/{self.name}") | ({"deleteSync": True} if job.delete else {})},
             "continuousOutputSync": job.continuous,
             "enableLogging": True,
             "steps": [
                 {"name": "prepare", "run": {"command": prepare}},
-                {"name": "train", "run": {"command": f"{trainer} & wait $!" if job.orphan else trainer}},
+                {"name": "train", "run": {"command": trainer}},
             ],
         }
+        if job.delete:
+            workflow["steps"].append({"name": "clean", "run": {"command": "rm -f $DEEPSQUARE_OUTPUT/gone"}})
+        if job.image:
+            own = random.Random(self.name).randbytes(400_000)  # busybox is there from the second round on
+            made = image([busybox(), layer({"round": self.name, "data": own})])
+            name, self.layers = serve(self.world.web, f"job/{self.name}:v1", made)
+            workflow["steps"][0]["run"]["container"] = {"image": name}
+        if job.packages:
+            (self.folder / "project").mkdir()
+            (self.folder / "project" / "requirements.txt").write_text(f"{self.name}\n")
+            workflow |= {"context": "project", "python": {"requirements": "requirements.txt"}}
         if job.input == "http":
             workflow["inputs"] = [{"http": {"url": self.world.web.url + self.input_path}, "sha256": hashlib.sha256(ARCHIVE).hexdigest()}]
         elif job.input == "s3":
@@ -431,7 +474,7 @@ class Round:
         if self.rng.random() < 0.6:
             self.go_on("resume", self.name)
             return True
-        if (self.directory() / "storage" / "output").exists():
+        if self.flushable and (self.directory() / "storage" / "output").exists():
             self.go_on("flush", self.name)
         return False
 
@@ -466,11 +509,17 @@ class Round:
         # A flush does not know which halves a killed restore has left; they are at least nobody's good object.
         aside = {key.partition("/partial/")[2] for key in keys if "/partial/" in key and not key.endswith(".penstock-part")}
         assert self.suspects is None or aside <= self.suspects, f"taken for incomplete: {aside - self.suspects}"
+        for name, content in self.torn.items():
+            assert self.content(s3, f"{self.prefix}.penstock/runs/{identity}/partial/{name}") == content, name
+        if self.job.delete:
+            assert "gone" not in keys, "what the run has removed is still there"
+            assert self.content(s3, self.prefix + "theirs") == FOREIGN
         if self.job.foreign:
             replaced = [key for key in keys if key.startswith(f".penstock/runs/{identity}/replaced/")]
             assert FOREIGN in [self.content(s3, self.prefix + key) for key in replaced], f"somebody else's object is lost: {replaced}"
         manifest = json.loads(self.content(s3, f"{self.prefix}.penstock/runs/{identity}/manifest.json"))
-        assert {*EXPECTED, "prep"} <= {entry["path"] for entry in manifest["files"]}
+        listed = {entry["path"] for entry in manifest["files"]}
+        assert {*EXPECTED, "prep"} <= listed and not (self.job.delete and "gone" in listed)
         state = json.loads(self.content(s3, f"{self.prefix}.penstock/runs/{identity}/state.json"))
         assert state["state"] == "succeeded", state
         uploads = s3.list_multipart_uploads(Bucket=self.bucket, Prefix=self.prefix).get("Uploads", [])
@@ -505,6 +554,9 @@ class Round:
         folder = self.world.penstock.home / "runs" / identity
         assert not (folder / "storage").exists() and not (folder / "tmp").exists()
         assert list(self.world.penstock.claims.glob("claim-*")) == []
+        home = self.world.penstock.home
+        halves = [*home.glob("images/layers/*.part"), *(path for path in home.glob("venvs/*") if path.suffix != ".lock" and not (path / ".complete").exists())]
+        assert not halves, halves
 
     def check_input(self):
         again = [r for r in self.world.web.seen(self.input_path)[self.before.get("http requests", 0) :] if r.sent]

@@ -3,11 +3,13 @@ Where a run is killed. Each state is a function (world, rng, n) that starts a jo
 state's rounds and walks through its places. It returns the Round, or None where the command came to its end before the place.
 """
 import itertools
+import json
 import os
 import signal
 
-from .kills import PATIENCE_S, STEPS, Job, Round
+from .kills import PATIENCE_S, STEPS, TORN, Job, Round
 from .kills_proxy import Hold
+from .registry import BUSYBOX
 from .waiting import wait_for
 
 STATES = {}
@@ -208,7 +210,7 @@ def damage(made, how):
     """What a step that lived on, or a disk that was lost, may have done."""
     storage = made.directory() / "storage"
     if how == "torn":
-        (storage / "output" / "ckpt").write_bytes(b"half of a checkpoint")
+        (storage / "output" / "ckpt").write_bytes(TORN)
         made.suspects.add("ckpt")
     elif how == "gone":
         for path in (storage / "output").iterdir():
@@ -240,6 +242,83 @@ def restoring(world, rng, n):
         if not made.died():
             return None
     made.kill(who(rng))
+    return made
+
+
+@state("setting a torn file aside")
+def setting_aside(world, rng, n):
+    """What an attempt that is gone has left goes to partial/, however often that is broken off."""
+    made = killed_once(world, rng, Job(rename=n % 4 > 1))
+    damage(made, "torn")
+    made.torn = {"ckpt": TORN}
+    hold = world.proxy.arm(Hold(rf"PUT /out/{made.prefix}[^?]*/partial/ckpt\n", ["head", "reply", "body"][n % 3]))
+    made.start()
+    if not made.reached(hold):
+        world.proxy.disarm()
+        made.process.wait(PATIENCE_S)
+        return None
+    made.kill(who(rng))
+    return made
+
+
+# ---- another machine ----
+
+
+@state("taking over")
+def taking_over(world, rng, n):
+    """The owner is another machine, which says nothing more: while its term is watched, and at the first words after that."""
+    made = killed_once(world, rng, Job())
+    key = f"{made.prefix}.penstock/runs/{made.run_id()}/state.json"
+    left = json.loads(made.content(world.s3, key))
+    left["owner"] |= {"boot_id": "another", "host": "node7", "home": "/elsewhere"}
+    left["lease"]["term_ms"] = 1500
+    world.s3.put_object(Bucket="out", Key=key, Body=json.dumps(left).encode())
+    made.flushable = False  # that is for the machine which had it
+    if n % 3 == 0:
+        made.start().wait_for_output("watching for", PATIENCE_S)
+    else:
+        hold = world.proxy.arm(Hold(r"PUT /out/[^?]*/state.json\n", ["reply", "head"][n % 3 - 1]))
+        made.start()
+        if not made.reached(hold):
+            world.proxy.disarm()
+            made.process.wait(PATIENCE_S)
+            return None
+    made.kill(who(rng))
+    return made
+
+
+# ---- what steps need besides ----
+
+IMAGE = places(("any", "*/images/*", range(1, 40, 3), "before after"), ("write", "*/images/*", range(1, 4), "half"))
+
+if os.path.exists(BUSYBOX):
+
+    @state("pulling an image")
+    def pulling_an_image(world, rng, n):
+        if n % 3:
+            return self_killed(world, rng, Job(image=True), IMAGE[(n - n // 3 - 1) % len(IMAGE)])
+        made = Round(world, Job(image=True), rng)
+        world.web.fault(made.layers[1], stall_after=rng.randrange(1000, 300_000), stall_s=PATIENCE_S)
+        made.start()
+        wait_for(lambda: any(r.sent for r in world.web.seen(made.layers[1])), PATIENCE_S, "the layer")
+        made.kill(who(rng))
+        return made
+
+
+PACKAGES = places(("any", "*/venvs/*", range(1, 12), "before after"))
+
+
+@state("installing packages")
+def installing_packages(world, rng, n):
+    if n % 3:
+        return self_killed(world, rng, Job(packages=True), PACKAGES[(n - n // 3 - 1) % len(PACKAGES)])
+    made = Round(world, Job(packages=True), rng)
+    (world.folder / "installing").unlink(missing_ok=True)
+    (world.folder / "no-index").touch()
+    made.start()
+    wait_for((world.folder / "installing").exists, PATIENCE_S, "the installation")
+    made.kill(who(rng))
+    (world.folder / "no-index").unlink()
     return made
 
 
@@ -350,6 +429,53 @@ def writing_the_journal(world, rng, n):
     made = self_killed(world, rng, job, JOURNAL[n % len(JOURNAL)], steps=True)
     if made:
         live_on(made, rng, n)
+    return made
+
+
+@state("deleting what a step removed")
+def deleting(world, rng, n):
+    made = Round(world, Job(delete=True), rng)
+    made.hold_step("end")
+    made.start().wait_for_output("at end", PATIENCE_S)
+    wait_for(lambda: published(made, "gone"), PATIENCE_S, "what is to be removed in the store")
+    hold = world.proxy.arm(Hold(rf"DELETE /out/{made.prefix}gone\n", ["head", "reply"][n % 2]))
+    made.release_steps()
+    if not made.reached(hold):
+        world.proxy.disarm()
+        made.process.wait(PATIENCE_S)
+        return None
+    made.kill(who(rng))
+    return made
+
+
+# ---- the machine is about to go ----
+
+NOTICE = places(("any", "*/storage/.penstock/*", range(1, 5), "before after"), ("any", "*/runs/*/notice*", range(1, 5), "before after"))
+
+
+@state("reacting to a notice")
+def reacting_to_a_notice(world, rng, n):
+    """While the tasks are told, in the last flush, or at the words that the run is preempted."""
+    made = Round(world, Job(told=True), rng)
+    made.hold_step(3)
+    armed, hold = made.folder / "armed", None
+    if n % 3 == 0:
+        made.start(kill_at=NOTICE[n // 3 % len(NOTICE)], armed=armed)
+    else:
+        made.start()
+    made.process.wait_for_output("at step 3", PATIENCE_S)
+    wait_for(lambda: published(made, "mine/1-3") and published(made, "ckpt", 3), PATIENCE_S, "step 3 in the store")
+    armed.touch()
+    if n % 3:
+        pattern, body = [(r"PUT /out/[^?]*/(train.log|manifest.json)\n", b""), (r"PUT /out/[^?]*/state.json\n", b'"preempted"')][n % 3 - 1]
+        hold = world.proxy.arm(Hold(pattern, ["head", "reply"][n // 3 % 2], body=body))
+    made.process.send(signal.SIGTERM)
+    if not (made.reached(hold) if hold else made.died()):
+        world.proxy.disarm()
+        made.process.wait(PATIENCE_S)
+        return None
+    made.kill(who(rng, steps=True))
+    made.release_steps()
     return made
 
 
