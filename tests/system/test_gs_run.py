@@ -1,10 +1,12 @@
 """Runs whose input and output are gs://: staging, continuous sync, ownership by generations, restore, what is overwritten."""
 import json
 import os
+import signal
 
 import pytest
 
 from harness.gcs import Gcs, Object
+from harness.program import Penstock
 
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512}
 TAKEN = 69
@@ -120,3 +122,69 @@ def test_an_object_that_somebody_else_replaced_is_not_lost(penstock, gcs, job, t
     first.wait(120).exits(0)
     kept = [body for key, body in gcs.bodies("out").items() if "/replaced/" in key]
     assert published(gcs) == {"run/ckpt": b"two"} and kept == [b"another's"]
+
+
+# --- several machines, which share nothing but the bucket
+
+TERM_S = 1
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """machine(name): the program on that machine."""
+    made = []
+
+    def get(name):
+        program = Penstock(tmp_path / f"machine-{name}")
+        program.env |= {"PENSTOCK_MACHINE": name, "PENSTOCK_LEASE_TERM": str(TERM_S)}
+        made.append(program)
+        return program
+
+    yield get
+    for program in made:
+        program.close()
+
+
+def state_of(gcs):
+    (key,) = [key for key in gcs.buckets["out"] if key.endswith("/state.json")]
+    return key, json.loads(gcs.buckets["out"][key].body)
+
+
+CKPT = """cd $DEEPSQUARE_OUTPUT
+if [ -e ckpt ]; then echo attempt $PENSTOCK_ATTEMPT found $(cat ckpt); exit 0; fi
+trap 'exit 0' TERM; printf 7 > ckpt; echo saved; while :; do sleep 0.05; done"""
+
+
+@pytest.mark.parametrize("end", ["preempted", "lost"])
+def test_a_run_goes_on_on_another_machine(machine, gcs, job, wait_for, end):
+    # A preempted one at once; one that only says nothing any more when its generation has not moved for a term.
+    path = job(CKPT)
+    first = machine("a").popen("run", path, env=gcs.env)
+    first.wait_for_output("saved")
+    wait_for(lambda: any(key.endswith("manifest.json") and b"ckpt" in found.body for key, found in list(gcs.buckets["out"].items())))
+    if end == "lost":
+        first.kill()
+    else:
+        first.send(signal.SIGTERM)
+        first.wait().exits(75)
+
+    taken = machine("b").run("run", path, env=gcs.env).ok()
+
+    assert taken.out == "attempt 2 found 7\n"
+    assert ("watching for" in taken.err and taken.seconds > TERM_S) == (end == "lost"), taken.err
+    assert state_of(gcs)[1]["state"] == "succeeded" and published(gcs) == {"run/ckpt": b"7"}
+
+
+# Its next renewal asks for the generation that it wrote last.
+def test_an_owner_that_was_replaced_publishes_nothing_more(machine, gcs, job, wait_for):
+    step = "echo 1 > $DEEPSQUARE_OUTPUT/x; trap 'echo 2 > $DEEPSQUARE_OUTPUT/x; echo told; exit 0' TERM; while :; do sleep 0.05; done"
+    run = machine("a").popen("run", job(step), env=gcs.env)
+    wait_for(lambda: "run/x" in gcs.buckets["out"])
+    with gcs.lock:
+        key, state = state_of(gcs)
+        put(gcs, "out", key, json.dumps(state | {"attempt": 2, "owner": state["owner"] | {"boot_id": "another", "host": "node7"}}).encode())
+
+    ended = run.wait().exits(69)
+
+    assert ended.out == "told\n" and "another owner" in ended.err
+    assert published(gcs) == {"run/x": b"1\n"} and state_of(gcs)[1]["owner"]["host"] == "node7"

@@ -117,6 +117,54 @@ def test_ctrl_c_asks_and_the_output_is_complete(penstock, workflow, store, to_st
     assert penstock.ps()[0]["attempt"] == 2
 
 
+WHO_WAS_HERE = """
+    [ -e $DEEPSQUARE_OUTPUT/saved ] && echo found $(cat $DEEPSQUARE_OUTPUT/saved)
+    trap 'echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM
+    echo attempt $PENSTOCK_ATTEMPT; while [ $PENSTOCK_ATTEMPT = 1 ]; do sleep 0.05; done"""
+
+
+def test_what_was_stopped_begins_anew_by_the_same_command(penstock, workflow, store, to_store):
+    # Whoever ended it has said so. What it put out stays in the bucket.
+    path = workflow("echo first", WHO_WAS_HERE, **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("^attempt 1$")
+    run.send(signal.SIGINT)
+    run.wait().exits(130)
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "first\nattempt 2\n" and "goes on" not in again.err
+    assert store.bytes("out", "saved") == b"1\n"
+
+
+def test_what_is_never_to_be_resumed_begins_anew_after_a_preemption(penstock, workflow, store, to_store):
+    path = workflow("echo first", WHO_WAS_HERE, resume="never", **to_store())
+    run = penstock.popen("run", path)
+    run.wait_for_output("^attempt 1$")
+    run.send(signal.SIGTERM)
+    run.wait().exits(75)
+
+    again = penstock.run("run", path).ok()
+
+    assert again.out == "first\nattempt 2\n" and "goes on" not in again.err
+    assert store.bytes("out", "saved") == b"1\n"
+
+
+def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, workflow, store, to_store, wait_for):
+    # By the run's own interval, which is seconds.
+    write = "exec 3>> $DEEPSQUARE_OUTPUT/train.log; echo one >&3; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done; echo two >&3"
+    run = penstock.popen("run", workflow(write, **to_store()))
+    run.wait_for_output("wrote")
+
+    wait_for(lambda: "train.log" in store.keys("out"))
+
+    assert store.bytes("out", "train.log") == b"one\n" and run.running()
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+    run.wait().ok()
+    assert store.bytes("out", "train.log") == b"one\ntwo\n"
+
+
 def test_a_second_ctrl_c_kills(penstock, workflow):
     run = penstock.popen("run", workflow("trap '' TERM INT; echo started; while :; do sleep 0.05; done"))
     run.wait_for_output("started")

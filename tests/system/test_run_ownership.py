@@ -111,7 +111,8 @@ def test_a_home_that_is_not_utf8_is_refused_before_anything_begins(penstock, tmp
 
 
 def test_a_lost_run_that_was_flushed_goes_on_elsewhere(penstock, elsewhere, store, lost_run):
-    path, identity, _ = lost_run
+    path, identity, state = lost_run
+    assert state["lease"]["term_ms"] == 30_000  # where nobody says otherwise
     penstock.run("flush", identity).ok()
     assert json.loads(store.bytes("out", STATE.format(identity)))["state"] == "lost"
 

@@ -123,6 +123,19 @@ def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for
     assert attempts(machine("a")) == [(1, "preempted"), (3, "preempted")]
 
 
+def test_what_is_never_to_be_resumed_begins_anew_elsewhere(machine, store, job, wait_for):
+    path = job("trap 'exit 0' TERM; ls $DEEPSQUARE_OUTPUT; echo attempt $PENSTOCK_ATTEMPT; echo 1 > $DEEPSQUARE_OUTPUT/x; "
+               "while [ $PENSTOCK_ATTEMPT = 1 ]; do sleep 0.05; done", resume="never")  # fmt: skip
+    first = machine("a").popen("run", path)
+    first.wait_for_output("^attempt 1$")
+    first.send(signal.SIGTERM)
+    first.wait().exits(75)
+
+    anew = machine("b").run("run", path).ok()
+
+    assert anew.out == "attempt 2\n" and "goes on" not in anew.err
+
+
 def test_a_lost_run_goes_on_elsewhere_after_one_term(machine, store, job, wait_for):
     path = job(MIXED)
     first = machine("a").popen("run", path)
