@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,10 +24,15 @@
 
 /* ---- S3 ---- */
 
+#define SHA256_BYTES 32
+
 struct download {
 	struct stage_input *in;
-	struct strlist names; /* of the objects, where they are to be unpacked */
-	bool failed;	      /* no memory for a name */
+	struct strlist names;		 /* of the objects, where they are to be unpacked */
+	bool failed;			 /* too many, or no memory for a name */
+	bool no_memory;			 /* for one of the other two */
+	char etag[OBJECT_ETAG_SIZE];	 /* of the last object */
+	unsigned char sum[SHA256_BYTES]; /* of all of them, in whatever order they came */
 };
 
 static int know_size(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err)
@@ -44,11 +51,41 @@ static void downloaded_some(void *cookie, int64_t bytes)
 	stage_input_moved(d->in, bytes);
 }
 
+/* Each is hashed with its name, so that two that change places count. */
+static bool add_to_sum(unsigned char sum[static SHA256_BYTES], const char *path, const char *etag)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	unsigned char one[SHA256_BYTES];
+
+	buf_add(&text, path, strlen(path) + 1);
+	buf_add_str(&text, etag);
+	if (buf_failed(&text) ||
+		EVP_Digest(text.data, text.len, one, NULL, EVP_sha256(), NULL) != 1)
+		return false;
+	for (size_t i = 0; i < SHA256_BYTES; i++)
+		sum[i] ^= one[i];
+	return true;
+}
+
+/* The ETag of one object as it is. */
+static char *sum_as_etag(const struct download *d, uint64_t objects)
+{
+	char hex[2 * SHA256_BYTES + 1];
+	char *text;
+
+	if (objects == 1)
+		return strdup(d->etag);
+	str_hex(d->sum, SHA256_BYTES, hex);
+	return asprintf(&text, "all-%s", hex) < 0 ? NULL : text;
+}
+
 static void note_object(void *cookie, const char *path, const struct object_info *info)
 {
 	struct download *d = cookie;
 
-	(void)info;
+	memcpy(d->etag, info->etag, sizeof(d->etag));
+	if (!add_to_sum(d->sum, path, info->etag))
+		d->no_memory = true;
 	if (!d->in->input->unpack.value || d->failed)
 		return;
 	d->failed = d->names.n >= LIMIT_STAGE_UNPACK || strlist_add(&d->names, path) < 0;
@@ -96,6 +133,8 @@ int stage_download_prefix(
 			&options, &stats, err);
 	if (r == 0 && stats.objects == 0 && stats.directories == 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no object below this path");
+	if (r == 0 && d.no_memory)
+		r = error_memory(err);
 	if (r == 0 && d.failed)
 		r = error_set(err, PENSTOCK_E_LIMIT,
 			"more than %d objects are to be unpacked; leave out unpack, or put them "
@@ -106,6 +145,8 @@ int stage_download_prefix(
 	strlist_release(&d.names);
 	mark->bytes = stats.bytes;
 	mark->files = stats.objects;
+	if (r == 0 && stats.objects && !(mark->etag = sum_as_etag(&d, stats.objects)))
+		r = error_memory(err);
 	return r;
 }
 

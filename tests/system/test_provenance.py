@@ -207,4 +207,23 @@ def test_inputs_and_images_are_on_record_by_their_digests(penstock, job, http_se
     first, second = provenance(penstock)["inputs"]
     content = hashlib.sha256(b"1,2\n").hexdigest()
     assert first == {"source": url, "etag": f'"{content[:32]}"', "bytes": 4, "files": 1, "sha256": content}
-    assert second["source"].endswith("s3://data/set") and (second["bytes"], second["files"]) == (1, 1)
+    etag = store.client.head_object(Bucket="data", Key="set/a")["ETag"]
+    assert second["source"].endswith("s3://data/set") and (second["bytes"], second["files"], second["etag"]) == (1, 1, etag)
+
+
+def test_inputs_of_many_objects_are_told_apart_by_names_and_etags(penstock, job, store):
+    # One digest over all of them, the same in whatever order they come, and another when one of them is another one.
+    store.client.create_bucket(Bucket="data")
+    keys = {"region": "us-east-1", "accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
+    found = []
+    for change in ({}, {}, {"a0": b"other"}, {"a0": b"0"}, {"a0": b"1", "a1": b"0"}):
+        for name, body in ({f"a{i}": b"%d" % i for i in range(20)} if not found else change).items():
+            store.client.put_object(Bucket="data", Key=f"set/{name}", Body=body)
+
+        penstock.run("run", "--fresh", job("true", name="many", input={"s3": {"bucketUrl": "s3://data", "path": "/set"} | keys})).ok()
+
+        (entry,) = provenance(penstock, "many")["inputs"]
+        assert entry["files"] == 20 and re.fullmatch("all-[0-9a-f]{64}", entry["etag"])
+        found.append(entry["etag"])
+    first, again, other, as_before, swapped = found
+    assert first == again == as_before and len({first, other, swapped}) == 3
