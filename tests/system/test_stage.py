@@ -422,7 +422,7 @@ def test_inputs_are_fetched_side_by_side(penstock, http_server, tmp_path):
         http_server.add(f"/{name}", name.encode())
     proxy = FaultProxy(http_server.url)
     try:
-        held = [proxy.fault(path=f"^/{name}$", hold="request") for name in names]
+        held = [proxy.fault(path=f"^/{name}$", times=10**6, hold="request") for name in names]
         inputs = [{"path": name, "http": {"url": f"{proxy.url}/{name}"}} for name in names]
         run = penstock.popen("run", workflow(tmp_path / "wf.json", "cat $DEEPSQUARE_INPUT/*/*", inputs=inputs))
         for rule in held:
