@@ -124,6 +124,27 @@ static int read_images(const struct config *c, const struct node *root, void *ou
 	return 0;
 }
 
+/* A slip of the pen would lift a limit. All who read these files do so beside us: whatever runs asks for limits. */
+static int check_keys(const struct config *c, const struct node *root)
+{
+	static const char *const keys[] = {
+		"images", "limits", "on", "output", "preemption", "slurm"};
+
+	for (size_t i = 0; i < root->n; i++) {
+		const struct node_entry *entry = &root->entries[i];
+		bool known = false;
+
+		for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
+			known |= strcmp(entry->key, keys[k]) == 0;
+		if (!known)
+			return error_set(c->err, PENSTOCK_E_INVALID,
+				"%s:%d:%d: unknown key `%s`: a configuration has images, limits, "
+				"on, output, preemption and slurm",
+				c->path, entry->key_at.line, entry->key_at.column, entry->key);
+	}
+	return 0;
+}
+
 static int read_file(const struct config *c,
 	int (*take)(const struct config *c, const struct node *root, void *out), void *out)
 {
@@ -146,6 +167,8 @@ static int read_file(const struct config *c,
 		r = error_set(
 			c->err, PENSTOCK_E_INVALID, "%s: must be a map with `limits`", c->path);
 	else
+		r = check_keys(c, root);
+	if (r == 0)
 		r = take(c, root, out);
 	diagnostics_release(&found);
 	workflow_arena_release(&arena);
