@@ -22,6 +22,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "run/slurm/memory.h"
 #include "base/banned.h"
 
 /* A line of a labelled stream that is longer is shown in pieces. */
@@ -47,6 +48,9 @@ struct output_task {
 	struct output_task *next; /* under the output's lock */
 	struct stream streams[2];
 	char *label; /* NULL: none */
+	atomic_bool reads_memory;
+	pthread_mutex_t memory_lock;
+	struct slurm_memory memory; /* under memory_lock */
 	_Atomic uint64_t bytes;
 	atomic_bool removed;
 };
@@ -311,6 +315,11 @@ static bool pump(struct output *output, struct stream *stream)
 	buf_grown(&stream->pending, (size_t)n);
 	if (stream->task)
 		atomic_fetch_add(&stream->task->bytes, (uint64_t)n);
+	if (stream->task && atomic_load(&stream->task->reads_memory) &&
+		stream == &stream->task->streams[1]) {
+		LOCK_SCOPE(&stream->task->memory_lock);
+		slurm_memory_read(&stream->task->memory, room, (size_t)n);
+	}
 	emit(output, stream, false);
 	return true;
 }
@@ -344,6 +353,7 @@ static void task_free(struct output_task *task)
 {
 	for (int i = 0; i < 2; i++)
 		stream_close(&task->streams[i]);
+	pthread_mutex_destroy(&task->memory_lock);
 	free(task->label);
 	free(task);
 }
@@ -600,6 +610,7 @@ int output_add(struct output *output, const char *label, struct output_task **ou
 
 	if (!task)
 		return error_memory(err);
+	pthread_mutex_init(&task->memory_lock, NULL);
 	for (int i = 0; i < 2; i++) {
 		task->streams[i].task = task;
 		task->streams[i].read_fd = task->streams[i].write_fd = -1;
@@ -619,6 +630,20 @@ int output_add(struct output *output, const char *label, struct output_task **ou
 	wake(output);
 	*out = task;
 	return 0;
+}
+
+void output_task_read_memory(struct output_task *task)
+{
+	atomic_store(&task->reads_memory, true);
+}
+
+bool output_task_memory(const struct output_task *task, struct slurm_memory *out)
+{
+	struct output_task *t = (struct output_task *)(uintptr_t)task;
+
+	LOCK_SCOPE(&t->memory_lock);
+	*out = t->memory;
+	return out->over;
 }
 
 int output_task_fd(const struct output_task *task, int which)

@@ -18,6 +18,7 @@
 #ifndef RUN_OUTPUT_H
 #define RUN_OUTPUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct penstock_error;
@@ -34,6 +35,11 @@ struct output_task;
 int output_add(struct output *output, const char *label, struct output_task **out,
 	struct penstock_error *err);
 int output_task_fd(const struct output_task *task, int which);
+/* What it prints to stderr is read there, too, for slurm_memory_*(); before it is started. */
+void output_task_read_memory(struct output_task *task);
+/* What that has told before the last output_drain(); false: nothing. */
+struct slurm_memory;
+bool output_task_memory(const struct output_task *task, struct slurm_memory *out);
 /* It has started and has them: ours are closed. */
 void output_task_started(struct output_task *task);
 /* Bytes that it has printed so far. */

@@ -4,8 +4,12 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
+#include "run/output.h"
 #include "run/run_internal.h"
+#include "run/slurm/memory.h"
 #include "run/slurm/slurm.h"
+#include "run/step_run.h"
 #include "base/banned.h"
 
 int step_cluster(struct task_cluster *out, const struct run *run, const struct workflow_run *what,
@@ -35,4 +39,22 @@ int step_cluster(struct task_cluster *out, const struct run *run, const struct w
 		.notice = slurm->notice,
 	};
 	return 0;
+}
+
+void step_cluster_judge(const struct run *run, const struct workflow_run *what,
+	const struct output_task *task, struct step_end *end)
+{
+	const struct workflow_step_resources *res = &what->resources;
+	struct slurm_memory memory;
+
+	output_drain(run->output);
+	if (!output_task_memory(task, &memory))
+		return;
+	end->oom = true;
+	end->memory_peak = memory.used;
+	end->memory_limit =
+		memory.limit ? memory.limit
+			     : (uint64_t)(res->mem_per_cpu.value * res->cpus_per_task.value) * MIB;
+	if (memory.limit) /* that is of the step, and all of it was ended */
+		end->rank = -1;
 }

@@ -327,6 +327,8 @@ static int start_task(struct step_run *step, const struct step_run_spec *spec,
 			&t->output, err);
 	if (r < 0)
 		return r;
+	if (step->clustered)
+		output_task_read_memory(t->output);
 	task.stdout_fd = output_task_fd(t->output, 1);
 	task.stderr_fd = output_task_fd(t->output, 2);
 	task.cpus = cpus_of(step, rank, &task.n_cpus);
@@ -722,6 +724,8 @@ bool step_run_ended(struct step_run *step, struct step_end *out)
 	if (step->n_ended < step->n)
 		return false;
 	step_group_judge(&step->group, step->run, step->name, step->failed, &step->end);
+	if (step->clustered && step->failed && !step->end.killed)
+		step_cluster_judge(step->run, step->what, step->tasks[0].output, &step->end);
 	*out = step->end;
 	return true;
 }

@@ -8,6 +8,7 @@ import pytest
 
 from harness.program import Process, binary
 from harness.registry import BUSYBOX, busybox, image, layer, write_layout
+from harness.slurm import Cluster, ClusterPenstock
 from harness.waiting import wait_for
 
 
@@ -306,6 +307,26 @@ def test_what_sbatch_refuses_is_passed_on(login, workflow):
     assert "invalid partition specified: nowhere" in refused.err
     run = login.ps()[0]
     assert (run["state"], run["class"]) == ("failed", "node") and "nowhere" in run["message"]
+
+
+@pytest.mark.long
+def test_a_step_with_too_little_memory_is_said_to_be_that_with_its_limit(keep_process, tmp_path, workflow):
+    # Slurm looks at its memory every second and kills all of it; what is left to tell that from other ends is what it prints.
+    cluster = Cluster(keep_process, settings=["SelectTypeParameters=CR_Core_Memory", "JobAcctGatherType=jobacct_gather/linux", "JobAcctGatherFrequency=task=1", "JobAcctGatherParams=OverMemoryKill"])
+    login = ClusterPenstock(tmp_path / "p", cluster)
+    try:
+        command = "/usr/bin/python3 -c 'import time; kept = bytearray(200 << 20); time.sleep(1000)'"
+        path = workflow(command, run={"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 100}}, resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 300})
+
+        login.on_slurm(path).wait().exits(137)
+
+        run = login.ps()[0]
+        assert (run["state"], run["class"]) == ("failed", "oom")
+        peak = re.search(r"'train' was killed for want of memory: its limit is 100 MB, its peak was (\d+) MB", run["message"])
+        assert peak and 100 <= int(peak.group(1)) < 300
+    finally:
+        login.close()
+        cluster.stop()
 
 
 @pytest.mark.long

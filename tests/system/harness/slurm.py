@@ -24,10 +24,11 @@ NETS = Path("/run/netns")
 class Cluster:
     """One controller and `n` nodes of two CPUs each; `env` is what Slurm's commands need."""
 
-    def __init__(self, keep_process, n=2):
+    def __init__(self, keep_process, n=2, settings=()):
         missing = [name for name in ("slurmctld", "slurmd", "munged", "ip", "nsenter") if not shutil.which(name, path=SEARCHED)]
         assert not missing, f"{', '.join(missing)} not found: run tools/install-deps test"
         self.keep_process = keep_process
+        self.settings = settings  # lines of slurm.conf, in the place of those of the same key
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-"))
         self.number, self.lock = take_number(self.folder)
         self.control = f"pt{self.number}c"
@@ -55,7 +56,9 @@ class Cluster:
         os.chmod(self.folder / "munge" / "key", 0o600)
         names = [(self.control, 1)] + [(node, 11 + i) for i, node in enumerate(self.nodes)]
         self.hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{self.net}.{end} {name}\n" for name, end in names))
-        self.conf.write_text(self.configuration())
+        given = {line.split("=")[0] for line in self.settings}
+        usual = [line for line in self.configuration().splitlines() if line.split("=")[0] not in given]
+        self.conf.write_text("\n".join([*self.settings, *usual]) + "\n")
         bridge = f"ptb{self.number}"
         made = ip("netns", "add", self.control, check=False)
         assert made.returncode == 0, (

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "run/executors/remote.h"
+#include "run/slurm/memory.h"
 #include "run/slurm/slurm.h"
 
 /* A line of squeue says whether a job lives, waits, and why. */
@@ -99,10 +100,59 @@ static void the_end_of_a_task_is_read_from_its_file(void **state)
 	assert_int_equal(fs_remove_tree(dir, NULL), 0);
 }
 
+/* What releases of Slurm from 20.11 on say of too little memory, in pieces of any size; and what is none of it. */
+static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **state)
+{
+	static const char *const tell[] = {
+		"slurmstepd: error: StepId=12.0 exceeded memory limit (8388608 > 4194304), being "
+		"killed\n",
+		"0: slurmstepd: error: StepId=12.0 exceeded virtual memory limit (9 > 4), being "
+		"killed\n",
+		"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.2. Some of your "
+		"processes "
+		"may have been killed by the cgroup out-of-memory handler.\n",
+		"[2026-11-22T05:00:00.000] slurmstepd: error: Detected 2 oom_kill events in "
+		"StepId=7.2. "
+		"Some of the step tasks have been OOM Killed.\n",
+		"slurmstepd-n1: error: StepId=1.0 exceeded virtual memory limit (2 > 1), being "
+		"killed\n",
+		"training\nsrun: error: n1: task 0: Out Of Memory\n",
+	};
+	static const char *const tell_not[] = {
+		"RuntimeError: CUDA error: Out Of Memory\n",
+		"the step exceeded memory limit (2 > 1) of its cache\n",
+		"srun: error: n1: task 0: Exited with exit code 3\n",
+		"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-22T05:00:00 ***\n",
+		"slurmstepd: error: StepId=12.0 exceeded memory limit (8388608 > 4194304), being",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(tell); i++) {
+		for (size_t piece = 1; piece < 200; piece += 66) {
+			struct slurm_memory memory = {0};
+			size_t len = strlen(tell[i]);
+
+			for (size_t at = 0; at < len; at += piece)
+				slurm_memory_read(
+					&memory, tell[i] + at, len - at < piece ? len - at : piece);
+			assert_true(memory.over);
+			assert_int_equal(memory.limit, i == 0 ? 4194304 : 0);
+			assert_int_equal(memory.used, i == 0 ? 8388608 : 0);
+		}
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tell_not); i++) {
+		struct slurm_memory memory = {0};
+
+		slurm_memory_read(&memory, tell_not[i], strlen(tell_not[i]));
+		assert_false(memory.over);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_line_of_squeue_says_how_a_job_is),
+		cmocka_unit_test(a_step_with_too_little_memory_is_told_by_what_slurm_prints),
 		cmocka_unit_test(a_job_of_somebody_else_is_none),
 		cmocka_unit_test(other_lines_are_refused),
 		cmocka_unit_test(the_end_of_a_task_is_read_from_its_file),
