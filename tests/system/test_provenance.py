@@ -96,6 +96,27 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
     assert (repository.context / "changed.py").read_text() == "new line\n" and (repository.context / "added.py").exists()
 
 
+def test_a_change_within_the_tick_of_its_commit_is_seen(penstock, repository, job):
+    # Of the same length and, as far as the index tells, of the same time; that the index is no older is what gives it away.
+    changed, index = repository.context / "changed.py", repository.top / ".git" / "index"
+    when = (changed.stat().st_mtime_ns // 10**9 - 100) * 10**9
+    while True:
+        changed.write_text("old line\n")
+        os.utime(changed, ns=(when, when))
+        before = changed.stat()
+        repository("add", ".")
+        changed.write_text("new line\n")
+        os.utime(changed, ns=(when, when))
+        os.utime(index, ns=(when, when))
+        if int(changed.stat().st_ctime) == int(before.st_ctime):
+            break
+
+    penstock.run("run", job(context=str(repository.context))).ok()
+
+    (diff,) = penstock.home.glob("runs/*/context/1.diff")
+    assert added_and_removed(diff) == {"-old line", "+new line"}
+
+
 def test_looking_at_a_repository_changes_nothing_in_it(penstock, repository, job):
     change(repository)
 
