@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Clang takes uthash's default hash, which falls through its cases, for a mistake. */
@@ -27,7 +28,10 @@ struct finished {
 };
 
 struct finished_steps {
-	struct finished *known; /* of earlier attempts */
+	struct finished *known;	      /* of earlier attempts */
+	const char *boot;	      /* of the caller's, while it is opened */
+	bool any, other_boot, synced; /* of the lines read so far */
+	bool believed;
 	int fd;
 };
 
@@ -98,6 +102,10 @@ static int take_line(struct finished_steps *progress, char *line)
 	char *space;
 	uint64_t n;
 
+	progress->any = true;
+	progress->synced = strcmp(line, "s") == 0;
+	if (str_starts(line, "b "))
+		progress->other_boot = progress->boot && strcmp(line + 2, progress->boot) != 0;
 	if (str_starts(line, "d ") && line[2])
 		return learn(progress, line + 2, 0);
 	if (!str_starts(line, "i ") || !(space = strrchr(line + 2, ' ')) ||
@@ -105,6 +113,15 @@ static int take_line(struct finished_steps *progress, char *line)
 		return 0;
 	*space = '\0';
 	return learn(progress, line + 2, n + 1);
+}
+
+static void forget_all(struct finished_steps *progress)
+{
+	struct finished *f, *next;
+
+	HASH_ITER (hh, progress->known, f, next) {
+		forget(progress, f);
+	}
 }
 
 static int load(struct finished_steps *progress, const char *path, struct penstock_error *err)
@@ -137,6 +154,8 @@ static int compact(struct finished_steps *progress, const char *path, struct pen
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS);
 
+	if (progress->boot)
+		buf_printf(&text, "b %s\n", progress->boot);
 	for (const struct finished *f = progress->known; f; f = f->hh.next) {
 		if (f->iterations)
 			buf_printf(&text, "i %s %" PRIu64 "\n", f->path, f->iterations - 1);
@@ -148,8 +167,26 @@ static int compact(struct finished_steps *progress, const char *path, struct pen
 	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
 }
 
-int finished_open(
-	struct finished_steps **out, const char *path, bool continuing, struct penstock_error *err)
+/* A file that is new begins with the boot, too; nothing that is not known to be of it may follow. */
+static int note_boot(struct finished_steps *progress, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	struct stat st;
+
+	if (!progress->boot || (fstat(progress->fd, &st) == 0 && st.st_size > 0))
+		return 0;
+	buf_printf(&text, "b %s\n", progress->boot);
+	if (append(progress, &text))
+		return 0;
+	if (errno != ENOSPC && errno != EDQUOT)
+		return error_errno(err, errno, "cannot write %s", path);
+	close(progress->fd); /* then every step says that it could not be put on record */
+	progress->fd = -1;
+	return 0;
+}
+
+int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
+	struct penstock_error *err)
 {
 	struct finished_steps *progress = calloc(1, sizeof(*progress));
 	int r = 0;
@@ -157,8 +194,13 @@ int finished_open(
 	if (!progress)
 		return error_memory(err);
 	progress->fd = -1;
+	progress->boot = boot && *boot ? boot : NULL;
 	if (continuing)
 		r = load(progress, path, err);
+	progress->believed = !progress->boot ||
+			     (progress->any && (!progress->other_boot || progress->synced));
+	if (!progress->believed)
+		forget_all(progress);
 	if (r == 0 && (progress->known || access(path, F_OK) == 0))
 		r = compact(progress, path, err);
 	if (r == 0) {
@@ -166,6 +208,9 @@ int finished_open(
 		if (progress->fd < 0)
 			r = error_errno(err, errno, "cannot open %s", path);
 	}
+	if (r == 0)
+		r = note_boot(progress, path, err);
+	progress->boot = NULL;
 	if (r < 0) {
 		finished_free(progress);
 		return r;
@@ -176,16 +221,37 @@ int finished_open(
 
 void finished_free(struct finished_steps *progress)
 {
-	struct finished *f, *next;
-
 	if (!progress)
 		return;
-	HASH_ITER (hh, progress->known, f, next) {
-		forget(progress, f);
-	}
+	forget_all(progress);
 	if (progress->fd >= 0)
 		close(progress->fd);
 	free(progress);
+}
+
+bool finished_is_believed(const struct finished_steps *progress)
+{
+	return progress->believed;
+}
+
+int finished_settle(const char *path, const char *storage, struct penstock_error *err)
+{
+	struct finished_steps progress = {.fd = -1};
+	_cleanup_close_ int dir = open(storage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	bool any;
+	int r;
+
+	if (dir < 0 || fd < 0)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", path);
+	r = load(&progress, path, err);
+	any = progress.known != NULL;
+	forget_all(&progress);
+	if (r < 0 || !any)
+		return r;
+	if (syncfs(dir) < 0 || fs_write_all(fd, "s\n", 2) < 0 || fdatasync(fd) < 0)
+		return error_errno(err, errno, "cannot sync %s", storage);
+	return 0;
 }
 
 bool finished_has(const struct finished_steps *progress, const char *path)

@@ -61,6 +61,8 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 	if (r == 0)
 		r = run_checkpoints_settle(run, err);
 	run_record_sync(run);
+	if (r < 0)
+		sync_settle(run->sync);
 	sync_free(take_pointer(run->sync));
 	return r < 0 ? r : flush_log(run, err);
 }

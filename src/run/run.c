@@ -589,6 +589,8 @@ static void flush_and_judge(struct run *run, struct records_end *end)
 			err.message, run->layout.output);
 		return;
 	}
+	if (run->sync)
+		sync_settle(run->sync);
 	set_unflushed(run, end);
 	free(run->end.message);
 	run->end = (struct run_end){.step_code = run->end.step_code};
@@ -698,6 +700,7 @@ static void finish(struct run *run)
 	notify_free(take_pointer(run->notify));
 	notices_done(run->notices, reaction_is_alone());
 	notices_stop(take_pointer(run->notices));
+	run_settle_storage(run, !end.unflushed);
 	stores_release(&run->stores);
 	containers_release(run);
 	free(take_pointer(run->staged));

@@ -163,5 +163,7 @@ int run_find_ports(struct run *run, struct penstock_error *err);
 
 /* Runs the steps that are not done yet; every way out leaves no process behind. */
 void run_steps(struct run *run);
+/* At the end of a preempted attempt, whose next one may come after another boot: what its finished steps left stays whole. */
+void run_settle_storage(const struct run *run, bool flushed);
 
 #endif

@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/log.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "run/lease.h"
 #include "run/output.h"
@@ -344,15 +346,45 @@ static void judge(struct run *run, const struct watch *watch)
 	}
 }
 
-static int open_progress(
-	const struct run *run, struct finished_steps **out, struct penstock_error *err)
+static int open_progress(struct run *run, struct finished_steps **out, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(run->layout.state, "steps");
+	bool here = run->continuing && access(run->layout.storage, F_OK) == 0;
+	char boot[PROCESS_BOOT_ID_SIZE] = "";
+	int r;
 
 	if (!path)
 		return error_memory(err);
-	return finished_open(
-		out, path, run->continuing && access(run->layout.storage, F_OK) == 0, err);
+	/* What is behind a network does not go with this machine. */
+	if (!fs_is_network(run->layout.storage))
+		process_boot_id(boot);
+	r = finished_open(out, path, here, boot, err);
+	if (r < 0 || !here || finished_is_believed(*out))
+		return r;
+	if (run->steps_done) {
+		run_say(run, RUN_EVENT_MESSAGE,
+			"the machine stopped since steps were finished, and what they left may not "
+			"be whole: the run starts at its first step");
+		r = records_forget_steps(run->options->records, run->id, run->attempt, err);
+	}
+	run->steps_done = 0;
+	if (r < 0)
+		finished_free(take_pointer(*out));
+	return r;
+}
+
+void run_settle_storage(const struct run *run, bool flushed)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = path_join(run->layout.state, "steps");
+
+	/* Where output was not sent, a step that is finished would not bring it again. */
+	if (run->end.state != RUN_PREEMPTED || !flushed || !run->steps_began ||
+		fs_is_network(run->layout.storage))
+		return;
+	if (!path || finished_settle(path, run->layout.storage, &err) < 0)
+		log_warn("after a stop of the machine the run will start at its first step: %s",
+			err.message ? err.message : "out of memory");
 }
 
 void run_steps(struct run *run)

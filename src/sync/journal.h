@@ -24,8 +24,11 @@ struct penstock_error;
 struct journal;
 
 enum journal_type {
-	JOURNAL_RUN = 'H',    /* path: the run's id; etag: the nonce of a sync that writes here */
-	JOURNAL_CLOSED = 'C', /* path, ident, mode: closed by a living writer */
+	JOURNAL_RUN =
+		'H', /* path: the run's id; etag: the nonce of a sync that writes here; key: the boot in which
+				 files were seen to be as the records say, "" in journals of old */
+	JOURNAL_CLOSED =
+		'C', /* path, ident, mode: closed by a living writer; key: JOURNAL_SYNCED, or none */
 	JOURNAL_PUBLISHED = 'P',  /* path, ident, mode, etag, crc: so it stands in the object */
 	JOURNAL_APPENDED = 'A',	  /* the same of an open file: ident.size bytes of it are there */
 	JOURNAL_SUSPECT = 'S',	  /* path, ident, mode */
@@ -39,10 +42,13 @@ enum journal_type {
 	JOURNAL_PARTS_OVER = 'V', /* the same: nothing is left of it */
 };
 
+#define JOURNAL_SYNCED "synced" /* the file is on the disk */
+
 struct journal_record {
 	enum journal_type type;
 	const char *path; /* raw bytes */
-	const char *key;  /* of JOURNAL_KEPT and of uploads in parts, else NULL */
+	const char *
+		key; /* of JOURNAL_KEPT, of uploads in parts, of a run and of what was closed, else NULL */
 	const char *etag; /* NULL or "": none */
 	struct ident ident;
 	uint32_t mode;

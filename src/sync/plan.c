@@ -225,6 +225,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 	}
 	if (e->state == ENTRY_PARKED && ident_equal(ident, &e->seen))
 		return 0; /* that was it */
+	if (!ident_equal(ident, &e->seen))
+		e->flags &= (uint16_t)~ENTRY_SYNCED;
 	if (is_to_park(p, e, kind)) {
 		line_park(p, e, ident, kind == CLOSE_UNSEEN, now_ms);
 		plan_drop_work(p, e);

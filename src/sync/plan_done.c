@@ -21,7 +21,8 @@ static void done_whole(
 	bool open = r->kind == JOB_GROWN && !job->closed;
 
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER);
+	e->flags &= (uint16_t) ~(
+		ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER | ENTRY_SYNCED);
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;

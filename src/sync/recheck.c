@@ -26,7 +26,8 @@
 
 bool recheck_counts(const struct sync *s)
 {
-	return s->leases_unreliable || (s->plan.always_dirty && (s->polling || s->events_lost));
+	return s->leases_unreliable || s->doubt ||
+	       (s->plan.always_dirty && (s->polling || s->events_lost));
 }
 
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
@@ -157,7 +158,11 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 			rc = error_memory(err);
 		if (!same && rc == 0) {
 			e->seen = now;
-			rc = plan_again(&s->plan, e, false, now_ms) < 0 ? error_memory(err) : 0;
+			/* The object is good then, and what is here may be torn. */
+			rc = (s->doubt ? plan_suspect(&s->plan, e, &now, now_ms)
+				       : plan_again(&s->plan, e, false, now_ms)) < 0
+				     ? error_memory(err)
+				     : 0;
 		}
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -99,7 +99,11 @@ static bool is_whole(const struct restore *r, const struct entry *e, const struc
 	if (!e)
 		return false;
 	if (e->state == ENTRY_CLOSED)
-		return ident_equal(now, &e->seen) && !r->newer;
+		return ident_equal(now, &e->seen) && !r->newer &&
+		       (!r->s->doubt || (e->flags & ENTRY_SYNCED));
+	/* Then content tells. */
+	if (r->s->doubt)
+		return false;
 	if (e->state == ENTRY_SUSPECT || !(e->flags & ENTRY_PUBLISHED))
 		return false;
 	if (e->flags & ENTRY_APPENDED)
@@ -726,6 +730,7 @@ static int bring_back(struct restore *r, struct penstock_error *err)
 	if (rc < 0)
 		return rc;
 	s->journal_generation = s->restored_generation = s->generation;
+	boot_believe(s);
 	return state_rewrite_journal(s, err);
 }
 

@@ -46,6 +46,8 @@ void state_note(void *cookie, enum journal_type type, struct entry *e, const str
 		return;
 	}
 	r.path = buf_str(&path);
+	if (type == JOURNAL_CLOSED && (e->flags & ENTRY_SYNCED) && !s->settling)
+		r.key = JOURNAL_SYNCED;
 	if (type == JOURNAL_PUBLISHED || type == JOURNAL_APPENDED || type == JOURNAL_GONE) {
 		entry_etag(e, etag);
 		r.etag = etag;
@@ -84,7 +86,8 @@ static void fill(void *cookie, struct journal *to)
 	for (size_t i = s->nonces.n > NONCES ? s->nonces.n - NONCES : 0; i < s->nonces.n; i++)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_RUN,
 					.path = s->o.run_id,
-					.etag = s->nonces.items[i]});
+					.etag = s->nonces.items[i],
+					.key = s->journal_boot});
 	leftovers_fill(s, to);
 	for (const struct kept *k = s->kept; k; k = k->hh.next)
 		journal_add(to, &(struct journal_record){.type = JOURNAL_KEPT,
@@ -193,6 +196,8 @@ static int replay_file(struct sync *s, struct entry *e, const struct journal_rec
 			return -1;
 		e->seen = r->ident;
 		e->state = r->type == JOURNAL_CLOSED ? ENTRY_CLOSED : ENTRY_SUSPECT;
+		e->flags &= (uint16_t)~ENTRY_SYNCED;
+		e->flags |= strcmp(r->key, JOURNAL_SYNCED) == 0 ? ENTRY_SYNCED : 0;
 	}
 	e->mode = r->mode;
 	return 0;
@@ -208,6 +213,7 @@ static int replay_record(void *cookie, const struct journal_record *r)
 	case JOURNAL_RUN:
 		replay->foreign |= strcmp(r->path, s->o.run_id) != 0;
 		s->continued = true;
+		snprintf(s->journal_boot, sizeof(s->journal_boot), "%s", r->key);
 		if (*r->etag)
 			replay->memory |= strlist_add(&s->nonces, r->etag) < 0;
 		return replay->foreign || replay->memory;
@@ -264,6 +270,7 @@ int state_replay(struct sync *s, struct penstock_error *err)
 			s->o.run_id);
 	if (strlist_add(&s->nonces, s->nonce) < 0)
 		return error_memory(err);
+	boot_judge(s);
 	if (torn)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"the journal has %u damaged lines; those changes are looked at again",
@@ -305,9 +312,12 @@ static int reconcile(void *cookie, struct entry *e)
 		return 0;
 	}
 	ident_of_stat(&now, &st);
+	if (s->doubt) /* nobody knows what stands behind what was published of it */
+		e->flags &= (uint16_t)~ENTRY_APPENDED;
 	if (!e->work && ident_equal(&now, &seen) && !(e->flags & ENTRY_APPENDED))
 		return 0;
-	if (closed && e->work && ident_equal(&now, &seen)) {
+	if (closed && e->work && ident_equal(&now, &seen) &&
+		(!s->doubt || (e->flags & ENTRY_SYNCED))) {
 		e->work->modified = true;
 		return plan_closed(&s->plan, e, &now, st.st_mode, CLOSE_TRUE, now_ms);
 	}

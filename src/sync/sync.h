@@ -133,6 +133,12 @@ void sync_kill_coming(struct sync *s);
 /* The kill is over, and what is still open for writing belongs to others that live on. */
 void sync_kill_over(struct sync *s);
 
+/*
+ * What a flush could not send is only here: brings it to the disk, so that it counts after a power loss, too. May take
+ * seconds. Without it a restore after the machine stopped takes what was closed and not sent for suspect.
+ */
+void sync_settle(struct sync *s);
+
 struct sync_status {
 	uint64_t files_published; /* since the start; versions, not names */
 	uint64_t bytes_published;

@@ -5,6 +5,7 @@
  *	observe.c what the watch and the scan see becomes events of the plan
  *	upload.c  what a worker does for one job
  *	freeze.c  small files that are rewritten all the time
+ *	boot.c	  whether what is here survived a stop of the machine
  *	keep.c	  what stood there before is kept before it is overwritten
  *	recheck.c whether files still hold what was published of them
  *	review.c  whether what was published is still there
@@ -27,6 +28,7 @@
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #include <uthash.h>
 
+#include "base/process.h"
 #include "sync/journal.h"
 #include "sync/lease.h"
 #include "sync/manifest.h"
@@ -62,6 +64,7 @@ struct sync {
 	char *state;	/* "<prefix><state_prefix>/" */
 	char *sent_dir; /* what was last sent of large files: below private_dir */
 	char nonce[17];
+	char boot[PROCESS_BOOT_ID_SIZE]; /* "": not known */
 	int root_fd;
 	bool leases_unreliable; /* network file system: events and leases tell nothing */
 	int n_workers;
@@ -89,7 +92,10 @@ struct sync {
 	int64_t journal_sync_ms;    /* next fdatasync */
 	uint64_t journal_live_size; /* after the last rewrite */
 	bool journal_syncing;
-	bool journal_dirty;	    /* written and not synced */
+	bool journal_dirty;			 /* written and not synced */
+	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* in which what it says was seen to be so */
+	bool doubt;				 /* that was before the machine stopped */
+	bool settling;		    /* the disk is at it: no record says that a file is there */
 	struct kept *kept;	    /* in the order in which they were kept */
 	struct strlist nonces;	    /* of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that are not over */
@@ -174,6 +180,12 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
 
+/* boot.c */
+/* After the replay. */
+void boot_judge(struct sync *s);
+/* What the journal says was seen to be so in this boot. */
+void boot_believe(struct sync *s);
+
 /* recheck.c */
 /* Whether content alone tells what is to be sent. Under lock. */
 bool recheck_counts(const struct sync *s);
@@ -189,8 +201,8 @@ void published_of(const struct entry *e, struct published *p);
 /* Whether the file holds the same. 1: it does; 0: it does not, or nobody can tell. Without the lock. */
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	const struct published *p, struct penstock_error *err);
-/* Without the lock, when nothing waits. Compares each file with what was published of it; those that differ are sent again:
- * `again` counts them. PENSTOCK_E_TIMEOUT: it was not through with all; the next call goes on. */
+/* Without the lock, when nothing waits. Compares each file with what was published of it; those that differ are sent again,
+ * or are suspect where the machine stopped since: `again` counts them. PENSTOCK_E_TIMEOUT: it was not through with all; the next call goes on. */
 int recheck_output(
 	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
 /* The flush is complete: the next one compares all anew. Under lock. */

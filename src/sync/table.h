@@ -53,6 +53,7 @@ enum entry_flag {
 	ENTRY_UNSEEN = 1 << 11,	   /* PARKED: closed before its writer was found */
 	ENTRY_RETIRED = 1 << 12,   /* its object is to go with the file, deleteSync or not */
 	ENTRY_COMPARED = 1 << 13,  /* its bytes are those of the object, this flush has found */
+	ENTRY_SYNCED = 1 << 14,	   /* CLOSED: it is on the disk */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */

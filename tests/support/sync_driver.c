@@ -4,7 +4,7 @@
  *
  *	sync-driver --dir D --private P [--journal J] --bucket B [--prefix P/] [--attempt N] ...
  *
- *	restore | start | flush [MS] | doomed | ended 0|1 | status | manifest | stop | quit
+ *	restore | start | flush [MS] | doomed | ended 0|1 | settle | status | manifest | stop | quit
  *
  * Endpoint and keys come from the environment, as for every S3 client.
  */
@@ -190,6 +190,9 @@ static void command_loop(struct sync_options *o)
 			answer(word, 0, &err);
 		} else if (strcmp(word, "doomed") == 0) {
 			sync_kill_coming(s);
+			answer(word, 0, &err);
+		} else if (strcmp(word, "settle") == 0) {
+			sync_settle(s);
 			answer(word, 0, &err);
 		} else if (strcmp(word, "status") == 0) {
 			status(s);

@@ -1,4 +1,4 @@
-"""Where neither events nor times tell what was written, content does: at the end of a flush, and after a power loss."""
+"""Where neither events nor times tell what was written, content does: at the end of a flush."""
 import os
 import signal
 from pathlib import Path

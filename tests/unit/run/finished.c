@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <penstock/error.h>
+
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -40,7 +42,7 @@ static struct finished_steps *open_again(void)
 {
 	struct finished_steps *progress = NULL;
 
-	assert_int_equal(finished_open(&progress, path, true, NULL), 0);
+	assert_int_equal(finished_open(&progress, path, true, "this-boot", NULL), 0);
 	return progress;
 }
 
@@ -101,9 +103,64 @@ static void a_million_iterations_are_read_at_once(void **state)
 	finished_free(progress);
 }
 
+static bool is_finished_after(const char *lines)
+{
+	struct finished_steps *progress;
+	bool finished, believed;
+
+	write_lines(lines);
+	progress = open_again();
+	finished = finished_has(progress, "0");
+	believed = finished_is_believed(progress);
+	finished_free(progress);
+	assert_int_equal(finished, believed && strstr(lines, "d 0\n"));
+	return believed;
+}
+
+/* What a step wrote may be lost with the machine, although its end is on record. */
+static void after_another_boot_nothing_is_finished(void **state)
+{
+	(void)state;
+
+	assert_true(is_finished_after("b this-boot\nd 0\n"));
+	assert_true(is_finished_after("d 0\n")); /* of a version that did not know of boots */
+	assert_false(is_finished_after("b other-boot\nd 0\n"));
+	assert_false(is_finished_after("")); /* the file was lost, too */
+	assert_true(is_finished_after("b other-boot\nd 0\ns\n"));
+	assert_false(is_finished_after("b other-boot\nd 0\ns\nd 1\n"));
+	assert_false(is_finished_after("b other-boot\nd 0\ns\nb third-boot\n"));
+	assert_true(is_finished_after("b other-boot\nb this-boot\nd 0\n"));
+}
+
+/* The next boot sees in which one this attempt was, or that all of it is on the disk. */
+static void the_boot_and_the_sync_are_on_record(void **state)
+{
+	struct finished_steps *progress = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(1000);
+
+	(void)state;
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(finished_open(&progress, path, false, "this-boot", NULL), 0);
+	assert_int_equal(finished_settle(path, "/proc", NULL), 0);
+	assert_true(finished_done(progress, "0"));
+	finished_free(progress);
+	assert_int_equal(fs_read(path, &text, NULL), 0);
+	assert_string_equal(buf_str(&text), "b this-boot\nd 0\n");
+
+	assert_int_equal(finished_settle(path, "/proc", NULL), 0);
+
+	buf_clear(&text);
+	assert_int_equal(fs_read(path, &text, NULL), 0);
+	assert_string_equal(buf_str(&text), "b this-boot\nd 0\ns\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			after_another_boot_nothing_is_finished, make_file, remove_file),
+		cmocka_unit_test_setup_teardown(
+			the_boot_and_the_sync_are_on_record, make_file, remove_file),
 		cmocka_unit_test_setup_teardown(
 			what_lies_in_something_finished_is_not_kept, make_file, remove_file),
 		cmocka_unit_test_setup_teardown(

@@ -28,6 +28,8 @@ static const struct journal_record records[] = {
 	{.type = JOURNAL_KEPT, .path = "-", .etag = "\"x y\"", .key = "p/.penstock/replaced/-"},
 	{.type = JOURNAL_MANIFEST, .etag = "\"m\"", .ident = {.size = 42}},
 	{.type = JOURNAL_GONE, .path = "gone"},
+	{.type = JOURNAL_RUN, .path = "run-1", .etag = "0123456789abcdef", .key = "3f0c-boot"},
+	{.type = JOURNAL_CLOSED, .path = "c", .ident = {1, 2, 3, 4}, .key = JOURNAL_SYNCED},
 };
 #define N_RECORDS (sizeof(records) / sizeof(records[0]))
 
