@@ -430,6 +430,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
     (penstock.user_home / ".docker" / "config.json").write_text(json.dumps({"credsStore": "kept"}))
     for place in ("/v2/", "/v2/job/tool/manifests/v1"):
         http_server.fault(place, times=10**6, status=401, headers={"WWW-Authenticate": 'Basic realm="x"'}, methods=("GET", "HEAD"))
+    python = program("python", f"echo 'pip says {canary('inline')}'; [ $2 = pip ] || {{ for last; do :; done; mkdir -p $last/bin; ln -s /bin/true $last/bin/python3; }}")
     config = tmp_path / "config"
     config.write_text(f"[default]\ncredential_process = {printer}\n")
     output = output_of(guarded)
@@ -444,7 +445,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
     environment = {
         "PENSTOCK_SECRET_MINE": canary("secret"), "PENSTOCK_SECRET_ACCESS_KEY": canary("account"), "PENSTOCK_ACCESS_KEY_ID": "AKACCOUNT",
         "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "AWS_EC2_METADATA_DISABLED": "true", "FOR_ALL": "for all",
-        "PENSTOCK_PYTHON": str(program("python", 'exec /usr/bin/python3 "$@"')), "PATH": f"{programs}:/usr/bin:/bin", "PENSTOCK_LOG": "debug",
+        "PENSTOCK_PYTHON": str(python), "PATH": f"{programs}:/usr/bin:/bin", "PENSTOCK_LOG": "debug",
     }  # fmt: skip
 
     ended = penstock.run("run", path, env=environment).ok()
@@ -454,7 +455,7 @@ def test_helpers_get_none_of_penstocks_secrets_and_say_none(penstock, canary, sc
     for entry in noted.iterdir():
         text = entry.read_text()
         assert "FOR_ALL=for all" in text and canary.within(text.encode()) == set(), entry.name
-    assert "with ***, or %2F" in ended.err
+    assert "with ***, or %2F" in ended.err and "pip says ***" in ended.text
     assert refused.code not in (0, 70) and [r for r in http_server.requests if "authorization" in r.headers]
     assert_nothing_leaked(penstock, canary, scratch)
 
