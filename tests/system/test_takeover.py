@@ -124,7 +124,7 @@ def test_a_preempted_run_goes_on_elsewhere_at_once(machine, store, job, wait_for
 
 
 def test_what_is_never_to_be_resumed_begins_anew_elsewhere(machine, store, job, wait_for):
-    path = job("trap 'exit 0' TERM; ls $DEEPSQUARE_OUTPUT; echo attempt $PENSTOCK_ATTEMPT; echo 1 > $DEEPSQUARE_OUTPUT/x; "
+    path = job("trap 'exit 0' TERM; ls $DEEPSQUARE_OUTPUT; echo 1 > $DEEPSQUARE_OUTPUT/x; echo attempt $PENSTOCK_ATTEMPT; "
                "while [ $PENSTOCK_ATTEMPT = 1 ]; do sleep 0.05; done", resume="never")  # fmt: skip
     first = machine("a").popen("run", path)
     first.wait_for_output("^attempt 1$")
