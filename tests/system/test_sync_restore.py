@@ -366,21 +366,36 @@ for version in range(begin, begin + 10000):
     print(version, flush=True)
     time.sleep(0.02)
 """
-    rounds = int(os.environ.get("PENSTOCK_TEST_KILLS", "8"))
-    begin = 1
+    names = [f"ckpt{index}.pth" for index in range(3)]
+
+    def version_of(body):
+        assert len(body) == 160_000 and body == body[:8] * 20000
+        return int.from_bytes(body[:8], "little")
+
+    def on_record(sync):
+        """Whether the journal has each file as it is here."""
+        fields = [line.split(b" ") for line in sync.journal.read_bytes().split(b"\n")[:-1]]
+        last = {line[2].decode(): (line[1] in (b"C", b"P"), int(line[4]), int(line[6])) for line in fields if len(line) == 11}
+        here = {name: (sync.out / name).stat() for name in names}
+        return all(last.get(name) == (True, st.st_mtime_ns, st.st_ino) for name, st in here.items())
+
+    rounds = int(os.environ.get("PENSTOCK_TEST_KILLS", "9"))
+    begin, closed = 1, None
     for number in range(1, rounds + 1):
         sync = attempts(number, start=False)
         if number > 1:
             sync.restore()
-            for index in range(3):
-                body = (sync.out / f"ckpt{index}.pth").read_bytes()
-                assert len(body) == 160_000 and body == body[:8] * 20000
+            there = [version_of((sync.out / name).read_bytes()) for name in names]
+            assert there == (closed or there)
         sync.start()
         writer = subprocess.Popen([sys.executable, "-c", code, sync.out, str(begin)], stdout=subprocess.PIPE, text=True)
         seen = [int(writer.stdout.readline()) for _ in range(5 + number * 3)]
         time.sleep(0.007 * number)
         writer.send_signal(signal.SIGSTOP)
-        time.sleep(0.3 if number % 2 else 0)  # every other kill comes at once
+        os.waitid(os.P_PID, writer.pid, os.WSTOPPED)
+        if number % 2 or number == rounds:  # every other kill comes at once
+            wait_for(lambda sync=sync: on_record(sync), 60, "the journal")
+        closed = [version_of((sync.out / name).read_bytes()) for name in names] if on_record(sync) else None
         sync.kill()
         writer.kill()
         begin = max([int(line) for line in writer.communicate()[0].split()] + seen) + 1
@@ -389,11 +404,7 @@ for version in range(begin, begin + 10000):
     last.restore()
     last.start()
     last.flush()
-    for index in range(3):
-        body = last.object(f"ckpt{index}.pth")
-        assert len(body) == 160_000 and body == body[:8] * 20000
-        if rounds % 2:
-            assert int.from_bytes(body[:8], "little") >= begin - 4
+    assert [version_of(last.object(name)) for name in names] == closed
 
 
 # Two hundred thousand bytes of journal cut anywhere still start a sync.
