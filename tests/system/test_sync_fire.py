@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -122,6 +123,43 @@ def test_a_minute_of_rewriting_publishes_a_hundred_versions(syncs, form):
     versions, seen = rewrite(syncs(), form, lambda published, seconds: seconds >= 60)
 
     assert len(versions) >= 100 and len(seen) >= 10
+
+
+def test_an_upload_of_a_file_that_changes_is_given_up_and_then_made_from_a_copy(syncs, fault_proxy):
+    # Each rewriting comes when half of the body is on its way, and the rest is not read yet.
+    size, key = 12 << 20, "/ckpt.pth$"
+    fault_proxy.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # no whole body hides in a socket
+    sync = syncs(endpoint=fault_proxy.url)
+    path = sync.out / "ckpt.pth"
+
+    def rewrite(version):
+        path.write_bytes(b"%d" % version * size)
+
+    def held_at(*, skip=0):
+        return fault_proxy.fault(method="PUT", path=key, hold="body", skip=skip)
+
+    def there():
+        body = sync.object("ckpt.pth")
+        assert len(body) == size and body == body[:1] * size, "a mixed object"
+        return int(body[:1])
+
+    rewrite(1)
+    sync.wait_event("published", "ckpt.pth", deadline_s=PATIENT_S)
+    first, second, third = held_at(), held_at(), held_at()
+    rewrite(2)
+    first.wait()
+    rewrite(3)
+    first.release()
+    second.wait()
+    assert there() == 1, "an upload of a file that changed meanwhile has appeared"
+    rewrite(4)
+    second.release()
+    third.wait()
+    assert there() == 3, "what was copied before it changed again has not appeared"
+    third.release()
+    sync.flush()
+    assert there() == 4
+    assert len(sync.events("published", "ckpt.pth")) == 3
 
 
 # ---- Killed in the middle of a real save ----

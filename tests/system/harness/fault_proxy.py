@@ -52,7 +52,8 @@ class Fault:
     # What becomes of the reply.
     lose_reply: bool = False  # it was carried out, then the connection is reset
     delay_s: float = 0  # before the reply
-    hold: object = None  # "request" (not passed on yet), "reply", or so many body bytes: until release()
+    # "request" (not passed on yet), "body" (half of the request's is), "reply", or so many body bytes of it: until release()
+    hold: object = None
     cut_after: Optional[int] = None  # the connection ends after so many bytes
     reset: bool = False  # with RST, which may also take away what was sent before
     truncate_to: Optional[int] = None  # shorter, and says so in Content-Length
@@ -364,7 +365,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 upstream.putheader("Transfer-Encoding", "chunked")
             upstream.putheader("Connection", "close")
             upstream.endheaders()
-            self.send_body(upstream, fault, blocks, chunked)
+            self.send_body(request, upstream, fault, blocks, chunked)
             return upstream, upstream.getresponse()
         except (OSError, http.client.HTTPException):
             if upstream.sock:
@@ -372,9 +373,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             upstream.close()
             raise _Cut from None
 
-    def send_body(self, upstream, fault, blocks, chunked):
-        at = 0
+    def send_body(self, request, upstream, fault, blocks, chunked):
+        at, half = 0, int(self.headers.get("Content-Length", 0)) // 2
         for block in blocks:
+            if fault.hold == "body" and at <= half < at + len(block):
+                self.hold(request)
             block = flip(block, at, fault.corrupt_request_at)
             if fault.cut_request_after is not None and at + len(block) >= fault.cut_request_after:
                 upstream.send(block[: fault.cut_request_after - at])
