@@ -22,6 +22,7 @@ class Hold:
     number: int = 1
     body: bytes = b""  # what the request's body must contain
     on_reached: object = None
+    patience_s: float = 60
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -33,7 +34,7 @@ class Hold:
         self.reached.set()
         if self.on_reached:
             self.on_reached()
-        self.released.wait(60)
+        self.released.wait(self.patience_s)
 
 
 class Proxy:

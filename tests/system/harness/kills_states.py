@@ -343,6 +343,21 @@ def step_running(world, rng, n):
     return made
 
 
+@state("closed and on record")
+def closed_and_on_record(world, rng, n):
+    made = Round(world, Job(orphan=n % 2 == 0, rename=n % 3 == 0), rng)
+    made.hold_step(3)
+    # It is not published, so that the journal must tell; a step that is killed an instant before penstock makes it suspect.
+    world.proxy.arm(Hold(r"PUT /out/[^?]*/mine/1-3\n", "head", patience_s=10 * PATIENCE_S))
+    made.start().wait_for_output("at step 3", PATIENCE_S)
+    wait_for(lambda: "mine/1-3" in made.journalled(), PATIENCE_S, "the close of step 3 in the journal")
+    assert not published(made, "mine/1-3")
+    made.kill(["penstock", "store"][n % 2])
+    assert "mine/1-3" in made.before["journalled"] & made.before["ledger"]  # so that check_closed() demands it
+    live_on(made, rng, n)
+    return made
+
+
 def live_on(made, rng, n):
     """A step that outlived penstock: still held, let go beside the next command, or through with its work before it."""
     if not made.job.orphan or not made.world.living():
