@@ -307,6 +307,38 @@ def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, s
     elsewhere.close()
 
 
+LARGE = 65 << 20  # more than goes up in one request
+
+
+def test_what_an_upload_in_parts_overwrites_is_kept(penstock, store, proxy, job):
+    # Before it was begun, and once more what has come meanwhile.
+    put(store, "model", b"theirs")
+    complete = {"method": "POST", "path": "^/out/model$", "query": "uploadId="}
+
+    between(penstock, proxy, job(f"truncate -s {LARGE} $DEEPSQUARE_OUTPUT/model", endpointUrl=proxy.url), complete, lambda: put(store, "model", b"newer"))
+
+    assert store.client.head_object(Bucket="out", Key="model")["ContentLength"] == LARGE
+    assert kept(store, "model") == [b"newer", b"theirs"] and len(shown(penstock)) == 2
+
+
+def test_a_store_that_ignores_conditions_of_parts_is_looked_at_before_them(penstock, tmp_path):
+    with SmallStore(parts=True) as store:
+        sync = Syncer(penstock, store, tmp_path)
+        (sync.out / "model").write_bytes(b"one")
+        sync.wait_event("published", "model", deadline_s=PATIENCE)
+        store.put("out-bucket/p/model", b"theirs, later")
+        with open(sync.out / "model", "wb") as file:
+            file.write(b"two")
+            file.truncate(LARGE)
+        sync.wait_event("published", "model", count=2, deadline_s=PATIENCE)
+        sync.flush()
+
+        assert len(sync.object("model")) == LARGE and sync.object("model").startswith(b"two")
+        (entry,) = sync.manifest_list("replaced")
+        assert store.bytes("out-bucket", urllib.parse.unquote(entry["kept"])) == b"theirs, later"
+        sync.quit()
+
+
 def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
     # Nothing else would tell that somebody wrote there since; and that what is deleted is not this run's any more.
     with SmallStore(conditions=False) as store:

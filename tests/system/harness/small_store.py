@@ -1,6 +1,7 @@
 """An object store in memory that does what the embedded one does not: it keeps versions, or ignores conditions.
 
     store = SmallStore(versions=True)       # and store.env for a client; nobody's signature is checked
+    SmallStore(parts=True)                  # knows uploads in parts, and no condition when they are completed
     store.objects["bucket/key"]             # [Version, …], the newest last
 """
 import hashlib
@@ -30,8 +31,9 @@ class Version:
 
 
 class SmallStore:
-    def __init__(self, versions=False, conditions=True):
-        self.versions, self.conditions = versions, conditions
+    def __init__(self, versions=False, conditions=True, parts=False):
+        self.versions, self.conditions, self.parts = versions, conditions, parts
+        self.uploads = {}  # {id: (metadata, {number: body})}
         self.objects, self.numbers, self.lock = {}, itertools.count(1), threading.Lock()
         self.httpd = _Threads(("127.0.0.1", 0), _Handler)
         self.httpd.owner = self
@@ -122,6 +124,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return self.bucket(store, bucket, query)
             versions = store.objects.get(f"{bucket}/{key}", [])
             there = versions[-1] if versions else None
+            if store.parts and ("uploads" in query or "uploadId" in query):
+                return self.upload(store, bucket, key, query, body)
             if self.command == "PUT":
                 return self.put(store, f"{bucket}/{key}", there, body)
             if self.command == "DELETE":
@@ -134,7 +138,34 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             length = {"Content-Length": len(there.body)}
             return self.reply(200, there.body, length | self.described(there))
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = answer
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = answer
+
+    def metadata(self):
+        return {key.lower()[len("x-amz-meta-") :]: value for key, value in self.headers.items() if key.lower().startswith("x-amz-meta-")}
+
+    def upload(self, store, bucket, key, query, body):
+        if "uploads" in query and self.command == "POST":
+            made = f"upload{next(store.numbers)}"
+            store.uploads[made] = (self.metadata(), {})
+            begun = f"<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{made}</UploadId></InitiateMultipartUploadResult>"
+            return self.reply(200, (XML + begun).encode())
+        (name,) = query.get("uploadId", [""])
+        if name not in store.uploads:
+            return self.fail(404, "NoSuchUpload")
+        metadata, parts = store.uploads[name]
+        if self.command == "PUT":
+            if "x-amz-copy-source" in self.headers:
+                return self.fail(501, "NotImplemented")
+            parts[int(query["partNumber"][0])] = body
+            return self.reply(200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
+        del store.uploads[name]
+        if self.command == "DELETE":
+            return self.reply(204)
+        whole = [parts[number] for number in sorted(parts)]
+        made = store.put(f"{bucket}/{key}", b"".join(whole), metadata)
+        made.odd_etag = f'"{hashlib.md5(b"".join(hashlib.md5(part).digest() for part in whole)).hexdigest()}-{len(whole)}"'
+        done = f"<CompleteMultipartUploadResult><Bucket>{bucket}</Bucket><Key>{escape(key)}</Key><ETag>{escape(made.etag)}</ETag></CompleteMultipartUploadResult>"
+        self.reply(200, (XML + done).encode())
 
     def bucket(self, store, bucket, query):
         prefix = query.get("prefix", [""])[0]
@@ -156,6 +187,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
             done = f"{XML}<CopyObjectResult><ETag>{escape(made.etag)}</ETag><LastModified>{stamp}</LastModified></CopyObjectResult>"
             return self.reply(200, done.encode(), self.described(made))
-        named = {key.lower()[len("x-amz-meta-") :]: value for key, value in self.headers.items() if key.lower().startswith("x-amz-meta-")}
-        made = store.put(name, body, named)
+        made = store.put(name, body, self.metadata())
         return self.reply(200, b"", {"ETag": made.etag} | ({"x-amz-version-id": made.name} if store.versions else {}))
