@@ -35,7 +35,7 @@ static int64_t flush_patience_ms(void)
 /* What tells a slow upload from one that does not get on. */
 struct flush_watch {
 	int64_t moved_ms;      /* the last progress */
-	uint64_t published;    /* bytes and files, then */
+	uint64_t published;    /* bytes and files, sent or compared, then */
 	uint64_t getting_on;   /* the most that was ever under way or done */
 	unsigned long retries; /* then */
 };
@@ -46,7 +46,7 @@ static bool is_hopeless(
 {
 	int64_t now = clock_monotonic_ms();
 	struct http_counters counters;
-	uint64_t published = status->bytes_published + status->files_published;
+	uint64_t published = status->bytes_published + status->files_published + status->compared;
 
 	http_engine_counters(run->stores.engine, &counters);
 	if (published != watch->published || counters.bytes_getting_on > watch->getting_on) {
@@ -76,7 +76,7 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 {
 	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
 
-	for (;;) {
+	for (bool first = true;; first = false) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct sync_status status;
 		int64_t until = reaction_flush_until(run);
@@ -86,7 +86,7 @@ int run_flush_sync(struct run *run, struct sync *sync, struct penstock_error *er
 		if (until && until < look_ms)
 			look_ms = until;
 		sync_hurry(sync, until);
-		r = sync_flush(sync, look_ms, &e);
+		r = first ? sync_flush(sync, look_ms, &e) : sync_flush_on(sync, look_ms, &e);
 		if (r == 0)
 			return 0;
 		if (lease_is_lost(run->lease))

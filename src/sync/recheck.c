@@ -22,7 +22,7 @@
 #include "transfer/compare_object.h"
 #include "base/banned.h"
 
-#define BATCH 64 /* files between two looks at the table */
+#define BATCH 1024 /* files between two looks at the table */
 
 bool recheck_counts(const struct sync *s)
 {
@@ -147,6 +147,7 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 	same = rc == 1;
 	rc = 0;
 	pthread_mutex_lock(&s->lock);
+	s->n_compared++;
 	e = table_find_path(&s->table, path);
 	/* Whatever has happened to it meanwhile, the flush deals with. */
 	if (e && is_due(e) && ident_equal(&seen, &e->seen)) {

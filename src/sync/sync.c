@@ -616,7 +616,8 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	return rc < 0 ? rc : again == 0;
 }
 
-int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+/* `anew`: nothing that was seen before counts. */
+static int flush(struct sync *s, bool anew, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;
 	int state;
@@ -625,7 +626,7 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);
 	plan_flush_begin(&s->plan);
-	s->scans_wanted++;
+	s->scans_wanted += anew;
 	s->attach_ms = 0;
 	pthread_cond_broadcast(&s->work);
 	wake_owner(s);
@@ -648,6 +649,16 @@ int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
 	return state < 0 ? state : 0;
+}
+
+int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	return flush(s, true, deadline_ms, err);
+}
+
+int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	return flush(s, false, deadline_ms, err);
 }
 
 /* The closes of the dead are in the queue of the watch already; what they made in new directories is found by looking. */
@@ -727,6 +738,7 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	status->files_published = s->files_published;
 	status->bytes_published = s->bytes_published;
 	status->deleted = s->n_deleted;
+	status->compared = s->n_compared;
 	status->lost = s->lost;
 	status->polling = s->polling;
 	status->scans = s->scans;

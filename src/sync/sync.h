@@ -115,6 +115,11 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
  * called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
+/*
+ * The same, to go on with one that has failed since which nobody wrote: what that has looked at is not looked at again. A look at
+ * all files may take longer than a caller waits at a time.
+ */
+int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 
 /*
  * A task of the step ended. `killed`: by a signal (or with 128 + n of a shell whose child was):
@@ -147,9 +152,10 @@ struct sync_status {
 	int64_t lag_ms; /* age of the oldest unpublished change; 0: none */
 	uint64_t files_suspect;
 	uint64_t deleted;
-	bool lost;		 /* another run took the output over */
-	uint64_t scans;		 /* of the whole directory */
-	bool polling;		 /* no inotify (limit reached, network file system): scans only */
+	uint64_t compared; /* files whose content flushes have compared with what was published */
+	bool lost;	   /* another run took the output over */
+	uint64_t scans;	   /* of the whole directory */
+	bool polling;	   /* no inotify (limit reached, network file system): scans only */
 	char last_error[256];	 /* of the last failed upload since the last success, else "" */
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success, 0: none */
 };

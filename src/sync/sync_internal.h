@@ -110,8 +110,9 @@ struct sync {
 	int64_t manifest_ms; /* not before */
 	uint64_t generation;
 	char manifest_etag[OBJECT_ETAG_SIZE];
-	int64_t manifest_ns;		   /* when the store got it, if it was there at the start */
-	uint64_t uploads;		   /* counts the names of uploads */
+	int64_t manifest_ns; /* when the store got it, if it was there at the start */
+	uint64_t uploads;    /* counts the names of uploads */
+	uint64_t n_compared;
 	uint64_t scans_wanted, scans_done; /* a flush wants one that began after it */
 	struct penstock_error flush_error; /* the first of this flush */
 	struct penstock_error attach_error;

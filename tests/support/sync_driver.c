@@ -4,7 +4,7 @@
  *
  *	sync-driver --dir D --private P [--journal J] --bucket B [--prefix P/] [--attempt N] ...
  *
- *	restore | start | flush [MS] | doomed | ended 0|1 | settle | status | manifest | stop | quit
+ *	restore | start | flush [MS] | flush-on [MS] | doomed | ended 0|1 | settle | status | manifest | stop | quit
  *
  * Endpoint and keys come from the environment, as for every S3 client.
  */
@@ -184,6 +184,9 @@ static void command_loop(struct sync_options *o)
 			say(json_pack("{s:s}", "error", "start it first"));
 		} else if (strcmp(word, "flush") == 0) {
 			rc = sync_flush(s, number ? clock_monotonic_ms() + number : 0, &err);
+			answer(word, rc, &err);
+		} else if (strcmp(word, "flush-on") == 0) {
+			rc = sync_flush_on(s, number ? clock_monotonic_ms() + number : 0, &err);
 			answer(word, rc, &err);
 		} else if (strcmp(word, "ended") == 0) {
 			sync_task_ended(s, number != 0);

@@ -106,3 +106,20 @@ def test_what_a_flush_finds_while_it_goes_to_partial_is_published(penstock, stor
     wait_for(lambda: any(line.get("answer") == "flush" for line in sync.lines()), PATIENT_S, "the end of the flush")
 
     assert sync.object("last") == b"\0" * SIZE
+
+
+def test_a_flush_in_pieces_does_not_begin_its_look_at_all_files_anew(penstock, store, tmp_path):
+    # Where a look takes longer than a piece, as with very many files or on a slow network, there would be no end.
+    sync = Syncer(penstock, store, tmp_path)
+    for n in range(2000):
+        (sync.out / str(n)).mkdir()
+    (sync.out / "file").write_bytes(b"x")
+
+    first = sync.ask("flush 1", PATIENT_S)["result"]
+    wait_for(lambda: first == "done" or sync.ask("flush-on 1", PATIENT_S)["result"] == "done", PATIENT_S, "the end of the flush")
+    before = sync.status()["scans"]
+    for _ in range(20):
+        sync.ask("flush-on 1", PATIENT_S)
+
+    assert sync.object("file") == b"x"
+    assert sync.status()["scans"] < before + 10, "there are some now and then anyway"
