@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "run/executor.h"
 #include "base/banned.h"
 
 enum { KILL_WAIT_MS = 5000 };
@@ -56,8 +58,23 @@ static bool is_other_home(const char *item, const struct marks *wanted)
 	       strcmp(runs + 6 + strlen(id), "/storage") == 0 && strcmp(item, wanted->storage) != 0;
 }
 
+/* In a container all runs' storage has the same name, but it is the directory of one of them. */
+static bool is_other_mount(int pid, const char *item, const struct marks *wanted)
+{
+	const char *own = wanted->storage + strlen("STORAGE_PATH=");
+	char path[64];
+	struct stat there, here;
+
+	if (strcmp(item, "STORAGE_PATH=/" CONTAINER_PLACES_LAST) != 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/root/" CONTAINER_PLACES_LAST, pid);
+	return stat(path, &there) == 0 && stat(own, &here) == 0 &&
+	       (there.st_dev != here.st_dev || there.st_ino != here.st_ino);
+}
+
 struct belonging {
 	const struct marks *wanted;
+	int pid;
 	bool ours, other;
 };
 
@@ -66,14 +83,15 @@ static bool look_for_run(void *cookie, const char *pair)
 	struct belonging *b = cookie;
 
 	b->ours |= strcmp(pair, b->wanted->run) == 0;
-	b->other |= str_starts(pair, "STORAGE_PATH=") && is_other_home(pair, b->wanted);
+	b->other |= str_starts(pair, "STORAGE_PATH=") &&
+		    (is_other_home(pair, b->wanted) || is_other_mount(b->pid, pair, b->wanted));
 	return true;
 }
 
 /* Whether the environment of the process names the run. Others' processes cannot be read. */
 static bool belongs_to(int pid, const struct marks *wanted)
 {
-	struct belonging b = {.wanted = wanted};
+	struct belonging b = {.wanted = wanted, .pid = pid};
 
 	process_environment(pid, look_for_run, &b, NULL);
 	return b.ours && !b.other;

@@ -327,3 +327,40 @@ def test_a_run_says_where_its_output_is(penstock, workflow, store, to_store, htt
     here = penstock.run("run", workflow(step, name="here")).ok()
     assert last_line(here.err).endswith("/storage/output")
     assert last_line(penstock.run("run", workflow("true", name="none")).ok().err).endswith("succeeded")
+
+
+# --- the same run under two homes
+
+CONTAINED = """mount -t tmpfs none "$1" && mkdir "$1"/usr "$1"/deepsquare && mount --rbind /usr "$1"/usr && mount --bind "$2" "$1"/deepsquare || exit 99
+for link in bin lib lib64; do ln -s usr/$link "$1"/$link; done
+exec env -i PENSTOCK_RUN_ID="$3" STORAGE_PATH=/deepsquare "$(command -v chroot)" "$1" /usr/bin/sleep 100000"""
+
+
+@contextlib.contextmanager
+def contained(root, storage, run_id):
+    """A process as those of containers are: its storage has a name that tells nothing."""
+    root.mkdir()
+    private = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-rm"]
+    process = subprocess.Popen([*private, "sh", "-c", CONTAINED, "sh", str(root), str(storage), run_id])
+    try:
+        begun = wait_for(lambda: process.poll() is not None or open(f"/proc/{process.pid}/comm").read() == "sleep\n", what="the process")
+        if process.poll() == 99:
+            pytest.skip("mounts are not allowed here")
+        assert begun and process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_runs_in_a_container_under_another_home_is_let_alone(penstock, workflow, tmp_path):
+    penstock.run("run", workflow("true")).ok()
+    run = run_folder(penstock)
+    (run / "storage").mkdir(exist_ok=True)
+    (tmp_path / "other").mkdir()
+
+    with contained(tmp_path / "root1", run / "storage", run.name) as ours, contained(tmp_path / "root2", tmp_path / "other", run.name) as other:
+        penstock.run("rm", "x", "--force").ok()
+
+        wait_for(lambda: ours.poll() is not None, what="the end of the process that the run left behind")
+        assert other.poll() is None
