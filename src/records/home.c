@@ -87,15 +87,18 @@ int records_home_id(
 	unsigned char raw[(RECORDS_HOME_ID_SIZE - 1) / 2];
 	int r;
 
-	if (!path || asprintf(&fresh, "%s/.id-%d", home, (int)getpid()) < 0) {
-		fresh = NULL;
+	if (!path)
 		return error_memory(err);
-	}
 	if (read_id(path, id))
 		return 0;
 	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
 		return error_errno(err, errno, "no random numbers");
 	str_hex(raw, sizeof(raw), id);
+	/* Not by our number, which another machine may have given to somebody in the same home. */
+	if (asprintf(&fresh, "%s/.id-%s", home, id) < 0) {
+		fresh = NULL;
+		return error_memory(err);
+	}
 	r = fs_write_atomic(fresh, id, RECORDS_HOME_ID_SIZE - 1, 0600, err);
 	if (r < 0)
 		return r;
