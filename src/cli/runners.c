@@ -228,7 +228,8 @@ const struct command command_runners = {
 		"{cpus: 8, "
 		"memory: 32GiB, gpus: 1, runs: 2}}', with '*' for whoever is not named. A run that "
 		"would "
-		"exceed them waits, in order, until others of yours have ended; one that never fits is "
+		"exceed them waits, in order, until others of yours have ended; one that never "
+		"fits is "
 		"refused.",
 	.options = options,
 	.examples = examples,
