@@ -1,26 +1,22 @@
 /* `penstock run`, `resume` and `flush`: starting runs and going on with them. */
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/artifacts_place.h"
+#include "cli/background.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/load.h"
+#include "cli/overrides.h"
 #include "cli/progress.h"
 #include "cli/remote.h"
 #include "cli/resume_remote.h"
@@ -33,44 +29,8 @@
 #include "run/slurm/slurm.h"
 #include "run/stores.h"
 #include "run/user_limits.h"
-#include "server/embedded.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
-
-/* ---- the embedded store ---- */
-
-static int join_embedded(void *cookie, struct stores_embedded *out, struct penstock_error *err)
-{
-	const char *home = cookie;
-	_cleanup_free_ char *root = path_join(home, "store");
-	struct embedded_store *store = NULL;
-	int r;
-
-	if (!root)
-		return error_memory(err);
-	r = embedded_store_acquire(&store, &(struct embedded_store_options){.root = root}, err);
-	if (r < 0)
-		return r;
-	log_info("using the embedded store in %s", root);
-	*out = (struct stores_embedded){
-		.endpoint_url = embedded_store_endpoint(store),
-		.access_key = embedded_store_access_key_id(store),
-		.secret_key = embedded_store_secret_access_key(store),
-		.handle = store,
-	};
-	return 0;
-}
-
-static void leave_embedded(struct stores_embedded *embedded)
-{
-	embedded_store_free(embedded->handle);
-	*embedded = (struct stores_embedded){0};
-}
-
-struct stores_embedded_ops run_embedded_ops(char *home)
-{
-	return (struct stores_embedded_ops){join_embedded, leave_embedded, home};
-}
 
 /* ---- what a user sees ---- */
 
@@ -125,6 +85,8 @@ struct session {
 	struct artifacts_place *places; /* of other runs' output, one for each input */
 	struct view view;
 	struct stores_embedded_ops embedded;
+	char id[RECORDS_ID_SIZE]; /* of the run that has ended here */
+	int attempt;
 };
 
 static void session_release(struct session *session)
@@ -229,6 +191,8 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
 	code = result.exit_code;
+	memcpy(session->id, result.id, sizeof(session->id));
+	session->attempt = result.attempt;
 	run_result_release(&result);
 	return code;
 }
@@ -236,7 +200,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 /* ---- run ---- */
 
 static const struct option_spec run_options_table[] = {
-	{'d', "detach", NULL, "Go on in the background; prints the run's id"},
+	{'d', "detach", NULL, "Go on in the background; prints the id of each run"},
 	{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
 	{0, "fresh", NULL, "Begin anew, whatever an earlier attempt left"},
 	{0, "name", "NAME", "The run's name: another name is another run"},
@@ -280,38 +244,17 @@ static const struct command_exit run_exits[] = {
 	{NULL, NULL},
 };
 
-/* --name is a field like any other. */
-static int collect_sets(const struct cli *cli, struct strlist *sets)
+static int check_workflow(const struct cli *cli, const struct session *session, bool elsewhere)
 {
-	const struct strlist *given = cli_values(cli, "set");
-	const char *name = cli_value(cli, "name");
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = check_configuration(cli, session);
 
-	for (size_t i = 0; i < given->n; i++) {
-		if (strlist_add(sets, given->items[i]) < 0)
-			return -1;
-	}
-	return name ? strlist_addf(sets, "name=\"%s\"", name) : 0;
-}
-
-/* The overrides as given, for the record; a value may be a secret, so only the names of fields are kept. */
-static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
-{
-	json_t *root = json_object();
-	json_t *list = json_array();
-	char *text;
-
-	for (size_t i = 0; i < sets->n; i++)
-		json_array_append_new(
-			list, json_sprintf("--set %.*s", (int)strcspn(sets->items[i], "="),
-				      sets->items[i]));
-	for (size_t i = 0; i < env->n; i++)
-		json_array_append_new(
-			list, json_sprintf("--env %.*s", (int)strcspn(env->items[i], "="),
-				      env->items[i]));
-	json_object_set_new(root, "overrides", list);
-	text = json_dumps(root, JSON_COMPACT);
-	json_decref(root);
-	return text;
+	if (code)
+		return code;
+	return (elsewhere ? run_check_elsewhere(session->workflow, &err)
+			  : run_check(session->workflow, &err)) < 0
+		       ? fail(cli, &err, CLI_EXIT_WORKFLOW)
+		       : 0;
 }
 
 static int dry_run(const struct cli *cli, const struct session *session, bool elsewhere)
@@ -319,13 +262,10 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_WORKFLOW_FILE);
 	char id[RECORDS_ID_SIZE];
-	int code = check_configuration(cli, session);
+	int code = check_workflow(cli, session, elsewhere);
 
 	if (code)
 		return code;
-	if ((elsewhere ? run_check_elsewhere(session->workflow, &err)
-		       : run_check(session->workflow, &err)) < 0)
-		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (run_identity(session->workflow, id, &err) < 0)
 		return cli_fail(cli, &err);
 	workflow_print_json(session->workflow, &text);
@@ -338,68 +278,25 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 	return 0;
 }
 
-/* In the child of --detach: away from the terminal. What it has to say goes to the log of the run. */
-static void leave_terminal(void)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-	setsid();
-	for (int fd = 0; null >= 0 && fd < 3; fd++)
-		dup2(null, fd);
-	if (null > 2)
-		close(null);
-}
-
-/* Waits until the child has recorded the run, and prints its id. */
-static int wait_detached(pid_t child, int read_end)
-{
-	char line[RECORDS_ID_SIZE + 1] = "";
-	size_t len = 0;
-	int status = 0;
-	ssize_t n;
-
-	while (len < sizeof(line) - 1 &&
-		(n = read(read_end, line + len, sizeof(line) - 1 - len)) != 0) {
-		if (n < 0 && errno != EINTR)
-			break;
-		if (n > 0)
-			len += (size_t)n;
-		if (strchr(line, '\n')) {
-			fputs(line, stdout);
-			return 0;
-		}
-	}
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_EXIT_INTERNAL;
-}
-
-static int detach(const struct cli *cli, struct session *session, struct run_options *options)
+/* `*here`: this is the child, which has run it; else the child goes on with it. */
+static int detach(
+	const struct cli *cli, struct session *session, struct run_options *options, bool *here)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int ends[2];
 	pid_t child;
+	int end;
 
 	/* SQLite's connections do not survive a fork: the child opens its own. */
 	records_free(take_pointer(session->records));
-	if (pipe2(ends, O_CLOEXEC) < 0) {
-		error_errno(&err, errno, "cannot make a pipe");
+	child = background_fork(&end, &err);
+	*here = child == 0;
+	if (child < 0)
 		return cli_fail(cli, &err);
-	}
-	fflush(NULL);
-	child = fork();
-	if (child < 0) {
-		error_errno(&err, errno, "cannot fork");
-		return cli_fail(cli, &err);
-	}
-	if (child > 0) {
-		close(ends[1]);
-		return wait_detached(child, ends[0]);
-	}
-	close(ends[0]);
+	if (child > 0)
+		return background_wait(child, end);
 	/* Until the run is recorded, errors still go to the terminal. */
-	options->ready_fd = ends[1];
-	options->on_ready = leave_terminal;
+	options->ready_fd = end;
+	options->on_ready = background_leave_terminal;
 	options->stdout_fd = options->stderr_fd = -1;
 	if (records_open(&session->records, session->home, &err) < 0)
 		return cli_fail(cli, &err);
@@ -407,16 +304,38 @@ static int detach(const struct cli *cli, struct session *session, struct run_opt
 	return execute(cli, session, options);
 }
 
-/* `*code` is the exit code where variables were given to what has none. */
-static int load_given(const struct cli *cli, size_t i, struct session *session,
-	const struct strlist *sets, int *code, struct penstock_error *err)
+/* The workflows given, in their order: all are read before the first begins. */
+struct row {
+	struct session *sessions;
+	size_t n;
+	size_t n_dstack; /* of .dstack/workflows.yaml */
+	struct strlist sets;
+	char *provenance;
+	struct cluster cluster;
+	bool background; /* this process has left the terminal, and carries the row */
+};
+
+static void row_release(struct row *row)
 {
+	for (size_t i = 0; row->sessions && i < row->n; i++)
+		session_release(&row->sessions[i]);
+	free(row->sessions);
+	strlist_release(&row->sets);
+	free(row->provenance);
+	cluster_release(&row->cluster);
+}
+
+/* `*code` is the exit code where variables were given to what has none. */
+static int load_given(
+	const struct cli *cli, size_t i, struct row *row, int *code, struct penstock_error *err)
+{
+	struct session *session = &row->sessions[i];
 	_cleanup_(load_source_release) struct load_source source = {0};
 	const struct load_given given = {
 		.operand = cli_operand(cli, i),
 		.workflow = cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
-		.sets = sets,
+		.sets = &row->sets,
 		.env = cli_values(cli, "env"),
 		.variables = cli_variables(cli),
 	};
@@ -454,72 +373,108 @@ static int submit(const struct cli *cli, const struct session *session,
 				});
 }
 
-/* Nothing is on record and nobody else uses what a module's git, or a reply, has left half done. */
-static void leave(int number)
+static int load_row(const struct cli *cli, struct row *row)
 {
-	_exit(128 + number);
-}
-
-/*
- * Until there is a run that could be stopped, a user ends the program: what it fetches first (the workflow itself, modules)
- * may come from somebody who does not answer. A notice of the machine waits, and preempts the run as soon as there is one.
- */
-static void let_the_user_end_it(void)
-{
-	const struct sigaction action = {.sa_handler = leave};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
-	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
-/* One of the workflows given. */
-static int run_one(const struct cli *cli, size_t i)
-{
-	_cleanup_(session_release) struct session session = {0};
-	_cleanup_(strlist_release) struct strlist sets = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *provenance = NULL;
-	_cleanup_(cluster_release) struct cluster cluster = {0};
-	struct run_options options;
 	int code = 0;
-	int r = collect_sets(cli, &sets);
+	int r = overrides_collect(cli, &row->sets);
 
-	if (r < 0)
+	row->n = cli_n_operands(cli);
+	row->sessions = calloc(row->n, sizeof(*row->sessions));
+	if (r < 0 || !row->sessions)
 		r = error_memory(&err);
-	let_the_user_end_it();
-	if (r == 0)
-		r = load_given(cli, i, &session, &sets, &code, &err);
+	background_user_may_end();
+	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
+		r = load_given(cli, i, row, &code, &err);
 	interrupts_block_signals();
 	if (r < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)
 		return code;
-	if (cluster_wanted(&cluster, cli, &err) < 0)
+	if (cluster_wanted(&row->cluster, cli, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_CONFIG);
+	row->provenance = overrides_describe(&row->sets, cli_values(cli, "env"));
+	return 0;
+}
+
+/* Whether each can be run, so that the first does not run to its end before the second is refused. */
+static int check_row(const struct cli *cli, const struct row *row)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < row->n; i++) {
+		const struct session *session = &row->sessions[i];
+
+		code = check_workflow(cli, session, row->cluster.slurm);
+		if (code == 0 && row->cluster.slurm && slurm_check(session->workflow, &err) < 0)
+			code = fail(cli, &err, CLI_EXIT_WORKFLOW);
+	}
+	return code;
+}
+
+static int run_one(const struct cli *cli, struct row *row, size_t i)
+{
+	struct session *session = &row->sessions[i];
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_options options;
+
 	if (cli_has(cli, "dry-run"))
-		return dry_run(cli, &session, cluster.slurm);
-	if (session_open(&session, cli, &err) < 0 || find_artifacts(&session, &err) < 0)
+		return dry_run(cli, session, row->cluster.slurm);
+	if (session_open(session, cli, &err) < 0 || find_artifacts(session, &err) < 0)
 		return cli_fail(cli, &err);
-	provenance = describe_overrides(&sets, cli_values(cli, "env"));
-	options = session_options(&session);
-	options.provenance = provenance;
+	options = session_options(session);
+	options.provenance = row->provenance;
 	options.fresh = cli_has(cli, "fresh");
-	if (cluster.slurm)
-		return submit(cli, &session, &options, &cluster);
-	if (cli_has(cli, "detach"))
-		return detach(cli, &session, &options);
-	return execute(cli, &session, &options);
+	if (row->cluster.slurm)
+		return submit(cli, session, &options, &row->cluster);
+	if (row->background) {
+		options.on_ready = background_leave_terminal;
+		options.stdout_fd = options.stderr_fd = -1;
+	} else if (cli_has(cli, "detach")) {
+		return detach(cli, session, &options, &row->background);
+	}
+	return execute(cli, session, &options);
+}
+
+/* The ids of those that another process begins one after another. */
+static int print_rest(const struct cli *cli, const struct row *row)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	char id[RECORDS_ID_SIZE];
+
+	for (size_t i = 1; i < row->n; i++) {
+		if (run_identity(row->sessions[i].workflow, id, &err) < 0)
+			return cli_fail(cli, &err);
+		printf("%s\n", id);
+	}
+	return 0;
 }
 
 /* The first that does not succeed ends the row. */
+static int run_each(const struct cli *cli, struct row *row)
+{
+	bool elsewhere = row->cluster.slurm || cli_has(cli, "dry-run");
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < row->n; i++) {
+		struct session *session = &row->sessions[i];
+
+		code = run_one(cli, row, i);
+		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background)
+			return print_rest(cli, row);
+		if (code == 0 && row->background)
+			background_speak_in_log(session->home, session->id, session->attempt);
+		session_release(session);
+		*session = (struct session){0};
+	}
+	return code;
+}
+
 static int run_run(const struct cli *cli)
 {
-	int code = 0;
+	_cleanup_(row_release) struct row row = {0};
+	int code;
 
 	interrupts_block_signals();
 	if (cli_has(cli, "wait") && cli_has(cli, "detach"))
@@ -527,9 +482,15 @@ static int run_run(const struct cli *cli)
 	if (cli_n_operands(cli) > 1 && (cli_has(cli, "name") || cli_has(cli, "workflow")))
 		return cli_misuse(cli, "--%s is for one workflow",
 			cli_has(cli, "name") ? "name" : "workflow");
-	for (size_t i = 0; code == 0 && i < cli_n_operands(cli); i++)
-		code = run_one(cli, i);
-	return code;
+	code = load_row(cli, &row);
+	if (code)
+		return code;
+	if (row.n > 1 && row.cluster.slurm && cli_has(cli, "detach") && !cli_has(cli, "dry-run"))
+		return cli_misuse(cli, "--detach is for one workflow where it goes to a cluster: "
+				       "the next is submitted when the one before it has ended");
+	if (row.n > 1)
+		code = check_row(cli, &row);
+	return code ? code : run_each(cli, &row);
 }
 
 const struct command command_run = {
@@ -675,6 +636,7 @@ static int run_resume(const struct cli *cli)
 	_cleanup_(cluster_release) struct cluster cluster = {0};
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
+	bool here;
 	bool remote = str_starts(cli_operand(cli, 0), "s3://") ||
 		      str_starts(cli_operand(cli, 0), "gs://");
 
@@ -711,7 +673,7 @@ static int run_resume(const struct cli *cli)
 	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
 		return submit(cli, &session, &options, &cluster);
 	if (cli_has(cli, "detach"))
-		return detach(cli, &session, &options);
+		return detach(cli, &session, &options, &here);
 	return execute(cli, &session, &options);
 }
 

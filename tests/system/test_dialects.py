@@ -209,6 +209,17 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     assert len(names) == 30 and len({name[0] for name in names}) == 1
 
 
+def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told(dialects, project, wait_for):
+    dialects.cwd = project({".dstack/workflows.yaml": TWO % "tag: v1", ".dstack/variables.yaml": VARIABLES})
+
+    unknown = dialects.run("run", "prepare", "other").exits(65)
+    assert "there is no workflow" in unknown.err and dialects.ps() == []
+    dialects.run("run", "-d", "prepare", "train").ok()
+
+    wait_for(lambda: "there is no tag 'v1'" in dialects.run("logs", "prepare").out)
+    assert [run["name"] for run in dialects.ps()] == ["prepare"]
+
+
 def test_a_tag_of_more_objects_than_a_listing_has_in_one_reply(dialects, project, store):
     # They are copied, and removed, while they are listed: what is copied appears within what is being listed.
     dialects.env |= {"MY_ID": store.access_key, "MY_KEY": store.secret_key}

@@ -359,6 +359,41 @@ def test_a_detached_run_goes_on_alone(penstock, workflow):
     assert penstock.ps()[0]["state"] == "succeeded"
 
 
+def test_several_that_are_detached_run_in_a_row_and_each_once(penstock, workflow, wait_for, tmp_path):
+    go, trace = tmp_path / "go", tmp_path / "trace"
+    one = workflow(f"echo one >> {trace}; while [ ! -e {go} ]; do sleep 0.02; done; echo end >> {trace}", file="one.json", name="one")
+    two = workflow(f"echo two >> {trace}", file="two.json", name="two")
+    three = workflow(f"echo three >> {trace}; exit 3", file="three.json", name="three")
+    four = workflow(f"echo four >> {trace}", file="four.json", name="four")
+
+    started = penstock.run("run", "-d", one, two, three, four).ok()
+    wait_for(trace.exists)
+    begun = penstock.ps()
+    go.touch()
+    wait_for(lambda: [run["state"] for run in penstock.ps() if run["name"] == "three"] == ["failed"])
+
+    assert [run["name"] for run in begun] == ["one"]
+    runs = {run["name"]: run for run in penstock.ps()}
+    assert started.out.split()[:3] == [runs[name]["id"] for name in ("one", "two", "three")] and len(started.out.split()) == 4
+    assert "four" not in runs and trace.read_text() == "one\nend\ntwo\nthree\n"
+    assert [len(os.listdir(penstock.home / "runs" / run["id"] / "log")) for run in runs.values()] == [1, 1, 1]
+
+
+def test_a_row_is_read_before_its_first_begins(penstock, workflow):
+    good = workflow("true", file="good.json")
+    wrong = workflow("true", file="wrong.json", stepz=[])
+    large = workflow("true", file="large.json", resources=RESOURCES | {"gpus": 64})
+
+    for option in ((), ("--detach",)):
+        missing = penstock.run("run", *option, good, "nofile.json").exits(66)
+        mistaken = penstock.run("run", *option, good, wrong).exits(65)
+        unfit = penstock.run("run", *option, good, large).exits(65)
+        assert "nofile.json" in missing.err and "stepz" in mistaken.err and "resources.gpus=" in unfit.err
+        assert missing.out == mistaken.out == unfit.out == ""
+    assert penstock.ps() == []
+    assert penstock.run("run", "--dry-run", good, large).exits(65).out == ""
+
+
 def test_detach_reports_what_keeps_it_from_beginning(penstock, workflow):
     refused = penstock.run("run", "--detach", workflow("true", resources=RESOURCES | {"gpus": 64})).exits(65)
 
