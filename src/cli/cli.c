@@ -232,6 +232,18 @@ static void hide_arguments(int argc, char **argv)
 	}
 }
 
+/*
+ * Another program is given these words, and then they can be read off that one. Before it enters a container, `exec`
+ * begins anew with its own command line (enter_prepare()), which has to be whole for that.
+ */
+static bool hands_on(const struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 0);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	return command && command->own_operands;
+}
+
 int cli_main(int argc, char **argv, const struct command *const *commands)
 {
 	_cleanup_(cli_release) struct cli cli = {.commands = commands};
@@ -250,6 +262,7 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
 		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
 	code = cli_parse(&cli, argc, argv);
-	hide_arguments(argc, argv);
+	if (!hands_on(&cli))
+		hide_arguments(argc, argv);
 	return check_stdout(code ? code : dispatch(&cli));
 }

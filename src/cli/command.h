@@ -58,7 +58,10 @@ struct command {
 	const char *operands;  /* "[RUN]", "WORKFLOW"; NULL: none */
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX: any number */
-	/* Behind so many operands everything is one, options too: they are another program's. 0: never. */
+	/*
+	 * Behind so many operands everything is one, options too: they are another program's. 0: never. The command
+	 * line then stays readable to everybody as it was given, so secrets may not be among the verb's options.
+	 */
 	unsigned own_operands;
 	const char *description;	   /* paragraphs, divided by empty lines; wrapped by us */
 	const struct option_spec *options; /* NULL: none of its own */

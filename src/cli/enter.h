@@ -11,6 +11,7 @@ struct strlist;
  * Before anything else, and before there are threads: goes on as a copy of this program in memory, unless it is one
  * already. Whoever has joined a container can be made to show it our program's file (a script of the image that asks
  * for "/proc/self/exe"), and where the caller may write that, so may the container.
+ * The copy is given the command line as it stands in /proc/self/cmdline, so nobody may have changed that.
  */
 int enter_prepare(struct penstock_error *err);
 

@@ -187,6 +187,16 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 	return 0;
 }
 
+static int refuse_command(const char *name, int errnum, struct penstock_error *err)
+{
+	bool plain = !strchr(name, '\''); /* else it cannot be told so easily how to quote it */
+	int r = error_errno(err, errnum, "cannot run %s", name);
+
+	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))
+		error_suffix(err, "; for the line of a shell: sh -c '%s'", plain ? name : "LINE");
+	return r;
+}
+
 int exec_become(char **words, const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist env = {0};
@@ -203,7 +213,7 @@ int exec_become(char **words, const struct live_step *step, pid_t pid, struct pe
 	exec_reset_signals();
 	environ = env.items; /* execvp() looks on the PATH of the step */
 	execvp(words[0], words);
-	return error_errno(err, errno, "cannot run %s", words[0]);
+	return refuse_command(words[0], errno, err);
 }
 
 /* Of a step of this machine. */

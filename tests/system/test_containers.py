@@ -313,6 +313,27 @@ def test_a_command_runs_beside_a_step(penstock, contained, wait_for):
     assert "sleep 4326" in seen and len(seen.partition("COMMAND")[2].splitlines()) < 8  # not those of the machine
 
 
+WITH_VALUES = ("A=b", "", "--lr=0.1", "a=b=c", "https://user:word@h/x?X-Amz-Signature=abc", "https://h/x?y", "two words = one argument")
+
+
+def test_the_arguments_of_a_command_beside_a_step_arrive_as_they_are(penstock, contained, wait_for):
+    # Penstock takes values off its own command line, and begins itself once more before it enters a container.
+    path = contained({"command": "echo up > $STORAGE_PATH/up; sleep 4327", "env": [{"key": "OWN", "value": "1"}]})
+    run = penstock.popen("run", path)
+    wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
+    name = penstock.ps()[0]["id"]
+
+    plain = penstock.run("exec", name, "--", "sh", "-c", 'for word; do echo "$word"; done', "sh", *WITH_VALUES).ok().out
+    behind = penstock.run("--quiet", "exec", name, "--rank=0", "sh", "-c", "echo r=$OWN $*", "--set=x", "A=b", "--lr=0.1").ok().out
+    line = penstock.run("exec", name, "echo $OWN").exits(66).err
+    run.send(signal.SIGINT)
+    run.wait()
+
+    assert tuple(plain.splitlines()) == WITH_VALUES
+    assert behind == "r=1 A=b --lr=0.1\n"
+    assert "cannot run echo $OWN: No such file" in line and "sh -c" in line
+
+
 def test_memory_has_a_limit(penstock, contained):
     # Also what is written to /dev/shm counts.
     told = penstock.run("run", contained("head -c 300000000 /dev/zero > /dev/shm/big; echo not reached")).exits(137)

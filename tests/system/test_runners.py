@@ -188,6 +188,17 @@ def test_exec_runs_where_the_step_runs(penstock, running):
     assert run.running()
 
 
+def test_exec_hands_arguments_on_as_they_are(penstock, running):
+    running(env=[{"key": "OWN", "value": "1"}])
+    words = ["A=b", "--lr=0.1", "https://user:word@h/x?X-Amz-Signature=abc", "https://h/x?y"]
+
+    assert penstock.run("exec", "t", "--", "printf", "%s\\n", *words).ok().out.splitlines() == words
+    assert penstock.run("exec", "t", "sh", "-c", "echo r=$OWN $*", "--set=x", *words[:2]).ok().out == "r=1 A=b --lr=0.1\n"
+    line, missing = (penstock.run("exec", "t", *command).exits(66).err for command in (["echo $OWN"], ["no-such-command", "a b"]))
+    assert "cannot run echo $OWN: No such file" in line and "sh -c 'echo $OWN'" in line
+    assert "no-such-command: No such file" in missing and "sh -c" not in missing
+
+
 def test_exec_waits_for_a_step_that_is_about_to_start(penstock, running, wait_for):
     # A step can say something before its tasks are on record: here they are taken off it, as if that took long.
     running()

@@ -188,7 +188,7 @@ def begin_two(login, workflow, **run):
 def test_a_command_beside_a_task_runs_on_its_node_and_ends_with_it(login, workflow, slurm, tmp_path):
     process, storage = begin_two(login, workflow)
 
-    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK on $(hostname) in $PWD: $(cat)"; exit 7', input="given\n").exits(7)
+    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK on $(hostname) in $PWD: $(cat) $*"; exit 7', "sh", "A=b", "--lr=0.1", input="given\n").exits(7)
     refused = login.run("exec", "t", "--rank", "2", "true").exits(65)
     long = login.popen("exec", "t", "sh", "-c", f'echo "$(hostname)" > {tmp_path}/beside; exec sleep 1000')
     wait_for(lambda: (tmp_path / "beside").exists() and (tmp_path / "beside").read_text() == slurm.nodes[0] + "\n", 60, "the command on the first node")
@@ -197,7 +197,7 @@ def test_a_command_beside_a_task_runs_on_its_node_and_ends_with_it(login, workfl
     (storage / "end").touch()
 
     process.wait().exits(0)
-    assert beside.out == f"1 on {slurm.nodes[1]} in {storage}: given\n"
+    assert beside.out == f"1 on {slurm.nodes[1]} in {storage}: given A=b --lr=0.1\n"
     assert "the rank is from 0 to 1" in refused.err
     assert ended.code == 143
     assert "runs no step now" in login.run("exec", "t", "true").exits(66).err
@@ -209,14 +209,14 @@ def test_a_command_beside_a_task_in_a_container_is_in_that_and_has_the_terminal(
     layout = write_layout(tmp_path / "image", image([busybox(), layer({"etc/motd": "hello\n"})]))
     process, storage = begin_two(login, workflow, container={"image": str(layout)})
 
-    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK $(cat /etc/motd) $(cat /proc/sys/kernel/hostname) $PWD"; exit 3').exits(3)
+    beside = login.run("exec", "t", "--rank", "1", "sh", "-c", 'echo "$RANK $(cat /etc/motd) $(cat /proc/sys/kernel/hostname) $PWD $*"; exit 3', "sh", "A=b", "--lr=0.1").exits(3)
     words = ["script", "-qec", f"{binary()} exec t sh -c 'test -t 0 && test -t 1 && echo at a terminal'", "/dev/null"]
     seen = Process(slurm.inside(slurm.control, words), login.env | {"TERM": "xterm"}, login.cwd).wait()
     (storage / "go").touch()
     (storage / "end").touch()
 
     process.wait().exits(0)
-    assert beside.out == f"1 hello {slurm.nodes[1]} /\n"
+    assert beside.out == f"1 hello {slurm.nodes[1]} / A=b --lr=0.1\n"
     assert "at a terminal" in seen.out
 
 
