@@ -26,6 +26,7 @@ struct load_given {
 	const char *workflow; /* --workflow; NULL: not given */
 	const char *context;  /* --context */
 	const struct strlist *sets, *env, *variables;
+	bool *used; /* of `variables`, see workflow_options; NULL: all must be */
 	bool keep_references;
 };
 

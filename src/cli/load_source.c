@@ -208,6 +208,7 @@ struct workflow_options load_source_options(
 		.module_cookie = source->shown,
 		.pick = source->pick,
 		.arguments = given->variables,
+		.used = given->used,
 		.run_args = source->run_args,
 		.context = source->context,
 		.variables = source->variables_name ? buf_str(&source->variables) : NULL,

@@ -309,6 +309,7 @@ struct row {
 	struct session *sessions;
 	size_t n;
 	size_t n_dstack; /* of .dstack/workflows.yaml */
+	bool *used;	 /* the variables given that one of several has; NULL: there is one */
 	struct strlist sets;
 	char *provenance;
 	struct cluster cluster;
@@ -320,6 +321,7 @@ static void row_release(struct row *row)
 	for (size_t i = 0; row->sessions && i < row->n; i++)
 		session_release(&row->sessions[i]);
 	free(row->sessions);
+	free(row->used);
 	strlist_release(&row->sets);
 	free(row->provenance);
 	cluster_release(&row->cluster);
@@ -338,12 +340,14 @@ static int load_given(
 		.sets = &row->sets,
 		.env = cli_values(cli, "env"),
 		.variables = cli_variables(cli),
+		.used = row->used,
 	};
 	int r = load_source_find(&source, &given, err);
 
 	if (r < 0)
 		return r;
-	if (cli_variables(cli)->n && !source.dstack) {
+	row->n_dstack += source.dstack;
+	if (cli_variables(cli)->n && !row->n_dstack && i + 1 == row->n) {
 		*code = cli_refuse_variables(cli);
 		return 0;
 	}
@@ -373,6 +377,23 @@ static int submit(const struct cli *cli, const struct session *session,
 				});
 }
 
+/* What one of several workflows has is no mistake in the others. */
+static int check_variables(const struct cli *cli, const bool *used, struct penstock_error *err)
+{
+	const struct strlist *given = cli_variables(cli);
+
+	for (size_t i = 0; i < given->n; i++) {
+		int len = (int)strcspn(given->items[i], "=");
+
+		if (!used[i])
+			return error_set(err, PENSTOCK_E_INVALID,
+				"--%.*s: is neither an option nor a variable of one of the "
+				"workflows: there is no ${{ %.*s }} in them",
+				len, given->items[i], len, given->items[i]);
+	}
+	return 0;
+}
+
 static int load_row(const struct cli *cli, struct row *row)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -381,12 +402,16 @@ static int load_row(const struct cli *cli, struct row *row)
 
 	row->n = cli_n_operands(cli);
 	row->sessions = calloc(row->n, sizeof(*row->sessions));
-	if (r < 0 || !row->sessions)
+	if (row->n > 1)
+		row->used = calloc(cli_variables(cli)->n + 1, sizeof(*row->used));
+	if (r < 0 || !row->sessions || (row->n > 1 && !row->used))
 		r = error_memory(&err);
 	background_user_may_end();
 	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
 		r = load_given(cli, i, row, &code, &err);
 	interrupts_block_signals();
+	if (r == 0 && code == 0 && row->used)
+		r = check_variables(cli, row->used, &err);
 	if (r < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)

@@ -175,6 +175,7 @@ static bool is_used(const struct node *node, const char *name)
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow)
 {
 	const struct strlist *given = rd->options->arguments;
+	bool *used = rd->options->used;
 	bool good = true;
 
 	for (size_t i = 0; given && i < given->n; i++) {
@@ -183,7 +184,14 @@ bool dstack_check_arguments(struct reader *rd, const struct node *workflow)
 		const char *option = workflow_arena_printf(
 			rd->arena, "--%.*s", (int)strcspn(pair, "="), pair);
 
-		if (!name || !option || is_used(workflow, name) || is_used(workflow, "run.args"))
+		if (!name || !option)
+			continue;
+		if (is_used(workflow, name) || is_used(workflow, "run.args")) {
+			if (used)
+				used[i] = true;
+			continue;
+		}
+		if (used) /* another workflow may have it */
 			continue;
 		reader_error(rd, &(struct workflow_place){.option = option},
 			"is neither an option nor a variable of the workflow: there is no "

@@ -145,9 +145,8 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     dialects.run("run", "prepare").ok()
     first = dialects.run("run", "train").ok()
     dialects.run("tag", "add", "v1", "prepare").ok()
-    second = dialects.run("run", "prepare", "train", "--words", "from the command line").exits(65)
-    dialects.run("run", "prepare", "--words", "from the command line").ok()
-    third = dialects.run("run", "train").ok()
+    second = dialects.run("run", "train", "--words", "from the command line").exits(65)
+    third = dialects.run("run", "prepare", "train", "--words", "from the command line").ok()
     project({".dstack/workflows.yaml": TWO % "tag: v1"})
     fourth = dialects.run("run", "train").ok()
 
@@ -207,6 +206,20 @@ def test_a_tag_holds_one_run_and_nothing_of_another(dialects, project, store, tm
     assert "does not end with '.json'" in refused.err
     names = [path.name for path in (dialects.cwd / "got").iterdir()]
     assert len(names) == 30 and len({name[0] for name in names}) == 1
+
+
+def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
+    dialects.cwd = project({".dstack/workflows.yaml": TWO % "workflow: prepare", ".dstack/variables.yaml": VARIABLES, "plain.json": json.dumps({
+        "resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "steps": [{"name": "plain", "run": {"command": "echo plain"}}]})})  # fmt: skip
+
+    unknown = dialects.run("run", "prepare", "train", "--words", "some", "--wurds=others").exits(65)
+    options = dialects.run("run", "plain.json", "plain.json", "--words", "some").exits(64)
+    assert "--wurds: is neither an option nor a variable" in unknown.err and unknown.out == "" and dialects.ps() == []
+    assert "unknown option --words" in options.err and options.out == ""
+
+    assert dialects.run("run", "prepare", "train", "plain.json", "--words", "some").ok().out == "some\nplain\n"
+    assert dialects.run("run", "plain.json", "prepare", "--words", "more").ok().out == "plain\n"
+    assert dialects.run("run", "train").ok().out == "more\n"
 
 
 def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told(dialects, project, wait_for):

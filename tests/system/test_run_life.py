@@ -390,6 +390,8 @@ def test_a_row_is_read_before_its_first_begins(penstock, workflow):
         unfit = penstock.run("run", *option, good, large).exits(65)
         assert "nofile.json" in missing.err and "stepz" in mistaken.err and "resources.gpus=" in unfit.err
         assert missing.out == mistaken.out == unfit.out == ""
+    # Nobody would be left to submit the second.
+    assert "--detach is for one workflow" in penstock.run("run", "--on", "slurm", "--detach", good, good).exits(64).err
     assert penstock.ps() == []
     assert penstock.run("run", "--dry-run", good, large).exits(65).out == ""
 
