@@ -124,8 +124,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return self.bucket(store, bucket, query)
             versions = store.objects.get(f"{bucket}/{key}", [])
             there = versions[-1] if versions else None
-            if store.parts and ("uploads" in query or "uploadId" in query):
-                return self.upload(store, bucket, key, query, body)
+            if "uploads" in query or "uploadId" in query:
+                return self.upload(store, bucket, key, query, body) if store.parts else self.fail(501, "NotImplemented")
             if self.command == "PUT":
                 return self.put(store, f"{bucket}/{key}", there, body)
             if self.command == "DELETE":
