@@ -55,10 +55,10 @@ struct workflow_options {
 	/* For files of other runners; all may be NULL. */
 	const char *pick;		 /* the workflow of a file that has several */
 	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
-	bool *used; /* one for each, set where the workflow has that variable; NULL: it must have all */
-	const char *run_args;		 /* dstack's run.args */
-	const char *context;		 /* the directory to be sent along, absolute */
-	const char *variables;		 /* the bytes of .dstack/variables.yaml */
+	bool *used; /* one for each, set where it has that variable; NULL: it must have all */
+	const char *run_args;  /* dstack's run.args */
+	const char *context;   /* the directory to be sent along, absolute */
+	const char *variables; /* the bytes of .dstack/variables.yaml */
 	size_t variables_len;
 	const char *variables_name;
 	const char *defaults; /* the bytes of penstock.yaml, whose `output` is taken where a file
