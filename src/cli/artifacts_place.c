@@ -76,6 +76,12 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 	_cleanup_(records_run_release) struct records_run run = {0};
 	int r = records_find(records, word, &run, err);
 
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished && err && err->message &&
+		str_starts(err->message, "there is no run "))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no run %s; run it first (what dstack calls %s: 'penstock run "
+			"%s'), 'penstock ps -a' lists what there is",
+			word, word, word);
 	if (r < 0)
 		return r;
 	if (finished && run.last.state != RUN_SUCCEEDED)

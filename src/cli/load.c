@@ -152,7 +152,7 @@ static bool warn_of_key(const struct workflow *wf, const struct workflow_s3 *s3)
 	return true;
 }
 
-static void warn_of_keys(const struct workflow *wf)
+void load_warn_of_keys(const struct workflow *wf)
 {
 	if (wf->output.kind == WORKFLOW_S3 && warn_of_key(wf, &wf->output.s3))
 		return;
@@ -172,7 +172,7 @@ int load_source_read(struct workflow **out, const struct load_source *source,
 	options.cookie = &(struct lookup){.file = source->shown};
 	r = read_and_print(out, source->shown, &source->bytes, &options, err);
 	if (r == 0)
-		warn_of_keys(*out);
+		load_warn_of_keys(*out);
 	return r;
 }
 

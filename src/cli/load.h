@@ -48,6 +48,9 @@ struct workflow_options load_source_options(
 int load_source_read(struct workflow **out, const struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
+/* Once for a file: that keys stand in it, and how they get out of there. */
+void load_warn_of_keys(const struct workflow *wf);
+
 /* Reads the workflow and prints what was found. -PENSTOCK_E_INVALID: mistakes, which were printed; `err` counts them. */
 int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
 	const struct strlist *sets, const struct strlist *env, struct penstock_error *err);

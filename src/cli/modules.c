@@ -176,13 +176,13 @@ static int read_all(int fd, struct buf *out, struct penstock_error *err)
 static int git_by(const struct git_login_way *way, const char *dir, const char *const *args,
 	struct buf *out, struct penstock_error *err)
 {
-	const char *argv[24] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "git", "-c",
+	const char *argv[28] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "git", "-c",
 		"protocol.ext.allow=never", "--git-dir", dir};
 	_cleanup_close_ int stdout_fd = memfd_create("git", MFD_CLOEXEC);
 	_cleanup_close_ int stderr_fd = memfd_create("git", MFD_CLOEXEC);
 	struct process p = PROCESS_INIT;
 	_cleanup_free_ char *said = NULL;
-	size_t n = 7;
+	size_t n = 8;
 	int status, r;
 
 	if (stdout_fd < 0 || stderr_fd < 0)
@@ -339,6 +339,7 @@ static int make_repository(const char *dir, struct penstock_error *err)
 static int fetch(
 	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
 {
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *spec = NULL;
 	int rc = make_repository(dir, err);
 
@@ -353,10 +354,17 @@ static int fetch(
 	if (asprintf(&spec, "+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref) <
 		0)
 		return error_memory(err);
-	return git_there(dir, r,
+	rc = git_there(dir, r,
 		(const char *const[]){
 			"fetch", "--quiet", "--no-tags", "--depth", "1", "--", r->url, spec, NULL},
-		err);
+		&e);
+	if (rc == 0)
+		return 0;
+	if (r->ref && e.message && strstr(e.message, "find remote ref"))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"it has no tag %s; 'git ls-remote --tags %s' lists those there are", r->ref,
+			r->url);
+	return error_move(err, &e);
 }
 
 /* What git prints lies in memory: first its size is asked for. */

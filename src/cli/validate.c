@@ -152,6 +152,8 @@ static int run_validate(const struct cli *cli)
 	} else {
 		print_plain(cli, shown, wf, &found);
 	}
+	if (r == 0)
+		load_warn_of_keys(wf);
 	return r < 0 ? CLI_EXIT_WORKFLOW : 0;
 }
 

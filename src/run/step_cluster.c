@@ -51,6 +51,7 @@ void step_cluster_judge(const struct run *run, const struct workflow_run *what,
 	if (!output_task_memory(task, &memory))
 		return;
 	end->oom = true;
+	end->resources = res;
 	end->memory_peak = memory.used;
 	end->memory_limit =
 		memory.limit ? memory.limit

@@ -49,8 +49,26 @@ static void explain_time(const struct step_end *end, const char *name, struct st
 			name, time);
 }
 
+void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
+	char out[static STEP_MORE_SIZE])
+{
+	int key = (int)strcspn(key_and_value, "=");
+
+	if (!own || !res)
+		snprintf(out, STEP_MORE_SIZE, "--set resources.%s", key_and_value);
+	else if (res->field)
+		snprintf(out, STEP_MORE_SIZE, "--set %s.%s", res->field, key_and_value);
+	else
+		snprintf(out, STEP_MORE_SIZE, "`resources.%.*s` of the step in its module", key,
+			key_and_value);
+}
+
 static void explain_memory(const struct step_end *end, const char *who, struct step_failure *out)
 {
+	const struct workflow_step_resources *res = end->resources;
+	char more[STEP_MORE_SIZE];
+
+	step_more(res, res && res->mem_per_cpu.given, "memPerCpu=MB", more);
 	out->class = RUN_CLASS_OOM;
 	out->exit_code = EXIT_OOM;
 	if (end->memory_of_run)
@@ -64,20 +82,17 @@ static void explain_memory(const struct step_end *end, const char *who, struct s
 			end->memory_of_run / MIB);
 	else if (!end->memory_limit)
 		snprintf(out->text, sizeof(out->text),
-			"%s was killed for want of memory; ask for more with --set "
-			"resources.memPerCpu=MB",
-			who);
+			"%s was killed for want of memory; ask for more with %s", who, more);
 	else if (end->memory_peak)
 		snprintf(out->text, sizeof(out->text),
 			"%s was killed for want of memory: its limit is %" PRIu64
-			" MB, its peak was %" PRIu64
-			" MB; ask for more with --set resources.memPerCpu=MB",
-			who, end->memory_limit / MIB, end->memory_peak / MIB);
+			" MB, its peak was %" PRIu64 " MB; ask for more with %s",
+			who, end->memory_limit / MIB, end->memory_peak / MIB, more);
 	else
 		snprintf(out->text, sizeof(out->text),
 			"%s was killed for want of memory: its limit is %" PRIu64
-			" MB; ask for more with --set resources.memPerCpu=MB",
-			who, end->memory_limit / MIB);
+			" MB; ask for more with %s",
+			who, end->memory_limit / MIB, more);
 }
 
 bool step_end_explain(

@@ -93,6 +93,7 @@ int step_group_make(struct step_group *group, struct run *run, const struct work
 		r = cgroup_make(&group->cgroup, run->group.cgroup, run->id, &wanted, err);
 	group->memory_limit = wanted.memory;
 	group->max_processes = wanted.pids;
+	group->resources = res;
 	group->watch_memory = wanted.memory && !cgroup_holds_memory(group->cgroup);
 	if (r == 0)
 		tell_what_does_not_hold(run, group, res->max_processes.given);
@@ -121,17 +122,22 @@ static bool was_of_run(const struct step_group *group, const struct run *run, ui
 void step_group_judge(const struct step_group *group, struct run *run, const char *name,
 	bool failed, struct step_end *end)
 {
+	const struct workflow_step_resources *res = group->resources;
 	struct cgroup_found found;
+	char more[STEP_MORE_SIZE];
 
 	cgroup_read(group->cgroup, &found);
+	end->resources = res;
 	end->memory_limit = group->memory_limit;
 	if (found.memory_peak)
 		end->memory_peak = found.memory_peak;
-	if (found.pids_refused)
+	if (found.pids_refused) {
+		step_more(res, res && res->own_processes, "maxProcesses=N", more);
 		run_say(run, RUN_EVENT_WARNING,
 			"'%s' reached its limit of %" PRIu64 " processes and threads, and was "
-			"refused more; raise it with --set resources.maxProcesses=N",
-			name, group->max_processes);
+			"refused more; raise it with %s",
+			name, group->max_processes, more);
+	}
 	if (!found.oom_kills)
 		return;
 	if (was_of_run(group, run, found.memory_peak))

@@ -20,12 +20,14 @@ struct penstock_error;
 struct run;
 struct step_end;
 struct workflow_run;
+struct workflow_step_resources;
 
 struct step_group {
 	struct cgroup *cgroup; /* NULL: none can be made here */
 	uint64_t memory_limit; /* bytes; 0: none */
 	uint64_t max_processes;
-	bool watch_memory; /* no control group holds the limit */
+	const struct workflow_step_resources *resources; /* that it was made for; borrowed */
+	bool watch_memory;				 /* no control group holds the limit */
 };
 
 int step_group_make(struct step_group *group, struct run *run, const struct workflow_run *what,

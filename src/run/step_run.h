@@ -26,6 +26,7 @@ struct penstock_error;
 struct run;
 struct step_run;
 
+#define STEP_MORE_SIZE	    256
 #define STEP_MEMORY_LOOK_MS 250 /* where no control group holds the limit */
 
 struct step_run_spec {
@@ -60,6 +61,8 @@ struct step_end {
 	uint64_t memory_limit;	/* bytes; 0: none */
 	uint64_t memory_peak;	/* bytes; 0: not known */
 	uint64_t memory_of_run; /* bytes; 0: unless all of the run together wanted more than this */
+	const struct workflow_step_resources
+		*resources; /* its own, borrowed; NULL: no limits of ours */
 };
 
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,
@@ -84,6 +87,10 @@ void step_run_free(struct step_run *step);
 
 /* How long what is asked to end gets for it: $PENSTOCK_STOP_GRACE seconds, or 30. */
 int64_t step_run_grace_ms(void);
+
+/* "--set resources.memPerCpu=MB": how more is asked for; `own`: it is the step that says how much. */
+void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
+	char out[static STEP_MORE_SIZE]);
 
 /* What an end that was not asked for means to the run. */
 struct step_failure {

@@ -32,7 +32,7 @@ static const struct shape_field searcher_fields[] = {
 	{"max_steps", SHAPE_WHOLE, NULL, 1, INT64_MAX, NULL, NULL},
 	{"max_time", SHAPE_WHOLE, NULL, 1, INT64_MAX, PASSED, NULL},
 	{"time_metric", SHAPE_TEXT, NULL, 0, 0, PASSED, NULL},
-	{"max_trials", SHAPE_WHOLE, NULL, 1, 1, NULL, NULL},
+	{"max_trials", SHAPE_WHOLE, NULL, 1, 1, NULL, "one trial is one run; give each its own hyperparameters"},
 	{"max_concurrent_trials", SHAPE_WHOLE, NULL, 0, INT64_MAX, NO_CLUSTER, NULL},
 	{"source_trial_id", SHAPE_ANY, NULL, 0, 0, NULL, "there is no trial of another experiment; restore it by `inputs`"},
 	{"source_checkpoint_uuid", SHAPE_ANY, NULL, 0, 0, NULL, "there is no checkpoint of another experiment; restore it by `inputs`"},

@@ -47,6 +47,12 @@ static const struct shape_field *field_of(const struct shape *shape, const char 
 	return NULL;
 }
 
+/* Whether one number only can be honoured. */
+static bool takes_one(const struct shape_field *field)
+{
+	return field->min && field->min == field->max;
+}
+
 /* The key is none of the shape's: the nearest, or all of them. */
 static void report_unknown(
 	struct reader *rd, const struct node_entry *entry, const struct shape *shape)
@@ -63,7 +69,7 @@ static void report_unknown(
 	}
 	for (size_t i = 0; i < shape->n; i++) {
 		fields[i].name = shape->fields[i].name;
-		if (!shape->fields[i].refused)
+		if (!shape->fields[i].refused || takes_one(&shape->fields[i]))
 			buf_printf(&keys, "%s%s", keys.len ? ", " : "", shape->fields[i].name);
 	}
 	nearest = schema_nearest(&schema, entry->key);
@@ -107,9 +113,13 @@ static const char *kinds_text(struct reader *rd, const struct shape_field *field
 
 	if (field->kinds & SHAPE_WHOLE)
 		names[n++] = field->min || field->max
-				     ? workflow_arena_printf(rd->arena,
-					       "a whole number from %lld to %lld",
-					       (long long)field->min, (long long)field->max)
+				     ? takes_one(field)
+					       ? workflow_arena_printf(
+							 rd->arena, "%lld", (long long)field->min)
+					       : workflow_arena_printf(rd->arena,
+							 "a whole number from %lld to %lld",
+							 (long long)field->min,
+							 (long long)field->max)
 				     : "a whole number";
 	if (field->kinds & SHAPE_FLAG)
 		names[n++] = "true or false";
@@ -184,11 +194,13 @@ static bool check_value(struct reader *rd, const struct node *node, const struct
 		return check_list(rd, node, field);
 	if (fits)
 		return true;
-	reader_error(rd, &node->at, "`%s` must be %s, not %s", buf_str(&rd->path),
+	reader_error(rd, &node->at, "`%s` must be %s, not %s%s%s", buf_str(&rd->path),
 		kinds_text(rd, field),
 		node->kind == NODE_SCALAR && *node->text && !node->field ? quote(node->text, quoted)
 		: node->kind == NODE_SCALAR				 ? "empty"
-									 : node_kind_name(node));
+									 : node_kind_name(node),
+		takes_one(field) && field->refused ? ": " : "",
+		takes_one(field) && field->refused ? field->refused : "");
 	return false;
 }
 
@@ -205,7 +217,7 @@ static bool check_entry(
 	}
 	if (node_is_null(entry->value))
 		return true;
-	if (field->refused) {
+	if (field->refused && !takes_one(field)) {
 		reader_error(rd, &entry->key_at, "`%s` cannot be honoured: %s",
 			reader_field(rd, entry->key), field->refused);
 		return false;

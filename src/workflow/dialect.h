@@ -28,10 +28,16 @@ struct shape_field {
 	const char *name;
 	unsigned kinds;
 	const struct shape *below;
-	int64_t min, max;    /* both 0: any number */
-	const char *note;    /* what becomes of it, where that is nothing a user would expect */
-	const char *refused; /* why it cannot be honoured */
+	int64_t min, max; /* both 0: any number */
+	const char *note; /* what becomes of it, where that is nothing a user would expect */
+	const char
+		*refused; /* why it cannot be honoured; where min is max: why no other number can */
 };
+
+#define DIALECT_ONE_NODE                                                                           \
+	"this file is run on one machine; --on slurm spreads the tasks of penstock's own "         \
+	"workflows "                                                                               \
+	"over several"
 
 struct shape {
 	const char *what; /* "`resources`", for messages */

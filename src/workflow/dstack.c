@@ -26,7 +26,7 @@ static const struct shape_field resources_fields[] = {
 	{"interruptible", SHAPE_FLAG, NULL, 0, 0, "has no effect: the run is on this machine, and continues after an interruption anyway", NULL},
 	{"local", SHAPE_FLAG, NULL, 0, 0, NULL, NULL},
 	{"shm_size", SHAPE_TEXT, NULL, 0, 0, "has no effect: a step has the shared memory of this machine", NULL},
-	{"nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, NULL},
+	{"nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, DIALECT_ONE_NODE},
 };
 SHAPE(shape_resources, "`resources`", resources_fields);
 
@@ -94,7 +94,7 @@ static const struct shape_field workflow_fields[] = {
 	{"ports", SHAPE_WHOLE, NULL, 0, 64, NULL, NULL},
 	{"resources", SHAPE_MAP, &shape_resources, 0, 0, NULL, NULL},
 	{"gpu", SHAPE_WHOLE | SHAPE_MAP, &shape_count, 0, 4096, "belongs into `resources`: read as resources.gpu", NULL},
-	{"nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, NULL},
+	{"nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, DIALECT_ONE_NODE},
 	{"nproc", SHAPE_WHOLE, NULL, 1, 4096, NULL, NULL},
 	{"deps", SHAPE_TEXTS | SHAPE_LIST, &shape_dep, 0, 0, NULL, NULL},
 	{"depends-on", SHAPE_TEXTS | SHAPE_MAP, &shape_depends, 0, 0, NULL, NULL},

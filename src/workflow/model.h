@@ -114,7 +114,10 @@ struct workflow_step_resources {
 		gpus_per_task; /* default: the job's gpusPerTask where given, else 0 */
 	/* And threads; 0: not limited. Not given by either: as many as LIMIT_STEP_PROCESSES says. */
 	struct workflow_number max_processes;
+	bool own_processes; /* the step gives maxProcesses, not the job */
 	struct workflow_place at;
+	/* "steps[0].run.resources", as --set calls it; NULL: in a module, where --set does not reach. */
+	const char *field;
 };
 
 /* What a run or a step may take before it is ended; milliseconds. Not given: no limit. */

@@ -73,6 +73,8 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 	res->mem_per_cpu = (struct workflow_number){whole->mem_per_cpu.value, false, res->at};
 	res->gpus_per_task = (struct workflow_number){0, false, res->at};
 	res->max_processes = whole->max_processes;
+	if (!rd->modules)
+		res->field = reader_field(rd, "resources");
 	if (whole->gpus_per_task.given)
 		res->gpus_per_task.value = whole->gpus_per_task.value;
 	if (!map)
@@ -84,6 +86,7 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 	reader_number(rd, map, "memPerCpu", 1, MAX_MEM_PER_CPU, &res->mem_per_cpu);
 	reader_number(rd, map, "gpusPerTask", 0, MAX_GPUS, &res->gpus_per_task);
 	reader_number(rd, map, "maxProcesses", 0, MAX_PROCESSES, &res->max_processes);
+	res->own_processes = node_get(map, "maxProcesses") != NULL;
 	if (whole->given)
 		check_shares(rd, res);
 	reader_leave(rd, saved);

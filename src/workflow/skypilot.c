@@ -57,7 +57,7 @@ SHAPE(shape_mount, "a file mount", mount_fields);
 static const struct shape_field root_fields[] = {
 	{"name", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
 	{"workdir", SHAPE_TEXT, NULL, 0, 0, NULL, NULL},
-	{"num_nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, NULL},
+	{"num_nodes", SHAPE_WHOLE, NULL, 1, 1, NULL, DIALECT_ONE_NODE},
 	{"resources", SHAPE_MAP, &shape_resources, 0, 0, NULL, NULL},
 	{"envs", SHAPE_FREE, NULL, 0, 0, NULL, NULL},
 	{"secrets", SHAPE_FREE, NULL, 0, 0, NULL, NULL},
@@ -245,7 +245,13 @@ static void put_variables(struct task *t)
 						t->rd->options->env->items[g][strlen(entry->key)] ==
 							'=');
 			/* A value that the command line is to give. */
-			if (node_is_null(entry->value) && !given)
+			if (node_is_null(entry->value) && !given && i == 1)
+				reader_error(t->rd, &entry->key_at,
+					"`secrets.%s` has no value; keep one with 'penstock secret "
+					"set %s', and give --env '%s=${{ secrets.%s }}' or write "
+					"${{ secrets.%s }} here",
+					entry->key, entry->key, entry->key, entry->key, entry->key);
+			else if (node_is_null(entry->value) && !given)
 				reader_error(t->rd, &entry->key_at,
 					"`%s.%s` has no value; give it with --env %s=VALUE",
 					maps[i], entry->key, entry->key);

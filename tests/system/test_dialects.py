@@ -150,7 +150,7 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     project({".dstack/workflows.yaml": TWO % "tag: v1"})
     fourth = dialects.run("run", "train").ok()
 
-    assert "prepare" in missing.err and "--words: is neither" in second.err
+    assert "there is no run prepare; run it first (what dstack calls prepare: 'penstock run prepare')" in missing.err and "--words: is neither" in second.err
     assert [first.out, third.out, fourth.out] == ["from the file\n", "from the command line\n", "from the file\n"]
     assert dialects.run("artifacts", "list", "prepare").ok().out.split() == ["22", "data/words.txt"]
     assert dialects.run("artifacts", "list", ":v1").ok().out.split() == ["14", "data/words.txt"]

@@ -111,6 +111,14 @@ def test_without_a_network(penstock, job, repository):
     assert "other.json:1:" in other.err and "git says: fatal: " in other.err and "never" not in other.out
 
 
+# What git says of a tag that is not there names a ref of its own; what there is to look for is the tag.
+def test_a_tag_that_is_not_there_is_told(penstock, job, repository):
+    told = penstock.run("run", job(f"file://{repository}@v9")).exits(65)
+
+    assert f"it has no tag v9; 'git ls-remote --tags file://{repository}' lists those there are" in told.err
+    assert "refs/" not in told.err
+
+
 # validate looks at what is here and fetches nothing.
 def test_validate_fetches_nothing(penstock, job, repository, tmp_path):
     path = job(f"file://{repository}@v1")

@@ -1,5 +1,6 @@
 """Several tasks of one step, and what a step may take of this machine: each limit has a test that exceeds it."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -180,6 +181,24 @@ def test_parallel_iterations_together_get_no_more_memory_than_the_run_has(pensto
     assert penstock.ps()[0]["class"] == "oom"
 
 
+# The advice is one that helps: the memory of a step is raised where it is given.
+def test_more_memory_is_asked_for_where_the_step_has_its_own(penstock, workflow, no_groups_left, tmp_path):
+    eat = "cat > eat.py <<'END'\n" + EAT.format(mb=400, pause=0.005) + "END\nexec python3 eat.py"
+    own = {"command": eat, "resources": {"memPerCpu": 64}}
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "module.yaml").write_text(json.dumps({"name": "m", "steps": [{"run": own}]}))
+
+    told = penstock.run("run", workflow(own)).exits(137)
+    helped = penstock.run("run", "--fresh", workflow(own), "--set", "steps[0].run.resources.memPerCpu=1024")
+    module = penstock.run("run", workflow("true", steps=[{"use": {"source": str(tmp_path / "module")}}])).exits(137)
+    whole = penstock.run("run", workflow(eat, resources={"memPerCpu": 64})).exits(137)
+
+    assert "ask for more with --set steps[0].run.resources.memPerCpu=MB" in told.err
+    assert helped.ok().out.endswith("had it all\n")
+    assert "ask for more with `resources.memPerCpu` of the step in its module" in module.err
+    assert "ask for more with --set resources.memPerCpu=MB" in whole.err
+
+
 def test_a_step_gets_no_more_processes_than_its_limit(penstock, workflow, kernel_holds, no_groups_left):
     kernel_holds("processes")
     path = workflow({"command": "for i in $(seq 60); do sleep 1000 & done; echo had them all", "resources": {"maxProcesses": 30}})
@@ -188,6 +207,7 @@ def test_a_step_gets_no_more_processes_than_its_limit(penstock, workflow, kernel
 
     assert result.code != 0 and "had them all" not in result.out
     assert "'train' reached its limit of 30 processes and threads" in result.err
+    assert "raise it with --set steps[0].run.resources.maxProcesses=N" in result.err
     assert "had them all" in penstock.run("run", path, "--set", "steps[0].run.resources.maxProcesses=100").ok().out
 
 
@@ -199,6 +219,7 @@ def test_a_fork_bomb_stays_within_its_limit_and_ends_with_its_step(penstock, wor
     result = penstock.run("run", path).exits(3)
 
     assert "reached its limit of 40 processes and threads" in result.err
+    assert "raise it with --set resources.maxProcesses=N" in result.err
 
 
 @needs_two_cpus

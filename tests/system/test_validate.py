@@ -98,6 +98,19 @@ def test_secrets_are_not_shown(penstock):
         assert "AKIDSECRETID" not in result.text
 
 
+# A key that stands in the file is told as `run` tells it, and shown no more than there; one that does not is no matter.
+@pytest.mark.parametrize("key,warned", [("very-secret-key", True), ("${{ secrets.KEY }}", False), ("***", False)])
+def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
+    s3 = {"bucketUrl": "s3://results", "path": "/", "region": "r", "endpointUrl": "http://store.example", "accessKeyId": "id", "secretAccessKey": key}
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({"output": {"s3": s3}, "steps": [{"run": {"command": "echo hello"}}]}))
+
+    for arguments in ([], ["--json"]):
+        told = penstock.run("validate", path, *arguments).ok()
+        assert ("a key stands in this file" in told.err) == warned
+        assert "very-secret-key" not in told.text
+
+
 # The example's workflows are what users copy first.
 def test_workflows_of_the_examples_are_valid(penstock):
     found = sorted(TOP.glob("examples/*/*.json")) + sorted(TOP.glob("examples/*/workflow*.yaml"))
