@@ -119,6 +119,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         store, parts, body = self.server.owner, urlsplit(self.path), self.whole()
         bucket, _, key = unquote(parts.path)[1:].partition("/")
         query = parse_qs(parts.query, keep_blank_values=True)
+        if self.command == "POST" and not query.keys() & {"uploads", "uploadId"}:
+            return self.fail(501, "NotImplemented")
         with store.lock:
             if not key:
                 return self.bucket(store, bucket, query)
