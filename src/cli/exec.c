@@ -200,6 +200,7 @@ static int refuse_command(const char *name, int errnum, struct penstock_error *e
 int exec_become(char **words, const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist env = {0};
+	const char *name = words ? words[0] : NULL;
 	int r = read_environment(pid, &env, err);
 
 	if (r == 0 && add_terminal(&env) < 0)
@@ -208,12 +209,12 @@ int exec_become(char **words, const struct live_step *step, pid_t pid, struct pe
 		r = go_there(step, pid, err);
 	if (r == 0 && step->enter.n)
 		r = enter_container(pid, &step->enter, err);
-	if (r < 0 || !words)
+	if (r < 0 || !name)
 		return r;
 	exec_reset_signals();
 	environ = env.items; /* execvp() looks on the PATH of the step */
-	execvp(words[0], words);
-	return refuse_command(words[0], errno, err);
+	execvp(name, words);
+	return refuse_command(name, errno, err);
 }
 
 /* Of a step of this machine. */
