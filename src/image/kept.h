@@ -48,7 +48,7 @@ struct image_prune {
 	void (*removed)(void *cookie, const struct image_kept *image); /* may be NULL */
 	void *cookie;
 };
-/* What a run has, or takes meanwhile, stays. EXISTS: one is being brought, and the rest stays for now. */
+/* What a run has, or takes meanwhile, stays. EXISTS: one is being brought, and the rest stays until the next pruning. */
 int image_kept_prune(const char *dir, const struct image_kept_list *list,
 	const struct image_prune *how, struct penstock_error *err);
 /* The same with the list and the sweep, for whoever has just brought one. `bytes` as of the sweep. */

@@ -123,26 +123,18 @@ WHO_WAS_HERE = """
     echo attempt $PENSTOCK_ATTEMPT; while [ $PENSTOCK_ATTEMPT = 1 ]; do sleep 0.05; done"""
 
 
-def test_what_was_stopped_begins_anew_by_the_same_command(penstock, workflow, store, to_store):
-    # Whoever ended it has said so. What it put out stays in the bucket.
-    path = workflow("echo first", WHO_WAS_HERE, **to_store())
+@pytest.mark.parametrize(
+    "ended_by, code, more",
+    [(signal.SIGINT, 130, {}), (signal.SIGTERM, 75, {"resume": "never"})],
+    ids=["stopped", "preempted_and_never_to_be_resumed"],
+)
+def test_what_is_not_to_go_on_begins_anew_by_the_same_command(penstock, workflow, store, to_store, ended_by, code, more):
+    # Who stopped it has said so. What it put out stays in the bucket.
+    path = workflow("echo first", WHO_WAS_HERE, **more, **to_store())
     run = penstock.popen("run", path)
     run.wait_for_output("^attempt 1$")
-    run.send(signal.SIGINT)
-    run.wait().exits(130)
-
-    again = penstock.run("run", path).ok()
-
-    assert again.out == "first\nattempt 2\n" and "goes on" not in again.err
-    assert store.bytes("out", "saved") == b"1\n"
-
-
-def test_what_is_never_to_be_resumed_begins_anew_after_a_preemption(penstock, workflow, store, to_store):
-    path = workflow("echo first", WHO_WAS_HERE, resume="never", **to_store())
-    run = penstock.popen("run", path)
-    run.wait_for_output("^attempt 1$")
-    run.send(signal.SIGTERM)
-    run.wait().exits(75)
+    run.send(ended_by)
+    run.wait().exits(code)
 
     again = penstock.run("run", path).ok()
 

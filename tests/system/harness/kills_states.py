@@ -49,6 +49,15 @@ def self_killed(world, rng, job, place, *words, setup=None, steps=False, armed=N
     return made
 
 
+def stands_at(made, hold):
+    """Whether the command was caught at the request. Else the proxy lets all pass, and the command has come to its end."""
+    if made.reached(hold):
+        return True
+    made.world.proxy.disarm()
+    made.process.wait(PATIENCE_S)
+    return False
+
+
 def held(world, rng, job, hold, *, steps=True, at_end=None, also=None):
     """A round that is killed while one request hangs in the middle."""
     made = Round(world, job, rng)
@@ -58,9 +67,7 @@ def held(world, rng, job, hold, *, steps=True, at_end=None, also=None):
     made.start()
     if also:
         also(made)
-    if not made.reached(hold):
-        world.proxy.disarm()
-        made.process.wait(PATIENCE_S)
+    if not stands_at(made, hold):
         return None
     made.kill(who(rng, steps=steps))
     return made
@@ -233,9 +240,7 @@ def restoring(world, rng, n):
         key = ["ckpt", r"\.penstock/runs/\w+/manifest.json"][n // 3 % 2]
         hold = world.proxy.arm(Hold(rf"GET /out/{made.prefix}{key}", ["reply-body", "head"][n // 6 % 2]))
         made.start()
-        if not made.reached(hold):
-            world.proxy.disarm()
-            made.process.wait(PATIENCE_S)
+        if not stands_at(made, hold):
             return None
     else:
         made.start(kill_at=RESTORE[n // 3 * 2 + n % 3 - 1 if n < 2 * len(RESTORE) else n % len(RESTORE)])
@@ -253,9 +258,7 @@ def setting_aside(world, rng, n):
     made.torn = {"ckpt": TORN}
     hold = world.proxy.arm(Hold(rf"PUT /out/{made.prefix}[^?]*/partial/ckpt\n", ["head", "reply", "body"][n % 3]))
     made.start()
-    if not made.reached(hold):
-        world.proxy.disarm()
-        made.process.wait(PATIENCE_S)
+    if not stands_at(made, hold):
         return None
     made.kill(who(rng))
     return made
@@ -279,9 +282,7 @@ def taking_over(world, rng, n):
     else:
         hold = world.proxy.arm(Hold(r"PUT /out/[^?]*/state.json\n", ["reply", "head"][n % 3 - 1]))
         made.start()
-        if not made.reached(hold):
-            world.proxy.disarm()
-            made.process.wait(PATIENCE_S)
+        if not stands_at(made, hold):
             return None
     made.kill(who(rng))
     return made
@@ -455,9 +456,7 @@ def deleting(world, rng, n):
     wait_for(lambda: published(made, "gone"), PATIENCE_S, "what is to be removed in the store")
     hold = world.proxy.arm(Hold(rf"DELETE /out/{made.prefix}gone\n", ["head", "reply"][n % 2]))
     made.release_steps()
-    if not made.reached(hold):
-        world.proxy.disarm()
-        made.process.wait(PATIENCE_S)
+    if not stands_at(made, hold):
         return None
     made.kill(who(rng))
     return made
