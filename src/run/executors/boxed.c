@@ -114,6 +114,11 @@ static pid_t inner_number(pid_t pid)
 	return 0;
 }
 
+enum {
+	HELPERS = 2,	     /* generations between the init and the task */
+	LOOKS = HELPERS + 1, /* each can end during one look */
+};
+
 /* The one among the children of `parent`, and theirs: crun's helper may still stand between. False: the kernel does
  * not tell whose children there are. */
 static bool look_below(pid_t parent, struct looking *looking, int depth)
@@ -135,7 +140,7 @@ static bool look_below(pid_t parent, struct looking *looking, int depth)
 		p = end + strspn(end, " ");
 		if (inner_number(child) == looking->inner)
 			looking->found = child;
-		else if (depth < 2)
+		else if (depth < HELPERS)
 			look_below(child, looking, depth + 1);
 	}
 	return true;
@@ -156,9 +161,13 @@ pid_t boxed_find(pid_t init, pid_t inner)
 
 	if (inner <= 0)
 		return init;
-	/* To look at every process takes long where there are many. */
-	if (!look_below(init, &looking, 0))
-		process_descendants(init, look, &looking);
+	/* A helper that ends between two looks, at the init's children and at its own, has handed its child to the init
+	 * meanwhile, who was looked at before. */
+	for (int looks = 0; looks < LOOKS && !looking.found; looks++) {
+		/* To look at every process takes long where there are many. */
+		if (!look_below(init, &looking, 0))
+			process_descendants(init, look, &looking);
+	}
 	return looking.found ? looking.found : init;
 }
 
