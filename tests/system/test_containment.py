@@ -2,6 +2,7 @@
 import http.server
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.program import binary
 from harness.registry import BUSYBOX, busybox, image, layer, write_layout
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
@@ -44,6 +46,35 @@ def test_the_variables_of_an_image_are_its_own(penstock, contained, tmp_path):
     path = contained('echo "[$FROM_HERE][$FROM_IMAGE]"', layers=[layer({"etc": ("l", "/" + inside), inside + "/environment": "FROM_IMAGE=yes\n"})])
 
     assert penstock.run("run", path).ok().out == "[][yes]\n"
+
+
+USER = 4711
+AS_USER = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+
+
+@pytest.mark.parametrize("user", [[], AS_USER], ids=["caller", "unprivileged"])
+def test_nobody_can_write_to_the_crun_that_starts_a_container(penstock, contained, tmp_path, user):
+    # A container sees who starts it in /proc, with the file that it runs: crun copies itself and starts anew where that can be written to.
+    if user and (os.geteuid() != 0 or subprocess.run([*user, "unshare", "-Ur", "true"], capture_output=True).returncode):
+        pytest.skip("user namespaces are not to be had")
+    tried = tmp_path / "tried"
+    tried.touch()
+    tool = tmp_path / "bin" / "crun"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n(: >> "$0") 2> /dev/null && echo written >> {tried} || echo refused >> {tried}\nexec {shutil.which("crun")} "$@"\n')
+    tool.chmod(0o755)
+    path = contained("echo ran", "exit 3")
+    if user:
+        for folder in [tmp_path, *tmp_path.parents]:
+            if folder.stat().st_mode & 0o001 == 0:
+                folder.chmod(folder.stat().st_mode | 0o011)
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", tmp_path], check=True)
+
+    ran = subprocess.run([*user, binary(), "run", path], env=penstock.env | {"PATH": f"{tool.parent}:{penstock.env['PATH']}"}, cwd=penstock.cwd,
+                         capture_output=True, text=True, timeout=120)  # fmt: skip
+
+    assert (ran.returncode, ran.stdout) == (3, "ran\n"), ran.stderr
+    assert tried.read_text() == "refused\n" * 2
 
 
 def test_an_environment_file_of_any_length_is_refused(penstock, contained):

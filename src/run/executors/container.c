@@ -45,7 +45,7 @@ struct starting {
 	struct init_plan plan;
 	struct init_told *told;
 	char *config;
-	char *bundle, *config_path, *rootfs, *memory, *pid_file, *log, *state;
+	char *bundle, *config_path, *rootfs, *memory, *pid_file, *log, *state, *program;
 	char *layers_dir;
 	bool has_places; /* beside it (run/containers.h) */
 	char *overlay, *overlay_synced, *overlay_memory;
@@ -56,8 +56,8 @@ struct starting {
 static void starting_release(struct starting *s)
 {
 	char *all[] = {s->config, s->bundle, s->config_path, s->rootfs, s->memory, s->pid_file,
-		s->log, s->state, s->layers_dir, s->overlay, s->overlay_synced, s->overlay_memory,
-		s->crun};
+		s->log, s->state, s->program, s->layers_dir, s->overlay, s->overlay_synced,
+		s->overlay_memory, s->crun};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		free(all[i]);
@@ -115,7 +115,8 @@ static int make_box(struct starting *s, struct penstock_error *err)
 	s->pid_file = path_join(s->bundle, "pid");
 	s->log = path_join(s->bundle, "log");
 	s->state = path_join(s->bundle, "crun");
-	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state)
+	s->program = path_join(s->bundle, "program");
+	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
 		return error_memory(err);
 	for (int i = 0; i < 3; i++) {
 		static const char *const names[] = {"bundle", "work", "upper"};
@@ -240,6 +241,7 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	s->plan.rootfs = s->rootfs;
 	s->plan.memory = s->memory;
 	s->plan.pid_file = s->pid_file;
+	s->plan.program = s->program;
 	s->plan.network = s->network.plan;
 	s->plan.last_pid = spec->container->last_pid;
 	s->plan.crun = crun;

@@ -121,6 +121,31 @@ static int hide_cgroups(void)
 	return mount("tmpfs", CGROUPS, "tmpfs", MS_NODEV | MS_NOSUID | MS_NOEXEC, "mode=0755");
 }
 
+/*
+ * A container could write to crun's file through /proc while crun starts it. crun sees to that by becoming a copy of
+ * itself, unless it finds itself on a mount that is read-only (since 1.8): then it need not start twice, which is a
+ * quarter of its time. Returns what to execute.
+ */
+static const char *protect_crun(const struct init_plan *plan)
+{
+	const unsigned long kept = MS_NODEV | MS_NOSUID | MS_NOEXEC;
+	const char *place = plan->program;
+	struct statfs st;
+	int fd = open(place, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0 || mount(plan->crun[0], place, NULL, MS_BIND, NULL) < 0)
+		return plan->crun[0];
+	/* In a user namespace none of the flags that it has already may be taken away. */
+	if (statfs(place, &st) < 0 ||
+		mount(NULL, place, NULL,
+			MS_REMOUNT | MS_BIND | MS_RDONLY | ((unsigned long)st.f_flags & kept),
+			NULL) < 0)
+		return plan->crun[0];
+	return place;
+}
+
 /* ---- the task ---- */
 
 /* The kernel goes on with the next number. Without CONFIG_CHECKPOINT_RESTORE they are used up one by one. */
@@ -146,6 +171,18 @@ static void begin_numbers_at(int last_pid, struct seen *seen)
 		if (pid < 0 || seen_wait(pid, &status, seen) < 0)
 			return;
 	}
+}
+
+/* Nothing is copied for a moment's child, which is made right before it becomes another program. */
+static pid_t start_crun(const struct init_plan *plan, const char *program)
+{
+	pid_t pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
+
+	if (pid == 0) {
+		execve(program, (char *const *)(uintptr_t)plan->crun, environment);
+		_exit(127);
+	}
+	return pid;
 }
 
 static pid_t read_pid(const char *path)
@@ -198,14 +235,9 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	if (network_start(&plan->network, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
 	begin_numbers_at(plan->last_pid, &seen);
-	/* Nothing is copied for a moment's child, which is made right before it becomes another program. */
-	pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
+	pid = start_crun(plan, protect_crun(plan));
 	if (pid < 0)
 		fail(report_fd, INIT_FORK);
-	if (pid == 0) {
-		execve(plan->crun[0], (char *const *)(uintptr_t)plan->crun, environment);
-		_exit(127);
-	}
 	if (seen_wait(pid, &status, &seen) < 0 || status != 0) {
 		tell_log(plan);
 		errno = EIO;

@@ -33,6 +33,7 @@ struct init_plan {
 	const char *overlay_memory; /* and in memory, where the disk's file system cannot do it */
 	const char *rootfs;	    /* below the bundle, as are the files above and the next one */
 	const char *pid_file;
+	const char *program;	 /* where crun itself is mounted */
 	const char *memory;	 /* the directory for that */
 	const char *const *crun; /* argv */
 	struct network_plan network;
