@@ -1,0 +1,207 @@
+#include "base/process_run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/banned.h"
+
+enum {
+	LOOK_MS = 50,	      /* between looks at `cancel` */
+	LONGEST_MS = 3600000, /* of one poll() */
+	KILL_WAIT_MS = 10000, /* then it is left: the kernel cannot end a read of a lost server */
+};
+
+struct stream {
+	int fd;	   /* not blocking; -1: closed, or not ours */
+	int their; /* -1 once it has been handed on */
+	const struct process_sink *sink;
+	bool keeps_end;
+};
+
+struct runner {
+	const struct process_run_options *options;
+	struct process process;
+	struct stream streams[2]; /* its output, and what it says to people */
+};
+
+/* ---- streams ---- */
+
+/* `given` is the specification's, for the child's end. */
+static int open_stream(struct stream *s, int *given, struct penstock_error *err)
+{
+	int ends[2];
+
+	if (!s->sink->text && !s->sink->take)
+		return 0;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	s->fd = ends[0];
+	s->their = *given = ends[1];
+	fcntl(s->fd, F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+static void close_end(int *fd)
+{
+	if (*fd >= 0)
+		close(take_fd(*fd));
+}
+
+/* A file in memory: no program can leave us with a full pipe, or one that nobody reads. */
+static int open_input(const struct process_run_options *o, int *fd, struct penstock_error *err)
+{
+	*fd = memfd_create("input", MFD_CLOEXEC);
+	if (*fd < 0 || fs_write_all(*fd, o->input, strlen(o->input)) < 0 ||
+		lseek(*fd, 0, SEEK_SET) < 0)
+		return error_errno(err, errno, "cannot make the input of %s", o->name);
+	return 0;
+}
+
+static int hand_on(const struct runner *r, const struct stream *s, const char *data, size_t len,
+	struct penstock_error *err)
+{
+	struct buf *text = s->sink->text;
+	char what[128];
+
+	if (!text)
+		return s->sink->take(s->sink->cookie, data, len, err);
+	if (s->keeps_end && len > text->limit) {
+		data += len - text->limit;
+		len = text->limit;
+	}
+	if (s->keeps_end && len > text->limit - text->len)
+		buf_consume(text, len - (text->limit - text->len));
+	if (buf_add(text, data, len) == 0)
+		return 0;
+	snprintf(what, sizeof(what), "what %s printed", r->options->name);
+	return buf_error(text, what, err);
+}
+
+/* How much was read, of at most `most`; 0: nothing is there, or will be. */
+static int read_some(
+	const struct runner *r, struct stream *s, size_t most, struct penstock_error *err)
+{
+	char block[16 * KIB];
+	ssize_t n = read(s->fd, block, most < sizeof(block) ? most : sizeof(block));
+	int rc;
+
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n < 0)
+		return error_errno(err, errno, "cannot read what %s prints", r->options->name);
+	if (n == 0) {
+		close_end(&s->fd);
+		return 0;
+	}
+	rc = hand_on(r, s, block, (size_t)n, err);
+	explicit_bzero(block, (size_t)n); /* it may have been a password */
+	return rc < 0 ? rc : (int)n;
+}
+
+/* What is there now, and not what others may still add. */
+static int read_rest(const struct runner *r, struct stream *s, struct penstock_error *err)
+{
+	int left = 0;
+
+	if (s->fd < 0 || ioctl(s->fd, FIONREAD, &left) < 0)
+		return 0;
+	while (left > 0) {
+		int n = read_some(r, s, (size_t)left, err);
+
+		if (n <= 0)
+			return n;
+		left -= n;
+	}
+	return 0;
+}
+
+/* ---- the program ---- */
+
+/* Until it has ended. A time that is over and a wish to stop are looked for on every way through. */
+static int attend(struct runner *r, struct penstock_error *err)
+{
+	const struct process_run_options *o = r->options;
+	int64_t until = (o->began_ms ? o->began_ms : clock_monotonic_ms()) + o->patience_ms;
+
+	for (;;) {
+		struct pollfd p[] = {{r->process.pidfd, POLLIN, 0}, {r->streams[0].fd, POLLIN, 0},
+			{r->streams[1].fd, POLLIN, 0}};
+		int64_t wait = o->cancel ? LOOK_MS : LONGEST_MS;
+		int64_t left = o->patience_ms ? until - clock_monotonic_ms() : wait;
+
+		if (o->cancel && atomic_load(o->cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "%s was cancelled", o->name);
+		if (left <= 0)
+			return error_set(err, PENSTOCK_E_TIMEOUT, "%s did not end within %d s",
+				o->name, o->patience_ms / 1000);
+		if (poll(p, ARRAY_SIZE(p), (int)(left < wait ? left : wait)) <= 0)
+			continue;
+		if (p[0].revents)
+			return 0;
+		for (size_t i = 0; i < ARRAY_SIZE(r->streams); i++) {
+			int n = p[1 + i].revents ? read_some(r, &r->streams[i], SIZE_MAX, err) : 0;
+
+			if (n < 0)
+				return n;
+		}
+	}
+}
+
+static void kill_all(const struct process *p, bool session)
+{
+	if (session)
+		kill(-p->pid, SIGKILL);
+	else
+		process_signal(p, SIGKILL);
+}
+
+int process_run(const struct process_spec *spec, const struct process_run_options *options,
+	int *status, struct penstock_error *err)
+{
+	struct process_spec complete = *spec;
+	struct runner r = {.options = options,
+		.process = PROCESS_INIT,
+		.streams = {{-1, -1, &options->out, false}, {-1, -1, &options->err, true}}};
+	_cleanup_close_ int input = -1;
+	int rest = 0;
+	int rc = options->input ? open_input(options, &input, err) : 0;
+
+	if (options->input)
+		complete.stdin_fd = input;
+	if (rc == 0)
+		rc = open_stream(&r.streams[0], &complete.stdout_fd, err);
+	if (rc == 0)
+		rc = open_stream(&r.streams[1], &complete.stderr_fd, err);
+	if (rc == 0)
+		rc = process_spawn(&r.process, &complete, err);
+	close_end(&r.streams[0].their);
+	close_end(&r.streams[1].their);
+	if (rc == 0) {
+		rc = attend(&r, err);
+		if (rc < 0)
+			kill_all(&r.process, spec->new_session);
+		if (!process_wait(&r.process, rc < 0 ? KILL_WAIT_MS : -1, status) && rc == 0)
+			rc = error_errno(err, errno, "cannot learn how %s ended", options->name);
+		/* An output with a hole in it would be worse than one that was cut. */
+		if (rc == 0)
+			rc = read_rest(&r, &r.streams[0], err);
+		rest = read_rest(&r, &r.streams[1], rc < 0 ? NULL : err);
+	}
+	close_end(&r.streams[0].fd);
+	close_end(&r.streams[1].fd);
+	process_release(&r.process);
+	return rc < 0 ? rc : rest;
+}
