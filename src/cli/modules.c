@@ -5,12 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/str.h"
 #include "cli/git_login.h"
 #include "records/records.h"
@@ -138,38 +137,19 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 /* ---- git ---- */
 
 /* Why it failed: the line that says so, else the last one. */
-static char *last_words(int fd)
+static char *last_words(struct buf *said)
 {
-	_cleanup_(buf_release) struct buf said = BUF_INIT(MESSAGE_BYTES + 1);
-	off_t end = lseek(fd, 0, SEEK_END);
-	char text[MESSAGE_BYTES];
-	ssize_t n = pread(fd, text, sizeof(text), end > MESSAGE_BYTES ? end - MESSAGE_BYTES : 0);
 	const char *line;
 
-	while (n > 0 && isspace((unsigned char)text[n - 1]))
-		n--;
-	buf_add(&said, text, n > 0 ? (size_t)n : 0);
-	line = strstr(buf_str(&said), "fatal: ");
+	while (said->len && isspace((unsigned char)said->data[said->len - 1]))
+		buf_truncate(said, said->len - 1);
+	line = strstr(buf_str(said), "fatal: ");
 	if (!line)
-		line = strrchr(buf_str(&said), '\n');
+		line = strrchr(buf_str(said), '\n');
 	if (!line)
-		line = buf_str(&said);
+		line = buf_str(said);
 	line += *line == '\n';
 	return strndup(line, strcspn(line, "\n"));
-}
-
-static int read_all(int fd, struct buf *out, struct penstock_error *err)
-{
-	char piece[8192];
-	ssize_t n;
-	off_t at = 0;
-
-	while ((n = pread(fd, piece, sizeof(piece), at)) > 0) {
-		if (buf_add(out, piece, (size_t)n) < 0)
-			return buf_error(out, "what git printed", err);
-		at += n;
-	}
-	return 0;
 }
 
 /* Runs `git --git-dir DIR …`; its output is appended to `out` where that is not NULL. `way` may be NULL. */
@@ -178,45 +158,34 @@ static int git_by(const struct git_login_way *way, const char *dir, const char *
 {
 	const char *argv[28] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "git", "-c",
 		"protocol.ext.allow=never", "--git-dir", dir};
-	_cleanup_close_ int stdout_fd = memfd_create("git", MFD_CLOEXEC);
-	_cleanup_close_ int stderr_fd = memfd_create("git", MFD_CLOEXEC);
-	struct process p = PROCESS_INIT;
-	_cleanup_free_ char *said = NULL;
+	_cleanup_(buf_release) struct buf said = BUF_INIT(MESSAGE_BYTES);
+	_cleanup_free_ char *words = NULL;
 	size_t n = 8;
-	int status, r;
+	int status = 0, r;
 
-	if (stdout_fd < 0 || stderr_fd < 0)
-		return error_errno(err, errno, "cannot make a file in memory");
 	for (size_t i = 0; way && i < way->options.n; i++)
 		argv[n++] = way->options.items[i];
 	for (; *args && n + 1 < ARRAY_SIZE(argv); args++)
 		argv[n++] = *args;
-	r = process_spawn(&p,
+	r = process_run(
 		&(struct process_spec){
 			.argv = argv,
 			.stdin_fd = -1,
-			.stdout_fd = stdout_fd,
-			.stderr_fd = stderr_fd,
+			.stdout_fd = -1,
 			.handed_fd = way ? way->fd : 0,
-			.die_with_parent = true,
+			.die_with_parent = true, /* in our session: ssh may have to ask */
 		},
-		err);
-	if (r < 0)
+		&(struct process_run_options){.name = "git",
+			.patience_ms = GIT_PATIENCE_MS,
+			.out.text = out,
+			.err.text = &said},
+		&status, err);
+	if (r < 0 || status == 0)
 		return r;
-	if (!process_wait(&p, GIT_PATIENCE_MS, &status)) {
-		process_signal(&p, SIGKILL);
-		process_wait(&p, -1, &status);
-		process_release(&p);
-		return error_set(err, PENSTOCK_E_TIMEOUT, "git did not end within %d s",
-			GIT_PATIENCE_MS / 1000);
-	}
-	process_release(&p);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return out ? read_all(stdout_fd, out, err) : 0;
-	said = last_words(stderr_fd);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
-	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git says: %s", said ? said : "nothing");
+	words = last_words(&said);
+	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git says: %s", words ? words : "nothing");
 }
 
 static int git(
@@ -367,19 +336,15 @@ static int fetch(
 	return error_move(err, &e);
 }
 
-/* What git prints lies in memory: first its size is asked for. */
 static int read_file(
 	const char *dir, const char *object, struct buf *text, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf size = BUF_INIT(64);
-	int r = git(dir, (const char *const[]){"cat-file", "-s", object, NULL}, &size, err);
+	int r = git(dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, err);
 
-	if (r < 0)
-		return r;
-	if (strtoull(buf_str(&size), NULL, 10) > text->limit)
+	if (r == -(int)PENSTOCK_E_LIMIT)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
-	return git(dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, err);
+	return r;
 }
 
 /* The module's file at the commit that the source means. 1: not fetched, and it must not be. */

@@ -6,8 +6,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <penstock/error.h>
@@ -18,6 +16,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/str.h"
 #include "records/records.h"
 #include "base/banned.h"
@@ -88,35 +87,28 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 /* ---- the keyring ---- */
 
+#define KEYRING_MS 120000 /* somebody may have to unlock it first */
+
 /* `input` goes to its standard input, its output to `output`; each may be NULL. */
 static int secret_tool(
 	const char *const *argv, const char *input, struct buf *output, struct penstock_error *err)
 {
-	_cleanup_close_ int in = -1;
-	_cleanup_close_ int out = -1;
-	struct process p = PROCESS_INIT;
-	char path[64];
 	int status = 0;
-	int r;
-
-	in = memfd_create("secret", MFD_CLOEXEC);
-	out = memfd_create("secret", MFD_CLOEXEC);
-	if (in < 0 || out < 0 || (input && fs_write_all(in, input, strlen(input)) < 0) ||
-		lseek(in, 0, SEEK_SET) < 0)
-		return error_errno(err, errno, "cannot pass a secret on");
-	r = process_spawn(&p,
+	int r = process_run(
 		&(struct process_spec){
-			.argv = argv, .stdin_fd = in, .stdout_fd = out, .stderr_fd = -1},
-		err);
+			.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1},
+		&(struct process_run_options){.name = "secret-tool",
+			.patience_ms = KEYRING_MS,
+			.input = input,
+			.out.text = output},
+		&status, err);
+
 	if (r < 0)
 		return error_prefix(err, "the keyring");
-	process_wait(&p, -1, &status);
-	process_release(&p);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+	if (status != 0)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"secret-tool failed; is there a keyring, and is it unlocked?");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", out);
-	return output ? fs_read(path, output, err) : 0;
+	return 0;
 }
 
 static char *find_tool(struct penstock_error *err)

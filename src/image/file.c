@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <penstock/error.h>
@@ -16,6 +15,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/str.h"
 #include "image/source.h"
 #include "image/store.h"
@@ -31,12 +31,12 @@ static bool has(const char *dir, const char *name)
 }
 
 /* Lets skopeo make a layout of what 'docker save' wrote; it knows all the forms there have been. */
-static int convert(const char *path, const char *dir, struct penstock_error *err)
+static int convert(
+	const char *path, const char *dir, const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_free_ char *from = NULL;
 	_cleanup_free_ char *to = NULL;
 	const char *argv[] = {SKOPEO, "--insecure-policy", "copy", "--quiet", NULL, NULL, NULL};
-	struct process process = PROCESS_INIT;
 	int status = 0;
 	int r;
 
@@ -54,19 +54,15 @@ static int convert(const char *path, const char *dir, struct penstock_error *err
 		return error_memory(err);
 	argv[4] = from;
 	argv[5] = to;
-	r = process_spawn(&process,
-		&(struct process_spec){.argv = argv,
-			.stdin_fd = -1,
-			.stdout_fd = -1,
-			.stderr_fd = STDERR_FILENO,
-			.die_with_parent = true},
-		err);
-	if (r < 0)
+	r = process_run(&(struct process_spec){.argv = argv,
+				.stdin_fd = -1,
+				.stdout_fd = -1,
+				.stderr_fd = STDERR_FILENO,
+				.new_session = true,
+				.die_with_parent = true},
+		&(struct process_run_options){.name = "skopeo", .cancel = cancel}, &status, err);
+	if (r < 0 || status == 0)
 		return r;
-	process_wait(&process, -1, &status);
-	process_release(&process);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return 0;
 	return error_set(err, PENSTOCK_E_CORRUPT, "skopeo cannot read the image in %s", path);
 }
 
@@ -89,7 +85,7 @@ static int unpack_archive(
 			"'docker save'",
 			path);
 	r = fs_remove_tree(dir, err);
-	return r < 0 ? r : convert(path, dir, err);
+	return r < 0 ? r : convert(path, dir, cancel, err);
 }
 
 int file_source(struct image_source **out, const char *path, const struct image_store *store,

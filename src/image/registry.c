@@ -520,7 +520,7 @@ static int take_login(struct registry *reg, struct penstock_error *err)
 	const struct registry_options *o = &reg->options;
 
 	if (!o->username)
-		return login_find(&reg->login, reg->ref, err);
+		return login_find(&reg->login, reg->ref, o->cancel, err);
 	reg->login.username = strdup(o->username);
 	reg->login.password = strdup(o->password ? o->password : "");
 	if (!reg->login.username || !reg->login.password || log_redact(reg->login.password) < 0)

@@ -65,6 +65,6 @@ static inline void image_source_freep(struct image_source **source)
  * config.json; NULLs where there is nothing. Passed to log_redact().
  */
 int login_find(struct image_login *login, const struct image_reference *reference,
-	struct penstock_error *err);
+	const atomic_int *cancel, struct penstock_error *err);
 
 #endif

@@ -3,13 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -20,19 +18,19 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/str.h"
 #include "base/banned.h"
 
 #define PATIENCE_MS 10000 /* for all that git is asked */
-#define LOOK_MS	    50
-#define COMMIT_MAX  64 /* hexadecimal digits, of SHA-256 */
+#define COMMIT_MAX  64	  /* hexadecimal digits, of SHA-256 */
 
 struct repository {
 	const struct context_commit_spec *spec;
 	char *program;
 	char *dir;	    /* ours */
 	struct strlist env; /* of git; with our repository, once that is made */
-	int64_t until_ms;
+	int64_t began_ms;
 	char top[4096]; /* the three as git says; the index may not be there */
 	char objects[4096];
 	char index[4096];
@@ -50,85 +48,40 @@ static void repository_release(struct repository *r)
 
 /* ---- asking git ---- */
 
-typedef int (*take_fn)(void *cookie, const char *data, size_t len, struct penstock_error *err);
-
-static int take_all(
-	const struct repository *r, int fd, take_fn take, void *cookie, struct penstock_error *err)
-{
-	for (;;) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
-		char piece[16384];
-		ssize_t n;
-		int rc;
-
-		if (atomic_load(r->spec->cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "it was cancelled");
-		if (clock_monotonic_ms() >= r->until_ms)
-			return error_set(err, PENSTOCK_E_TIMEOUT, "git did not end within %d s",
-				PATIENCE_MS / 1000);
-		if (poll(&p, 1, LOOK_MS) <= 0)
-			continue;
-		n = read(fd, piece, sizeof(piece));
-		if (n == 0)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return error_errno(err, errno, "cannot read what git prints");
-		rc = n > 0 ? take(cookie, piece, (size_t)n, err) : 0;
-		if (rc < 0)
-			return rc;
-	}
-}
-
-/* In the context. What it prints goes to `take`, whose error ends it. */
-static int git(const struct repository *r, const char *const *args, take_fn take, void *cookie,
+/* In the context. What it prints goes to `out`. */
+static int git(const struct repository *r, const char *const *args, struct process_sink out,
 	struct penstock_error *err)
 {
 	const char *argv[24] = {r->program};
-	struct process p = PROCESS_INIT;
-	int ends[2], status = 0;
+	int status = 0;
 	size_t n = 1;
 	int rc;
 
 	for (; *args && n + 1 < ARRAY_SIZE(argv); args++)
 		argv[n++] = *args;
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
-	rc = process_spawn(&p,
+	rc = process_run(
 		&(struct process_spec){
 			.argv = argv,
 			.envp = (const char *const *)r->env.items,
 			.cwd = r->spec->context,
 			.stdin_fd = -1,
-			.stdout_fd = ends[1],
+			.stdout_fd = -1,
 			.stderr_fd = -1,
 			.new_session = true,
 			.die_with_parent = true,
 		},
-		err);
-	close(ends[1]);
-	if (rc == 0) {
-		int64_t left;
-
-		rc = take_all(r, ends[0], take, cookie, err);
-		left = rc < 0 ? 0 : r->until_ms - clock_monotonic_ms();
-		if (!process_wait(&p, left > 0 ? (int)left : 0, &status)) {
-			kill(-p.pid, SIGKILL);
-			process_wait(&p, -1, &status);
-		}
-		if (rc == 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-			rc = error_set(err, PENSTOCK_E_UNAVAILABLE, "git %s failed", argv[1]);
-	}
-	close(ends[0]);
-	process_release(&p);
+		&(struct process_run_options){.name = "git",
+			.patience_ms = PATIENCE_MS,
+			.began_ms = r->began_ms,
+			.cancel = r->spec->cancel,
+			.out = out},
+		&status, err);
+	if (rc == 0 && status != 0)
+		rc = error_set(err, PENSTOCK_E_UNAVAILABLE, "git %s failed", argv[1]);
 	return rc;
 }
 
-static int take_text(void *cookie, const char *data, size_t len, struct penstock_error *err)
-{
-	return buf_add(cookie, data, len) < 0 ? buf_error(cookie, "what git printed", err) : 0;
-}
-
-static int take_nothing(void *cookie, const char *data, size_t len, struct penstock_error *err)
+static int see_any(void *cookie, const char *data, size_t len, struct penstock_error *err)
 {
 	(void)data;
 	(void)err;
@@ -213,7 +166,7 @@ static bool find(struct repository *r)
 		    (const char *const[]){"-c", "core.fsmonitor=", "rev-parse",
 			    "--path-format=absolute", "--show-toplevel", "--git-path", "objects",
 			    "--git-path", "index", "HEAD", NULL},
-		    take_text, &text, NULL) < 0 ||
+		    (struct process_sink){.text = &text}, NULL) < 0 ||
 		!text.data)
 		return false;
 	at = text.data;
@@ -255,13 +208,12 @@ static int copy_index(const struct repository *r, struct penstock_error *err)
 static int read_tree(const struct repository *r, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(r->dir, "index");
-	bool said = false;
 
 	if (!path)
 		return error_memory(err);
 	unlink(path);
-	return git(
-		r, (const char *const[]){"read-tree", r->commit, NULL}, take_nothing, &said, err);
+	return git(r, (const char *const[]){"read-tree", r->commit, NULL}, (struct process_sink){0},
+		err);
 }
 
 static int make_own(struct repository *r, struct penstock_error *err)
@@ -305,7 +257,7 @@ static bool is_in_commit(const struct repository *r)
 	bool any = false;
 
 	return git(r, (const char *const[]){"ls-tree", "--name-only", r->commit, NULL},
-		       take_nothing, &any, NULL) == 0 &&
+		       (struct process_sink){.take = see_any, .cookie = &any}, NULL) == 0 &&
 	       any;
 }
 
@@ -360,21 +312,20 @@ static char *exclusion(const struct repository *r)
 static int ask_diff(const struct repository *r, struct diff *diff, struct penstock_error *err)
 {
 	_cleanup_free_ char *excluded = exclusion(r);
-	bool said = false;
 	int rc;
 
 	/* New files are shown like changed ones. Some may be unreadable; those are then not in the copy either. */
 	rc = git(r,
 		(const char *const[]){
 			"add", "--intent-to-add", "--ignore-errors", "--", ".", excluded, NULL},
-		take_nothing, &said, err);
+		(struct process_sink){0}, err);
 	if (rc < 0 && rc != -(int)PENSTOCK_E_UNAVAILABLE)
 		return rc;
 	return git(r,
 		(const char *const[]){"-c", "core.bigFileThreshold=1m", "diff", "--no-color",
 			"--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=all",
 			r->commit, "--", ".", excluded, NULL},
-		take_diff, diff, err);
+		(struct process_sink){.take = take_diff, .cookie = diff}, err);
 }
 
 /* 1: there are differences. */
@@ -431,7 +382,7 @@ int context_commit_describe(
 	const struct context_commit_spec *spec, char **json, struct penstock_error *err)
 {
 	_cleanup_(repository_release) struct repository r = {
-		.spec = spec, .until_ms = clock_monotonic_ms() + PATIENCE_MS};
+		.spec = spec, .began_ms = clock_monotonic_ms()};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct diff diff = {.fd = -1, .pending = BUF_INIT(LIMIT_CONTEXT_DIFF)};
 	int rc;

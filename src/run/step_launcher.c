@@ -1,20 +1,16 @@
 #include "run/step_launcher.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "run/ranks.h"
 #include "run/step_command.h"
 #include "base/banned.h"
@@ -29,54 +25,21 @@ bool launcher_wanted(const struct workflow_run *step)
 	       step->resources.tasks.value > 1;
 }
 
-static void read_all(int fd, int64_t until, struct buf *out)
-{
-	for (;;) {
-		struct pollfd p = {fd, POLLIN, 0};
-		int64_t left = until - clock_monotonic_ms();
-		char *room = buf_reserve(out, 4096);
-		ssize_t n;
-
-		if (!room || left <= 0 || poll(&p, 1, (int)left) <= 0)
-			return;
-		n = read(fd, room, 4096);
-		if (n <= 0)
-			return;
-		buf_grown(out, (size_t)n);
-	}
-}
-
 /* What it prints for --version says whose it is. */
 static enum flavour flavour_of(const char *program)
 {
 	const char *const argv[] = {program, "--version", NULL};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
-	int64_t until = clock_monotonic_ms() + PATIENCE_MS;
-	struct process p = PROCESS_INIT;
 	const char *open_mpi;
-	int ends[2];
 	int status;
-	int r;
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return OTHER;
-	r = process_spawn(&p,
-		&(struct process_spec){.argv = argv,
-			.stdin_fd = -1,
-			.stdout_fd = ends[1],
-			.stderr_fd = ends[1],
-			.new_session = true},
-		NULL);
-	close(ends[1]);
-	if (r == 0) {
-		read_all(ends[0], until, &text);
-		if (!process_wait(&p, 1000, &status)) {
-			kill(-p.pid, SIGKILL);
-			process_wait(&p, -1, &status);
-		}
-		process_release(&p);
-	}
-	close(ends[0]);
+	/* Whatever became of it, what it has printed counts. */
+	process_run(&(struct process_spec){.argv = argv, .stdin_fd = -1, .new_session = true},
+		&(struct process_run_options){.name = program,
+			.patience_ms = PATIENCE_MS,
+			.out.text = &text,
+			.err.text = &text},
+		&status, NULL);
 	open_mpi = strstr(buf_str(&text), "(Open MPI) ");
 	if (open_mpi)
 		return open_mpi[strlen("(Open MPI) ")] < '5' ? OPEN_MPI_4 : OPEN_MPI_5;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +18,11 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/str.h"
 #include "base/banned.h"
 
-enum { LOOK_MS = 100, INCLUDES = 8 };
+enum { INCLUDES = 8 };
 
 /* ---- which Python ---- */
 
@@ -130,24 +130,18 @@ static int name_it(char id[static 65], const struct venv_spec *spec, const char 
 
 /* ---- making it ---- */
 
-static bool is_cancelled(const struct venv_spec *spec)
-{
-	return spec->cancel && atomic_load(spec->cancel);
-}
-
 /* Runs a program until it ends; its exit status, or below 0. */
 static int run_program(
 	const struct venv_spec *spec, const char *const *argv, struct penstock_error *err)
 {
 	_cleanup_free_ char *folder = strdup(spec->requirements);
-	struct process p = PROCESS_INIT;
 	int status = 0;
 	int r;
 
 	if (!folder)
 		return error_memory(err);
 	*strrchr(folder, '/') = '\0';
-	r = process_spawn(&p,
+	r = process_run(
 		&(struct process_spec){
 			.argv = argv,
 			.cwd = folder,
@@ -157,18 +151,10 @@ static int run_program(
 			.new_session = true,
 			.die_with_parent = true,
 		},
-		err);
+		&(struct process_run_options){.name = "the installation", .cancel = spec->cancel},
+		&status, err);
 	if (r < 0)
 		return r;
-	while (!process_wait(&p, LOOK_MS, &status)) {
-		if (!is_cancelled(spec))
-			continue;
-		kill(-p.pid, SIGKILL);
-		process_wait(&p, -1, &status);
-		process_release(&p);
-		return error_set(err, PENSTOCK_E_CANCELLED, "the installation was cancelled");
-	}
-	process_release(&p);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

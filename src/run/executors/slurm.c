@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "run/executors/node_inputs.h"
 #include "run/executors/remote.h"
 #include "run/slurm/slurm.h"
@@ -126,9 +127,7 @@ static int build(struct strlist *words, struct strlist *env, const struct task_c
 void slurm_allocation_sweep(const struct slurm_allocation *allocation)
 {
 	_cleanup_(strlist_release) struct strlist words = {0}, env = {0};
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
-	struct process p = PROCESS_INIT;
 	int status;
 
 	if (!allocation->job.node_dir || !program || strlist_add(&words, "/bin/sh") < 0 ||
@@ -147,23 +146,18 @@ void slurm_allocation_sweep(const struct slurm_allocation *allocation)
 		if (!stays_here(*pair) && strlist_add(&env, *pair) < 0)
 			return;
 	}
-	if (process_spawn(&p,
-		    &(struct process_spec){
-			    .argv = (const char *const *)words.items,
-			    .envp = (const char *const *)env.items,
-			    .stdin_fd = -1,
-			    .stdout_fd = -1,
-			    .stderr_fd = STDERR_FILENO,
-			    .new_session = true,
-			    .die_with_parent = true,
-		    },
-		    &err) < 0)
-		return;
-	if (!process_wait(&p, SWEEP_MS, &status)) {
-		process_signal(&p, SIGKILL);
-		process_wait(&p, KILL_WAIT_MS, &status);
-	}
-	process_release(&p);
+	process_run(
+		&(struct process_spec){
+			.argv = (const char *const *)words.items,
+			.envp = (const char *const *)env.items,
+			.stdin_fd = -1,
+			.stdout_fd = -1,
+			.stderr_fd = STDERR_FILENO,
+			.new_session = true,
+			.die_with_parent = true,
+		},
+		&(struct process_run_options){.name = "srun", .patience_ms = SWEEP_MS}, &status,
+		NULL);
 }
 
 /* ---- starting ---- */

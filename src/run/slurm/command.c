@@ -2,9 +2,6 @@
 #include "run/slurm/slurm.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +10,14 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/process_run.h"
 #include "base/banned.h"
 
-enum { PATIENCE_MS = 120000, END_MS = 5000 };
+enum { PATIENCE_MS = 120000 };
 
 /* free() it. NULL: none. */
 static char *find_program(const char *name)
@@ -28,35 +25,6 @@ static char *find_program(const char *name)
 	const char *path = str_env("PATH");
 
 	return fs_find_program(path ? path : "/usr/local/bin:/usr/bin:/bin", name);
-}
-
-/* Both pipes until they are closed; false: it takes too long. What does not fit is dropped. */
-static bool read_both(const int fds[2], struct buf *const texts[2])
-{
-	struct pollfd polled[2] = {{fds[0], POLLIN, 0}, {fds[1], POLLIN, 0}};
-	int64_t until = clock_monotonic_ms() + PATIENCE_MS;
-
-	while (polled[0].fd >= 0 || polled[1].fd >= 0) {
-		int64_t left = until - clock_monotonic_ms();
-
-		if (left <= 0)
-			return false;
-		if (poll(polled, 2, (int)left) < 0 && errno != EINTR)
-			return false;
-		for (int i = 0; i < 2; i++) {
-			char block[4096];
-			ssize_t n;
-
-			if (polled[i].fd < 0 || !polled[i].revents)
-				continue;
-			n = read(polled[i].fd, block, sizeof(block));
-			if (n > 0)
-				buf_add(texts[i], block, (size_t)n);
-			else if (n == 0 || errno != EINTR)
-				polled[i].fd = -1;
-		}
-	}
-	return true;
 }
 
 /* The line that says what is wrong: the first with "error:" in it, else the last that is not empty. */
@@ -128,16 +96,12 @@ static const char **environment_for(const char *program)
 	return env;
 }
 
-static int judge(const char *program, bool in_time, int status, const struct buf *said,
-	struct penstock_error *err)
+static int judge(
+	const char *program, int status, const struct buf *said, struct penstock_error *err)
 {
 	char line[512];
 
-	if (!in_time)
-		return error_set(err, PENSTOCK_E_TIMEOUT,
-			"%s did not end within %d s; does Slurm's controller answer?", program,
-			PATIENCE_MS / 1000);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+	if (status == 0)
 		return 0;
 	if (WIFSIGNALED(status))
 		return error_set(err, PENSTOCK_E_CANCELLED, "%s was killed by signal %d", program,
@@ -154,11 +118,7 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 	_cleanup_free_ char *program = find_program(argv[0]);
 	_cleanup_free_ const char **env = environment_for(argv[0]);
 	_cleanup_(buf_release) struct buf said = BUF_INIT(64 * KIB);
-	_cleanup_close_ int out_read = -1, said_read = -1;
-	struct process p = PROCESS_INIT;
 	const char *words[64] = {program};
-	int outs[2], saids[2];
-	bool in_time;
 	int status = 0;
 	int r;
 
@@ -172,36 +132,17 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 				argv[0], ARRAY_SIZE(words) - 2);
 		words[i] = argv[i];
 	}
-	if (pipe2(outs, O_CLOEXEC) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
-	out_read = outs[0];
-	if (pipe2(saids, O_CLOEXEC) < 0) {
-		close(outs[1]);
-		return error_errno(err, errno, "cannot make a pipe");
-	}
-	said_read = saids[0];
-	r = process_spawn(&p,
-		&(struct process_spec){.argv = words,
-			.envp = env,
-			.stdin_fd = -1,
-			.stdout_fd = outs[1],
-			.stderr_fd = saids[1],
-			.new_session = true},
-		err);
-	close(outs[1]);
-	close(saids[1]);
-	if (r < 0)
-		return r;
-	in_time = read_both(
-		(const int[2]){out_read, said_read}, (struct buf *const[2]){out, &said});
-	if (!in_time)
-		kill(-p.pid, SIGKILL);
-	process_wait(&p, in_time ? PATIENCE_MS : END_MS, &status);
-	process_release(&p);
-	r = judge(argv[0], in_time, status, &said, err);
-	if (r == 0 && buf_failed(out))
-		r = buf_error(out, "what Slurm has printed", err);
-	return r;
+	r = process_run(
+		&(struct process_spec){
+			.argv = words, .envp = env, .stdin_fd = -1, .new_session = true},
+		&(struct process_run_options){.name = argv[0],
+			.patience_ms = PATIENCE_MS,
+			.out.text = out,
+			.err.text = &said},
+		&status, err);
+	if (r == -(int)PENSTOCK_E_TIMEOUT)
+		error_suffix(err, "; does Slurm's controller answer?");
+	return r < 0 ? r : judge(argv[0], status, &said, err);
 }
 
 int slurm_become(const char *const *argv, struct penstock_error *err)

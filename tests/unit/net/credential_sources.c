@@ -7,7 +7,10 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <signal.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
@@ -323,8 +326,25 @@ static void a_process_prints_keys(void **state)
 	credentials_provider_free(provider);
 
 	assert_int_equal(0, credential_source_process(&provider, "cat /dev/zero", NULL));
-	assert_fails(provider, PENSTOCK_E_LIMIT, "its output");
+	assert_fails(provider, PENSTOCK_E_LIMIT, "what it printed");
 	credentials_provider_free(provider);
+}
+
+/* An agent that it leaves behind may keep its output open for days. */
+static void a_process_may_leave_another_behind(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	_cleanup_free_ char *path = path_join(directory, "agent"), *command = NULL;
+	struct credentials_provider *provider = NULL;
+
+	(void)state;
+	assert_true(asprintf(&command, "sleep 1000 & echo $! >%s; echo '%s'", path, KEYS) > 0);
+	assert_int_equal(0, credential_source_process(&provider, command, NULL));
+	assert_gives(provider, "ASIA1", "t1");
+	credentials_provider_free(provider);
+
+	assert_int_equal(0, fs_read(path, &text, NULL));
+	assert_int_equal(0, kill((pid_t)strtol(buf_str(&text), NULL, 10), SIGKILL));
 }
 
 /* --- the chain ------------------------------------------------------------------------------- */
@@ -465,6 +485,7 @@ int main(void)
 		cmocka_unit_test_setup(
 			a_web_identity_is_not_signed_and_its_token_is_kept_out_of_logs, clean),
 		cmocka_unit_test_setup(a_process_prints_keys, clean),
+		cmocka_unit_test_setup(a_process_may_leave_another_behind, clean),
 		cmocka_unit_test_setup(the_instance_is_the_last_resort, clean),
 		cmocka_unit_test_setup(roles_of_profiles_take_the_keys_of_other_profiles, clean),
 		cmocka_unit_test(documents_that_are_no_keys_are_refused),
