@@ -76,8 +76,7 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 	_cleanup_(records_run_release) struct records_run run = {0};
 	int r = records_find(records, word, &run, err);
 
-	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished && err && err->message &&
-		str_starts(err->message, "there is no run "))
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"there is no run %s; run it first (what dstack calls %s: 'penstock run "
 			"%s'), 'penstock ps -a' lists what there is",

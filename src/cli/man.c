@@ -119,7 +119,8 @@ static void overview_page(struct buf *out, const struct command *const *commands
 		{"1-63, 79-127",
 			"The code of the step that failed; its own 64 to 78 are shown as 79"},
 		{"64", "The command line is wrong"},
-		{"65", "The workflow is wrong, or can never fit this machine"},
+		{"65", "The workflow is wrong, or can never fit this machine; or several runs "
+		       "begin with what was given"},
 		{"66", "An input, file or run is not there"},
 		{"69", "A service does not answer, or somebody else holds what is needed"},
 		{"70", "penstock or this machine failed (disk, memory, closed output)"},

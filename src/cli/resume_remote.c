@@ -102,7 +102,7 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 		break;
 	}
 	if (n > 1)
-		return error_set(err, PENSTOCK_E_NOT_FOUND,
+		return error_set(err, PENSTOCK_E_INVALID,
 			"several runs there begin with %s; give more digits", search->word);
 	if (!found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,

@@ -708,7 +708,7 @@ int records_find(struct records *records, const char *word, struct records_run *
 			records, RUN_QUERY " WHERE r.id GLOB ?1 || '*'", word, out, &more, err);
 		if (r == 0 && more) {
 			records_run_release(out);
-			return error_set(err, PENSTOCK_E_NOT_FOUND,
+			return error_set(err, PENSTOCK_E_INVALID,
 				"several runs begin with %s; give more digits", word);
 		}
 		if (r != -(int)PENSTOCK_E_NOT_FOUND)

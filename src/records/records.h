@@ -179,7 +179,7 @@ bool records_before_flush(struct records *records, const char *id);
 
 /*
  * An id, the unique beginning of one (4 digits or more), or a name (the newest of that name).
- * PENSTOCK_E_NOT_FOUND: none, or several.
+ * PENSTOCK_E_NOT_FOUND: none. PENSTOCK_E_INVALID: several begin so.
  */
 int records_find(struct records *records, const char *word, struct records_run *out,
 	struct penstock_error *err);
