@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,11 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "run/cgroups.h"
+#include "s3/checksum.h"
 #include "base/banned.h"
+
+/* A write is over at once, unless the machine is very busy; after these many looks the writer was killed. */
+enum { TORN_LOOKS = 50, TORN_PAUSE_MS = 2, CRC_DIGITS = 8 };
 
 void live_step_release(struct live_step *step)
 {
@@ -47,14 +53,35 @@ static json_t *json_list(const struct strlist *list)
 	return array;
 }
 
-static char *format(const struct live_step *step)
+/*
+ * A file has one line for what is known before there are tasks, and one for these. Files are written over while
+ * others read them, so each line says whether it is whole, and the second to which first it belongs.
+ */
+static int add_line(struct buf *out, json_t *object)
+{
+	_cleanup_free_ char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+
+	json_decref(object);
+	return text ? buf_printf(
+			      out, "%08" PRIx32 " %s\n", crc32c_update(0, text, strlen(text)), text)
+		    : -1;
+}
+
+static int add_groups(struct buf *out, const struct live_step *step)
 {
 	char boot[PROCESS_BOOT_ID_SIZE];
-	json_t *tasks = json_array();
-	json_t *object;
-	char *text;
 
 	process_boot_id(boot);
+	return add_line(
+		out, json_pack("{s:I, s:s, s:s, s:s, s:o, s:s*}", "serial",
+			     (json_int_t)step->serial, "boot", boot, "name", step->name, "cwd",
+			     step->cwd, "cgroups", json_list(&step->cgroups), "node", step->node));
+}
+
+static int add_tasks(struct buf *out, const struct live_step *step)
+{
+	json_t *tasks = json_array();
+
 	for (size_t i = 0; i < step->n && !step->cluster; i++) {
 		struct process_info info = {0};
 
@@ -62,13 +89,16 @@ static char *format(const struct live_step *step)
 		json_array_append_new(tasks, json_pack("{s:i, s:I}", "pid", (int)step->pids[i],
 						     "start", (json_int_t)info.start_ticks));
 	}
-	object = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s*, s:i}", "boot", boot, "name",
-		step->name, "cwd", step->cwd, "tasks", tasks, "cgroups", json_list(&step->cgroups),
-		"enter", json_list(&step->enter), "node", step->node, "cluster",
-		step->cluster ? (int)step->n : 0);
-	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-	json_decref(object);
-	return text;
+	return add_line(out, json_pack("{s:I, s:o, s:o, s:i}", "serial", (json_int_t)step->serial,
+				     "tasks", tasks, "enter", json_list(&step->enter), "cluster",
+				     step->cluster ? (int)step->n : 0));
+}
+
+static int make_dir(const char *dir, struct penstock_error *err)
+{
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot make %s", dir);
+	return 0;
 }
 
 /* Of no use after a crash of the machine, so nothing is made durable. */
@@ -76,18 +106,21 @@ int live_write(const char *run_dir, const struct live_step *step, struct penstoc
 {
 	_cleanup_free_ char *dir = path_join(run_dir, "live");
 	_cleanup_free_ char *path = path_of(run_dir, step->serial);
-	_cleanup_free_ char *text = format(step);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
 	_cleanup_free_ char *fresh = NULL;
 	_cleanup_close_ int fd = -1;
+	int r;
 
-	if (!dir || !path || !text || asprintf(&fresh, "%s/.%lu", dir, step->serial) < 0) {
+	if (!dir || !path || add_groups(&text, step) < 0 || add_tasks(&text, step) < 0 ||
+		asprintf(&fresh, "%s/.%lu", dir, step->serial) < 0) {
 		fresh = NULL;
 		return error_memory(err);
 	}
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot make %s", dir);
+	r = make_dir(dir, err);
+	if (r < 0)
+		return r;
 	fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0 || rename(fresh, path) < 0)
+	if (fd < 0 || fs_write_all(fd, text.data, text.len) < 0 || rename(fresh, path) < 0)
 		return error_errno(err, errno, "cannot write %s", path);
 	return 0;
 }
@@ -98,6 +131,132 @@ void live_remove(const char *run_dir, unsigned long serial)
 
 	if (path)
 		unlink(path);
+}
+
+/* ---- files that are used again ---- */
+
+struct live_file {
+	struct live_file *next; /* of those that are free */
+	unsigned number;	/* its name */
+	int fd;
+	off_t tasks_at; /* where the second line goes */
+};
+
+struct live_files {
+	char *dir; /* owned; the run's */
+	struct live_file *free;
+	unsigned n; /* that were made */
+};
+
+int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(run_dir, "live");
+	struct live_files *files;
+	int r = dir ? make_dir(dir, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	files = calloc(1, sizeof(*files));
+	if (!files)
+		return error_memory(err);
+	files->dir = strdup(run_dir);
+	if (!files->dir) {
+		free(files);
+		return error_memory(err);
+	}
+	*out = files;
+	return 0;
+}
+
+void live_files_free(struct live_files *files)
+{
+	if (!files)
+		return;
+	while (files->free) {
+		struct live_file *file = files->free;
+
+		files->free = file->next;
+		live_remove(files->dir, file->number);
+		close(file->fd);
+		free(file);
+	}
+	free(files->dir);
+	free(files);
+}
+
+static int take_file(struct live_files *files, struct live_file **out, struct penstock_error *err)
+{
+	struct live_file *file = files->free;
+	_cleanup_free_ char *path = path_of(files->dir, files->n);
+	int saved;
+
+	if (file) {
+		files->free = file->next;
+		*out = file;
+		return 0;
+	}
+	file = calloc(1, sizeof(*file));
+	if (!file || !path) {
+		free(file);
+		return error_memory(err);
+	}
+	file->number = files->n;
+	file->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	saved = errno;
+	if (file->fd < 0) {
+		free(file);
+		return error_errno(err, saved, "cannot make %s", path);
+	}
+	files->n++;
+	*out = file;
+	return 0;
+}
+
+static int write_at(
+	const struct live_file *file, const struct buf *text, off_t at, struct penstock_error *err)
+{
+	if (buf_failed(text))
+		return error_memory(err);
+	if (fs_pwrite_all(file->fd, text->data, text->len, at) < 0)
+		return error_errno(err, errno, "cannot put on record what lives of a step");
+	return 0;
+}
+
+int live_begin(struct live_files *files, const struct live_step *step, struct live_file **out,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	struct live_file *file = NULL;
+	int r = add_groups(&text, step) < 0 ? error_memory(err) : take_file(files, &file, err);
+
+	if (r < 0)
+		return r;
+	r = write_at(file, &text, 0, err);
+	if (r < 0) {
+		live_over(files, file);
+		return r;
+	}
+	file->tasks_at = (off_t)text.len;
+	*out = file;
+	return 0;
+}
+
+int live_started(
+	const struct live_file *file, const struct live_step *step, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+
+	if (add_tasks(&text, step) < 0)
+		return error_memory(err);
+	return write_at(file, &text, file->tasks_at, err);
+}
+
+void live_over(struct live_files *files, struct live_file *file)
+{
+	/* An empty first line. One that cannot be written names groups that are gone and processes that are others now. */
+	(void)!pwrite(file->fd, "\n", 1, 0);
+	file->next = files->free;
+	files->free = file;
 }
 
 /* ---- reading ---- */
@@ -136,6 +295,7 @@ static int read_step(const json_t *object, struct live_step *step)
 
 	json_int_t cluster = json_integer_value(json_object_get(object, "cluster"));
 
+	step->serial = (unsigned long)json_integer_value(json_object_get(object, "serial"));
 	step->name = copy_of(object, "name");
 	step->cwd = copy_of(object, "cwd");
 	step->cluster = cluster > 0 && cluster <= INT_MAX;
@@ -150,42 +310,90 @@ static int read_step(const json_t *object, struct live_step *step)
 	return 0;
 }
 
-/* NULL: there is none; json_decref() it. */
-static json_t *load(const char *run_dir, unsigned long serial)
+/* NULL: it is not whole; json_decref() it. Moves `rest` behind it. */
+static json_t *read_line(char **rest)
 {
-	_cleanup_free_ char *path = path_of(run_dir, serial);
-	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	char *line = strsep(rest, "\n");
+	char *text = line ? strchr(line, ' ') : NULL;
 
-	return path && fs_read(path, &text, NULL) == 0
-		       ? json_loadb(buf_str(&text), text.len, 0, NULL)
-		       : NULL;
+	if (!*rest || !text || text - line != CRC_DIGITS ||
+		strtoul(line, NULL, 16) != crc32c_update(0, text + 1, strlen(text + 1)))
+		return NULL;
+	return json_loads(text + 1, 0, NULL);
 }
 
-static int each_file(const char *run_dir, unsigned long serial, bool cluster,
-	int (*fn)(void *cookie, const struct live_step *step), void *cookie)
+/* 0: there is none. -1: somebody was just writing. */
+static int load_once(const char *path, json_t **out)
 {
-	_cleanup_(live_step_release) struct live_step step = {.serial = serial};
-	json_auto_t *object = load(run_dir, serial);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	json_auto_t *groups = NULL;
+	json_auto_t *tasks = NULL;
+	char *rest;
+
+	if (fs_read(path, &text, NULL) < 0 || !text.len || *buf_str(&text) == '\n')
+		return 0;
+	rest = text.data;
+	groups = read_line(&rest);
+	if (!groups)
+		return -1;
+	tasks = read_line(&rest);
+	/* Else it is of an earlier one in this file, or there are none yet. */
+	if (json_equal(json_object_get(groups, "serial"), json_object_get(tasks, "serial")))
+		json_object_update(groups, tasks);
+	*out = json_incref(groups);
+	return 1;
+}
+
+/* NULL: there is none; json_decref() it. */
+static json_t *load(const char *run_dir, unsigned long number)
+{
+	_cleanup_free_ char *path = path_of(run_dir, number);
+	json_t *object = NULL;
+
+	for (int i = 0; path && i < TORN_LOOKS && load_once(path, &object) < 0; i++)
+		poll(NULL, 0, TORN_PAUSE_MS);
+	return object;
+}
+
+struct found {
+	struct live_step *steps; /* owned */
+	size_t n;
+};
+
+static void found_release(struct found *found)
+{
+	for (size_t i = 0; i < found->n; i++)
+		live_step_release(&found->steps[i]);
+	free(found->steps);
+}
+
+static void take_file_of(
+	const char *run_dir, unsigned long number, bool cluster, struct found *found)
+{
+	struct live_step *step = &found->steps[found->n];
+	json_auto_t *object = load(run_dir, number);
 	const char *recorded = json_string_value(json_object_get(object, "boot"));
 	char boot[PROCESS_BOOT_ID_SIZE];
 
 	process_boot_id(boot);
-	if (!recorded || (!cluster && strcmp(recorded, boot) != 0) ||
-		read_step(object, &step) < 0 || step.cluster != cluster)
-		return 0;
-	return fn(cookie, &step);
+	if (!recorded || (!cluster && strcmp(recorded, boot) != 0))
+		return;
+	if (read_step(object, step) == 0 && step->cluster == cluster)
+		found->n++;
+	else
+		live_step_release(step);
 }
 
 static int compare_serials(const void *a, const void *b)
 {
-	unsigned long x = *(const unsigned long *)a;
-	unsigned long y = *(const unsigned long *)b;
+	unsigned long x = ((const struct live_step *)a)->serial;
+	unsigned long y = ((const struct live_step *)b)->serial;
 
 	return x < y ? -1 : x > y;
 }
 
 /* The files of the directory; owned. */
-static unsigned long *list_serials(const char *run_dir, size_t *n)
+static unsigned long *list_files(const char *run_dir, size_t *n)
 {
 	_cleanup_free_ char *path = path_join(run_dir, "live");
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
@@ -194,9 +402,9 @@ static unsigned long *list_serials(const char *run_dir, size_t *n)
 
 	*n = 0;
 	for (struct dirent *e; dir && (e = readdir(dir));) {
-		uint64_t serial;
+		uint64_t number;
 
-		if (!str_to_u64(e->d_name, 0, UINT64_MAX / 2, &serial))
+		if (!str_to_u64(e->d_name, 0, UINT64_MAX / 2, &number))
 			continue;
 		if (*n == cap) {
 			unsigned long *grown = realloc(all, (cap + 64) * sizeof(*all));
@@ -206,10 +414,8 @@ static unsigned long *list_serials(const char *run_dir, size_t *n)
 			all = grown;
 			cap += 64;
 		}
-		all[(*n)++] = (unsigned long)serial;
+		all[(*n)++] = (unsigned long)number;
 	}
-	if (*n)
-		qsort(all, *n, sizeof(*all), compare_serials);
 	return all;
 }
 
@@ -217,10 +423,16 @@ static void each(const char *run_dir, bool cluster,
 	int (*fn)(void *cookie, const struct live_step *step), void *cookie)
 {
 	size_t n;
-	_cleanup_free_ unsigned long *all = list_serials(run_dir, &n);
+	_cleanup_free_ unsigned long *all = list_files(run_dir, &n);
+	_cleanup_(found_release) struct found found = {
+		.steps = calloc(n + 1, sizeof(*found.steps))};
 
-	for (size_t i = 0; i < n; i++) {
-		if (each_file(run_dir, all[i], cluster, fn, cookie))
+	for (size_t i = 0; i < n && found.steps; i++)
+		take_file_of(run_dir, all[i], cluster, &found);
+	if (found.n)
+		qsort(found.steps, found.n, sizeof(*found.steps), compare_serials);
+	for (size_t i = 0; i < found.n; i++) {
+		if (fn(cookie, &found.steps[i]))
 			return;
 	}
 }

@@ -1,9 +1,14 @@
 /*
- * What lives of a run now, for other processes: a file below runs/ID/live for each execution of a step, from its
- * start to its end. `penstock exec` enters what it names; when the supervisor was killed, the next attempt ends
- * what is left in its control groups.
+ * What lives of a run now, for other processes: a file below runs/ID/live for each execution of a step that lives.
+ * `penstock exec` enters what it names; when the supervisor was killed, the next attempt ends what is left in its
+ * control groups. So the groups are on record before anybody is in them.
  *
- *	live_write(dir, &step, err);	live_remove(dir, step.serial);
+ *	live_files_new(&files, dir, err);
+ *	live_begin(files, &step, &file, err);	with its groups
+ *	live_started(file, &step, err);		with its tasks
+ *	live_over(files, file);
+ *	live_files_free(files);
+ *
  *	live_each(dir, fn, cookie);
  */
 #ifndef RUN_LIVE_H
@@ -35,7 +40,22 @@ struct live_step {
 };
 void live_step_release(struct live_step *step);
 
-/* `run_dir` is runs/ID. */
+/*
+ * `run_dir` is runs/ID. A file is used again by the next execution, as to make and remove one for each takes a disk's
+ * file system a tenth of the time that a container needs to start.
+ */
+struct live_files;
+struct live_file;
+int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
+/* Removes them; all executions are over. */
+void live_files_free(struct live_files *files);
+int live_begin(struct live_files *files, const struct live_step *step, struct live_file **out,
+	struct penstock_error *err);
+int live_started(
+	const struct live_file *file, const struct live_step *step, struct penstock_error *err);
+void live_over(struct live_files *files, struct live_file *file);
+
+/* All of it in a file that appears whole, also to other machines; `serial` is its name. */
 int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err);
 void live_remove(const char *run_dir, unsigned long serial);
 /* Those of this machine and boot, in the order of their starts; fn returns non-zero to stop. */

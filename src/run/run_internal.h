@@ -53,6 +53,7 @@ struct run {
 	struct claim *claim;
 	struct shares shares;	  /* of the claim, among the steps that live */
 	unsigned long serial;	  /* of the last execution of a step */
+	struct live_files *live;  /* of those that live; NULL: none has begun */
 	int64_t overdue_until_ms; /* that is over: when what cleans up after it has to be through */
 	int64_t deadline_ms;	  /* of all steps together; 0: none, or none has begun */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them, found before the first step */

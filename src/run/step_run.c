@@ -31,6 +31,7 @@
 #include "run/step_command.h"
 #include "run/step_group.h"
 #include "run/step_launcher.h"
+#include "run/step_life.h"
 #include "run/step_mpi.h"
 #include "run/step_network.h"
 #include "run/usage.h"
@@ -66,8 +67,9 @@ struct step_run {
 	int epoll_fd;
 	int timer_fd;
 	struct step_group group;
-	char *mpi_box;	      /* a directory of ranks in containers */
-	unsigned long serial; /* of its file of live steps */
+	char *mpi_box; /* a directory of ranks in containers */
+	unsigned long serial;
+	struct step_life life;
 
 	/* Its share of what the run claimed. */
 	int *cpus;
@@ -397,17 +399,15 @@ static void set_timer(const struct step_run *step)
 	timerfd_settime(step->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
-/* For `penstock exec`, and for the next attempt if this one is killed: so its groups are named before anybody is in
- * them, and its tasks once they are there. */
-static void record_life(struct step_run *step)
+/* Twice, see run/live.h. */
+static void record_life(struct step_run *step,
+	void (*record)(struct step_life *life, struct run *run, const struct live_step *step))
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(live_step_release) struct live_step live = {.serial = step->serial};
 	_cleanup_(buf_release) struct buf dirs = BUF_INIT(64 * KIB);
 	const char *cwd = cwd_of(step);
 	char *rest;
 	char *dir;
-	int r;
 
 	live.name = strdup(step->name);
 	live.cwd = strdup(cwd);
@@ -427,9 +427,7 @@ static void record_life(struct step_run *step)
 	if (step->tasks[0].task && step->executor->enter &&
 		step->executor->enter(step->tasks[0].task, &live.enter) < 0)
 		return;
-	r = live_write(step->run->layout.dir, &live, &err);
-	if (r < 0)
-		log_debug("%s", err.message);
+	record(&step->life, step->run, &live);
 }
 
 static int start_all(
@@ -444,7 +442,7 @@ static int start_all(
 			&step->group, step->run, step->what, step->cpus, step->n_cpus, err);
 	if (r == 0) {
 		step->serial = ++step->run->serial;
-		record_life(step);
+		record_life(step, step_life_begin);
 	}
 	if (r == 0)
 		r = fill_ranks(step, &ranks, err);
@@ -498,7 +496,7 @@ int step_run_start(struct step_run **out, struct run *run, const struct step_run
 	}
 	set_times(step);
 	set_timer(step);
-	record_life(step);
+	record_life(step, step_life_started);
 	*out = step;
 	return 0;
 }
@@ -785,8 +783,7 @@ void step_run_free(struct step_run *step)
 			output_remove(step->run->output, step->tasks[i].output);
 	}
 	cgroup_end(step->group.cgroup);
-	if (step->serial)
-		live_remove(step->run->layout.dir, step->serial);
+	step_life_over(&step->life, step->run);
 	give_share(step);
 	litter_remove(step->mpi_box);
 	if (step->epoll_fd >= 0)

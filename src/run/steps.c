@@ -22,6 +22,7 @@
 #include "run/finished.h"
 #include "run/reaction.h"
 #include "run/step_group.h"
+#include "run/step_life.h"
 #include "run/step_run.h"
 #include "run/walk.h"
 #include "sync/sync.h"
@@ -412,6 +413,7 @@ void run_steps(struct run *run)
 		judge(run, &watch);
 	executor_container_finish();
 	run_group_end(run);
+	run_life_end(run);
 	finished_free(progress);
 	free(watch.during);
 	free(watch.fds);
