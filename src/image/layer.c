@@ -20,11 +20,30 @@
 #include "image/layer_tree.h"
 #include "base/banned.h"
 
+#define TAR_BLOCK 512
+
 struct unpacking {
 	struct layer_stream stream;
 	struct layer_tree tree;
 	struct archive *a;
+	int64_t came; /* bytes of the tar so far */
+	bool ended;   /* there are no more of them */
 };
+
+/*
+ * Some write no padding behind the last member, and no end. Zeros up to the end of a block stand for
+ * it; that they stand for no data is checked where data is taken, and a header has a checksum.
+ */
+static la_ssize_t pad(struct unpacking *u, const void **data)
+{
+	static const char zeros[TAR_BLOCK];
+
+	if (u->ended)
+		return 0;
+	u->ended = true;
+	*data = zeros;
+	return (la_ssize_t)(-u->came & (TAR_BLOCK - 1));
+}
 
 static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 {
@@ -32,8 +51,12 @@ static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 	const char *p = NULL;
 	ssize_t n = layer_stream_read(&u->stream, &p);
 
+	if (n == 0)
+		return pad(u, data);
 	if (n < 0)
 		archive_set_error(a, EIO, "the source failed");
+	else
+		u->came += n;
 	*data = p;
 	return n;
 }
@@ -51,6 +74,14 @@ static int failed(struct unpacking *u, struct penstock_error *err)
 		text ? text : "no reason given");
 }
 
+/* libarchive's position is still before the `n` bytes that it gave last. */
+static int check_came(struct unpacking *u, size_t n, const char *name, struct penstock_error *err)
+{
+	if (archive_filter_bytes(u->a, 0) + (int64_t)n <= u->came)
+		return 0;
+	return error_set(err, PENSTOCK_E_CORRUPT, "it is cut within its member %s", name);
+}
+
 static int copy_data(struct unpacking *u, const struct layer_place *place, int fd, int64_t size,
 	struct penstock_error *err)
 {
@@ -66,7 +97,9 @@ static int copy_data(struct unpacking *u, const struct layer_place *place, int f
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		r = layer_room(&u->tree, n, err);
+		r = check_came(u, n, place->text, err);
+		if (r == 0)
+			r = layer_room(&u->tree, n, err);
 		if (r < 0)
 			return r;
 		if (fs_pwrite_all(fd, p, n, offset) < 0)

@@ -1,5 +1,7 @@
 """Images of containers: brought from registries and files, verified, kept once."""
 import base64
+import gzip
+import io
 import json
 import os
 import stat
@@ -370,6 +372,42 @@ def test_layers_come_in_other_forms(penstock, tmp_path, compression):
     penstock.run("pull", tmp_path / "layout").ok()
 
     assert (files_of(penstock, data) / "etc/motd").read_text() == "hello\n"
+
+
+def bare(members):
+    """A layer without an end, and without padding behind its last member."""
+    data = layer(members, compress=False)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        last = tar.getmembers()[-1]
+    return data[: last.offset_data + last.size]
+
+
+@pytest.mark.parametrize("less", [0, -100, -512 + 6, -512 + 6 - 100])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_layer_may_lack_what_stands_behind_its_last_byte(penstock, tmp_path, less, compressed):
+    # Some of the padding, all of it, or a part of the blocks that end the tar: nothing of any member is missing.
+    data = bare(SMALL) + bytes(-less)
+    if compressed:
+        data = gzip.compress(data)
+    write_layout(tmp_path / "layout", image([busybox(), data]))
+
+    penstock.run("pull", tmp_path / "layout").ok()
+
+    assert (files_of(penstock, data) / "etc/motd").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("cut", [
+    lambda: bare(SMALL)[:-1], lambda: bare({"a": "x" * 700})[:-1], lambda: bare({"a": "x" * 700})[:-300], lambda: bare({"a": "x", "b": "y"})[:-200],
+    lambda: bare({"a": "x", "n" * 150: "y"})[:-513], lambda: bare({"a": "x", "n" * 150: "y"})[:-1026],
+], ids=["byte", "second-block", "more", "header", "long-name", "long-name-cut"])  # fmt: skip
+def test_a_layer_that_lacks_a_byte_of_a_member_is_refused(penstock, tmp_path, cut):
+    data = cut()
+    write_layout(tmp_path / "layout", image([data]))
+
+    refused = penstock.run("pull", tmp_path / "layout").exits(70)
+
+    assert "it is cut" in refused.err
+    assert not files_of(penstock, data).exists()
 
 
 # ---- what is kept ----
