@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,13 @@ static size_t name_length(const struct line *line)
 	return n;
 }
 
+/* What a workflow's `env` cannot set either. */
+static bool is_refused(const char *key, size_t len)
+{
+	return (len == 4 && memcmp(key, "PATH", 4) == 0) ||
+	       (len == 15 && memcmp(key, "LD_LIBRARY_PATH", 15) == 0);
+}
+
 static int set_value(struct strlist *env, const char *key, const char *value, size_t len,
 	struct penstock_error *err)
 {
@@ -56,7 +64,7 @@ static int set_value(struct strlist *env, const char *key, const char *value, si
 
 	if (!copy)
 		return error_memory(err);
-	if (strcmp(key, "PATH") == 0 || strcmp(key, "LD_LIBRARY_PATH") == 0)
+	if (is_refused(key, strlen(key)))
 		return 0;
 	/* Later steps may print it, as any other secret. */
 	if (secret_variable(key, copy) && log_redact(copy) < 0)
@@ -110,6 +118,70 @@ int env_file_parse(const char *text, size_t len, struct strlist *env, struct pen
 			return r;
 	}
 	return 0;
+}
+
+/* Behind the line that ends the block which `first` begins; the lines on the way. 0: there is none. */
+static unsigned skip_block(const char **p, const char *end, const struct line *first, size_t name)
+{
+	const char *mark = first->text + name + 2;
+	size_t len = first->len - name - 2;
+	unsigned n = 0;
+	struct line line;
+
+	while (len && next_line(p, end, &line)) {
+		n++;
+		if (line.len == len && memcmp(line.text, mark, len) == 0)
+			return n;
+	}
+	return 0;
+}
+
+/* For a message. */
+static void show_beginning(const struct line *line, char *out, size_t size)
+{
+	snprintf(out, size, "%.*s", (int)(line->len < size ? line->len : size), line->text);
+	for (; *out; out++) {
+		if ((unsigned char)*out < 0x20 || *out == 0x7f)
+			*out = '?';
+	}
+}
+
+static bool is_passed_on(const struct line *line, size_t name)
+{
+	if (!line->len || *line->text == '#')
+		return true; /* nothing was meant to be */
+	return name && name < line->len && line->text[name] == '=' && !is_refused(line->text, name);
+}
+
+void env_file_check(const char *text, size_t len, size_t from, struct env_file_odd *out)
+{
+	const char *p = text;
+	const char *end = text + len;
+	struct line line;
+
+	*out = (struct env_file_odd){0};
+	for (unsigned number = 1; next_line(&p, end, &line); number++) {
+		size_t name = name_length(&line);
+		bool whole = line.text + line.len < end;
+
+		if (whole)
+			out->whole = (size_t)(p - text);
+		if (name && name + 1 < line.len && memcmp(line.text + name, "<<", 2) == 0) {
+			unsigned lines = skip_block(&p, end, &line, name);
+
+			if (!lines) {
+				out->whole = (size_t)(line.text - text);
+				show_beginning(&line, out->block, sizeof(out->block));
+				return;
+			}
+			number += lines;
+			out->whole = (size_t)(p - text);
+		} else if (line.text >= text + from && !is_passed_on(&line, name)) {
+			if (out->n < ARRAY_SIZE(out->lines))
+				out->lines[out->n] = number;
+			out->n++;
+		}
+	}
 }
 
 int env_file_read(const char *path, struct strlist *env, struct penstock_error *err)

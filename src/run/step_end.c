@@ -8,7 +8,7 @@
 #include "run/step_run.h"
 #include "base/banned.h"
 
-enum { EXIT_TIMEOUT = 124, EXIT_OOM = 137, EXIT_OTHER = 79 };
+enum { EXIT_BAD_VALUES = 1, EXIT_TIMEOUT = 124, EXIT_OOM = 137, EXIT_OTHER = 79 };
 
 /* A step's own 64 to 78 would read as penstock's, so 79 is shown for them. */
 static int shown_code(int code)
@@ -119,6 +119,13 @@ bool step_end_explain(
 		out->step_code = end->code;
 		snprintf(out->text, sizeof(out->text), "%s exited with %d; see 'penstock logs %s'",
 			who, end->code, run_id);
+	} else if (*end->block) {
+		out->exit_code = EXIT_BAD_VALUES;
+		snprintf(out->text, sizeof(out->text),
+			"%s wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
+			"that "
+			"is the mark alone: let it write one",
+			who, end->block, (int)strcspn(end->block, "<"), end->block);
 	}
 	return out->exit_code != 0;
 }

@@ -120,7 +120,7 @@ void frame_fail(struct frame *frame, enum run_class class, struct penstock_error
 	penstock_error_release(err);
 }
 
-static void fail_memory(struct frame *frame)
+void frame_fail_memory(struct frame *frame)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
@@ -271,7 +271,7 @@ static bool begin_step(struct walk *walk, struct frame *list)
 		if (asprintf(&path, "%s%s%zu", list->path, *list->path ? "." : "", i) < 0 ||
 			asprintf(&name, "%s%s%s", list->name, *list->name ? " / " : "",
 				step->label) < 0) {
-			fail_memory(list);
+			frame_fail_memory(list);
 			return false;
 		}
 		if (is_done(walk, list, i, path)) {
@@ -287,7 +287,7 @@ static bool begin_step(struct walk *walk, struct frame *list)
 				      frame_own_scope(frame) < 0)) {
 			if (frame)
 				frame_free(frame);
-			fail_memory(list);
+			frame_fail_memory(list);
 			return false;
 		}
 		frame_push(walk, frame);
@@ -383,7 +383,7 @@ static void advance_loop(struct walk *walk, struct frame *loop)
 		}
 		list = new_iteration(walk, loop, loop->begun);
 		if (!list) {
-			fail_memory(loop);
+			frame_fail_memory(loop);
 			break;
 		}
 		loop->begun++;
@@ -422,36 +422,6 @@ static bool depends(struct walk *walk, struct frame *frame)
 	return true;
 }
 
-/* Codes of the condition's shell. Bash exits with 0 where it cannot read what is to be run. */
-enum { CONDITION_YES = 10, CONDITION_NO = 11, CONDITION_WRONG = 2 };
-
-/* Bash's [[ ]] in the environment of a step. */
-static bool begin_condition(struct walk *walk, struct frame *frame)
-{
-	const struct workflow_step *step = frame->step;
-	struct workflow_run *what = &frame->condition;
-	char *command = NULL;
-
-	if (asprintf(&command, "[[ %s ]] && exit %d; exit %d", step->condition.value, CONDITION_YES,
-		    CONDITION_NO) < 0) {
-		fail_memory(frame);
-		return false;
-	}
-	*what = (struct workflow_run){
-		.command = {.value = command},
-		.shell = {.value = "/bin/bash"},
-		.resources = {.tasks = {.value = 1},
-			.cpus_per_task = walk->run->workflow->resources.cpus_per_task,
-			.mem_per_cpu = walk->run->workflow->resources.mem_per_cpu},
-		.at = step->condition.at,
-	};
-	if (leaf_start(walk, frame, what))
-		return true;
-	free(command);
-	what->command.value = NULL;
-	return false;
-}
-
 static bool begin_list(struct walk *walk, struct frame *frame, const struct workflow_steps *steps,
 	const char *name, const char *suffix, bool final)
 {
@@ -461,7 +431,7 @@ static bool begin_list(struct walk *walk, struct frame *frame, const struct work
 	if (asprintf(&whole_name, "%s%s", frame->name, name) < 0 ||
 		asprintf(&path, "%s%s", frame->path, suffix) < 0 ||
 		!(list = frame_list(walk, frame, steps, whole_name, path))) {
-		fail_memory(frame);
+		frame_fail_memory(frame);
 		return false;
 	}
 	if (*suffix) {
@@ -474,7 +444,7 @@ static bool begin_list(struct walk *walk, struct frame *frame, const struct work
 		if (frame_own_env(list) < 0 ||
 			strlist_set(&list->own_env, "DEEPSQUARE_ERROR_CODE", code) < 0) {
 			frame_free(list);
-			fail_memory(frame);
+			frame_fail_memory(frame);
 			return false;
 		}
 	}
@@ -491,7 +461,7 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 	if (!list || frame_own_env(list) < 0 || frame_own_scope(list) < 0) {
 		if (list)
 			frame_free(list);
-		fail_memory(frame);
+		frame_fail_memory(frame);
 		return false;
 	}
 	for (size_t i = 0; i < step->use.env.n; i++) {
@@ -499,7 +469,7 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 
 		if (strlist_set(&list->own_env, env->key, env->value.value) < 0) {
 			frame_free(list);
-			fail_memory(frame);
+			frame_fail_memory(frame);
 			return false;
 		}
 	}
@@ -520,7 +490,7 @@ static bool begin_loop(struct walk *walk, struct frame *frame)
 	struct frame *loop = frame_new(walk, frame, FRAME_LOOP, frame->name, frame->path);
 
 	if (!loop) {
-		fail_memory(frame);
+		frame_fail_memory(frame);
 		return false;
 	}
 	loop->step = frame->step;
@@ -558,7 +528,7 @@ static bool begin_body(struct walk *walk, struct frame *frame)
 		return begin_module(walk, frame);
 	case WORKFLOW_STEP_LAUNCH:
 		if (!launch_begin(walk, frame))
-			fail_memory(frame);
+			frame_fail_memory(frame);
 		return false;
 	default:
 		return false;
@@ -573,6 +543,14 @@ static int error_code_of(const struct outcome *outcome)
 	if (!outcome->failed)
 		return 0;
 	return failure->step_code ? failure->step_code : failure->exit_code;
+}
+
+/* A step says itself why it exits, but not that it was ended. */
+static void tell_caught(struct walk *walk, const struct frame *frame)
+{
+	if (!frame->outcome.failure.step_code)
+		run_say(walk->run, RUN_EVENT_WARNING, "%s; its `catch` follows",
+			frame->outcome.failure.text);
 }
 
 /* From one phase to the next, until something is waited for. */
@@ -592,7 +570,7 @@ static void advance_step(struct walk *walk, struct frame *frame)
 			frame_cut(walk, frame);
 		} else if (step->condition.value) {
 			frame->phase = PHASE_CONDITION_RUNS;
-			if (begin_condition(walk, frame))
+			if (condition_begin(walk, frame))
 				return;
 			frame->phase = PHASE_BODY_RUNS;
 		}
@@ -610,6 +588,7 @@ static void advance_step(struct walk *walk, struct frame *frame)
 		frame->phase = PHASE_FINALLY;
 		if (frame->outcome.failed && step->catch_steps.n && frame_may_begin(walk, frame)) {
 			frame->phase = PHASE_CATCH_RUNS;
+			tell_caught(walk, frame);
 			if (begin_list(walk, frame, &step->catch_steps, " / catch", ".c", false))
 				return;
 		}
@@ -678,31 +657,6 @@ void frame_end(struct walk *walk, struct frame *frame)
 
 /* ---- the whole ---- */
 
-static void take_condition(struct walk *walk, struct frame *frame, const struct step_end *end)
-{
-	struct step_failure *failure = &frame->outcome.failure;
-
-	free((char *)frame->condition.command.value);
-	frame->condition.command.value = NULL;
-	frame->phase = PHASE_BODY_RUNS;
-	if (end->signal || end->oom) {
-		frame->outcome.failed = step_end_explain(end, frame->name, walk->run->id, failure);
-	} else if (end->code != CONDITION_YES && end->code != CONDITION_NO) {
-		frame->outcome.failed = true;
-		*failure = (struct step_failure){
-			.class = RUN_CLASS_USER, .exit_code = CONDITION_WRONG};
-		snprintf(failure->text, sizeof(failure->text),
-			"'%s': bash cannot evaluate its `if`; see 'penstock logs %s'", frame->name,
-			walk->run->id);
-	} else if (end->code == CONDITION_NO || !frame_may_begin(walk, frame)) {
-		frame->phase = PHASE_CLOSE;
-		if (end->code != CONDITION_NO)
-			frame_cut(walk, frame);
-	} else {
-		frame->phase = PHASE_BODY;
-	}
-}
-
 /* Begins an execution that failed by itself once more, where the step asks for that. */
 static bool restarts(struct walk *walk, struct frame *frame, const struct step_end *end)
 {
@@ -730,7 +684,7 @@ static void take_end(struct walk *walk, struct frame *frame, const struct step_e
 
 	frame->told = false;
 	if (frame->phase == PHASE_CONDITION_RUNS) {
-		take_condition(walk, frame, end);
+		condition_ended(walk, frame, end);
 		decided = !frame->outcome.failed && end->code == CONDITION_NO;
 	} else if (restarts(walk, frame, end)) {
 		return;
@@ -797,4 +751,5 @@ void walk_release(struct walk *walk)
 	if (walk->root)
 		frame_free(walk->root);
 	walk->root = NULL;
+	walk_env_release(walk);
 }

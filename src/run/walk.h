@@ -104,6 +104,8 @@ struct frame {
 	struct frame *next_live, **prev_live; /* while `run` is not NULL */
 };
 
+struct env_seen; /* walk_env.c */
+
 struct walk {
 	struct run *run;
 	struct finished_steps *progress;
@@ -111,12 +113,13 @@ struct walk {
 	struct frame *ready, **ready_end;
 	struct frame *live; /* those with an execution */
 	size_t n_live;
-	struct frame *waiting; /* for the end of launches */
-	bool stopping;	       /* somebody asked to end: nothing begins but `finally` */
-	bool noticed;	       /* a notice is why */
-	bool cut;	       /* and something was not done because of it */
-	bool killed;	       /* nothing begins at all */
-	bool warned;	       /* that progress cannot be written */
+	struct frame *waiting;	   /* for the end of launches */
+	bool stopping;		   /* somebody asked to end: nothing begins but `finally` */
+	bool noticed;		   /* a notice is why */
+	bool cut;		   /* and something was not done because of it */
+	bool killed;		   /* nothing begins at all */
+	struct env_seen *env_seen; /* of the files behind $DEEPSQUARE_ENV; owned */
+	bool warned;		   /* that progress cannot be written */
 	bool done;
 	struct outcome outcome; /* when `done` */
 };
@@ -152,6 +155,7 @@ void frame_push(struct walk *walk, struct frame *frame);
 void walk_wake_waiting(struct walk *walk);
 /* Ends it with an error of our own; releases the error. */
 void frame_fail(struct frame *frame, enum run_class class, struct penstock_error *err);
+void frame_fail_memory(struct frame *frame);
 /* Something of the frame is not done because of a notice. */
 void frame_cut(struct walk *walk, struct frame *frame);
 /* Whether a step may begin there. */
@@ -171,6 +175,18 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 /* Takes its end. False: it still runs. */
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
 void leaf_kill(struct walk *walk, struct frame *frame);
+
+/* Before an execution that may write to its $DEEPSQUARE_ENV, and after it: tells what it wrote in vain. */
+void walk_env_begin(struct walk *walk, const struct frame *frame);
+void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
+void walk_env_release(struct walk *walk);
+
+/* Codes of the condition's shell. Bash exits with 0 where it cannot read what is to be run. */
+enum { CONDITION_YES = 10, CONDITION_NO = 11, CONDITION_WRONG = 2 };
+
+/* `if`: bash's [[ ]] in the environment of a step. False: the frame has failed. */
+bool condition_begin(struct walk *walk, struct frame *frame);
+void condition_ended(struct walk *walk, struct frame *frame, const struct step_end *end);
 
 /* Begins a launch beside `frame`, a step. False: no memory. */
 bool launch_begin(struct walk *walk, struct frame *frame);

@@ -110,6 +110,7 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 			frame->name, err.message);
 		penstock_error_release(&err);
 	}
+	walk_env_begin(walk, frame);
 	if (start(walk, frame, what, &err) < 0) {
 		error_prefix(&err, "'%s' cannot be started", frame->name);
 		frame_fail(frame, what->container.given ? RUN_CLASS_IMAGE : RUN_CLASS_USER, &err);
@@ -159,5 +160,6 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 	output_drain(run->output);
 	if (run->sync)
 		sync_task_ended(run->sync, suspicious);
+	walk_env_check(walk, frame, end);
 	return true;
 }

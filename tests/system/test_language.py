@@ -245,6 +245,47 @@ def test_values_are_passed_on_whole(penstock, job):
     assert result.out == 'a,b="c" $d\none\ntwo, three\n***\n'
 
 
+# What sets no variable is told with the step and the number of the line, never with what stands in it, and once.
+def test_a_line_that_sets_nothing_is_told(penstock, job):
+    first = run("printf '%s\\n' A=1 '# note' 'export HIDDEN=3' '' B=2 PATH=/none >> $DEEPSQUARE_ENV") | {"name": "first"}
+    path = job(first, run("echo $A$B; echo C=3 >> $DEEPSQUARE_ENV"), run("echo $C; printf 'MORE HIDDEN\\n' >> $DEEPSQUARE_ENV") | {"name": "third"})
+
+    result = penstock.run("run", path).ok()
+    warned = [line for line in result.err.splitlines() if "$DEEPSQUARE_ENV" in line]
+
+    assert result.out == "12\n3\n" and len(warned) == 2 and "HIDDEN" not in result.err
+    assert "'first' wrote" in warned[0] and "in lines 3, 6:" in warned[0] and "KEY=value" in warned[0]
+    assert "'third' wrote" in warned[1] and "in line 8:" in warned[1]
+
+
+# The step that begins a value and does not end it has failed, whatever comes next; what stands before is passed on.
+@pytest.mark.parametrize("catch", [False, True])
+def test_a_value_without_its_end_is_the_mistake_of_its_step(penstock, job, catch):
+    writer = run("printf '%s\\n' A=1 'KEY<<END' hidden >> $DEEPSQUARE_ENV; echo done") | {"name": "writer"}
+    caught = {"catch": [run('echo "$DEEPSQUARE_ERROR_CODE $A$KEY"; echo B=2 >> $DEEPSQUARE_ENV')]} if catch else {}
+    path = job(writer | caught, run("echo next $A$B") | {"name": "next"})
+
+    result = penstock.run("run", path).exits(0 if catch else 1)
+
+    assert "'writer' wrote 'KEY<<END' to $DEEPSQUARE_ENV, and behind the value of KEY no line" in result.err
+    assert result.out == ("done\n1 1\nnext 12\n" if catch else "done\n")
+    assert "hidden" not in result.err and "'next' cannot" not in result.err
+    if not catch:
+        assert penstock.ps()[0]["class"] == "user"
+
+
+# A step can say why it exits, but not that it was ended.
+def test_a_limit_that_is_caught_is_told(penstock, job):
+    path = job(run("sleep 100", timeout="200ms") | {"name": "slow", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]},
+               run("exit 3") | {"name": "bad", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]})  # fmt: skip
+
+    result = penstock.run("run", path).ok()
+
+    assert result.out == "caught 124\ncaught 3\n"
+    assert [line for line in result.err.splitlines() if "`catch`" in line] == [
+        "penstock: 'slow' was ended after its timeout of 0.2 s; raise its `timeout`; its `catch` follows"]  # fmt: skip
+
+
 # Above the variables of DeepSquare and below the step's own.
 def test_a_loop_variable_has_its_place(penstock, job):
     path = job({"for": {"parallel": False, "items": ["loop"], "steps": [run("echo $item"), run("echo $item", env=[{"key": "item", "value": "step"}])]}},

@@ -66,6 +66,47 @@ static void an_unfinished_block_is_named(void **state)
 	strlist_release(&env);
 }
 
+static struct env_file_odd check(const char *text, size_t from)
+{
+	struct env_file_odd odd;
+
+	env_file_check(text, strlen(text), from, &odd);
+	return odd;
+}
+
+/* What sets nothing is counted, with the numbers of its lines; values of several lines are none of it. */
+static void lines_that_set_nothing_are_counted(void **state)
+{
+	const char *text = "# A=1\nA=1\nexport B=2\nN<<END\nno equals\nEND\n\nPATH=/x\n1=2\nX\n";
+	struct env_file_odd odd = check(text, 0);
+
+	(void)state;
+	assert_int_equal(odd.n, 4);
+	assert_int_equal(odd.lines[0], 3);
+	assert_int_equal(odd.lines[1], 8);
+	assert_int_equal(odd.lines[2], 9);
+	assert_int_equal(odd.whole, strlen(text));
+	assert_string_equal(odd.block, "");
+	odd = check(text, (size_t)(strstr(text, "1=2") - text));
+	assert_int_equal(odd.n, 2);
+	assert_int_equal(odd.lines[0], 9);
+}
+
+/* What is not whole is told apart: a line without its end, and a value without its mark. */
+static void what_is_whole_ends_before_what_is_not(void **state)
+{
+	struct env_file_odd odd = check("A=1\nB<<END\none\nEN\nC=3\n", 0);
+
+	(void)state;
+	assert_string_equal(odd.block, "B<<END");
+	assert_int_equal(odd.whole, 4);
+	assert_int_equal(odd.n, 0);
+	assert_int_equal(check("A=1\nB=2", 0).whole, 4);
+	assert_int_equal(check("B<<E\nx\nE", 0).whole, 8);
+	assert_string_equal(check("A<<\nx\n", 0).block, "A<<");
+	assert_string_equal(check("A<<\033[m\nx\n", 0).block, "A<<?[m");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -73,6 +114,8 @@ int main(void)
 		cmocka_unit_test(blocks_carry_several_lines),
 		cmocka_unit_test(other_lines_are_skipped),
 		cmocka_unit_test(an_unfinished_block_is_named),
+		cmocka_unit_test(lines_that_set_nothing_are_counted),
+		cmocka_unit_test(what_is_whole_ends_before_what_is_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

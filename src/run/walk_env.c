@@ -1,0 +1,150 @@
+/* What steps write to the files behind $DEEPSQUARE_ENV, looked at when they have ended. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "run/env_file.h"
+#include "run/run_internal.h"
+#include "run/walk.h"
+#include "base/banned.h"
+
+struct env_seen {
+	struct env_seen *next;
+	char *path;
+	size_t bytes; /* that were looked at */
+};
+
+void walk_env_release(struct walk *walk)
+{
+	while (walk->env_seen) {
+		struct env_seen *seen = walk->env_seen;
+
+		walk->env_seen = seen->next;
+		free(seen->path);
+		free(seen);
+	}
+}
+
+/* NULL: there is none, or nothing can be said of it; who reads it next says why. */
+static bool read_whole(const char *path, struct buf *text)
+{
+	return fs_read_plain(path, text, NULL) == 0 && !memchr(buf_str(text), '\0', text->len);
+}
+
+/* The next steps go on behind what is whole. */
+static void cut(const char *path, struct env_seen *seen, size_t whole)
+{
+	_cleanup_close_ int fd = fs_open_plain(path, O_WRONLY, 0600, NULL);
+
+	if (fd >= 0 && ftruncate(fd, (off_t)whole) == 0)
+		seen->bytes = whole;
+}
+
+/* The file as an earlier attempt left it, which told what it had to tell. */
+static struct env_seen *see_first(struct walk *walk, const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	struct env_seen *seen = calloc(1, sizeof(*seen));
+	struct env_file_odd odd;
+
+	if (!seen)
+		return NULL;
+	seen->path = strdup(path);
+	if (!seen->path) {
+		free(seen);
+		return NULL;
+	}
+	seen->next = walk->env_seen;
+	walk->env_seen = seen;
+	if (!read_whole(path, &text))
+		return seen;
+	env_file_check(buf_str(&text), text.len, text.len, &odd);
+	seen->bytes = text.len;
+	if (!*odd.block)
+		return seen;
+	run_say(walk->run, RUN_EVENT_WARNING,
+		"the attempt before was ended within '%s' of $DEEPSQUARE_ENV, which is left out",
+		odd.block);
+	cut(path, seen, odd.whole);
+	return seen;
+}
+
+static struct env_seen *seen_of(struct walk *walk, const char *path)
+{
+	for (struct env_seen *seen = walk->env_seen; seen; seen = seen->next) {
+		if (strcmp(seen->path, path) == 0)
+			return seen;
+	}
+	return NULL;
+}
+
+static const char *path_of(const struct walk *walk, const struct frame *frame)
+{
+	return frame->env_file ? frame->env_file : walk->run->layout.env_file;
+}
+
+void walk_env_begin(struct walk *walk, const struct frame *frame)
+{
+	const char *path = path_of(walk, frame);
+
+	if (!seen_of(walk, path))
+		see_first(walk, path);
+}
+
+static void tell_lines(
+	const struct walk *walk, const struct frame *frame, const struct env_file_odd *odd)
+{
+	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_STRING);
+
+	for (unsigned i = 0; i < odd->n && i < ARRAY_SIZE(odd->lines); i++)
+		buf_printf(&lines, "%s%u", i ? ", " : "", odd->lines[i]);
+	if (odd->n > ARRAY_SIZE(odd->lines))
+		buf_printf(&lines, " and %u more", odd->n - (unsigned)ARRAY_SIZE(odd->lines));
+	if (odd->n)
+		run_say(walk->run, RUN_EVENT_WARNING,
+			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
+			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
+			"MARK behind the value",
+			frame->name, walk->n_live ? ", or what runs beside it," : "",
+			odd->n == 1 ? "" : "s", buf_str(&lines));
+}
+
+void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	const char *path = path_of(walk, frame);
+	struct env_seen *seen = seen_of(walk, path);
+	struct env_file_odd odd;
+	struct stat st;
+
+	*end->block = '\0';
+	if (!seen || stat(path, &st) < 0 || (size_t)st.st_size == seen->bytes)
+		return;
+	if (!read_whole(path, &text))
+		return;
+	/* Somebody began it anew. */
+	if (text.len < seen->bytes)
+		seen->bytes = 0;
+	env_file_check(buf_str(&text), text.len, seen->bytes, &odd);
+	tell_lines(walk, frame, &odd);
+	/* What lives may be about to write the rest. */
+	seen->bytes = walk->n_live ? odd.whole : text.len;
+	if (!*odd.block || walk->n_live)
+		return;
+	cut(path, seen, odd.whole);
+	if (frame->phase == PHASE_BODY_RUNS && !end->code && !end->signal && !end->oom)
+		snprintf(end->block, sizeof(end->block), "%s", odd.block);
+	else
+		run_say(walk->run, RUN_EVENT_WARNING,
+			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
+			"passed on",
+			frame->name, odd.block);
+}
