@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "cli/artifacts_place.h"
 #include "cli/commands.h"
+#include "cli/remote.h"
 #include "cli/show_util.h"
 #include "run/copy_tree.h"
 #include "transfer/objects.h"
@@ -65,8 +66,24 @@ static int open_place(struct session *s, const char *word, struct penstock_error
 
 /* ---- list ---- */
 
-static void print_line(uint64_t size, const char *path)
+struct listing {
+	const struct session *s;
+	bool json;
+	struct json_stream stream;
+	uint64_t n;
+};
+
+static void print_line(struct listing *l, uint64_t size, const char *path)
 {
+	l->n++;
+	if (l->json) {
+		json_t *object = json_object();
+
+		json_object_set_new(object, "path", json_text(path));
+		json_object_set_new(object, "size", json_integer((json_int_t)size));
+		json_stream_add(&l->stream, object);
+		return;
+	}
 	printf("%12" PRIu64 "  ", size);
 	show_name(stdout, path);
 	putchar('\n');
@@ -74,20 +91,24 @@ static void print_line(uint64_t size, const char *path)
 
 static int print_object(void *cookie, const struct object_info *info)
 {
-	const struct session *s = cookie;
-	const char *path = info->key + strlen(s->place.prefix);
+	struct listing *l = cookie;
+	const char *path = info->key + strlen(l->s->place.prefix);
 
 	if (!str_starts(path, ".penstock/") && *path)
-		print_line((uint64_t)info->size, path);
+		print_line(l, (uint64_t)info->size, path);
 	return 0;
 }
 
-static int print_dir(const char *dir, const char *below, struct penstock_error *err)
+static int print_dir(
+	struct listing *l, const char *dir, const char *below, struct penstock_error *err)
 {
 	struct dirent **entries = NULL;
 	int n = scandir(dir, &entries, NULL, alphasort);
 	int r = 0;
 
+	/* A run that never got as far has none. */
+	if (n < 0 && errno == ENOENT && !*below)
+		return 0;
 	if (n < 0)
 		return error_errno(err, errno, "cannot list %s", dir);
 	for (int i = 0; i < n; i++) {
@@ -108,9 +129,9 @@ static int print_dir(const char *dir, const char *below, struct penstock_error *
 			_cleanup_free_ char *deeper = NULL;
 
 			r = asprintf(&deeper, "%s/", shown) < 0 ? error_memory(err)
-								: print_dir(path, deeper, err);
+								: print_dir(l, path, deeper, err);
 		} else {
-			print_line((uint64_t)st.st_size, shown);
+			print_line(l, (uint64_t)st.st_size, shown);
 		}
 		free(entries[i]);
 	}
@@ -118,16 +139,21 @@ static int print_dir(const char *dir, const char *below, struct penstock_error *
 	return r;
 }
 
-static int list(struct session *s, const char *word, struct penstock_error *err)
+static int list(const struct cli *cli, struct session *s, struct penstock_error *err)
 {
-	int r = open_place(s, word, err);
+	struct listing l = {.s = s, .json = cli_has(cli, "json")};
+	int r = open_place(s, cli_operand(cli, 1), err);
 
 	if (r < 0)
 		return r;
-	if (s->place.dir)
-		return print_dir(s->place.dir, "", err);
-	return object_list(s->store->client, s->store->bucket, s->place.prefix, NULL, print_object,
-		s, NULL, err);
+	r = s->place.dir ? print_dir(&l, s->place.dir, "", err)
+			 : object_list(s->store->client, s->store->bucket, s->place.prefix, NULL,
+				   print_object, &l, NULL, err);
+	if (l.json && (r == 0 || l.stream.begun))
+		json_stream_end(&l.stream);
+	else if (r == 0 && !l.n && !cli_quiet(cli))
+		fprintf(stderr, "penstock artifacts: %s has no artifacts\n", cli_operand(cli, 1));
+	return r;
 }
 
 /* ---- get ---- */
@@ -165,6 +191,8 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 
 	if (r < 0)
 		return r;
+	if (s->place.dir && access(s->place.dir, F_OK) < 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
 	if (s->place.dir)
 		return copy_dir(s->place.dir, to, err);
 	r = transfer_download_tree(s->store->client, s->store->bucket, s->place.prefix, to,
@@ -402,7 +430,7 @@ static int run_artifacts(const struct cli *cli)
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (strcmp(what, "list") == 0 || strcmp(what, "ls") == 0) {
-		r = list(&s, word, &err);
+		r = list(cli, &s, &err);
 	} else if (strcmp(what, "get") == 0 || strcmp(what, "download") == 0) {
 		r = get(&s, word, to ? to : ".", &err);
 	} else if (strcmp(what, "put") == 0 || strcmp(what, "upload") == 0) {
@@ -441,6 +469,7 @@ static int run_tag(const struct cli *cli)
 static const struct option_spec artifacts_options[] = {
 	{'o', "output", "DIR", "Where get puts them; this directory if not given"},
 	{'t', "tag", "TAG", "What put calls them"},
+	{0, "json", NULL, "list: a list of objects with path and size"},
 	{0, NULL, NULL, NULL},
 };
 static const struct command_example artifacts_examples[] = {
@@ -451,7 +480,7 @@ static const struct command_example artifacts_examples[] = {
 	{NULL, NULL},
 };
 static const struct command_exit exits[] = {
-	{"66", "There is no such run or tag, or it has no artifacts"},
+	{"66", "There is no such run or tag, or get finds no artifacts"},
 	{"69", "The store does not answer, or there is such a tag already"},
 	{"77", "The store refused the credentials"},
 	{NULL, NULL},

@@ -222,6 +222,18 @@ def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
     assert dialects.run("run", "train").ok().out == "more\n"
 
 
+def test_a_run_without_artifacts_is_listed_as_that(dialects, project):
+    dialects.cwd = project({".dstack/workflows.yaml": "workflows: [{name: none, provider: bash, commands: [echo]}, {name: some, provider: bash, artifacts: [a.txt], commands: [echo x > a.txt]}]\n"})
+    dialects.run("run", "none", "some").ok()
+
+    empty = dialects.run("artifacts", "list", "none").ok()
+
+    assert empty.out == "" and "none has no artifacts" in empty.err
+    assert json.loads(dialects.run("artifacts", "list", "none", "--json").ok().out) == []
+    assert json.loads(dialects.run("artifacts", "list", "some", "--json").ok().out) == [{"path": "a.txt", "size": 2}]
+    assert "none has no artifacts" in dialects.run("artifacts", "get", "none", "-o", "got").exits(66).err and not (dialects.cwd / "got").exists()
+
+
 def test_what_keeps_the_second_of_a_row_from_beginning_in_the_background_is_told(dialects, project, wait_for):
     dialects.cwd = project({".dstack/workflows.yaml": TWO % "tag: v1", ".dstack/variables.yaml": VARIABLES})
 
