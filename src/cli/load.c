@@ -94,13 +94,16 @@ static void print_found(const struct diagnostics *found)
 	}
 }
 
+/* `wrong_defaults`, where not NULL, gets whether all mistakes are those of the configuration. */
 static int read_and_print(struct workflow **out, const char *shown, const struct buf *bytes,
-	const struct workflow_options *options, struct penstock_error *err)
+	const struct workflow_options *options, bool *wrong_defaults, struct penstock_error *err)
 {
 	struct diagnostics found = {0};
 	int r = workflow_read(out, shown, buf_str(bytes), bytes->len, options, &found, err);
 
 	print_found(&found);
+	if (wrong_defaults)
+		*wrong_defaults = diagnostics_all_of(&found, options->defaults_name);
 	diagnostics_release(&found);
 	return r;
 }
@@ -162,7 +165,7 @@ void load_warn_of_keys(const struct workflow *wf)
 	}
 }
 
-int load_source_read(struct workflow **out, const struct load_source *source,
+int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err)
 {
 	struct workflow_options options = load_source_options(source, given);
@@ -170,7 +173,8 @@ int load_source_read(struct workflow **out, const struct load_source *source,
 
 	options.resolve = resolve;
 	options.cookie = &(struct lookup){.file = source->shown};
-	r = read_and_print(out, source->shown, &source->bytes, &options, err);
+	r = read_and_print(
+		out, source->shown, &source->bytes, &options, &source->wrong_defaults, err);
 	if (r == 0)
 		load_warn_of_keys(*out);
 	return r;
@@ -180,7 +184,7 @@ int load_workflow(struct workflow **out, const char *shown, const struct buf *by
 	const struct strlist *sets, const struct strlist *env, struct penstock_error *err)
 {
 	return read_and_print(
-		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, err);
+		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, NULL, err);
 }
 
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
@@ -210,7 +214,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	}
 	r = read_and_print(out, run->workflow, &kept,
 		&(struct workflow_options){.sets = sets, .resolve = resolve, .cookie = &lookup},
-		err);
+		NULL, err);
 	buf_release(&lookup.bytes);
 	if (r < 0)
 		return error_prefix(err,

@@ -28,6 +28,7 @@ struct load_given {
 	const struct strlist *sets, *env, *variables;
 	bool *used; /* of `variables`, see workflow_options; NULL: all must be */
 	bool keep_references;
+	bool here; /* it is to run on this machine */
 };
 
 /* The bytes of all that reading needs. */
@@ -38,6 +39,7 @@ struct load_source {
 	char *context;
 	char *variables_name, *defaults_name;
 	bool dstack; /* it is .dstack/workflows.yaml */
+	bool wrong_defaults; /* after reading failed: the workflow itself has no mistakes */
 };
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err);
@@ -45,10 +47,10 @@ void load_source_release(struct load_source *source);
 /* For workflow_read(); both are borrowed. */
 struct workflow_options load_source_options(
 	const struct load_source *source, const struct load_given *given);
-int load_source_read(struct workflow **out, const struct load_source *source,
+int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
-/* Once for a file: that keys stand in it, and how they get out of there. */
+/* Each key that stands in the file, but of stores only the first, and how they get out of there. */
 void load_warn_of_keys(const struct workflow *wf);
 
 /* Reads the workflow and prints what was found. -PENSTOCK_E_INVALID: mistakes, which were printed; `err` counts them. */

@@ -197,6 +197,11 @@ int load_source_find(
 	return r < 0 ? r : read_beside(out, err);
 }
 
+static bool is_here(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
 struct workflow_options load_source_options(
 	const struct load_source *source, const struct load_given *given)
 {
@@ -204,6 +209,7 @@ struct workflow_options load_source_options(
 		.sets = given->sets,
 		.env = given->env,
 		.keep_references = given->keep_references,
+		.is_here = given->here ? is_here : NULL,
 		.module = given->keep_references ? modules_look : modules_fetch,
 		.module_cookie = source->shown,
 		.pick = source->pick,

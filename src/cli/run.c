@@ -327,7 +327,7 @@ static void row_release(struct row *row)
 	cluster_release(&row->cluster);
 }
 
-/* `*code` is the exit code where variables were given to what has none. */
+/* `*code` is the exit code where variables were given to what has none, or the configuration is wrong. */
 static int load_given(
 	const struct cli *cli, size_t i, struct row *row, int *code, struct penstock_error *err)
 {
@@ -341,6 +341,7 @@ static int load_given(
 		.env = cli_values(cli, "env"),
 		.variables = cli_variables(cli),
 		.used = row->used,
+		.here = !row->cluster.slurm,
 	};
 	int r = load_source_find(&source, &given, err);
 
@@ -355,7 +356,12 @@ static int load_given(
 	source.shown = strdup(session->shown);
 	if (!source.shown)
 		return error_memory(err);
-	return load_source_read(&session->workflow, &source, &given, err);
+	r = load_source_read(&session->workflow, &source, &given, err);
+	if (r < 0 && source.wrong_defaults) {
+		*code = fail(cli, err, CLI_EXIT_CONFIG);
+		return 0;
+	}
+	return r;
 }
 
 /* The run goes to a cluster, where what was given to the workflow must be found again without it. */
@@ -406,6 +412,8 @@ static int load_row(const struct cli *cli, struct row *row)
 		row->used = calloc(cli_variables(cli)->n + 1, sizeof(*row->used));
 	if (r < 0 || !row->sessions || (row->n > 1 && !row->used))
 		r = error_memory(&err);
+	if (r == 0 && cluster_wanted(&row->cluster, cli, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_CONFIG);
 	background_user_may_end();
 	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
 		r = load_given(cli, i, row, &code, &err);
@@ -416,8 +424,6 @@ static int load_row(const struct cli *cli, struct row *row)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)
 		return code;
-	if (cluster_wanted(&row->cluster, cli, &err) < 0)
-		return fail(cli, &err, CLI_EXIT_CONFIG);
 	row->provenance = overrides_describe(&row->sets, cli_values(cli, "env"));
 	return 0;
 }

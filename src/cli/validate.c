@@ -49,20 +49,45 @@ static json_t *model_json(const struct workflow *wf)
 	return json_loads(buf_str(&text), 0, NULL);
 }
 
-static int print_json(const char *shown, const struct workflow *wf, const struct diagnostics *found)
+/* What was read: one workflow, or all those of a dstack file. NULL for those with mistakes. */
+struct validated {
+	struct workflow **list;
+	size_t n;
+	struct diagnostics found;
+};
+
+static void validated_release(struct validated *v)
 {
+	for (size_t i = 0; i < v->n; i++)
+		workflow_free(v->list[i]);
+	free(v->list);
+	diagnostics_release(&v->found);
+}
+
+static int print_json(const char *shown, const struct validated *v)
+{
+	const struct workflow *wf = v->n == 1 ? v->list[0] : NULL;
 	json_t *object = json_object();
 	json_t *list = json_array();
+	const char *dialect = NULL;
 
-	for (size_t i = 0; i < found->n; i++)
-		json_array_append_new(list, diagnostic_json(&found->items[i]));
+	for (size_t i = 0; i < v->found.n; i++)
+		json_array_append_new(list, diagnostic_json(&v->found.items[i]));
+	for (size_t i = 0; i < v->n; i++)
+		dialect = v->list[i] ? v->list[i]->dialect : dialect;
 	json_object_set_new(object, "file", json_text(shown));
-	json_object_set_new(object, "valid", json_boolean(wf != NULL));
-	json_object_set_new(object, "mistakes", json_integer((json_int_t)found->errors));
+	json_object_set_new(object, "valid", json_boolean(!v->found.errors));
+	json_object_set_new(object, "mistakes", json_integer((json_int_t)v->found.errors));
 	json_object_set_new(object, "diagnostics", list);
-	json_object_set_new(object, "dialect", wf ? json_string(wf->dialect) : json_null());
+	json_object_set_new(object, "dialect", dialect ? json_string(dialect) : json_null());
 	json_object_set_new(object, "digest", wf ? json_string(wf->digest) : json_null());
 	json_object_set_new(object, "workflow", model_json(wf));
+	if (v->n == 1)
+		return show_json(object);
+	list = json_array();
+	for (size_t i = 0; i < v->n; i++)
+		json_array_append_new(list, model_json(v->list[i]));
+	json_object_set_new(object, "workflows", list);
 	return show_json(object);
 }
 
@@ -93,31 +118,92 @@ static int print_container(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-static void print_workflow(const char *shown, const struct workflow *wf)
+/* `name`: of one of several; NULL: there is one. */
+static void print_workflow(const char *shown, const char *name, const struct workflow *wf)
 {
 	const char *owner = owner_of(wf->dialect);
 
-	printf("%s: valid, %zu step%s%s%s\n", shown, wf->steps.n, wf->steps.n == 1 ? "" : "s",
-		owner ? ", a file of " : "", owner ? owner : "");
+	printf("%s: %s%svalid, %zu step%s%s%s\n", shown, name ? name : "", name ? ": " : "",
+		wf->steps.n, wf->steps.n == 1 ? "" : "s", owner ? ", a file of " : "",
+		owner ? owner : "");
 	workflow_walk(&wf->steps, print_container, NULL);
 }
 
-static void print_plain(const struct cli *cli, const char *shown, const struct workflow *wf,
-	const struct diagnostics *found)
+static void print_plain(const struct cli *cli, const char *shown, const struct strlist *names,
+	const struct validated *v)
 {
-	print_lines(found);
-	if (found->errors > LIMIT_WORKFLOW_ERRORS)
+	print_lines(&v->found);
+	if (v->found.errors > LIMIT_WORKFLOW_ERRORS)
 		fprintf(stderr, "%s: %zu more mistakes are not shown\n", shown,
-			found->errors - LIMIT_WORKFLOW_ERRORS);
-	if (wf && !cli_quiet(cli))
-		print_workflow(shown, wf);
+			v->found.errors - LIMIT_WORKFLOW_ERRORS);
+	for (size_t i = 0; i < v->n && !cli_quiet(cli); i++) {
+		if (v->list[i])
+			print_workflow(shown, names->n ? names->items[i] : NULL, v->list[i]);
+	}
+}
+
+/* A variable that one of several has is no mistake in the others. */
+static void check_variables(
+	const struct strlist *given, const bool *used, const char *shown, struct diagnostics *found)
+{
+	for (size_t i = 0; i < given->n; i++) {
+		int len = (int)strcspn(given->items[i], "=");
+		_cleanup_free_ char *option = NULL;
+
+		if (used[i])
+			continue;
+		if (asprintf(&option, "--%.*s", len, given->items[i]) < 0) {
+			found->no_memory = true;
+			return;
+		}
+		diagnostics_add(found, DIAGNOSTIC_ERROR, shown,
+			&(struct workflow_place){.option = option},
+			"is neither an option nor a variable of one of the workflows: there is no "
+			"${{ %.*s }} in them",
+			len, given->items[i]);
+	}
+}
+
+/* `names`: the workflows of the file; none: it has one. */
+static int read_all(struct validated *v, const char *shown, const struct load_source *files,
+	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
+{
+	struct workflow_options options = load_source_options(files, given);
+	_cleanup_free_ bool *used = calloc(given->variables->n + 1, sizeof(*used));
+	int r = 0;
+
+	v->list = calloc(names->n + 1, sizeof(struct workflow *));
+	if (!v->list || !used)
+		return error_memory(err);
+	v->n = names->n ? names->n : 1;
+	for (size_t i = 0; i < v->n; i++) {
+		struct diagnostics found = {0};
+
+		penstock_error_release(err);
+		if (names->n) {
+			options.pick = names->items[i];
+			options.used = used;
+		}
+		r = workflow_read(&v->list[i], shown, buf_str(&files->bytes), files->bytes.len,
+			&options, &found, err);
+		/* What is not a mistake of the file was not told by the diagnostics. */
+		if (r < 0 && !found.errors) {
+			diagnostics_release(&found);
+			return r;
+		}
+		diagnostics_take(&v->found, &found);
+	}
+	penstock_error_release(err);
+	if (names->n)
+		check_variables(given->variables, used, shown, &v->found);
+	return v->found.no_memory ? error_memory(err) : 0;
 }
 
 static int run_validate(const struct cli *cli)
 {
 	_cleanup_(load_source_release) struct load_source files = {0};
-	_cleanup_(diagnostics_release) struct diagnostics found = {0};
-	_cleanup_(workflow_freep) struct workflow *wf = NULL;
+	_cleanup_(validated_release) struct validated v = {0};
+	_cleanup_(strlist_release) struct strlist names = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *source = cli_operand(cli, 0);
 	const char *shown = strcmp(source, "-") == 0 ? "<stdin>" : source;
@@ -130,7 +216,6 @@ static int run_validate(const struct cli *cli)
 		.variables = cli_variables(cli),
 		.keep_references = true,
 	};
-	struct workflow_options options;
 	int r = load_source_find(&files, &given, &err);
 
 	if (r < 0)
@@ -139,28 +224,32 @@ static int run_validate(const struct cli *cli)
 		return cli_refuse_variables(cli);
 	if (files.pick && files.dstack)
 		shown = files.shown;
-	options = load_source_options(&files, &given);
-	r = workflow_read(
-		&wf, shown, buf_str(&files.bytes), files.bytes.len, &options, &found, &err);
-	/* What is not a mistake of the file was not told by the diagnostics. */
-	if (r < 0 && !found.errors)
+	if (!files.pick)
+		r = workflow_names(buf_str(&files.bytes), files.bytes.len, &names, &err);
+	if (r == 0)
+		r = read_all(&v, shown, &files, &given, &names, &err);
+	if (r < 0)
 		return cli_fail(cli, &err);
-	penstock_error_release(&err);
 	if (cli_has(cli, "json")) {
-		if (print_json(shown, wf, &found) < 0)
+		if (print_json(shown, &v) < 0)
 			return CLI_EXIT_INTERNAL;
 	} else {
-		print_plain(cli, shown, wf, &found);
+		print_plain(cli, shown, &names, &v);
 	}
-	if (r == 0)
-		load_warn_of_keys(wf);
-	return r < 0 ? CLI_EXIT_WORKFLOW : 0;
+	for (size_t i = 0; i < v.n; i++) {
+		if (v.list[i])
+			load_warn_of_keys(v.list[i]);
+	}
+	if (diagnostics_all_of(&v.found, files.defaults_name))
+		return CLI_EXIT_CONFIG;
+	return v.found.errors ? CLI_EXIT_WORKFLOW : 0;
 }
 
 static const struct option_spec options[] = {
 	{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
 	{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
-	{'w', "workflow", "NAME", "The one to read, of a dstack file that has several"},
+	{'w', "workflow", "NAME",
+		"The one to read, of a dstack file that has several; all if not given"},
 	{'c', "context", "DIR", "The directory whose copy the steps would start in"},
 	{0, "json", NULL, "An object with all mistakes and the workflow as it is read"},
 	{0, NULL, NULL, NULL},
@@ -176,6 +265,7 @@ static const struct command_example examples[] = {
 static const struct command_exit exits[] = {
 	{"65", "The workflow has mistakes"},
 	{"66", "There is no such file, or it is a directory"},
+	{"78", "The configuration's default output has mistakes, and nothing else has"},
 	{NULL, NULL},
 };
 

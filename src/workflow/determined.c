@@ -300,6 +300,11 @@ static bool is_read_only(const struct node *item)
 	return flag && strchr("tTyYoO", *flag) && strcasecmp(flag, "off") != 0;
 }
 
+static bool is_not_here(const struct experiment *e, const char *path)
+{
+	return e->rd->options->is_here && !strstr(path, "${{") && !e->rd->options->is_here(path);
+}
+
 static bool check_mount(struct experiment *e, const struct node *item)
 {
 	const struct node *host = node_get(item, "host_path");
@@ -309,8 +314,16 @@ static bool check_mount(struct experiment *e, const struct node *item)
 	check_propagation(e, item);
 	if (*host->text != '/')
 		reader_error(e->rd, &host->at, "`host_path` must be an absolute path");
+	else if (is_not_here(e, host->text))
+		reader_error(
+			e->rd, &host->at, "bind_mounts: %s is not on this machine", host->text);
 	if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
 		reader_error(e->rd, &inside->at, "`container_path` has no `.` or `..` in it");
+	else if (!e->image && *inside->text == '/' && is_not_here(e, inside->text))
+		reader_error(e->rd, &inside->at,
+			"bind_mounts: %s is not on this machine, and without a container nothing "
+			"is made outside of the run: make it, or give environment.image",
+			inside->text);
 	return e->rd->found->errors == before;
 }
 
@@ -454,7 +467,9 @@ static void put_command(struct experiment *e)
 	const char *text;
 
 	if (!entrypoint) {
-		reader_error(e->rd, &e->root->at, "`entrypoint` is missing: what the trial runs");
+		if (dialect_is_missing(e->root, "entrypoint"))
+			reader_error(e->rd, &e->root->at,
+				"`entrypoint` is missing: what the trial runs");
 		return;
 	}
 	text = entrypoint->kind == NODE_LIST ? joined(e, entrypoint) : entrypoint->text;
@@ -494,7 +509,8 @@ static void put_bucket(struct experiment *e, const struct node *storage, bool go
 	const char *url;
 
 	if (!bucket) {
-		reader_error(e->rd, &storage->at, "`checkpoint_storage.bucket` is missing");
+		if (dialect_is_missing(storage, "bucket"))
+			reader_error(e->rd, &storage->at, "`checkpoint_storage.bucket` is missing");
 		return;
 	}
 	while (prefix && *prefix == '/')
@@ -527,6 +543,8 @@ static void put_directory(
 	struct node *mounts;
 
 	check_propagation(e, storage);
+	if (!path && !dialect_is_missing(storage, key))
+		return;
 	if (!path || *path->text != '/') {
 		reader_error(e->rd, path ? &path->at : &storage->at,
 			"`checkpoint_storage.%s` must be an absolute path", key);
@@ -657,7 +675,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	const struct node *restarts = node_get(root, "max_restarts");
 	struct node *step;
 
-	if (!shape_check(rd, root, &shape_root))
+	if (!shape_check(rd, root, &shape_root) && root->kind != NODE_MAP)
 		return NULL;
 	check_searcher(&e);
 	e.job = native_map(rd, NULL, NULL, &root->at);

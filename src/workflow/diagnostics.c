@@ -94,6 +94,60 @@ void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity
 	list->items[list->n++] = d;
 }
 
+static bool is_same(const struct diagnostic *a, const struct diagnostic *b)
+{
+	return a->severity == b->severity && a->line == b->line && a->column == b->column &&
+	       strcmp(a->file, b->file) == 0 && strcmp(a->message, b->message) == 0 &&
+	       strcmp(a->option ? a->option : "", b->option ? b->option : "") == 0;
+}
+
+static bool has_same(const struct diagnostics *list, const struct diagnostic *d)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		if (is_same(&list->items[i], d))
+			return true;
+	}
+	return false;
+}
+
+void diagnostics_take(struct diagnostics *list, struct diagnostics *from)
+{
+	list->errors += from->errors;
+	list->no_memory |= from->no_memory;
+	for (size_t i = 0; i < from->n; i++) {
+		struct diagnostic *d = &from->items[i];
+		struct diagnostic *grown;
+		bool same = has_same(list, d);
+
+		if (same && d->severity == DIAGNOSTIC_ERROR)
+			list->errors--;
+		if (same || !has_room(list, d->severity))
+			continue;
+		grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
+		if (!grown) {
+			list->no_memory = true;
+			break;
+		}
+		list->items = grown;
+		list->items[list->n++] = *d;
+		*d = (struct diagnostic){0};
+	}
+	diagnostics_release(from);
+	diagnostics_sort(list);
+}
+
+bool diagnostics_all_of(const struct diagnostics *list, const char *file)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct diagnostic *d = &list->items[i];
+
+		if (d->severity == DIAGNOSTIC_ERROR &&
+			(d->option || !file || strcmp(d->file, file) != 0))
+			return false;
+	}
+	return list->errors > 0;
+}
+
 static int by_position(const void *left, const void *right)
 {
 	const struct diagnostic *a = left;

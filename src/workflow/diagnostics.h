@@ -50,6 +50,10 @@ void diagnostics_release(struct diagnostics *list);
 void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
 	const struct workflow_place *at, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+/* Moves what `list` has not in the same words; `from` is empty after it. */
+void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
+/* Whether all mistakes, and there are some, are in that file. */
+bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* By line and column; those without a position last. */
 void diagnostics_sort(struct diagnostics *list);
 

@@ -53,9 +53,19 @@ static bool takes_one(const struct shape_field *field)
 	return field->min && field->min == field->max;
 }
 
+static void note_wrong(struct reader *rd, struct node *map, const char *key)
+{
+	struct node_removed *removed = workflow_arena_array(rd->arena, 1, sizeof(*removed));
+
+	if (!removed)
+		return;
+	*removed = (struct node_removed){.key = key, .next = map->removed};
+	map->removed = removed;
+}
+
 /* The key is none of the shape's: the nearest, or all of them. */
-static void report_unknown(
-	struct reader *rd, const struct node_entry *entry, const struct shape *shape)
+static void report_unknown(struct reader *rd, struct node *map, const struct node_entry *entry,
+	const struct shape *shape)
 {
 	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
 	_cleanup_free_ struct schema_field *fields = calloc(shape->n + 1, sizeof(*fields));
@@ -73,12 +83,14 @@ static void report_unknown(
 			buf_printf(&keys, "%s%s", keys.len ? ", " : "", shape->fields[i].name);
 	}
 	nearest = schema_nearest(&schema, entry->key);
-	if (nearest)
+	if (nearest) {
 		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
 			quote(entry->key, quoted), shape->what, nearest);
-	else
+		note_wrong(rd, map, nearest); /* it stands for it */
+	} else {
 		reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
 			quote(entry->key, quoted), shape->what, buf_str(&keys));
+	}
 }
 
 bool node_whole(const struct node *node, int64_t *out)
@@ -154,17 +166,50 @@ static bool scalar_fits(const struct node *node, const struct shape_field *field
 	       ((!field->min && !field->max) || (value >= field->min && value <= field->max));
 }
 
+void dialect_take_away(struct reader *rd, struct node *node, size_t i)
+{
+	if (node->entries[i].key)
+		note_wrong(rd, node, node->entries[i].key);
+	node_remove(node, i);
+}
+
+bool dialect_was_wrong(const struct node *map, const char *key)
+{
+	for (const struct node_removed *r = map->removed; r; r = r->next) {
+		if (strcmp(r->key, key) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool dialect_is_missing(const struct node *map, const char *key)
+{
+	return !node_get(map, key) && !dialect_was_wrong(map, key);
+}
+
+static bool has_needed(const struct node *map, const struct shape *shape)
+{
+	for (size_t i = 0; i < shape->n; i++) {
+		if ((shape->fields[i].kinds & SHAPE_NEEDED) &&
+			!node_get(map, shape->fields[i].name))
+			return false;
+	}
+	return true;
+}
+
 /* Members of a list: texts, or maps of `below`. */
-static bool check_list(struct reader *rd, const struct node *list, const struct shape_field *field)
+static bool check_list(struct reader *rd, struct node *list, const struct shape_field *field)
 {
 	bool good = true;
 
-	for (size_t i = 0; i < list->n; i++) {
-		const struct node *item = list->entries[i].value;
-		size_t saved = reader_enter(rd, NULL, i);
+	for (size_t i = 0, index = 0; i < list->n; index++) {
+		struct node *item = list->entries[i].value;
+		size_t saved = reader_enter(rd, NULL, index);
+		bool usable = true;
 
 		if (item->kind == NODE_MAP && (field->kinds & SHAPE_LIST)) {
 			good = shape_check(rd, item, field->below) && good;
+			usable = has_needed(item, field->below);
 		} else if (item->kind != NODE_SCALAR || !(field->kinds & SHAPE_TEXTS) ||
 			   node_is_null(item)) {
 			reader_error(rd, &item->at, "`%s` must be %s, not %s", buf_str(&rd->path),
@@ -172,14 +217,18 @@ static bool check_list(struct reader *rd, const struct node *list, const struct 
 					? field->kinds & SHAPE_TEXTS ? "text or a map" : "a map"
 					: "text",
 				node_kind_name(item));
-			good = false;
+			good = usable = false;
 		}
 		reader_leave(rd, saved);
+		if (usable)
+			i++;
+		else
+			dialect_take_away(rd, list, i);
 	}
 	return good;
 }
 
-static bool check_value(struct reader *rd, const struct node *node, const struct shape_field *field)
+static bool check_value(struct reader *rd, struct node *node, const struct shape_field *field)
 {
 	char quoted[QUOTE_SIZE];
 	bool fits = field->kinds & SHAPE_ANY;
@@ -204,15 +253,23 @@ static bool check_value(struct reader *rd, const struct node *node, const struct
 	return false;
 }
 
-static bool check_entry(
-	struct reader *rd, const struct node_entry *entry, const struct shape *shape)
+/* What is wrong within it was taken away; whether that is enough. */
+static bool is_usable(const struct node *node, const struct shape_field *field)
+{
+	if (node->kind == NODE_MAP && field && (field->kinds & SHAPE_MAP))
+		return has_needed(node, field->below);
+	return node->kind == NODE_LIST && field && (field->kinds & (SHAPE_TEXTS | SHAPE_LIST));
+}
+
+static bool check_entry(struct reader *rd, struct node *map, const struct node_entry *entry,
+	const struct shape *shape)
 {
 	const struct shape_field *field = field_of(shape, entry->key);
 	bool good;
 	size_t saved;
 
 	if (!field) {
-		report_unknown(rd, entry, shape);
+		report_unknown(rd, map, entry, shape);
 		return false;
 	}
 	if (node_is_null(entry->value))
@@ -231,7 +288,7 @@ static bool check_entry(
 	return good;
 }
 
-bool shape_check(struct reader *rd, const struct node *node, const struct shape *shape)
+bool shape_check(struct reader *rd, struct node *node, const struct shape *shape)
 {
 	bool good = true;
 
@@ -240,12 +297,23 @@ bool shape_check(struct reader *rd, const struct node *node, const struct shape 
 			node_kind_name(node));
 		return false;
 	}
-	for (size_t i = 0; i < node->n; i++)
-		good = check_entry(rd, &node->entries[i], shape) && good;
+	for (size_t i = 0; i < node->n;) {
+		const struct node_entry *entry = &node->entries[i];
+
+		if (check_entry(rd, node, entry, shape)) {
+			i++;
+			continue;
+		}
+		good = false;
+		if (is_usable(entry->value, field_of(shape, entry->key)))
+			i++;
+		else
+			dialect_take_away(rd, node, i);
+	}
 	for (size_t i = 0; i < shape->n; i++) {
 		const struct shape_field *field = &shape->fields[i];
 
-		if (!(field->kinds & SHAPE_NEEDED) || node_get(node, field->name))
+		if (!(field->kinds & SHAPE_NEEDED) || !dialect_is_missing(node, field->name))
 			continue;
 		reader_error(rd, &node->at, "`%s` is missing", reader_field(rd, field->name));
 		good = false;

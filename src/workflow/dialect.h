@@ -48,14 +48,24 @@ struct shape {
 #define SHAPE(name, text, table)                                                                   \
 	static const struct shape name = {.what = (text), .fields = (table), .n = ARRAY_SIZE(table)}
 
-/* Reports all that is not as `shape` says; the path of the reader is that of `node`. Whether it is. */
-bool shape_check(struct reader *rd, const struct node *node, const struct shape *shape);
+/*
+ * Reports all that is not as `shape` says, and takes it away, so that the rest can be read as if it were not
+ * there and its mistakes are told, too; the path of the reader is that of `node`. Whether nothing was wrong.
+ */
+bool shape_check(struct reader *rd, struct node *node, const struct shape *shape);
+/* Takes the entry out of a map or list; it was reported. */
+void dialect_take_away(struct reader *rd, struct node *node, size_t i);
+/* Whether it was there and taken away. */
+bool dialect_was_wrong(const struct node *map, const char *key);
+/* Whether the key was not given at all, or is null. */
+bool dialect_is_missing(const struct node *map, const char *key);
 
 struct dialect {
 	const char *name;
 	/* How many keys of `root` say that it is one of these; INT_MAX: it is. */
 	int (*recognise)(const struct node *root, const char *file);
-	/* The native tree, or NULL where that makes no sense; mistakes are reported. */
+	/* The native tree, or NULL where that makes no sense; mistakes are reported, and what they are in is left
+	 * out of the tree. */
 	struct node *(*translate)(struct reader *rd, struct node *root);
 };
 

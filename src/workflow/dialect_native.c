@@ -222,11 +222,18 @@ void native_default_output(
 
 	if (!o->defaults || !o->defaults_len)
 		return;
-	root = document_read(rd->arena, o->defaults_name, o->defaults_name, o->defaults,
-		o->defaults_len, rd->found);
+	root = document_read(
+		rd->arena, o->defaults_name, NULL, o->defaults, o->defaults_len, rd->found);
 	output = root && root->kind == NODE_MAP ? node_get(root, "output") : NULL;
-	if (!output || output->kind != NODE_MAP)
+	if (!output)
 		return;
+	node_set_file(
+		output, workflow_arena_copy(rd->arena, o->defaults_name, strlen(o->defaults_name)));
+	if (output->kind != NODE_MAP) {
+		reader_error(
+			rd, &output->at, "`output` must be a map, not %s", node_kind_name(output));
+		return;
+	}
 	secrets_mark(rd->arena, output);
 	native_put(rd, job, "output", output);
 	s3 = node_get(output, "s3") ? node_get(output, "s3") : node_get(output, "gs");

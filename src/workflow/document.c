@@ -344,3 +344,12 @@ struct node *document_read(struct workflow_arena *arena, const char *file, const
 		return json_read(arena, file, option, data, len, found);
 	return yaml_read(arena, file, option, data, len, found);
 }
+
+void node_set_file(struct node *node, const char *file)
+{
+	node->at.file = file;
+	for (size_t i = 0; i < node->n; i++) {
+		node->entries[i].key_at.file = file;
+		node_set_file(node->entries[i].value, file);
+	}
+}

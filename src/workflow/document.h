@@ -82,6 +82,9 @@ void node_check_duplicates(const struct node *map, const char *file, struct diag
 /* A deep copy; at most `*left` nodes, which it counts down. NULL: too many, or no memory. */
 struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left);
 
+/* All of it was read from there; `file` lives as long as the arena. */
+void node_set_file(struct node *node, const char *file);
+
 bool node_is_null(const struct node *node);
 /* Of a NODE_SCALAR, by the core schema. */
 enum scalar_type scalar_type(const struct node *node);

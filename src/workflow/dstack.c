@@ -107,6 +107,12 @@ static const struct shape_field root_fields[] = {
 	{"workflows", SHAPE_LIST | SHAPE_NEEDED, &shape_workflow, 0, 0, NULL, NULL},
 };
 SHAPE(shape_root, "the file", root_fields);
+
+/* Where one is chosen, what is wrong in the others is no matter. */
+static const struct shape_field outer_fields[] = {
+	{"workflows", SHAPE_ANY | SHAPE_NEEDED, NULL, 0, 0, NULL, NULL},
+};
+SHAPE(shape_outer, "the file", outer_fields);
 /* clang-format on */
 
 /* Keys that only some providers know; those that all do are not listed. */
@@ -211,6 +217,8 @@ static bool read_provider(struct chosen *c)
 		c->provider = node_get(c->map, "image") ? DOCKER : BASH;
 		if (node_get(c->map, "commands"))
 			return true;
+		if (dialect_was_wrong(c->map, "commands") || dialect_was_wrong(c->map, "provider"))
+			return false;
 		reader_error(c->rd, &c->at,
 			"`provider` is missing: python, torchrun, bash, docker or curl");
 		return false;
@@ -246,6 +254,15 @@ static void add_args(struct chosen *c, struct buf *out)
 		buf_printf(out, " %s", dialect_quoted(c->rd, args->entries[i].value->text));
 }
 
+static bool was_any_wrong(const struct chosen *c, const char *const *keys, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (dialect_was_wrong(c->map, keys[i]))
+			return true;
+	}
+	return false;
+}
+
 static const char *script_of(struct chosen *c)
 {
 	static const char *const keys[] = {"file", "script", "python_script"};
@@ -263,7 +280,7 @@ static const char *script_of(struct chosen *c)
 				keys[i]);
 		script = entry->value->text;
 	}
-	if (!script)
+	if (!script && !was_any_wrong(c, keys, ARRAY_SIZE(keys)))
 		reader_error(c->rd, &c->at, "`%s` is missing: what the provider %s runs",
 			reader_field(c->rd, "file"), providers[c->provider].name);
 	return script;
@@ -315,9 +332,9 @@ static void add_curl(struct chosen *c, struct buf *out)
 	const char *url = dialect_text(c->map, "url");
 	const char *output = dialect_text(c->map, "output");
 
-	if (!url)
+	if (dialect_is_missing(c->map, "url"))
 		reader_error(c->rd, &c->at, "`url` is missing: what curl fetches");
-	if (!output)
+	if (dialect_is_missing(c->map, "output"))
 		reader_error(c->rd, &c->at, "`output` is missing: the file that curl writes");
 	if (url && output)
 		buf_printf(out,
@@ -342,8 +359,10 @@ static const char *command_of(struct chosen *c)
 	} else if (c->provider == CURL) {
 		add_curl(c, &out);
 	} else if (!commands) {
-		reader_error(c->rd, &c->at, "`commands` is missing: what the provider %s runs",
-			providers[c->provider].name);
+		if (dialect_is_missing(c->map, "commands"))
+			reader_error(c->rd, &c->at,
+				"`commands` is missing: what the provider %s runs",
+				providers[c->provider].name);
 	} else if (commands->kind == NODE_SCALAR) {
 		buf_add_str(&out, commands->text);
 	} else {
@@ -540,7 +559,8 @@ static void put_step(struct chosen *c, struct node *job)
 	image = image ? image : node_get(c->map, "image_name");
 	if (image)
 		container = native_container(c->rd, run, image);
-	else if (c->provider == DOCKER)
+	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&
+		 dialect_is_missing(c->map, "image_name"))
 		reader_error(c->rd, &c->at, "`image` is missing: what the provider docker runs");
 	if (auth) {
 		native_put(c->rd, container, "username", node_get(auth, "username"));
@@ -555,9 +575,12 @@ static struct node *make_job(struct chosen *c)
 	const char *context = dialect_context(c->rd);
 	struct node *map;
 
-	if (!job || !folder || !read_provider(c))
+	bool known = read_provider(c);
+
+	if (!job || !folder)
 		return NULL;
-	check_keys(c);
+	if (known)
+		check_keys(c);
 	native_name(c->rd, job, node_get(c->map, "name"));
 	put_resources(c, job);
 	put_env(c, job);
@@ -570,7 +593,8 @@ static struct node *make_job(struct chosen *c)
 		native_text(c->rd, map, "path", context ? context : folder, &c->map->at);
 		native_text(c->rd, map, "ignore", "gitignore", &c->map->at);
 	}
-	put_step(c, job);
+	if (known)
+		put_step(c, job);
 	native_default_output(c->rd, job, strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder,
 		dialect_text(c->map, "name"));
 	return job;
@@ -632,34 +656,103 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 	return found;
 }
 
+/* ---- files of today's dstack ---- */
+
+static const struct {
+	const char *type;
+	const char *instead;
+} types_of_today[] = {
+	{"task", "write its `commands` as a workflow of .dstack/workflows.yaml with `provider: "
+		 "bash`, "
+		 "or as the `run` of a step, see penstock-workflow(5)"},
+	{"dev-environment", "there is nothing to connect an editor to; 'penstock exec RUN' works "
+			    "within a step that runs"},
+	{"service", "write its `commands` as the `run` of a step and its port as `ports`, see "
+		    "penstock-workflow(5)"},
+	{"fleet",
+		"penstock runs on this machine, or with --on slurm; 'penstock runners' shows what "
+		"it has"},
+	{"volume", "bring data by `inputs` and keep it by `output`, see penstock-workflow(5)"},
+	{"gateway", "penstock serves nothing to the internet"},
+	{"preset", "write its keys into the workflow"},
+};
+
+/* What to do instead; NULL: it is none. */
+static const char *of_today(const struct node *root)
+{
+	const char *type = dialect_text(root, "type");
+
+	for (size_t i = 0; type && i < ARRAY_SIZE(types_of_today); i++) {
+		if (strcmp(type, types_of_today[i].type) == 0)
+			return types_of_today[i].instead;
+	}
+	return NULL;
+}
+
+static struct node *refuse_today(struct reader *rd, const struct node *root)
+{
+	const struct node *type = node_get(root, "type");
+
+	reader_error(rd, &type->at,
+		"this is a file of today's dstack (`type: %s`), which its own server runs; "
+		"penstock "
+		"reads the .dstack/workflows.yaml of 2022: %s",
+		type->text, of_today(root));
+	return NULL;
+}
+
+/* A file with one workflow and nothing around it. */
+static struct node *translate_one(struct chosen *c, struct node *root)
+{
+	c->map = root;
+	dstack_check_arguments(c->rd, root);
+	dstack_expand(c->rd, root);
+	shape_check(c->rd, root, &shape_workflow);
+	return make_job(c);
+}
+
+static struct node *translate_picked(struct chosen *c, struct node *root, const struct node *list)
+{
+	size_t i = 0, saved;
+	struct node *map;
+
+	while (list->entries[i].value != c->map)
+		i++;
+	map = list->entries[i].value;
+	dstack_check_arguments(c->rd, map);
+	dstack_expand(c->rd, map);
+	shape_check(c->rd, root, &shape_outer);
+	saved = reader_enter(c->rd, "workflows", 0);
+	reader_enter(c->rd, NULL, i);
+	shape_check(c->rd, map, &shape_workflow);
+	reader_leave(c->rd, saved);
+	return make_job(c);
+}
+
 static struct node *translate(struct reader *rd, struct node *root)
 {
 	struct chosen c = {.rd = rd};
 	const struct node *list = node_get(root, "workflows");
 
-	if (!node_find(root, "workflows")) {
-		c.map = root;
-		if (!dstack_check_arguments(rd, root) || !dstack_expand(rd, root) ||
-			!shape_check(rd, root, &shape_workflow))
-			return NULL;
-		return make_job(&c);
-	}
+	if (of_today(root))
+		return refuse_today(rd, root);
+	if (!node_find(root, "workflows"))
+		return translate_one(&c, root);
 	if (list && list->kind == NODE_LIST) {
 		c.map = pick(rd, list);
-		if (c.map && !dstack_check_arguments(rd, c.map))
-			return NULL;
+		if (c.map)
+			return translate_picked(&c, root, list);
 		for (size_t i = 0; i < list->n; i++)
 			dstack_expand(rd, list->entries[i].value);
 	}
-	if (!shape_check(rd, root, &shape_root) || !c.map)
-		return NULL;
-	return make_job(&c);
+	shape_check(rd, root, &shape_root);
+	return NULL;
 }
 
 static int recognise(const struct node *root, const char *file)
 {
-	if (node_find(root, "workflows") || str_ends(file, ".dstack/workflows.yaml") ||
-		str_ends(file, ".dstack/workflows.yml"))
+	if (of_today(root) || node_find(root, "workflows") ||
+		str_ends(file, ".dstack/workflows.yaml") || str_ends(file, ".dstack/workflows.yml"))
 		return INT_MAX;
 	return node_find(root, "provider") ? 8 : 0;
 }

@@ -14,6 +14,8 @@ struct variables {
 	const char *workflow;	   /* its name */
 	const struct node *global; /* maps of variables.yaml, or NULL */
 	const struct node *own;
+	struct workflow_place last; /* where the last value was found */
+	bool unknown;		    /* a text cannot be expanded */
 	bool good;
 };
 
@@ -64,8 +66,15 @@ static const char *value_of(struct variables *v, const char *name)
 		return v->rd->options->run_args ? v->rd->options->run_args : "";
 	if (!node && v->global)
 		node = node_get(v->global, name);
-	if (given)
+	if (given) {
+		v->last = (struct workflow_place){
+			.option = workflow_arena_printf(v->rd->arena, "--%s", name)};
 		return given;
+	}
+	if (node) {
+		v->last = node->at;
+		v->last.file = v->rd->options->variables_name;
+	}
 	return node && node->kind == NODE_SCALAR ? node->text : NULL;
 }
 
@@ -87,6 +96,7 @@ static void report(struct variables *v, const struct node *node, const char *nam
 		quote(name, quoted), nearest ? ", did you mean `" : "", nearest ? nearest : "",
 		nearest ? "`?" : "", name);
 	v->good = false;
+	v->unknown = true;
 }
 
 /* Appends what stands between "${{" and "}}". */
@@ -124,6 +134,7 @@ static void expand_text(struct variables *v, struct node *node)
 	const char *rest = node->text;
 	const char *start, *end;
 
+	v->last = (struct workflow_place){0};
 	while ((start = strstr(rest, "${{")) && (end = strstr(start, "}}"))) {
 		buf_add(&out, rest, (size_t)(start - rest));
 		add_value(v, node, start + 3, (size_t)(end - start - 3), &out);
@@ -138,21 +149,39 @@ static void expand_text(struct variables *v, struct node *node)
 		reader_error(v->rd, &node->at, "with its variables this is longer than %zu bytes",
 			(size_t)LIMIT_STRING);
 		v->good = false;
+		v->unknown = true;
 		return;
 	}
 	node->text = workflow_arena_copy(v->rd->arena, buf_str(&out), out.len);
 	if (!node->text)
 		node->text = "";
+	/* What is secret of it stands elsewhere. */
+	if (node->field && (v->last.line || v->last.option))
+		node->at = v->last;
 	node->quoted = true;
 	node->literal = false;
 }
 
+/* What cannot be expanded is taken away, so that nothing else is said of it. */
 static void expand_below(struct variables *v, struct node *node)
 {
-	if (node->kind == NODE_SCALAR)
-		expand_text(v, node);
-	for (size_t i = 0; i < node->n; i++)
-		expand_below(v, node->entries[i].value);
+	for (size_t i = 0; i < node->n;) {
+		struct node *value = node->entries[i].value;
+
+		v->unknown = false;
+		if (value->kind == NODE_SCALAR)
+			expand_text(v, value);
+		else
+			expand_below(v, value);
+		if (value->kind == NODE_SCALAR && v->unknown && node->kind == NODE_MAP) {
+			dialect_take_away(v->rd, node, i);
+			continue;
+		}
+		/* The others in a list keep their numbers. */
+		if (value->kind == NODE_SCALAR && v->unknown)
+			value->text = "unknown";
+		i++;
+	}
 }
 
 /* Whether `${{ name }}` or `${{ run.args }}` stands below `node`. */

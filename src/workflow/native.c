@@ -246,10 +246,10 @@ static void read_steps(struct reader *rd, const struct node *job)
 		return;
 	}
 	read_steps_of(rd, job, "steps", &wf->steps);
-	if (steps->kind == NODE_LIST && !steps->n)
+	if (steps->kind == NODE_LIST && !steps->n && !rd->partial)
 		reader_error(rd, &steps->at, "`steps` is empty: there is nothing to run");
 	if (!wf->resources.given)
-		derive_resources(wf);
+		derive_resources(rd);
 	check_handles(rd, &wf->steps);
 }
 

@@ -29,7 +29,7 @@ void read_retry(struct reader *rd, const struct node *job);
 void read_resources_of(struct reader *rd, const struct node *map, struct workflow_resources *res);
 void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out);
 /* A job without `resources` gets what its largest step needs. */
-void derive_resources(struct workflow *wf);
+void derive_resources(struct reader *rd);
 
 void read_run(struct reader *rd, const struct node *map, struct workflow_run *run);
 /* `network`, `dns` and `customNetworkInterfaces` of a run; `virtualNetworks` of a workflow. */

@@ -92,26 +92,32 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 	reader_leave(rd, saved);
 }
 
+static void take_larger(struct workflow_number *number, int64_t value)
+{
+	if (value > number->value)
+		number->value = value;
+}
+
 static int take_largest(void *cookie, const struct workflow_step *step)
 {
 	struct workflow_resources *job = cookie;
 	const struct workflow_step_resources *res = &step->run.resources;
-	int64_t gpus = res->tasks.value * res->gpus_per_task.value;
 
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
-	if (res->tasks.value > job->tasks.value)
-		job->tasks.value = res->tasks.value;
-	if (res->cpus_per_task.value > job->cpus_per_task.value)
-		job->cpus_per_task.value = res->cpus_per_task.value;
-	if (res->mem_per_cpu.value > job->mem_per_cpu.value)
-		job->mem_per_cpu.value = res->mem_per_cpu.value;
-	if (gpus > job->gpus.value)
-		job->gpus.value = gpus;
+	take_larger(&job->tasks, res->tasks.value);
+	take_larger(&job->cpus_per_task, res->cpus_per_task.value);
+	take_larger(&job->mem_per_cpu, res->mem_per_cpu.value);
+	take_larger(&job->gpus, res->tasks.value * res->gpus_per_task.value);
 	return 0;
 }
 
-void derive_resources(struct workflow *wf)
+void derive_resources(struct reader *rd)
 {
-	workflow_walk(&wf->steps, take_largest, &wf->resources);
+	struct workflow_resources *job = &rd->workflow->resources;
+
+	take_larger(&job->tasks, rd->least.tasks.value);
+	take_larger(&job->cpus_per_task, rd->least.cpus_per_task.value);
+	take_larger(&job->gpus, rd->least.gpus.value);
+	workflow_walk(&rd->workflow->steps, take_largest, job);
 }

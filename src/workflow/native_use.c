@@ -32,17 +32,6 @@ static void read_source(struct reader *rd, const struct node *map, struct workfl
 
 /* ---- the module behind it ---- */
 
-#define MAX_MODULES 8 /* within one another */
-
-static void set_file(struct node *node, const char *file)
-{
-	node->at.file = file;
-	for (size_t i = 0; i < node->n; i++) {
-		node->entries[i].key_at.file = file;
-		set_file(node->entries[i].value, file);
-	}
-}
-
 /* The file of the module, for messages. */
 static const char *module_file(struct reader *rd, const char *source)
 {
@@ -80,7 +69,7 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	if (!module)
 		return NULL;
 	odd_module_put_right(rd->arena, file, module, rd->found);
-	set_file(module, file);
+	node_set_file(module, file);
 	return module;
 }
 
@@ -92,6 +81,22 @@ static void check_minimum(struct reader *rd, const struct workflow_use *use, con
 			"the module needs `%s` of at least %lld, the workflow has %lld; raise "
 			"`resources`",
 			what, (long long)need, (long long)have);
+}
+
+static void make_at_least(struct workflow_number *number, int64_t least)
+{
+	if (number->value < least)
+		number->value = least;
+}
+
+/* Without `resources` the workflow asks for what it needs, of memory for no limit: what is read next of the
+ * module has as many CPUs as it needs. */
+static void need_least(struct reader *rd, const struct workflow_resources *least)
+{
+	make_at_least(&rd->least.tasks, least->tasks.value);
+	make_at_least(&rd->least.cpus_per_task, least->cpus_per_task.value);
+	make_at_least(&rd->least.gpus, least->gpus.value);
+	make_at_least(&rd->workflow->resources.cpus_per_task, least->cpus_per_task.value);
 }
 
 static void read_minimum(
@@ -107,6 +112,8 @@ static void read_minimum(
 	saved = reader_enter(rd, "minimumResources", 0);
 	read_resources_of(rd, map, &least);
 	reader_leave(rd, saved);
+	if (!job->given)
+		need_least(rd, &least);
 	check_minimum(rd, use, "tasks", least.tasks.value, job->tasks.value);
 	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, job->cpus_per_task.value);
 	if (job->mem_per_cpu.value)
@@ -208,6 +215,7 @@ static void read_outputs_of(struct reader *rd, const struct node *module, struct
 static void read_module(struct reader *rd, const struct node *module, struct workflow_step *step)
 {
 	size_t saved = reader_enter(rd, "module", 0);
+	struct workflow_number cpus = rd->workflow->resources.cpus_per_task;
 
 	step->use.resolved = true;
 	if (reader_check_map(rd, module, &schema_module)) {
@@ -219,11 +227,35 @@ static void read_module(struct reader *rd, const struct node *module, struct wor
 		read_outputs_of(rd, module, &step->use);
 		if (!node_get(module, "steps"))
 			reader_missing(rd, module, &schema_module, "steps", "what it does");
+		if (rd->modules < READER_MODULES)
+			rd->chain[rd->modules] = workflow_shown(&step->use.source);
 		rd->modules++;
 		read_steps_of(rd, module, "steps", &step->steps);
 		rd->modules--;
 	}
+	rd->workflow->resources.cpus_per_task = cpus;
 	reader_leave(rd, saved);
+}
+
+/* A template may end what looks like a cycle, so it is one when it got too deep. */
+static void report_depth(struct reader *rd, const struct workflow_use *use)
+{
+	_cleanup_(buf_release) struct buf chain = BUF_INIT(LIMIT_STRING);
+	const char *last = workflow_shown(&use->source);
+	unsigned begin = READER_MODULES;
+
+	while (begin > 0 && strcmp(rd->chain[begin - 1], last) != 0)
+		begin--;
+	if (!begin) {
+		reader_error(rd, &use->source.at, "modules use each other more than %d deep",
+			READER_MODULES);
+		return;
+	}
+	for (unsigned i = begin - 1; i < READER_MODULES; i++)
+		buf_printf(&chain, "%s uses ", rd->chain[i]);
+	reader_error(rd, &use->source.at,
+		"modules use each other in a circle: %s%s; take one of these `use` out",
+		buf_str(&chain), last);
 }
 
 /* The copy of a workflow that a run keeps has the module in it, as it was then. */
@@ -234,10 +266,8 @@ static struct node *find_module(struct reader *rd, struct node *map, const struc
 	if (module || !rd->options->module || !use->source.value ||
 		reader_is_open(rd, &use->source))
 		return module;
-	if (rd->modules == MAX_MODULES) {
-		reader_error(rd, &use->source.at,
-			"modules use each other more than %d deep; perhaps one uses itself",
-			MAX_MODULES);
+	if (rd->modules == READER_MODULES) {
+		report_depth(rd, use);
 		return NULL;
 	}
 	module = fetch(rd, use);

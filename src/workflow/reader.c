@@ -128,6 +128,8 @@ void reader_missing(struct reader *rd, const struct node *map, const struct sche
 {
 	struct workflow_place at = map->at;
 
+	if (rd->partial)
+		return;
 	for (size_t i = 0; i < map->n; i++) {
 		const char *name = map->entries[i].key;
 		const char *nearest = schema_find(schema, name) ? NULL

@@ -15,6 +15,8 @@
 #include "workflow/schema.h"
 #include "workflow/workflow.h"
 
+#define READER_MODULES 8 /* within one another */
+
 struct reader {
 	struct workflow *workflow;
 	struct workflow_arena *arena;
@@ -23,8 +25,11 @@ struct reader {
 	struct buf path;	/* the field that is being read, "steps[0].run"; empty at the top */
 	const struct node *job; /* all of it */
 	const struct node *step; /* that is being read */
-	unsigned modules;	 /* that are being read, each used by the one before */
-	struct buf number;	 /* of the step that is being read, "2.1" */
+	bool partial; /* what was wrong in another runner's file is left out: nothing is missing */
+	unsigned modules;		   /* that are being read, each used by the one before */
+	const char *chain[READER_MODULES]; /* their sources */
+	struct workflow_resources least; /* that they need, where the workflow has no `resources` */
+	struct buf number;		 /* of the step that is being read, "2.1" */
 };
 
 void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)

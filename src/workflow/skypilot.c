@@ -384,7 +384,7 @@ static void put_file_mount(struct task *t, const struct node_entry *entry, size_
 
 	if (node->kind == NODE_MAP) {
 		size_t saved = reader_enter(t->rd, entry->key, 0);
-		bool good = shape_check(t->rd, node, &shape_mount) && check_mode(t, node);
+		bool good = shape_check(t->rd, entry->value, &shape_mount) && check_mode(t, node);
 
 		reader_leave(t->rd, saved);
 		if (!good)
@@ -488,7 +488,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	const struct node *image;
 	struct node *steps;
 
-	if (!shape_check(rd, root, &shape_root))
+	if (!shape_check(rd, root, &shape_root) && root->kind != NODE_MAP)
 		return NULL;
 	t.job = native_map(rd, NULL, NULL, &root->at);
 	native_name(rd, t.job, node_get(root, "name"));
@@ -501,7 +501,8 @@ static struct node *translate(struct reader *rd, struct node *root)
 	steps = native_list(rd, t.job, "steps", &root->at);
 	put_step(&t, steps, "setup", node_get(root, "setup"), image);
 	put_step(&t, steps, "run", node_get(root, "run"), image);
-	if (steps && !steps->n)
+	if (steps && !steps->n && !dialect_was_wrong(root, "setup") &&
+		!dialect_was_wrong(root, "run"))
 		reader_error(rd, &root->at, "there is neither `setup` nor `run`: nothing to run");
 	native_default_output(rd, t.job, NULL, dialect_text(root, "name"));
 	return t.job;

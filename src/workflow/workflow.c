@@ -100,7 +100,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	if (dialect) {
 		secrets_mark(rd->arena, root);
 		job = dialect->translate(rd, root);
-		return rd->found->errors ? NULL : job;
+		rd->partial = rd->found->errors > 0;
+		return job;
 	}
 	job = unwrap(rd->workflow->file, root, rd->found);
 	if (!job)
@@ -127,7 +128,9 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 			"with its aliases the workflow is too large");
 	if (r < 0)
 		return;
-	apply_overrides(rd, job);
+	/* What they are to change may be what was left out. */
+	if (!rd->partial)
+		apply_overrides(rd, job);
 	/* Once more, for odd forms that an override brought in. */
 	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
 	wf->own->job = job;
@@ -193,10 +196,37 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		return error_memory(err);
 	if (found->errors)
 		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s",
-			only_of_options(found) ? "the command line" : name, found->errors,
-			found->errors == 1 ? "" : "s");
+			only_of_options(found) ? "the command line"
+			: diagnostics_all_of(found, rd.options->defaults_name)
+				? rd.options->defaults_name
+				: name,
+			found->errors, found->errors == 1 ? "" : "s");
 	*out = take_pointer(wf);
 	return 0;
+}
+
+int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err)
+{
+	struct workflow_arena arena = {0};
+	struct diagnostics found = {0};
+	struct node *root = len <= LIMIT_WORKFLOW_FILE
+				    ? document_read(&arena, "", NULL, data, len, &found)
+				    : NULL;
+	const struct node *list = root && root->kind == NODE_MAP ? node_get(root, "workflows")
+								 : NULL;
+	int r = arena.no_memory || found.no_memory ? error_memory(err) : 0;
+
+	for (size_t i = 0; r == 0 && list && list->kind == NODE_LIST && list->n > 1 && i < list->n;
+		i++) {
+		const struct node *item = list->entries[i].value;
+		const char *name = item->kind == NODE_MAP ? dialect_text(item, "name") : NULL;
+
+		if (name && strlist_add(out, name) < 0)
+			r = error_memory(err);
+	}
+	workflow_arena_release(&arena);
+	diagnostics_release(&found);
+	return r;
 }
 
 int workflow_write_record(const struct workflow *workflow, struct buf *out)
@@ -246,7 +276,8 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 		r = error_memory(err);
 	else if (!root)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
-	else if (!node || node->kind != NODE_SCALAR || node_is_null(node))
+	else if (!node || node->kind != NODE_SCALAR || node_is_null(node) ||
+		 strstr(node->text, "${{")) /* it was moved, or came from dstack's variables */
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
 	else if (buf_add_str(value, pair ? pair : node->text) < 0)
 		r = buf_error(value, field, err);

@@ -49,6 +49,8 @@ struct workflow_options {
 	int (*module)(void *module_cookie, const char *source, struct buf *text,
 		struct penstock_error *err);
 	void *module_cookie;
+	/* Whether there is such a file or directory where the workflow is to run; NULL: nobody knows yet. */
+	bool (*is_here)(const char *path);
 	/* Names are not resolved and their values are not needed: for `penstock validate`. */
 	bool keep_references;
 
@@ -70,6 +72,9 @@ struct workflow_options {
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err);
+
+/* The names of the workflows of a dstack file that has several; none for any other file. */
+int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
 
 /* Appends the model with every default applied, as JSON with no secret in it; ends in a newline. */
 int workflow_print_json(const struct workflow *wf, struct buf *out);

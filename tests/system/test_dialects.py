@@ -171,7 +171,7 @@ def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_pa
     project({".dstack/workflows.yaml": TWO % "workflow: prepare", "penstock.yaml": "output: {s3: {nonsense: 1}}\n"}, name="shared")
     inner = project({".dstack/workflows.yaml": "workflows: [{name: own, provider: bash, commands: [echo mine]}]\n", "below/x": ""}, name="shared/mine")
     dialects.cwd = inner
-    taken = dialects.run("run", "own").exits(65)
+    taken = dialects.run("run", "own").exits(78)
     for name in (".dstack/workflows.yaml", "penstock.yaml"):
         os.chown(tmp_path / "shared" / name, 65534, 65534)
 
@@ -179,7 +179,7 @@ def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_pa
     (inner / ".dstack/workflows.yaml").unlink()
     refused = dialects.run("run", "prepare")
 
-    assert "shared/penstock.yaml: unknown key `nonsense`" in taken.err and own.out == "mine\n" and "penstock.yaml is left aside: it is of another user" in own.err
+    assert "shared/penstock.yaml:1:15: unknown key `nonsense`" in taken.err and own.out == "mine\n" and "penstock.yaml is left aside: it is of another user" in own.err
     assert refused.code != 0 and "workflows.yaml is left aside: it is of another user" in refused.err
 
 
@@ -220,6 +220,27 @@ def test_a_variable_is_one_of_any_workflow_of_the_row(dialects, project):
     assert dialects.run("run", "prepare", "train", "plain.json", "--words", "some").ok().out == "some\nplain\n"
     assert dialects.run("run", "plain.json", "prepare", "--words", "more").ok().out == "plain\n"
     assert dialects.run("run", "train").ok().out == "more\n"
+
+
+def test_a_mistake_of_one_workflow_is_none_of_the_others(dialects, project):
+    # `validate` of the file tells what is wrong in each of them; a run looks at its own.
+    dialects.cwd = project({".dstack/workflows.yaml": """
+        workflows:
+          - {name: good, provider: bash, commands: [echo ran]}
+          - {name: lacking, provider: bash, commands: ["echo ${{ missing }}"]}
+          - {name: odd, provider: bash, comands: [x], resources: {cpu: many}}
+        """})  # fmt: skip
+
+    whole = dialects.run("validate", ".dstack/workflows.yaml").exits(65)
+    told = json.loads(dialects.run("validate", ".dstack/workflows.yaml", "--json", "--missing", "x").exits(65).out)
+    unused = dialects.run("validate", ".dstack/workflows.yaml", "--missing", "x", "--other", "y").exits(65)
+
+    assert [line.split(": ", 1)[0] for line in whole.err.splitlines()] == [f".dstack/workflows.yaml:{at}" for at in ("4:48", "5:33", "5:64")]
+    assert "good: valid, 1 step, a file of dstack" in whole.out and "lacking" not in whole.out
+    assert told["mistakes"] == 2 and [w and w["name"] for w in told["workflows"]] == ["good", "lacking", None] and told["workflow"] is None
+    assert "--other: is neither" in unused.err and "--missing: is" not in unused.err
+    assert dialects.run("run", "good").ok().out == "ran\n"
+    assert "`missing`" in dialects.run("run", "lacking").exits(65).err
 
 
 def test_a_run_without_artifacts_is_listed_as_that(dialects, project):
@@ -482,6 +503,29 @@ def test_the_bind_mount_of_the_seed_is_there_and_cannot_be_written(dialects, pro
 
     assert result.out.startswith("samplessamples") and "Read-only" in result.out
     assert sorted(os.listdir(data)) == ["training", "y"]
+
+
+def test_a_bind_mount_of_what_is_not_here_is_told_before_anything_starts(dialects, project, tmp_path):
+    # It would fail each time that it is begun again.
+    dialects.cwd = project({"const.yaml": f"""
+        name: mounts
+        entrypoint: echo ran
+        bind_mounts:
+          - {{host_path: {tmp_path}/none, container_path: below}}
+          - {{host_path: {tmp_path}, container_path: {tmp_path}/inside}}
+        """})  # fmt: skip
+
+    refused = dialects.run("run", "const.yaml").exits(65)
+    dialects.run("validate", "const.yaml").ok()  # which looks at no machine
+    (tmp_path / "none").mkdir()
+    (tmp_path / "inside").mkdir()
+    text = (dialects.cwd / "const.yaml").read_text()
+    (dialects.cwd / "const.yaml").write_text(text.replace("container_path: below", "container_path: " + str(tmp_path / "none")).replace("/inside", ""))
+
+    assert f"const.yaml:5:17: bind_mounts: {tmp_path}/none is not on this machine\n" in refused.err
+    assert "const.yaml:6:" in refused.err and f"{tmp_path}/inside is not on this machine, and without a container" in refused.err
+    assert "restart" not in refused.err and dialects.ps() == []
+    assert dialects.run("run", "const.yaml").ok().out == "ran\n"
 
 
 def test_a_log_is_followed_from_another_machine_across_attempts(dialects, project, store):
