@@ -138,33 +138,6 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	}
 }
 
-/* Once for a file: where the first key stands in it, and how it gets out of there. */
-static bool warn_of_key(const struct workflow *wf, const struct workflow_s3 *s3)
-{
-	const struct workflow_credential *key = s3->secret_access_key.source == WORKFLOW_FROM_FILE
-							? &s3->secret_access_key
-							: &s3->service_account_key;
-	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
-
-	if (key->source != WORKFLOW_FROM_FILE || str_ends(key->value, "***"))
-		return false;
-	workflow_place_format(wf, &key->at, &at);
-	log_warn("%s: a key stands in this file, for everybody who reads it: 'penstock secret set "
-		 "NAME' keeps it apart, and ${{ secrets.NAME }} stands for it",
-		buf_str(&at));
-	return true;
-}
-
-void load_warn_of_keys(const struct workflow *wf)
-{
-	if (wf->output.kind == WORKFLOW_S3 && warn_of_key(wf, &wf->output.s3))
-		return;
-	for (size_t i = 0; i < wf->n_inputs; i++) {
-		if (wf->inputs[i].kind == WORKFLOW_S3 && warn_of_key(wf, &wf->inputs[i].s3))
-			return;
-	}
-}
-
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err)
 {

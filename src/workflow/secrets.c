@@ -18,11 +18,48 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 	"CREDENTIAL", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "ACCESS_KEY_ID",
 	"SECRET_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"};
 
+/* What keys of well-known services begin with. */
+static const char *const key_beginnings[] = {"hf_", "sk-", "ghp_", "gho_", "ghs_", "github_pat_",
+	"glpat-", "AKIA", "ASIA", "xoxb-", "xoxp-"};
+
+/* Long, one word, and with more digits or capitals than a name has. */
+static bool is_random(const char *value)
+{
+	size_t len = strlen(value), odd = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = value[i];
+		bool lower = c >= 'a' && c <= 'z';
+
+		if (!lower && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
+			!strchr("_-+/=", c))
+			return false;
+		odd += !lower && !strchr("_-/", c);
+	}
+	return len >= 20 && odd >= 4;
+}
+
+/* Whatever the variable is called. `FOO_KEY` may also be what something is sorted by. */
+static bool is_key(const char *name, const char *value)
+{
+	size_t name_len = strlen(name);
+
+	if (!is_random(value))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(key_beginnings); i++) {
+		if (str_starts(value, key_beginnings[i]))
+			return true;
+	}
+	return name_len >= 4 && strcasecmp(name + name_len - 4, "_KEY") == 0;
+}
+
 bool secret_variable(const char *name, const char *value)
 {
 	/* Short values are switches and numbers, and a path is where the secret lies. */
 	if (strlen(value) < 8 || value[strspn(value, "0123456789")] == '\0' || *value == '/')
 		return false;
+	if (is_key(name, value))
+		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(secret_endings); i++) {
 		size_t len = strlen(secret_endings[i]);
 		size_t name_len = strlen(name);

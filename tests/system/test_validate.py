@@ -111,6 +111,33 @@ def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
         assert "very-secret-key" not in told.text
 
 
+# So are those of variables and registries, each with its place; a reference to one is none, and neither is what only sounds like one.
+def test_a_key_in_a_variable_is_told(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("""
+env:
+  - {key: HF_TOKEN, value: hf_secret_of_mine}
+  - {key: PLAIN, value: ghp_A1b2C3d4E5f6G7h8I9j0}
+  - {key: SIGNING_KEY, value: 8fJ3kLm0Qw7zXc1vBn5t}
+  - {key: SORT_KEY, value: created_at_in_descending_order}
+  - {key: REF_TOKEN, value: $HF_TOKEN}
+  - {key: SECRET_TOKEN, value: "${{ secrets.TOKEN }}"}
+steps:
+  - run:
+      command: "true"
+      env: [{key: DB_PASSWORD, value: correct-horse}]
+      container: {image: a, username: u, password: battery-staple}
+""")
+
+    told = penstock.run("validate", path, "--set", "steps[0].run.env.API_TOKEN=given-by-hand").ok()
+    warned = [line for line in told.err.splitlines() if "a key stands in this file" in line]
+
+    assert [line.split("wf.yaml:")[1].split(": ")[0] for line in warned] == ["3:28", "4:25", "5:31", "12:39", "13:52"]
+    assert "as `HF_TOKEN`" in warned[0] and "'penstock secret set HF_TOKEN'" in warned[0] and "${{ secrets.HF_TOKEN }}" in warned[0]
+    for value in ("hf_secret", "ghp_", "8fJ3", "correct-horse", "battery-staple", "given-by-hand"):
+        assert value not in told.text
+
+
 # The example's workflows are what users copy first.
 def test_workflows_of_the_examples_are_valid(penstock):
     found = sorted(TOP.glob("examples/*/*.json")) + sorted(TOP.glob("examples/*/workflow*.yaml"))

@@ -1,0 +1,117 @@
+/* Keys that stand in a workflow file in the clear. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/load.h"
+#include "base/banned.h"
+
+#define MOST_WARNINGS 10
+
+struct keys {
+	const struct workflow *wf;
+	struct strlist told; /* places */
+	size_t more;
+};
+
+/* `what` is the variable, or NULL for a key of a store or registry, which `name` could keep. */
+static void warn(
+	struct keys *k, const struct workflow_place *at, const char *what, const char *name)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	/* An option has its own way into the lists of processes, and what nobody wrote cannot be moved. */
+	if (at->option || !at->line)
+		return;
+	workflow_place_format(k->wf, at, &place);
+	/* A part of the file that stands in several places of the workflow. */
+	for (size_t i = 0; i < k->told.n; i++) {
+		if (strcmp(k->told.items[i], buf_str(&place)) == 0)
+			return;
+	}
+	if (k->told.n == MOST_WARNINGS) {
+		k->more++;
+		return;
+	}
+	strlist_add(&k->told, buf_str(&place));
+	log_warn(
+		"%s: a key stands in this file%s%s%s, for everybody who reads it: 'penstock secret "
+		"set %s' keeps it apart, and ${{ secrets.%s }} stands for it",
+		buf_str(&place), what ? ", as `" : "", what ? what : "", what ? "`" : "", name,
+		name);
+}
+
+static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
+{
+	const struct workflow_credential *key = s3->secret_access_key.source == WORKFLOW_FROM_FILE
+							? &s3->secret_access_key
+							: &s3->service_account_key;
+
+	if (key->source != WORKFLOW_FROM_FILE || str_ends(key->value, "***"))
+		return false;
+	warn(k, &key->at, NULL, "NAME");
+	return true;
+}
+
+static void warn_of_stores(struct keys *k)
+{
+	if (k->wf->output.kind == WORKFLOW_S3 && warn_of_store(k, &k->wf->output.s3))
+		return;
+	for (size_t i = 0; i < k->wf->n_inputs; i++) {
+		if (k->wf->inputs[i].kind == WORKFLOW_S3 && warn_of_store(k, &k->wf->inputs[i].s3))
+			return;
+	}
+}
+
+/* "$NAME" and "${NAME}": the key itself is elsewhere. */
+static bool is_variable_reference(const char *value)
+{
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+	bool braces = str_starts(value, "${");
+	const char *end = value + 1 + braces;
+
+	if (*value != '$')
+		return false;
+	end += strspn(end, letters);
+	return braces ? strcmp(end, "}") == 0 : *end == '\0';
+}
+
+static void warn_of_variables(struct keys *k, const struct workflow_env_list *env)
+{
+	for (size_t i = 0; i < env->n; i++) {
+		const struct workflow_env *item = &env->items[i];
+		const struct workflow_text *value = &item->value;
+
+		/* So are secrets shown that stand there themselves; a reference is shown as it is. */
+		if (value->shown && strcmp(value->shown, "***") == 0 &&
+			!str_ends(value->value, "***") && !is_variable_reference(value->value))
+			warn(k, &value->at, item->key, item->key);
+	}
+}
+
+static int warn_of_step(void *cookie, const struct workflow_step *step)
+{
+	struct keys *k = cookie;
+	const struct workflow_credential *password = &step->run.container.password;
+
+	warn_of_variables(k, &step->run.env);
+	warn_of_variables(k, &step->use.args);
+	if (password->source == WORKFLOW_FROM_FILE && !str_ends(password->value, "***"))
+		warn(k, &password->at, "password", "REGISTRY_PASSWORD");
+	return 0;
+}
+
+void load_warn_of_keys(const struct workflow *wf)
+{
+	struct keys k = {.wf = wf};
+
+	warn_of_stores(&k);
+	warn_of_variables(&k, &wf->env);
+	workflow_walk(&wf->steps, warn_of_step, &k);
+	if (k.more)
+		log_warn("%s: %zu more keys stand in it", wf->file, k.more);
+	strlist_release(&k.told);
+}
