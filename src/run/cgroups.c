@@ -380,7 +380,9 @@ void cgroup_end(struct cgroup *group)
 
 		if (part->join_fd >= 0)
 			close(part->join_fd);
-		end_group(part->dir);
+		/* As a rule nobody is left. */
+		if (rmdir(part->dir) < 0)
+			end_group(part->dir);
 		free(part->dir);
 	}
 	if (group->born_fd >= 0)

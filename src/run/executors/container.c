@@ -106,26 +106,29 @@ static int make_box(struct starting *s, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	s->bundle = path_join(box, "bundle");
+	s->bundle = path_join(s->spec->container->tmp, "bundle");
 	s->memory = path_join(box, "memory");
 	if (!s->bundle || !s->memory)
 		return error_memory(err);
+	/* A place to mount, for all containers: each sees its own mount there, and this one stays. */
+	if (mkdir(s->bundle, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot make %s", s->bundle);
 	s->config_path = path_join(s->bundle, "config.json");
 	s->rootfs = path_join(s->bundle, "rootfs");
 	s->pid_file = path_join(s->bundle, "pid");
 	s->log = path_join(s->bundle, "log");
-	s->state = path_join(s->bundle, "crun");
-	s->program = path_join(s->bundle, "program");
+	s->state = path_join(s->bundle, "state");
+	s->program = path_join(s->bundle, "crun"); /* its name in `ps`, too */
 	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
 		return error_memory(err);
-	for (int i = 0; i < 3; i++) {
-		static const char *const names[] = {"bundle", "work", "upper"};
+	for (int i = 0; i < 2; i++) {
+		static const char *const names[] = {"work", "upper"};
 		_cleanup_free_ char *path = path_join(box, names[i]);
 
 		if (!path)
 			return error_memory(err);
 		/* The upper one becomes "/" of the container. */
-		if (mkdir(path, i == 2 ? 0755 : 0700) < 0 || (i == 2 && chmod(path, 0755) < 0))
+		if (mkdir(path, i == 1 ? 0755 : 0700) < 0 || (i == 1 && chmod(path, 0755) < 0))
 			return error_errno(err, errno, "cannot make %s", path);
 	}
 	return 0;
