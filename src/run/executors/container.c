@@ -28,6 +28,7 @@
 #include "base/process.h"
 #include "base/str.h"
 #include "image/image.h"
+#include "run/executors/box.h"
 #include "run/executors/bundle.h"
 #include "run/executors/boxed.h"
 #include "run/executors/init.h"
@@ -101,13 +102,12 @@ static int overlay_options(
 
 static int make_box(struct starting *s, struct penstock_error *err)
 {
-	int r = boxed_make_box(s->task, s->spec->container->tmp, err);
-	const char *box = s->task->box;
+	int r = box_take(&s->task->box, s->spec->container->tmp, err);
 
 	if (r < 0)
 		return r;
 	s->bundle = path_join(s->spec->container->tmp, "bundle");
-	s->memory = path_join(box, "memory");
+	s->memory = path_join(s->task->box, "memory");
 	if (!s->bundle || !s->memory)
 		return error_memory(err);
 	/* A place to mount, for all containers: each sees its own mount there, and this one stays. */
@@ -121,16 +121,6 @@ static int make_box(struct starting *s, struct penstock_error *err)
 	s->program = path_join(s->bundle, "crun"); /* its name in `ps`, too */
 	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
 		return error_memory(err);
-	for (int i = 0; i < 2; i++) {
-		static const char *const names[] = {"work", "upper"};
-		_cleanup_free_ char *path = path_join(box, names[i]);
-
-		if (!path)
-			return error_memory(err);
-		/* The upper one becomes "/" of the container. */
-		if (mkdir(path, i == 1 ? 0755 : 0700) < 0 || (i == 1 && chmod(path, 0755) < 0))
-			return error_errno(err, errno, "cannot make %s", path);
-	}
 	return 0;
 }
 
@@ -302,6 +292,7 @@ const struct executor executor_container = {
 void executor_container_finish(void)
 {
 	litter_finish();
+	box_finish();
 }
 
 void executor_container_sweep(const char *tmp)

@@ -14,11 +14,16 @@
 /* So that their disk space is not held for long where steps end faster than their directories. */
 #define MAX_WAITING 8
 
+struct job {
+	void (*fn)(char *path); /* NULL: there is none, and there will be none */
+	char *path;		/* owned */
+};
+
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* Under the lock. */
-	char *waiting[MAX_WAITING]; /* owned */
+	struct job waiting[MAX_WAITING];
 	size_t n;
 	bool running;
 	bool ending;
@@ -34,42 +39,42 @@ static void remove_now(char *dir)
 	free(dir);
 }
 
-/* NULL: it is to end. */
-static char *next(void)
+/* What was handed over last comes first. */
+static struct job next(void)
 {
 	LOCK_SCOPE(&litter.lock);
 	while (!litter.n && !litter.ending)
 		pthread_cond_wait(&litter.changed, &litter.lock);
-	return litter.n ? litter.waiting[--litter.n] : NULL;
+	return litter.n ? litter.waiting[--litter.n] : (struct job){0};
 }
 
 static void *run(void *arg)
 {
-	char *dir;
+	struct job job;
 
 	(void)arg;
 	pthread_setname_np(pthread_self(), "litter");
-	while ((dir = next()))
-		remove_now(dir);
+	while ((job = next()).fn)
+		job.fn(job.path);
 	return NULL;
 }
 
 /* Signals are blocked in the caller already, as in every thread. */
-static bool take(char *dir)
+bool litter_hand_over(void (*fn)(char *path), char *path)
 {
 	LOCK_SCOPE(&litter.lock);
 	if (!litter.running)
 		litter.running = pthread_create(&litter.thread, NULL, run, NULL) == 0;
 	if (!litter.running || litter.n == MAX_WAITING)
 		return false;
-	litter.waiting[litter.n++] = dir;
+	litter.waiting[litter.n++] = (struct job){fn, path};
 	pthread_cond_signal(&litter.changed);
 	return true;
 }
 
 void litter_remove(char *dir)
 {
-	if (dir && !take(dir))
+	if (dir && !litter_hand_over(remove_now, dir))
 		remove_now(dir);
 }
 

@@ -1,0 +1,110 @@
+#include "run/executors/box.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "run/executors/boxed.h"
+#include "run/executors/litter.h"
+#include "base/banned.h"
+
+static struct {
+	pthread_mutex_t lock;
+	/* Under the lock. */
+	char *box;  /* owned; NULL: none is ready */
+	char *tmp;  /* owned; the directory that it is in */
+	bool taken; /* one was, so that another may follow */
+} ahead = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int make_within(const char *box, const char *name, mode_t mode, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(box, name);
+
+	if (!path)
+		return error_memory(err);
+	/* Whatever our umask is. */
+	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
+		return error_errno(err, errno, "cannot make %s", path);
+	return 0;
+}
+
+static int make(char **out, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
+	int r;
+
+	if (!box)
+		return error_memory(err);
+	if (!mkdtemp(box))
+		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	r = make_within(box, "work", 0700, err);
+	/* This one becomes "/" of the container. */
+	if (r == 0)
+		r = make_within(box, "upper", 0755, err);
+	if (r < 0) {
+		fs_remove_tree(box, NULL);
+		return r;
+	}
+	*out = take_pointer(box);
+	return 0;
+}
+
+static void make_ahead(char *tmp)
+{
+	char *box = NULL;
+
+	(void)make(&box, tmp, NULL); /* then who needs it makes it, and says why not */
+	LOCK_SCOPE(&ahead.lock);
+	if (box && !ahead.box) {
+		free(ahead.tmp);
+		ahead.box = box;
+		ahead.tmp = tmp;
+		return;
+	}
+	if (box)
+		fs_remove_tree(box, NULL);
+	free(box);
+	free(tmp);
+}
+
+/* NULL: none is ready. */
+static char *take_ready(const char *tmp, bool *another)
+{
+	LOCK_SCOPE(&ahead.lock);
+	*another = ahead.taken;
+	ahead.taken = true;
+	return ahead.box && strcmp(ahead.tmp, tmp) == 0 ? take_pointer(ahead.box) : NULL;
+}
+
+int box_take(char **out, const char *tmp, struct penstock_error *err)
+{
+	bool another;
+	char *next;
+	int r;
+
+	*out = take_ready(tmp, &another);
+	r = *out ? 0 : make(out, tmp, err);
+	next = r == 0 && another ? strdup(tmp) : NULL;
+	if (next && !litter_hand_over(make_ahead, next))
+		free(next);
+	return r;
+}
+
+void box_finish(void)
+{
+	LOCK_SCOPE(&ahead.lock);
+	if (ahead.box)
+		fs_remove_tree(ahead.box, NULL);
+	free(take_pointer(ahead.box));
+	free(take_pointer(ahead.tmp));
+	ahead.taken = false;
+}
