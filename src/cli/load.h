@@ -38,7 +38,7 @@ struct load_source {
 	char *pick, *run_args; /* NULL: none */
 	char *context;
 	char *variables_name, *defaults_name;
-	bool dstack; /* it is .dstack/workflows.yaml */
+	bool dstack;	     /* it is .dstack/workflows.yaml */
 	bool wrong_defaults; /* after reading failed: the workflow itself has no mistakes */
 };
 int load_source_find(

@@ -233,7 +233,7 @@ static const struct command_example run_examples[] = {
 static const struct command_exit run_exits[] = {
 	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
 	{"65", "The workflow has mistakes, or asks for what this machine does not have"},
-	{"66", "An input, or the workflow file, is missing, damaged or out of reach"},
+	{"66", "An input, an image or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not answer, or the run is live already"},
 	{"73", "The output is not complete; it is kept, see penstock flush"},
 	{"75", "Preempted; the same command continues it"},

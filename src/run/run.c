@@ -91,7 +91,7 @@ int run_exit_code(enum run_class class, enum penstock_code code)
 		return 70;
 	if (class == RUN_CLASS_INPUT || (class == RUN_CLASS_IMAGE && code == PENSTOCK_E_NOT_FOUND))
 		return 66;
-	if (class == RUN_CLASS_WORKFLOW)
+	if (class == RUN_CLASS_WORKFLOW || (class == RUN_CLASS_IMAGE && code == PENSTOCK_E_INVALID))
 		return 65;
 	if (code == PENSTOCK_E_UNAVAILABLE || code == PENSTOCK_E_TIMEOUT ||
 		code == PENSTOCK_E_EXISTS)

@@ -119,13 +119,9 @@ bool step_end_explain(
 		out->step_code = end->code;
 		snprintf(out->text, sizeof(out->text), "%s exited with %d; see 'penstock logs %s'",
 			who, end->code, run_id);
-	} else if (*end->block) {
+	} else if (*end->values) {
 		out->exit_code = EXIT_BAD_VALUES;
-		snprintf(out->text, sizeof(out->text),
-			"%s wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
-			"that "
-			"is the mark alone: let it write one",
-			who, end->block, (int)strcspn(end->block, "<"), end->block);
+		snprintf(out->text, sizeof(out->text), "%s %s", who, end->values);
 	}
 	return out->exit_code != 0;
 }

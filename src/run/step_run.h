@@ -63,7 +63,8 @@ struct step_end {
 	uint64_t memory_of_run; /* bytes; 0: unless all of the run together wanted more than this */
 	const struct workflow_step_resources
 		*resources; /* its own, borrowed; NULL: no limits of ours */
-	char block[80]; /* "KEY<<MARK" that it left in $DEEPSQUARE_ENV without its end; "": none */
+	char values
+		[256]; /* what is wrong with what it left in $DEEPSQUARE_ENV, "wrote …"; "": nothing */
 };
 
 int step_run_start(struct step_run **out, struct run *run, const struct step_run_spec *spec,

@@ -1,5 +1,6 @@
 /* What steps write to the files behind $DEEPSQUARE_ENV, looked at when they have ended. */
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,13 @@ void walk_env_release(struct walk *walk)
 	}
 }
 
-/* NULL: there is none, or nothing can be said of it; who reads it next says why. */
-static bool read_whole(const char *path, struct buf *text)
+static int read_whole(const char *path, struct buf *text, struct penstock_error *err)
 {
-	return fs_read_plain(path, text, NULL) == 0 && !memchr(buf_str(text), '\0', text->len);
+	int r = fs_read_plain(path, text, err);
+
+	if (r == 0 && memchr(buf_str(text), '\0', text->len))
+		r = error_set(err, PENSTOCK_E_INVALID, "it holds a NUL byte");
+	return r;
 }
 
 /* The next steps go on behind what is whole. */
@@ -64,7 +68,8 @@ static struct env_seen *see_first(struct walk *walk, const char *path)
 	}
 	seen->next = walk->env_seen;
 	walk->env_seen = seen;
-	if (!read_whole(path, &text))
+	/* Whoever is given it says what is wrong. */
+	if (read_whole(path, &text, NULL) < 0)
 		return seen;
 	env_file_check(buf_str(&text), text.len, text.len, &odd);
 	seen->bytes = text.len;
@@ -117,34 +122,59 @@ static void tell_lines(
 			odd->n == 1 ? "" : "s", buf_str(&lines));
 }
 
-void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)
+/* Says it of the step where that is all that is wrong with it. */
+static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
-	const char *path = path_of(walk, frame);
-	struct env_seen *seen = seen_of(walk, path);
-	struct env_file_odd odd;
-	struct stat st;
+	va_list ap;
 
-	*end->block = '\0';
-	if (!seen || stat(path, &st) < 0 || (size_t)st.st_size == seen->bytes)
-		return;
-	if (!read_whole(path, &text))
-		return;
+	if (frame->phase != PHASE_BODY_RUNS || end->code || end->signal || end->oom)
+		return false;
+	va_start(ap, fmt);
+	vsnprintf(end->values, sizeof(end->values), fmt, ap);
+	va_end(ap);
+	return true;
+}
+
+static void check_text(struct walk *walk, const struct frame *frame, struct env_seen *seen,
+	const struct buf *text, struct step_end *end)
+{
+	struct env_file_odd odd;
+
 	/* Somebody began it anew. */
-	if (text.len < seen->bytes)
+	if (text->len < seen->bytes)
 		seen->bytes = 0;
-	env_file_check(buf_str(&text), text.len, seen->bytes, &odd);
+	env_file_check(buf_str(text), text->len, seen->bytes, &odd);
 	tell_lines(walk, frame, &odd);
 	/* What lives may be about to write the rest. */
-	seen->bytes = walk->n_live ? odd.whole : text.len;
+	seen->bytes = walk->n_live ? odd.whole : text->len;
 	if (!*odd.block || walk->n_live)
 		return;
-	cut(path, seen, odd.whole);
-	if (frame->phase == PHASE_BODY_RUNS && !end->code && !end->signal && !end->oom)
-		snprintf(end->block, sizeof(end->block), "%s", odd.block);
-	else
+	cut(seen->path, seen, odd.whole);
+	if (!blame(frame, end,
+		    "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line that is "
+		    "the mark alone: let it write one",
+		    odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(walk->run, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
 			"passed on",
 			frame->name, odd.block);
+}
+
+void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct env_seen *seen = seen_of(walk, path_of(walk, frame));
+	struct stat st;
+
+	*end->values = '\0';
+	if (!seen || lstat(seen->path, &st) < 0 ||
+		(S_ISREG(st.st_mode) && (size_t)st.st_size == seen->bytes))
+		return;
+	if (read_whole(seen->path, &text, &err) == 0)
+		check_text(walk, frame, seen, &text, end);
+	else if (!walk->n_live)
+		blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", err.message);
 }

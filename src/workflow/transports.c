@@ -453,7 +453,8 @@ static enum workflow_transport transport_of(
 			kind = kinds[i];
 		}
 	}
-	if (!first && !rd->partial && all_keys_known(map, is_input ? &schema_input : &schema_output))
+	if (!first && !rd->partial &&
+		all_keys_known(map, is_input ? &schema_input : &schema_output))
 		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
 			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`"
 				 : "`http`, `s3` or `gs`");

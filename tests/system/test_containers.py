@@ -128,7 +128,7 @@ def test_what_the_image_lacks_is_told(penstock, contained):
     no_mount = penstock.run("run", contained("true", container={"mounts": [{"hostDir": "/nowhere/at/all", "containerDir": "/x"}]}))
 
     assert "has no /bin/bash; name a shell that it has with `shell`" in no_shell.err
-    assert "says nothing about what it runs; give a `command`" in nothing.err and nothing.code == 70
+    assert "says nothing about what it runs; give a `command`" in nothing.err and nothing.code == 65
     assert "the mount /nowhere/at/all" in no_mount.err and no_mount.code == 66
     assert not boxes(penstock)
     assert all(json.loads(penstock.run("show", run["id"], "--json").out)["class"] == "image" for run in penstock.ps())

@@ -274,6 +274,15 @@ def test_a_value_without_its_end_is_the_mistake_of_its_step(penstock, job, catch
         assert penstock.ps()[0]["class"] == "user"
 
 
+# So is one that nobody can read.
+def test_values_that_cannot_be_read_are_the_mistake_of_their_step(penstock, job):
+    path = job(run("printf 'A=1\\000\\n' >> $DEEPSQUARE_ENV") | {"name": "writer"}, run("echo next") | {"name": "next"})
+
+    result = penstock.run("run", path).exits(1)
+
+    assert "'writer' left a $DEEPSQUARE_ENV that cannot be read: it holds a NUL byte" in result.err and result.out == ""
+
+
 # A step can say why it exits, but not that it was ended.
 def test_a_limit_that_is_caught_is_told(penstock, job):
     path = job(run("sleep 100", timeout="200ms") | {"name": "slow", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]},
