@@ -372,6 +372,7 @@ static void a_field_that_is_gone_is_reported(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf value = BUF_INIT(KIB);
+	static const char moved[] = "env: [{key: A_TOKEN, value: '${{ secrets.A }}'}]\n";
 
 	(void)state;
 	assert_int_equal(workflow_find_field("wf", MINIMAL, strlen(MINIMAL),
@@ -380,6 +381,10 @@ static void a_field_that_is_gone_is_reported(void **state)
 	assert_string_equal(err.message, "wf no longer holds output.s3.secretAccessKey");
 	assert_int_equal(
 		workflow_find_field("wf", "{", 1, "name", &value, &err), -PENSTOCK_E_INVALID);
+	/* What stands there now is not the value, but where it was moved to. */
+	assert_int_equal(
+		workflow_find_field("wf", moved, strlen(moved), "env[0].value", &value, &err),
+		-PENSTOCK_E_NOT_FOUND);
 	assert_int_equal(value.len, 0);
 }
 
