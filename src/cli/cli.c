@@ -252,6 +252,8 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	open_standard_files();
 	process_protect_memory();
 	signal(SIGPIPE, SIG_IGN); /* a write error instead, which is told */
+	signal(SIGCHLD,
+		SIG_DFL); /* nobody would be told how a program ended if who began us ignores it */
 	if (log_set_level_name(getenv("PENSTOCK_LOG")) < 0)
 		log_warn("PENSTOCK_LOG=%s is none of debug, info, warn, error, quiet",
 			getenv("PENSTOCK_LOG"));

@@ -137,7 +137,7 @@ void live_remove(const char *run_dir, unsigned long serial)
 
 struct live_file {
 	struct live_file *next; /* of those that are free */
-	unsigned number;	/* its name */
+	unsigned long number;	/* its name */
 	int fd;
 	off_t tasks_at; /* where the second line goes */
 };
@@ -145,8 +145,11 @@ struct live_file {
 struct live_files {
 	char *dir; /* owned; the run's */
 	struct live_file *free;
-	unsigned n; /* that were made */
+	unsigned long n; /* that were made */
 };
+
+/* Their names: above the serials that live_write() uses. */
+#define FIRST_NUMBER (1UL << 31)
 
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err)
 {
@@ -187,7 +190,7 @@ void live_files_free(struct live_files *files)
 static int take_file(struct live_files *files, struct live_file **out, struct penstock_error *err)
 {
 	struct live_file *file = files->free;
-	_cleanup_free_ char *path = path_of(files->dir, files->n);
+	_cleanup_free_ char *path = path_of(files->dir, FIRST_NUMBER + files->n);
 	int saved;
 
 	if (file) {
@@ -200,7 +203,7 @@ static int take_file(struct live_files *files, struct live_file **out, struct pe
 		free(file);
 		return error_memory(err);
 	}
-	file->number = files->n;
+	file->number = FIRST_NUMBER + files->n;
 	file->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	saved = errno;
 	if (file->fd < 0) {

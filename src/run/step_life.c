@@ -30,7 +30,7 @@ void step_life_begin(struct step_life *life, struct run *run, const struct live_
 	if (r == 0 && !step->cluster)
 		r = live_begin(run->live, step, &life->file, &err);
 	if (r < 0)
-		log_debug("%s", err.message);
+		log_warn("what lives of '%s' is not on record: %s", step->name, err.message);
 }
 
 void step_life_started(struct step_life *life, struct run *run, const struct live_step *step)

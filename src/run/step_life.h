@@ -6,7 +6,8 @@
  *	step_life_over(&life, run);
  *	run_life_end(run);			after the last of the run
  *
- * What cannot be put on record is missed by `penstock exec` only, so that fails nothing.
+ * What cannot be put on record fails nothing: `penstock exec` misses it, and the next attempt does if this one is killed,
+ * unless it finds its processes by their environment. So a warning is given.
  */
 #ifndef RUN_STEP_LIFE_H
 #define RUN_STEP_LIFE_H

@@ -3,8 +3,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 
 import pytest
+from harness.program import binary
 
 RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
@@ -155,6 +157,17 @@ def test_a_log_that_is_never_closed_is_published_while_it_is_written(penstock, w
     (storage / "go").touch()
     run.wait().ok()
     assert store.bytes("out", "train.log") == b"one\ntwo\n"
+
+
+def test_a_parent_that_ignores_how_its_children_end_changes_nothing(penstock, workflow):
+    # What is ignored is inherited, and the kernel would tell nobody how a step ended.
+    path = workflow("exit 3")
+    ended = subprocess.run(
+        [binary(), "run", path], env=penstock.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+
+    assert ended.returncode == 3, ended.stderr
 
 
 def test_a_second_ctrl_c_kills(penstock, workflow):

@@ -82,7 +82,17 @@ static char *take_ready(const char *tmp, bool *another)
 	LOCK_SCOPE(&ahead.lock);
 	*another = ahead.taken;
 	ahead.taken = true;
+	/* Days may have gone by, and whoever ages temporary files with them. */
+	if (ahead.box && access(ahead.box, F_OK) < 0)
+		free(take_pointer(ahead.box));
 	return ahead.box && strcmp(ahead.tmp, tmp) == 0 ? take_pointer(ahead.box) : NULL;
+}
+
+bool box_is_safe_in(const char *tmp)
+{
+	struct stat st;
+
+	return stat(tmp, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 int box_take(char **out, const char *tmp, struct penstock_error *err)

@@ -9,8 +9,15 @@
 #ifndef RUN_EXECUTORS_BOX_H
 #define RUN_EXECUTORS_BOX_H
 
+#include <stdbool.h>
+
 struct penstock_error;
 
+/*
+ * Whether what is not in a box of its own may be in this directory. Where others can write, they could put another
+ * directory in the place of ours, below mounts that they do not see, and in it the program that we are about to start.
+ */
+bool box_is_safe_in(const char *tmp);
 /* A new directory in `tmp` with "upper" and "work"; free() it. */
 int box_take(char **out, const char *tmp, struct penstock_error *err);
 void box_finish(void);

@@ -102,15 +102,16 @@ static int overlay_options(
 
 static int make_box(struct starting *s, struct penstock_error *err)
 {
-	int r = box_take(&s->task->box, s->spec->container->tmp, err);
+	const char *tmp = s->spec->container->tmp;
+	int r = box_take(&s->task->box, tmp, err);
 
 	if (r < 0)
 		return r;
-	s->bundle = path_join(s->spec->container->tmp, "bundle");
+	/* A place to mount, for all containers where that is safe: each sees its own mount there, and this one stays. */
+	s->bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
 	s->memory = path_join(s->task->box, "memory");
 	if (!s->bundle || !s->memory)
 		return error_memory(err);
-	/* A place to mount, for all containers: each sees its own mount there, and this one stays. */
 	if (mkdir(s->bundle, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "cannot make %s", s->bundle);
 	s->config_path = path_join(s->bundle, "config.json");

@@ -756,6 +756,7 @@ static int task_main(bool launched)
 	if (start(&r, &err) < 0) {
 		log_error("%s", err.message);
 		write_end(&r, &(struct task_end){.code = EXIT_INTERNAL});
+		executor_container_finish();
 		return EXIT_INTERNAL;
 	}
 	record_life(&r);

@@ -6,10 +6,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "run/executors/box.h"
 #include "run/executors/boxed.h"
 
 enum { ROUNDS = 300 };
@@ -80,11 +83,31 @@ static void who_has_ended_is_not_found(void **state)
 	assert_int_equal(boxed_find(getpid(), 0), getpid());
 }
 
+/* Others could put a directory of their own in the place of what we mount there. */
+static void what_others_can_write_to_is_not_safe(void **state)
+{
+	char dir[] = "/tmp/penstock-box-XXXXXX";
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_true(box_is_safe_in(dir));
+	assert_int_equal(chmod(dir, 01777), 0);
+	assert_false(box_is_safe_in(dir));
+	assert_int_equal(chmod(dir, 0770), 0);
+	assert_false(box_is_safe_in(dir));
+	assert_int_equal(chmod(dir, 0755), 0);
+	assert_true(box_is_safe_in(dir));
+	assert_int_equal(rmdir(dir), 0);
+	assert_false(box_is_safe_in(dir));
+	assert_false(box_is_safe_in("/tmp"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_task_is_found_while_its_helper_ends),
 		cmocka_unit_test(who_has_ended_is_not_found),
+		cmocka_unit_test(what_others_can_write_to_is_not_safe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

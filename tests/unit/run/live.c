@@ -71,11 +71,12 @@ static void assert_lives(const char *wanted)
 	assert_string_equal(buf_str(&text), wanted);
 }
 
-static char *path_of(unsigned number)
+/* Of the file that was made as the n-th, from 0. */
+static char *path_of(unsigned long n)
 {
 	char *path = NULL;
 
-	assert_true(asprintf(&path, "%s/live/%u", dir, number) > 0);
+	assert_true(asprintf(&path, "%s/live/%lu", dir, (1UL << 31) + n) > 0);
 	return path;
 }
 
@@ -181,8 +182,18 @@ static void one_with_a_file_of_its_own_is_read_alike(void **state)
 		.n = 1,
 	};
 	_cleanup_free_ char *node = NULL;
+	struct live_file *file;
 
 	(void)state;
+	/* One of each kind at a time, whatever their numbers. */
+	step.serial = 0;
+	assert_int_equal(live_write(dir, &step, NULL), 0);
+	file = begin(1, "here", "/g");
+	assert_lives("0 rank - here\n1 here /g\n");
+	live_remove(dir, 0);
+	assert_lives("1 here /g\n");
+	live_over(files, file);
+	step.serial = 30;
 	assert_int_equal(live_write(dir, &step, NULL), 0);
 	assert_lives("30 rank - here\n");
 	node = live_node(dir, 30);
