@@ -1,14 +1,21 @@
 /* Keys that stand in a workflow file in the clear. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/load.h"
+#include "workflow/secrets.h"
 #include "base/banned.h"
 
 #define MOST_WARNINGS 10
+#define LOWER	      "abcdefghijklmnopqrstuvwxyz"
+#define LETTERS	      LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS	      "0123456789"
+
+static const char *const password_endings[] = {"PASSWORD", "PASSWD", "PASSPHRASE"};
 
 struct keys {
 	const struct workflow *wf;
@@ -68,15 +75,50 @@ static void warn_of_stores(struct keys *k)
 /* "$NAME" and "${NAME}": the key itself is elsewhere. */
 static bool is_variable_reference(const char *value)
 {
-	static const char letters[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 	bool braces = str_starts(value, "${");
 	const char *end = value + 1 + braces;
 
 	if (*value != '$')
 		return false;
-	end += strspn(end, letters);
+	end += strspn(end, LETTERS DIGITS "_");
 	return braces ? strcmp(end, "}") == 0 : *end == '\0';
+}
+
+/* People make passwords up, of words and of any characters. */
+static bool is_password(const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < ARRAY_SIZE(password_endings); i++) {
+		size_t n = strlen(password_endings[i]);
+
+		if (len >= n && strcasecmp(name + len - n, password_endings[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "creds/account.json", "account.json", "~/.secret/token": where the key is. */
+static bool is_path(const char *value)
+{
+	const char *dot = strrchr(value, '.');
+	size_t ending = dot ? strspn(dot + 1, LOWER DIGITS) : 0;
+
+	if (*value == '~' || *value == '.' || *value == '/')
+		return true;
+	return dot && dot[1] >= 'a' && dot[1] <= 'z' && ending <= 5 && !dot[1 + ending];
+}
+
+/* What is called like a key, and cannot be one: "<|endoftext|>", "disabled", "$HOME/account". */
+static bool is_no_key(const char *name, const char *value)
+{
+	size_t len = strlen(value);
+
+	if (is_variable_reference(value))
+		return true;
+	if (is_password(name))
+		return len && *value == '<' && value[len - 1] == '>';
+	return strpbrk(value, "$<|") || is_path(value) || strspn(value, LOWER) == len;
 }
 
 static void warn_of_variables(struct keys *k, const struct workflow_env_list *env)
@@ -84,10 +126,12 @@ static void warn_of_variables(struct keys *k, const struct workflow_env_list *en
 	for (size_t i = 0; i < env->n; i++) {
 		const struct workflow_env *item = &env->items[i];
 		const struct workflow_text *value = &item->value;
-
 		/* So are secrets shown that stand there themselves; a reference is shown as it is. */
-		if (value->shown && strcmp(value->shown, "***") == 0 &&
-			!str_ends(value->value, "***") && !is_variable_reference(value->value))
+		bool secret = value->shown && strcmp(value->shown, "***") == 0;
+
+		if (!secret && (value->shown || !secret_may_be_key(item->key, value->value)))
+			continue;
+		if (!str_ends(value->value, "***") && !is_no_key(item->key, value->value))
 			warn(k, &value->at, item->key, item->key);
 	}
 }

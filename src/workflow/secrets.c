@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "workflow/reference.h"
 #include "base/banned.h"
 
 static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "serviceAccountKey",
@@ -18,39 +19,85 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 	"CREDENTIAL", "CREDENTIALS", "API_KEY", "APIKEY", "ACCESS_KEY", "ACCESS_KEY_ID",
 	"SECRET_KEY", "PRIVATE_KEY", "ACCOUNT_KEY"};
 
-/* What keys of well-known services begin with. */
-static const char *const key_beginnings[] = {"hf_", "sk-", "ghp_", "gho_", "ghs_", "github_pat_",
-	"glpat-", "AKIA", "ASIA", "xoxb-", "xoxp-"};
+#define LOWER  "abcdefghijklmnopqrstuvwxyz"
+#define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS "0123456789"
 
-/* Long, one word, and with more digits or capitals than a name has. */
-static bool is_random(const char *value)
+/*
+ * Keys of well-known services. This decides whether a variable of whatever name is recorded and shown: only what
+ * can be nothing else counts, and no name of a run or a file that begins like one.
+ */
+static const struct known_key {
+	const char *begins;
+	const char *characters; /* of what follows */
+	size_t least, most;	/* how many of them; most is 0: any number */
+	size_t digits, run;	/* at least so many digits, and letters and digits in a row */
+	bool lower, upper;	/* it has such letters */
+} known_keys[] = {
+	{"hf_", LOWER UPPER DIGITS, 30, 0, 0, 30, true, true},
+	{"ghp_", LOWER UPPER DIGITS, 36, 0, 1, 36, true, true},
+	{"gho_", LOWER UPPER DIGITS, 36, 0, 1, 36, true, true},
+	{"ghs_", LOWER UPPER DIGITS, 36, 0, 1, 36, true, true},
+	{"github_pat_", LOWER UPPER DIGITS "_", 60, 0, 1, 22, true, true},
+	{"glpat-", LOWER UPPER DIGITS "_-.", 20, 0, 0, 8, true, true},
+	{"sk-", LOWER UPPER DIGITS "_-", 32, 0, 3, 20, true, true},
+	{"AKIA", UPPER "234567", 16, 16, 1, 16, false, true},
+	{"ASIA", UPPER "234567", 16, 16, 1, 16, false, true},
+	{"xoxb-", LOWER UPPER DIGITS "-", 40, 0, 10, 10, true, true},
+	{"xoxp-", LOWER UPPER DIGITS "-", 40, 0, 10, 10, true, true},
+};
+
+static size_t count_of(const char *s, const char *characters)
 {
-	size_t len = strlen(value), odd = 0;
+	size_t n = 0;
 
-	for (size_t i = 0; i < len; i++) {
-		char c = value[i];
-		bool lower = c >= 'a' && c <= 'z';
-
-		if (!lower && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
-			!strchr("_-+/=", c))
-			return false;
-		odd += !lower && !strchr("_-/", c);
-	}
-	return len >= 20 && odd >= 4;
+	for (; *s; s++)
+		n += strchr(characters, *s) != NULL;
+	return n;
 }
 
-/* Whatever the variable is called. `FOO_KEY` may also be what something is sorted by. */
-static bool is_key(const char *name, const char *value)
+static size_t longest_run(const char *s, const char *characters)
 {
-	size_t name_len = strlen(name);
+	size_t longest = 0;
 
-	if (!is_random(value))
-		return false;
-	for (size_t i = 0; i < ARRAY_SIZE(key_beginnings); i++) {
-		if (str_starts(value, key_beginnings[i]))
-			return true;
+	while (*s) {
+		size_t n = strspn(s, characters);
+
+		if (n > longest)
+			longest = n;
+		s += n + (s[n] != '\0');
 	}
-	return name_len >= 4 && strcasecmp(name + name_len - 4, "_KEY") == 0;
+	return longest;
+}
+
+static bool is_known_key(const char *value)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(known_keys); i++) {
+		const struct known_key *k = &known_keys[i];
+		const char *rest = value + strlen(k->begins);
+		size_t len;
+
+		if (!str_starts(value, k->begins))
+			continue;
+		len = strlen(rest);
+		return strspn(rest, k->characters) == len && len >= k->least &&
+		       (!k->most || len <= k->most) && count_of(rest, DIGITS) >= k->digits &&
+		       longest_run(rest, LOWER UPPER DIGITS) >= k->run &&
+		       (!k->lower || count_of(rest, LOWER)) && (!k->upper || count_of(rest, UPPER));
+	}
+	return false;
+}
+
+bool secret_may_be_key(const char *name, const char *value)
+{
+	size_t name_len = strlen(name), len = strlen(value);
+
+	if (name_len < 4 || strcasecmp(name + name_len - 4, "_KEY") != 0 || len < 20)
+		return false;
+	if (strspn(value, DIGITS "abcdef") == len || strspn(value, DIGITS "ABCDEF") == len)
+		return len >= 32;
+	return strspn(value, LOWER UPPER DIGITS) == len && count_of(value, LOWER) &&
+	       count_of(value, UPPER) && count_of(value, DIGITS);
 }
 
 bool secret_variable(const char *name, const char *value)
@@ -58,7 +105,7 @@ bool secret_variable(const char *name, const char *value)
 	/* Short values are switches and numbers, and a path is where the secret lies. */
 	if (strlen(value) < 8 || value[strspn(value, "0123456789")] == '\0' || *value == '/')
 		return false;
-	if (is_key(name, value))
+	if (is_known_key(value))
 		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(secret_endings); i++) {
 		size_t len = strlen(secret_endings[i]);
@@ -222,13 +269,25 @@ enum secret_kind secret_kind_of(
 	return SECRET_NONE;
 }
 
+/* What dstack's variables make of it may be a secret, whatever it is called. */
+static bool is_to_come(const struct node *node)
+{
+	const char *rest = node->kind == NODE_SCALAR ? node->text : "";
+	struct reference ref;
+	int found;
+
+	while ((found = reference_find(rest, &ref)) == 1)
+		rest = ref.end;
+	return found < 0;
+}
+
 /* An override may replace the secret, which makes it none the less one. */
 static void mark_entry(struct workflow_arena *arena, const struct node *map,
 	const struct node_entry *entry, const char *map_key, const struct buf *path)
 {
 	enum secret_kind kind = secret_kind_of(map, entry, map_key);
 
-	if (kind == SECRET_NONE)
+	if (kind == SECRET_NONE && !(map_key && is_variables(map_key) && is_to_come(entry->value)))
 		return;
 	entry->value->field = workflow_arena_copy(arena, buf_str(path), path->len);
 	if (kind == SECRET_URL)
@@ -245,10 +304,12 @@ static void mark_pair(struct workflow_arena *arena, struct node *node, const str
 					    arena, node->text, (size_t)(equals - node->text))
 				  : NULL;
 
-	if (!name || !secret_variable(name, equals + 1) || strstr(equals, "${{"))
+	if (!name || (!is_to_come(node) &&
+			     (!secret_variable(name, equals + 1) || strstr(equals, "${{"))))
 		return;
 	node->field = workflow_arena_copy(arena, buf_str(path), path->len);
-	log_redact(equals + 1);
+	if (!is_to_come(node))
+		log_redact(equals + 1);
 }
 
 static void mark_below(

@@ -22,8 +22,10 @@ enum secret_kind {
 enum secret_kind secret_kind_of(
 	const struct node *map, const struct node_entry *entry, const char *map_key);
 /* "WANDB_API_KEY", "HF_TOKEN": the variable's value is taken for a secret if it is long enough. So is what
- * looks like a key of a well-known service, whatever it is called. */
+ * can only be a key of a well-known service, whatever it is called. */
 bool secret_variable(const char *name, const char *value);
+/* "SIGNING_KEY" with something random: a guess, good for a warning; what is sorted by has such names, too. */
+bool secret_may_be_key(const char *name, const char *value);
 /* Appends `url` with its user and a signing query as "***". Returns whether there was any. */
 bool secret_mask_url(const char *url, struct buf *out);
 /* Passes the secret parts of `url` to log_redact(). */

@@ -117,7 +117,7 @@ def test_a_key_in_a_variable_is_told(penstock, tmp_path):
     path.write_text("""
 env:
   - {key: HF_TOKEN, value: hf_secret_of_mine}
-  - {key: PLAIN, value: ghp_A1b2C3d4E5f6G7h8I9j0}
+  - {key: PLAIN, value: ghp_A1b2C3d4E5f6G7h8I9j0A1b2C3d4E5f6G7h8}
   - {key: SIGNING_KEY, value: 8fJ3kLm0Qw7zXc1vBn5t}
   - {key: SORT_KEY, value: created_at_in_descending_order}
   - {key: REF_TOKEN, value: $HF_TOKEN}
@@ -136,6 +136,35 @@ steps:
     assert "as `HF_TOKEN`" in warned[0] and "'penstock secret set HF_TOKEN'" in warned[0] and "${{ secrets.HF_TOKEN }}" in warned[0]
     for value in ("hf_secret", "ghp_", "8fJ3", "correct-horse", "battery-staple", "given-by-hand"):
         assert value not in told.text
+
+
+# What is only called like a key, and says where one is or that there is none, is not told of; neither is what begins like one.
+def test_what_is_no_key_is_not_warned_of(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("""
+env:
+  EOS_TOKEN: "<|endoftext|>"
+  MASK_TOKEN: "[MASK]<mask>"
+  WANDB_API_KEY: disabled
+  GOOGLE_APPLICATION_CREDENTIALS: creds/service-account.json
+  MORE_CREDENTIALS: $DEEPSQUARE_INPUT/creds.json
+  BARE_CREDENTIALS: service-account.json
+  CMD_SECRET: ~/.secret/token
+  DB_PASSWORD: <your password>
+  S3_KEY: datasets/imagenet2012/train-shard0001
+  CACHE_KEY: pip-linux-x86_64-py311-cu121
+  DATASET: ASIA_PACIFIC_SALES_2023
+  RUN_NAME: hf_llama2_7b_bs128_seed42
+steps:
+  - run: {command: "true"}
+""")
+
+    assert "key stands in this file" not in penstock.run("validate", path).ok().err
+
+    # Passwords are made of words and of anything else.
+    path.write_text(path.read_text().replace("<your password>", "pa$sword|<of>mine").replace("disabled", "0123456789abcdef0123"))
+    warned = [line for line in penstock.run("validate", path).ok().err.splitlines() if "key stands in this file" in line]
+    assert len(warned) == 2 and "WANDB_API_KEY" in warned[0] and "DB_PASSWORD" in warned[1]
 
 
 # The example's workflows are what users copy first.
