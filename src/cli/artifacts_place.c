@@ -48,7 +48,8 @@ static int place_of_run(struct artifacts_place *out, const char *home,
 	const struct records_run *run, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	int r = load_run_workflow(&out->workflow, home, run, NULL, NULL, err);
+	int r = load_run_workflow(
+		&out->workflow, home, run, &(struct load_run_given){.places_only = true}, err);
 
 	if (r < 0)
 		return r;

@@ -111,9 +111,39 @@ static int read_and_print(struct workflow **out, const char *shown, const struct
 /* Where the credentials of a recorded run are looked up. */
 struct lookup {
 	const char *file;
-	bool given;	  /* by --credentials-from, not the original */
-	struct buf bytes; /* of that file; empty: it is not there */
+	bool given;	      /* by --credentials-from, not the original */
+	struct buf bytes;     /* of that file; empty: it is not there */
+	struct buf variables; /* of dstack, beside it */
+	char *variables_name; /* NULL: there are none */
+	bool places_only;     /* see workflow_options */
 };
+
+static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value);
+
+/* What stands in the file now, where the key itself was. */
+static bool resolve_moved(
+	void *cookie, enum workflow_source source, const char *name, struct buf *value)
+{
+	const struct lookup *lookup = cookie;
+
+	if (resolve(cookie, source, name, value))
+		return true;
+	if (source == WORKFLOW_FROM_SECRET)
+		log_warn("%s: there is no secret `%s`, which stands there now; keep it with "
+			 "'penstock secret set %s', or put it into the environment as "
+			 "PENSTOCK_SECRET_%s",
+			lookup->file, name, name, name);
+	else
+		log_warn("%s: the variable `%s`, which stands there now, is not set in the "
+			 "environment",
+			lookup->file, name);
+	return false;
+}
+
+static bool is_missed(const struct lookup *lookup, const char *field)
+{
+	return !lookup->places_only || str_starts(field, "output.") || str_starts(field, "input");
+}
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
@@ -126,8 +156,19 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 			return false;
 		__attribute__((fallthrough));
 	case WORKFLOW_FROM_FILE:
-		return lookup->bytes.len && workflow_find_field(lookup->file, lookup->bytes.data,
-						    lookup->bytes.len, name, value, NULL) == 0;
+		return lookup->bytes.len &&
+		       workflow_find_field(lookup->file, lookup->bytes.data, lookup->bytes.len,
+			       name,
+			       &(struct workflow_options){
+				       .resolve = is_missed(lookup, name) ? resolve_moved : resolve,
+				       .cookie = cookie,
+				       .variables = lookup->variables_name
+							    ? buf_str(&lookup->variables)
+							    : NULL,
+				       .variables_len = lookup->variables.len,
+				       .variables_name = lookup->variables_name,
+			       },
+			       value, NULL) == 0;
 	case WORKFLOW_FROM_ENV:
 		found = getenv(name);
 		return found && buf_add_str(value, found) == 0;
@@ -160,14 +201,57 @@ int load_workflow(struct workflow **out, const char *shown, const struct buf *by
 		out, shown, bytes, &(struct workflow_options){.sets = sets, .env = env}, NULL, err);
 }
 
+static void lookup_release(struct lookup *lookup)
+{
+	buf_release(&lookup->bytes);
+	buf_release(&lookup->variables);
+	free(lookup->variables_name);
+}
+
+/* A file that is gone matters only where a credential stood in it; reading says which. */
+static int lookup_read(struct lookup *lookup, struct penstock_error *err)
+{
+	int r = fs_read(lookup->file, &lookup->bytes, lookup->given ? err : NULL);
+
+	if (r < 0)
+		buf_clear(&lookup->bytes);
+	if (r < 0 && lookup->given)
+		return err ? -(int)err->code : -(int)PENSTOCK_E_NOT_FOUND;
+	if (r == 0 &&
+		load_variables(lookup->file, &lookup->variables, &lookup->variables_name, NULL) < 0)
+		buf_clear(&lookup->variables);
+	return 0;
+}
+
+/* The lines of the copy are nobody's, and its name is that of the file. */
+static void forget_lines(struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++)
+		found->items[i].line = found->items[i].column = 0;
+}
+
+static int read_copy(struct workflow **out, const struct records_run *run, const struct buf *kept,
+	const struct workflow_options *options, struct penstock_error *err)
+{
+	struct diagnostics found = {0};
+	int r = workflow_read(out, run->workflow, buf_str(kept), kept->len, options, &found, err);
+
+	forget_lines(&found);
+	print_found(&found);
+	diagnostics_release(&found);
+	return r;
+}
+
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
-	const char *credentials_from, const struct strlist *sets, struct penstock_error *err)
+	const struct load_run_given *given, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf kept = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
-	struct lookup lookup = {
-		.file = credentials_from ? credentials_from : run->workflow,
-		.given = credentials_from != NULL,
+	_cleanup_(lookup_release) struct lookup lookup = {
+		.file = given->credentials_from ? given->credentials_from : run->workflow,
+		.given = given->credentials_from != NULL,
+		.places_only = given->places_only,
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};
 	_cleanup_free_ char *path = NULL;
 	int r;
@@ -177,18 +261,17 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	r = fs_read(path, &kept, err);
 	if (r < 0)
 		return error_prefix(err, "run %s", run->id);
-	/* A file that is gone matters only where a credential stood in it; reading says which. */
-	if (fs_read(lookup.file, &lookup.bytes, credentials_from ? err : NULL) < 0) {
-		buf_clear(&lookup.bytes);
-		if (credentials_from) {
-			buf_release(&lookup.bytes);
-			return err ? -(int)err->code : -(int)PENSTOCK_E_NOT_FOUND;
-		}
-	}
-	r = read_and_print(out, run->workflow, &kept,
-		&(struct workflow_options){.sets = sets, .resolve = resolve, .cookie = &lookup},
-		NULL, err);
-	buf_release(&lookup.bytes);
+	r = lookup_read(&lookup, err);
+	if (r < 0)
+		return r;
+	r = read_copy(out, run, &kept,
+		&(struct workflow_options){
+			.sets = given->sets,
+			.resolve = resolve,
+			.cookie = &lookup,
+			.places_only = given->places_only,
+		},
+		err);
 	if (r < 0)
 		return error_prefix(err,
 			"run %s cannot be read back; if a credential is gone, give "

@@ -57,11 +57,21 @@ void load_warn_of_keys(const struct workflow *wf);
 int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
 	const struct strlist *sets, const struct strlist *env, struct penstock_error *err);
 
+/* dstack's variables, which stand beside its workflows; `name`, to be freed, is NULL where there are none. */
+int load_variables(
+	const char *workflows, struct buf *text, char **name, struct penstock_error *err);
+
 /*
  * The workflow of a recorded run. Its credentials are looked up where they came from: the workflow
- * file as it is now (or `credentials_from`, another file of the same shape), the environment, the --set given.
+ * file as it is now (or `credentials_from`, another file of the same shape) and what that refers to, the environment, the
+ * --set given.
  */
+struct load_run_given {
+	const char *credentials_from; /* NULL: the workflow file */
+	const struct strlist *sets;
+	bool places_only; /* see workflow_options: only its output, or its log, is wanted */
+};
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
-	const char *credentials_from, const struct strlist *sets, struct penstock_error *err);
+	const struct load_run_given *given, struct penstock_error *err);
 
 #endif

@@ -117,20 +117,32 @@ static char *user_config(void)
 	return find_yaml(dir, "config");
 }
 
+static bool is_dstack(const char *path)
+{
+	return str_ends(path, "/.dstack/workflows.yaml") ||
+	       str_ends(path, "/.dstack/workflows.yml");
+}
+
+int load_variables(const char *workflows, struct buf *text, char **name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = realpath(workflows, NULL);
+
+	*name = NULL;
+	if (!path || !is_dstack(path))
+		return 0;
+	*strrchr(path, '/') = '\0';
+	*name = find_yaml(path, "variables");
+	return *name ? fs_read(*name, text, err) : 0;
+}
+
 static int read_beside(struct load_source *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *folder = project_folder(out->shown);
-	int r = 0;
+	int r;
 
 	if (!folder)
 		return 0;
-	if (out->dstack) {
-		_cleanup_free_ char *dir = path_join(folder, ".dstack");
-
-		out->variables_name = dir ? find_yaml(dir, "variables") : NULL;
-		if (out->variables_name)
-			r = fs_read(out->variables_name, &out->variables, err);
-	}
+	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
 	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
 	if (!out->defaults_name)
 		out->defaults_name = user_config();
@@ -183,8 +195,7 @@ int load_source_find(
 	r = load_bytes(dstack ? dstack : given->operand, &out->bytes, &out->shown, err);
 	if (r < 0)
 		return r;
-	out->dstack = str_ends(out->shown, "/.dstack/workflows.yaml") ||
-		      str_ends(out->shown, "/.dstack/workflows.yml");
+	out->dstack = is_dstack(out->shown);
 	out->run_args = join_variables(given->variables);
 	if (dstack || given->workflow) {
 		out->pick = strdup(given->workflow ? given->workflow : given->operand);

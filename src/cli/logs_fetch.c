@@ -50,7 +50,8 @@ int logs_fetch(const char *home, const struct records_run *run, int attempt, con
 
 	if (access(path, F_OK) == 0)
 		return 0;
-	r = load_run_workflow(&workflow, home, run, NULL, NULL, err);
+	r = load_run_workflow(
+		&workflow, home, run, &(struct load_run_given){.places_only = true}, err);
 	if (r < 0)
 		return r;
 	if (workflow->output.kind != WORKFLOW_S3 || !workflow->enable_logging.value)

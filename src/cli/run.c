@@ -557,10 +557,15 @@ const struct command command_run = {
 
 /* ---- resume and flush ---- */
 
-/* With `remote` also one that only its output knows. */
-static int find_run(const struct cli *cli, bool remote, struct session *session,
-	struct records_run *run, const struct strlist *sets, struct penstock_error *err)
+/* With `remote` also one that only its output knows; without `steps` nothing of it is started. */
+static int find_run(const struct cli *cli, bool remote, bool steps, struct session *session,
+	struct records_run *run, struct penstock_error *err)
 {
+	const struct load_run_given given = {
+		.credentials_from = cli_value(cli, "credentials-from"),
+		.sets = cli_values(cli, "set"),
+		.places_only = !steps,
+	};
 	const char *word = cli_operand(cli, 0);
 	int r = session_open(session, cli, err);
 
@@ -569,8 +574,7 @@ static int find_run(const struct cli *cli, bool remote, struct session *session,
 	else if (r == 0)
 		r = records_find(session->records, word, run, err);
 	if (r == 0)
-		r = load_run_workflow(&session->workflow, session->home, run,
-			cli_value(cli, "credentials-from"), sets, err);
+		r = load_run_workflow(&session->workflow, session->home, run, &given, err);
 	if (r == 0) {
 		session->shown = strdup(run->workflow);
 		r = session->shown ? 0 : error_memory(err);
@@ -674,7 +678,7 @@ static int run_resume(const struct cli *cli)
 	/* Signals are its own while it asks a store; its threads are gone before ours begin. */
 	if (!remote)
 		interrupts_block_signals();
-	if (find_run(cli, remote, &session, &run, cli_values(cli, "set"), &err) < 0 ||
+	if (find_run(cli, remote, true, &session, &run, &err) < 0 ||
 		find_artifacts(&session, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	if (remote)
@@ -757,7 +761,7 @@ static int run_flush_verb(const struct cli *cli)
 	struct run_options options;
 
 	interrupts_block_signals();
-	if (find_run(cli, false, &session, &run, cli_values(cli, "set"), &err) < 0)
+	if (find_run(cli, false, false, &session, &run, &err) < 0)
 		return fail(cli, &err, CLI_EXIT_WORKFLOW);
 	session.view.progress = progress_new(cli_quiet(cli));
 	options = session_options(&session);

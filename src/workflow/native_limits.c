@@ -151,6 +151,7 @@ void read_notify(struct reader *rd, const struct node *job)
 	if (!node_get(map, "url"))
 		reader_missing(rd, map, &schema_notify, "url", "the address that is told");
 	if (reader_credential(rd, map, "url", &notify->url) && !rd->options->keep_references &&
+		!(rd->options->places_only && strstr(notify->url.value, "${{")) &&
 		!str_starts(notify->url.value, "http://") &&
 		!str_starts(notify->url.value, "https://"))
 		reader_error(rd, &notify->url.at,

@@ -192,6 +192,12 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 	}
 }
 
+static bool is_of_place(const char *field)
+{
+	return str_starts(field, "output.") || str_starts(field, "input.") ||
+	       str_starts(field, "inputs[");
+}
+
 /* Appends what `ref` stands for. Whether there is such a value and whether it is text. */
 static bool resolve(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct buf *out)
@@ -209,6 +215,10 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 	if (value.failure == BUF_NO_MEMORY) {
 		rd->arena->no_memory = true;
 		return false;
+	}
+	if (!found && rd->options->places_only && !is_of_place(field)) {
+		buf_add(out, ref->start, (size_t)(ref->end - ref->start));
+		return true;
 	}
 	if (!found) {
 		report_unresolved(rd, node, field, ref, name);
@@ -302,7 +312,8 @@ bool reader_text(
 
 bool reader_is_open(const struct reader *rd, const struct workflow_text *text)
 {
-	return rd->options->keep_references && text->value && strstr(text->value, "${{");
+	return (rd->options->keep_references || rd->options->places_only) && text->value &&
+	       strstr(text->value, "${{");
 }
 
 /* A whole number as the core schema writes it: 12, -3, +4, 0o17, 0xff. */
@@ -451,7 +462,7 @@ bool reader_credential(
 		if (!reader_text_of(rd, node, field, &text))
 			return false;
 		out->value = text.value;
-		if (!rd->options->keep_references)
+		if (!rd->options->keep_references && strcmp(text.value, node->text) != 0)
 			log_redact(text.value);
 	} else {
 		out->value = node->text;

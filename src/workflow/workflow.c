@@ -9,9 +9,11 @@
 #include "base/log.h"
 #include "workflow/canonical.h"
 #include "workflow/dialect.h"
+#include "workflow/dstack.h"
 #include "workflow/odd.h"
 #include "workflow/overrides.h"
 #include "workflow/reader.h"
+#include "workflow/reference.h"
 #include "workflow/secrets.h"
 #include "base/banned.h"
 
@@ -252,36 +254,110 @@ static const struct node *find_pair(struct workflow_arena *arena, const struct n
 	return node;
 }
 
-int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
-	struct buf *value, struct penstock_error *err)
+struct finding {
+	struct workflow_arena arena;
+	struct diagnostics found; /* is told nobody */
+	const struct dialect *dialect;
+	struct node *root;
+	const char *pair; /* the value, where it is the end of its node's text */
+};
+
+static const struct node *find_node(struct finding *f, const char *field)
 {
-	struct workflow_arena arena = {0};
-	struct diagnostics found = {0};
-	const struct node *node = NULL;
-	struct node *root = NULL;
-	const char *pair = NULL;
-	int r = 0;
+	const struct node *node = overrides_find(&f->arena, f->root, field);
+
+	f->pair = NULL;
+	if (!node)
+		node = find_pair(&f->arena, f->root, field, &f->pair);
+	return node && node->kind == NODE_SCALAR && !node_is_null(node) ? node : NULL;
+}
+
+/* Puts the values of dstack's variables into the workflow that `field` is of; what has none is taken out. */
+static void expand_variables(
+	struct finding *f, const char *name, const char *field, const struct workflow_options *o)
+{
+	struct reader rd = {
+		.workflow = &(struct workflow){.file = name},
+		.arena = &f->arena,
+		.options = o,
+		.found = &f->found,
+		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+	const struct node *list = node_get(f->root, "workflows");
+	size_t i;
+
+	if (f->dialect != &dialect_dstack || !str_starts(field, "workflows["))
+		return;
+	i = strtoul(field + strlen("workflows["), NULL, 10);
+	if (list && list->kind == NODE_LIST && i < list->n)
+		dstack_expand(&rd, list->entries[i].value);
+	buf_release(&rd.path);
+}
+
+/* Appends `text` with what its references stand for. Whether all stand for something. */
+static bool add_resolved(struct workflow_arena *arena, const char *text,
+	const struct workflow_options *o, struct buf *value)
+{
+	struct reference ref;
+	int found;
+
+	while ((found = reference_find(text, &ref)) == 1) {
+		const char *name = workflow_arena_copy(arena, ref.name, ref.name_len);
+
+		if (ref.source != WORKFLOW_FROM_ENV && ref.source != WORKFLOW_FROM_SECRET)
+			return false;
+		buf_add(value, text, (size_t)(ref.start - text));
+		if (!name || !o || !o->resolve || !o->resolve(o->cookie, ref.source, name, value))
+			return false;
+		text = ref.end;
+	}
+	buf_add_str(value, text);
+	return found == 0;
+}
+
+static int find_value(struct finding *f, const char *name, const char *field,
+	const struct workflow_options *options, struct buf *value, struct penstock_error *err)
+{
+	const struct node *node = find_node(f, field);
+	size_t saved = value->len;
+	bool good;
+
+	if (node && options && strstr(node->text, "${{")) {
+		expand_variables(f, name, field, options);
+		node = find_node(f, field);
+	}
+	good = node && add_resolved(&f->arena, f->pair ? f->pair : node->text, options, value);
+	if (f->arena.no_memory || f->found.no_memory)
+		return error_memory(err);
+	if (buf_failed(value))
+		return buf_error(value, field, err);
+	if (good)
+		return 0;
+	buf_truncate(value, saved);
+	return error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
+}
+
+int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
+	const struct workflow_options *options, struct buf *value, struct penstock_error *err)
+{
+	struct finding f = {0};
+	int r;
 
 	if (len <= LIMIT_WORKFLOW_RECORD)
-		root = document_read(&arena, name, NULL, data, len, &found);
-	if (root)
-		root = unwrap(name, root, &found);
-	if (root) {
-		odd_forms_put_right(&arena, name, root, &found);
-		node = overrides_find(&arena, root, field);
+		f.root = document_read(&f.arena, name, NULL, data, len, &f.found);
+	f.dialect = f.root ? dialect_of(f.root, name) : NULL;
+	if (f.root && !f.dialect) {
+		f.root = unwrap(name, f.root, &f.found);
+		if (f.root)
+			odd_forms_put_right(&f.arena, name, f.root, &f.found);
 	}
-	if (root && !node)
-		node = find_pair(&arena, root, field, &pair);
-	if (arena.no_memory || found.no_memory)
+	if (f.arena.no_memory || f.found.no_memory)
 		r = error_memory(err);
-	else if (!root)
+	else if (!f.root)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
-	else if (!node || node->kind != NODE_SCALAR || node_is_null(node) ||
-		 strstr(node->text, "${{")) /* it was moved, or came from dstack's variables */
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
-	else if (buf_add_str(value, pair ? pair : node->text) < 0)
-		r = buf_error(value, field, err);
-	workflow_arena_release(&arena);
-	diagnostics_release(&found);
+	else
+		r = find_value(&f, name, field, options, value, err);
+	workflow_arena_release(&f.arena);
+	diagnostics_release(&f.found);
 	return r;
 }

@@ -53,6 +53,9 @@ struct workflow_options {
 	bool (*is_here)(const char *path);
 	/* Names are not resolved and their values are not needed: for `penstock validate`. */
 	bool keep_references;
+	/* Nothing is to be started: what is neither of an input nor of the output may lack its value, and is then
+	 * the reference as it stands. */
+	bool places_only;
 
 	/* For files of other runners; all may be NULL. */
 	const char *pick;		 /* the workflow of a file that has several */
@@ -96,8 +99,9 @@ void workflow_read_preemption(struct workflow_arena *arena, const char *file, st
 /*
  * Finds the string at FIELD ("output.s3.secretAccessKey") of a workflow file as it is now, for
  * `resolve` to answer FROM_FILE; appends it to `value`. -PENSTOCK_E_NOT_FOUND: it is gone.
+ * Of `options` its `resolve` and dstack's `variables` say what references in it stand for; NULL: nothing does.
  */
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
-	struct buf *value, struct penstock_error *err);
+	const struct workflow_options *options, struct buf *value, struct penstock_error *err);
 
 #endif

@@ -397,6 +397,68 @@ def test_a_key_in_the_file_gets_a_warning_that_says_how_to_move_it(dialects, pro
     assert "wf.json:1:" in result.err and "penstock secret set NAME" in result.err and store.secret_key not in result.err
 
 
+MOVED = """
+env: [{key: HF_TOKEN, value: %s}, {key: OTHER_TOKEN, value: "Bearer %s"}]
+output: {s3: {bucketUrl: "s3://out", path: /, endpointUrl: embedded}}
+name: train
+steps:
+  - run: {command: 'echo hi > $DEEPSQUARE_OUTPUT/a; echo "${#HF_TOKEN} $OTHER_TOKEN" > $STORAGE_PATH/told; test -e %s'}
+"""
+
+
+# As the warning advises: what there is of a run stays in reach, and it goes on with the key from where that is now.
+def test_a_run_whose_key_was_moved_is_read_back(dialects, project, tmp_path):
+    done, key = tmp_path / "done", {"PENSTOCK_SECRET_HF": "the-key-of-mine1"}
+    dialects.cwd = project({"wf.yaml": MOVED % ("abcdefghijkl1", "abcdefghijkl2", done)})
+    assert "key stands in this file" in dialects.run("run", "wf.yaml").exits(1).err
+    project({"wf.yaml": MOVED % ('"${{ secrets.HF }}"', "${{ secrets.HF }}", done)})
+
+    # Nothing of this needs the key, and it is not there yet.
+    assert dialects.run("artifacts", "list", "train").ok().out.split() == ["3", "a"]
+    flushed = dialects.run("flush", "train").ok().err
+    assert "is complete" in flushed and "secret" not in flushed
+    gone = dialects.run("resume", "train").exits(65).err
+    # No line of a file that the user has never seen stands behind the name of the user's.
+    assert f"{dialects.cwd}/wf.yaml: `env[0].value`: the workflow file no longer holds `env[0].value`" in gone
+    assert f"{dialects.cwd}/wf.yaml: there is no secret `HF`, which stands there now; keep it with 'penstock secret set HF'" in gone
+    done.touch()
+    resumed = dialects.run("resume", "train", env=key).ok()
+    assert "the-key-of-mine1" not in resumed.text
+
+
+VARIABLE = """
+workflows:
+  - name: train
+    provider: bash
+    environment: {HF_TOKEN: "${{ hf_token }}", SHORT: "${{inner}}", PLAIN: "${{ plain }}"}
+    commands: ["mkdir -p out; echo hi > out/a", 'echo "${#HF_TOKEN} ${#SHORT} $PLAIN"; test -e %s']
+    artifacts: [{path: out}]
+  - {name: use, provider: bash, deps: [{workflow: train}], commands: ["cat out/a"]}
+"""
+
+
+def test_a_run_is_read_back_whose_key_is_a_variable_of_dstack(dialects, project, tmp_path):
+    done = tmp_path / "done"
+    variables = "variables: {global: {hf_token: notakeynotakey, plain: words}, train: {inner: hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh}}"
+    dialects.cwd = project({".dstack/workflows.yaml": VARIABLE % done, ".dstack/variables.yaml": variables})
+    first = dialects.run("run", "train").exits(1)
+    assert dialects.run("artifacts", "list", "train").ok().out.split() == ["3", "out/a"]
+    done.touch()
+
+    second = dialects.run("resume", "train").ok()
+    used = dialects.run("run", "use").ok()
+    # Given on the command line it is recorded nowhere, and the output needs none of it.
+    dialects.run("run", "train", "--hf_token", "another-key-of-mine").ok()
+    again = dialects.run("run", "use").ok()
+
+    assert first.out == second.out == "14 37 words\n" and used.out == again.out == "hi\n"
+    # Where the variable was moved to in its turn.
+    project({".dstack/variables.yaml": variables.replace("notakeynotakey", "'${{ secrets.HF }}'")})
+    done.unlink()
+    dialects.run("run", "train", env={"PENSTOCK_SECRET_HF": "0123456789abcdef01"}).exits(1)
+    assert dialects.run("resume", "train", env={"PENSTOCK_SECRET_HF": "0123456789abcdef01"}).exits(1).out == "18 37 words\n"
+
+
 EXPERIMENT = """
     name: const
     data: {bucket: my-data, secrets: {x: 1}}

@@ -17,6 +17,12 @@
 #include "workflow/workflow.h"
 
 #define MINIMAL "steps: [{run: {command: x}}]\n"
+#define DSTACK                                                                                     \
+	"workflows:\n"                                                                             \
+	"  - {name: train, provider: bash, commands: [x], environment: {A_TOKEN: '${{ one }}', "   \
+	"B_TOKEN: '${{inner}}!', C_TOKEN: '${{ gone }}', D_TOKEN: '${{ secrets.GONE }}'}}\n"       \
+	"  - {name: train, provider: bash, commands: [x], environment: [A=b, 'D_TOKEN=${{ two "    \
+	"}}']}\n"
 
 struct reading {
 	struct workflow *wf;
@@ -238,7 +244,7 @@ static bool resolve_from_file(
 	const char *text = cookie;
 
 	return source == WORKFLOW_FROM_FILE &&
-	       workflow_find_field("wf", text, strlen(text), name, value, NULL) == 0;
+	       workflow_find_field("wf", text, strlen(text), name, NULL, value, NULL) == 0;
 }
 
 /* The recorded copy holds no secret, reads as a workflow, and finds its secrets in the file. */
@@ -376,16 +382,97 @@ static void a_field_that_is_gone_is_reported(void **state)
 
 	(void)state;
 	assert_int_equal(workflow_find_field("wf", MINIMAL, strlen(MINIMAL),
-				 "output.s3.secretAccessKey", &value, &err),
+				 "output.s3.secretAccessKey", NULL, &value, &err),
 		-PENSTOCK_E_NOT_FOUND);
 	assert_string_equal(err.message, "wf no longer holds output.s3.secretAccessKey");
 	assert_int_equal(
-		workflow_find_field("wf", "{", 1, "name", &value, &err), -PENSTOCK_E_INVALID);
+		workflow_find_field("wf", "{", 1, "name", NULL, &value, &err), -PENSTOCK_E_INVALID);
 	/* What stands there now is not the value, but where it was moved to. */
 	assert_int_equal(
-		workflow_find_field("wf", moved, strlen(moved), "env[0].value", &value, &err),
+		workflow_find_field("wf", moved, strlen(moved), "env[0].value", NULL, &value, &err),
 		-PENSTOCK_E_NOT_FOUND);
 	assert_int_equal(value.len, 0);
+}
+
+static bool resolve_moved(
+	void *cookie, enum workflow_source source, const char *name, struct buf *value)
+{
+	static const char variables[] = "variables: {global: {one: first-value, inner: '${{ "
+					"secrets.B }}'}, train: {two: second}}";
+	const struct workflow_options options = {
+		.resolve = resolve_moved,
+		.variables = variables,
+		.variables_len = sizeof(variables) - 1,
+		.variables_name = "variables.yaml",
+	};
+
+	if (source == WORKFLOW_FROM_SECRET && strcmp(name, "B") == 0)
+		return buf_add_str(value, "kept ${{ secrets.B }}") == 0;
+	if (source == WORKFLOW_FROM_ENV && strcmp(name, "C") == 0)
+		return buf_add_str(value, "c") == 0;
+	return source == WORKFLOW_FROM_FILE && cookie &&
+	       workflow_find_field("wf", cookie, strlen(cookie), name, &options, value, NULL) == 0;
+}
+
+/* A key that was moved out of the file is found where it went; dstack's variables count as they do for a run. */
+static void a_field_is_found_where_it_was_moved_to(void **state)
+{
+	static const struct {
+		const char *text, *field, *value; /* NULL: it is gone */
+	} cases[] = {
+		{"env: [{key: A_TOKEN, value: ' ${{ secrets.B }}'}]", "env[0].value",
+			" kept ${{ secrets.B }}"},
+		{"env: [{key: A_TOKEN, value: 'x${{ env.C }}y${{env.C}}'}]", "env[0].value",
+			"xcyc"},
+		{"env: [{key: A_TOKEN, value: '${{ secrets.GONE }}'}]", "env[0].value", NULL},
+		/* Not round in circles. */
+		{"env: [{key: A_TOKEN, value: '${{ file.env[0].value }}'}]", "env[0].value", NULL},
+		{"env: [{key: A_TOKEN, value: '${{ one }}'}]", "env[0].value", NULL},
+		{DSTACK, "workflows[0].environment.A_TOKEN", "first-value"},
+		{DSTACK, "workflows[0].environment.B_TOKEN", "kept ${{ secrets.B }}!"},
+		{DSTACK, "workflows[0].environment.C_TOKEN", NULL},
+		{DSTACK, "workflows[0].environment.D_TOKEN", NULL},
+		{DSTACK, "workflows[1].environment[1].D_TOKEN", "second"},
+		{DSTACK, "workflows[2].environment.A_TOKEN", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		_cleanup_(buf_release) struct buf value = BUF_INIT(KIB);
+
+		assert_int_equal(resolve_moved((char *)(uintptr_t)cases[i].text, WORKFLOW_FROM_FILE,
+					 cases[i].field, &value),
+			cases[i].value != NULL);
+		assert_string_equal(buf_str(&value), cases[i].value ? cases[i].value : "");
+	}
+	log_redact_clear();
+}
+
+/* Whoever starts nothing needs the keys of the output alone. */
+static void values_of_variables_may_be_gone_where_nothing_starts(void **state)
+{
+	static const char text[] = MINIMAL
+		"env: [{key: A_TOKEN, value: \"${{ file.env[0].value }}\"}, {key: B, value: "
+		"\"${{ option.env[1].value }}\"}]\nnotify: {url: \"${{ secrets.NO }}\"}\n"
+		"output: {s3: {region: r, path: /, bucketUrl: s3://abc, endpointUrl: http://h,\n"
+		"  accessKeyId: id, secretAccessKey: \"${{ %s }}\"}}\n";
+	const struct workflow_options options = {.resolve = resolve_moved, .places_only = true};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		_cleanup_(reading_release) struct reading reading = {0};
+		_cleanup_(buf_release) struct buf whole = BUF_INIT(KIB);
+
+		buf_printf(&whole, text, i ? "secrets.GONE" : "env.C");
+		read_with(&reading, buf_str(&whole), whole.len, &options);
+
+		assert_int_equal(reading.found.errors, i);
+		if (i)
+			assert_non_null(
+				strstr(buf_str(&reading.lines), "there is no secret `GONE`"));
+		else
+			assert_string_equal(reading.wf->output.s3.secret_access_key.value, "c");
+	}
 }
 
 /* A byte order mark and Windows line ends are no mistakes and shift no position. */
@@ -581,6 +668,8 @@ int main(void)
 		cmocka_unit_test(references_are_resolved_from_the_environment),
 		cmocka_unit_test(resolved_values_are_not_resolved_again),
 		cmocka_unit_test(a_field_that_is_gone_is_reported),
+		cmocka_unit_test(a_field_is_found_where_it_was_moved_to),
+		cmocka_unit_test(values_of_variables_may_be_gone_where_nothing_starts),
 		cmocka_unit_test(marks_and_carriage_returns_are_fine),
 		cmocka_unit_test(bytes_that_are_no_text_are_reported),
 		cmocka_unit_test(mistakes_are_bounded),
