@@ -192,7 +192,10 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	result->state = run.end.state;
 	result->output = run.output_place;
 	/* Not of one that somebody else holds, nor of one that is not here. */
-	if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
+	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
+		error_suffix(err, "; it is kept in %s until 'penstock rm --force %s'",
+			run.layout.output, id);
+	else if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
 		error_suffix(err, "; it is kept in %s%s 'penstock flush %s' uploads the rest",
 			run.layout.output, run_flush_hint(err->code), id);
 	run_layout_release(&run.layout);

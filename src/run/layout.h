@@ -35,6 +35,7 @@ struct run_layout {
 	char *env_file;
 	char *work;
 	char *began; /* the attempt that last began anew */
+	char *held;  /* the last one that owned the run from here: what is in the storage is its */
 	char *state;
 	char *goes_on; /* there while an attempt that continues has not begun its steps */
 	char *published;

@@ -350,18 +350,30 @@ static int take_output(
 	return error_move(err, &e);
 }
 
+/*
+ * Whether what is left here is older than what another home has put out since. The number of the last attempt here does not say
+ * so: one that was refused, because the run is owned or has ended elsewhere, has a number, too, and was never more than that.
+ */
+static bool went_on_elsewhere(
+	const struct lease *lease, const struct lease_found *found, const struct seen *seen)
+{
+	/* A home that was moved is still ours. */
+	return found->any && !found->ours &&
+	       (seen->attempt > lease->options.held ||
+		       strcmp(seen->home_id, lease->options.home_id) != 0);
+}
+
 /* What this attempt is, counted over all machines; one that is only completed must be the last. */
 static int number_attempt(struct lease *lease, const struct lease_found *found,
 	const struct seen *seen, struct penstock_error *err)
 {
 	struct lease_options *o = &lease->options;
 
-	if (o->completes && seen->attempt > o->attempt && !found->ours)
+	if (o->completes && went_on_elsewhere(lease, found, seen))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s went on elsewhere: attempt %d on %s began after attempt %d, which "
-			"is the "
-			"last one here, and what is left of that would replace what is newer",
-			o->run_id, seen->attempt, seen->host, o->attempt);
+			"run %s went on elsewhere: attempt %d on %s came after what is left here, "
+			"which would replace what is newer",
+			o->run_id, seen->attempt, seen->host);
 	if (o->attempt <= seen->attempt)
 		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
 	lease->began = found->began;

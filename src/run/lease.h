@@ -56,6 +56,7 @@ struct lease_options {
 	void *judge_cookie;
 	void *cookie;	/* of `waiting` and `lost` */
 	bool completes; /* the last attempt, and begins none: `penstock flush` */
+	int held; /* of which what is left to complete is: the last attempt that owned the run from here */
 };
 
 /* What was there before. */

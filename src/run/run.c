@@ -543,10 +543,10 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		return;
 	set_unflushed(run, end);
 	run_say(run, RUN_EVENT_WARNING,
-		"the output of an earlier attempt is not completely uploaded; it is kept, "
-		"'penstock "
-		"flush %s' uploads it",
-		run->id);
+		"the output of an earlier attempt is not completely uploaded%s; it is kept in %s",
+		run->superseded ? ", and is older than what was put out elsewhere since"
+				: ", which 'penstock flush' does",
+		run->layout.output);
 }
 
 /* What goes out through HTTP is sent when the steps are through; until then it is nowhere else. */

@@ -45,6 +45,7 @@ struct run {
 	bool strays;	   /* processes of a lost attempt may still live */
 	bool only_copy;	   /* the output of the last attempt may be nowhere else */
 	bool steps_began;  /* of this attempt, or found to be finished */
+	bool superseded;   /* the last attempt was another home's: what is here is older */
 	size_t steps_done; /* finished by earlier attempts, to be skipped */
 	struct run_layout layout;
 	int lock_fd;

@@ -32,23 +32,28 @@ struct verdict {
 	bool continuing; /* whatever the records here say */
 };
 
-int run_began_with(const struct run *run)
+/* 0: none is there. */
+static int read_number(const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
 	uint64_t attempt;
 
-	if (fs_read(run->layout.began, &text, NULL) < 0 ||
-		!str_to_u64(buf_str(&text), 1, INT_MAX, &attempt))
+	if (fs_read(path, &text, NULL) < 0 || !str_to_u64(buf_str(&text), 1, INT_MAX, &attempt))
 		return 0;
 	return (int)attempt;
 }
 
-static int note_beginning(const struct run *run, int attempt, struct penstock_error *err)
+int run_began_with(const struct run *run)
+{
+	return read_number(run->layout.began);
+}
+
+static int note_number(const char *path, int attempt, struct penstock_error *err)
 {
 	char text[16];
 	int n = snprintf(text, sizeof(text), "%d", attempt);
 
-	return fs_write_atomic(run->layout.began, text, (size_t)n, 0600, err);
+	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
 int run_note_beginning(const struct run *run, struct penstock_error *err)
@@ -56,7 +61,7 @@ int run_note_beginning(const struct run *run, struct penstock_error *err)
 	/* Only what lies in a bucket can be of before. */
 	if (run->continuing || run->workflow->output.kind != WORKFLOW_S3)
 		return 0;
-	return note_beginning(run, run->attempt, err);
+	return note_number(run->layout.began, run->attempt, err);
 }
 
 int run_note_going_on(const struct run *run, struct penstock_error *err)
@@ -80,11 +85,12 @@ static int judge(void *cookie, const struct lease_found *found, int attempt, int
 	struct penstock_error *err)
 {
 	struct verdict *verdict = cookie;
-	const struct run *run = verdict->run;
+	struct run *run = verdict->run;
 	const struct run_options *o = run->options;
 	bool never = o->fresh || run->workflow->resume == WORKFLOW_RESUME_NEVER;
 
 	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt);
+	run->superseded = verdict->theirs;
 	verdict->continuing = run->continuing;
 	if (verdict->theirs && o->resume && !found->unfinished &&
 		(o->due || strcmp(found->state, "succeeded") == 0))
@@ -127,6 +133,7 @@ static int take(struct run *run, struct verdict *verdict, struct lease_found *fo
 			.judge_cookie = verdict,
 			.cookie = run,
 			.completes = !verdict,
+			.held = read_number(run->layout.held),
 		},
 		found, err);
 
@@ -225,7 +232,7 @@ static int follow(struct run *run, const struct verdict *verdict, const struct l
 	run_say(run, RUN_EVENT_MESSAGE, "attempt %d goes on where attempt %d on %s ended",
 		run->attempt, found->attempt, found->host);
 	if (found->began)
-		r = note_beginning(run, found->began, err);
+		r = note_number(run->layout.began, found->began, err);
 	else
 		unlink(run->layout.began);
 	return r == 0 ? run_note_going_on(run, err) : r;
@@ -274,5 +281,7 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 		r = follow(run, &verdict, &found, err);
 	if (r == 0 && found.any && found.attempt)
 		r = run_note_beginning(run, err); /* by its new number */
+	if (r == 0)
+		r = note_number(run->layout.held, run->attempt, err);
 	return r == 0 ? publish_workflow(run, err) : r;
 }

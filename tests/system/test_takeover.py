@@ -232,7 +232,15 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
 
     assert refused.code != 0 and "went on elsewhere: attempt 2 on" in refused.err
     assert store.bytes("out", "res/x") == b"2\n"
-    machine("a").run("resume", identity_of(machine("a"))).exits(69)
+    # Nor by attempts that were refused here, whatever their number is.
+    before = store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json")
+    for _ in range(2):
+        machine("a").run("resume", identity_of(machine("a"))).exits(69)
+        again = machine("a").run("flush", identity_of(machine("a")))
+        assert again.code == refused.code and "went on elsewhere: attempt 2 on" in again.err
+    assert "'penstock flush" not in again.err and "'penstock rm --force" in again.err
+    assert store.bytes("out", "res/x") == b"2\n"
+    assert store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json") == before
 
 
 # --- fencing
