@@ -123,9 +123,13 @@ static void print_workflow(const char *shown, const char *name, const struct wor
 {
 	const char *owner = owner_of(wf->dialect);
 
-	printf("%s: %s%svalid, %zu step%s%s%s\n", shown, name ? name : "", name ? ": " : "",
-		wf->steps.n, wf->steps.n == 1 ? "" : "s", owner ? ", a file of " : "",
-		owner ? owner : "");
+	printf("%s: ", shown);
+	if (name) {
+		show_name(stdout, name);
+		printf(": ");
+	}
+	printf("valid, %zu step%s%s%s\n", wf->steps.n, wf->steps.n == 1 ? "" : "s",
+		owner ? ", a file of " : "", owner ? owner : "");
 	workflow_walk(&wf->steps, print_container, NULL);
 }
 

@@ -231,3 +231,13 @@ def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
     told = penstock.run("run", path, "--set", f"resources.{field}=1000000" if field != "cpusPerTask" else f"resources.{field}=60000").exits(65)
 
     assert told.err.startswith(f"penstock run: --set resources.{field}: the workflow asks for ")
+
+
+# The name of one of several comes from the file, and no terminal obeys it.
+def test_a_name_moves_no_cursor(penstock, tmp_path):
+    path = tmp_path / "workflows.yaml"
+    path.write_text('workflows:\n  - {name: "a\\e[31mred", provider: bash, commands: [x]}\n  - {name: b, provider: bash, commands: [x]}\n')
+
+    result = penstock.run("validate", path).ok()
+
+    assert "a?[31mred: valid" in result.out and "\x1b" not in result.text
