@@ -164,6 +164,7 @@ struct experiment {
 	struct reader *rd;
 	const struct node *root;
 	const struct node *image; /* NULL: steps run on the host */
+	bool image_was_wrong;	  /* there was to be one, and it was reported */
 	struct node *job, *env, *run, *container;
 	int64_t slots;
 };
@@ -270,6 +271,16 @@ static const struct node *image_of(const struct experiment *e, const struct node
 					: node_get(image, "rocm");
 }
 
+static bool was_image_wrong(const struct node *root, const struct node *environment)
+{
+	const struct node *image = environment ? node_get(environment, "image") : NULL;
+
+	if (dialect_was_wrong(root, "environment") ||
+		(environment && dialect_was_wrong(environment, "image")))
+		return true;
+	return image && image->kind == NODE_MAP && image->removed;
+}
+
 /* ---- mounts ---- */
 
 static void put_mount(struct experiment *e, struct node *mounts, const char *host,
@@ -319,7 +330,8 @@ static bool check_mount(struct experiment *e, const struct node *item)
 			e->rd, &host->at, "bind_mounts: %s is not on this machine", host->text);
 	if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
 		reader_error(e->rd, &inside->at, "`container_path` has no `.` or `..` in it");
-	else if (!e->image && *inside->text == '/' && is_not_here(e, inside->text))
+	else if (!e->image && !e->image_was_wrong && *inside->text == '/' &&
+		 is_not_here(e, inside->text))
 		reader_error(e->rd, &inside->at,
 			"bind_mounts: %s is not on this machine, and without a container nothing "
 			"is made outside of the run: make it, or give environment.image",
@@ -690,6 +702,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	native_text(rd, step, "name", "trial", &root->at);
 	e.run = native_map(rd, step, "run", &root->at);
 	e.image = image_of(&e, environment);
+	e.image_was_wrong = was_image_wrong(root, environment);
 	put_command(&e);
 	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
 		restarts ? &restarts->at : &root->at);

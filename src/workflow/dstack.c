@@ -215,9 +215,11 @@ static bool read_provider(struct chosen *c)
 	c->at = provider ? provider->at : c->map->at;
 	if (!provider) {
 		c->provider = node_get(c->map, "image") ? DOCKER : BASH;
+		if (dialect_was_wrong(c->map, "provider"))
+			return false;
 		if (node_get(c->map, "commands"))
 			return true;
-		if (dialect_was_wrong(c->map, "commands") || dialect_was_wrong(c->map, "provider"))
+		if (dialect_was_wrong(c->map, "commands"))
 			return false;
 		reader_error(c->rd, &c->at,
 			"`provider` is missing: python, torchrun, bash, docker or curl");

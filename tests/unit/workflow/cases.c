@@ -4,7 +4,7 @@
  *	=== a sentence that names the case
  *	--- document            (the workflow; its display name is "wf")
  *	--- options             (--set PATH=VALUE and --env KEY=VALUE, one per line)
- *	--- module              (module.yaml of every `use.source`)
+ *	--- module              (module.yaml of every `use.source`; without one, none is looked for)
  *	--- diagnostics         (every line that reading reports, in order)
  *	--- model               (the whole model as JSON)
  *	--- shows               (lines that the model as JSON must hold)
@@ -69,6 +69,12 @@ static int test_module(
 	return buf_add(text, buf_str(&c->sections[MODULE]), c->sections[MODULE].len);
 }
 
+/* A machine has all but one directory. */
+static bool test_is_here(const char *path)
+{
+	return !str_starts(path, "/not-here");
+}
+
 /* "--set X" and "--env X" lines into the two lists. */
 static void parse_options(const struct buf *text, struct strlist *sets, struct strlist *env)
 {
@@ -129,7 +135,8 @@ static void a_document_reads_as_its_case_says(void **state)
 	_cleanup_(diagnostics_release) struct diagnostics found = {0};
 	_cleanup_(workflow_freep) struct workflow *wf = NULL;
 	_cleanup_(buf_release) struct buf lines = BUF_INIT(MIB);
-	struct workflow_options options = {.sets = &sets, .env = &env, .resolve = test_resolve};
+	struct workflow_options options = {
+		.sets = &sets, .env = &env, .resolve = test_resolve, .is_here = test_is_here};
 	struct test_case copy = *c;
 	int r;
 
