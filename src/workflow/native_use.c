@@ -73,14 +73,22 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	return module;
 }
 
+/* Who asks for less on the command line knows the machine; a run is read back, where no module is looked for, as it
+ * began. */
 static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
-	int64_t need, int64_t have)
+	int64_t need, const struct workflow_number *have)
 {
-	if (need > have && rd->workflow->resources.given)
+	if (need <= have->value || !rd->workflow->resources.given)
+		return;
+	if (have->given && have->at.option)
+		reader_note(rd, &use->source.at,
+			"the module needs `%s` of at least %lld, and is given %lld by %s", what,
+			(long long)need, (long long)have->value, have->at.option);
+	else if (rd->options->module)
 		reader_error(rd, &use->source.at,
 			"the module needs `%s` of at least %lld, the workflow has %lld; raise "
 			"`resources`",
-			what, (long long)need, (long long)have);
+			what, (long long)need, (long long)have->value);
 }
 
 static void make_at_least(struct workflow_number *number, int64_t least)
@@ -105,6 +113,7 @@ static void read_minimum(
 	const struct workflow_resources *job = &rd->workflow->resources;
 	const struct node *map = reader_map(rd, module, "minimumResources");
 	struct workflow_resources least = {.at = module->at};
+	struct workflow_number gpus = job->gpus;
 	size_t saved;
 
 	if (!map)
@@ -114,12 +123,12 @@ static void read_minimum(
 	reader_leave(rd, saved);
 	if (!job->given)
 		need_least(rd, &least);
-	check_minimum(rd, use, "tasks", least.tasks.value, job->tasks.value);
-	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, job->cpus_per_task.value);
+	check_minimum(rd, use, "tasks", least.tasks.value, &job->tasks);
+	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, &job->cpus_per_task);
 	if (job->mem_per_cpu.value)
-		check_minimum(
-			rd, use, "memPerCpu", least.mem_per_cpu.value, job->mem_per_cpu.value);
-	check_minimum(rd, use, "gpus", least.gpus.value, job->gpus.value);
+		check_minimum(rd, use, "memPerCpu", least.mem_per_cpu.value, &job->mem_per_cpu);
+	gpus.given |= job->gpus_per_task.given;
+	check_minimum(rd, use, "gpus", least.gpus.value, &gpus);
 }
 
 /* The name of an input or output. Other keys than ours only describe it. */
@@ -266,7 +275,7 @@ static struct node *find_module(struct reader *rd, struct node *map, const struc
 	if (module || !rd->options->module || !use->source.value ||
 		reader_is_open(rd, &use->source))
 		return module;
-	if (rd->modules == READER_MODULES) {
+	if (rd->modules >= READER_MODULES) {
 		report_depth(rd, use);
 		return NULL;
 	}
