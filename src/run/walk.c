@@ -479,8 +479,14 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 		frame_fail(frame, RUN_CLASS_NODE, &err);
 		return false;
 	}
-	if (list->own_env_file)
+	if (list->own_env_file) {
+		if (walk_env_own(walk, list->own_env_file) < 0) {
+			frame_free(list);
+			frame_fail_memory(frame);
+			return false;
+		}
 		list->env_file = list->own_env_file;
+	}
 	frame_push(walk, list);
 	return true;
 }
@@ -632,6 +638,8 @@ void frame_end(struct walk *walk, struct frame *frame)
 	struct frame *parent = frame->parent;
 	struct launch *launch = frame->launch;
 
+	if (frame->own_env_file)
+		walk_env_disown(walk, frame->own_env_file);
 	if (!parent && launch) {
 		if (may_record(walk, frame))
 			warn_unwritten(walk, finished_done(walk->progress, frame->path));

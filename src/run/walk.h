@@ -176,6 +176,9 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
 void leaf_kill(struct walk *walk, struct frame *frame);
 
+/* One more frame whose own $DEEPSQUARE_ENV `path` is (-1: no memory), and one less: with the last it is forgotten. */
+int walk_env_own(struct walk *walk, const char *path);
+void walk_env_disown(struct walk *walk, const char *path);
 /* Before an execution that may write to its $DEEPSQUARE_ENV, and after it: tells what it wrote in vain. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);

@@ -20,7 +20,10 @@
 struct env_seen {
 	struct env_seen *next;
 	char *path;
-	size_t bytes; /* that were looked at */
+	size_t bytes;	/* that were looked at */
+	unsigned users; /* frames that have it as their own; the run's has none */
+	bool begun;	/* as an earlier attempt left it was looked at */
+	bool shared; /* since it was whole, more than one that lived at a time may have written to it */
 };
 
 void walk_env_release(struct walk *walk)
@@ -32,6 +35,57 @@ void walk_env_release(struct walk *walk)
 		free(seen->path);
 		free(seen);
 	}
+}
+
+static struct env_seen **place_of(struct walk *walk, const char *path)
+{
+	struct env_seen **place = &walk->env_seen;
+
+	while (*place && strcmp((*place)->path, path) != 0)
+		place = &(*place)->next;
+	return place;
+}
+
+/* NULL: no memory. */
+static struct env_seen *seen_of(struct walk *walk, const char *path)
+{
+	struct env_seen *seen = *place_of(walk, path);
+
+	if (seen)
+		return seen;
+	seen = calloc(1, sizeof(*seen));
+	if (!seen)
+		return NULL;
+	seen->path = strdup(path);
+	if (!seen->path) {
+		free(seen);
+		return NULL;
+	}
+	seen->next = walk->env_seen;
+	walk->env_seen = seen;
+	return seen;
+}
+
+int walk_env_own(struct walk *walk, const char *path)
+{
+	struct env_seen *seen = seen_of(walk, path);
+
+	if (!seen)
+		return -1;
+	seen->users++;
+	return 0;
+}
+
+void walk_env_disown(struct walk *walk, const char *path)
+{
+	struct env_seen **place = place_of(walk, path);
+	struct env_seen *seen = *place;
+
+	if (!seen || !seen->users || --seen->users)
+		return;
+	*place = seen->next;
+	free(seen->path);
+	free(seen);
 }
 
 static int read_whole(const char *path, struct buf *text, struct penstock_error *err)
@@ -53,42 +107,23 @@ static void cut(const char *path, struct env_seen *seen, size_t whole)
 }
 
 /* The file as an earlier attempt left it, which told what it had to tell. */
-static struct env_seen *see_first(struct walk *walk, const char *path)
+static void see_first(struct walk *walk, struct env_seen *seen)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
-	struct env_seen *seen = calloc(1, sizeof(*seen));
 	struct env_file_odd odd;
 
-	if (!seen)
-		return NULL;
-	seen->path = strdup(path);
-	if (!seen->path) {
-		free(seen);
-		return NULL;
-	}
-	seen->next = walk->env_seen;
-	walk->env_seen = seen;
+	seen->begun = true;
 	/* Whoever is given it says what is wrong. */
-	if (read_whole(path, &text, NULL) < 0)
-		return seen;
+	if (read_whole(seen->path, &text, NULL) < 0)
+		return;
 	env_file_check(buf_str(&text), text.len, text.len, &odd);
 	seen->bytes = text.len;
 	if (!*odd.block)
-		return seen;
+		return;
 	run_say(walk->run, RUN_EVENT_WARNING,
 		"the attempt before was ended within '%s' of $DEEPSQUARE_ENV, which is left out",
 		odd.block);
-	cut(path, seen, odd.whole);
-	return seen;
-}
-
-static struct env_seen *seen_of(struct walk *walk, const char *path)
-{
-	for (struct env_seen *seen = walk->env_seen; seen; seen = seen->next) {
-		if (strcmp(seen->path, path) == 0)
-			return seen;
-	}
-	return NULL;
+	cut(seen->path, seen, odd.whole);
 }
 
 static const char *path_of(const struct walk *walk, const struct frame *frame)
@@ -98,14 +133,24 @@ static const char *path_of(const struct walk *walk, const struct frame *frame)
 
 void walk_env_begin(struct walk *walk, const struct frame *frame)
 {
-	const char *path = path_of(walk, frame);
+	struct env_seen *seen = seen_of(walk, path_of(walk, frame));
 
-	if (!seen_of(walk, path))
-		see_first(walk, path);
+	if (seen && !seen->begun)
+		see_first(walk, seen);
 }
 
-static void tell_lines(
-	const struct walk *walk, const struct frame *frame, const struct env_file_odd *odd)
+/* Whether something that lives may write to it. */
+static bool is_written(const struct walk *walk, const struct env_seen *seen)
+{
+	for (const struct frame *f = walk->live; f; f = f->next_live) {
+		if (strcmp(path_of(walk, f), seen->path) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void tell_lines(const struct walk *walk, const struct frame *frame,
+	const struct env_file_odd *odd, bool written)
 {
 	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_STRING);
 
@@ -118,7 +163,7 @@ static void tell_lines(
 			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
 			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
 			"MARK behind the value",
-			frame->name, walk->n_live ? ", or what runs beside it," : "",
+			frame->name, written ? ", or what runs beside it," : "",
 			odd->n == 1 ? "" : "s", buf_str(&lines));
 }
 
@@ -140,33 +185,66 @@ static bool blame(const struct frame *frame, struct step_end *end, const char *f
 static void check_text(struct walk *walk, const struct frame *frame, struct env_seen *seen,
 	const struct buf *text, struct step_end *end)
 {
+	bool written = is_written(walk, seen), shared = seen->shared;
 	struct env_file_odd odd;
 
 	/* Somebody began it anew. */
 	if (text->len < seen->bytes)
 		seen->bytes = 0;
 	env_file_check(buf_str(text), text->len, seen->bytes, &odd);
-	tell_lines(walk, frame, &odd);
+	tell_lines(walk, frame, &odd, written);
 	/* What lives may be about to write the rest. */
-	seen->bytes = walk->n_live ? odd.whole : text->len;
-	if (!*odd.block || walk->n_live)
+	seen->bytes = written ? odd.whole : text->len;
+	seen->shared = *odd.block && written;
+	if (!*odd.block || written)
 		return;
 	cut(seen->path, seen, odd.whole);
-	if (!blame(frame, end,
-		    "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line that is "
-		    "the mark alone: let it write one",
-		    odd.block, (int)strcspn(odd.block, "<"), odd.block))
+	if (shared)
+		run_say(walk->run, RUN_EVENT_WARNING,
+			"'%s', or what ran beside it, left '%s' in $DEEPSQUARE_ENV without its "
+			"end, and the value is not passed on",
+			frame->name, odd.block);
+	else if (!blame(frame, end,
+			 "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
+			 "that is the mark alone: let it write one",
+			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(walk->run, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
 			"passed on",
 			frame->name, odd.block);
 }
 
+/* Of what was looked at, the lines that are still there; `text` is its beginning. */
+static void cut_unreadable(struct env_seen *seen, const struct buf *text)
+{
+	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);
+	struct env_file_odd odd;
+
+	env_file_check(buf_str(text), len, len, &odd);
+	cut(seen->path, seen, odd.whole);
+}
+
+static void take_unreadable(struct walk *walk, const struct frame *frame, struct env_seen *seen,
+	const struct buf *text, const char *why, struct step_end *end)
+{
+	bool shared = seen->shared;
+
+	seen->shared = is_written(walk, seen);
+	if (seen->shared)
+		return;
+	if (shared || !blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", why))
+		run_say(walk->run, RUN_EVENT_WARNING,
+			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
+			"last is not passed on: %s",
+			frame->name, shared ? ", or what ran beside it," : "", why);
+	cut_unreadable(seen, text);
+}
+
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct env_seen *seen = seen_of(walk, path_of(walk, frame));
+	struct env_seen *seen = *place_of(walk, path_of(walk, frame));
 	struct stat st;
 
 	*end->values = '\0';
@@ -175,6 +253,6 @@ void walk_env_check(struct walk *walk, const struct frame *frame, struct step_en
 		return;
 	if (read_whole(seen->path, &text, &err) == 0)
 		check_text(walk, frame, seen, &text, end);
-	else if (!walk->n_live)
-		blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", err.message);
+	else
+		take_unreadable(walk, frame, seen, &text, err.message, end);
 }

@@ -283,6 +283,36 @@ def test_values_that_cannot_be_read_are_the_mistake_of_their_step(penstock, job)
     assert "'writer' left a $DEEPSQUARE_ENV that cannot be read: it holds a NUL byte" in result.err and result.out == ""
 
 
+# `catch` and `finally` go on with what was whole before, and so does what follows; what was overwritten is gone.
+@pytest.mark.parametrize(
+    "write, kept",
+    [("printf 'B=1\\000\\n' >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >>", "1"), ("head -c 1100000 /dev/zero | tr '\\0' x >", "")],
+)  # fmt: skip
+def test_values_that_cannot_be_read_are_caught(penstock, job, write, kept):
+    after = {"catch": [run('echo "catch $DEEPSQUARE_ERROR_CODE $A"; echo B=2 >> $DEEPSQUARE_ENV')], "finally": [run('echo "finally $A$B"')]}
+    path = job(run("echo A=1 >> $DEEPSQUARE_ENV"), run(f'{write} "$DEEPSQUARE_ENV"') | {"name": "writer"} | after, run('echo "next $A$B"'))
+
+    result = penstock.run("run", path).ok()
+
+    assert "'writer' left a $DEEPSQUARE_ENV that cannot be read" in result.err
+    assert result.out == f"catch 1 {kept}\nfinally {kept}2\nnext {kept}2\n"
+
+
+# Of those that ran at the same time nobody knows which it was, so none has failed; who was alone has.
+@pytest.mark.parametrize("write, says", [("printf 'K<<E\\nx\\n' >>", "left 'K<<E' in"), ("printf 'K=x\\000\\n' >>", "left a")])
+def test_nobody_fails_for_what_another_wrote(penstock, job, write, says):
+    bad = f'until [ -e $STORAGE_PATH/up ]; do sleep 0.01; done; {write} "$DEEPSQUARE_ENV"'
+    good = "touch $STORAGE_PATH/up; until grep -qsx 'd 1.i0' $STORAGE_PATH/../state/steps; do sleep 0.01; done; echo fine"
+    body = run(f"if [ $item = bad ]; then {bad}; else {good}; fi") | {"name": "s"}
+    loop = {"name": "loop", "for": {"parallel": True, "items": ["bad", "good"], "steps": [body]}}
+    alone = run("echo next $A$K; printf 'L<<E\\n' >> $DEEPSQUARE_ENV") | {"name": "alone"}
+
+    result = penstock.run("run", job(run("echo A=1 >> $DEEPSQUARE_ENV"), loop, alone)).exits(1)
+
+    assert f"'loop [good] / s', or what ran beside it, {says}" in result.err
+    assert "'alone' wrote 'L<<E' to $DEEPSQUARE_ENV" in result.err and result.out == "fine\nnext 1\n"
+
+
 # A step can say why it exits, but not that it was ended.
 def test_a_limit_that_is_caught_is_told(penstock, job):
     path = job(run("sleep 100", timeout="200ms") | {"name": "slow", "catch": [run("echo caught $DEEPSQUARE_ERROR_CODE")]},
