@@ -200,21 +200,23 @@ static bool find_job(const char *jobs, const char *job, const char *id, struct s
 	return false;
 }
 
-void cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
+bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt)
 {
 	struct slurm_job job = {0};
 	struct slurm_status status;
 	char *message = NULL;
+	bool waits;
 
 	if ((attempt->state != RUN_LOST && attempt->state != RUN_PREEMPTED) ||
 		slurm_job_read(&job, home, id, NULL) < 0)
-		return;
+		return false;
 	if (!view->asked)
 		view->jobs = ask_for_all();
 	view->asked = true;
-	if (find_job(view->jobs, job.job, id, &status) && status.lives &&
-		(status.pending || attempt->state == RUN_LOST)) {
+	waits = find_job(view->jobs, job.job, id, &status) && status.lives &&
+		(status.pending || attempt->state == RUN_LOST);
+	if (waits) {
 		if (asprintf(&message, "Slurm job %s: %s (%s)%s%s", job.job, status.state,
 			    status.reason, *status.nodes ? " on " : "", status.nodes) >= 0) {
 			free(attempt->message);
@@ -225,6 +227,7 @@ void cluster_view_correct(struct cluster_view *view, const char *home, const cha
 		attempt->ended_ns = 0;
 	}
 	slurm_job_release(&job);
+	return waits;
 }
 
 void cluster_view_release(struct cluster_view *view)

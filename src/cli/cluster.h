@@ -79,8 +79,11 @@ struct cluster_view {
 	bool asked;
 	char *jobs; /* "12|PENDING|Priority||N/A\n…"; NULL: not known */
 };
-/* Corrects the state of a run that looks lost, or preempted, while its job waits or begins. */
-void cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
+/*
+ * Corrects the state of a run that looks lost, or preempted, while its job waits or begins. True: it did, and what the run was
+ * told of the machine it was on does not concern it any more.
+ */
+bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt);
 void cluster_view_release(struct cluster_view *view);
 

@@ -26,6 +26,7 @@ struct listing {
 	bool all;
 	size_t hidden;
 	struct cluster_view cluster;
+	bool elsewhere; /* the run that is added has no machine yet, and the notice on record is of its last one */
 };
 
 static const char *show_sync(const struct records_attempt *a, char out[64])
@@ -72,8 +73,8 @@ static json_t *json_ports(const char *ports)
 /* Of a run that lives; NULL: nothing. Owned. */
 static char *notice_of(const struct listing *listing, const struct records_run *run)
 {
-	json_t *notice = run_state_is_live(run->last.state) ? json_notice(listing->home, run)
-							    : json_null();
+	bool concerns = run_state_is_live(run->last.state) && !listing->elsewhere;
+	json_t *notice = concerns ? json_notice(listing->home, run) : json_null();
 	const char *reason = json_string_value(json_object_get(notice, "reason"));
 	const char *source = json_string_value(json_object_get(notice, "source"));
 	const char *noticed = json_string_value(json_object_get(notice, "noticed"));
@@ -101,7 +102,8 @@ static void add_json(
 	json_object_set_new(object, "output", json_text(run->output));
 	json_object_set_new(object, "ports", json_ports(ports));
 	json_object_set_new(object, "created", json_time(run->created_ns));
-	json_object_set_new(object, "notice", json_notice(listing->home, run));
+	json_object_set_new(object, "notice",
+		listing->elsewhere ? json_null() : json_notice(listing->home, run));
 	json_array_append_new(listing->array, object);
 }
 
@@ -152,7 +154,8 @@ static int add_run(void *cookie, const struct records_run *run)
 	int r;
 
 	seen.last.message = run->last.message ? strdup(run->last.message) : NULL;
-	cluster_view_correct(&listing->cluster, listing->home, run->id, &seen.last);
+	listing->elsewhere = cluster_view_correct(
+		&listing->cluster, listing->home, run->id, &seen.last);
 	r = add_seen(listing, &seen);
 	free(seen.last.message);
 	return r;

@@ -87,7 +87,7 @@ static int collect_outputs(json_t *object, const struct run_layout *layout, cons
 }
 
 static int collect(json_t *object, struct records *records, const char *home,
-	const struct records_run *run, struct penstock_error *err)
+	const struct records_run *run, bool elsewhere, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	json_t *attempts = json_array();
@@ -100,7 +100,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 	json_object_set_new(object, "workflow", json_text(run->workflow));
 	json_object_set_new(object, "output", json_text(run->output));
 	json_object_set_new(object, "created", json_time(run->created_ns));
-	json_object_set_new(object, "notice", json_notice(home, run));
+	json_object_set_new(object, "notice", elsewhere ? json_null() : json_notice(home, run));
 	json_object_set_new(object, "attempts", attempts);
 	json_object_set_new(object, "steps", steps);
 	if (r < 0)
@@ -364,15 +364,16 @@ static int run_show(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct cluster_view cluster = {0};
 	json_t *object = json_object();
+	bool elsewhere = false;
 	int r = show_open(&records, &home, &err);
 
 	if (r == 0)
 		r = show_find(cli, records, &run, &err);
 	if (r == 0)
-		cluster_view_correct(&cluster, home, run.id, &run.last);
+		elsewhere = cluster_view_correct(&cluster, home, run.id, &run.last);
 	cluster_view_release(&cluster);
 	if (r == 0)
-		r = collect(object, records, home, &run, &err);
+		r = collect(object, records, home, &run, elsewhere, &err);
 	if (r < 0) {
 		json_decref(object);
 		return cli_fail(cli, &err);

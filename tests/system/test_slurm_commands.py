@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 import stat
 
 import pytest
@@ -22,6 +23,7 @@ sbatch)
     number=$(($(cat number) + 1)); echo $number > number
     [ -e "answer.$number" ] || echo 'PENDING|Priority||N/A|RUN' > "answer.$number"
     echo "$number$(cat suffix 2>/dev/null)" ;;
+srun) while [ -e srun.waits ]; do sleep 0.02; done ;;
 squeue)
     while [ $# -gt 0 ]; do case $1 in --jobs=*) job=${1#--jobs=} ;; esac; shift; done
     if [ -z "$job" ]; then
@@ -198,6 +200,38 @@ def test_a_run_whose_submission_did_not_end_can_be_stopped(penstock, fake, workf
 
     assert "its submission to Slurm did not end" in stopped.out and fake.calls("scancel") == fake.calls("squeue") == []
     assert penstock.ps()[0]["state"] == "stopped"
+
+
+# ---- a run that waits to go on
+
+
+@pytest.fixture
+def requeued(penstock, fake, workflow, wait_for):
+    """The id of a run whose first attempt was preempted, and whose job waits for nodes again."""
+    submit(penstock, workflow).ok()
+    (run,) = penstock.home.glob("runs/*")
+    fake.write("srun.waits", "")
+    job = penstock.popen("resume", "--in-allocation", run.name, env={"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1", "PENSTOCK_SLURM_SUBMISSION": "1"})
+    wait_for(lambda: fake.calls("srun"))
+    job.send(signal.SIGUSR1)
+    wait_for(lambda: (run / "notice").exists())
+    fake.remove("srun.waits")
+    job.wait().exits(75)
+    fake.write("answer.1", "PENDING|BeginTime||N/A|RUN")
+    return run.name
+
+
+def test_of_a_run_that_was_preempted_and_waits_it_is_said_why_it_waits(penstock, fake, requeued):
+    (run,) = penstock.ps()
+    shown = penstock.run("show", requeued, "--json").json()
+
+    for seen in (run, shown):
+        assert (seen["state"], seen["attempt"], seen["message"], seen["notice"]) == ("queued", 1, "Slurm job 1: PENDING (BeginTime)", None)
+    assert "Slurm job 1: PENDING (BeginTime)" in penstock.run("ps").ok().out
+    # Once it is on its way nowhere, the notice is what there is to tell.
+    fake.remove("answer.1")
+    (run,) = penstock.ps()
+    assert run["state"] == "preempted" and run["notice"]["source"] == "slurm"
 
 
 # ---- what the commands are told
