@@ -427,8 +427,8 @@ static int look(struct following *f, bool *over, int *code, struct penstock_erro
 	} else {
 		*over = true;
 		*code = last.exit_code;
-		/* The log has it, where there is one. */
-		if (!last.pid && last.message)
+		/* The log has it, where there is one, and it was not ended after that. */
+		if (last.message && (!last.pid || f->said_attempt == last.attempt))
 			log_error("run %s %s: %s", f->id, run_state_name(last.state), last.message);
 	}
 	records_attempt_release(&last);
@@ -486,17 +486,16 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *message = NULL;
+	const char *when = run->last.pid ? "went on" : "began";
 	int r = *job ? slurm_cancel(job, err) : 0;
 
 	if (r < 0)
 		return r;
-	if (asprintf(&message,
-		    *job ? "Slurm job %s was cancelled before it began"
-			 : "its submission to Slurm did not end%s",
-		    job) < 0)
+	if (*job ? asprintf(&message, "Slurm job %s was cancelled before it %s", job, when) < 0
+		 : asprintf(&message, "its submission to Slurm did not end") < 0)
 		message = NULL;
-	/* An attempt that was preempted has ended already, and stays as it is. */
-	records_end(records, run->id, run->last.attempt,
+	/* Where it has begun all the same, its penstock was told to end, and says how it did. */
+	records_end_waiting(records, run->id, run->last.attempt,
 		&(struct records_end){.state = RUN_STOPPED,
 			.class = RUN_CLASS_USER,
 			.exit_code = 130,

@@ -527,6 +527,33 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 	return r;
 }
 
+int records_end_waiting(struct records *records, const char *id, int attempt,
+	const struct records_end *end, struct penstock_error *err)
+{
+	int changed;
+	int r;
+
+	LOCK_SCOPE(&records->lock);
+	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, message = ?6,"
+		" flushed_state = ?3, flushed_class = ?4, flushed_exit_code = ?5, ended = ?7"
+		" WHERE run = ?1 AND n = ?2 AND (state <= ?8 OR state IN (?9, ?10))"
+		" AND n = (SELECT max(n) FROM attempts WHERE run = ?1)",
+		"siiiisiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
+		(int64_t)end->exit_code, end->message, clock_wall_ns(), (int64_t)RUN_FLUSHING,
+		(int64_t)RUN_PREEMPTED, (int64_t)RUN_LOST);
+
+	r = set_durable(records, true, err);
+	if (r == 0)
+		r = run_statement(records, s, err);
+	changed = sqlite3_changes(records->db);
+	set_durable(records, false, NULL);
+	if (r == 0 && changed != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL,
+			"attempt %d of run %s does not wait to go on", attempt, id);
+	return r;
+}
+
 int records_remove(struct records *records, const char *id, struct penstock_error *err)
 {
 	LOCK_SCOPE(&records->lock);

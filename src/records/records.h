@@ -135,6 +135,12 @@ struct records_end {
 };
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err);
+/*
+ * The same of a run that was to go on by itself, and is ended while it waits for that: its last attempt may have ended as
+ * preempted or lost. What that left behind for `penstock flush` stays so, whatever `end` says.
+ */
+int records_end_waiting(struct records *records, const char *id, int attempt,
+	const struct records_end *end, struct penstock_error *err);
 
 struct records_attempt {
 	int attempt;

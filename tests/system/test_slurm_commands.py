@@ -234,6 +234,19 @@ def test_of_a_run_that_was_preempted_and_waits_it_is_said_why_it_waits(penstock,
     assert run["state"] == "preempted" and run["notice"]["source"] == "slurm"
 
 
+def test_a_run_that_was_preempted_and_waits_is_stopped(penstock, fake, requeued):
+    follower = penstock.popen("logs", "-f", requeued)
+    follower.wait_for_output(r"waits \(BeginTime\)")
+
+    stopped = penstock.run("stop", requeued).ok()
+
+    assert f"run {requeued}: stopped: Slurm job 1 was cancelled before it went on" in stopped.out
+    assert fake.calls("scancel") == ["scancel 1"]
+    (run,) = penstock.ps()
+    assert (run["state"], run["class"], run["exit_code"]) == ("stopped", "user", 130)
+    assert "stopped: Slurm job 1 was cancelled" in follower.wait().exits(130).err
+
+
 # ---- what the commands are told
 
 

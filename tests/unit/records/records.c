@@ -171,6 +171,32 @@ static void a_flush_completes_an_end(void **state)
 	assert_int_equal(records_end(records, ID, 1, &end, NULL), -PENSTOCK_E_INTERNAL);
 }
 
+/* A run that was to go on by itself is stopped before it does; one that has gone on, or has ended otherwise, is not. */
+static void a_preempted_run_is_ended_while_it_waits(void **state)
+{
+	const struct records_end stopped = {
+		.state = RUN_STOPPED, .class = RUN_CLASS_USER, .exit_code = 130};
+	struct records_attempt last = {0};
+
+	(void)state;
+	begin(ID, NULL);
+	assert_int_equal(end_as(ID, 1, RUN_PREEMPTED), 0);
+	assert_int_equal(records_end(records, ID, 1, &stopped, NULL), -PENSTOCK_E_INTERNAL);
+	assert_int_equal(records_end_waiting(records, ID, 1, &stopped, NULL), 0);
+	assert_int_equal(records_last_attempt(records, ID, &last, NULL), 0);
+	assert_int_equal(last.state, RUN_STOPPED);
+	assert_int_equal(last.exit_code, 130);
+	records_attempt_release(&last);
+	assert_int_equal(records_end_waiting(records, ID, 1, &stopped, NULL), -PENSTOCK_E_INTERNAL);
+
+	assert_int_equal(begin(ID, NULL), 2);
+	assert_int_equal(end_as(ID, 2, RUN_PREEMPTED), 0);
+	assert_int_equal(begin(ID, NULL), 3);
+	assert_int_equal(records_end_waiting(records, ID, 2, &stopped, NULL), -PENSTOCK_E_INTERNAL);
+	assert_int_equal(end_as(ID, 3, RUN_SUCCEEDED), 0);
+	assert_int_equal(records_end_waiting(records, ID, 3, &stopped, NULL), -PENSTOCK_E_INTERNAL);
+}
+
 /* What looks live while nobody holds the lock is lost, and the next attempt records it so. */
 static void without_its_lock_a_live_run_is_lost(void **state)
 {
@@ -602,6 +628,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_attempt_is_recorded),
 		TEST(states_only_move_forward),
+		TEST(a_preempted_run_is_ended_while_it_waits),
 		TEST(a_flush_completes_an_end),
 		TEST(without_its_lock_a_live_run_is_lost),
 		TEST(the_lock_has_one_owner),
