@@ -200,11 +200,29 @@ static bool find_job(const char *jobs, const char *job, const char *id, struct s
 	return false;
 }
 
+/* It is lost, nobody followed it, and so nothing of that is on record. Of another cluster's job the list says nothing. */
+static void explain_loss(const struct slurm_job *job, const struct slurm_status *status,
+	struct records_attempt *attempt)
+{
+	char *message = NULL;
+
+	if (attempt->state != RUN_LOST || attempt->class != RUN_CLASS_NONE || !job->job[0] ||
+		strchr(job->job, ';'))
+		return;
+	attempt->class = RUN_CLASS_NODE;
+	if (asprintf(&message, "Slurm job %s ended (%s)%s%s; the same command continues it",
+		    job->job, status->known ? status->state : "Slurm does not know it any more",
+		    *status->nodes ? " on " : "", status->nodes) < 0)
+		return;
+	free(attempt->message);
+	attempt->message = message;
+}
+
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt)
 {
 	struct slurm_job job = {0};
-	struct slurm_status status;
+	struct slurm_status status = {0};
 	char *message = NULL;
 	bool waits;
 
@@ -225,6 +243,8 @@ bool cluster_view_correct(struct cluster_view *view, const char *home, const cha
 		attempt->state = RUN_QUEUED;
 		attempt->class = RUN_CLASS_NONE;
 		attempt->ended_ns = 0;
+	} else if (view->jobs && !status.lives) {
+		explain_loss(&job, &status, attempt);
 	}
 	slurm_job_release(&job);
 	return waits;

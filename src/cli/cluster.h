@@ -81,7 +81,7 @@ struct cluster_view {
 };
 /*
  * Corrects the state of a run that looks lost, or preempted, while its job waits or begins. True: it did, and what the run was
- * told of the machine it was on does not concern it any more.
+ * told of the machine it was on does not concern it any more. Of one that is lost it says how its job ended.
  */
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt);

@@ -399,7 +399,10 @@ const struct command command_watch = {
 		"finished meanwhile is recorded here as failed, with where it ended. A run that "
 		"ends again soon "
 		"is "
-		"started later and later, up to 10 minutes apart.\n\n"
+		"started later and later, up to 10 minutes apart. Runs on Slurm are not continued: "
+		"what is preempted there Slurm requeues, and what is lost 'penstock resume' "
+		"submits "
+		"again.\n\n"
 		"SIGTERM ends it: the runs that it started are preempted, and continued when it is "
 		"started again. One that is killed leaves them running.",
 	.options = options,

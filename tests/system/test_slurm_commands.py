@@ -206,13 +206,20 @@ def test_a_run_whose_submission_did_not_end_can_be_stopped(penstock, fake, workf
 
 
 @pytest.fixture
-def requeued(penstock, fake, workflow, wait_for):
-    """The id of a run whose first attempt was preempted, and whose job waits for nodes again."""
+def running(penstock, fake, workflow, wait_for):
+    """The directory of a run whose job is in its step, and its penstock."""
     submit(penstock, workflow).ok()
     (run,) = penstock.home.glob("runs/*")
     fake.write("srun.waits", "")
     job = penstock.popen("resume", "--in-allocation", run.name, env={"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1", "PENSTOCK_SLURM_SUBMISSION": "1"})
     wait_for(lambda: fake.calls("srun"))
+    return run, job
+
+
+@pytest.fixture
+def requeued(running, fake, wait_for):
+    """The id of a run whose first attempt was preempted, and whose job waits for nodes again."""
+    run, job = running
     job.send(signal.SIGUSR1)
     wait_for(lambda: (run / "notice").exists())
     fake.remove("srun.waits")
@@ -245,6 +252,26 @@ def test_a_run_that_was_preempted_and_waits_is_stopped(penstock, fake, requeued)
     (run,) = penstock.ps()
     assert (run["state"], run["class"], run["exit_code"]) == ("stopped", "user", 130)
     assert "stopped: Slurm job 1 was cancelled" in follower.wait().exits(130).err
+
+
+@pytest.mark.parametrize("answer, said", [("FAILED|NonZeroExitCode|n1|N/A|RUN", "FAILED) on n1"), (None, "Slurm does not know it any more)")], ids=["failed", "forgotten"])
+def test_of_a_run_that_was_lost_while_nobody_followed_it_is_said_how_its_job_ended(penstock, fake, running, answer, said):
+    run, job = running
+    job.kill()
+    job.wait()
+    fake.remove("srun.waits")
+    if answer:
+        fake.write("answer.1", answer)
+    else:
+        fake.remove("answer.1")
+
+    for seen in (penstock.ps()[0], penstock.run("show", run.name, "--json").json()):
+        assert (seen["state"], seen["class"]) == ("lost", "node")
+        assert seen["message"] == f"Slurm job 1 ended ({said}; the same command continues it"
+    # Nothing is said of what squeue does not answer for, and nothing is continued here.
+    fake.write("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    assert penstock.ps()[0]["message"] is None
+    assert "no run is due" in penstock.run("watch", "--once").ok().err
 
 
 # ---- what the commands are told
