@@ -429,13 +429,44 @@ static int fetch(const struct session *s, const struct commit_entry *e, const ch
 		&(struct object_get_options){.cancel = s->remote.cancel}, NULL, err);
 }
 
-/* Whole and verified, with its commit last; so a call that is killed leaves none that counts. */
+/* With the directories that are empty then; what else lies there is not ours. */
+static void take_back_file(const char *base, char *path)
+{
+	size_t len = strlen(base);
+	char *slash;
+
+	unlink(path);
+	while (strlen(path) > len && (slash = strrchr(path, '/')) &&
+		(size_t)(slash - path) >= len) {
+		*slash = '\0';
+		if (rmdir(path) < 0)
+			return;
+	}
+}
+
+/* The commit and the first `n` files of what was brought and is not whole. */
+static void take_back(const struct commit_entry *e, const char *base, const char *commit, size_t n)
+{
+	unlink(commit);
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_free_ char *path = e->commit->single
+						    ? strdup(base)
+						    : path_join(base, e->commit->files[i].name);
+
+		if (path)
+			take_back_file(base, path);
+	}
+}
+
+/* Whole and verified, with its commit last; so a call that is killed leaves none that counts, and what is damaged does not stay. */
 static int get(
 	const struct session *s, const char *name, const char *to, struct penstock_error *err)
 {
 	_cleanup_free_ char *base = NULL, *commit = NULL;
 	_cleanup_(commit_freep) struct commit *c = NULL;
 	const struct commit_entry *e;
+	bool anew;
+	size_t n = 0;
 	int r = pick(s, name, &e, err);
 
 	if (r < 0)
@@ -449,12 +480,14 @@ static int get(
 		asprintf(&commit, e->commit->single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME,
 			base) < 0)
 		return error_memory(err);
+	anew = access(commit, F_OK) < 0; /* what lay there already is not taken away */
 	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
 		const char *file = e->commit->files[i].name;
 		_cleanup_free_ char *path = e->commit->single ? strdup(base)
 							      : path_join(base, file);
 
 		r = path ? fetch(s, e, file, path, err) : error_memory(err);
+		n += r == 0;
 	}
 	if (r == 0)
 		r = fetch(s, e, NULL, commit, err);
@@ -462,6 +495,8 @@ static int get(
 		r = commit_open(&c, base, err);
 	if (r == 0)
 		r = commit_verify(c, true, NULL, err);
+	if (anew && (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_NOT_FOUND))
+		take_back(e, base, commit, n);
 	if (r == 0)
 		printf("%s\n", base);
 	return r;
@@ -609,7 +644,9 @@ static const struct command_example examples[] = {
 	{NULL, NULL},
 };
 static const struct command_exit exits[] = {
-	REMOTE_EXITS,
+	{"66", "There is no such bucket, run or checkpoint"},
+	{"69", "The store does not answer, or a checkpoint is damaged"},
+	{"77", "The store refuses, or there are no credentials"},
 	{NULL, NULL},
 };
 

@@ -282,6 +282,13 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     verified = penstock.run("checkpoints", "verify", *address, env=elsewhere)
     assert verified.code != 0 and "step-000000000003-1: the checkpoint step-000000000003-1: model-0.bin has other bytes" in verified.out
     assert "step-000000000001-1: whole\n" in verified.out and "1 of 3 checkpoints are damaged" in verified.err
+    # What is damaged does not stay, but what lies beside it does.
+    kept = tmp_path / "bad" / "step-000000000003-1" / "notes"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    for place in ("bad", "worse"):
+        assert "model-0.bin" in penstock.run("checkpoints", "get", "run", "step-000000000003-1", "-o", tmp_path / place).exits(69).err
+    assert list(kept.parent.iterdir()) == [kept] and list((tmp_path / "worse").iterdir()) == []
     newest = penstock.run("checkpoints", "get", "run", "-o", tmp_path / "newest").ok()
     assert newest.out.endswith("/step-000000000002-1\n") and "passed over" in newest.err
 
