@@ -525,6 +525,7 @@ static bool remove_rest(struct keeper *k)
 		_cleanup_free_ char *commit = commit_of(relative, single);
 		_cleanup_free_ char *local = local_path(k->run, relative);
 		_cleanup_free_ char *local_commit = local ? commit_of(local, single) : NULL;
+		bool there;
 
 		/* Saved anew meanwhile: that is another one. */
 		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
@@ -536,7 +537,9 @@ static bool remove_rest(struct keeper *k)
 			strlist_add(&waiting, k->going.items[i]);
 			continue;
 		}
-		if (fs_remove_tree(local, NULL) == 0)
+		/* What is not there was removed, and counted, before. */
+		there = access(local, F_OK) == 0;
+		if (fs_remove_tree(local, NULL) == 0 && there)
 			n++;
 	}
 	strlist_release(&k->going);

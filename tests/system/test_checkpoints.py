@@ -170,6 +170,7 @@ def test_what_the_workflow_does_not_keep_goes_here_and_in_the_store(penstock, wo
 
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{n:012}-1" for n in (2, 4, 5, 6)}
     assert run.out.count("step-") == 4
+    assert sum(int(n) for n in re.findall(r"removed (\d+) checkpoint", run.err)) == 2
 
 
 # Where saves come quicker than they are published the newest never is: what went before it is looked after all the same.
@@ -193,6 +194,7 @@ def test_retention_does_not_wait_for_the_newest_to_be_published(penstock, workfl
     run.wait().ok()
 
     assert steps_in(store) == [(5, 1), (6, 1)]
+    assert sum(int(n) for n in re.findall(r"removed (\d+) checkpoint", run.err)) == 4
 
 
 # What is sent at the end is looked after at the end; and without a store, here.
