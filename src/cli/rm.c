@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "cli/commands.h"
 #include "cli/remote.h"
 #include "cli/rm_objects.h"
@@ -28,10 +29,38 @@ static bool has_entries(const char *path)
 	return n > 2;
 }
 
+/* What a new beginning has set aside, as nobody had uploaded it: its name; NULL: nothing. */
+static char *find_aside(const char *run_dir)
+{
+	_cleanup_closedir_ DIR *dir = opendir(run_dir);
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_free_ char *path = str_starts(e->d_name, RUN_ASIDE_PREFIX)
+						    ? path_join(run_dir, e->d_name)
+						    : NULL;
+
+		if (has_entries(path))
+			return take_pointer(path);
+	}
+	return NULL;
+}
+
 /* Refuses what may hold the only copy of output that belongs elsewhere. */
 static int check_flushed(
 	const struct records_run *run, const struct run_layout *layout, struct penstock_error *err)
 {
+	_cleanup_free_ char *aside = run->output ? find_aside(layout->dir) : NULL;
+
+	if (aside)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s began anew, and what it had put out before and not uploaded is in "
+			"%s; copy what you need, --force removes it",
+			run->id, aside);
+	if (run->output && records_was_fenced(&run->last) && has_entries(layout->output))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s went on elsewhere while it ran here, and what it wrote since is "
+			"only in %s; copy what you need, --force removes it",
+			run->id, layout->output);
 	if (run->last.unflushed)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"run %s has output that was not uploaded, in %s; 'penstock flush %s' "

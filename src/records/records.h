@@ -167,6 +167,12 @@ struct records_attempt {
 };
 void records_attempt_release(struct records_attempt *attempt);
 
+/* Another owner took the run over while it ran: what it wrote since is only where it wrote it. */
+static inline bool records_was_fenced(const struct records_attempt *attempt)
+{
+	return attempt->class == RUN_CLASS_NODE && attempt->exit_code == 69;
+}
+
 struct records_run {
 	char id[RECORDS_ID_SIZE];
 	char *name; /* NULL: none */

@@ -107,8 +107,7 @@ static int look_back(struct run *run, struct penstock_error *err)
 	/* We hold its lock: what looks live is that of a supervisor that is gone. */
 	run->strays = run_state_is_live(last.state) || last.state == RUN_LOST;
 	/* What goes out through HTTP is not sent before the steps are through. */
-	run->only_copy = run->strays || last.unflushed ||
-			 (last.class == RUN_CLASS_NODE && last.exit_code == 69) || /* fenced */
+	run->only_copy = run->strays || last.unflushed || records_was_fenced(&last) ||
 			 run->workflow->output.kind == WORKFLOW_NO_TRANSPORT ||
 			 (run->workflow->output.kind == WORKFLOW_HTTP &&
 				 last.state == RUN_PREEMPTED);
@@ -184,7 +183,8 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 	if (run->continuing)
 		return 0;
 	if (run->only_copy && run_has_output(run)) {
-		if (asprintf(&aside, "%s/output.before-%d", run->layout.dir, run->attempt) < 0)
+		if (asprintf(&aside, "%s/" RUN_ASIDE_PREFIX "%d", run->layout.dir, run->attempt) <
+			0)
 			return error_memory(err);
 		if (rename(run->layout.output, aside) < 0)
 			return error_errno(err, errno, "cannot move %s aside", run->layout.output);

@@ -81,9 +81,11 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 	r = flush_files(run, journal, err);
 	if (run->lease) {
 		object_client_gate(run->out->client, NULL);
-		/* Whatever failed: nobody may find a live state of a flush that is over. */
-		int l = lease_release(take_pointer(run->lease), run_state_name(end.state),
-			run_class_name(end.class), end.exit_code, r == 0 ? err : NULL);
+		/* Whatever failed: nobody may find a live state of a flush that is over, nor an end that it did not bring. */
+		int l = lease_release(take_pointer(run->lease),
+			run_state_name(r == 0 ? end.state : last->state),
+			run_class_name(r == 0 ? end.class : last->class),
+			r == 0 ? end.exit_code : last->exit_code, r == 0 ? err : NULL);
 
 		r = r == 0 ? l : r;
 	}

@@ -30,6 +30,7 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 		l.state = path_join(l.dir, "state");
 		l.began = path_join(l.dir, "state/began");
 		l.held = path_join(l.dir, "state/held");
+		l.superseded = path_join(l.dir, "state/superseded");
 		l.goes_on = path_join(l.dir, "state/goes-on");
 		l.published = path_join(l.dir, "published");
 		l.tmp = path_join(l.dir, "tmp");
@@ -38,8 +39,8 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	}
 	*layout = l;
 	if (!l.dir || !l.log || !l.workflow || !l.lock || !l.storage || !l.input || !l.output ||
-		!l.env_file || !l.work || !l.state || !l.began || !l.held || !l.goes_on ||
-		!l.published || !l.tmp || !l.user_tmp || !l.world_tmp) {
+		!l.env_file || !l.work || !l.state || !l.began || !l.held || !l.superseded ||
+		!l.goes_on || !l.published || !l.tmp || !l.user_tmp || !l.world_tmp) {
 		run_layout_release(layout);
 		return error_memory(err);
 	}
@@ -50,8 +51,9 @@ void run_layout_release(struct run_layout *layout)
 {
 	char **all[] = {&layout->dir, &layout->workflow, &layout->lock, &layout->log,
 		&layout->storage, &layout->input, &layout->output, &layout->env_file, &layout->work,
-		&layout->state, &layout->began, &layout->held, &layout->goes_on, &layout->published,
-		&layout->tmp, &layout->user_tmp, &layout->world_tmp};
+		&layout->state, &layout->began, &layout->held, &layout->superseded,
+		&layout->goes_on, &layout->published, &layout->tmp, &layout->user_tmp,
+		&layout->world_tmp};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		free(*all[i]);

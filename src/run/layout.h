@@ -11,6 +11,7 @@
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
  *	HOME/runs/ID/storage/work/	where steps start, where the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
+ *	HOME/runs/ID/output.before-N/	what had not been uploaded when attempt N began anew
  *	HOME/runs/ID/published		the journal of sync, when the storage of its attempt is gone
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
@@ -20,6 +21,8 @@
 #define RUN_LAYOUT_H
 
 #include <stdbool.h>
+
+#define RUN_ASIDE_PREFIX "output.before-"
 
 struct penstock_error;
 
@@ -35,7 +38,8 @@ struct run_layout {
 	char *env_file;
 	char *work;
 	char *began; /* the attempt that last began anew */
-	char *held;  /* the last one that owned the run from here: what is in the storage is its */
+	char *held;  /* the last one that owned the run from here */
+	char *superseded; /* another home's that came after what is in the storage; gone once that is restored */
 	char *state;
 	char *goes_on; /* there while an attempt that continues has not begun its steps */
 	char *published;

@@ -50,7 +50,7 @@ static char *compose(struct lease *lease, const char *state)
 	return text;
 }
 
-static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
+static int write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err)
 {
 	struct object_put_options options = {
 		.content_type = "application/json",
@@ -59,22 +59,25 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		.ungated = true,
 	};
 	struct object_info info = {0};
-	_cleanup_free_ char *text = NULL;
 	int64_t asked_ms = clock_boottime_ms();
-	int r;
-
-	lease->beat++;
-	text = compose(lease, state);
-	if (!text)
-		return error_memory(err);
-	r = object_put(lease->options.client, lease->options.bucket, lease->key, text, strlen(text),
+	int r = object_put(lease->options.client, lease->options.bucket, lease->key, text, len,
 		&options, &info, err);
+
 	if (r < 0)
 		return r;
 	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
 	object_info_release(&info);
 	lease->asked_ms = asked_ms;
 	return 0;
+}
+
+static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = NULL;
+
+	lease->beat++;
+	text = compose(lease, state);
+	return text ? write_text(lease, text, strlen(text), err) : error_memory(err);
 }
 
 /*
@@ -141,13 +144,13 @@ static int refuse_format(const struct lease *lease, const char *key, const struc
 		object_client_scheme(lease->options.client), lease->options.bucket, key);
 }
 
-int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
+static int look(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
+	struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct object_info info = {0};
 	int r = object_get(lease->options.client, lease->options.bucket, key,
-		&(struct object_get_options){.cancel = lease->options.cancel}, &text, &info, &e);
+		&(struct object_get_options){.cancel = lease->options.cancel}, text, &info, &e);
 
 	seen->etag[0] = '\0';
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
@@ -156,7 +159,14 @@ int lease_look(struct lease *lease, const char *key, struct seen *seen, struct p
 		return error_move(err, &e);
 	snprintf(seen->etag, sizeof(seen->etag), "%s", info.etag);
 	object_info_release(&info);
-	return parse(&text, seen) ? 0 : refuse_format(lease, key, seen, err);
+	return parse(text, seen) ? 0 : refuse_format(lease, key, seen, err);
+}
+
+int lease_look(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+
+	return look(lease, key, seen, &text, err);
 }
 
 /* Whether this very process wrote it. */
@@ -338,15 +348,20 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 }
 
 /* The run is ours; whether its output is, comes after that, so that others see us meanwhile. */
-static int take_output(
-	struct lease *lease, const struct lease_found *found, struct penstock_error *err)
+static int take_output(struct lease *lease, const struct lease_found *found,
+	const struct buf *before, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 
 	if (lease_take_output(lease, &e) == 0)
 		return 0;
-	/* Nothing of this attempt has happened: what it was before goes on to be. */
-	write_state(lease, found->unfinished ? "lost" : found->any ? found->state : "failed", NULL);
+	/* Nothing of this attempt has happened: what it was before goes on to be, with whose it was. */
+	if (!before->len || write_text(lease, buf_str(before), before->len, NULL) < 0)
+		write_state(lease,
+			found->unfinished ? "lost"
+			: found->any	  ? found->state
+					  : "failed",
+			NULL);
 	return error_move(err, &e);
 }
 
@@ -402,10 +417,12 @@ static int confirm(struct lease *lease, struct penstock_error *err)
 
 static int take(struct lease *lease, struct lease_found *found, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf before = BUF_INIT(LIMIT_STATE_OBJECT);
 	struct seen seen = {0};
-	int r = lease_look(lease, lease->key, &seen, err);
+	int r = look(lease, lease->key, &seen, &before, err);
 
 	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
+		buf_clear(&before); /* it is live no more */
 		if (!lease_owner_is_here(lease, &seen))
 			r = watch_owner(lease, &seen, err);
 		else if (owner_lives_here(lease, &seen))
@@ -434,7 +451,7 @@ static int take(struct lease *lease, struct lease_found *found, struct penstock_
 				"run %s was begun elsewhere at the same moment",
 				lease->options.run_id);
 		if (r == 0)
-			r = take_output(lease, found, err);
+			r = take_output(lease, found, &before, err);
 		if (r == 0)
 			r = confirm(lease, err);
 	}

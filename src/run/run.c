@@ -388,6 +388,7 @@ static int begin_sync(struct run *run, struct penstock_error *err)
 			"restored the output: %" PRIu64 " kept, %" PRIu64 " fetched",
 			restored.files_kept, restored.files_fetched);
 	}
+	unlink(run->layout.superseded);
 	return sync_start(&run->sync, &options, err);
 }
 
@@ -544,8 +545,8 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 	set_unflushed(run, end);
 	run_say(run, RUN_EVENT_WARNING,
 		"the output of an earlier attempt is not completely uploaded%s; it is kept in %s",
-		run->superseded ? ", and is older than what was put out elsewhere since"
-				: ", which 'penstock flush' does",
+		run_is_superseded(run) ? ", and is older than what was put out elsewhere since"
+				       : ", which 'penstock flush' does",
 		run->layout.output);
 }
 

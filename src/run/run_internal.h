@@ -45,7 +45,6 @@ struct run {
 	bool strays;	   /* processes of a lost attempt may still live */
 	bool only_copy;	   /* the output of the last attempt may be nowhere else */
 	bool steps_began;  /* of this attempt, or found to be finished */
-	bool superseded;   /* the last attempt was another home's: what is here is older */
 	size_t steps_done; /* finished by earlier attempts, to be skipped */
 	struct run_layout layout;
 	int lock_fd;
@@ -144,6 +143,8 @@ int run_check_first_step(struct run *run, struct penstock_error *err);
 int run_take_lease(struct run *run, struct penstock_error *err);
 /* For what the last attempt left to be uploaded. */
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
+/* Whether another home's attempt came after what is in the storage, which is not restored yet. */
+bool run_is_superseded(const struct run *run);
 /* The attempt that began anew what this one continues; 0: not known. */
 int run_began_with(const struct run *run);
 /* So that an attempt that continues this one knows what was there before it. */

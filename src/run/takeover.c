@@ -48,6 +48,26 @@ int run_began_with(const struct run *run)
 	return read_number(run->layout.began);
 }
 
+bool run_is_superseded(const struct run *run)
+{
+	return access(run->layout.superseded, F_OK) == 0;
+}
+
+/*
+ * Before the state beside the output says that the run is ours: an attempt that ends before it has restored what is there
+ * leaves here what is older, and no flush may take that for its own.
+ */
+static int note_superseded(
+	const struct run *run, const struct lease_found *found, struct penstock_error *err)
+{
+	char text[128];
+	int n = snprintf(text, sizeof(text), "attempt %d on %s", found->attempt, found->host);
+
+	return run_is_superseded(run)
+		       ? 0
+		       : fs_write_atomic(run->layout.superseded, text, (size_t)n, 0600, err);
+}
+
 static int note_number(const char *path, int attempt, struct penstock_error *err)
 {
 	char text[16];
@@ -85,12 +105,14 @@ static int judge(void *cookie, const struct lease_found *found, int attempt, int
 	struct penstock_error *err)
 {
 	struct verdict *verdict = cookie;
-	struct run *run = verdict->run;
+	const struct run *run = verdict->run;
 	const struct run_options *o = run->options;
 	bool never = o->fresh || run->workflow->resume == WORKFLOW_RESUME_NEVER;
 
-	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt);
-	run->superseded = verdict->theirs;
+	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt ||
+						run_is_superseded(run));
+	if (verdict->theirs && note_superseded(run, found, err) < 0)
+		return -(int)PENSTOCK_E_IO;
 	verdict->continuing = run->continuing;
 	if (verdict->theirs && o->resume && !found->unfinished &&
 		(o->due || strcmp(found->state, "succeeded") == 0))
@@ -171,8 +193,16 @@ static int end_strays_of(struct run *run, const char *home, struct penstock_erro
 
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf text = BUF_INIT(128);
 	struct lease_found found = {0};
 
+	if (run_is_superseded(run))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s went on elsewhere: %s came after what is left here, which would "
+			"replace what is newer",
+			run->id,
+			fs_read(run->layout.superseded, &text, NULL) == 0 ? buf_str(&text)
+									  : "another attempt");
 	return run->out ? take(run, NULL, &found, err) : 0;
 }
 

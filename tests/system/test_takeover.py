@@ -243,6 +243,103 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
     assert store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json") == before
 
 
+@pytest.fixture
+def superseded(machine, store, job, wait_for):
+    """What machine a has of the run was never uploaded, and is older than what b has put out since: the workflow, and the run's identity."""
+    step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT = 1 ] || exit 0; while :; do sleep 0.05; done")
+    path = job(step, continuousOutputSync=False, name="first")
+    first = machine("a").popen("run", path)
+    wait_for(lambda: (path.parent / "began-1").exists(), 60, "the step to begin")
+    first.kill()
+    machine("b").run("run", path).ok()
+    assert store.bytes("out", "res/x") == b"2\n"
+    return path, identity_of(machine("a"))
+
+
+def is_refused_by_flush(penstock, store, identity):
+    before = {key: store.bytes("out", key) for key in store.keys("out", "res/")}
+    refused = penstock.run("flush", identity)
+    return refused.code == 69 and "went on elsewhere: attempt 2 on" in refused.err and before == {key: store.bytes("out", key) for key in before}
+
+
+def test_an_attempt_that_ends_before_it_restored_makes_nothing_here_newer(machine, store, job, wait_for):
+    # It owned the run; what is in its storage is still that of before.
+    step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; trap 'exit 0' TERM; while :; do sleep 0.05; done")
+    path = job(step, continuousOutputSync=False, name="first")
+    first = machine("a").popen("run", path)
+    wait_for(lambda: (path.parent / "began-1").exists(), 60, "the step to begin")
+    first.kill()
+    second = machine("b").popen("run", path)
+    wait_for(lambda: (path.parent / "began-2").exists(), 60, "the step to go on")
+    second.send(signal.SIGTERM)
+    second.wait().exits(75)
+    assert store.bytes("out", "res/x") == b"2\n"
+    identity = identity_of(machine("a"))
+
+    for _ in range(2):
+        machine("a").run("run", path, "--set", "input.local.path=/not-here").exits(66)
+        assert is_refused_by_flush(machine("a"), store, identity)
+    third = machine("a").popen("run", path)
+    wait_for(lambda: any(path.parent.glob("began-[3-9]")), 60, "the step to go on here")
+    third.send(signal.SIGTERM)
+    third.wait().exits(75)
+
+    assert int(store.bytes("out", "res/x")) > 2
+    machine("a").run("flush", identity).ok()
+
+
+def test_a_run_that_is_refused_its_output_leaves_the_state_whose_it_was(machine, store, job, wait_for, superseded):
+    path, identity = superseded
+    before = state_of(store, identity)
+    log = store.bytes("out", f"res/.penstock/runs/{identity}/log/2")
+    other = machine("c").popen("run", job("touch $AT/other; trap 'exit 0' TERM; while :; do sleep 0.05; done", file="other.json", name="other"))
+    wait_for(lambda: (path.parent / "other").exists(), 60, "the other run to begin")
+
+    machine("a").run("run", path).exits(69)
+    assert state_of(store, identity) == before
+    other.send(signal.SIGTERM)
+    other.wait().exits(75)
+
+    assert is_refused_by_flush(machine("a"), store, identity)
+    assert store.bytes("out", f"res/.penstock/runs/{identity}/log/2") == log
+    anew = machine("a").run("run", path).ok()
+    assert "begun anew" in anew.err and [store.bytes("out", key) for key in store.keys("out", "res/") if "/replaced/" in key] == [b"2\n"]
+    # What was here alone is set aside, and goes by no command that does not say so.
+    refused = machine("a").run("rm", identity).exits(73)
+    assert "output.before-" in refused.err and list(machine("a").home.glob("runs/*/output.before-*/x"))
+    machine("a").run("rm", "--force", identity).ok()
+
+
+def test_a_flush_that_fails_leaves_the_end_as_it_was(machine, store, job):
+    deep = "cd $DEEPSQUARE_OUTPUT; for i in 1 2 3 4 5 6; do d=$(printf 'd%.0s' {1..200}); mkdir $d; cd $d; done; echo y > y"
+    path = job(deep, name="deep")
+    machine("a").run("run", path).exits(73)
+    identity = identity_of(machine("a"))
+    before = state_of(store, identity)
+
+    machine("a").run("flush", identity).exits(73)
+
+    after = state_of(store, identity)
+    assert [after[key] for key in ("state", "class", "exit_code")] == [before[key] for key in ("state", "class", "exit_code")] == ["failed", "output", 73]
+
+
+def test_what_a_fenced_owner_wrote_goes_by_force_only(machine, store, job, wait_for):
+    path = job("touch $AT/began; while [ ! -e $AT/go ]; do sleep 0.05; done; echo only > $DEEPSQUARE_OUTPUT/only", name="fenced", continuousOutputSync=False)
+    first = machine("a").popen("run", path)
+    wait_for(lambda: (path.parent / "began").exists(), 60, "the step to begin")
+    first.send(signal.SIGSTOP)
+    (path.parent / "go").touch()
+    machine("b").run("run", path).ok()
+    first.send(signal.SIGCONT)
+    first.wait().exits(69)
+    identity = identity_of(machine("a"))
+
+    refused = machine("a").run("rm", identity).exits(73)
+
+    assert "went on elsewhere" in refused.err and list(machine("a").home.glob("runs/*/storage/output/only"))
+    machine("a").run("rm", "--force", identity).ok()
+
+
 # --- fencing
 
 
