@@ -32,7 +32,7 @@ static bool has_entries(const char *path)
 /* What a new beginning has set aside, as nobody had uploaded it: its name; NULL: nothing. */
 static char *find_aside(const char *run_dir)
 {
-	_cleanup_closedir_ DIR *dir = opendir(run_dir);
+	_cleanup_closedir_ DIR *dir = run_dir ? opendir(run_dir) : NULL;
 
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		_cleanup_free_ char *path = str_starts(e->d_name, RUN_ASIDE_PREFIX)
