@@ -63,7 +63,8 @@ def main(report):
     if not (crun and umoci and skopeo):
         return
     program = reporting.binary()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+    # podman makes a name of the path, which must not end or begin with an underscore.
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-a", suffix="z") as name:
         folder = Path(name)
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_CLAIMS_DIR": str(folder / "claims")}
         (folder / "claims").mkdir()
