@@ -495,10 +495,22 @@ int records_forget_steps(
 	return run_statement(records, s, err);
 }
 
+/* With the lock held, durably; PENSTOCK_E_NOT_FOUND, and no word of it: no attempt is as the statement wants it. */
+static int change_one(struct records *records, sqlite3_stmt *s, struct penstock_error *err)
+{
+	int r = set_durable(records, true, err);
+	int changed;
+
+	if (r == 0)
+		r = run_statement(records, s, err);
+	changed = sqlite3_changes(records->db);
+	set_durable(records, false, NULL);
+	return r == 0 && changed != 1 ? -(int)PENSTOCK_E_NOT_FOUND : r;
+}
+
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err)
 {
-	int changed;
 	int r;
 
 	if (run_state_is_live(end->state) || end->state >= RUN_STATE_COUNT_)
@@ -516,12 +528,8 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 		end->message, (int64_t)end->flushed_state, (int64_t)end->flushed_class,
 		(int64_t)end->flushed_exit_code, clock_wall_ns(), (int64_t)RUN_FLUSHING);
 
-	r = set_durable(records, true, err);
-	if (r == 0)
-		r = run_statement(records, s, err);
-	changed = sqlite3_changes(records->db);
-	set_durable(records, false, NULL);
-	if (r == 0 && changed != 1)
+	r = change_one(records, s, err);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s has ended already",
 			attempt, id);
 	return r;
@@ -530,7 +538,6 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 int records_end_waiting(struct records *records, const char *id, int attempt,
 	const struct records_end *end, struct penstock_error *err)
 {
-	int changed;
 	int r;
 
 	LOCK_SCOPE(&records->lock);
@@ -543,12 +550,8 @@ int records_end_waiting(struct records *records, const char *id, int attempt,
 		(int64_t)end->exit_code, end->message, clock_wall_ns(), (int64_t)RUN_FLUSHING,
 		(int64_t)RUN_PREEMPTED, (int64_t)RUN_LOST);
 
-	r = set_durable(records, true, err);
-	if (r == 0)
-		r = run_statement(records, s, err);
-	changed = sqlite3_changes(records->db);
-	set_durable(records, false, NULL);
-	if (r == 0 && changed != 1)
+	r = change_one(records, s, err);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_INTERNAL,
 			"attempt %d of run %s does not wait to go on", attempt, id);
 	return r;

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -354,7 +354,7 @@ static json_t *load(const char *run_dir, unsigned long number)
 	json_t *object = NULL;
 
 	for (int i = 0; path && i < TORN_LOOKS && load_once(path, &object) < 0; i++)
-		poll(NULL, 0, TORN_PAUSE_MS);
+		clock_sleep_ms(TORN_PAUSE_MS);
 	return object;
 }
 

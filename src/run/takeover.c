@@ -108,11 +108,14 @@ static int judge(void *cookie, const struct lease_found *found, int attempt, int
 	const struct run *run = verdict->run;
 	const struct run_options *o = run->options;
 	bool never = o->fresh || run->workflow->resume == WORKFLOW_RESUME_NEVER;
+	int r = 0;
 
 	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt ||
 						run_is_superseded(run));
-	if (verdict->theirs && note_superseded(run, found, err) < 0)
-		return -(int)PENSTOCK_E_IO;
+	if (verdict->theirs)
+		r = note_superseded(run, found, err);
+	if (r < 0)
+		return r;
 	verdict->continuing = run->continuing;
 	if (verdict->theirs && o->resume && !found->unfinished &&
 		(o->due || strcmp(found->state, "succeeded") == 0))

@@ -243,14 +243,19 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
     assert store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json") == before
 
 
+def leave_unsent(penstock, path, wait_for):
+    """Kills the first attempt once its step has written."""
+    first = penstock.popen("run", path)
+    wait_for(lambda: (path.parent / "began-1").exists(), 60, "the step to begin")
+    first.kill()
+
+
 @pytest.fixture
 def superseded(machine, store, job, wait_for):
     """What machine a has of the run was never uploaded, and is older than what b has put out since: the workflow, and the run's identity."""
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT = 1 ] || exit 0; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
-    first = machine("a").popen("run", path)
-    wait_for(lambda: (path.parent / "began-1").exists(), 60, "the step to begin")
-    first.kill()
+    leave_unsent(machine("a"), path, wait_for)
     machine("b").run("run", path).ok()
     assert store.bytes("out", "res/x") == b"2\n"
     return path, identity_of(machine("a"))
@@ -266,9 +271,7 @@ def test_an_attempt_that_ends_before_it_restored_makes_nothing_here_newer(machin
     # It owned the run; what is in its storage is still that of before.
     step = ("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; touch $AT/began-$PENSTOCK_ATTEMPT; trap 'exit 0' TERM; while :; do sleep 0.05; done")
     path = job(step, continuousOutputSync=False, name="first")
-    first = machine("a").popen("run", path)
-    wait_for(lambda: (path.parent / "began-1").exists(), 60, "the step to begin")
-    first.kill()
+    leave_unsent(machine("a"), path, wait_for)
     second = machine("b").popen("run", path)
     wait_for(lambda: (path.parent / "began-2").exists(), 60, "the step to go on")
     second.send(signal.SIGTERM)
