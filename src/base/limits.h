@@ -167,7 +167,7 @@
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
 #define LIMIT_SERVER_CONNECTIONS 4096 /* open at once */
-#define LIMIT_SERVER_CONNECTION (40 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
+#define LIMIT_SERVER_CONNECTION (64 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */
 #define LIMIT_STORE_HELD (512 * KIB) /* bytes of a body that is held until it is complete, and written in one go; */

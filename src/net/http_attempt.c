@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/near_socket.h"
 #include "s3/range.h"
 #include "base/banned.h"
 
@@ -523,12 +524,27 @@ static size_t on_write(char *data, size_t size, size_t n, void *cookie)
 
 /* ---- handles ---- */
 
-/* Steps are started while transfers run: no connection may leak into them. */
+/*
+ * Steps are started while transfers run: no connection may leak into them. Our own store on this machine is spoken to
+ * over its Unix socket.
+ */
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address)
 {
+	struct sockaddr_un name;
+	int fd;
+
 	(void)cookie;
 	(void)purpose;
-	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	if (near_find(&address->addr, &name)) {
+		/* libcurl allows this, and has room for a sockaddr_storage. */
+		memcpy(&address->addr, &name, sizeof(name));
+		address->addrlen = sizeof(name);
+		address->family = AF_UNIX;
+		address->protocol = 0;
+	}
+	fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	near_tune(fd);
+	return fd;
 }
 
 /* libcurl copies texts. Without memory it keeps what was set before: a DELETE would be sent as a GET. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/un.h>
 
 #include <penstock/error.h>
 
@@ -26,6 +27,8 @@ struct server {
 	/* constant while it runs */
 	struct store *store;
 	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *near; /* for those on this machine; NULL: none */
+	struct sockaddr_un near_name;
 	struct worker_pool *workers;
 	struct hasher *hasher;
 	char *access_key_id;

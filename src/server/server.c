@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/near_socket.h"
 #include "server/request.h"
 #include "server/server_internal.h"
 #include "base/banned.h"
@@ -110,22 +111,76 @@ static unsigned loops(void)
 	return n < 2 ? 2 : n > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS : (unsigned)n;
 }
 
-static int start_daemon(struct server *server, int fd, struct penstock_error *err)
+/* A reply of a quarter of a MiB is written at once, where that much is allowed. */
+static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
+	enum MHD_ConnectionNotificationCode what)
 {
-	server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
-						  MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	(void)cls;
+	(void)mine;
+	if (what == MHD_CONNECTION_NOTIFY_STARTED && info)
+		near_tune(info->connect_fd);
+}
+
+/* `fd` stays the caller's where it fails. */
+static struct MHD_Daemon *start_daemon(struct server *server, int fd)
+{
+	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
+					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops(),
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_SERVER_CONNECTIONS,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
 		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
 		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_UNESCAPE_CALLBACK,
 		keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
 		MHD_OPTION_END);
+}
+
+/* A second socket beside that of the loopback; where there is none, TCP is enough. */
+static void start_near(struct server *server, int tcp)
+{
+	struct sockaddr_in6 bound = {0};
+	socklen_t len = sizeof(bound);
+	int fd;
+
+	if (getsockname(tcp, (struct sockaddr *)&bound, &len) < 0)
+		return;
+	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
+	if (fd < 0)
+		return;
+	server->near = start_daemon(server, fd);
+	if (!server->near) {
+		near_unlink(&server->near_name);
+		close(fd);
+	}
+}
+
+static int start_daemons(struct server *server, int fd, struct penstock_error *err)
+{
+	server->daemon = start_daemon(server, fd);
 	if (!server->daemon)
 		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
+	start_near(server, fd);
 	return 0;
+}
+
+/* Lets nobody in any more. */
+static int quiesce(struct MHD_Daemon *daemon)
+{
+	return daemon ? MHD_quiesce_daemon(daemon) : MHD_INVALID_SOCKET;
+}
+
+static void stop_daemon(struct MHD_Daemon *daemon, int fd)
+{
+	if (daemon)
+		MHD_stop_daemon(daemon);
+	if (fd != MHD_INVALID_SOCKET)
+		close(fd);
 }
 
 static void server_free(struct server *server)
@@ -173,7 +228,7 @@ int server_start(
 	if (rc >= 0)
 		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0)
-		rc = start_daemon(server, fd, err);
+		rc = start_daemons(server, fd, err);
 	if (rc < 0) {
 		if (fd >= 0)
 			close(fd);
@@ -202,19 +257,21 @@ int64_t server_last_activity(const struct server *server)
 void server_stop(struct server *server, int drain_ms)
 {
 	int64_t deadline = clock_monotonic_ms() + drain_ms;
-	MHD_socket fd;
+	MHD_socket fd, near;
 
 	if (!server)
 		return;
-	fd = MHD_quiesce_daemon(server->daemon);
+	fd = quiesce(server->daemon);
+	near = quiesce(server->near);
+	if (server->near)
+		near_unlink(&server->near_name);
 	while (server_active(server) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(5);
 	/* The daemon may not be stopped while connections are suspended. */
 	atomic_store(&server->stopping, true);
 	while (atomic_load(&server->waiting))
 		clock_sleep_ms(1);
-	MHD_stop_daemon(server->daemon);
-	if (fd != MHD_INVALID_SOCKET)
-		close(fd);
+	stop_daemon(server->daemon, fd);
+	stop_daemon(server->near, near);
 	server_free(server);
 }

@@ -1,0 +1,204 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/near_socket.h"
+
+#define OTHER_USER 61234 /* nobody has this number */
+
+/* A TCP socket that holds a free port of `host`. */
+static int take_port(const char *host, struct sockaddr_in *address)
+{
+	socklen_t len = sizeof(*address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*address = (struct sockaddr_in){.sin_family = AF_INET};
+	assert_int_equal(inet_pton(AF_INET, host, &address->sin_addr), 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)address, len), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)address, &len), 0);
+	return fd;
+}
+
+static bool is_there(const struct sockaddr_in *address)
+{
+	struct sockaddr_un name;
+
+	return near_find((const struct sockaddr *)address, &name);
+}
+
+/* Who would connect to the port finds it, and what is written there arrives; then it is gone. */
+static void a_socket_is_found_until_it_is_unlinked(void **state)
+{
+	struct sockaddr_in address;
+	struct sockaddr_un name, found;
+	int tcp = take_port("127.0.0.1", &address), server, client, accepted;
+	char byte = 0;
+
+	(void)state;
+	assert_false(is_there(&address));
+	server = near_listen((struct sockaddr *)&address, &name);
+	assert_true(server >= 0);
+	assert_true(near_find((struct sockaddr *)&address, &found));
+	assert_string_equal(found.sun_path, name.sun_path);
+	client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	near_tune(client);
+	assert_int_equal(connect(client, (struct sockaddr *)&found, sizeof(found)), 0);
+	/* The look of near_find() was a connection too. */
+	close(accept4(server, NULL, NULL, SOCK_CLOEXEC));
+	accepted = accept4(server, NULL, NULL, SOCK_CLOEXEC);
+	assert_int_equal(send(client, "x", 1, 0), 1);
+	assert_int_equal(recv(accepted, &byte, 1, 0), 1);
+	assert_int_equal(byte, 'x');
+	near_unlink(&name);
+	assert_false(is_there(&address));
+	close(accepted);
+	close(client);
+	close(server);
+	close(tcp);
+}
+
+/* A process that was killed leaves a name: nobody is found there, the next who listens anywhere removes it. */
+static void what_a_killed_server_left_is_no_server(void **state)
+{
+	struct sockaddr_in dead, alive;
+	struct sockaddr_un name, other, again;
+	int tcp = take_port("127.0.0.1", &dead), more = take_port("127.0.0.1", &alive);
+	int server = near_listen((struct sockaddr *)&dead, &name), next;
+
+	(void)state;
+	assert_true(server >= 0);
+	close(server);
+	assert_int_equal(access(name.sun_path, F_OK), 0);
+	assert_false(is_there(&dead));
+	next = near_listen((struct sockaddr *)&alive, &other);
+	assert_true(next >= 0);
+	assert_int_not_equal(access(name.sun_path, F_OK), 0);
+	assert_true(is_there(&alive));
+	/* With the same port it takes the name's place, and leaves those alone that live. */
+	close(next);
+	next = near_listen((struct sockaddr *)&alive, &other);
+	server = near_listen((struct sockaddr *)&dead, &again);
+	assert_true(next >= 0 && server >= 0);
+	assert_true(is_there(&alive) && is_there(&dead));
+	near_unlink(&other);
+	near_unlink(&again);
+	close(next);
+	close(server);
+	close(more);
+	close(tcp);
+}
+
+/* Names belong to one address: who asks for another, or for one of the network, finds none. */
+static void only_the_same_loopback_address_is_found(void **state)
+{
+	struct sockaddr_in address, other, any;
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	struct sockaddr_un name, name6;
+	int tcp = take_port("127.0.0.1", &address);
+	int server = near_listen((struct sockaddr *)&address, &name), server6;
+
+	(void)state;
+	assert_true(server >= 0);
+	other = any = address;
+	inet_pton(AF_INET, "127.0.0.2", &other.sin_addr);
+	inet_pton(AF_INET, "0.0.0.0", &any.sin_addr);
+	v6.sin6_port = address.sin_port;
+	assert_false(is_there(&other));
+	assert_false(is_there(&any));
+	assert_false(near_find((struct sockaddr *)&v6, &name6));
+	assert_int_equal(near_listen((struct sockaddr *)&any, &name6), -1);
+	server6 = near_listen((struct sockaddr *)&v6, &name6);
+	assert_true(server6 >= 0);
+	assert_true(near_find((struct sockaddr *)&v6, &name6));
+	near_unlink(&name6);
+	near_unlink(&name);
+	close(server6);
+	close(server);
+	close(tcp);
+}
+
+/* What the child asserts with its exit code, as another user. */
+static int as_other_user(int (*look)(const struct sockaddr_in *), const struct sockaddr_in *address)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	if (child == 0) {
+		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER) < 0 ||
+			setresuid(OTHER_USER, OTHER_USER, OTHER_USER) < 0)
+			_exit(99);
+		_exit(look(address));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int find_here(const struct sockaddr_in *address)
+{
+	return is_there(address);
+}
+
+static int listen_here(const struct sockaddr_in *address)
+{
+	struct sockaddr_un name;
+
+	if (near_listen((const struct sockaddr *)address, &name) < 0)
+		return 0;
+	near_unlink(&name);
+	return 1;
+}
+
+/* Each user has sockets of his own, and in no directory that another made or may enter. */
+static void users_do_not_meet(void **state)
+{
+	char path[64];
+	struct sockaddr_in address;
+	struct sockaddr_un name;
+	int tcp, server;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	snprintf(path, sizeof(path), "/tmp/penstock-%d", OTHER_USER);
+	rmdir(path);
+	tcp = take_port("127.0.0.1", &address);
+	server = near_listen((struct sockaddr *)&address, &name);
+	assert_true(server >= 0);
+	assert_int_equal(as_other_user(find_here, &address), 0);
+	assert_int_equal(as_other_user(listen_here, &address), 1);
+	assert_int_equal(chmod(path, 0770), 0);
+	assert_int_equal(as_other_user(listen_here, &address), 0);
+	assert_int_equal(chmod(path, 0700), 0);
+	assert_int_equal(as_other_user(listen_here, &address), 1);
+	assert_int_equal(chown(path, 0, 0), 0);
+	assert_int_equal(as_other_user(listen_here, &address), 0);
+	assert_int_equal(rmdir(path), 0);
+	/* A link of somebody else's to a directory of one's own. */
+	assert_int_equal(symlink("/tmp", path), 0);
+	assert_int_equal(as_other_user(listen_here, &address), 0);
+	assert_int_equal(unlink(path), 0);
+	near_unlink(&name);
+	close(server);
+	close(tcp);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_socket_is_found_until_it_is_unlinked),
+		cmocka_unit_test(what_a_killed_server_left_is_no_server),
+		cmocka_unit_test(only_the_same_loopback_address_is_found),
+		cmocka_unit_test(users_do_not_meet),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
