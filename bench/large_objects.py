@@ -19,7 +19,8 @@ CURL_SPEED, CURL_CPU, S5CMD_CPU, AWS_SPEED, S5CMD_FAR = 0.95, 1.15, 0.7, 3, 2
 MEMORY = 64 * 2**20
 GIB = 2**30
 SIZES = {"1 GiB": GIB, "8 GiB": 8 * GIB}
-ROUNDS = 5  # of penstock, curl and s5cmd
+ROUNDS = 5  # of penstock, curl, s5cmd and the bare copies
+BARE = "bare copies in C"
 # Of those that need minutes; the others have 8 GiB left out, which would tell nothing new.
 SLOW = {"1 GiB": {"awscli": 3, "rclone": 3, "boto3": 3}, "8 GiB": {"awscli": 1}}
 CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
@@ -81,6 +82,7 @@ class Bench:
         self.env = os.environ | KEYS | {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true", "RCLONE_CONFIG": ""}
         self.env.pop("AWS_CA_BUNDLE", None)  # rclone takes none
         self.source, self.target = folder / "source", folder / "target"
+        self.bare = reporting.BareCopies(report, folder)
         self.tools = self.find_tools()
         self.at(store.endpoint)
 
@@ -147,6 +149,12 @@ class Bench:
             sys.exit(f"{name}, {way}: {self.target.stat().st_size} bytes came of {self.size}")
         return figures
 
+    def measure_bare(self, way):
+        """Of the source, or of what the tool before fetched."""
+        begin = time.perf_counter()
+        used = self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target])
+        return time.perf_counter() - begin, used, 0
+
     def remove(self, key):
         """The relaxed store keeps the file for half a minute, or until it ends."""
         reporting.run_checked([reporting.binary(), "rm", "-q", f"s3://bench/{key}"], env=self.env)
@@ -160,7 +168,7 @@ class Bench:
         for round_number in range(self.report.repeats(max(rounds.values()))):
             for name in rounds:
                 if round_number < rounds[name]:
-                    samples[name].append(self.measure(name, way, path))
+                    samples[name].append(self.measure_bare(way) if name == BARE else self.measure(name, way, path))
         return {name: [statistics.median(column) for column in zip(*kept)] for name, kept in samples.items()}
 
 
@@ -175,6 +183,8 @@ def rows_near(report, what, medians, rounds):
             report.ratio(f"{what}: CPU of both sides", ours[1], their[1], at_least=round(1 / S5CMD_CPU, 3), peer_name=peer)
         if name == "awscli":
             report.ratio(f"{what}: time", ours[0], their[0], at_least=AWS_SPEED, peer_name=peer)
+        elif name == BARE:
+            report.figure(f"{what}: CPU of both sides", ours[1], unit="s", peer=their[1], peer_name=peer)
         elif name not in ("penstock", "curl"):
             report.figure(f"{what}: time", ours[0], unit="s", peer=their[0], peer_name=peer)
     report.limit(f"{what}: peak memory", memory, at_most=MEMORY, unit="bytes")
@@ -182,6 +192,8 @@ def rows_near(report, what, medians, rounds):
 
 def near(bench, report, label, way):
     rounds = {name: ROUNDS for name in ("penstock", "curl", "s5cmd") if name in bench.tools}
+    if bench.bare.program and bench.size <= GIB:  # of 8 GiB there is no room for one more
+        rounds[BARE] = ROUNDS
     rounds |= {name: count for name, count in SLOW.get(label, {}).items() if name in bench.tools}
     if way == "up" and bench.size > CURL_PUT_MAX and rounds.pop("curl", None):
         report.missing("curl", f"an upload of {label} is more than one PUT takes")

@@ -140,6 +140,27 @@ def children_cpu_s():
     return used.ru_utime + used.ru_stime
 
 
+class BareCopies:
+    """CPU seconds that moving files costs anybody (bare_copies.c), built in `folder`; None where there is no compiler."""
+
+    def __init__(self, report, folder):
+        self.program = None
+        if cc := report.peer("cc"):
+            self.program = Path(folder) / "bare-copies"
+            run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", self.program, TOP / "bench" / "bare_copies.c"])
+
+    def cpu(self, way, target, sources):
+        """CPU seconds of both processes; `target` is a new directory, and gone afterwards."""
+        if not self.program:
+            return None
+        target.mkdir()
+        before = children_cpu_s()
+        run_checked([self.program, way, target], input="".join(f"{path}\n" for path in sources).encode())
+        used = children_cpu_s() - before
+        shutil.rmtree(target)
+        return used
+
+
 def run_checked(command, **options):
     """Runs a command that has to succeed; ends the benchmark with its output where it does not."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)

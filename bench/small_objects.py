@@ -185,6 +185,7 @@ class Bench:
         self.aws = report.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
         self.rclone = report.peer("rclone")
         self.boto3 = self.venv()
+        self.bare = reporting.BareCopies(report, folder)
         self.store = start_store(folder)
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
         self.env |= {"AWS_ENDPOINT_URL": self.store.url, "S3_ENDPOINT_URL": self.store.url, "AWS_EC2_METADATA_DISABLED": "true"}
@@ -246,8 +247,17 @@ class Bench:
                 if path.is_file():
                     os.truncate(path, 0)
 
-    def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS):
-        """`run(tool, place, count)` of ours and s5cmd in turn, and of slow peers once: medians of time and CPU for each object."""
+    def bare_copies(self, way, files):
+        """CPU seconds for each object of what nobody can do without."""
+        found = [path for path in files.all.rglob("*") if path.is_file()]
+        used = self.bare.cpu(way, self.folder / self.fresh(), found)
+        return used and used / files.count
+
+    def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS, way=None):
+        """
+        `run(tool, place, count)` of ours and s5cmd in turn, and of slow peers once: medians of time and CPU for each object. With a `way`
+        the bare copies are taken in turn, too.
+        """
         present = [(tool, limit) for tool, limit, program in peers if program]
         runs = {tool: [] for tool in ["penstock"] + [tool for tool, _ in present]}
 
@@ -257,7 +267,8 @@ class Bench:
             return runs[tool][-1].seconds
 
         quick = ["penstock"] + [tool for tool, _ in present if tool == "s5cmd"]
-        self.report.interleave(rounds, *[lambda tool=tool: measure(tool, False) for tool in quick], warm_up=0)
+        bare = [lambda: self.bare_copies(way, files)] if way and self.bare.program else []
+        medians = self.report.interleave(rounds, *[lambda tool=tool: measure(tool, False) for tool in quick], *bare, warm_up=0)
         for tool, _ in present:
             if tool not in quick:
                 measure(tool, True)
@@ -269,14 +280,16 @@ class Bench:
             else:
                 self.report.figure(f"{what}, time of an object", ours.seconds, unit="s", peer=peer.seconds, peer_name=name)
             self.report.figure(f"{what}, CPU of client and server", ours.cpu, unit="s", peer=peer.cpu, peer_name=name)
+        if bare:
+            self.report.figure(f"{what}, CPU of client and server", ours.cpu, unit="s", peer=medians[-1], peer_name="bare copies in C")
         self.report.limit(f"{what}, memory of the client", max(one.memory for one in runs["penstock"]), at_most=MEMORY, unit="bytes")
 
     def files(self, files, title):
         peers = [("s5cmd", S5CMD, self.s5cmd), ("aws s3 sync", AWS, self.aws), ("rclone", None, self.rclone), ("boto3", None, self.boto3)]
-        self.compare(f"{title} up", self.up, files, files.all, files.some, peers)
+        self.compare(f"{title} up", self.up, files, files.all, files.some, peers, way="up")
         for place, tree in (("all", files.all), ("some", files.some)):
             reporting.run_checked([reporting.binary(), "-q", "cp", "-r", f"{tree}/", f"s3://bench/{files.name}-{place}/"], env=self.env)
-        self.compare(f"{title} down", self.down, files, f"{files.name}-all", f"{files.name}-some", peers)
+        self.compare(f"{title} down", self.down, files, f"{files.name}-all", f"{files.name}-some", peers, way="down")
 
     def dav(self, files, title, nginx):
         server = start_nginx(nginx, self.folder)

@@ -166,7 +166,8 @@
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
-#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once */
+#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once over TCP */
+#define LIMIT_SERVER_NEAR_CONNECTIONS 1024 /* ... and over the Unix socket */
 #define LIMIT_SERVER_CONNECTION (64 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */

@@ -7,15 +7,18 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/banned.h"
 
-#define BACKLOG	     1024
-#define SEND_BUFFER  (1 << 20) /* bytes; the kernel takes twice net.core.wmem_max at most */
-#define ADDRESS_SIZE (INET6_ADDRSTRLEN + sizeof(".65535"))
+#define BACKLOG	       1024
+#define SEND_BUFFER    (1 << 20) /* bytes; the kernel takes twice net.core.wmem_max at most */
+#define DIRECTORY_SIZE 64
+#define ADDRESS_SIZE   (INET6_ADDRSTRLEN + sizeof(".65535"))
 
 /* "127.0.0.1.9000"; false: none of the loopback. */
 static bool format_address(const struct sockaddr *address, char out[ADDRESS_SIZE])
@@ -44,11 +47,27 @@ static bool format_address(const struct sockaddr *address, char out[ADDRESS_SIZE
 	return true;
 }
 
-static int open_own(const char *path, bool make)
+/* Only root, or we, may put something else in the place of what is in /tmp. */
+static bool is_safe_parent(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+	       (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
+}
+
+/* One of the user's directories, the better one first, and its path; -1: it is not there, or not his alone. */
+static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 {
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
+	if (which == 0)
+		snprintf(path, DIRECTORY_SIZE, "/run/user/%u/penstock", (unsigned)geteuid());
+	else
+		snprintf(path, DIRECTORY_SIZE, "/tmp/penstock-%u", (unsigned)geteuid());
+	if (which == 1 && !is_safe_parent("/tmp"))
+		return -1;
 	if (make)
 		mkdir(path, 0700);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -58,31 +77,19 @@ static int open_own(const char *path, bool make)
 	return take_fd(fd);
 }
 
-/* The user's directory; -1: none. */
-static int open_directory(bool make, char *path, size_t size)
-{
-	int fd;
-
-	snprintf(path, size, "/run/user/%u/penstock", (unsigned)geteuid());
-	fd = open_own(path, make);
-	if (fd >= 0)
-		return fd;
-	snprintf(path, size, "/tmp/penstock-%u", (unsigned)geteuid());
-	return open_own(path, make);
-}
-
-static bool make_name(
-	const char *directory, const struct sockaddr *address, struct sockaddr_un *name)
+/* `hidden`: what it is called until somebody listens there. */
+static bool make_name(const char *directory, bool hidden, const struct sockaddr *address,
+	struct sockaddr_un *name)
 {
 	char text[ADDRESS_SIZE];
 	struct stat ns;
 	int n;
 
-	if (!format_address(address, text) || stat("/proc/self/ns/net", &ns) < 0)
+	if (!format_address(address, text) || stat("/proc/thread-self/ns/net", &ns) < 0)
 		return false;
 	*name = (struct sockaddr_un){.sun_family = AF_UNIX};
-	n = snprintf(name->sun_path, sizeof(name->sun_path), "%s/%llu-%s", directory,
-		(unsigned long long)ns.st_ino, text);
+	n = snprintf(name->sun_path, sizeof(name->sun_path), "%s/%s%llu-%s", directory,
+		hidden ? "." : "", (unsigned long long)ns.st_ino, text);
 	return n > 0 && (size_t)n < sizeof(name->sun_path);
 }
 
@@ -101,7 +108,7 @@ static int try_name(const struct sockaddr_un *name)
 	return 0;
 }
 
-/* A server that is killed leaves its socket. None is there before it listens: see near_listen(). */
+/* A server that is killed leaves its socket. Under the lock: no name is given meanwhile. */
 static void sweep(int directory, const char *path)
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -119,33 +126,39 @@ static void sweep(int directory, const char *path)
 			name.sun_path, sizeof(name.sun_path), "%s/%s", path, entry->d_name);
 
 		if (entry->d_type == DT_SOCK && n > 0 && (size_t)n < sizeof(name.sun_path) &&
-			entry->d_name[0] != '.' && try_name(&name) == ECONNREFUSED)
+			try_name(&name) == ECONNREFUSED)
 			unlinkat(directory, entry->d_name, 0);
 	}
 	closedir(dir);
 }
 
-int near_listen(const struct sockaddr *address, struct sockaddr_un *name)
+static int listen_in(unsigned which, const struct sockaddr *address, struct sockaddr_un *name)
 {
-	char path[64];
-	struct sockaddr_un new = {.sun_family = AF_UNIX};
-	_cleanup_close_ int directory = open_directory(true, path, sizeof(path));
+	char path[DIRECTORY_SIZE];
+	struct sockaddr_un hidden;
+	_cleanup_close_ int directory = open_directory(which, true, path);
 	_cleanup_close_ int fd = -1;
 
-	if (directory < 0 || !make_name(path, address, name))
+	/* A socket on a file system of several machines looks dead from all but one. */
+	if (directory < 0 || fs_is_network(path) || !make_name(path, true, address, &hidden) ||
+		!make_name(path, false, address, name) || flock(directory, LOCK_EX) < 0)
 		return -1;
 	sweep(directory, path);
 	fd = make_socket();
-	/* Seen only when it listens. */
-	snprintf(new.sun_path, sizeof(new.sun_path), "%s/.%ld", path, (long)getpid());
-	unlink(new.sun_path);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&new, sizeof(new)) < 0)
+	if (fd < 0 || bind(fd, (struct sockaddr *)&hidden, sizeof(hidden)) < 0)
 		return -1;
-	if (listen(fd, BACKLOG) < 0 || rename(new.sun_path, name->sun_path) < 0) {
-		unlink(new.sun_path);
+	if (listen(fd, BACKLOG) < 0 || rename(hidden.sun_path, name->sun_path) < 0) {
+		unlink(hidden.sun_path);
 		return -1;
 	}
 	return take_fd(fd);
+}
+
+int near_listen(const struct sockaddr *address, struct sockaddr_un *name)
+{
+	int fd = listen_in(0, address, name);
+
+	return fd >= 0 ? fd : listen_in(1, address, name);
 }
 
 void near_unlink(const struct sockaddr_un *name)
@@ -155,14 +168,15 @@ void near_unlink(const struct sockaddr_un *name)
 
 bool near_find(const struct sockaddr *address, struct sockaddr_un *name)
 {
-	char path[64];
-	char text[ADDRESS_SIZE];
-	_cleanup_close_ int directory = -1;
+	char path[DIRECTORY_SIZE];
 
-	if (!format_address(address, text))
-		return false;
-	directory = open_directory(false, path, sizeof(path));
-	return directory >= 0 && make_name(path, address, name) && try_name(name) == 0;
+	for (unsigned which = 0; which < 2; which++) {
+		_cleanup_close_ int directory = open_directory(which, false, path);
+
+		if (directory >= 0 && make_name(path, false, address, name) && try_name(name) == 0)
+			return true;
+	}
+	return false;
 }
 
 void near_tune(int fd)

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 
 /*
- * A non-blocking socket that listens at `name`; -1: `address` is none of the loopback, or there is no directory for it.
+ * A non-blocking socket that listens at `name`; -1: `address` is none of the loopback, or there is no directory for one.
  * The caller holds the port: whatever has the name is left from an earlier process. Removes what others left, too.
  */
 int near_listen(const struct sockaddr *address, struct sockaddr_un *name);

@@ -85,6 +85,10 @@ const struct command command_serve = {
 		"where these are not set they are made once and kept in DIR/credentials (mode "
 		"0600), an AWS "
 		"credentials file that other tools read with AWS_SHARED_CREDENTIALS_FILE.\n\n"
+		"On an address of the loopback it listens on a Unix socket, too, in "
+		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses it where both "
+		"are of "
+		"one user.\n\n"
 		"One process serves a directory at a time.",
 	.options = options,
 	.examples = examples,

@@ -530,12 +530,13 @@ static size_t on_write(char *data, size_t size, size_t n, void *cookie)
  */
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address)
 {
+	const struct call *call = cookie;
 	struct sockaddr_un name;
 	int fd;
 
-	(void)cookie;
 	(void)purpose;
-	if (near_find(&address->addr, &name)) {
+	/* What failed there goes over TCP. */
+	if (call->attempt <= 1 && near_find(&address->addr, &name)) {
 		/* libcurl allows this, and has room for a sockaddr_storage. */
 		memcpy(&address->addr, &name, sizeof(name));
 		address->addrlen = sizeof(name);
@@ -740,6 +741,7 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 	curl_easy_setopt(curl, CURLOPT_SEEKDATA, call);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
 	curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
+	curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, call);
 	curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
 	setup_method(call);
 	setup_range(call);

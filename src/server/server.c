@@ -124,21 +124,20 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		near_tune(info->connect_fd);
 }
 
-/* `fd` stays the caller's where it fails. */
-static struct MHD_Daemon *start_daemon(struct server *server, int fd)
+/* Takes `fd`. Where it fails, libmicrohttpd does not tell whether it was closed, so nobody closes it twice. */
+static struct MHD_Daemon *start_daemon(struct server *server, int fd, unsigned connections)
 {
 	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
 					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops(),
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_SERVER_CONNECTIONS,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, NULL,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
-		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
-		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_UNESCAPE_CALLBACK,
-		keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server,
-		MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)LIMIT_SERVER_CONNECTION, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
+		(size_t)(16 * KIB), MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)LIMIT_SERVER_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, request_new,
+		server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+		MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 
 /* A second socket beside that of the loopback; where there is none, TCP is enough. */
@@ -153,16 +152,14 @@ static void start_near(struct server *server, int tcp)
 	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
 	if (fd < 0)
 		return;
-	server->near = start_daemon(server, fd);
-	if (!server->near) {
+	server->near = start_daemon(server, fd, LIMIT_SERVER_NEAR_CONNECTIONS);
+	if (!server->near)
 		near_unlink(&server->near_name);
-		close(fd);
-	}
 }
 
 static int start_daemons(struct server *server, int fd, struct penstock_error *err)
 {
-	server->daemon = start_daemon(server, fd);
+	server->daemon = start_daemon(server, fd, LIMIT_SERVER_CONNECTIONS);
 	if (!server->daemon)
 		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 	start_near(server, fd);
@@ -227,8 +224,10 @@ int server_start(
 		rc = workers_start(&server->workers, err);
 	if (rc >= 0)
 		rc = hasher_start(&server->hasher, err);
-	if (rc >= 0)
+	if (rc >= 0) {
 		rc = start_daemons(server, fd, err);
+		fd = -1;
+	}
 	if (rc < 0) {
 		if (fd >= 0)
 			close(fd);
