@@ -123,15 +123,14 @@ class Bench:
         """Seconds, CPU seconds of both sides, and the client's peak memory."""
         command = self.tools[name](way, key)
         server, begin = cpu_of(self.store.process.pid), time.perf_counter()
-        process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        said = process.stderr.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        process.stderr.close()
-        seconds = time.perf_counter() - begin
-        if status:
-            sys.exit(f"{name}, {way}: {said.decode(errors='replace')}")
-        return seconds, used.ru_utime + used.ru_stime + cpu_of(self.store.process.pid) - server, used.ru_maxrss * 1024
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+            used, memory = reporting.wait_for(process)
+            seconds = time.perf_counter() - begin
+            if process.returncode:
+                said.seek(0)
+                sys.exit(f"{name}, {way}: {said.read().decode(errors='replace')}")
+        return seconds, used + cpu_of(self.store.process.pid) - server, memory
 
     def measure(self, name, way, path=None):
         """A run over its own `path`, a program and its arguments; leaves nothing behind, in memory neither."""

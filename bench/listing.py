@@ -69,16 +69,15 @@ class Bench:
         before, begin = cpu_of(self.server.pid), time.perf_counter()
         with open(output, "wb") as file:
             process = subprocess.Popen([str(word) for word in command], env=self.env, stdout=file, stderr=subprocess.STDOUT)
-            _, status, used = os.wait4(process.pid, 0)
+            used, memory = reporting.wait_for(process)
         wall = time.perf_counter() - begin
-        cpu = used.ru_utime + used.ru_stime + cpu_of(self.server.pid) - before
-        process.returncode = os.waitstatus_to_exitcode(status)
+        cpu = used + cpu_of(self.server.pid) - before
         with open(output, "rb") as file:
             printed = sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
         if process.returncode or (lines is not None and printed != lines):
             tail = output.read_bytes()[-2000:].decode(errors="replace")
             sys.exit(f"{' '.join(map(str, command))}: exit code {process.returncode}, {printed} lines\n{tail}")
-        return wall, cpu, 1024 * used.ru_maxrss
+        return wall, cpu, memory
 
 
 def compare(report, bench, what, rounds, ours, peer, lines=None):

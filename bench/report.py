@@ -7,6 +7,7 @@
 A figure is the median of its samples. Ours and the peer's are taken in turn, one of each, because machines are noisy.
 """
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -138,6 +139,22 @@ def children_cpu_s():
     """CPU seconds of all children waited for so far; the difference around a call is that call's."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def wait_for(process):
+    """
+    Waits for a Popen: its CPU seconds and the peak of its resident bytes. getrusage() would tell of this Python, too, whose image a child has
+    before its exec.
+    """
+    peak = 0
+    while True:
+        ended, status, used = os.wait4(process.pid, os.WNOHANG)
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return used.ru_utime + used.ru_stime, peak
+        found = re.search(r"^VmHWM:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.M)
+        peak = max(peak, int(found.group(1)) * 1024 if found else 0)
+        time.sleep(0.005)
 
 
 class BareCopies:

@@ -113,29 +113,12 @@ class Run:
         with tempfile.TemporaryFile() as said:
             before, begin = server.cpu(), time.perf_counter()
             process = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.DEVNULL, stderr=said)
-            self.memory = 0
-            while True:
-                ended, status, used = os.wait4(process.pid, os.WNOHANG)
-                if ended:
-                    break
-                self.look_at_memory(process.pid)
-                time.sleep(0.005)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            used, self.memory = reporting.wait_for(process)
             self.seconds = (time.perf_counter() - begin) / count
-            self.cpu = (used.ru_utime + used.ru_stime + server.cpu() - before) / count
+            self.cpu = (used + server.cpu() - before) / count
             if process.returncode != 0:
                 said.seek(0)
                 sys.exit(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{said.read().decode(errors='replace')[-2000:]}")
-
-    def look_at_memory(self, pid):
-        """The peak so far. getrusage() would tell of this Python, whose image a child has before its exec."""
-        try:
-            peak = re.search(r"^VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
-            name = os.readlink(f"/proc/{pid}/exe")
-        except OSError:
-            return
-        if peak and name != os.path.realpath(sys.executable):
-            self.memory = max(self.memory, int(peak.group(1)) * 1024)
 
 
 class Files:
