@@ -106,13 +106,14 @@ def latency(report, store, sync, size):
 def poll(report, store, folder, size, what, ours_s):
     """What the originals do: a sync, five seconds of sleep, and again."""
     for name in ("s5cmd", "aws"):
-        program = report.peer(name)
+        # Another aws may come first on the PATH; this one knows no AWS_ENDPOINT_URL.
+        program = report.peer(name, path="/usr/bin/aws" if name == "aws" and os.access("/usr/bin/aws", os.X_OK) else None)
         if not program:
             continue
         out = folder / f"poll-{name}"
         out.mkdir()
         target = f"s3://{BUCKET}/poll-{name}/"
-        sync = f'"{program}" sync "{out}/" {target}' if name == "s5cmd" else f'"{program}" s3 sync --only-show-errors "{out}" {target}'
+        sync = f'"{program}" sync "{out}/" {target}' if name == "s5cmd" else f'"{program}" s3 sync --endpoint-url {store.endpoint} --only-show-errors "{out}" {target}'
         env = dict(os.environ) | store.env | {"S3_ENDPOINT_URL": store.endpoint}
         loop = subprocess.Popen(
             ["/bin/sh", "-c", f"trap 'exit 0' TERM; while :; do {sync}; sleep {POLL_S} & wait $!; done"],
