@@ -98,7 +98,7 @@ class Bench:
             there["curl"] = lambda way, key: [curl, "-sf", *(("-T", self.source) if way == "up" else ("-o", self.target)), self.url(way, key)]
         if s5cmd := find("s5cmd", path=os.environ.get("S5CMD")):
             there["s5cmd"] = lambda way, key: [s5cmd, "cp", *self.way(way, key)]
-        if aws := find("aws", path=next((p for p in ("/usr/bin/aws",) if os.access(p, os.X_OK)), None)):
+        if aws := self.report.aws():
             there["awscli"] = lambda way, key: [aws, "s3", "cp", "--endpoint-url", self.endpoint, "--only-show-errors", *self.way(way, key)]
         if rclone := find("rclone"):
             there["rclone"] = lambda way, key: [rclone, "copyto", *self.way(way, key, f":s3,provider=Other,env_auth,endpoint='{self.endpoint}':")]
@@ -150,9 +150,7 @@ class Bench:
 
     def measure_bare(self, way):
         """Of the source, or of what the tool before fetched."""
-        begin = time.perf_counter()
-        used = self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target])
-        return time.perf_counter() - begin, used, 0
+        return 0, self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target]), 0
 
     def remove(self, key):
         """The relaxed store keeps the file for half a minute, or until it ends."""

@@ -102,8 +102,7 @@ def compare(report, bench, what, rounds, ours, peer, lines=None):
 def others(report, bench, what, ours_per_s, count, commands):
     """Peers that take minutes for a part: objects per second."""
     for name, command in commands:
-        # Another aws may come first on the PATH; this one knows no AWS_ENDPOINT_URL.
-        program = report.peer(name, path="/usr/bin/aws" if name == "aws" and os.access("/usr/bin/aws", os.X_OK) else None)
+        program = report.aws() if name == "aws" else report.peer(name)
         if program:
             wall, _, memory = bench.run([program, *command])
             report.figure(f"{what}, beside {name}", ours_per_s, unit="objects/s", peer=count / wall, peer_name=name)

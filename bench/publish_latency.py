@@ -106,8 +106,7 @@ def latency(report, store, sync, size):
 def poll(report, store, folder, size, what, ours_s):
     """What the originals do: a sync, five seconds of sleep, and again."""
     for name in ("s5cmd", "aws"):
-        # Another aws may come first on the PATH; this one knows no AWS_ENDPOINT_URL.
-        program = report.peer(name, path="/usr/bin/aws" if name == "aws" and os.access("/usr/bin/aws", os.X_OK) else None)
+        program = report.aws() if name == "aws" else report.peer(name)
         if not program:
             continue
         out = folder / f"poll-{name}"

@@ -76,6 +76,10 @@ class Report:
             self.missing(name, why)
         return found
 
+    def aws(self):
+        """Debian's AWS CLI where it is there, for another may come first on the PATH. It knows no AWS_ENDPOINT_URL: name it the endpoint."""
+        return self.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
+
     # -- reporting
 
     def missing(self, peer, why="not installed"):

@@ -165,7 +165,7 @@ class Bench:
         self.report, self.folder, self.number = report, folder, 0
         self.memory, self.large = memory, large  # whether the folder lies in memory; whether copies of the files are to be cleared away
         self.s5cmd = report.peer("s5cmd", "not built; tools/bench-peers does it")
-        self.aws = report.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
+        self.aws = report.aws()
         self.rclone = report.peer("rclone")
         self.boto3 = self.venv()
         self.bare = reporting.BareCopies(report, folder)

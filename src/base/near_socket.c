@@ -78,18 +78,17 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 }
 
 /* `hidden`: what it is called until somebody listens there. */
-static bool make_name(const char *directory, bool hidden, const struct sockaddr *address,
-	struct sockaddr_un *name)
+static bool make_name(
+	const char *directory, bool hidden, const char *address, struct sockaddr_un *name)
 {
-	char text[ADDRESS_SIZE];
 	struct stat ns;
 	int n;
 
-	if (!format_address(address, text) || stat("/proc/thread-self/ns/net", &ns) < 0)
+	if (stat("/proc/thread-self/ns/net", &ns) < 0)
 		return false;
 	*name = (struct sockaddr_un){.sun_family = AF_UNIX};
 	n = snprintf(name->sun_path, sizeof(name->sun_path), "%s/%s%llu-%s", directory,
-		hidden ? "." : "", (unsigned long long)ns.st_ino, text);
+		hidden ? "." : "", (unsigned long long)ns.st_ino, address);
 	return n > 0 && (size_t)n < sizeof(name->sun_path);
 }
 
@@ -132,7 +131,7 @@ static void sweep(int directory, const char *path)
 	closedir(dir);
 }
 
-static int listen_in(unsigned which, const struct sockaddr *address, struct sockaddr_un *name)
+static int listen_in(unsigned which, const char *address, struct sockaddr_un *name)
 {
 	char path[DIRECTORY_SIZE];
 	struct sockaddr_un hidden;
@@ -156,9 +155,13 @@ static int listen_in(unsigned which, const struct sockaddr *address, struct sock
 
 int near_listen(const struct sockaddr *address, struct sockaddr_un *name)
 {
-	int fd = listen_in(0, address, name);
+	char text[ADDRESS_SIZE];
+	int fd;
 
-	return fd >= 0 ? fd : listen_in(1, address, name);
+	if (!format_address(address, text))
+		return -1;
+	fd = listen_in(0, text, name);
+	return fd >= 0 ? fd : listen_in(1, text, name);
 }
 
 void near_unlink(const struct sockaddr_un *name)
@@ -168,12 +171,14 @@ void near_unlink(const struct sockaddr_un *name)
 
 bool near_find(const struct sockaddr *address, struct sockaddr_un *name)
 {
-	char path[DIRECTORY_SIZE];
+	char path[DIRECTORY_SIZE], text[ADDRESS_SIZE];
 
+	if (!format_address(address, text))
+		return false;
 	for (unsigned which = 0; which < 2; which++) {
 		_cleanup_close_ int directory = open_directory(which, false, path);
 
-		if (directory >= 0 && make_name(path, false, address, name) && try_name(name) == 0)
+		if (directory >= 0 && make_name(path, false, text, name) && try_name(name) == 0)
 			return true;
 	}
 	return false;
