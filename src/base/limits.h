@@ -95,9 +95,9 @@
 #define LIMIT_HTTP_HOST_CONNECTIONS 64		/* at a time to one host: what S3 front ends like */
 #define LIMIT_HTTP_IDLE_HANDLES	    32		/* kept for reuse with their buffers */
 #define LIMIT_HTTP_HOSTS	    64		/* remembered without a request under way */
-#define LIMIT_HTTP_RECEIVE_BUFFER   (256 * KIB) /* bytes per connection that receives */
-#define LIMIT_HTTP_SEND_BUFFER	    (256 * KIB) /* bytes per connection that sends, ... */
-#define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)	/* ... beside these for the reply */
+#define LIMIT_HTTP_BUFFER	    (256 * KIB) /* bytes per connection that receives or sends, ... */
+#define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB) /* ... of a run: its supervisor stays below 32 MiB with 48 of them */
+#define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)	/* ... beside those that send, for the reply */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48 /* of a host's, that move bulk data; the others are left for quick requests */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)	/* bytes of a cut reply that count as getting on */
@@ -116,6 +116,7 @@
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and handed over at a time */
 #define LIMIT_TRANSFER_KEPT (16 * MIB) /* bytes of freed memory that the verbs do not give back at once ... */
 #define LIMIT_TRANSFER_KEPT_BLOCK (1 * MIB) /* ... but for blocks of more than this */
+#define LIMIT_TRANSFER_ARENAS 2 /* heaps that threads of the verbs share: what one gave back in one of 16 helps no other */
 #define LIMIT_BULK_MEMORY (12 * MIB) /* bytes of items that are under way or wait, with their small bodies */
 #define LIMIT_BULK_HELD (64 * KIB) /* bytes of a body that is held whole in memory */
 #define LIMIT_BULK_SMALL (8 * MIB) /* bytes; larger ones are a thread's work */

@@ -47,6 +47,7 @@ struct http_engine_options {
 	unsigned max_connections;      /* in all; 0: 128 */
 	unsigned max_host_connections; /* 0: 64 */
 	unsigned max_attempts; /* in a row without progress, of a request that does not say; 0: 6 */
+	size_t buffer;	       /* bytes, at most, of a connection's buffer each way; 0: 256 KiB */
 	int64_t connect_timeout_ms; /* 0: 10 s */
 	int64_t stall_timeout_ms;   /* 0: $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
 	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */
@@ -186,7 +187,7 @@ struct http_request {
 	int64_t connect_timeout_ms; /* 0: the engine's */
 	int64_t stall_timeout_ms;   /* 0: the engine's */
 	unsigned max_attempts;	    /* 0: the engine's; 1: never repeated */
-	size_t receive_buffer;	    /* bytes taken at a time; 0: LIMIT_HTTP_RECEIVE_BUFFER */
+	size_t receive_buffer; /* bytes taken at a time; 0: the engine's `buffer`, which is the most */
 	/*
 	 * For so long without any progress a server that is not there or not ready (refused, not resolved,
 	 * cut, no answer, 5xx, 429) is asked again, however many attempts that takes.

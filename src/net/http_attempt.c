@@ -592,7 +592,7 @@ struct http_handle *http_handle_new(struct http_engine *engine)
 	curl_easy_setopt(curl, CURLOPT_HTTP_TRANSFER_DECODING, 1L);
 	curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
 	SET_TEXT(handle, CURLOPT_USERAGENT, "penstock/" PENSTOCK_VERSION);
-	curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)LIMIT_HTTP_SEND_BUFFER);
+	curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)engine->options.buffer);
 	curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_read);
 	curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_write);
@@ -712,11 +712,14 @@ static void setup_range(struct call *call)
 }
 
 /* What is sent brings back little: no memory for more. */
-static size_t receive_buffer(const struct http_request *request)
+static size_t receive_buffer(const struct http_engine *engine, const struct http_request *request)
 {
+	size_t most = engine->options.buffer;
+
 	if (request->source.kind != HTTP_SOURCE_NONE)
 		return LIMIT_HTTP_REPLY_BUFFER;
-	return request->receive_buffer ? request->receive_buffer : LIMIT_HTTP_RECEIVE_BUFFER;
+	return request->receive_buffer && request->receive_buffer < most ? request->receive_buffer
+									 : most;
 }
 
 static int setup_options(struct http_engine *engine, struct call *call, struct penstock_error *err)
@@ -734,7 +737,7 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
 	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
 		request->fresh_connection || call->renew_connection ? 1L : 0L);
-	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)receive_buffer(request));
+	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)receive_buffer(engine, request));
 	if (request->follow_redirects)
 		set_protocols(handle, strncasecmp(request->url, "https:", 6) == 0);
 	curl_easy_setopt(curl, CURLOPT_READDATA, call);

@@ -77,6 +77,8 @@ static void engine_defaults(struct http_engine_options *o)
 		o->max_connections = LIMIT_HTTP_CONNECTIONS;
 	if (!o->max_host_connections)
 		o->max_host_connections = LIMIT_HTTP_HOST_CONNECTIONS;
+	if (!o->buffer)
+		o->buffer = LIMIT_HTTP_BUFFER;
 	if (!o->max_attempts)
 		o->max_attempts = 6;
 	if (!o->connect_timeout_ms)

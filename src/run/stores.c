@@ -41,7 +41,7 @@ static void on_wait(void *cookie, const char *host, const char *why, int64_t wai
 int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
 	const struct stores_patience *patience, struct penstock_error *err)
 {
-	struct http_engine_options options = {0};
+	struct http_engine_options options = {.buffer = LIMIT_HTTP_RUN_BUFFER};
 	int r;
 
 	*stores = (struct stores){0};
