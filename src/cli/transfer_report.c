@@ -55,10 +55,11 @@ static void draw(struct report *report)
 	int64_t now = clock_monotonic_ms();
 	uint64_t moved = bytes_moved(report), per_s;
 	char bytes[STR_SIZE_SIZE], total[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
-	unsigned width = show_width(STDERR_FILENO);
+	unsigned width;
 
 	if (!report->terminal || (report->drawn && now - report->drawn_ms < REDRAW_MS))
 		return;
+	width = show_width(STDERR_FILENO);
 	per_s = (uint64_t)((double)moved * 1000 / (double)(now - report->began_ms + 1));
 	str_format_size(moved, bytes);
 	str_format_size(report->found_bytes, total);

@@ -12,7 +12,8 @@
 #include "net/http.h"
 #include "base/banned.h"
 
-#define POLL_MS 50 /* between looks at the caller's cancel flag */
+#define REPORT_BATCH 64 /* items that are reported together, where nobody waits for room */
+#define POLL_MS	     50 /* between looks at the caller's cancel flag */
 
 void bulk_list_add(struct bulk_list *list, struct bulk_task *task)
 {
@@ -157,6 +158,15 @@ static void stop_all(struct bulk *bulk)
 		http_wake(twin);
 }
 
+/*
+ * Under the lock: whether the pushing thread should look. While enough waits in the line nothing waits for that thread, and to be
+ * woken for each item costs two threads more than what it then does.
+ */
+static bool worth_a_look(const struct bulk *bulk)
+{
+	return bulk->ended.n && (bulk->ended.n >= REPORT_BATCH || bulk->line.n < bulk->window);
+}
+
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
 {
 	struct bulk *bulk = task->bulk;
@@ -170,7 +180,7 @@ void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
 	bulk_list_add(&bulk->ended, task);
 	bulk->running--;
 	removals_look(bulk);
-	if (bulk->ended.n == 1)
+	if (worth_a_look(bulk))
 		pthread_cond_signal(&bulk->moved);
 	pthread_mutex_unlock(&bulk->lock);
 }
@@ -339,7 +349,7 @@ static void wait_a_little(struct bulk *bulk)
 {
 	bulk->flush = true;
 	removals_look(bulk);
-	if (!bulk->ended.n)
+	if (!worth_a_look(bulk))
 		clock_cond_wait_ms(&bulk->moved, &bulk->lock, POLL_MS);
 	bulk->flush = false;
 }

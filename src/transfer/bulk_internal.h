@@ -99,8 +99,9 @@ struct bulk {
 	struct bulk_dir *root; /* what the first bytes of the paths name */
 	struct bulk_dir *dir;  /* below it */
 
-	bool no_proc;		 /* descriptors have no names */
-	atomic_bool named_parts; /* the file system has no files without a name */
+	bool no_proc;		  /* descriptors have no names */
+	atomic_bool link_by_proc; /* a file without a name gets one by way of /proc only */
+	atomic_bool named_parts;  /* the file system has no files without a name */
 
 	/* The pushing thread's. */
 	struct bulk_totals totals;
