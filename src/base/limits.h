@@ -91,12 +91,12 @@
 #define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */
 
 /* The HTTP engine. */
-#define LIMIT_HTTP_CONNECTIONS	    128		/* at a time; each has the two buffers below */
+#define LIMIT_HTTP_CONNECTIONS	    128		/* at a time; each has the buffers below */
 #define LIMIT_HTTP_HOST_CONNECTIONS 64		/* at a time to one host: what S3 front ends like */
 #define LIMIT_HTTP_IDLE_HANDLES	    32		/* kept for reuse with their buffers */
 #define LIMIT_HTTP_HOSTS	    64		/* remembered without a request under way */
 #define LIMIT_HTTP_BUFFER	    (256 * KIB) /* bytes per connection that receives or sends, ... */
-#define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB) /* ... of a run: its supervisor stays below 32 MiB with 48 of them */
+#define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB) /* ... of a run, whose supervisor so stays below 32 MiB with 48 of them, and of verbs that look at its output */
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB)	/* ... beside those that send, for the reply */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48 /* of a host's, that move bulk data; the others are left for quick requests */
 #define LIMIT_HTTP_RETRY_AFTER	    60		/* seconds a server may make us wait at a time */
@@ -166,9 +166,9 @@
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
+/* Of TCP and of the Unix socket each: */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
-#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once over TCP */
-#define LIMIT_SERVER_NEAR_CONNECTIONS 1024 /* ... and over the Unix socket */
+#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once */
 #define LIMIT_SERVER_CONNECTION (64 * KIB) /* bytes of a connection's buffers; headers must fit; cleared each time */
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* of a connection that neither sends nor receives */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a refused body that are still read */

@@ -12,12 +12,15 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/banned.h"
 
 #define BACKLOG	       1024
 #define SEND_BUFFER    (1 << 20) /* bytes; the kernel takes twice net.core.wmem_max at most */
 #define DIRECTORY_SIZE 64
+#define LOCK_ATTEMPTS  100
+#define LOCK_PAUSE_MS  10
 #define ADDRESS_SIZE   (INET6_ADDRSTRLEN + sizeof(".65535"))
 
 /* "127.0.0.1.9000"; false: none of the loopback. */
@@ -47,12 +50,13 @@ static bool format_address(const struct sockaddr *address, char out[ADDRESS_SIZE
 	return true;
 }
 
-/* Only root, or we, may put something else in the place of what is in /tmp. */
+/* Only root, or we, may put something else in the place of what of ours is in it. */
 static bool is_safe_parent(const char *path)
 {
 	struct stat st;
 
-	return stat(path, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       (st.st_uid == 0 || st.st_uid == geteuid()) &&
 	       (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
 }
 
@@ -62,12 +66,18 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	if (which == 0)
+	if (which == 0) {
+		snprintf(path, DIRECTORY_SIZE, "/run/user/%u", (unsigned)geteuid());
+		/* In a container anybody may have made these. */
+		if (!is_safe_parent("/run") || !is_safe_parent("/run/user") ||
+			!is_safe_parent(path))
+			return -1;
 		snprintf(path, DIRECTORY_SIZE, "/run/user/%u/penstock", (unsigned)geteuid());
-	else
+	} else {
+		if (!is_safe_parent("/tmp"))
+			return -1;
 		snprintf(path, DIRECTORY_SIZE, "/tmp/penstock-%u", (unsigned)geteuid());
-	if (which == 1 && !is_safe_parent("/tmp"))
-		return -1;
+	}
 	if (make)
 		mkdir(path, 0700);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -107,6 +117,17 @@ static int try_name(const struct sockaddr_un *name)
 	return 0;
 }
 
+/* Whoever has it holds it for a moment, or is a stopped process, for which no server waits. */
+static bool lock(int directory)
+{
+	for (unsigned attempts = 0; flock(directory, LOCK_EX | LOCK_NB) < 0; attempts++) {
+		if (errno != EWOULDBLOCK || attempts == LOCK_ATTEMPTS)
+			return false;
+		clock_sleep_ms(LOCK_PAUSE_MS);
+	}
+	return true;
+}
+
 /* A server that is killed leaves its socket. Under the lock: no name is given meanwhile. */
 static void sweep(int directory, const char *path)
 {
@@ -140,7 +161,7 @@ static int listen_in(unsigned which, const char *address, struct sockaddr_un *na
 
 	/* A socket on a file system of several machines looks dead from all but one. */
 	if (directory < 0 || fs_is_network(path) || !make_name(path, true, address, &hidden) ||
-		!make_name(path, false, address, name) || flock(directory, LOCK_EX) < 0)
+		!make_name(path, false, address, name) || !lock(directory))
 		return -1;
 	sweep(directory, path);
 	fd = make_socket();

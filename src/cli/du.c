@@ -60,8 +60,10 @@ static int run_du(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct json_stream stream = {0};
 	bool json = cli_has(cli, "json");
-	int r = remote_open(&remote, cli, &err);
+	int r;
 
+	remote_many_requests();
+	r = remote_open(&remote, cli, &err);
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
 		r = sum_operand(cli, &remote, cli_operand(cli, i), json ? &stream : NULL, &err);
 	if (json && (r == 0 || stream.begun))

@@ -129,6 +129,7 @@ static int run_ls(const struct cli *cli)
 
 	if (cli_has(cli, "uploads"))
 		return uploads_list(cli);
+	remote_many_requests();
 	r = remote_open(&remote, cli, &err);
 	if (r == 0 && cli_n_operands(cli) == 0)
 		r = bucket_list(remote.client, on_bucket, &l, &err);

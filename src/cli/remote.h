@@ -29,6 +29,9 @@ struct embedded_store;
 struct http_engine;
 struct json_t;
 
+/* For verbs that make many requests, before any thread is: bounds what freed memory is kept. */
+void remote_many_requests(void);
+
 /* clang-format off */
 #define REMOTE_OPTIONS                                                                              \
 	{ 0, "endpoint-url", "URL", "The store to talk to, or \"embedded\"; default: "            \

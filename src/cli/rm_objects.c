@@ -153,8 +153,10 @@ int rm_objects(const struct cli *cli)
 		.dry_run = cli_has(cli, "dry-run"),
 		.force = cli_has(cli, "force"),
 		.stream = cli_has(cli, "json") ? &stream : NULL};
-	int r = remote_open(&remote, cli, &err);
+	int r;
 
+	remote_many_requests();
+	r = remote_open(&remote, cli, &err);
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
 		r = remove_operand(&removal, cli_operand(cli, i), &err);
 	if (removal.spared)

@@ -1,7 +1,6 @@
 #include "cli/transfer.h"
 
 #include <curl/curl.h>
-#include <malloc.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,20 +18,6 @@
 #include "records/records.h"
 #include "base/banned.h"
 
-/*
- * Each request has buffers of some hundred KiB, which go when it is over. Given back to the kernel every time
- * they cost as much again: their pages are to be had, and cleared, anew. The pages of a listing are made by one thread
- * and freed by another; with a heap for each, these grow by turns (a sync of a million files: 71 MiB, else 46).
- */
-static void keep_freed_memory(void)
-{
-#ifdef __GLIBC__
-	mallopt(M_MMAP_THRESHOLD, (int)LIMIT_TRANSFER_KEPT_BLOCK);
-	mallopt(M_TRIM_THRESHOLD, (int)LIMIT_TRANSFER_KEPT);
-	mallopt(M_ARENA_MAX, LIMIT_TRANSFER_ARENAS);
-#endif
-}
-
 /* ---- options ---- */
 
 int transfer_begin(struct transfer *t, const struct cli *cli)
@@ -44,7 +29,7 @@ int transfer_begin(struct transfer *t, const struct cli *cli)
 
 	if (r)
 		return r;
-	keep_freed_memory();
+	remote_many_requests();
 	t->cli = cli;
 	t->dry_run = cli_has(cli, "dry-run");
 	t->preserve = cli_has(cli, "preserve");

@@ -125,13 +125,13 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 }
 
 /* Takes `fd`. Where it fails, libmicrohttpd does not tell whether it was closed, so nobody closes it twice. */
-static struct MHD_Daemon *start_daemon(struct server *server, int fd, unsigned connections)
+static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 {
 	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
 					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops(),
-		MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_NOTIFY_CONNECTION,
+		MHD_OPTION_CONNECTION_LIMIT, LIMIT_SERVER_CONNECTIONS, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)LIMIT_SERVER_CONNECTION, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
 		(size_t)(16 * KIB), MHD_OPTION_CONNECTION_TIMEOUT,
@@ -152,14 +152,14 @@ static void start_near(struct server *server, int tcp)
 	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
 	if (fd < 0)
 		return;
-	server->near = start_daemon(server, fd, LIMIT_SERVER_NEAR_CONNECTIONS);
+	server->near = start_daemon(server, fd);
 	if (!server->near)
 		near_unlink(&server->near_name);
 }
 
 static int start_daemons(struct server *server, int fd, struct penstock_error *err)
 {
-	server->daemon = start_daemon(server, fd, LIMIT_SERVER_CONNECTIONS);
+	server->daemon = start_daemon(server, fd);
 	if (!server->daemon)
 		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 	start_near(server, fd);

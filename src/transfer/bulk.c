@@ -487,7 +487,7 @@ int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_op
 	pthread_cond_init(&bulk->work, NULL);
 	clock_cond_init(&bulk->moved);
 	pthread_cond_init(&bulk->landed, NULL);
-	/* A nameless file gets its name by way of /proc. */
+	/* A nameless file may get its name by way of /proc only. */
 	bulk->no_proc = access("/proc/self/fd", X_OK) < 0;
 	atomic_store(&bulk->named_parts, bulk->no_proc);
 	bulk_window_init(bulk);

@@ -211,22 +211,24 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 }
 
 /*
- * The nameless one. By its descriptor alone where the kernel lets us (root, or from Linux 6.10 whoever opened it): the way through
- * /proc costs a third of the link.
+ * The nameless one. By its descriptor alone where the kernel lets us (who may read everything, or from Linux 6.10 whoever opened
+ * it): the way through /proc costs a third of the link.
  */
 static int link_to(struct bulk *bulk, int fd, int dir, const char *name)
 {
+	bool by_proc = atomic_load(&bulk->link_by_proc);
 	char self[32];
+	int r;
 
-	if (!atomic_load(&bulk->link_by_proc)) {
-		if (linkat(fd, "", dir, name, AT_EMPTY_PATH) == 0)
-			return 0;
-		if (errno == EEXIST)
-			return -1;
-		atomic_store(&bulk->link_by_proc, true);
-	}
+	if (!by_proc && linkat(fd, "", dir, name, AT_EMPTY_PATH) == 0)
+		return 0;
+	if (!by_proc && errno == EEXIST)
+		return -1;
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW);
+	r = linkat(AT_FDCWD, self, dir, name, AT_SYMLINK_FOLLOW);
+	if (!by_proc && (r == 0 || errno == EEXIST))
+		atomic_store(&bulk->link_by_proc, true);
+	return r;
 }
 
 static int publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,

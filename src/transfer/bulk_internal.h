@@ -64,7 +64,7 @@ struct bulk {
 	atomic_int stop; /* the cancel flag of every request */
 
 	pthread_mutex_t lock;
-	pthread_cond_t moved; /* for the thread that pushes: something ended, or there is room */
+	pthread_cond_t moved; /* for the thread that pushes: it is worth a look */
 	pthread_cond_t work;  /* for the workers */
 	/* Under the lock. */
 	struct bulk_list line; /* for the air */

@@ -5,8 +5,10 @@
 #include <cmocka.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -193,6 +195,52 @@ static void users_do_not_meet(void **state)
 	close(tcp);
 }
 
+static int make_run_user(const struct sockaddr_in *address)
+{
+	(void)address;
+	umask(0);
+	return mkdir("/run/user", 0755) == 0 && mkdir("/run/user/0", 0777) == 0 ? 0 : 1;
+}
+
+/* In a mount name space of its own. 0: the socket is in a directory that nobody but root can put something else in the place of. */
+static int listen_with_foreign_run(const struct sockaddr_in *address)
+{
+	struct sockaddr_un name;
+	bool safe;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		mount("tmpfs", "/run", "tmpfs", 0, "mode=1777") < 0)
+		return 77;
+	if (as_other_user(make_run_user, address) != 0 ||
+		near_listen((const struct sockaddr *)address, &name) < 0)
+		return 2;
+	safe = strncmp(name.sun_path, "/tmp/", 5) == 0;
+	near_unlink(&name);
+	return safe && !is_there(address) ? 0 : 1;
+}
+
+/* Where anybody may write in /run, as in a container with a tmpfs there. */
+static void a_directory_of_runtime_files_that_others_made_is_not_used(void **state)
+{
+	struct sockaddr_in address;
+	int tcp, status = -1;
+	pid_t child;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	tcp = take_port("127.0.0.1", &address);
+	child = fork();
+	if (child == 0)
+		_exit(listen_with_foreign_run(&address));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	close(tcp);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +248,7 @@ int main(void)
 		cmocka_unit_test(what_a_killed_server_left_is_no_server),
 		cmocka_unit_test(only_the_same_loopback_address_is_found),
 		cmocka_unit_test(users_do_not_meet),
+		cmocka_unit_test(a_directory_of_runtime_files_that_others_made_is_not_used),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
