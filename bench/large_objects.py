@@ -224,19 +224,25 @@ def memory_available():
     return 0
 
 
+def needed(size):
+    """Bytes of room: for two copies, and some."""
+    return 2 * size + 2 * GIB
+
+
 def place(label, size):
-    """In memory where there is room for two copies; a disk's speed is nobody's merit."""
-    shared, needed = Path("/dev/shm"), 2 * size + 2 * GIB
-    if shared.is_dir() and min(shutil.disk_usage(shared).free, memory_available()) > needed:
+    """In memory where there is room; a disk's speed is nobody's merit."""
+    shared = Path("/dev/shm")
+    if shared.is_dir() and min(shutil.disk_usage(shared).free, memory_available()) > needed(size):
         return shared
-    if shutil.disk_usage(tempfile.gettempdir()).free < needed:
-        sys.exit(f"{label}: no room for {needed / GIB:.0f} GiB in memory or in {tempfile.gettempdir()}")
+    if shutil.disk_usage(tempfile.gettempdir()).free < needed(size):
+        sys.exit(f"{label}: no room for {needed(size) / GIB:.0f} GiB in memory or in {tempfile.gettempdir()}")
     print(f"  {label} goes to the disk: no room for it in memory", flush=True)
     return None
 
 
 def run(report, label, size, program):
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place(label, size)) as name:
+    at = place(label, size)
+    with reporting.memory_at_hand(needed(size) if at else 0), tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=at) as name:
         folder = Path(name)
         store = Store(folder)
         try:

@@ -298,22 +298,25 @@ def place():
     return "/dev/shm" if room > ROOM and left > ROOM + 2 * 2**30 else None
 
 
+def measure(report, folder, at, make, title, nginx):
+    files = make(folder, report.quick)
+    if not files:
+        report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
+        return
+    title = f"{files.count:,} {title}" + (" in memory" if at else "")
+    bench = Bench(report, folder, bool(at), make is blocks)
+    try:
+        bench.files(files, title)
+        if nginx:
+            bench.dav(files, title, nginx)
+    finally:
+        bench.store.close()
+
+
 def main(report):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     nginx = report.peer("nginx", path="/usr/sbin/nginx" if os.path.exists("/usr/sbin/nginx") else None)
     for make, title in ((images, "images of 1 kB"), (blocks, "files of 256 KiB")):
         at = place()
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=at) as name:
-            folder = Path(name)
-            files = make(folder, report.quick)
-            if not files:
-                report.missing("the CIFAR-10 images", f"{IMAGES} is not there")
-                continue
-            title = f"{files.count:,} {title}" + (" in memory" if at else "")
-            bench = Bench(report, folder, bool(at), make is blocks)
-            try:
-                bench.files(files, title)
-                if nginx:
-                    bench.dav(files, title, nginx)
-            finally:
-                bench.store.close()
+        with reporting.memory_at_hand(ROOM if at else 0), tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=at) as name:
+            measure(report, Path(name), at, make, title, nginx)
