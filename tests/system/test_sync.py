@@ -125,7 +125,7 @@ def test_a_file_whose_writer_was_killed_is_suspect(syncs, reaped_at_once):
     sync.wait_event("published", "ckpt.pth")
 
     writer = python(KILLED, path)
-    wait_for(lambda: path.stat().st_size > 200_000, 60, "the save to be under way")
+    wait_for(lambda: path.stat().st_size > 200_000 and sync.watches(writer.pid), 60, "the save to be under way, and its writer seen")
     writer.kill()
     if reaped_at_once:
         writer.wait()

@@ -160,8 +160,7 @@ def test_a_suspect_of_the_last_attempt_is_replaced_by_the_good_one(attempts):
     first.wait_event("published", "ckpt.pth")
     code = "import sys, time; f = open(sys.argv[1], 'wb'); f.write(b'half' * 100000); f.flush(); time.sleep(60)"
     writer = subprocess.Popen([sys.executable, "-c", code, path])
-    wait_for(lambda: path.stat().st_size == 400_000, 60, "half a save")
-    time.sleep(0.3)
+    wait_for(lambda: path.stat().st_size == 400_000 and first.watches(writer.pid), 60, "half a save, and its writer seen")
     writer.kill()
     writer.wait()
     first.ended(True)

@@ -1,9 +1,11 @@
 """The continuous sync on its own: tests/support/sync_driver.c on a directory, with a real object store."""
+import contextlib
 import json
 import os
 import subprocess
 import threading
 import urllib.parse
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +118,14 @@ class Syncer:
 
     def warnings(self):
         return [urllib.parse.unquote(e["detail"]) for e in self.events("warning")]
+
+    def watches(self, pid):
+        """Whether it knows that process for a writer: it holds a descriptor of it."""
+        for info in Path(f"/proc/{self.process.pid}/fdinfo").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if f"Pid:\t{pid}\n" in info.read_text():
+                    return True
+        return False
 
     def quit(self):
         self.process.popen.stdin.write(b"quit\n")
