@@ -9,6 +9,13 @@
 #include "base/process.h"
 #include "base/banned.h"
 
+/*
+ * The two threads let each other sleep: a wake-up costs as much as writing a quarter of a piece. The writer begins when some
+ * pieces are there, or somebody waits for them, and goes on until there are none; who finds no room waits until half is free.
+ */
+#define BEGIN_WITH  4
+#define GO_ON_BELOW (LIMIT_GET_WRITE_AHEAD / 2 + 1)
+
 struct piece {
 	struct get_line *line;
 	uint64_t at;
@@ -20,14 +27,16 @@ struct get_writer {
 	get_writer_fn *fn;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t came;	/* a piece, or the end */
-	pthread_cond_t written; /* a piece was */
+	pthread_cond_t came;	/* enough pieces, somebody who waits for them, or the end */
+	pthread_cond_t written; /* what somebody waits for */
 	struct piece pieces[LIMIT_GET_WRITE_AHEAD];
 	unsigned first;
 	unsigned n;			    /* with the one that is being written */
 	void *spare[LIMIT_GET_WRITE_AHEAD]; /* of pieces that were written */
 	unsigned n_spare;
-	int failed; /* errno */
+	unsigned draining; /* who wait until theirs are written */
+	bool full;	   /* somebody waits for room */
+	int failed;	   /* errno */
 	bool ending;
 };
 
@@ -51,7 +60,16 @@ static void write_first(struct get_writer *w)
 	w->n--;
 	/* After this the line may belong to another range. */
 	atomic_fetch_sub(&piece.line->pending, 1);
-	pthread_cond_broadcast(&w->written);
+	if (w->draining || (w->full && w->n < GO_ON_BELOW)) {
+		w->full = false;
+		pthread_cond_broadcast(&w->written);
+	}
+}
+
+/* Under the lock. */
+static bool is_to_begin(const struct get_writer *w)
+{
+	return w->ending || w->n >= BEGIN_WITH || (w->n && w->draining);
 }
 
 static void *writer_main(void *arg)
@@ -61,11 +79,12 @@ static void *writer_main(void *arg)
 	pthread_setname_np(pthread_self(), "write");
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
-		while (!w->n && !w->ending)
+		while (!is_to_begin(w))
 			pthread_cond_wait(&w->came, &w->lock);
 		if (!w->n)
 			break;
-		write_first(w);
+		while (w->n)
+			write_first(w);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -122,14 +141,19 @@ int get_writer_push(
 	int failed;
 
 	pthread_mutex_lock(&w->lock);
-	while (w->n == LIMIT_GET_WRITE_AHEAD)
-		pthread_cond_wait(&w->written, &w->lock);
+	if (w->n == LIMIT_GET_WRITE_AHEAD) {
+		do {
+			w->full = true;
+			pthread_cond_wait(&w->written, &w->lock);
+		} while (w->n >= GO_ON_BELOW);
+	}
 	failed = w->failed;
 	if (!failed) {
 		atomic_fetch_add(&line->pending, 1);
 		w->pieces[(w->first + w->n++) % LIMIT_GET_WRITE_AHEAD] = (struct piece){
 			line, at, data, len};
-		pthread_cond_signal(&w->came);
+		if (w->n >= BEGIN_WITH)
+			pthread_cond_signal(&w->came);
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (failed)
@@ -142,8 +166,11 @@ int get_writer_drain(struct get_writer *w, const struct get_line *line)
 	int failed;
 
 	pthread_mutex_lock(&w->lock);
+	w->draining++;
+	pthread_cond_signal(&w->came);
 	while (line ? atomic_load(&line->pending) > 0 : w->n > 0)
 		pthread_cond_wait(&w->written, &w->lock);
+	w->draining--;
 	failed = w->failed;
 	pthread_mutex_unlock(&w->lock);
 	return failed;
