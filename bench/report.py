@@ -173,9 +173,10 @@ try:
     memory.madvise(POPULATE_WRITE)
     for at in range(0, SIZE, KEPT):
         memory.madvise(mmap.MADV_DONTNEED, at + mmap.PAGESIZE, KEPT - mmap.PAGESIZE)
-except OSError:
-    memory.close()  # a kernel before 5.14
-print(flush=True)
+except OSError as error:
+    memory.close()  # a kernel before 5.14, or too little memory
+    print(error, flush=True)
+print("held", flush=True)
 sys.stdin.read()
 """
 
@@ -192,7 +193,9 @@ def memory_at_hand(size):
         return
     holder = subprocess.Popen([sys.executable, "-c", AT_HAND, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        holder.stdout.readline()
+        said = holder.stdout.readline().decode().strip()
+        if said != "held":
+            print(f"  no memory at hand: {said or 'its holder ended'}", flush=True)
         yield
     finally:
         holder.kill()

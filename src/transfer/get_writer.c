@@ -5,15 +5,18 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/banned.h"
 
 /*
  * The two threads let each other sleep: a wake-up costs as much as writing a quarter of a piece. The writer begins when some
- * pieces are there, or somebody waits for them, and goes on until there are none; who finds no room waits until half is free.
+ * pieces are there, or somebody waits for them, or some time has gone by, and goes on until there are none; who finds no room
+ * waits until half is free.
  */
 #define BEGIN_WITH  4
+#define LINGER_MS   50
 #define GO_ON_BELOW (LIMIT_GET_WRITE_AHEAD / 2 + 1)
 
 struct piece {
@@ -79,9 +82,9 @@ static void *writer_main(void *arg)
 	pthread_setname_np(pthread_self(), "write");
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
-		while (!is_to_begin(w))
-			pthread_cond_wait(&w->came, &w->lock);
-		if (!w->n)
+		if (!is_to_begin(w))
+			clock_cond_wait_ms(&w->came, &w->lock, LINGER_MS);
+		if (w->ending && !w->n)
 			break;
 		while (w->n)
 			write_first(w);
@@ -111,7 +114,7 @@ struct get_writer *get_writer_start(get_writer_fn *fn)
 		return NULL;
 	w->fn = fn;
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->came, NULL);
+	clock_cond_init(&w->came);
 	pthread_cond_init(&w->written, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -152,7 +155,7 @@ int get_writer_push(
 		atomic_fetch_add(&line->pending, 1);
 		w->pieces[(w->first + w->n++) % LIMIT_GET_WRITE_AHEAD] = (struct piece){
 			line, at, data, len};
-		if (w->n >= BEGIN_WITH)
+		if (is_to_begin(w))
 			pthread_cond_signal(&w->came);
 	}
 	pthread_mutex_unlock(&w->lock);
