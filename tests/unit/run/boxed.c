@@ -50,6 +50,10 @@ static void a_task_is_found_while_its_helper_ends(void **state)
 
 	(void)state;
 	assert_true(shared != MAP_FAILED);
+#ifdef __SANITIZE_THREAD__
+	/* It gives the helper a second thread, to which the kernel hands the task for a moment; real ones have one. */
+	skip();
+#endif
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		pid_t found;
 		pid_t init;

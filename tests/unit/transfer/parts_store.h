@@ -27,7 +27,6 @@ struct store_part {
 };
 
 struct parts_store {
-	pthread_mutex_t lock;
 	struct store_part parts[STORE_UPLOADS][STORE_PARTS];
 	bool alive[STORE_UPLOADS];
 	unsigned uploads; /* begun */
@@ -53,15 +52,18 @@ struct parts_store {
 };
 
 static struct parts_store store;
+static pthread_mutex_t store_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Also while its server runs. */
 static inline void store_reset(void)
 {
+	pthread_mutex_lock(&store_lock);
 	for (unsigned u = 0; u < STORE_UPLOADS; u++)
 		for (unsigned i = 0; i < STORE_PARTS; i++)
 			free(store.parts[u][i].bytes);
 	free(store.object);
 	memset(&store, 0, sizeof(store));
-	pthread_mutex_init(&store.lock, NULL);
+	pthread_mutex_unlock(&store_lock);
 }
 
 static inline void crc_text(const void *bytes, size_t len, char out[64])
@@ -310,9 +312,9 @@ static inline bool store_answer(struct mini_http *m, const struct mini_request *
 	bool keep;
 
 	(void)m;
-	pthread_mutex_lock(&store.lock);
+	pthread_mutex_lock(&store_lock);
 	keep = store_answer_locked(r, fd);
-	pthread_mutex_unlock(&store.lock);
+	pthread_mutex_unlock(&store_lock);
 	return keep;
 }
 

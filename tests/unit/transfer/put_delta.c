@@ -143,9 +143,9 @@ static void somebody_elses_object_is_not_built_upon(void **state)
 	struct fixture *f = *state;
 	char *other = calloc(1, FILE_SIZE);
 
-	pthread_mutex_lock(&store.lock);
+	pthread_mutex_lock(&store_lock);
 	store_object(other, FILE_SIZE);
-	pthread_mutex_unlock(&store.lock);
+	pthread_mutex_unlock(&store_lock);
 	free(other);
 	change(MIB, 10);
 
@@ -165,9 +165,9 @@ static void a_store_that_ignores_the_condition_is_found_out(void **state)
 
 		store.no_sums = !sums;
 		store.ignores_if_match = true;
-		pthread_mutex_lock(&store.lock);
+		pthread_mutex_lock(&store_lock);
 		store_object(other, FILE_SIZE);
-		pthread_mutex_unlock(&store.lock);
+		pthread_mutex_unlock(&store_lock);
 		free(other);
 		change(MIB, 10);
 
