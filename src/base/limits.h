@@ -108,6 +108,7 @@
 #define LIMIT_GET_RANGE	 (8 * MIB) /* bytes of one such range */
 #define LIMIT_GET_GATHER (128 * KIB) /* bytes of a range in memory until they are written; divides GET_BLOCK_MAX */
 #define LIMIT_GET_WRITE_AHEAD 16 /* such pieces of one download that wait for being written */
+#define LIMIT_GET_LINGER_MS 50 /* and so long one waits for others at most */
 #define LIMIT_TRANSFER_AHEAD 48 /* requests of one transfer that run or wait in the engine, some 10 KiB each */
 #define LIMIT_STREAM_MEMORY (40 * MIB) /* bytes that all streams of a process hold: below 64 MB with all else */
 #define LIMIT_STREAM_RANGE (4 * MIB) /* bytes of one piece of an object that is handed over in order */

@@ -324,11 +324,19 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	struct s3_op *op = cookie;
 	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
 	struct download *d = slot->download;
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	(void)request;
 	(void)reply;
-	if (err)
+	if (err) {
 		download_replaced(d, err);
+	} else if (slot->at != slot->length) {
+		/* A server that does not tell the object's size may call any part the whole range. */
+		error_set(&own, PENSTOCK_E_CHANGED,
+			"GET s3://%s/%s: %" PRIu64 " bytes came of %" PRIu64, d->bucket, d->key,
+			slot->at, slot->length);
+		err = &own;
+	}
 	atomic_store(&slot->flying, false);
 	fan_ended(&d->fan, err);
 }
@@ -361,15 +369,23 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 	return r;
 }
 
+/* One whose range came, while fewer are on their way than there are slots. The last bytes of it may wait for the writer yet. */
 static struct range_slot *free_slot(struct download *d)
 {
+	struct range_slot *came = NULL;
+
 	for (unsigned i = 0; i < d->n_slots; i++) {
 		struct range_slot *slot = &d->slots[i];
 
-		if (!atomic_load(&slot->flying) && !atomic_load(&slot->line.pending))
+		if (atomic_load(&slot->flying))
+			continue;
+		if (!atomic_load(&slot->line.pending))
 			return slot;
+		came = slot;
 	}
-	return NULL;
+	if (came)
+		get_writer_drain(d->writer, &came->line);
+	return came;
 }
 
 static void learn_parts(struct download *d)
@@ -417,12 +433,8 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 	while (at < d->size && fan_wait(&d->fan, d->n_slots)) {
 		struct range_slot *slot = free_slot(d);
 
-		/* All that is not on its way waits for the writer then. */
-		if (!slot) {
-			if (d->writer)
-				get_writer_drain(d->writer, NULL);
+		if (!slot)
 			continue;
-		}
 		if (!get_blocks_next(&d->blocks, &at, LIMIT_GET_RANGE, &offset, &length))
 			break;
 		if (range_start(d, slot, offset, length, &own) < 0) {
@@ -503,11 +515,12 @@ int download_ranges(struct download *d, struct penstock_error *err)
 		return error_memory(err);
 	fan_init(&d->fan, d->client->engine, d->options->cancel);
 	d->refetching = false;
-	d->writer = get_writer_start(write_piece);
+	d->writer = get_writer_start(write_piece, LIMIT_GET_LINGER_MS);
 	r = run_ranges(d, err);
 	failed = get_writer_stop(d->writer);
 	d->writer = NULL;
-	if (r == 0)
+	/* What the requests failed with then is mostly this, by another name. */
+	if (failed && r != -(int)PENSTOCK_E_CANCELLED)
 		r = write_failed(failed, err);
 	if (r == 0 && checksum_is_crc(d->kind))
 		r = check_ranges(d, err);

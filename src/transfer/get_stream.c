@@ -72,6 +72,12 @@ static int replaced(const struct stream *s, struct penstock_error *err)
 		"GET s3://%s/%s: the object was replaced while it was read", s->bucket, s->key);
 }
 
+static int fewer_bytes(const struct stream *s, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CHANGED,
+		"GET s3://%s/%s: fewer bytes came than the object has", s->bucket, s->key);
+}
+
 static void slot_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -206,6 +212,9 @@ static int hand_over(
 				s, &s->slots[next % s->n_slots], next * LIMIT_STREAM_RANGE, err);
 		if (r < 0 || !slot_wait(s, slot))
 			break;
+		/* Of a reply whose length nobody told, a part may look like all. */
+		if (slot->bytes.len != slot->length)
+			return fewer_bytes(s, err);
 		r = hand_piece(s, slot->bytes.data, slot->bytes.len, fn, cookie, err);
 	}
 	return r;
@@ -261,9 +270,7 @@ static int hand_over_held(
 		size_t want = s->size - at < MIB ? (size_t)(s->size - at) : MIB;
 
 		if (fs_pread_all(fd, block, want, (off_t)(s->from + at)) != (ssize_t)want)
-			return error_set(err, PENSTOCK_E_CHANGED,
-				"GET s3://%s/%s: fewer bytes came than the object has", s->bucket,
-				s->key);
+			return fewer_bytes(s, err);
 		r = hand_piece(s, block, want, fn, cookie, err);
 		at += want;
 	}
@@ -336,6 +343,9 @@ static int learn(struct stream *s, struct penstock_error *err)
 		r = object_info_from_reply(&op.reply, &s->info, err);
 	if (r < 0)
 		return r;
+	if (o->known &&
+		(s->info.size != o->known->size || strcmp(s->info.etag, o->known->etag) != 0))
+		return replaced(s, err);
 	if (o->offset && o->offset >= s->info.size)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"GET s3://%s/%s: the object ends before byte %" PRIu64, s->bucket, s->key,

@@ -16,7 +16,6 @@
  * waits until half is free.
  */
 #define BEGIN_WITH  4
-#define LINGER_MS   50
 #define GO_ON_BELOW (LIMIT_GET_WRITE_AHEAD / 2 + 1)
 
 struct piece {
@@ -28,6 +27,7 @@ struct piece {
 
 struct get_writer {
 	get_writer_fn *fn;
+	int64_t linger_ms;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t came;	/* enough pieces, somebody who waits for them, or the end */
@@ -48,6 +48,7 @@ static void write_first(struct get_writer *w)
 {
 	struct piece piece = w->pieces[w->first];
 	int failed = w->failed;
+	unsigned left;
 
 	pthread_mutex_unlock(&w->lock);
 	if (!failed)
@@ -62,8 +63,8 @@ static void write_first(struct get_writer *w)
 	w->first = (w->first + 1) % LIMIT_GET_WRITE_AHEAD;
 	w->n--;
 	/* After this the line may belong to another range. */
-	atomic_fetch_sub(&piece.line->pending, 1);
-	if (w->draining || (w->full && w->n < GO_ON_BELOW)) {
+	left = atomic_fetch_sub(&piece.line->pending, 1) - 1;
+	if ((w->draining && !left) || (w->full && w->n < GO_ON_BELOW)) {
 		w->full = false;
 		pthread_cond_broadcast(&w->written);
 	}
@@ -83,7 +84,7 @@ static void *writer_main(void *arg)
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
 		if (!is_to_begin(w))
-			clock_cond_wait_ms(&w->came, &w->lock, LINGER_MS);
+			clock_cond_wait_ms(&w->came, &w->lock, w->linger_ms);
 		if (w->ending && !w->n)
 			break;
 		while (w->n)
@@ -103,7 +104,7 @@ static void release(struct get_writer *w)
 	free(w);
 }
 
-struct get_writer *get_writer_start(get_writer_fn *fn)
+struct get_writer *get_writer_start(get_writer_fn *fn, int64_t linger_ms)
 {
 	struct get_writer *w = process_is_parallel() ? calloc(1, sizeof(*w)) : NULL;
 	sigset_t all;
@@ -113,6 +114,7 @@ struct get_writer *get_writer_start(get_writer_fn *fn)
 	if (!w)
 		return NULL;
 	w->fn = fn;
+	w->linger_ms = linger_ms;
 	pthread_mutex_init(&w->lock, NULL);
 	clock_cond_init(&w->came);
 	pthread_cond_init(&w->written, NULL);

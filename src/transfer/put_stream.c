@@ -119,11 +119,11 @@ static int grow_results(struct upload *u, struct penstock_error *err)
 	unsigned room = u->room ? 2 * u->room : 16;
 	struct part_result *grown;
 
-	if (u->parts < u->room)
-		return 0;
 	if (u->parts == LIMIT_S3_PARTS)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"what is read has more bytes than %d parts hold", LIMIT_S3_PARTS);
+	if (u->parts < u->room)
+		return 0;
 	grown = realloc(u->results, room * sizeof(*grown));
 	if (!grown)
 		return error_memory(err);

@@ -1,4 +1,7 @@
-/* The thread that writes what a download receives: everything is written in its order, and nobody waits for ever. */
+/*
+ * The thread that writes what a download receives: everything is written in its order, and nobody waits for ever. Mostly
+ * with a linger that never ends, which would hide a wake-up that is lost.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -13,6 +16,7 @@
 #include "transfer/get_writer.h"
 
 #define PIECES 5000
+#define NEVER  3600000 /* ms: longer than the test may take */
 
 /* What was written: the pieces are numbered by their places. */
 struct sink {
@@ -51,18 +55,18 @@ static int push(struct get_writer *writer, struct sink *sink, uint64_t at)
 	return get_writer_push(writer, &sink->line, at, room, 1);
 }
 
-static struct get_writer *start(void)
+static struct get_writer *start(int64_t linger_ms)
 {
-	struct get_writer *writer = get_writer_start(write_numbered);
+	struct get_writer *writer = get_writer_start(write_numbered, linger_ms);
 
 	if (!writer)
 		skip(); /* one processor */
 	return writer;
 }
 
-static void a_piece_that_stays_alone_is_written_soon(void **state)
+static void a_piece_that_stays_alone_is_written_in_the_end(void **state)
 {
-	struct get_writer *writer = start();
+	struct get_writer *writer = start(10);
 	struct sink sink;
 
 	(void)state;
@@ -73,9 +77,47 @@ static void a_piece_that_stays_alone_is_written_soon(void **state)
 	assert_true(sink.in_order);
 }
 
+static void a_piece_that_somebody_waits_for_is_written_at_once(void **state)
+{
+	struct get_writer *writer = start(NEVER);
+	struct sink sink;
+
+	(void)state;
+	sink_init(&sink, NULL);
+	for (uint64_t at = 0; at < 100; at++) {
+		assert_int_equal(push(writer, &sink, at), 0);
+		assert_int_equal(get_writer_drain(writer, &sink.line), 0);
+		assert_int_equal(sink.next, at + 1);
+	}
+	assert_int_equal(get_writer_stop(writer), 0);
+	assert_true(sink.in_order);
+}
+
+/* Nor for what others have in line behind it. */
+static void who_waits_for_one_line_does_not_wait_for_another(void **state)
+{
+	struct get_writer *writer = start(NEVER);
+	struct sink mine, held;
+	sem_t hold;
+
+	(void)state;
+	assert_int_equal(sem_init(&hold, 0, 0), 0);
+	sink_init(&mine, NULL);
+	sink_init(&held, &hold);
+	assert_int_equal(push(writer, &mine, 0), 0);
+	assert_int_equal(push(writer, &held, 0), 0);
+
+	assert_int_equal(get_writer_drain(writer, &mine.line), 0);
+
+	assert_int_equal(mine.next, 1);
+	sem_post(&hold);
+	assert_int_equal(get_writer_stop(writer), 0);
+	assert_int_equal(held.next, 1);
+}
+
 static void more_pieces_than_there_is_room_for_come_in_their_order(void **state)
 {
-	struct get_writer *writer = start();
+	struct get_writer *writer = start(NEVER);
 	struct sink sink;
 
 	(void)state;
@@ -109,7 +151,7 @@ static void *drain_always(void *arg)
 /* A piece may come just when the writer has nothing left, and before the one who waits has seen that. */
 static void pieces_that_come_while_somebody_waits_for_all_are_written(void **state)
 {
-	struct drainer drainer = {.writer = start()};
+	struct drainer drainer = {.writer = start(NEVER)};
 	struct sink sink;
 	pthread_t thread;
 	void *failed;
@@ -131,7 +173,7 @@ static void pieces_that_come_while_somebody_waits_for_all_are_written(void **sta
 
 static void after_a_failure_nothing_is_written(void **state)
 {
-	struct get_writer *writer = start();
+	struct get_writer *writer = start(NEVER);
 	struct sink sink;
 	sem_t hold;
 
@@ -154,7 +196,9 @@ static void after_a_failure_nothing_is_written(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_piece_that_stays_alone_is_written_soon),
+		cmocka_unit_test(a_piece_that_stays_alone_is_written_in_the_end),
+		cmocka_unit_test(a_piece_that_somebody_waits_for_is_written_at_once),
+		cmocka_unit_test(who_waits_for_one_line_does_not_wait_for_another),
 		cmocka_unit_test(more_pieces_than_there_is_room_for_come_in_their_order),
 		cmocka_unit_test(pieces_that_come_while_somebody_waits_for_all_are_written),
 		cmocka_unit_test(after_a_failure_nothing_is_written),

@@ -1,5 +1,7 @@
 /* Downloads, listings, deletions and errors, from stores that cut, lie and talk nonsense. */
 #include "objects_fixture.h"
+
+#include "base/cleanup.h"
 #include "transfer/tree.h"
 #include "transfer/part_file.h"
 
@@ -31,6 +33,25 @@ static bool object_store(struct mini_http *m, const struct mini_request *r, int 
 		return false;
 	}
 	return mini_write(fd, data + first, last - first + 1);
+}
+
+#define LARGE (LIMIT_GET_SINGLE + MIB)
+
+/* Every range lacks its last byte, and as the size of the object is not told nobody can see it from the headers. */
+static bool short_ranges(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	uint64_t first = 0, last = LARGE - 1;
+
+	(void)m;
+	if (strcmp(r->method, "HEAD") == 0 || !mini_range(r, LARGE, &first, &last))
+		return mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nETag: \"the etag\"\r\nContent-Length: %d\r\n\r\n",
+			(int)LARGE);
+	return mini_printf(fd,
+		       "HTTP/1.1 206 Partial\r\nETag: \"the etag\"\r\nContent-Length: %" PRIu64
+		       "\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/*\r\n\r\n",
+		       last - first, first, last - 1) &&
+	       mini_write(fd, data, last - first);
 }
 
 static bool replaced_object(struct mini_http *m, const struct mini_request *r, int fd)
@@ -349,6 +370,38 @@ static void a_listing_that_does_not_get_on_ends(void **state)
 	end(&f);
 }
 
+static int add_to(void *cookie, const void *bytes, size_t len, struct penstock_error *err)
+{
+	(void)err;
+	return buf_add(cookie, bytes, len);
+}
+
+static void a_range_that_is_too_short_is_no_success(void **state)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
+	struct fixture f;
+	char path[] = "/tmp/short-XXXXXX";
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(path);
+	begin(&f, short_ranges);
+
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		object_get_file(f.s3, "b", "k", path, NULL, &f.info, &f.err));
+	assert_non_null(strstr(f.err.message, "bytes came of"));
+	assert_int_equal(-1, access(path, F_OK));
+	penstock_error_release(&f.err);
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED,
+		object_get_stream(f.s3, "b", "k",
+			&(struct object_get_options){.offset = 1, .length = 1000}, add_to, &out,
+			&f.info, &f.err));
+	assert_int_equal(0, out.len);
+	end(&f);
+}
+
 static char failed_key[16];
 
 static void on_failed(void *cookie, const char *key, const struct penstock_error *err)
@@ -446,6 +499,7 @@ int main(void)
 		cmocka_unit_test(what_the_store_calls_a_timeout_is_tried_again),
 		cmocka_unit_test(nonsense_instead_of_a_listing_is_an_error),
 		cmocka_unit_test(a_listing_that_does_not_get_on_ends),
+		cmocka_unit_test(a_range_that_is_too_short_is_no_success),
 		cmocka_unit_test(keys_that_were_not_deleted_are_named),
 		cmocka_unit_test(names_that_no_store_takes_are_refused_at_once),
 		cmocka_unit_test(only_what_lies_below_the_path_belongs_to_it),
