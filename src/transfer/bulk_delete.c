@@ -7,11 +7,6 @@
 #include "base/error.h"
 #include "base/banned.h"
 
-struct deletion {
-	struct bulk_task *head;
-	bool told; /* of any key by itself */
-};
-
 static void copy_error(struct bulk_task *task, const struct penstock_error *err)
 {
 	error_set(&task->error, err->code, "%s", err->message ? err->message : "failed");
@@ -20,12 +15,11 @@ static void copy_error(struct bulk_task *task, const struct penstock_error *err)
 
 static void on_error(void *cookie, const char *key, const struct penstock_error *err)
 {
-	struct deletion *d = cookie;
+	struct bulk_task *head = cookie;
 
-	d->told = true;
-	if (strcmp(d->head->item.from_key, key) == 0)
-		copy_error(d->head, err);
-	for (struct bulk_task *task = d->head->batch.first; task; task = task->next) {
+	if (strcmp(head->item.from_key, key) == 0)
+		copy_error(head, err);
+	for (struct bulk_task *task = head->batch.first; task; task = task->next) {
 		if (strcmp(task->item.from_key, key) == 0)
 			copy_error(task, err);
 	}
@@ -53,9 +47,9 @@ static int add_key(struct strlist *keys, struct strlist *etags, const struct bul
 	return strlist_add(keys, task->item.from_key) < 0 || strlist_add(etags, etag) < 0 ? -1 : 0;
 }
 
-static int delete_sources(struct deletion *d, struct penstock_error *err)
+/* How many tasks, from the first on, were decided: each is done, or has its error. */
+static int delete_sources(struct bulk_task *head, size_t *decided, struct penstock_error *err)
 {
-	struct bulk_task *head = d->head;
 	_cleanup_(strlist_release) struct strlist keys = {0}, etags = {0};
 	bool moved = head->item.kind != BULK_DELETE;
 	int r = add_key(&keys, &etags, head);
@@ -71,7 +65,14 @@ static int delete_sources(struct deletion *d, struct penstock_error *err)
 	r = sync_files(head, err);
 	return r < 0 ? r
 		     : object_delete_unchanged(head->item.from_client, head->item.from_bucket,
-			       &keys, moved ? &etags : NULL, on_error, d, err);
+			       &keys, moved ? &etags : NULL, on_error, head, decided, err);
+}
+
+/* Its own error says more than that of the request. */
+static void note_undecided(struct bulk_task *task, const struct penstock_error *err)
+{
+	if (!task->error.code)
+		copy_error(task, err);
 }
 
 static void end_one(struct bulk_task *task)
@@ -92,14 +93,19 @@ static void end_one(struct bulk_task *task)
 void bulk_delete(struct bulk_task *head)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct deletion d = {.head = head};
 	struct bulk_list batch = head->batch;
 	struct bulk_task *task;
+	size_t decided = 0;
 
-	if (delete_sources(&d, &err) < 0 && !d.told) {
-		copy_error(head, &err);
-		for (task = batch.first; task; task = task->next)
-			copy_error(task, &err);
+	if (delete_sources(head, &decided, &err) < 0) {
+		size_t i = 0;
+
+		if (!decided)
+			note_undecided(head, &err);
+		for (task = batch.first; task; task = task->next) {
+			if (++i >= decided)
+				note_undecided(task, &err);
+		}
 	}
 	head->batch = (struct bulk_list){0};
 	end_one(head);

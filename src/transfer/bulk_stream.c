@@ -98,12 +98,13 @@ static int through_memory(
 {
 	const struct bulk_item *item = &s->task->item;
 	_cleanup_(buf_release) struct buf data = BUF_INIT(LIMIT_S3_PART_DEFAULT);
+	_cleanup_(object_info_release) struct object_info came = {0};
 	const struct object_get_options get = {
 		.if_match = source->etag, .cancel = &s->task->bulk->stop};
 	int r = object_get(
-		item->from_client, item->from_bucket, item->from_key, &get, &data, NULL, err);
+		item->from_client, item->from_bucket, item->from_key, &get, &data, &came, err);
 
-	if (r == 0 && data.len != source->size)
+	if (r == 0 && (data.len != source->size || strcmp(came.etag, source->etag) != 0))
 		r = error_set(err, PENSTOCK_E_CHANGED,
 			"s3://%s/%s: the object was replaced meanwhile", item->from_bucket,
 			item->from_key);

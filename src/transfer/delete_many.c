@@ -297,24 +297,30 @@ static int delete_keys(struct deletion *d, struct single *singles, struct pensto
 int object_delete_unchanged(struct object_client *client, const char *bucket,
 	const struct strlist *keys, const struct strlist *etags,
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
-	void *cookie, struct penstock_error *err)
+	void *cookie, size_t *decided, struct penstock_error *err)
 {
 	struct deletion d = {
 		.client = client, .bucket = bucket, .on_error = on_error, .cookie = cookie};
 	_cleanup_free_ struct single *singles = calloc(SINGLE_PARALLEL, sizeof(*singles));
-	size_t most;
+	size_t most, at = 0;
 	int r = 0;
 
+	if (decided)
+		*decided = 0;
 	if (!singles)
 		return error_memory(err);
 	d.compares = client->google || client->aws || atomic_load(&client->own_kind);
 	most = etags && !d.compares ? LOOK_AHEAD : LIMIT_S3_LIST_KEYS;
-	for (size_t at = 0; r == 0 && at < keys->n; at += d.n) {
+	for (; r == 0 && at < keys->n; at += d.n) {
+		if (decided)
+			*decided = at;
 		d.keys = keys->items + at;
 		d.etags = etags ? etags->items + at : NULL;
 		d.n = keys->n - at < most ? keys->n - at : most;
 		r = delete_keys(&d, singles, err);
 	}
+	if (r == 0 && decided)
+		*decided = keys->n;
 	if (r == 0 && d.first.code)
 		return error_move(err, &d.first);
 	penstock_error_release(&d.first);
@@ -325,5 +331,5 @@ int object_delete_many(struct object_client *client, const char *bucket, const s
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
 	void *cookie, struct penstock_error *err)
 {
-	return object_delete_unchanged(client, bucket, keys, NULL, on_error, cookie, err);
+	return object_delete_unchanged(client, bucket, keys, NULL, on_error, cookie, NULL, err);
 }

@@ -223,7 +223,8 @@ int object_delete(struct object_client *client, const char *bucket, const char *
 
 /*
  * Deletes many keys, up to 1,000 per request; missing ones are a success. `on_error` (may be NULL)
- * is told of every key that was not deleted; then the call returns the first of these errors.
+ * is told of every key that the store would not delete; then the call returns the first of these errors. A request that
+ * fails as a whole ends the call with its error, and `on_error` is told nothing of its keys and of those behind them.
  */
 int object_delete_many(struct object_client *client, const char *bucket, const struct strlist *keys,
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
@@ -232,11 +233,13 @@ int object_delete_many(struct object_client *client, const char *bucket, const s
  * The same, but each only while its object has the ETag in the same place of `etags` ("": whatever is there), else
  * it stays, with PENSTOCK_E_PRECONDITION. Where the store does not compare (stores that are neither ours nor
  * Amazon's nor Google's) it is looked at just before, a few at a time, so what is replaced within that moment goes.
+ * `*decided` (may be NULL): so many keys, from the first on, are deleted or were told of; of the others those that
+ * `on_error` was told nothing of may be there still.
  */
 int object_delete_unchanged(struct object_client *client, const char *bucket,
 	const struct strlist *keys, const struct strlist *etags,
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err),
-	void *cookie, struct penstock_error *err);
+	void *cookie, size_t *decided, struct penstock_error *err);
 
 /*
  * A URL that lets anybody do `method` ("GET", "PUT", …) on the object for `expires_s` seconds (at

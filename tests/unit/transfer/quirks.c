@@ -358,7 +358,7 @@ static void what_is_replaced_while_others_are_deleted_stays(void **state)
 	}
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_delete_unchanged(f.s3, "b", &keys, &etags, name_key, &told, &f.err));
+		object_delete_unchanged(f.s3, "b", &keys, &etags, name_key, &told, NULL, &f.err));
 
 	assert_int_equal(1, told);
 	assert_int_equal(0, f.aborts);

@@ -1,0 +1,277 @@
+/* Objects and files that are moved, and copies between stores: what was not brought over whole stays where it was. */
+#include "bulk_world.h"
+
+/* A move leaves one of both, and deletions of many are few requests. */
+static void moves_leave_nothing_at_the_source(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	make_files(&w);
+
+	assert_int_equal(
+		0, run(&w,
+			   &(struct bulk_item){
+				   .kind = BULK_UPLOAD, .to_client = w.s3, .remove_source = true},
+			   false));
+	check_objects(&w.store);
+	for (unsigned i = 0; i < MANY; i++) {
+		_cleanup_free_ char *path = path_of(&w, i);
+
+		assert_int_equal(-1, access(path, F_OK));
+	}
+	assert_int_equal(0, run(&w,
+				    &(struct bulk_item){.kind = BULK_COPY,
+					    .from_client = w.s3,
+					    .to_client = w.elsewhere,
+					    .remove_source = true},
+				    true));
+	check_objects(&w.other);
+	assert_int_equal(0, tiny_count(&w.store));
+	assert_int_equal(0, run(&w,
+				    &(struct bulk_item){.kind = BULK_DOWNLOAD,
+					    .from_client = w.elsewhere,
+					    .remove_source = true},
+				    true));
+	check_files(&w);
+	assert_int_equal(0, tiny_count(&w.other));
+	assert_int_equal(MANY, w.done);
+	/* The store does not compare ETags: a few are looked at, and go at once. */
+	assert_int_equal((MANY + 15) / 16, w.other.deletes);
+	end_world(&w);
+}
+
+/* One object was replaced, and nothing may be removed. */
+static bool refuses_deletions(
+	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	(void)store;
+	if (is(r, "POST", "delete"))
+		*keep = answer_error(fd, "403 Forbidden", "AccessDenied", "");
+	else if (strcmp(r->method, "HEAD") == 0 && strcmp(r->target, "/bucket/k3") == 0)
+		*keep = mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: "
+			"\"feedfeedfeedfeedfeedfeedfeedfeed\"\r\nLast-Modified: Sat, "
+			"21 Nov 2026 09:05:00 GMT\r\n\r\n");
+	else
+		return false;
+	return true;
+}
+
+/* Also where another object of the same request was refused for a reason of its own. */
+static void a_move_that_cannot_remove_its_source_fails(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	make_objects(&w.store);
+	w.store.trouble = refuses_deletions;
+
+	assert_true(0 > run(&w,
+				&(struct bulk_item){.kind = BULK_DOWNLOAD,
+					.from_client = w.s3,
+					.remove_source = true},
+				true));
+
+	assert_int_equal(MANY, w.failed);
+	assert_int_equal(0, w.done);
+	assert_int_equal(MANY, tiny_count(&w.store));
+	check_files(&w);
+	end_world(&w);
+}
+
+/* The object is replaced when it has been looked at once. */
+static bool replaces_what_was_seen(
+	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	static const char other[10] = "other";
+
+	(void)fd;
+	(void)keep;
+	if (strcmp(r->method, "HEAD") == 0 && atomic_fetch_add(&store->times, 1) == 1) {
+		LOCK_SCOPE(&store->lock);
+
+		tiny_make(store, r->target, other, sizeof(other));
+	}
+	return false;
+}
+
+/* What is copied has the type, the time and the bytes of one object. */
+static void a_copy_between_stores_is_of_one_object(void **state)
+{
+	struct bulk_item item = {.kind = BULK_COPY,
+		.from_bucket = "bucket",
+		.from_key = "large",
+		.to_bucket = "bucket",
+		.to_key = "large"};
+	struct bulk *bulk = NULL;
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	tiny_make(&w.store, "/bucket/large", data, SIZE);
+	w.store.trouble = replaces_what_was_seen;
+	item.tag = &w;
+	item.from_client = w.s3;
+	item.to_client = w.elsewhere;
+
+	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+	assert_int_equal(0, bulk_push(bulk, &item, &w.err));
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED, bulk_finish(bulk, &w.totals, &w.err));
+	bulk_freep(&bulk);
+
+	assert_int_equal(2, w.store.heads);
+	assert_int_equal(0, tiny_count(&w.other));
+	end_world(&w);
+}
+
+/* Somebody saves the file anew while the old one is on its way. */
+static bool save_anew(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	const char *path = store->cookie;
+	_cleanup_free_ char *beside = NULL;
+
+	(void)fd;
+	(void)keep;
+	if (strcmp(r->method, "PUT") != 0 || atomic_exchange(&store->times, 1))
+		return false;
+	assert_true(asprintf(&beside, "%s.new", path) > 0);
+	write_file(beside, "newer", 5);
+	assert_int_equal(0, rename(beside, path));
+	return false;
+}
+
+/* A file that was replaced while it was moved is not the one that was stored: it stays, however it went. */
+static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
+{
+	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+		_cleanup_(buf_release) struct buf got = BUF_INIT(MIB);
+		_cleanup_free_ char *path = NULL, *bytes = calloc(1, sizes[i]);
+		struct world w;
+
+		begin_world(&w);
+		assert_true(asprintf(&path, "%s/f", w.dir) > 0);
+		write_file(path, bytes, sizes[i]);
+		w.store.trouble = save_anew;
+		w.store.cookie = path;
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		assert_int_equal(0, bulk_push(bulk,
+					    &(struct bulk_item){.kind = BULK_UPLOAD,
+						    .path = path,
+						    .to_client = w.s3,
+						    .to_bucket = "bucket",
+						    .to_key = "k",
+						    .remove_source = true,
+						    .tag = &w},
+					    &w.err));
+
+		assert_int_equal(-(int)PENSTOCK_E_CHANGED, bulk_finish(bulk, NULL, &w.err));
+
+		assert_int_equal(0, fs_read(path, &got, NULL));
+		assert_string_equal("newer", buf_str(&got));
+		bulk_free(take_pointer(bulk));
+		end_world(&w);
+	}
+}
+
+struct syncing {
+	struct bulk *bulk;
+	pthread_t thread;
+	int r;
+	unsigned ended; /* syncs, when it returned */
+	atomic_bool over;
+};
+
+static void *sync_main(void *arg)
+{
+	struct syncing *s = arg;
+
+	s->r = bulk_sync(s->bulk, NULL);
+	s->ended = atomic_load(&disk.ended);
+	atomic_store(&s->over, true);
+	return NULL;
+}
+
+static struct bulk *begin_syncs(struct world *w, int error)
+{
+	struct bulk *bulk = NULL;
+	int fd;
+
+	begin_world(w);
+	w->options.no_sync = false;
+	disk.error = error;
+	atomic_store(&disk.ended, 0);
+	assert_int_equal(0, bulk_new(&bulk, w->engine, &w->options, &w->err));
+	fd = open(w->dir, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(0, bulk_note_device(bulk, fd, &w->err));
+	close(fd);
+	return bulk;
+}
+
+/* Two batches of moved objects are deleted at a time: the second waits for the sync that the first began. */
+static void nobody_goes_ahead_of_a_sync_under_way(void **state)
+{
+	struct world w;
+	struct bulk *bulk = begin_syncs(&w, 0);
+	struct syncing one = {.bulk = bulk}, two = {.bulk = bulk};
+
+	(void)state;
+	sem_init(&disk.begun, 0, 0);
+	sem_init(&disk.go, 0, 0);
+	disk.waits = true;
+	pthread_create(&one.thread, NULL, sync_main, &one);
+	sem_wait(&disk.begun);
+
+	pthread_create(&two.thread, NULL, sync_main, &two);
+	/* Time for it to be wrong; when it is right it waits. */
+	for (unsigned ms = 0; ms < 100 && !atomic_load(&two.over); ms++)
+		clock_sleep_ms(1);
+	sem_post(&disk.go);
+
+	pthread_join(one.thread, NULL);
+	pthread_join(two.thread, NULL);
+	disk.waits = false;
+	assert_int_equal(0, one.r);
+	assert_int_equal(0, two.r);
+	assert_int_equal(1, two.ended);
+	bulk_free(bulk);
+	end_world(&w);
+}
+
+/* The kernel says once that bytes were lost, to whoever asks first: they may be anybody's. */
+static void a_sync_that_failed_is_no_success_for_the_next(void **state)
+{
+	struct world w;
+	struct bulk *bulk = begin_syncs(&w, EIO);
+
+	(void)state;
+	assert_true(bulk_sync(bulk, NULL) < 0);
+	disk.error = 0;
+
+	assert_true(bulk_sync(bulk, &w.err) < 0);
+
+	assert_non_null(strstr(w.err.message, "disk"));
+	bulk_free(bulk);
+	end_world(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(moves_leave_nothing_at_the_source),
+		cmocka_unit_test(a_move_that_cannot_remove_its_source_fails),
+		cmocka_unit_test(a_copy_between_stores_is_of_one_object),
+		cmocka_unit_test(a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent),
+		cmocka_unit_test(nobody_goes_ahead_of_a_sync_under_way),
+		cmocka_unit_test(a_sync_that_failed_is_no_success_for_the_next),
+	};
+
+	fill_data();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
