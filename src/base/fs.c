@@ -333,6 +333,14 @@ int fs_remove_tree(const char *path, struct penstock_error *err)
 	return fs_remove_tree_at(AT_FDCWD, path, path, err);
 }
 
+bool fs_is_named(int fd, const char *path)
+{
+	struct stat open_one, named;
+
+	return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
+	       open_one.st_ino == named.st_ino && open_one.st_dev == named.st_dev;
+}
+
 /* Open file description locks: as flock(), but they can be asked for. */
 int fs_lock(int fd)
 {

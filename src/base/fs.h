@@ -86,6 +86,9 @@ bool fs_lock_in_use(int fd);
 /* Whether anybody else has locked it. Only asks: it is never in the way of one who takes the lock. */
 bool fs_lock_held(int fd);
 
+/* Whether `path`, itself no link, still leads to the open file: somebody may have renamed or removed it before its lock was ours. */
+bool fs_is_named(int fd, const char *path);
+
 /* Free bytes that an unprivileged writer may use below `path`. */
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
 

@@ -150,15 +150,12 @@ static int open_part(struct fetch *f, struct penstock_error *err)
 
 static int fetch_open(struct fetch *f, struct penstock_error *err)
 {
-	struct stat opened;
-	struct stat named;
 	int r = open_part(f, err);
 
 	if (r < 0)
 		return r;
 	/* Renamed or removed by another one before we had the lock? Then what has its name now is not ours. */
-	if (fstat(f->fd, &opened) == 0 && lstat(f->part_path, &named) == 0 &&
-		opened.st_ino == named.st_ino && opened.st_dev == named.st_dev)
+	if (fs_is_named(f->fd, f->part_path))
 		return 0;
 	close(f->fd);
 	f->fd = -1;

@@ -180,11 +180,10 @@ bool part_file_is_ours(int dir, const char *name)
 /* Still under its name, and a file that nobody else can have meant something by. */
 static bool is_ours(int fd, const char *name)
 {
-	struct stat st, named;
+	struct stat st;
 
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-	       st.st_uid == geteuid() && fs_lock(fd) == 0 && lstat(name, &named) == 0 &&
-	       st.st_ino == named.st_ino && st.st_dev == named.st_dev;
+	       st.st_uid == geteuid() && fs_lock(fd) == 0 && fs_is_named(fd, name);
 }
 
 /* -1: it is somebody else's. */

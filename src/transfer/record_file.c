@@ -26,15 +26,6 @@ static int not_ours(const char *path, const char *why, struct penstock_error *er
 	return error_set(err, PENSTOCK_E_EXISTS, "%s %s", path, why);
 }
 
-/* Still under its name, and a file that nobody else can have meant something by. */
-static bool is_named(int fd, const char *path)
-{
-	struct stat st, named;
-
-	return fstat(fd, &st) == 0 && lstat(path, &named) == 0 && st.st_ino == named.st_ino &&
-	       st.st_dev == named.st_dev;
-}
-
 static int open_locked(const char *path, int *out, struct penstock_error *err)
 {
 	for (int tries = 0; tries < OPENINGS; tries++) {
@@ -56,7 +47,7 @@ static int open_locked(const char *path, int *out, struct penstock_error *err)
 			return error_errno(err, errno, "cannot lock %s", path);
 		if (r > 0)
 			return not_ours(path, "is used by another transfer", err);
-		if (is_named(fd, path)) {
+		if (fs_is_named(fd, path)) {
 			*out = take_fd(fd);
 			return 0;
 		}
@@ -130,7 +121,7 @@ void record_file_close(struct record_file *f)
 
 void record_file_remove(struct record_file *f)
 {
-	if (f->fd >= 0 && is_named(f->fd, f->path))
+	if (f->fd >= 0 && fs_is_named(f->fd, f->path))
 		unlink(f->path);
 }
 

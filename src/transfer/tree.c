@@ -431,7 +431,8 @@ static int download_run(struct download *d, struct penstock_error *err)
 		r = d->options->on_size(d->options->cookie, missing, bytes, err);
 	if (r == 0)
 		r = fetch_all(d, err);
-	if (r == 0 && d->stats.fetched_objects)
+	/* Also what an earlier call left: the journal is there because that one did not come this far. */
+	if (r == 0 && (d->stats.fetched_objects || d->stats.skipped_objects))
 		r = sync_tree(d, err);
 	if (r == 0)
 		tree_journal_finish(d->journal);

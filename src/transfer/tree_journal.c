@@ -23,6 +23,7 @@
  * file; bucket, prefix, ETag and path are percent-encoded.
  */
 #define UNKNOWN_BOOT "?"
+#define OPENINGS     8 /* of what the download before it removes at its end */
 
 struct entry {
 	const char *path; /* decoded, in `text` */
@@ -135,6 +136,23 @@ static int load(struct tree_journal *j, const struct buf *first, struct penstock
 	return parse_entries(j, first->len, err);
 }
 
+/* Before anything of it is read or changed: it may be that of a download under way. */
+static int open_locked(struct tree_journal *j, struct penstock_error *err)
+{
+	for (int tries = 0; tries < OPENINGS; tries++) {
+		j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+		if (j->fd < 0)
+			return error_errno(err, errno, "cannot create %s", j->path);
+		if (flock(j->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+			break;
+		if (fs_is_named(j->fd, j->path))
+			return 0;
+		close(j->fd);
+		j->fd = -1;
+	}
+	return error_set(err, PENSTOCK_E_EXISTS, "another download into %s is under way", j->dir);
+}
+
 int tree_journal_open(struct tree_journal **out, const char *dir, const char *bucket,
 	const char *prefix, struct penstock_error *err)
 {
@@ -151,22 +169,16 @@ int tree_journal_open(struct tree_journal **out, const char *dir, const char *bu
 	if (!j->dir || !j->path || first_line(&first, bucket, prefix) < 0)
 		r = error_memory(err);
 	if (r == 0)
+		r = open_locked(j, err);
+	if (r == 0)
 		r = load(j, &first, err);
 	if (r == 0) {
 		bool fresh = j->text.len == 0;
 
-		j->fd = open(j->path,
-			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW |
-				(fresh ? O_TRUNC : 0),
-			0644);
-		if (j->fd < 0)
-			r = error_errno(err, errno, "cannot create %s", j->path);
-		else if (flock(j->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-			r = error_set(err, PENSTOCK_E_EXISTS,
-				"another download into %s is under way", dir);
 		/* A cut line is ended, so that the next one is not glued to it. */
-		else if (fs_write_all(
-				 j->fd, fresh ? buf_str(&first) : "\n", fresh ? first.len : 1) < 0)
+		if ((fresh && ftruncate(j->fd, 0) < 0) ||
+			fs_write_all(j->fd, fresh ? buf_str(&first) : "\n", fresh ? first.len : 1) <
+				0)
 			r = error_errno(err, errno, "cannot write %s", j->path);
 	}
 	if (r < 0) {

@@ -93,14 +93,6 @@ static int open_lock(const char *path)
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-static bool is_still(int fd, const char *path)
-{
-	struct stat ours, there;
-
-	return fstat(fd, &ours) == 0 && lstat(path, &there) == 0 && ours.st_ino == there.st_ino &&
-	       ours.st_dev == there.st_dev;
-}
-
 /* Unless somebody uses it. */
 static void remove_copy(const char *base, const char *name)
 {
@@ -116,7 +108,7 @@ static void remove_copy(const char *base, const char *name)
 		return;
 	}
 	fd = open_lock(lock);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || !is_still(fd, lock))
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || !fs_is_named(fd, lock))
 		return;
 	fs_remove_tree(dir, NULL);
 	fs_remove_tree(part, NULL);
@@ -219,7 +211,7 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 		r = wait_for_copy(out->lock, out->path, spec, err);
 		if (r < 0)
 			return r;
-		if (!is_still(out->lock, lock))
+		if (!fs_is_named(out->lock, lock))
 			continue;
 		if (r == 0) {
 			remove_others(base, spec->id, strrchr(out->path, '/') + 1);
@@ -228,7 +220,7 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 				return r;
 			flock(out->lock, LOCK_SH);
 		}
-		if (access(out->path, F_OK) == 0 && is_still(out->lock, lock))
+		if (access(out->path, F_OK) == 0 && fs_is_named(out->lock, lock))
 			return 0;
 	}
 }
