@@ -200,10 +200,11 @@ static void a_damaged_record_costs_what_it_told_of(void **state)
 	struct fixture *f = *state;
 	struct dirent *e;
 
-	while ((e = readdir(d)))
+	while (d && (e = readdir(d))) {
 		if (e->d_name[0] != '.')
 			path = path_join(records, e->d_name);
-	_cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+	}
+	_cleanup_close_ int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 	/* Into the first line of tags: 64 blocks of the 97. */
 	assert_int_equal(0, fs_pwrite_all(fd, "zz", 2, 400));
 
