@@ -124,7 +124,7 @@ static int push_listed(void *cookie, const struct object_info *info)
 		abort();
 	if (l->kind == BULK_DOWNLOAD) {
 		item.path = to;
-		item.path_root = strlen(l->to);
+		item.path_root = l->to ? strlen(l->to) : 0;
 	} else if (l->kind == BULK_COPY) {
 		item.to_client = s3;
 		item.to_bucket = l->to_bucket;

@@ -191,6 +191,7 @@ struct model *model_load(const char *path, const char *ignore)
 		if (r->type == RECORD_UNKNOWN)
 			errx(1, "the program writes with %.*s, which is not recorded",
 				(int)r->name_len, record_name(r));
+		/* NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers */
 		GROW(m->records, m->n, room);
 		m->records[m->n++] = r;
 	}
@@ -251,6 +252,7 @@ static struct file *new_file(struct model *m, const struct record *r, struct fil
 	if (dir)
 		snprintf(f->path, sizeof(f->path), "%.2000s/%.*s", dir->path, (int)r->name_len,
 			record_name(r));
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): of pointers */
 	GROW(m->files, m->n_files, m->room_files);
 	m->files[m->n_files++] = f;
 	return f;
@@ -392,6 +394,8 @@ static void sync_done(struct model *m, const struct record *r)
 	size_t begin = sync_begin(m, r), left = 0;
 	struct file *f = r->ino ? find_file(m, r->ino) : NULL;
 
+	if (r->ino && !f)
+		return;
 	if (m->ignore && f && in_class(f, m->ignore))
 		return;
 	for (size_t i = 0; i < m->n_ops; i++) {

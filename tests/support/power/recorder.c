@@ -28,7 +28,7 @@
 /* Calls libc's function of that name. */
 #define NEXT(name)                                                                                 \
 	({                                                                                         \
-		static __typeof__(&name) next_;                                                    \
+		static __typeof__(&(name)) next_;                                                  \
 		if (!next_)                                                                        \
 			*(void **)&next_ = dlsym(RTLD_NEXT, #name);                                \
 		next_;                                                                             \
