@@ -454,8 +454,10 @@ void put_resume_part(struct put_resume *r, const struct upload *u, unsigned numb
 
 void put_resume_end(struct put_resume *r, bool keep)
 {
-	if (r->on && !keep)
+	/* That of a stream has never been made, and its descriptor is nobody's. */
+	if (!r->on)
+		return;
+	if (!keep)
 		record_file_remove(&r->file);
-	record_file_close(&r->file);
-	r->on = false;
+	give_up(r);
 }

@@ -31,7 +31,7 @@ struct upload;
 bool put_same_file(const struct stat *a, const struct stat *b);
 
 struct put_resume {
-	bool on;
+	bool on; /* else there is no file */
 	struct record_file file;
 };
 

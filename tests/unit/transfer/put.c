@@ -210,6 +210,29 @@ static void an_upload_that_is_not_valid_any_more_is_abandoned(void **state)
 	end(&f);
 }
 
+/* Standard input may be any file of the one who calls, if it was closed before. */
+static void a_stream_closes_no_descriptor_but_its_own(void **state)
+{
+	struct fixture f;
+	int fds[2], null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(null >= 0 && dup2(null, STDIN_FILENO) == STDIN_FILENO);
+	assert_int_equal(0, pipe(fds));
+	assert_int_equal(0, fs_write_all(fds[1], "text", 4));
+	close(fds[1]);
+	begin(&f, plain_store);
+
+	assert_int_equal(0, object_put_stream(f.s3, "b", "k", fds[0], NULL, &f.info, &f.err));
+
+	assert_int_equal(4, f.info.size);
+	assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0);
+	assert_true(fcntl(fds[0], F_GETFD) >= 0);
+	close(fds[0]);
+	close(null);
+	end(&f);
+}
+
 static void a_store_that_refuses_checksums_gets_none(void **state)
 {
 	struct fixture f;
@@ -446,6 +469,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_upload_that_is_not_valid_any_more_is_abandoned),
+		cmocka_unit_test(a_stream_closes_no_descriptor_but_its_own),
 		cmocka_unit_test(a_store_that_refuses_checksums_gets_none),
 		cmocka_unit_test(a_store_that_ignores_checksums_is_watched_by_its_etags),
 		cmocka_unit_test(a_store_that_has_other_bytes_is_found_out),
