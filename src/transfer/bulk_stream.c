@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,11 +11,13 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "transfer/objects_internal.h"
+#include "transfer/memory_share.h"
+#include "transfer/put_internal.h"
 #include "base/banned.h"
 
-/* Both sides hold so many pieces of 8 MiB at most. */
+/* Both sides hold so many pieces at most, and one where there is no memory for more. */
 #define STREAM_PARALLEL 2
+#define STREAM_PIECES	((size_t)LIMIT_STREAM_RANGE + LIMIT_S3_PART_DEFAULT)
 
 struct stream {
 	struct bulk_task *task;
@@ -61,7 +64,7 @@ static int through_pipe(
 	const struct bulk_item *item = &s->task->item;
 	const struct bulk_options *o = &s->task->bulk->options;
 	const struct object_get_options get = {.known = source,
-		.parallel = STREAM_PARALLEL,
+		.parallel = s->options.parallel,
 		.progress = o->progress,
 		.cookie = o->cookie,
 		.cancel = &s->task->bulk->stop};
@@ -90,6 +93,11 @@ static int through_pipe(
 		return error_move(err, &s->error);
 	}
 	penstock_error_release(&s->error);
+	if (r == 0 && s->info.size != source->size)
+		r = error_set(&own, PENSTOCK_E_CHANGED,
+			"s3://%s/%s: %" PRIu64 " bytes of %" PRIu64 " came to s3://%s/%s",
+			item->from_bucket, item->from_key, s->info.size, source->size,
+			item->to_bucket, item->to_key);
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
@@ -152,7 +160,10 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	const struct bulk_item *item = &task->item;
 	_cleanup_(s3_op_release) struct s3_op head = {0};
 	_cleanup_(object_info_release) struct object_info source = {0};
+	_cleanup_(strlist_release) struct strlist properties = {0};
 	struct stream s = {.task = task};
+	size_t least, bytes;
+	bool small;
 	int r = s3_op_init(
 		&head, item->from_client, "HEAD", item->from_bucket, item->from_key, err);
 
@@ -176,15 +187,22 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 		task->bulk->put.metadata ? task->bulk->put.metadata : &source.metadata, &s.options);
 	if (!s.options.content_type)
 		s.options.content_type = http_reply_header(&head.reply, "Content-Type");
-	s.options.parallel = STREAM_PARALLEL;
+	r = put_properties(&head.reply, &properties, err);
+	if (r < 0)
+		return r;
+	s.options.properties = &properties;
 	s.options.still_valid = is_whole;
 	s.options.cookie = &s;
-	if (source.size <= LIMIT_S3_PART_DEFAULT) {
-		atomic_store(&s.whole, true);
-		r = through_memory(&s, &source, err);
-	} else {
-		r = through_pipe(&s, &source, err);
-	}
+	small = source.size <= LIMIT_S3_PART_DEFAULT;
+	least = small ? (size_t)source.size + 1 : STREAM_PIECES;
+	bytes = memory_turn_take(
+		least, small ? least : STREAM_PARALLEL * STREAM_PIECES, &task->bulk->stop);
+	if (!bytes)
+		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	s.options.parallel = small ? 0 : (unsigned)(bytes / STREAM_PIECES);
+	atomic_store(&s.whole, small);
+	r = small ? through_memory(&s, &source, err) : through_pipe(&s, &source, err);
+	memory_turn_give(bytes);
 	if (r == 0)
 		task->info = s.info;
 	return r;

@@ -109,11 +109,11 @@ static int add_properties(struct s3_op *op, const struct http_reply *source,
 	const struct object_info *info, const struct object_copy_options *options,
 	struct penstock_error *err)
 {
-	static const char *const names[] = {"cache-control", "content-disposition",
-		"content-encoding", "content-language", "expires"};
+	_cleanup_(strlist_release) struct strlist properties = {0};
 	struct object_put_options put = {.content_type = http_reply_header(source, "content-type"),
-		.metadata = &info->metadata};
-	int r;
+		.metadata = &info->metadata,
+		.properties = &properties};
+	int r = put_properties(source, &properties, err);
 
 	if (options->put && options->put->content_type)
 		put.content_type = options->put->content_type;
@@ -121,10 +121,7 @@ static int add_properties(struct s3_op *op, const struct http_reply *source,
 		put.metadata = options->put->metadata;
 	if (options->put)
 		put.storage_class = options->put->storage_class;
-	r = put_headers(op, &put, err);
-	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(names); i++)
-		r = s3_op_header(op, names[i], http_reply_header(source, names[i]), err);
-	return r;
+	return r < 0 ? r : put_headers(op, &put, err);
 }
 
 /* A copy in one request takes all along by itself, unless it is told to take nothing. */

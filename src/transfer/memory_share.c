@@ -1,11 +1,53 @@
 #include "transfer/memory_share.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/banned.h"
 
+#define POLL_MS 50 /* between looks at the caller's cancel flag */
+
 static atomic_size_t taken;
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t given;
+	size_t bytes;
+} turn = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static pthread_once_t turn_once = PTHREAD_ONCE_INIT;
+
+static void turn_init(void)
+{
+	clock_cond_init(&turn.given);
+}
+
+size_t memory_turn_take(size_t least, size_t most, const atomic_int *cancel)
+{
+	size_t left;
+
+	pthread_once(&turn_once, turn_init);
+	pthread_mutex_lock(&turn.lock);
+	while (turn.bytes && turn.bytes + least > LIMIT_STREAM_MEMORY &&
+		!(cancel && atomic_load(cancel)))
+		clock_cond_wait_ms(&turn.given, &turn.lock, POLL_MS);
+	left = turn.bytes < LIMIT_STREAM_MEMORY ? LIMIT_STREAM_MEMORY - turn.bytes : 0;
+	if (cancel && atomic_load(cancel))
+		most = 0;
+	else if (left < most)
+		most = left > least ? left : least;
+	turn.bytes += most;
+	pthread_mutex_unlock(&turn.lock);
+	return most;
+}
+
+void memory_turn_give(size_t bytes)
+{
+	pthread_mutex_lock(&turn.lock);
+	turn.bytes -= bytes;
+	pthread_cond_broadcast(&turn.given);
+	pthread_mutex_unlock(&turn.lock);
+}
 
 unsigned memory_share_take(unsigned wanted, size_t piece)
 {

@@ -106,9 +106,11 @@ struct object_put_options {
 	bool ungated;			/* object_client_gate() */
 	const char *content_type;	/* NULL: application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
-	const char *storage_class;	/* NULL: the store's default */
-	uint64_t part_size;		/* 0: chosen from the size */
-	unsigned parallel;		/* parts at a time, at most; 0: as many as pay */
+	/* The other headers that an object has ("cache-control=no-cache"), in small letters. */
+	const struct strlist *properties;
+	const char *storage_class; /* NULL: the store's default */
+	uint64_t part_size;	   /* 0: chosen from the size */
+	unsigned parallel;	   /* parts at a time, at most; 0: as many as pay */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;

@@ -225,13 +225,31 @@ static int add_checksum(struct s3_op *op, const uint8_t *digest, struct penstock
 	return s3_op_header(op, checksum_header(op->client->guard_kind), text, err);
 }
 
+/* Before that of the object itself, if it has one. */
+static int encode_chunked(struct s3_op *op, struct penstock_error *err)
+{
+	for (size_t i = 0; i < op->n_headers; i++) {
+		struct sigv4_header *header = &op->headers[i];
+		char *both;
+
+		if (strcmp(header->name, "content-encoding") != 0)
+			continue;
+		if (asprintf(&both, "aws-chunked,%s", header->value) < 0)
+			return error_memory(err);
+		free((char *)header->value);
+		header->value = both;
+		return 0;
+	}
+	return s3_op_header(op, "content-encoding", "aws-chunked", err);
+}
+
 static int attach_trailer(struct s3_op *op, struct put_body *body, struct penstock_error *err)
 {
 	char length[24];
 	int r;
 
 	snprintf(length, sizeof(length), "%llu", (unsigned long long)body->length);
-	r = s3_op_header(op, "content-encoding", "aws-chunked", err);
+	r = encode_chunked(op, err);
 	if (r == 0)
 		r = s3_op_header(op, "x-amz-decoded-content-length", length, err);
 	if (r == 0)
@@ -445,7 +463,29 @@ int put_headers(
 			return error_memory(err);
 		r = s3_op_header(op, name, item[len] ? item + len + 1 : "", err);
 	}
+	for (size_t i = 0; r == 0 && options->properties && i < options->properties->n; i++) {
+		const char *item = options->properties->items[i];
+		_cleanup_free_ char *name = strndup(item, strcspn(item, "="));
+
+		if (!name)
+			return error_memory(err);
+		r = s3_op_header(op, name, item + strlen(name) + 1, err);
+	}
 	return r;
+}
+
+int put_properties(const struct http_reply *reply, struct strlist *out, struct penstock_error *err)
+{
+	static const char *const names[] = {"cache-control", "content-disposition",
+		"content-encoding", "content-language", "expires"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		const char *value = http_reply_header(reply, names[i]);
+
+		if (value && strlist_addf(out, "%s=%s", names[i], value) < 0)
+			return error_memory(err);
+	}
+	return 0;
 }
 
 int put_conditions(

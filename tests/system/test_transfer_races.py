@@ -138,6 +138,32 @@ def test_a_file_that_is_replaced_before_it_is_removed_stays(ours, size):
     assert (ours.folder / "f").read_bytes() == b"later" and ours.there() == {"f": bytes(size)}
 
 
+# --- copies by way of this machine
+
+
+def test_many_copies_between_stores_at_a_time_are_whole(ours):
+    bodies = {f"a/{i}": os.urandom(9_000_000 + i) for i in range(20)}
+    for key, body in bodies.items():
+        ours.client.put_object(Bucket="bucket", Key=key, Body=body)
+
+    ours("cp", "-r", "--source-endpoint-url", ours.direct, "s3://bucket/a/", "s3://bucket/b/").ok()
+
+    there = ours.there()
+    for key, body in bodies.items():
+        assert there["b" + key[1:]] == body, key
+
+
+def test_what_a_web_server_is_told_of_an_object_goes_along(ours):
+    properties = {"CacheControl": "no-cache", "ContentEncoding": "gzip", "ContentDisposition": "attachment", "ContentType": "text/plain"}
+    for key, size in (("small", 10), ("medium", 5_000_000), ("large", 20_000_000)):
+        ours.client.put_object(Bucket="bucket", Key=key, Body=bytes(size), **properties)
+
+        ours("cp", "--source-endpoint-url", ours.direct, f"s3://bucket/{key}", f"s3://bucket/{key}-copy").ok()
+
+        head = ours.client.head_object(Bucket="bucket", Key=f"{key}-copy")
+        assert head["ContentLength"] == size and {name: head.get(name) for name in properties} == properties
+
+
 # --- --no-clobber and --if-none-match
 
 

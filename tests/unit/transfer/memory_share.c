@@ -70,12 +70,55 @@ static void threads_do_not_lose_any_of_it(void **state)
 	memory_share_give(1, PIECE);
 }
 
+struct waiter {
+	size_t bytes;
+	atomic_int cancel;
+};
+
+static void *wait_for_turn(void *arg)
+{
+	struct waiter *waiter = arg;
+
+	waiter->bytes = memory_turn_take(30 * MIB, 30 * MIB, &waiter->cancel);
+	return NULL;
+}
+
+static void who_finds_no_room_waits_for_a_turn(void **state)
+{
+	struct waiter waiter = {0}, impatient = {0};
+	pthread_t threads[2];
+	size_t first, second;
+
+	(void)state;
+	/* Alone one gets its turn whatever it needs. */
+	first = memory_turn_take(2 * LIMIT_STREAM_MEMORY, 2 * LIMIT_STREAM_MEMORY, NULL);
+	assert_int_equal(2 * LIMIT_STREAM_MEMORY, first);
+	memory_turn_give(first);
+	first = memory_turn_take(12 * MIB, 24 * MIB, NULL);
+	second = memory_turn_take(12 * MIB, 24 * MIB, NULL);
+	assert_int_equal(24 * MIB, first);
+	assert_int_equal(LIMIT_STREAM_MEMORY - 24 * MIB, second);
+
+	assert_int_equal(0, pthread_create(&threads[0], NULL, wait_for_turn, &waiter));
+	assert_int_equal(0, pthread_create(&threads[1], NULL, wait_for_turn, &impatient));
+	atomic_store(&impatient.cancel, 1);
+	pthread_join(threads[1], NULL);
+	assert_int_equal(0, impatient.bytes);
+	memory_turn_give(first);
+	memory_turn_give(second);
+	pthread_join(threads[0], NULL);
+
+	assert_int_equal(30 * MIB, waiter.bytes);
+	memory_turn_give(waiter.bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_stream_gets_what_it_asks_for),
 		cmocka_unit_test(many_streams_stay_within_the_bound_but_for_their_first_piece),
 		cmocka_unit_test(threads_do_not_lose_any_of_it),
+		cmocka_unit_test(who_finds_no_room_waits_for_a_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
