@@ -59,10 +59,11 @@ static int slot_headers(void *cookie, const struct http_reply *reply, struct pen
 	struct stream_slot *slot = (struct stream_slot *)(void *)op;
 	const char *wanted = slot->stream->info.etag;
 	char etag[OBJECT_ETAG_SIZE];
+	int r = s3_op_check_etag(op, reply, err);
 
 	object_etag_copy(etag, http_reply_header(reply, "ETag"));
-	if (!wanted[0] || strcmp(etag, wanted) == 0)
-		return 0;
+	if (r < 0 || !wanted[0] || strcmp(etag, wanted) == 0)
+		return r;
 	return error_set(err, PENSTOCK_E_CHANGED, "another object came");
 }
 
@@ -323,6 +324,11 @@ static int learn_parts(struct stream *s, const struct http_reply *reply, struct 
 	return part ? parts_etag_sum_init(&s->parts, part, count, err) : 0;
 }
 
+static int head_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
 static int learn(struct stream *s, struct penstock_error *err)
 {
 	const struct object_get_options *o = s->options;
@@ -338,6 +344,7 @@ static int learn(struct stream *s, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s3_op_cancel(&op, o->cancel);
+	op.request.on_headers = head_headers;
 	r = s3_op_perform(&op, err);
 	if (r == 0)
 		r = object_info_from_reply(&op.reply, &s->info, err);

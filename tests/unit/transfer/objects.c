@@ -35,6 +35,15 @@ static bool object_store(struct mini_http *m, const struct mini_request *r, int 
 	return mini_write(fd, data + first, last - first + 1);
 }
 
+/* Somebody on the way wants a login, and says so with 200. */
+static bool login_page(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	return mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+			       "Content-Length: 6\r\n\r\n") &&
+	       (strcmp(r->method, "HEAD") == 0 || mini_write(fd, "<html>", 6));
+}
+
 #define LARGE (LIMIT_GET_SINGLE + MIB)
 
 /* Every range lacks its last byte, and as the size of the object is not told nobody can see it from the headers. */
@@ -376,6 +385,20 @@ static int add_to(void *cookie, const void *bytes, size_t len, struct penstock_e
 	return buf_add(cookie, bytes, len);
 }
 
+static void a_web_page_is_no_object(void **state)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
+	struct fixture f;
+
+	(void)state;
+	begin(&f, login_page);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		object_get_stream(f.s3, "b", "k", NULL, add_to, &out, &f.info, &f.err));
+	assert_int_equal(0, out.len);
+	end(&f);
+}
+
 static void a_range_that_is_too_short_is_no_success(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
@@ -499,6 +522,7 @@ int main(void)
 		cmocka_unit_test(what_the_store_calls_a_timeout_is_tried_again),
 		cmocka_unit_test(nonsense_instead_of_a_listing_is_an_error),
 		cmocka_unit_test(a_listing_that_does_not_get_on_ends),
+		cmocka_unit_test(a_web_page_is_no_object),
 		cmocka_unit_test(a_range_that_is_too_short_is_no_success),
 		cmocka_unit_test(keys_that_were_not_deleted_are_named),
 		cmocka_unit_test(names_that_no_store_takes_are_refused_at_once),
