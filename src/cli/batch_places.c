@@ -13,6 +13,20 @@
 
 /* ---- texts by which places are compared ---- */
 
+#define ANY_FILE "file:"
+
+static bool leads_up(const char *path)
+{
+	while (*path) {
+		size_t len = strcspn(path, "/");
+
+		if (len == 2 && strncmp(path, "..", 2) == 0)
+			return true;
+		path += len + (path[len] == '/');
+	}
+	return false;
+}
+
 /* The real path of what there is of it, and the rest as it is given. NULL: cannot be told. */
 static char *real_path(const char *path)
 {
@@ -39,7 +53,7 @@ static char *real_path(const char *path)
 	}
 	while (path[len] == '/')
 		len++;
-	if (strstr(path + len, ".."))
+	if (leads_up(path + len))
 		return NULL;
 	if (asprintf(&whole, "file:%s%s%s", strcmp(known, "/") == 0 ? "" : known,
 		    path[len] ? "/" : "", path + len) < 0)
@@ -51,7 +65,7 @@ static char *local_text(const char *path)
 {
 	char *text = real_path(path);
 
-	if (!text && !(text = strdup("file:")))
+	if (!text && !(text = strdup(ANY_FILE)))
 		abort();
 	return text;
 }
@@ -93,6 +107,7 @@ static void add(struct batch_line *line, char *text, bool tree, bool write)
 	if (!grown)
 		abort();
 	line->places = grown;
+	tree = tree || strcmp(text, ANY_FILE) == 0;
 	/* Behind a tree of files nothing is to be known of the slash at its end. */
 	if (tree && str_starts(text, "file:")) {
 		while (str_ends(text, "/"))

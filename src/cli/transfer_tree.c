@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -170,6 +171,11 @@ static int take_marker(struct tree_way *way, const struct entry *entry, const st
 	_cleanup_close_ int fd = -1;
 	int r = 0;
 
+	if (entry->size)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"it has %" PRIu64 " bytes, and its name is that of a directory here; fetch "
+			"it to another name, or leave it out with --exclude",
+			entry->size);
 	if (t->dry_run)
 		return 0;
 	fd = make_directories(aim, err);
@@ -214,9 +220,12 @@ static int put_marker(struct tree_way *way, struct penstock_error *err)
 	put.metadata = &metadata;
 	put.content_type = "application/x-directory";
 	put.cancel = t->remote.cancel;
+	put.if_none_match |= t->no_clobber;
 	r = aim_at(&aim, way->target, name, &own);
 	if (r == 0 && !t->dry_run)
 		r = object_put(t->to, way->target->at.bucket, aim.key, "", 0, &put, NULL, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && t->no_clobber)
+		return 0;
 	if (r == -(int)PENSTOCK_E_CANCELLED)
 		return error_move(err, &own);
 	if (r < 0)

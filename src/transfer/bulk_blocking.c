@@ -245,21 +245,51 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 	return r;
 }
 
+/* 1: it is a link, and is there now. Nothing else gets its name meanwhile. */
+static int download_link(
+	struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info info = {0};
+	_cleanup_(buf_release) struct buf target = BUF_INIT(PATH_MAX);
+	int r;
+
+	if (item->from_url || !task->bulk->options.preserve || !task->bulk->options.symlinks ||
+		(item->known && item->known->size >= PATH_MAX))
+		return 0;
+	r = object_head(item->from_client, item->from_bucket, item->from_key, &info, err);
+	/* What was replaced is told as such by who fetches it as a file. */
+	if (r < 0 || !bulk_file_is_link(task, &info) ||
+		(item->known && strcmp(item->known->etag, info.etag) != 0))
+		return r;
+	r = object_get(item->from_client, item->from_bucket, item->from_key,
+		&(struct object_get_options){.if_match = info.etag, .cancel = &task->bulk->stop},
+		&target, &task->info, err);
+	if (r == 0)
+		r = bulk_file_make_link(
+			task, dir, buf_str(&target), target.len, is_new_only(task), err);
+	if (r == 0)
+		r = bulk_note_dir(task->bulk, dir, err);
+	task->has_info = r == 0;
+	task->bytes = target.len;
+	return r < 0 ? r : 1;
+}
+
 static int download_into(struct bulk_task *task, const struct bulk_dir *dir, const char *path,
 	struct penstock_error *err)
 {
 	_cleanup_close_ int fd = -1;
-	int r = task->item.from_url ? download_url(task, path, err)
-				    : download_object(task, path, err);
+	int r = download_link(task, dir, err);
 
+	if (r)
+		return r < 0 ? r : 0;
+	r = task->item.from_url ? download_url(task, path, err) : download_object(task, path, err);
 	if (r < 0)
 		return r;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", task->item.path);
 	r = bulk_file_times(task, fd, &task->info, err);
-	if (r == 0 && bulk_file_is_link(task, &task->info))
-		r = bulk_file_make_link(task, dir, err);
 	return r == 0 ? bulk_note_device(task->bulk, fd, err) : r;
 }
 
@@ -298,6 +328,21 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
+/*
+ * A condition of a copy did not hold. Where it was not that of the target, which is not there, the source was another one:
+ * that is not what makes an object "already there".
+ */
+static int tell_condition(const struct bulk_task *task, bool new_only, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+
+	if (new_only && object_head(item->to_client, item->to_bucket, item->to_key, NULL, NULL) !=
+				-(int)PENSTOCK_E_NOT_FOUND)
+		return -(int)PENSTOCK_E_PRECONDITION;
+	return error_set(err, PENSTOCK_E_CHANGED, "s3://%s/%s: the object was replaced meanwhile",
+		item->from_bucket, item->from_key);
+}
+
 static int copy(struct bulk_task *task, struct penstock_error *err)
 {
 	const struct bulk_item *item = &task->item;
@@ -314,6 +359,9 @@ static int copy(struct bulk_task *task, struct penstock_error *err)
 	else
 		r = object_copy(item->from_client, item->from_bucket, item->from_key,
 			item->to_bucket, item->to_key, &options, &task->info, err);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && options.if_match &&
+		item->from_client == item->to_client)
+		r = tell_condition(task, options.if_none_match, err);
 	if (r == 0) {
 		task->has_info = true;
 		task->bytes = task->info.size;

@@ -68,7 +68,7 @@ int bulk_copy_land(struct bulk_flight *f, enum bulk_way *way, struct penstock_er
 	}
 	if (object_etag_md5(task->known.etag, md5) && object_etag_md5(task->info.etag, md5) &&
 		strcmp(task->info.etag, task->known.etag) != 0 && !client->aws)
-		return error_set(err, PENSTOCK_E_PRECONDITION,
+		return error_set(err, PENSTOCK_E_CHANGED,
 			"COPY s3://%s/%s: the object was replaced while it was copied",
 			task->item.from_bucket, task->item.from_key);
 	task->info.modified_ns = reply.modified_ns;

@@ -193,6 +193,15 @@ static int verify(struct bulk_flight *f, struct penstock_error *err)
 		checksum_name(f->kind));
 }
 
+static int write_link(struct bulk_flight *f, struct penstock_error *err)
+{
+	int r = f->dir ? 0 : bulk_dir_open(f->task, &f->dir, err);
+
+	if (r == 0)
+		r = bulk_file_make_link(f->task, f->dir, f->data, f->size, false, err);
+	return r == 0 ? bulk_note_dir(f->task->bulk, f->dir, err) : r;
+}
+
 static int write_file(struct bulk_flight *f, struct penstock_error *err)
 {
 	int r = 0;
@@ -206,8 +215,6 @@ static int write_file(struct bulk_flight *f, struct penstock_error *err)
 		r = bulk_file_times(f->task, f->fd, &f->task->info, err);
 	if (r == 0)
 		r = bulk_file_publish(f->task, f->dir, f->fd, &f->part, err);
-	if (r == 0 && bulk_file_is_link(f->task, &f->task->info))
-		r = bulk_file_make_link(f->task, f->dir, err);
 	return r == 0 ? bulk_note_device(f->task->bulk, f->fd, err) : r;
 }
 
@@ -221,8 +228,10 @@ int bulk_download_land(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 		tell_progress(f, -(int64_t)f->got);
 	if (r == 0)
 		r = object_info_from_reply(&f->put.op.reply, &task->info, err);
+	/* No path is as long as what is not held in memory. */
 	if (r == 0)
-		r = write_file(f, err);
+		r = f->data && bulk_file_is_link(task, &task->info) ? write_link(f, err)
+								    : write_file(f, err);
 	task->info.size = f->size;
 	task->has_info = true;
 	task->bytes = f->size;

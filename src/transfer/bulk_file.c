@@ -350,21 +350,23 @@ int bulk_file_times(
 	return 0;
 }
 
-static int make_link(const char *path, const char *shown, struct penstock_error *err)
+/* Over what is there it gets only by way of another name. */
+static int make_link(const char *path, const char *shown, const char *target, bool new_only,
+	struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf target = BUF_INIT(PATH_MAX);
 	_cleanup_free_ char *beside = NULL;
-	int r = fs_read(path, &target, err);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (!target.len || strlen(buf_str(&target)) != target.len)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s: the object says that it is a link, but leads nowhere", shown);
+	if (new_only && symlink(target, path) < 0)
+		return errno == EEXIST ? error_set(err, PENSTOCK_E_PRECONDITION,
+						 "%s is there already", shown)
+				       : error_errno(err, errno, "cannot make the link %s", shown);
+	if (new_only)
+		return 0;
 	r = part_file_random_name(path, &beside, err);
 	if (r < 0)
 		return r;
-	if (symlink(buf_str(&target), beside) < 0)
+	if (symlink(target, beside) < 0)
 		return error_errno(err, errno, "cannot make the link %s", shown);
 	if (rename(beside, path) < 0) {
 		r = error_errno(err, errno, "cannot make the link %s", shown);
@@ -373,14 +375,22 @@ static int make_link(const char *path, const char *shown, struct penstock_error 
 	return r;
 }
 
-int bulk_file_make_link(
-	const struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
+int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir,
+	const char *target, size_t len, bool new_only, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_BULK_HELD);
 	_cleanup_free_ char *path = NULL;
-	int r = bulk_dir_path(task, dir, &path, err);
+	int r;
 
+	if (buf_add(&text, target, len) < 0)
+		return buf_error(&text, "where a link leads", err);
+	if (!len || strlen(buf_str(&text)) != len)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s: the object says that it is a link, but leads nowhere",
+			task->item.path);
+	r = bulk_dir_path(task, dir, &path, err);
 	if (r == 0)
-		r = make_link(path, task->item.path, err);
+		r = make_link(path, task->item.path, buf_str(&text), new_only, err);
 	return r < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
@@ -410,6 +420,18 @@ int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err)
 	}
 	bulk->devices[bulk->n_devices] = st.st_dev;
 	bulk->device_fds[bulk->n_devices++] = kept;
+	return 0;
+}
+
+int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock_error *err)
+{
+	/* Its own descriptor leads there and no more. */
+	_cleanup_close_ int fd = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		return bulk_note_device(bulk, fd, err);
+	LOCK_SCOPE(&bulk->lock);
+	bulk->dirty = bulk->many_devices = true;
 	return 0;
 }
 

@@ -233,10 +233,10 @@ void bulk_flight_start(struct bulk_task *task)
 		start_next(bulk, true, on_twin);
 }
 
-/* If-Match that fails on an object which was listed: it was replaced meanwhile. */
+/* The one condition of a download or a copy is on the source, which was listed: it was replaced meanwhile. */
 static void flight_failed(const struct bulk_flight *f, int r, struct penstock_error *err)
 {
-	if (r != -(int)PENSTOCK_E_PRECONDITION || f->task->item.kind != BULK_DOWNLOAD)
+	if (r != -(int)PENSTOCK_E_PRECONDITION || f->task->item.kind == BULK_UPLOAD)
 		return;
 	error_set(err, PENSTOCK_E_CHANGED, "%s: the object was replaced meanwhile", f->put.op.what);
 	err->http_status = 412;

@@ -174,11 +174,13 @@ int bulk_file_times(
 	struct bulk_task *task, int fd, const struct object_info *from, struct penstock_error *err);
 /* Whether the metadata say that the object is a link. */
 bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
-/* Makes the file of the item, which holds the target, a link. */
-int bulk_file_make_link(
-	const struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err);
+/* A link that leads to the `len` bytes of `target`, under the name of the item; `new_only`: not over what is there. */
+int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir,
+	const char *target, size_t len, bool new_only, struct penstock_error *err);
 /* Remembers that the file system has something to be synced: when the file has its name. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
+/* The same for what has no descriptor that could be synced. */
+int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock_error *err);
 /* Everything downloaded so far is durable afterwards. */
 int bulk_sync(struct bulk *bulk, struct penstock_error *err);
 

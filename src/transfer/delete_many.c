@@ -59,8 +59,21 @@ static int add_md5(struct s3_op *op, const struct buf *body, struct penstock_err
 	return s3_op_header(op, "content-md5", text, err);
 }
 
-static void report_outcomes(struct deletion *d, const struct s3_delete_result *result)
+static bool was_asked(const struct deletion *d, const char *key)
 {
+	for (size_t i = 0; i < d->n; i++) {
+		if (strcmp(d->keys[i], key) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A refusal of a key that was not asked for is that of one which was: of the whole request, as it cannot be told which. */
+static int report_outcomes(
+	struct deletion *d, const struct s3_delete_result *result, struct penstock_error *whole)
+{
+	int r = 0;
+
 	for (size_t i = 0; i < result->n; i++) {
 		const struct s3_delete_outcome *outcome = &result->outcomes[i];
 		const char *key = outcome->key ? outcome->key : "";
@@ -78,8 +91,14 @@ static void report_outcomes(struct deletion *d, const struct s3_delete_result *r
 		error_set(&err, e ? s3_error_info(e)->means : PENSTOCK_E_UNAVAILABLE,
 			"DELETE s3://%s/%s: %s: %s", d->bucket, key, outcome->code,
 			outcome->message ? outcome->message : "no reason given");
-		deletion_failed(d, key, &err);
+		if (was_asked(d, key))
+			deletion_failed(d, key, &err);
+		else if (r == 0)
+			r = error_move(whole, &err);
+		else
+			penstock_error_release(&err);
 	}
+	return r;
 }
 
 /* All keys but those that the document would name wrongly, which may be those of other objects. */
@@ -115,8 +134,7 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 		return r;
 	if (s3_delete_result_parse(op.document.data, op.document.len, &result, err) < 0)
 		return error_prefix(err, "%s", op.what);
-	report_outcomes(d, &result);
-	return 0;
+	return report_outcomes(d, &result, err);
 }
 
 /* ---- one key by itself ---- */

@@ -44,6 +44,14 @@ def test_lines_are_commands(batch):
     assert result.err == "penstock: 7 commands, 0 failed\n"
 
 
+def test_a_line_waits_for_the_file_that_another_makes(batch):
+    batch.store.client.put_object(Bucket="bucket", Key="big..1", Body=bytes(40_000_000))
+
+    batch("cp s3://bucket/big..1 new/\nsync new s3://bucket/up\n").ok()
+
+    assert batch.store.keys("bucket") == ["big..1", "up/big..1"]
+
+
 @pytest.mark.parametrize("file", ["jobs", "-"])
 def test_a_line_that_fails_is_named_and_the_rest_runs(batch, file):
     name = "jobs" if file == "jobs" else "<stdin>"

@@ -387,6 +387,27 @@ def test_a_store_is_known_by_its_address(ours):
     assert ours.bytes("k") == b"k"
 
 
+@pytest.mark.parametrize("verb", [["cp", "-r"], ["mv", "-r"], ["sync"]])
+def test_an_object_with_the_name_of_a_directory_keeps_its_bytes(s3, verb):
+    s3.put("x/d/", body=b"bytes")
+    s3.put("x/e/", body=b"")
+    s3.put("x/f")
+
+    result = s3(*verb, "s3://bucket/x/", "out").exits(66)
+
+    assert "s3://bucket/x/d/: it has 5 bytes" in result.err
+    assert s3.bytes("x/d/") == b"bytes" and s3.files("out") == ["e/", "f"]
+
+
+def test_no_clobber_leaves_the_objects_of_directories(ours):
+    (ours.folder / "tree" / "d").mkdir(parents=True)
+    ours.put("x/d/", body=b"bytes")
+
+    ours("cp", "-r", "--preserve", "--no-clobber", "tree/", "s3://bucket/x/").ok()
+
+    assert ours.bytes("x/d/") == b"bytes"
+
+
 def test_one_bad_source_does_not_stop_the_others(s3):
     s3.write("a", "c")
 
@@ -734,6 +755,7 @@ def test_keys_that_cannot_be_files_are_named_and_left_out(ours):
     bad = ["x/../up", "x//double", "x/./dot", "x/a/../b", "x/" + "n" * 300, "x/clash/below"]
     good = ["x/fine", "x/clash", "x/dir/", "x/" + "d/" * 500 + "deep"]
     ours.put(*bad, *good)
+    ours.put("x/dir/", body=b"")
 
     for verb in (["cp", "-r"], ["sync"]):
         result = ours(*verb, "s3://bucket/x/", "out").exits(66)

@@ -390,6 +390,66 @@ static void links_come_down_beside_files_of_any_name(void **state)
 	end_world(&w);
 }
 
+/* In the place of the C library's: what has the new name until then. */
+static struct {
+	char path[128];
+	char before[32];
+} renamed;
+
+int rename(const char *from, const char *to)
+{
+	int fd = *renamed.path ? open(renamed.path, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd >= 0) {
+		ssize_t n = read(fd, renamed.before, sizeof(renamed.before) - 1);
+
+		renamed.before[n > 0 ? n : 0] = '\0';
+		close(fd);
+	}
+	return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+/* A kill in between would leave a file that nobody takes for anything else. */
+static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
+{
+	struct object_info known = {.size = 6};
+	struct bulk_item item = {.kind = BULK_DOWNLOAD, .from_bucket = "bucket", .from_key = "a"};
+	struct bulk *bulk = NULL;
+	char target[32] = "";
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	w.options.preserve = w.options.symlinks = true;
+	snprintf(tiny_make(&w.store, "/bucket/a", "beside", 6)->mode, 8, "120777");
+	md5_etag("beside", 6, known.etag);
+	snprintf(renamed.path, sizeof(renamed.path), "%s/a", w.dir);
+	item.path = renamed.path;
+	item.from_client = w.s3;
+	item.tag = &w;
+	/* By one request, and with a look at it first. */
+	for (int i = 0; i < 2; i++) {
+		item.known = i ? NULL : &known;
+		unlink(renamed.path);
+		write_file(renamed.path, "old", 3);
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		assert_int_equal(0, bulk_push(bulk, &item, &w.err));
+		assert_int_equal(0, bulk_finish(bulk, NULL, &w.err));
+		bulk_freep(&bulk);
+		bulk = NULL;
+		assert_int_equal(6, readlink(renamed.path, target, sizeof(target)));
+		assert_string_equal("old", renamed.before);
+	}
+	/* Only-create leaves even a link that leads nowhere. */
+	item.if_none_match = true;
+	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+	assert_int_equal(0, bulk_push(bulk, &item, &w.err));
+	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION, bulk_finish(bulk, NULL, &w.err));
+	bulk_freep(&bulk);
+	*renamed.path = '\0';
+	end_world(&w);
+}
+
 /* A web server takes and gives without names of buckets, signatures and checksums; the length has to be right. */
 static void files_go_to_a_web_server_and_back(void **state)
 {
@@ -450,6 +510,7 @@ int main(void)
 		cmocka_unit_test(times_and_modes_come_back),
 		cmocka_unit_test(a_link_among_the_directories_is_in_the_way),
 		cmocka_unit_test(links_come_down_beside_files_of_any_name),
+		cmocka_unit_test(where_a_link_leads_is_never_a_file_in_its_place),
 	};
 
 	fill_data();

@@ -82,6 +82,76 @@ static void a_move_that_cannot_remove_its_source_fails(void **state)
 	end_world(&w);
 }
 
+/* The store names the key as a reader of XML would: with another line end. */
+static bool refuses_another_name(
+	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	static const char xml[] = "<DeleteResult><Error><Key>x\ny</Key><Code>AccessDenied</Code>"
+				  "<Message>no</Message></Error></DeleteResult>";
+
+	(void)store;
+	if (is(r, "POST", "delete"))
+		*keep = mini_reply(fd, "200 OK", "", xml, sizeof(xml) - 1);
+	return is(r, "POST", "delete");
+}
+
+static void a_refusal_by_another_name_is_one(void **state)
+{
+	struct bulk *bulk = NULL;
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	w.store.trouble = refuses_another_name;
+
+	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+	assert_int_equal(0, bulk_push(bulk,
+				    &(struct bulk_item){.kind = BULK_DELETE,
+					    .from_client = w.s3,
+					    .from_bucket = "bucket",
+					    .from_key = "x\ry",
+					    .tag = &w},
+				    &w.err));
+	assert_int_equal(-(int)PENSTOCK_E_PERMISSION, bulk_finish(bulk, &w.totals, &w.err));
+	bulk_freep(&bulk);
+
+	assert_int_equal(1, w.failed);
+	end_world(&w);
+}
+
+/* With only-create, too: nothing is at the target that would make it one that is there already. */
+static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
+{
+	struct object_info known = {.size = 3, .etag = "\"00000000000000000000000000000000\""};
+	struct bulk_item item = {.kind = BULK_COPY,
+		.from_bucket = "bucket",
+		.from_key = "k",
+		.to_bucket = "bucket",
+		.to_key = "copy",
+		.known = &known};
+	struct bulk *bulk = NULL;
+	struct world w;
+
+	(void)state;
+	begin_world(&w);
+	tiny_make(&w.store, "/bucket/k", "new", 3);
+	item.tag = &w;
+	item.from_client = item.to_client = w.s3;
+	for (int new_only = 1; new_only >= 0; new_only--) {
+		item.if_none_match = new_only;
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		assert_int_equal(0, bulk_push(bulk, &item, &w.err));
+		assert_int_equal(-(int)PENSTOCK_E_CHANGED, bulk_finish(bulk, &w.totals, &w.err));
+		bulk_freep(&bulk);
+		bulk = NULL;
+		penstock_error_release(&w.err);
+		/* The other way is that of a store which does not mind the condition. */
+		if (new_only)
+			assert_int_equal(1, tiny_count(&w.store));
+	}
+	end_world(&w);
+}
+
 /* The object is replaced when it has been looked at once. */
 static bool replaces_what_was_seen(
 	struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
@@ -266,6 +336,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(moves_leave_nothing_at_the_source),
 		cmocka_unit_test(a_move_that_cannot_remove_its_source_fails),
+		cmocka_unit_test(a_refusal_by_another_name_is_one),
+		cmocka_unit_test(a_copy_of_what_was_replaced_is_told_as_such),
 		cmocka_unit_test(a_copy_between_stores_is_of_one_object),
 		cmocka_unit_test(a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent),
 		cmocka_unit_test(nobody_goes_ahead_of_a_sync_under_way),
