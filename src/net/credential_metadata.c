@@ -45,7 +45,7 @@ static int take_json(const json_t *json, struct credentials *out, struct penstoc
 	if (!id || !secret)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the reply has no AccessKeyId and SecretAccessKey");
-	if (expiration && !date_parse_iso(expiration, &out->expires_at_ns))
+	if (expiration && !date_parse_iso_end(expiration, &out->expires_at_ns))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the Expiration \"%.40s\" is no date",
 			expiration);
 	if (!token)

@@ -76,7 +76,7 @@ int credentials_from_sts(
 		return r;
 	if (!reply.keys.access_key_id || !reply.keys.secret_access_key)
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the reply of STS holds no credentials");
-	if (reply.expiration && !date_parse_iso(reply.expiration, &reply.keys.expires_at_ns))
+	if (reply.expiration && !date_parse_iso_end(reply.expiration, &reply.keys.expires_at_ns))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the Expiration \"%.40s\" in the reply of STS is no date",
 			reply.expiration);

@@ -295,18 +295,15 @@ static void take_zone(const char **at, int64_t *offset)
 	*offset = (hours * 3600 + minutes * 60) * (sign == '-' ? -1 : 1);
 }
 
-bool date_parse_iso(const char *s, int64_t *ns)
+static bool parse_iso(const char *s, int64_t *seconds, int64_t *fraction)
 {
 	struct civil c = {0};
 	const char *at = s;
-	int64_t seconds, fraction = 0, offset = 0;
+	int64_t offset = 0;
 
-	if (date_parse_basic(s, &seconds)) {
-		if (seconds > INT64_MAX / NS_PER_S || seconds < INT64_MIN / NS_PER_S)
-			return false;
-		*ns = seconds * NS_PER_S;
+	*fraction = 0;
+	if (date_parse_basic(s, seconds))
 		return true;
-	}
 	take_number(&at, 4, &c.year);
 	take_text(&at, "-");
 	take_number(&at, 2, &c.month);
@@ -314,15 +311,33 @@ bool date_parse_iso(const char *s, int64_t *ns)
 	take_number(&at, 2, &c.day);
 	take_text(&at, "T");
 	take_time(&at, &c);
-	take_fraction(&at, &fraction);
+	take_fraction(&at, fraction);
 	take_zone(&at, &offset);
-	if (!at || *at != '\0' || !civil_to_seconds(&c, &seconds))
+	if (!at || *at != '\0' || !civil_to_seconds(&c, seconds))
 		return false;
-	seconds -= offset;
+	*seconds -= offset;
+	return true;
+}
+
+bool date_parse_iso(const char *s, int64_t *ns)
+{
+	int64_t seconds, fraction;
+
 	/* Nanoseconds in 64 bits reach from 1677 to 2262. */
-	if (seconds >= INT64_MAX / NS_PER_S || seconds <= INT64_MIN / NS_PER_S)
+	if (!parse_iso(s, &seconds, &fraction) || seconds >= INT64_MAX / NS_PER_S ||
+		seconds <= INT64_MIN / NS_PER_S)
 		return false;
 	*ns = seconds * NS_PER_S + fraction;
+	return true;
+}
+
+bool date_parse_iso_end(const char *s, int64_t *ns)
+{
+	int64_t seconds, fraction;
+
+	if (!parse_iso(s, &seconds, &fraction) || seconds < INT64_MAX / NS_PER_S)
+		return date_parse_iso(s, ns);
+	*ns = INT64_MAX;
 	return true;
 }
 

@@ -19,6 +19,8 @@ bool date_parse_http(const char *s, int64_t *seconds);
 bool date_parse_basic(const char *s, int64_t *seconds);
 /* "2009-10-12T17:50:30[.fraction](Z|+hh:mm|-hh:mm)", or the basic form. */
 bool date_parse_iso(const char *s, int64_t *ns);
+/* The same of when something ends: beyond what 64 bits reach (2262), as of what never ends, it is INT64_MAX. */
+bool date_parse_iso_end(const char *s, int64_t *ns);
 
 void date_format_http(int64_t seconds, char out[static DATE_HTTP_SIZE]);
 void date_format_basic(int64_t seconds, char out[static DATE_BASIC_SIZE]);

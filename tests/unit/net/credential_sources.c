@@ -471,6 +471,64 @@ static void documents_that_are_no_keys_are_refused(void **state)
 	assert_null(c.access_key_id);
 }
 
+/* Helpers print such a date for keys that have no end. */
+static void keys_that_end_beyond_what_a_clock_can_count_never_end(void **state)
+{
+	static const char *const dates[] = {"9999-12-31T23:59:59Z", "99991231T235959Z",
+		"2262-04-11T23:47:16Z", "2300-01-01T00:00:00.5+01:00"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(dates) / sizeof(dates[0]); i++) {
+		struct credentials c = {0};
+		char text[512];
+
+		snprintf(text, sizeof(text),
+			"{\"Version\":1,\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"b\","
+			"\"Expiration\":\"%s\"}",
+			dates[i]);
+		assert_int_equal(0, credentials_from_json(text, strlen(text), &c, NULL));
+		assert_int_equal(INT64_MAX, c.expires_at_ns);
+		credentials_release(&c);
+		snprintf(text, sizeof(text),
+			"<a><Credentials><AccessKeyId>x</AccessKeyId><SecretAccessKey>y</"
+			"SecretAccessKey>"
+			"<Expiration>%s</Expiration></Credentials></a>",
+			dates[i]);
+		assert_int_equal(0, credentials_from_sts(text, strlen(text), &c, NULL));
+		assert_int_equal(INT64_MAX, c.expires_at_ns);
+		credentials_release(&c);
+	}
+}
+
+/* The program is run once for all requests: what never ends does not age. */
+static void a_process_may_print_keys_that_never_end(void **state)
+{
+	struct credentials_provider *provider = NULL;
+	struct credentials c = {0};
+	char *path = file("runs", ""), command[512];
+	struct buf runs = BUF_INIT(100);
+
+	(void)state;
+	snprintf(command, sizeof(command),
+		"echo run >>%s; echo "
+		"'{\"Version\":1,\"AccessKeyId\":\"P\",\"SecretAccessKey\":\"s\","
+		"\"Expiration\":\"9999-12-31T23:59:59Z\"}'",
+		path);
+	assert_int_equal(0, credential_source_process(&provider, command, NULL));
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(0, credentials_get(provider, &c, NULL));
+		assert_string_equal("P", c.access_key_id);
+		credentials_release(&c);
+	}
+
+	assert_int_equal(0, fs_read(path, &runs, NULL));
+	assert_string_equal("run\n", buf_str(&runs));
+	buf_release(&runs);
+	free(path);
+	credentials_provider_free(provider);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +547,8 @@ int main(void)
 		cmocka_unit_test_setup(the_instance_is_the_last_resort, clean),
 		cmocka_unit_test_setup(roles_of_profiles_take_the_keys_of_other_profiles, clean),
 		cmocka_unit_test(documents_that_are_no_keys_are_refused),
+		cmocka_unit_test(keys_that_end_beyond_what_a_clock_can_count_never_end),
+		cmocka_unit_test_setup(a_process_may_print_keys_that_never_end, clean),
 	};
 	int r;
 
