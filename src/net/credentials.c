@@ -14,6 +14,8 @@
 #define REFRESH_BEFORE_NS (5 * 60 * NS_PER_S)
 /* After a fetch failed, and the present keys still live: requests are not to wait for each new try. */
 #define RETRY_AFTER_NS (15 * NS_PER_S)
+/* Nor do fetched keys that are near their end already have others fetched more often than this. */
+#define RENEW_AFTER_NS (1 * NS_PER_S)
 /* So many generations of fetched secrets stay hidden in logs; older ones have long ended. */
 #define HIDDEN_GENERATIONS 8
 
@@ -191,6 +193,15 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 		       : FRESH;
 }
 
+/* Keys that live some minutes are ageing from the first: a quarter of what is left of them is waited. */
+static int64_t renewal_of(const struct credentials *c)
+{
+	int64_t now = clock_wall_ns();
+	int64_t wait = c->expires_at_ns > now ? (c->expires_at_ns - now) / 4 : 0;
+
+	return clock_monotonic_ns() + (wait > RENEW_AFTER_NS ? wait : RENEW_AFTER_NS);
+}
+
 /* Called and left with the lock held; without it while the keys are fetched. */
 static int refresh(struct credentials_provider *provider, struct penstock_error *err)
 {
@@ -209,6 +220,7 @@ static int refresh(struct credentials_provider *provider, struct penstock_error 
 		retire(provider, &provider->current);
 		provider->current = fetched;
 		provider->invalid = false;
+		provider->retry_ns = renewal_of(&fetched);
 	} else {
 		provider->retry_ns = clock_monotonic_ns() + RETRY_AFTER_NS;
 	}

@@ -44,8 +44,9 @@ int credentials_provider_new_anonymous(
 
 /*
  * Keys that expire: `fetch` is called when there are none yet, or when the ones that are there
- * expire within five minutes. One thread fetches at a time; the others go on with keys that are
- * still valid. `release` may be NULL.
+ * expire within five minutes; where they were given for no longer than that, when a quarter of their
+ * life is over. One thread fetches at a time; the others go on with keys that are still valid.
+ * `release` may be NULL.
  */
 struct credentials_fetcher {
 	const char *name; /* for messages; a literal */

@@ -305,7 +305,7 @@ static void keys_that_expire_are_fetched_once_for_all_threads(void **state)
 
 static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 {
-	struct issuer issuer = {.life_ns = 60 * NS_PER_S};
+	struct issuer issuer = {.life_ns = 6 * NS_PER_S};
 	struct credentials_provider *provider = NULL;
 	struct credentials c = {0};
 
@@ -315,6 +315,7 @@ static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
 	assert_int_equal(0, credentials_get(provider, &c, NULL));
 	credentials_release(&c);
+	clock_sleep_ms(1600); /* a quarter of their life */
 	issuer.fail = true;
 	log_set_level(LOG_QUIET);
 
@@ -323,6 +324,32 @@ static void keys_near_their_end_are_replaced_but_still_serve(void **state)
 	log_set_level(LOG_INFO);
 	assert_string_equal("ID1", c.access_key_id);
 	assert_int_equal(2, issuer.calls);
+	credentials_release(&c);
+	credentials_provider_free(provider);
+}
+
+/* Services that give keys for some minutes are not asked again for each request. */
+static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests(void **state)
+{
+	struct issuer issuer = {.life_ns = 4 * NS_PER_S};
+	struct credentials_provider *provider = NULL;
+	struct credentials c = {0};
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(0, credentials_get(provider, &c, NULL));
+		assert_string_equal("ID1", c.access_key_id);
+		credentials_release(&c);
+	}
+	assert_int_equal(1, issuer.calls);
+
+	/* Before they end there are others. */
+	clock_sleep_ms(1100);
+	assert_int_equal(0, credentials_get(provider, &c, NULL));
+	assert_string_equal("ID2", c.access_key_id);
 	credentials_release(&c);
 	credentials_provider_free(provider);
 }
@@ -455,6 +482,8 @@ int main(void)
 		cmocka_unit_test_setup(secrets_are_masked_in_the_log, set_up),
 		cmocka_unit_test(keys_that_expire_are_fetched_once_for_all_threads),
 		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
+		cmocka_unit_test(
+			keys_that_are_born_near_their_end_are_fetched_once_for_many_requests),
 		cmocka_unit_test(the_list_of_hidden_secrets_does_not_grow_with_every_refresh),
 		cmocka_unit_test(renewed_credentials_are_given_without_fetching),
 		cmocka_unit_test(refused_credentials_are_replaced_in_the_background),
