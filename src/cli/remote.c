@@ -236,6 +236,7 @@ static int open_new(struct remote *remote, struct s3_given *given, struct pensto
 {
 	int r = 0;
 
+	given->cancel = &interrupted;
 	if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0 && given->google)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"the embedded store speaks S3: name its objects s3://, not gs://");

@@ -118,14 +118,18 @@ static void wipe(char *text)
 	free(text);
 }
 
+static void store_release(struct library_store *store)
+{
+	object_client_free(store->client);
+	s3_settings_release(&store->settings);
+}
+
 void penstock_transfer_free(struct penstock_transfer *t)
 {
 	if (!t)
 		return;
-	for (size_t i = 0; i < ARRAY_SIZE(t->stores); i++) {
-		object_client_free(t->stores[i].client);
-		s3_settings_release(&t->stores[i].settings);
-	}
+	for (size_t i = 0; i < ARRAY_SIZE(t->stores); i++)
+		store_release(&t->stores[i]);
 	http_engine_free(t->engine);
 	free(t->endpoint_url);
 	free(t->region);
@@ -139,11 +143,10 @@ void penstock_transfer_free(struct penstock_transfer *t)
 	free(t);
 }
 
-/* The client for s3:// or gs://, made when it is first asked for. */
-static int client_of(struct penstock_transfer *t, bool google, struct object_client **out,
-	struct penstock_error *err)
+/* Asks what may take a while, so not under the lock. */
+static int store_open(struct library_store *store, const struct penstock_transfer *t, bool google,
+	const atomic_int *cancel, struct penstock_error *err)
 {
-	struct library_store *store = &t->stores[google];
 	const struct s3_given given = {
 		.endpoint_url = google ? t->google_endpoint_url : t->endpoint_url,
 		.region = google ? NULL : t->region,
@@ -154,19 +157,40 @@ static int client_of(struct penstock_transfer *t, bool google, struct object_cli
 		.anonymous = t->anonymous,
 		.google = google,
 		.google_key = t->google_key_file,
+		.cancel = cancel,
+		.cancel_all = http_engine_cancel(t->engine),
 	};
-	int r = 0;
+	int r = s3_settings_resolve(&store->settings, &given, err);
 
+	return r < 0 ? r : object_client_open(&store->client, t->engine, &store->settings, err);
+}
+
+static struct object_client *client_present(struct penstock_transfer *t, bool google)
+{
 	LOCK_SCOPE(&t->lock);
-	if (!store->client) {
-		r = s3_settings_resolve(&store->settings, &given, err);
-		if (r == 0)
-			r = object_client_open(&store->client, t->engine, &store->settings, err);
-		if (r < 0)
-			s3_settings_release(&store->settings);
+	return t->stores[google].client;
+}
+
+/* The client for s3:// or gs://, made when it is first asked for: of several that are made at once one stays. */
+static int client_of(struct penstock_transfer *t, bool google, const atomic_int *cancel,
+	struct object_client **out, struct penstock_error *err)
+{
+	_cleanup_(store_release) struct library_store made = {0};
+	int r;
+
+	*out = client_present(t, google);
+	if (*out)
+		return 0;
+	r = store_open(&made, t, google, cancel, err);
+	if (r < 0)
+		return r;
+	LOCK_SCOPE(&t->lock);
+	if (!t->stores[google].client) {
+		t->stores[google] = made;
+		made = (struct library_store){0};
 	}
-	*out = store->client;
-	return r;
+	*out = t->stores[google].client;
+	return 0;
 }
 
 /* An object's name in its pieces, and who is to be asked for it. */
@@ -181,7 +205,7 @@ static void target_release(struct target *target)
 }
 
 static int target_of(struct target *out, struct penstock_transfer *t, const char *url,
-	bool needs_key, struct penstock_error *err)
+	bool needs_key, const struct penstock_cancel *cancel, struct penstock_error *err)
 {
 	int r = location_parse(&out->at, url, err);
 
@@ -193,7 +217,7 @@ static int target_of(struct target *out, struct penstock_transfer *t, const char
 	if (needs_key && !*out->at.key)
 		return error_set(
 			err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", url);
-	return client_of(t, out->at.google, &out->client, err);
+	return client_of(t, out->at.google, flag_of(cancel), &out->client, err);
 }
 
 /* ---- descriptions ---- */
@@ -301,7 +325,7 @@ static int put_begin(struct put *put, struct penstock_transfer *t, const char *u
 	int r = call_options(&put->call, given, err);
 
 	if (r == 0)
-		r = target_of(&put->target, t, url, true, err);
+		r = target_of(&put->target, t, url, true, put->call.cancel, err);
 	for (const char *const *each = put->call.metadata; r == 0 && each && *each; each++) {
 		if (!strchr(*each, '='))
 			r = error_set(err, PENSTOCK_E_INVALID,
@@ -384,7 +408,7 @@ static int get_begin(struct target *target, struct penstock_call_options *call,
 	int r = call_options(call, given, err);
 
 	if (r == 0)
-		r = target_of(target, t, url, true, err);
+		r = target_of(target, t, url, true, call->cancel, err);
 	*options = (struct object_get_options){.if_match = call->if_match,
 		.offset = call->offset,
 		.length = call->length,
@@ -482,7 +506,7 @@ int penstock_head(struct penstock_transfer *t, const char *url, struct penstock_
 {
 	_cleanup_(target_release) struct target target = {0};
 	struct object_info info = {0};
-	int r = target_of(&target, t, url, true, err);
+	int r = target_of(&target, t, url, true, NULL, err);
 
 	if (r == 0)
 		r = object_head(target.client, target.at.bucket, target.at.key, &info, err);
@@ -497,7 +521,7 @@ int penstock_delete(struct penstock_transfer *t, const char *url,
 	int r = call_options(&call, given, err);
 
 	if (r == 0)
-		r = target_of(&target, t, url, true, err);
+		r = target_of(&target, t, url, true, NULL, err);
 	return r < 0 ? r
 		     : object_delete(
 			       target.client, target.at.bucket, target.at.key, call.if_match, err);
@@ -506,7 +530,7 @@ int penstock_delete(struct penstock_transfer *t, const char *url,
 int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct penstock_error *err)
 {
 	_cleanup_(target_release) struct target target = {0};
-	int r = target_of(&target, t, url, false, err);
+	int r = target_of(&target, t, url, false, NULL, err);
 
 	if (r == 0 && *target.at.key)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s: a bucket has no key", url);
@@ -564,9 +588,9 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 	int r = call_options(&call, given, err);
 
 	if (r == 0)
-		r = target_of(&from, t, from_url, true, err);
+		r = target_of(&from, t, from_url, true, call.cancel, err);
 	if (r == 0)
-		r = target_of(&to, t, to_url, true, err);
+		r = target_of(&to, t, to_url, true, call.cancel, err);
 	if (r == 0 && from.client == to.client)
 		r = object_copy(from.client, from.at.bucket, from.at.key, to.at.bucket, to.at.key,
 			&(struct object_copy_options){
@@ -610,7 +634,7 @@ int penstock_list(struct penstock_transfer *t, const char *url, const char *deli
 	int r = call_options(&call, given, err);
 
 	if (r == 0)
-		r = target_of(&target, t, url, false, err);
+		r = target_of(&target, t, url, false, call.cancel, err);
 	return r < 0 ? r
 		     : object_list(target.client, target.at.bucket, target.at.key, delimiter,
 			       on_listed, &lister, flag_of(call.cancel), err);

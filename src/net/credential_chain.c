@@ -162,7 +162,13 @@ static int from_instance(
 	r = credential_source_instance(&provider, err);
 	if (r < 0)
 		return r;
-	if (credentials_get(provider, &keys, &chain->instance) < 0)
+	r = credentials_get_within(provider,
+		&(struct credentials_patience){
+			.cancel = chain->given->cancel, .cancel_all = chain->given->cancel_all},
+		&keys, &chain->instance);
+	if (r == -(int)PENSTOCK_E_CANCELLED)
+		return error_move(err, &chain->instance);
+	if (r < 0)
 		return 0;
 	chain->source = "instance";
 	*out = take_pointer(provider);

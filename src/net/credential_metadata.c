@@ -121,7 +121,8 @@ static int ask(struct http_engine *engine, const struct metadata *m, const char 
 }
 
 static int new_provider(struct credentials_provider **out, const char *name,
-	int (*fetch)(void *cookie, struct credentials *out, struct penstock_error *err),
+	int (*fetch)(void *cookie, const atomic_int *cancel, struct credentials *out,
+		struct penstock_error *err),
 	struct metadata *m, struct penstock_error *err)
 {
 	int r = credentials_provider_new_fetcher(out,
@@ -144,7 +145,8 @@ static int instance_url(const struct metadata *m, const char *path, const char *
 	return buf_failed(url) ? buf_error(url, "the URL", err) : 0;
 }
 
-static int fetch_instance(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch_instance(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	static const char roles[] = "/latest/meta-data/iam/security-credentials/";
 	const struct metadata *m = cookie;
@@ -153,7 +155,7 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 	_cleanup_(buf_release) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
 	char role[256];
-	int r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
 	if (r == 0)
 		r = metadata_aws_token(engine, m->url, TOKEN_TTL_S, m->timeout_ms, m->attempts,
@@ -243,7 +245,8 @@ static int container_header(
 	return buf_failed(header) ? buf_error(header, "the authorization token", err) : 0;
 }
 
-static int fetch_container(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch_container(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	const struct metadata *m = cookie;
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
@@ -252,7 +255,7 @@ static int fetch_container(void *cookie, struct credentials *out, struct penstoc
 	int r = container_header(m, &header, err);
 
 	if (r == 0)
-		r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+		r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 	if (r == 0)
 		r = ask(engine, m, m->url, header.len ? buf_str(&header) : NULL, &reply, err);
 	if (r == 0)

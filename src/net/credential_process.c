@@ -37,7 +37,8 @@ static int take_said(void *cookie, const char *data, size_t len, struct penstock
 	return 0;
 }
 
-static int run(const char *command, struct buf *out, struct penstock_error *err)
+static int run(
+	const char *command, const atomic_int *cancel, struct buf *out, struct penstock_error *err)
 {
 	const char *const argv[] = {"/bin/sh", "-c", command, NULL};
 	_cleanup_(buf_release) struct buf said = BUF_INIT(MIB);
@@ -47,6 +48,7 @@ static int run(const char *command, struct buf *out, struct penstock_error *err)
 			.argv = argv, .stdin_fd = -1, .new_session = true, .die_with_parent = true},
 		&(struct process_run_options){.name = "it",
 			.patience_ms = PATIENCE_MS,
+			.cancel = cancel,
 			.out.text = out,
 			.err = {.take = take_said, .cookie = &said}},
 		&status, err);
@@ -59,10 +61,11 @@ static int run(const char *command, struct buf *out, struct penstock_error *err)
 	return r;
 }
 
-static int fetch(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
-	int r = run(cookie, &text, err);
+	int r = run(cookie, cancel, &text, err);
 
 	if (r == 0)
 		r = credentials_from_json(buf_str(&text), text.len, out, err);

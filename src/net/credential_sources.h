@@ -6,8 +6,8 @@
  *	credential_source_instance(&provider, err);
  *	credentials_get(provider, &keys, err);
  *
- * A fetch runs on the thread that asks for keys, with an HTTP engine of its own, so it never waits for
- * the transfers that need the keys.
+ * A fetch runs on a thread and with an HTTP engine of its own: it never waits for the transfers that need
+ * the keys, and who waits for it may leave.
  */
 #ifndef NET_CREDENTIAL_SOURCES_H
 #define NET_CREDENTIAL_SOURCES_H

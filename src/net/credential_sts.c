@@ -150,7 +150,8 @@ static int add_header(
 }
 
 /* Signs with the keys that the role is assumed with. */
-static int sign(const struct sts *sts, struct http_request *request, struct penstock_error *err)
+static int sign(const struct sts *sts, const atomic_int *cancel, struct http_request *request,
+	struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials keys = {0};
 	_cleanup_(buf_release) struct buf authorization = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -160,7 +161,8 @@ static int sign(const struct sts *sts, struct http_request *request, struct pens
 	char hash[65], date[DATE_BASIC_SIZE];
 	int64_t now = clock_wall_ns() / NS_PER_S;
 	size_t n = 2;
-	int r = credentials_get(sts->source, &keys, err);
+	int r = credentials_get_within(
+		sts->source, &(struct credentials_patience){.cancel = cancel}, &keys, err);
 
 	if (r == 0)
 		r = checksum_of(CHECKSUM_SHA256, request->source.data,
@@ -211,8 +213,8 @@ static int form_of(
 	return buf_failed(form) ? buf_error(form, "the request to STS", err) : 0;
 }
 
-static int post(
-	const struct sts *sts, const struct buf *form, struct buf *xml, struct penstock_error *err)
+static int post(const struct sts *sts, const atomic_int *cancel, const struct buf *form,
+	struct buf *xml, struct penstock_error *err)
 {
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -220,10 +222,10 @@ static int post(
 		.url = sts->url,
 		.source = {.kind = HTTP_SOURCE_MEMORY, .data = buf_str(form), .length = form->len},
 		.sink = HTTP_SINK_TO_BUF(xml)};
-	int r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
 	if (r == 0 && sts->source)
-		r = sign(sts, &request, err);
+		r = sign(sts, cancel, &request, err);
 	else if (r == 0)
 		r = add_header(&request, &(struct sigv4_header){"Content-Type", FORM}, err);
 	if (r == 0) {
@@ -237,7 +239,8 @@ static int post(
 	return r;
 }
 
-static int fetch(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	const struct sts *sts = cookie;
 	_cleanup_(buf_release) struct buf token = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -257,7 +260,7 @@ static int fetch(void *cookie, struct credentials *out, struct penstock_error *e
 	}
 	r = form_of(sts, sts->token_file ? buf_str(&token) : NULL, &form, err);
 	if (r == 0)
-		r = post(sts, &form, &xml, err);
+		r = post(sts, cancel, &form, &xml, err);
 	if (r == 0)
 		r = credentials_from_sts(buf_str(&xml), xml.len, out, err);
 	if (form.data)

@@ -1,6 +1,8 @@
 #include "net/credentials.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,8 @@
 #define RETRY_AFTER_NS (15 * NS_PER_S)
 /* Nor do fetched keys that are near their end already have others fetched more often than this. */
 #define RENEW_AFTER_NS (1 * NS_PER_S)
+/* Between looks at the cancel flags of those who wait. */
+#define POLL_MS 50
 /* So many generations of fetched secrets stay hidden in logs; older ones have long ended. */
 #define HIDDEN_GENERATIONS 8
 
@@ -23,11 +27,16 @@ struct credentials_provider {
 	bool anonymous;
 	struct credentials_fetcher fetcher; /* fetch NULL: the keys never change */
 
+	atomic_int stop; /* of the fetch under way: nobody wants its keys any more */
+
 	/* Under the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t fetched;
-	bool fetching;
-	bool renewing; /* a thread of ours is at it */
+	bool fetching; /* a thread of ours is at it */
+	bool renewing; /* its keys are wanted, though nobody waits */
+	unsigned waiting;
+	uint64_t fetches;	      /* that have ended */
+	struct penstock_error failed; /* of the last of them; code 0: it did not */
 	bool invalid;
 	int64_t retry_ns; /* monotonic; before it ageing keys are not fetched again */
 	struct credentials current;
@@ -76,7 +85,7 @@ static struct credentials_provider *provider_new(void)
 
 	if (provider) {
 		pthread_mutex_init(&provider->lock, NULL);
-		pthread_cond_init(&provider->fetched, NULL);
+		clock_cond_init(&provider->fetched);
 	}
 	return provider;
 }
@@ -86,7 +95,8 @@ void credentials_provider_free(struct credentials_provider *provider)
 	if (!provider)
 		return;
 	pthread_mutex_lock(&provider->lock);
-	while (provider->renewing)
+	atomic_store(&provider->stop, 1);
+	while (provider->fetching)
 		pthread_cond_wait(&provider->fetched, &provider->lock);
 	pthread_mutex_unlock(&provider->lock);
 	if (provider->fetcher.release)
@@ -94,6 +104,7 @@ void credentials_provider_free(struct credentials_provider *provider)
 	credentials_release(&provider->current);
 	for (size_t i = 0; i < HIDDEN_GENERATIONS; i++)
 		credentials_release(&provider->earlier[i]);
+	penstock_error_release(&provider->failed);
 	pthread_cond_destroy(&provider->fetched);
 	pthread_mutex_destroy(&provider->lock);
 	free(provider);
@@ -202,65 +213,155 @@ static int64_t renewal_of(const struct credentials *c)
 	return clock_monotonic_ns() + (wait > RENEW_AFTER_NS ? wait : RENEW_AFTER_NS);
 }
 
-/* Called and left with the lock held; without it while the keys are fetched. */
-static int refresh(struct credentials_provider *provider, struct penstock_error *err)
+/* How a fetch ended, for all who waited for it. Under the lock. */
+static void take_fetched(struct credentials_provider *provider, struct credentials *fetched,
+	struct penstock_error *err)
 {
-	struct credentials fetched = {0};
-	int r;
-
-	provider->fetching = true;
-	pthread_mutex_unlock(&provider->lock);
-	r = provider->fetcher.fetch(provider->fetcher.cookie, &fetched, err);
-	pthread_mutex_lock(&provider->lock);
-	if (r == 0 && redact(&fetched) < 0) {
-		credentials_release(&fetched);
-		r = error_memory(err);
-	}
-	if (r == 0) {
+	if (err->code == 0 && redact(fetched) < 0)
+		error_memory(err);
+	if (err->code == 0) {
 		retire(provider, &provider->current);
-		provider->current = fetched;
+		provider->current = *fetched;
 		provider->invalid = false;
-		provider->retry_ns = renewal_of(&fetched);
+		provider->retry_ns = renewal_of(fetched);
 	} else {
+		credentials_release(fetched);
 		provider->retry_ns = clock_monotonic_ns() + RETRY_AFTER_NS;
 	}
+	error_move(&provider->failed, err);
+}
+
+static void *fetch_main(void *arg)
+{
+	struct credentials_provider *provider = arg;
+	struct credentials fetched = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = provider->fetcher.fetch(provider->fetcher.cookie, &provider->stop, &fetched, &err);
+
+	LOCK_SCOPE(&provider->lock);
+	/* That nobody waited for it any more is no answer to anybody. */
+	if (r < 0 && atomic_load(&provider->stop))
+		penstock_error_release(&err);
+	else
+		take_fetched(provider, &fetched, &err);
+	provider->fetches++;
 	provider->fetching = false;
+	provider->renewing = false;
 	pthread_cond_broadcast(&provider->fetched);
+	return NULL;
+}
+
+/* On a thread of its own, so that whoever waits may leave. Under the lock. */
+static int fetch_begin(struct credentials_provider *provider, struct penstock_error *err)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int errnum;
+
+	atomic_store(&provider->stop, 0);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	errnum = pthread_create(&thread, NULL, fetch_main, provider);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (errnum)
+		return error_errno(err, errnum, "cannot start a thread that fetches credentials");
+	pthread_detach(thread);
+	provider->fetching = true;
+	return 0;
+}
+
+static bool is_set(const atomic_int *flag)
+{
+	return flag && atomic_load(flag);
+}
+
+/* Until the fetch under way has ended, or who waits for it is to wait no more. Under the lock. */
+static int fetch_wait(struct credentials_provider *provider,
+	const struct credentials_patience *patience, struct penstock_error *err)
+{
+	uint64_t before = provider->fetches;
+	int r = 0;
+
+	provider->waiting++;
+	while (r == 0 && provider->fetches == before) {
+		if (is_set(patience->cancel) || is_set(patience->cancel_all))
+			r = error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		else if (patience->deadline_ms && clock_monotonic_ms() >= patience->deadline_ms)
+			r = error_set(err, PENSTOCK_E_TIMEOUT, "the deadline passed");
+		else
+			clock_cond_wait_ms(&provider->fetched, &provider->lock, POLL_MS);
+	}
+	provider->waiting--;
+	if (r < 0 && provider->fetching && !provider->waiting && !provider->renewing)
+		atomic_store(&provider->stop, 1);
 	return r;
+}
+
+/* Of the fetch that was waited for. Under the lock. */
+static int fetch_outcome(struct credentials_provider *provider, struct penstock_error *err)
+{
+	const struct penstock_error *failed = &provider->failed;
+	const char *why = failed->message ? failed->message : "failed";
+
+	if (!failed->code)
+		return 0;
+	if (freshness_of(provider) == UNUSABLE) {
+		error_set(err, failed->code, "cannot get credentials from %s: %s",
+			provider->fetcher.name, why);
+		if (err)
+			err->http_status = failed->http_status;
+		return -(int)failed->code;
+	}
+	/* Keys that still live are better than none. */
+	log_warn("credentials from %s: %s; going on with the present ones", provider->fetcher.name,
+		why);
+	return 0;
+}
+
+/* Until the keys are to be used as they are. Under the lock. */
+static int bring(struct credentials_provider *provider, const struct credentials_patience *patience,
+	struct penstock_error *err)
+{
+	for (;;) {
+		enum freshness freshness = freshness_of(provider);
+		/* Who left gave it up; its end says nothing to those who came since. */
+		bool given_up = provider->fetching && atomic_load(&provider->stop);
+		int r = 0;
+
+		if (freshness == FRESH || (freshness == AGEING && provider->fetching))
+			return 0;
+		if (!provider->fetching)
+			r = fetch_begin(provider, err);
+		if (r == 0)
+			r = fetch_wait(provider, patience, err);
+		if (r < 0)
+			return r;
+		if (!given_up)
+			return fetch_outcome(provider, err);
+	}
+}
+
+int credentials_get_within(struct credentials_provider *provider,
+	const struct credentials_patience *patience, struct credentials *out,
+	struct penstock_error *err)
+{
+	if (credentials_anonymous(provider))
+		return error_set(
+			err, PENSTOCK_E_PERMISSION, "there are no credentials to sign with");
+	LOCK_SCOPE(&provider->lock);
+	if (provider->fetcher.fetch) {
+		int r = bring(provider, patience, err);
+
+		if (r < 0)
+			return r;
+	}
+	return credentials_copy(&provider->current, out) < 0 ? error_memory(err) : 0;
 }
 
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err)
 {
-	int r = 0;
-
-	if (credentials_anonymous(provider))
-		return error_set(
-			err, PENSTOCK_E_PERMISSION, "there are no credentials to sign with");
-	LOCK_SCOPE(&provider->lock);
-	while (provider->fetcher.fetch && freshness_of(provider) != FRESH) {
-		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-
-		if (provider->fetching) {
-			if (freshness_of(provider) == AGEING)
-				break;
-			pthread_cond_wait(&provider->fetched, &provider->lock);
-			continue;
-		}
-		r = refresh(provider, &own);
-		if (r == 0)
-			break;
-		/* Keys that still live are better than none. */
-		if (freshness_of(provider) == UNUSABLE) {
-			error_move(err, &own);
-			return error_prefix(
-				err, "cannot get credentials from %s", provider->fetcher.name);
-		}
-		log_warn("credentials from %s: %s; going on with the present ones",
-			provider->fetcher.name, own.message ? own.message : "failed");
-		break;
-	}
-	return credentials_copy(&provider->current, out) < 0 ? error_memory(err) : 0;
+	return credentials_get_within(provider, &(struct credentials_patience){0}, out, err);
 }
 
 static bool same_text(const char *a, const char *b)
@@ -275,38 +376,18 @@ static bool same(const struct credentials *a, const struct credentials *b)
 }
 
 /* A fetch that fails is told by the next credentials_get(). */
-static void *renew(void *arg)
-{
-	struct credentials_provider *provider = arg;
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	LOCK_SCOPE(&provider->lock);
-	while (provider->fetching)
-		pthread_cond_wait(&provider->fetched, &provider->lock);
-	if (freshness_of(provider) == UNUSABLE && refresh(provider, &err) < 0)
-		log_debug("credentials from %s: %s", provider->fetcher.name,
-			err.message ? err.message : "failed");
-	provider->renewing = false;
-	pthread_cond_broadcast(&provider->fetched);
-	return NULL;
-}
-
 bool credentials_refused(struct credentials_provider *provider, const struct credentials *refused)
 {
-	pthread_t thread;
-
 	if (credentials_anonymous(provider) || !provider->fetcher.fetch)
 		return false;
 	LOCK_SCOPE(&provider->lock);
 	if (!same(&provider->current, refused))
 		return true;
 	provider->invalid = true;
-	if (!provider->renewing) {
-		provider->renewing = pthread_create(&thread, NULL, renew, provider) == 0;
-		if (provider->renewing)
-			pthread_detach(thread);
-	}
-	return provider->renewing;
+	if (!provider->fetching && fetch_begin(provider, NULL) < 0)
+		return false;
+	provider->renewing = true;
+	return true;
 }
 
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present)

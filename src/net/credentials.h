@@ -18,6 +18,7 @@
 #ifndef NET_CREDENTIALS_H
 #define NET_CREDENTIALS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,12 +46,14 @@ int credentials_provider_new_anonymous(
 /*
  * Keys that expire: `fetch` is called when there are none yet, or when the ones that are there
  * expire within five minutes; where they were given for no longer than that, when a quarter of their
- * life is over. One thread fetches at a time; the others go on with keys that are still valid.
- * `release` may be NULL.
+ * life is over. One thread fetches at a time; the others go on with keys that are still valid, else
+ * they wait for it and are told its error. `cancel` is set when nobody waits any more. `release` may
+ * be NULL.
  */
 struct credentials_fetcher {
 	const char *name; /* for messages; a literal */
-	int (*fetch)(void *cookie, struct credentials *out, struct penstock_error *err);
+	int (*fetch)(void *cookie, const atomic_int *cancel, struct credentials *out,
+		struct penstock_error *err);
 	void (*release)(void *cookie);
 	void *cookie;
 };
@@ -65,6 +68,15 @@ bool credentials_anonymous(const struct credentials_provider *provider);
 /* A copy of what is valid now; release it. Any thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
+/* How long somebody waits for keys that are fetched; then PENSTOCK_E_CANCELLED or PENSTOCK_E_TIMEOUT. */
+struct credentials_patience {
+	const atomic_int *cancel;     /* of the caller; NULL: none */
+	const atomic_int *cancel_all; /* of everything, as an engine's; NULL: none */
+	int64_t deadline_ms;	      /* monotonic; 0: none */
+};
+int credentials_get_within(struct credentials_provider *provider,
+	const struct credentials_patience *patience, struct credentials *out,
+	struct penstock_error *err);
 /*
  * The same without waiting for anybody: true where valid credentials are at hand that are not
  * `present`; those replace it. For hooks, which must not block.
@@ -91,6 +103,8 @@ struct s3_given {
 	bool google;		     /* Google Cloud Storage is meant: gs_settings_resolve() */
 	const char *google_key;	     /* path of a Google key file */
 	const char *google_key_json; /* or what stands in one */
+	/* Either ends the question to the machine's metadata service; NULL: none. */
+	const atomic_int *cancel, *cancel_all;
 };
 
 struct s3_settings {

@@ -139,8 +139,8 @@ static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 }
 
 /* The last resort, which must be asked to know whether it is there at all. */
-static int from_instance(
-	struct s3_settings *s, struct penstock_error *why, struct penstock_error *err)
+static int from_instance(struct s3_settings *s, const struct s3_given *given,
+	struct penstock_error *why, struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials token = {0};
 	const char *off = str_env("NO_GCE_CHECK");
@@ -151,13 +151,17 @@ static int from_instance(
 	r = credential_source_google_instance(&s->credentials, err);
 	if (r < 0)
 		return r;
-	if (credentials_get(s->credentials, &token, why) == 0) {
+	r = credentials_get_within(s->credentials,
+		&(struct credentials_patience){
+			.cancel = given->cancel, .cancel_all = given->cancel_all},
+		&token, why);
+	if (r == 0) {
 		s->source = "instance";
 		return 1;
 	}
 	credentials_provider_free(s->credentials);
 	s->credentials = NULL;
-	return 0;
+	return r == -(int)PENSTOCK_E_CANCELLED ? error_move(err, why) : 0;
 }
 
 static int anonymous(struct s3_settings *s, struct penstock_error *err)
@@ -190,7 +194,7 @@ static int resolve_credentials(struct s3_settings *s, const struct s3_given *giv
 	if (r == 0 && str_env("STORAGE_EMULATOR_HOST"))
 		r = anonymous(s, err);
 	if (r == 0)
-		r = from_instance(s, why, err);
+		r = from_instance(s, given, why, err);
 	if (r != 0)
 		return r;
 	error_set(err, PENSTOCK_E_PERMISSION,

@@ -43,14 +43,14 @@ static int explain(const struct http_reply *reply, struct penstock_error *err)
 	return -(int)err->code;
 }
 
-static int ask(struct http_request *request, const char *header, struct credentials *out,
-	struct penstock_error *err)
+static int ask(struct http_request *request, const char *header, const atomic_int *cancel,
+	struct credentials *out, struct penstock_error *err)
 {
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	int64_t now = clock_wall_ns();
-	int r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
 	if (r == 0 && strlist_add(&request->headers, header) < 0)
 		r = error_memory(err);
@@ -88,7 +88,8 @@ static int form_of(const struct google_key *key, struct buf *form, struct pensto
 	return r == 0 && buf_failed(form) ? buf_error(form, "the request for a token", err) : r;
 }
 
-static int fetch_with_key(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch_with_key(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	const struct google_key *key = cookie;
 	_cleanup_(buf_release) struct buf form = BUF_INIT(2 * LIMIT_GOOGLE_KEY);
@@ -102,7 +103,8 @@ static int fetch_with_key(void *cookie, struct credentials *out, struct penstock
 				.data = buf_str(&form),
 				.length = form.len}};
 
-		r = ask(&request, "Content-Type: application/x-www-form-urlencoded", out, err);
+		r = ask(&request, "Content-Type: application/x-www-form-urlencoded", cancel, out,
+			err);
 	}
 	wipe(&form);
 	return r;
@@ -122,7 +124,8 @@ int credential_source_google(
 
 /* ---- machines ---- */
 
-static int fetch_instance(void *cookie, struct credentials *out, struct penstock_error *err)
+static int fetch_instance(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	struct http_request request = {.method = "GET",
 		.url = cookie,
@@ -131,7 +134,7 @@ static int fetch_instance(void *cookie, struct credentials *out, struct penstock
 		.connect_timeout_ms = METADATA_TIMEOUT_MS,
 		.stall_timeout_ms = METADATA_TIMEOUT_MS};
 
-	return ask(&request, "Metadata-Flavor: Google", out, err);
+	return ask(&request, "Metadata-Flavor: Google", cancel, out, err);
 }
 
 int credential_source_google_instance(struct credentials_provider **out, struct penstock_error *err)

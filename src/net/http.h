@@ -62,6 +62,8 @@ struct http_engine_options {
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
 	struct penstock_error *err);
+/* The flag that ends all its requests, for what else they wait for; NULL: none. Nor has no engine one. */
+const atomic_int *http_engine_cancel(const struct http_engine *engine);
 /* Another one with the same options, for those who want two threads. */
 int http_engine_twin(
 	struct http_engine **out, const struct http_engine *of, struct penstock_error *err);

@@ -169,6 +169,11 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 	return 0;
 }
 
+const atomic_int *http_engine_cancel(const struct http_engine *engine)
+{
+	return engine ? engine->options.cancel : NULL;
+}
+
 int http_engine_twin(
 	struct http_engine **out, const struct http_engine *of, struct penstock_error *err)
 {

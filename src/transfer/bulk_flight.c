@@ -302,6 +302,7 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	f->plain = task->item.to_url || task->item.from_url;
 	*way = BULK_STRAIGHT;
 	r = prepare(f, way, err);
+	s3_op_cancel(&f->put.op, &task->bulk->stop);
 	if (r == 0 && *way == BULK_STRAIGHT && !f->plain)
 		r = s3_op_ready(&f->put.op, err);
 	if (r < 0 || *way == BULK_ASIDE) {
@@ -313,7 +314,6 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	request->judge = flight_judge;
 	request->cookie = f;
 	request->done = flight_done;
-	request->cancel = &task->bulk->stop;
 	task->flight = f;
 	request->receive_buffer = f->size <= LIMIT_BULK_HELD ? SMALL_REPLY : LARGER_REPLY;
 	/* An open file counts, too: there are not many to be had. */

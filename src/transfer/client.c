@@ -392,8 +392,14 @@ int s3_op_ready(struct s3_op *op, struct penstock_error *err)
 	credentials_release(&op->keys);
 	if (credentials_anonymous(op->client->credentials))
 		return 0;
-	/* Here and not in the hook: fetching keys may need the engine. */
-	return credentials_get(op->client->credentials, &op->keys, err);
+	/* Here and not in the hook: fetching keys takes a while. */
+	return credentials_get_within(op->client->credentials,
+		&(struct credentials_patience){.cancel = op->request.cancel,
+			.cancel_all = op->request.tidies_up
+					      ? NULL
+					      : http_engine_cancel(op->client->engine),
+			.deadline_ms = op->request.deadline_ms},
+		&op->keys, err);
 }
 
 int s3_op_perform(struct s3_op *op, struct penstock_error *err)

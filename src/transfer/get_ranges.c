@@ -351,6 +351,7 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 	r = slot_init(d, slot, err);
 	if (r < 0)
 		return r;
+	s3_op_cancel(&slot->op, d->options->cancel);
 	slot->offset = offset;
 	slot->length = length;
 	slot->op.request.range = (struct http_range){

@@ -120,6 +120,7 @@ static int slot_start(
 	if (r < 0)
 		return r;
 	slot->used = true;
+	s3_op_cancel(&slot->op, s->options->cancel);
 	r = s3_op_header(&slot->op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
 	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
 	slot->op.request.range = (struct http_range){.wanted = true,

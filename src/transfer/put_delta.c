@@ -47,6 +47,7 @@ int put_delta_copy_start(
 	slot->body.progress = u->options->progress;
 	slot->body.cookie = u->options->cookie;
 	slot->failed = true; /* until it was done */
+	s3_op_cancel(op, u->options->cancel);
 	snprintf(text, sizeof(text), "%u", number);
 	r = s3_op_query(op, "partNumber", text, err);
 	if (r == 0)

@@ -167,6 +167,7 @@ static int part_prepare(
 		return r;
 	slot->number = number;
 	slot->failed = true; /* until it was sent */
+	s3_op_cancel(op, u->options->cancel);
 	if (u->options->ungated)
 		op->request.gate = NULL;
 	r = s3_op_query(op, "partNumber", text, err);

@@ -250,14 +250,21 @@ static void secrets_are_masked_in_the_log(void **state)
 struct issuer {
 	atomic_uint calls;
 	int64_t life_ns;
+	atomic_llong takes_ms;
 	bool fail;
 };
 
-static int issue(void *cookie, struct credentials *out, struct penstock_error *err)
+static int issue(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	struct issuer *issuer = cookie;
 	unsigned n = atomic_fetch_add(&issuer->calls, 1) + 1;
 
+	for (int64_t ms = atomic_load(&issuer->takes_ms); ms > 0; ms -= 5) {
+		if (atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "given up");
+		clock_sleep_ms(5);
+	}
 	if (issuer->fail)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE, "no answer");
 	clock_sleep_ms(20);
@@ -355,10 +362,12 @@ static void keys_that_are_born_near_their_end_are_fetched_once_for_many_requests
 }
 
 /* Another secret each time, as services give them. */
-static int issue_token(void *cookie, struct credentials *out, struct penstock_error *err)
+static int issue_token(
+	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	struct issuer *issuer = cookie;
 
+	(void)cancel;
 	out->expires_at_ns = clock_wall_ns() + 3600 * NS_PER_S;
 	if (asprintf(&out->bearer, "token-number-%06u", atomic_fetch_add(&issuer->calls, 1)) < 0)
 		return error_memory(err);
@@ -467,6 +476,117 @@ static void a_source_that_fails_is_named(void **state)
 	credentials_provider_free(provider);
 }
 
+struct asker {
+	struct credentials_provider *provider;
+	atomic_int cancel;
+	int64_t deadline_ms;
+	int r;
+	int64_t ended_ms;
+	struct penstock_error err;
+	pthread_t thread;
+};
+
+static void *ask(void *arg)
+{
+	struct asker *a = arg;
+	struct credentials c = {0};
+
+	a->r = credentials_get_within(a->provider,
+		&(struct credentials_patience){.cancel = &a->cancel, .deadline_ms = a->deadline_ms},
+		&c, &a->err);
+	a->ended_ms = clock_monotonic_ms();
+	credentials_release(&c);
+	return NULL;
+}
+
+static void a_fetch_that_fails_is_told_to_all_who_waited_for_it(void **state)
+{
+	struct issuer issuer = {.fail = true, .takes_ms = 500};
+	struct credentials_provider *provider = NULL;
+	struct asker askers[6];
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+
+	for (int i = 0; i < 6; i++) {
+		askers[i] = (struct asker){.provider = provider};
+		pthread_create(&askers[i].thread, NULL, ask, &askers[i]);
+	}
+	for (int i = 0; i < 6; i++) {
+		pthread_join(askers[i].thread, NULL);
+		assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, askers[i].r);
+		assert_string_equal(
+			"cannot get credentials from a test: no answer", askers[i].err.message);
+		penstock_error_release(&askers[i].err);
+	}
+
+	assert_int_equal(1, issuer.calls);
+	credentials_provider_free(provider);
+}
+
+static void who_gives_up_leaves_the_fetch_to_those_who_wait_on(void **state)
+{
+	struct issuer issuer = {.life_ns = 3600 * NS_PER_S, .takes_ms = 600};
+	struct credentials_provider *provider = NULL;
+	struct asker leaves = {0}, late = {0}, stays = {0};
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+	leaves.provider = late.provider = stays.provider = provider;
+	late.deadline_ms = clock_monotonic_ms() + 200;
+	pthread_create(&leaves.thread, NULL, ask, &leaves);
+	pthread_create(&late.thread, NULL, ask, &late);
+	pthread_create(&stays.thread, NULL, ask, &stays);
+	clock_sleep_ms(100);
+	atomic_store(&leaves.cancel, 1);
+	pthread_join(leaves.thread, NULL);
+	pthread_join(late.thread, NULL);
+	pthread_join(stays.thread, NULL);
+
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED, leaves.r);
+	assert_int_equal(-(int)PENSTOCK_E_TIMEOUT, late.r);
+	assert_int_equal(0, stays.r);
+	assert_true(leaves.ended_ms < stays.ended_ms && late.ended_ms < stays.ended_ms);
+	assert_int_equal(1, issuer.calls);
+	penstock_error_release(&leaves.err);
+	penstock_error_release(&late.err);
+	credentials_provider_free(provider);
+}
+
+/* The next one who asks begins anew, though the old fetch may not have ended yet. */
+static void a_fetch_that_all_gave_up_is_ended_and_says_nothing_to_others(void **state)
+{
+	struct issuer issuer = {.life_ns = 3600 * NS_PER_S, .takes_ms = 3600000};
+	struct credentials_provider *provider = NULL;
+	struct asker leaves = {0};
+	struct credentials c = {0};
+
+	(void)state;
+	assert_int_equal(
+		0, credentials_provider_new_fetcher(&provider,
+			   &(struct credentials_fetcher){"a test", issue, NULL, &issuer}, NULL));
+	leaves.provider = provider;
+	pthread_create(&leaves.thread, NULL, ask, &leaves);
+	clock_sleep_ms(100);
+	atomic_store(&leaves.cancel, 1);
+	pthread_join(leaves.thread, NULL);
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED, leaves.r);
+	penstock_error_release(&leaves.err);
+	while (atomic_load(&issuer.calls) < 1)
+		clock_sleep_ms(1);
+
+	atomic_store(&issuer.takes_ms, 0);
+	assert_int_equal(0, credentials_get(provider, &c, NULL));
+
+	assert_string_equal("ID2", c.access_key_id);
+	credentials_release(&c);
+	credentials_provider_free(provider);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -482,6 +602,9 @@ int main(void)
 		cmocka_unit_test_setup(secrets_are_masked_in_the_log, set_up),
 		cmocka_unit_test(keys_that_expire_are_fetched_once_for_all_threads),
 		cmocka_unit_test(keys_near_their_end_are_replaced_but_still_serve),
+		cmocka_unit_test(a_fetch_that_fails_is_told_to_all_who_waited_for_it),
+		cmocka_unit_test(who_gives_up_leaves_the_fetch_to_those_who_wait_on),
+		cmocka_unit_test(a_fetch_that_all_gave_up_is_ended_and_says_nothing_to_others),
 		cmocka_unit_test(
 			keys_that_are_born_near_their_end_are_fetched_once_for_many_requests),
 		cmocka_unit_test(the_list_of_hidden_secrets_does_not_grow_with_every_refresh),

@@ -1,0 +1,178 @@
+/* What the cancel of a call and that of a handle end at once, whatever the call waits for. */
+#include <penstock/transfer.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "mini_http.h"
+
+#define KEYS                                                                                       \
+	"<a><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"      \
+	"<SessionToken>t</SessionToken></Credentials></a>"
+/* Before the cancel, for what is to hang; and after it, on a busy machine. */
+#define HANG_MS 300
+#define SOON_MS 1500
+
+static char directory[] = "/tmp/penstock-cancel-XXXXXX";
+
+struct world {
+	struct mini_http server;
+	char url[MINI_URL_SIZE];
+	atomic_uint sts;      /* requests for keys */
+	atomic_bool answered; /* they are answered by now */
+	struct penstock_cancel *cancel;
+	int64_t cancelled_ms;
+};
+
+static bool hang(struct mini_http *m, const atomic_bool *until)
+{
+	while (!atomic_load(&m->stopping) && !(until && atomic_load(until)))
+		clock_sleep_ms(5);
+	return until != NULL;
+}
+
+static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct world *w = m->cookie;
+
+	if (strcmp(r->target, "/sts") != 0)
+		return hang(m, NULL);
+	atomic_fetch_add(&w->sts, 1);
+	return hang(m, &w->answered) && mini_reply(fd, "200 OK", "", KEYS, strlen(KEYS));
+}
+
+static void *cancel_soon(void *arg)
+{
+	struct world *w = arg;
+
+	clock_sleep_ms(HANG_MS);
+	w->cancelled_ms = clock_monotonic_ms();
+	penstock_cancel_set(w->cancel);
+	return NULL;
+}
+
+/* `role`: keys come from STS, which says nothing; else they are at hand. */
+static void begin(struct world *w, bool role)
+{
+	static const char config[] = "[default]\nrole_arn = arn:x\nsource_profile = base\n"
+				     "[profile base]\naws_access_key_id = B\n"
+				     "aws_secret_access_key = b\n";
+	char *path = path_join(directory, "config"), url[MINI_URL_SIZE];
+
+	memset(w, 0, sizeof(*w));
+	mini_start(&w->server, answer, w);
+	mini_url(&w->server, "", w->url);
+	mini_url(&w->server, "/sts", url);
+	assert_int_equal(0, fs_write_atomic(path, config, strlen(config), 0600, NULL));
+	unsetenv("AWS_PROFILE");
+	unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+	setenv("AWS_CONFIG_FILE", path, 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
+	setenv("AWS_ENDPOINT_URL_STS", url, 1);
+	setenv("AWS_ENDPOINT_URL_S3", w->url, 1);
+	setenv("AWS_ACCESS_KEY_ID", role ? "" : "A", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", role ? "" : "a", 1);
+	w->cancel = penstock_cancel_new();
+	free(path);
+}
+
+static void end(struct world *w)
+{
+	mini_stop(&w->server);
+	penstock_cancel_free(w->cancel);
+}
+
+static struct penstock_transfer *handle(struct penstock_cancel *cancel)
+{
+	struct penstock_transfer_options o = PENSTOCK_TRANSFER_OPTIONS_INIT;
+	struct penstock_transfer *t = NULL;
+
+	o.cancel = cancel;
+	assert_int_equal(0, penstock_transfer_new(&t, &o, NULL));
+	return t;
+}
+
+struct get {
+	struct penstock_transfer *t;
+	struct penstock_cancel *cancel; /* of the call */
+	int r;
+	int64_t ended_ms;
+	pthread_t thread;
+};
+
+static void *get(void *arg)
+{
+	struct get *g = arg;
+	struct penstock_call_options o = PENSTOCK_CALL_OPTIONS_INIT;
+	void *data = NULL;
+	size_t size;
+
+	o.cancel = g->cancel;
+	g->r = penstock_get_memory(g->t, "s3://bucket/key", &data, &size, &o, NULL, NULL);
+	g->ended_ms = clock_monotonic_ms();
+	penstock_free(data);
+	return NULL;
+}
+
+/* Six calls at a time: none waits for the fetch of another. */
+static void assert_keys_are_given_up(bool of_handle)
+{
+	struct world w;
+	struct get gets[6];
+	pthread_t thread;
+	int64_t freed_ms;
+
+	begin(&w, true);
+	struct penstock_transfer *t = handle(of_handle ? w.cancel : NULL);
+
+	for (int i = 0; i < 6; i++) {
+		gets[i] = (struct get){.t = t, .cancel = of_handle ? NULL : w.cancel};
+		pthread_create(&gets[i].thread, NULL, get, &gets[i]);
+	}
+	pthread_create(&thread, NULL, cancel_soon, &w);
+	pthread_join(thread, NULL);
+	for (int i = 0; i < 6; i++)
+		pthread_join(gets[i].thread, NULL);
+	penstock_transfer_free(t);
+	freed_ms = clock_monotonic_ms();
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(-(int)PENSTOCK_E_CANCELLED, gets[i].r);
+		assert_in_range(gets[i].ended_ms - w.cancelled_ms, 0, SOON_MS);
+	}
+	assert_in_range(freed_ms - w.cancelled_ms, 0, SOON_MS);
+	assert_int_equal(1, atomic_load(&w.sts));
+	end(&w);
+}
+
+static void a_cancel_ends_all_calls_that_wait_for_keys(void **state)
+{
+	(void)state;
+	assert_keys_are_given_up(false);
+}
+
+static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **state)
+{
+	(void)state;
+	assert_keys_are_given_up(true);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_cancel_ends_all_calls_that_wait_for_keys),
+		cmocka_unit_test(the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys),
+	};
+	int r;
+
+	if (!mkdtemp(directory))
+		return 1;
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	fs_remove_tree(directory, NULL);
+	return r;
+}
