@@ -593,8 +593,11 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 		r = target_of(&to, t, to_url, true, call.cancel, err);
 	if (r == 0 && from.client == to.client)
 		r = object_copy(from.client, from.at.bucket, from.at.key, to.at.bucket, to.at.key,
-			&(struct object_copy_options){
-				.if_match = call.if_match, .if_none_match = call.if_none_match},
+			&(struct object_copy_options){.if_match = call.if_match,
+				.if_none_match = call.if_none_match,
+				.progress = call.progress,
+				.cookie = call.cookie,
+				.cancel = flag_of(call.cancel)},
 			&info, err);
 	else if (r == 0)
 		r = copy_through(t, &from, &to, &call, err);

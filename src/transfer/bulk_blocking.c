@@ -348,6 +348,7 @@ static int copy(struct bulk_task *task, struct penstock_error *err)
 	const struct bulk_item *item = &task->item;
 	int known = know_source(task, err);
 	const struct object_copy_options options = {.put = &task->bulk->put,
+		.cancel = &task->bulk->stop,
 		.if_match = item->known && item->known->etag[0] ? item->known->etag : NULL,
 		.if_none_match = task->bulk->put.if_none_match || item->if_none_match};
 	int r;

@@ -45,7 +45,7 @@ static int source_headers(void *cookie, const struct http_reply *reply, struct p
 }
 
 static int look_at(struct copy_source *out, struct object_client *client, const char *bucket,
-	const char *key, struct penstock_error *err)
+	const char *key, const atomic_int *cancel, struct penstock_error *err)
 {
 	int r = s3_op_init(&out->head, client, "HEAD", bucket, key, err);
 
@@ -54,6 +54,7 @@ static int look_at(struct copy_source *out, struct object_client *client, const 
 	if (r < 0)
 		return r;
 	out->head.request.on_headers = source_headers;
+	s3_op_cancel(&out->head, cancel);
 	r = s3_op_perform(&out->head, err);
 	return r < 0 ? r : object_info_from_reply(&out->head.reply, &out->info, err);
 }
@@ -70,7 +71,7 @@ static bool copy_is_there(const struct copy_source *source, struct object_client
 	enum checksum_kind kind = object_reply_checksum(&source->head.reply, ours);
 	bool same;
 
-	if (look_at(&there, client, to_bucket, to_key, NULL) < 0 ||
+	if (look_at(&there, client, to_bucket, to_key, NULL, NULL) < 0 ||
 		there.info.size != source->info.size)
 		return false;
 	same = object_etag_md5(source->info.etag, md5) &&
@@ -95,6 +96,12 @@ int s3_op_copy_source(
 	if (buf_failed(&source))
 		return buf_error(&source, "the name of the copy's source", err);
 	return s3_op_header(op, "x-amz-copy-source", buf_str(&source), err);
+}
+
+static void copy_told(const struct object_copy_options *options, uint64_t bytes)
+{
+	if (options->progress)
+		options->progress(options->cookie, (int64_t)bytes);
 }
 
 /* One condition that fails may be the source's: the message should not send anybody astray. */
@@ -160,6 +167,7 @@ static int copy_whole(struct object_client *client, const struct copy_source *so
 		r = s3_op_body(&op, NULL, 0, err);
 	if (r < 0)
 		return r;
+	s3_op_cancel(&op, options->cancel);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = options->if_none_match;
 	r = s3_op_ask(&op, &own);
@@ -202,6 +210,7 @@ struct copy_slot {
 	struct s3_op op;
 	struct copy *copy;
 	unsigned number;
+	uint64_t length;
 	atomic_bool flying;
 	bool used;
 };
@@ -231,6 +240,7 @@ static int copy_initiate(struct copy *c, struct penstock_error *err)
 		r = add_properties(&op, c->source_reply, c->source, c->options, err);
 	if (r == 0)
 		r = s3_op_body(&op, NULL, 0, err);
+	s3_op_cancel(&op, c->options->cancel);
 	return r < 0 ? r : s3_op_upload_id(&op, &c->id, err);
 }
 
@@ -257,6 +267,8 @@ static void copy_part_done(void *cookie, struct http_request *request, struct ht
 		}
 		s3_reply_release(&reply);
 	}
+	if (!err)
+		copy_told(c->options, slot->length);
 	atomic_store(&slot->flying, false);
 	fan_ended(&c->fan, err);
 }
@@ -266,7 +278,6 @@ static int copy_part_start(
 {
 	char text[RANGE_TEXT_SIZE];
 	uint64_t offset = 0;
-	uint64_t length = 0;
 	int r;
 
 	if (slot->used)
@@ -286,12 +297,13 @@ static int copy_part_start(
 		r = s3_op_copy_source(&slot->op, c->bucket, c->key, err);
 	if (r == 0)
 		r = s3_op_header(&slot->op, "x-amz-copy-source-if-match", c->source->etag, err);
-	multipart_range(c->source->size, c->part_size, number, &offset, &length);
-	range_format_request(&(struct byte_range){offset, offset + length - 1}, text);
+	multipart_range(c->source->size, c->part_size, number, &offset, &slot->length);
+	range_format_request(&(struct byte_range){offset, offset + slot->length - 1}, text);
 	if (r == 0)
 		r = s3_op_header(&slot->op, "x-amz-copy-source-range", text, err);
 	if (r == 0)
 		r = s3_op_body(&slot->op, NULL, 0, err);
+	s3_op_cancel(&slot->op, c->options->cancel);
 	if (r == 0)
 		r = s3_op_ready(&slot->op, err);
 	if (r < 0)
@@ -367,6 +379,7 @@ static int copy_complete(struct copy *c, struct object_info *info, struct pensto
 		r = s3_op_xml(&op, &body, "the list of parts", err);
 	if (r < 0)
 		return r;
+	s3_op_cancel(&op, c->options->cancel);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = true;
 	r = s3_op_ask(&op, &own);
@@ -411,7 +424,7 @@ static int copy_in_parts(struct copy *c, struct object_info *info, struct pensto
 	c->etags = calloc(c->parts, sizeof(*c->etags));
 	if (!c->etags)
 		return error_memory(err);
-	fan_init(&c->fan, c->client->engine, NULL);
+	fan_init(&c->fan, c->client->engine, c->options->cancel);
 	r = copy_initiate(c, err);
 	if (r == 0)
 		r = copy_parts(c, err);
@@ -453,7 +466,7 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 	const struct object_copy_options *o = options ? options : &none;
 	_cleanup_(copy_source_release) struct copy_source source = {0};
 	_cleanup_(object_info_release) struct object_info made = {0};
-	int r = look_at(&source, client, bucket, key, err);
+	int r = look_at(&source, client, bucket, key, o->cancel, err);
 
 	if (r < 0)
 		return r;
@@ -480,6 +493,8 @@ int object_copy(struct object_client *client, const char *bucket, const char *ke
 		r = copy_in_parts(&c, &made, err);
 	} else {
 		r = copy_whole(client, &source, to_bucket, to_key, o, &made, err);
+		if (r == 0)
+			copy_told(o, source.info.size);
 	}
 	made.size = source.info.size;
 	if (r == 0 && o->if_match) {

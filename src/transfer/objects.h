@@ -258,6 +258,10 @@ struct object_copy_options {
 	/* content_type, metadata and storage_class of the copy; what is NULL is as the source has it, but for the
 	 * class, which is the store's default. The rest of it is not looked at. Borrowed; NULL: none. */
 	const struct object_put_options *put;
+	/* The store says nothing before a part is done, so that part's bytes come at once. NULL: nobody wants to know. */
+	object_progress_fn progress;
+	void *cookie;
+	const atomic_int *cancel; /* NULL: none */
 };
 /* Server-side; multipart where one request cannot carry it. */
 int object_copy(struct object_client *client, const char *bucket, const char *key,

@@ -25,6 +25,9 @@ struct world {
 	char url[MINI_URL_SIZE];
 	atomic_uint sts;      /* requests for keys */
 	atomic_bool answered; /* they are answered by now */
+	atomic_uint copies, aborts;
+	const char *size; /* of objects */
+	bool copies_at_once;
 	struct penstock_cancel *cancel;
 	int64_t cancelled_ms;
 };
@@ -36,12 +39,34 @@ static bool hang(struct mini_http *m, const atomic_bool *until)
 	return until != NULL;
 }
 
+static bool answer_copy(struct world *w, struct mini_http *m, const struct mini_request *r, int fd)
+{
+	static const char made[] = "<CopyObjectResult><ETag>\"0123456789abcdef0123456789abcdef\""
+				   "</ETag></CopyObjectResult>";
+	static const char begun[] = "<InitiateMultipartUploadResult><UploadId>u</UploadId>"
+				    "</InitiateMultipartUploadResult>";
+
+	if (strcmp(r->method, "HEAD") == 0)
+		return mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nETag: \"0123456789abcdef0123456789abcdef\"\r\n"
+			"Content-Length: %s\r\n\r\n",
+			w->size);
+	if (strcmp(r->method, "POST") == 0)
+		return mini_reply(fd, "200 OK", "", begun, strlen(begun));
+	if (strcmp(r->method, "DELETE") == 0) {
+		atomic_fetch_add(&w->aborts, 1);
+		return mini_reply(fd, "204 No Content", "", "", 0);
+	}
+	atomic_fetch_add(&w->copies, 1);
+	return w->copies_at_once ? mini_reply(fd, "200 OK", "", made, strlen(made)) : hang(m, NULL);
+}
+
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct world *w = m->cookie;
 
 	if (strcmp(r->target, "/sts") != 0)
-		return hang(m, NULL);
+		return answer_copy(w, m, r, fd);
 	atomic_fetch_add(&w->sts, 1);
 	return hang(m, &w->answered) && mini_reply(fd, "200 OK", "", KEYS, strlen(KEYS));
 }
@@ -65,6 +90,7 @@ static void begin(struct world *w, bool role)
 	char *path = path_join(directory, "config"), url[MINI_URL_SIZE];
 
 	memset(w, 0, sizeof(*w));
+	w->size = "5";
 	mini_start(&w->server, answer, w);
 	mini_url(&w->server, "", w->url);
 	mini_url(&w->server, "/sts", url);
@@ -162,11 +188,66 @@ static void the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys(void **stat
 	assert_keys_are_given_up(true);
 }
 
+static void a_cancel_ends_a_copy_within_a_store(void **state)
+{
+	/* In one request; in parts, of which as many as can hang. */
+	static const char *const sizes[] = {"5", "6442450944"};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct world w;
+		struct penstock_call_options o = PENSTOCK_CALL_OPTIONS_INIT;
+		pthread_t thread;
+
+		begin(&w, false);
+		w.size = sizes[i];
+		o.cancel = w.cancel;
+		struct penstock_transfer *t = handle(NULL);
+
+		pthread_create(&thread, NULL, cancel_soon, &w);
+		assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
+			penstock_copy(t, "s3://bucket/key", "s3://bucket/to", &o, NULL, NULL));
+		assert_in_range(clock_monotonic_ms() - w.cancelled_ms, 0, SOON_MS);
+		pthread_join(thread, NULL);
+		assert_true(atomic_load(&w.copies) >= 1);
+		assert_int_equal(i, atomic_load(&w.aborts));
+		penstock_transfer_free(t);
+		end(&w);
+	}
+}
+
+static void count(void *cookie, int64_t bytes)
+{
+	atomic_fetch_add((atomic_llong *)cookie, bytes);
+}
+
+static void a_copy_within_a_store_tells_what_it_moved(void **state)
+{
+	struct world w;
+	struct penstock_call_options o = PENSTOCK_CALL_OPTIONS_INIT;
+	atomic_llong moved = 0;
+
+	(void)state;
+	begin(&w, false);
+	w.copies_at_once = true;
+	o.progress = count;
+	o.cookie = &moved;
+	struct penstock_transfer *t = handle(NULL);
+
+	assert_int_equal(0, penstock_copy(t, "s3://bucket/key", "s3://bucket/to", &o, NULL, NULL));
+
+	assert_int_equal(5, atomic_load(&moved));
+	penstock_transfer_free(t);
+	end(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cancel_ends_all_calls_that_wait_for_keys),
 		cmocka_unit_test(the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys),
+		cmocka_unit_test(a_cancel_ends_a_copy_within_a_store),
+		cmocka_unit_test(a_copy_within_a_store_tells_what_it_moved),
 	};
 	int r;
 
