@@ -22,7 +22,15 @@
 /* Parts of a stream up to this size wait in memory, larger ones (from 8 GB on) in a file. */
 #define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
 #define STREAM_BLOCK	  (256 * KIB)
-#define STREAM_POLL_MS	  250 /* `cancel` is looked at so often while nothing comes */
+#define STREAM_POLL_MS	  50 /* `cancel` is looked at so often while nothing comes */
+
+/* The caller's cancel, or that of all there is: no request is on its way here that would hear of it. */
+static bool stream_cancelled(const struct upload *u)
+{
+	const atomic_int *all = http_engine_cancel(u->client->engine);
+
+	return (u->options->cancel && atomic_load(u->options->cancel)) || (all && atomic_load(all));
+}
 
 /* As much as there is, up to `want`: less only at the end. It may have been made not to block by others. */
 static ssize_t stream_read(struct upload *u, char *out, size_t want, struct penstock_error *err)
@@ -34,7 +42,7 @@ static ssize_t stream_read(struct upload *u, char *out, size_t want, struct pens
 		int ready = poll(&p, 1, STREAM_POLL_MS);
 		ssize_t n;
 
-		if (u->options->cancel && atomic_load(u->options->cancel))
+		if (stream_cancelled(u))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		if (ready == 0 || (ready < 0 && errno == EINTR))
 			continue;
@@ -236,7 +244,8 @@ static int stream_aside(struct upload *u, struct object_info *info, struct penst
 		return r;
 	object_info_release(info);
 	r = object_copy(u->client, u->bucket, aside, u->bucket, key,
-		&(struct object_copy_options){.if_none_match = true}, info, err);
+		&(struct object_copy_options){.if_none_match = true, .cancel = asked->cancel}, info,
+		err);
 	object_delete(u->client, u->bucket, aside, NULL, NULL);
 	return r;
 }

@@ -241,6 +241,29 @@ static void a_copy_within_a_store_tells_what_it_moved(void **state)
 	end(&w);
 }
 
+/* A pipe that nobody writes to, and nobody closes. */
+static void the_cancel_of_a_handle_ends_a_stream_that_gives_nothing(void **state)
+{
+	struct world w;
+	pthread_t thread;
+	int ends[2];
+
+	(void)state;
+	begin(&w, false);
+	assert_int_equal(0, pipe(ends));
+	struct penstock_transfer *t = handle(w.cancel);
+
+	pthread_create(&thread, NULL, cancel_soon, &w);
+	assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
+		penstock_put_stream(t, "s3://bucket/key", ends[0], NULL, NULL, NULL));
+	assert_in_range(clock_monotonic_ms() - w.cancelled_ms, 0, SOON_MS);
+	pthread_join(thread, NULL);
+	penstock_transfer_free(t);
+	close(ends[0]);
+	close(ends[1]);
+	end(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +271,7 @@ int main(void)
 		cmocka_unit_test(the_cancel_of_a_handle_ends_all_calls_that_wait_for_keys),
 		cmocka_unit_test(a_cancel_ends_a_copy_within_a_store),
 		cmocka_unit_test(a_copy_within_a_store_tells_what_it_moved),
+		cmocka_unit_test(the_cancel_of_a_handle_ends_a_stream_that_gives_nothing),
 	};
 	int r;
 
