@@ -171,7 +171,10 @@ static bool status_expected(const struct call *call, int status)
 	return !any && status >= 200 && status < 300;
 }
 
-/* The bytes this attempt asked for: from `*offset`; 0 in `*length`: to the end. False: no range. */
+/*
+ * The bytes this attempt asked for: from `*offset`; 0 in `*length`: to the end. False: no range. Less is kept than the
+ * range is long: attempt_keep_or_restart() sees to it.
+ */
 static bool range_asked(const struct call *call, uint64_t *offset, uint64_t *length)
 {
 	const struct http_range *range = &call->request->range;

@@ -65,6 +65,7 @@ struct call {
 	uint64_t kept;
 	size_t sink_start; /* length of a sink buffer before the first byte */
 	char validator[HTTP_VALIDATOR_SIZE];
+	bool anew; /* it began from the beginning, since nothing was behind the bytes kept */
 
 	/* Of the attempt that runs. */
 	struct http_handle *handle;

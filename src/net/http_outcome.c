@@ -148,6 +148,14 @@ static bool sink_restart(struct call *call)
 	return false;
 }
 
+/* What is kept of a range leaves something to ask for. Of no bytes at all there is no range: it would be one to the end. */
+static bool leaves_a_rest(const struct call *call)
+{
+	const struct http_range *range = &call->request->range;
+
+	return !range->wanted || !range->length || call->kept < range->length;
+}
+
 bool attempt_keep_or_restart(struct call *call)
 {
 	bool get = strcmp(call->request->method, "GET") == 0;
@@ -157,7 +165,7 @@ bool attempt_keep_or_restart(struct call *call)
 	call->received = 0;
 	if (!call->kept)
 		return true;
-	if (get && call->validator[0]) {
+	if (get && call->validator[0] && leaves_a_rest(call)) {
 		/* A long way in many pieces is no failure. */
 		if (kept >= LIMIT_HTTP_PROGRESS)
 			call->fruitless = 0;
@@ -257,6 +265,23 @@ static bool body_complete(struct call *call, struct penstock_error *err)
 	return false;
 }
 
+/*
+ * Whether all bytes of a part came, though its reply did not end: it was cut, or is silent, before the chunk that
+ * ends it. What a hook or a sink says against it counts; a time that ran out is the engine's own word.
+ */
+static bool part_arrived(const struct call *call, CURLcode result)
+{
+	return call->good && !call->fatal && call->expected != HTTP_LENGTH_UNKNOWN &&
+	       call->received == call->expected &&
+	       (!call->error.code || result == CURLE_OPERATION_TIMEDOUT);
+}
+
+/* Nothing is behind what came without a known end: it may have been all, or all of another version. */
+static bool nothing_behind(const struct call *call)
+{
+	return call->kept && !call->request->range.wanted && call->reply->status == 416;
+}
+
 /* Sets `err` unless the attempt succeeded; true: the failure may be tried again. */
 static bool attempt_judge(struct call *call, CURLcode result, struct penstock_error *err)
 {
@@ -264,6 +289,10 @@ static bool attempt_judge(struct call *call, CURLcode result, struct penstock_er
 	bool whole = result == CURLE_OK || call->body_cut;
 	bool retryable = false;
 
+	if (!whole && part_arrived(call, result)) {
+		penstock_error_release(&call->error);
+		whole = true;
+	}
 	if (whole && !call->error.code && call->good && !body_complete(call, err))
 		return true;
 	if (!whole || call->error.code)
@@ -272,6 +301,10 @@ static bool attempt_judge(struct call *call, CURLcode result, struct penstock_er
 	call->validator[0] = '\0';
 	if (!call->good)
 		retryable = status_failed(call, err);
+	if (nothing_behind(call) && !call->anew && http_sink_restartable(&request->sink)) {
+		call->anew = true; /* once: a server may cut it there each time */
+		return true;
+	}
 	if (request->judge) {
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 

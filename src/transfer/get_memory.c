@@ -1,4 +1,5 @@
 /* Objects to memory. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -128,6 +129,9 @@ static int get_once(
 		.wanted = g->ranged, .offset = o->offset, .length = o->length};
 	op.request.on_headers = memory_headers;
 	r = s3_op_perform(&op, err);
+	if (r == 0 && o->length && out->len - start > o->length)
+		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: %zu bytes came of %" PRIu64, op.what,
+			out->len - start, o->length);
 	if (r == 0 && !g->ranged)
 		r = verify_memory(g, &op, buf_str(out) + start, out->len - start, err);
 	if (r == 0)

@@ -97,6 +97,53 @@ static bool missing(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "404 Not Found", "X-Why: gone\r\n", "no such thing", 13);
 }
 
+/*
+ * The first replies are chunked and bring all that was asked for, but not the empty chunk that ends them: then the
+ * connection is closed or, with `flag`, silent.
+ */
+static bool without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	uint64_t first = 0;
+	uint64_t last = SIZE - 1;
+
+	if (r->number > f->failures)
+		return mini_serve(r, fd, f->etag, data, SIZE);
+	if (mini_range(r, SIZE, &first, &last))
+		mini_printf(fd,
+			"HTTP/1.1 206 Partial\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64
+			"/%d\r\n",
+			first, last, SIZE);
+	else
+		mini_printf(fd, "HTTP/1.1 200 OK\r\n");
+	mini_printf(fd, "ETag: %s\r\nTransfer-Encoding: chunked\r\n\r\n%" PRIx64 "\r\n", f->etag,
+		last - first + 1);
+	mini_write(fd, data + first, (size_t)(last - first + 1));
+	mini_write(fd, "\r\n", 2);
+	return f->flag && silent(m, r, fd);
+}
+
+/* A chunk too many, in a packet of its own. `flag` rises where other bytes than the first ones are asked for. */
+static bool a_chunk_too_many(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	uint64_t first = 0;
+	uint64_t last = SIZE - 1;
+
+	mini_range(r, SIZE, &first, &last);
+	if (first != 10 || last != 19) {
+		atomic_store(&f->flag, 1);
+		return mini_serve(r, fd, f->etag, data, SIZE);
+	}
+	mini_printf(fd,
+		"HTTP/1.1 206 Partial\r\nContent-Range: bytes 10-19/%d\r\nETag: %s\r\n"
+		"Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n",
+		SIZE, f->etag);
+	clock_sleep_ms(30);
+	mini_printf(fd, "3\r\nabc\r\n0\r\n\r\n");
+	return false;
+}
+
 static bool redirect(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	char location[MINI_URL_SIZE];
@@ -211,6 +258,75 @@ static void a_cut_range_continues_in_the_right_place_of_the_file(void **state)
 	assert_int_equal(77 + sizeof(got), lseek(fd, 0, SEEK_END));
 	assert_int_equal(SIZE, f.reply.total_size);
 	close(fd);
+	end(&f);
+}
+
+/* Nothing is missing of it, and to ask for the rest would be to ask for all that lies behind it. */
+static void a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end(void **state)
+{
+	(void)state;
+	for (int silent_at_end = 0; silent_at_end < 2; silent_at_end++) {
+		struct fixture f;
+
+		begin(&f, without_last_chunk);
+		f.failures = 1;
+		f.flag = silent_at_end;
+
+		assert_int_equal(0, get(&f, &(struct http_request){.range = {.wanted = true,
+									   .offset = 1000,
+									   .length = 5000}}));
+		assert_body(&f, data + 1000, 5000);
+		assert_int_equal(1, f.server.requests);
+		assert_int_equal(5000, f.reply.body_bytes);
+		end(&f);
+	}
+}
+
+static void the_end_of_a_resource_is_not_asked_for_once_it_is_there(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, without_last_chunk);
+	f.failures = 4;
+
+	assert_int_equal(0,
+		get(&f, &(struct http_request){.range = {.wanted = true, .offset = SIZE - 100}}));
+
+	assert_body(&f, data + SIZE - 100, 100);
+	assert_int_equal(1, f.server.requests);
+	end(&f);
+}
+
+/* Its length is not told: that nothing lies behind what came (416) may be said of another version. */
+static void a_resource_that_came_to_its_end_in_chunks_is_fetched_anew_when_it_was_cut(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, without_last_chunk);
+	f.failures = 1;
+
+	assert_int_equal(0, get(&f, &(struct http_request){0}));
+
+	assert_body(&f, data, SIZE);
+	assert_int_equal(3, f.server.requests);
+	end(&f);
+}
+
+static void a_range_that_brings_too_much_is_refused_and_nothing_behind_it_asked_for(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, a_chunk_too_many);
+
+	assert_int_equal(-(int)PENSTOCK_E_PROTOCOL,
+		get(&f, &(struct http_request){
+				.range = {.wanted = true, .offset = 10, .length = 10}}));
+
+	assert_int_equal(0, f.flag);
+	assert_int_equal(4, f.server.requests);
 	end(&f);
 }
 
@@ -633,6 +749,13 @@ int main(void)
 		cmocka_unit_test(a_server_that_stays_busy_is_given_up),
 		cmocka_unit_test(a_cut_reply_continues_where_it_stopped),
 		cmocka_unit_test(a_cut_range_continues_in_the_right_place_of_the_file),
+		cmocka_unit_test(
+			a_range_of_which_all_bytes_came_is_whole_though_its_reply_did_not_end),
+		cmocka_unit_test(the_end_of_a_resource_is_not_asked_for_once_it_is_there),
+		cmocka_unit_test(
+			a_resource_that_came_to_its_end_in_chunks_is_fetched_anew_when_it_was_cut),
+		cmocka_unit_test(
+			a_range_that_brings_too_much_is_refused_and_nothing_behind_it_asked_for),
 		cmocka_unit_test(a_resource_that_changed_is_fetched_from_the_beginning),
 		cmocka_unit_test(a_range_of_a_resource_that_changed_is_refused),
 		cmocka_unit_test(an_engines_cancel_flag_ends_every_request_but_those_that_tidy_up),

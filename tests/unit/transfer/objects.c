@@ -63,6 +63,23 @@ static bool short_ranges(struct mini_http *m, const struct mini_request *r, int 
 	       mini_write(fd, data, last - first);
 }
 
+/* The first range comes whole, but without the empty chunk that ends it. */
+static bool range_without_last_chunk(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	uint64_t first = 0, last = OBJECT - 1;
+
+	if (r->number > 1)
+		return object_store(m, r, fd);
+	mini_range(r, OBJECT, &first, &last);
+	mini_printf(fd,
+		"HTTP/1.1 206 Partial\r\nETag: \"the etag\"\r\nTransfer-Encoding: chunked\r\n"
+		"Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n\r\n%" PRIx64 "\r\n",
+		first, last, OBJECT, last - first + 1);
+	mini_write(fd, data + first, last - first + 1);
+	mini_write(fd, "\r\n", 2);
+	return false;
+}
+
 static bool replaced_object(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	(void)m;
@@ -425,6 +442,29 @@ static void a_range_that_is_too_short_is_no_success(void **state)
 	end(&f);
 }
 
+/* Memory gets the bytes that were asked for, and at the end of an object there is nothing more to ask for. */
+static void a_range_to_memory_that_is_cut_behind_its_last_byte_has_its_length(void **state)
+{
+	const uint64_t offsets[] = {1000, OBJECT - 500};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
+		struct fixture f;
+
+		begin(&f, range_without_last_chunk);
+
+		assert_int_equal(0,
+			object_get(f.s3, "b", "k",
+				&(struct object_get_options){.offset = offsets[i], .length = 500},
+				&out, NULL, &f.err));
+
+		assert_int_equal(500, out.len);
+		assert_memory_equal(data + offsets[i], out.data, 500);
+		end(&f);
+	}
+}
+
 static char failed_key[16];
 
 static void on_failed(void *cookie, const char *key, const struct penstock_error *err)
@@ -524,6 +564,7 @@ int main(void)
 		cmocka_unit_test(a_listing_that_does_not_get_on_ends),
 		cmocka_unit_test(a_web_page_is_no_object),
 		cmocka_unit_test(a_range_that_is_too_short_is_no_success),
+		cmocka_unit_test(a_range_to_memory_that_is_cut_behind_its_last_byte_has_its_length),
 		cmocka_unit_test(keys_that_were_not_deleted_are_named),
 		cmocka_unit_test(names_that_no_store_takes_are_refused_at_once),
 		cmocka_unit_test(only_what_lies_below_the_path_belongs_to_it),
