@@ -572,6 +572,7 @@ void *http_engine_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "http");
 	for (;;) {
+		unsigned started;
 		int running;
 
 		engine->submitted = false;
@@ -589,7 +590,9 @@ void *http_engine_main(void *arg)
 		tick(engine);
 		http_hosts_trim(engine, LIMIT_HTTP_HOSTS);
 		/* A free connection is filled before anything else is waited for. */
-		if (engine->submitted || (engine->n_queued && start_calls(engine)))
+		started = start_calls(engine);
+		/* Asked last: one that cannot start ends, and its end may submit another. */
+		if (started || engine->submitted)
 			continue;
 		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);
 	}

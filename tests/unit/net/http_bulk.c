@@ -276,6 +276,70 @@ static int fill(void **state)
 	return 0;
 }
 
+/* One request whose end submits another, as a worker's does. */
+struct relay {
+	struct fixture *fixture;
+	struct http_request refused, next;
+	atomic_uint ended;
+};
+
+static bool slow_answer(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	(void)m;
+	(void)r;
+	clock_sleep_ms(100);
+	return mini_reply(fd, "200 OK", "", "x", 1);
+}
+
+static int refuse_to_start(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
+{
+	(void)cookie;
+	(void)request;
+	(void)attempt;
+	return error_set(err, PENSTOCK_E_PERMISSION, "not this one");
+}
+
+static void relay_ended(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct relay *relay = cookie;
+
+	(void)reply;
+	(void)err;
+	if (request == &relay->refused)
+		http_submit(relay->fixture->engine, &relay->next, NULL, NULL);
+	atomic_fetch_add(&relay->ended, 1);
+}
+
+/* The engine is about to sleep as long as nothing is under way, and nobody else wakes it for what it has taken in itself. */
+static void what_the_end_of_a_request_that_could_not_start_submits_starts_at_once(void **state)
+{
+	struct fixture f;
+	struct relay relay = {.fixture = &f};
+	struct http_request first = {.method = "GET", .done = relay_ended, .cookie = &relay};
+	int64_t began;
+
+	(void)state;
+	begin(&f, slow_answer);
+	http_engine_free(f.engine);
+	f.engine = NULL;
+	assert_int_equal(
+		0, http_engine_new(&f.engine,
+			   &(struct http_engine_options){.max_host_connections = 1}, &f.err));
+	first.url = f.url;
+	relay.next = relay.refused = first;
+	relay.refused.prepare = refuse_to_start;
+	began = clock_monotonic_ms();
+
+	assert_int_equal(0, http_submit(f.engine, &first, NULL, &f.err));
+	assert_int_equal(0, http_submit(f.engine, &relay.refused, NULL, &f.err));
+	wait_until(&relay.ended, 3);
+
+	assert_in_range(clock_monotonic_ms() - began, 0, 20000);
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -285,6 +349,8 @@ int main(void)
 		cmocka_unit_test(a_silent_put_is_sent_again_whole),
 		cmocka_unit_test(other_requests_are_not_sent_again),
 		cmocka_unit_test(only_the_rest_of_a_body_that_stopped_is_asked_for_again),
+		cmocka_unit_test(
+			what_the_end_of_a_request_that_could_not_start_submits_starts_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, fill, NULL);
