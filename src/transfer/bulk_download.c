@@ -113,20 +113,29 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 	return r < 0 ? r : make_room(f, err);
 }
 
+/* Of the whole, though what came after a cut announces only the rest; HTTP_LENGTH_UNKNOWN where it is not told. */
+static uint64_t plain_size(const struct http_reply *reply)
+{
+	if (reply->status != 206 || reply->total_size != HTTP_LENGTH_UNKNOWN ||
+		reply->content_length == HTTP_LENGTH_UNKNOWN)
+		return reply->total_size;
+	return reply->range_offset + reply->content_length;
+}
+
 /* What is large, of unknown length, packed or perhaps a login page is left to those who know about it. */
 static int plain_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct bulk_flight *f = cookie;
 	const char *type = http_reply_header(reply, "Content-Type");
+	uint64_t size = plain_size(reply);
 
-	if (reply->content_length == HTTP_LENGTH_UNKNOWN ||
-		reply->content_length > LIMIT_BULK_SMALL ||
+	if (size == HTTP_LENGTH_UNKNOWN || size > LIMIT_BULK_SMALL ||
 		http_reply_header(reply, "Content-Encoding") ||
 		(type && strncasecmp(type, "text/html", 9) == 0))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "not small and plain");
-	if ((f->data || f->fd >= 0) && f->size != reply->content_length)
+	if ((f->data || f->fd >= 0) && f->size != size)
 		return error_set(err, PENSTOCK_E_CHANGED, "it changed while it was fetched");
-	f->size = (size_t)reply->content_length;
+	f->size = (size_t)size;
 	return make_room(f, err);
 }
 

@@ -493,11 +493,72 @@ static void files_go_to_a_web_server_and_back(void **state)
 	end_world(&w);
 }
 
+/* A web server that cuts the first reply in half, and gives the rest when it is asked for that. */
+static bool cut_in_half(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	const struct tiny_object *o = tiny_find(store, r->target);
+	uint64_t first = 0, last = 0;
+
+	*keep = false;
+	if (atomic_fetch_add(&store->times, 1) == 0) {
+		mini_printf(fd, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: %zu\r\n\r\n",
+			o->len);
+		mini_write(fd, o->body, o->len / 2);
+	} else {
+		mini_range(r, o->len, &first, &last);
+		mini_printf(fd,
+			"HTTP/1.1 206 P\r\nETag: \"x\"\r\nContent-Length: %" PRIu64
+			"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%s\r\n\r\n",
+			last - first + 1, first, last, (const char *)store->cookie);
+		mini_write(fd, o->body + first, last - first + 1);
+	}
+	return true;
+}
+
+/* What is announced of the rest is not the length of the whole. */
+static void a_small_file_of_a_web_server_that_is_cut_goes_on(void **state)
+{
+	static const char *const totals[] = {"100000", "*"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(totals); i++) {
+		_cleanup_(bulk_freep) struct bulk *bulk = NULL;
+		_cleanup_(buf_release) struct buf got = BUF_INIT(MIB);
+		struct world w;
+		char path[128], url[MINI_URL_SIZE];
+
+		begin_world(&w);
+		tiny_make(&w.store, "/f", data, 100000);
+		w.store.trouble = cut_in_half;
+		w.store.cookie = (void *)(uintptr_t)totals[i];
+		mini_url(&w.store.server, "/f", url);
+		snprintf(path, sizeof(path), "%s/f", w.dir);
+		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
+		assert_int_equal(0, bulk_push(bulk,
+					    &(struct bulk_item){.kind = BULK_DOWNLOAD,
+						    .path = path,
+						    .path_root = strlen(w.dir),
+						    .from_url = url,
+						    .tag = &w},
+					    &w.err));
+
+		assert_int_equal(0, bulk_finish(bulk, NULL, &w.err));
+
+		assert_int_equal(2, w.store.times);
+		assert_int_equal(0, fs_read(path, &got, NULL));
+		assert_int_equal(100000, got.len);
+		assert_memory_equal(data, got.data, got.len);
+		bulk_free(take_pointer(bulk));
+		end_world(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_go_up_and_come_down_the_same),
 		cmocka_unit_test(files_go_to_a_web_server_and_back),
+		cmocka_unit_test(a_small_file_of_a_web_server_that_is_cut_goes_on),
 		cmocka_unit_test(objects_are_copied_within_and_between_stores),
 		cmocka_unit_test(bulks_share_a_twin),
 		cmocka_unit_test(deletions_go_by_the_thousand),
