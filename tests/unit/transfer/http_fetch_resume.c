@@ -1,0 +1,238 @@
+/* Fetches that go on with what an earlier one left: killed, failed, of another version, or tampered with. */
+#include "http_fetch_fixture.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+static void what_was_fetched_before_a_failure_is_not_fetched_again(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve);
+	f.refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(&f));
+	penstock_error_release(&f.err);
+	f.refuse_at = 0;
+	f.consumed = 0;
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(SIZE, f.consumed);
+	assert_true(f.result.resumed);
+	assert_true(f.result.fetched < SIZE * 6 / 10);
+	assert_int_equal(f.missing, f.result.fetched);
+	end(&f);
+}
+
+/* Takes a third and is killed, as by kill -9. */
+static int take_and_die(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct fixture *f = cookie;
+
+	(void)data;
+	(void)err;
+	f->consumed += len;
+	if (f->consumed >= SIZE / 3)
+		raise(SIGKILL);
+	return 0;
+}
+
+/* The process that will be killed; forked before there are threads, told by the pipe what to do. */
+static pid_t fork_victim(int told[2])
+{
+	pid_t child;
+
+	assert_int_equal(0, pipe2(told, O_CLOEXEC));
+	child = fork();
+	if (child == 0) {
+		struct fixture f = {.expected = one};
+		struct http_engine *engine = NULL;
+
+		f.options = (struct http_fetch_options){.directory = f.dir,
+			.chunk_size = CHUNK,
+			.consume = take_and_die,
+			.cookie = &f};
+		if (read(told[0], f.url, sizeof(f.url)) != sizeof(f.url) ||
+			read(told[0], f.dir, sizeof(f.dir)) != sizeof(f.dir))
+			_exit(1);
+		http_engine_new(&engine, NULL, NULL);
+		http_fetch(engine, f.url, &f.options, &f.result, NULL);
+		_exit(2);
+	}
+	return child;
+}
+
+static void a_fetch_that_was_killed_is_continued(void **state)
+{
+	struct fixture f;
+	int told[2];
+	int status = 0;
+	pid_t child = fork_victim(told);
+
+	(void)state;
+	begin(&f, serve);
+	assert_int_equal(0, fs_write_all(told[1], f.url, sizeof(f.url)));
+	assert_int_equal(0, fs_write_all(told[1], f.dir, sizeof(f.dir)));
+	assert_int_equal(child, waitpid(child, &status, 0));
+	assert_true(WIFSIGNALED(status));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(SIZE, f.consumed);
+	assert_true(f.result.resumed);
+	assert_true(f.result.fetched < SIZE);
+	close(told[0]);
+	close(told[1]);
+	end(&f);
+}
+
+static void a_remembered_part_of_another_version_is_dropped(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve);
+	f.options.parallel = 1; /* so that much is missing when the consumer refuses */
+	f.refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(&f));
+	penstock_error_release(&f.err);
+	f.refuse_at = 0;
+	f.version = 1;
+	f.options.consume = NULL;
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, two, SIZE);
+	assert_false(f.result.resumed);
+	end(&f);
+}
+
+static void a_remembered_part_of_another_url_is_dropped(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, serve);
+	f.refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(&f));
+	penstock_error_release(&f.err);
+	f.refuse_at = 0;
+	f.consumed = 0;
+	mini_url(&f.server, "/other/archive%20one.tar.gz", f.url);
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_false(f.result.resumed);
+	assert_int_equal(SIZE, f.result.fetched);
+	end(&f);
+}
+
+/* Leaves a part file and its journal, as a failure does. */
+static void fail_half_way(struct fixture *f)
+{
+	begin(f, serve);
+	f->refuse_at = SIZE / 2;
+	assert_int_equal(-(int)PENSTOCK_E_NO_SPACE, fetch(f));
+	penstock_error_release(&f->err);
+	f->refuse_at = 0;
+	f->consumed = 0;
+}
+
+/* A journal says nothing of a file that was made after it: something sweeps, and takes one of the two. */
+static void a_journal_without_its_part_is_no_harm(void **state)
+{
+	_cleanup_free_ char *part = NULL;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = part_of(&f, "");
+	assert_int_equal(0, unlink(part));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_false(f.result.resumed);
+	assert_int_equal(1, files_in(f.dir));
+	end(&f);
+}
+
+/* What is behind its end would be read as zeros, where the resource has no checksum that says otherwise. */
+static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
+{
+	_cleanup_free_ char *part = NULL;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = part_of(&f, "");
+	assert_int_equal(0, truncate(part, 1000));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_false(f.result.resumed);
+	end(&f);
+}
+
+/* A part file that has another name, too, may be anybody's: it is neither trusted nor written to. */
+static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
+{
+	_cleanup_free_ char *part = NULL, *precious = NULL, *path = NULL;
+	struct stat theirs, ours;
+	struct fixture f;
+
+	(void)state;
+	fail_half_way(&f);
+	part = part_of(&f, "");
+	precious = path_join(f.dir, "precious");
+	path = path_join(f.dir, "archive one.tar.gz");
+	assert_int_equal(0, link(part, precious));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_false(f.result.resumed);
+	assert_int_equal(0, stat(precious, &theirs));
+	assert_int_equal(0, stat(path, &ours));
+	assert_true(theirs.st_ino != ours.st_ino);
+	assert_int_equal(0, unlink(precious));
+	assert_file(&f, one, SIZE);
+	end(&f);
+}
+
+static void a_damaged_journal_is_no_harm(void **state)
+{
+	struct fixture f;
+	char *journal;
+
+	(void)state;
+	begin(&f, serve);
+	journal = part_of(&f, ".json");
+	assert_int_equal(0, fs_write_atomic(journal, "{\"version\": 1, \"size\"", 21, 0600, NULL));
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(1, files_in(f.dir));
+	free(journal);
+	end(&f);
+}
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_fetched_before_a_failure_is_not_fetched_again),
+		cmocka_unit_test(a_fetch_that_was_killed_is_continued),
+		cmocka_unit_test(a_remembered_part_of_another_version_is_dropped),
+		cmocka_unit_test(a_remembered_part_of_another_url_is_dropped),
+		cmocka_unit_test(a_journal_without_its_part_is_no_harm),
+		cmocka_unit_test(a_part_that_became_shorter_is_not_gone_on_with),
+		cmocka_unit_test(a_part_that_may_be_anothers_is_not_gone_on_with),
+		cmocka_unit_test(a_damaged_journal_is_no_harm),
+	};
+
+	fill_data();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
