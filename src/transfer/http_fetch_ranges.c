@@ -206,6 +206,11 @@ static enum http_take range_write(
 {
 	struct fetch_slot *slot = cookie;
 
+	if (len > slot->length - slot->at) {
+		error_set(err, PENSTOCK_E_PROTOCOL,
+			"the server sent more than the %" PRIu64 " bytes asked for", slot->length);
+		return HTTP_REFUSE;
+	}
 	if (write_at(slot->fetch, data, len, slot->offset + slot->at, err) < 0)
 		return HTTP_REFUSE;
 	slot->at += len;
@@ -238,16 +243,28 @@ static int range_headers(void *cookie, const struct http_reply *reply, struct pe
 	return fetch_check_headers(f, reply, err);
 }
 
+/* The whole thing again, or none of it: not what was begun. */
+static bool is_of_another(const struct http_reply *reply)
+{
+	return reply->status == 200 || reply->status == 416 || reply->status == 412;
+}
+
 static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
 	struct fetch_slot *slot = cookie;
 	struct fetch *f = slot->fetch;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	(void)request;
-	/* The whole thing again, or none of it: not what was begun. */
-	if (err && (reply->status == 200 || reply->status == 416 || reply->status == 412))
+	if (err && is_of_another(reply)) {
 		changed(err);
+	} else if (!err && slot->at != slot->length) {
+		/* A server that does not tell the size may call any part the whole range. */
+		error_set(&own, PENSTOCK_E_CHANGED, "%" PRIu64 " bytes came of %" PRIu64,
+			(uint64_t)slot->at, slot->length);
+		err = &own;
+	}
 	atomic_store(&slot->flying, false);
 	request_ended(f, err);
 }

@@ -61,6 +61,21 @@ static bool repeats(struct mini_http *m, const struct mini_request *r, int fd)
 	return mini_reply(fd, "206 P", header, one, CHUNK);
 }
 
+/* The third range ends too early, and as the size is not told beside it nobody can see it from the headers. */
+static bool one_range_too_short(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	uint64_t first = 0;
+	uint64_t last = SIZE - 1;
+	char header[128];
+
+	if (!mini_range(r, SIZE, &first, &last) || first != 2 * CHUNK)
+		return serve(m, r, fd);
+	snprintf(header, sizeof(header),
+		"ETag: \"one\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/*\r\n", first,
+		first + 999);
+	return mini_reply(fd, "206 P", header, one + first, 1000);
+}
+
 static bool serve_nothing(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	char range[64];
@@ -250,6 +265,37 @@ static void an_empty_resource_becomes_an_empty_file(void **state)
 	end(&f);
 }
 
+/* Nobody would ever ask for the rest of it. */
+static void a_range_that_is_too_short_ends_the_fetch(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, one_range_too_short);
+	f.options.parallel = 1; /* so that something was handed over before it */
+
+	assert_int_equal(-(int)PENSTOCK_E_CHANGED, fetch(&f));
+
+	assert_non_null(strstr(f.err.message, "1000 bytes came of 65536"));
+	assert_int_equal(0, files_in(f.dir));
+	end(&f);
+}
+
+static void a_server_whose_ranges_are_too_short_is_asked_for_the_whole(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	begin(&f, one_range_too_short);
+	f.options.consume = NULL;
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(SIZE, f.progress);
+	end(&f);
+}
+
 static void a_refusal_names_the_input_but_not_its_query(void **state)
 {
 	struct fixture f;
@@ -388,6 +434,8 @@ int main(void)
 			a_resource_that_changes_is_fetched_anew_where_nothing_was_handed_over),
 		cmocka_unit_test(a_resource_that_changes_after_bytes_were_handed_over_is_an_error),
 		cmocka_unit_test(repeated_bytes_are_refused),
+		cmocka_unit_test(a_range_that_is_too_short_ends_the_fetch),
+		cmocka_unit_test(a_server_whose_ranges_are_too_short_is_asked_for_the_whole),
 		cmocka_unit_test(an_empty_resource_becomes_an_empty_file),
 		cmocka_unit_test(a_refusal_names_the_input_but_not_its_query),
 		cmocka_unit_test(the_sha256_decides),
