@@ -115,6 +115,8 @@ int fetch_page_error(struct penstock_error *err);
 enum fetch_way { FETCH_WAY_RANGES, FETCH_WAY_STREAM, FETCH_WAY_DONE };
 /* The first request of a fresh fetch: finds out which way it goes. */
 int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err);
+/* Asks for the last byte: is what an earlier call fetched all of still what the server has? PENSTOCK_E_CHANGED if not. */
+int fetch_recheck(struct fetch *f, struct penstock_error *err);
 int fetch_ranges(struct fetch *f, struct penstock_error *err);
 int fetch_stream(struct fetch *f, struct penstock_error *err);
 

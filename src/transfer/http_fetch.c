@@ -241,7 +241,10 @@ static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
 
 	if (restarts == 0 && !f->fresh && fetch_journal_load(f)) {
 		f->result->resumed = true;
-		r = fetch_announce(f, bytes_missing(f), err);
+		/* Each range asks whether it is the same yet; where none is missing nobody would. */
+		r = bytes_missing(f) ? 0 : fetch_recheck(f, err);
+		if (r == 0)
+			r = fetch_announce(f, bytes_missing(f), err);
 	} else {
 		fetch_reset(f);
 		r = 0;

@@ -10,7 +10,8 @@
  * Where the server allows it, ranges are fetched in parallel into "NAME.MARK.penstock-part" under the
  *first reply's validator (ETag, else Last-Modified); otherwise one stream. A cut is continued where
  *it stopped. "NAME.MARK.penstock-part.json" records what is there, so that the same call after a kill
- *goes on; a resource that changed meanwhile starts again. At the end length and, where given,
+ *goes on; a resource that changed meanwhile starts again, also where all of it is there: then the server is asked
+ *for its last byte. At the end length and, where given,
  *sha256 are verified, the file is synced and renamed.
  *
  * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that nobody asked

@@ -303,6 +303,33 @@ static int range_start(
 	return r;
 }
 
+int fetch_recheck(struct fetch *f, struct penstock_error *err)
+{
+	const char *v = validator(f);
+	struct fetch_slot slot = {.fetch = f};
+	struct http_request request = {.method = "GET",
+		.url = f->url,
+		.range = {.wanted = true, .offset = f->size - 1, .length = 1},
+		.follow_redirects = true,
+		.on_headers = range_headers,
+		.cookie = &slot,
+		.patience_ms = f->options->patience_ms,
+		.cancel = f->options->cancel};
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	int r;
+
+	if (!v)
+		return changed(err);
+	if (http_request_header(&request, "If-Range", v) < 0)
+		r = error_memory(err);
+	else
+		r = ask_plain(&request, err);
+	if (r == 0)
+		r = http_perform(f->engine, &request, &reply, err);
+	strlist_release(&request.headers);
+	return r < 0 && is_of_another(&reply) ? changed(err) : r;
+}
+
 /* Takes in a range that came back. */
 static void range_collect(struct fetch *f, struct fetch_slot *slot)
 {

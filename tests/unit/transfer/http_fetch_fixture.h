@@ -50,7 +50,8 @@ struct fixture {
 	atomic_uint version; /* which content it has */
 	unsigned change_at;  /* request from which on it is the other one; 0: never */
 	bool cut;
-	bool held; /* ranges behind the first wait for a second connection */
+	bool held;	  /* ranges behind the first wait for a second connection */
+	atomic_bool away; /* it answers 503 */
 	atomic_ulong served;
 	atomic_int cancel;
 };
@@ -163,6 +164,8 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 	uint64_t first = 0;
 	uint64_t last = SIZE - 1;
 
+	if (f->away)
+		return mini_reply(fd, "503 Away", "Retry-After: 0\r\n", "", 0);
 	if (mini_header(r, "If-Range", if_range, sizeof(if_range)) && strcmp(if_range, etag) != 0) {
 		whole = *r;
 		whole.headers[0] = '\0';

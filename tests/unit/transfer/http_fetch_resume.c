@@ -220,6 +220,94 @@ static void a_damaged_journal_is_no_harm(void **state)
 	free(journal);
 	end(&f);
 }
+/* Leaves what a kill just before the rename does: all of version one, and a journal that says so. */
+static void leave_all_of_it(struct fixture *f)
+{
+	_cleanup_free_ char *part = NULL, *journal = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
+	char *done;
+	int fd;
+
+	fail_half_way(f);
+	part = part_of(f, "");
+	journal = part_of(f, ".json");
+	fd = open(part, O_WRONLY | O_CLOEXEC);
+	assert_int_equal(0, fs_pwrite_all(fd, one, SIZE, 0));
+	close(fd);
+	assert_int_equal(0, fs_read(journal, &text, NULL));
+	done = strstr(text.data, "\"done\": \"");
+	assert_non_null(done);
+	done += strlen("\"done\": \"");
+	memset(done, 'f', strcspn(done, "\""));
+	assert_int_equal(0, fs_write_atomic(journal, text.data, text.len, 0600, NULL));
+	atomic_store(&f->served, 0);
+}
+
+static void a_fetch_that_was_killed_when_all_was_there_costs_one_byte(void **state)
+{
+	struct fixture f;
+	unsigned before;
+
+	(void)state;
+	leave_all_of_it(&f);
+	before = f.server.requests;
+	mini_url(&f.server, "/data/archive%20one.tar.gz?token=signedanew", f.url);
+
+	assert_int_equal(0, fetch(&f));
+
+	assert_file(&f, one, SIZE);
+	assert_int_equal(SIZE, f.consumed);
+	assert_true(f.result.resumed);
+	assert_int_equal(0, f.result.fetched);
+	assert_int_equal(0, f.missing);
+	assert_int_equal(before + 1, f.server.requests);
+	assert_int_equal(1, f.served);
+	end(&f);
+}
+
+/* A query may be a new signature of the same, or name another thing: only the server knows. */
+static void all_of_another_version_is_not_taken_for_this_one(void **state)
+{
+	(void)state;
+	for (int other_query = 0; other_query < 2; other_query++) {
+		struct fixture f;
+
+		leave_all_of_it(&f);
+		f.version = 1;
+		f.expected = two;
+		if (other_query)
+			mini_url(&f.server, "/data/archive%20one.tar.gz?id=2", f.url);
+
+		assert_int_equal(0, fetch(&f));
+
+		assert_file(&f, two, SIZE);
+		assert_int_equal(SIZE, f.consumed);
+		assert_false(f.result.resumed);
+		assert_string_equal("\"two\"", f.result.etag);
+		end(&f);
+	}
+}
+
+/* Nobody says that it is still there: what is there is kept for the next time. */
+static void all_of_it_waits_for_a_server_that_is_away(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	leave_all_of_it(&f);
+	f.away = true;
+
+	assert_int_equal(-(int)PENSTOCK_E_UNAVAILABLE, fetch(&f));
+
+	assert_int_equal(2, files_in(f.dir));
+	penstock_error_release(&f.err);
+	f.away = false;
+	assert_int_equal(0, fetch(&f));
+	assert_true(f.result.resumed);
+	assert_int_equal(0, f.result.fetched);
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -231,6 +319,9 @@ int main(void)
 		cmocka_unit_test(a_part_that_became_shorter_is_not_gone_on_with),
 		cmocka_unit_test(a_part_that_may_be_anothers_is_not_gone_on_with),
 		cmocka_unit_test(a_damaged_journal_is_no_harm),
+		cmocka_unit_test(a_fetch_that_was_killed_when_all_was_there_costs_one_byte),
+		cmocka_unit_test(all_of_another_version_is_not_taken_for_this_one),
+		cmocka_unit_test(all_of_it_waits_for_a_server_that_is_away),
 	};
 
 	fill_data();
