@@ -34,6 +34,7 @@ struct credentials_provider {
 	pthread_cond_t fetched;
 	bool fetching; /* a thread of ours is at it */
 	bool renewing; /* its keys are wanted, though nobody waits */
+	bool ending;   /* nobody will want any */
 	unsigned waiting;
 	uint64_t fetches;	      /* that have ended */
 	struct penstock_error failed; /* of the last of them; code 0: it did not */
@@ -95,6 +96,7 @@ void credentials_provider_free(struct credentials_provider *provider)
 	if (!provider)
 		return;
 	pthread_mutex_lock(&provider->lock);
+	provider->ending = true;
 	atomic_store(&provider->stop, 1);
 	while (provider->fetching)
 		pthread_cond_wait(&provider->fetched, &provider->lock);
@@ -231,13 +233,24 @@ static void take_fetched(struct credentials_provider *provider, struct credentia
 	error_move(&provider->failed, err);
 }
 
+/* A fetch was given up, and its keys were refused since: somebody counts on others. */
+static bool is_wanted_again(struct credentials_provider *provider)
+{
+	LOCK_SCOPE(&provider->lock);
+	return !provider->ending && provider->renewing && atomic_exchange(&provider->stop, 0);
+}
+
 static void *fetch_main(void *arg)
 {
 	struct credentials_provider *provider = arg;
 	struct credentials fetched = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = provider->fetcher.fetch(provider->fetcher.cookie, &provider->stop, &fetched, &err);
+	int r;
 
+	while ((r = provider->fetcher.fetch(
+			provider->fetcher.cookie, &provider->stop, &fetched, &err)) < 0 &&
+		is_wanted_again(provider))
+		penstock_error_release(&err);
 	LOCK_SCOPE(&provider->lock);
 	/* That nobody waited for it any more is no answer to anybody. */
 	if (r < 0 && atomic_load(&provider->stop))
@@ -332,6 +345,11 @@ static int bring(struct credentials_provider *provider, const struct credentials
 			return 0;
 		if (!provider->fetching)
 			r = fetch_begin(provider, err);
+		if (r < 0 && freshness == AGEING) {
+			provider->retry_ns = clock_monotonic_ns() + RETRY_AFTER_NS;
+			penstock_error_release(err);
+			return 0;
+		}
 		if (r == 0)
 			r = fetch_wait(provider, patience, err);
 		if (r < 0)

@@ -245,6 +245,12 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 	return r;
 }
 
+static int source_replaced(const struct bulk_item *item, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CHANGED, "s3://%s/%s: the object was replaced meanwhile",
+		item->from_bucket, item->from_key);
+}
+
 /* 1: it is a link, and is there now. Nothing else gets its name meanwhile. */
 static int download_link(
 	struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
@@ -265,6 +271,8 @@ static int download_link(
 	r = object_get(item->from_client, item->from_bucket, item->from_key,
 		&(struct object_get_options){.if_match = info.etag, .cancel = &task->bulk->stop},
 		&target, &task->info, err);
+	if (r == -(int)PENSTOCK_E_PRECONDITION)
+		return source_replaced(item, err);
 	if (r == 0)
 		r = bulk_file_make_link(
 			task, dir, buf_str(&target), target.len, is_new_only(task), err);
@@ -328,19 +336,16 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
-/*
- * A condition of a copy did not hold. Where it was not that of the target, which is not there, the source was another one:
- * that is not what makes an object "already there".
- */
-static int tell_condition(const struct bulk_task *task, bool new_only, struct penstock_error *err)
+/* A condition of a copy did not hold. That of the source is not what makes an object "already there". */
+static int tell_condition(
+	const struct bulk_item *item, const char *if_match, struct penstock_error *err)
 {
-	const struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info now = {0};
+	int r = object_head(item->from_client, item->from_bucket, item->from_key, &now, NULL);
 
-	if (new_only && object_head(item->to_client, item->to_bucket, item->to_key, NULL, NULL) !=
-				-(int)PENSTOCK_E_NOT_FOUND)
-		return -(int)PENSTOCK_E_PRECONDITION;
-	return error_set(err, PENSTOCK_E_CHANGED, "s3://%s/%s: the object was replaced meanwhile",
-		item->from_bucket, item->from_key);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND || (r == 0 && strcmp(now.etag, if_match) != 0))
+		return source_replaced(item, err);
+	return -(int)PENSTOCK_E_PRECONDITION;
 }
 
 static int copy(struct bulk_task *task, struct penstock_error *err)
@@ -362,7 +367,7 @@ static int copy(struct bulk_task *task, struct penstock_error *err)
 			item->to_bucket, item->to_key, &options, &task->info, err);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && options.if_match &&
 		item->from_client == item->to_client)
-		r = tell_condition(task, options.if_none_match, err);
+		r = tell_condition(item, options.if_match, err);
 	if (r == 0) {
 		task->has_info = true;
 		task->bytes = task->info.size;

@@ -23,6 +23,7 @@ struct stream {
 	struct bulk_task *task;
 	struct object_put_options options;
 	int in, out;	   /* of the pipe */
+	uint64_t came;	   /* bytes that went into it */
 	atomic_bool whole; /* all bytes came, and are verified */
 	int result;	   /* of the upload */
 	struct penstock_error error;
@@ -54,6 +55,7 @@ static int to_pipe(void *cookie, const void *data, size_t len, struct penstock_e
 
 	if (fs_write_all(s->in, data, len) < 0)
 		return error_errno(err, errno, "the other store takes no more");
+	s->came += len;
 	return 0;
 }
 
@@ -84,6 +86,11 @@ static int through_pipe(
 	}
 	r = object_get_stream(
 		item->from_client, item->from_bucket, item->from_key, &get, to_pipe, s, NULL, &own);
+	/* What is not becomes no object. */
+	if (r == 0 && s->came != source->size)
+		r = error_set(&own, PENSTOCK_E_CHANGED,
+			"s3://%s/%s: %" PRIu64 " bytes came of %" PRIu64, item->from_bucket,
+			item->from_key, s->came, source->size);
 	atomic_store(&s->whole, r == 0);
 	close(s->in);
 	pthread_join(thread, NULL);
@@ -93,11 +100,6 @@ static int through_pipe(
 		return error_move(err, &s->error);
 	}
 	penstock_error_release(&s->error);
-	if (r == 0 && s->info.size != source->size)
-		r = error_set(&own, PENSTOCK_E_CHANGED,
-			"s3://%s/%s: %" PRIu64 " bytes of %" PRIu64 " came to s3://%s/%s",
-			item->from_bucket, item->from_key, s->info.size, source->size,
-			item->to_bucket, item->to_key);
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
@@ -112,7 +114,8 @@ static int through_memory(
 	int r = object_get(
 		item->from_client, item->from_bucket, item->from_key, &get, &data, &came, err);
 
-	if (r == 0 && (data.len != source->size || strcmp(came.etag, source->etag) != 0))
+	if (r == -(int)PENSTOCK_E_PRECONDITION ||
+		(r == 0 && (data.len != source->size || strcmp(came.etag, source->etag) != 0)))
 		r = error_set(err, PENSTOCK_E_CHANGED,
 			"s3://%s/%s: the object was replaced meanwhile", item->from_bucket,
 			item->from_key);
@@ -187,7 +190,7 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 		task->bulk->put.metadata ? task->bulk->put.metadata : &source.metadata, &s.options);
 	if (!s.options.content_type)
 		s.options.content_type = http_reply_header(&head.reply, "Content-Type");
-	r = put_properties(&head.reply, &properties, err);
+	r = put_properties(item->from_client, &head.reply, &properties, err);
 	if (r < 0)
 		return r;
 	s.options.properties = &properties;
@@ -205,5 +208,7 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	memory_turn_give(bytes);
 	if (r == 0)
 		task->info = s.info;
+	else
+		object_info_release(&s.info);
 	return r;
 }

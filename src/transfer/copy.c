@@ -120,7 +120,7 @@ static int add_properties(struct s3_op *op, const struct http_reply *source,
 	struct object_put_options put = {.content_type = http_reply_header(source, "content-type"),
 		.metadata = &info->metadata,
 		.properties = &properties};
-	int r = put_properties(source, &properties, err);
+	int r = put_properties(op->client, source, &properties, err);
 
 	if (options->put && options->put->content_type)
 		put.content_type = options->put->content_type;

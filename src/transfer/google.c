@@ -75,6 +75,9 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 		out->value = keep(owned, "crc32c=", in->value, strlen(in->value), no_memory);
 		/* Of the Complete it is no header; what came of that is looked at afterwards. */
 		return strcmp(method, "PUT") == 0 && !*no_memory;
+	} else if (strcasecmp(in->name, "expires") == 0) {
+		/* It keeps none, and does not sign it as we do. */
+		return false;
 	} else if (strncasecmp(in->name, meta, strlen(meta)) == 0) {
 		out->name = keep(owned, "x-goog-meta-", in->name + strlen(meta),
 			strlen(in->name) - strlen(meta), no_memory);

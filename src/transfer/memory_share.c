@@ -10,10 +10,16 @@
 
 static atomic_size_t taken;
 
+/* In the order they came, or one that needs much would wait for all that need little. */
+struct turn_waiter {
+	struct turn_waiter *next;
+};
+
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t given;
 	size_t bytes;
+	struct turn_waiter *first;
 } turn = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t turn_once = PTHREAD_ONCE_INIT;
 
@@ -24,13 +30,21 @@ static void turn_init(void)
 
 size_t memory_turn_take(size_t least, size_t most, const atomic_int *cancel)
 {
+	struct turn_waiter self = {0}, **at = &turn.first;
 	size_t left;
 
 	pthread_once(&turn_once, turn_init);
 	pthread_mutex_lock(&turn.lock);
-	while (turn.bytes && turn.bytes + least > LIMIT_STREAM_MEMORY &&
+	while (*at)
+		at = &(*at)->next;
+	*at = &self;
+	while ((turn.first != &self || (turn.bytes && turn.bytes + least > LIMIT_STREAM_MEMORY)) &&
 		!(cancel && atomic_load(cancel)))
 		clock_cond_wait_ms(&turn.given, &turn.lock, POLL_MS);
+	for (at = &turn.first; *at != &self; at = &(*at)->next)
+		;
+	*at = self.next;
+	pthread_cond_broadcast(&turn.given);
 	left = turn.bytes < LIMIT_STREAM_MEMORY ? LIMIT_STREAM_MEMORY - turn.bytes : 0;
 	if (cancel && atomic_load(cancel))
 		most = 0;

@@ -474,7 +474,16 @@ int put_headers(
 	return r;
 }
 
-int put_properties(const struct http_reply *reply, struct strlist *out, struct penstock_error *err)
+/* Google makes up what an object does not have: an hour, or none, from now. */
+static bool is_made_up(const struct object_client *client, const char *name, const char *value)
+{
+	return client->google &&
+	       (strcmp(name, "expires") == 0 || strcmp(value, "private, max-age=0") == 0 ||
+		       strcmp(value, "public, max-age=3600") == 0);
+}
+
+int put_properties(const struct object_client *client, const struct http_reply *reply,
+	struct strlist *out, struct penstock_error *err)
 {
 	static const char *const names[] = {"cache-control", "content-disposition",
 		"content-encoding", "content-language", "expires"};
@@ -482,7 +491,8 @@ int put_properties(const struct http_reply *reply, struct strlist *out, struct p
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		const char *value = http_reply_header(reply, names[i]);
 
-		if (value && strlist_addf(out, "%s=%s", names[i], value) < 0)
+		if (value && !is_made_up(client, names[i], value) &&
+			strlist_addf(out, "%s=%s", names[i], value) < 0)
 			return error_memory(err);
 	}
 	return 0;

@@ -60,7 +60,8 @@ void put_request_hook(struct put_request *put, struct put_body *body);
 void put_request_release(struct put_request *put);
 
 /* What the headers of an object say of it beside its type and metadata, for `properties` of another one. */
-int put_properties(const struct http_reply *reply, struct strlist *out, struct penstock_error *err);
+int put_properties(const struct object_client *client, const struct http_reply *reply,
+	struct strlist *out, struct penstock_error *err);
 int put_headers(
 	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
 int put_conditions(
