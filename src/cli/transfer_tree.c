@@ -34,15 +34,28 @@ static bool leaves_out_all(const struct path_filter *filter, const char *directo
 	return false;
 }
 
+/* A directory is taken by its name without the slash, and not where all in it is left out. */
+static bool filter_takes(const struct path_filter *filter, const char *path)
+{
+	_cleanup_free_ char *name = NULL;
+	size_t len = strlen(path);
+
+	if (!len || path[len - 1] != '/')
+		return path_filter_takes(filter, path);
+	name = strndup(path, len - 1);
+	if (!name)
+		abort();
+	return !leaves_out_all(filter, path) && path_filter_takes(filter, name);
+}
+
 static bool takes(void *cookie, const char *path, bool directory)
 {
 	const struct tree_way *way = cookie;
 	const struct place *source = way->source;
 	_cleanup_free_ char *whole = NULL;
 
-	if (directory)
-		return !leaves_out_all(&way->t->filter, path);
-	if (!path_filter_takes(&way->t->filter, path))
+	(void)directory;
+	if (!filter_takes(&way->t->filter, path))
 		return false;
 	if (!source->wildcard)
 		return true;
@@ -57,6 +70,14 @@ static bool takes(void *cookie, const char *path, bool directory)
 			abort();
 	}
 	return wildcard_match(source->at.key, whole);
+}
+
+/* What is in a local directory may be taken, though the directory itself is not: see_directory() looks at that. */
+static bool takes_file(void *cookie, const char *path, bool directory)
+{
+	const struct tree_way *way = cookie;
+
+	return directory ? !leaves_out_all(&way->t->filter, path) : takes(cookie, path, false);
 }
 
 static int on_problem(void *cookie, const char *path, const struct penstock_error *problem)
@@ -90,7 +111,7 @@ int tree_way_open(struct tree_way *way, const struct place *place, struct object
 	return entry_source_files(out, *place->base ? place->base : "/",
 		&(struct walk_options){.links = links,
 			.directories = true,
-			.takes = takes,
+			.takes = takes_file,
 			.on_problem = on_problem,
 			.cookie = way,
 			.cancel = way->t->remote.cancel},
@@ -242,7 +263,7 @@ static int see_directory(
 	if (r < 0 || !way->t->preserve || way->target->at.kind != LOCATION_OBJECT)
 		return r;
 	free(way->empty);
-	wanted = wanted && str_ends(path, "/");
+	wanted = wanted && str_ends(path, "/") && takes(way, path, true);
 	way->empty = wanted ? strdup(path) : NULL;
 	return wanted && !way->empty ? error_memory(err) : 0;
 }

@@ -114,6 +114,12 @@ static int path_set(
 
 /* ---- the names of one directory ---- */
 
+/* What is left out is no problem. */
+static bool left_out(const struct walk *w)
+{
+	return w->options.takes && !w->options.takes(w->options.cookie, buf_str(&w->path), false);
+}
+
 /* The kind of a name as a d_type: 0: leave it out. Negative: an error. */
 static int resolve_type(
 	struct walk *w, int fd, const char *name, int type, struct penstock_error *err)
@@ -129,11 +135,13 @@ static int resolve_type(
 		return 0;
 	if (type == DT_LNK && w->options.links == WALK_LINKS_FOLLOW) {
 		if (fstatat(fd, name, &st, 0) < 0)
-			return problem_errno(w, errno, "follow the link", err);
+			return left_out(w) ? 0 : problem_errno(w, errno, "follow the link", err);
 		type = IFTODT(st.st_mode);
 	}
 	if (type == DT_REG || type == DT_DIR || type == DT_LNK)
 		return type;
+	if (left_out(w))
+		return 0;
 	return problem_say(w, PENSTOCK_E_UNSUPPORTED, "is neither a file nor a directory", err);
 }
 

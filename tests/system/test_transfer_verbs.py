@@ -9,52 +9,7 @@ import pytest
 
 from harness.program import Store, binary
 from harness.terminal import CTRL_C, Terminal
-
-
-class Fixture:
-    """A store with s3://bucket, and a directory for local files."""
-
-    def __init__(self, penstock, env, client, folder, name):
-        self.penstock, self.env, self.client, self.folder, self.name = penstock, env, client, folder, name
-        client.create_bucket(Bucket="bucket")
-
-    def __call__(self, *arguments, input=None, env=None):
-        return self.penstock.run(*arguments, env=self.env | (env or {}), cwd=self.folder, input=input)
-
-    def put(self, *keys, body=None, bucket="bucket"):
-        for key in keys:
-            self.client.put_object(Bucket=bucket, Key=key, Body=key.encode() if body is None else body)
-
-    def keys(self, bucket="bucket"):
-        return [entry["Key"] for entry in self.client.list_objects_v2(Bucket=bucket).get("Contents", [])]
-
-    def empty(self):
-        for key in self.keys():
-            self.client.delete_object(Bucket="bucket", Key=key)
-
-    def bytes(self, key, bucket="bucket"):
-        return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()
-
-    def write(self, *names):
-        for name in names:
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(name)
-
-    def files(self, below="."):
-        """Relative paths of all files and links, and of directories with a slash."""
-        found = []
-        for parent, directories, names in os.walk(self.folder / below):
-            for name in names:
-                found.append(os.path.relpath(os.path.join(parent, name), self.folder / below))
-            for name in directories:
-                path = os.path.join(parent, name)
-                if os.path.islink(path) or not os.listdir(path):
-                    found.append(os.path.relpath(path, self.folder / below) + ("" if os.path.islink(path) else "/"))
-        return sorted(found)
-
-    def read(self, name):
-        return (self.folder / name).read_bytes()
+from harness.verbs import Fixture
 
 
 @pytest.fixture
@@ -397,6 +352,38 @@ def test_an_object_with_the_name_of_a_directory_keeps_its_bytes(s3, verb):
 
     assert "s3://bucket/x/d/: it has 5 bytes" in result.err
     assert s3.bytes("x/d/") == b"bytes" and s3.files("out") == ["e/", "f"]
+
+
+def test_what_is_left_out_is_no_failure(ours):
+    ours.write("d/x")
+    os.symlink("nowhere", ours.folder / "d" / "broken")
+    os.mkfifo(ours.folder / "d" / "pipe")
+    ours.put("up/old")
+
+    ours("sync", "d", "s3://bucket/up").exits(69)
+    ours("sync", "--delete", "--exclude", "broken", "--exclude", "pipe", "d", "s3://bucket/up").ok()
+
+    assert ours.keys() == ["up/x"]
+
+
+def test_patterns_hold_for_the_objects_of_directories(ours):
+    ours.put("pipe.txt", "p/ipe2", "yes")
+    ours.put("marker/", "pipes/", "zz/e/", body=b"")
+    ours.put("p/bytes/", body=b"bytes")
+    before = ours.keys()
+    ours.client.create_bucket(Bucket="other")
+
+    ours("mv", "s3://bucket/y*", "down/").ok()
+    assert ours.keys() == [key for key in before if key != "yes"]
+    ours("mv", "s3://bucket/pipe*", "s3://other/o/").ok()
+    assert ours.keys("other") == ["o/pipe.txt", "o/pipes/"] and ours.keys() == ["marker/", "p/bytes/", "p/ipe2", "zz/e/"]
+    ours("cp", "-r", "--include", "*2", "s3://bucket/", "s3://other/c/").ok()
+    assert ours.keys("other") == ["c/p/ipe2", "o/pipe.txt", "o/pipes/"]
+    (ours.folder / "tree" / "empty").mkdir(parents=True)
+    ours("sync", "--preserve", "--delete", "--include", "y*", "tree", "s3://bucket").ok()
+    assert ours.keys() == ["marker/", "p/bytes/", "p/ipe2", "zz/e/"]
+    ours("sync", "--preserve", "--exclude", "m*", "--delete", "tree", "s3://bucket").ok()
+    assert ours.keys() == ["empty/", "marker/"]
 
 
 def test_no_clobber_leaves_the_objects_of_directories(ours):
