@@ -5,7 +5,14 @@
 #   make check       what every change needs; check-full adds sanitizers everywhere and the long tests, soak takes hours
 #   make bench       measurements beside their peers; fails on a missed ratio
 #   make fuzz        each parser of foreign input under libFuzzer; SECONDS_EACH=60
+#   make tables      the generated tables of docs/, after a change of a key, a variable or an exit code
 #   make install     into PREFIX (/usr/local), below DESTDIR where that is given
+#   make packages    deb, wheel, tarball and image into build/packages; docs/install.md says what each is for
+#   make deb         Debian packages, checked by lintian
+#   make wheel       a Python wheel with the program inside, for Linux distributions from 2020 on
+#   make tarball     the program for the same distributions, without Python
+#   make image       a container image of the Debian package (needs root)
+#   make check-packages   all of them in bare Debian systems, and make quickstart there (needs root and a Debian mirror)
 SHELL := /bin/bash
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -25,6 +32,10 @@ $(BUILD)/build.ninja:
 deps:
 	@tools/install-deps
 
+.PHONY: tables
+tables: all
+	tools/fill-tables $(BUILD)/penstock
+
 .PHONY: install
 install: all
 	meson configure $(BUILD) -Dprefix=$(PREFIX)
@@ -37,40 +48,38 @@ quickstart: deps
 
 # --- What every change needs -------------------------------------------------------------------------------------
 
-.PHONY: check check-style check-unit check-clang check-tidy check-python check-system
+.PHONY: check check-style check-unit check-tidy check-program check-python check-system
 check: deps
 	$(MAKE) check-style
-	$(MAKE) check-unit
-	$(MAKE) check-clang
-	$(MAKE) check-tidy
-	$(MAKE) check-python
-	$(MAKE) check-system
+	$(MAKE) check-unit all
+	$(MAKE) -j 2 check-tidy check-program
 	@echo "make check: all passed"
 
 check-style: format-check
 	tools/check-includes.py
+	tools/check-docs
 	shellcheck $(SCRIPTS)
 	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 
-# Unit tests, with every byte and every undefined operation watched.
+# Unit tests and the fuzz targets' corpus, with every byte and every undefined operation watched. The other compiler, whose
+# warnings are errors, too; check-tidy reads its commands.
 SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 check-unit: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
 	$(SANITIZE) tools/meson-test build-asan --suite unit
 
+# The shared runtime, because the tests of failing allocations and those that preload a library come before it.
 build-asan/build.ninja:
-	meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false
+	CC=clang-14 meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debug -Doptimization=1 -Dfuzz=true \
+		-Dc_link_args="-shared-libasan -Wl,-rpath,$$(clang-14 -print-runtime-dir)"
 
-# The other compiler, warnings being errors here too; it also builds the fuzz targets and replays their corpus.
-check-clang: build-clang/build.ninja
-	$(NICE) ninja -C build-clang
-	if [ -x tools/fuzz ]; then tools/fuzz --replay build-clang; fi
+# Takes what the tests of the program leave of the processors, which wait most of their time.
+check-tidy: build-asan/build.ninja
+	nice -n 19 tools/tidy --sources build-asan
 
-build-clang/build.ninja:
-	CC=clang-14 meson setup build-clang -Db_lundef=false $(if $(wildcard tests/fuzz/meson.build),-Dfuzz=true)
-
-check-tidy: build-clang/build.ninja
-	tools/tidy --sources build-clang
+check-program:
+	$(MAKE) check-python
+	$(MAKE) check-system
 
 # The Python package as it lies in the build directory, with the system's Python and torch.
 check-python: all
@@ -85,10 +94,11 @@ check-system: all
 
 .PHONY: check-full check-system-asan check-tsan check-long soak fuzz bench
 check-full: check
-	tools/tidy --all build-clang
+	tools/tidy --all build-asan
 	$(MAKE) check-tsan
 	$(MAKE) check-system-asan
 	$(MAKE) check-long
+	$(MAKE) check-packages
 	@echo "make check-full: all passed"
 
 # A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
@@ -126,8 +136,28 @@ build-release/build.ninja:
 
 # Sources that differ from the main branch only; `make check` looks at all of src, `make check-full` at the tests, too.
 .PHONY: tidy
-tidy: build-clang/build.ninja
-	tools/tidy --changed build-clang
+tidy: build-asan/build.ninja
+	tools/tidy --changed build-asan
+
+# --- Packages ----------------------------------------------------------------------------------------------------
+
+.PHONY: packages package-deps deb wheel tarball image check-packages
+packages: deb wheel tarball image
+
+package-deps:
+	@tools/install-deps build package
+
+deb: package-deps
+	tools/package/deb
+wheel: package-deps
+	tools/package/portable wheel
+tarball: package-deps
+	tools/package/portable tarball
+image: deb
+	tools/package/image
+
+check-packages: packages
+	$(PYTEST) tests/packages
 
 # --- Formatting --------------------------------------------------------------------------------------------------
 
@@ -138,4 +168,4 @@ format-check:
 	git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
 
 clean:
-	rm -rf build build-asan build-clang build-tsan build-release
+	rm -rf build build-asan build-tsan build-release build-portable

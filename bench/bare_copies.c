@@ -1,12 +1,14 @@
 /*
- * What moving files between two processes of one machine costs at the least: without HTTP, signatures, checksums or a
- * database. The limit of any client and server together, whatever they are made of.
+ * What moving files between two processes of one machine costs at the least: without HTTP,
+ * signatures, checksums or a database. The limit of any client and server together, whatever they
+ * are made of.
  *
  *	ls SOURCE/... | bare-copies up|down TARGET
  *
- * One process reads each file and sends it over a Unix socket, the other writes it to a new file in TARGET; one at a
- * time, with a reply behind each. "up": it is read and sent, since a client has to see the bytes for a checksum;
- * "down": sendfile(), as a server does. Its processor time is the figure.
+ * One process reads each file and sends it over a Unix socket, the other writes it to a new file in
+ * TARGET; one at a time, with a reply behind each. "up": it is read and sent, since a client has to
+ * see the bytes for a checksum; "down": sendfile(), as a server does. Its processor time is the
+ * figure.
  */
 #include <fcntl.h>
 #include <stdint.h>

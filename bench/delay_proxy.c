@@ -3,15 +3,15 @@
  *
  *	bench-delay-proxy UPSTREAM_PORT DELAY_MS WINDOW_KIB STALL_FIRST STALL_EVERY STALL_MS
  *
- * Prints its port. Each direction of each connection hands bytes on DELAY_MS after it got them and holds
- * at most WINDOW_KIB of them, as TCP does with its window over such a path: so one connection carries a
- * window in DELAY_MS at most, and many carry as much as the machine can. A new connection is there after
- * one round trip. Counted over all connections, the request STALL_FIRST (0: none) and then each STALL_EVERY
- * further on is held for STALL_MS before it reaches the server; the connection it came on stalls with it, and
- * a line "stalled" is printed.
+ * Prints its port. Each direction of each connection hands bytes on DELAY_MS after it got them and
+ * holds at most WINDOW_KIB of them, as TCP does with its window over such a path: so one connection
+ * carries a window in DELAY_MS at most, and many carry as much as the machine can. A new connection
+ * is there after one round trip. Counted over all connections, the request STALL_FIRST (0: none)
+ * and then each STALL_EVERY further on is held for STALL_MS before it reaches the server; the
+ * connection it came on stalls with it, and a line "stalled" is printed.
  *
- * A request is seen by its first bytes: what a client sends after the server's last word. One thread, epoll;
- * bytes are copied once in and once out.
+ * A request is seen by its first bytes: what a client sends after the server's last word. One
+ * thread, epoll; bytes are copied once in and once out.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -42,8 +42,8 @@ struct block {
 struct way {
 	struct block *first, *last;
 	size_t held;
-	bool ended;   /* nothing more comes in */
-	bool shut;    /* and that was told on the other side */
+	bool ended; /* nothing more comes in */
+	bool shut; /* and that was told on the other side */
 	bool blocked; /* the other side takes nothing now */
 };
 
@@ -53,7 +53,7 @@ struct pair {
 		struct pair *pair;
 		int fd;
 		uint32_t wanted;
-	} ends[2];	    /* client, server */
+	} ends[2]; /* client, server */
 	struct way ways[2]; /* from the client, from the server */
 	bool server_spoke;
 	int64_t not_before_ns; /* what the client sends waits for this */

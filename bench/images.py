@@ -1,7 +1,9 @@
-"""An image of eight layers from a registry to runnable, beside `skopeo copy` and `umoci unpack` in a row."""
+"""An image of eight layers from a registry to runnable: ours, `skopeo copy` and `umoci unpack` in a row, and
+`skopeo copy` with our unpacking. Time, processor time, and a second version of which one layer is new."""
 import os
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -44,37 +46,86 @@ def main(report):
         folder = Path(name)
         registry = images.Registry(folder / "registry")
         try:
-            made = images.image([make_layer(number, report.size(1 << 30, 16 << 20) // LAYERS) for number in range(LAYERS)])
-            registry.push("bench/image:v1", made)
-            compressed = sum(len(data) for data in made[0].values())
-            del made
-            reference = f"{registry.host}/bench/image:v1"
+            size = report.size(1 << 30, 16 << 20) // LAYERS
+            layers = [make_layer(number, size) for number in range(LAYERS)]
+            compressed = sum(len(data) for data in push(registry, "v1", layers).values())
+            push(registry, "v2", [*layers[:-1], make_layer(LAYERS, size)])
+            del layers
             env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")}
 
-            def ours():
-                reporting.run_checked([program, "pull", reference], env=env)
+            def run(*words):
+                reporting.run_checked([*words], env=env)
 
-            def peers():
-                reporting.run_checked([skopeo, "--insecure-policy", "copy", "--quiet", "--src-tls-verify=false", f"docker://{reference}", f"oci:{folder}/layout:v1"], env=env)
-                reporting.run_checked([umoci, "unpack", "--image", f"{folder}/layout:v1", f"{folder}/bundle"], env=env)
+            def fetch(tag):
+                source = f"docker://{registry.host}/bench/image:{tag}"
+                run(skopeo, "--insecure-policy", "copy", "--quiet", "--src-tls-verify=false", source, f"oci:{folder}/layout:{tag}")
+
+            def ours(tag="v1"):
+                run(program, "pull", f"{registry.host}/bench/image:{tag}")
+
+            def peers(tag="v1"):
+                fetch(tag)
+                run(umoci, "unpack", "--image", f"{folder}/layout:{tag}", f"{folder}/bundle-{tag}")
+
+            def both(tag="v1"):
+                fetch(tag)
+                run(program, "pull", f"{folder}/layout")
+                shutil.rmtree(folder / "layout")  # a second copy of the image would stay on the disk
 
             def clean():
-                for path in ("home", "layout", "bundle"):
+                for path in ("home", "layout", "bundle-v1", "bundle-v2"):
                     shutil.rmtree(folder / path, ignore_errors=True)
 
-            ours_s, peers_s = report.interleave(report.size(5, 1), after(clean, ours), after(clean, peers))
+            def with_v1(way):
+                def prepare():
+                    clean()
+                    way("v1")
+
+                return prepare
+
+            def again(way):
+                return after(with_v1(way), lambda: way("v2"))
+
+            first = measure(report, *(after(clean, way) for way in (ours, peers, both)))
+            second = measure(report, *(again(way) for way in (ours, peers, both)))
         finally:
             registry.close()
+    (ours_s, ours_cpu), (peers_s, peers_cpu), (both_s, both_cpu) = first
     report.ratio("an image of eight layers, from registry to runnable", ours_s, peers_s, at_least=report.size(1.5, 0.0), peer_name="skopeo + umoci")
+    report.figure("the same, processor time", ours_cpu, unit="s", peer=peers_cpu, peer_name="skopeo + umoci")
+    report.figure("the same", ours_s, unit="s", peer=both_s, peer_name="skopeo + our unpacking")
+    report.figure("the same, processor time", ours_cpu, unit="s", peer=both_cpu, peer_name="skopeo + our unpacking")
     report.figure("the same, compressed bytes", compressed / ours_s, unit="bytes/s")
+    (ours_s, ours_cpu), (peers_s, peers_cpu), (both_s, both_cpu) = second
+    report.figure("its next version, one layer of eight is new", ours_s, unit="s", peer=peers_s, peer_name="skopeo + umoci")
+    report.figure("the same, processor time", ours_cpu, unit="s", peer=peers_cpu, peer_name="skopeo + umoci")
+    report.figure("the same", ours_s, unit="s", peer=both_s, peer_name="skopeo + our unpacking")
+    report.figure("the same, processor time", ours_cpu, unit="s", peer=both_cpu, peer_name="skopeo + our unpacking")
+
+
+def push(registry, tag, layers):
+    made = images.image(layers)
+    registry.push(f"bench/image:{tag}", made)
+    return made[0]
+
+
+def measure(report, *samples):
+    """Medians of (seconds, CPU seconds) of each sample, taken in turn."""
+    taken = [[] for _ in samples]
+    for number in range(1 + report.size(5, 1)):
+        for sample, kept in zip(samples, taken):
+            value = sample()
+            if number or report.quick:
+                kept.append(value)
+    return [tuple(statistics.median(column) for column in zip(*kept)) for kept in taken]
 
 
 def after(prepare, run):
-    """A sample that does not count what is prepared for it."""
+    """A sample (seconds, CPU seconds) that does not count what is prepared for it."""
     def sample():
         prepare()
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), reporting.children_cpu_s()
         run()
-        return time.perf_counter() - begin
+        return time.perf_counter() - begin, reporting.children_cpu_s() - used
 
     return sample

@@ -12,9 +12,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "s3/checksum.h"
-#include "s3/chunked.h"
-#include "s3/sigv4.h"
+#include "s3/sum/checksum.h"
+#include "s3/sign/chunked.h"
+#include "s3/sign/sigv4.h"
 #include "base/banned.h"
 
 #define ROUNDS	 9
@@ -87,7 +87,8 @@ static void sign_all(void)
 
 	for (int i = 0; i < REQUESTS; i++) {
 		buf_clear(&auth);
-		if (sigv4_sign(&ws, &req, &keys, "us-east-1", "s3", NOW, &auth, NULL, NULL) < 0)
+		if (sigv4_sign(&ws, &req, (struct sigv4_identity){&keys, "us-east-1", "s3", NOW},
+			    &auth, NULL, NULL) < 0)
 			exit(1);
 	}
 	buf_release(&auth);
@@ -108,7 +109,8 @@ int main(void)
 	struct buf auth = BUF_INIT(LIMIT_HTTP_HEADERS);
 
 	if (sigv4_init(&ws, NULL) < 0 ||
-		sigv4_sign(&ws, &req, &keys, "us-east-1", "s3", NOW, &auth, NULL, NULL) < 0)
+		sigv4_sign(&ws, &req, (struct sigv4_identity){&keys, "us-east-1", "s3", NOW}, &auth,
+			NULL, NULL) < 0)
 		return 1;
 	printf("sign    %7.0f ns per request\n", median_ns(sign_all, REQUESTS));
 	headers[ARRAY_SIZE(headers) - 1].value = buf_str(&auth);

@@ -1,7 +1,5 @@
-/*
- * save_resume DIR STEPS: counts to STEPS, saves every tenth step, and goes on where the newest whole checkpoint is.
- * cc save_resume.c $(pkg-config --cflags --libs penstock)
- */
+/* save_resume DIR STEPS: counts to STEPS, saves every tenth step, and resumes from the newest
+ * complete checkpoint. cc save_resume.c $(pkg-config --cflags --libs penstock) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <penstock/checkpoint.h>
@@ -13,7 +11,7 @@ static void passed_over(void *cookie, const char *path, const char *why)
 	fprintf(stderr, "save_resume: passed over: %s\n", why);
 }
 
-/* Where the last run got to; 0: there is nothing to go on with. */
+/* The last saved step; 0 if there is no checkpoint. */
 static unsigned long long resume(const char *dir, struct penstock_error *err)
 {
 	struct penstock_commit *commit = NULL;

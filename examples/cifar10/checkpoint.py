@@ -1,4 +1,4 @@
-"""Checkpoints: everything a training needs to go on as if it had never stopped, written whole or not at all."""
+"""Checkpoints: the complete state of a training, written whole or not at all."""
 import hashlib
 import os
 import random
@@ -29,7 +29,7 @@ def restore_random_state(state):
 
 
 def save(path, content):
-    """Temporary file beside `path`, synced, then renamed over it: a reader or a crash meets the old or the new one."""
+    """Writes a temporary file next to `path`, syncs and renames it: a reader or a crash sees the old or the new file."""
     path = os.path.abspath(path)
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp")
     try:
@@ -52,7 +52,7 @@ def save(path, content):
 def load(path):
     try:
         content = torch.load(path, map_location="cpu")
-    except Exception as error:  # torch.load raises whatever the broken file leads it to
+    except Exception as error:  # torch.load raises many types for a damaged file
         raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this trainer (format {FORMAT})")

@@ -11,7 +11,7 @@ CHANNEL_STD = (0.2470, 0.2435, 0.2616)
 
 
 class DataError(Exception):
-    """The data set is missing or is not what its layout says."""
+    """The data set is missing or does not match its layout."""
 
 
 def find_folder(dataset):
@@ -50,7 +50,7 @@ def load(dataset, limit_train=None, limit_test=None):
 
 
 def normalise(pictures, device):
-    """uint8 pictures as the floats that the network wants."""
+    """uint8 pictures as the floats that the network needs."""
     mean = torch.tensor(CHANNEL_MEAN, device=device).view(1, 3, 1, 1)
     std = torch.tensor(CHANNEL_STD, device=device).view(1, 3, 1, 1)
     return (pictures.to(device).float() / 255 - mean) / std

@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""Trains SimpleDLA on CIFAR-10, with a checkpoint from which it goes on exactly where it stopped.
+"""Trains SimpleDLA on CIFAR-10, with a checkpoint from which it resumes exactly where it stopped.
 
     main.py --dataset=DIR --checkpoint_out=ckpt.pth [--checkpoint_in=ckpt.pth]
 
-It resumes from --checkpoint_out where that is there already (a run that was taken up again finds its own output
-restored), else from --checkpoint_in where that is given and exists, else it starts anew. A training that was
-interrupted and resumed ends with the same weights, bit for bit, as one that never was, on the same kind of
-processor and with the same options.
+It resumes from --checkpoint_out if that file exists (penstock restores the output of a resumed run), else from
+--checkpoint_in if that is given and exists, else it starts from scratch. A training that was interrupted and resumed
+ends with the same weights, bit for bit, as one that was not, on the same kind of processor, with the same options and the
+same variables that choose the instructions of torch and its BLAS (OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, …).
 
 On SIGTERM, or when the file named by PENSTOCK_PREEMPT_FILE appears, it finishes its step, saves, and exits with 143
-(as a program ended by SIGTERM does), so that nobody takes an unfinished training for a finished one.
+(as a program ended by SIGTERM does), so that an unfinished training does not count as finished.
 """
 import argparse
 import math
@@ -19,8 +19,10 @@ import signal
 import sys
 import time
 
-# Before torch is loaded: threads that wait for each other sleep, so that a shared machine is not kept busy with waiting.
+# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS, which does not follow
+# torch.set_num_threads(), does not take one thread per processor: it rounds differently with another number of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ from model import SimpleDLA
 
 STOPPED = 128 + signal.SIGTERM
 PREEMPT_POLL_S = 0.2
-# Without the same ones, a checkpoint's weights or its position in the epoch mean nothing.
+# A checkpoint's weights and its position in the epoch are valid only for the same options.
 FIXED_SETTINGS = ("batch_size", "width", "pictures")
 
 
@@ -72,7 +74,7 @@ def say(text):
 
 
 class StopWatch:
-    """Notices that the training is to stop: SIGTERM, or penstock's preempt file."""
+    """Detects a request to stop: SIGTERM, or penstock's preempt file."""
 
     def __init__(self):
         self.reason = None
@@ -172,7 +174,7 @@ class Trainer:
         return loss.item()
 
     def fit(self, watch):
-        """Trains to the end (True) or until told to stop (False), with the state saved either way."""
+        """Trains to the end (True) or until a request to stop (False); saves the state in both cases."""
         every = self.args.steps_per_checkpoint or self.steps_per_epoch
         self.model.train()
         recent, saved_at = [], None
@@ -204,7 +206,7 @@ class Trainer:
         return right / len(self.test[1])
 
     def chance(self):
-        """What always answering the most frequent class of the training set would score."""
+        """Score of always answering the most frequent class of the training set."""
         favourite = int(torch.bincount(self.train[1], minlength=10).argmax())
         return max(0.1, float((self.test[1] == favourite).float().mean()))
 

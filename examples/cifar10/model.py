@@ -17,7 +17,7 @@ STAGES = (  # channels, depth of the tree, stride
 
 
 def conv_norm(inputs, outputs, kernel=3, stride=1):
-    """A convolution that keeps the picture's size (but for the stride), and its normalisation."""
+    """A convolution that keeps the picture's size (except for the stride), and its normalisation."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
         nn.BatchNorm2d(outputs),
@@ -25,7 +25,7 @@ def conv_norm(inputs, outputs, kernel=3, stride=1):
 
 
 class Residual(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions parallel to a shortcut."""
 
     def __init__(self, inputs, outputs, stride):
         super().__init__()

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def data(count, generator):
-    """Points on two spirals, and which of them each is on."""
+    """Points on two spirals, and the number of the spiral of each."""
     labels = torch.arange(count) % 2
     turns = torch.rand(count, generator=generator, dtype=torch.float64) * 6
     angles = turns + labels * torch.pi

@@ -3,10 +3,10 @@
 
     cifar10.py --dataset DIR
 
-Checkpoints are penstock's: `penstock.checkpoint` saves them beside the training, and finds the newest one that is whole. When
-the machine is about to go (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, also in the
-middle of an epoch, saves, and exits with 143; started again, it goes on with the next batch. The weights are the same then,
-bit for bit, as those of a training that nobody interrupted. Outside of a run PENSTOCK_CHECKPOINT_DIR says where checkpoints go.
+`penstock.checkpoint` saves checkpoints during the training, and finds the newest complete one. When the machine is about to
+go away (SIGTERM, or the file that PENSTOCK_PREEMPT_FILE names), it stops after the batch, also in the middle of an epoch,
+saves, and exits with 143. Started again, it resumes with the next batch, and ends with the same weights, bit for bit, as an
+uninterrupted training. Outside of a run PENSTOCK_CHECKPOINT_DIR names the directory for checkpoints.
 """
 import argparse
 import os
@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--format", choices=("torch", "safetensors"), default="torch", help="of the checkpoints")
     parser.add_argument("--model-out", metavar="FILE", help="where the finished weights go; default: cifar_net.pth in the output")
     args = parser.parse_args()
-    told = training.Told()
+    request = training.StopRequest()
     training.seed_everything(args)
     try:
         pictures = data.Cifar10(args.dataset, args.limit)
@@ -41,9 +41,9 @@ def main():
         say(f"resumed after batch {train.batch} of epoch {train.epoch + 1} (step {train.step})")
     while not train.finished:
         train.train_batch()
-        stop = told.signal or checkpoint.should_stop()
+        stop = request.signal or checkpoint.should_stop()
         if stop or train.finished or train.step % train.every == 0 or checkpoint.should_save():
-            # To stop is to wait for the save; else the training waits for a copy in memory only.
+            # A stop waits for the save; otherwise the training waits for a copy in memory only.
             checkpoint.save(train.state(), train.step, metrics={"loss": train.mean_loss}, format=args.format, asynchronous=not stop)
         if stop and not train.finished:
             say(f"stopped after batch {train.batch} of epoch {train.epoch + 1}; saved step {train.step}")

@@ -7,7 +7,7 @@ import torch
 
 
 class DataError(Exception):
-    """The data set is missing or is not what it should be."""
+    """The data set is missing or invalid."""
 
 
 class Cifar10:
@@ -35,7 +35,7 @@ class Cifar10:
 
 
 class ImageFolder:
-    """Pictures in `folder`/CLASS/*, decoded when they are asked for: the middle square, `side` pixels wide, normalised."""
+    """Pictures in `folder`/CLASS/*, decoded on demand: the middle square, `side` pixels wide, normalised."""
 
     MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -50,7 +50,7 @@ class ImageFolder:
         ]
         if not self.files:
             raise DataError(f"{folder}: no CLASS/*.jpeg there; --dataset names the directory with a folder for each class")
-        if limit:  # of every class the same share
+        if limit:  # the same share of every class
             self.files = self.files[:: max(1, len(self.files) // limit)][:limit]
         self.side, self.classes = side, len(folders)
 

@@ -27,7 +27,7 @@ def norm(channels):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride), 1x1 convolutions beside a shortcut; four times as many channels come out."""
+    """1x1, 3x3 (with the stride), 1x1 convolutions parallel to a shortcut; the output has four times as many channels."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -43,7 +43,7 @@ class Bottleneck(nn.Module):
         y = functional.relu(self.bn1(self.conv1(x)))
         y = functional.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return functional.relu(y + (self.downsample(x) if self.downsample else x))
 
 
 class ResNet50(nn.Module):
@@ -83,7 +83,7 @@ def fine_tuned(classes, weights, width=1.0):
             model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         except OSError:
             raise
-        except Exception as error:  # torch raises whatever the file leads it to
+        except Exception as error:  # torch raises many types for a damaged file
             reason = " ".join(str(error).split())[:300]
             raise ValueError(f"{weights}: not the weights of a ResNet-50 of this width for 1,000 classes: {reason}") from error
     model.fc = nn.Linear(model.fc.in_features, classes)

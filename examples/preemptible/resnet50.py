@@ -3,10 +3,10 @@
 
     resnet50.py --dataset DIR [--weights resnet50.pth]
 
-It knows nothing of penstock but four names in its environment, and needs none of them: PENSTOCK_CHECKPOINT_DIR (where its
-.pth files go), PENSTOCK_CHECKPOINT (the one to go on with), PENSTOCK_PREEMPT_FILE (exists once the machine is about to go) and
-PENSTOCK_DONE_FILE (created when all is done). The weights to begin with come from a file, a state_dict of ResNet-50 for 1,000
-classes such as torchvision's; without one they are random, and it says so.
+It uses four names of penstock in its environment, and needs none of them: PENSTOCK_CHECKPOINT_DIR (directory for its .pth
+files), PENSTOCK_CHECKPOINT (the one to resume from), PENSTOCK_PREEMPT_FILE (exists once the machine is about to go away) and
+PENSTOCK_DONE_FILE (created at the end). The initial weights come from a file, a state_dict of ResNet-50 for 1,000 classes such
+as torchvision's; without one they are random, and it prints a note.
 """
 import argparse
 import os
@@ -29,7 +29,7 @@ def checkpoint_dir():
 
 
 def save(state, step):
-    """A file that appears whole: written under another name, synced, then renamed. Older ones go when it is there."""
+    """Writes a file under another name, syncs and renames it, then removes older ones."""
     folder = checkpoint_dir()
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"step-{step:012d}.pth"
@@ -49,7 +49,7 @@ def save(state, step):
 
 
 def newest():
-    """The checkpoint to go on with: what penstock restored, or the newest that is here; None at the first start."""
+    """The checkpoint to resume from: the restored one, or the newest local one; None at the first start."""
     here = sorted(checkpoint_dir().glob("step-*.pth"))
     restored = os.environ.get("PENSTOCK_CHECKPOINT")
     if restored and Path(restored).is_file() and not any(path.name > Path(restored).name for path in here):
@@ -58,7 +58,7 @@ def newest():
 
 
 def preempted():
-    """Whether to save and end."""
+    """True if the training is to save and exit."""
     return os.path.exists(os.environ.get("PENSTOCK_PREEMPT_FILE", ""))
 
 
@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--side", type=int, default=224, help="of the pictures, in pixels")
     parser.add_argument("--model-out", metavar="FILE", help="where the finished weights go; default: resnet50.pth in the output")
     args = parser.parse_args()
-    told = training.Told()
+    request = training.StopRequest()
     training.seed_everything(args)
     try:
         pictures = data.ImageFolder(args.dataset, args.side, args.limit)
@@ -82,12 +82,12 @@ def main():
     train = training.Training(models.fine_tuned(pictures.classes, None if found else args.weights, args.width), pictures, args)
 
     if found:
-        # It has more than tensors; it is this program's own file.
+        # The file has more than tensors, and is this program's own.
         train.restore(torch.load(found, map_location="cpu", weights_only=False))
         say(f"resumed after batch {train.batch} of epoch {train.epoch + 1} (step {train.step})")
     while not train.finished:
         train.train_batch()
-        stop = told.signal or preempted()
+        stop = request.signal or preempted()
         if stop or train.finished or train.step % train.every == 0:
             save(train.state(), train.step)
         if stop and not train.finished:

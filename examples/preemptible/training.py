@@ -1,4 +1,4 @@
-"""What both examples share: a training that can stop after any batch and go on there as if it never had.
+"""The common part of both examples: a training that can stop after any batch and resume there exactly.
 
 Everything that decides about the next batch is in `state()`: weights, the optimizer's moments, the random generators, the
 epoch and the batch within it. The order of the pictures follows from the seed and the epoch alone.
@@ -10,15 +10,17 @@ import random
 import signal
 import sys
 
-# Before torch is loaded: threads that wait for each other sleep, so that a shared machine is not kept busy with waiting.
+# Set before torch is loaded: waiting threads sleep instead of keeping a shared machine busy, and OpenBLAS, which does not follow
+# torch.set_num_threads(), does not take one thread per processor: it rounds differently with another number of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import numpy as np
 import torch
 from torch import nn
 
-INTERRUPTED = 128 + signal.SIGTERM  # the exit code of a training that is to go on: nobody takes it for finished
+INTERRUPTED = 128 + signal.SIGTERM  # exit code of a training that is to be resumed
 
 
 def say(text):
@@ -37,8 +39,8 @@ def add_arguments(parser, epochs, batch_size, lr):
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 
 
-class Told:
-    """Whether somebody sent SIGTERM. The handler only notes it: the training looks after every batch."""
+class StopRequest:
+    """True after a SIGTERM. The handler only records it; the training checks after every batch."""
 
     def __init__(self):
         self.signal = False
@@ -72,7 +74,7 @@ class Training:
 
     @property
     def step(self):
-        """Batches trained on so far."""
+        """Number of trained batches."""
         return self.epoch * self.batches + self.batch
 
     @property
@@ -80,7 +82,7 @@ class Training:
         return self.epoch >= self.args.epochs
 
     def settings(self):
-        """What has to be the same for a checkpoint to mean anything."""
+        """Settings that must be equal to those of a checkpoint."""
         return {"batch_size": self.args.batch_size, "pictures": len(self.pictures), "seed": self.args.seed, "lr": self.args.lr}
 
     def state(self):
@@ -143,7 +145,7 @@ class Training:
 
 
 def run(main):
-    """A mistake of the user's is one line, not a traceback."""
+    """Prints a mistake of the user as one line instead of a traceback."""
     try:
         sys.exit(main())
     except (OSError, ValueError) as error:

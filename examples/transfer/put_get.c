@@ -1,4 +1,5 @@
-/* put_get FILE s3://BUCKET/KEY COPY: stores a file, reads it back.  cc put_get.c $(pkg-config --cflags --libs penstock) */
+/* put_get FILE s3://BUCKET/KEY COPY: stores a file, reads it back.  cc put_get.c $(pkg-config
+ * --cflags --libs penstock) */
 #include <stdio.h>
 #include <penstock/transfer.h>
 

@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints that are there whole or not at all: saving and finding them, for programs of one process or of many.
+ * Checkpoints that are complete or absent: saving and finding them, for programs of one process or
+ * of several.
  *
  *	struct penstock_checkpoint_options o = PENSTOCK_CHECKPOINT_OPTIONS_INIT;
  *	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -14,23 +16,26 @@
  *	}
  *	penstock_checkpoint_free(c);
  *
- * A checkpoint is a directory of the directory that is given, named by step and attempt. Its files are written there
- * (by these functions, or by the program below penstock_checkpoint_path()). It counts from the moment on when it has
- * its COMMIT.json, which names every file with size and CRC-64/NVME and is written last, when all of them are on the
- * disk. A program that dies at any moment leaves a checkpoint that counts and is whole, or one that does not count;
- * what does not count is removed by the next save. docs/checkpoints.md has the format.
+ * A checkpoint is a subdirectory of the given directory, named by step and attempt. Its files are
+ * written there (by these functions, or by the program below penstock_checkpoint_path()). It is
+ * valid once it has its COMMIT.json, which lists every file with size and CRC-64/NVME and is
+ * written last, when all files are synced. A program that dies at any moment leaves a checkpoint
+ * that is valid and complete, or one without a commit, which the next save removes.
+ * docs/checkpoints.md has the format.
  *
- * Many ranks. Each rank begins the same step in the same directory (of a file system that all of them see) with its
- * own `rank`, writes files of its own names, and commits. Rank 0 waits for all others, then writes COMMIT.json; the
- * others return from their commit when it is there. Whoever waits longer than `timeout_s` fails with
- * PENSTOCK_E_TIMEOUT, which names who is missing, and the checkpoint does not count.
+ * Ranks. Each rank begins the same step in the same directory (of a shared file system) with its
+ * own `rank`, writes files under names of its own, and commits. Rank 0 waits for all others, then
+ * writes COMMIT.json; the others return from their commit once it exists. A rank that waits longer
+ * than `timeout_s` fails with PENSTOCK_E_TIMEOUT, whose message names the missing ranks, and the
+ * checkpoint is not valid.
  *
- * Threads. A handle is for one thread at a time (a thread of its own may save while the training goes on); different
- * handles are independent. Calls block until their end. After fork() a handle is of use in the parent only; the child may
- * free its own, which changes nothing on the disk.
+ * Threads. A handle is for one thread at a time (a separate thread may save while the training
+ * continues); different handles are independent. Calls block until their end. After fork() only the
+ * parent can use a handle; the child may free its copy, which changes nothing on disk.
  *
- * Ownership, results, units and compatibility are as in <penstock/transfer.h>: what goes in is not kept beyond the
- * call; 0 or a negative code and a message of one line; bytes, and nanoseconds since 1970.
+ * Ownership, results, units and compatibility are as in <penstock/transfer.h>: arguments are not
+ * kept beyond the call; 0 or a negative code and a message of one line; bytes, and nanoseconds
+ * since 1970.
  */
 #ifndef PENSTOCK_CHECKPOINT_H
 #define PENSTOCK_CHECKPOINT_H
@@ -47,23 +52,24 @@ extern "C" {
 
 /* ---- saving ---- */
 
-struct penstock_checkpoint; /* one that is being saved */
+struct penstock_checkpoint; /* a checkpoint in progress */
 
 struct penstock_metric {
 	const char *name; /* UTF-8 */
-	double value;	  /* finite */
+	double value; /* finite */
 };
 
 struct penstock_checkpoint_options {
 	size_t struct_size;
-	unsigned rank;	     /* of this process: 0 to world_size - 1 */
+	unsigned rank; /* of this process: 0 to world_size - 1 */
 	unsigned world_size; /* 0: 1 */
-	unsigned attempt;    /* 0: $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
-	const char *run_id;  /* NULL: $PENSTOCK_RUN_ID, else "" */
-	const struct penstock_metric *metrics; /* those of rank 0 count */
+	unsigned attempt; /* 0: $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
+	const char *run_id; /* NULL: $PENSTOCK_RUN_ID, else "" */
+	const struct penstock_metric *metrics; /* only rank 0's are used */
 	size_t n_metrics;
 	double timeout_s; /* how long a commit waits for other ranks; 0: 600 */
-	/* Looked at while a commit waits; once it is not 0 the call ends with PENSTOCK_E_CANCELLED. NULL: none. */
+	/* Polled while a commit waits; once non-zero the call ends with PENSTOCK_E_CANCELLED. May
+	 * be NULL. */
 	const volatile int *cancel;
 };
 /* clang-format off */
@@ -72,62 +78,64 @@ struct penstock_checkpoint_options {
 /* clang-format on */
 
 /*
- * Begins the checkpoint of `step` in `dir`, which is made if need be, and removes what earlier attempts left there
- * without a commit. `options` may be NULL. PENSTOCK_E_EXISTS: this step of this attempt is committed already.
+ * Begins the checkpoint of `step` in `dir`, which is created if missing, and removes what earlier
+ * attempts left there without a commit. `options` may be NULL. PENSTOCK_E_EXISTS if this step of
+ * this attempt is already committed.
  */
 PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, const char *dir,
 	uint64_t step, const struct penstock_checkpoint_options *options,
 	struct penstock_error *err);
 
-/* The directory of the checkpoint, where the program may write files itself; the handle's, until it is freed. */
+/* The directory of the checkpoint, where the program may write files itself; owned by the
+ * handle. */
 PENSTOCK_API const char *penstock_checkpoint_path(const struct penstock_checkpoint *checkpoint);
 
 /*
- * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without ".." and hidden names), which the first
- * call makes. The checksum is made on the way, so nothing is read again.
+ * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without ".." and hidden
+ * names), which the first call creates. The checksum is computed on the way, so nothing is read
+ * again.
  */
 PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoint, const char *name,
 	const void *data, size_t size, struct penstock_error *err);
 
-/*
- * Counts in a file that the program has written and closed below penstock_checkpoint_path(): it is read for its
- * checksum and put on the disk. With one rank, files that were never named are found by the commit.
- */
+/* Adds a file that the program has written and closed below penstock_checkpoint_path(): reads it
+ * for its checksum and syncs it. With one rank, the commit finds files that were not added. */
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 
-/* Before the commit, by rank 0; one of the same name is replaced. */
+/* Called before the commit, by rank 0; replaces one of the same name. */
 PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoint,
 	const char *name, double value, struct penstock_error *err);
 
 /*
- * Puts everything on the disk and makes it count. After a failure the checkpoint does not count, and the handle is
- * good for nothing but penstock_checkpoint_free(). Only after PENSTOCK_E_TIMEOUT and PENSTOCK_E_CANCELLED of a rank
- * other than 0 it may be committed by rank 0 after all.
+ * Syncs everything and makes the checkpoint valid. After a failure the checkpoint is not valid, and
+ * the handle can only be freed. Only after PENSTOCK_E_TIMEOUT and PENSTOCK_E_CANCELLED of a rank
+ * other than 0 may rank 0 still commit it.
  */
 PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);
 
-/* Frees it; what was not committed is removed (of many ranks, the files of this one). NULL is fine. */
+/* Frees it and removes uncommitted files (with several ranks, those of this one). NULL is
+ * allowed. */
 PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoint);
 
 /* ---- finding and reading ---- */
 
-struct penstock_commit; /* a checkpoint that counts, as its COMMIT.json describes it */
+struct penstock_commit; /* a valid checkpoint, from its COMMIT.json */
 
 /*
- * The newest checkpoint of `dir` that verifies, every byte of it read: by attempt, then by step. Those that were passed
- * over as damaged are told to `passed` (may be NULL), newest first; `path` and `why` are valid during the call.
- * PENSTOCK_E_NOT_FOUND: there is none.
+ * The newest valid checkpoint of `dir`, every byte of it verified: by attempt, then by step.
+ * Damaged ones that were skipped are reported to `passed` (may be NULL), newest first; `path` and
+ * `why` are valid during the call. PENSTOCK_E_NOT_FOUND if no checkpoint is valid.
  */
 PENSTOCK_API int penstock_checkpoint_latest(struct penstock_commit **out, const char *dir,
 	void (*passed)(void *cookie, const char *path, const char *why), void *cookie,
 	struct penstock_error *err);
 
 /*
- * All checkpoints of `dir` that have a commit, newest first, without reading their data. One whose commit cannot be
- * read comes with `commit` NULL and `why`. `each` returns 0 to go on, 1 to end the list without an error. A directory
- * that is not there has none.
+ * Lists all checkpoints of `dir` that have a commit, newest first, without reading their data. An
+ * invalid commit is reported with `commit` NULL and `why`. `each` returns 0 to continue, 1 to stop
+ * without an error. A missing directory is empty.
  */
 PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 	int (*each)(void *cookie, const char *path, const struct penstock_commit *commit,
@@ -135,20 +143,22 @@ PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 	void *cookie, struct penstock_error *err);
 
 /*
- * Reads the commit of the checkpoint `path`, which is its directory, or a file that has a "FILE.COMMIT.json" beside it.
- * PENSTOCK_E_NOT_FOUND: there is no commit. PENSTOCK_E_CORRUPT: it is cut or damaged. The data is not looked at.
+ * Reads the commit of the checkpoint `path`, which is its directory, or a file that has a
+ * "FILE.COMMIT.json" next to it. PENSTOCK_E_NOT_FOUND if there is no commit. PENSTOCK_E_CORRUPT if
+ * it is truncated or damaged. The data is not read.
  */
 PENSTOCK_API int penstock_checkpoint_open(
 	struct penstock_commit **out, const char *path, struct penstock_error *err);
 
-/* Whether all its files are there with their sizes, and, `whole`, with their checksums. PENSTOCK_E_CORRUPT: no. */
+/* Verifies that all its files exist with their sizes and, with `whole`, their checksums.
+ * PENSTOCK_E_CORRUPT if not. */
 PENSTOCK_API int penstock_commit_verify(
 	const struct penstock_commit *commit, bool whole, struct penstock_error *err);
 
-/* NULL is fine. */
+/* NULL is allowed. */
 PENSTOCK_API void penstock_commit_free(struct penstock_commit *commit);
 
-/* Strings are the commit's. */
+/* Strings are owned by the commit. */
 PENSTOCK_API const char *penstock_commit_path(const struct penstock_commit *commit);
 PENSTOCK_API uint64_t penstock_commit_step(const struct penstock_commit *commit);
 PENSTOCK_API unsigned penstock_commit_attempt(const struct penstock_commit *commit);
@@ -158,10 +168,10 @@ PENSTOCK_API unsigned penstock_commit_world_size(const struct penstock_commit *c
 PENSTOCK_API uint64_t penstock_commit_size(const struct penstock_commit *commit); /* of all files */
 
 PENSTOCK_API size_t penstock_commit_n_metrics(const struct penstock_commit *commit);
-/* `i` below their number. */
+/* `i` must be below their number. */
 PENSTOCK_API void penstock_commit_metric_at(
 	const struct penstock_commit *commit, size_t i, struct penstock_metric *metric);
-/* False: it has none of this name. */
+/* False if there is no metric of this name. */
 PENSTOCK_API bool penstock_commit_metric(
 	const struct penstock_commit *commit, const char *name, double *value);
 
@@ -175,7 +185,7 @@ struct penstock_commit_file {
 #define PENSTOCK_COMMIT_FILE_INIT { sizeof(struct penstock_commit_file), 0, 0, 0 }
 /* clang-format on */
 PENSTOCK_API size_t penstock_commit_n_files(const struct penstock_commit *commit);
-/* `i` below their number; in the byte order of the names. */
+/* `i` must be below their number; files are in byte order of their names. */
 PENSTOCK_API int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 	struct penstock_commit_file *file, struct penstock_error *err);
 

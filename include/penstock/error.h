@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Errors: one contract for the whole library.
  *
- * A fallible function takes `struct penstock_error *err` last and returns 0 on success and a
- * negative number, -(enum penstock_code), on failure. Then `*err` holds what went wrong:
+ * A function that can fail takes `struct penstock_error *err` last and returns 0 on success and a
+ * negative number, -(enum penstock_code), on failure. Then `*err` describes the failure:
  *
  *	struct penstock_error err = PENSTOCK_ERROR_INIT;
  *
@@ -11,13 +12,13 @@
  *		penstock_error_release(&err);
  *	}
  *
- * On success `*err` is untouched. `err` may be NULL where the caller only wants the code.
- * A message is one line without a newline: what, where, and what to do. It never holds a secret.
+ * On success `*err` is untouched. `err` may be NULL if the caller only needs the code. A message is
+ * one line without a newline: what failed, where, and what to do. It never holds a secret.
  */
 #ifndef PENSTOCK_ERROR_H
 #define PENSTOCK_ERROR_H
 
-/* What libpenstock exports. */
+/* Marks the exports of libpenstock. */
 #define PENSTOCK_API __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -26,37 +27,37 @@ extern "C" {
 
 enum penstock_code {
 	PENSTOCK_OK = 0,
-	PENSTOCK_E_INVALID = 1, /* what the user gave is wrong: workflow, argument, configuration */
-	PENSTOCK_E_NOT_FOUND,	/* a file, object, bucket or run is not there */
-	PENSTOCK_E_PERMISSION,	/* refused: credentials or file permissions */
-	PENSTOCK_E_UNAVAILABLE, /* a service does not answer, or asks to come back later */
+	PENSTOCK_E_INVALID = 1, /* invalid input: workflow, argument, configuration */
+	PENSTOCK_E_NOT_FOUND, /* a file, object, bucket or run does not exist */
+	PENSTOCK_E_PERMISSION, /* refused: credentials or file permissions */
+	PENSTOCK_E_UNAVAILABLE, /* a service does not answer, or is busy */
 	PENSTOCK_E_PRECONDITION, /* a condition (ETag, create-only) did not hold */
-	PENSTOCK_E_EXISTS,	 /* it is there already, or somebody else holds it */
-	PENSTOCK_E_IO,		 /* the local machine failed: disk, pipe, system call */
-	PENSTOCK_E_NO_SPACE,	 /* the disk or the quota is full */
-	PENSTOCK_E_CORRUPT,	 /* bytes are not what their length or checksum says */
-	PENSTOCK_E_LIMIT,	 /* a limit of penstock was reached; the message names it */
-	PENSTOCK_E_CHANGED,	 /* the source changed while it was read */
-	PENSTOCK_E_CANCELLED,	 /* the caller asked to stop */
-	PENSTOCK_E_TIMEOUT,	 /* a deadline passed */
-	PENSTOCK_E_UNSUPPORTED,	 /* the other side, or this version, cannot do that */
-	PENSTOCK_E_PROTOCOL,	 /* the other side sent what the protocol does not allow */
-	PENSTOCK_E_MEMORY,	 /* out of memory */
-	PENSTOCK_E_INTERNAL,	 /* a defect of penstock */
-	PENSTOCK_CODE_COUNT_	 /* not a code */
+	PENSTOCK_E_EXISTS, /* it exists, or another owner holds it */
+	PENSTOCK_E_IO, /* the local machine failed: disk, pipe, system call */
+	PENSTOCK_E_NO_SPACE, /* the disk or the quota is full */
+	PENSTOCK_E_CORRUPT, /* bytes do not match their length or checksum */
+	PENSTOCK_E_LIMIT, /* a limit of penstock was reached; the message names it */
+	PENSTOCK_E_CHANGED, /* the source changed while it was read */
+	PENSTOCK_E_CANCELLED, /* the caller asked to stop */
+	PENSTOCK_E_TIMEOUT, /* a deadline passed */
+	PENSTOCK_E_UNSUPPORTED, /* the other side, or this version, cannot do that */
+	PENSTOCK_E_PROTOCOL, /* the other side sent what the protocol does not allow */
+	PENSTOCK_E_MEMORY, /* out of memory */
+	PENSTOCK_E_INTERNAL, /* a defect of penstock */
+	PENSTOCK_CODE_COUNT_ /* not a code */
 };
 
 struct penstock_error {
 	enum penstock_code code;
-	int http_status; /* of the reply that caused it, 0 where there was none */
-	char *message;	 /* owned; the whole story on one line, causes included */
+	int http_status; /* of the reply that caused it; 0 if not HTTP */
+	char *message; /* owned; one line, causes included */
 };
 
 /* clang-format off */
 #define PENSTOCK_ERROR_INIT { PENSTOCK_OK, 0, 0 }
 /* clang-format on */
 
-/* Frees what `err` holds and makes it ready for reuse. NULL is fine. */
+/* Frees the members of `err` and prepares it for reuse. NULL is allowed. */
 PENSTOCK_API void penstock_error_release(struct penstock_error *err);
 
 /* A short lower-case name of the code, such as "not found"; never NULL. */

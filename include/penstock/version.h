@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The version of the penstock C API; the build reads it from here, so that there is one place to
  * change. */
 #ifndef PENSTOCK_VERSION_H

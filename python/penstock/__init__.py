@@ -1,4 +1,4 @@
-"""penstock for Python: checkpoints that are there whole or not at all, and what a training asks about its end.
+"""penstock for Python: atomic checkpoints, and preemption notices for a training.
 
     from penstock import checkpoint
 
@@ -12,7 +12,7 @@
             raise SystemExit(0)
     checkpoint.done()
 
-Importing it imports neither torch nor numpy. ``penstock.dcp`` has the storage for ``torch.distributed.checkpoint``.
+Importing the package imports neither torch nor numpy. ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``.
 """
 from penstock import _native, checkpoint
 from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout

@@ -12,14 +12,16 @@
 
 #define MAX_THREADS 16
 #define PAGE	    ((size_t)4096)
-/* So many pages are copied side by side. One after the other a core waits for memory most of the time: it looks ahead within a page only. */
+/* Number of pages copied in parallel. The processor prefetches within a page only, so copying page
+ * after page would mostly wait for memory. */
 #define STREAMS 8
-/* From here on a copy is larger than what a cache would keep of it. */
+/* Larger copies would not stay in a cache. */
 #define LARGE ((size_t)1 << 20)
 
 #ifdef __SSE2__
 
-/* What is written goes past the caches, which saves reading it first: the copy is read by another thread, later. */
+/* Writes past the caches, which avoids reading the destination first: another thread reads the copy
+ * later. */
 static void copy_line(char *to, const char *from)
 {
 	__m128i a = _mm_loadu_si128((const __m128i *)from);
@@ -47,7 +49,7 @@ static void copy_large(char *to, const char *from, size_t size)
 		to += STREAMS * PAGE, from += STREAMS * PAGE;
 	}
 	memcpy(to, from, size);
-	_mm_sfence(); /* such writes are ordered by nothing else, a mutex included */
+	_mm_sfence(); /* no other operation orders such writes, not even a mutex */
 }
 
 #else
@@ -88,7 +90,7 @@ void copy_pieces(const struct copy_piece *pieces, size_t n, unsigned threads)
 	unsigned started = 0;
 	sigset_t all, before;
 
-	/* Signals are for the threads that the program knows. */
+	/* Signals must go to the program's own threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	while (started + 1 < threads && started < MAX_THREADS - 1 &&

@@ -1,4 +1,4 @@
-/* Memory copied by several threads; penstock._memory says which. */
+/* Copies memory with several threads, for penstock._memory. */
 #ifndef PENSTOCK_PYTHON_COPY_H
 #define PENSTOCK_PYTHON_COPY_H
 
@@ -11,8 +11,10 @@ struct copy_piece {
 };
 
 /*
- * Copies every piece; those of one call must not overlap. At most `threads` work at it, the caller among them; where none can be
- * started it does all of it. When this returns, none of them touches anything any more.
+ *
+ * Copies every piece; the pieces of one call must not overlap. Uses at most `threads` threads, the
+ * caller included, and only the caller if no thread can be started. All threads have finished when
+ * it returns.
  */
 void copy_pieces(const struct copy_piece *pieces, size_t n, unsigned threads);
 

@@ -1,18 +1,18 @@
-"""What goes wrong with checkpoints. Messages are one line: what, where, what to do."""
+"""Errors of checkpoints. Each message is one line: the failure, its place and a hint."""
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be saved or read. ``code`` is libpenstock's short name of the reason, such as "no space"."""
+    """A checkpoint could not be saved or read. ``code`` is libpenstock's short name of the error, such as "no space"."""
 
     code: str = ""
 
 
 class CheckpointDamaged(CheckpointError):
-    """Bytes of a checkpoint are not those that were committed, or are missing."""
+    """Data of a checkpoint is missing or differs from the committed data."""
 
 
 class CheckpointExists(CheckpointError):
-    """This step was committed by this attempt already."""
+    """This attempt has already committed this step."""
 
 
 class CheckpointTimeout(CheckpointError):
@@ -23,7 +23,7 @@ _KINDS = {"corrupt": CheckpointDamaged, "exists": CheckpointExists, "timeout": C
 
 
 def error(code: str, message: bytes) -> CheckpointError:
-    """The exception for an error of libpenstock; called by the extension module."""
+    """Returns the exception for an error of libpenstock; called by the extension module."""
     raised = _KINDS.get(code, CheckpointError)(message.decode("utf-8", "replace"))
     raised.code = code
     return raised

@@ -1,4 +1,4 @@
-"""Memory of tensors and arrays as addresses, and the one buffer into which an asynchronous save copies it."""
+"""Addresses of the memory of tensors and arrays, and the buffer that asynchronous saves copy it into."""
 import ctypes
 import mmap
 import os
@@ -11,15 +11,15 @@ from penstock import _native
 
 _HUGE_PAGE = 2 << 20
 _ALIGNMENT = 64
-# What one thread copies at a time; below it no thread is worth its start.
+# Bytes that one thread copies at a time; fewer are not worth starting a thread.
 _PIECE = 8 << 20
 _MAX_THREADS = 8
-# The header of Linux has it, Python's mmap does not.
+# Defined by Linux, missing in Python's mmap.
 _MADV_WIPEONFORK = 18
 
 
 class Block:
-    """``size`` bytes of host memory at ``address``; ``owner`` is what keeps them there."""
+    """``size`` bytes of host memory at ``address``; ``owner`` keeps them alive."""
 
     __slots__ = ("address", "owner", "size")
 
@@ -28,32 +28,32 @@ class Block:
 
 
 def torch_if_loaded() -> Any:
-    """The module torch where somebody imported it: without it, nothing can be one of its tensors."""
+    """Returns the module torch if it has been imported; None if not: then no object is a tensor."""
     return sys.modules.get("torch")
 
 
 def block_of_bytes(data: bytes) -> Block:
-    """Of an object that is never written to; the address is that of its bytes."""
+    """Returns the block of an immutable bytes object."""
     return Block(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0, len(data), data)
 
 
 def block_of_tensor(tensor: Any) -> Block:
-    """Of a contiguous tensor on the CPU."""
+    """Returns the block of a contiguous tensor on the CPU."""
     return Block(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
 
 
 def block_of_array(array: Any) -> Block:
-    """Of a contiguous array of numpy."""
+    """Returns the block of a contiguous numpy array."""
     return Block(array.__array_interface__["data"][0], array.nbytes, array)
 
 
 def view_of(tensor: Any) -> memoryview:
-    """The memory of a flat tensor of bytes on the CPU that is not empty; the tensor has to stay."""
+    """Returns a view of a flat, non-empty tensor of bytes on the CPU; the caller keeps the tensor alive."""
     return memoryview((ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr())).cast("B")
 
 
 class HostBuffer:
-    """Host memory that is made once and used again by every save; page-locked where it takes copies from a GPU."""
+    """Host memory that all saves reuse; page-locked if it receives copies from a GPU."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -63,10 +63,10 @@ class HostBuffer:
         self._tensor: Any = None
 
     def reserve(self, size: int, page_locked: bool) -> None:
-        """Makes room for ``size`` bytes. What was in it is gone."""
+        """Ensures room for ``size`` bytes. The content is lost."""
         if size <= self.size and (self.page_locked or not page_locked):
             return
-        self.__init__()  # type: ignore[misc]  # the old one goes before the new one comes
+        self.__init__()  # type: ignore[misc]  # frees the old memory before the new is allocated
         size = -(-size // _HUGE_PAGE) * _HUGE_PAGE
         if page_locked:
             self._tensor = _page_locked(size)
@@ -74,8 +74,8 @@ class HostBuffer:
             self.address = self._tensor.data_ptr()
         else:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            # Large pages make the first copy quick. Children of fork() get zeros in their place: to share the pages would make
-            # the next copy slow, and to have none there would make a child's own save a crash.
+            # Large pages make the first copy fast. A forked child gets zeros in their place: sharing the pages would slow down
+            # the next copy, and leaving them unmapped would crash a save in the child.
             for advice in (getattr(mmap, "MADV_HUGEPAGE", None), _MADV_WIPEONFORK):
                 try:
                     if advice is not None:
@@ -87,22 +87,22 @@ class HostBuffer:
         self.size, self.page_locked = size, page_locked
 
     def tensor(self) -> Any:
-        """The whole of it as a tensor of bytes."""
+        """Returns the whole buffer as a tensor of bytes."""
         if self._tensor is None:
             torch = torch_if_loaded()
             self._tensor = torch.frombuffer(self._owner, dtype=torch.uint8)
         return self._tensor
 
     def forget(self) -> None:
-        """In a child of fork(): memory that CUDA has locked is not there, and not the child's to give back."""
+        """Drops the buffer in a forked child without freeing it: memory locked by CUDA belongs to the parent."""
         if self._tensor is not None and self._owner is None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._tensor))
             self.__init__()  # type: ignore[misc]
 
     def take(self, sources: "List[Source]") -> List[Block]:
-        """Copies every source into it, one behind the other; when it returns the sources may change.
+        """Copies all sources into the buffer, one after another. The sources may change once it has returned.
 
-        Copies from GPUs are begun first and go on while the host's memory is copied.
+        Copies from GPUs run asynchronously while host memory is copied.
         """
         offsets, end = [], 0
         for source in sources:
@@ -122,30 +122,30 @@ class HostBuffer:
                     pieces.extend((to + at, source.block.address + at, min(_PIECE, source.size - at)))
             _native.copy(pieces.tobytes(), _threads())
         finally:
-            # Whatever happens, nothing copies any more when the memory is somebody else's.
+            # Wait for copies in flight, also after an error: the memory may be reused next.
             for device in devices:
                 torch_if_loaded().cuda.synchronize(device)
         return [Block(self.address + offset, source.size, self) for source, offset in zip(sources, offsets)]
 
 
 def _page_locked(size: int) -> Any:
-    """A tensor of bytes that a GPU copies to by itself; None where the machine has not so much memory to lock: the copies are slower then."""
+    """Returns a page-locked tensor of bytes, to which a GPU copies directly; None if so much memory cannot be locked."""
     torch = torch_if_loaded()
     try:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
     except RuntimeError as error:
-        warnings.warn(f"cannot lock {size} bytes of memory, so copies from the GPU take longer: {str(error).splitlines()[0]}", stacklevel=2)
+        warnings.warn(f"cannot lock {size} bytes of memory, so copies from the GPU will be slower: {str(error).splitlines()[0]}", stacklevel=2)
         return None
 
 
 def _threads() -> int:
-    """How many threads may copy: as many as torch computes with, which stand still meanwhile."""
+    """Returns the number of copying threads: as many as torch computes with, which are idle meanwhile."""
     torch = torch_if_loaded()
     return int(min(torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS))
 
 
 class Source:
-    """Memory to be saved: a block of the host's, or, of another device, what makes a flat tensor of its bytes."""
+    """Memory to save: a block of host memory, or, for another device, a function that returns a flat tensor of its bytes."""
 
     __slots__ = ("block", "device", "size", "tensor")
 
@@ -154,7 +154,7 @@ class Source:
 
 
 def blocks_of(sources: List[Source], buffer: HostBuffer, copy: bool) -> List[Block]:
-    """The sources' bytes on the host: copied into ``buffer``, or, where all of it is there and ``copy`` is false, where they are."""
+    """Returns the sources' bytes in host memory: copied into ``buffer``, or in place if all are there and not ``copy``."""
     if copy or any(source.block is None for source in sources):
         return buffer.take(sources)
     return [source.block for source in sources if source.block is not None]

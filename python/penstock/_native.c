@@ -1,8 +1,10 @@
 /*
- * What penstock.checkpoint needs of libpenstock, and nothing else: one call of Python is one call of
- * <penstock/checkpoint.h>. Only the limited API of Python 3.9 is used, so that one file serves every later Python.
- * Paths come and go as bytes. That API has no buffers; memory is therefore handed over as bytes, or as address and size, which the Python side keeps
- * alive for the duration of the call. Every call that may block lets other threads of Python run.
+ *
+ * The part of libpenstock that penstock.checkpoint needs: each Python function calls one function
+ * of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that one binary serves
+ * all later versions. Paths are passed as bytes. That API has no buffers, so memory is passed as
+ * bytes or as an address and a size; the Python side keeps it alive during the call. Calls that may
+ * block release the interpreter lock.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
@@ -23,7 +25,8 @@
 
 /* ---- errors ---- */
 
-/* Raises what penstock._errors makes of `err`, which is released. Always NULL. */
+/* Raises the exception that penstock._errors builds from `err`, and releases `err`. Always returns
+ * NULL. */
 static PyObject *fail(struct penstock_error *err)
 {
 	PyObject *module = PyImport_ImportModule("penstock._errors");
@@ -40,15 +43,17 @@ static PyObject *fail(struct penstock_error *err)
 	return NULL;
 }
 
-/* ---- a checkpoint that is being saved ---- */
+/* ---- saving a checkpoint ---- */
 
 struct saving {
-	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL: committed or given up */
+	PyObject_HEAD struct penstock_checkpoint *checkpoint; /* NULL once committed or given up */
 	volatile int cancel;
-	bool busy; /* one of its calls lets other threads run: nobody else may touch it; under Python's lock */
+	/* A call is running without the interpreter lock: no other thread may use the checkpoint.
+	 * Protected by that lock. */
+	bool busy;
 };
 
-/* Of a dict of UTF-8 bytes to numbers; the names stay the dict's. */
+/* Reads a dict of UTF-8 bytes to numbers. The names are borrowed from the dict. */
 static int read_metrics(PyObject *dict, struct penstock_metric **out, size_t *n)
 {
 	PyObject *name, *value;
@@ -85,7 +90,7 @@ static PyObject *saving_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	int rc;
 
 	if (kwargs && PyDict_Size(kwargs) > 0) {
-		PyErr_SetString(PyExc_TypeError, "Saving takes no keywords");
+		PyErr_SetString(PyExc_TypeError, "Saving() takes no keyword arguments");
 		return NULL;
 	}
 	if (!PyArg_ParseTuple(args, "yKIIO!d", &dir, &step, &options.rank, &options.world_size,
@@ -118,12 +123,13 @@ static void saving_give_up(struct saving *self)
 	Py_END_ALLOW_THREADS
 }
 
-/* Whether this thread may use it now. A call that lets others run sets `busy` around that. */
+/* Raises an exception and returns false while another thread's call runs. */
 static bool saving_is_free(const struct saving *self)
 {
 	if (self->busy)
-		PyErr_SetString(PyExc_ValueError, "another thread is at this checkpoint: only "
-						  "cancel() may be called meanwhile");
+		PyErr_SetString(PyExc_ValueError,
+			"another thread is using this checkpoint; only cancel() may be called "
+			"meanwhile");
 	return !self->busy;
 }
 
@@ -132,7 +138,10 @@ static void saving_dealloc(PyObject *object)
 	PyTypeObject *type = Py_TYPE(object);
 	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
-	/* A call holds a reference: a busy one is that of a thread which a fork has left behind in the parent, half changed perhaps. */
+	/*
+	 * A running call holds a reference, so a busy checkpoint here is the copy in a forked child
+	 * of one that a thread of the parent uses. Its state may be inconsistent: leave it alone.
+	 */
 	if (!((struct saving *)object)->busy)
 		saving_give_up((struct saving *)object);
 	release(object);
@@ -144,7 +153,7 @@ static struct penstock_checkpoint *saving_open(const struct saving *self)
 	if (!saving_is_free(self))
 		return NULL;
 	if (!self->checkpoint)
-		PyErr_SetString(PyExc_ValueError, "this checkpoint is not being saved any more");
+		PyErr_SetString(PyExc_ValueError, "this checkpoint has been committed or given up");
 	return self->checkpoint;
 }
 
@@ -240,7 +249,7 @@ static PyObject *saving_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* The one method that another thread may call at any time. */
+/* The only method that any thread may call at any time. */
 static PyObject *saving_cancel(PyObject *object, PyObject *unused)
 {
 	(void)unused;
@@ -253,12 +262,14 @@ static PyMethodDef saving_methods[] = {
 	{"write_at", saving_write_at, METH_VARARGS,
 		"write_at(name, address, size): appends memory to a file; the caller keeps it "
 		"alive"},
-	{"add", saving_add, METH_VARARGS, "add(name): counts in a file written below path()"},
+	{"add", saving_add, METH_VARARGS, "add(name): adds a file that was written below path()"},
 	{"path", saving_path, METH_NOARGS, "path(): the directory of the checkpoint"},
-	{"commit", saving_commit, METH_NOARGS, "commit(): makes it count, once every rank is done"},
+	{"commit", saving_commit, METH_NOARGS,
+		"commit(): commits the checkpoint when every rank is done"},
 	{"give_up", saving_abandon, METH_NOARGS,
-		"give_up(): removes what was written, and tells the other ranks"},
-	{"cancel", saving_cancel, METH_NOARGS, "cancel(): a commit waits for other ranks no more"},
+		"give_up(): removes what was written and notifies the other ranks"},
+	{"cancel", saving_cancel, METH_NOARGS,
+		"cancel(): stops waiting for other ranks in commit()"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -266,8 +277,9 @@ static PyType_Slot saving_slots[] = {
 	{Py_tp_new, (void *)saving_new},
 	{Py_tp_dealloc, (void *)saving_dealloc},
 	{Py_tp_methods, saving_methods},
-	{Py_tp_doc, (void *)"Saving(dir, step, rank, world_size, metrics, timeout_s): a checkpoint "
-			    "that does not count yet"},
+	{Py_tp_doc,
+		(void *)"Saving(dir, step, rank, world_size, metrics, timeout_s): a checkpoint that is "
+			"not committed yet"},
 	{0, NULL},
 };
 
@@ -278,7 +290,7 @@ static PyType_Spec saving_spec = {
 	.slots = saving_slots,
 };
 
-/* ---- checkpoints that count ---- */
+/* ---- committed checkpoints ---- */
 
 static PyObject *metrics_of(const struct penstock_commit *commit)
 {
@@ -347,36 +359,36 @@ static PyObject *tuple_and_free(struct penstock_commit *commit)
 	return tuple;
 }
 
-/* What a callback of a call needs that let other threads run. */
-struct told {
+/* State of a callback that runs inside a call without the interpreter lock. */
+struct collector {
 	PyThreadState *state;
 	PyObject *list;
-	bool failed; /* an exception of Python is set */
+	bool failed; /* a Python exception is set */
 };
 
-static void tell(struct told *told, PyObject *entry)
+static void collect(struct collector *c, PyObject *entry)
 {
-	if (!entry || PyList_Append(told->list, entry) < 0)
-		told->failed = true;
+	if (!entry || PyList_Append(c->list, entry) < 0)
+		c->failed = true;
 	Py_XDECREF(entry);
 }
 
 static void on_passed(void *cookie, const char *path, const char *why)
 {
-	struct told *told = cookie;
+	struct collector *c = cookie;
 
-	PyEval_RestoreThread(told->state);
-	if (!told->failed)
-		tell(told, Py_BuildValue("(yy)", path, why));
-	told->state = PyEval_SaveThread();
+	PyEval_RestoreThread(c->state);
+	if (!c->failed)
+		collect(c, Py_BuildValue("(yy)", path, why));
+	c->state = PyEval_SaveThread();
 }
 
-/* latest(dir): (the newest that verifies or None, [(path, why) of those passed over]) */
+/* latest(dir): (newest verified commit or None, [(path, why)] of checkpoints skipped) */
 static PyObject *native_latest(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct penstock_commit *commit = NULL;
-	struct told told = {0};
+	struct collector c = {0};
 	PyObject *found;
 	const char *dir;
 	int rc;
@@ -384,16 +396,16 @@ static PyObject *native_latest(PyObject *module, PyObject *args)
 	(void)module;
 	if (!PyArg_ParseTuple(args, "y", &dir))
 		return NULL;
-	told.list = PyList_New(0);
-	if (!told.list)
+	c.list = PyList_New(0);
+	if (!c.list)
 		return NULL;
-	told.state = PyEval_SaveThread();
-	rc = penstock_checkpoint_latest(&commit, dir, on_passed, &told, &err);
-	PyEval_RestoreThread(told.state);
-	if (told.failed || (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND)) {
-		Py_DECREF(told.list);
+	c.state = PyEval_SaveThread();
+	rc = penstock_checkpoint_latest(&commit, dir, on_passed, &c, &err);
+	PyEval_RestoreThread(c.state);
+	if (c.failed || (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND)) {
+		Py_DECREF(c.list);
 		penstock_commit_free(commit);
-		if (told.failed) {
+		if (c.failed) {
 			penstock_error_release(&err);
 			return NULL;
 		}
@@ -406,51 +418,51 @@ static PyObject *native_latest(PyObject *module, PyObject *args)
 		Py_INCREF(Py_None);
 		found = Py_None;
 	}
-	return Py_BuildValue("(NN)", found, told.list);
+	return Py_BuildValue("(NN)", found, c.list);
 }
 
 static int on_listed(
 	void *cookie, const char *path, const struct penstock_commit *commit, const char *why)
 {
-	struct told *told = cookie;
+	struct collector *c = cookie;
 
-	PyEval_RestoreThread(told->state);
+	PyEval_RestoreThread(c->state);
 	if (commit)
-		tell(told, tuple_of(commit));
+		collect(c, tuple_of(commit));
 	else
-		tell(told, Py_BuildValue("(yy)", path, why ? why : ""));
-	told->state = PyEval_SaveThread();
-	return told->failed ? 1 : 0;
+		collect(c, Py_BuildValue("(yy)", path, why ? why : ""));
+	c->state = PyEval_SaveThread();
+	return c->failed ? 1 : 0;
 }
 
-/* list(dir): newest first; of one whose commit cannot be read (path, why) */
+/* list(dir): newest first; (path, why) in place of a commit that cannot be read */
 static PyObject *native_list(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct told told = {0};
+	struct collector c = {0};
 	const char *dir;
 	int rc;
 
 	(void)module;
 	if (!PyArg_ParseTuple(args, "y", &dir))
 		return NULL;
-	told.list = PyList_New(0);
-	if (!told.list)
+	c.list = PyList_New(0);
+	if (!c.list)
 		return NULL;
-	told.state = PyEval_SaveThread();
-	rc = penstock_checkpoint_list(dir, on_listed, &told, &err);
-	PyEval_RestoreThread(told.state);
-	if (!told.failed && rc >= 0)
-		return told.list;
-	Py_DECREF(told.list);
-	if (told.failed) {
+	c.state = PyEval_SaveThread();
+	rc = penstock_checkpoint_list(dir, on_listed, &c, &err);
+	PyEval_RestoreThread(c.state);
+	if (!c.failed && rc >= 0)
+		return c.list;
+	Py_DECREF(c.list);
+	if (c.failed) {
 		penstock_error_release(&err);
 		return NULL;
 	}
 	return fail(&err);
 }
 
-/* open(path, verify): its commit; with `verify` every byte of it was read */
+/* open(path, verify): the commit; `verify` checks every byte */
 static PyObject *native_open(PyObject *module, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -474,7 +486,7 @@ static PyObject *native_open(PyObject *module, PyObject *args)
 
 /* ---- memory ---- */
 
-/* What Python packs is what copy_pieces() takes: three words of the machine for each piece. */
+/* Python packs each piece as three machine words, the layout that copy_pieces() takes. */
 _Static_assert(
 	sizeof(struct copy_piece) == 3 * sizeof(uintptr_t) && sizeof(size_t) == sizeof(uintptr_t),
 	"a piece is an address, an address and a size");
@@ -496,7 +508,7 @@ static PyObject *native_copy(PyObject *module, PyObject *args)
 	pieces = malloc(size ? (size_t)size : 1);
 	if (!pieces)
 		return PyErr_NoMemory();
-	memcpy(pieces, packed, (size_t)size); /* bytes may lie anywhere, a piece may not */
+	memcpy(pieces, packed, (size_t)size); /* `packed` may be unaligned */
 	Py_BEGIN_ALLOW_THREADS copy_pieces(pieces, (size_t)size / sizeof(*pieces), threads);
 	Py_END_ALLOW_THREADS free(pieces);
 	Py_RETURN_NONE;
@@ -527,15 +539,14 @@ static PyObject *native_version(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
 	{"latest", native_latest, METH_VARARGS,
-		"latest(dir): (commit or None, [(path, why)] of those passed over)"},
+		"latest(dir): (commit or None, [(path, why)] of checkpoints skipped)"},
 	{"list", native_list, METH_VARARGS,
-		"list(dir): every commit, newest first; (path, why) of one that cannot be read"},
-	{"open", native_open, METH_VARARGS,
-		"open(path, verify): the commit of the checkpoint that is there"},
+		"list(dir): every commit, newest first; (path, why) if it cannot be read"},
+	{"open", native_open, METH_VARARGS, "open(path, verify): the commit of a checkpoint"},
 	{"copy", native_copy, METH_VARARGS,
 		"copy(pieces, threads): copies memory; each piece is three words: to, from, size"},
-	{"crc32", native_crc32, METH_VARARGS, "crc32(address, size, crc): as zlib's, of memory"},
-	{"version", native_version, METH_NOARGS, "version(): of libpenstock"},
+	{"crc32", native_crc32, METH_VARARGS, "crc32(address, size, crc): like zlib's, of memory"},
+	{"version", native_version, METH_NOARGS, "version(): version of libpenstock"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -560,12 +571,12 @@ static PyModuleDef_Slot slots[] = {
 static struct PyModuleDef definition = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "penstock._native",
-	.m_doc = "libpenstock, as penstock.checkpoint needs it",
+	.m_doc = "libpenstock for penstock.checkpoint",
 	.m_methods = methods,
 	.m_slots = slots,
 };
 
-PyMODINIT_FUNC PyInit__native(void); /* Python.h has no prototype of it */
+PyMODINIT_FUNC PyInit__native(void); /* Python.h has no prototype for it */
 PyMODINIT_FUNC PyInit__native(void)
 {
 	return PyModuleDef_Init(&definition);

@@ -1,4 +1,4 @@
-"""What a training asks about its end: the preempt file, the save file, the deadline, the done marker."""
+"""Preemption notice, save request, deadline and done marker of a training."""
 import json
 import os
 from typing import Any, NamedTuple, Optional, Tuple
@@ -7,23 +7,23 @@ from penstock._memory import torch_if_loaded
 
 
 class Notice(NamedTuple):
-    """Why and when this task has to end."""
+    """A notice of preemption: why and when this task must stop."""
 
     source: str
-    """Who said so: "gcp", "aws", "file", ... ; "" where the notice does not say."""
+    """Origin of the notice: "gcp", "aws", "file", ...; "" if unknown."""
     reason: str
-    """One line for people."""
+    """One line for the user."""
     deadline: Optional[float]
-    """Unix time in seconds at which the task is ended; None: not known."""
+    """Unix time in seconds at which the task will be killed; None if unknown."""
 
 
 _saved_for: Optional[Tuple[int, int]] = None
 
 
 def notice() -> Optional[Notice]:
-    """The notice of preemption, as ``$PENSTOCK_PREEMPT_FILE`` has it; None: there is none.
+    """Returns the notice of preemption in ``$PENSTOCK_PREEMPT_FILE``; None if there is none.
 
-    A file that cannot be understood is a notice all the same, with nothing known about it.
+    A file that cannot be parsed still is a notice, with empty fields.
     """
     path = os.environ.get("PENSTOCK_PREEMPT_FILE")
     if not path or not os.path.exists(path):
@@ -46,7 +46,7 @@ def notice() -> Optional[Notice]:
 
 
 def _anywhere(here: bool) -> bool:
-    """Whether it is so at any rank of the default process group."""
+    """Returns True if ``here`` is true on any rank of the default process group."""
     torch = torch_if_loaded()
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return here
@@ -57,13 +57,13 @@ def _anywhere(here: bool) -> bool:
 
 
 def should_stop(everywhere: bool = False) -> bool:
-    """Whether this task is to save and end: one look for ``$PENSTOCK_PREEMPT_FILE``, about 2 µs, cheap enough for every batch.
+    """Returns True if this task must save and exit. Tests for ``$PENSTOCK_PREEMPT_FILE``: about 2 µs, cheap enough for every batch.
 
-    That it may happen soon is no reason to end; ``should_save()`` tells of it.
+    A warning that preemption is likely is no reason to exit; ``should_save()`` reports it.
 
-    Ranks of one training look at different moments. With ``everywhere`` they agree: the answer is True on all of them as
-    soon as it is on one, by one all-reduce of ``torch.distributed``'s default group, so every rank must call it equally
-    often. Without a process group that is initialised ``everywhere`` changes nothing.
+    The ranks of a training check at different times. With ``everywhere`` they agree: the result is True on all ranks as
+    soon as it is True on one. This takes one all-reduce in ``torch.distributed``'s default group, so all ranks must call it
+    equally often. Without an initialised process group ``everywhere`` has no effect.
     """
     path = os.environ.get("PENSTOCK_PREEMPT_FILE")
     here = bool(path) and os.path.exists(str(path))
@@ -71,9 +71,9 @@ def should_stop(everywhere: bool = False) -> bool:
 
 
 def should_save(everywhere: bool = False) -> bool:
-    """Whether to save now and go on, since this machine may be taken away soon: True once for each time it is asked for.
+    """Returns True if this task should save and continue, since its machine may be preempted soon: True once per request.
 
-    One look for ``$PENSTOCK_SAVE_FILE``, as cheap as ``should_stop()``, and ``everywhere`` is as there.
+    Checks ``$PENSTOCK_SAVE_FILE``, as cheaply as ``should_stop()``; ``everywhere`` works the same way.
     """
     global _saved_for
     here = False
@@ -87,15 +87,15 @@ def should_save(everywhere: bool = False) -> bool:
 
 
 def deadline() -> Optional[float]:
-    """Unix time in seconds when this task must be over; None: as far as is known, never.
+    """Returns the Unix time in seconds by which this task must have exited; None if there is no known limit.
 
     The earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
-    Seconds that are left: ``deadline() - time.time()``.
+    Remaining seconds: ``deadline() - time.time()``.
     """
     times = []
-    told = notice()
-    if told is not None and told.deadline is not None:
-        times.append(told.deadline)
+    current = notice()
+    if current is not None and current.deadline is not None:
+        times.append(current.deadline)
     try:
         times.append(float(os.environ.get("PENSTOCK_DEADLINE") or "none"))
     except ValueError:
@@ -104,7 +104,7 @@ def deadline() -> Optional[float]:
 
 
 def write_done_file() -> None:
-    """Creates ``$PENSTOCK_DONE_FILE``; nothing where there is no such variable."""
+    """Creates ``$PENSTOCK_DONE_FILE``; does nothing if the variable is not set."""
     path = os.environ.get("PENSTOCK_DONE_FILE")
     if path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))

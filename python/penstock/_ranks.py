@@ -1,4 +1,4 @@
-"""Which of how many processes of one training this is."""
+"""Rank and number of processes of a training."""
 import os
 from typing import Any, Tuple
 
@@ -8,7 +8,7 @@ _VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_
 
 
 def group() -> Any:
-    """The module torch.distributed where its process group is up, else None."""
+    """Returns the module torch.distributed if its process group is initialised, else None."""
     torch = torch_if_loaded()
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
@@ -16,7 +16,7 @@ def group() -> Any:
 
 
 def ranks() -> Tuple[int, int]:
-    """(rank, world size): of the process group, else of the environment that penstock, torchrun or MPI gives; else (0, 1)."""
+    """Returns (rank, world size) from the process group, else from the environment set by penstock, torchrun or MPI, else (0, 1)."""
     distributed = group()
     if distributed is not None:
         return distributed.get_rank(), distributed.get_world_size()
@@ -27,6 +27,6 @@ def ranks() -> Tuple[int, int]:
             except ValueError:
                 here, world = -1, 0
             if not 0 <= here < world:
-                raise ValueError(f"{rank}={os.environ[rank]} and {size}={os.environ[size]} do not say which of how many processes this is")
+                raise ValueError(f"{rank}={os.environ[rank]} and {size}={os.environ[size]} are not a valid rank and number of processes")
             return here, world
     return 0, 1

@@ -1,7 +1,7 @@
-"""State in the file format of safetensors: tensors by name, and no pickle at all.
+"""States in the safetensors file format: named tensors, without pickle.
 
-Tensors of a nested state are named by their path ("model.conv1.weight"), so that every reader of safetensors finds them. What
-is not a tensor (numbers, text, the nesting itself) stands as JSON in the file's metadata, under "penstock".
+The tensors of a nested state are named by their path ("model.conv1.weight"), so any safetensors reader finds them. Everything
+else (numbers, text, the nesting itself) is JSON in the file's metadata, under "penstock".
 """
 import json
 import math
@@ -15,7 +15,7 @@ from penstock._memory import HostBuffer, Source, block_of_array, block_of_bytes,
 
 SUFFIX = ".safetensors"
 _METADATA = "penstock"
-# The format allows 100 MB; so much is read before anything is known of a file.
+# Maximum size of a header in the format; bounds the memory that an unverified file can claim.
 _HEADER_LIMIT = 100_000_000
 
 # safetensors' name, torch's, numpy's
@@ -32,7 +32,7 @@ _TO_NUMPY = {name: numpy for name, _, numpy in _TYPES if numpy}
 
 
 class _Flattener:
-    """Takes a state apart: the JSON of its shape, and its tensors by name."""
+    """Splits a state into the JSON of its structure and its named tensors."""
 
     def __init__(self) -> None:
         self.torch = torch_if_loaded()
@@ -58,13 +58,13 @@ class _Flattener:
         if self.numpy is not None and isinstance(value, self.numpy.ndarray):
             return {"array": self.array(value, path)}
         raise CheckpointError(
-            f"state{'.' if path else ''}{path} is a {type(value).__module__}.{type(value).__qualname__}, which the format safetensors "
-            "cannot hold: it takes tensors, arrays, numbers, text, None, lists, tuples and dicts; format='torch' takes more"
+            f"state{'.' if path else ''}{path} is a {type(value).__module__}.{type(value).__qualname__}, which the format 'safetensors' "
+            "does not support: use tensors, arrays, numbers, text, None, lists, tuples and dicts, or format='torch'"
         )
 
     def pair(self, key: Any, value: Any, path: str) -> List[Any]:
         if key is not None and not isinstance(key, (bool, str)) and type(key) not in (int, float):
-            raise CheckpointError(f"state{'.' if path else ''}{path} has the key {key!r}; the format safetensors takes text and numbers")
+            raise CheckpointError(f"state{'.' if path else ''}{path} has the key {key!r}; the format 'safetensors' supports text and numbers")
         return [self.node(key, path), self.node(value, self.join(path, key))]
 
     @staticmethod
@@ -72,7 +72,7 @@ class _Flattener:
         return f"{path}.{name}" if path else str(name)
 
     def new_name(self, path: str) -> str:
-        """The path, which two tensors can only share where a key has a dot in it."""
+        """Returns a unique name: the path, which two tensors share only if a key contains a dot."""
         name, again = path or "tensor", 1
         while name in self.entries or name == "__metadata__":
             again += 1
@@ -80,7 +80,7 @@ class _Flattener:
         return name
 
     def once(self, identity: Any, kind: str, shape: Any, source: Any, path: str) -> str:
-        """One that was met before, such as tied weights, is written once."""
+        """Returns the name of a tensor; one that occurs again, such as tied weights, is written once."""
         if identity not in self.names:
             name = self.names[identity] = self.new_name(path)
             self.entries[name] = (kind, [int(length) for length in shape])
@@ -91,7 +91,7 @@ class _Flattener:
         torch = self.torch
         kind = _OF_TORCH.get(str(value.dtype)[6:])
         if kind is None or value.layout != torch.strided or value.device.type == "meta":
-            raise CheckpointError(f"state.{path} is a tensor of {value.dtype} ({value.layout}, {value.device}), which the format safetensors does not have")
+            raise CheckpointError(f"state.{path} is a tensor of {value.dtype} ({value.layout}, {value.device}), which the format 'safetensors' does not support")
 
         def source() -> Source:
             flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
@@ -100,27 +100,27 @@ class _Flattener:
                 return Source(flat.numel(), block_of_tensor(flat))
             return Source(flat.numel(), None, lambda: flat, flat.device)
 
-        self.kept.append(value)  # so that no other gets its address meanwhile
+        self.kept.append(value)  # keeps its address from being reused
         identity = (value.data_ptr() or id(value), value.device, kind, tuple(value.shape), tuple(value.stride()))
         return self.once(identity, kind, value.shape, source, path)
 
     def array(self, value: Any, path: str) -> str:
         kind = _OF_NUMPY.get(str(value.dtype))
         if kind is None:
-            raise CheckpointError(f"state.{path} is an array of {value.dtype}, which the format safetensors does not have")
+            raise CheckpointError(f"state.{path} is an array of {value.dtype}, which the format 'safetensors' does not support")
         self.kept.append(value)
         return self.once(id(value), kind, value.shape, lambda: Source(value.nbytes, block_of_array(self.numpy.ascontiguousarray(value))), path)
 
 
 class SafetensorsState:
-    """A state at one moment, as ``TorchState`` is."""
+    """A snapshot of a state, like ``TorchState``."""
 
     suffix = SUFFIX
 
     def __init__(self, state: Any, buffer: HostBuffer, copy: bool):
         flat = _Flattener()
         node = flat.node(state, "")
-        # Types of large elements first, so that each tensor begins at a multiple of its element's size.
+        # Types with large elements first, so that every tensor is aligned to its element size.
         names, kinds, end = list(flat.entries), [kind for kind, _ in flat.entries.values()], 0
         order = sorted(range(len(names)), key=lambda at: -_bytes_each(kinds[at]))
         header: Dict[str, Any] = {"__metadata__": {"format": "pt", _METADATA: json.dumps(node, separators=(",", ":"), allow_nan=False)}}
@@ -132,7 +132,7 @@ class SafetensorsState:
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         if len(text) > _HEADER_LIMIT:
-            raise CheckpointError(f"the names and numbers of this state take {len(text)} bytes, of which the format safetensors allows {_HEADER_LIMIT}")
+            raise CheckpointError(f"the names and numbers of this state take {len(text)} bytes; the format 'safetensors' allows {_HEADER_LIMIT}")
         self.header = struct.pack("<Q", len(text)) + text
         self.blocks = blocks_of([flat.sources[at] for at in order], buffer, copy)
         self.refused: List[str] = []
@@ -151,21 +151,21 @@ def _bytes_each(kind: str) -> int:
 
 
 def read(path: str, map_location: Any) -> Any:
-    """The state in a file of ``SafetensorsState``; of another's, a dict of its tensors by name."""
+    """Returns the state in a file written by ``SafetensorsState``; for other files, a dict of their tensors."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             (length,) = struct.unpack("<Q", file.read(8))
             if length > min(_HEADER_LIMIT, size - 8):
-                raise ValueError(f"its header is said to have {length} bytes, the file has {size}")
+                raise ValueError(f"the header claims {length} bytes, the file has {size}")
             header = json.loads(file.read(length))
             metadata = header.pop("__metadata__", {})
             reader = _Reader(file, 8 + length, size, header, map_location)
             if _METADATA not in metadata:
                 return {name: reader.tensor(name) for name in header}
             return reader.value(json.loads(metadata[_METADATA]))
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:  # RuntimeError: nested too deep, too
-        raise CheckpointDamaged(f"{path}: not a file of safetensors: {' '.join(str(error).split())}") from error
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:  # RuntimeError includes too deep nesting
+        raise CheckpointDamaged(f"{path}: invalid safetensors file: {' '.join(str(error).split())}") from error
 
 
 class _Reader:
@@ -176,19 +176,19 @@ class _Reader:
     def bytes_of(self, name: str, into: Any, size: int) -> None:
         begin, end = self.header[name]["data_offsets"]
         if not 0 <= begin <= end <= self.size - self.begin or end - begin != size:
-            raise ValueError(f"{name} is said to be at {begin} to {end}")
+            raise ValueError(f"tensor '{name}' has the invalid range {begin} to {end}")
         self.file.seek(self.begin + begin)
         if self.file.readinto(into) != size:
-            raise ValueError(f"{name} is cut off")
+            raise ValueError(f"tensor '{name}' is truncated")
 
     def shape(self, name: str) -> Tuple[str, List[int], int]:
         entry = self.header[name]
         kind, shape = entry["dtype"], entry["shape"]
         if kind not in _TO_TORCH or not all(type(length) is int and length >= 0 for length in shape):
-            raise ValueError(f"{name} is said to be {kind} of {shape}")
+            raise ValueError(f"tensor '{name}' has an invalid type or shape: {kind} {shape}")
         size = math.prod(shape) * _bytes_each(kind)
         if size > self.size:
-            raise ValueError(f"{name} is said to have {size} bytes")
+            raise ValueError(f"tensor '{name}' claims {size} bytes, more than the file has")
         return kind, shape, size
 
     def tensor(self, name: str) -> Any:

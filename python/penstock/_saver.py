@@ -1,4 +1,4 @@
-"""Saving on a thread: one save at a time, whose error reaches the training at its next one."""
+"""Saves on a background thread, one at a time. An error of a save is raised by the next call."""
 import atexit
 import os
 import sys
@@ -11,7 +11,7 @@ from penstock._errors import CheckpointError
 
 
 class Pending:
-    """A save that is under way. ``wait()`` gives its result."""
+    """A save in progress. ``wait()`` returns its result."""
 
     def __init__(self, work: "Callable[[Pending], str]", title: str):
         self.title = title
@@ -20,32 +20,32 @@ class Pending:
         self._result: Optional[str] = None
         self._error: Optional[BaseException] = None
         self._seen = False
-        # A lock that is free once it has ended. Thread.join() takes a thread for ended once a signal's exception has come out of
-        # it; an Event has a lock that a signal's handler, which may wait here too, could find held by what it interrupted.
+        # A lock that is released when the save has ended. Thread.join() may consider a thread finished after a signal handler's
+        # exception interrupted it. An Event has an inner lock, on which a signal handler that waits here could deadlock.
         self._done = False
         self._gate = threading.Lock()
         self._gate.acquire()
         self._mutex = threading.Lock()
         self._running = self._abandoned = False
-        # Not a daemon: the interpreter waits for it before it ends.
+        # Not a daemon: the interpreter waits for the thread before it exits.
         self._thread = threading.Thread(target=self._run, name=f"penstock {title}", daemon=False)
 
     @classmethod
     def of_result(cls, title: str, path: str) -> "Pending":
-        """One that has ended well."""
+        """Returns a save that has already succeeded."""
         pending = cls(lambda _: path, title)
         pending._run()
         return pending
 
     def begin(self) -> None:
-        """Runs it on its thread, or where there can be none (from Python 3.12 on at the interpreter's end) at once."""
+        """Starts the thread; if that is impossible (at interpreter exit since Python 3.12), runs the save at once."""
         try:
             self._thread.start()
         except RuntimeError:
             self._run()
 
     def abandon(self) -> bool:
-        """Whether it had not begun, and never will: a signal's exception may come out of begin() before and after that."""
+        """Prevents a save that has not started from starting; returns True if so."""
         with self._mutex:
             self._abandoned = not self._running
         return self._abandoned
@@ -57,7 +57,7 @@ class Pending:
             self._running = True
         try:
             self._result = self._work(self)
-        except BaseException as error:  # noqa: B902  # it belongs to whoever waits
+        except BaseException as error:  # noqa: B902  # raised by wait()
             self._error = error
         finally:
             self.saving = None
@@ -66,13 +66,13 @@ class Pending:
             self._gate.release()
 
     def leave(self) -> None:
-        """In a child of fork(): its thread is the parent's."""
+        """Ends the save in a forked child: its thread exists only in the parent."""
         if not self._done:
-            self._seen, self._error = True, CheckpointError(f"{self.title}: this goes on in the process that has forked this one, and only there")
+            self._seen, self._error = True, CheckpointError(f"{self.title}: this save runs only in the parent process")
             self._done, self._gate = True, threading.Lock()
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Returns True if the save has succeeded or failed."""
         return self._done
 
     def _ends_within(self, timeout: Optional[float]) -> bool:
@@ -83,7 +83,7 @@ class Pending:
         return True
 
     def wait(self, timeout: Optional[float] = None) -> str:
-        """The path of the checkpoint, once it counts. Raises what went wrong, and TimeoutError after ``timeout`` seconds."""
+        """Returns the path of the checkpoint when it is committed. Raises the error of the save, or TimeoutError after ``timeout`` seconds."""
         if not self._ends_within(timeout):
             raise TimeoutError(f"{self.title}: not done after {timeout} s")
         self._seen = True
@@ -93,7 +93,7 @@ class Pending:
         return self._result
 
     def end(self) -> None:
-        """Returns when it has ended, or never will begin: what it saves is its caller's. It waits for other ranks no more."""
+        """Returns when the save has ended or can no longer start, so the caller may reuse its memory. Cancels waiting for other ranks."""
         while not self._done and not self.abandon():
             saving = self.saving
             if saving is not None:
@@ -106,17 +106,17 @@ class Pending:
 
 
 class Saver:
-    """The saves of this process, in their order."""
+    """Serialises the saves of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.pending: Optional[Pending] = None
         self.saved: Dict[Tuple[str, int], str] = {}
-        #: save() is at it. Whoever finds that with the lock held is a signal's handler in the middle of it.
+        #: save() is running. A caller that holds the lock and finds it set is a signal handler that interrupted save().
         self.preparing = False
 
     def settle(self) -> None:
-        """Waits for the save that is under way; an error that nobody has seen yet is raised, once."""
+        """Waits for the save in progress; raises its error unless that was raised before."""
         with self.lock:
             pending = self.pending
             if pending is None:
@@ -125,7 +125,7 @@ class Saver:
             try:
                 pending.wait()
             except BaseException as error:
-                if error is not pending._error:  # a signal's, which came out of the wait
+                if error is not pending._error:  # raised by a signal handler during the wait
                     raise
                 self.drop(pending)
                 if not seen:
@@ -133,12 +133,12 @@ class Saver:
             self.drop(pending)
 
     def drop(self, pending: Pending) -> None:
-        """It has ended, and whoever was to hear of it has."""
+        """Forgets a save that has ended and whose error was reported."""
         if self.pending is pending:
             self.pending = None
 
     def start(self, pending: Pending) -> Pending:
-        """Lets it run beside the training."""
+        """Starts the save in the background."""
         with self.lock:
             assert self.pending is None
             self.pending = pending
@@ -151,7 +151,7 @@ class Saver:
             return pending
 
     def forget(self) -> None:
-        """After fork(): the save goes on in the parent only."""
+        """Resets the state in a forked child: the save continues in the parent only."""
         pending = self.pending
         self.__init__()  # type: ignore[misc]
         if pending is not None:
@@ -163,7 +163,7 @@ os.register_at_fork(after_in_child=saver.forget)
 
 
 @atexit.register
-def _tell_unseen_error() -> None:
+def _print_unseen_error() -> None:
     pending = saver.pending
     error = pending.unseen_error() if pending is not None else None
     if pending is not None and error is not None:
@@ -173,7 +173,7 @@ def _tell_unseen_error() -> None:
 
 
 def commit_state(pending: Pending, place: Tuple[str, int], who: Tuple[int, int], metrics: Dict[bytes, float], timeout: float, prepared: Any) -> str:
-    """Writes a prepared state and makes it count; on the thread of ``pending``."""
+    """Writes and commits a prepared state, on the thread of ``pending``."""
     (directory, step), (rank, world) = place, who
     saving = _native.Saving(os.fsencode(directory), step, rank, world, metrics, timeout)
     pending.saving = saving

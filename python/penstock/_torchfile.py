@@ -1,9 +1,9 @@
-"""State in the file format of torch.save() and torch.load(): everything that pickles, tensors as they are.
+"""States in the file format of torch.save() and torch.load(): any object that can be pickled.
 
-Saving takes two steps. ``TorchState`` pickles all of a state but the memory of its tensors, which is quick, and lists that
-memory. ``write()`` then puts it into the file, at any later time and from any thread.
+Saving takes two steps. ``TorchState`` pickles the state without the memory of its tensors, which is fast, and lists that
+memory. ``write()`` then writes both to the file, at any later time and from any thread.
 
-Reading unpickles only what an allow-list has: tensors and the types of states, nothing that runs code of the file's choice.
+Reading unpickles only types on an allow-list: tensors and the types of states, nothing that could run code from the file.
 """
 import inspect
 import io
@@ -19,7 +19,7 @@ from penstock._memory import Block, HostBuffer, Source, block_of_bytes, blocks_o
 from penstock._zip import ZipWriter
 
 SUFFIX = ".pt"
-# torch.load(weights_only=True) reads no other.
+# The only protocol that torch.load(weights_only=True) reads.
 _PROTOCOL = 2
 _FOLDER = "archive"
 
@@ -33,7 +33,7 @@ _STORAGE_NAMES = {
 
 
 class _Storage:
-    """Stands for a storage in what is pickled: ``persistent`` is how torch refers to it."""
+    """Represents a storage in the pickle; ``persistent`` is torch's reference to it."""
 
     __slots__ = ("persistent",)
 
@@ -42,10 +42,10 @@ class _Storage:
 
 
 class _Pickler(pickle.Pickler):
-    """Puts a number in place of every storage, and notes which names a reader will have to look up.
+    """Replaces every storage by a number and records the global names in the pickle.
 
-    A state has thousands of tensors, and the training waits for this: plain ones are taken apart here, in a tenth of the time
-    that their own ``__reduce_ex__`` needs.
+    A state has thousands of tensors, and the training waits meanwhile. Plain tensors are reduced here, in a tenth of the time
+    of their own ``__reduce_ex__``.
     """
 
     def __init__(self, file: io.BytesIO, torch: Any):
@@ -92,7 +92,7 @@ class _Pickler(pickle.Pickler):
         )
 
     def reference(self, storage: Any, dtype: Any) -> Tuple[Any, ...]:
-        """How torch refers to a storage of elements of this type; None: of bytes."""
+        """Returns torch's reference to a storage with elements of this type; ``dtype`` is None for bytes."""
         kind, size = self.kinds.get(dtype, (None, 0))
         if kind is None:
             kind = self.untyped if dtype is None else getattr(self.torch, _STORAGE_NAMES[str(dtype)[6:]])
@@ -105,14 +105,14 @@ class _Pickler(pickle.Pickler):
             self.keys[storage._cdata] = (key, dtype)
             self.sources.append(self.source(storage, nbytes))
         elif dtype != first and nbytes != 0:
-            raise CheckpointError("the state has tensors that see the same memory as different types; save a clone of one")
+            raise CheckpointError("the state has tensors that share memory with different types; save a clone of one")
         return ("storage", kind, key, "cpu", nbytes // size)
 
     def source(self, storage: Any, nbytes: int) -> Source:
-        """What keeps the storage alive until it is saved."""
+        """Returns the source of a storage, which keeps it alive until it is saved."""
         device = storage.device
         if device.type == "meta" and nbytes:
-            raise CheckpointError("the state has a tensor on the device meta, which has no content; give it one first")
+            raise CheckpointError("the state has a tensor on the device 'meta', which has no content; materialise it first")
 
         if device.type == "cpu" or nbytes == 0:
             return Source(nbytes, Block(storage.data_ptr() if nbytes else 0, nbytes, storage))
@@ -120,12 +120,12 @@ class _Pickler(pickle.Pickler):
 
 
 def _old(torch: Any) -> bool:
-    """Before 2.0 a tensor is set to typed storages only."""
+    """Returns True for torch before 2.0, where a tensor accepts typed storages only."""
     return int(torch.__version__.split(".")[0]) < 2
 
 
 class TorchState:
-    """A state at one moment: ``write()`` gives what it was when this was made, if ``copy``, whatever becomes of the tensors."""
+    """A snapshot of a state. With ``copy``, ``write()`` is not affected by later changes of the tensors."""
 
     suffix = SUFFIX
 
@@ -137,7 +137,7 @@ class TorchState:
         pickler.dump(state)
         self.pickled = out.getvalue()
         self.blocks = blocks_of(pickler.sources, buffer, copy)
-        #: Names that load() will refuse to look up, as "module.name".
+        #: Names that load() will refuse, as "module.name".
         self.refused = sorted(f"{module}.{name}" for module, name in pickler.globals if not _is_allowed(module, name))
 
     def write(self, saving: Any, name: str) -> None:
@@ -187,11 +187,11 @@ def _is_allowed(module: str, name: str) -> bool:
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Looks up what the allow-list has and refuses everything else by name."""
+    """Resolves names on the allow-list and refuses all others."""
 
     def find_class(self, module: str, name: str) -> Any:
         if not self.is_allowed(module, name):
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no part of a state of tensors and could run code")
+            raise pickle.UnpicklingError(f"refused to load '{module}.{name}', which could run code")
         return super().find_class(module, name)
 
     def is_allowed(self, module: str, name: str) -> bool:
@@ -199,10 +199,10 @@ class RestrictedUnpickler(pickle.Unpickler):
 
 
 class _StateUnpickler(RestrictedUnpickler):
-    """Of a file that is open: storages are read where they are named.
+    """Unpickles an open file and reads each storage when the pickle refers to it.
 
-    torch.load(weights_only=True) does not do: its list has no arrays, before 2.0 it has not even floats. Neither does its
-    pickle_module, which 1.13 ignores.
+    torch.load(weights_only=True) cannot be used: its allow-list has no arrays, and before 2.0 not even floats. Its
+    pickle_module is ignored by 1.13.
     """
 
     def __init__(self, records: "_Records", map_location: Any):
@@ -219,12 +219,12 @@ class _StateUnpickler(RestrictedUnpickler):
 
     def persistent_load(self, saved: Any) -> Any:
         if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
-            raise pickle.UnpicklingError("it refers to what is no storage")
+            raise pickle.UnpicklingError("invalid reference to a storage")
         _, kind, key, location, count = saved
         if kind is self.torch.UntypedStorage or kind is self.torch.storage.UntypedStorage:
             kind = "uint8"
         if not isinstance(kind, str) or not isinstance(key, str) or type(count) is not int or count < 0:
-            raise pickle.UnpicklingError("it refers to a storage of no known type")
+            raise pickle.UnpicklingError("reference to a storage of unknown type")
         if key not in self.storages:
             dtype = getattr(self.torch, kind)
             size = count * self.torch.empty(0, dtype=dtype).element_size()
@@ -235,7 +235,7 @@ class _StateUnpickler(RestrictedUnpickler):
         return self.storages[key]
 
     def placed(self, memory: Any, location: str) -> Any:
-        """The storage of this memory, where `map_location` wants it."""
+        """Returns the storage of this memory, moved according to `map_location`."""
         target = self.map_location
         if isinstance(target, dict):
             target = target.get(location, location)
@@ -255,7 +255,7 @@ def _untyped(tensor: Any) -> Any:
 
 
 class _Records:
-    """The entries of a file of torch.save(), which are stored as they are."""
+    """The uncompressed entries of a file written by torch.save()."""
 
     def __init__(self, file: Any):
         self.file = file
@@ -264,22 +264,22 @@ class _Records:
         self.folder = next((entry.filename[: -len("data.pkl")] for entry in entries if entry.filename.endswith("/data.pkl")), "")
         self.entries = {entry.filename: entry for entry in entries}
         if not self.folder:
-            raise ValueError("it has no data.pkl")
+            raise ValueError("entry 'data.pkl' is missing")
         order = self.content("byteorder").decode("ascii") if self.folder + "byteorder" in self.entries else "little"
         if order != sys.byteorder:
-            raise ValueError(f"its numbers are {order}-endian, those of this machine are not")
+            raise ValueError(f"the file is {order}-endian, this machine is not")
 
     def place(self, name: str) -> Tuple[int, int]:
-        """Offset and size."""
+        """Returns the offset and the size of an entry."""
         entry = self.entries.get(self.folder + name)
         if entry is None:
-            raise ValueError(f"it has no {name}")
+            raise ValueError(f"entry '{name}' is missing")
         if entry.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"{name} is compressed")
+            raise ValueError(f"entry '{name}' is compressed")
         self.file.seek(entry.header_offset)
         header = self.file.read(30)
         if len(header) != 30 or header[:4] != b"PK\x03\x04":
-            raise ValueError(f"{name} is cut off")
+            raise ValueError(f"entry '{name}' is truncated")
         return entry.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), entry.file_size
 
     def content(self, name: str) -> bytes:
@@ -287,34 +287,34 @@ class _Records:
         self.file.seek(offset)
         found: bytes = self.file.read(size)
         if len(found) != size:
-            raise ValueError(f"{name} is cut off")
+            raise ValueError(f"entry '{name}' is truncated")
         return found
 
     def read_into(self, name: str, memory: Any) -> None:
         offset, size = self.place(name)
         if size != memory.numel():
-            raise ValueError(f"{name} has {size} bytes, not {memory.numel()}")
+            raise ValueError(f"entry '{name}' has {size} bytes, expected {memory.numel()}")
         self.file.seek(offset)
         if size and self.file.readinto(view_of(memory)) != size:
-            raise ValueError(f"{name} is cut off")
+            raise ValueError(f"entry '{name}' is truncated")
 
 
 def read(path: str, map_location: Any, weights_only: bool) -> Any:
-    """The state in a file of torch.save() or of ``TorchState``."""
+    """Returns the state in a file written by torch.save() or ``TorchState``."""
     import torch
 
     takes_weights_only = "weights_only" in inspect.signature(torch.load).parameters
     try:
-        if not weights_only or not zipfile.is_zipfile(path):  # files of before torch 1.6 are no zip
+        if not weights_only or not zipfile.is_zipfile(path):  # files from before torch 1.6 are not ZIP files
             if weights_only and not takes_weights_only:
-                raise pickle.UnpicklingError("it is a file of before torch 1.6, which this torch reads only as it is")
+                raise pickle.UnpicklingError("files from before torch 1.6 cannot be restricted to weights by this torch")
             return torch.load(path, map_location=map_location, **({"weights_only": weights_only} if takes_weights_only else {}))
         with open(path, "rb") as file:
             return _StateUnpickler(_Records(file), map_location).load()
     except pickle.UnpicklingError as error:
-        raise CheckpointError(f"{path}: {_line(error)}; weights_only=False reads it all the same, if you trust whoever wrote it") from error
+        raise CheckpointError(f"cannot load '{path}': {_line(error)}; use weights_only=False if you trust the file") from error
     except (EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path}: torch cannot read it: {_line(error)}") from error
+        raise CheckpointError(f"cannot load '{path}' with torch: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

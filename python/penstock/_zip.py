@@ -1,7 +1,7 @@
-"""ZIP files as torch.save() writes them: nothing compressed, every entry's bytes at a multiple of 64.
+"""ZIP files as torch.save() writes them: uncompressed, the data of every entry aligned to 64 bytes.
 
-They are written from memory in one pass, by calls that let the other threads of Python run; torch's own writer holds the
-interpreter while it writes, and with it the training.
+The file is written from memory in one pass, without the interpreter lock. torch's own writer holds the lock while it writes,
+which would stop the training.
 """
 import struct
 from typing import Any, List
@@ -12,12 +12,12 @@ from penstock._memory import Block
 _ALIGNMENT = 64
 _MASK_32 = 0xFFFFFFFF
 _MASK_16 = 0xFFFF
-# 1 January 1980, the first day that the format knows; the same state gives the same bytes.
+# 1 January 1980, the earliest date of the format. A fixed date makes the output reproducible.
 _DATE = (1 << 5) | 1
 
 
 class ZipWriter:
-    """Entries one behind the other into the file ``name`` of a checkpoint that is being saved."""
+    """Writes ZIP entries to the file ``name`` of a checkpoint that is being saved."""
 
     def __init__(self, saving: Any, name: str):
         self.saving, self.name = saving, name
@@ -51,7 +51,7 @@ class ZipWriter:
         )  # fmt: skip
 
     def finish(self) -> None:
-        """Writes the directory; without it the file is none."""
+        """Writes the central directory, which completes the file."""
         begin, count = self.offset, len(self.directory)
         directory = b"".join(self.directory)
         end = b""

@@ -1,12 +1,12 @@
-"""Checkpoints that are there whole or not at all.
+"""Atomic checkpoints.
 
-A checkpoint is a directory that counts from the moment on when it has its ``COMMIT.json``, which names every file with size
-and checksum and is written last. A process that is killed at any moment leaves the checkpoint before. ``penstock run``
-publishes checkpoints in that order, too, and restores the newest one that is whole on the next machine.
+A checkpoint is a directory. It is committed by its ``COMMIT.json``, which is written last and lists every file with size and
+checksum. If a process is killed, the previous checkpoint remains. ``penstock run`` uploads checkpoints in the same order and
+restores the newest complete one on the next machine.
 
-Environment, all of it set by ``penstock run`` and none of it needed: ``PENSTOCK_CHECKPOINT_DIR`` (where checkpoints are),
-``PENSTOCK_CHECKPOINT`` (the one that was restored), ``PENSTOCK_PREEMPT_FILE``, ``PENSTOCK_DEADLINE``, ``PENSTOCK_DONE_FILE``,
-and ``RANK`` and ``WORLD_SIZE`` where a training has several processes.
+Environment, set by ``penstock run`` but optional: ``PENSTOCK_CHECKPOINT_DIR`` (directory of the checkpoints),
+``PENSTOCK_CHECKPOINT`` (the restored checkpoint), ``PENSTOCK_PREEMPT_FILE``, ``PENSTOCK_DEADLINE``, ``PENSTOCK_DONE_FILE``,
+and ``RANK`` and ``WORLD_SIZE`` if the training has several processes.
 """
 import math
 import operator
@@ -39,26 +39,26 @@ class File(NamedTuple):
     """One file of a checkpoint."""
 
     name: str
-    """Below the checkpoint's directory."""
+    """Relative to the checkpoint's directory."""
     size: int
     """In bytes."""
     crc64nvme: int
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that counts, as its COMMIT.json describes it."""
+    """A committed checkpoint, as described by its COMMIT.json."""
 
     path: str
-    """Its directory, or the file, of programs that know nothing of commits."""
+    """Its directory, or its file if it was written by a program without commits."""
     step: int
     attempt: int
-    """Of the run, from 1."""
+    """Attempt of the run, from 1."""
     run: str
-    """Identity of the run; "" outside of one."""
+    """ID of the run; "" outside of a run."""
     time: float
-    """Of the commit: Unix time in seconds."""
+    """Time of the commit: Unix time in seconds."""
     world_size: int
-    """How many ranks saved it."""
+    """Number of ranks that saved it."""
     metrics: Dict[str, float]
     files: List[File]
 
@@ -69,26 +69,26 @@ def _checkpoint(commit: Tuple[Any, ...]) -> Checkpoint:
 
 
 def _directory(given: Optional[PathLike]) -> str:
-    """Where checkpoints are, as an absolute path."""
+    """Returns the absolute path of the directory of checkpoints."""
     if given is not None:
         return os.path.abspath(os.fspath(given))
     if os.environ.get("PENSTOCK_CHECKPOINT_DIR"):
         return os.path.abspath(os.environ["PENSTOCK_CHECKPOINT_DIR"])
     if os.environ.get("DEEPSQUARE_OUTPUT"):
         return os.path.abspath(os.path.join(os.environ["DEEPSQUARE_OUTPUT"], "checkpoints"))
-    raise ValueError("where do checkpoints go? Outside of a run, give dir=... or set PENSTOCK_CHECKPOINT_DIR")
+    raise ValueError("no directory for checkpoints; outside of a run, pass dir=... or set PENSTOCK_CHECKPOINT_DIR")
 
 
 def _metrics(given: Optional[Mapping[str, float]]) -> Dict[bytes, float]:
-    """The finite ones; what is none cannot be compared with others when the best checkpoints are kept."""
+    """Returns the finite metrics. Others cannot be compared when the best checkpoints are selected."""
     metrics = {}
     for name, value in (given or {}).items():
         if not isinstance(name, str) or not name or "\0" in name:
-            raise ValueError(f"the metric {name!r} is to have a name, as text")
+            raise ValueError(f"invalid name of a metric: {name!r}; expected non-empty text")
         if math.isfinite(float(value)):
             metrics[name.encode()] = float(value)
         else:
-            warnings.warn(f"the metric {name} is {value} and is left out of the checkpoint", stacklevel=3)
+            warnings.warn(f"metric '{name}' is {value} and is omitted from the checkpoint", stacklevel=3)
     return metrics
 
 
@@ -117,46 +117,46 @@ def save(
     asynchronous: bool = False,
     timeout: float = 600.0,
 ) -> Union[str, Pending]:
-    """Saves ``state`` as the checkpoint of ``step``: durable on disk and complete when it counts.
+    """Saves ``state`` as the checkpoint of ``step``. It is committed once it is complete and durable on disk.
 
     state
-        With ``format="torch"`` whatever pickles: usually a dict with the ``state_dict()`` of model, optimizer and schedule,
+        With ``format="torch"`` any object that can be pickled: usually a dict with the ``state_dict()`` of model, optimizer and schedule,
         the states of random generators, and the position in the data. Tensors may be on any device and of any shape and
-        type; tensors that share memory share it again when loaded, and all of them come from the CPU then. With
+        type. Tensors that share memory share it again when loaded, and all are loaded to the CPU. With
         ``format="safetensors"`` dicts, lists and tuples of tensors, arrays of numpy, numbers, text and None.
     step
-        Of the training, counted as you like, not negative. A second save of the same step by the same process in the same
-        directory does nothing and gives the first one's path, while that is there; by another process of the same attempt it is
-        an error.
+        Step of the training, in any unit, not negative. A second save of the same step by the same process in the same
+        directory does nothing and returns the first one's path while that exists; by another process of the same attempt it
+        is an error.
     metrics
-        Numbers by name, such as ``{"loss": 0.25}``, by which a run may keep the best checkpoints. Those of rank 0 count.
+        Numbers by name, such as ``{"loss": 0.25}``, by which a run may select the best checkpoints. Those of rank 0 are used.
     dir
-        Directory of checkpoints; else ``$PENSTOCK_CHECKPOINT_DIR``, else ``$DEEPSQUARE_OUTPUT/checkpoints``.
+        Directory of checkpoints; default ``$PENSTOCK_CHECKPOINT_DIR``, else ``$DEEPSQUARE_OUTPUT/checkpoints``.
     asynchronous
-        Returns as soon as the state was copied into host memory, one buffer that every save uses again and that is
-        page-locked where tensors come from a GPU; a thread writes and commits it. The next save waits for it.
+        Returns as soon as the state is copied into host memory; a thread writes and commits it. All saves reuse one buffer,
+        which is page-locked if tensors come from a GPU. The next save waits for it.
     timeout
-        Seconds for which ranks wait for each other.
+        Seconds that ranks wait for each other.
 
-    Several ranks call this with the same step and directory, of a file system that all of them see, each with its own state;
-    rank 0 commits when all are done, and all return then.
+    With several ranks, each calls this with its own state and the same step and directory, on a shared file system. Rank 0
+    commits when all are done, and all return then.
 
-    Returns the checkpoint's path; asynchronous, a ``Pending`` whose ``wait()`` gives it. A handler of a signal may call this, in
-    the middle of another save, too: then it waits for that one, and its own has ended when it returns.
+    Returns the checkpoint's path, or with ``asynchronous`` a ``Pending`` whose ``wait()`` returns it. A signal handler may call
+    this, even during another save: it waits for that save, and its own save is always synchronous.
 
-    Raises CheckpointError (CheckpointExists, CheckpointTimeout) with the reason: the checkpoints before are untouched. What
-    went wrong in an asynchronous save is raised by the next ``save()`` or ``wait()``, and printed at the end of a process that
-    calls neither. ValueError: an argument is wrong. What pickle raises for a state that it cannot take.
+    Raises CheckpointError (CheckpointExists, CheckpointTimeout) with the reason; earlier checkpoints are untouched. The
+    error of an asynchronous save is raised by the next ``save()`` or ``wait()``, or printed at exit if the process calls
+    neither. Raises ValueError if an argument is invalid, and pickle's exceptions for a state that it cannot pickle.
     """
     if format not in _FORMATS:
-        raise ValueError(f"there is no format {format!r}; there are {' and '.join(_FORMATS)}")
+        raise ValueError(f"invalid format {format!r}; expected {' or '.join(_FORMATS)}")
     step = _step(step)
     if not 0 < timeout < 1e9:
-        raise ValueError(f"timeout is {timeout!r}, not a number of seconds")
+        raise ValueError(f"invalid timeout {timeout!r}; expected a positive number of seconds")
     place, who, chosen = (_directory(dir), step), ranks(), _metrics(metrics)
     title = f"saving step {step} in {place[0]}"
     with saver.lock:
-        # A signal's handler that saves while save() is at it. The memory for asynchronous saves may be in use, so it takes its own.
+        # Nested if a signal handler saves during save(). The shared buffer may be in use then, so use another one.
         nested, saver.preparing = saver.preparing, True
         asynchronously = asynchronous and not nested
         try:
@@ -165,7 +165,7 @@ def save(
                 return Pending.of_result(title, saver.saved[place]) if asynchronous else saver.saved[place]
             prepared = _FORMATS[format](state, HostBuffer() if nested else _buffer, asynchronously)
             _warn_of_refused(prepared.refused)
-            saver.settle()  # what a handler has begun meanwhile
+            saver.settle()  # a save started by a signal handler meanwhile
             if _is_saved(place):
                 return Pending.of_result(title, saver.saved[place]) if asynchronous else saver.saved[place]
             pending = Pending(lambda self: commit_state(self, place, who, chosen, float(timeout), prepared), title)
@@ -185,18 +185,18 @@ def save(
 
 
 def _step(given: Any) -> int:
-    """As an int, also of numpy's."""
+    """Returns the step as an int; accepts integers of numpy."""
     try:
         step = -1 if isinstance(given, bool) else operator.index(given)
     except TypeError:
         step = -1
     if not 0 <= step < 1 << 63:
-        raise ValueError(f"step is {given!r}, not a whole number from 0")
+        raise ValueError(f"invalid step {given!r}; expected an integer from 0")
     return step
 
 
 def _is_saved(place: Tuple[str, int]) -> bool:
-    """Whether this process has saved it, and it is still there."""
+    """Returns True if this process has saved the checkpoint and it still exists."""
     return place in saver.saved and os.path.exists(saver.saved[place])
 
 
@@ -205,22 +205,21 @@ def _warn_of_refused(names: List[str]) -> None:
     _warned.update(new)
     if new:
         warnings.warn(
-            f"the state has {', '.join(new)}, which load() reads only with weights_only=False; save its parts, such as its state_dict()", stacklevel=4
+            f"the state has {', '.join(new)}, which load() reads only with weights_only=False; save plain data instead, such as a state_dict()", stacklevel=4
         )
 
 
 def wait() -> None:
-    """Waits until the asynchronous save that is under way counts, or raises CheckpointError with what went wrong with it."""
+    """Waits until the asynchronous save in progress is committed. Raises CheckpointError if it fails."""
     saver.settle()
 
 
 def latest(dir: Optional[PathLike] = None) -> Optional[Checkpoint]:
-    """The newest checkpoint that is whole, every byte of it compared with its checksum; None: there is none.
+    """Returns the newest complete checkpoint, with all checksums verified; None if there is none.
 
-    The newest is that of the highest attempt, then of the highest step, in ``dir`` (as in ``save()``); where there is none,
-    the restored one, ``$PENSTOCK_CHECKPOINT``. A damaged one is passed over with a warning that says what is wrong with it.
-    Ranks of an initialised process group get the answer of rank 0, so all of them must ask. A save that is under way is
-    waited for.
+    The newest has the highest attempt, then the highest step, in ``dir`` (as in ``save()``). If there is none, returns the
+    restored one, ``$PENSTOCK_CHECKPOINT``. Corrupt checkpoints are skipped with a warning that gives the reason. In an
+    initialised process group all ranks get the result of rank 0, so all must call this. Waits for a save in progress.
     """
     saver.settle()
     distributed = group()
@@ -245,14 +244,14 @@ def _latest_here(dir: Optional[PathLike]) -> Optional[Checkpoint]:
         return _checkpoint(_native.open(os.fsencode(restored), True))
     commit, passed = _native.latest(os.fsencode(_directory(dir)))
     for path, why in passed:
-        warnings.warn(f"passed over the checkpoint {os.fsdecode(path)}: {why.decode('utf-8', 'replace')}", stacklevel=3)
+        warnings.warn(f"skipped checkpoint '{os.fsdecode(path)}': {why.decode('utf-8', 'replace')}", stacklevel=3)
     if commit is not None:
         return _checkpoint(commit)
     return _checkpoint(_native.open(os.fsencode(restored), True)) if restored else None
 
 
 def list_all(dir: Optional[PathLike] = None) -> List[Checkpoint]:
-    """Every checkpoint of ``dir`` (as in ``save()``) that was committed, newest first; their data is not looked at."""
+    """Returns all committed checkpoints of ``dir`` (as in ``save()``), newest first, without verifying their data."""
     return [_checkpoint(entry) for entry in _native.list(os.fsencode(_directory(dir))) if len(entry) > 2]
 
 
@@ -260,21 +259,21 @@ def load(
     which: Union[None, PathLike, Checkpoint] = None, *, map_location: Any = "cpu", dir: Optional[PathLike] = None,
     rank: Optional[int] = None, weights_only: bool = True,
 ) -> Any:  # fmt: skip
-    """The state that was given to ``save()``, bit for bit; None: there is no checkpoint yet.
+    """Returns the state passed to ``save()``, bit for bit; None if there is no checkpoint yet.
 
     which
-        A ``Checkpoint`` or the path of one, which is compared with its checksums before anything is read; else ``latest(dir)``.
+        A ``Checkpoint`` or its path, whose checksums are verified before it is read; default ``latest(dir)``.
     map_location
-        Where tensors go, as in ``torch.load``: a device, or None for where they were. Copying a state from the CPU into a
-        model on a GPU is left to ``load_state_dict()``, so "cpu" is right there, too.
+        Device of the loaded tensors, as in ``torch.load``; None for the one they were on. ``load_state_dict()`` copies a state
+        from the CPU into a model on a GPU, so "cpu" also works there.
     rank
-        Whose part of a checkpoint of several ranks; else this process's own.
+        Rank whose part is loaded; default this process's rank.
     weights_only
-        Only tensors, arrays, numbers, text and collections are made from a file of torch; whatever else it names, which could
-        run code, is refused by name. False: as pickle does it, for files that you trust.
+        Load only tensors, arrays, numbers, text and collections from a torch file and refuse all other types, which could run
+        code. If False, anything is unpickled: only for files that you trust.
 
-    Raises CheckpointDamaged where bytes are wrong or missing, CheckpointError where the checkpoint has no part for this rank
-    (it was saved by another number of ranks: ``penstock.dcp`` is for that) or where the file is refused.
+    Raises CheckpointDamaged if data is corrupt or missing, CheckpointError if the checkpoint has no part for this rank (for a
+    different number of ranks use ``penstock.dcp``) or if the file is refused.
     """
     if which is None:
         found = latest(dir)
@@ -290,15 +289,15 @@ def load(
 
 
 def _part(found: Checkpoint, rank: Optional[int]) -> str:
-    """The file with the state of this rank."""
+    """Returns the path of the file with the state of this rank."""
     if not os.path.isdir(found.path):
         return found.path
     here, world = ranks()
     if rank is None:
         if found.world_size > 1 and found.world_size != world:
             raise CheckpointError(
-                f"{found.path} was saved by {found.world_size} ranks and is loaded by {world}; rank=... names the part to load, and "
-                "penstock.dcp saves what any number of ranks can load"
+                f"cannot load '{found.path}': saved by {found.world_size} ranks, loaded by {world}; choose a part with rank=..., or "
+                "use penstock.dcp, whose checkpoints any number of ranks can load"
             )
         rank = here
     names = [file.name for file in found.files]
@@ -310,11 +309,11 @@ def _part(found: Checkpoint, rank: Optional[int]) -> str:
             return os.path.join(found.path, name)
     if len(names) == 1:
         return os.path.join(found.path, names[0])
-    raise CheckpointError(f"{found.path} has no state that save() wrote for rank {rank}; it has {', '.join(names[:5]) or 'no files'}")
+    raise CheckpointError(f"cannot load '{found.path}': no state of save() for rank {rank}; its files: {', '.join(names[:5]) or 'none'}")
 
 
 def done() -> None:
-    """Says that this training is finished, once the save that is under way counts: a run that has a notice of preemption takes it
-    for complete then, not for one to go on with. Outside of a run only the wait happens."""
+    """Waits for the save in progress, then marks this training as finished: a run with a notice of preemption is then complete and
+    will not be resumed. Outside of a run it only waits."""
     wait()
     write_done_file()

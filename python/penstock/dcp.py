@@ -1,4 +1,4 @@
-"""Storage for torch.distributed.checkpoint: its files, committed as any other checkpoint of penstock.
+"""Storage for torch.distributed.checkpoint: its files, committed like other penstock checkpoints.
 
     import torch.distributed.checkpoint as dcp
     from penstock import dcp as storage
@@ -6,10 +6,10 @@
     dcp.save(state_dict, storage_writer=storage.Writer(step))
     dcp.load(state_dict, storage_reader=storage.Reader())
 
-With torch 1.13 and 2.0 the same through ``save_state_dict`` and ``load_state_dict``. The files are those of torch's own
-FileSystemWriter, so its FileSystemReader reads them, too; what this adds is that a checkpoint counts only when all ranks have
-written and synced their part, that it is checked before it is read, and that ``penstock run`` publishes and restores it. Any
-number of ranks may load what any other number saved.
+With torch 1.13 and 2.0 use ``save_state_dict`` and ``load_state_dict``. The files are those of torch's FileSystemWriter, so
+its FileSystemReader also reads them. In addition, a checkpoint is committed only when all ranks have written and synced their
+part, it is verified before it is read, and ``penstock run`` uploads and restores it. A checkpoint may be loaded by a different
+number of ranks than saved it.
 """
 import dataclasses
 import enum
@@ -19,7 +19,7 @@ import pickle
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Union
 
-import torch  # noqa: F401  # says clearly what is missing, before anything else does
+import torch  # noqa: F401  # fails first, with a clear message, if torch is missing
 
 from penstock import _native
 from penstock._errors import CheckpointError
@@ -30,13 +30,13 @@ from penstock.checkpoint import Checkpoint, PathLike, _checkpoint, _directory, _
 
 
 def _import_storage() -> Any:
-    """The module with torch's own storage."""
+    """Imports the module with torch's own storage."""
     try:
         return importlib.import_module("torch.distributed.checkpoint")
     except ModuleNotFoundError:
         pass
-    # Before torch 2.0 it was elsewhere, and has a default value that Python 3.11, which Debian 12 has beside it, only takes
-    # from classes that can be hashed.
+    # Before torch 2.0 the module had another name, and a default value that Python 3.11, which Debian 12 combines with it,
+    # accepts only from hashable classes.
     plain = dataclasses.dataclass
 
     def hashable(cls: Any = None, **options: Any) -> Any:
@@ -55,16 +55,16 @@ __all__ = ["Reader", "Writer"]
 
 
 class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
-    """Saves one checkpoint; a new one is made for each.
+    """Saves one checkpoint; create a new Writer for each.
 
     step, metrics, dir, timeout
         As in ``penstock.checkpoint.save()``.
     options
-        Of torch's FileSystemWriter: ``single_file_per_rank``, ``sync_files``, and what later versions have.
+        Options of torch's FileSystemWriter: ``single_file_per_rank``, ``sync_files`` and those of later versions.
 
-    Every rank of the default process group takes part, and rank 0 is the coordinator. When ``save`` returns on rank 0 the
-    checkpoint counts. The other ranks return when their part is on the disk; ``penstock.checkpoint.wait()``, and their next save,
-    tell them whether it counts. ``path`` is the checkpoint's directory.
+    All ranks of the default process group take part, and rank 0 is the coordinator. When ``save`` returns on rank 0, the
+    checkpoint is committed. The other ranks return when their part is on disk; ``penstock.checkpoint.wait()`` and their next
+    save raise an error if the commit failed. ``path`` is the checkpoint's directory.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
 
     def reset(self, checkpoint_id: Any = None) -> None:
         if checkpoint_id is not None:
-            raise ValueError("penstock names checkpoints itself: leave checkpoint_id out")
+            raise ValueError("checkpoint_id is not supported: penstock names checkpoints itself")
         super().reset(None)
 
     def set_up_storage_writer(self, is_coordinator: bool, *arguments: Any, **options: Any) -> None:
@@ -93,16 +93,16 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
     def _begin(self, is_coordinator: bool) -> None:
         rank, world = ranks() if group() is not None else (0, 1)
         if is_coordinator != (rank == 0):
-            raise ValueError(f"rank {rank} is {'' if is_coordinator else 'not '}the coordinator; penstock wants that to be rank 0 of the default process group")
+            raise ValueError(f"rank {rank} is {'' if is_coordinator else 'not '}the coordinator; the coordinator must be rank 0 of the default process group")
         saver.settle()
         if self._saving is not None:
-            raise ValueError("this Writer has saved its checkpoint: make another for the next one")
+            raise ValueError("this Writer has already saved a checkpoint; create a new one")
         self._rank = rank
         self._saving = _native.Saving(os.fsencode(self._place[0]), self._place[1], rank, world, self._chosen, self._timeout)
         self.path = Path(self._saving.path())
 
     def storage_meta(self) -> Any:
-        """As text, since paths of Python 3.13 cannot be unpickled by earlier ones."""
+        """Stores the path as text: earlier versions cannot unpickle paths of Python 3.13."""
         meta = super().storage_meta()
         if meta is not None:
             meta.checkpoint_id = str(self.path)
@@ -139,14 +139,14 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
 
 
 class Reader(_storage.FileSystemReader):  # type: ignore[misc]
-    """Reads a checkpoint that ``Writer`` has saved.
+    """Reads a checkpoint saved by ``Writer``.
 
     which
-        A ``Checkpoint`` or its path, checked before it is read; else the newest that is whole, which rank 0 chooses for all.
+        A ``Checkpoint`` or its path, verified before it is read; default the newest complete one, chosen by rank 0 for all.
     dir
         As in ``penstock.checkpoint.latest()``.
 
-    Raises CheckpointError (code "not found") where there is none. ``checkpoint`` says which one it is.
+    Raises CheckpointError (code "not found") if there is none. ``checkpoint`` is the one being read.
     """
 
     def __init__(self, which: Union[None, PathLike, Checkpoint] = None, *, dir: Optional[PathLike] = None, **options: Any):
@@ -157,11 +157,11 @@ class Reader(_storage.FileSystemReader):  # type: ignore[misc]
             path = which.path if isinstance(which, Checkpoint) else os.fspath(which)
             found = _checkpoint(_native.open(os.fsencode(os.path.abspath(path)), True))
         if found is None:
-            error = CheckpointError(f"there is no checkpoint in {_directory(dir)}")
+            error = CheckpointError(f"no checkpoint in '{_directory(dir)}'")
             error.code = "not found"
             raise error
         if ".metadata" not in [file.name for file in found.files]:
-            raise CheckpointError(f"{found.path} was not saved by penstock.dcp; penstock.checkpoint.load() reads it")
+            raise CheckpointError(f"cannot read '{found.path}': not saved by penstock.dcp; use penstock.checkpoint.load()")
         self.checkpoint = found
         super().__init__(found.path, **options)
 
@@ -176,7 +176,7 @@ class Reader(_storage.FileSystemReader):  # type: ignore[misc]
 
 
 class _MetadataUnpickler(RestrictedUnpickler):
-    """Knows torch's descriptions of tensors and their places."""
+    """Allows torch's metadata of tensors and their places."""
 
     _NAMES = {
         "metadata": {
@@ -189,7 +189,7 @@ class _MetadataUnpickler(RestrictedUnpickler):
     _PACKAGES = ("torch.distributed.checkpoint", "torch.distributed._shard.checkpoint", "torch.distributed._shard.sharded_tensor", "torch.distributed._shard")
 
     def find_class(self, module: str, name: str) -> Any:
-        # How Python 3.11 pickles a member of an enumeration.
+        # Python 3.11 pickles members of an enumeration this way.
         return _member if (module, name) == ("builtins", "getattr") else super().find_class(module, name)
 
     def is_allowed(self, module: str, name: str) -> bool:
@@ -200,5 +200,5 @@ class _MetadataUnpickler(RestrictedUnpickler):
 
 def _member(kind: Any, name: str) -> Any:
     if not isinstance(kind, enum.EnumMeta):
-        raise pickle.UnpicklingError(f"it asks {kind!r} for {name!r}")
+        raise pickle.UnpicklingError(f"refused to get {name!r} of {kind!r}")
     return kind[name]

@@ -12,6 +12,7 @@
 #include <penstock/error.h>
 
 #include "archive/tree.h"
+#include "archive/member.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/banned.h"
@@ -21,7 +22,7 @@ static int open_below(int dir, const char *name)
 	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* A stream of its own over the directory `fd`, from its start. */
+/* Opens a separate stream over the directory `fd`, from its start. */
 static DIR *list(int fd)
 {
 	int own = open_below(fd, ".");
@@ -47,15 +48,14 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	struct stat new, old;
 
 	if (fstatat(to, name, &old, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot look at %s", name);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot stat '%s'", name);
 	if (fstatat(from, name, &new, AT_SYMLINK_NOFOLLOW) < 0)
-		return error_errno(err, errno, "cannot look at %s", name);
+		return error_errno(err, errno, "cannot stat '%s'", name);
 	if (S_ISDIR(new.st_mode) != S_ISDIR(old.st_mode))
 		return member_error(err, PENSTOCK_E_EXISTS, name,
 			S_ISDIR(new.st_mode)
-				? "it is a directory, and a file or link of this name is "
-				  "there already"
-				: "a directory of this name is there already");
+				? "cannot replace the existing file or link by a directory"
+				: "cannot replace the existing directory");
 	if (!S_ISDIR(new.st_mode))
 		return 0;
 	sub_from = open_below(from, name);
@@ -110,11 +110,11 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 	times[1] = st.st_mtim;
 	futimens(sub_to, times);
 	if (unlinkat(from, name, AT_REMOVEDIR) < 0)
-		return error_errno(err, errno, "cannot remove the emptied %s", name);
+		return error_errno(err, errno, "cannot remove emptied directory '%s'", name);
 	return 0;
 }
 
-/* One pass; the number of entries seen in `moved`. */
+/* One pass; counts the entries in `moved`. */
 static int move_pass(int from, int to, size_t *moved, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *dir = list(from);
@@ -143,7 +143,8 @@ int commit_move(int from, int to, struct penstock_error *err)
 {
 	size_t moved;
 
-	/* A listing may skip entries while others are taken out of it: until nothing is left. */
+	/* A listing may skip entries while others are removed: repeat until the directory is
+	 * empty. */
 	do {
 		int r = move_pass(from, to, &moved, err);
 

@@ -61,8 +61,8 @@ struct gzip {
 	struct ring *in, *out;
 	struct inflate_state *state;
 	uint64_t consumed; /* of `in`; whole spans */
-	size_t span;	   /* the one that the state reads */
-	bool ended;	   /* there is no further span */
+	size_t span; /* the current one */
+	bool ended; /* there are no more spans */
 };
 
 static uint64_t gzip_offset(const struct gzip *z)
@@ -72,12 +72,11 @@ static uint64_t gzip_offset(const struct gzip *z)
 
 static int gzip_cut(const struct gzip *z, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"the gzip data ends too early, after %llu bytes: the file is cut",
+	return error_set(err, PENSTOCK_E_CORRUPT, "the gzip data is truncated after %llu bytes",
 		(unsigned long long)gzip_offset(z));
 }
 
-/* The next span once the last one is used up. */
+/* Gets the next span once the current one is used up. */
 static int gzip_refill(struct gzip *z, struct penstock_error *err)
 {
 	const char *p;
@@ -105,13 +104,11 @@ static int gzip_failed(const struct gzip *z, int r, struct penstock_error *err)
 
 	if (r == ISAL_INCORRECT_CHECKSUM)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the gzip data does not match its checksum at byte %llu: the file is "
-			"damaged",
-			at);
+			"the gzip data does not match its checksum at byte %llu", at);
 	return error_set(err, PENSTOCK_E_CORRUPT, "the gzip data is damaged near byte %llu", at);
 }
 
-/* One gzip member, its checksum verified. */
+/* Decodes one gzip member, and verifies its checksum. */
 static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock_error *err)
 {
 	struct inflate_state *s = z->state;
@@ -146,7 +143,7 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 	return 0;
 }
 
-/* Whether another member follows. Padding and foreign bytes behind the last one are let be. */
+/* Finds another member. Padding and other bytes after the last one are ignored. */
 static int gzip_has_next(struct gzip *z, bool *next, struct penstock_error *err)
 {
 	bool odd = false;
@@ -161,14 +158,14 @@ static int gzip_has_next(struct gzip *z, bool *next, struct penstock_error *err)
 			*next = true;
 			return 0;
 		}
-		/* Zeros are padding; whatever comes behind anything else is none of ours. */
+		/* Zeros are padding; other bytes end the gzip data. */
 		if (z->state->next_in[0] != 0)
 			odd = true;
 		z->state->next_in++;
 		z->state->avail_in--;
 	}
 	if (odd)
-		log_warn("foreign bytes behind the end of the gzip data are ignored");
+		log_warn("ignoring foreign bytes after the end of the gzip data");
 	return r;
 }
 
@@ -194,7 +191,7 @@ static int decode_gzip(
 	return 0;
 }
 
-/* ---- the others, through libarchive ---- */
+/* ---- other formats, through libarchive ---- */
 
 struct source {
 	struct ring *in;
@@ -257,7 +254,7 @@ static int filter_failed(struct archive *a, enum archive_kind kind, const struct
 	if (source->broken)
 		return refused(err);
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"the %s data is cut or damaged near byte %lld: %s", archive_kind_name(kind),
+		"the %s data is truncated or damaged near byte %lld: %s", archive_kind_name(kind),
 		(long long)archive_filter_bytes(a, -1), text ? text : "no reason given");
 }
 
@@ -271,7 +268,7 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 
 	if (!a)
 		return error_memory(err);
-	/* ARCHIVE_WARN would mean an external program instead of the library. */
+	/* ARCHIVE_WARN would mean an external program in place of the library. */
 	if (add_filter(a, kind) != ARCHIVE_OK)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"this libarchive was built without %s", archive_kind_name(kind));

@@ -45,7 +45,8 @@ static bool begins(const void *data, size_t len, const char *magic, size_t n)
 }
 #define BEGINS(magic) begins(data, len, magic, sizeof(magic) - 1)
 
-/* An octal number with leading spaces, ended by a space, a NUL or its field; -1: none. */
+/* Parses an octal number with leading spaces, ended by a space, a NUL or its field; -1 if
+ * invalid. */
 static long octal(const unsigned char *p, size_t n)
 {
 	long value = 0;
@@ -75,10 +76,10 @@ bool archive_is_tar(const void *data, size_t len, const char *name)
 		signed_sum += (signed char)c;
 		zeros = zeros && p[i] == 0;
 	}
-	if (zeros) /* an archive without members, or just zeros */
+	if (zeros) /* an empty archive, or just zeros */
 		return strcasestr(name, ".tar") || ends_nocase(name, ".tgz");
 	stored = octal(p + 148, 8);
-	/* A member has a name; and the checksum alone is weak in a block of few bytes. */
+	/* A member has a name; the checksum alone is weak in a block of few bytes. */
 	return p[0] != '\0' && stored > 0 && (stored == sum || stored == signed_sum) &&
 	       octal(p + 100, 8) >= 0;
 }
@@ -92,8 +93,7 @@ static bool is_bzip2(const unsigned char *p, size_t len)
 	       (memcmp(p + 4, block, 6) == 0 || memcmp(p + 4, end, 6) == 0);
 }
 
-/* Properties within bounds, a dictionary of 2^n or 2^n + 2^(n-1), a size that is unknown or sane.
- */
+/* Properties within bounds, a dictionary of 2^n or 2^n + 2^(n-1), and an unknown or sane size. */
 static bool is_lzma(const unsigned char *p, size_t len)
 {
 	return len >= 13 && p[0] == 0x5D && p[1] == 0 && p[2] == 0 && (p[12] == 0xFF || p[12] == 0);
@@ -157,7 +157,7 @@ bool unpack_keeps_whole(const char *name)
 		/* documents, maps, drawings */
 		".docx", ".docm", ".xlsx", ".xlsm", ".xlsb", ".pptx", ".pptm", ".odt", ".ods",
 		".odp", ".odg", ".epub", ".kmz", ".3mf", ".svgz", ".cbz", ".cbr",
-		/* block-compressed data that its readers seek in */
+		/* block-compressed data that readers seek in */
 		".bam", ".bcf", ".vcf.gz", ".bgz", ".warc.gz", ".rds", ".rdata"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {

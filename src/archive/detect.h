@@ -1,5 +1,4 @@
-/* What a stream of bytes is, by its first ones; and what stays whole all the same. Pure functions.
- */
+/* Detects formats by their first bytes, and files that stay packed. Pure functions. */
 #ifndef ARCHIVE_DETECT_H
 #define ARCHIVE_DETECT_H
 
@@ -10,8 +9,8 @@ enum archive_kind {
 	ARCHIVE_KIND_NONE = 0,
 	ARCHIVE_KIND_TAR,
 	ARCHIVE_KIND_RAR,
-	ARCHIVE_KIND_ZIP, /* members listed at the end: needs the finished file */
-	ARCHIVE_KIND_7Z,  /* likewise */
+	ARCHIVE_KIND_ZIP, /* its list of members is at the end: needs the whole file */
+	ARCHIVE_KIND_7Z, /* the same */
 	ARCHIVE_KIND_GZIP,
 	ARCHIVE_KIND_BZIP2,
 	ARCHIVE_KIND_XZ,
@@ -22,16 +21,14 @@ enum archive_kind {
 	ARCHIVE_KIND_COMPRESS,
 };
 
-/* Enough of a stream's beginning to tell what it is. */
+/* Number of first bytes that is enough for detection. */
 #define ARCHIVE_DETECT_BYTES 512
 
-/*
- * From the first `len` bytes (ARCHIVE_DETECT_BYTES, or all there are). Formats whose magic is too
- * weak to stand alone (lzma, compress) also need their suffix in `name`.
- */
+/* Detects from the first `len` bytes (ARCHIVE_DETECT_BYTES, or all). Formats with a weak magic
+ * (lzma, compress) also need their suffix in `name`. */
 enum archive_kind archive_detect(const void *data, size_t len, const char *name);
 
-/* The header of a tar member, or the end of an empty archive under a name that says tar. */
+/* True for the header of a tar member, or for the end of an empty archive whose name says tar. */
 bool archive_is_tar(const void *data, size_t len, const char *name);
 
 static inline bool archive_is_compression(enum archive_kind kind)
@@ -39,19 +36,19 @@ static inline bool archive_is_compression(enum archive_kind kind)
 	return kind >= ARCHIVE_KIND_GZIP;
 }
 
-/* Whether the suffix is that of an archive or a compressed file. */
+/* True for the suffix of an archive or a compressed file. */
 bool archive_name_promises(const char *name);
 
 /* "gzip", "tar"…; static. */
 const char *archive_kind_name(enum archive_kind kind);
 
-/* A zip that begins as torch.save() writes it: its first member is NAME/data.pkl. */
+/* True for a zip that starts as torch.save() writes it: its first member is NAME/data.pkl. */
 bool archive_is_torch_zip(const void *data, size_t len);
 
 /*
  * The name of the file in a compressed file `name`: without its suffix (.tgz becomes .tar), else
- * `stored` (from the gzip header, may be NULL) where that is a plain file name, else with
- * ".unpacked". free() it; NULL: out of memory.
+ * `stored` (from the gzip header, may be NULL) if it is a plain file name, else with ".unpacked".
+ * free() it; NULL if out of memory.
  */
 char *archive_single_name(const char *name, enum archive_kind kind, const char *stored);
 

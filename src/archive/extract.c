@@ -14,41 +14,42 @@
 
 #include "archive/ring.h"
 #include "archive/tree.h"
+#include "archive/member.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/banned.h"
 
-/* Progress is told at every member of this many, and at every so many bytes. */
-#define TELL_MEMBERS 256
-#define TELL_BYTES   (1 * MIB)
+/* Progress is reported after this many members, and after this many bytes. */
+#define REPORT_MEMBERS 256
+#define REPORT_BYTES   (1 * MIB)
 
 struct extraction {
 	enum archive_kind kind;
 	struct archive *a;
-	struct ring *in; /* NULL: from a file */
-	size_t span;	 /* of the ring, lent to libarchive */
-	bool broken;	 /* the ring's writer gave up */
+	struct ring *in; /* NULL: reads a file */
+	size_t span; /* of the ring, lent to libarchive */
+	bool broken; /* the ring's writer gave up */
 	bool warned;
 	unsigned char tail[512]; /* the last bytes of a tar */
 	struct tree *tree;
 	const struct extract_options *options;
-	uint64_t told_members, told_bytes;
+	uint64_t reported_members, reported_bytes;
 	char *member; /* EXTRACT_MEMBER bytes */
 };
 
-static void tell(struct extraction *x, bool last)
+static void report(struct extraction *x, bool last)
 {
 	const struct tree *t = x->tree;
 
 	if (!x->options->progress)
 		return;
-	if (!last && t->members < x->told_members + TELL_MEMBERS &&
-		t->bytes < x->told_bytes + TELL_BYTES)
+	if (!last && t->members < x->reported_members + REPORT_MEMBERS &&
+		t->bytes < x->reported_bytes + REPORT_BYTES)
 		return;
-	x->told_members = t->members;
-	x->told_bytes = t->bytes;
+	x->reported_members = t->members;
+	x->reported_bytes = t->bytes;
 	x->options->progress(x->options->cookie, t->members, t->bytes);
 }
 
@@ -94,7 +95,7 @@ static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
 	return n;
 }
 
-/* What stands behind the last member is read too, for a decoder verifies itself at its end. */
+/* Reads the bytes after the last member too: a decoder verifies its checksum at the end. */
 static int drain(struct extraction *x, struct penstock_error *err)
 {
 	const void *p;
@@ -116,7 +117,7 @@ static bool mentions(const char *text, const char *what)
 	return strcasestr(text, what) != NULL;
 }
 
-/* Raises what libarchive says about the archive or its current member. */
+/* Raises libarchive's error about the archive or its current member. */
 static int failed(struct extraction *x, struct penstock_error *err)
 {
 	const char *text = archive_error_string(x->a);
@@ -139,12 +140,13 @@ static int failed(struct extraction *x, struct penstock_error *err)
 	if (mentions(text, "unsupported") || mentions(text, "not supported"))
 		code = PENSTOCK_E_UNSUPPORTED;
 	if (mentions(text, "Unrecognized archive format"))
-		text = "its list of members is missing";
+		text = "missing list of members";
 	if (x->member[0])
 		return member_error(err, code, x->member, "%s%s%s",
-			code == PENSTOCK_E_CORRUPT ? "it is cut or damaged: " : "", text, where);
+			code == PENSTOCK_E_CORRUPT ? "truncated or damaged: " : "", text, where);
 	return error_set(err, code, "%s%s%s",
-		code == PENSTOCK_E_CORRUPT ? "the archive is cut or damaged: " : "", text, where);
+		code == PENSTOCK_E_CORRUPT ? "the archive is truncated or damaged: " : "", text,
+		where);
 }
 
 /* ---- one member ---- */
@@ -159,7 +161,7 @@ static int copy_data(struct extraction *x, const char *name, struct penstock_err
 
 		if (r == ARCHIVE_EOF)
 			return 0;
-		/* Of contents, even a warning says that they are not what they should be. */
+		/* For contents, even a warning means wrong bytes. */
 		if (r != ARCHIVE_OK)
 			return failed(x, err);
 		r = tree_file_write(x->tree, name, p, n, (uint64_t)offset, err);
@@ -167,7 +169,7 @@ static int copy_data(struct extraction *x, const char *name, struct penstock_err
 			r = check_cancel(x->options, err);
 		if (r < 0)
 			return r;
-		tell(x, false);
+		report(x, false);
 	}
 }
 
@@ -210,8 +212,7 @@ static int write_member(
 	if (!name)
 		name = archive_entry_pathname_utf8(entry);
 	if (!name || !*name)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"member %llu has no name, or one that cannot be read",
+		return error_set(err, PENSTOCK_E_CORRUPT, "member %llu has no valid name",
 			(unsigned long long)x->tree->members + 1);
 	snprintf(x->member, EXTRACT_MEMBER, "%s", name);
 	if (archive_entry_is_encrypted(entry))
@@ -219,7 +220,7 @@ static int write_member(
 			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
 	if (target) {
 		r = tree_hardlink(x->tree, name, target, err);
-		/* Contents of a link are the same again: they are read and left. */
+		/* Skip the contents of a link: they repeat its target's. */
 		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
 	}
 	switch (type) {
@@ -246,7 +247,7 @@ static int next_member(
 		if (!x->warned)
 			log_warn("unpacking %s: %s", x->tree->options.archive,
 				archive_error_string(x->a) ? archive_error_string(x->a)
-							   : "an odd header");
+							   : "unusual header");
 		x->warned = true;
 	} else if (r != ARCHIVE_OK) {
 		return failed(x, err);
@@ -269,11 +270,11 @@ static int write_members(struct extraction *x, struct penstock_error *err)
 		r = write_member(x, entry, err);
 		if (r < 0)
 			return r;
-		tell(x, false);
+		report(x, false);
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- the whole archive ---- */
 
 static void free_reader(struct archive **a)
 {
@@ -298,7 +299,7 @@ static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 	}
 }
 
-/* Names in Unicode (pax, 7z, RAR) come as UTF-8 whatever the locale of the process is. */
+/* Unicode names (pax, 7z, RAR) are returned as UTF-8 in any locale of the process. */
 static locale_t enter_utf8(locale_t *before)
 {
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
@@ -345,10 +346,10 @@ int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
 	if (r == 0)
 		r = drain(&x, err);
 	if (r == 0 && kind == ARCHIVE_KIND_TAR && !has_end_mark(&x))
-		log_warn("unpacking %s: the tar has no end mark; it may have been cut between two "
+		log_warn("unpacking %s: the tar has no end mark; it may be truncated between two "
 			 "members",
 			tree->options.archive);
-	tell(&x, true);
+	report(&x, true);
 	return r;
 }
 
@@ -370,11 +371,11 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	else
 		r = write_members(&x, err);
 	leave_utf8(utf8, before);
-	tell(&x, true);
+	report(&x, true);
 	return r;
 }
 
-/* 0: all of them are the same; 1: not. */
+/* Returns 0 if all of them are the same, else 1. */
 static int amend_members(struct extraction *x, struct penstock_error *err)
 {
 	uint64_t members = 0;
@@ -417,7 +418,7 @@ int extract_amend_zip(const char *path, struct tree *tree, const struct extract_
 	if (!a || add_format(a, ARCHIVE_KIND_ZIP, false) < ARCHIVE_WARN)
 		return error_memory(err);
 	utf8 = enter_utf8(&before);
-	/* Only a header is read at each member: small blocks, for there is one for each of them. */
+	/* Only one header per member is read: use small blocks. */
 	if (archive_read_open_filename(a, path, 16 * KIB) == ARCHIVE_OK)
 		r = amend_members(&x, err);
 	leave_utf8(utf8, before);
@@ -444,10 +445,10 @@ int extract_single(struct ring *in, struct tree *tree, const char *name,
 			r = check_cancel(options, err);
 		offset += (uint64_t)n;
 		ring_read(in, (size_t)n);
-		tell(&x, false);
+		report(&x, false);
 	}
 	if (r == 0)
 		r = tree_file_end(tree, name, 0, NULL, err);
-	tell(&x, true);
+	report(&x, true);
 	return r;
 }

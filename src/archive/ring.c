@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/banned.h"
 
-/* Spans are cut so that the other side gets to work early; the reader sleeps until WAKE bytes. */
+/* Spans are short so that the other side starts early; the reader sleeps until WAKE bytes. */
 #define SPAN ((size_t)256 * 1024)
 #define WAKE ((size_t)RING_PEEK)
 
@@ -39,7 +39,7 @@ static size_t queued(const struct ring *r)
 	return (size_t)(r->written - r->consumed);
 }
 
-/* The part of `len` bytes from total `at` that lies in one piece. */
+/* The contiguous part of `len` bytes from total `at`. */
 static size_t piece(const struct ring *r, uint64_t at, size_t len)
 {
 	size_t left = r->size - (size_t)(at % r->size);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "archive/commit.h"
+#include "archive/member.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
@@ -26,33 +26,11 @@ struct place {
 	const char *base;
 };
 
-/* What is kept of a directory whose time is set once its members are there; its name follows. */
+/* A directory whose time is set once its members are written; its name follows. */
 struct tree_time {
 	struct timespec mtime;
 	size_t len;
 };
-
-#define NAME_SHOWN 200 /* bytes of a member's name in a message */
-
-int member_error(
-	struct penstock_error *err, enum penstock_code code, const char *name, const char *fmt, ...)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	size_t n = 0;
-	va_list ap;
-
-	for (const unsigned char *p = (const unsigned char *)name; *p && n < NAME_SHOWN; p++, n++) {
-		if (*p < 0x20 || *p == 0x7F)
-			buf_printf(&text, "\\x%02x", *p);
-		else
-			buf_add_char(&text, (char)*p);
-	}
-	buf_add_str(&text, n == NAME_SHOWN ? "...: " : ": ");
-	va_start(ap, fmt);
-	buf_vprintf(&text, fmt, ap);
-	va_end(ap);
-	return error_set(err, code, "member %s", buf_str(&text));
-}
 
 static int member_errno(struct penstock_error *err, int errnum, const char *name, const char *what)
 {
@@ -70,17 +48,16 @@ static int place_member(struct place *place, const char *name, struct penstock_e
 	place->len = place->parent_len = 0;
 	if (name[0] == '/')
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"its name is absolute; only names below the input directory are unpacked");
+			"absolute name; only names below the input directory are unpacked");
 	while (*name) {
 		size_t n = strcspn(name, "/");
 
 		if (n == 2 && name[0] == '.' && name[1] == '.')
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"its name has \"..\" and could leave the directory it is unpacked "
-				"in");
+				"its name has '..' and could leave the directory");
 		if (n > NAME_MAX)
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"a part of its name is longer than %d bytes", NAME_MAX);
+				"a component of its name is longer than %d bytes", NAME_MAX);
 		if (n > 0 && !(n == 1 && name[0] == '.')) {
 			if (place->len + n + 2 > sizeof(place->text) ||
 				++depth > LIMIT_ARCHIVE_DEPTH)
@@ -103,10 +80,8 @@ static int place_member(struct place *place, const char *name, struct penstock_e
 	return 0;
 }
 
-/*
- * A link must resolve inside: the components of a relative target may climb first, and no higher
- * than the tree, and never after a name, because that name could itself be a link.
- */
+/* A link must resolve inside the tree: a relative target may start with "..", no higher than the
+ * tree, but must not have ".." after a name, which could itself be a link. */
 static int check_target(
 	const struct place *place, const char *name, const char *target, struct penstock_error *err)
 {
@@ -117,15 +92,14 @@ static int check_target(
 		depth += place->text[i] == '/';
 	if (target[0] == '\0' || target[0] == '/')
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is a symbolic link to an absolute name, outside of what is unpacked");
+			"a symbolic link to an absolute path, outside of the directory");
 	while (*target) {
 		size_t n = strcspn(target, "/");
 
 		if (n == 2 && target[0] == '.' && target[1] == '.') {
 			if (descended || depth == 0)
 				return member_error(err, PENSTOCK_E_INVALID, name,
-					"it is a symbolic link that leaves the directory it is "
-					"unpacked in");
+					"a symbolic link that leaves the directory");
 			depth--;
 		} else if (n > 0 && !(n == 1 && target[0] == '.')) {
 			descended = true;
@@ -139,7 +113,7 @@ static int check_target(
 
 /* ---- directories ---- */
 
-/* One component; `cookie` says whether a missing one is made. */
+/* Opens one component; `cookie` says whether to create a missing one. */
 static int open_one(void *cookie, int parent, const char *name, const char *path, size_t len)
 {
 	const bool *create = cookie;
@@ -154,16 +128,14 @@ static int open_one(void *cookie, int parent, const char *name, const char *path
 	return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/*
- * The descriptor of the directory path[0, len), which the tree keeps. With `create`, what is
- * missing is made; -1: errno, and ELOOP or ENOTDIR where a part of it is a link or a file.
- */
+/* The descriptor of the directory path[0, len), kept open by the tree. With `create`, missing ones
+ * are made. Returns -1 with errno, ELOOP or ENOTDIR if a component is a link or a file. */
 static int open_dir(struct tree *t, const char *path, size_t len, bool create)
 {
 	return dir_cache_open(&t->dirs, t->stage_fd, path, len, open_one, &create);
 }
 
-/* Counts the member, and opens the directory that it lies in. */
+/* Counts the member, and opens its parent directory. */
 static int enter_member(struct tree *t, struct place *place, const char *name, int *parent,
 	struct penstock_error *err)
 {
@@ -172,19 +144,18 @@ static int enter_member(struct tree *t, struct place *place, const char *name, i
 	if (r < 0)
 		return r;
 	if (++t->members > t->options.max_members)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"it has more than the limit of %llu members",
+		return error_set(err, PENSTOCK_E_LIMIT, "more than the limit of %llu members",
 			(unsigned long long)t->options.max_members);
 	*parent = open_dir(t, place->text, place->parent_len, true);
 	if (*parent >= 0)
 		return 0;
 	if (errno == ELOOP || errno == ENOTDIR)
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it lies below a symbolic link or a file of the same archive");
+			"it is below a symbolic link or a file of the same archive");
 	return member_errno(err, errno, name, "cannot create its directory");
 }
 
-/* Removes what an earlier member of the same name left. */
+/* Removes an earlier member of the same name. */
 static int replace_earlier(
 	int parent, const char *base, const char *name, struct penstock_error *err)
 {
@@ -210,16 +181,16 @@ static int make_stage(struct tree *t, const char *dir, struct penstock_error *er
 	if (!template)
 		return error_memory(err);
 	if (!mkdtemp(template))
-		return error_errno(err, errno, "cannot write to %s", dir);
+		return error_errno(err, errno, "cannot write to '%s'", dir);
 	t->stage = take_pointer(template);
 	t->stage_fd = open(t->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (t->stage_fd < 0)
-		return error_errno(err, errno, "cannot open %s", t->stage);
-	/* The umask cannot be read without setting it for all threads; a directory shows it. */
+		return error_errno(err, errno, "cannot open '%s'", t->stage);
+	/* The umask cannot be read without setting it for all threads; a new directory shows it. */
 	if (mkdirat(t->stage_fd, "umask", 0777) < 0 ||
 		fstatat(t->stage_fd, "umask", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		unlinkat(t->stage_fd, "umask", AT_REMOVEDIR) < 0)
-		return error_errno(err, errno, "cannot write to %s", t->stage);
+		return error_errno(err, errno, "cannot write to '%s'", t->stage);
 	t->umask = ~st.st_mode & 0777;
 	return 0;
 }
@@ -236,7 +207,7 @@ int tree_init(struct tree *t, const char *dir, const struct tree_options *option
 		return error_memory(err);
 	t->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (t->dir_fd < 0) {
-		r = error_errno(err, errno, "cannot open directory %s", dir);
+		r = error_errno(err, errno, "cannot open directory '%s'", dir);
 	} else {
 		r = make_stage(t, dir, err);
 		if (r == 0)
@@ -259,7 +230,7 @@ void tree_release(struct tree *t)
 		close(t->dir_fd);
 	if (t->stage) {
 		fs_remove_tree(t->stage, NULL);
-		/* What is gone takes no space of the others. */
+		/* Removed bytes return to the shared budget. */
 		if (t->options.budget)
 			atomic_fetch_add(t->options.budget, (long long)t->bytes);
 	}
@@ -282,7 +253,7 @@ static void note_time(struct tree *t, const struct place *place, const struct ti
 {
 	struct tree_time note = {.mtime = *mtime, .len = place->len};
 
-	/* Beyond the limit directories keep the time of their unpacking. */
+	/* Beyond the limit, directories keep the time of their creation. */
 	if (t->times.len + sizeof(note) + place->len + 1 > t->times.limit)
 		return;
 	buf_add(&t->times, &note, sizeof(note));
@@ -363,7 +334,7 @@ int tree_hardlink(struct tree *t, const char *name, const char *target, struct p
 
 	if (place_member(&to, target, &why) < 0 || to.len == 0)
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is a hard link to a name outside of the archive");
+			"a hard link to a name outside of the archive");
 	r = enter_member(t, &place, name, &parent, err);
 	if (r < 0)
 		return r;
@@ -371,11 +342,11 @@ int tree_hardlink(struct tree *t, const char *name, const char *target, struct p
 		return member_error(err, PENSTOCK_E_INVALID, name, "a link has no name");
 	if (strcmp(place.text, to.text) == 0)
 		return 0;
-	/* A descriptor of its own: opening one directory may cost the other its slot. */
+	/* A separate descriptor: opening one directory may close the other's slot. */
 	from = fcntl(open_dir(t, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
 	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is a hard link to a file that is not in the archive before it");
+			"a hard link to a file that is not in the archive before it");
 	parent = open_dir(t, place.text, place.parent_len, true);
 	if (parent < 0)
 		return member_errno(err, errno, name, "cannot open its directory");
@@ -416,7 +387,7 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 	return 0;
 }
 
-/* What grows so much was made to fill disks. */
+/* Refuses decompression bombs. */
 static int check_ratio(
 	const struct tree *t, const char *name, uint64_t bytes, struct penstock_error *err)
 {
@@ -431,9 +402,8 @@ static int check_ratio(
 	str_format_size(bytes, size);
 	str_format_size(packed, from);
 	return member_error(err, PENSTOCK_E_LIMIT, name,
-		"%s of the archive unpack to %s, more than %llu times as much, as those do that "
-		"are made to "
-		"fill disks; if this one is meant, set PENSTOCK_UNPACK_RATIO to a higher number",
+		"decompression bomb? %s of the archive unpack to %s, more than %llu times as "
+		"much; if intended, set PENSTOCK_UNPACK_RATIO to a higher number",
 		from, size, (unsigned long long)t->options.max_ratio);
 }
 
@@ -454,7 +424,7 @@ static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_
 	t->bytes += n;
 	if (t->options.budget && atomic_fetch_sub(t->options.budget, (long long)n) < (long long)n)
 		return member_error(err, PENSTOCK_E_NO_SPACE, name,
-			"the unpacked inputs together exceed the space that is free for them");
+			"the unpacked inputs together exceed the free space");
 	return 0;
 }
 
@@ -466,7 +436,7 @@ int tree_file_write(struct tree *t, const char *name, const void *data, size_t l
 	if (len == 0)
 		return 0;
 	if (offset > (uint64_t)INT64_MAX - len)
-		return member_error(err, PENSTOCK_E_CORRUPT, name, "it is damaged");
+		return member_error(err, PENSTOCK_E_CORRUPT, name, "damaged");
 	if (offset + len > t->end) {
 		r = charge(t, name, offset + len - t->end, err);
 		if (r < 0)
@@ -489,7 +459,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 
 	if (size > t->end) {
 		if (size > INT64_MAX)
-			return member_error(err, PENSTOCK_E_CORRUPT, name, "it is damaged");
+			return member_error(err, PENSTOCK_E_CORRUPT, name, "damaged");
 		r = charge(t, name, size - t->end, err);
 		if (r < 0)
 			return r;
@@ -499,16 +469,16 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	if (mtime) {
 		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
 
-		/* Times out of the file system's range stay those of the unpacking. */
+		/* Times out of the file system's range are ignored. */
 		futimens(fd, times);
 	}
-	/* Network file systems report here what they could not write. */
+	/* Network file systems report failed writes here. */
 	if (close(take_fd(fd)) < 0 && errno != EINTR)
 		return member_errno(err, errno, name, "cannot write it");
 	return 0;
 }
 
-/* The file's contents are the target of the link that it should have been. */
+/* The file's contents are the target of the link. */
 static int amend_link(int parent, const struct place *place, const char *name, const char *target,
 	struct penstock_error *err)
 {
@@ -545,7 +515,7 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 	if (parent < 0 || fstatat(parent, place.base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
 			       ? 1
-			       : member_errno(err, errno, name, "cannot look at it");
+			       : member_errno(err, errno, name, "cannot stat it");
 	if (S_ISDIR(type) != S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
 		return 1;
 	if (target)
@@ -591,7 +561,7 @@ int tree_commit(struct tree *t, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (rmdir(t->stage) < 0)
-		return error_errno(err, errno, "cannot remove %s", t->stage);
+		return error_errno(err, errno, "cannot remove '%s'", t->stage);
 	free(t->stage);
 	t->stage = NULL;
 	return 0;

@@ -25,9 +25,9 @@
 #include "base/banned.h"
 
 /*
- * Two threads at most. The front reads what is fed and finds out what it is. A tar or RAR it
- * unpacks itself. For anything compressed it starts the back, decodes for it and waits for its end.
- * What needs the finished file is completed by unpacker_finish().
+ * Two threads at most. The front reads the input and detects its format. It unpacks a tar or RAR
+ * itself. For compressed data it starts the back, decodes for it and waits for its end. Formats
+ * that need the whole file are completed by unpacker_finish().
  */
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */
@@ -38,19 +38,19 @@ struct unpacker {
 	pthread_t front;
 	bool front_runs; /* not joined yet */
 	bool finished;
-	atomic_ullong packed; /* bytes that were fed */
+	atomic_ullong packed; /* bytes fed */
 
 	struct ring fed, decoded;
 
 	/* written by the front before it lets feeding pass or refuses it, or before its end */
-	enum archive_kind kind; /* the outer one */
+	enum archive_kind kind; /* of the outer format */
 	enum unpack_result result;
 	bool needs_file;
-	bool zip_streamed;   /* a zip is unpacked, but for what its list at the end says */
-	atomic_bool passive; /* nothing looks at what is fed any more */
+	bool zip_streamed; /* a zip is unpacked, but not compared with its list */
+	atomic_bool passive; /* feeding is ignored from now on */
 	struct penstock_error failure;
 
-	/* the back's, read by the front once it has joined it */
+	/* written by the back, read by the front after joining it */
 	bool back_is_tar;
 	char *gzip_name; /* owned; set before the back starts */
 	int back_result;
@@ -99,10 +99,8 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 	r = decode_stream(u->kind, &u->fed, &u->decoded, u->options.cancel, &why);
 	pthread_join(back, NULL);
 	u->result = u->back_is_tar ? UNPACK_TREE : UNPACK_SINGLE;
-	/*
-	 * Each of the two fails as CANCELLED where only the other one gave up; whichever has more
-	 * to say is told, with the member that was at work.
-	 */
+	/* Each of the two fails as CANCELLED if only its peer failed: report the other error, with
+	 * the current member. */
 	if (r < 0 && (u->back_result >= 0 || u->back_failure.code == PENSTOCK_E_CANCELLED)) {
 		error_move(err, &why);
 		return u->back_member[0] ? error_prefix(err, "member %s", u->back_member) : r;
@@ -111,9 +109,9 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 }
 
 /*
- * A zip has a header before each member, and a list at its end that alone is right: it has modes and
- * links, and leaves out what was deleted. The headers serve while the bytes arrive; where they do
- * not, or prove wrong at the end, the finished file is unpacked by its list.
+ * A zip has a header before each member, and a list at its end, which is authoritative: it has
+ * modes and links, and omits deleted members. The headers are used while the bytes arrive; if they
+ * do not suffice, or differ at the end, the whole file is unpacked by its list.
  */
 static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 {
@@ -136,7 +134,7 @@ static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 	}
 }
 
-/* Something came in place of the archive: its beginning tells people what. */
+/* The input is not the archive that its name says: the message quotes its first bytes. */
 static int not_as_named(const char *data, size_t len, struct penstock_error *err)
 {
 	char shown[41];
@@ -146,9 +144,8 @@ static int not_as_named(const char *data, size_t len, struct penstock_error *err
 		shown[n++] = data[i] >= ' ' && data[i] < 0x7f ? data[i] : '.';
 	shown[n] = '\0';
 	return error_set(err, PENSTOCK_E_INVALID,
-		"it is not an archive, as its name says: it begins with \"%s\"; correct the "
-		"address (is a "
-		"login wanted?), or keep it as it is with unpack: false",
+		"not an archive, although its name says so: it begins with \"%s\"; correct the "
+		"URL (is a login required?), or keep the file packed with unpack: false",
 		shown);
 }
 
@@ -159,7 +156,7 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 	ssize_t n = ring_peek(&u->fed, &p);
 
 	if (n < 0)
-		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was given up");
+		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
 	if (u->options.always || !unpack_keeps_whole(u->name))
 		u->kind = archive_detect(p, (size_t)n, u->name);
 	if (u->kind == ARCHIVE_KIND_ZIP && !u->options.always && archive_is_torch_zip(p, (size_t)n))
@@ -171,9 +168,8 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 			return not_as_named(p, (size_t)n, err);
 		if (u->options.always)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"it is not an archive that can be unpacked (tar, zip, 7z, rar, "
-				"gzip, bzip2, xz, zstd, lz4, lzip); leave out unpack, or correct "
-				"the address");
+				"not a supported archive (tar, zip, 7z, rar, gzip, bzip2, xz, "
+				"zstd, lz4, lzip); remove unpack, or correct the URL");
 		return 0;
 	case ARCHIVE_KIND_ZIP:
 		return unpack_zip(u, err);
@@ -205,7 +201,7 @@ static void *front_main(void *arg)
 	return NULL;
 }
 
-/* ---- the calls ---- */
+/* ---- interface ---- */
 
 static int default_limit(const char *dir, uint64_t *bytes, struct penstock_error *err)
 {
@@ -384,14 +380,14 @@ static int feed_file(struct unpacker *u, int fd, const char *path, struct pensto
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_errno(err, errno, "cannot read %s", path);
+			return error_errno(err, errno, "cannot read '%s'", path);
 		if (n == 0)
 			return 0;
 		r = unpacker_feed(u, chunk, (size_t)n, err);
 		if (r < 0)
 			return r;
 	}
-	/* It is read from its file, all of it. */
+	/* The whole file is read. */
 	if (fstat(fd, &st) == 0)
 		atomic_store(&u->packed, (unsigned long long)st.st_size);
 	return 0;
@@ -406,7 +402,7 @@ int unpack_file(const char *path, const char *dir, const struct unpack_options *
 	int r;
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	if (!own.name) {
 		const char *slash = strrchr(path, '/');
 
@@ -426,7 +422,7 @@ int unpack_clean(const char *dir, struct penstock_error *err)
 	const struct dirent *e;
 
 	if (!list)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot list %s", dir);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot list '%s'", dir);
 	while ((e = readdir(list))) {
 		_cleanup_free_ char *path = NULL;
 		int r;

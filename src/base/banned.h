@@ -1,4 +1,4 @@
-/* Functions that cannot be used safely do not compile. Include after the system headers. */
+/* Unsafe functions that must not compile. Include this header after the system headers. */
 #ifndef BASE_BANNED_H
 #define BASE_BANNED_H
 

@@ -1,5 +1,5 @@
 /*
- * A growable byte buffer that is born with its maximum.
+ * A growable byte buffer with a fixed maximum size.
  *
  *	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_XML_BODY);
  *
@@ -8,9 +8,9 @@
  *	if (buf_failed(&b))
  *		return buf_error(&b, "the list reply", err);
  *
- * Failure sticks: after the first append that did not fit (or had no memory) every further append
- * does nothing, so a series of them needs one check at its end. `data` is always NUL-terminated
- * once anything was added, and the NUL does not count towards `len` or `limit`.
+ * Failure is sticky: after the first append that exceeds the limit or runs out of memory, every
+ * further append does nothing, so a series of appends needs one check at its end. `data` is
+ * NUL-terminated once anything was added; the NUL does not count towards `len` or `limit`.
  */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
@@ -26,7 +26,7 @@ struct buf {
 	char *data; /* NULL until something is added */
 	size_t len;
 	size_t cap;
-	size_t limit;	  /* bytes; `len` never exceeds it */
+	size_t limit; /* bytes; `len` never exceeds it */
 	unsigned failure; /* 0, or one of enum buf_failure */
 };
 
@@ -38,7 +38,7 @@ enum buf_failure { BUF_OVER_LIMIT = 1, BUF_NO_MEMORY = 2 };
 
 void buf_init(struct buf *b, size_t limit);
 void buf_release(struct buf *b);
-/* Empties it (and forgets a failure) but keeps the memory. */
+/* Empties the buffer and clears a failure, but keeps the memory. */
 void buf_clear(struct buf *b);
 
 int buf_add(struct buf *b, const void *data, size_t len);
@@ -46,8 +46,8 @@ int buf_add_str(struct buf *b, const char *s);
 int buf_add_char(struct buf *b, char c);
 int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-/* Room for `len` more bytes, to be filled by the caller and counted with buf_grown(). NULL: none.
- */
+/* Reserves room for `len` more bytes, which the caller fills and reports with buf_grown(). Returns
+ * NULL if the limit is exceeded or memory runs out. */
 char *buf_reserve(struct buf *b, size_t len);
 void buf_grown(struct buf *b, size_t len);
 /* Removes the first `len` bytes. */
@@ -59,9 +59,10 @@ static inline bool buf_failed(const struct buf *b)
 	return b->failure != 0;
 }
 
-/* The contents as a string, never NULL; owned by the buffer. */
+/* Returns the contents as a string, never NULL; owned by the buffer. */
 const char *buf_str(const struct buf *b);
-/* Hands the NUL-terminated contents over (free() it); the buffer is empty again. NULL: failed. */
+/* Returns the NUL-terminated contents, to be freed by the caller, and empties the buffer. Returns
+ * NULL if the buffer has failed. */
 char *buf_take(struct buf *b);
 
 /* Raises the error that made the buffer fail; `what` names the contents. */

@@ -1,10 +1,11 @@
 /*
- * Scope-bound cleanup. Declare with an initial value, always:
+ * Scope-bound cleanup. Always declare with an initial value:
  *
  *	_cleanup_free_ char *path = NULL;
  *	_cleanup_close_ int fd = -1;
  *
- * take_pointer() and take_fd() hand the thing over and leave the variable empty.
+ * take_pointer() and take_fd() return the value and leave the variable empty, which passes
+ * ownership on.
  */
 #ifndef BASE_CLEANUP_H
 #define BASE_CLEANUP_H

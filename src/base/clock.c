@@ -71,7 +71,7 @@ void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
 
 void clock_cond_wait_until_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms)
 {
-	/* In this order: INT64_MAX stands for never. */
+	/* Divide first: INT64_MAX, which means never, would overflow in nanoseconds. */
 	struct timespec until = {.tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * NS_PER_MS};
 
 	pthread_cond_timedwait(cond, lock, &until);

@@ -1,5 +1,7 @@
-/* Time. Durations and deadlines use the monotonic clock; the wall clock is for people and
- * protocols. */
+/*
+ * Time. Durations and deadlines use the monotonic clock; the wall clock is for display and
+ * protocols.
+ */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -11,7 +13,7 @@
 
 int64_t clock_monotonic_ns(void);
 int64_t clock_wall_ns(void);
-/* As the monotonic clock, and it goes on while the machine is suspended. */
+/* Like the monotonic clock, but also counts time while the machine is suspended. */
 int64_t clock_boottime_ms(void);
 static inline int64_t clock_monotonic_ms(void)
 {
@@ -22,12 +24,13 @@ static inline int64_t clock_monotonic_ms(void)
 #define CLOCK_RFC3339_SIZE 25
 void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE]);
 
-/* Sleeps whole, also when signals arrive. */
+/* Sleeps the full time, even if signals arrive. */
 void clock_sleep_ms(int64_t ms);
 
 /*
- * A condition that is waited for by the monotonic clock, with clock_cond_wait_ms() or clock_cond_wait_until_ms()
- * (of clock_monotonic_ms()). Both may return early; look again at what was waited for.
+ * Initialises a condition variable on the monotonic clock. Wait for it with clock_cond_wait_ms() or
+ * clock_cond_wait_until_ms() (a value of clock_monotonic_ms()). Both may return early, so check the
+ * condition again.
  */
 void clock_cond_init(pthread_cond_t *cond);
 void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms);

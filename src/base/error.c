@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/banned.h"
 
-/* A message that cannot be allocated is replaced by this one, which is never freed. */
+/* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
 
 static const char *const names[PENSTOCK_CODE_COUNT_] = {
@@ -51,7 +51,8 @@ void penstock_error_release(struct penstock_error *err)
 	*err = (struct penstock_error)PENSTOCK_ERROR_INIT;
 }
 
-/* One line, whatever foreign text it quotes: a library's message, a name, a reply. */
+/* Makes one line of a message, which may quote foreign text: a library's message, a name, a
+ * reply. */
 static void make_one_line(char *message)
 {
 	size_t len = strlen(message);
@@ -66,7 +67,8 @@ static void make_one_line(char *message)
 	}
 }
 
-/* What a server answers, and any name, may repeat a secret; messages go to terminals, records and other people. */
+/* Redacts a message: replies of servers and names may repeat a secret, and messages go to
+ * terminals, records and other people. */
 static char *redact(char *message)
 {
 	struct buf out = BUF_INIT(strlen(message) * 2 + 64);

@@ -14,36 +14,36 @@
 
 #include <penstock/error.h>
 
-/* Replaces whatever `err` held. Returns -code. */
+/* Replaces the content of `err`. Returns -code. */
 int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same with ": strerror(errnum)" behind it; the code follows from errnum. */
+/* Like error_set() with ": strerror(errnum)" appended; the code is derived from errnum. */
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before the message that is there. Returns the -code that is there. */
+/* Puts "prefix: " before the existing message. Returns the existing -code. */
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Puts more behind the message that is there. */
+/* Appends to the existing message. */
 void error_suffix(struct penstock_error *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Out of memory; needs no memory itself. */
+/* Reports that memory ran out; allocates nothing itself. */
 int error_memory(struct penstock_error *err);
 
-/* Moves `src` into `dst` (either may be NULL; then the message is dropped). Returns -code. */
+/* Moves `src` into `dst`. If `dst` is NULL the message is dropped. Returns -code. */
 int error_move(struct penstock_error *dst, struct penstock_error *src);
 
-/* The code that an errno value means. */
+/* Maps an errno value to a code. */
 enum penstock_code error_code_of_errno(int errnum);
 
-/* Whether the same request may succeed later without anybody doing anything. */
+/* Returns true if the same request may succeed later without any change. */
 bool error_is_retryable(const struct penstock_error *err);
 
 #if defined(__clang_analyzer__) && !defined(ERROR_IMPLEMENTATION)
-/* The analyzer sees one file at a time; without this it follows raises that return 0. */
+/* The analyzer sees one file at a time; without this it follows error returns that are 0. */
 static inline int error_raised(int r)
 {
 	if (r >= 0)

@@ -18,7 +18,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-#define LOCK_LOOK_MS 20
+#define LOCK_POLL_MS 20
 
 char *path_join(const char *dir, const char *name)
 {
@@ -102,12 +102,13 @@ int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_erro
 	_cleanup_close_ int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
 	struct stat st;
 
-	/* ENXIO: a FIFO that nobody reads. */
+	/* ENXIO: a FIFO without a reader. */
 	if (fd < 0 && errno != ELOOP && errno != ENXIO && errno != EISDIR)
 		return error_errno(err, errno, "cannot open %s", path);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s is no file: a step has put a link, a FIFO or a directory in its place",
+			"'%s' is not a regular file: a step has put a link, a FIFO or a "
+			"directory in its place",
 			path);
 	return take_fd(fd);
 }
@@ -220,10 +221,11 @@ int fs_open_in_root(int root, const char *path, int flags)
 	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
-/* One removal under way. However deep the tree, at most REMOVE_DEPTH descriptors are open. */
+/* A removal in progress. At most REMOVE_DEPTH descriptors are open, regardless of the depth of the
+ * tree. */
 struct removal {
 	const char *path; /* for messages */
-	int top;	  /* of the tree; directories that lie too deep are moved up to it */
+	int top; /* of the tree; directories that are too deep are moved up to it */
 	uint64_t moved;
 	struct penstock_error *err;
 };
@@ -234,7 +236,7 @@ static int raise_removal(const struct removal *removal)
 	return error_errno(removal->err, errno, "cannot remove %s", removal->path);
 }
 
-/* An unwritable or unreadable directory of ours is opened up. */
+/* Opens a directory; makes it writable and readable first if it is ours. */
 static DIR *open_for_removal(int parent, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -260,7 +262,7 @@ static int move_up(struct removal *removal, int dir, const char *name)
 
 static int remove_children(struct removal *removal, DIR *dir, int depth);
 
-/* What unlink() does not take: a directory, or an entry of an unwritable one. */
+/* Removes an entry that unlink() cannot: a directory, or an entry of an unwritable one. */
 static int remove_hard(struct removal *removal, int dir, const char *name, int depth)
 {
 	_cleanup_closedir_ DIR *inner = NULL;
@@ -284,7 +286,8 @@ static int remove_hard(struct removal *removal, int dir, const char *name, int d
 		return r;
 	if (errno == EACCES && fchmod(dir, 0700) == 0 && unlinkat(dir, name, AT_REMOVEDIR) == 0)
 		return 0;
-	/* Not empty: some file systems skip entries while others go; the next pass takes them. */
+	/* Not empty: some file systems skip entries while others are removed; the next pass takes
+	 * them. */
 	return errno == ENOTEMPTY || errno == EEXIST ? 0 : raise_removal(removal);
 }
 
@@ -324,8 +327,8 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
 			return raise_removal(&removal);
 		rewinddir(dir);
 	}
-	return error_set(
-		err, PENSTOCK_E_EXISTS, "cannot remove %s: somebody keeps writing there", shown);
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"cannot remove %s: another process keeps writing to it", shown);
 }
 
 int fs_remove_tree(const char *path, struct penstock_error *err)
@@ -341,7 +344,7 @@ bool fs_is_named(int fd, const char *path)
 	       open_one.st_ino == named.st_ino && open_one.st_dev == named.st_dev;
 }
 
-/* Open file description locks: as flock(), but they can be asked for. */
+/* Open file description locks: like flock(), but they can be queried. */
 int fs_lock(int fd)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -367,7 +370,7 @@ int fs_lock_wait(int fd, const atomic_int *cancel)
 
 		if (r <= 0 || (cancel && atomic_load(cancel)))
 			return r;
-		clock_sleep_ms(LOCK_LOOK_MS);
+		clock_sleep_ms(LOCK_POLL_MS);
 	}
 }
 
@@ -378,7 +381,7 @@ static int open_one(int dir, const char *name, bool make)
 
 	if (fd >= 0 || errno != ENOENT || !make)
 		return fd;
-	/* Another one may make it at the same time. */
+	/* Another process may create it at the same time. */
 	if (mkdirat(dir, name, 0777) < 0 && errno != EEXIST)
 		return -1;
 	return openat(dir, name, flags);
@@ -458,7 +461,7 @@ int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
 	struct statvfs st;
 
 	if (statvfs(path, &st) < 0)
-		return error_errno(err, errno, "cannot read the free space of %s", path);
+		return error_errno(err, errno, "cannot determine the free space of %s", path);
 	*bytes = (uint64_t)st.f_bavail * st.f_frsize;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Files and directories: whole reads, durable writes, trees. All paths are plain strings; all
- * descriptors are opened close-on-exec.
+ * Files and directories: reading whole files, durable writes, trees. All paths are plain strings;
+ * all descriptors are opened close-on-exec.
  */
 #ifndef BASE_FS_H
 #define BASE_FS_H
@@ -16,92 +16,91 @@
 
 struct penstock_error;
 
-/* "a/b" from "a" and "b" (also from "a/" and "b"); free() it. NULL: out of memory. */
+/* Joins "a" (or "a/") and "b" to "a/b"; the caller frees it. Returns NULL if out of memory. */
 char *path_join(const char *dir, const char *name);
 
-/* Creates `path` and its missing parents with `mode`. Existing directories are fine. */
+/* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
-/* Appends the whole file; its size must fit in `out`. */
+/* Appends the whole file to `out`; fails if it does not fit. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
-/*
- * The same of a file in a place where others write, such as a step: links are not followed, and what is no file (a FIFO
- * would keep its reader waiting) is INVALID.
- */
+/* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
+ * are not followed, and anything but a regular file (a FIFO would block the reader) is INVALID. */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
-/* Opens such a file without waiting for anybody; `flags` and `mode` as of open(). Below 0: the error. */
+/* Opens such a file without blocking; `flags` and `mode` are those of open(). Returns a negative
+ * code on failure. */
 int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
-/*
- * Replaces `path` by `data`: temporary file beside it, fdatasync, rename, fsync of the directory.
- * After a crash at any instant the old or the new file is there, whole.
- */
+/* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
+ * the directory. After a crash at any instant either the old or the new file exists, complete. */
 int fs_write_atomic(
 	const char *path, const void *data, size_t len, mode_t mode, struct penstock_error *err);
 
 /*
- * Gives `from` the name `to`, unless there is something under it. -1: errno (EEXIST: there is). Where the file system
- * can do neither this nor a second name, it looks first, and what appears in that moment is replaced.
+ * Renames `from` to `to` unless `to` exists. Returns -1 with errno (EEXIST if `to` exists). On a
+ * file system that supports neither RENAME_NOREPLACE nor hard links there is a short race: a file
+ * created between the check and the rename is replaced.
  */
 int fs_rename_new(const char *from, const char *to);
 
 int fs_fsync_dir(const char *path, struct penstock_error *err);
 
-/* Writes or reads all of `len`, through EINTR and short counts. -1: errno; a short read returns
- * less. */
+/* Write or read all of `len` bytes, through EINTR and short counts. Return -1 with errno;
+ * fs_pread_all() returns less than `len` at the end of the file. */
 int fs_write_all(int fd, const void *data, size_t len);
 int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset);
 ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset);
 
 /*
- * Opens the directory that the first `len` bytes of `path` name below `root` (O_PATH), through no link on the way;
- * `make`: missing ones are made. -1: errno (ENOTDIR: something else is in its place), and `*at` is how much of the path
- * leads to what failed.
+ * Opens (O_PATH) the directory that the first `len` bytes of `path` name below `root`, without
+ * following symbolic links. `make` creates missing directories. Returns -1 with errno (ENOTDIR if a
+ * component is not a directory); `*at` is then the length of the path up to the component that
+ * failed.
  */
 int fs_open_below(int root, const char *path, size_t len, bool make, size_t *at);
 
-/*
- * Opens `path` as a program would to which the directory `root` is "/": links lead nowhere else, absolute ones and "..",
- * too. -1: errno.
- */
+/* Opens `path` as if `root` were "/": symbolic links, absolute paths and ".." cannot leave it.
+ * Returns -1 with errno. */
 int fs_open_in_root(int root, const char *path, int flags);
 
-/* Removes a tree without following links; a missing one is fine. Unwritable directories are opened
- * up. */
+/* Removes a tree without following symbolic links; a missing tree is not an error. Unwritable
+ * directories are made writable first. */
 int fs_remove_tree(const char *path, struct penstock_error *err);
-/* The same of what has the `name` in the open directory `parent`; `shown` names it in messages. */
+/* Like fs_remove_tree() for `name` in the open directory `parent`; messages name it as `shown`. */
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
-/*
- * Locks the whole file, opened for writing, for this process alone until the descriptor (and every copy
- * of it) is closed. 1: somebody else has it. -1: errno.
- */
+/* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
+ * copy of it are closed. Returns 1 if another process holds a lock, -1 with errno. */
 int fs_lock(int fd);
-/* The same, waiting for whoever has it, unless `cancel` (may be NULL) is set: 1. Nobody may hold it for long. */
+/* Like fs_lock(), but waits for the lock. Returns 1 if `cancel` is set meanwhile; `cancel` may be
+ * NULL. Holders must keep the lock only for a short time. */
 int fs_lock_wait(int fd, const atomic_int *cancel);
-/* For any number of processes, none of which has it alone. */
+/* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);
-/* Whether anybody else has it, alone or with others. */
+/* Returns true if anyone else holds the lock, exclusive or shared. */
 bool fs_lock_in_use(int fd);
-/* Whether anybody else has locked it. Only asks: it is never in the way of one who takes the lock. */
+/* Returns true if anyone else holds the lock exclusively. Only queries, so it never blocks a
+ * process that takes the lock. */
 bool fs_lock_held(int fd);
 
-/* Whether `path`, itself no link, still leads to the open file: somebody may have renamed or removed it before its lock was ours. */
+/* Returns true if `path`, not a symbolic link, still leads to the open file: it may have been
+ * renamed or removed before we got its lock. */
 bool fs_is_named(int fd, const char *path);
 
-/* Free bytes that an unprivileged writer may use below `path`. */
+/* Gets the free bytes that an unprivileged writer may use below `path`. */
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
 
-/* Whether the file system at `path` is a network one (NFS, CIFS, Lustre, FUSE…): no flock, no WAL.
- */
+/* Returns true if the file system at `path` is a network file system (NFS, CIFS, Lustre, FUSE…),
+ * which means no flock and no WAL. */
 bool fs_is_network(const char *path);
 
 /*
- * The first file of that name in the absolute directories of `path`, a list like PATH, that can be run; free() it. NULL: none.
- * Relative ones mean another place to each process.
+ * Finds the first executable file called `name` in the absolute directories of `path`, a list like
+ * PATH; the caller frees the result. Returns NULL if there is none. Relative directories are
+ * skipped, because they differ between processes.
  */
 char *fs_find_program(const char *path, const char *name);
-/* On our own PATH, else where administrators' programs are, which users' PATHs may lack. */
+/* Searches our own PATH, then the system directories (sbin), which a user's PATH may lack. */
 char *fs_find_tool(const char *name);
 
 #endif

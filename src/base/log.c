@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* Shorter ones are not looked for in other forms, which would blank out innocent text. */
+/* Shorter secrets are not searched for in encoded forms, which would blank out innocent text. */
 #define ENCODED_MIN 8
 
 static struct {
@@ -20,20 +20,24 @@ static struct {
 	log_sink_fn sink;
 	void *cookie;
 	char **secrets;
-	unsigned *uses; /* of each of them: how often it was given */
+	unsigned *uses; /* of each secret: how often it was given */
 	size_t n_secrets;
-	bool blind; /* a secret is not among them, for want of memory */
-	/* Which bytes, and which two bytes, secrets begin with: most text holds none of them. */
+	bool withhold; /* a secret is missing here because memory ran out */
+	/* The bytes, and the pairs of bytes, that secrets begin with: most text contains none of
+	 * them. */
 	bool first[256];
 	unsigned char pairs[65536 / 8];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO};
 
-static const char withheld[] = "(withheld: memory is too short to hide secrets in this text)";
+static const char withheld[] = "(withheld: out of memory while hiding secrets in this text)";
 
 static const char *const level_names[] = {"debug", "info", "warn", "error", "quiet"};
 
-/* Ends of the names of query parameters that sign or authorise a URL, and such names as they are; in small letters, and
- * without what vendors put between the words: X-Amz-Signature, x-oss-signature, q-signature, private_token. */
+/*
+ * Endings of the names of query parameters that sign or authorise a URL, and complete names; in
+ * lower case, and without the separators that vendors put between the words: X-Amz-Signature,
+ * x-oss-signature, q-signature, private_token.
+ */
 static const char *const secret_endings[] = {"signature", "token", "credential", "credentials",
 	"secret", "password", "passwd", "passphrase", "apikey", "accesskey", "secretkey", "authkey",
 	"privatekey", "accountkey", "subscriptionkey", "authorization", "jwt"};
@@ -43,7 +47,7 @@ static const char *const secret_names[] = {"sig", "sign", "key", "auth", "pass",
 
 #define NO_LEVEL (-1)
 
-/* Of a thread that does a work of its own: what it is to tell, and where. */
+/* A thread's own level and stream. */
 static _Thread_local int own_level = NO_LEVEL;
 static _Thread_local FILE *own_stream;
 
@@ -105,10 +109,10 @@ void log_set_sink(log_sink_fn sink, void *cookie)
 	state.cookie = cookie;
 }
 
-/* For want of memory one would be shown; so nothing is that would be searched for it. */
-static int go_blind(void)
+/* Without memory a secret would be shown; so withhold every text that would be searched. */
+static int withhold_all(void)
 {
-	state.blind = true;
+	state.withhold = true;
 	return -1;
 }
 
@@ -137,7 +141,7 @@ static int add_locked(const char *text)
 	uses = grown ? realloc(state.uses, (state.n_secrets + 1) * sizeof(*uses)) : NULL;
 	if (!uses) {
 		free(copy);
-		return go_blind();
+		return withhold_all();
 	}
 	state.uses = uses;
 	state.uses[state.n_secrets] = 1;
@@ -147,7 +151,7 @@ static int add_locked(const char *text)
 	return 0;
 }
 
-/* The tables of beginnings keep it: they only say where to look. */
+/* The tables of first bytes keep their entries: they only narrow the search. */
 static int drop_locked(const char *text)
 {
 	for (size_t i = 0; i < state.n_secrets; i++) {
@@ -165,10 +169,11 @@ static int drop_locked(const char *text)
 	return 0;
 }
 
-/* What is done with each form of a secret. */
+/* Called with each form of a secret. */
 typedef int (*form_fn)(const char *text);
 
-/* As it stands in a URL; `kept` are the characters beside letters and digits that stay. */
+/* Percent-encodes the secret; `kept` are the characters, apart from letters and digits, that
+ * stay. */
 static int with_url_encoded(const char *secret, const char *kept, bool lower, form_fn fn)
 {
 	static const char digits[] = "0123456789ABCDEF0123456789abcdef";
@@ -177,7 +182,7 @@ static int with_url_encoded(const char *secret, const char *kept, bool lower, fo
 	int r;
 
 	if (!text)
-		return go_blind();
+		return withhold_all();
 	for (const char *p = secret; *p; p++) {
 		const char *hex = digits + (lower ? 16 : 0);
 		unsigned char c = (unsigned char)*p;
@@ -197,8 +202,8 @@ static int with_url_encoded(const char *secret, const char *kept, bool lower, fo
 	return r;
 }
 
-/* What of the secret stands in base64 where `before` bytes (modulo 3) come before it, whatever those are
- * and whatever follows: the characters that hold nothing but its bits. */
+/* Encodes the part of the secret that is visible in base64 if `before` bytes (modulo 3) precede it:
+ * the characters that depend on the secret alone. */
 static int with_base64(const char *secret, size_t before, const char *digits, form_fn fn)
 {
 	size_t bits = (before + strlen(secret)) * 8;
@@ -208,7 +213,7 @@ static int with_base64(const char *secret, size_t before, const char *digits, fo
 	int r = 0;
 
 	if (!text)
-		return go_blind();
+		return withhold_all();
 	for (size_t i = from; i < bits / 6; i++) {
 		unsigned value = 0;
 
@@ -226,7 +231,7 @@ static int with_base64(const char *secret, size_t before, const char *digits, fo
 	return r;
 }
 
-/* A secret goes through URLs, and through headers of basic authentication and the like. */
+/* Secrets occur in URLs, and in headers such as those of basic authentication. */
 static int with_encoded(const char *secret, form_fn fn)
 {
 	static const char *const digits[] = {
@@ -282,7 +287,7 @@ int log_redact_part(const char *secret, size_t len)
 	copy = strndup(secret, len);
 	if (!copy) {
 		LOCK_SCOPE(&state.lock);
-		return go_blind();
+		return withhold_all();
 	}
 	r = log_redact(copy);
 	explicit_bzero(copy, strlen(copy));
@@ -293,10 +298,10 @@ int log_redact_part(const char *secret, size_t len)
 bool log_redact_failed(void)
 {
 	LOCK_SCOPE(&state.lock);
-	return state.blind;
+	return state.withhold;
 }
 
-/* As it stands, and as it is meant. */
+/* Redacts the text both as given and percent-decoded. */
 static int redact_percent_encoded(const char *text, size_t len)
 {
 	char *plain = strndup(text, len);
@@ -305,7 +310,7 @@ static int redact_percent_encoded(const char *text, size_t len)
 
 	if (!plain) {
 		LOCK_SCOPE(&state.lock);
-		return go_blind();
+		return withhold_all();
 	}
 	for (const char *p = plain; *p; p++) {
 		unsigned char c = (unsigned char)*p;
@@ -338,7 +343,7 @@ int log_redact_user(const char *url)
 		return 0;
 	len = (size_t)(at - user);
 	name = strcspn(user, ":@");
-	/* With its name before it, too: so basic authentication encodes it. */
+	/* Also together with the user name: that is what basic authentication encodes. */
 	r = redact_percent_encoded(user, len);
 	if (r == 0 && name < len)
 		r = redact_percent_encoded(user + name + 1, len - name - 1);
@@ -355,12 +360,12 @@ void log_redact_clear(void)
 	state.secrets = NULL;
 	state.uses = NULL;
 	state.n_secrets = 0;
-	state.blind = false;
+	state.withhold = false;
 	memset(state.first, 0, sizeof(state.first));
 	memset(state.pairs, 0, sizeof(state.pairs));
 }
 
-/* Whether a secret may begin with these two bytes. */
+/* Returns true if a secret may begin with these two bytes. */
 static bool may_begin(const char *text)
 {
 	unsigned pair = pair_of(text);
@@ -368,7 +373,7 @@ static bool may_begin(const char *text)
 	return state.pairs[pair / 8] >> pair % 8 & 1;
 }
 
-/* The length of a secret that begins at `text`, or 0. */
+/* Returns the length of a secret that begins at `text`, or 0. */
 static size_t secret_length_at(const char *text)
 {
 	size_t longest = 0;
@@ -407,7 +412,7 @@ bool log_secret_parameter(const char *name, size_t len)
 	return false;
 }
 
-/* The length of "X-Amz-Signature=" and its like at `text`, or 0. */
+/* Returns the length of "X-Amz-Signature=" and the like at `text`, or 0. */
 static size_t parameter_length_at(const char *text)
 {
 	size_t len = strcspn(text, "=?& \t\"'<>");
@@ -417,7 +422,7 @@ static size_t parameter_length_at(const char *text)
 
 static void redact_locked(struct buf *out, const char *text)
 {
-	if (state.blind) {
+	if (state.withhold) {
 		buf_add_str(out, withheld);
 		return;
 	}
@@ -445,7 +450,8 @@ void log_redact_into(struct buf *out, const char *text)
 	redact_locked(out, text);
 }
 
-/* How a secret stands to the bytes at data[0..len): not there, there, or perhaps when more arrives. */
+/* The result of comparing a secret with data[0..len): no match, a match, or perhaps one once more
+ * data arrives. */
 enum match { NO_MATCH, MATCH, MAYBE_MATCH };
 
 static enum match match_secret(const char *data, size_t len, size_t *matched)
@@ -472,7 +478,7 @@ size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool las
 	size_t copied = 0;
 
 	LOCK_SCOPE(&state.lock);
-	if (state.blind) {
+	if (state.withhold) {
 		buf_printf(out, "%s\n", withheld);
 		return len;
 	}

@@ -17,13 +17,13 @@
 #include "base/banned.h"
 
 #define BACKLOG	       1024
-#define SEND_BUFFER    (1 << 20) /* bytes; the kernel takes twice net.core.wmem_max at most */
+#define SEND_BUFFER    (1 << 20) /* bytes; the kernel allows at most twice net.core.wmem_max */
 #define DIRECTORY_SIZE 64
 #define LOCK_ATTEMPTS  100
 #define LOCK_PAUSE_MS  10
 #define ADDRESS_SIZE   (INET6_ADDRSTRLEN + sizeof(".65535"))
 
-/* "127.0.0.1.9000"; false: none of the loopback. */
+/* Formats "127.0.0.1.9000". Returns false if the address is not of the loopback. */
 static bool format_address(const struct sockaddr *address, char out[ADDRESS_SIZE])
 {
 	char host[INET6_ADDRSTRLEN];
@@ -50,7 +50,7 @@ static bool format_address(const struct sockaddr *address, char out[ADDRESS_SIZE
 	return true;
 }
 
-/* Only root, or we, may put something else in the place of what of ours is in it. */
+/* Returns true if only root or we can replace our entries in this directory. */
 static bool is_safe_parent(const char *path)
 {
 	struct stat st;
@@ -60,7 +60,8 @@ static bool is_safe_parent(const char *path)
 	       (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
 }
 
-/* One of the user's directories, the better one first, and its path; -1: it is not there, or not his alone. */
+/* Opens one of the user's directories, the preferred one (0) first, and gets its path. Returns -1
+ * if it is missing, or if others have access to it. */
 static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 {
 	_cleanup_close_ int fd = -1;
@@ -68,7 +69,7 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 
 	if (which == 0) {
 		snprintf(path, DIRECTORY_SIZE, "/run/user/%u", (unsigned)geteuid());
-		/* In a container anybody may have made these. */
+		/* In a container anyone may have made these. */
 		if (!is_safe_parent("/run") || !is_safe_parent("/run/user") ||
 			!is_safe_parent(path))
 			return -1;
@@ -81,13 +82,13 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 	if (make)
 		mkdir(path, 0700);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* In /tmp anybody may have made it. */
+	/* In /tmp anyone may have made it. */
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077))
 		return -1;
 	return take_fd(fd);
 }
 
-/* `hidden`: what it is called until somebody listens there. */
+/* `hidden` makes the name used until the socket listens. */
 static bool make_name(
 	const char *directory, bool hidden, const char *address, struct sockaddr_un *name)
 {
@@ -107,7 +108,7 @@ static int make_socket(void)
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* errno; 0: somebody listens. It does not wait: where the backlog is full, it is EAGAIN. */
+/* Returns errno, or 0 if a server listens. Does not block: a full backlog gives EAGAIN. */
 static int try_name(const struct sockaddr_un *name)
 {
 	_cleanup_close_ int fd = make_socket();
@@ -117,7 +118,8 @@ static int try_name(const struct sockaddr_un *name)
 	return 0;
 }
 
-/* Whoever has it holds it for a moment, or is a stopped process, for which no server waits. */
+/* Others hold the lock only for a moment. A stopped process may hold it longer; do not wait for
+ * that. */
 static bool lock(int directory)
 {
 	for (unsigned attempts = 0; flock(directory, LOCK_EX | LOCK_NB) < 0; attempts++) {
@@ -128,7 +130,8 @@ static bool lock(int directory)
 	return true;
 }
 
-/* A server that is killed leaves its socket. Under the lock: no name is given meanwhile. */
+/* Removes the sockets of killed servers. Call it under the lock, so that no socket is being renamed
+ * meanwhile. */
 static void sweep(int directory, const char *path)
 {
 	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -159,7 +162,7 @@ static int listen_in(unsigned which, const char *address, struct sockaddr_un *na
 	_cleanup_close_ int directory = open_directory(which, true, path);
 	_cleanup_close_ int fd = -1;
 
-	/* A socket on a file system of several machines looks dead from all but one. */
+	/* A socket on a file system shared by several machines looks dead from all but one. */
 	if (directory < 0 || fs_is_network(path) || !make_name(path, true, address, &hidden) ||
 		!make_name(path, false, address, name) || !lock(directory))
 		return -1;

@@ -1,16 +1,17 @@
 /*
- * A Unix socket beside a TCP port of the loopback, for those who are on the same machine: the same bytes, for
- * two thirds of what TCP costs (docs/decisions/near-socket.md).
+ * A Unix socket that serves the same bytes as a TCP port of the loopback interface, for clients on
+ * the same machine, at two thirds of the cost of TCP (docs/decisions/near-socket.md).
  *
- *	server:	fd = near_listen(&address, &name);	`address`: what its TCP socket listens on
+ *	server:	fd = near_listen(&address, &name);	`address`: the one that its TCP socket listens on
  *		...
- *		near_unlink(&name);			while nobody else can have the port
- *	client:	if (near_find(&address, &name))		`address`: what TCP would connect to
- *			connect to `name` in its place
+ *		near_unlink(&name);			while no other process can have the port
+ *	client:	if (near_find(&address, &name))		`address`: the one that TCP would connect to
+ *			connect to `name` instead
  *
- * The sockets of a user lie in a directory that only he may enter: /run/user/UID/penstock, or /tmp/penstock-UID where
- * the first cannot be. So both ends are of one user, and others keep to TCP. A name is made of the address and of the
- * network name space, since a directory may be seen from several of them, each with ports of its own.
+ * The sockets of a user are in a directory that only this user can enter: /run/user/UID/penstock,
+ * or /tmp/penstock-UID if the first cannot exist. So both ends belong to the same user; other users
+ * keep to TCP. The name consists of the address and of the network namespace, since a directory may
+ * be visible from several namespaces, each with its own ports.
  */
 #ifndef BASE_NEAR_SOCKET_H
 #define BASE_NEAR_SOCKET_H
@@ -20,17 +21,18 @@
 #include <sys/un.h>
 
 /*
- * A non-blocking socket that listens at `name`; -1: `address` is none of the loopback, or there is no directory for one.
- * The caller holds the port: whatever has the name is left from an earlier process. Removes what others left, too.
+ * Returns a non-blocking socket that listens at `name`. Returns -1 if `address` is not a loopback
+ * address, or if there is no directory for it. The caller holds the port, so an existing socket of
+ * that name is left over from an earlier process and is replaced. Removes stale sockets, too.
  */
 int near_listen(const struct sockaddr *address, struct sockaddr_un *name);
 
 void near_unlink(const struct sockaddr_un *name);
 
-/* Whether somebody listens there now. */
+/* Returns true if a server listens there now, and sets `name`. */
 bool near_find(const struct sockaddr *address, struct sockaddr_un *name);
 
-/* Makes room for more of what is on its way, if `fd` is a Unix socket. */
+/* Enlarges the send buffer if `fd` is a Unix socket. */
 void near_tune(int fd);
 
 #endif

@@ -25,16 +25,16 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* ---- what memory holds stays there ---- */
+/* ---- memory protection ---- */
 
-static struct rlimit core_limit; /* as it was; set once, before there are threads */
+static struct rlimit core_limit; /* the original limit; set once, before there are threads */
 static bool core_limit_known;
 
 void process_protect_memory(void)
 {
 	struct rlimit none;
 
-	/* A handler that the kernel pipes cores to gets them whatever the limit; so both. */
+	/* A core handler that the kernel pipes to ignores the limit; so do both. */
 	prctl(PR_SET_DUMPABLE, 0);
 	if (getrlimit(RLIMIT_CORE, &core_limit) < 0)
 		return;
@@ -43,14 +43,14 @@ void process_protect_memory(void)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
-/* ---- whom we spawned ---- */
+/* ---- the list of spawned processes ---- */
 
-/* A supervisor has few children at a time: its tasks and a helper here and there. */
+/* A supervisor has few children at a time: its tasks and an occasional tool. */
 static pthread_mutex_t spawned_lock = PTHREAD_MUTEX_INITIALIZER;
 static pid_t *spawned; /* under the lock; never freed */
 static size_t n_spawned, spawned_cap;
 
-/* Room for one more, before there is a child that could be lost. */
+/* Makes room for one more, before there is a child that could be lost. */
 static bool spawned_reserve(void)
 {
 	pid_t *grown;
@@ -65,7 +65,7 @@ static bool spawned_reserve(void)
 	return true;
 }
 
-/* Under the lock, so that the number is not given to a new child before it is off the list. */
+/* Reaps under the lock, so that the pid cannot be reused before it is removed from the list. */
 static int spawned_reap(pid_t pid, int *status)
 {
 	LOCK_SCOPE(&spawned_lock);
@@ -100,7 +100,7 @@ size_t process_count_spawned(void)
 
 /* ---- spawning ---- */
 
-/* What the child tells when it could not become argv[0]. */
+/* The report of a child that could not become argv[0]. */
 struct failure {
 	int errnum;
 	int step; /* enum step */
@@ -108,10 +108,13 @@ struct failure {
 enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
 #define REPORT_FD 3
 #define EXTRA_FD  PROCESS_HANDED_FD
-#define FREE_FD	  5 /* and above, while the others are put in place */
+#define FREE_FD	  5 /* and above, while the others are moved to their places */
 
-/* The C library keeps two signals to itself and refuses to touch them; whoever started us may have ignored
- * those too, so the kernel is asked. All zero is the default disposition in every layout of its struct. */
+/*
+ * The C library reserves two signals and refuses to change them; our parent may have ignored those
+ * too, so this uses the system call. All zero is the default action in every layout of the kernel's
+ * struct.
+ */
 static void reset_signals(void)
 {
 	static const unsigned long defaults[8] = {0};
@@ -173,8 +176,8 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* In a process namespace of its own a child cannot name its parent; but nobody else reads what it reports. */
-static bool parent_is_gone(const struct process_spec *spec, int report, pid_t parent)
+/* In its own pid namespace a child cannot see its parent; but only the parent reads its report. */
+static bool parent_ended(const struct process_spec *spec, int report, pid_t parent)
 {
 	struct pollfd p = {report, POLLOUT, 0};
 
@@ -183,15 +186,16 @@ static bool parent_is_gone(const struct process_spec *spec, int report, pid_t pa
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* Only async-signal-safe calls: the parent may have other threads. `n_cgroups` are still to be joined. */
+/* Only async-signal-safe calls: the parent may have other threads. The first `n_cgroups` groups are
+ * still to be joined. */
 static void run_child(const struct process_spec *spec, size_t n_cgroups, int report, pid_t parent)
 {
 	struct failure failure = {0, STEP_SESSION};
 
 	if (spec->die_with_parent) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (parent_is_gone(spec, report, parent))
-			_exit(127); /* it ended before the call above */
+		if (parent_ended(spec, report, parent))
+			_exit(127); /* the parent ended before the call above */
 	}
 	if (spec->new_session && setsid() < 0)
 		goto fail;
@@ -232,8 +236,7 @@ static int raise_failure(
 		return spec->explain(spec->cookie, failure->step, failure->errnum, err);
 	switch ((enum step)failure->step) {
 	case STEP_CWD:
-		return error_errno(
-			err, failure->errnum, "cannot enter the directory %s", spec->cwd);
+		return error_errno(err, failure->errnum, "cannot enter directory %s", spec->cwd);
 	case STEP_EXEC:
 		return error_errno(err, failure->errnum, "cannot run %s", spec->argv[0]);
 	case STEP_CGROUP:
@@ -248,7 +251,7 @@ static int raise_failure(
 	}
 }
 
-/* The sanitizer of threads has to be told of a fork, or its locks stay locked in the child. */
+/* ThreadSanitizer must see a fork, or its locks stay locked in the child. */
 #if defined(__SANITIZE_THREAD__)
 #define FORK_WATCHED
 #elif defined(__has_feature)
@@ -257,7 +260,8 @@ static int raise_failure(
 #endif
 #endif
 
-/* The C library's fork() knows no namespaces. Its child may call no more than what run_child() calls. */
+/* The C library's fork() knows no namespaces. The child of this one may only call what run_child()
+ * calls. */
 static pid_t fork_into(unsigned long namespaces)
 {
 #if defined(__s390__)
@@ -272,7 +276,8 @@ pid_t process_fork_in_body(void)
 	return fork_into(0);
 }
 
-/* In the control group of that directory. -1: not here (Linux 5.7 is needed), or we may not. */
+/* Forks into the control group of that directory. Returns -1 if that is not possible (it needs
+ * Linux 5.7) or not permitted. */
 static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 {
 #if defined(SYS_clone3) && !defined(FORK_WATCHED)
@@ -290,7 +295,7 @@ static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 #endif
 }
 
-/* Forks; the child is on the list before anybody can meet it. */
+/* Forks; the child is on the list before others can see it. */
 static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 {
 	size_t to_join = spec->n_cgroups;
@@ -298,7 +303,7 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	sigset_t before;
 	pid_t pid = -1;
 
-	/* No handler of ours may run in the child. */
+	/* None of our signal handlers may run in the child. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_mutex_lock(&spawned_lock);
@@ -334,8 +339,8 @@ bool process_is_own_secret(const char *pair)
 	return str_starts(pair, "PENSTOCK_SECRET_");
 }
 
-/* What we were started with, for somebody else. The strings are not copied. */
-static const char **environment_for_others(void)
+/* Our own environment without our secrets, for other programs. The strings are not copied. */
+static const char **environment_without_secrets(void)
 {
 	const char **env;
 	size_t n = 0;
@@ -364,7 +369,7 @@ int process_spawn(
 	ssize_t n;
 
 	if (!spec->envp && !spec->body) {
-		inherited = environment_for_others();
+		inherited = environment_without_secrets();
 		if (!inherited)
 			return error_memory(err);
 		complete.envp = inherited;
@@ -378,20 +383,19 @@ int process_spawn(
 	close(ends[1]);
 	if (p.pid < 0)
 		return error_errno(err, saved, "cannot fork");
-	/* Our own child cannot vanish before we wait for it: the number is safe here. */
+	/* Our own child cannot vanish before we wait for it, so the pid is safe here. */
 	p.pidfd = (int)syscall(SYS_pidfd_open, p.pid, 0);
 	if (p.pidfd < 0) {
 		saved = errno;
 		kill(p.pid, SIGKILL);
 		spawned_reap(p.pid, NULL);
-		return error_errno(
-			err, saved, "cannot open a pidfd (Linux 5.3 or later is needed)");
+		return error_errno(err, saved, "cannot open a pidfd (requires Linux 5.3 or later)");
 	}
 	do {
 		n = read(read_end, &failure, sizeof(failure));
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(failure)) {
-		/* One in namespaces may have made others. */
+		/* A child in namespaces may have started others. */
 		if (spec->namespaces)
 			kill(p.pid, SIGKILL);
 		spawned_reap(p.pid, NULL);
@@ -437,7 +441,7 @@ void process_release(struct process *process)
 	*process = (struct process)PROCESS_INIT;
 }
 
-/* ---- looking ---- */
+/* ---- information ---- */
 
 bool process_info(pid_t pid, struct process_info *info)
 {
@@ -446,7 +450,7 @@ bool process_info(pid_t pid, struct process_info *info)
 	_cleanup_close_ int fd = -1;
 	unsigned long flags;
 	unsigned long long start;
-	const char *behind;
+	const char *after_name;
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -455,13 +459,14 @@ bool process_info(pid_t pid, struct process_info *info)
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
-	behind = strrchr(text, ')'); /* the name in parentheses may hold anything */
+	after_name = strrchr(text, ')'); /* the name in parentheses may contain anything */
 	/* proc(5): state ppid pgrp session tty tpgid flags, then 12 fields, then starttime. */
-	if (!behind || sscanf(behind + 1,
-			       " %c %d %d %d %*d %*d %lu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			       "%*s %*s %llu",
-			       &info->state, &info->parent, &info->group, &info->session, &flags,
-			       &start) != 6)
+	if (!after_name ||
+		sscanf(after_name + 1,
+			" %c %d %d %d %*d %*d %lu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			"%*s %*s %llu",
+			&info->state, &info->parent, &info->group, &info->session, &flags,
+			&start) != 6)
 		return false;
 	info->pid = pid;
 	info->exiting = flags & 0x4;
@@ -502,7 +507,7 @@ int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), v
 	return 0;
 }
 
-/* All processes of the machine; a snapshot with the races that /proc has. */
+/* Reads all processes of the machine; a snapshot with the races of /proc. */
 static struct process_info *read_all(size_t *n)
 {
 	_cleanup_closedir_ DIR *dir = opendir("/proc");
@@ -540,7 +545,7 @@ struct walk {
 
 static void visit_children(struct walk *walk, pid_t parent, int depth)
 {
-	/* A snapshot in which pids were reused could hold a circle. */
+	/* A snapshot in which pids were reused could contain a cycle. */
 	for (size_t i = 0; i < walk->n && depth < 256; i++) {
 		const struct process_info *info = &walk->all[i];
 

@@ -19,14 +19,15 @@
 #include "base/banned.h"
 
 enum {
-	LOOK_MS = 50,	      /* between looks at `cancel` */
-	LONGEST_MS = 3600000, /* of one poll() */
-	KILL_WAIT_MS = 10000, /* then it is left: the kernel cannot end a read of a lost server */
+	CANCEL_POLL_MS = 50, /* between checks of `cancel` */
+	MAX_POLL_MS = 3600000, /* longest single poll() */
+	/* then it is abandoned: the kernel cannot end a read from a lost server */
+	KILL_WAIT_MS = 10000,
 };
 
 struct stream {
-	int fd;	   /* not blocking; -1: closed, or not ours */
-	int their; /* -1 once it has been handed on */
+	int fd; /* non-blocking; -1 if closed, or not ours */
+	int child_end; /* the child's end; -1 once the child has it */
 	const struct process_sink *sink;
 	bool keeps_end;
 };
@@ -34,12 +35,12 @@ struct stream {
 struct runner {
 	const struct process_run_options *options;
 	struct process process;
-	struct stream streams[2]; /* its output, and what it says to people */
+	struct stream streams[2]; /* its stdout and stderr */
 };
 
 /* ---- streams ---- */
 
-/* `given` is the specification's, for the child's end. */
+/* `given` is set to the child's end, in the specification. */
 static int open_stream(struct stream *s, int *given, struct penstock_error *err)
 {
 	int ends[2];
@@ -49,7 +50,7 @@ static int open_stream(struct stream *s, int *given, struct penstock_error *err)
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return error_errno(err, errno, "cannot make a pipe");
 	s->fd = ends[0];
-	s->their = *given = ends[1];
+	s->child_end = *given = ends[1];
 	fcntl(s->fd, F_SETFL, O_NONBLOCK);
 	return 0;
 }
@@ -60,7 +61,7 @@ static void close_end(int *fd)
 		close(take_fd(*fd));
 }
 
-/* A file in memory: no program can leave us with a full pipe, or one that nobody reads. */
+/* Puts the input in a memory file: a pipe could be full, or left without a reader. */
 static int open_input(const struct process_run_options *o, int *fd, struct penstock_error *err)
 {
 	*fd = memfd_create("input", MFD_CLOEXEC);
@@ -70,7 +71,7 @@ static int open_input(const struct process_run_options *o, int *fd, struct penst
 	return 0;
 }
 
-static int hand_on(const struct runner *r, const struct stream *s, const char *data, size_t len,
+static int deliver(const struct runner *r, const struct stream *s, const char *data, size_t len,
 	struct penstock_error *err)
 {
 	struct buf *text = s->sink->text;
@@ -86,11 +87,12 @@ static int hand_on(const struct runner *r, const struct stream *s, const char *d
 		buf_consume(text, len - (text->limit - text->len));
 	if (buf_add(text, data, len) == 0)
 		return 0;
-	snprintf(what, sizeof(what), "what %s printed", r->options->name);
+	snprintf(what, sizeof(what), "the output of %s", r->options->name);
 	return buf_error(text, what, err);
 }
 
-/* How much was read, of at most `most`; 0: nothing is there, or will be. */
+/* Returns the number of bytes read, at most `most`; 0 if there is nothing to read now or the stream
+ * has ended. */
 static int read_some(
 	const struct runner *r, struct stream *s, size_t most, struct penstock_error *err)
 {
@@ -101,17 +103,17 @@ static int read_some(
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n < 0)
-		return error_errno(err, errno, "cannot read what %s prints", r->options->name);
+		return error_errno(err, errno, "cannot read the output of %s", r->options->name);
 	if (n == 0) {
 		close_end(&s->fd);
 		return 0;
 	}
-	rc = hand_on(r, s, block, (size_t)n, err);
+	rc = deliver(r, s, block, (size_t)n, err);
 	explicit_bzero(block, (size_t)n); /* it may have been a password */
 	return rc < 0 ? rc : (int)n;
 }
 
-/* What is there now, and not what others may still add. */
+/* Reads the data that is there now, but waits for no more. */
 static int read_rest(const struct runner *r, struct stream *s, struct penstock_error *err)
 {
 	int left = 0;
@@ -130,23 +132,23 @@ static int read_rest(const struct runner *r, struct stream *s, struct penstock_e
 
 /* ---- the program ---- */
 
-/* Until it has ended. A time that is over and a wish to stop are looked for on every way through. */
-static int attend(struct runner *r, struct penstock_error *err)
+/* Waits until the program has ended. Checks the timeout and `cancel` in each iteration. */
+static int wait_for_exit(struct runner *r, struct penstock_error *err)
 {
 	const struct process_run_options *o = r->options;
-	int64_t until = (o->began_ms ? o->began_ms : clock_monotonic_ms()) + o->patience_ms;
+	int64_t until = (o->began_ms ? o->began_ms : clock_monotonic_ms()) + o->timeout_ms;
 
 	for (;;) {
 		struct pollfd p[] = {{r->process.pidfd, POLLIN, 0}, {r->streams[0].fd, POLLIN, 0},
 			{r->streams[1].fd, POLLIN, 0}};
-		int64_t wait = o->cancel ? LOOK_MS : LONGEST_MS;
-		int64_t left = o->patience_ms ? until - clock_monotonic_ms() : wait;
+		int64_t wait = o->cancel ? CANCEL_POLL_MS : MAX_POLL_MS;
+		int64_t left = o->timeout_ms ? until - clock_monotonic_ms() : wait;
 
 		if (o->cancel && atomic_load(o->cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "%s was cancelled", o->name);
 		if (left <= 0)
 			return error_set(err, PENSTOCK_E_TIMEOUT, "%s did not end within %d s",
-				o->name, o->patience_ms / 1000);
+				o->name, o->timeout_ms / 1000);
 		if (poll(p, ARRAY_SIZE(p), (int)(left < wait ? left : wait)) <= 0)
 			continue;
 		if (p[0].revents)
@@ -187,15 +189,16 @@ int process_run(const struct process_spec *spec, const struct process_run_option
 		rc = open_stream(&r.streams[1], &complete.stderr_fd, err);
 	if (rc == 0)
 		rc = process_spawn(&r.process, &complete, err);
-	close_end(&r.streams[0].their);
-	close_end(&r.streams[1].their);
+	close_end(&r.streams[0].child_end);
+	close_end(&r.streams[1].child_end);
 	if (rc == 0) {
-		rc = attend(&r, err);
+		rc = wait_for_exit(&r, err);
 		if (rc < 0)
 			kill_all(&r.process, spec->new_session);
 		if (!process_wait(&r.process, rc < 0 ? KILL_WAIT_MS : -1, status) && rc == 0)
-			rc = error_errno(err, errno, "cannot learn how %s ended", options->name);
-		/* An output with a hole in it would be worse than one that was cut. */
+			rc = error_errno(
+				err, errno, "cannot get the exit status of %s", options->name);
+		/* An output with a gap would be worse than a truncated one. */
 		if (rc == 0)
 			rc = read_rest(&r, &r.streams[0], err);
 		rest = read_rest(&r, &r.streams[1], rc < 0 ? NULL : err);

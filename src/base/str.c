@@ -58,7 +58,7 @@ bool str_to_size(const char *s, uint64_t *bytes)
 	errno = 0;
 	value = strtod(s, &end);
 	if (errno || !isfinite(value) || strspn(s, "0123456789.") != (size_t)(end - s))
-		return false; /* also "0x10" and "1e3", which strtod() takes */
+		return false; /* also "0x10" and "1e3", which strtod() accepts */
 	while (*end == ' ')
 		end++;
 	if (*end) {
@@ -291,7 +291,7 @@ int strlist_set(struct strlist *list, const char *key, const char *value)
 	return 0;
 }
 
-/* How many bytes the character at `s` has; 0: there is none. */
+/* Returns the length in bytes of the character at `s`, or 0 if it is not valid UTF-8. */
 static size_t utf8_length(const unsigned char *s)
 {
 	unsigned char low = 0x80, high = 0xbf;
@@ -302,7 +302,7 @@ static size_t utf8_length(const unsigned char *s)
 		   : *s < 0xf5 ? 4
 			       : 0;
 
-	/* Neither longer than needed, nor a half of a pair, nor beyond the last. */
+	/* Reject overlong forms, surrogates, and values beyond U+10FFFF. */
 	low = *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : low;
 	high = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : high;
 	for (size_t i = 1; i < n; i++) {

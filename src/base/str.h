@@ -1,4 +1,4 @@
-/* Strings: parsing numbers strictly, prefixes, lists of strings, the nearest of several words. */
+/* Strings: strict parsing of numbers, prefixes, lists of strings, the nearest of several words. */
 #ifndef BASE_STR_H
 #define BASE_STR_H
 
@@ -6,11 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The whole of `s` as a decimal number within [min, max]; false otherwise. No sign, no space. */
+/* Parses all of `s` as a decimal number within [min, max]; returns false otherwise. No sign, no
+ * space. */
 bool str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out);
-/* The same with an optional '-'. */
+/* Like str_to_u64() with an optional '-'. */
 bool str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out);
-/* Sizes as people write them: "512", "64k", "1.5GiB", "2MB" (k, M, G, T are binary, kB, MB…
+/* Parses a size such as "512", "64k", "1.5GiB" or "2MB" (k, M, G, T are binary, kB, MB…
  * decimal). */
 bool str_to_size(const char *s, uint64_t *bytes);
 
@@ -21,21 +22,21 @@ bool str_ends(const char *s, const char *suffix);
 #define STR_SIZE_SIZE 16
 void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 
-/* Lower-case hexadecimal of `len` bytes, and its NUL. */
+/* Writes `len` bytes as lower-case hexadecimal, and a NUL. */
 void str_hex(const void *data, size_t len, char *out);
-/* In place: what is not UTF-8, as a character that was cut in two, becomes '?'. */
+/* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
 void str_make_utf8(char *text);
-/* -1 unless `s` is exactly 2 * len hexadecimal digits. */
+/* Returns -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 
-/* An environment variable; NULL where it is unset or empty. */
+/* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);
 
-/* Equal for secrets: takes the same time wherever they differ. */
+/* Compares secrets: takes the same time regardless of where they differ. */
 bool str_equal_secret(const char *a, const char *b);
 
-/* The candidate that is nearest to `word` by edit distance (at most a third of its length, and 3);
- * NULL: none. */
+/* Returns the candidate nearest to `word` by edit distance (at most a third of its length, and 3),
+ * or NULL if there is none. */
 const char *str_nearest(const char *word, const char *const *candidates, size_t n);
 
 /* A NULL-terminated, owned list of strings. */
@@ -43,10 +44,10 @@ struct strlist {
 	char **items;
 	size_t n;
 };
-int strlist_add(struct strlist *list, const char *s); /* copies; -1: out of memory */
+int strlist_add(struct strlist *list, const char *s); /* copies; returns -1 if out of memory */
 int strlist_addf(struct strlist *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void strlist_release(struct strlist *list);
-/* The value behind "KEY=" in a list of such strings, or NULL. */
+/* Returns the value after "KEY=" in a list of such strings, or NULL. */
 const char *strlist_get(const struct strlist *list, const char *key);
 /* Replaces or adds "KEY=value". */
 int strlist_set(struct strlist *list, const char *key, const char *value);

@@ -12,11 +12,12 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "s3/date.h"
 #include "base/banned.h"
 
-#define SEAL "\"crc64nvme\":\"" /* of the last member, whose checksum is of all before its comma */
+/* the last member; its checksum covers everything before its comma */
+#define SEAL "\"crc64nvme\":\""
 
 static void decrefp(json_t **json)
 {
@@ -72,7 +73,7 @@ bool commit_name_is_good(const char *name)
 	}
 }
 
-/* Room for one more, by doubling. */
+/* Grows an array by doubling, for one more item. */
 static void *grown(void *items, size_t n, size_t size)
 {
 	if (n && (n & (n - 1)))
@@ -157,7 +158,8 @@ int commit_sort_files(struct commit *c, struct penstock_error *err)
 	for (size_t i = 1; i < c->n_files; i++) {
 		if (strcmp(c->files[i - 1].name, c->files[i].name) == 0)
 			return error_set(err, PENSTOCK_E_EXISTS,
-				"two ranks have written the file %s: each needs names of its own",
+				"two ranks have written file '%s'; each rank needs names of its "
+				"own",
 				c->files[i].name);
 	}
 	return 0;
@@ -182,7 +184,7 @@ static int add_json(struct buf *out, json_t *value, struct penstock_error *err)
 
 	if (!text)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"a name of the checkpoint is not UTF-8, or a metric is not a finite "
+			"a name in the checkpoint is not UTF-8, or a metric is not a finite "
 			"number");
 	buf_add_str(out, text);
 	return 0;
@@ -258,8 +260,8 @@ int commit_format(const struct commit *c, struct buf *out, struct penstock_error
 
 static int corrupt(const char *name, const char *what, struct penstock_error *err)
 {
-	return error_set(
-		err, PENSTOCK_E_CORRUPT, "%s is no commit of a checkpoint: %s", name, what);
+	return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a valid commit of a checkpoint: %s",
+		name, what);
 }
 
 static bool to_crc(const json_t *json, uint64_t *crc)
@@ -275,7 +277,7 @@ static bool to_crc(const json_t *json, uint64_t *crc)
 	return true;
 }
 
-/* Where it says what its bytes add up to, they do. */
+/* True if the document has no checksum, or the right one. */
 static bool seal_holds(const json_t *root, const char *data, size_t len)
 {
 	const json_t *seal = json_object_get(root, "crc64nvme");
@@ -309,13 +311,13 @@ static const char *read_head(struct commit *c, const json_t *root)
 	uint64_t attempt, world;
 
 	if (!to_number(json_object_get(root, "step"), INT64_MAX, &c->step))
-		return "its step is no number";
+		return "invalid step";
 	if (!to_number(json_object_get(root, "attempt"), INT32_MAX, &attempt))
-		return "its attempt is no number";
+		return "invalid attempt";
 	if (!to_number(json_object_get(root, "world_size"), INT32_MAX, &world) || world == 0)
-		return "its world_size is no number";
+		return "invalid world_size";
 	if (!time || !date_parse_iso(time, &c->time_ns))
-		return "its time is none";
+		return "invalid time";
 	c->attempt = (unsigned)attempt;
 	c->world_size = (unsigned)world;
 	c->run = strdup(run ? run : "");
@@ -328,12 +330,12 @@ static const char *read_metrics(struct commit *c, json_t *metrics)
 	json_t *value;
 
 	if (metrics && !json_is_object(metrics))
-		return "its metrics are no object";
+		return "metrics is not an object";
 	if (json_object_size(metrics) > LIMIT_CHECKPOINT_METRICS)
-		return "it has too many metrics";
+		return "too many metrics";
 	json_object_foreach (metrics, name, value) {
 		if (!json_is_number(value) || !isfinite(json_number_value(value)))
-			return "a metric is no number";
+			return "invalid metric";
 		if (commit_set_metric(c, name, json_number_value(value)) < 0)
 			return "out of memory";
 	}
@@ -343,9 +345,9 @@ static const char *read_metrics(struct commit *c, json_t *metrics)
 static const char *read_files(struct commit *c, const json_t *files)
 {
 	if (!json_is_array(files))
-		return "it has no list of files";
+		return "missing list of files";
 	if (json_array_size(files) > LIMIT_CHECKPOINT_FILES)
-		return "it has too many files";
+		return "too many files";
 	for (size_t i = 0; i < json_array_size(files); i++) {
 		const json_t *file = json_array_get(files, i);
 		const json_t *path = json_object_get(file, "path");
@@ -354,15 +356,15 @@ static const char *read_files(struct commit *c, const json_t *files)
 		if (!json_is_string(path) ||
 			strlen(json_string_value(path)) != json_string_length(path) ||
 			!commit_name_is_good(json_string_value(path)))
-			return "a file has no name that can be used";
+			return "invalid file name";
 		if (!to_number(json_object_get(file, "size"), INT64_MAX, &size))
-			return "the size of a file is no number";
+			return "invalid file size";
 		if (!to_crc(json_object_get(file, "crc64nvme"), &crc))
-			return "the checksum of a file is none";
+			return "invalid file checksum";
 		if (commit_add_file(c, json_string_value(path), size, crc) < 0)
 			return "out of memory";
 	}
-	return commit_sort_files(c, NULL) < 0 ? "a file stands there twice" : NULL;
+	return commit_sort_files(c, NULL) < 0 ? "duplicate file" : NULL;
 }
 
 bool commit_is_meant(const char *data, size_t len)
@@ -381,10 +383,10 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 		return error_memory(err);
 	if (len > LIMIT_COMMIT)
 		return error_set(
-			err, PENSTOCK_E_LIMIT, "%s has more than %zu bytes", name, LIMIT_COMMIT);
+			err, PENSTOCK_E_LIMIT, "'%s' has more than %zu bytes", name, LIMIT_COMMIT);
 	root = data ? json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
 	if (!data || !json_is_object(root))
-		return corrupt(name, "it is cut, or not JSON", err);
+		return corrupt(name, "it is truncated, or not JSON", err);
 	format = json_string_value(json_object_get(root, "format"));
 	if (!format || !str_starts(format, "penstock.checkpoint/"))
 		return corrupt(name, "it has another format", err);
@@ -392,8 +394,8 @@ int commit_parse(struct commit **out, const char *data, size_t len, const char *
 		return corrupt(name, "its checksum is wrong", err);
 	if (strcmp(format, COMMIT_FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s is of a later version of penstock (%s): use that one", name,
-			format + strlen("penstock.checkpoint/"));
+			"'%s' was written by a later version of penstock (%s); use that version",
+			name, format + strlen("penstock.checkpoint/"));
 	fault = read_head(c, root);
 	if (!fault)
 		fault = read_metrics(c, json_object_get(root, "metrics"));

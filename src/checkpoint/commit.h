@@ -1,14 +1,14 @@
 /*
- * The commit of a checkpoint: what its COMMIT.json says.
+ * The commit of a checkpoint, from its COMMIT.json:
  *
- *	{"format":"penstock.checkpoint/1","step":1000,"attempt":1,"run":"cifar10","time":"2026-11-21T09:05:00.000Z",
- *	"world_size":2,"metrics":{"loss":0.25},"files":[
+ *	{"format":"penstock.checkpoint/1","step":1000,"attempt":1,"run":"cifar10",
+ *	"time":"2026-11-21T09:05:00.000Z","world_size":2,"metrics":{"loss":0.25},"files":[
  *	{"path":"model.bin","size":500000000,"crc64nvme":"0123456789abcdef"}
  *	],"crc64nvme":"fedcba9876543210"}
  *
- * The last member is the checksum of all bytes before its comma: a document that was cut or in which a byte was
- * flipped is no commit. Documents of others may lack it, and may have members that we do not know. It is foreign
- * input: nothing in here is taken for a path before commit_name_is_good() said so.
+ * The last member is the checksum of all bytes before its comma: a truncated or damaged document is
+ * no commit. Documents by other programs may lack it, and may have unknown members. It is foreign
+ * input: no name is used as a path before commit_name_is_good() accepts it.
  */
 #ifndef CHECKPOINT_COMMIT_H
 #define CHECKPOINT_COMMIT_H
@@ -22,9 +22,9 @@
 struct penstock_error;
 
 #define COMMIT_NAME   "COMMIT.json"
-#define COMMIT_SUFFIX ".COMMIT.json" /* behind the name of a single file */
+#define COMMIT_SUFFIX ".COMMIT.json" /* after the name of a single file */
 #define COMMIT_FORMAT "penstock.checkpoint/1"
-/* What a save needs for itself has such names; it is no part of a checkpoint, and is not published. */
+/* Names of a save's own files; they are not part of the checkpoint, and are not published. */
 #define COMMIT_HIDDEN ".penstock-"
 
 struct commit_metric {
@@ -39,8 +39,8 @@ struct commit_file {
 };
 
 struct commit {
-	char *path;  /* where it was read: the directory or the file; NULL: nowhere */
-	bool single; /* of a file beside which it stands */
+	char *path; /* where it was read: the directory or the file; may be NULL */
+	bool single; /* the commit of a single file, next to it */
 	uint64_t step;
 	unsigned attempt;
 	char *run;
@@ -52,37 +52,38 @@ struct commit {
 	size_t n_files;
 };
 
-struct commit *commit_new(void); /* NULL: out of memory */
+struct commit *commit_new(void); /* NULL if out of memory */
 void commit_free(struct commit *c);
 static inline void commit_freep(struct commit **c)
 {
 	commit_free(*c);
 }
 
-/* A relative path of plain names: no "..", no control characters, no hidden name of ours, and not COMMIT.json. */
+/* True for a relative path of plain names: no "..", no control characters, no name of
+ * COMMIT_HIDDEN, and not COMMIT.json. */
 bool commit_name_is_good(const char *name);
-/* Whether `name`, without directories, is that of a commit: COMMIT.json, or that of a file. */
+/* True if `name`, without directories, is that of a commit: COMMIT.json, or a single file's. */
 bool commit_is_name(const char *name);
 
-/* -1: out of memory. */
+/* Returns -1 if out of memory. */
 int commit_add_file(struct commit *c, const char *name, uint64_t size, uint64_t crc);
 int commit_set_metric(struct commit *c, const char *name, double value);
 const struct commit_metric *commit_find_metric(const struct commit *c, const char *name);
 const struct commit_file *commit_find_file(const struct commit *c, const char *name);
 uint64_t commit_size(const struct commit *c);
-/* By name; PENSTOCK_E_EXISTS: two have the same. To be called before it is formatted. */
+/* Sorts by name; PENSTOCK_E_EXISTS if two are the same. Call it before commit_format(). */
 int commit_sort_files(struct commit *c, struct penstock_error *err);
 /* The newer one is greater: by attempt, then step, then time. */
 int commit_compare(const struct commit *a, const struct commit *b);
 
-/* The document, with its checksum. */
+/* Writes the document with its checksum. */
 int commit_format(const struct commit *c, struct buf *out, struct penstock_error *err);
-/*
- * PENSTOCK_E_CORRUPT: cut, damaged or none of ours; PENSTOCK_E_UNSUPPORTED: of a later format. `name` is for messages.
- */
+/* PENSTOCK_E_CORRUPT if truncated, damaged or not a commit; PENSTOCK_E_UNSUPPORTED if of a later
+ * format. `name` is for messages. */
 int commit_parse(struct commit **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* Whether a document that could not be parsed was meant to be one: else it is a file like any other. */
+/* True if a document that could not be parsed was meant to be a commit; otherwise it is an ordinary
+ * file. */
 bool commit_is_meant(const char *data, size_t len);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which file of a checkpoint has a name: found without a look at all others, of which there may be very many. */
+/* Finds a file of a checkpoint by its name among very many. */
 #ifndef CHECKPOINT_FILE_INDEX_H
 #define CHECKPOINT_FILE_INDEX_H
 
@@ -12,12 +12,12 @@ struct file_index_slot {
 };
 
 struct file_index {
-	struct file_index_slot *slots; /* a power of two, at most half of them taken */
+	struct file_index_slot *slots; /* a power of two, at most half of them used */
 	size_t n_slots, n;
-	uint64_t compared; /* names with one that was looked for */
+	uint64_t compared; /* comparisons of names */
 };
 
-/* `name` stays where it is as long as the index is used, and is not there yet. -1: out of memory. */
+/* `name` is borrowed as long as the index is used, and must be new. Returns -1 if out of memory. */
 int file_index_add(struct file_index *index, const char *name, size_t number);
 bool file_index_find(struct file_index *index, const char *name, size_t *number);
 void file_index_release(struct file_index *index);

@@ -8,10 +8,10 @@ static bool is_better(
 	if (items[a].metric != items[b].metric)
 		return p->larger ? items[a].metric > items[b].metric
 				 : items[a].metric < items[b].metric;
-	return a > b; /* of two alike the one that has seen more */
+	return a > b; /* of equal ones, the later one */
 }
 
-/* How many stand before `i` by the metric. */
+/* Number of items before `i` by the metric. */
 static uint64_t rank_by_metric(
 	const struct keep_policy *p, const struct keep_item *items, size_t n, size_t i, bool all)
 {

@@ -18,15 +18,15 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* that a rank must have given up before rank 0 has begun */
-#define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank says so */
+#define GAVE_UP_MS   3000 /* a rank's give-up counts if it is this much older than rank 0's start */
+#define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
 {
 	snprintf(out, 64, COMMIT_HIDDEN "rank-%u.json", rank);
 }
 
-/* 1: it is there; 0: it is not, or not now. */
+/* Returns 1 if the file was read, 0 if it is missing or unreadable now. */
 static int read_small(const struct save *s, const char *name, struct buf *out)
 {
 	_cleanup_close_ int fd = openat(
@@ -44,13 +44,13 @@ static int read_small(const struct save *s, const char *name, struct buf *out)
 	return n > 0;
 }
 
-/* Rests; 0 while there is time. */
+/* Sleeps; returns 0 until the timeout. */
 static int rest(
 	const struct save *s, int64_t until_ms, int64_t *pause_ms, struct penstock_error *err)
 {
 	if (s->o.cancel && *s->o.cancel)
 		return error_set(err, PENSTOCK_E_CANCELLED,
-			"interrupted while the checkpoint %s waited for other ranks", s->path);
+			"interrupted while checkpoint '%s' waited for other ranks", s->path);
 	if (clock_monotonic_ms() >= until_ms)
 		return -(int)PENSTOCK_E_TIMEOUT;
 	clock_sleep_ms(*pause_ms);
@@ -66,14 +66,15 @@ int ranks_open(struct save *s, struct penstock_error *err)
 	unsigned char random[(SAVE_WORD - 1) / 2];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return error_errno(err, errno, "no random numbers");
+		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(random, sizeof(random), s->word);
 	buf_add_str(&text, s->word);
 	return buf_failed(&text) ? buf_error(&text, "a word", err)
 				 : save_place(s, SAVE_WORD_NAME, &text, err);
 }
 
-/* 1: the part of `rank` is there and added; 0: not yet. `patient`: it may still begin. */
+/* Returns 1 once the part of `rank` is present and added, 0 before. `patient`: it may still
+ * start. */
 static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
 	struct buf *text, struct penstock_error *err)
 {
@@ -88,14 +89,14 @@ static int take_part(const struct save *s, unsigned rank, bool patient, struct c
 		(patient || *part->run || !commit_find_metric(part, GAVE_UP)))
 		return 0;
 	if (commit_find_metric(part, GAVE_UP))
-		return error_set(err, PENSTOCK_E_CANCELLED,
-			"rank %u has given the checkpoint %s up", rank, s->path);
+		return error_set(err, PENSTOCK_E_CANCELLED, "rank %u has given up checkpoint '%s'",
+			rank, s->path);
 	if (part->world_size != s->o.world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"rank %u says that %u processes save %s together, and this one %u", rank,
+			"rank %u has a world size of %u in checkpoint '%s', this rank %u", rank,
 			part->world_size, s->path, s->o.world_size);
 	if (whole->n_files + part->n_files > LIMIT_CHECKPOINT_FILES)
-		return error_set(err, PENSTOCK_E_LIMIT, "the checkpoint %s has more than %d files",
+		return error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files",
 			s->path, LIMIT_CHECKPOINT_FILES);
 	for (size_t i = 0; i < part->n_files; i++) {
 		const struct commit_file *f = &part->files[i];
@@ -121,8 +122,8 @@ static int name_missing(const struct save *s, const bool *there, struct penstock
 			buf_add_str(&text, ", …");
 	}
 	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"the checkpoint %s is not committed: of %u ranks %u did not finish their part in "
-		"%.0f s: %s",
+		"timeout: checkpoint '%s' is not committed: of %u ranks %u did not finish their "
+		"part in %.0f s: %s",
 		s->path, s->o.world_size, n, (double)s->o.timeout_ms / 1000, buf_str(&text));
 }
 
@@ -168,7 +169,7 @@ void ranks_close(const struct save *s)
 	unlinkat(s->fd, SAVE_WORD_NAME, 0);
 }
 
-/* ---- the others ---- */
+/* ---- the other ranks ---- */
 
 static int say(struct save *s, const char *word, bool gave_up, struct penstock_error *err)
 {
@@ -219,7 +220,7 @@ int ranks_answer(struct save *s, struct penstock_error *err)
 			return 0;
 		} else if (s->word[0]) {
 			return error_set(err, PENSTOCK_E_CANCELLED,
-				"rank 0 has given the checkpoint %s up", s->path);
+				"rank 0 has given up checkpoint '%s'", s->path);
 		}
 		if (r == 0 && is_committed(s))
 			return 0;
@@ -227,8 +228,8 @@ int ranks_answer(struct save *s, struct penstock_error *err)
 			r = rest(s, until_ms, &pause_ms, err);
 		if (r == -(int)PENSTOCK_E_TIMEOUT && !(err && err->code))
 			r = error_set(err, PENSTOCK_E_TIMEOUT,
-				"rank 0 has not committed the checkpoint %s in %.0f s", s->path,
-				(double)s->o.timeout_ms / 1000);
+				"timeout: rank 0 has not committed checkpoint '%s' in %.0f s",
+				s->path, (double)s->o.timeout_ms / 1000);
 		if (r < 0)
 			return r;
 	}

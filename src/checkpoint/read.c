@@ -14,12 +14,12 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
-#define READ_STEP (1 * MIB) /* bytes between two looks at `cancel`; fits the second cache */
+#define READ_STEP (1 * MIB) /* bytes between two checks of `cancel`; fits the second-level cache */
 
-/* ---- one ---- */
+/* ---- one checkpoint ---- */
 
 static const char *last_part(const char *path)
 {
@@ -33,11 +33,11 @@ int commit_check_place(
 {
 	if (c->n_files == 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s is no checkpoint: its commit names no file", name);
+			"'%s' is not a checkpoint: its commit names no file", name);
 	if (single && (c->n_files != 1 || strcmp(c->files[0].name, last_part(name)) != 0))
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"%s" COMMIT_SUFFIX
-			" is no commit of a checkpoint: it is not that of the file beside it",
+			" is not a valid commit of a checkpoint: it is for another file",
 			name);
 	return 0;
 }
@@ -50,15 +50,16 @@ static int read_commit(struct commit **out, const char *file, struct penstock_er
 	ssize_t n;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read %s", file);
+		return error_errno(err, errno, "cannot read '%s'", file);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > LIMIT_COMMIT)
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s is no commit of a checkpoint: %s",
-			file, S_ISREG(st.st_mode) ? "it is too large" : "it is no file");
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"'%s' is not a valid commit of a checkpoint: %s", file,
+			S_ISREG(st.st_mode) ? "too large" : "not a regular file");
 	if (!buf_reserve(&text, (size_t)st.st_size + 1))
 		return error_memory(err);
 	n = fs_pread_all(fd, text.data, (size_t)st.st_size, 0);
 	if (n < 0)
-		return error_errno(err, errno, "cannot read %s", file);
+		return error_errno(err, errno, "cannot read '%s'", file);
 	buf_grown(&text, (size_t)n);
 	return commit_parse(out, text.data, text.len, file, err);
 }
@@ -104,9 +105,9 @@ int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t 
 		ssize_t n = fs_pread_all(fd, block, want, (off_t)at);
 
 		if (n < 0)
-			r = error_errno(err, errno, "cannot be read");
+			r = error_errno(err, errno, "cannot read it");
 		else if ((size_t)n < want)
-			r = error_set(err, PENSTOCK_E_CORRUPT, "it got shorter");
+			r = error_set(err, PENSTOCK_E_CORRUPT, "it became shorter");
 		else if (cancel && *cancel)
 			r = error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
 		else
@@ -143,14 +144,15 @@ static int verify_file(int root, const struct commit_file *f, bool whole,
 	int r;
 
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s is missing", f->name);
+		return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is missing", f->name);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "%s cannot be read", f->name);
+		return error_errno(err, errno, "cannot read '%s'", f->name);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s is no file", f->name);
+		return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a regular file", f->name);
 	if ((uint64_t)st.st_size != f->size)
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s has %llu bytes, its commit says %llu",
-			f->name, (unsigned long long)st.st_size, (unsigned long long)f->size);
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"'%s' has %llu bytes, its commit says %llu", f->name,
+			(unsigned long long)st.st_size, (unsigned long long)f->size);
 	if (!whole)
 		return 0;
 	r = commit_checksum(fd, f->size, cancel, &crc, err);
@@ -158,7 +160,8 @@ static int verify_file(int root, const struct commit_file *f, bool whole,
 		return error_prefix(err, "%s", f->name);
 	return crc == f->crc ? 0
 			     : error_set(err, PENSTOCK_E_CORRUPT,
-				       "%s has other bytes than its commit says (CRC-64)", f->name);
+				       "'%s' does not match the checksum of its commit (CRC-64)",
+				       f->name);
 }
 
 int commit_verify(
@@ -175,13 +178,13 @@ int commit_verify(
 		slash[slash == dir] = '\0';
 	root = open(c->single && !slash ? "." : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
-		return error_errno(err, errno, "%s cannot be read", c->path);
+		return error_errno(err, errno, "cannot read '%s'", c->path);
 	for (size_t i = 0; r == 0 && i < c->n_files; i++)
 		r = verify_file(root, &c->files[i], whole, cancel, err);
-	return r < 0 ? error_prefix(err, "the checkpoint %s", c->path) : 0;
+	return r < 0 ? error_prefix(err, "checkpoint '%s'", c->path) : 0;
 }
 
-/* ---- all of a directory ---- */
+/* ---- all checkpoints of a directory ---- */
 
 bool commit_name_parse(const char *name, uint64_t *step, unsigned *attempt)
 {
@@ -217,10 +220,8 @@ void commit_list_release(struct commit_list *list)
 	*list = (struct commit_list){0};
 }
 
-/*
- * The path of the checkpoint that the name in `dir` stands for; NULL: none, or errno is ENOMEM. A name that no save can
- * have given is none: it may have a line break, and stand in lists.
- */
+/* The path of the checkpoint for a name in `dir`; NULL if it is none, or with errno ENOMEM. A name
+ * that no save creates is ignored: it could have a line break and appear in lists. */
 static char *path_of(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = NULL, *file = NULL;
@@ -260,7 +261,7 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 		return 0;
 	}
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return 1; /* it was removed in this moment */
+		return 1; /* it was just removed */
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &why);
 	e->attempt = UINT_MAX;
@@ -280,7 +281,7 @@ static int add_entry(
 		return errno == ENOMEM ? error_memory(err) : 0;
 	r = fill_entry(&e, err);
 	if (r == 0 && list->n == LIMIT_CHECKPOINTS)
-		r = error_set(err, PENSTOCK_E_LIMIT, "%s has more than %d checkpoints", dir,
+		r = error_set(err, PENSTOCK_E_LIMIT, "'%s' has more than %d checkpoints", dir,
 			LIMIT_CHECKPOINTS);
 	if (r == 0) {
 		items = reallocarray(list->items, list->n + 1, sizeof(e));
@@ -322,7 +323,7 @@ int commit_list_read(struct commit_list *list, const char *dir, struct penstock_
 
 	*list = (struct commit_list){0};
 	if (!stream)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot read %s", dir);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot read '%s'", dir);
 	while (r == 0 && (d = readdir(stream)))
 		r = add_entry(list, dir, d->d_name, err);
 	if (r < 0) {
@@ -354,7 +355,6 @@ int commit_latest(struct commit **out, const char *dir, commit_passed_fn passed,
 	}
 	return r < 0 ? r
 		     : error_set(err, PENSTOCK_E_NOT_FOUND,
-			       list.n ? "%s has no checkpoint that is whole"
-				      : "%s has no checkpoint",
+			       list.n ? "no valid checkpoint in '%s'" : "no checkpoint in '%s'",
 			       dir);
 }

@@ -26,7 +26,7 @@
 
 /* ---- files below the checkpoint ---- */
 
-/* The directory that `name` is in, made if need be. -1: errno. */
+/* Opens the parent directory of `name`, made if missing. Returns -1 with errno on failure. */
 static int open_parent(const struct save *s, const char *name, bool make)
 {
 	const char *slash = strrchr(name, '/');
@@ -47,19 +47,18 @@ static int open_in(const struct save *s, const char *name, int flags)
 
 static int raise(const struct save *s, const char *name, struct penstock_error *err)
 {
-	return error_errno(err, errno, "cannot write %s/%s", s->path, name);
+	return error_errno(err, errno, "cannot write '%s/%s'", s->path, name);
 }
 
 static int check_open(const struct save *s, struct penstock_error *err)
 {
 	if (s->pid != getpid())
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the checkpoint %s is saved by process %d, which has forked this one: "
-			"begin "
+			"checkpoint '%s' is saved by process %d, the parent of this one; start "
 			"another",
 			s->path, (int)s->pid);
 	if (s->failed || s->committed)
-		return error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s %s: begin another",
+		return error_set(err, PENSTOCK_E_INVALID, "checkpoint '%s' %s; start another",
 			s->path, s->committed ? "is committed" : "has failed");
 	return 0;
 }
@@ -72,8 +71,8 @@ static int check_name(const struct save *s, const char *name, struct penstock_er
 		return r;
 	if (!commit_name_is_good(name))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"\"%s\" is no name for a file of a checkpoint: it is to be relative, "
-			"without \"..\", not " COMMIT_NAME " and not hidden as " COMMIT_HIDDEN "…",
+			"invalid file name '%s' in a checkpoint: it must be relative, without "
+			"'..', not " COMMIT_NAME " and not start with " COMMIT_HIDDEN "…",
 			name);
 	return 0;
 }
@@ -85,7 +84,7 @@ static struct save_file *find_file(struct save *s, const char *name)
 	return file_index_find(&s->names, name, &i) ? &s->files[i] : NULL;
 }
 
-/* Room for one more, by doubling. -1: out of memory. */
+/* Makes room for one more file. Returns -1 if out of memory. */
 static int grow_files(struct save *s)
 {
 	size_t room = s->room ? 2 * s->room : 16;
@@ -107,8 +106,8 @@ static struct save_file *new_file(struct save *s, const char *name, struct penst
 
 	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
 		free(file.name);
-		error_set(err, PENSTOCK_E_LIMIT, "the checkpoint %s has more than %d files",
-			s->path, LIMIT_CHECKPOINT_FILES);
+		error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files", s->path,
+			LIMIT_CHECKPOINT_FILES);
 		return NULL;
 	}
 	if (!file.name || grow_files(s) < 0 ||
@@ -134,7 +133,7 @@ static void close_out(struct save *s)
 	s->out = -1;
 }
 
-/* Makes `out` that of the file. */
+/* Makes `out` the file of that name. */
 static int open_out(struct save *s, const char *name, struct penstock_error *err)
 {
 	struct save_file *f = find_file(s, name);
@@ -143,8 +142,8 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 	if (s->out >= 0 && f == &s->files[s->open])
 		return 0;
 	if (f && f->done)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"%s/%s was counted in already: nothing can be appended", s->path, name);
+		return error_set(err, PENSTOCK_E_INVALID, "cannot append to '%s/%s': it was added",
+			s->path, name);
 	close_out(s);
 	if (fresh)
 		f = new_file(s, name, err);
@@ -197,12 +196,13 @@ int save_add(struct save *s, const char *name, struct penstock_error *err)
 		return r;
 	if (find_file(s, name))
 		return error_set(
-			err, PENSTOCK_E_EXISTS, "%s/%s is counted in already", s->path, name);
+			err, PENSTOCK_E_EXISTS, "'%s/%s' was already added", s->path, name);
 	fd = open_in(s, name, O_RDONLY | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read %s/%s", s->path, name);
+		return error_errno(err, errno, "cannot read '%s/%s'", s->path, name);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, PENSTOCK_E_INVALID, "%s/%s is no file", s->path, name);
+		return error_set(
+			err, PENSTOCK_E_INVALID, "'%s/%s' is not a regular file", s->path, name);
 	f = new_file(s, name, err);
 	if (!f)
 		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
@@ -218,7 +218,7 @@ int save_metric(struct save *s, const char *name, double value, struct penstock_
 {
 	if (!isfinite(value) || !*name)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the metric \"%s\" is no finite number, or has no name", name);
+			"invalid metric '%s': it needs a name and a finite value", name);
 	if (s->metrics->n_metrics == LIMIT_CHECKPOINT_METRICS &&
 		!commit_find_metric(s->metrics, name))
 		return error_set(err, PENSTOCK_E_LIMIT, "a checkpoint has at most %d metrics",
@@ -226,16 +226,16 @@ int save_metric(struct save *s, const char *name, double value, struct penstock_
 	return commit_set_metric(s->metrics, name, value) < 0 ? error_memory(err) : 0;
 }
 
-/* ---- the beginning ---- */
+/* ---- starting ---- */
 
-/* What saves of earlier attempts have left without a commit: nobody goes on with it. */
+/* Removes what earlier attempts left without a commit: no process continues it. */
 static int remove_leftovers(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *stream = opendir(s->dir);
 	struct dirent *d;
 
 	if (!stream)
-		return error_errno(err, errno, "cannot read %s", s->dir);
+		return error_errno(err, errno, "cannot read '%s'", s->dir);
 	while ((d = readdir(stream))) {
 		_cleanup_free_ char *path = NULL, *commit = NULL;
 		unsigned attempt;
@@ -268,10 +268,10 @@ static int make_place(struct save *s, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (access(commit, F_OK) == 0)
-		return error_set(err, PENSTOCK_E_EXISTS, "%s is committed already", s->path);
+		return error_set(err, PENSTOCK_E_EXISTS, "'%s' is already committed", s->path);
 	if (s->o.rank == 0)
 		r = remove_leftovers(s, err);
-	/* Of many, others may have begun already. */
+	/* With several ranks, others may have started already. */
 	if (r == 0 && s->o.world_size == 1)
 		r = fs_remove_tree(s->path, err);
 	if (r == 0)
@@ -280,7 +280,7 @@ static int make_place(struct save *s, struct penstock_error *err)
 		return r;
 	s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->fd < 0)
-		return error_errno(err, errno, "cannot open %s", s->path);
+		return error_errno(err, errno, "cannot open '%s'", s->path);
 	if (s->o.rank > 0) {
 		ranks_join(s);
 		return 0;
@@ -297,7 +297,7 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 	if (o->world_size == 0 || o->world_size > LIMIT_CHECKPOINT_RANKS ||
 		o->rank >= o->world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"rank %u of %u processes cannot be: at most %d, counted from 0", o->rank,
+			"invalid rank %u of %u processes: at most %d, counted from 0", o->rank,
 			o->world_size, LIMIT_CHECKPOINT_RANKS);
 	if (step > INT64_MAX || !*dir)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -333,9 +333,9 @@ const char *save_path(const struct save *s)
 	return s->path;
 }
 
-/* ---- the commit ---- */
+/* ---- committing ---- */
 
-/* Counts in what the program has written and not named. */
+/* Adds the files that the program wrote and did not name. */
 static int add_tree(
 	struct save *s, int at, const char *below, unsigned depth, struct penstock_error *err)
 {
@@ -345,7 +345,7 @@ static int add_tree(
 	int r = 0;
 
 	if (fd < 0 || !(stream = fdopendir(fd)))
-		return error_errno(err, errno, "cannot read %s", s->path);
+		return error_errno(err, errno, "cannot read '%s'", s->path);
 	fd = -1;
 	while (r == 0 && (d = readdir(stream))) {
 		_cleanup_free_ char *name = NULL;
@@ -358,26 +358,27 @@ static int add_tree(
 		if (asprintf(&name, "%s%s%s", below, *below ? "/" : "", d->d_name) < 0)
 			return error_memory(err);
 		if (fstatat(dirfd(stream), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return error_errno(err, errno, "cannot read %s/%s", s->path, name);
+			return error_errno(err, errno, "cannot read '%s/%s'", s->path, name);
 		if (S_ISREG(st.st_mode)) {
 			if (!find_file(s, name))
 				r = save_add(s, name, err);
 		} else if (S_ISDIR(st.st_mode) && depth < 64) {
 			inner = openat(dirfd(stream), d->d_name,
 				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-			r = inner < 0 ? error_errno(err, errno, "cannot read %s/%s", s->path, name)
-				      : add_tree(s, inner, name, depth + 1, err);
+			r = inner < 0
+				    ? error_errno(err, errno, "cannot read '%s/%s'", s->path, name)
+				    : add_tree(s, inner, name, depth + 1, err);
 		} else {
 			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"%s/%s is neither a file nor a directory: a checkpoint cannot hold "
-				"it",
+				"'%s/%s' is neither a file nor a directory; a checkpoint cannot "
+				"hold it",
 				s->path, name);
 		}
 	}
 	return r;
 }
 
-/* On the disk, and as long as it is to be. */
+/* Syncs a file and verifies its size. */
 static int seal_file(struct save *s, struct save_file *f, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open_in(s, f->name, O_RDONLY | O_NONBLOCK);
@@ -387,9 +388,9 @@ static int seal_file(struct save *s, struct save_file *f, struct penstock_error 
 	if (fd < 0 || fstat(fd, &st) < 0 || fsync(fd) < 0)
 		return raise(s, f->name, err);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size)
-		return error_set(err, PENSTOCK_E_CHANGED,
-			"%s/%s has %llu bytes and not the %llu that were counted in", s->path,
-			f->name, (unsigned long long)st.st_size, (unsigned long long)f->size);
+		return error_set(err, PENSTOCK_E_CHANGED, "'%s/%s' has %llu bytes, expected %llu",
+			s->path, f->name, (unsigned long long)st.st_size,
+			(unsigned long long)f->size);
 	if (f->done)
 		return 0;
 	checksum_final(&f->sum, digest);
@@ -399,7 +400,7 @@ static int seal_file(struct save *s, struct save_file *f, struct penstock_error 
 	return 0;
 }
 
-/* The directories between the checkpoint and the file, from below. */
+/* Syncs the directories between the checkpoint and the file, from the bottom. */
 static int seal_parents(const struct save *s, const char *name, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = strdup(name);
@@ -415,12 +416,6 @@ static int seal_parents(const struct save *s, const char *name, struct penstock_
 			return raise(s, path, err);
 	}
 	return 0;
-}
-
-static int seal_dir(int fd, const char *path, struct penstock_error *err)
-{
-	return fsync(fd) < 0 && errno != EINVAL ? error_errno(err, errno, "cannot sync %s", path)
-						: 0;
 }
 
 static bool same_parent(const char *a, const char *b)
@@ -444,59 +439,10 @@ static int seal(struct save *s, struct penstock_error *err)
 		if (i == 0 || !same_parent(s->files[i - 1].name, s->files[i].name))
 			r = seal_parents(s, s->files[i].name, err);
 	}
-	return r == 0 ? seal_dir(s->fd, s->path, err) : r;
+	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
 
-struct commit *save_describe(const struct save *s, const char *run)
-{
-	_cleanup_(commit_freep) struct commit *c = commit_new();
-
-	if (!c || !(c->run = strdup(run)))
-		return NULL;
-	c->step = s->step;
-	c->attempt = s->o.attempt;
-	c->world_size = s->o.world_size;
-	c->time_ns = clock_wall_ns();
-	for (size_t i = 0; i < s->n_files; i++) {
-		if (commit_add_file(c, s->files[i].name, s->files[i].size, s->files[i].crc) < 0)
-			return NULL;
-	}
-	return take_pointer(c);
-}
-
-/*
- * Closed before it gets its name, so that whoever sees the name sees a file without a writer. What a killed save has left
- * goes first, and so does what somebody else has put there: a FIFO would hold it up for ever.
- */
-static int place_at(int dir, const char *path, const char *hidden, const char *name,
-	const struct buf *text, struct penstock_error *err)
-{
-	bool good;
-	int saved, fd;
-
-	unlinkat(dir, hidden, 0);
-	fd = openat(dir, hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-	good = fd >= 0 && fs_write_all(fd, text->data, text->len) == 0 && fdatasync(fd) == 0;
-	saved = errno;
-	if (fd >= 0)
-		close(fd);
-	if (good && renameat(dir, hidden, dir, name) == 0)
-		return seal_dir(dir, path, err);
-	saved = good ? errno : saved;
-	unlinkat(dir, hidden, 0);
-	return error_errno(err, saved, "cannot write %s/%s", path, name);
-}
-
-int save_place(
-	const struct save *s, const char *name, const struct buf *text, struct penstock_error *err)
-{
-	char hidden[64];
-
-	snprintf(hidden, sizeof(hidden), COMMIT_HIDDEN "new-%u", s->o.rank);
-	return place_at(s->fd, s->path, hidden, name, text, err);
-}
-
-/* What makes it count. */
+/* Writes the commit, which makes the checkpoint valid. */
 static int place_commit(struct save *s, struct commit *whole, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
@@ -504,7 +450,7 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 	int r = 0;
 
 	if (whole->n_files == 0)
-		r = error_set(err, PENSTOCK_E_INVALID, "the checkpoint %s has no file", s->path);
+		r = error_set(err, PENSTOCK_E_INVALID, "checkpoint '%s' has no file", s->path);
 	for (size_t i = 0; r == 0 && i < s->metrics->n_metrics; i++) {
 		if (commit_set_metric(
 			    whole, s->metrics->metrics[i].name, s->metrics->metrics[i].value) < 0)
@@ -516,11 +462,11 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 		r = commit_format(whole, &text, err);
 	if (r < 0)
 		return r;
-	/* Its directory is to be there after a loss of power, too, before anybody counts on it. */
+	/* Its directory must survive a power loss before a caller relies on it. */
 	above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (above < 0)
-		return error_errno(err, errno, "cannot open %s", s->dir);
-	r = seal_dir(above, s->dir, err);
+		return error_errno(err, errno, "cannot open '%s'", s->dir);
+	r = save_sync_dir(above, s->dir, err);
 	return r == 0 ? save_place(s, COMMIT_NAME, &text, err) : r;
 }
 
@@ -558,7 +504,7 @@ int save_commit(struct save *s, struct penstock_error *err)
 	return r;
 }
 
-/* Of many ranks only what this one has written: others may be at it. */
+/* With several ranks, removes only what this one wrote: others may be writing. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {
@@ -584,7 +530,8 @@ void save_free(struct save *s)
 		return;
 	close_out(s);
 	commit = s->path ? path_join(s->path, COMMIT_NAME) : NULL;
-	/* A commit that got its name and could not be synced counts, as far as anybody can tell. */
+	/* A commit that has its name and could not be synced counts, as readers may have seen
+	 * it. */
 	if (s->pid == getpid() && s->fd >= 0 && !s->committed && commit &&
 		access(commit, F_OK) < 0 && errno == ENOENT)
 		remove_own(s);
@@ -603,7 +550,7 @@ void save_free(struct save *s)
 	free(s);
 }
 
-/* ---- a file of somebody else ---- */
+/* ---- a file of another program ---- */
 
 int save_single(const char *dir, const char *name, uint64_t step, const struct save_options *o,
 	struct penstock_error *err)
@@ -617,19 +564,20 @@ int save_single(const char *dir, const char *name, uint64_t step, const struct s
 	int r;
 
 	if (root < 0)
-		return error_errno(err, errno, "cannot open %s", dir);
+		return error_errno(err, errno, "cannot open '%s'", dir);
 	fd = openat(root, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &before) < 0 || fsync(fd) < 0)
-		return error_errno(err, errno, "cannot read %s/%s", dir, name);
+		return error_errno(err, errno, "cannot read '%s/%s'", dir, name);
 	if (!S_ISREG(before.st_mode))
-		return error_set(err, PENSTOCK_E_INVALID, "%s/%s is no file", dir, name);
+		return error_set(
+			err, PENSTOCK_E_INVALID, "'%s/%s' is not a regular file", dir, name);
 	r = commit_checksum(fd, (uint64_t)before.st_size, o->cancel, &crc, err);
 	if (r < 0)
 		return error_prefix(err, "%s/%s", dir, name);
 	if (fstatat(root, name, &after, AT_SYMLINK_NOFOLLOW) < 0 || after.st_ino != before.st_ino ||
 		after.st_size != before.st_size || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
 		after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)
-		return error_set(err, PENSTOCK_E_CHANGED, "%s/%s changes", dir, name);
+		return error_set(err, PENSTOCK_E_CHANGED, "'%s/%s' is changing", dir, name);
 	if (!c || !(c->run = strdup(o->run_id ? o->run_id : "")) ||
 		asprintf(&commit, "%s" COMMIT_SUFFIX, name) < 0 ||
 		asprintf(&hidden, COMMIT_HIDDEN "new-%s", name) < 0 ||
@@ -640,5 +588,5 @@ int save_single(const char *dir, const char *name, uint64_t step, const struct s
 	c->world_size = 1;
 	c->time_ns = clock_wall_ns();
 	r = commit_format(c, &text, err);
-	return r == 0 ? place_at(root, dir, hidden, commit, &text, err) : r;
+	return r == 0 ? save_place_at(root, dir, hidden, commit, &text, err) : r;
 }

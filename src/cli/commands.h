@@ -28,6 +28,7 @@ extern const struct command command_resume;
 extern const struct command command_rm;
 extern const struct command command_run;
 extern const struct command command_runners;
+extern const struct command command_schema;
 extern const struct command command_secret;
 extern const struct command command_serve;
 extern const struct command command_show;

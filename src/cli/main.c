@@ -1,9 +1,9 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/exec.h"
-#include "run/executors/node_inputs.h"
-#include "run/executors/remote.h"
+#include "cli/runs/exec.h"
+#include "run/cluster/node_inputs.h"
+#include "run/cluster/remote.h"
 
 /* In the order in which `penstock --help` shows them. */
 static const struct command *const commands[] = {
@@ -38,6 +38,7 @@ static const struct command *const commands[] = {
 	&command_rb,
 	&command_runners,
 	&command_secret,
+	&command_schema,
 	&command_serve,
 	&command_doctor,
 	NULL,
@@ -45,7 +46,7 @@ static const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
-	/* A task of a step on a node of a cluster: what srun starts, not what people say. */
+	/* A task of a step on a node of a cluster: srun starts it, not a user. */
 	if (argc == 2 && strcmp(argv[1], REMOTE_TASK_WORD) == 0)
 		return remote_task_main();
 	if (argc == 2 && strcmp(argv[1], REMOTE_RANK_WORD) == 0)

@@ -30,7 +30,8 @@ static bool has(const char *dir, const char *name)
 	return path && access(path, F_OK) == 0;
 }
 
-/* Lets skopeo make a layout of what 'docker save' wrote; it knows all the forms there have been. */
+/* Converts a 'docker save' archive into an OCI layout with skopeo, which reads all versions of that
+ * format. */
 static int convert(
 	const char *path, const char *dir, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -42,9 +43,8 @@ static int convert(
 
 	if (access(SKOPEO, X_OK) < 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s was written by 'docker save', which only skopeo can read; install it, "
-			"or write the "
-			"file as an OCI archive",
+			"'%s' was written by 'docker save', which only skopeo can read; install "
+			"skopeo, or write the file as an OCI archive",
 			path);
 	if (asprintf(&from, "docker-archive:%s", path) < 0)
 		from = NULL;
@@ -63,7 +63,7 @@ static int convert(
 		&(struct process_run_options){.name = "skopeo", .cancel = cancel}, &status, err);
 	if (r < 0 || status == 0)
 		return r;
-	return error_set(err, PENSTOCK_E_CORRUPT, "skopeo cannot read the image in %s", path);
+	return error_set(err, PENSTOCK_E_CORRUPT, "skopeo cannot read the image in '%s'", path);
 }
 
 static int unpack_archive(
@@ -75,14 +75,13 @@ static int unpack_archive(
 		&stats, err);
 
 	if (r < 0)
-		return error_prefix(err, "the image in %s", path);
+		return error_prefix(err, "image file '%s'", path);
 	if (has(dir, "oci-layout") && has(dir, "index.json"))
 		return 0;
 	if (!has(dir, "manifest.json"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s holds no image; it should be written by 'skopeo copy … "
-			"oci-archive:FILE', 'podman save' or "
-			"'docker save'",
+			"'%s' contains no image; write it with 'skopeo copy … "
+			"oci-archive:FILE', 'podman save' or 'docker save'",
 			path);
 	r = fs_remove_tree(dir, err);
 	return r < 0 ? r : convert(path, dir, cancel, err);
@@ -95,12 +94,12 @@ int file_source(struct image_source **out, const char *path, const struct image_
 	int r;
 
 	if (stat(path, &st) < 0)
-		return error_errno(err, errno, "the image %s", path);
+		return error_errno(err, errno, "cannot read the image '%s'", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (!has(path, "oci-layout") || !has(path, "index.json"))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"%s is a directory without an image: `oci-layout` and `index.json` "
-				"are missing",
+				"directory '%s' contains no image: `oci-layout` and "
+				"`index.json` are missing",
 				path);
 		return layout_open(out, path, store->cancel, err);
 	}

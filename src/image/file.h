@@ -1,4 +1,8 @@
-/* Images in files of this machine: archives of layouts, as 'skopeo copy' and 'docker save' write them. */
+/*
+ *
+ * Images in local files: archived OCI layouts as 'skopeo copy' writes them, and 'docker save'
+ * archives.
+ */
 #ifndef IMAGE_FILE_H
 #define IMAGE_FILE_H
 
@@ -7,7 +11,7 @@ struct image_source;
 struct image_store;
 struct penstock_error;
 
-/* Makes a source of the file or directory at `path`. What has to be unpacked for it goes to `scratch`. */
+/* Opens the image file or layout directory at `path`. Archives are unpacked into `scratch`. */
 int file_source(struct image_source **out, const char *path, const struct image_store *store,
 	struct image_scratch *scratch, struct penstock_error *err);
 

@@ -25,18 +25,18 @@
 struct getting {
 	const struct image_request *request;
 	struct image_store store;
-	struct image_reference ref; /* of a registry's image */
+	struct image_reference ref; /* parsed reference, for registry images */
 	bool is_file;
 	char *name;
 	struct image_source *source;
-	struct image_scratch scratch; /* of a file's contents */
+	struct image_scratch scratch; /* contents unpacked from an image file */
 	struct image_manifest manifest;
 	char digest[IMAGE_DIGEST_SIZE];
-	struct buf text; /* the manifest */
+	struct buf text; /* raw manifest */
 	atomic_ullong done;
 	uint64_t total;
 	int gate_fd;
-	bool brought;
+	bool pulled;
 };
 
 void image_free(struct image *image)
@@ -51,7 +51,7 @@ void image_free(struct image *image)
 	free(image);
 }
 
-/* ---- what is here ---- */
+/* ---- stored images ---- */
 
 static bool has_all_layers(const struct getting *g)
 {
@@ -62,7 +62,7 @@ static bool has_all_layers(const struct getting *g)
 	return true;
 }
 
-static bool is_here(const struct getting *g)
+static bool is_stored(const struct getting *g)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
@@ -97,7 +97,8 @@ static int fill(struct image *image, struct getting *g, struct penstock_error *e
 		_cleanup_free_ char *path = image_store_layer_path(
 			&g->store, g->manifest.layers[i].digest);
 
-		/* One that comes again above would only be hidden, and overlayfs takes none twice. */
+		/* Skip a layer that occurs again above: it would be hidden, and overlayfs refuses
+		 * duplicates. */
 		if (is_above(&g->manifest, i))
 			continue;
 		if (!path || strlist_add(&image->layers, path) < 0)
@@ -106,7 +107,7 @@ static int fill(struct image *image, struct getting *g, struct penstock_error *e
 	return 0;
 }
 
-/* From what is kept alone. NOT_FOUND or CORRUPT: it is to be brought. */
+/* Loads the image from the store only. Fails with NOT_FOUND or CORRUPT if it must be pulled. */
 static int load(
 	struct image **out, struct getting *g, const char *digest, struct penstock_error *err)
 {
@@ -119,7 +120,7 @@ static int load(
 	if (r == 0)
 		r = image_manifest_parse(&g->manifest, buf_str(&g->text), g->text.len, err);
 	if (r == 0 && (g->manifest.is_index || !has_all_layers(g)))
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "layers of it are missing");
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "layers are missing");
 	if (r < 0)
 		return r;
 	image = calloc(1, sizeof(*image));
@@ -134,7 +135,7 @@ static int load(
 	return r;
 }
 
-/* ---- what has to be brought ---- */
+/* ---- pulling ---- */
 
 static int check_digest(const struct buf *text, const char *wanted, struct penstock_error *err)
 {
@@ -143,12 +144,11 @@ static int check_digest(const struct buf *text, const char *wanted, struct penst
 
 	if (r == 0 && strcmp(found, wanted) != 0)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
-			"what came is not what its digest %.19s… says (it is %.19s…)", wanted,
-			found);
+			"digest mismatch: expected %.19s…, received %.19s…", wanted, found);
 	return r;
 }
 
-/* The manifest for this machine, through an index where there is one. */
+/* Fetches the manifest for this machine, through an index if there is one. */
 static int find_manifest(struct getting *g, struct penstock_error *err)
 {
 	const char *wanted = g->is_file ? NULL : g->ref.digest;
@@ -162,8 +162,8 @@ static int find_manifest(struct getting *g, struct penstock_error *err)
 		if (r < 0 || !g->manifest.is_index)
 			break;
 		if (depth == 2)
-			return error_set(err, PENSTOCK_E_PROTOCOL,
-				"its manifest is a list of lists of lists");
+			return error_set(
+				err, PENSTOCK_E_PROTOCOL, "manifest lists are nested too deep");
 		buf_clear(&g->text);
 		r = g->source->ops->manifest(g->source, g->manifest.config.digest, &g->text, err);
 		if (r == 0)
@@ -172,7 +172,7 @@ static int find_manifest(struct getting *g, struct penstock_error *err)
 	return r < 0 ? r : image_store_digest(&g->text, g->digest, err);
 }
 
-static int bring_config(struct getting *g, struct penstock_error *err)
+static int pull_config(struct getting *g, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	struct image_config config = {0};
@@ -200,28 +200,28 @@ static void progress(void *cookie, int64_t bytes)
 		g->request->progress(g->request->cookie, g->name, done, g->total);
 }
 
-static int bring(struct getting *g, struct penstock_error *err)
+static int pull(struct getting *g, struct penstock_error *err)
 {
-	int r = bring_config(g, err);
+	int r = pull_config(g, err);
 
 	for (size_t i = 0; i < g->manifest.n_layers; i++) {
 		if (!image_store_has_layer(&g->store, g->manifest.layers[i].digest))
 			g->total += g->manifest.layers[i].size;
 	}
 	if (r == 0)
-		r = image_store_bring_layers(&g->store, g->source, &g->manifest, err);
+		r = image_store_pull_layers(&g->store, g->source, &g->manifest, err);
 	if (r == 0)
 		r = image_store_write(&g->store, "manifests", g->digest, &g->text, err);
 	return r;
 }
 
-static bool is_absence(const struct penstock_error *err)
+static bool is_unreachable(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_UNAVAILABLE || err->code == PENSTOCK_E_TIMEOUT;
 }
 
-/* The registry is not there: the image that the name stood for last, if that is here. */
-static int take_known(struct image **out, struct getting *g, struct penstock_error *err)
+/* Falls back to the image last pulled under this name if the registry is unreachable. */
+static int use_stored(struct image **out, struct getting *g, struct penstock_error *err)
 {
 	_cleanup_free_ char *text = NULL;
 	char known[IMAGE_DIGEST_SIZE];
@@ -229,8 +229,8 @@ static int take_known(struct image **out, struct getting *g, struct penstock_err
 	image_store_tag_read(&g->store, g->name, known);
 	if (!*known || load(out, g, known, NULL) < 0)
 		return -(int)err->code;
-	if (asprintf(&text, "%s; taking the image of %s that is here, %.19s", err->message,
-		    (*out)->name, known) >= 0 &&
+	if (asprintf(&text, "%s; using the stored image of '%s', %.19s", err->message, (*out)->name,
+		    known) >= 0 &&
 		g->request->say)
 		g->request->say(g->request->cookie, text);
 	penstock_error_release(err);
@@ -260,7 +260,7 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	char known[IMAGE_DIGEST_SIZE] = "";
 	int r;
 
-	/* What a digest stands for never changes. */
+	/* A digest always names the same image, so no request is needed. */
 	if (!g->is_file && g->ref.digest) {
 		image_store_tag_read(&g->store, g->name, known);
 		if (*known && load(out, g, known, NULL) == 0)
@@ -270,16 +270,16 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	r = open_source(g, &why);
 	if (r == 0)
 		r = find_manifest(g, &why);
-	if (r < 0 && !g->is_file && is_absence(&why))
-		r = take_known(out, g, &why);
+	if (r < 0 && !g->is_file && is_unreachable(&why))
+		r = use_stored(out, g, &why);
 	if (r < 0)
 		return error_move(err, &why);
 	if (*out)
 		return 0;
 	snprintf(known, sizeof(known), "%s", g->digest);
-	if (!is_here(g)) {
-		g->brought = true;
-		r = bring(g, err);
+	if (!is_stored(g)) {
+		g->pulled = true;
+		r = pull(g, err);
 	}
 	if (r == 0)
 		r = load(out, g, known, err);
@@ -305,9 +305,9 @@ static int begin(struct getting *g, struct penstock_error *err)
 	return g->name ? image_store_open(&g->store, err) : error_memory(err);
 }
 
-#define GATE_LOOK_MS 20
+#define GATE_POLL_MS 20
 
-/* Whoever removes images is quick. */
+/* Polling is enough: removals hold the lock only briefly. */
 static int lock_gate(struct getting *g, struct penstock_error *err)
 {
 	int r;
@@ -316,12 +316,13 @@ static int lock_gate(struct getting *g, struct penstock_error *err)
 	while ((r = g->gate_fd < 0 ? -1 : fs_lock_shared(g->gate_fd)) > 0) {
 		if (g->store.cancel && atomic_load(g->store.cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		clock_sleep_ms(GATE_LOOK_MS);
+		clock_sleep_ms(GATE_POLL_MS);
 	}
-	return r < 0 ? error_errno(err, errno, "cannot lock %s/locks", g->store.dir) : 0;
+	return r < 0 ? error_errno(err, errno, "cannot lock '%s/locks'", g->store.dir) : 0;
 }
 
-/* From now on it stays until we free it; when it was asked for last decides what goes first. */
+/* Protects the image from removal until image_free(). The modification time of its manifest orders
+ * the removal of the least recently used images. */
 static void mark_used(struct getting *g, struct image *image)
 {
 	_cleanup_free_ char *path = image_store_path(
@@ -351,11 +352,11 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 		r = get(&image, &g, &why);
 	if (r == 0) {
 		mark_used(&g, image);
-		image->brought = g.brought;
+		image->pulled = g.pulled;
 	}
 	if (r < 0 && why.message) {
 		image_free(image);
-		error_prefix(&why, "image %s", request->reference);
+		error_prefix(&why, "image '%s'", request->reference);
 	}
 	image_source_free(g.source);
 	image_reference_release(&g.ref);

@@ -1,29 +1,34 @@
 /*
- * Images of containers: brought from a registry or a file, verified, unpacked, and kept by digest.
+ * Container images: pulled from a registry or a file, verified, unpacked, and stored by digest.
  *
  *	struct image *image = NULL;
  *
  *	image_get(&image, &(struct image_request){.reference = "curlimages/curl:latest",
  *		.dir = "/home/u/.local/share/penstock/images", .engine = engine}, err);
- *	... image->layers, bottom first, are directories to be laid over each other, never to be written to
+ *	... mount image->layers, lowest first, over each other; never write to them
  *	image_free(image);
  *
- * Every layer is a directory of its own, unpacked once for all images and runs, while it arrives. Several
- * processes may ask for the same image: one brings each layer, the others wait for its lock. A name
- * with a digest whose layers are here costs no request; a tag is asked for at the registry, and
- * where that cannot be reached the image that the tag stood for last is taken, which is said.
+ * Each layer has its own directory. It is unpacked while it arrives, once for all images and runs.
+ * Several processes may request the same image: one pulls each layer, the others wait for its lock.
+ * A reference with a digest needs no request if its layers are stored. A tag is resolved by the
+ * registry; if the registry is unreachable, the image last pulled under that tag is used, and the
+ * user is notified.
  *
  * Below `dir`:
- *	manifests/SHA256	a manifest as the registry sent it; only once all of its layers are there
- *	configs/SHA256		the configuration of an image, likewise
- *	layers/ID/		the files of a layer; ID is the beginning of its digest
- *	layers/ID.part/		one that is being unpacked by whoever has the lock, else garbage
- *	locks/ID		locked while a layer is brought
- *	locks/use-ID		locked by those who have an image; ID is the beginning of its manifest's digest
- *	locks/all		locked by those who bring one, or look whether they have to, and alone by who removes any
- *	image-XXXXXX/		what an archive of an image was unpacked to, while locks/image-XXXXXX is locked
- *	tags/SHA256		the digest that a name stood for last; SHA256 is that of the name
- *	places/			not ours: where containers have mounts (run/containers.c)
+ *	manifests/SHA256	a manifest as the registry sent it; written when all its layers are
+ *				stored
+ *	configs/SHA256		the configuration of an image
+ *	layers/ID/		the files of a layer; ID is the start of its digest
+ *	layers/ID.part/		a layer that the holder of the lock unpacks; garbage if not locked
+ *	layers/ID.new		the boot in which the layer was unpacked, until it is synced
+ *	locks/ID		locked while a layer is pulled
+ *	locks/use-ID		locked while an image is used; ID is the start of its manifest's
+ *				digest
+ *	locks/all		locked shared while an image is got, exclusively while one is
+ *				removed
+ *	image-XXXXXX/		contents of an image archive, while locks/image-XXXXXX is locked
+ *	tags/SHA256		digest that a name referred to last; SHA256 is that of the name
+ *	places/			mount points of containers (run/step/containers.c)
  */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H
@@ -39,44 +44,46 @@ struct penstock_error;
 
 #define IMAGE_DIGEST_SIZE 72 /* "sha256:", 64 digits and a NUL */
 
-/* What the image says about how it is run. */
+/* The image's settings for running it. */
 struct image_config {
 	struct strlist entrypoint;
 	struct strlist cmd;
 	struct strlist env; /* "K=V" */
-	char *working_dir;  /* NULL: none */
-	char *user;	    /* NULL: none */
+	char *working_dir; /* may be NULL */
+	char *user; /* may be NULL */
 };
 
 struct image {
-	char *name;			/* as people write it, "ghcr.io/org/name:tag" */
-	char digest[IMAGE_DIGEST_SIZE]; /* of the manifest of this platform */
-	struct strlist layers;		/* absolute paths, the lowest first */
+	char *name; /* as users write it, "ghcr.io/org/name:tag" */
+	char digest[IMAGE_DIGEST_SIZE]; /* of this platform's manifest */
+	struct strlist layers; /* absolute paths, lowest first */
 	struct image_config config;
-	int use_fd;   /* locked while we have it; 0: none */
-	bool brought; /* it was not all here before */
+	int use_fd; /* lock held while the image is in use; 0 if there is none */
+	bool pulled; /* layers were pulled: not all were stored before */
 };
 
 struct image_request {
 	const char *reference; /* see image/reference.h; an absolute path is a file or a layout */
-	const char *registry;  /* NULL: that of the reference, else Docker's */
-	const char *username;  /* NULL: what the user has logged in with, if anything */
+	const char *registry; /* NULL for the registry in the reference, or Docker's */
+	const char *username; /* NULL for the user's login files */
 	const char *password;
-	const char *dir;	    /* where images are kept; created */
+	const char *dir; /* directory of the images; created if missing */
 	struct http_engine *engine; /* borrowed */
-	const atomic_int *cancel;   /* or NULL */
-	/* From any thread: bytes of compressed layers so far, of all that had to be brought. May be NULL. */
+	const atomic_int *cancel; /* may be NULL */
+	/* Reports the bytes of compressed layers received so far, of all that must be pulled.
+	 * Called from any thread. May be NULL. */
 	void (*progress)(void *cookie, const char *name, uint64_t done, uint64_t total);
-	/* One line for people, from the calling thread. May be NULL. */
+	/* Reports one line for the user, from the calling thread. May be NULL. */
 	void (*say)(void *cookie, const char *text);
 	void *cookie;
 };
 
 /*
- * Nobody removes its layers before it is freed (image/kept.h).
- * Errors: INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry
- * refuses the login, or wants one), UNAVAILABLE (it does not answer), CORRUPT (a digest or an archive
- * is wrong), NO_SPACE, LIMIT, CANCELLED.
+ *
+ * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors:
+ * INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry refuses
+ * the login or requires one), UNAVAILABLE (it does not answer), CORRUPT (digest mismatch or broken
+ * archive), NO_SPACE, LIMIT, CANCELLED.
  */
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err);
 void image_free(struct image *image);

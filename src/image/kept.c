@@ -22,11 +22,11 @@
 #include "image/store.h"
 #include "base/banned.h"
 
-#define DIGITS 64 /* of a SHA-256 */
+#define DIGITS 64 /* hex digits of a SHA-256 */
 
 /* ---- reading ---- */
 
-/* Blocks, not lengths: what removing it would give back. */
+/* Counts allocated blocks, not lengths: the space that removal would free. */
 static uint64_t bytes_below(const char *path)
 {
 	char *const paths[] = {(char *)(uintptr_t)path, NULL};
@@ -70,7 +70,7 @@ static int read_layers(
 	return r;
 }
 
-/* Only asks: nobody is kept waiting. */
+/* Tests the lock without taking it, so no other process is blocked. */
 static bool is_used(const struct image_store *store, const char *digest)
 {
 	_cleanup_close_ int fd = image_store_use_fd(store, digest);
@@ -92,7 +92,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	image = &grown[list->n];
 	*image = (struct image_kept){0};
 	if (stat(path, &st) < 0)
-		return 0; /* somebody else has removed it */
+		return 0; /* removed by another process meanwhile */
 	snprintf(image->digest, sizeof(image->digest), "sha256:%s", name);
 	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	list->n++;
@@ -100,7 +100,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	return read_layers(image, store, err);
 }
 
-/* "DIGEST\nNAME\n" of each. */
+/* Each tag file contains "DIGEST\nNAME\n". */
 static int read_names(
 	struct image_kept_list *list, const struct image_store *store, struct penstock_error *err)
 {
@@ -173,17 +173,17 @@ void image_kept_release(struct image_kept_list *list)
 
 /* ---- removing ---- */
 
-/* Nobody may get an image until it is closed. */
-static int lock_all(int *out, const struct image_store *store, struct penstock_error *err)
+/* Takes the store lock exclusively: no process can get an image until *out is closed. */
+static int lock_exclusive(int *out, const struct image_store *store, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = image_store_gate_fd(store);
 	int r = fd < 0 ? -1 : fs_lock(fd);
 
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"an image is being brought at the moment; try again when it is here");
+			"an image pull is in progress; retry when it has finished");
 	if (r < 0)
-		return error_errno(err, errno, "cannot lock %s/locks", store->dir);
+		return error_errno(err, errno, "cannot lock '%s/locks'", store->dir);
 	*out = take_fd(fd);
 	return 0;
 }
@@ -207,24 +207,25 @@ int image_kept_remove(const char *dir, const struct image_kept *image, struct pe
 		&store, "manifests", image->digest + strlen("sha256:"));
 	_cleanup_close_ int gate = -1;
 	_cleanup_close_ int use = -1;
-	int r = path ? lock_all(&gate, &store, err) : error_memory(err);
+	int r = path ? lock_exclusive(&gate, &store, err) : error_memory(err);
 
 	if (r < 0)
 		return r;
 	use = image_store_use_fd(&store, image->digest);
 	r = use < 0 ? -1 : fs_lock(use);
 	if (r > 0)
-		return error_set(err, PENSTOCK_E_EXISTS, "a run has the image %s",
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove image '%s': a run is using it",
 			image->names.n ? image->names.items[0] : image->digest);
 	if (r < 0)
-		return error_errno(err, errno, "cannot lock %s/locks", dir);
+		return error_errno(err, errno, "cannot lock '%s/locks'", dir);
 	r = remove_tags(&store, image, err);
 	if (r == 0 && unlink(path) < 0 && errno != ENOENT)
-		r = error_errno(err, errno, "cannot remove %s", path);
+		r = error_errno(err, errno, "cannot remove '%s'", path);
 	return r;
 }
 
-static bool is_of_any(const struct image_kept_list *list, const char *path)
+static bool is_in_any(const struct image_kept_list *list, const char *path)
 {
 	for (size_t i = 0; i < list->n; i++) {
 		const struct strlist *layers = &list->items[i].layers;
@@ -237,10 +238,10 @@ static bool is_of_any(const struct image_kept_list *list, const char *path)
 	return false;
 }
 
-/* ---- the least recently used ---- */
+/* ---- pruning ---- */
 
-/* Whether an image of the list before the `n`-th that is still here has the layer. */
-static bool is_in_one_before(
+/* True if one of the first `n` images that are not removed contains the layer. */
+static bool is_in_earlier(
 	const struct image_kept_list *list, const bool *gone, size_t n, const char *path)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -254,7 +255,7 @@ static bool is_in_one_before(
 	return false;
 }
 
-/* Of all that are still here. */
+/* Bytes of all images that are not removed; shared layers count once. */
 static uint64_t total_of(const struct image_kept_list *list, const bool *gone)
 {
 	uint64_t total = 0;
@@ -263,7 +264,7 @@ static uint64_t total_of(const struct image_kept_list *list, const bool *gone)
 		const struct image_kept *image = &list->items[i];
 
 		for (size_t k = 0; !gone[i] && k < image->layers.n; k++) {
-			if (!is_in_one_before(list, gone, i, image->layers.items[k]))
+			if (!is_in_earlier(list, gone, i, image->layers.items[k]))
 				total += image->sizes[k];
 		}
 	}
@@ -299,10 +300,10 @@ int image_kept_prune(const char *dir, const struct image_kept_list *list,
 	return 0;
 }
 
-static void tell_removed(void *cookie, const struct image_kept *image)
+static void record_removed(void *cookie, const struct image_kept *image)
 {
 	*(bool *)cookie = true;
-	log_debug("removed the image %s, for `images.maxSize`",
+	log_debug("removed the image '%s' to keep within `images.maxSize`",
 		image->names.n ? image->names.items[0] : image->digest);
 }
 
@@ -317,7 +318,7 @@ int image_kept_bound(
 		r = image_kept_prune(dir, &list,
 			&(struct image_prune){.before_ns = INT64_MIN,
 				.max_bytes = max_bytes,
-				.removed = tell_removed,
+				.removed = record_removed,
 				.cookie = &removed},
 			err);
 	return r == 0 && removed ? image_kept_sweep(dir, bytes, err) : r;
@@ -332,7 +333,7 @@ int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *er
 	_cleanup_free_ char *path = image_store_path(&store, "layers", ".");
 	_cleanup_close_ int gate = -1;
 	_cleanup_closedir_ DIR *layers = NULL;
-	int r = path ? lock_all(&gate, &store, err) : error_memory(err);
+	int r = path ? lock_exclusive(&gate, &store, err) : error_memory(err);
 
 	if (r == 0)
 		r = image_kept_read(&list, dir, err);
@@ -342,12 +343,12 @@ int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *er
 		_cleanup_free_ char *mark = NULL;
 
 		if (*e->d_name == '.' || strchr(e->d_name, '.') || !layer ||
-			is_of_any(&list, layer))
+			is_in_any(&list, layer))
 			continue;
 		*bytes += bytes_below(layer);
 		r = fs_remove_tree(layer, err);
 		if (r == 0 && asprintf(&mark, "%s.new", layer) >= 0)
-			unlink(mark); /* that it is not synced */
+			unlink(mark); /* the mark of a layer that is not synced */
 	}
 	return r;
 }

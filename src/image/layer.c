@@ -26,13 +26,15 @@ struct unpacking {
 	struct layer_stream stream;
 	struct layer_tree tree;
 	struct archive *a;
-	int64_t came; /* bytes of the tar so far */
-	bool ended;   /* there are no more of them */
+	int64_t received; /* bytes of the tar received so far */
+	bool ended; /* the stream has ended */
 };
 
 /*
- * Some write no padding behind the last member, and no end. Zeros up to the end of a block stand for
- * it; that they stand for no data is checked where data is taken, and a header has a checksum.
+ *
+ * Pads the tar at its end. Some tools write no padding after the last member and no end marker, so
+ * the last block is filled with zeros. check_received() makes sure that these zeros are never taken for
+ * file data, and a header has a checksum.
  */
 static la_ssize_t pad(struct unpacking *u, const void **data)
 {
@@ -42,7 +44,7 @@ static la_ssize_t pad(struct unpacking *u, const void **data)
 		return 0;
 	u->ended = true;
 	*data = zeros;
-	return (la_ssize_t)(-u->came & (TAR_BLOCK - 1));
+	return (la_ssize_t)(-u->received & (TAR_BLOCK - 1));
 }
 
 static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
@@ -56,12 +58,12 @@ static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 	if (n < 0)
 		archive_set_error(a, EIO, "the source failed");
 	else
-		u->came += n;
+		u->received += n;
 	*data = p;
 	return n;
 }
 
-/* What the stream says, else what libarchive says. */
+/* Reports the stream's error if there is one, else libarchive's. */
 static int failed(struct unpacking *u, struct penstock_error *err)
 {
 	const char *text = archive_error_string(u->a);
@@ -70,16 +72,18 @@ static int failed(struct unpacking *u, struct penstock_error *err)
 		return error_move(err, &u->stream.error);
 	if (archive_errno(u->a) == ENOMEM)
 		return error_memory(err);
-	return error_set(err, PENSTOCK_E_CORRUPT, "it is cut or damaged: %s",
+	return error_set(err, PENSTOCK_E_CORRUPT, "truncated or corrupt layer: %s",
 		text ? text : "no reason given");
 }
 
-/* libarchive's position is still before the `n` bytes that it gave last. */
-static int check_came(struct unpacking *u, size_t n, const char *name, struct penstock_error *err)
+/* Fails if the `n` bytes that libarchive returned last include padding. Its position is still
+ * before these bytes. */
+static int check_received(
+	struct unpacking *u, size_t n, const char *name, struct penstock_error *err)
 {
-	if (archive_filter_bytes(u->a, 0) + (int64_t)n <= u->came)
+	if (archive_filter_bytes(u->a, 0) + (int64_t)n <= u->received)
 		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT, "it is cut within its member %s", name);
+	return error_set(err, PENSTOCK_E_CORRUPT, "layer truncated within member '%s'", name);
 }
 
 static int copy_data(struct unpacking *u, const struct layer_place *place, int fd, int64_t size,
@@ -97,22 +101,22 @@ static int copy_data(struct unpacking *u, const struct layer_place *place, int f
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		r = check_came(u, n, place->text, err);
+		r = check_received(u, n, place->text, err);
 		if (r == 0)
 			r = layer_room(&u->tree, n, err);
 		if (r < 0)
 			return r;
 		if (fs_pwrite_all(fd, p, n, offset) < 0)
-			return error_errno(err, errno, "cannot write its member %s", place->text);
+			return error_errno(err, errno, "cannot write member '%s'", place->text);
 		end = offset + (la_int64_t)n;
 	}
-	/* A hole at the end of a sparse file. */
+	/* A sparse file may end with a hole. */
 	if (size > end && ftruncate(fd, size) < 0)
-		return error_errno(err, errno, "cannot write its member %s", place->text);
+		return error_errno(err, errno, "cannot write member '%s'", place->text);
 	return 0;
 }
 
-/* Attributes that mean something in a container, and nothing to overlayfs. */
+/* Sets the attributes that matter in a container and have no meaning to overlayfs. */
 static void set_xattrs(struct archive_entry *entry, int fd)
 {
 	const char *name;
@@ -123,7 +127,8 @@ static void set_xattrs(struct archive_entry *entry, int fd)
 	while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK) {
 		bool user = str_starts(name, "user.") && !str_starts(name, "user.overlay.");
 
-		/* A file system without them loses nothing that a container could not do without. */
+		/* Failures are ignored: containers can do without these attributes if the file
+		 * system does not support them. */
 		if (user || strcmp(name, "security.capability") == 0)
 			fsetxattr(fd, name, value, size, 0);
 	}
@@ -142,7 +147,7 @@ static int write_file(struct unpacking *u, struct archive_entry *entry, struct l
 		close(fd);
 		return r;
 	}
-	/* Changing the owner takes the attributes of the old one away. */
+	/* chown() drops file capabilities, so set the attributes after it. */
 	if (archive_entry_xattr_count(entry) > 0 && u->tree.owners &&
 		fchown(fd, meta->uid, meta->gid) == 0)
 		set_xattrs(entry, fd);
@@ -167,15 +172,14 @@ static int write_member(
 	if (!name)
 		name = archive_entry_pathname_utf8(entry);
 	if (!name)
-		return error_set(
-			err, PENSTOCK_E_CORRUPT, "it has a member whose name cannot be read");
+		return error_set(err, PENSTOCK_E_CORRUPT, "a member has an unreadable name");
 	r = layer_place(&u->tree, &place, name, err);
 	if (r == 0)
 		r = layer_mark(&u->tree, &place, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
 	if (!place.len && (link || archive_entry_filetype(entry) != AE_IFDIR))
-		return error_set(err, PENSTOCK_E_CORRUPT, "it has a member without a name");
+		return error_set(err, PENSTOCK_E_CORRUPT, "a member has no name");
 	if (link)
 		return layer_hardlink(&u->tree, &place, link, err);
 	switch (archive_entry_filetype(entry)) {
@@ -209,7 +213,7 @@ static int write_members(struct unpacking *u, struct penstock_error *err)
 	}
 }
 
-/* The digest is over all that comes, also behind the tar. */
+/* Reads the rest of the stream: the digest also covers the bytes after the tar. */
 static int drain(struct unpacking *u, struct penstock_error *err)
 {
 	const char *p;
@@ -246,7 +250,7 @@ int layer_unpack(const char *dir, const struct layer_input *input, struct layer_
 	struct penstock_error *err)
 {
 	struct unpacking u = {0};
-	/* Names in Unicode come as UTF-8 whatever the locale of the process is. */
+	/* Names in Unicode are converted to UTF-8, independently of the process's locale. */
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
 	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 	int r = layer_tree_init(&u.tree, dir, err);

@@ -1,11 +1,13 @@
 /*
- * One layer of an image, unpacked into a directory of its own while its bytes arrive: a tar, plain or in
- * gzip or zstd, verified by the digest of what came.
  *
- * What a layer removes of those below is kept as overlayfs wants it: a character device 0:0 in place of what is
- * gone, and an attribute on a directory that hides the lower one. Devices of the archive are left out:
- * containers get theirs from this machine. Owners are kept where we are root. Names are walked component by
- * component from descriptors, and none leads out of the directory.
+ * One layer of an image, unpacked into its own directory while its bytes arrive. The layer is a
+ * tar, plain or compressed with gzip or zstd, and is verified by its digest.
+ *
+ * Deletions of entries of lower layers are stored in overlayfs's format: a character device 0:0 in
+ * place of a deleted entry, and an extended attribute on a directory that hides the lower one.
+ * Devices in the archive are skipped: containers get theirs from the host. Owners are kept if the
+ * process is root. Paths are resolved component by component from descriptors, and no path leads
+ * out of the directory.
  */
 #ifndef IMAGE_LAYER_H
 #define IMAGE_LAYER_H
@@ -18,21 +20,23 @@ struct ring;
 
 struct layer_input {
 	struct ring *ring;
-	const char *digest; /* "sha256:…" of the bytes of the ring */
-	/* The ring has room again; from the calling thread. */
+	const char *digest; /* "sha256:…" of the bytes in the ring */
+	/* The ring has space again; called from the calling thread. */
 	void (*drained)(void *cookie);
 	void *cookie;
-	const atomic_int *cancel; /* or NULL */
+	const atomic_int *cancel; /* may be NULL */
 };
 
 struct layer_stats {
 	uint64_t members;
-	uint64_t bytes; /* of files */
+	uint64_t bytes; /* total size of files */
 };
 
 /*
- * `dir` must not exist; what was written stays on failure and is the caller's to remove. All of the ring is
- * read. CANCELLED: its writer broke off, and knows why. CORRUPT: not what the digest says, or no tar.
+ *
+ * Unpacks the layer into `dir`, which must not exist. On failure the caller removes what was
+ * written. Reads the ring to its end. Fails with CANCELLED if the writer of the ring failed (the
+ * writer has the reason), and with CORRUPT if the digest does not match or the data is not a tar.
  */
 int layer_unpack(const char *dir, const struct layer_input *input, struct layer_stats *stats,
 	struct penstock_error *err);

@@ -11,10 +11,10 @@
 #include "image/layer.h"
 #include "base/banned.h"
 
-/* A window that a decoder may ask for; what `zstd --long=27` writes. */
+/* Largest window that a frame may use; the one of `zstd --long=27`. */
 #define ZSTD_WINDOW_LOG 27
-/* Bytes; what a decoder of gzip holds at a time. */
-#define LOOK_BACK 16
+/* Bytes that the gzip decoder may hold and return at the end of a member. */
+#define GZIP_HISTORY 16
 
 int layer_stream_init(
 	struct layer_stream *s, const struct layer_input *input, struct penstock_error *err)
@@ -39,16 +39,17 @@ void layer_stream_release(struct layer_stream *s)
 	penstock_error_release(&s->error);
 }
 
-/* The decoder gives bytes back at the end of a member, also those of the span before. */
-static const char *copy_behind_last(struct layer_stream *s, const char *p, size_t n)
+/* Appends the span to the last bytes of the one before: at the end of a member the decoder may
+ * return bytes of both. */
+static const char *append_span(struct layer_stream *s, const char *p, size_t n)
 {
-	memmove(s->copy, s->copy + s->copied, LOOK_BACK);
-	memcpy(s->copy + LOOK_BACK, p, n);
+	memmove(s->copy, s->copy + s->copied, GZIP_HISTORY);
+	memcpy(s->copy + GZIP_HISTORY, p, n);
 	s->copied = n;
-	return s->copy + LOOK_BACK;
+	return s->copy + GZIP_HISTORY;
 }
 
-/* The next span of the ring, hashed. 0: there is none. */
+/* Gets the next span of the ring and hashes it. Returns 0 at the end. */
 static int refill(struct layer_stream *s)
 {
 	const char *p;
@@ -65,7 +66,7 @@ static int refill(struct layer_stream *s)
 	if (s->ended)
 		return 0;
 	if (s->input->cancel && atomic_load_explicit(s->input->cancel, memory_order_relaxed))
-		return error_set(&s->error, PENSTOCK_E_CANCELLED, "it was cancelled");
+		return error_set(&s->error, PENSTOCK_E_CANCELLED, "cancelled");
 	n = ring_read_span(s->in, &p);
 	if (n < 0) {
 		s->broken = true;
@@ -77,7 +78,7 @@ static int refill(struct layer_stream *s)
 	}
 	checksum_update(&s->hash, p, (size_t)n);
 	s->left = s->span = (size_t)n;
-	s->data = s->kind == LAYER_GZIP ? copy_behind_last(s, p, (size_t)n) : p;
+	s->data = s->kind == LAYER_GZIP ? append_span(s, p, (size_t)n) : p;
 	return 1;
 }
 
@@ -97,7 +98,7 @@ static int begin(struct layer_stream *s)
 	if (n >= 2 && p[0] == 0x1F && p[1] == 0x8B) {
 		s->kind = LAYER_GZIP;
 		s->gzip = malloc(sizeof(*s->gzip));
-		s->copy = calloc(1, LOOK_BACK + LIMIT_IMAGE_QUEUE);
+		s->copy = calloc(1, GZIP_HISTORY + LIMIT_IMAGE_QUEUE);
 		if (!s->gzip || !s->copy)
 			return error_memory(&s->error);
 		isal_inflate_init(s->gzip);
@@ -116,10 +117,10 @@ static int begin(struct layer_stream *s)
 
 static int damaged(struct layer_stream *s, const char *what)
 {
-	return error_set(&s->error, PENSTOCK_E_CORRUPT, "its %s data is cut or damaged", what);
+	return error_set(&s->error, PENSTOCK_E_CORRUPT, "truncated or corrupt %s data", what);
 }
 
-/* Bytes made in s->out; 0 with nothing made: more input is needed. */
+/* Decompresses into s->out. Returns the number of bytes; 0 if more input is needed. */
 static ssize_t inflate_some(struct layer_stream *s)
 {
 	struct inflate_state *z = s->gzip;
@@ -127,7 +128,7 @@ static ssize_t inflate_some(struct layer_stream *s)
 	int r;
 
 	if (s->whole) {
-		/* Zeros behind a member are padding; anything else must be the next one. */
+		/* Zeros after a member are padding; anything else must be the next member. */
 		while (s->left > 0 && *s->data == '\0') {
 			s->data++;
 			s->left--;
@@ -168,7 +169,7 @@ static ssize_t unzstd_some(struct layer_stream *s)
 
 ssize_t layer_stream_read(struct layer_stream *s, const char **p)
 {
-	bool more = true; /* a decoder may hold more than fitted */
+	bool more = true; /* the decoder may hold more than fitted into s->out */
 
 	if (s->kind == LAYER_UNKNOWN && begin(s) < 0)
 		return -1;
@@ -210,5 +211,5 @@ int layer_stream_verify(struct layer_stream *s, const char *digest, struct penst
 	if (strcmp(text, digest + strlen("sha256:")) == 0)
 		return 0;
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"what came is not what its digest %.19s… says (it is sha256:%.12s…)", digest, text);
+		"digest mismatch: expected %.19s…, received sha256:%.12s…", digest, text);
 }

@@ -1,4 +1,8 @@
-/* The bytes of a tar out of those of a layer: hashed as they come, and decompressed. One thread's. */
+/*
+ *
+ * The tar inside a layer: hashes the layer's bytes as they arrive and decompresses them. Used by
+ * one thread.
+ */
 #ifndef IMAGE_LAYER_STREAM_H
 #define IMAGE_LAYER_STREAM_H
 
@@ -10,7 +14,7 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 
 #include <penstock/error.h>
 
@@ -24,27 +28,28 @@ struct layer_stream {
 	const struct layer_input *input;
 	enum layer_kind kind;
 	struct checksum hash;
-	const char *data; /* what is left of the span lent by the ring */
+	const char *data; /* unread rest of the span borrowed from the ring */
 	size_t left;
-	size_t span; /* of the ring, to be given back */
-	bool ended;  /* nothing more comes */
-	bool broken; /* the ring's writer gave up */
-	bool whole;  /* the decoder is at the end of a frame */
+	size_t span; /* bytes to return to the ring */
+	bool ended; /* end of input */
+	bool broken; /* the ring's writer failed */
+	bool whole; /* the decoder is at the end of a frame */
 	struct inflate_state *gzip;
-	char *copy;    /* of gzip: the end of the span before, and this one */
-	size_t copied; /* bytes of this one */
+	char *copy; /* gzip only: the end of the last span, then the current one */
+	size_t copied; /* length of the current span */
 	ZSTD_DStream *zstd;
 	char *out;
-	struct penstock_error error; /* of the last read that failed */
+	struct penstock_error error; /* of the last failed read */
 };
 
 /* `input` is borrowed. */
 int layer_stream_init(
 	struct layer_stream *s, const struct layer_input *input, struct penstock_error *err);
 void layer_stream_release(struct layer_stream *s);
-/* The next bytes, valid until the next call. 0: the end. -1: `error`. */
+/* Returns the next bytes, valid until the next call; 0 at the end; -1 on failure, with `error`
+ * set. */
 ssize_t layer_stream_read(struct layer_stream *s, const char **p);
-/* Once all was read: whether what came is what `digest` ("sha256:…") says. */
+/* Call it after the last read. Fails if the bytes received do not match `digest` ("sha256:…"). */
 int layer_stream_verify(struct layer_stream *s, const char *digest, struct penstock_error *err);
 
 #endif

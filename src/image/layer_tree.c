@@ -21,10 +21,10 @@
 
 #define MARK	    ".wh."
 #define MARK_OPAQUE ".wh..wh..opq"
-#define CHECK_EVERY (64 * MIB)	/* bytes written between two looks at the disk */
-#define KEEP_FREE   (128 * MIB) /* bytes that a layer leaves to others */
+#define CHECK_EVERY (64 * MIB) /* bytes written between two checks of the free space */
+#define KEEP_FREE   (128 * MIB) /* bytes of the disk that a layer must leave free */
 
-/* What is kept of a directory; its path follows. */
+/* Deferred attributes of a directory; its path follows. */
 struct later {
 	mode_t mode;
 	struct timespec mtime;
@@ -40,7 +40,7 @@ static int bad_member(
 	for (; name[n] && n + 1 < sizeof(shown); n++)
 		shown[n] = (unsigned char)name[n] < ' ' || name[n] == 0x7F ? '?' : name[n];
 	shown[n] = '\0';
-	return error_set(err, code, "its member %s: %s", shown, why);
+	return error_set(err, code, "member '%s': %s", shown, why);
 }
 
 static int bad_errno(struct penstock_error *err, const char *name, const char *what)
@@ -57,11 +57,11 @@ int layer_tree_init(struct layer_tree *t, const char *root, struct penstock_erro
 	*t = (struct layer_tree){.root = root, .root_fd = -1, .owners = geteuid() == 0};
 	buf_init(&t->later, LIMIT_ARCHIVE_DIRS);
 	if (mkdir(root, 0755) < 0)
-		return error_errno(err, errno, "cannot make %s", root);
+		return error_errno(err, errno, "cannot create '%s'", root);
 	t->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* Whatever the umask is: this becomes "/" of containers. */
+	/* Independent of the umask: this directory becomes "/" of containers. */
 	if (t->root_fd < 0 || fchmod(t->root_fd, 0755) < 0)
-		return error_errno(err, errno, "cannot open %s", root);
+		return error_errno(err, errno, "cannot open '%s'", root);
 	return 0;
 }
 
@@ -75,7 +75,8 @@ void layer_tree_release(struct layer_tree *t)
 
 /* ---- directories ---- */
 
-/* A directory that is reached through links of the layer itself, taken as a container takes them. */
+/* Opens a directory that is reached through links of the layer, resolved as a container resolves
+ * them. */
 static int open_through_links(const struct layer_tree *t, const char *path, size_t len)
 {
 	char copy[PATH_MAX];
@@ -104,7 +105,8 @@ static int open_one(void *cookie, int parent, const char *name, const char *path
 	return fd;
 }
 
-/* The descriptor of the directory path[0, len), which the tree keeps and makes where it is missing. -1: errno. */
+/* Opens the directory path[0, len) and creates it if it is missing. The tree owns the descriptor.
+ * Returns -1 with errno on failure. */
 static int open_dir(struct layer_tree *t, const char *path, size_t len)
 {
 	return dir_cache_open(&t->dirs, t->root_fd, path, len, open_one, t);
@@ -119,7 +121,7 @@ static int open_parent(struct layer_tree *t, struct layer_place *place)
 }
 
 /* Copies the name without empty and "." components. */
-static int take_apart(
+static int split_name(
 	struct layer_place *place, const char *name, size_t *parent_len, struct penstock_error *err)
 {
 	const char *p = name;
@@ -131,7 +133,7 @@ static int take_apart(
 
 		if (n == 2 && p[0] == '.' && p[1] == '.')
 			return bad_member(err, PENSTOCK_E_INVALID, name,
-				"its name has \"..\" and could lead out of the image");
+				"its name contains \"..\" and could lead out of the image");
 		if (n > NAME_MAX)
 			return bad_member(err, PENSTOCK_E_INVALID, name, "its name is too long");
 		if (n > 0 && !(n == 1 && p[0] == '.')) {
@@ -156,15 +158,15 @@ int layer_place(struct layer_tree *t, struct layer_place *place, const char *nam
 	struct penstock_error *err)
 {
 	size_t parent_len;
-	int r = take_apart(place, name, &parent_len, err);
+	int r = split_name(place, name, &parent_len, err);
 
 	if (r < 0)
 		return r;
 	if (++t->members > LIMIT_ARCHIVE_MEMBERS)
-		return error_set(err, PENSTOCK_E_LIMIT, "it has more than %d members",
+		return error_set(err, PENSTOCK_E_LIMIT, "the layer has more than %d members",
 			LIMIT_ARCHIVE_MEMBERS);
 	place->base = place->text + parent_len + (parent_len ? 1 : 0);
-	return open_parent(t, place) < 0 ? bad_errno(err, name, "cannot make its directory") : 0;
+	return open_parent(t, place) < 0 ? bad_errno(err, name, "cannot create its directory") : 0;
 }
 
 /* ---- members ---- */
@@ -174,7 +176,7 @@ static bool is_whiteout(const struct stat *st)
 	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
 }
 
-/* Hides the directory of the same name below. */
+/* Hides the directory of the same name in lower layers. */
 static int make_opaque(int fd, const char *name, struct penstock_error *err)
 {
 	int trusted = fsetxattr(fd, "trusted.overlay.opaque", "y", 1, 0);
@@ -183,14 +185,14 @@ static int make_opaque(int fd, const char *name, struct penstock_error *err)
 	if ((geteuid() == 0 ? trusted : user) < 0 && trusted < 0 && user < 0)
 		return bad_errno(err, name,
 			"cannot hide the lower layers' directory; the images need a file system "
-			"with extended "
-			"attributes");
+			"with extended attributes");
 	return 0;
 }
 
 /*
- * Removes what an earlier member of that name was. Its place may be reached through links of the layer, which lead
- * elsewhere where the layer is not "/": nothing may be named by its whole path.
+ *
+ * Removes the entry that an earlier member of that name left. Its parent may be reached through
+ * links of the layer, which lead elsewhere while the layer is not "/", so never use the whole path.
  */
 static int replace_earlier(
 	struct layer_tree *t, struct layer_place *place, struct penstock_error *err)
@@ -199,23 +201,24 @@ static int replace_earlier(
 	int r;
 
 	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : bad_errno(err, place->text, "cannot look at it");
+		return errno == ENOENT ? 0 : bad_errno(err, place->text, "cannot check it");
 	if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode)) {
 		if (unlinkat(place->parent, place->base, 0) < 0)
-			return bad_errno(err, place->text, "cannot replace the earlier one");
+			return bad_errno(err, place->text, "cannot replace the earlier entry");
 		return 0;
 	}
 	r = fs_remove_tree_at(place->parent, place->base, place->text, err);
 	if (r < 0)
 		return r;
 	t->replaced = true;
-	/* Directories that were opened through it are others now, or none. */
+	/* Directories that were opened through it have changed or are gone. */
 	dir_cache_release(&t->dirs);
 	return open_parent(t, place) < 0 ? bad_errno(err, place->text, "cannot open its directory")
 					 : 0;
 }
 
-/* Owner, mode and time of what is no directory; `fd` of the file, or -1: by name. */
+/* Sets owner, mode and time of a member that is not a directory, through `fd`, or by name if `fd`
+ * is -1. */
 static int set_meta(const struct layer_tree *t, const struct layer_place *place,
 	const struct layer_meta *meta, int fd, bool has_mode, struct penstock_error *err)
 {
@@ -237,7 +240,8 @@ static int set_meta(const struct layer_tree *t, const struct layer_place *place,
 	return 0;
 }
 
-/* What stands in the way of a directory goes; `*marked`: it was the mark of one that a lower layer has. */
+/* Creates the directory and replaces any other entry of that name. Sets `*marked` if that entry was
+ * a whiteout, which means that a lower layer has the directory. */
 static int make_dir(
 	struct layer_tree *t, struct layer_place *place, bool *marked, struct penstock_error *err)
 {
@@ -247,13 +251,13 @@ static int make_dir(
 	if (!place->len || mkdirat(place->parent, place->base, 0755) == 0)
 		return 0;
 	if (errno != EEXIST || fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return bad_errno(err, place->text, "cannot make it");
+		return bad_errno(err, place->text, "cannot create it");
 	if (S_ISDIR(st.st_mode))
 		return 0;
 	*marked = is_whiteout(&st);
 	r = replace_earlier(t, place, err);
 	if (r == 0 && mkdirat(place->parent, place->base, 0755) < 0)
-		r = bad_errno(err, place->text, "cannot make it");
+		r = bad_errno(err, place->text, "cannot create it");
 	return r;
 }
 
@@ -291,7 +295,7 @@ int layer_symlink(struct layer_tree *t, struct layer_place *place, const char *t
 		if (errno == EEXIST)
 			r = replace_earlier(t, place, err);
 		if (r == 0 && symlinkat(target, place->parent, place->base) < 0)
-			r = bad_errno(err, place->text, "cannot make the link");
+			r = bad_errno(err, place->text, "cannot create the link");
 	}
 	return r < 0 ? r : set_meta(t, place, meta, -1, false, err);
 }
@@ -306,14 +310,14 @@ int layer_hardlink(struct layer_tree *t, struct layer_place *place, const char *
 
 	if (r < 0)
 		return r;
-	/* A descriptor of its own: opening one directory may cost the other its slot. */
+	/* Duplicate the descriptor: opening the other directory may evict it from the cache. */
 	from = fcntl(other.parent, F_DUPFD_CLOEXEC, 0);
 	if (from < 0 || open_parent(t, place) < 0)
 		return bad_errno(err, place->text, "cannot open its directory");
 	if (fstatat(from, other.base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) ||
 		is_whiteout(&st))
 		return bad_member(err, PENSTOCK_E_CORRUPT, place->text,
-			"it is a hard link to what is no file of the layer");
+			"the target of the hard link is not a file of the layer");
 	if (strcmp(other.text, place->text) == 0)
 		return 0;
 	if (linkat(from, other.base, place->parent, place->base, 0) == 0)
@@ -325,7 +329,7 @@ int layer_hardlink(struct layer_tree *t, struct layer_place *place, const char *
 		if (linkat(from, other.base, place->parent, place->base, 0) == 0)
 			return 0;
 	}
-	return bad_errno(err, place->text, "cannot make the hard link");
+	return bad_errno(err, place->text, "cannot create the hard link");
 }
 
 int layer_fifo(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
@@ -334,7 +338,7 @@ int layer_fifo(struct layer_tree *t, struct layer_place *place, const struct lay
 	int r = replace_earlier(t, place, err);
 
 	if (r == 0 && mkfifoat(place->parent, place->base, 0600) < 0)
-		r = bad_errno(err, place->text, "cannot make the FIFO");
+		r = bad_errno(err, place->text, "cannot create the FIFO");
 	return r < 0 ? r : set_meta(t, place, meta, -1, true, err);
 }
 
@@ -351,7 +355,7 @@ int layer_file_begin(
 			return r;
 		*fd = openat(place->parent, place->base, flags, 0600);
 	}
-	return *fd < 0 ? bad_errno(err, place->text, "cannot make the file") : 0;
+	return *fd < 0 ? bad_errno(err, place->text, "cannot create the file") : 0;
 }
 
 int layer_file_end(struct layer_tree *t, const struct layer_place *place,
@@ -376,11 +380,11 @@ int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err)
 	if (fs_free_bytes(t->root, &room, NULL) < 0 || room >= KEEP_FREE)
 		return 0;
 	return error_set(err, PENSTOCK_E_NO_SPACE,
-		"the disk of %s is full; make room, or move the images with PENSTOCK_HOME",
+		"the disk of '%s' is full; free some space, or move the images with PENSTOCK_HOME",
 		t->root);
 }
 
-/* ---- what a layer takes away ---- */
+/* ---- whiteouts ---- */
 
 static int whiteout(struct layer_tree *t, const struct layer_place *place, const char *name,
 	struct penstock_error *err)
@@ -392,7 +396,8 @@ static int whiteout(struct layer_tree *t, const struct layer_place *place, const
 		size_t before = (size_t)(place->base - place->text);
 		int fd;
 
-		/* What the layer puts in its place stays; of a directory only the lower one goes. */
+		/* The layer itself has an entry of that name, which stays. For a directory, only
+		 * the one of lower layers is hidden. */
 		if (!S_ISDIR(st.st_mode))
 			return 0;
 		snprintf(there.text + before, sizeof(there.text) - before, "%s", name);
@@ -402,7 +407,7 @@ static int whiteout(struct layer_tree *t, const struct layer_place *place, const
 	}
 	if (mknodat(place->parent, name, S_IFCHR | 0600, makedev(0, 0)) < 0)
 		return bad_errno(err, place->text,
-			"cannot mark what it removes (Linux 5.8 or root is needed)");
+			"cannot mark the removed entry (requires Linux 5.8 or root)");
 	return 0;
 }
 
@@ -416,16 +421,16 @@ int layer_mark(struct layer_tree *t, const struct layer_place *place, struct pen
 	if (strcmp(name, MARK_OPAQUE) == 0)
 		r = make_opaque(place->parent, place->text, err);
 	else if (str_starts(name, MARK MARK))
-		r = 0; /* notes of file systems long gone */
+		r = 0; /* metadata of aufs, which is not used here */
 	else if (name[strlen(MARK)] == '\0' || strcmp(name + strlen(MARK), ".") == 0 ||
 		 strcmp(name + strlen(MARK), "..") == 0)
-		r = bad_member(err, PENSTOCK_E_INVALID, place->text, "it marks nothing as removed");
+		r = bad_member(err, PENSTOCK_E_INVALID, place->text, "the whiteout names no entry");
 	else
 		r = whiteout(t, place, name + strlen(MARK), err);
 	return r < 0 ? r : 1;
 }
 
-/* Whether the directory that an earlier member made is still one, and not what a later one put in its place. */
+/* False if a later member has replaced the directory. */
 static bool is_still_there(struct layer_tree *t, const char *path, size_t len)
 {
 	const char *slash = memrchr(path, '/', len);
@@ -444,7 +449,7 @@ int layer_tree_finish(struct layer_tree *t, struct penstock_error *err)
 {
 	const char *p = t->later.data;
 
-	/* The members are there, so what is set now stays. */
+	/* All members are written, so modes and times set now stay. */
 	for (size_t at = 0; at < t->later.len;) {
 		struct later later;
 		char path[PATH_MAX];

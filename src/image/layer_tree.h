@@ -1,4 +1,4 @@
-/* Where the members of a layer are written; one thread's. */
+/* Writes the members of a layer below its root. Used by one thread. */
 #ifndef IMAGE_LAYER_TREE_H
 #define IMAGE_LAYER_TREE_H
 
@@ -10,21 +10,21 @@
 #include <time.h>
 
 #include "base/buf.h"
-#include "base/dir_cache.h"
+#include "archive/dir_cache.h"
 
 struct penstock_error;
 
 struct layer_tree {
 	const char *root; /* borrowed */
 	int root_fd;
-	bool owners; /* may be given away */
+	bool owners; /* chown() is permitted */
 	struct dir_cache dirs;
-	struct buf later; /* modes and times of directories, set when all members are there */
+	struct buf later; /* modes and times of directories, set after the last member */
 	uint64_t members, bytes, unchecked;
-	bool replaced; /* a directory or link that was made before */
+	bool replaced; /* a directory or link of an earlier member was replaced */
 };
 
-/* What a member is to have beside its contents. */
+/* Attributes of a member. */
 struct layer_meta {
 	mode_t mode;
 	uid_t uid;
@@ -35,14 +35,12 @@ struct layer_meta {
 int layer_tree_init(struct layer_tree *t, const char *root, struct penstock_error *err);
 void layer_tree_release(struct layer_tree *t);
 
-/*
- * The name of a member taken apart: its place in the tree and the directory that it lies in, which is made.
- * `base` points into `text`; empty for the root of the layer itself.
- */
+/* A member's name, split into its place in the tree and its parent directory, which is created.
+ * `base` points into `text`; it is empty for the root of the layer. */
 struct layer_place {
 	char text[4096];
 	size_t len;
-	int parent; /* the tree's, until the next place is taken */
+	int parent; /* owned by the tree, valid until the next place is opened */
 	const char *base;
 };
 int layer_place(struct layer_tree *t, struct layer_place *place, const char *name,
@@ -56,18 +54,19 @@ int layer_hardlink(struct layer_tree *t, struct layer_place *place, const char *
 	struct penstock_error *err);
 int layer_fifo(struct layer_tree *t, struct layer_place *place, const struct layer_meta *meta,
 	struct penstock_error *err);
-/* The descriptor of a new file to be written; layer_file_end() closes it, also after a failure. */
+/* Creates a file and returns its descriptor for writing. layer_file_end() closes it, also after a
+ * failure. */
 int layer_file_begin(
 	struct layer_tree *t, struct layer_place *place, int *fd, struct penstock_error *err);
 int layer_file_end(struct layer_tree *t, const struct layer_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err);
-/* Before more bytes are written: whether there is room. */
+/* Call it before writing: accounts the bytes and fails with NO_SPACE if the disk is nearly full. */
 int layer_room(struct layer_tree *t, uint64_t bytes, struct penstock_error *err);
 
-/* If the name is that of a mark (".wh.NAME"), does what it says: 1. 0: it is an ordinary member. */
+/* Returns 1 if the name is a whiteout (".wh.NAME"), after applying it; 0 for an ordinary member. */
 int layer_mark(struct layer_tree *t, const struct layer_place *place, struct penstock_error *err);
 
-/* Modes and times of directories, at the very end. */
+/* Sets the modes and times of directories. Call it last. */
 int layer_tree_finish(struct layer_tree *t, struct penstock_error *err);
 
 #endif

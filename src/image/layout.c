@@ -23,7 +23,7 @@ struct layout {
 	const atomic_int *cancel;
 };
 
-/* Of a digest that was checked; free() it. */
+/* Path of the blob of a validated digest; free() it. */
 static char *blob_path(const struct layout *layout, const char *digest)
 {
 	_cleanup_free_ char *blobs = path_join(layout->dir, "blobs/sha256");
@@ -53,19 +53,19 @@ static int copy_blob(const struct layout *layout, const char *path, struct ring 
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open the layer %s", path);
+		return error_errno(err, errno, "cannot open the layer '%s'", path);
 	for (;;) {
 		char *room;
 		size_t size = ring_write_span(ring, &room);
 		ssize_t n;
 
 		if (!size || (layout->cancel && atomic_load(layout->cancel)))
-			return error_set(err, PENSTOCK_E_CANCELLED, "the unpacking has ended");
+			return error_set(err, PENSTOCK_E_CANCELLED, "unpacking has ended");
 		n = read(fd, room, size);
 		if (n == 0)
 			return 0;
 		if (n < 0 && errno != EINTR)
-			return error_errno(err, errno, "cannot read the layer %s", path);
+			return error_errno(err, errno, "cannot read the layer '%s'", path);
 		if (n > 0)
 			ring_written(ring, (size_t)n);
 	}

@@ -1,4 +1,7 @@
-/* What the user has logged in with: the files of Docker and podman, and the helpers they name. */
+/*
+ * Finds the user's registry login in the files of Docker and podman and through the credential
+ * helpers they name.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +29,7 @@ static bool parse_helper(struct image_login *login, const struct buf *text)
 	const char *username = json_string_value(json_object_get(root, "Username"));
 	const char *secret = json_string_value(json_object_get(root, "Secret"));
 
-	/* "<token>" means an identity token, which is no password. */
+	/* "<token>" marks an identity token, which cannot be used as a password. */
 	if (!username || !secret || !*username || strcmp(username, "<token>") == 0)
 		return false;
 	login->username = strdup(username);
@@ -45,7 +48,7 @@ static void ask_helper(
 				    .new_session = true,
 				    .die_with_parent = true},
 		&(struct process_run_options){.name = program,
-			.patience_ms = HELPER_MS,
+			.timeout_ms = HELPER_MS,
 			.cancel = cancel,
 			.input = host,
 			.out.text = &text},
@@ -72,8 +75,8 @@ static void resolve_helper(struct image_login *login, const struct image_referen
 		ask_helper(login, program, hub ? "https://index.docker.io/v1/" : reference->host,
 			cancel);
 	else if (login->named)
-		log_warn("the login for %s is kept by %s, which is not installed",
-			reference->shown_host, name ? name : "a program");
+		log_warn("cannot read the login for '%s': '%s' is not installed",
+			reference->shown_host, name ? name : "the credential helper");
 }
 
 /* ---- files ---- */
@@ -96,9 +99,9 @@ static int from_file(struct image_login *login, char *owned,
 		r = image_login_parse(login, buf_str(&text), text.len, reference->host,
 			reference->repository, &why);
 	}
-	/* A login file that is broken is no reason not to bring a public image. */
+	/* A broken login file must not prevent the pull of a public image. */
 	if (r < 0 && why.code != PENSTOCK_E_MEMORY) {
-		log_warn("the logins in %s cannot be read: %s", path, why.message);
+		log_warn("cannot read the logins in '%s': %s", path, why.message);
 		r = 0;
 	}
 	if (text.data)
@@ -110,7 +113,7 @@ static int from_file(struct image_login *login, char *owned,
 		return error_memory(err);
 	if (login->username)
 		return 1;
-	image_login_release(login); /* the next file may know */
+	image_login_release(login); /* the next file may have an entry */
 	return 0;
 }
 

@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "image/reference.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
 const char *image_architecture(void)
@@ -44,7 +44,7 @@ static json_t *load_object(
 	if (root && json_is_object(root))
 		return root;
 	json_decref(root);
-	error_set(err, PENSTOCK_E_PROTOCOL, "%s is no JSON object", what);
+	error_set(err, PENSTOCK_E_PROTOCOL, "%s is not a JSON object", what);
 	return NULL;
 }
 
@@ -82,11 +82,11 @@ static int read_layer(struct image_blob *layer, const json_t *object, struct pen
 	if (!type)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the manifest names a layer without a media type");
-	/* Which compression it is, its bytes say. */
+	/* The compression is detected from the data. */
 	if (!str_ends(type, "+gzip") && !str_ends(type, ".gzip") && !str_ends(type, "+zstd") &&
 		!str_ends(type, ".tar"))
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"it has a layer of a kind that is not known: %.100s", type);
+		return error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "unsupported layer type '%.100s'", type);
 	return 0;
 }
 
@@ -119,16 +119,15 @@ static int read_index(
 	json_array_foreach (list, i, item) {
 		const json_t *platform = json_object_get(item, "platform");
 
-		/* A layout made by hand may have one manifest and no word about where it runs. */
+		/* A hand-made layout may have one manifest without a platform. */
 		if (is_platform(platform) || (!platform && json_array_size(list) == 1))
 			return read_blob(&manifest->config, item, "a manifest", err);
 		add_platform(&platforms, platform);
 	}
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"there is none for linux/%s, only for %s; build one for this machine, or name "
-		"another image",
-		image_architecture(),
-		platforms.len ? buf_str(&platforms) : "nothing that is known");
+		"no image for linux/%s, only for %s; build one for this machine, or use another "
+		"image",
+		image_architecture(), platforms.len ? buf_str(&platforms) : "unknown platforms");
 }
 
 static int read_layers(
@@ -138,8 +137,8 @@ static int read_layers(
 	int r = 0;
 
 	if (n > LIMIT_IMAGE_LAYERS)
-		return error_set(err, PENSTOCK_E_LIMIT, "it has %zu layers, more than %d", n,
-			LIMIT_IMAGE_LAYERS);
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the image has %zu layers; the maximum is %d", n, LIMIT_IMAGE_LAYERS);
 	manifest->layers = calloc(n + 1, sizeof(*manifest->layers));
 	if (!manifest->layers)
 		return error_memory(err);
@@ -171,9 +170,8 @@ int image_manifest_parse(
 			r = read_layers(&found, layers, err);
 	} else if (json_is_array(json_object_get(root, "fsLayers"))) {
 		r = error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"its manifest is of the first version, which nothing writes any more; push "
-			"it again with "
-			"a current tool");
+			"manifest version 1 is obsolete and not supported; push the image again "
+			"with a current tool");
 	} else {
 		r = error_set(err, PENSTOCK_E_PROTOCOL,
 			"the manifest has neither layers nor a list of platforms");
@@ -200,11 +198,13 @@ static int read_list(struct strlist *list, const json_t *array, struct penstock_
 
 	if (json_array_size(array) > LIMIT_IMAGE_WORDS)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"its configuration has a list of more than %d words", LIMIT_IMAGE_WORDS);
+			"a list in the image's configuration has more than %d words",
+			LIMIT_IMAGE_WORDS);
 	json_array_foreach (array, i, item) {
 		if (!json_is_string(item))
 			return error_set(err, PENSTOCK_E_PROTOCOL,
-				"its configuration has something else than text among its words");
+				"a list in the image's configuration has an item that is not a "
+				"string");
 		if (strlist_add(list, json_string_value(item)) < 0)
 			return error_memory(err);
 	}
@@ -268,7 +268,7 @@ void image_challenge_release(struct image_challenge *challenge)
 	*challenge = (struct image_challenge){0};
 }
 
-/* The value at `*p`, quoted or not, and `*p` behind it; free() it. */
+/* Returns the value at `*p`, quoted or not, and moves `*p` past it; free() it. */
 static char *take_value(const char **p)
 {
 	const char *begin = *p;
@@ -364,7 +364,7 @@ void image_login_release(struct image_login *login)
 	*login = (struct image_login){0};
 }
 
-/* Whether the key of a login file names this registry: keys have been URLs, and hosts with a path. */
+/* True if a key of a login file names this registry. Keys may be URLs, or hosts with a path. */
 static bool key_matches(const char *key, const char *host, const char *path)
 {
 	size_t len;
@@ -388,7 +388,7 @@ static bool key_matches(const char *key, const char *host, const char *path)
 	if (*key == '/')
 		key++;
 	len = strlen(key);
-	/* "https://index.docker.io/v1/" is the host's own. */
+	/* "https://index.docker.io/v1/" names the host itself. */
 	return len == 0 || strcmp(key, "v1/") == 0 || strcmp(key, "v2/") == 0 ||
 	       (strncmp(key, path, len) == 0 && (path[len] == '/' || path[len] == '\0'));
 }
@@ -417,7 +417,7 @@ static int take_auth(struct image_login *login, const json_t *entry, struct pens
 	return error_memory(err);
 }
 
-/* The longest key that names the registry, or a part of it. */
+/* Finds the longest key that names the registry or a prefix of the repository. */
 static const json_t *find_entry(
 	json_t *entries, const char *host, const char *path, const char **found)
 {
@@ -463,7 +463,8 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 	helper = json_string_value(
 		find_entry(json_object_get(root, "credHelpers"), host, repository, NULL));
 	login->named = helper || entry;
-	/* It may know of registries that the file does not: that of Amazon's ECR knows all of theirs. */
+	/* The default helper may have logins for registries that the file does not list, as the one
+	 * for Amazon ECR does. */
 	if (!helper)
 		helper = text_of(root, "credsStore");
 	if (!helper || !is_plain_word(helper))

@@ -1,7 +1,8 @@
 /*
- * The documents that describe an image, as registries send them: the index over platforms, the manifest, the
- * configuration; and what a registry says about how to log in. All of it is foreign: bounded and
- * checked. Pure functions.
+ *
+ * Parsers for the documents of an image as registries send them: the index over platforms, the
+ * manifest, the configuration, and the login challenge. All of them are untrusted input: bounded
+ * and validated. Pure functions.
  */
 #ifndef IMAGE_MANIFEST_H
 #define IMAGE_MANIFEST_H
@@ -18,16 +19,17 @@ struct image_blob {
 };
 
 struct image_manifest {
-	bool is_index; /* then `config` is the manifest for this platform, and there are no layers */
+	/* `config` is then the manifest for this platform, and there are no layers */
+	bool is_index;
 	struct image_blob config;
-	struct image_blob *layers; /* the lowest first */
+	struct image_blob *layers; /* lowest first */
 	size_t n_layers;
 };
 
-/* "amd64", "arm64", …, as images call this machine. */
+/* The image name of this machine's architecture: "amd64", "arm64", …. */
 const char *image_architecture(void);
 
-/* NOT_FOUND: an index without this platform, whose platforms the message names. */
+/* Fails with NOT_FOUND for an index without this platform; the message lists its platforms. */
 int image_manifest_parse(
 	struct image_manifest *manifest, const char *data, size_t len, struct penstock_error *err);
 void image_manifest_release(struct image_manifest *manifest);
@@ -36,30 +38,30 @@ int image_config_parse(
 	struct image_config *config, const char *data, size_t len, struct penstock_error *err);
 void image_config_release(struct image_config *config);
 
-/* What a WWW-Authenticate header asks for. */
+/* A parsed WWW-Authenticate header. */
 struct image_challenge {
 	bool basic;
-	char *realm;   /* Bearer: the address that gives out tokens */
-	char *service; /* or NULL */
-	char *scope;   /* or NULL */
+	char *realm; /* Bearer only: address of the token service */
+	char *service; /* may be NULL */
+	char *scope; /* may be NULL */
 };
-/* False: neither Basic nor Bearer, or no memory. */
+/* Returns false if the scheme is neither Basic nor Bearer, or out of memory. */
 bool image_challenge_parse(struct image_challenge *challenge, const char *header);
 void image_challenge_release(struct image_challenge *challenge);
 
-/* The token in the answer of a token service; free() it. NULL: none. */
+/* Returns the token in a token service's reply; free() it. NULL if there is none. */
 char *image_token_parse(const char *data, size_t len);
 
-/* What a login file (config.json of Docker, auth.json of podman) says about one registry. */
+/* Login for one registry in a login file (Docker's config.json, podman's auth.json). */
 struct image_login {
 	char *username;
 	char *password;
-	char *helper; /* the program docker-credential-HELPER knows; then the others are NULL */
-	bool named; /* the file names the registry, and does not only have a helper for all of them */
+	char *helper; /* use docker-credential-HELPER; the other strings are then NULL */
+	/* the file lists the registry itself, not only a default helper */
+	bool named;
 };
-/*
- * `host` as in the reference, `repository` for podman's keys per path. 1: found, 0: nothing there about it.
- */
+/* `host` is the one in the reference; `repository` matches podman's keys with a path. Returns 1 if
+ * there is an entry, 0 if there is none. */
 int image_login_parse(struct image_login *login, const char *data, size_t len, const char *host,
 	const char *repository, struct penstock_error *err);
 void image_login_release(struct image_login *login);

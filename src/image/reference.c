@@ -57,8 +57,8 @@ static bool is_loopback(const char *host)
 static int bad_host(const char *host, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' is no registry: it is a host such as ghcr.io, with http:// before it where "
-		"it has no TLS",
+		"invalid registry '%s'; expected a host such as ghcr.io, with http:// in front "
+		"if it has no TLS",
 		host);
 }
 
@@ -84,7 +84,7 @@ static bool host_is_valid(const char *host)
 	return host[i] == '\0';
 }
 
-/* `host` is taken over. */
+/* Takes ownership of `host`. */
 static int set_host(struct image_reference *ref, char *host, struct penstock_error *err)
 {
 	bool hub = is_hub(host);
@@ -123,7 +123,7 @@ static int set_registry(
 	return host ? set_host(ref, host, err) : error_memory(err);
 }
 
-/* The length of the host that `text` begins with; 0: it begins with none. */
+/* Length of the host at the start of `text`; 0 if there is none. */
 static size_t host_length(const char *text)
 {
 	size_t len = strcspn(text, "/");
@@ -148,7 +148,7 @@ static bool path_is_valid(const char *path, size_t len)
 			return false;
 		if (path[i] == '.' && path[i + 1] == '.' && i + 1 < len)
 			return false;
-		/* Also keeps "." out, which the address would mean something else by. */
+		/* Also refuses "." as a component, which would change the meaning of the URL. */
 		if (path[i] == '/' && (strchr("/._-", path[i + 1]) || strchr("._-", path[i - 1])))
 			return false;
 	}
@@ -169,12 +169,12 @@ static bool tag_is_valid(const char *tag, size_t len)
 static int bad(const char *text, const char *why, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' is no name of an image (%s); such as debian:12, ghcr.io/org/name:tag or "
+		"invalid image name '%s': %s; examples: debian:12, ghcr.io/org/name:tag, "
 		"name@sha256:…",
 		text, why);
 }
 
-/* Splits "path:tag@digest"; `text` is the whole, for messages. */
+/* Splits "path:tag@digest"; `text` is the whole name, for messages. */
 static int set_path(
 	struct image_reference *ref, const char *path, const char *text, struct penstock_error *err)
 {
@@ -183,7 +183,7 @@ static int set_path(
 
 	if (path[len] == '@') {
 		if (!image_digest_is_valid(path + len + 1))
-			return bad(text, "behind @ stands sha256: and 64 hexadecimal digits", err);
+			return bad(text, "expected sha256: and 64 hexadecimal digits after @", err);
 		ref->digest = strdup(path + len + 1);
 		if (!ref->digest)
 			return error_memory(err);
@@ -200,8 +200,8 @@ static int set_path(
 		ref->tag = strdup("latest");
 	}
 	if (!path_is_valid(path, len))
-		return bad(text, "it has lower-case letters, digits, '.', '_', '-' and single '/'",
-			err);
+		return bad(text,
+			"a path has lower-case letters, digits, '.', '_', '-' and single '/'", err);
 	if (strcmp(ref->host, HUB) == 0 && !memchr(path, '/', len)) {
 		if (asprintf(&ref->repository, "library/%.*s", (int)len, path) < 0)
 			ref->repository = NULL;
@@ -223,7 +223,7 @@ static int parse(struct image_reference *ref, const char *text, const char *regi
 	host = host_length(path);
 	if (registry && *registry) {
 		r = set_registry(ref, registry, err);
-		/* The registry once more before the path is no part of the path. */
+		/* Drop the registry if the name repeats it. */
 		if (r == 0 && host) {
 			_cleanup_free_ char *again = strndup(path, host);
 

@@ -1,9 +1,11 @@
 /*
- * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure functions.
  *
- * What stands before the first "/" is a host where it has a "." or a ":" or is "localhost", or where
- * no registry is given apart. Docker's own registry has several names, and its official images
- * lie below "library/".
+ * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure
+ * functions.
+ *
+ * The part before the first "/" is a host if it contains "." or ":" or is "localhost", or if no
+ * registry is given separately. Docker's own registry has several names; its official images are
+ * below "library/".
  */
 #ifndef IMAGE_REFERENCE_H
 #define IMAGE_REFERENCE_H
@@ -13,23 +15,23 @@
 struct penstock_error;
 
 struct image_reference {
-	char *host;	  /* of its API, "registry-1.docker.io" or "127.0.0.1:5000" */
-	char *shown_host; /* as people know it, "docker.io" */
+	char *host; /* of the API, "registry-1.docker.io" or "127.0.0.1:5000" */
+	char *shown_host; /* as users know it, "docker.io" */
 	char *repository; /* "library/debian" */
-	char *tag;	  /* NULL: only the digest counts */
-	char *digest;	  /* "sha256:…", or NULL */
-	bool plain_http;  /* asked for by "http://" before the registry */
-	bool loopback;	  /* the host is this machine */
+	char *tag; /* NULL if only the digest counts */
+	char *digest; /* "sha256:…", or NULL */
+	bool plain_http; /* requested by "http://" before the registry */
+	bool loopback; /* the host is this machine */
 };
 
-/* `registry` may be NULL, and may have "https://" or "http://" before it. */
+/* `registry` may be NULL, and may start with "https://" or "http://". */
 int image_reference_parse(struct image_reference *ref, const char *text, const char *registry,
 	struct penstock_error *err);
 void image_reference_release(struct image_reference *ref);
-/* "docker.io/library/debian:12"; free() it. NULL: out of memory. */
+/* "docker.io/library/debian:12"; free() it. NULL if out of memory. */
 char *image_reference_name(const struct image_reference *ref);
 
-/* Whether it is "sha256:" and 64 lower-case hexadecimal digits, with nothing behind. */
+/* True for "sha256:" and 64 lower-case hexadecimal digits, with nothing after them. */
 bool image_digest_is_valid(const char *digest);
 
 #endif

@@ -1,4 +1,4 @@
-/* A registry, spoken to by the distribution protocol ("/v2/"). */
+/* Client of a registry that speaks the distribution protocol ("/v2/"). */
 #include "image/source.h"
 
 #include <ctype.h>
@@ -16,8 +16,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "net/http.h"
-#include "s3/checksum.h"
+#include "net/http/http.h"
+#include "s3/sum/checksum.h"
 #include "s3/uri.h"
 #include "base/banned.h"
 
@@ -34,9 +34,10 @@ struct registry {
 	const struct image_reference *ref;
 	char *base; /* "https://host/v2/org/name" */
 	struct image_login login;
-	atomic_bool paused; /* a layer waits for room */
+	atomic_bool paused; /* a layer waits for space in its ring */
 	pthread_mutex_t lock;
-	char *authorization; /* under lock; "Bearer …" or "Basic …"; NULL: none was asked for */
+	/* under lock; "Bearer …" or "Basic …"; NULL if no login was requested */
+	char *authorization;
 };
 
 /* ---- logging in ---- */
@@ -50,7 +51,7 @@ static void set_secret(struct registry *reg, char *authorization, const char *se
 	reg->authorization = authorization;
 }
 
-/* "Basic …" of the login; free() it. NULL: there is none, or no memory. */
+/* Returns "Basic …" for the login; free() it. NULL if there is none or out of memory. */
 static char *basic(const struct registry *reg)
 {
 	struct buf plain = BUF_INIT(LIMIT_IMAGE_LOGIN);
@@ -73,11 +74,11 @@ static int token_url(const struct registry *reg, const struct image_challenge *c
 {
 	const char *realm = challenge->realm;
 
-	/* Passwords go to it: never on a line that others can read, unless the registry's is one. */
+	/* Passwords go to the token service: require TLS, unless the registry itself has none. */
 	if (!str_starts(realm, "https://") &&
 		!(str_starts(realm, "http://") && str_starts(reg->base, "http://")))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s wants a login at an address without TLS", reg->ref->shown_host);
+			"'%s' wants a login at an address without TLS", reg->ref->shown_host);
 	buf_add_str(url, realm);
 	buf_add_char(url, strchr(realm, '?') ? '&' : '?');
 	if (challenge->service) {
@@ -99,14 +100,13 @@ static int refused(const struct registry *reg, struct penstock_error *err)
 
 	if (reg->login.username)
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s refuses the login of %s, or it may not read %s; check `username` and "
-			"`password` of the "
-			"container, or log in again with 'podman login %s'",
+			"'%s' refused the login of '%s', or that user may not read '%s'; check "
+			"`username` and `password` of the container, or log in again with "
+			"'podman login %s'",
 			where, reg->login.username, reg->ref->repository, where);
 	return error_set(err, PENSTOCK_E_PERMISSION,
-		"%s wants a login for %s, or has no such image; give `username` and `password` of "
-		"the container, "
-		"or log in with 'podman login %s'",
+		"'%s' requires a login for '%s', or has no such image; set `username` and "
+		"`password` of the container, or log in with 'podman login %s'",
 		where, reg->ref->repository, where);
 }
 
@@ -142,7 +142,7 @@ static int fetch_token(
 		token = image_token_parse(buf_str(&body), body.len);
 		if (!token || asprintf(&authorization, "Bearer %s", token) < 0)
 			r = error_set(err, PENSTOCK_E_PROTOCOL,
-				"the token service of %s answered without a token",
+				"the token service of '%s' replied without a token",
 				reg->ref->shown_host);
 		else
 			set_secret(reg, authorization, token);
@@ -155,7 +155,7 @@ static int fetch_token(
 	return r;
 }
 
-/* Answers what the registry asked for; `used` is what it did not take. Under the lock. */
+/* Answers the registry's challenge. `used` is the authorization that it refused. Takes the lock. */
 static int log_in(struct registry *reg, const struct http_reply *reply, const char *used,
 	struct penstock_error *err)
 {
@@ -164,7 +164,7 @@ static int log_in(struct registry *reg, const struct http_reply *reply, const ch
 	struct image_challenge challenge = {0};
 	int r;
 
-	/* Another thread has been here meanwhile. */
+	/* Another thread has logged in meanwhile. */
 	if (reg->authorization && (!used || strcmp(used, reg->authorization) != 0))
 		return 0;
 	if (!header || !image_challenge_parse(&challenge, header))
@@ -191,7 +191,7 @@ static char *current_authorization(struct registry *reg)
 
 /* ---- requests ---- */
 
-/* Runs the request, and once more after logging in where that is asked for. */
+/* Runs the request; logs in and repeats it if the registry asks for a login. */
 static int perform(struct registry *reg, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -227,7 +227,7 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 		return refused(reg, err);
 	case 404:
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"%s has no image %s%s%s; check its name and tag, here and there",
+			"registry '%s' has no image '%s%s%s'; check the name and the tag",
 			reg->ref->shown_host, reg->ref->repository, *wanted == 's' ? "@" : ":",
 			wanted);
 	default:
@@ -235,7 +235,8 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
 	}
 }
 
-/* The absolute address that a Location header stands for; free() it. */
+/* Returns the absolute URL of a Location header; free() it. NULL if it is invalid or without
+ * TLS. */
 static char *resolve(const struct registry *reg, const char *location)
 {
 	char *url = NULL;
@@ -258,7 +259,7 @@ static bool is_moved(int status)
 	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* Where it really is wants no login, and gets none: `request` has no header with one. */
+/* Follows a redirect without the login: the storage behind the registry must not get it. */
 static int follow(struct registry *reg, struct http_request *request,
 	const struct http_reply *moved, struct penstock_error *err)
 {
@@ -267,8 +268,7 @@ static int follow(struct registry *reg, struct http_request *request,
 
 	if (!url)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s sends for a part of the image to an address that is none, or without "
-			"TLS",
+			"'%s' redirects to an invalid address or to one without TLS",
 			reg->ref->shown_host);
 	request->url = url;
 	request->follow_redirects = true;
@@ -317,9 +317,9 @@ static int get_manifest(struct image_source *source, const char *digest, struct 
 
 struct blob_get {
 	struct registry *reg;
-	struct buf *buf;   /* or */
-	struct ring *ring; /* one of the two */
-	uint64_t size;	   /* that the manifest says */
+	struct buf *buf; /* NULL if `ring` is used */
+	struct ring *ring; /* NULL if `buf` is used */
+	uint64_t size; /* according to the manifest */
 	uint64_t taken;
 };
 
@@ -348,7 +348,8 @@ static enum http_take take(void *cookie, const void *data, size_t len, struct pe
 	if (get->buf) {
 		r = buf_add(get->buf, data, len) < 0 ? buf_error(get->buf, "a blob", err) : 1;
 	} else {
-		/* First the flag: room that is made in between is then told of. */
+		/* Set the flag, then try again: space that was freed in between is then not
+		 * missed. */
 		r = ring_try_write(get->ring, data, len);
 		if (r == 0) {
 			atomic_store(&reg->paused, true);
@@ -357,7 +358,7 @@ static enum http_take take(void *cookie, const void *data, size_t len, struct pe
 		if (r == 0)
 			return HTTP_PAUSE;
 		if (r < 0)
-			error_set(err, PENSTOCK_E_CANCELLED, "the unpacking has ended");
+			error_set(err, PENSTOCK_E_CANCELLED, "unpacking has ended");
 	}
 	if (r < 0)
 		return HTTP_REFUSE;
@@ -374,7 +375,7 @@ static int restart(void *cookie)
 	return get->taken == 0 ? 0 : -1;
 }
 
-/* It is gone on with after a cut. */
+/* Requests a range, so a broken transfer is resumed. */
 static int follow_blob(
 	struct blob_get *get, const struct http_reply *moved, struct penstock_error *err)
 {
@@ -453,7 +454,7 @@ static void drained(struct image_source *source)
 
 /* ---- opening ---- */
 
-/* Whether a registry answers at `scheme`. */
+/* Fails unless a registry answers at `scheme`. */
 static int probe(const struct registry *reg, const char *scheme, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -471,7 +472,7 @@ static int probe(const struct registry *reg, const char *scheme, struct penstock
 	return http_perform(reg->options.engine, &request, &reply, err);
 }
 
-/* Only on this machine itself, where nobody listens in, is TLS not insisted on. */
+/* Falls back to HTTP only on this machine, where the connection cannot be overheard. */
 static int choose_scheme(
 	const struct registry *reg, const char **scheme, struct penstock_error *err)
 {
@@ -486,8 +487,8 @@ static int choose_scheme(
 		return 0;
 	if (probe(reg, "http", &without) < 0)
 		return error_prefix(err,
-			err->code == PENSTOCK_E_UNAVAILABLE ? "the registry %s does not answer"
-							    : "the registry %s cannot be used",
+			err->code == PENSTOCK_E_UNAVAILABLE ? "registry '%s' does not answer"
+							    : "cannot use registry '%s'",
 			reg->ref->shown_host);
 	penstock_error_release(err);
 	*scheme = "http";

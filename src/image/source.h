@@ -1,4 +1,4 @@
-/* Where an image's manifests and blobs come from: a registry, or a layout in a directory. */
+/* Sources of an image's manifests and blobs: a registry, or a layout in a directory. */
 #ifndef IMAGE_SOURCE_H
 #define IMAGE_SOURCE_H
 
@@ -16,15 +16,17 @@ struct ring;
 struct image_source;
 
 struct image_source_ops {
-	/* By tag (NULL: the reference's) or digest. What comes is not verified here. */
+	/* Fetches by digest, or by the reference's tag if `digest` is NULL. The caller verifies the
+	 * reply. */
 	int (*manifest)(struct image_source *source, const char *digest, struct buf *out,
 		struct penstock_error *err);
 	int (*config)(struct image_source *source, const struct image_blob *blob, struct buf *out,
 		struct penstock_error *err);
-	/* Writes the blob into the ring, on the calling thread; closes it, or breaks it on failure. Any thread. */
+	/* Writes the blob into the ring from the calling thread; closes the ring, or breaks it on
+	 * failure. Any thread. */
 	int (*layer)(struct image_source *source, const struct image_blob *blob, struct ring *ring,
 		struct penstock_error *err);
-	/* The ring's reader has made room. Any thread. */
+	/* Reports that the ring's reader has freed space. Any thread. */
 	void (*drained)(struct image_source *source);
 	void (*free)(struct image_source *source);
 };
@@ -35,11 +37,12 @@ struct image_source {
 
 struct registry_options {
 	const struct image_reference *reference; /* borrowed, outlives the source */
-	const char *username; /* borrowed; NULL: what the user has logged in with */
+	const char *username; /* borrowed; NULL for the user's login files */
 	const char *password;
 	struct http_engine *engine;
 	const atomic_int *cancel;
-	/* Bytes of layers as they come, negative for what has to come again; any thread. */
+	/* Reports bytes of layers received; negative for bytes that must be fetched again. Any
+	 * thread. */
 	void (*progress)(void *cookie, int64_t bytes);
 	void *cookie;
 };
@@ -60,10 +63,8 @@ static inline void image_source_freep(struct image_source **source)
 	image_source_free(*source);
 }
 
-/*
- * What the user has logged in with at the registry, from $REGISTRY_AUTH_FILE, podman's auth.json and Docker's
- * config.json; NULLs where there is nothing. Passed to log_redact().
- */
+/* Finds the user's login for the registry in $REGISTRY_AUTH_FILE, podman's auth.json and Docker's
+ * config.json. Its strings are NULL if there is none. The password is passed to log_redact(). */
 int login_find(struct image_login *login, const struct image_reference *reference,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -20,13 +20,14 @@
 #include "base/process.h"
 #include "base/str.h"
 #include "image/reference.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
-#define ID_DIGITS                                                                                  \
-	24 /* of a layer's digest: enough for ever, and 120 of them fit in a page of options */
-#define SYNCED_BY_NOW_S                                                                            \
-	60 /* the kernel writes what is older by itself, so that to wait for it costs little */
+/* Digits of a layer's digest in its ID: unique in practice, and 120 IDs fit in a page of mount
+ * options. */
+#define ID_DIGITS 24
+/* The kernel has written older data by itself, so syncing it costs little. */
+#define SYNCED_BY_NOW_S 60
 
 char *image_store_path(const struct image_store *store, const char *kind, const char *name)
 {
@@ -84,7 +85,7 @@ int image_store_read(const struct image_store *store, const char *kind, const ch
 	if (r == 0)
 		r = image_store_digest(out, found, err);
 	if (r == 0 && strcmp(found, digest) != 0)
-		r = error_set(err, PENSTOCK_E_CORRUPT, "%s is damaged", path);
+		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is corrupt", path);
 	return r;
 }
 
@@ -147,7 +148,7 @@ int image_store_tag_remove(
 		return error_memory(err);
 	return unlink(path) == 0 || errno == ENOENT
 		       ? 0
-		       : error_errno(err, errno, "cannot remove %s", path);
+		       : error_errno(err, errno, "cannot remove '%s'", path);
 }
 
 /* ---- locks ---- */
@@ -186,7 +187,7 @@ static int try_lock(const struct image_store *store, const char *id)
 	return fd;
 }
 
-/* Removes the remains of a layer whose unpacking was killed. */
+/* Removes the remains of an unpacking that was killed. */
 static void sweep_part(const struct image_store *store, const char *name)
 {
 	_cleanup_free_ char *id = strndup(name, strlen(name) - strlen(".part"));
@@ -197,8 +198,8 @@ static void sweep_part(const struct image_store *store, const char *name)
 		fs_remove_tree(path, NULL);
 }
 
-/* Whether the mark is of another boot. */
-static bool is_of_before(const char *mark)
+/* True if the mark was written in another boot. */
+static bool is_from_other_boot(const char *mark)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(256);
 	char boot[PROCESS_BOOT_ID_SIZE];
@@ -208,8 +209,8 @@ static bool is_of_before(const char *mark)
 }
 
 /*
- * A layer that a machine may have lost the contents of, which were written and not synced, is brought again;
- * one that has been there for a while is synced, which costs nothing by then.
+ * Removes a layer that was not synced before the last reboot, since its contents may be lost; it
+ * will be pulled again. Syncs a layer that has been there for a while, which costs little by then.
  */
 static void settle(const struct image_store *store, const char *name, int dir_fd, bool *synced)
 {
@@ -220,11 +221,12 @@ static void settle(const struct image_store *store, const char *name, int dir_fd
 
 	if (!mark || !layer || stat(mark, &st) < 0)
 		return;
-	if (is_of_before(mark)) {
+	if (is_from_other_boot(mark)) {
 		_cleanup_close_ int lock = try_lock(store, id);
 
-		/* Once more: another one may have brought it meanwhile, and use it. */
-		if (lock >= 0 && is_of_before(mark) && fs_remove_tree(layer, NULL) == 0)
+		/* Check again under the lock: another process may have pulled the layer and use
+		 * it. */
+		if (lock >= 0 && is_from_other_boot(mark) && fs_remove_tree(layer, NULL) == 0)
 			unlink(mark);
 	} else if (time(NULL) - st.st_mtime > SYNCED_BY_NOW_S) {
 		*synced = *synced || syncfs(dir_fd) == 0;
@@ -247,12 +249,12 @@ static void tidy(const struct image_store *store)
 	}
 }
 
-/* ---- a place for the time of a pull ---- */
+/* ---- scratch directories ---- */
 
 #define SCRATCH		 "image-"
 #define SCRATCH_TEMPLATE SCRATCH "XXXXXX"
 
-/* The lock comes first and has the same name: a directory without one that is held is nobody's any more. */
+/* Creates the lock first, under the same name: a directory whose lock is not held is garbage. */
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err)
 {
@@ -262,14 +264,14 @@ int image_store_scratch(
 		return error_memory(err);
 	scratch->lock_fd = mkostemp(template, O_CLOEXEC);
 	if (scratch->lock_fd < 0 || fs_lock(scratch->lock_fd) != 0)
-		return error_errno(err, errno, "cannot make a file in %s/locks", store->dir);
+		return error_errno(err, errno, "cannot create a file in '%s/locks'", store->dir);
 	scratch->dir = path_join(
 		store->dir, template + strlen(template) - strlen(SCRATCH_TEMPLATE));
 	scratch->lock = take_pointer(template);
 	if (!scratch->dir)
 		return error_memory(err);
 	if (mkdir(scratch->dir, 0700) < 0)
-		return error_errno(err, errno, "cannot make %s", scratch->dir);
+		return error_errno(err, errno, "cannot create '%s'", scratch->dir);
 	return 0;
 }
 

@@ -1,4 +1,8 @@
-/* The directory that images are kept in: names, locks, layers. src/image/image.h says what lies where. */
+/*
+ *
+ * The directory that contains the images: names, locks, layers. src/image/image.h describes its
+ * layout.
+ */
 #ifndef IMAGE_STORE_H
 #define IMAGE_STORE_H
 
@@ -17,22 +21,23 @@ struct image_store {
 	const atomic_int *cancel;
 };
 
-/* Makes the directories, removes what killed ones have left, and makes durable what is not yet. */
+/* Creates the directories, removes what killed processes left, and syncs layers that are not synced
+ * yet. */
 int image_store_open(struct image_store *store, struct penstock_error *err);
 
-/* "DIR/KIND/NAME"; free() it. NULL: out of memory. */
+/* "DIR/KIND/NAME"; free() it. NULL if out of memory. */
 char *image_store_path(const struct image_store *store, const char *kind, const char *name);
 /* The directory of a layer; free() it. */
 char *image_store_layer_path(const struct image_store *store, const char *digest);
 bool image_store_has_layer(const struct image_store *store, const char *digest);
 
-/* A document by its digest. 0: read and as its digest says. */
+/* Reads a document by its digest. Returns 0 if it was read and matches the digest. */
 int image_store_read(const struct image_store *store, const char *kind, const char *digest,
 	struct buf *out, struct penstock_error *err);
 int image_store_write(const struct image_store *store, const char *kind, const char *digest,
 	const struct buf *text, struct penstock_error *err);
 
-/* What a name stood for last: its manifest's digest, or "" where that is not known. */
+/* Reads the digest of the manifest that the name referred to last; "" if unknown. */
 void image_store_tag_read(
 	const struct image_store *store, const char *name, char digest[static IMAGE_DIGEST_SIZE]);
 int image_store_tag_write(const struct image_store *store, const char *name, const char *digest,
@@ -41,17 +46,18 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 int image_store_tag_remove(
 	const struct image_store *store, const char *name, struct penstock_error *err);
 
-/* Files to be locked (image/kept.h): shared by who gets images, and by who has this one. -1: errno. */
+/* Descriptors of lock files (image/kept.h): the gate is held shared while an image is pulled, the
+ * use lock while this image is in use. Return -1 with errno on failure. */
 int image_store_gate_fd(const struct image_store *store);
 int image_store_use_fd(const struct image_store *store, const char *digest);
 
-/* "sha256:…" of the text. */
+/* Stores "sha256:…" of the text in `digest`. */
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);
 
-/* A directory for the time of a pull, which a later one removes where this one is killed. */
+/* A directory for the duration of a pull. A later pull removes it if this one is killed. */
 struct image_scratch {
-	char *dir; /* NULL: none */
+	char *dir; /* NULL if there is none */
 	char *lock;
 	int lock_fd;
 };
@@ -61,11 +67,11 @@ struct image_scratch {
 	}
 int image_store_scratch(
 	const struct image_store *store, struct image_scratch *scratch, struct penstock_error *err);
-/* Removes it. */
+/* Removes the directory and its lock. */
 void image_scratch_release(struct image_scratch *scratch);
 
-/* Brings the layers that are missing, several at a time. */
-int image_store_bring_layers(const struct image_store *store, struct image_source *source,
+/* Pulls the layers that are missing, several in parallel. */
+int image_store_pull_layers(const struct image_store *store, struct image_source *source,
 	const struct image_manifest *manifest, struct penstock_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* <penstock/checkpoint.h> over the layer that saves and finds them. */
+/* Implements <penstock/checkpoint.h> on top of src/checkpoint. */
 #include <penstock/checkpoint.h>
 
 #include <limits.h>
@@ -14,13 +14,13 @@
 #include "base/banned.h"
 
 #define TIMEOUT_DEFAULT 600.0
-#define TIMEOUT_MAX	1e9 /* s; so that ms fit */
+#define TIMEOUT_MAX	1e9 /* s; its milliseconds fit the types used */
 
 struct penstock_checkpoint {
 	struct save *save;
 };
 
-/* Nothing but the commit, so that a pointer to one is a pointer to the other. */
+/* Only the commit, so that a pointer to one is a pointer to the other. */
 struct penstock_commit {
 	struct commit c;
 };
@@ -50,7 +50,7 @@ static int begin(struct penstock_checkpoint *c, const char *dir, uint64_t step,
 
 	if (!dir)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"no directory for the checkpoint: is PENSTOCK_CHECKPOINT_DIR set?");
+			"no directory for the checkpoint; set PENSTOCK_CHECKPOINT_DIR or pass one");
 	r = save_begin(&c->save, dir, step,
 		&(struct save_options){
 			.rank = o->rank,
@@ -248,13 +248,11 @@ int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 
 	if (i >= commit->c.n_files)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the checkpoint %s has %zu files, and no %zu", commit->c.path,
+			"checkpoint '%s' has %zu files, no file %zu", commit->c.path,
 			commit->c.n_files, i);
 	if (theirs < sizeof(theirs))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"struct penstock_commit_file was not set up by its initialiser: "
-			"struct_size "
-			"is %zu",
+			"struct penstock_commit_file is not initialised: struct_size is %zu",
 			theirs);
 	own.name = commit->c.files[i].name;
 	own.size = commit->c.files[i].size;

@@ -1,4 +1,4 @@
-/* What the library has to say, to whom the program names. */
+/* Passes the library's log to the program's callback. */
 #include "library/library.h"
 
 #include <penstock/transfer.h>

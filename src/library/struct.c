@@ -1,4 +1,4 @@
-/* Structs of the caller's size. */
+/* Structs whose size the caller's header defines. */
 #include <string.h>
 
 #include <penstock/version.h>
@@ -19,11 +19,11 @@ int library_adopt(
 	memcpy(&theirs, given, sizeof(theirs));
 	if (theirs < sizeof(theirs) || theirs > LIMIT_LIBRARY_STRUCT)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s was not set up by its initialiser: struct_size is %zu", what, theirs);
+			"%s is not initialised: struct_size is %zu", what, theirs);
 	for (size_t i = size; i < theirs; i++) {
 		if (bytes[i])
 			return error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"%s asks for what this library (%s) does not know yet", what,
+				"%s has members that this library (%s) does not support", what,
 				PENSTOCK_VERSION);
 	}
 	memcpy(own, given, theirs < size ? theirs : size);

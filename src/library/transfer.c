@@ -1,4 +1,4 @@
-/* <penstock/transfer.h> over the engine of objects. */
+/* Implements <penstock/transfer.h> on top of src/transfer. */
 #include <penstock/transfer.h>
 #include <penstock/version.h>
 
@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "library/library.h"
-#include "net/credentials.h"
-#include "net/http.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
 #include "transfer/bulk.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
@@ -143,7 +143,7 @@ void penstock_transfer_free(struct penstock_transfer *t)
 	free(t);
 }
 
-/* Asks what may take a while, so not under the lock. */
+/* Call it without the lock: resolving settings may take a while. */
 static int store_open(struct library_store *store, const struct penstock_transfer *t, bool google,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -171,8 +171,9 @@ static struct object_client *client_present(struct penstock_transfer *t, bool go
 	return t->stores[google].client;
 }
 
-/* The client for s3:// or gs://, made when it is first asked for: of several that are made at once one stays. */
-static int client_of(struct penstock_transfer *t, bool google, const atomic_int *cancel,
+/* The client for s3:// or gs://, created on first use; if two are created at the same time, one is
+ * kept. */
+int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err)
 {
 	_cleanup_(store_release) struct library_store made = {0};
@@ -193,7 +194,7 @@ static int client_of(struct penstock_transfer *t, bool google, const atomic_int 
 	return 0;
 }
 
-/* An object's name in its pieces, and who is to be asked for it. */
+/* A parsed object URL and its client. */
 struct target {
 	struct location at;
 	struct object_client *client;
@@ -213,11 +214,11 @@ static int target_of(struct target *out, struct penstock_transfer *t, const char
 		return r;
 	if (out->at.kind != LOCATION_OBJECT)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s: an object is named s3://BUCKET/KEY or gs://BUCKET/KEY", url);
+			"invalid object URL '%s': expected s3://BUCKET/KEY or gs://BUCKET/KEY",
+			url);
 	if (needs_key && !*out->at.key)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", url);
-	return client_of(t, out->at.google, flag_of(cancel), &out->client, err);
+		return error_set(err, PENSTOCK_E_INVALID, "missing key in object URL '%s'", url);
+	return library_client(t, out->at.google, flag_of(cancel), &out->client, err);
 }
 
 /* ---- descriptions ---- */
@@ -272,7 +273,7 @@ static int describe(
 	return 0;
 }
 
-/* What the caller's struct has no room for is freed here. */
+/* Copies the members that fit the caller's struct, and frees the others. */
 static void give(struct penstock_object *to, struct penstock_object *own)
 {
 	size_t size = to->struct_size;
@@ -287,7 +288,7 @@ static void give(struct penstock_object *to, struct penstock_object *own)
 	release_members(own);
 }
 
-/* Ends a call: `info` is taken, and described where the caller wants it. */
+/* Ends a call: takes `info`, and describes the object if the caller wants it. */
 static int finish(
 	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
 {
@@ -329,7 +330,7 @@ static int put_begin(struct put *put, struct penstock_transfer *t, const char *u
 	for (const char *const *each = put->call.metadata; r == 0 && each && *each; each++) {
 		if (!strchr(*each, '='))
 			r = error_set(err, PENSTOCK_E_INVALID,
-				"metadata is \"name=value\", not \"%s\"", *each);
+				"invalid metadata '%s': expected 'name=value'", *each);
 		else if (strlist_add(&put->metadata, *each) < 0)
 			r = error_memory(err);
 	}
@@ -360,12 +361,12 @@ int penstock_put_file(struct penstock_transfer *t, const char *url, const char *
 		return r;
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read %s", path);
+		return error_errno(err, errno, "cannot read '%s'", path);
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s is no file; what a pipe gives is sent by penstock_put_stream()", path);
-	r = object_put_file(put.target.client, put.target.at.bucket, put.target.at.key, fd,
-		(uint64_t)st.st_size, &put.options, &info, err);
+			"'%s' is not a regular file; use penstock_put_stream() for a pipe", path);
+	r = object_put_file(object_at(put.target.client, put.target.at.bucket, put.target.at.key),
+		fd, (uint64_t)st.st_size, &put.options, &info, err);
 	if (r < 0)
 		error_prefix(err, "%s", path);
 	return finish(r, &info, object, err);
@@ -380,7 +381,8 @@ int penstock_put_memory(struct penstock_transfer *t, const char *url, const void
 	int r = put_begin(&put, t, url, options, err);
 
 	if (r == 0)
-		r = object_put(put.target.client, put.target.at.bucket, put.target.at.key, data,
+		r = object_put(
+			object_at(put.target.client, put.target.at.bucket, put.target.at.key), data,
 			size, &put.options, &info, err);
 	return finish(r, &info, object, err);
 }
@@ -394,8 +396,9 @@ int penstock_put_stream(struct penstock_transfer *t, const char *url, int fd,
 	int r = put_begin(&put, t, url, options, err);
 
 	if (r == 0)
-		r = object_put_stream(put.target.client, put.target.at.bucket, put.target.at.key,
-			fd, &put.options, &info, err);
+		r = object_put_stream(
+			object_at(put.target.client, put.target.at.bucket, put.target.at.key), fd,
+			&put.options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -435,8 +438,8 @@ int penstock_get_file(struct penstock_transfer *t, const char *url, const char *
 			"streams",
 			url);
 	if (r == 0)
-		r = object_get_file(
-			target.client, target.at.bucket, target.at.key, path, &options, &info, err);
+		r = object_get_file(object_at(target.client, target.at.bucket, target.at.key), path,
+			&options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -454,8 +457,8 @@ int penstock_get_memory(struct penstock_transfer *t, const char *url, void **dat
 	if (call.max_size)
 		bytes.limit = call.max_size < SIZE_MAX ? (size_t)call.max_size : SIZE_MAX - 1;
 	if (r == 0)
-		r = object_get(target.client, target.at.bucket, target.at.key, &options, &bytes,
-			&info, err);
+		r = object_get(object_at(target.client, target.at.bucket, target.at.key), &options,
+			&bytes, &info, err);
 	/* An empty object has no memory yet. */
 	if (r == 0 && !bytes.data && buf_add_str(&bytes, "") < 0)
 		r = error_memory(err);
@@ -494,8 +497,8 @@ int penstock_get_stream(struct penstock_transfer *t, const char *url,
 	int r = get_begin(&target, &call, &options, t, url, given, err);
 
 	if (r == 0)
-		r = object_get_stream(target.client, target.at.bucket, target.at.key, &options,
-			hand_over, &writer, &info, err);
+		r = object_get_stream(object_at(target.client, target.at.bucket, target.at.key),
+			&options, hand_over, &writer, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -509,7 +512,8 @@ int penstock_head(struct penstock_transfer *t, const char *url, struct penstock_
 	int r = target_of(&target, t, url, true, NULL, err);
 
 	if (r == 0)
-		r = object_head(target.client, target.at.bucket, target.at.key, &info, err);
+		r = object_head(
+			object_at(target.client, target.at.bucket, target.at.key), &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -523,8 +527,8 @@ int penstock_delete(struct penstock_transfer *t, const char *url,
 	if (r == 0)
 		r = target_of(&target, t, url, true, NULL, err);
 	return r < 0 ? r
-		     : object_delete(
-			       target.client, target.at.bucket, target.at.key, call.if_match, err);
+		     : object_delete(object_at(target.client, target.at.bucket, target.at.key),
+			       call.if_match, err);
 }
 
 int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct penstock_error *err)
@@ -533,13 +537,13 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 	int r = target_of(&target, t, url, false, NULL, err);
 
 	if (r == 0 && *target.at.key)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: a bucket has no key", url);
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: unexpected key after the bucket", url);
 	return r < 0 ? r : bucket_create(target.client, target.at.bucket, err);
 }
 
 /* ---- copying ---- */
 
-/* The first error of its one item comes back from bulk_finish(). */
+/* bulk_finish() returns the error of its only item. */
 static int copy_through(struct penstock_transfer *t, const struct target *from,
 	const struct target *to, const struct penstock_call_options *call,
 	struct penstock_error *err)
@@ -547,11 +551,11 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 	struct object_put_options put = {.if_none_match = call->if_none_match};
 	struct object_info known = {0};
 	struct bulk *bulk = NULL;
-	int r = object_head(from->client, from->at.bucket, from->at.key, &known, err);
+	int r = object_head(object_at(from->client, from->at.bucket, from->at.key), &known, err);
 
 	if (r == 0 && call->if_match && strcmp(call->if_match, known.etag) != 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s: the object is not the expected one any more", from->at.text);
+			"%s: the object is not the expected one", from->at.text);
 	if (r == 0)
 		r = bulk_new(&bulk, t->engine,
 			&(struct bulk_options){.cancel = flag_of(call->cancel),
@@ -563,12 +567,8 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 	if (r == 0)
 		r = bulk_push(bulk,
 			&(struct bulk_item){.kind = BULK_COPY,
-				.from_client = from->client,
-				.to_client = to->client,
-				.from_bucket = from->at.bucket,
-				.from_key = from->at.key,
-				.to_bucket = to->at.bucket,
-				.to_key = to->at.key,
+				.from = object_at(from->client, from->at.bucket, from->at.key),
+				.to = object_at(to->client, to->at.bucket, to->at.key),
 				.known = &known},
 			err);
 	if (r == 0)
@@ -592,7 +592,8 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 	if (r == 0)
 		r = target_of(&to, t, to_url, true, call.cancel, err);
 	if (r == 0 && from.client == to.client)
-		r = object_copy(from.client, from.at.bucket, from.at.key, to.at.bucket, to.at.key,
+		r = object_copy(object_at(from.client, from.at.bucket, from.at.key),
+			object_at(from.client, to.at.bucket, to.at.key),
 			&(struct object_copy_options){.if_match = call.if_match,
 				.if_none_match = call.if_none_match,
 				.progress = call.progress,
@@ -602,7 +603,7 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 	else if (r == 0)
 		r = copy_through(t, &from, &to, &call, err);
 	if (r == 0 && object && from.client != to.client)
-		r = object_head(to.client, to.at.bucket, to.at.key, &info, err);
+		r = object_head(object_at(to.client, to.at.bucket, to.at.key), &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -616,7 +617,7 @@ struct lister {
 static int on_listed(void *cookie, const struct object_info *info)
 {
 	const struct lister *lister = cookie;
-	/* Nothing is copied: it is valid during the call. */
+	/* Not copied: valid during the call. */
 	const struct penstock_object object = {.struct_size = sizeof(object),
 		.key = info->key,
 		.size = info->size,
@@ -639,6 +640,6 @@ int penstock_list(struct penstock_transfer *t, const char *url, const char *deli
 	if (r == 0)
 		r = target_of(&target, t, url, false, call.cancel, err);
 	return r < 0 ? r
-		     : object_list(target.client, target.at.bucket, target.at.key, delimiter,
-			       on_listed, &lister, flag_of(call.cancel), err);
+		     : object_list(object_at(target.client, target.at.bucket, target.at.key),
+			       delimiter, on_listed, &lister, flag_of(call.cancel), err);
 }

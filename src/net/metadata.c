@@ -64,7 +64,7 @@ int metadata_aws_token(struct http_engine *engine, const char *base, unsigned tt
 	if (r < 0)
 		return r;
 	if (!reply.len || strpbrk(buf_str(&reply), "\r\n"))
-		return error_set(err, PENSTOCK_E_PROTOCOL, "the session token is no token");
+		return error_set(err, PENSTOCK_E_PROTOCOL, "the session token is invalid");
 	buf_clear(header);
 	buf_printf(header, "X-aws-ec2-metadata-token: %s", buf_str(&reply));
 	explicit_bzero(reply.data, reply.cap);

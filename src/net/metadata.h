@@ -1,6 +1,6 @@
 /*
- * The metadata services of clouds: plain HTTP to the machine itself, never through a proxy, small documents. Credentials
- * and preemption notices ask them through this.
+ * Metadata services of clouds: small documents over plain HTTP on the machine itself, never through
+ * a proxy. Used for credentials and preemption notices.
  *
  *	struct metadata_request ask = {.url = url, .headers = {"Metadata: true"}, .timeout_ms = 1000};
  *
@@ -13,25 +13,26 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "net/http.h"
+#include "net/http/http.h"
 
 struct penstock_error;
 
 struct metadata_request {
-	const char *method; /* NULL: GET */
+	const char *method; /* NULL for GET */
 	const char *url;
-	const char *headers[3]; /* "Name: value"; NULL: none */
-	const char *body;	/* NULL: none */
-	int64_t timeout_ms;	/* of connecting, and without a byte */
-	unsigned attempts;	/* 0: one */
+	const char *headers[3]; /* "Name: value"; NULL if unused */
+	const char *body; /* may be NULL */
+	int64_t timeout_ms; /* for connecting, and without a byte */
+	unsigned attempts; /* 0 for one */
 	const atomic_int *cancel;
 };
 
-/* `out` is emptied first; its limit bounds the reply. `reply` may be NULL. */
+/* Sends the request. `out` is emptied first; its limit bounds the reply. `reply` may be NULL. */
 int metadata_ask(struct http_engine *engine, const struct metadata_request *ask, struct buf *out,
 	struct http_reply *reply, struct penstock_error *err);
 
-/* A session token of AWS (IMDSv2) for `ttl_s` seconds, as the header that later requests need. */
+/* Gets an AWS session token (IMDSv2), valid for `ttl_s` seconds, as the header that later requests
+ * need. */
 int metadata_aws_token(struct http_engine *engine, const char *base, unsigned ttl_s,
 	int64_t timeout_ms, unsigned attempts, const atomic_int *cancel, struct buf *header,
 	struct penstock_error *err);

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* The file's text without its newline; NULL: it cannot be read. */
+/* Returns the file's text without its newline, or NULL if it cannot be read. */
 static const char *read_value(struct buf *b, const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = path_join(dir, name);
@@ -36,7 +36,7 @@ static void lower_memory(struct cgroup_limits *out, const char *text)
 {
 	uint64_t bytes;
 
-	/* Version 1 says "no limit" with the largest page-aligned number. */
+	/* Version 1 writes "no limit" as the largest page-aligned number. */
 	if (text && str_to_u64(text, 1, INT64_MAX / 2, &bytes) &&
 		(out->memory == 0 || bytes < out->memory))
 		out->memory = bytes;
@@ -64,7 +64,8 @@ static void read_group(const char *dir, struct cgroup_limits *out)
 	lower_memory(out, read_value(&b, dir, "memory.limit_in_bytes"));
 }
 
-/* The group and all above it, up to the mount; inside of a container the path may not be there at all. */
+/* Reads the group and all its parents up to the mount; inside a container the path may not
+ * exist. */
 static void read_upwards(
 	const char *mount, const char *controller, const char *path, struct cgroup_limits *out)
 {

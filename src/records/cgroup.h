@@ -1,12 +1,12 @@
-/* What the control groups of a process leave it of CPUs and memory, versions 1 and 2. */
+/* The limits of CPUs and memory set by the control groups of a process, versions 1 and 2. */
 #ifndef RECORDS_CGROUP_H
 #define RECORDS_CGROUP_H
 
 #include <stdint.h>
 
 struct cgroup_limits {
-	double cpus;	 /* CPU seconds per second; 0: not limited */
-	uint64_t memory; /* bytes; 0: not limited */
+	double cpus; /* CPU seconds per second; 0 if unlimited */
+	uint64_t memory; /* bytes; 0 if unlimited */
 };
 
 /* `mount` is /sys/fs/cgroup and `membership` the text of /proc/self/cgroup. */

@@ -20,22 +20,22 @@
 #include "records/claims_dir.h"
 #include "base/banned.h"
 
-/* Removals are told by inotify; a death without a removal is found by looking. */
-enum { CANCEL_POLL_MS = 100, LOOK_MS = 300 };
+/* inotify reports removals; a holder that died without one is found by polling. */
+enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };
 
 struct claim {
-	int dir; /* where its file is */
-	int fd;	 /* of its file, locked */
+	int dir; /* directory of its file */
+	int fd; /* its file, locked */
 	struct claims_file file;
 };
 
-/* One request on its way through the line. */
+/* One request in progress. */
 struct attempt {
 	const struct machine_capacity *machine;
 	const struct claim_request *request;
 	struct claims_dirs dirs;
 	struct claims_file wanted; /* run_id and run_name borrowed */
-	struct claims_file ticket; /* name "" : none yet */
+	struct claims_file ticket; /* name is "" if there is no ticket yet */
 	int ticket_fd;
 	int cpu_list[CLAIMS_MAX_CPUS];
 	int gpu_list[CLAIMS_MAX_GPUS];
@@ -50,7 +50,7 @@ static uint64_t random_number(void)
 	return n;
 }
 
-/* ---- deciding ---- */
+/* ---- decisions ---- */
 
 static bool is_in(const int *list, int n, int number)
 {
@@ -61,7 +61,8 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses `wanted` of `all` that no claim has; returns how many there were, at most `wanted`. */
+/* Chooses `wanted` numbers of `all` that no claim has; returns how many it found, at most
+ * `wanted`. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)
 {
@@ -83,7 +84,8 @@ static int choose_free(const struct claims_scan *scan, bool gpus, const int *all
 	return n;
 }
 
-/* Under a quota there are more CPUs than may be used at a time: then the sum counts, too. */
+/* With a quota there are more CPUs than may be used at a time; then the sum of the claims counts,
+ * too. */
 static int free_cpus(struct attempt *a, const struct claims_scan *scan)
 {
 	int n = choose_free(
@@ -110,7 +112,7 @@ static uint64_t free_memory(const struct attempt *a, const struct claims_scan *s
 	return left;
 }
 
-/* The first in line before us; NULL: it is our turn. */
+/* Returns the first ticket before ours, or NULL if it is our turn. */
 static const struct claims_file *before_us(const struct attempt *a, const struct claims_scan *scan)
 {
 	for (size_t i = 0; i < scan->n; i++) {
@@ -134,7 +136,7 @@ static void add_missing(struct buf *b, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* What is not free of what is wanted; empty: everything is. */
+/* Appends the wanted resources that are not free; appends nothing if all are. */
 static void find_missing(struct attempt *a, const struct claims_scan *scan, struct buf *missing)
 {
 	int cpus = free_cpus(a, scan);
@@ -149,7 +151,7 @@ static void find_missing(struct attempt *a, const struct claims_scan *scan, stru
 		add_missing(missing, "%d GPU%s", a->wanted.gpus, a->wanted.gpus == 1 ? "" : "s");
 }
 
-/* What one user's claims come to, as limits have it. */
+/* Sums up our user's claims, to compare them with limits. */
 static struct claim_limits claims_of_user(const struct claims_scan *scan)
 {
 	struct claim_limits sum = {0};
@@ -169,7 +171,7 @@ static struct claim_limits claims_of_user(const struct claims_scan *scan)
 
 enum { OVER_CPUS = 1, OVER_MEMORY = 2, OVER_GPUS = 4, OVER_RUNS = 8 };
 
-/* Which limits `file` would exceed with what there is. */
+/* Returns the limits that `file` would exceed in addition to `there`. */
 static unsigned over_limits(const struct claim_limits *limits, const struct claim_limits *there,
 	const struct claims_file *file)
 {
@@ -193,9 +195,9 @@ static unsigned asked_for(const struct claims_file *file)
 }
 
 /*
- * An earlier run of our user that waits for what we would take, too; the limits that it waits for are added. NULL: none.
- * Those that wait only for others before them wait for the same; and one that waits for nothing any more is about to take
- * its part, for which it is kept.
+ * Returns an earlier waiting run of our user that needs resources that we would take, or NULL; adds
+ * the limits that it waits for. Runs that wait only for runs before them wait for the same limits;
+ * a run that no longer waits is about to take its resources, which are kept for it.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
@@ -224,7 +226,8 @@ static const struct claims_file *held_before_us(const struct attempt *a,
 	return before;
 }
 
-/* Who waits for others of its user; `over` is what is to be said of the limits. */
+/* Returns true if the request must wait for other runs of its user; `over` gets the limits for the
+ * message. */
 static bool is_held(const struct attempt *a, const struct claims_scan *scan, struct buf *over,
 	const struct claims_file **before)
 {
@@ -249,7 +252,7 @@ static bool is_held(const struct attempt *a, const struct claims_scan *scan, str
 	return which || *before;
 }
 
-/* ---- telling ---- */
+/* ---- messages ---- */
 
 static void add_holder(struct buf *b, const struct claims_file *file)
 {
@@ -268,7 +271,7 @@ static void add_holder(struct buf *b, const struct claims_file *file)
 		buf_printf(b, " of user %u", (unsigned)file->uid);
 }
 
-/* The first three of those that hold something, of all users or ours. */
+/* Appends the first three holders, of all users or only of our user. */
 static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours)
 {
 	int shown = 0;
@@ -288,7 +291,7 @@ static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours
 		buf_printf(b, " and %d more", more);
 }
 
-static void tell_wait(const struct claim_wait *wait, const struct claims_scan *scan,
+static void report_wait(const struct claim_wait *wait, const struct claims_scan *scan,
 	const struct buf *missing, const struct claims_file *before)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
@@ -296,7 +299,7 @@ static void tell_wait(const struct claim_wait *wait, const struct claims_scan *s
 	if (!wait || !wait->on_wait)
 		return;
 	if (missing->len == 0) {
-		buf_add_str(&text, "waiting in line behind ");
+		buf_add_str(&text, "waiting in line after ");
 		add_holder(&text, before);
 	} else {
 		buf_printf(&text, "waiting for %s, held by ", buf_str(missing));
@@ -305,7 +308,7 @@ static void tell_wait(const struct claim_wait *wait, const struct claims_scan *s
 	wait->on_wait(wait->cookie, buf_str(&text));
 }
 
-static void tell_limit(const struct claim_wait *wait, const struct claims_scan *scan,
+static void report_limit(const struct claim_wait *wait, const struct claims_scan *scan,
 	const struct buf *over, const struct claims_file *before)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
@@ -316,7 +319,7 @@ static void tell_limit(const struct claim_wait *wait, const struct claims_scan *
 	if (over->len)
 		buf_printf(&text, ": the limit is %s", buf_str(over));
 	if (before) {
-		buf_add_str(&text, "; in line behind ");
+		buf_add_str(&text, "; in line after ");
 		add_holder(&text, before);
 	} else {
 		buf_add_str(&text, ", held by ");
@@ -337,7 +340,8 @@ static void drop_ticket(struct attempt *a)
 	a->ticket = (struct claims_file){0};
 }
 
-/* A place in line, or `held` beside it. Who goes from one to the other is the last there. */
+/* Takes a place in line, or outside of it with `held`. A change from one to the other goes to the
+ * end. */
 static int take_ticket(
 	struct attempt *a, const struct claims_scan *scan, bool held, struct penstock_error *err)
 {
@@ -395,14 +399,14 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return r;
 	}
 	claim->dir = a->dirs.fds[a->dirs.own];
-	a->dirs.fds[a->dirs.own] = -1; /* the claim's now */
+	a->dirs.fds[a->dirs.own] = -1; /* now owned by the claim */
 	*out = claim;
 	return 0;
 }
 
-/* One look: takes everything (*out) or a place in line. */
-static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell, struct claim **out,
-	struct penstock_error *err)
+/* Makes one attempt: takes everything (*out) or a place in line. */
+static int try_once(struct attempt *a, const struct claim_wait *wait, bool report,
+	struct claim **out, struct penstock_error *err)
 {
 	_cleanup_(claims_scan_release) struct claims_scan scan = {0};
 	_cleanup_(buf_release) struct buf missing = BUF_INIT(LIMIT_LOG_LINE);
@@ -414,10 +418,10 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell,
 		return r;
 	r = claims_scan_read(&scan, &a->dirs, true, err);
 	if (r == 0 && is_held(a, &scan, &over, &before)) {
-		/* In line it would keep others waiting. */
+		/* In line it would block others. */
 		r = take_ticket(a, &scan, true, err);
-		if (r == 0 && tell)
-			tell_limit(wait, &scan, &over, before);
+		if (r == 0 && report)
+			report_limit(wait, &scan, &over, before);
 	} else if (r == 0) {
 		before = before_us(a, &scan);
 		find_missing(a, &scan, &missing);
@@ -426,8 +430,8 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool tell,
 			r = take_claim(a, out, err);
 		} else {
 			r = take_ticket(a, &scan, false, err);
-			if (r == 0 && tell)
-				tell_wait(wait, &scan, &missing, before);
+			if (r == 0 && report)
+				report_wait(wait, &scan, &missing, before);
 		}
 	}
 	claims_dirs_unlock(&a->dirs);
@@ -442,13 +446,13 @@ static int watch_removals(const struct claims_dirs *dirs)
 		if (dirs->fds[i] >= 0)
 			inotify_add_watch(fd, dirs->paths[i], IN_DELETE | IN_ONLYDIR);
 	}
-	return fd; /* -1, where the limit of instances is reached: looking alone does, too */
+	return fd; /* -1 if the limit of instances is reached: then polling alone must do */
 }
 
-/* Until a claim was given back, or it is time to look. */
+/* Waits until a claim was released, or until the next poll. */
 static int wait_a_while(int events, const struct claim_wait *wait, struct penstock_error *err)
 {
-	int64_t until = clock_monotonic_ms() + LOOK_MS;
+	int64_t until = clock_monotonic_ms() + POLL_MS;
 	char drained[4096];
 
 	while (clock_monotonic_ms() < until) {
@@ -548,7 +552,7 @@ const int *claim_gpus(const struct claim *claim, size_t *n)
 	return claim ? claim->file.gpu_list : NULL;
 }
 
-/* ---- looking ---- */
+/* ---- listing ---- */
 
 int claims_list(int (*fn)(void *cookie, const struct claim_holder *holder), void *cookie,
 	struct penstock_error *err)

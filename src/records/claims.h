@@ -1,22 +1,25 @@
 /*
- * CPUs, memory and GPUs of this machine, shared out among the runs of all its users.
+ * CPUs, memory and GPUs of this machine, shared among the runs of all its users.
  *
  *	struct machine_capacity machine;
  *	struct claim *claim = NULL;
  *
  *	machine_capacity(&machine);
- *	claim_check_fits(&machine, &request, err);		what can never fit
- *	claim_acquire(&claim, &machine, &request, &wait, err);	waits in line
- *	cpus = claim_cpus(claim, &n);
+ *	r = claim_check_fits(&machine, &request, err);		rejects requests that can never fit
+ *	if (r == 0)
+ *		r = claim_acquire(&claim, &machine, &request, &wait, err);	waits in line
+ *	if (r == 0)
+ *		cpus = claim_cpus(claim, &n);
  *	claim_release(claim);
  *
- * Each claim is a file in a directory of this machine that all users see ($PENSTOCK_CLAIMS_DIR, else
- * /run/lock/penstock, else /tmp/penstock-claims). Its holder keeps it locked (flock) for as long as it
- * lives, so the claim of a process that died in whatever way is free at once. Those who wait are served
- * in the order in which they came. Files of other users are believed only where their owner wrote them
- * (no links, no foreign names); such a user can hold resources, but cannot make us write elsewhere.
+ * Each claim is a file in a directory of this machine that all users see ($PENSTOCK_CLAIMS_DIR,
+ * else /run/lock/penstock, else /tmp/penstock-claims). Its holder keeps it locked (flock) as long
+ * as it lives, so the claim of a dead process is free at once. Waiting requests are served in the
+ * order of their arrival. Files of other users are trusted only if their owner wrote them (no
+ * links, no foreign names); such a user can hold resources, but cannot make us write elsewhere.
  *
- * Children must not inherit the claim's descriptor: it is close-on-exec, and process_spawn() closes it.
+ * Children must not inherit the claim's descriptor: it is close-on-exec, and process_spawn() closes
+ * it.
  */
 #ifndef RECORDS_CLAIMS_H
 #define RECORDS_CLAIMS_H
@@ -32,19 +35,19 @@ struct claim;
 
 enum { CLAIMS_MAX_CPUS = 1024, CLAIMS_MAX_GPUS = 64 };
 
-/* What this process may use of the machine at all. */
+/* The resources of the machine that this process may use. */
 struct machine_capacity {
 	int cpus; /* by affinity and cgroup quota; at least 1 */
-	int cpu_list
-		[CLAIMS_MAX_CPUS]; /* those of the affinity; `n_cpus` may exceed `cpus` under a quota */
+	/* those of the affinity; `n_cpus` may exceed `cpus` under a quota */
+	int cpu_list[CLAIMS_MAX_CPUS];
 	int n_cpus;
 	uint64_t memory; /* bytes: MemTotal or the cgroup's limit, the smaller */
-	int gpus;	 /* /dev/nvidia0, …; or $PENSTOCK_GPUS, for tests */
+	int gpus; /* /dev/nvidia0, …; or $PENSTOCK_GPUS, for tests */
 	int gpu_list[CLAIMS_MAX_GPUS];
 };
 void machine_capacity(struct machine_capacity *machine);
 
-/* What the claims of one user may come to together; -1: not limited. */
+/* Limits of the total claims of one user; -1 for none. */
 struct claim_limits {
 	int64_t cpus;
 	int64_t memory; /* bytes */
@@ -56,53 +59,54 @@ struct claim_limits {
 		-1, -1, -1, -1                                                                     \
 	}
 
-/* As a workflow asks; what it does not limit is 0. */
+/* As requested by a workflow; 0 for resources that it does not limit. */
 struct claim_request {
 	const char *run_id;
-	const char *name;		   /* of the run, for those who wait; NULL: none */
-	int64_t tasks;			   /* at least 1 */
-	int64_t cpus_per_task;		   /* at least 1 */
-	int64_t mem_per_cpu;		   /* MB of 2^20 bytes; 0: claims none */
-	int64_t gpus;			   /* of the whole run */
-	const struct claim_limits *limits; /* of the calling user; NULL: none */
-	/* Where these stand, for the override in messages; NULL: "resources" and "gpus". */
-	const char *path;     /* "resources", "steps.0.resources" */
+	const char *name; /* of the run, for the messages of waiting runs; may be NULL */
+	int64_t tasks; /* at least 1 */
+	int64_t cpus_per_task; /* at least 1 */
+	int64_t mem_per_cpu; /* MB of 2^20 bytes; 0 to claim none */
+	int64_t gpus; /* of the whole run */
+	const struct claim_limits *limits; /* of the calling user; may be NULL */
+	/* Place of these keys in the workflow, for the override in messages; NULL for "resources"
+	 * and "gpus". */
+	const char *path; /* "resources", "steps.0.resources" */
 	const char *gpus_key; /* "gpus", "gpusPerTask" */
 };
 
-/*
- * PENSTOCK_E_INVALID: the machine has less, whoever ends: "the workflow asks for 8 CPUs, this machine
- * has 2: run with --set resources.cpusPerTask=2".
- */
+/* Returns PENSTOCK_E_INVALID if the machine can never fit the request: "the workflow asks for 8
+ * CPUs, this machine has 2: run with --set resources.cpusPerTask=2". */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	struct penstock_error *err);
 
 struct claim_wait {
 	const atomic_int *cancel; /* polled at least every 100 ms; may be NULL */
-	/* Told once, when it has to wait: "waiting for 2 CPUs, held by run 3f2a… (cifar10) of user ann". */
+	/* Called once if it has to wait: "waiting for 2 CPUs, held by run 3f2a… (cifar10) of user
+	 * ann". */
 	void (*on_wait)(void *cookie, const char *text);
 	void *cookie;
 };
 
 /*
- * Blocks until everything asked for is free, and takes it. Who would exceed the limits of its user waits outside of
- * the line, for others of that user, in their order; who asks for nothing that those before it wait for passes them. `wait` may be NULL. PENSTOCK_E_CANCELLED,
- * PENSTOCK_E_INVALID (as claim_check_fits()), or what is wrong with the directory.
+ * Blocks until everything requested is free, and takes it. A request that would exceed the limits
+ * of its user waits outside of the line, for other runs of that user, in their order; a request
+ * that needs nothing that earlier ones wait for overtakes them. `wait` may be NULL. Returns
+ * PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as claim_check_fits()), or the error of the directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,
 	const struct claim_request *request, const struct claim_wait *wait,
 	struct penstock_error *err);
-/* Gives everything back. NULL is fine. */
+/* Releases everything. NULL is allowed. */
 void claim_release(struct claim *claim);
 
-/* The CPUs and GPUs that are ours; valid until the release. A NULL claim has none. */
+/* Return the claimed CPUs and GPUs; valid until the release. A NULL claim has none. */
 const int *claim_cpus(const struct claim *claim, size_t *n);
 const int *claim_gpus(const struct claim *claim, size_t *n);
 
-/* One who holds resources, or waits for them. Strings belong to the caller of fn. */
+/* A holder of resources, or a waiting run. Strings are valid during the callback. */
 struct claim_holder {
 	const char *run_id;
-	const char *name; /* "" : none */
+	const char *name; /* "" if it has no name */
 	uid_t uid;
 	pid_t pid;
 	bool waiting;
@@ -110,7 +114,8 @@ struct claim_holder {
 	uint64_t memory; /* bytes */
 	int gpus;
 };
-/* Those who hold, then those who wait in their order. fn returns non-zero to stop. No claims directory: nobody. */
+/* Lists the holders, then the waiting runs in their order. fn returns non-zero to stop. Without a
+ * claims directory the list is empty. */
 int claims_list(int (*fn)(void *cookie, const struct claim_holder *holder), void *cookie,
 	struct penstock_error *err);
 

@@ -25,7 +25,7 @@ enum { LOCK_WAIT_MS = 30000, LOCK_POLL_MS = 5 };
 
 /* ---- the directories ---- */
 
-/* 0: opened, 1: not there. */
+/* Returns 0 if opened, 1 if it does not exist. */
 static int open_dir(const char *path, int *out, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -35,15 +35,14 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 		return 1;
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s is no directory, somebody put something else there; remove it, or set "
-			"PENSTOCK_CLAIMS_DIR",
-			path);
+			"%s is not a directory; remove it, or set PENSTOCK_CLAIMS_DIR", path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open %s", path);
-	/* Where others write, only the sticky bit keeps them from removing and replacing our files. */
+	/* In a directory that others can write to, only the sticky bit prevents them from removing
+	 * and replacing our files. */
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s can be changed by others; 'chmod +t %s' makes it safe to share", path,
+			"other users can change %s; 'chmod +t %s' makes it safe to share", path,
 			path);
 	*out = take_fd(fd);
 	return 0;
@@ -55,7 +54,7 @@ static int make_dir(const char *path, mode_t mode)
 
 	if (mkdir(path, 0700) < 0)
 		return errno == EEXIST ? 0 : -1;
-	/* The umask must not keep the other users out. */
+	/* The umask must not lock out the other users. */
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
@@ -81,8 +80,8 @@ static int open_given(
 		return 0;
 	if (fs_is_network(path))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"PENSTOCK_CLAIMS_DIR: %s is on a network file system, and claims are those "
-			"of one machine; name a local directory",
+			"PENSTOCK_CLAIMS_DIR: %s is on a network file system, but claims belong "
+			"to one machine; use a local directory",
 			path);
 	dirs->own = 0;
 	return 0;
@@ -102,15 +101,15 @@ static int open_usual(struct claims_dirs *dirs, bool create, struct penstock_err
 		r = open_dir(paths[i], &dirs->fds[i], err);
 		if (r < 0)
 			return r;
-		/* Another user may have made it for himself alone; it is looked at all the same. */
+		/* Another user may have created it for private use; it is still searched. */
 		if (dirs->own < 0 && r == 0 &&
 			faccessat(dirs->fds[i], ".", W_OK | X_OK, AT_EACCESS) == 0)
 			dirs->own = i;
 	}
 	if (create && dirs->own < 0)
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"neither %s nor %s can be made; set PENSTOCK_CLAIMS_DIR to a local "
-			"directory that all users may write",
+			"cannot create %s or %s; set PENSTOCK_CLAIMS_DIR to a local directory "
+			"that all users can write to",
 			paths[0], paths[1]);
 	return 0;
 }
@@ -139,7 +138,8 @@ void claims_dirs_release(struct claims_dirs *dirs)
 
 /* ---- the lock ---- */
 
-/* A regular file, ours or another's; -1 where it is not there or is something else. */
+/* Opens a regular file, ours or another user's. Returns -1 if it is missing or not a regular
+ * file. */
 static int open_lock_file(int dir)
 {
 	int fd = openat(dir, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -148,7 +148,7 @@ static int open_lock_file(int dir)
 	if (fd < 0 && errno == ENOENT) {
 		fd = openat(
 			dir, "lock", O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-		if (fd >= 0 && fchmod(fd, 0644) < 0) { /* the umask is not asked */
+		if (fd >= 0 && fchmod(fd, 0644) < 0) { /* regardless of the umask */
 			close(fd);
 			return -1;
 		}
@@ -167,7 +167,7 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 	for (;;) {
 		_cleanup_close_ int fd = open_lock_file(dir);
 
-		/* EEXIST and EACCES: somebody else is just creating it. */
+		/* EEXIST and EACCES: another process is creating it at the moment. */
 		if (fd < 0 && errno != EEXIST && errno != EACCES)
 			return error_errno(err, errno, "cannot open %s/lock", path);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -178,8 +178,8 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_TIMEOUT,
-				"somebody holds %s/lock for more than %d s ('fuser -v' on it tells "
-				"who)",
+				"another process has held %s/lock for more than %d s ('fuser "
+				"-v' shows which)",
 				path, LOCK_WAIT_MS / 1000);
 		clock_sleep_ms(LOCK_POLL_MS);
 	}
@@ -192,7 +192,7 @@ int claims_dirs_lock(struct claims_dirs *dirs, const atomic_int *cancel, struct 
 	for (int i = 0; i < CLAIMS_DIRS; i++) {
 		int r;
 
-		/* Where we cannot write and nobody has made a lock, nobody has claims either. */
+		/* If we cannot write there and no lock exists, there are no claims either. */
 		if (dirs->fds[i] < 0 ||
 			(i != dirs->own && faccessat(dirs->fds[i], "lock", F_OK, 0) < 0))
 			continue;
@@ -226,7 +226,7 @@ static void release_file(struct claims_file *file)
 	*file = (struct claims_file){0};
 }
 
-/* A list of `n` numbers below `bound`; NULL otherwise. */
+/* Reads a list of `n` numbers below `bound`. Returns NULL if it is anything else. */
 static int *read_numbers(const json_t *array, int n, int bound)
 {
 	_cleanup_free_ int *list = calloc((size_t)n + 1, sizeof(*list));
@@ -244,7 +244,8 @@ static int *read_numbers(const json_t *array, int n, int bound)
 	return take_pointer(list);
 }
 
-/* Another user wrote it, and it is going to be shown: no control characters, and not much of it. */
+/* Copies a name for display. Another user wrote it, so control characters are replaced and its
+ * length is limited. */
 static char *shown_name(const char *text)
 {
 	char *copy = strndup(text, LIMIT_CLAIM_NAME);
@@ -302,7 +303,7 @@ static bool parse_name(struct claims_file *file, const char *name)
 	return true;
 }
 
-/* True where the file is that of a living process and says something sensible. */
+/* Returns true if the file belongs to a living process and is valid. */
 static bool read_file(struct claims_file *file, int dir, const char *name, bool sweep)
 {
 	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -316,7 +317,7 @@ static bool read_file(struct claims_file *file, int dir, const char *name, bool 
 		(size_t)st.st_size > LIMIT_CLAIM_FILE)
 		return false;
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-		/* Nobody holds it. Another user's file is his to remove. */
+		/* It is not locked. Only its owner can remove another user's file. */
 		if (sweep && unlinkat(dir, name, 0) < 0 && errno != EPERM && errno != EACCES)
 			log_debug("cannot remove the claim %s: %s", name, strerror(errno));
 		return false;
@@ -438,7 +439,7 @@ int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *
 	fd = openat(dir, file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot create %s/%s", path, file->name);
-	/* A look at the list may hold it for an instant: this waits. */
+	/* A process that lists the claims may lock it for an instant; wait for that. */
 	if (flock(fd, LOCK_EX) < 0 || fchmod(fd, 0644) < 0 ||
 		fs_write_all(fd, text, strlen(text)) < 0) {
 		int saved = errno;

@@ -44,9 +44,9 @@ static int check_utf8(const char *path, struct penstock_error *err)
 	str_make_utf8(text);
 	return strcmp(text, path) == 0 ? 0
 				       : error_set(err, PENSTOCK_E_INVALID,
-						 "the name of the directory for runs and records "
-						 "is not UTF-8 (%s): "
-						 "set PENSTOCK_HOME to another",
+						 "the path of the directory for runs and "
+						 "records is not UTF-8 (%s); set PENSTOCK_HOME "
+						 "to another one",
 						 text);
 }
 
@@ -62,12 +62,12 @@ int records_home(char **home, struct penstock_error *err)
 		return r;
 	r = fs_mkdirs(path, 0700, err);
 	if (r < 0)
-		return error_prefix(err, "set PENSTOCK_HOME to a directory that you may write");
+		return error_prefix(err, "set PENSTOCK_HOME to a writable directory");
 	*home = take_pointer(path);
 	return 0;
 }
 
-/* 1: it is there. */
+/* Returns 1 if there is a valid id. */
 static int read_id(const char *path, char id[static RECORDS_HOME_ID_SIZE])
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
@@ -92,9 +92,10 @@ int records_home_id(
 	if (read_id(path, id))
 		return 0;
 	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
-		return error_errno(err, errno, "no random numbers");
+		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(raw, sizeof(raw), id);
-	/* Not by our number, which another machine may have given to somebody in the same home. */
+	/* The name does not contain our pid, which a process on another machine that shares this
+	 * home may also have. */
 	if (asprintf(&fresh, "%s/.id-%s", home, id) < 0) {
 		fresh = NULL;
 		return error_memory(err);
@@ -104,7 +105,8 @@ int records_home_id(
 		return r;
 	if (fs_rename_new(fresh, path) == 0)
 		return 0;
-	/* Somebody was quicker; or what is there is none, and nobody knows the home by that. */
+	/* Another process was faster; or the existing id is invalid, so that no state can refer to
+	 * it. */
 	if (!read_id(path, id) && rename(fresh, path) < 0)
 		r = error_errno(err, errno, "cannot write %s", path);
 	unlink(fresh);

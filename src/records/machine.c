@@ -16,9 +16,9 @@
 #include "records/claims.h"
 #include "base/banned.h"
 
-/* ---- what there is ---- */
+/* ---- capacity ---- */
 
-_Static_assert(CPU_SETSIZE <= CLAIMS_MAX_CPUS, "cpu_list holds a whole set");
+_Static_assert(CPU_SETSIZE <= CLAIMS_MAX_CPUS, "cpu_list fits a whole set");
 
 static void count_cpus(struct machine_capacity *m)
 {
@@ -26,8 +26,7 @@ static void count_cpus(struct machine_capacity *m)
 
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		CPU_SET(0,
-			&set); /* more CPUs than a cpu_set_t holds: nobody knows which are ours */
+		CPU_SET(0, &set); /* more CPUs than a cpu_set_t holds, so ours are unknown */
 	for (int i = 0; i < CPU_SETSIZE; i++) {
 		if (CPU_ISSET((size_t)i, &set))
 			m->cpu_list[m->n_cpus++] = i;
@@ -78,7 +77,7 @@ void machine_capacity(struct machine_capacity *machine)
 		machine->memory = limits.memory;
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
 static int64_t product(int64_t a, int64_t b)
 {
@@ -135,7 +134,7 @@ static void check_memory(const struct machine_capacity *machine, const struct cl
 	char a[64];
 	char b[64];
 
-	/* With the CPUs reduced, the memory of each may fit. */
+	/* With fewer CPUs, the memory of each may fit. */
 	if (product(r->mem_per_cpu, cpus) <= there)
 		return;
 	snprintf(a, sizeof(a), "%" PRId64 " MB of memory", asked);
@@ -157,7 +156,7 @@ static void check_gpus(const struct machine_capacity *machine, const struct clai
 		per_task ? machine->gpus / tasks : machine->gpus);
 }
 
-/* The machine, as far as our user may have it. */
+/* Returns the machine's capacity within the limits of our user. */
 static const struct machine_capacity *limited(const struct machine_capacity *machine,
 	const struct claim_limits *limits, struct machine_capacity *copy)
 {
@@ -202,7 +201,8 @@ static int check_fits(const struct machine_capacity *machine, const struct claim
 
 	if (request->tasks < 1 || request->cpus_per_task < 1 || request->mem_per_cpu < 0 ||
 		request->gpus < 0)
-		return error_set(err, PENSTOCK_E_INTERNAL, "a claim of nothing, or of less");
+		return error_set(
+			err, PENSTOCK_E_INTERNAL, "invalid claim: no tasks, or a negative number");
 	check_cpus(machine, request, path, &tasks, &cpus, &m);
 	check_memory(machine, request, path, asked, cpus, &m);
 	check_gpus(machine, request, path, tasks, &m);

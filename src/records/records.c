@@ -15,11 +15,12 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "records/layout.h"
 #include "base/banned.h"
 
-/* Grows by one with every change of the tables; see migrate(). */
+/* Incremented with every change of the tables; see migrate(). */
 #define SCHEMA_VERSION 1
-/* "Pens" in the header of the file: tells our database from another one. */
+/* "Pens" in the header of the file: identifies our database. */
 #define APPLICATION_ID	1348824691
 #define TEXT_OF(number) #number
 #define PRAGMA(name, n) "PRAGMA " name "=" TEXT_OF(n) ";"
@@ -111,9 +112,9 @@ static int raise(const struct records *records, const char *what, struct penstoc
 	enum penstock_code code = code_of(sqlite3_errcode(records->db));
 	const char *advice =
 		code == PENSTOCK_E_CORRUPT
-			? "; move it away and begin with new records (what runs keep in "
-			  "their directories stays), or set PENSTOCK_HOME"
-		: code == PENSTOCK_E_UNAVAILABLE ? "; another process holds it, try again"
+			? "; move it away to start with new records (the directories of "
+			  "runs are kept), or set PENSTOCK_HOME"
+		: code == PENSTOCK_E_UNAVAILABLE ? "; another process uses it; retry"
 						 : "";
 
 	return error_set(err, code, "%s: cannot %s: %s%s", records->path, what,
@@ -133,7 +134,7 @@ static void finalizep(sqlite3_stmt **statement)
 }
 #define _cleanup_statement_ _cleanup_(finalizep)
 
-/* `types` has a letter per argument: s (may be NULL), i (int64_t). */
+/* `types` has one letter per argument: s (may be NULL), i (int64_t). */
 static sqlite3_stmt *prepare(struct records *records, const char *sql, const char *types, ...)
 {
 	sqlite3_stmt *statement = NULL;
@@ -153,7 +154,7 @@ static sqlite3_stmt *prepare(struct records *records, const char *sql, const cha
 	return statement;
 }
 
-/* Runs a statement that gives no rows. */
+/* Runs a statement that returns no rows. */
 static int run_statement(
 	struct records *records, sqlite3_stmt *statement, struct penstock_error *err)
 {
@@ -187,7 +188,7 @@ static int read_version(struct records *records, int64_t *version, struct pensto
 	return read_number(records, "PRAGMA user_version", version, err);
 }
 
-/* An empty file becomes ours; whatever else was not made by us is left alone. */
+/* Accepts an empty file; rejects databases of other programs. */
 static int check_ours(struct records *records, struct penstock_error *err)
 {
 	int64_t id = 0;
@@ -215,7 +216,8 @@ static int create_tables(struct records *records, struct penstock_error *err)
 	return r;
 }
 
-/* A later version adds its statements here, each step from n to n + 1, and never changes an old one. */
+/* Later versions add their statements here, each step from n to n + 1, and never change an old
+ * one. */
 static int migrate(struct records *records, struct penstock_error *err)
 {
 	int64_t version = 0;
@@ -227,8 +229,8 @@ static int migrate(struct records *records, struct penstock_error *err)
 		return r;
 	if (version > SCHEMA_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s was written by a newer penstock (format %d, this one knows %d); use "
-			"that one, or set PENSTOCK_HOME",
+			"%s was written by a newer penstock (format %d, this one supports %d); "
+			"use that version, or set PENSTOCK_HOME",
 			records->path, (int)version, SCHEMA_VERSION);
 	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
@@ -242,8 +244,9 @@ static int migrate(struct records *records, struct penstock_error *err)
 }
 
 /*
- * How durable the next transaction is. What nobody may forget (that an attempt began, how it ended) is
- * synced; of the rest the last moments may be missing after a power loss, where the run is lost anyway.
+ * Sets the durability of the next transaction. Facts that must not be lost (the start and the end
+ * of an attempt) are synced; of the others the last moments may be missing after a power failure,
+ * in which case the run is lost anyway.
  */
 static int set_durable(struct records *records, bool durable, struct penstock_error *err)
 {
@@ -252,7 +255,8 @@ static int set_durable(struct records *records, bool durable, struct penstock_er
 		err);
 }
 
-/* Who is first sets the mode, and for that moment needs the database alone: SQLite does not wait then. */
+/* The first process sets the mode, and needs exclusive access at that moment: SQLite does not wait
+ * then. */
 static int set_journal(struct records *records, struct penstock_error *err)
 {
 	const char *sql = records->wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
@@ -278,7 +282,8 @@ static int open_database(struct records *records, struct penstock_error *err)
 		    SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)
 		return raise(records, "open the records", err);
 	sqlite3_busy_timeout(records->db, BUSY_MS);
-	/* The log of changes stays when the last of us goes: making it anew costs every run five syncs. */
+	/* Keep the write-ahead log when the last connection closes: creating it again costs every
+	 * run five syncs. */
 	sqlite3_db_config(records->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	sqlite3_wal_autocheckpoint(records->db, CHECKPOINT_PAGES);
 	records->wal = !fs_is_network(records->home);
@@ -402,7 +407,7 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 	int r = 0;
 
 	LOCK_SCOPE(&records->lock);
-	/* Live states only move forward: a smaller or equal one must be there now. */
+	/* Live states only move forward: the current state must be smaller or equal. */
 	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
 		"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3", "sii",
 		id, (int64_t)attempt, (int64_t)state);
@@ -495,7 +500,8 @@ int records_forget_steps(
 	return run_statement(records, s, err);
 }
 
-/* With the lock held, durably; PENSTOCK_E_NOT_FOUND, and no word of it: no attempt is as the statement wants it. */
+/* Changes one attempt durably. Call it with the lock held. Returns PENSTOCK_E_NOT_FOUND without a
+ * message if no attempt matches the statement. */
 static int change_one(struct records *records, sqlite3_stmt *s, struct penstock_error *err)
 {
 	int r = set_durable(records, true, err);
@@ -517,7 +523,7 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot end as %s",
 			attempt, id, run_state_name(end->state));
 	LOCK_SCOPE(&records->lock);
-	/* An end is final, but for a flush that completes what it left behind. */
+	/* An end is final, except that a flush may complete it. */
 	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
 		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6,"
 		" unflushed = ?7, message = ?8, flushed_state = ?9, flushed_class = ?10,"
@@ -553,7 +559,7 @@ int records_end_waiting(struct records *records, const char *id, int attempt,
 	r = change_one(records, s, err);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_INTERNAL,
-			"attempt %d of run %s does not wait to go on", attempt, id);
+			"attempt %d of run %s is not waiting to be resumed", attempt, id);
 	return r;
 }
 
@@ -573,16 +579,15 @@ int records_remove(struct records *records, const char *id, struct penstock_erro
 
 /* ---- reading ---- */
 
-/* Whether the supervisor's lock is free, so that a live-looking state is that of a lost run. */
+/* Returns true if the supervisor's lock is free, so that an attempt with a live state is lost. */
 static bool lock_is_free(const struct records *records, const char *id)
 {
 	_cleanup_free_ char *path = NULL;
 	_cleanup_close_ int fd = -1;
 
-	if (asprintf(&path, "%s/runs/%s/lock", records->home, id) < 0) {
-		path = NULL;
+	path = run_path(records->home, id, RUN_FILE_LOCK);
+	if (!path)
 		return false;
-	}
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT;
@@ -700,7 +705,7 @@ static int read_run(const struct records *records, sqlite3_stmt *s, struct recor
 	return 0;
 }
 
-/* The first row of a query for runs; `more` tells whether there was a second. */
+/* Gets the first row of a query for runs; `more` is set if there was a second. */
 static int first_run(struct records *records, const char *sql, const char *word,
 	struct records_run *out, bool *more, struct penstock_error *err)
 {

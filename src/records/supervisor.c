@@ -17,33 +17,27 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "records/layout.h"
 #include "base/banned.h"
 
 enum { FIND_MS = 3000, FIND_POLL_MS = 10, CHILD_MS = 10000 };
 
-static char *lock_path(const char *home, const char *id)
-{
-	char *path;
-
-	return asprintf(&path, "%s/runs/%s/lock", home, id) < 0 ? NULL : path;
-}
-
 bool supervisor_lives(const char *home, const char *id)
 {
-	_cleanup_free_ char *path = lock_path(home, id);
+	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_LOCK);
 	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
 	return fd >= 0 && fs_lock_held(fd);
 }
 
-/* What the lock's file says of its holder. */
+/* The holder of the lock, as recorded in its file. */
 struct holder {
-	pid_t pid; /* 0: nothing yet */
+	pid_t pid; /* 0 if nothing is recorded yet */
 	uint64_t start_ticks;
 	char host[65];
 };
 
-/* "PID\nSTART_TICKS\nHOST\n"; a file of its first line only is fine, too. */
+/* Reads "PID\nSTART_TICKS\nHOST\n"; the first line alone is also accepted. */
 static struct holder read_holder(int fd)
 {
 	struct holder holder = {0};
@@ -76,8 +70,9 @@ static int write_holder(int fd)
 }
 
 /*
- * Whether the process has this very file open: a stranger with the same number has not. A supervisor hides
- * its descriptors, as its memory, from everybody but root; then the time of its start tells.
+ * Returns true if the process has this file open, which another process that reuses the pid has
+ * not. A supervisor hides its descriptors and its memory from everyone but root; then its start
+ * time decides.
  */
 static bool is_holder(const struct holder *holder, const struct stat *file)
 {
@@ -107,7 +102,7 @@ static bool try_find(int fd, const struct stat *file, struct process *out)
 
 	if (pidfd < 0)
 		return false;
-	/* The pidfd first: what is seen of the number after it is seen of the process behind it. */
+	/* Open the pidfd first: later checks of the pid then refer to the same process. */
 	if (!is_holder(&holder, file)) {
 		close(pidfd);
 		return false;
@@ -119,7 +114,7 @@ static bool try_find(int fd, const struct stat *file, struct process *out)
 int supervisor_find(
 	const char *home, const char *id, struct process *out, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = lock_path(home, id);
+	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_LOCK);
 	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	int64_t deadline = clock_monotonic_ms() + FIND_MS;
 	struct stat st;
@@ -130,14 +125,14 @@ int supervisor_find(
 		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", path);
 	if (fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read %s", path);
-	/* Between taking the lock and writing its number there is an instant. */
+	/* There is a short time between taking the lock and writing the pid. */
 	while (fs_lock_held(fd)) {
 		if (try_find(fd, &st, out))
 			return 1;
 		if (clock_monotonic_ms() > deadline)
 			return error_set(err, PENSTOCK_E_TIMEOUT,
-				"run %s is live, but its process is none that is seen from here; "
-				"is it in another container, or on another machine?",
+				"run %s is live, but its process cannot be seen from here; is "
+				"it in another container, or on another machine?",
 				id);
 		clock_sleep_ms(FIND_POLL_MS);
 	}
@@ -148,7 +143,7 @@ static int refuse(int fd, const char *id, struct penstock_error *err)
 {
 	const struct holder holder = read_holder(fd);
 	char since[CLOCK_RFC3339_SIZE] = "some time ago";
-	char name[128] = "process unknown";
+	char name[128] = "unknown process";
 	struct stat st;
 
 	/* The file is written once, when the lock is taken. */
@@ -158,12 +153,13 @@ static int refuse(int fd, const char *id, struct penstock_error *err)
 		snprintf(name, sizeof(name), "process %d%s%s", (int)holder.pid,
 			holder.host[0] ? " on " : "", holder.host);
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is live already (%s, since %s); wait for it, or end it with 'penstock stop "
-		"%s'",
+		"run %s is already running (%s, since %s); wait for it, or end it with "
+		"'penstock stop %s'",
 		id, name, since, id);
 }
 
-/* Whether the path still leads to the file: 'penstock rm' may have removed it while we waited for it. */
+/* Returns true if the path still leads to the file: 'penstock rm' may have removed it while we
+ * waited. */
 static bool is_at(const char *path, int fd)
 {
 	struct stat a;
@@ -173,13 +169,14 @@ static bool is_at(const char *path, int fd)
 	       a.st_ino == b.st_ino;
 }
 
-/* A child that was forked just before its parent was killed holds the lock until it has executed its program. */
+/* A child that was forked just before its parent was killed holds the lock until it has executed
+ * its program. */
 static bool holder_is_dead(int fd)
 {
 	const struct holder holder = read_holder(fd);
 	struct utsname here;
 
-	/* Of another machine's processes nothing is known here. */
+	/* Processes of other machines cannot be checked here. */
 	if (holder.host[0] && uname(&here) == 0 && strncmp(holder.host, here.nodename, 64) != 0)
 		return false;
 	return holder.pid > 0 && kill(holder.pid, 0) < 0 && errno == ESRCH;

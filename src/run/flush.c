@@ -1,5 +1,8 @@
-/* `penstock flush`: uploads what an earlier attempt left behind, and ends the run as it had ended. */
-#include "run/run_internal.h"
+/*
+ * `penstock flush`: uploads what an earlier attempt could not and records the end that it would
+ * have had.
+ */
+#include "run/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +13,11 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "run/checkpoints.h"
-#include "run/lease.h"
-#include "run/live.h"
-#include "run/log_upload.h"
-#include "run/strays.h"
+#include "run/publish/checkpoints.h"
+#include "run/owner/lease.h"
+#include "run/process/live.h"
+#include "run/publish/log.h"
+#include "run/process/strays.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
@@ -37,52 +40,51 @@ static struct records_end end_of(const struct records_attempt *last)
 
 static int flush_log(struct run *run, struct penstock_error *err)
 {
-	int r = run_begin_log_upload(run, err);
+	int r = publisher_start_log(&run->publisher, err);
 
-	return r < 0 ? r
-		     : log_upload_finish(
-			       take_pointer(run->log_upload), &run->interrupts.cancel, err);
+	return r < 0 ? r : publisher_finish_log(&run->publisher, err);
 }
 
-/* The output and the log, while the run and its output are ours. */
+/* Uploads the output and the log, under the lease. */
 static int flush_files(struct run *run, const char *journal, struct penstock_error *err)
 {
 	struct sync_options options;
 	int r;
 
-	run_sync_options(run, journal, &options);
+	publisher_sync_options(&run->publisher, journal, &options);
 	options.continuous = false;
 	r = run_take_lease_to_flush(run, err);
 	if (r == 0)
-		r = sync_start(&run->sync, &options, err);
+		r = sync_start(&run->publisher.sync, &options, err);
 	if (r < 0)
 		return r;
-	r = run_flush_sync(run, run->sync, err);
+	r = publisher_flush_sync(&run->publisher, err);
 	if (r == 0)
-		r = run_checkpoints_settle(run, err);
-	run_record_sync(run);
+		r = run_checkpoints_settle(&run->publisher, err);
+	publisher_record(&run->publisher);
 	if (r < 0)
-		sync_settle(run->sync);
-	sync_free(take_pointer(run->sync));
+		sync_settle(run->publisher.sync);
+	sync_free(take_pointer(run->publisher.sync));
 	return r < 0 ? r : flush_log(run, err);
 }
 
 static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
-	_cleanup_free_ char *journal = path_join(run->layout.state, "sync");
+	_cleanup_free_ char *journal = path_join(run->attempt.layout.state, "sync");
 	const struct records_end end = end_of(last);
 	int r;
 
 	if (!journal)
 		return error_memory(err);
-	r = run_open_output(run, err);
+	r = publisher_open(&run->publisher, err);
 	if (r < 0)
 		return r;
 	r = flush_files(run, journal, err);
-	if (run->lease) {
-		object_client_gate(run->out->client, NULL);
-		/* Whatever failed: nobody may find a live state of a flush that is over, nor an end that it did not bring. */
-		int l = lease_release(take_pointer(run->lease),
+	if (run->publisher.lease) {
+		object_client_gate(run->publisher.store->client, NULL);
+		/* Also after a failure: the state must be neither live nor an end that this flush
+		 * did not reach. */
+		int l = lease_release(take_pointer(run->publisher.lease),
 			run_state_name(r == 0 ? end.state : last->state),
 			run_class_name(r == 0 ? end.class : last->class),
 			r == 0 ? end.exit_code : last->exit_code, r == 0 ? err : NULL);
@@ -95,13 +97,13 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 static int flush_output(
 	struct run *run, const struct records_attempt *last, struct penstock_error *err)
 {
-	switch (run->workflow->output.kind) {
+	switch (run->attempt.workflow->output.kind) {
 	case WORKFLOW_S3:
 		return flush_s3(run, last, err);
 	case WORKFLOW_HTTP:
-		return run_flush_http(run, err);
+		return publisher_flush_http(&run->publisher, err);
 	default:
-		return error_set(err, PENSTOCK_E_INTERNAL, "an output without a transport");
+		return error_set(err, PENSTOCK_E_INTERNAL, "the output has no transport");
 	}
 }
 
@@ -110,53 +112,57 @@ static int record_flushed(
 {
 	const struct records_end end = end_of(last);
 	bool ended = last->ended_ns && !last->unflushed;
-	/* Where nothing was missing, its end is on record already. */
-	int r = ended ? 0 : records_end(run->options->records, run->id, last->attempt, &end, err);
+	/* If nothing was missing, the end is recorded already. */
+	int r = ended ? 0
+		      : records_end(
+				run->attempt.records, run->attempt.id, last->attempt, &end, err);
 
 	if (r < 0)
 		return r;
-	run->end = (struct run_end){.decided = true, .state = end.state, .class = end.class};
-	return end.state == RUN_SUCCEEDED ? run_layout_wipe(&run->layout, err) : 0;
+	run->attempt.end = (struct run_end){
+		.decided = true, .state = end.state, .class = end.class};
+	return end.state == RUN_SUCCEEDED ? run_layout_wipe(&run->attempt.layout, err) : 0;
 }
 
 static int flush_locked(struct run *run, struct penstock_error *err)
 {
 	struct records_attempt last = {0};
-	int r = records_last_attempt(run->options->records, run->id, &last, err);
+	int r = records_last_attempt(run->attempt.records, run->attempt.id, &last, err);
 
 	if (r < 0)
 		return r;
-	/* We hold its lock: what looks live is that of a supervisor that is gone. */
+	/* This process holds the lock: a live state is that of a supervisor that is gone. */
 	if (run_state_is_live(last.state))
 		last.state = RUN_LOST;
-	run->attempt = last.attempt;
-	run_layout_release(&run->layout);
-	r = run_layout_init(&run->layout, run->options->home, run->id, run->attempt, err);
-	if (r == 0 && run->workflow->output.kind == WORKFLOW_NO_TRANSPORT) {
-		run->end = (struct run_end){.decided = true, .state = last.state};
-		run->output_place = strdup(run->layout.output);
+	run->attempt.number = last.attempt;
+	run_layout_release(&run->attempt.layout);
+	r = run_layout_init(
+		&run->attempt.layout, run->attempt.home, run->attempt.id, run->attempt.number, err);
+	if (r == 0 && run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT) {
+		run->attempt.end = (struct run_end){.decided = true, .state = last.state};
+		run->result->output = strdup(run->attempt.layout.output);
 		records_attempt_release(&last);
-		return run->output_place ? 0 : error_memory(err);
+		return run->result->output ? 0 : error_memory(err);
 	}
-	if (r == 0 && access(run->layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
+	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
 		!last.unflushed) {
-		/* Its end has removed what was all uploaded: a flush that is repeated has nothing to do. */
-		run->end = (struct run_end){.decided = true, .state = last.state};
+		/* Its end removed what was uploaded, so a repeated flush has nothing to do. */
+		run->attempt.end = (struct run_end){.decided = true, .state = last.state};
 		records_attempt_release(&last);
 		return 0;
 	}
 	if (r == 0 && last.state == RUN_LOST) {
-		r = strays_end(run->id, run->layout.storage, STRAYS_GRACE_MS, err);
+		r = strays_end(run->attempt.id, run->attempt.layout.storage, STRAYS_GRACE_MS, err);
 		if (r >= 0)
-			live_end(run->layout.dir);
+			live_end(run->attempt.layout.dir);
 		r = r > 0 ? 0 : r;
 	}
-	if (r == 0 && access(run->layout.output, F_OK) < 0)
+	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"nothing of run %s is left on this machine to upload", run->id);
+			"nothing of run %s is left on this machine to upload", run->attempt.id);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
-			&(struct stores_patience){.cancel = &run->interrupts.cancel}, err);
+			&(struct stores_patience){.cancel = &run->reaction.interrupts.cancel}, err);
 	if (r == 0)
 		r = flush_output(run, &last, err);
 	if (r == 0)
@@ -169,42 +175,29 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 int run_flush(const struct run_options *options, const char *id, struct run_result *result,
 	struct penstock_error *err)
 {
-	struct run run = {.options = options,
-		.workflow = options->workflow,
-		.lock_fd = -1,
-		.reserve_fd = -1,
-		.checkpoints_lock = PTHREAD_MUTEX_INITIALIZER,
-		.interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1}};
+	_cleanup_(run_release) struct run run;
+	struct attempt *attempt = &run.attempt;
 	int r;
 
-	snprintf(run.id, sizeof(run.id), "%s", id);
-	r = interrupts_start(&run.interrupts, err);
+	run_init(&run, options, result);
+	snprintf(attempt->id, sizeof(attempt->id), "%s", id);
+	r = reaction_init_plain(&run.reaction, attempt, err);
 	if (r < 0)
 		return r;
-	if (asprintf(&run.state_prefix, ".penstock/runs/%s", run.id) < 0)
-		run.state_prefix = NULL;
-	r = run.state_prefix ? run_layout_init(&run.layout, options->home, id, 1, err)
-			     : error_memory(err);
+	r = run_layout_init(&attempt->layout, options->home, id, 1, err);
 	if (r == 0)
 		r = run_take_lock(&run, err);
 	if (r == 0)
 		r = flush_locked(&run, err);
 	snprintf(result->id, sizeof(result->id), "%s", id);
-	result->attempt = run.attempt;
-	result->state = run.end.state;
-	result->output = run.output_place;
-	/* Not of one that somebody else holds, nor of one that is not here. */
+	result->attempt = attempt->number;
+	result->state = attempt->end.state;
+	/* Not if another process holds the run, or if it is not here. */
 	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
 		error_suffix(err, "; it is kept in %s until 'penstock rm --force %s'",
-			run.layout.output, id);
+			attempt->layout.output, id);
 	else if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
 		error_suffix(err, "; it is kept in %s%s 'penstock flush %s' uploads the rest",
-			run.layout.output, run_flush_hint(err->code), id);
-	run_layout_release(&run.layout);
-	interrupts_stop(&run.interrupts);
-	if (run.lock_fd >= 0)
-		close(run.lock_fd);
-	free(run.state_prefix);
-	free(run.end.message);
+			attempt->layout.output, publisher_flush_hint(err->code), id);
 	return r;
 }

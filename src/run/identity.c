@@ -8,10 +8,10 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/run.h"
-#include "workflow/secrets.h"
+#include "workflow/document/secrets.h"
 #include "base/banned.h"
 
-/* Each field with its length before it, so that no two lists of fields read the same. */
+/* Adds a field with its length, so that different lists of fields never read the same. */
 static void add_field(struct buf *b, const char *field)
 {
 	if (field)
@@ -20,7 +20,7 @@ static void add_field(struct buf *b, const char *field)
 		buf_add_str(b, "-,");
 }
 
-/* Without its password or signature: a URL that is signed anew is the same place. */
+/* Adds a URL without its password or signature: a URL that is signed again is the same place. */
 static void add_url(struct buf *b, const char *url)
 {
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);

@@ -12,14 +12,16 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "run/containers.h"
-#include "run/run_internal.h"
+#include "run/step/containers.h"
+#include "run/internal.h"
+#include "run/workdir/project.h"
 #include "base/banned.h"
 
-/* What an attempt that continues goes on with was copied by an earlier one. NULL: there is nothing to be told. */
+/* Reads the commit of the context, which an earlier attempt may have copied. NULL if there is
+ * none. */
 static json_t *context_commit(const struct run *run)
 {
-	_cleanup_free_ char *path = path_join(run->layout.state, PROVENANCE_CONTEXT);
+	_cleanup_free_ char *path = path_join(run->attempt.layout.state, PROJECT_COMMIT);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	if (!path || access(path, F_OK) < 0 || fs_read(path, &text, NULL) < 0)
@@ -41,9 +43,10 @@ int provenance_record(struct run *run, struct penstock_error *err)
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_INTERNAL, "the provenance is not a JSON object");
 	uname(&system);
-	if (containers_describe(run, &images) < 0 ||
-		(run->images && json_object_set_new(root, "images",
-					json_loadb(buf_str(&images), images.len, 0, NULL)) < 0))
+	if (containers_describe(&run->host.containers, &images) < 0 ||
+		(run->host.containers.images &&
+			json_object_set_new(root, "images",
+				json_loadb(buf_str(&images), images.len, 0, NULL)) < 0))
 		return error_memory(err);
 	if (json_object_set_new(root, "penstock", json_string(PENSTOCK_VERSION)) < 0 ||
 		json_object_set_new(root, "host", json_string(system.nodename)) < 0 ||
@@ -54,5 +57,6 @@ int provenance_record(struct run *run, struct penstock_error *err)
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)
 		return error_memory(err);
-	return records_set_provenance(run->options->records, run->id, run->attempt, text, err);
+	return records_set_provenance(
+		run->attempt.records, run->attempt.id, run->attempt.number, text, err);
 }

@@ -15,18 +15,10 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "run/lease.h"
-#include "run/run_internal.h"
+#include "run/owner/lease.h"
+#include "run/internal.h"
+#include "workflow/workflow.h"
 #include "base/banned.h"
-
-bool retry_has_code(const struct workflow_retry *retry, int code)
-{
-	for (size_t i = 0; i < retry->n_codes; i++) {
-		if (retry->codes[i] == code)
-			return true;
-	}
-	return false;
-}
 
 static unsigned class_bit(enum run_class class)
 {
@@ -54,7 +46,7 @@ int64_t retry_pause_ms(int64_t backoff_ms, unsigned n, uint32_t random)
 	return pause * 4 / 5 + pause * 2 / 5 * (int64_t)(random >> 16) / 65535;
 }
 
-/* How often this run has gone on after a failure, since it began anew or a user continued it. */
+/* Number of retries since the run started from scratch or a user continued it. */
 static unsigned retries_so_far(const struct run *run, const char *path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
@@ -68,87 +60,66 @@ static unsigned retries_so_far(const struct run *run, const char *path)
 		       : 0;
 }
 
-static bool is_wanted(const struct run *run)
+static bool should_retry(const struct run *run)
 {
-	const struct workflow_retry *retry = &run->workflow->retry;
-	const struct run_end *end = &run->end;
+	const struct workflow_retry *retry = &run->attempt.workflow->retry;
+	const struct run_end *end = &run->attempt.end;
 
-	if (!retry->max.value || end->state != RUN_FAILED || run->fenced ||
-		lease_is_lost(run->lease) || interrupts_reason(&run->interrupts) != INTERRUPT_NONE)
+	if (!retry->max.value || end->state != RUN_FAILED || run->publisher.fenced ||
+		lease_is_lost(run->publisher.lease) ||
+		interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 		return false;
 	return (retry->classes & class_bit(end->class)) ||
-	       retry_has_code(retry, end->step_code ? end->step_code : end->exit_code);
+	       workflow_retry_has_code(retry, end->step_code ? end->step_code : end->exit_code);
 }
 
 int64_t run_plan_retry(struct run *run)
 {
-	_cleanup_free_ char *path = path_join(run->layout.state, "retries");
+	_cleanup_free_ char *path = path_join(run->attempt.layout.state, "retries");
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const struct workflow_retry *retry = &run->workflow->retry;
+	const struct workflow_retry *retry = &run->attempt.workflow->retry;
 	char text[16];
 	uint32_t random = 0;
 	unsigned n;
 	int64_t pause;
 
-	if (!path || !is_wanted(run))
+	if (!path || !should_retry(run))
 		return -1;
 	n = retries_so_far(run, path) + 1;
 	if (n > retry->max.value) {
-		run_say(run, RUN_EVENT_WARNING, "failed after %u retr%s", n - 1,
+		run_say(&run->attempt.voice, RUN_EVENT_WARNING, "failed after %u retr%s", n - 1,
 			n == 2 ? "y" : "ies");
 		return -1;
 	}
 	snprintf(text, sizeof(text), "%u", n);
-	/* In this order: a run that is killed in between has failed, or goes on and counts. */
+	/* In this order: a run that is killed in between has failed, or continues and counts. */
 	if (fs_write_atomic(path, text, strlen(text), 0600, &err) < 0 ||
-		fs_write_atomic(run->layout.goes_on, "", 0, 0600, &err) < 0) {
-		run_say(run, RUN_EVENT_WARNING, "it cannot be tried again: %s", err.message);
+		fs_write_atomic(run->attempt.layout.goes_on, "", 0, 0600, &err) < 0) {
+		run_say(&run->attempt.voice, RUN_EVENT_WARNING, "cannot retry: %s", err.message);
 		return -1;
 	}
 	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
 		random = (uint32_t)clock_monotonic_ns();
 	pause = retry_pause_ms(retry->backoff.value, n, random);
-	run_say(run, RUN_EVENT_WARNING, "%s; retry %u of %d in %.1f s",
-		run->end.message ? run->end.message : "failed", n, (int)retry->max.value,
-		(double)pause / 1000);
+	run_say(&run->attempt.voice, RUN_EVENT_WARNING, "%s; retry %u of %d in %.1f s",
+		run->attempt.end.message ? run->attempt.end.message : "failed", n,
+		(int)retry->max.value, (double)pause / 1000);
 	return pause;
 }
 
 int run_wait_for_retry(struct run *run, struct penstock_error *err)
 {
 	int64_t until = clock_monotonic_ms() + run->options->wait_ms;
-	struct pollfd event = {run->interrupts.event_fd, POLLIN, 0};
+	struct pollfd event = {run->reaction.interrupts.event_fd, POLLIN, 0};
 
 	for (;;) {
 		int64_t left = until - clock_monotonic_ms();
 
-		if (interrupts_reason(&run->interrupts) != INTERRUPT_NONE)
+		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(
 				err, PENSTOCK_E_CANCELLED, "ended before the next attempt");
 		if (left <= 0)
 			return 0;
 		poll(&event, 1, left < 1000 ? (int)left : 1000);
 	}
-}
-
-int run_execute_with_retries(
-	const struct run_options *options, struct run_result *result, struct penstock_error *err)
-{
-	struct run_options next = *options;
-	int r = run_execute(options, result, err);
-
-	while (r == 0 && result->retry_in_ms >= 0) {
-		char id[RECORDS_ID_SIZE];
-
-		memcpy(id, result->id, sizeof(id));
-		next.id = id;
-		next.resume = next.retrying = true;
-		next.fresh = false;
-		next.wait_ms = result->retry_in_ms;
-		next.ready_fd = -1;
-		next.on_ready = NULL;
-		run_result_release(result);
-		r = run_execute(&next, result, err);
-	}
-	return r;
 }

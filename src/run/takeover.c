@@ -1,8 +1,8 @@
 /*
- * The same run on another machine: whether what this home knows of it is the last word, what of its storage is of
- * any use then, and what the next machine needs to go on by itself.
+ * The same run on another machine: decides if this home's records are current, if its storage can
+ * be used, and publishes what the next machine needs to continue.
  */
-#include "run/run_internal.h"
+#include "run/internal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -19,56 +19,38 @@
 #include "base/str.h"
 #include "records/records.h"
 #include "records/supervisor.h"
-#include "run/lease.h"
-#include "run/live.h"
-#include "run/strays.h"
+#include "run/owner/lease.h"
+#include "run/process/live.h"
+#include "run/process/strays.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-/* What follows from the state beside the output. */
+/* Decision made from the state object in the output. */
 struct verdict {
 	struct run *run;
-	bool theirs;	 /* the last attempt was another home's, or is not in these records */
-	bool continuing; /* whatever the records here say */
+	bool theirs; /* the last attempt belongs to another home, or is not in these records */
+	bool continuing; /* overrides the local records */
 };
 
-/* 0: none is there. */
-static int read_number(const char *path)
+bool run_is_superseded(const struct attempt *attempt)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
-	uint64_t attempt;
-
-	if (fs_read(path, &text, NULL) < 0 || !str_to_u64(buf_str(&text), 1, INT_MAX, &attempt))
-		return 0;
-	return (int)attempt;
+	return access(attempt->layout.superseded, F_OK) == 0;
 }
 
-int run_began_with(const struct run *run)
-{
-	return read_number(run->layout.began);
-}
-
-bool run_is_superseded(const struct run *run)
-{
-	return access(run->layout.superseded, F_OK) == 0;
-}
-
-/*
- * Before the state beside the output says that the run is ours: an attempt that ends before it has restored what is there
- * leaves here what is older, and no flush may take that for its own.
- */
-static int note_superseded(
+/* Before the state object names this home: if this attempt ends before it restores the newer
+ * output, no flush may publish the older files here. */
+static int record_superseded(
 	const struct run *run, const struct lease_found *found, struct penstock_error *err)
 {
 	char text[128];
 	int n = snprintf(text, sizeof(text), "attempt %d on %s", found->attempt, found->host);
 
-	return run_is_superseded(run)
-		       ? 0
-		       : fs_write_atomic(run->layout.superseded, text, (size_t)n, 0600, err);
+	return run_is_superseded(&run->attempt) ? 0
+						: fs_write_atomic(run->attempt.layout.superseded,
+							  text, (size_t)n, 0600, err);
 }
 
-static int note_number(const char *path, int attempt, struct penstock_error *err)
+static int write_number(const char *path, int attempt, struct penstock_error *err)
 {
 	char text[16];
 	int n = snprintf(text, sizeof(text), "%d", attempt);
@@ -76,120 +58,137 @@ static int note_number(const char *path, int attempt, struct penstock_error *err
 	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
-int run_note_beginning(const struct run *run, struct penstock_error *err)
+/* Only a bucket can hold output from before this start. */
+static int record_began(const struct attempt *attempt, struct penstock_error *err)
 {
-	/* Only what lies in a bucket can be of before. */
-	if (run->continuing || run->workflow->output.kind != WORKFLOW_S3)
+	if (attempt->continuing || attempt->workflow->output.kind != WORKFLOW_S3)
 		return 0;
-	return note_number(run->layout.began, run->attempt, err);
+	return write_number(attempt->layout.began, attempt->number, err);
 }
 
-int run_note_going_on(const struct run *run, struct penstock_error *err)
+static int record_continuing(const struct attempt *attempt, struct penstock_error *err)
 {
-	return run->continuing ? fs_write_atomic(run->layout.goes_on, "", 0, 0600, err) : 0;
+	return attempt->continuing ? fs_write_atomic(attempt->layout.goes_on, "", 0, 0600, err) : 0;
+}
+
+int run_record_start(const struct attempt *attempt, struct penstock_error *err)
+{
+	int r = record_began(attempt, err);
+
+	return r < 0 ? r : record_continuing(attempt, err);
 }
 
 static void on_waiting(void *cookie, const char *text)
 {
-	run_event(cookie, RUN_EVENT_WARNING, text, 0, 0);
+	const struct run *run = cookie;
+
+	run_event(&run->attempt.voice, RUN_EVENT_WARNING, text, 0, 0);
 }
 
 static void on_lost(void *cookie, const char *owner)
 {
-	run_say(cookie, RUN_EVENT_WARNING, "%s: nothing is published from here any more", owner);
+	const struct run *run = cookie;
+
+	run_say(&run->attempt.voice, RUN_EVENT_WARNING, "%s: nothing more is published from here",
+		owner);
 }
 
-/* What another machine did not finish is continued as if it had been here, and what it finished is not; of what
- * was here the records know better, also where its end could not be written beside the output. */
-static int judge(void *cookie, const struct lease_found *found, int attempt, int *began,
+/*
+ * An attempt that another machine did not finish is continued as if it had run here; a finished one
+ * is not. For attempts of this home its records decide, also if their end could not be written to
+ * the output.
+ */
+static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)
 {
 	struct verdict *verdict = cookie;
 	const struct run *run = verdict->run;
 	const struct run_options *o = run->options;
-	bool never = o->fresh || run->workflow->resume == WORKFLOW_RESUME_NEVER;
+	bool never = o->fresh || run->attempt.workflow->resume == WORKFLOW_RESUME_NEVER;
 	int r = 0;
 
-	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt ||
-						run_is_superseded(run));
+	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt.number ||
+						run_is_superseded(&run->attempt));
 	if (verdict->theirs)
-		r = note_superseded(run, found, err);
+		r = record_superseded(run, found, err);
 	if (r < 0)
 		return r;
-	verdict->continuing = run->continuing;
+	verdict->continuing = run->attempt.continuing;
 	if (verdict->theirs && o->resume && !found->unfinished &&
 		(o->due || strcmp(found->state, "succeeded") == 0))
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"run %s has %s on %s as attempt %d, so there is nothing to continue; "
-			"'penstock run' of its workflow begins it anew",
-			run->id, found->state, found->host, found->attempt);
+			"'penstock run' of its workflow starts it from scratch",
+			run->attempt.id, found->state, found->host, found->attempt);
 	if (verdict->theirs)
 		verdict->continuing = !never && (o->resume || found->unfinished);
 	if (!verdict->continuing)
 		*began = attempt;
 	else if (!verdict->theirs)
-		*began = run_began_with(run);
+		*began = run_layout_read_attempt(run->attempt.layout.began);
 	return 0;
 }
 
-static int take(struct run *run, struct verdict *verdict, struct lease_found *found,
+static int take_lease(struct run *run, struct verdict *verdict, struct lease_found *found,
 	struct penstock_error *err)
 {
 	char home_id[RECORDS_HOME_ID_SIZE];
-	int r = records_home_id(run->options->home, home_id, err);
+	int r = records_home_id(run->attempt.home, home_id, err);
 
 	if (r < 0)
 		return r;
-	r = lease_take(&run->lease,
+	r = lease_take(&run->publisher.lease,
 		&(struct lease_options){
-			.client = run->out->client,
-			.bucket = run->out->bucket,
-			.prefix = run->out->prefix,
-			.state_prefix = run->state_prefix,
-			.run_id = run->id,
-			.name = run->workflow->name.value,
-			.home = run->options->home,
+			.client = run->publisher.store->client,
+			.bucket = run->publisher.store->bucket,
+			.prefix = run->publisher.store->prefix,
+			.state_prefix = run->publisher.state_prefix,
+			.run_id = run->attempt.id,
+			.name = run->attempt.workflow->name.value,
+			.home = run->attempt.home,
 			.home_id = home_id,
-			.attempt = run->attempt,
-			.cancel = &run->interrupts.cancel,
+			.attempt = run->attempt.number,
+			.cancel = &run->reaction.interrupts.cancel,
 			.waiting = on_waiting,
 			.lost = on_lost,
-			.judge = verdict ? judge : NULL,
-			.judge_cookie = verdict,
+			.decide = verdict ? decide : NULL,
+			.decide_cookie = verdict,
 			.cookie = run,
 			.completes = !verdict,
-			.held = read_number(run->layout.held),
+			.held = run_layout_read_attempt(run->attempt.layout.held),
 		},
 		found, err);
 
 	if (r == 0)
-		object_client_gate(run->out->client, lease_gate(run->lease));
+		object_client_gate(run->publisher.store->client, lease_gate(run->publisher.lease));
 	return r;
 }
 
 /*
- * Its owner was killed under another home of this machine, and what it began may live on. That name comes from the store, so what
- * is there is only looked at where it is this user's; and if somebody begins there now, it is his.
+ * The owner was killed under another home of this machine, and its processes may still run. Its
+ * path comes from the store, so the directory is used only if it belongs to this user. Nothing is
+ * killed if a new supervisor runs there.
  */
 static int end_strays_of(struct run *run, const char *home, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	_cleanup_close_ int lock = -1;
 	struct stat st;
-	int r = run_layout_init(&layout, home, run->id, run->attempt, err);
+	int r = run_layout_init(&layout, home, run->attempt.id, run->attempt.number, err);
 
 	if (r < 0)
 		return r;
 	if (lstat(layout.dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-		(st.st_mode & 022) || supervisor_begin(layout.lock, run->id, &lock, NULL) < 0)
+		(st.st_mode & 022) ||
+		supervisor_begin(layout.lock, run->attempt.id, &lock, NULL) < 0)
 		return 0;
-	r = strays_end(run->id, layout.storage, STRAYS_GRACE_MS, err);
+	r = strays_end(run->attempt.id, layout.storage, STRAYS_GRACE_MS, err);
 	if (r < 0)
 		return r;
 	r += live_end(layout.dir);
 	if (r > 0)
-		run_say(run, RUN_EVENT_WARNING,
-			"ended %d process%s that the last attempt has left behind under %s", r,
+		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
+			"killed %d process%s that the last attempt left running under %s", r,
 			r == 1 ? "" : "es", home);
 	return 0;
 }
@@ -199,101 +198,114 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(128);
 	struct lease_found found = {0};
 
-	if (run_is_superseded(run))
+	if (run_is_superseded(&run->attempt))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s went on elsewhere: %s came after what is left here, which would "
-			"replace what is newer",
-			run->id,
-			fs_read(run->layout.superseded, &text, NULL) == 0 ? buf_str(&text)
-									  : "another attempt");
-	return run->out ? take(run, NULL, &found, err) : 0;
+			"run %s went on elsewhere: %s is newer than the output here, which "
+			"would replace it",
+			run->attempt.id,
+			fs_read(run->attempt.layout.superseded, &text, NULL) == 0
+				? buf_str(&text)
+				: "another attempt");
+	return run->publisher.store ? take_lease(run, NULL, &found, err) : 0;
 }
 
-/* The attempt gets the number that it has over all machines, and with it its log. */
+/* Gives the attempt its number over all machines, and its log that number. */
 static int renumber(struct run *run, int to, struct penstock_error *err)
 {
 	struct run_layout layout = {0};
-	int r = run_layout_init(&layout, run->options->home, run->id, to, err);
+	int r = run_layout_init(&layout, run->attempt.home, run->attempt.id, to, err);
 
 	if (r < 0)
 		return r;
-	if (rename(run->layout.log, layout.log) < 0 && errno != ENOENT)
-		r = error_errno(err, errno, "cannot rename %s", run->layout.log);
+	if (rename(run->attempt.layout.log, layout.log) < 0 && errno != ENOENT)
+		r = error_errno(err, errno, "cannot rename %s", run->attempt.layout.log);
 	if (r == 0)
-		r = records_renumber(run->options->records, run->id, run->attempt, to, err);
+		r = records_renumber(
+			run->attempt.records, run->attempt.id, run->attempt.number, to, err);
 	if (r < 0) {
 		run_layout_release(&layout);
 		return r;
 	}
-	/* Nothing else of the layout has the number in it, and other threads read the rest. */
-	free(run->layout.log);
-	run->layout.log = take_pointer(layout.log);
+	/* No other path has the number in it, and other threads read the rest. */
+	free(run->attempt.layout.log);
+	run->attempt.layout.log = take_pointer(layout.log);
 	run_layout_release(&layout);
-	run->attempt = to;
+	run->attempt.number = to;
 	return 0;
 }
 
-/* What is here of the run is of before it began anew, or nobody knows: its first step is the first again. */
-static int leave_storage(struct run *run, struct penstock_error *err)
+/* Discards a storage that is from before the run last started from scratch, or of unknown origin.
+ * The first step runs again. */
+static int discard_storage(struct run *run, struct penstock_error *err)
 {
 	int r;
 
-	run->continuing = false;
+	run->attempt.continuing = false;
 	r = run_clear_storage(run, err);
 	if (r == 0)
-		r = run_layout_create(&run->layout, err);
-	if (r == 0 && run->steps_done)
-		r = records_forget_steps(run->options->records, run->id, run->attempt, err);
-	run->steps_done = 0;
+		r = run_layout_create(&run->attempt.layout, err);
+	if (r == 0 && run->attempt.steps_done)
+		r = records_forget_steps(
+			run->attempt.records, run->attempt.id, run->attempt.number, err);
+	run->attempt.steps_done = 0;
 	run->only_copy = false;
 	return r;
 }
 
-static int follow(struct run *run, const struct verdict *verdict, const struct lease_found *found,
-	struct penstock_error *err)
+static int continue_from(struct run *run, const struct verdict *verdict,
+	const struct lease_found *found, struct penstock_error *err)
 {
-	bool same = verdict->continuing && found->began && found->began == run_began_with(run);
+	bool same = verdict->continuing && found->began &&
+		    found->began == run_layout_read_attempt(run->attempt.layout.began);
 	int r = 0;
 
-	if (run->continuing && !same)
-		r = leave_storage(run, err);
+	if (run->attempt.continuing && !same)
+		r = discard_storage(run, err);
 	if (r < 0)
 		return r;
-	run->continuing = verdict->continuing;
-	if (!run->continuing)
+	run->attempt.continuing = verdict->continuing;
+	if (!run->attempt.continuing)
 		return 0;
-	run_say(run, RUN_EVENT_MESSAGE, "attempt %d goes on where attempt %d on %s ended",
-		run->attempt, found->attempt, found->host);
+	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "attempt %d continues attempt %d on %s",
+		run->attempt.number, found->attempt, found->host);
 	if (found->began)
-		r = note_number(run->layout.began, found->began, err);
+		r = write_number(run->attempt.layout.began, found->began, err);
 	else
-		unlink(run->layout.began);
-	return r == 0 ? run_note_going_on(run, err) : r;
+		unlink(run->attempt.layout.began);
+	return r == 0 ? record_continuing(&run->attempt, err) : r;
 }
 
-/* With it and its secrets any machine can go on: `penstock resume s3://…`. */
+/* Publishes the workflow, with which and its secrets any machine can continue: `penstock resume
+ * s3://…`. */
 static int publish_workflow(struct run *run, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	_cleanup_free_ char *key = NULL;
 	unsigned long refusals;
-	int r = fs_read(run->layout.workflow, &text, err);
+	int r = fs_read(run->attempt.layout.workflow, &text, err);
 
 	if (r < 0)
 		return r;
-	if (asprintf(&key, "%s%s/workflow", run->out->prefix, run->state_prefix) < 0)
+	if (asprintf(&key, "%s%s/workflow", run->publisher.store->prefix,
+		    run->publisher.state_prefix) < 0)
 		return error_memory(err);
-	/* Not over what a later owner is run from, should this one have stood still since it took the run. */
+	/* Must not replace the workflow of a later owner, if this process was suspended since it
+	 * took the run. */
 	do {
 		penstock_error_release(err);
-		if (!lease_wait(run->lease, &run->interrupts.cancel))
+		if (!lease_wait(run->publisher.lease, &run->reaction.interrupts.cancel))
 			return error_set(err, PENSTOCK_E_EXISTS, "%s",
-				lease_is_lost(run->lease) ? lease_owner_now(run->lease)
-							  : "ended while the run was taken");
-		refusals = lease_refusals(run->lease);
-		r = object_put(run->out->client, run->out->bucket, key, text.data, text.len,
-			&(struct object_put_options){.cancel = &run->interrupts.cancel}, NULL, err);
-	} while (r == -(int)PENSTOCK_E_UNAVAILABLE && refusals != lease_refusals(run->lease));
+				lease_is_lost(run->publisher.lease)
+					? lease_owner_now(run->publisher.lease)
+					: "ended while the run was taken over");
+		refusals = lease_refusals(run->publisher.lease);
+		r = object_put(
+			object_at(run->publisher.store->client, run->publisher.store->bucket, key),
+			text.data, text.len,
+			&(struct object_put_options){.cancel = &run->reaction.interrupts.cancel},
+			NULL, err);
+	} while (r == -(int)PENSTOCK_E_UNAVAILABLE &&
+		 refusals != lease_refusals(run->publisher.lease));
 	return r;
 }
 
@@ -303,18 +315,18 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 	struct lease_found found = {0};
 	int r;
 
-	if (!run->out)
+	if (!run->publisher.store)
 		return 0;
-	r = take(run, &verdict, &found, err);
+	r = take_lease(run, &verdict, &found, err);
 	if (r == 0 && found.home[0])
 		r = end_strays_of(run, found.home, err);
-	if (r == 0 && lease_attempt(run->lease) != run->attempt)
-		r = renumber(run, lease_attempt(run->lease), err);
+	if (r == 0 && lease_attempt(run->publisher.lease) != run->attempt.number)
+		r = renumber(run, lease_attempt(run->publisher.lease), err);
 	if (r == 0 && verdict.theirs)
-		r = follow(run, &verdict, &found, err);
+		r = continue_from(run, &verdict, &found, err);
 	if (r == 0 && found.any && found.attempt)
-		r = run_note_beginning(run, err); /* by its new number */
+		r = record_began(&run->attempt, err); /* under its new number */
 	if (r == 0)
-		r = note_number(run->layout.held, run->attempt, err);
+		r = write_number(run->attempt.layout.held, run->attempt.number, err);
 	return r == 0 ? publish_workflow(run, err) : r;
 }

@@ -1,6 +1,4 @@
-/*
- * Bytes of protocol text, independent of the locale. Internal to src/s3; all inline or constant.
- */
+/* Bytes of protocol text, independent of the locale. Internal to src/s3. */
 #ifndef S3_ASCII_H
 #define S3_ASCII_H
 
@@ -29,7 +27,8 @@ static inline int ascii_hex_digit(char c)
 	return -1;
 }
 
-/* The byte of two hexadecimal digits, or -1. Reads the second only if the first is one. */
+/* Returns the byte of two hexadecimal digits, or -1. Reads the second only if the first is
+ * valid. */
 static inline int ascii_hex_byte(const char *s)
 {
 	int high = ascii_hex_digit(s[0]);
@@ -38,7 +37,7 @@ static inline int ascii_hex_byte(const char *s)
 	return low < 0 ? -1 : high * 16 + low;
 }
 
-/* Whether `s`, n bytes, is `word` in any case. */
+/* Returns true if `s`, n bytes, equals `word`, ignoring case. */
 static inline bool ascii_equal(const char *s, size_t n, const char *word)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -84,7 +83,8 @@ static inline size_t ascii_encode(char *out, const char *s, size_t n, bool keep_
 	return (size_t)(out - start);
 }
 
-/* Well-formed UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF. */
+/* Returns true for well-formed UTF-8: shortest forms only, no surrogates, nothing above
+ * U+10FFFF. */
 bool ascii_is_utf8(const char *s, size_t n);
 
 #endif

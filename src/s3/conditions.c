@@ -13,7 +13,7 @@ struct tag {
 	bool weak;
 };
 
-/* Reads the tag at `p`, quoted or bare, and returns what is behind it. */
+/* Reads the tag at `p`, quoted or bare, and returns the position after it. */
 static const char *take_tag(const char *p, struct tag *out)
 {
 	out->weak = p[0] == 'W' && p[1] == '/';

@@ -1,10 +1,10 @@
 /*
- * If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since and If-Range, in the order of
- * RFC 9110 section 13.2.2, which is also S3's.
+ * If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since and If-Range, in the order of RFC
+ * 9110 section 13.2.2, which is also S3's.
  *
- * ETags are compared as S3 does it: quoted or not (many clients send the bare hash), "*" matches
- * whatever exists, and a list separated by commas matches if one of it does. A weak tag (W/"…")
- * never satisfies If-Match and may satisfy If-None-Match. An unreadable date counts as absent.
+ * ETags are compared like in S3: quoted or not (many clients send the bare hash), "*" matches any
+ * existing object, and a comma-separated list matches if one of its tags does. A weak tag (W/"…")
+ * never satisfies If-Match and may satisfy If-None-Match. An invalid date counts as absent.
  */
 #ifndef S3_CONDITIONS_H
 #define S3_CONDITIONS_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Header values as they came, each NULL where absent. */
+/* Header values as received, each NULL if absent. */
 struct conditions {
 	const char *if_match;
 	const char *if_none_match;
@@ -23,7 +23,7 @@ struct conditions {
 enum condition_result {
 	CONDITION_PASS,
 	CONDITION_NOT_MODIFIED, /* 304; only for reads */
-	CONDITION_FAILED,	/* 412 */
+	CONDITION_FAILED, /* 412 */
 };
 
 static inline bool conditions_any(const struct conditions *c)
@@ -31,30 +31,30 @@ static inline bool conditions_any(const struct conditions *c)
 	return c->if_match || c->if_none_match || c->if_modified_since || c->if_unmodified_since;
 }
 
-/* What the object is now. */
+/* The current state of the object. */
 struct condition_state {
 	bool exists;
-	const char *etag; /* with or without quotes; NULL where it does not exist */
+	const char *etag; /* with or without quotes; NULL if the object does not exist */
 	int64_t modified; /* seconds */
 };
 
 /*
- * `read`: GET or HEAD. Writes and copy sources pass false and get CONDITION_FAILED where a read
- * would get 304. A write with If-Match to a missing object fails here; S3 answers it with 404
- * NoSuchKey, which the caller knows from `exists`. For the source of a copy the two date conditions
- * count as for a read: pass them through conditions_evaluate_copy_source().
+ * `read` is true for GET and HEAD. Writes and copy sources pass false and get CONDITION_FAILED
+ * where a read would get 304. A write with If-Match to a missing object fails here; S3 replies to
+ * it with 404 NoSuchKey, which the caller sees in `exists`. For the source of a copy the two
+ * date conditions count as for a read: use conditions_evaluate_copy_source().
  */
 enum condition_result conditions_evaluate(
 	const struct conditions *c, const struct condition_state *state, bool read);
-/* The x-amz-copy-source-if-… headers. Never CONDITION_NOT_MODIFIED. */
+/* Evaluates the x-amz-copy-source-if-… headers. Never returns CONDITION_NOT_MODIFIED. */
 enum condition_result conditions_evaluate_copy_source(
 	const struct conditions *c, const struct condition_state *state);
 
-/* Whether a Range may be honoured: true for an absent If-Range, a strong ETag or a date that match.
- */
+/* Returns true if a Range may be honoured: If-Range is absent, or is a matching strong ETag or
+ * date. */
 bool condition_if_range(const char *if_range, const struct condition_state *state);
 
-/* Whether one of the comma-separated tags of `list` is `etag`. */
+/* Returns true if one of the comma-separated tags of `list` is `etag`. */
 bool etag_list_matches(const char *list, const char *etag, bool weak_allowed);
 
 #endif

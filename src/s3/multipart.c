@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
 int multipart_part_size(
@@ -16,7 +16,7 @@ int multipart_part_size(
 
 	if (total > LIMIT_S3_OBJECT_MAX)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"%" PRIu64 " bytes are more than an object may hold (5 TiB)", total);
+			"%" PRIu64 " bytes exceed the maximum size of an object (5 TiB)", total);
 	if (size < LIMIT_S3_PART_MIN)
 		size = LIMIT_S3_PART_MIN;
 	if (size > LIMIT_S3_PART_MAX)
@@ -50,7 +50,7 @@ bool multipart_range(
 
 uint64_t multipart_growing_size(unsigned number)
 {
-	/* Doubled every 1,000 parts: 1,000 * 8 MiB * (2^10 - 1) is 7.8 TiB in 10,000 parts. */
+	/* Doubles every 1,000 parts: 1,000 * 8 MiB * (2^10 - 1) is 7.8 TiB in 10,000 parts. */
 	unsigned step = number > 0 ? (number - 1) / 1000 : 0;
 
 	return (uint64_t)LIMIT_S3_PART_DEFAULT << (step < 9 ? step : 9);

@@ -11,26 +11,29 @@
 struct penstock_error;
 
 /*
- * The part size for an object of `total` bytes: `wanted` (0: LIMIT_S3_PART_DEFAULT) if that gives
- * at most LIMIT_S3_PARTS parts, else the smallest multiple of 1 MiB that does. Never below
- * LIMIT_S3_PART_MIN, never above LIMIT_S3_PART_MAX. PENSTOCK_E_LIMIT: larger than an object may be.
+ * Computes the part size for an object of `total` bytes: `wanted` (0 for LIMIT_S3_PART_DEFAULT) if
+ * that gives at most LIMIT_S3_PARTS parts, else the smallest multiple of 1 MiB that does. Never
+ * below LIMIT_S3_PART_MIN or above LIMIT_S3_PART_MAX. Returns PENSTOCK_E_LIMIT if `total` exceeds
+ * the maximum size of an object.
  */
 int multipart_part_size(
 	uint64_t total, uint64_t wanted, uint64_t *part_size, struct penstock_error *err);
 
-/* How many parts `total` bytes make; an empty object has one, empty part. */
+/* Returns the number of parts for `total` bytes; an empty object has one empty part. */
 uint64_t multipart_count(uint64_t total, uint64_t part_size);
-/* Part `number` covers [*offset, *offset + *length). False: there is no such part. */
+/* Part `number` covers [*offset, *offset + *length). Returns false if there is no such part. */
 bool multipart_range(
 	uint64_t total, uint64_t part_size, unsigned number, uint64_t *offset, uint64_t *length);
 
 /*
- * For a length that is not known before the end: the size of part `number`. Starts at the default
- * and grows in steps so that 10,000 parts reach LIMIT_S3_OBJECT_MAX, with little memory early on.
+ * Returns the size of part `number` for an upload of unknown length. Starts at the default and
+ * grows in steps so that 10,000 parts reach LIMIT_S3_OBJECT_MAX, with little memory at the
+ * beginning.
  */
 uint64_t multipart_growing_size(unsigned number);
 
-/* "md5-of-the-parts'-md5s-N" with quotes, from the binary MD5 digests of the parts in order. */
+/* Formats "MD5-N", with quotes, where MD5 is that of the binary MD5 digests of all N parts in
+ * order. */
 #define MULTIPART_ETAG_SIZE 48
 int multipart_etag(const uint8_t (*part_md5)[16], size_t n, char out[static MULTIPART_ETAG_SIZE],
 	struct penstock_error *err);

@@ -7,7 +7,7 @@
 #include "s3/ascii.h"
 #include "base/banned.h"
 
-/* Decimal digits at *at; false where there is none or the number does not fit. */
+/* Reads decimal digits at *at. Returns false if there are none or the number does not fit. */
 static bool take_u64(const char **at, uint64_t *out)
 {
 	uint64_t value = 0;
@@ -34,7 +34,7 @@ static const char *skip_blanks(const char *p)
 	return p;
 }
 
-/* Digits of any length; what exceeds 64 bits counts as the largest number. */
+/* Reads any number of digits; values above 64 bits become UINT64_MAX. */
 static bool take_clamped(const char **at, uint64_t *out)
 {
 	const char *p = *at;
@@ -125,7 +125,7 @@ bool range_parse_content(
 		return false;
 	if (!part && total == RANGE_UNKNOWN_SIZE)
 		return false;
-	/* The length must fit too, or byte_range_length() wraps. */
+	/* The length must fit, too, or byte_range_length() wraps. */
 	if (part && r.last - r.first == UINT64_MAX)
 		return false;
 	if (part)

@@ -15,8 +15,8 @@ int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash)
 	char *room = buf_reserve(out, 3 * n);
 
 	if (!room) {
-		/* Thrice the length is the worst case; go byte by byte when only that is too much.
-		 */
+		/* Three times the length is the worst case; if only that exceeds the limit, go byte
+		 * by byte. */
 		if (out->failure != BUF_OVER_LIMIT)
 			return -1;
 		out->failure = 0;
@@ -39,7 +39,7 @@ int uri_decode(struct buf *out, const char *s, size_t n, enum uri_plus plus)
 	size_t before = out->len;
 
 	if (!room && out->failure == BUF_OVER_LIMIT) {
-		/* Encoded it is too long; decoded it may still fit. */
+		/* The encoded text is too long; decoded it may still fit. */
 		out->failure = 0;
 	} else if (!room) {
 		return -1;
@@ -86,7 +86,7 @@ bool uri_query_next(const char **at, struct span *name, struct span *value)
 	return true;
 }
 
-/* Whether the encoded `name` decodes to `want`. */
+/* Returns true if the encoded `name` decodes to `want`. */
 static bool name_is(const struct span *name, const char *want)
 {
 	size_t i = 0;
@@ -147,28 +147,28 @@ int s3_url_parse(const char *text, struct s3_url *out, struct penstock_error *er
 {
 	if (!s3_url_is(text))
 		return error_set(
-			err, PENSTOCK_E_INVALID, "not an s3://BUCKET/KEY address: %s", text);
+			err, PENSTOCK_E_INVALID, "'%s' is not an s3://BUCKET/KEY URL", text);
 	const char *bucket = text + strlen("s3://");
 	size_t n = strcspn(bucket, "/");
 	struct s3_url url = {.key = NULL};
 
 	if (n == 0)
-		return error_set(err, PENSTOCK_E_INVALID, "no bucket in %s", text);
+		return error_set(err, PENSTOCK_E_INVALID, "'%s' has no bucket", text);
 	if (n >= sizeof(url.bucket))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the bucket name in %s must be 3 to 63 characters long", text);
+			"the bucket name in '%s' must be 3 to 63 characters long", text);
 	memcpy(url.bucket, bucket, n);
 	url.bucket[n] = '\0';
 	const char *problem = s3_bucket_problem(url.bucket);
 
 	if (problem)
 		return error_set(
-			err, PENSTOCK_E_INVALID, "the bucket name in %s %s", text, problem);
+			err, PENSTOCK_E_INVALID, "the bucket name in '%s' %s", text, problem);
 	const char *key = bucket[n] == '/' ? bucket + n + 1 : "";
 
 	problem = *key ? s3_key_problem(key, strlen(key)) : NULL;
 	if (problem)
-		return error_set(err, PENSTOCK_E_INVALID, "the key in %s %s", text, problem);
+		return error_set(err, PENSTOCK_E_INVALID, "the key in '%s' %s", text, problem);
 	url.key = strdup(key);
 	if (!url.key)
 		return error_memory(err);
@@ -223,11 +223,11 @@ const char *s3_bucket_problem(const char *name)
 		bool alnum = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 
 		if (!alnum && c != '-' && c != '.')
-			return "may hold only lower-case letters, digits, '-' and '.'";
+			return "may contain only lower-case letters, digits, '-' and '.'";
 		if (!alnum && (i == 0 || i == n - 1))
 			return "must begin and end with a letter or digit";
 		if (c == '.' && name[i + 1] == '.')
-			return "must not hold two dots in a row";
+			return "must not contain two consecutive dots";
 	}
 	if (is_ipv4(name))
 		return "must not look like an IP address";
@@ -245,7 +245,7 @@ const char *s3_key_problem(const char *key, size_t n)
 	if (n > LIMIT_S3_KEY)
 		return "must not be longer than 1024 bytes";
 	if (memchr(key, '\0', n))
-		return "must not hold a NUL byte";
+		return "must not contain a NUL byte";
 	if (!ascii_is_utf8(key, n))
 		return "must be UTF-8";
 	return NULL;

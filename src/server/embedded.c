@@ -23,12 +23,12 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "server/account.h"
+#include "server/request/account.h"
 #include "base/banned.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define POLL_MS		   5
-#define STARTS		   3 /* tries where the owner is killed while it starts */
+#define STARTS		   3 /* attempts if the owner is killed while it starts */
 
 struct embedded_store {
 	int users_fd; /* holds the shared lock */
@@ -39,7 +39,7 @@ struct embedded_store {
 	bool started;
 };
 
-/* What owner.json says, if it is that of the present holder of the lock. */
+/* Content of owner.json, if it belongs to the current holder of the lock. */
 struct owner_info {
 	char *endpoint;
 	char *access_key_id;
@@ -73,9 +73,9 @@ static int lock_whole(int fd, int how, const char *what, struct penstock_error *
 	return 0;
 }
 
-/* --- the owner that is there ------------------------------------------------------------------ */
+/* --- existing owner --------------------------------------------------------------------------- */
 
-/* Whether somebody holds ROOT/lock. */
+/* Checks if ROOT/lock is held. */
 static int owner_alive(const char *root, bool *alive, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open_in(root, "lock", err);
@@ -95,7 +95,7 @@ static bool read_text(const char *root, const char *name, struct buf *out)
 	return path && fs_read(path, out, NULL) == 0 && out->len;
 }
 
-/* False: not there yet, or left by another owner. */
+/* Returns false if it does not exist yet, or was left by another owner. */
 static bool read_owner(const char *root, struct owner_info *info)
 {
 	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);
@@ -121,7 +121,8 @@ static bool read_owner(const char *root, struct owner_info *info)
 	return ok;
 }
 
-/* Where to connect to; an owner that listens on all addresses is reached over loopback. */
+/* Gets the address to connect to; an owner that listens on all addresses is reached over
+ * loopback. */
 static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out, socklen_t *len)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)out;
@@ -156,10 +157,8 @@ static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out,
 	return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
 }
 
-/*
- * Whether it answers a request, whatever it says: the kernel takes connections for an owner that is about to die, or was
- * killed, too.
- */
+/* Returns true if it replies to a request with anything: the kernel also accepts connections for an
+ * owner that is exiting or was killed. */
 static bool answers(const char *endpoint, int64_t deadline_ms)
 {
 	static const char request[] =
@@ -181,12 +180,10 @@ static bool answers(const char *endpoint, int64_t deadline_ms)
 	return poll(&p, 1, left > 0 ? (int)left : 0) == 1 && recv(fd, &byte, 1, 0) == 1;
 }
 
-/* --- starting one ------------------------------------------------------------------------------ */
+/* --- starting an owner ----------------------------------------------------------------------- */
 
-/*
- * What the owner gets of the environment: it outlives us and serves others, so it must not hold what was
- * meant for this run, such as cloud keys and ${{ secrets }}.
- */
+/* Selects the environment of the owner: it outlives us and serves others, so it must not contain
+ * values meant for this run, such as cloud keys and ${{ secrets }}. */
 static int owner_environment(struct strlist *env)
 {
 	static const char *const wanted[] = {
@@ -204,7 +201,7 @@ static int owner_environment(struct strlist *env)
 	return env->n ? 0 : strlist_add(env, "PATH=/usr/bin:/bin");
 }
 
-/* In the child of a process that may have threads: nothing but system calls. Never returns. */
+/* Runs in the child of a process that may have threads: only system calls. Never returns. */
 static void exec_owner(
 	const char *executable, char *const argv[], char *const envp[], int out_fd, int null_fd)
 {
@@ -214,7 +211,7 @@ static void exec_owner(
 	setsid();
 	pid = fork();
 	if (pid != 0)
-		_exit(pid < 0 ? 1 : 0); /* the owner is nobody's child */
+		_exit(pid < 0 ? 1 : 0); /* the owner is not our child, so we need not reap it */
 	sigemptyset(&none);
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
@@ -227,11 +224,11 @@ static void exec_owner(
 	if (chdir("/") < 0)
 		_exit(1);
 	execve(executable, argv, envp);
-	(void)!write(2, "cannot execute the store's owner\n", 33);
+	(void)!write(2, "cannot execute the owner of the store\n", 33);
 	_exit(127);
 }
 
-/* Reads until the owner lets go of the pipe, or the deadline; the text is what it said. */
+/* Reads until the owner closes the pipe, or until the deadline; the text is its output. */
 static void read_until_closed(int fd, int64_t deadline_ms, struct buf *said)
 {
 	for (;;) {
@@ -281,7 +278,8 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	return 0;
 }
 
-/* --- acquiring --------------------------------------------------------------------------------- */
+/* --- acquiring
+ * --------------------------------------------------------------------------------- */
 
 static int check_keys(
 	struct embedded_store *store, const struct owner_info *info, struct penstock_error *err)
@@ -296,11 +294,11 @@ static int check_keys(
 		"the store at %s is served by process %d with other keys%s", store->root, info->pid,
 		info->keys_from_environment
 			? ", from its environment; set PENSTOCK_ACCESS_KEY_ID and "
-			  "PENSTOCK_SECRET_ACCESS_KEY alike"
+			  "PENSTOCK_SECRET_ACCESS_KEY to the same values"
 			: "; unset PENSTOCK_ACCESS_KEY_ID and PENSTOCK_SECRET_ACCESS_KEY");
 }
 
-/* With the start lock held: finds the owner, or makes one. */
+/* Finds the owner, or starts one. Requires the start lock. */
 static int find_owner(struct embedded_store *store, const struct embedded_store_options *o,
 	int64_t deadline_ms, struct penstock_error *err)
 {
@@ -317,7 +315,8 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
-		/* One that says why would say it again; one that was killed says nothing. */
+		/* An owner that reported an error would report it again; one that was killed
+		 * reports nothing. */
 		if (!alive && (said.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"the store at %s did not start: %.*s", store->root,
@@ -325,8 +324,8 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 				said.len ? buf_str(&said) : "its owner was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
-				"the store at %s is locked by a process that does not answer; see "
-				"%s/server.log",
+				"the store at %s is locked by a process that does not reply; "
+				"see %s/server.log",
 				store->root, store->root);
 		if (!alive) {
 			rc = run_owner(o, store->root, deadline_ms, &said, err);
@@ -364,7 +363,7 @@ int embedded_store_acquire(struct embedded_store **out,
 	store->users_fd = open_in(store->root, "users", err);
 	if (store->users_fd < 0)
 		return store->users_fd;
-	/* Waits while an owner is leaving; afterwards none leaves any more. */
+	/* Waits while an owner exits; afterwards none exits any more. */
 	rc = lock_whole(store->users_fd, LOCK_SH, "the store's users", err);
 	if (rc < 0)
 		return rc;

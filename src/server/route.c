@@ -1,14 +1,15 @@
-#include "server/request.h"
+#include "server/route.h"
 
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "server/op/op.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
 #include "base/banned.h"
 
-/*
- * Which operation a request asks for: by what its path names, its method, and at most one
- * subresource, which is a query parameter without which the request would mean something else.
- */
+/* Selects the operation of a request: by the subject of its path, its method, and at most one
+ * subresource, which is a query parameter that changes the meaning of the request. */
 enum level { SERVICE = 1, BUCKET = 2, OBJECT = 4 };
 
 enum body_wish { NOTHING, DOCUMENT, IGNORED, BY_BEGIN };
@@ -16,13 +17,13 @@ enum body_wish { NOTHING, DOCUMENT, IGNORED, BY_BEGIN };
 struct route {
 	unsigned level;
 	const char *method;
-	const char *sub; /* NULL: none */
+	const char *sub; /* may be NULL */
 	enum body_wish body;
-	request_fn
-		fn; /* as `finish`, or with BY_BEGIN at once: it begins the body and sets finish */
+	/* as `finish`; with BY_BEGIN called at once, to begin the body and set finish */
+	request_fn fn;
 };
 
-/* What AWS says of things that a bucket does not have. */
+/* AWS's replies for configurations that a bucket does not have. */
 struct absence {
 	unsigned level;
 	const char *sub;
@@ -61,8 +62,8 @@ static const struct route routes[] = {
 	{OBJECT, "DELETE", "uploadId", NOTHING, op_abort_upload},
 };
 
-/* Every subresource that S3 has; a request with one of them is never an ordinary one. In the order
- * in which they decide where several are there. */
+/* Every subresource of S3; a request with one of them is never an ordinary one. In the order of
+ * precedence if several are present. */
 static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
 	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",

@@ -21,19 +21,20 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "server/account.h"
+#include "server/request/account.h"
 #include "server/server.h"
 #include "store/store.h"
 #include "base/banned.h"
 
-/* An owner without users stays this long, and looks this often. */
+/* An owner without users stays this long, and checks this often. */
 #define IDLE_MS 2500
 #define LOOK_MS 100
-/* Unfinished uploads are looked at this often, or at each quarter of their age. */
+/* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
+ * shorter. */
 #define EXPIRE_MS (3600 * 1000)
-/* Requests in progress get this long to end. */
+/* Time for requests in progress to end. */
 #define DRAIN_MS 10000
-/* The log of embedded owners starts anew beyond this. */
+/* The log of an embedded owner is truncated beyond this size. */
 #define SERVER_LOG_MAX (1 * MIB)
 
 struct owner {
@@ -53,7 +54,8 @@ int serve_parse_listen(const char *text, char **address, uint16_t *port, struct 
 
 	if (!colon || !str_to_u64(colon + 1, 0, UINT16_MAX, &number))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"\"%s\" is not ADDRESS:PORT, as 127.0.0.1:9000; port 0 takes a free one",
+			"'%s' is not ADDRESS:PORT, such as 127.0.0.1:9000; port 0 selects a "
+			"free one",
 			text);
 	if (*from == '[' && to > from + 1 && to[-1] == ']') {
 		from++;
@@ -74,7 +76,7 @@ static int write_token(struct owner *owner, struct penstock_error *err)
 	int fd = store_lock_fd(owner->store);
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return error_set(err, PENSTOCK_E_INTERNAL, "cannot draw a token");
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot generate a token");
 	str_hex(random, sizeof(random), owner->token);
 	if (ftruncate(fd, 0) < 0 || fs_pwrite_all(fd, owner->token, 32, 0) < 0)
 		return error_errno(err, errno, "cannot write %s/lock", owner->options->root);
@@ -106,7 +108,7 @@ static void remove_owner(const char *root)
 		unlink(path);
 }
 
-/* --- leaving --------------------------------------------------------------------------------- */
+/* --- exit ------------------------------------------------------------------------------------ */
 
 static int open_users(struct owner *owner, struct penstock_error *err)
 {
@@ -118,10 +120,8 @@ static int open_users(struct owner *owner, struct penstock_error *err)
 	return owner->users_fd < 0 ? error_errno(err, errno, "cannot open %s", path) : 0;
 }
 
-/*
- * Whether an embedded owner may leave now. Then it holds the users' lock, and a newcomer waits at
- * it until this process is gone.
- */
+/* Returns true if an embedded owner may exit now. It then holds the users' lock, and a new user
+ * waits for it until this process has exited. */
 static bool may_leave(struct owner *owner, int64_t *busy_ms)
 {
 	int64_t now = clock_monotonic_ms();
@@ -139,7 +139,7 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 	return false;
 }
 
-/* Aborts what nobody finishes, when it is time; how long until the next time. */
+/* Aborts abandoned uploads when it is time. Returns the time until the next check. */
 static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -153,10 +153,10 @@ static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 	*next_ms = now + (age_ms / 4 > EXPIRE_MS ? EXPIRE_MS : age_ms / 4 + 1);
 	if (store_upload_expire(owner->store, clock_wall_ns() - age_ms * NS_PER_MS, &n, &err) !=
 		STORE_OK)
-		log_warn("cannot abort old uploads: %s", err.message ? err.message : "no memory");
+		log_warn("cannot abort old uploads: %s",
+			err.message ? err.message : "out of memory");
 	else if (n)
-		log_info("store %s: aborted %zu uploads that nobody finished", owner->options->root,
-			n);
+		log_info("store %s: aborted %zu unfinished uploads", owner->options->root, n);
 	penstock_error_release(&err);
 	return *next_ms - now;
 }
@@ -181,7 +181,7 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* Says where it listens; an embedded owner then lets go of what it inherited. */
+/* Prints the address; an embedded owner then closes its inherited descriptors. */
 static int announce(struct owner *owner, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(owner->options->root, "server.log");
@@ -190,7 +190,8 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	struct stat st;
 	int null, log;
 
-	/* Whoever started an embedded owner may be dead by now, and others may have found it already. */
+	/* The process that started an embedded owner may have exited, and others may already use
+	 * it. */
 	if (!said && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
 	if (!owner->options->embedded)
@@ -203,7 +204,7 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	if (null < 0 || log < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
 		return error_errno(err, errno, "cannot open %s", path);
 	if (fstat(log, &st) == 0 && st.st_size > (off_t)SERVER_LOG_MAX && ftruncate(log, 0) < 0)
-		log_debug("cannot shorten %s: %s", path, strerror(errno));
+		log_debug("cannot truncate %s: %s", path, strerror(errno));
 	close(null);
 	close(log);
 	return 0;
@@ -217,7 +218,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 
 	if (rc < 0)
 		return rc;
-	remove_owner(o->root); /* of one that died */
+	remove_owner(o->root); /* left by one that died */
 	rc = write_token(owner, err);
 	if (rc == 0)
 		rc = account_load(&owner->account, o->root, true, err);
@@ -236,7 +237,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 	return rc < 0 ? rc : announce(owner, err);
 }
 
-/* A connection takes a descriptor, and the usual soft limit is below the server's own. */
+/* A connection takes a descriptor, and the usual soft limit is below the server's own limit. */
 static void raise_file_limit(void)
 {
 	struct rlimit limit;
@@ -257,7 +258,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	/* For good: a second signal must not cut the orderly end short. */
+	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	raise_file_limit();
@@ -269,7 +270,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	server_stop(owner.server, DRAIN_MS);
 	store_close(owner.store);
 	account_release(&owner.account);
-	/* The users' lock goes last: whoever waits for it finds everything free. */
+	/* The users' lock is released last, so that a waiting user finds everything free. */
 	if (owner.users_fd >= 0)
 		close(owner.users_fd);
 	return rc;

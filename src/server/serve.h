@@ -1,4 +1,4 @@
-/* A store and its server as one process: what `penstock serve` does. */
+/* A store and its server as one process: the work of `penstock serve`. */
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
@@ -12,17 +12,17 @@ struct serve_options {
 	const char *address; /* as in struct server_options */
 	uint16_t port;
 	bool relaxed;
-	/* Unfinished uploads without a new part for so long are aborted; 0: never. */
+	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
 	int64_t upload_age_ms;
-	/* Started by embedded_store_acquire(): leaves when nobody uses it, and lets go of stdout and
-	 * stderr once it accepts. */
+	/* Started by embedded_store_acquire(): exits when it has no users, and closes stdout and
+	 * stderr once it accepts requests. */
 	bool embedded;
 };
 
 /*
- * Prints "listening on URL" once it accepts and returns 0 after SIGTERM or SIGINT, when the
- * requests in progress have ended. Must be called before the process has other threads; both signals
- * stay blocked.
+ * Prints "listening on URL" once it accepts requests. Returns 0 after SIGTERM or SIGINT, when the
+ * requests in progress have ended. Must be called before the process has other threads; both
+ * signals stay blocked.
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 

@@ -16,8 +16,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/near_socket.h"
-#include "server/request.h"
-#include "server/server_internal.h"
+#include "server/request/request.h"
+#include "server/handle.h"
+#include "server/request/hash.h"
+#include "server/request/workers.h"
 #include "base/banned.h"
 
 static void signer_free(void *arg)
@@ -26,7 +28,7 @@ static void signer_free(void *arg)
 	free(arg);
 }
 
-/* Signatures are made over the bytes as they came, so nothing is decoded on the way in. */
+/* Signatures cover the bytes as received, so nothing is decoded here. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
 {
 	(void)cls;
@@ -51,12 +53,13 @@ static int listen_failed(const struct server_options *o, int e, struct penstock_
 {
 	if (e == EADDRINUSE)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"another process listens on %s port %u; give another port, port 0 takes a "
-			"free one",
+			"another process listens on %s port %u; use another port; port 0 "
+			"selects a free one",
 			o->address, o->port);
 	if (e == EADDRNOTAVAIL)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s is no address of this machine; 0.0.0.0 is all of them", o->address);
+			"%s is not an address of this machine; use 0.0.0.0 for all addresses",
+			o->address);
 	return error_errno(err, e, "cannot listen on %s port %u", o->address, o->port);
 }
 
@@ -70,8 +73,7 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 
 	if (!is_v4 && inet_pton(AF_INET6, o->address, &v6.sin6_addr) != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"\"%s\" is not an IP address to listen on; give one as 127.0.0.1:9000 or "
-			"[::1]:9000",
+			"'%s' is not an IP address to listen on; use 127.0.0.1:9000 or [::1]:9000",
 			o->address);
 	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -86,12 +88,12 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 
 static int make_url(struct server *server, int fd, const char *address, struct penstock_error *err)
 {
-	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address lies at the same place */
+	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address is at the same offset */
 	socklen_t len = sizeof(bound);
 	int n;
 
 	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
-		return error_errno(err, errno, "cannot tell the port");
+		return error_errno(err, errno, "cannot get the port");
 	n = asprintf(&server->url, bound.sin6_family == AF_INET ? "http://%s:%u" : "http://[%s]:%u",
 		address, (unsigned)ntohs(bound.sin6_port));
 	if (n < 0) {
@@ -102,7 +104,7 @@ static int make_url(struct server *server, int fd, const char *address, struct p
 }
 
 _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
-	"ports lie at the same place");
+	"the port is at the same offset");
 
 static unsigned loops(void)
 {
@@ -111,7 +113,8 @@ static unsigned loops(void)
 	return n < 2 ? 2 : n > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS : (unsigned)n;
 }
 
-/* A reply of a quarter of a MiB is written at once, where that much is allowed. */
+/* Enlarges the send buffer, so that a reply of a quarter of a MiB is written at once if
+ * possible. */
 static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
 	enum MHD_ConnectionNotificationCode what)
 {
@@ -124,7 +127,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		near_tune(info->connect_fd);
 }
 
-/* Takes `fd`. Where it fails, libmicrohttpd does not tell whether it was closed, so nobody closes it twice. */
+/* Takes over `fd`. If it fails libmicrohttpd does not report if it has closed `fd`, so it is not
+ * closed again. */
 static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 {
 	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
@@ -140,7 +144,7 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 		MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 
-/* A second socket beside that of the loopback; where there is none, TCP is enough. */
+/* Opens a second socket in addition to that of the loopback; if that fails, TCP is enough. */
 static void start_near(struct server *server, int tcp)
 {
 	struct sockaddr_in6 bound = {0};
@@ -166,7 +170,7 @@ static int start_daemons(struct server *server, int fd, struct penstock_error *e
 	return 0;
 }
 
-/* Lets nobody in any more. */
+/* Stops accepting connections. */
 static int quiesce(struct MHD_Daemon *daemon)
 {
 	return daemon ? MHD_quiesce_daemon(daemon) : MHD_INVALID_SOCKET;
@@ -182,7 +186,7 @@ static void stop_daemon(struct MHD_Daemon *daemon, int fd)
 
 static void server_free(struct server *server)
 {
-	hasher_stop(server->hasher); /* it gives work to the others */
+	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	pthread_key_delete(server->signer);
 	if (server->secret_access_key)
@@ -266,7 +270,7 @@ void server_stop(struct server *server, int drain_ms)
 		near_unlink(&server->near_name);
 	while (server_active(server) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(5);
-	/* The daemon may not be stopped while connections are suspended. */
+	/* The daemon must not be stopped while connections are suspended. */
 	atomic_store(&server->stopping, true);
 	while (atomic_load(&server->waiting))
 		clock_sleep_ms(1);

@@ -1,14 +1,18 @@
 /*
- * The HTTP side of the object store: S3's REST protocol, path-style, over one struct store.
+ * The HTTP side of the object store: S3's REST protocol, path-style, for one struct store.
  *
- *	server_start(&server, &(struct server_options){ .store = store, .address = "127.0.0.1",
- *		.port = 0, .access_key_id = id, .secret_access_key = secret }, err);
+ *	r = server_start(&server, &(struct server_options){ .store = store,
+ *		.address = "127.0.0.1", .port = 0, .access_key_id = id,
+ *		.secret_access_key = secret }, err);
+ *	if (r < 0)
+ *		return r;
  *	printf("listening on %s\n", server_url(server));
  *	...
- *	server_stop(server);
+ *	server_stop(server, 10000);
  *
- * Event loops (libmicrohttpd) parse, authenticate, take bodies in and serve reads; whatever waits
- * for the disk runs on worker threads or the store's committer while the connection is suspended.
+ * Event loops (libmicrohttpd) parse, authenticate, receive bodies and serve reads; everything that
+ * waits for the disk runs on worker threads or the store's committer while the connection is
+ * suspended.
  */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -23,20 +27,22 @@ struct store;
 struct server_options {
 	struct store *store; /* borrowed; outlives the server */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
-	uint16_t port;	     /* 0: a free one */
-	/* Of the one account; copied. */
+	uint16_t port; /* 0 for a free one */
+	/* Keys of the only account; copied. */
 	const char *access_key_id;
 	const char *secret_access_key;
 };
 
 int server_start(
 	struct server **out, const struct server_options *options, struct penstock_error *err);
-/* "http://127.0.0.1:40123" */
+/* Returns "http://127.0.0.1:40123". */
 const char *server_url(const struct server *server);
-/* Requests in progress, and the monotonic time (ns) at which the last one began or ended. */
+/* Return the number of requests in progress, and the monotonic time (ns) at which the last one
+ * began or ended. */
 unsigned server_active(const struct server *server);
 int64_t server_last_activity(const struct server *server);
-/* Accepts no more, finishes requests in progress (at most `drain_ms`), frees all. NULL is fine. */
+/* Accepts no more connections, finishes requests in progress (at most `drain_ms`), frees
+ * everything. NULL is allowed. */
 void server_stop(struct server *server, int drain_ms);
 
 #endif

@@ -16,26 +16,27 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* A body starts its write-back this often, so that the sync at its end has little left to do. */
+/* Interval at which the write-back of a body is started, so that the final sync has little left to
+ * do. */
 #define WRITEBACK_STEP (8 * MIB)
 
 struct store_body {
 	struct store *store;
 	bool may_inline;
 	bool synced;
-	struct buf memory;	 /* while it is small */
+	struct buf memory; /* while it is small */
 	struct store_blob *blob; /* else its file, pinned */
 	int fd;
 	uint64_t size;
-	uint64_t started; /* bytes whose write-back was begun */
+	uint64_t started; /* bytes whose write-back has started */
 
 	uint64_t announced;
 	bool may_hold;
-	bool written; /* what is held is in the file, too */
-	char *held;   /* all of it, `announced` bytes at most, until it is synced */
+	bool written; /* the held bytes are in the file, too */
+	char *held; /* the whole body, at most `announced` bytes, until it is synced */
 };
 
-/* 256 neighbours share a directory, so that puts which come together sync the same one. */
+/* 256 neighbouring ids share a directory, so that concurrent puts sync the same one. */
 static unsigned blob_dir(uint64_t id)
 {
 	return (unsigned)(id >> 8) & 0xff;
@@ -77,7 +78,8 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 	return blob;
 }
 
-/* Whether the file has to stay for now. */
+/* Returns true if the file must be kept for now, because there may be a row for it after a
+ * crash. */
 static bool blob_keep(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
@@ -233,7 +235,7 @@ static uint64_t next_blob_id(struct store *store)
 	return store->next_blob++;
 }
 
-/* Pins the id before its file exists: the sweep leaves pinned ids alone. */
+/* Pins the id before its file exists: the sweep skips pinned ids. */
 static int body_create_file(struct store_body *body, struct penstock_error *err)
 {
 	struct store *store = body->store;
@@ -259,7 +261,7 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		}
 		if (body->fd >= 0)
 			return 0;
-		if (errno != EEXIST) /* left over by a crash; the sweep will find it */
+		if (errno != EEXIST) /* left by a crash; the sweep will remove it */
 			return error_errno(err, errno, "cannot create %s/%s", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}
@@ -272,7 +274,7 @@ static int body_write_file(
 		return error_errno(
 			err, errno, "cannot write to the store at %s", body->store->root);
 	if (!body->store->relaxed && body->size + len - body->started >= WRITEBACK_STEP) {
-		/* Only a hint: what fails here fails again in the sync. */
+		/* Only a hint: a failure here appears again in the sync. */
 		(void)sync_file_range(body->fd, (off_t)body->started,
 			(off_t)(body->size + len - body->started), SYNC_FILE_RANGE_WRITE);
 		body->started = body->size + len;
@@ -280,7 +282,7 @@ static int body_write_file(
 	return 0;
 }
 
-/* All there is, into a new file. */
+/* Writes the held bytes into a new file. */
 static int write_held(struct store_body *body, struct penstock_error *err)
 {
 	uint64_t size = body->size;
@@ -294,7 +296,8 @@ static int write_held(struct store_body *body, struct penstock_error *err)
 	return rc;
 }
 
-/* False: it is to be written as it comes; what was held is on the disk then, or `*rc` says why not. */
+/* Returns false if the body must be written as it arrives; held bytes are then in the file, or
+ * `*rc` has the error. */
 static bool may_hold(struct store_body *body, size_t len, int *rc, struct penstock_error *err)
 {
 	bool more = body->may_hold && body->size + len <= body->announced;
@@ -365,7 +368,7 @@ int store_body_read(const struct store_body *body, uint64_t offset, void *data, 
 		return error_errno(err, errno, "cannot read an object in %s", body->store->root);
 	if ((size_t)n < len)
 		return error_set(err, PENSTOCK_E_IO,
-			"an object in %s is shorter than it was written", body->store->root);
+			"an object in %s is shorter than the size written", body->store->root);
 	return 0;
 }
 
@@ -388,7 +391,7 @@ static int sync_dir(struct store *store, const char *path, struct penstock_error
 	return 0;
 }
 
-/* A new data/xx must itself be durable before anything in it counts as such. */
+/* A new data/xx must be durable before its files count as durable. */
 static int sync_parent(struct store *store, unsigned dir, struct penstock_error *err)
 {
 	bool made;
@@ -415,7 +418,7 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 
 	if (body->synced || store_body_is_inline(body))
 		return 0;
-	if (!body->blob) { /* less came than was announced, or nothing for a file */
+	if (!body->blob) { /* fewer bytes than announced, or none for a file */
 		rc = write_held(body, err);
 		if (rc < 0)
 			return rc;
@@ -474,9 +477,9 @@ void store_body_free(struct store_body *body)
 /* --- the sweep ----------------------------------------------------------------------------- */
 
 /*
- * Whether a file that was listed is named by no row. Looks at the pins first: a body is pinned from
- * before its file exists until after its row is committed, so a file without a pin whose row is
- * missing afterwards never had one, or has lost it.
+ * Returns true if no row names a listed file. Checks the pins first: a body is pinned before its
+ * file exists and until its row is committed, so a file without a pin whose row is missing
+ * afterwards never had a row, or has lost it.
  */
 static bool blob_is_orphan(struct store *store, struct db *db, uint64_t id)
 {
@@ -533,7 +536,6 @@ void *blob_sweep(void *arg)
 	store->sweep_cut = !db || atomic_load(&store->stop_sweep);
 	store_reader_db_done(store, db);
 	if (removed)
-		log_info("store %s: removed %zu data files that a crash left over", store->root,
-			removed);
+		log_info("store %s: removed %zu data files left by a crash", store->root, removed);
 	return NULL;
 }

@@ -42,7 +42,7 @@ enum store_status store_bucket_create(
 	return txn_run(store, &t.txn, err);
 }
 
-/* Unfinished uploads go with their bucket. */
+/* Removes the unfinished uploads of a bucket. */
 static int drop_uploads(struct store *store, int64_t bucket)
 {
 	for (;;) {
@@ -56,7 +56,7 @@ static int drop_uploads(struct store *store, int64_t bucket)
 		rc = sqlite3_step(st);
 		if (rc != SQLITE_ROW)
 			return rc == SQLITE_DONE ? 0 : rc;
-		rc = upload_drop(store, bucket, (const char *)sqlite3_column_blob(st, 0),
+		rc = txn_drop_upload(store, bucket, (const char *)sqlite3_column_blob(st, 0),
 			(size_t)sqlite3_column_bytes(st, 0),
 			(const char *)sqlite3_column_text(st, 1));
 		if (rc)

@@ -9,13 +9,13 @@
 #include "base/banned.h"
 
 /*
- * Snapshots of recently read objects, by bucket and key. Sharded, so that event loops do not wait
- * for each other.
+ * Cache of snapshots of recently read objects, by bucket and key. Sharded, so that event loops do
+ * not block each other.
  *
  * A stale entry must never outlive the change that made it stale. The committer touches a key
- * before its transaction commits and settles it afterwards; in between the shard takes no entries,
- * and a reader that looked before the change holds a ticket of an older generation, which the shard
- * refuses. So a listing and a GET never contradict each other either.
+ * before its transaction commits and settles it afterwards; in between the shard accepts no
+ * entries. A reader that read before the change has a ticket of an older generation, which the
+ * shard rejects. So a listing and a GET never contradict each other either.
  */
 #define SHARD_BUCKETS 1024
 
@@ -97,7 +97,7 @@ static void list_push(struct shard *shard, struct entry *e)
 	shard->newest = e;
 }
 
-/* Takes an entry out; the caller frees it without the lock. */
+/* Takes an entry out; the caller frees it after releasing the lock. */
 static void shard_detach(struct shard *shard, struct entry *e)
 {
 	struct entry **at = slot_of(shard, e->hash);

@@ -19,7 +19,7 @@ int64_t store_tick(struct store *store)
 	return now;
 }
 
-/* --- what apply functions use --------------------------------------------------------------- */
+/* --- helpers of apply functions ------------------------------------------------------------- */
 
 int txn_touch(struct store *store, const char *bucket, const char *key)
 {
@@ -172,9 +172,62 @@ int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
 	return -(rc & 0xff);
 }
 
+int txn_delete_upload(
+	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
+{
+	sqlite3_stmt *st = db_statement(store->writer, SQL_PART_DELETE_ALL);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, id);
+	rc = db_run(st);
+	if (rc)
+		return rc;
+	st = db_statement(store->writer, SQL_UPLOAD_DELETE);
+	if (!st)
+		return SQLITE_ERROR;
+	sqlite3_bind_int64(st, 1, bucket);
+	db_bind_blob(st, 2, key, key_len);
+	db_bind_text(st, 3, id);
+	return db_run(st);
+}
+
+/* Drops the references of all parts. */
+static int unref_parts(struct store *store, const char *id)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
+	int rc;
+
+	if (!st)
+		return SQLITE_ERROR;
+	db_bind_text(st, 1, id);
+	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+		rc = txn_unref_layout(
+			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
+		if (rc)
+			return rc;
+	}
+	return rc == SQLITE_DONE ? 0 : rc;
+}
+
+int txn_drop_upload(
+	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
+{
+	/* The caller's strings may be columns of a row that is being deleted. */
+	_cleanup_free_ char *key_copy = strndup(key, key_len);
+	_cleanup_free_ char *id_copy = strdup(id);
+	int rc;
+
+	if (!key_copy || !id_copy)
+		return SQLITE_NOMEM;
+	rc = unref_parts(store, id_copy);
+	return rc ? rc : txn_delete_upload(store, bucket, key_copy, key_len, id_copy);
+}
+
 /* --- batches ------------------------------------------------------------------------------- */
 
-/* Snapshots may be read again from the cache, and blobs without references are unlinked. */
+/* Lets the cache take the changed keys again, and unlinks blobs without references. */
 static void batch_settle(struct store *store, bool committed)
 {
 	for (size_t i = 0; i < store->n_touched; i++) {
@@ -183,7 +236,8 @@ static void batch_settle(struct store *store, bool committed)
 	}
 	store->n_touched = 0;
 	if (committed && store->n_dead) {
-		/* Whoever read one of these rows before the commit has pinned its blobs by now. */
+		/* Readers that read one of these rows before the commit have pinned its blobs by
+		 * now. */
 		pthread_rwlock_wrlock(&store->pinning);
 		pthread_rwlock_unlock(&store->pinning);
 		for (size_t i = 0; i < store->n_dead; i++)
@@ -192,10 +246,8 @@ static void batch_settle(struct store *store, bool committed)
 	store->n_dead = 0;
 }
 
-/*
- * COMMIT. What a failed sync leaves in the log may yet be replayed after a crash, until the next
- * change is written over it.
- */
+/* Commits. After a failed sync the changes left in the log may be replayed after a crash, until the
+ * next change is written over them. */
 static int batch_commit(struct store *store, int changes_before)
 {
 	bool writes = sqlite3_total_changes(store->writer->handle) != changes_before;
@@ -208,7 +260,8 @@ static int batch_commit(struct store *store, int changes_before)
 	return rc;
 }
 
-/* Applies the list in one transaction; otherwise nothing of it was done, and why is in `err`. */
+/* Applies the list in one transaction. On failure nothing of it was done, and the reason is in
+ * `err`. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {
@@ -259,7 +312,7 @@ static void batch_run(struct store *store, struct txn *list)
 	}
 }
 
-/* Waits for work, but not beyond the next sync point. False: that is due. */
+/* Waits for work, but not beyond the next sync point. Returns false if that is due. */
 static bool queue_wait(struct store *store)
 {
 	int64_t ms = relaxed_wait_ms(store);
@@ -270,7 +323,8 @@ static bool queue_wait(struct store *store)
 	return relaxed_wait_ms(store) != 0;
 }
 
-/* What waits, all of it, or *due: a sync point is. NULL without that: stopped and nothing waits. */
+/* Takes all waiting changes, or sets *due if a sync point is due. Returns NULL without *due if the
+ * store is stopping and nothing waits. */
 static struct txn *queue_take(struct store *store, bool *due)
 {
 	struct txn *list;
@@ -292,7 +346,7 @@ static void sync_point(struct store *store)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (relaxed_sync_point(store, false, &err) < 0)
-		log_warn("store %s: %s", store->root, err.message ? err.message : "no memory");
+		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
 	penstock_error_release(&err);
 }
 

@@ -12,7 +12,7 @@
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
 #define FORMAT_VERSION 1
-/* Pages of the write-ahead log after which the committer copies it into the database. */
+/* Size of the write-ahead log in pages at which the committer copies it into the database. */
 #define CHECKPOINT_PAGES "4000"
 
 static const char *const sql_text[SQL_COUNT_] = {
@@ -21,10 +21,8 @@ static const char *const sql_text[SQL_COUNT_] = {
 #undef SQL
 };
 
-/*
- * Rows of objects are without rowid so that a listing reads keys and what is listed side by side;
- * SQLite moves the long columns at the end of a row (layout, body) to pages of their own.
- */
+/* The object table has no rowid, so that a listing reads keys and the listed columns from adjacent
+ * pages; SQLite moves the long columns at the end of a row (layout, body) to other pages. */
 static const char schema[] =
 	"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 	"CREATE TABLE buckets(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
@@ -58,7 +56,7 @@ static int64_t pragma_value(sqlite3 *handle, const char *sql)
 	return value;
 }
 
-/* Makes the tables of a new database, or refuses one that is not ours. */
+/* Creates the tables of a new database, or rejects a database of another kind. */
 static int check_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
 {
 	int64_t version = pragma_value(handle, "PRAGMA user_version");
@@ -67,14 +65,14 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	_cleanup_free_ char *stamp = NULL;
 
 	if (version < 0 || application < 0 || tables < 0)
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s/meta.db cannot be read: %s",
-			store->root, sqlite3_errmsg(handle));
+		return error_set(err, PENSTOCK_E_CORRUPT, "cannot read %s/meta.db: %s", store->root,
+			sqlite3_errmsg(handle));
 	if (application == APPLICATION_ID && version == FORMAT_VERSION)
 		return 0;
 	if (application == APPLICATION_ID && version > FORMAT_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s has store format %lld and this penstock knows formats up to %d; use a "
-			"newer one",
+			"%s has store format %lld, but this penstock supports formats up to %d; "
+			"use a newer version",
 			store->root, (long long)version, FORMAT_VERSION);
 	if (application != 0 || version != 0 || tables != 0)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -177,10 +175,8 @@ int db_run(sqlite3_stmt *st)
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : rc;
 }
 
-/*
- * SQLite tells a full disk apart in plain writes only: not where a quota says it, nor a sync, nor the
- * growing index of the log. Changes are written to the log, so its file knows the cause.
- */
+/* SQLite reports a full disk only for plain writes: not for quotas, syncs, or the growing index of
+ * the log. Changes are written to the log, so its file has the cause. */
 static bool is_full(struct db *db, int rc)
 {
 	sqlite3_file *log = NULL;
@@ -211,7 +207,7 @@ enum store_status db_error(struct db *db, int rc, const char *what, struct penst
 		(rc & 0xff) == SQLITE_CORRUPT ? PENSTOCK_E_CORRUPT
 		: (rc & 0xff) == SQLITE_NOMEM ? PENSTOCK_E_MEMORY
 					      : PENSTOCK_E_IO,
-		"cannot %s: the database of the store says: %s", what,
+		"cannot %s: database error: %s", what,
 		(known & 0xff) == (rc & 0xff) ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc));
 	return STORE_FAILED;
 }

@@ -1,6 +1,6 @@
 /*
- * Memory for bodies that are held whole until they are complete: a file that is written in one go costs less than one that is
- * written piece by piece as the network brings them, and its hash need not read it again.
+ * Memory for bodies that are held whole until they are complete: writing a file at once costs less
+ * than writing each piece from the network, and hashing need not read it again.
  */
 #include "store/internal.h"
 
@@ -15,9 +15,9 @@ void *held_take(struct store *store)
 	struct held *held = &store->held;
 	LOCK_SCOPE(&held->lock);
 
+	/* the last one is probably still in the processor's cache */
 	if (held->n_free)
-		return held
-			->free[--held->n_free]; /* the last one is still in the processor's cache */
+		return held->free[--held->n_free];
 	if (held->n == LIMIT_STORE_HELD_BODIES)
 		return NULL;
 	void *room = malloc(LIMIT_STORE_HELD);

@@ -115,7 +115,8 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 		return -1;
 	np = take32(&c);
 	nq = take32(&c);
-	/* A part takes at least 14 bytes and a piece 24: the counts cannot exceed what is there. */
+	/* A part takes at least 14 bytes and a piece 24, so the counts are bounded by the
+	 * length. */
 	if (c.bad || (uint64_t)np * 14 + (uint64_t)nq * 24 > c.left)
 		return -1;
 	*n_parts = np;

@@ -9,9 +9,9 @@
 #include "base/banned.h"
 
 /*
- * Listings walk the primary key from a lower bound. A key that folds into a common prefix is not
- * followed by its neighbours: the walk starts anew behind everything with that prefix, so the cost
- * is that of what is listed, not of what lies below it.
+ * Listings walk the primary key from a lower bound. After a key that folds into a common prefix the
+ * walk skips to the first key after that prefix, so the cost depends on the size of the listing,
+ * not on the number of keys below the prefix.
  */
 struct list_bound {
 	char key[2 * LIMIT_S3_KEY + 2];
@@ -26,7 +26,8 @@ static void bound_set(struct list_bound *bound, const char *key, size_t len)
 	bound->len = len;
 }
 
-/* The first text behind everything that begins with `prefix`; false: there is none. */
+/* Sets the first text after everything that begins with `prefix`. Returns false if there is no such
+ * text. */
 static bool bound_skip(struct list_bound *bound, const char *prefix, size_t len)
 {
 	bound_set(bound, prefix, len);
@@ -38,7 +39,7 @@ static bool bound_skip(struct list_bound *bound, const char *prefix, size_t len)
 	return true;
 }
 
-/* The first text behind `key` itself. */
+/* Sets the first text after `key`. */
 static void bound_after(struct list_bound *bound, const char *key)
 {
 	bound_set(bound, key, strlen(key));
@@ -46,7 +47,7 @@ static void bound_after(struct list_bound *bound, const char *key)
 		bound->key[bound->len++] = '\0';
 }
 
-/* Appends a row to what is listed; a common prefix has nothing but its key. */
+/* Appends a row to the listing; a common prefix has only its key. */
 typedef int list_add_fn(void *out, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix);
 
 struct list_walk {
@@ -77,7 +78,7 @@ static void walk_start(
 		bound_set(&walk->bound, walk->prefix, walk->prefix_len);
 }
 
-/* The length of the common prefix that a key folds into; 0: it stands for itself. */
+/* Returns the length of the common prefix that a key folds into, or 0 if it is listed itself. */
 static size_t walk_fold(const struct list_walk *walk, const char *key, size_t len)
 {
 	const char *at;
@@ -89,7 +90,7 @@ static size_t walk_fold(const struct list_walk *walk, const char *key, size_t le
 	return at ? (size_t)(at - key) + walk->delimiter_len : 0;
 }
 
-/* Whether a common prefix was listed before, being at or before `after`. */
+/* Returns true if a common prefix was listed before, being at or before `after`. */
 static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t len)
 {
 	const char *after = walk->query->after;
@@ -101,7 +102,7 @@ static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t
 
 enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED };
 
-/* From the bound on, until the end or until it pays to seek. */
+/* Walks from the bound until the end or until seeking is cheaper. */
 static enum walk_step walk_run(struct list_walk *walk, sqlite3_stmt *st)
 {
 	int rc;
@@ -269,7 +270,7 @@ static enum store_status uploads_read(struct db *db, const struct store_list_que
 		return STORE_OK;
 	walk_start(&walk, query, upload_add, out);
 	if (after_id && query->after && strcmp(query->after, walk.prefix) >= 0) {
-		/* Among the uploads of that key: behind this one. */
+		/* Continue among the uploads of that key, after this one. */
 		bound_set(&walk.bound, query->after, strlen(query->after));
 		snprintf(id, sizeof(id), "%s~", after_id);
 	}

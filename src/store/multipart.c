@@ -60,7 +60,7 @@ enum store_status store_upload_create(struct store *store, const char *bucket, c
 	unsigned char random[16];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
-		error_set(err, PENSTOCK_E_INTERNAL, "cannot draw an upload id");
+		error_set(err, PENSTOCK_E_INTERNAL, "cannot generate an upload id");
 		return STORE_FAILED;
 	}
 	str_hex(random, sizeof(random), id);
@@ -114,7 +114,7 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 	return status;
 }
 
-/* Whether the upload is there; its headers are appended to `headers` (may be NULL). */
+/* Checks that the upload exists; appends its headers to `headers` (may be NULL). */
 static int upload_has(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const char *id, struct buf *headers)
 {
@@ -140,59 +140,6 @@ static int upload_has(struct store *store, struct txn *txn, int64_t bucket, cons
 	return 0;
 }
 
-static int upload_delete_rows(
-	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
-{
-	sqlite3_stmt *st = db_statement(store->writer, SQL_PART_DELETE_ALL);
-	int rc;
-
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, id);
-	rc = db_run(st);
-	if (rc)
-		return rc;
-	st = db_statement(store->writer, SQL_UPLOAD_DELETE);
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, key, key_len);
-	db_bind_text(st, 3, id);
-	return db_run(st);
-}
-
-/* Drops the references of all parts. */
-static int upload_unref_parts(struct store *store, const char *id)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
-	int rc;
-
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, id);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-		rc = txn_unref_layout(
-			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
-		if (rc)
-			return rc;
-	}
-	return rc == SQLITE_DONE ? 0 : rc;
-}
-
-int upload_drop(
-	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
-{
-	/* The caller's strings may be columns of a row that is about to go. */
-	_cleanup_free_ char *key_copy = strndup(key, key_len);
-	_cleanup_free_ char *id_copy = strdup(id);
-	int rc;
-
-	if (!key_copy || !id_copy)
-		return SQLITE_NOMEM;
-	rc = upload_unref_parts(store, id_copy);
-	return rc ? rc : upload_delete_rows(store, bucket, key_copy, key_len, id_copy);
-}
-
 static int apply_abort(struct store *store, struct txn *txn)
 {
 	struct upload_txn *t = (struct upload_txn *)txn;
@@ -204,7 +151,7 @@ static int apply_abort(struct store *store, struct txn *txn)
 	rc = upload_has(store, txn, bucket, t->key, t->id, NULL);
 	if (rc || txn->status != STORE_OK)
 		return rc;
-	return upload_drop(store, bucket, t->key, strlen(t->key), t->id);
+	return txn_drop_upload(store, bucket, t->key, strlen(t->key), t->id);
 }
 
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
@@ -216,9 +163,9 @@ enum store_status store_upload_abort(struct store *store, const char *bucket, co
 	return txn_run(store, &t.txn, err);
 }
 
-/* --- uploads that nobody finishes ----------------------------------------------------------- */
+/* --- abandoned uploads ---------------------------------------------------------------------- */
 
-/* In one transaction, so that other changes get their turn. */
+/* Uploads per transaction, so that other changes get their turn. */
 #define EXPIRE_BATCH 100
 
 struct expire_txn {
@@ -241,7 +188,7 @@ static int apply_expire(struct store *store, struct txn *txn)
 		rc = sqlite3_step(st);
 		if (rc != SQLITE_ROW)
 			return rc == SQLITE_DONE ? 0 : rc;
-		rc = upload_drop(store, sqlite3_column_int64(st, 0),
+		rc = txn_drop_upload(store, sqlite3_column_int64(st, 0),
 			(const char *)sqlite3_column_blob(st, 1),
 			(size_t)sqlite3_column_bytes(st, 1),
 			(const char *)sqlite3_column_text(st, 2));
@@ -274,7 +221,7 @@ struct part_txn {
 	struct store_part_put *part;
 };
 
-/* The pieces of `source` within a range. Free() *out. */
+/* Gets the pieces of `source` within a range. The caller frees *out. */
 static int cut_pieces(const struct store_object *source, uint64_t offset, uint64_t length,
 	struct store_piece **out, size_t *n)
 {
@@ -420,7 +367,7 @@ enum store_status store_part_put(
 }
 
 static enum store_status parts_read(struct db *db, const char *id, uint32_t after, size_t max,
-	struct store_part **out, size_t *n, bool *truncated, struct penstock_error *err)
+	struct store_part_page *page, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_PART_LIST);
 	_cleanup_free_ struct store_part *list = NULL;
@@ -450,15 +397,15 @@ static enum store_status parts_read(struct db *db, const char *id, uint32_t afte
 	}
 	if (rc != SQLITE_DONE && rc != SQLITE_ROW)
 		return db_error(db, rc, "list the parts of an upload", err);
-	*truncated = count > max;
-	*n = count > max ? max : count;
-	*out = take_pointer(list);
+	page->truncated = count > max;
+	page->n = count > max ? max : count;
+	page->parts = take_pointer(list);
 	return STORE_OK;
 }
 
 enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
-	const char *id, uint32_t after, size_t max, struct store_part **out, size_t *n,
-	bool *truncated, struct penstock_error *err)
+	const char *id, uint32_t after, size_t max, struct store_part_page *page,
+	struct penstock_error *err)
 {
 	struct store_upload upload = {0};
 	enum store_status status = store_upload_get(store, bucket, key, id, &upload, err);
@@ -468,7 +415,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 	if (status != STORE_OK)
 		return status;
 	db = store_reader_db(store, err);
-	status = db ? parts_read(db, id, after, max, out, n, truncated, err) : STORE_FAILED;
+	status = db ? parts_read(db, id, after, max, page, err) : STORE_FAILED;
 	store_reader_db_done(store, db);
 	return status;
 }
@@ -480,11 +427,11 @@ struct complete_txn {
 	struct store_complete *complete;
 };
 
-/* What the named parts come to. */
+/* The object assembled from the named parts. */
 struct assembly {
 	struct buf pieces; /* struct store_piece after struct store_piece */
 	uint64_t size;
-	struct buf dropped; /* layouts of parts that were not named, each behind its length */
+	struct buf dropped; /* layouts of the other parts, each after its length */
 };
 
 static int assembly_add(struct assembly *a, const void *layout, size_t len)
@@ -511,7 +458,7 @@ static int assembly_drop(struct assembly *a, const void *layout, size_t len)
 	return buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
 }
 
-/* Whether a row is the part that the caller named. */
+/* Returns true if a row is the part named by the caller. */
 static bool part_matches(sqlite3_stmt *st, const struct store_part *wanted)
 {
 	char etag[STORE_ETAG_SIZE], checksum[STORE_CHECKSUM_SIZE];
@@ -521,7 +468,7 @@ static bool part_matches(sqlite3_stmt *st, const struct store_part *wanted)
 	return strcmp(etag, wanted->etag) == 0 && strcmp(checksum, wanted->checksum) == 0;
 }
 
-/* Walks stored and named parts side by side, both ascending. */
+/* Walks the stored and the named parts in parallel, both ascending. */
 static int assemble(
 	struct store *store, struct txn *txn, const struct store_complete *c, struct assembly *a)
 {
@@ -540,7 +487,7 @@ static int assemble(
 		size_t len = (size_t)sqlite3_column_bytes(st, 4);
 
 		if (at < c->n_parts && c->parts[at].number < number)
-			break; /* named, but not there */
+			break; /* named, but missing */
 		if (at == c->n_parts || c->parts[at].number != number) {
 			rc = assembly_drop(a, layout, len);
 		} else {
@@ -567,7 +514,7 @@ static int assemble(
 
 static int drop_others(struct store *store, const struct assembly *a)
 {
-	const char *p = a->dropped.data, *end = p + a->dropped.len;
+	const char *p = buf_str(&a->dropped), *end = p + a->dropped.len;
 
 	while (p < end) {
 		size_t len;
@@ -582,7 +529,7 @@ static int drop_others(struct store *store, const struct assembly *a)
 	return 0;
 }
 
-/* A repeated Complete whose first reply was lost: the object is there under this upload's id. */
+/* A repeated Complete whose first reply was lost: the object exists with this upload's id. */
 static int completed_before(
 	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
 {
@@ -631,7 +578,7 @@ static int complete_write(struct store *store, int64_t bucket, struct store_comp
 	if (rc == 0)
 		rc = drop_others(store, a);
 	if (rc == 0)
-		rc = upload_delete_rows(store, bucket, c->key, strlen(c->key), c->upload);
+		rc = txn_delete_upload(store, bucket, c->key, strlen(c->key), c->upload);
 	return rc;
 }
 

@@ -13,14 +13,14 @@
 #include "base/banned.h"
 
 /*
- * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the log
- * may hold rows whose bodies never reached the disk. So the log is not believed then: the database
- * itself is only written at sync points, when everything before is on the disk, and files that it
- * names are not unlinked before the next one. What a crash leaves is the store as it was at its last
- * sync point, each object whole.
+ * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the
+ * log may contain rows whose bodies never reached the disk. The log is therefore not trusted then:
+ * the database itself is written only at sync points, after everything before has reached the disk,
+ * and files that it names are not unlinked before the next one. A crash leaves the store as it was
+ * at its last sync point, with each object whole.
  *
- * ROOT/relaxed says that the log is not to be believed after a crash, and holds the boot id of the
- * machine: a log written since the last boot is whole, whatever became of the process.
+ * ROOT/relaxed says that the log must not be trusted after a crash, and contains the boot id of the
+ * machine: a log written since the last boot is complete, even if the process crashed.
  */
 #define MARK "relaxed"
 
@@ -57,7 +57,7 @@ static int sync_all(struct store *store, struct penstock_error *err)
 					  : 0;
 }
 
-/* Whether there is a mark, and whether it was made since the machine started. */
+/* Checks if the mark exists, and if it was made since the machine started. */
 static int read_mark(struct store *store, bool *marked, bool *this_boot, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(store->root_fd, MARK, O_RDONLY | O_CLOEXEC);
@@ -83,10 +83,10 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 
 	if (rc < 0 || !marked)
 		return rc;
-	if (this_boot) /* the files are as they were written; now they are as durable */
+	if (this_boot) /* the files are as written; make them durable now */
 		return (rc = sync_all(store, err)) < 0 ? rc : remove_mark(store, err);
-	log_warn("store %s: the machine stopped while durability was relaxed; the last changes are "
-		 "undone",
+	log_warn("store %s: the machine stopped while durability was relaxed; the last changes "
+		 "were undone",
 		store->root);
 	for (size_t i = 0; i < ARRAY_SIZE(log); i++)
 		if (unlinkat(store->root_fd, log[i], 0) < 0 && errno != ENOENT)
@@ -95,7 +95,7 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 	return rc < 0 ? rc : remove_mark(store, err);
 }
 
-/* Copies the whole log into the database. False: a reader is in the way. */
+/* Copies the whole log into the database. `*whole` is false if a reader prevented it. */
 static int copy_log(struct store *store, bool *whole, struct penstock_error *err)
 {
 	int in_log = -1, copied = -1;
@@ -116,7 +116,8 @@ int relaxed_sync_point(struct store *store, bool last, struct penstock_error *er
 
 	store->log_pages = 0;
 	store->unsynced_since_ms = 0;
-	/* In this order: the log is believed only while all it names is on the disk. */
+	/* In this order: the log may be trusted only while everything that it names is on the
+	 * disk. */
 	rc = sync_all(store, err);
 	if (rc == 0)
 		rc = remove_mark(store, err);

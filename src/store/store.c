@@ -22,8 +22,8 @@ static int lock_root(struct store *store, struct penstock_error *err)
 		return 0;
 	if (errno == EWOULDBLOCK)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"the store at %s is served by another process; use that one, or another "
-			"--root",
+			"the store at %s is in use by another process; use that server, or "
+			"another --root",
 			store->root);
 	return error_errno(err, errno, "cannot lock %s/lock", store->root);
 }
@@ -48,9 +48,9 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 }
 
 /*
- * The names of the database and of data, and those of the root and of directories that were made for
- * it, must outlive a crash too. Which ones were made is not known, so all the way up is synced;
- * directories that may not be written were there before.
+ * The names of the database and of the data directory, of the root, and of directories created for
+ * it must be durable, too. The created ones are not known, so all parents are synced; directories
+ * without write permission existed before.
  */
 static int sync_root(struct store *store, struct penstock_error *err)
 {
@@ -119,7 +119,7 @@ static int find_next_blob(struct store *store, struct penstock_error *err)
 	return 0;
 }
 
-/* A store that was closed in order has nothing to sweep. */
+/* A store that was closed properly has nothing to sweep. */
 static int start_sweep(struct store *store, struct penstock_error *err)
 {
 	int64_t clean = 0;
@@ -131,7 +131,7 @@ static int start_sweep(struct store *store, struct penstock_error *err)
 		return rc;
 	rc = pthread_create(&store->sweeper, NULL, blob_sweep, store);
 	if (rc)
-		return error_errno(err, rc, "cannot start the store's sweep");
+		return error_errno(err, rc, "cannot start the store's sweeper");
 	store->sweeping = true;
 	return 0;
 }
@@ -147,7 +147,7 @@ static void store_init(struct store *store)
 	pthread_mutex_init(&store->blobs_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
 	held_init(&store->held);
-	/* The committer must get its turn while readers come and go without pause. */
+	/* The committer must get its turn while readers keep coming. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&store->pinning, &attr);
@@ -229,16 +229,16 @@ void store_close(struct store *store)
 	if (!store)
 		return;
 	if (store->sweeping) {
-		/* Cut short, it has to be done again. */
+		/* A sweep that was cut short must be repeated. */
 		atomic_store(&store->stop_sweep, true);
 		pthread_join(store->sweeper, NULL);
 		swept = !store->sweep_cut;
 	}
 	committer_stop(store);
-	cache_free(store->cache); /* removes what only the cache kept alive */
+	cache_free(store->cache); /* removes data that only the cache kept */
 	store->cache = NULL;
 	if (store->relaxed && relaxed_sync_point(store, true, &err) < 0)
-		log_warn("store %s: %s", store->root, err.message ? err.message : "no memory");
+		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
 	penstock_error_release(&err);
 	if (swept && !atomic_load(&store->in_doubt))
 		meta_set(store, "clean", 1, NULL);

@@ -1,30 +1,34 @@
 /*
- * The object store on disk: buckets, objects and multipart uploads below one root directory. No
- * HTTP and no authentication here; src/server is its only user, and one process owns a root.
+ * The object store on disk: buckets, objects and multipart uploads below one root directory. There
+ * is no HTTP and no authentication here; src/server is the only user, and one process owns a root.
  *
  *	struct store *store;
  *	struct store_body *body;
  *
- *	store_open(&store, &(struct store_options){ .root = root }, err);
- *	store_body_new(store, size, true, &body, err);
- *	store_body_write(body, data, len, err);
- *	store_body_sync(body, err);
- *	status = store_put(store, &(struct store_put){ .bucket = "b", .key = "k", .body = body,
- *		.etag = md5_hex }, err);
+ *	r = store_open(&store, &(struct store_options){ .root = root }, err);
+ *	if (r == 0)
+ *		r = store_body_new(store, size, true, &body, err);
+ *	if (r == 0)
+ *		r = store_body_write(body, data, len, err);
+ *	if (r == 0)
+ *		r = store_body_sync(body, err);
+ *	if (r == 0)
+ *		status = store_put(store, &(struct store_put){ .bucket = "b", .key = "k",
+ *			.body = body, .etag = md5_hex }, err);
  *	store_body_free(body);
  *
  * A change is acknowledged (the call returns, or its `done` is called) when data, directory entry
- * and metadata are on stable storage; with `relaxed` the syncs are left out, and then only a crash
- * of the machine, not of the process, can lose acknowledged changes: those of the last half minute
- * or so, together, so that the store is as it was then. At any instant a key has its old object or
- * its new one. Readers hold a struct store_object: an immutable snapshot whose bytes
- * stay readable until it is released, whatever happens to the key meanwhile.
+ * and metadata are on stable storage. With `relaxed` the syncs are left out: a crash of the
+ * machine, but not of the process, can then lose acknowledged changes, namely those of the last
+ * half minute or so, together, so that the store is as it was then. At any instant a key has its
+ * old object or its new one. Readers hold a struct store_object, an immutable snapshot whose bytes
+ * stay readable until it is released, even if the key changes meanwhile.
  *
- * All changes pass through one committer thread, which puts those that wait at the same time into
- * one transaction. Every function may be called from any thread.
+ * All changes pass through one committer thread, which groups waiting changes into one transaction.
+ * Every function may be called from any thread.
  *
- * Keys are NUL-terminated UTF-8, ordered by their bytes. ETags are without quotes.
- * docs/decisions/store-layout.md says what lies on the disk and why.
+ * Keys are NUL-terminated UTF-8, ordered by their bytes. ETags have no quotes.
+ * docs/decisions/store-layout.md describes the files and the reasons.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -40,7 +44,7 @@
 struct store;
 struct store_body;
 
-/* What became of a call. Only with STORE_FAILED and STORE_NO_SPACE does `err` hold something. */
+/* The result of a call. `err` is set only for STORE_FAILED and STORE_NO_SPACE. */
 enum store_status {
 	STORE_OK = 0,
 	STORE_NO_SUCH_BUCKET,
@@ -48,34 +52,34 @@ enum store_status {
 	STORE_NO_SUCH_UPLOAD,
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
-	STORE_PRECONDITION,   /* if_match or if_none_match did not hold */
-	STORE_INVALID_PART,   /* missing, or another ETag or checksum than the caller says */
+	STORE_PRECONDITION, /* if_match or if_none_match failed */
+	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
 	STORE_PART_TOO_SMALL, /* all parts but the last have at least LIMIT_S3_PART_MIN */
-	STORE_TOO_LARGE,      /* the parts together exceed LIMIT_S3_OBJECT_MAX */
-	STORE_CHANGED,	      /* a source piece is gone: read the source again and retry */
+	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
+	STORE_CHANGED, /* a source piece is gone: read the source again and retry */
 	STORE_NO_SPACE,
 	STORE_FAILED,
 };
 
 struct store_options {
-	const char *root; /* created (0700) where missing */
+	const char *root; /* created (0700) if missing */
 	bool relaxed;
-	/* Relaxed only: all is brought to the disk this long after a change. 0: STORE_RELAXED_MS. */
+	/* Relaxed only: everything is synced this long after a change. 0 for STORE_RELAXED_MS. */
 	int64_t relaxed_ms;
 };
 #define STORE_RELAXED_MS 30000
 
-/* PENSTOCK_E_EXISTS: another process owns the root. Files that a crash left over are swept by a
- * thread in the background. */
+/* Opens the store. Returns PENSTOCK_E_EXISTS if another process owns the root. Files left by a
+ * crash are swept by a background thread. */
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
-/* The caller has released every object and freed every body. NULL is fine. */
+/* Closes the store, after every object was released and every body freed. NULL is allowed. */
 void store_close(struct store *store);
-/* Whether nothing is synced when a change is made. */
+/* Returns true if changes are not synced when they are made. */
 bool store_is_relaxed(const struct store *store);
 const char *store_root(const struct store *store);
-/* The open, locked ROOT/lock. */
+/* Returns the open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
-/* Bytes that bodies may still take. */
+/* Gets the bytes that bodies may still take. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 
 /* --- buckets ------------------------------------------------------------------------------- */
@@ -90,33 +94,33 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
 	struct penstock_error *err);
-/* In order of the names; free() *out. */
+/* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
 	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
 
-/* --- bytes on their way in ----------------------------------------------------------------- */
+/* --- incoming bodies ------------------------------------------------------------------------ */
 
 #define STORE_SIZE_UNKNOWN UINT64_MAX
 
-/* Bodies of at most this many bytes live in the database, if the caller allows. */
+/* Bodies up to this size are kept in the database, if the caller allows it. */
 #define STORE_INLINE_MAX 16384
 
-/* `size` is a hint. With `may_inline` false the body is a file whatever its size. */
+/* `size` is a hint. If `may_inline` is false the body is a file regardless of its size. */
 int store_body_new(struct store *store, uint64_t size, bool may_inline, struct store_body **out,
 	struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
-/* All bytes that were written, where they are in memory until the body is synced. NULL: they are not. */
+/* Returns all bytes written, if they are in memory until the body is synced, else NULL. */
 const void *store_body_held(const struct store_body *body);
-/* Exactly `len` bytes of what was written to a body that is a file and not yet synced. */
+/* Reads exactly `len` bytes from a body that is a file and not yet synced. */
 int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 uint64_t store_body_size(const struct store_body *body);
-/* Whether store_body_sync() has nothing to wait for. */
+/* Returns true if store_body_sync() has nothing to wait for. */
 bool store_body_is_inline(const struct store_body *body);
-/* Makes the bytes and their name durable; blocks. Nothing may be written afterwards. */
+/* Makes the bytes and their name durable; blocks. No more bytes may be written afterwards. */
 int store_body_sync(struct store_body *body, struct penstock_error *err);
-/* Removes the bytes unless a put or put_part took them over. NULL is fine. */
+/* Removes the bytes unless a put or put_part took them over. NULL is allowed. */
 void store_body_free(struct store_body *body);
 
 /* --- objects ------------------------------------------------------------------------------- */
@@ -124,7 +128,8 @@ void store_body_free(struct store_body *body);
 #define STORE_ETAG_SIZE	    40 /* 32 digits, "-10000", NUL */
 #define STORE_CHECKSUM_SIZE 64 /* base64 of 32 bytes, "-10000", NUL */
 
-/* Algorithm names as in "CRC64NVME", types "FULL_OBJECT" and "COMPOSITE"; all empty: none. */
+/* Algorithm names such as "CRC64NVME", types "FULL_OBJECT" and "COMPOSITE"; all empty if there is
+ * no checksum. */
 struct store_checksum {
 	char algorithm[12];
 	char type[12];
@@ -143,13 +148,13 @@ struct store_part {
 	uint32_t number;
 	uint64_t size;
 	char etag[STORE_ETAG_SIZE];
-	char checksum[STORE_CHECKSUM_SIZE]; /* its value, "" where it has none */
-	int64_t modified_ns;		    /* only in listings of an unfinished upload */
+	char checksum[STORE_CHECKSUM_SIZE]; /* its value, or "" */
+	int64_t modified_ns; /* only in listings of an unfinished upload */
 };
 
 struct store_blob;
 
-/* A snapshot; read-only for everybody but src/store. */
+/* A snapshot; read-only outside of src/store. */
 struct store_object {
 	atomic_uint refs;
 	struct store *store;
@@ -160,57 +165,58 @@ struct store_object {
 	/* Pairs "name\0value\0": the stored headers, names in lower case. */
 	const char *headers;
 	size_t headers_len;
-	size_t n_parts; /* 0: uploaded in one go */
+	size_t n_parts; /* 0 if uploaded at once */
 	const struct store_part *parts;
 	size_t n_pieces;
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* of the pieces, pinned */
-	const void *body;	   /* of an inline object, else NULL */
+	const void *body; /* of an inline object, else NULL */
 };
 
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
 struct store_object *store_object_ref(struct store_object *object);
-/* NULL is fine. */
+/* NULL is allowed. */
 void store_object_unref(struct store_object *object);
-/* The value of a stored header, or NULL. */
+/* Returns the value of a stored header, or NULL. */
 const char *store_object_header(const struct store_object *object, const char *name);
-/* The next pair: start with *p = NULL; false at the end. */
+/* Gets the next pair: start with *p = NULL. Returns false at the end. */
 bool store_object_next_header(
 	const struct store_object *object, const char **p, const char **name, const char **value);
 /*
- * All bytes in memory: the inline body, or the file mapped. NULL where the object is in several
- * pieces or cannot be mapped: read it then. Valid as long as the object. Hand it to the kernel only
- * (send): a disk error under a mapping is a SIGBUS for whoever touches it.
+ * Returns all bytes in memory: the inline body, or the mapped file. Returns NULL if the object has
+ * several pieces or cannot be mapped; read it then. Valid as long as the object. Pass it to the
+ * kernel only (send): a disk error under a mapping raises SIGBUS in code that reads it.
  */
 const void *store_object_map(struct store_object *object);
 
 /*
- * The file that holds these bytes one after the other, from `*at` in it: for sendfile(). Close it; it stays
- * valid without the object. -1 where they are in the row or in several pieces: map or read them then.
+ * Opens the file that contains these bytes contiguously, from `*at` in it: for sendfile(). The
+ * caller closes it; it stays valid without the object. Returns -1 if the bytes are in the row or in
+ * several pieces; map or read them then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
 
-/* Reads an object piece by piece; keeps a reference and at most one open file. */
+/* Reads an object piece by piece; holds a reference and at most one open file. */
 struct store_reader;
 int store_reader_new(
 	struct store_object *object, struct store_reader **out, struct penstock_error *err);
-/* Fewer than `len` only at the end of the object; -1 raised in err. */
+/* Returns fewer bytes than `len` only at the end of the object; -1 with `err` set. */
 ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 void store_reader_free(struct store_reader *reader);
 
-/* What must hold for the object under the key when a change takes effect. */
+/* Conditions for the current object of the key at the time of the change. */
 struct store_condition {
-	const char *if_match;	   /* an ETag, or "*": any object */
-	const char *if_none_match; /* likewise; "*": none */
+	const char *if_match; /* an ETag, or "*" for any object */
+	const char *if_none_match; /* an ETag, or "*" for no object */
 };
 
 /*
- * Replaces the object under a key. The new one has the bytes of `body`, or shares those of `source`
- * (a copy; only its bytes are taken). Everything pointed to stays the caller's and must live until
- * the end; `body` is empty afterwards if it succeeded.
+ * Replaces the object of a key. The new one has the bytes of `body`, or shares those of `source` (a
+ * copy; takes only its bytes). The caller keeps everything pointed to, which must live until the
+ * end; on success `body` is empty afterwards.
  */
 struct store_put {
 	const char *bucket;
@@ -222,14 +228,14 @@ struct store_put {
 	const char *headers; /* as in struct store_object */
 	size_t headers_len;
 	struct store_condition condition;
-	/* Of a copy that keeps the parts of its source. */
+	/* For a copy that keeps the parts of its source. */
 	size_t n_parts;
 	const struct store_part *parts;
 	/* Results. */
 	enum store_status status;
-	struct penstock_error error; /* release it */
+	struct penstock_error error; /* the caller releases it */
 	int64_t modified_ns;
-	/* Called once by another thread, when all else is done; must not block. */
+	/* Called once by another thread, at the very end; must not block. */
 	void (*done)(struct store_put *put, void *cookie);
 	void *cookie;
 };
@@ -241,10 +247,10 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 struct store_delete {
 	const char *key;
 	struct store_condition condition; /* a missing object satisfies if_match */
-	enum store_status status;	  /* result; a missing object is a success */
-	bool existed;			  /* result */
+	enum store_status status; /* result; a missing object is a success */
+	bool existed; /* result */
 };
-/* All in one transaction, each on its own terms. */
+/* Deletes all items in one transaction, each with its own result. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
 	size_t n, struct penstock_error *err);
 
@@ -252,9 +258,9 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 
 struct store_list_query {
 	const char *bucket;
-	const char *prefix;    /* "" or NULL: all */
-	const char *delimiter; /* "" or NULL: none */
-	const char *after;     /* only keys and common prefixes behind this one; may be NULL */
+	const char *prefix; /* "" or NULL for all */
+	const char *delimiter; /* "" or NULL for no grouping */
+	const char *after; /* only keys and common prefixes after this one; may be NULL */
 	size_t max;
 };
 struct store_list_entry {
@@ -268,7 +274,7 @@ struct store_list_entry {
 struct store_list {
 	struct store_list_entry *entries; /* in byte order, prefixes among the keys */
 	size_t n;
-	bool truncated; /* there is more behind the last entry */
+	bool truncated; /* there are more entries */
 };
 enum store_status store_list_objects(struct store *store, const struct store_list_query *query,
 	struct store_list *out, struct penstock_error *err);
@@ -283,12 +289,12 @@ struct store_upload {
 	char *key; /* owned */
 	int64_t started_ns;
 	struct store_checksum checksum; /* algorithm and type */
-	char *headers;			/* owned; of the object to be */
+	char *headers; /* owned; of the future object */
 	size_t headers_len;
 };
 void store_upload_release(struct store_upload *upload);
 
-/* `in` has headers and checksum; `id` gets the new one. */
+/* `in` has headers and checksum; `id` gets the new id. */
 enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
 	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
 	struct penstock_error *err);
@@ -297,7 +303,8 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err);
 
-/* Aborts all uploads that were started, and got their last part, before a time; *n: how many. */
+/* Aborts all uploads that were started before a time and got no part since; sets *n to their
+ * number. */
 enum store_status store_upload_expire(
 	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err);
 
@@ -314,15 +321,20 @@ void store_part_put_submit(struct store *store, struct store_part_put *part);
 enum store_status store_part_put(
 	struct store *store, struct store_part_put *part, struct penstock_error *err);
 
-/* Parts behind number `after`, at most `max`, in order; free() *out. */
+struct store_part_page {
+	struct store_part *parts; /* free() it */
+	size_t n;
+	bool truncated; /* there are more parts */
+};
+/* Lists parts with numbers above `after`, at most `max`, in order. */
 enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
-	const char *id, uint32_t after, size_t max, struct store_part **out, size_t *n,
-	bool *truncated, struct penstock_error *err);
+	const char *id, uint32_t after, size_t max, struct store_part_page *page,
+	struct penstock_error *err);
 
 /*
- * Makes the object of the named parts (number, etag and checksum of each as store_part_list() gave
- * them; ascending). No byte is copied. Other parts are dropped. Completing again what was completed
- * with this id and is still there is a success.
+ * Makes the object from the named parts (number, etag and checksum of each as given by
+ * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
+ * call succeeds as long as its object exists.
  */
 struct store_complete {
 	const char *bucket;
@@ -333,12 +345,12 @@ struct store_complete {
 	const char *etag;
 	struct store_checksum checksum;
 	struct store_condition condition;
-	int64_t modified_ns;		  /* result */
-	char final_etag[STORE_ETAG_SIZE]; /* result: differs from etag after a repeated call */
+	int64_t modified_ns; /* result */
+	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */
 };
 enum store_status store_complete(
 	struct store *store, struct store_complete *complete, struct penstock_error *err);
-/* The object that the upload became, if it is still the one under its key. */
+/* Gets the object made by the upload, if the key still has it. */
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);
 
@@ -352,7 +364,8 @@ struct store_upload_list {
 	size_t n;
 	bool truncated;
 };
-/* `after_id` continues among the uploads of key `query->after` itself; NULL: behind that key. */
+/* `after_id` continues among the uploads of the key `query->after` itself; NULL continues after
+ * that key. */
 enum store_status store_upload_list(struct store *store, const struct store_list_query *query,
 	const char *after_id, struct store_upload_list *out, struct penstock_error *err);
 void store_upload_list_release(struct store_upload_list *list);

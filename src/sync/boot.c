@@ -1,8 +1,8 @@
 /*
- * Whether what is here is what was written: a machine that stopped takes with it what was not on its disk yet, and most file
- * systems keep a file's size and time where its new blocks are lost. So the journal says in which boot it was written. After
- * another one a published file counts where it has the content of its object, and what was closed and not sent is suspect,
- * unless it was brought to the disk for being the only copy.
+ * Local files after a stop of the machine. Data that was not on disk is lost, and most file systems
+ * keep size and time of a file whose new blocks are missing. So the journal records the boot. In
+ * another boot a published file counts if it has the content of its object; a file that was closed
+ * and not sent is suspect, unless it was synced as the only copy.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,18 +11,19 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "sync/sync_internal.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
 void boot_judge(struct sync *s)
 {
-	/* What is behind a network was sent there by its close. A journal of before this was on record is believed. */
+	/* On a network file system the close has sent the bytes to the server. A journal without a
+	 * boot id is believed. */
 	s->doubt = s->boot[0] && s->journal_boot[0] && strcmp(s->boot, s->journal_boot) != 0 &&
 		   !s->leases_unreliable;
 	if (s->doubt)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the machine stopped since the output was written: what is here counts "
-			"where it is what was published");
+			"the machine stopped since the output was written: local files count "
+			"only if they match their objects");
 	else
 		boot_believe(s);
 }
@@ -43,7 +44,7 @@ static int find_unsynced(void *cookie, struct entry *e)
 	return is_only_here(e) && !(e->flags & ENTRY_SYNCED);
 }
 
-/* A close while the disk is at it takes the flag away again. */
+/* A close during the sync clears the flag again. */
 static int mark(void *cookie, struct entry *e)
 {
 	(void)cookie;
@@ -73,7 +74,7 @@ void sync_settle(struct sync *s)
 	table_each(&s->table, mark, NULL);
 	s->settling = true;
 	pthread_mutex_unlock(&s->lock);
-	rc = syncfs(s->root_fd) < 0 ? error_errno(&err, errno, "it cannot be synced") : 0;
+	rc = syncfs(s->root_fd) < 0 ? error_errno(&err, errno, "cannot sync the file system") : 0;
 	pthread_mutex_lock(&s->lock);
 	s->settling = false;
 	if (rc < 0)

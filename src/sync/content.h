@@ -1,4 +1,4 @@
-/* Checksums of what a file holds. */
+/* Checksums of the content of a file. */
 #ifndef SYNC_CONTENT_H
 #define SYNC_CONTENT_H
 
@@ -7,9 +7,10 @@
 
 struct penstock_error;
 
-/* CRC-64 (ECMA, reflected) of the first `size` bytes. PENSTOCK_E_CHANGED: it is shorter. */
+/* CRC-64 (ECMA, reflected) of the first `size` bytes. Returns -PENSTOCK_E_CHANGED if the file is
+ * shorter. */
 int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
-/* The same, and the MD5; as that may take long, `cancel` (may be NULL) is looked at meanwhile. */
+/* The same, and the MD5. As that may take long, `cancel` (may be NULL) ends it. */
 int content_crc64_unless(
 	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
 int content_md5_unless(const atomic_int *cancel, int fd, uint64_t size,

@@ -1,9 +1,12 @@
+/* Events for the caller, and the signal that wakes the owner thread. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "sync/sync_internal.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
@@ -16,7 +19,7 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 		return;
 	line = calloc(1, sizeof(*line));
 	if (!line)
-		return; /* it is only told */
+		return; /* a report may be lost */
 	line->event = event;
 	line->bytes = bytes;
 	line->path = path ? strdup(path) : NULL;
@@ -55,4 +58,12 @@ void sync_deliver(struct sync *s)
 		s->delivering = false;
 	}
 	pthread_mutex_unlock(&s->event_lock);
+}
+
+void sync_wake_owner(struct sync *s)
+{
+	uint64_t one = 1;
+
+	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
 }

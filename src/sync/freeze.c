@@ -1,7 +1,8 @@
 /*
- * Small files that are rewritten while they wait, such as the marker of a checkpoint: what they hold when their turn comes may
- * name what was closed after them. They are copied into memory, all of a directory at one moment, and published so after
- * everything that was closed before that moment.
+ * Copies of small files that are rewritten while they wait, such as the marker of a checkpoint.
+ * When its turn comes, such a file may name files that were closed after it. All small files of a
+ * directory are copied into memory at one moment, and published after everything that was closed
+ * before that moment.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,14 +12,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "sync/lease.h"
-#include "sync/sync_internal.h"
+#include "sync/kernel/lease.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
-#define LOOKED_AT   1024      /* files of a queue */
+#define LOOKED_AT   1024 /* files of a queue that are examined */
 #define BYTES	    (1 * MIB) /* of a directory */
 #define BYTES_ALL   (4 * MIB) /* of all directories */
-#define PATIENCE_MS 250	      /* that all are closed at one moment is waited for so long */
+#define PATIENCE_MS 250 /* how long to wait for a moment when all are closed */
 #define AGAIN_MS    2
 
 struct frozen *freeze_file(int fd, enum lease *lease)
@@ -85,7 +86,7 @@ static bool is_as_frozen(struct sync *s, const struct work *w)
 	return ident_equal(&now, &w->frozen->ident);
 }
 
-/* False: not at one moment. */
+/* Returns false if they could not be copied at one moment. */
 static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 {
 	size_t bytes = 0, n = 0, looked = 0;
@@ -94,7 +95,8 @@ static bool freeze_all(struct sync *s, struct dir *d, bool strict)
 		w = w->next, looked++) {
 		const struct entry *e = w->entry;
 
-		if (e->seen.size > PLAN_MARKER || e->below || w->busy || w->tail || w->settled)
+		if (e->seen.size > PLAN_MARKER || e->below || w->send != SEND_IDLE ||
+			w->how == HOW_REST || w->settled)
 			continue;
 		if (e->state == ENTRY_OPEN && strict)
 			return false;
@@ -124,18 +126,17 @@ void freeze_dir(struct sync *s, struct dir *d)
 
 	if (!d->freeze_since_ms)
 		d->freeze_since_ms = now_ms;
-	d->busy = true; /* so it stays, whatever is told now */
-	sync_catch_up(s);
+	d->busy = true; /* keeps the directory while events are read */
+	observe_catch_up(s);
 	if (!freeze_all(s, d, now_ms - d->freeze_since_ms < PATIENCE_MS)) {
 		for (struct work *w = d->head; w && d->n_frozen; w = w->next)
 			plan_thaw(&s->plan, w);
 		d->freeze_ms = now_ms + AGAIN_MS;
 	} else {
-		sync_catch_up(s);
+		observe_catch_up(s);
 		plan_queue_frozen(&s->plan, d);
-		/* What cannot be read all that time is taken as it comes. */
-		if (d->head && !d->head->frozen)
-			d->head->restless = false;
+		/* If no file could be read all that time, the first is sent as it is. */
+		plan_freeze_failed(d);
 		d->freeze_since_ms = 0;
 	}
 	d->busy = false;

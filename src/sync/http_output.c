@@ -16,7 +16,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "net/http.h"
+#include "net/http/http.h"
 #include "base/banned.h"
 
 #define ZIP_BLOCK (256 * KIB)
@@ -41,7 +41,7 @@ static int not_dots(const struct dirent *d)
 	return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
-/* Every name below `fd`, parents first, in order; links are not followed. */
+/* Every name below `fd`, parents first, in order. Links are not followed. */
 static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penstock_error *err)
 {
 	struct dirent **names = NULL;
@@ -164,7 +164,7 @@ static int zip_one(void *cookie, int dir_fd, const char *name, const char *path,
 	return rc < 0 || fd < 0 ? rc : zip_data(z, fd, (uint64_t)st->st_size, path, err);
 }
 
-/* Packs the whole directory; returns a descriptor of the zip, which has no name any more. */
+/* Packs the whole directory. Returns a descriptor of the zip, which has no name any more. */
 static int make_zip(
 	int dir_fd, const char *tmp_dir, const atomic_int *cancel, struct penstock_error *err)
 {

@@ -17,7 +17,7 @@
 struct http_engine;
 struct penstock_error;
 
-/* `reply` may be NULL; it gets what fits in its limit. `cancel` may be NULL. */
+/* `reply` may be NULL; it gets as much as its limit allows. `cancel` may be NULL. */
 int sync_http_output(struct http_engine *engine, const char *url, const char *dir,
 	const char *tmp_dir, const atomic_int *cancel, struct buf *reply,
 	struct penstock_error *err);

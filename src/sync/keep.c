@@ -1,8 +1,8 @@
 /*
- * What stands under a name and was not published by this run is kept before it is overwritten: as a
- * version, where the bucket has them, else as one copy that the store makes itself. The copy's name
- * holds the ETag of what was copied, so that no later copy can take its place, and an attempt that
- * died between the copy and the overwriting finds it again.
+ * Keeps objects of others before they are overwritten: as a version if the bucket has versions,
+ * else as one copy made by the store. The name of the copy contains the ETag of the original, so no
+ * later copy can take its place, and an attempt that was killed between copy and overwrite finds it
+ * again.
  */
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -13,13 +13,67 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/names.h"
-#include "sync/sync_internal.h"
+#include "sync/record/names.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
-#define TOKEN_SIZE 65 /* what of an ETag stands in a key, and its NUL */
-#define NAMES	   9  /* tried where something else has the name of a copy */
+#define TOKEN_SIZE 65 /* bytes of an ETag in a key, and a NUL */
+#define NAMES	   9 /* names to try if another object has the name of the copy */
 #define LONG_NAME  "long-name-"
+
+bool keep_has(const struct sync *s, const char *key)
+{
+	struct kept *k;
+
+	HASH_FIND_STR(s->kept, key, k);
+	return k != NULL;
+}
+
+static void free_kept(struct kept *k)
+{
+	free(k->path);
+	free(k->etag);
+	free(k->key);
+	free(k);
+}
+
+void keep_free(struct sync *s)
+{
+	struct kept *k, *next;
+
+	HASH_ITER (hh, s->kept, k, next) {
+		HASH_DEL(s->kept, k);
+		free_kept(k);
+	}
+}
+
+int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size)
+{
+	struct kept *k;
+
+	if (keep_has(s, key))
+		return 0;
+	k = calloc(1, sizeof(*k));
+	if (!k)
+		return -1;
+	k->size = size;
+	k->path = strdup(path);
+	k->etag = strdup(etag);
+	k->key = strdup(key);
+	if (!k->path || !k->etag || !k->key) {
+		free_kept(k);
+		return -1;
+	}
+	HASH_ADD_KEYPTR(hh, s->kept, k->key, strlen(k->key), k);
+	if (s->journal)
+		journal_add(s->journal, &(struct journal_record){.type = JOURNAL_KEPT,
+						.path = path,
+						.etag = etag,
+						.key = key,
+						.ident.size = size});
+	s->plan.manifest_dirty = true;
+	return 0;
+}
 
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older)
 {
@@ -32,7 +86,8 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 		return false;
 	if (upload && str_starts(upload, s->nonce))
 		return true;
-	/* Another machine may have counted its attempts otherwise: their numbers decide last. */
+	/* Another machine may have counted its attempts differently, so their numbers decide
+	 * last. */
 	if (older || s->o.anew > s->o.attempt)
 		return false;
 	if (by)
@@ -50,7 +105,7 @@ static int hash_hex(const char *text, char out[static 33])
 	return 0;
 }
 
-/* An ETag as a part of a key; ETags that are not plain words are hashed. */
+/* An ETag as part of a key. An ETag with other characters is hashed. */
 static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
 {
 	size_t len = strlen(there->etag);
@@ -74,7 +129,7 @@ static int token_of(const struct object_info *there, char out[static TOKEN_SIZE]
 	return hash_hex(there->etag, out);
 }
 
-/* "<state>replaced/TOKEN/path"; the second and later of a name end in "~2", … */
+/* "<state>replaced/TOKEN/path"; the second copy of a name and later ones end in "~2", … */
 static int key_of(const struct sync *s, const char *path, const char *token, unsigned n,
 	struct buf *key, struct penstock_error *err)
 {
@@ -98,20 +153,21 @@ static int key_of(const struct sync *s, const char *path, const char *token, uns
 	buf_printf(key, "/%s%s", LONG_NAME, hash);
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"a copy of it would have a key of %zu bytes, and S3 allows %d: use a "
+			"a copy of it would have a key of %zu bytes, and S3 allows %d; use a "
 			"shorter prefix",
 			key->len, LIMIT_S3_KEY);
 	return 0;
 }
 
-/* On record before anything is overwritten: in the kernel's hands, so a kill of penstock does not lose it. */
+/* Records the copy before anything is overwritten. The kernel has the record, so a kill of penstock
+ * does not lose it. */
 static int note_kept(struct sync *s, const char *path, const struct object_info *there,
 	const char *key, struct penstock_error *err)
 {
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
-	rc = state_add_kept(s, path, there->etag, key, there->size);
+	rc = keep_add(s, path, there->etag, key, there->size);
 	if (rc == 0 && s->journal)
 		journal_write(s->journal);
 	pthread_mutex_unlock(&s->lock);
@@ -126,17 +182,18 @@ static bool is_known(struct sync *s, const char *key)
 	bool known;
 
 	pthread_mutex_lock(&s->lock);
-	known = state_has_kept(s, key);
+	known = keep_has(s, key);
 	pthread_mutex_unlock(&s->lock);
 	return known;
 }
 
-/* What stands under the key of the copy. 1: the copy; 2: something else; 0: nothing. */
+/* Examines the key of the copy. Returns 1 if the copy is there, 2 if another object is, 0 if none
+ * is. */
 static int look_for_copy(struct sync *s, const char *key, const struct object_info *there,
 	struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info copy = {0};
-	int rc = object_head(s->o.client, s->o.bucket, key, &copy, err);
+	int rc = object_head(object_at(s->o.client, s->o.bucket, key), &copy, err);
 
 	if (rc == -PENSTOCK_E_NOT_FOUND || rc == -PENSTOCK_E_PERMISSION) {
 		penstock_error_release(err);
@@ -147,7 +204,7 @@ static int look_for_copy(struct sync *s, const char *key, const struct object_in
 	return copy.size == there->size ? 1 : 2;
 }
 
-/* 1: the copy is there; 0: look again at what stands under `from`. */
+/* Returns 1 if the copy is there, 0 if the object under `from` must be examined again. */
 static int copy_once(struct sync *s, const char *path, const char *from,
 	const struct object_info *there, struct penstock_error *err)
 {
@@ -163,17 +220,18 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 			rc = look_for_copy(s, buf_str(&key), there, err);
 	}
 	if (rc == 0)
-		rc = object_copy(s->o.client, s->o.bucket, from, s->o.bucket, buf_str(&key),
+		rc = object_copy(object_at(s->o.client, s->o.bucket, from),
+			object_at(s->o.client, s->o.bucket, buf_str(&key)),
 			&(struct object_copy_options){
 				.if_match = there->etag, .if_none_match = s->conditions},
 			NULL, err);
-	/* It is another one by now, or gone; or an answer was lost and the copy is there after all. */
+	/* The object changed or is gone; or a reply was lost and the copy is there. */
 	if (rc == -PENSTOCK_E_PRECONDITION || rc == -PENSTOCK_E_NOT_FOUND) {
 		penstock_error_release(err);
 		return 0;
 	}
 	if (rc == 2)
-		return error_set(err, PENSTOCK_E_EXISTS, "something else has the name of its copy");
+		return error_set(err, PENSTOCK_E_EXISTS, "another object has the name of its copy");
 	return rc < 0 ? rc : note_kept(s, path, there, buf_str(&key), err);
 }
 
@@ -183,8 +241,8 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 	_cleanup_(buf_release) struct buf version = BUF_INIT(LIMIT_STRING);
 	int rc;
 
-	/* "null" is what stood there before the bucket had versions, or without them: overwriting
-	 * replaces it where they are suspended. */
+	/* "null" is the version from before the bucket had versions, or while they were suspended;
+	 * then an overwrite replaces it. */
 	if (there->version_id && strcmp(there->version_id, "null") != 0) {
 		buf_printf(&version, "version:%s", there->version_id);
 		if (buf_failed(&version))
@@ -196,7 +254,7 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 	rc = copy_once(s, path, key, there, err);
 	if (rc < 0)
 		return error_prefix(err,
-			"the object that stood there before this run cannot be kept, so it is not "
+			"cannot keep the object that was there before this run, so it is not "
 			"overwritten");
 	return rc;
 }
@@ -214,11 +272,11 @@ static int on_found(void *cookie, const struct object_info *info)
 
 	if (!path || !*++path || str_starts(path, LONG_NAME))
 		return 0;
-	/* Such a key is what a name that is not UTF-8 became. */
+	/* The key is that of a name that is not UTF-8. */
 	if (names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
 	pthread_mutex_lock(&search->s->lock);
-	search->memory |= state_add_kept(search->s, path, info->etag, info->key, info->size) < 0;
+	search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;
 	pthread_mutex_unlock(&search->s->lock);
 	return search->memory;
 }
@@ -232,9 +290,9 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%sreplaced/", s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	rc = object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_found, &search,
-		s->o.cancel, err);
-	/* Keys that may write but not list are common: the journal and the manifest know it too. */
+	rc = object_list(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), NULL, on_found,
+		&search, s->o.cancel, err);
+	/* Many keys may write but not list. The journal and the manifest know the copies too. */
 	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
 		rc == -PENSTOCK_E_NOT_FOUND) {
 		penstock_error_release(err);

@@ -1,6 +1,7 @@
 /*
- * What a sync that was killed has left in the bucket, told from what others did there: the journal names every sync of this
- * directory, and every upload in parts from before it is asked for until nothing is left of it.
+ * Leftovers of a sync that was killed. The journal names every sync of this directory, and every
+ * upload in parts from before its request until nothing is left of it, so leftovers differ from the
+ * work of others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +11,17 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "sync/sync_internal.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
-/* Signed requests are refused where the clocks differ by more, so an upload's date is as near to ours. */
+/* Signed requests are refused if the clocks differ by more, so the date of an upload is as close to
+ * ours. */
 #define CLOCKS_DIFFER (INT64_C(15) * 60 * NS_PER_S)
 
 struct leftover {
 	struct leftover *next;
 	char *key;
-	char *id;	  /* NULL: asked for, and nobody knows whether it was begun */
+	char *id; /* NULL if the upload was requested and no reply came */
 	int64_t asked_ns; /* wall clock */
 };
 
@@ -56,10 +58,8 @@ void leftovers_fill(const struct sync *s, struct journal *to)
 		note(to, l, false);
 }
 
-/*
- * The one with this id; without one, that of the key which was asked for last and has none yet: an earlier one is of an
- * attempt that was killed, whose name nobody knows.
- */
+/* The leftover with this id. Without one, the latest request for the key that has no id: an earlier
+ * one is of an attempt that was killed, whose id is unknown. */
 static struct leftover **find(struct sync *s, const char *key, const char *id)
 {
 	struct leftover **unnamed = NULL;
@@ -156,7 +156,8 @@ static int on_upload(void *cookie, const char *key, const char *id, int64_t init
 	int64_t apart = initiated_ns - search->of->asked_ns;
 
 	if (strcmp(key, search->of->key) == 0 && apart > -CLOCKS_DIFFER && apart < CLOCKS_DIFFER)
-		search->rc = object_abort_upload(o->client, o->bucket, key, id, search->err);
+		search->rc = object_abort_upload(
+			object_at(o->client, o->bucket, key), id, search->err);
 	return search->rc < 0;
 }
 
@@ -166,8 +167,9 @@ static int end(struct sync *s, const struct leftover *l, struct penstock_error *
 	int rc;
 
 	if (l->id)
-		return object_abort_upload(s->o.client, s->o.bucket, l->key, l->id, err);
-	rc = object_list_uploads(s->o.client, s->o.bucket, l->key, on_upload, &search, err);
+		return object_abort_upload(object_at(s->o.client, s->o.bucket, l->key), l->id, err);
+	rc = object_list_uploads(
+		object_at(s->o.client, s->o.bucket, l->key), on_upload, &search, err);
 	return rc < 0 ? rc : search.rc;
 }
 
@@ -176,7 +178,7 @@ static int on_probe_upload(void *cookie, const char *key, const char *id, int64_
 	const struct sync_options *o = cookie;
 
 	(void)initiated_ns;
-	object_abort_upload(o->client, o->bucket, key, id, NULL);
+	object_abort_upload(object_at(o->client, o->bucket, key), id, NULL);
 	return 0;
 }
 
@@ -184,23 +186,27 @@ static int on_probe(void *cookie, const struct object_info *info)
 {
 	const struct sync_options *o = cookie;
 
-	object_delete(o->client, o->bucket, info->key, NULL, NULL);
+	object_delete(object_at(o->client, o->bucket, info->key), NULL, NULL);
 	return 0;
 }
 
-/* The objects by which an attempt that was killed asked what the store can do. They lie among this run's own, so they are ours. */
+/* Removes the objects with which an attempt that was killed probed the store. They have this run's
+ * prefix, so they are its own. */
 static void end_probes(struct sync *s)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_S3_KEY * 3);
 
 	buf_printf(&prefix, "%sprobe-", s->state);
-	object_list_uploads(
-		s->o.client, s->o.bucket, buf_str(&prefix), on_probe_upload, &s->o, NULL);
-	object_list(s->o.client, s->o.bucket, buf_str(&prefix), NULL, on_probe, &s->o, s->o.cancel,
-		NULL);
+	/* The empty prefix of a failure would name the whole bucket. */
+	if (buf_failed(&prefix))
+		return;
+	object_list_uploads(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), on_probe_upload,
+		&s->o, NULL);
+	object_list(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), NULL, on_probe, &s->o,
+		s->o.cancel, NULL);
 }
 
-/* Nobody adds to the list before the sync is attached. */
+/* No upload is added before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier)
 {
 	struct leftover **at = &s->leftovers;
@@ -213,8 +219,8 @@ void leftovers_end(struct sync *s, bool earlier)
 
 		if (end(s, l, &err) < 0) {
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"parts of an upload of %s that was cut off stay in the store for "
-				"now: %s",
+				"cannot remove the parts of an interrupted upload of %s; they "
+				"stay in the store for now: %s",
 				l->key, err.message ? err.message : "");
 			at = &l->next;
 			continue;

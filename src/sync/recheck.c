@@ -1,8 +1,9 @@
 /*
- * The last look of a flush at the files: does what was published hold what they hold? Most often that needs no look at
- * their bytes, for the kernel tells of each close, and of a store through a mapping by the times. It does on a file system
- * of another machine, which tells neither; in memory, where such a store leaves no trace, once events were lost or there
- * are none; and where the machine stopped since a file was written, so that what is there may not be what was.
+ * The last check of the files in a flush: each published object must hold the bytes of its file.
+ * Most file systems need no comparison, as the kernel reports each close, and times show a store
+ * through a mapping. These do: network file systems, which show neither; memory (tmpfs), where such
+ * a store leaves no trace, if events were lost or are not available; and any, if the machine
+ * stopped since the file was written.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,12 +18,12 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/content.h"
-#include "sync/names.h"
-#include "sync/sync_internal.h"
-#include "transfer/compare_object.h"
+#include "sync/record/names.h"
+#include "sync/internal.h"
+#include "transfer/compare/object.h"
 #include "base/banned.h"
 
-#define BATCH 1024 /* files between two looks at the table */
+#define BATCH 1024 /* files compared between two passes over the table */
 
 bool recheck_counts(const struct sync *s)
 {
@@ -47,7 +48,7 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 		rc = content_md5_unless(s->o.cancel, fd, size, md5, err);
 	if (rc == -PENSTOCK_E_CANCELLED || rc == -PENSTOCK_E_MEMORY)
 		return rc;
-	if (rc < 0) { /* cut meanwhile, or damaged */
+	if (rc < 0) { /* truncated meanwhile, or damaged */
 		penstock_error_release(err);
 		return 0;
 	}
@@ -61,9 +62,9 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	names_key(&key, path);
 	if (buf_failed(&key))
 		return buf_error(&key, "the key of a file", err);
-	rc = compare_with_object(
-		fd, size, s->o.client, s->o.bucket, buf_str(&key), p->etag_text, s->o.cancel, err);
-	/* Keys that may write and not look are common. */
+	rc = compare_with_object(fd, size, object_at(s->o.client, s->o.bucket, buf_str(&key)),
+		p->etag_text, s->o.cancel, err);
+	/* Many keys may write but not read. */
 	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_CHANGED) {
 		penstock_error_release(err);
 		return 0;
@@ -88,7 +89,7 @@ static bool is_due(const struct entry *e)
 
 struct batch {
 	struct strlist paths;
-	size_t left; /* in all */
+	size_t left; /* total of all batches */
 	bool memory;
 };
 
@@ -104,16 +105,17 @@ static int collect(void *cookie, struct entry *e)
 	return b->memory;
 }
 
-/* 1: it holds the same; 0: it does not, and `now` is what it is. */
+/* Returns 1 if the file holds the same, 0 if not; `now` is then its identity. */
 static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {
-	/* Opening it also asks a server for its times. */
+	/* The open also asks a file server for fresh times. */
 	_cleanup_close_ int fd = openat(
 		s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	struct stat st;
 
-	/* What is gone is a matter of the scan, and what cannot be read was named when it was to be sent. */
+	/* The scan handles files that are gone, and the upload has reported those that cannot be
+	 * read. */
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return 1;
 	ident_of_stat(now, &st);
@@ -122,7 +124,7 @@ static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	return recheck_content(s, fd, path, now->size, p, err);
 }
 
-/* One file. 0 or an error; `again` counts those that are sent once more. */
+/* Compares one file. `again` counts the files that are sent once more. */
 static int recheck(struct sync *s, const char *path, uint64_t *again, struct penstock_error *err)
 {
 	struct published p;
@@ -143,13 +145,13 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 		return 0;
 	rc = look_at(s, path, &seen, &p, &now, err);
 	if (rc < 0)
-		return error_prefix(err, "%s cannot be compared with what was published", path);
+		return error_prefix(err, "cannot compare %s with its object", path);
 	same = rc == 1;
 	rc = 0;
 	pthread_mutex_lock(&s->lock);
 	s->n_compared++;
 	e = table_find_path(&s->table, path);
-	/* Whatever has happened to it meanwhile, the flush deals with. */
+	/* If the file changed meanwhile, the flush handles that. */
 	if (e && is_due(e) && ident_equal(&seen, &e->seen)) {
 		int64_t now_ms = clock_monotonic_ms();
 
@@ -159,7 +161,7 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 			rc = error_memory(err);
 		if (!same && rc == 0) {
 			e->seen = now;
-			/* The object is good then, and what is here may be torn. */
+			/* The object is good, and the local file may be torn. */
 			rc = (s->doubt ? plan_suspect(&s->plan, e, &now, now_ms)
 				       : plan_again(&s->plan, e, false, now_ms)) < 0
 				     ? error_memory(err)
@@ -199,8 +201,8 @@ int recheck_output(struct sync *s, int64_t deadline_ms, uint64_t *again, struct 
 					"the flush of the output was interrupted");
 			else if (i && deadline_ms && clock_monotonic_ms() >= deadline_ms)
 				rc = error_set(err, PENSTOCK_E_TIMEOUT,
-					"%zu files of the output not compared with what was "
-					"published in time",
+					"%zu files of the output not compared with their "
+					"objects in time",
 					b.left - i);
 			else
 				rc = recheck(s, b.paths.items[i], again, err);

@@ -1,7 +1,8 @@
 /*
- * The last look of a flush: is what this run published still there? Somebody may have removed or replaced it
- * meanwhile, and what is here is perhaps the only copy. The list is read once, and what it does not show as it should
- * be is asked for by name: so keys that are encoded need no rule of their own. Memory does not depend on what the bucket holds.
+ * The last check of the bucket in a flush: every object of this run must still be there, as the
+ * local file may be the only copy. The bucket is listed once; objects that the list does not show
+ * as expected are requested by name, so encoded keys need no special rule. Memory does not depend
+ * on the size of the bucket.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,27 +14,28 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/names.h"
-#include "sync/sync_internal.h"
+#include "sync/record/names.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
 #define LIST_MORE                                                                                  \
-	10000 /* keys of others that are read past; beyond that each file is asked for by itself */
-#define LIST_TIMES 4  /* the same, for each file of ours */
-#define BATCH	   64 /* files that are asked for between two looks at the table */
+	10000 /* keys of others that are skipped; after that each file is requested by name */
+#define LIST_TIMES 4 /* the same, for each file of this run */
+#define BATCH	   64 /* files requested between two passes over the table */
 
 struct review {
 	struct sync *s;
 	uint64_t expected; /* files with an object */
 	uint64_t listed;
 	uint64_t again;
-	uint64_t nowhere; /* neither there nor here */
-	char first[128];  /* the name of one of them */
-	bool blind;	  /* these keys may not look */
+	uint64_t nowhere; /* neither in the bucket nor here */
+	char first[128]; /* name of the first of those */
+	bool blind; /* the credentials may not read */
 	bool memory;
 };
 
-/* What is of an attempt before the run began anew is not answered for, nor what was deleted here. */
+/* Objects of an attempt before the run began anew are not checked, nor files that were deleted
+ * here. */
 static bool is_expected(const struct entry *e)
 {
 	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER) && !e->below &&
@@ -69,19 +71,19 @@ static int on_object(void *cookie, const struct object_info *info)
 	return 0;
 }
 
-/* It is as it should be, or is sent again, or is lost. Under lock. */
+/* The object is as expected, or is sent again, or is lost. Under lock. */
 static void judge(struct review *r, struct entry *e, const char *path, bool there, bool same)
 {
 	if (same) {
 		e->flags |= ENTRY_THERE;
 	} else if (e->state == ENTRY_CLEAN) {
 		sync_emit(r->s, SYNC_WARNING, path, 0,
-			"%s: somebody %s its object meanwhile: sent again", path,
+			"%s: its object was %s by another program: sent again", path,
 			there ? "replaced" : "removed");
 		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
 		r->again++;
 	} else {
-		e->flags |= ENTRY_THERE; /* it was asked for */
+		e->flags |= ENTRY_THERE; /* it was requested */
 		if (!r->nowhere++)
 			snprintf(r->first, sizeof(r->first), "%s", path);
 	}
@@ -120,7 +122,7 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 	names_key(&key, path);
 	if (buf_failed(&key))
 		return buf_error(&key, "the key of a file", err);
-	rc = object_head(s->o.client, s->o.bucket, buf_str(&key), &there, err);
+	rc = object_head(object_at(s->o.client, s->o.bucket, buf_str(&key)), &there, err);
 	r->blind = rc == -PENSTOCK_E_PERMISSION;
 	if (r->blind)
 		penstock_error_release(err);
@@ -172,9 +174,9 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 	pthread_mutex_unlock(&s->lock);
 	if (!r.expected)
 		return 0;
-	rc = object_list(
-		s->o.client, s->o.bucket, s->o.prefix, NULL, on_object, &r, s->o.cancel, err);
-	/* Keys that may write but not list are common. */
+	rc = object_list(object_at(s->o.client, s->o.bucket, s->o.prefix), NULL, on_object, &r,
+		s->o.cancel, err);
+	/* Many keys may write but not list. */
 	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
 		rc == -PENSTOCK_E_NOT_FOUND) {
 		penstock_error_release(err);
@@ -184,10 +186,10 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 		rc = ask_for_rest(&r, err);
 	*again = r.again;
 	if (rc < 0)
-		return error_prefix(err, "whether all of the output is there cannot be looked at");
+		return error_prefix(err, "cannot check that all of the output is in the bucket");
 	if (r.nowhere)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"somebody removed or replaced %" PRIu64
+			"another program removed or replaced %" PRIu64
 			" file%s that this run published and that %s not here: %s%s",
 			r.nowhere, r.nowhere == 1 ? "" : "s", r.nowhere == 1 ? "is" : "are",
 			r.first, r.nowhere == 1 ? "" : ", …");

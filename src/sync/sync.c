@@ -18,43 +18,16 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/sync_internal.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
-#define JOURNAL_SYNC_MS	  1000	     /* what was closed survives a power loss after so long */
-#define JOURNAL_REWRITE	  (64 * MIB) /* bytes of journal that are worth a new one */
-#define ATTACH_RETRY_MS	  2000
-#define FLUSH_POLL_MS	  100
-#define IDLE_MS		  60000
-#define REVIEWS		  3    /* times that objects are missed in one flush */
-#define SEE_STEPS	  2000 /* of 512 names each, at a task's end */
-#define CATCH_UP_READS	  128  /* event buffers: more than the kernel queues */
-#define READS_PER_ROUND	  64   /* event buffers read before the lock is given up for a moment */
-#define OPEN_SIZES_LOOKED 64   /* open files whose size sync_get_status() asks for */
+#define JOURNAL_SYNC_MS 1000 /* closes survive a power loss after so long */
+#define ATTACH_RETRY_MS 2000
+#define IDLE_MS		60000
+#define SEE_STEPS	2000 /* of 512 names each, at a task's end */
+#define READS_PER_ROUND 64 /* event buffers read before the lock is given up for a moment */
 
 /* The workers. */
-
-static void write_journal(struct sync *s)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	uint64_t size = journal_size(s->journal);
-
-	if (journal_write(s->journal) < 0) {
-		if (!s->journal_warned)
-			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"the journal cannot be written (%s): after a crash of penstock "
-				"files may be taken for incomplete",
-				strerror(errno));
-		s->journal_warned = true;
-		return;
-	}
-	s->journal_dirty |= journal_size(s->journal) != size;
-	if (!s->journal_syncing &&
-		(journal_damaged(s->journal) ||
-			(journal_size(s->journal) > JOURNAL_REWRITE &&
-				journal_size(s->journal) > 4 * s->journal_live_size)))
-		state_rewrite_journal(s, &err);
-}
 
 static void remember_failure(
 	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
@@ -87,14 +60,6 @@ static void count_success(struct sync *s, const char *path, const struct job *jo
 	}
 }
 
-static void wake_owner(struct sync *s)
-{
-	uint64_t one = 1;
-
-	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-}
-
 static void run_job(struct sync *s, const struct job *job)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -103,7 +68,7 @@ static void run_job(struct sync *s, const struct job *job)
 	int64_t now_ms;
 
 	entry_path(job->entry, &path);
-	/* Others may find something to do, too. */
+	/* Other workers may find something to do, too. */
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
 	if (buf_failed(&path))
@@ -120,13 +85,15 @@ static void run_job(struct sync *s, const struct job *job)
 	plan_done(&s->plan, job, &r, now_ms);
 	if (r.outcome == JOB_WAIT && job->work->settled)
 		sync_emit(s, SYNC_WARNING, buf_str(&path), 0,
-			"%s is not published: not all that it names could be", buf_str(&path));
+			"%s is not published: some of the files that it names could not be "
+			"published",
+			buf_str(&path));
 	if (r.outcome == JOB_DONE && s->look_again) {
 		s->again_pause_ms = 0;
 		s->again_ms = now_ms;
-		wake_owner(s);
+		sync_wake_owner(s);
 	}
-	write_journal(s);
+	state_write_journal(s);
 	free(r.etag);
 	pthread_cond_broadcast(&s->idle);
 	pthread_mutex_unlock(&s->lock);
@@ -189,19 +156,12 @@ static void sync_journal(struct sync *s)
 	s->journal_sync_ms = clock_monotonic_ms() + JOURNAL_SYNC_MS;
 }
 
-/* Everything of this flush is sent, or cannot be. */
-static bool all_settled(const struct sync *s)
-{
-	return s->scans_done >= s->scans_wanted && !s->scan_all && !s->look_again &&
-	       s->plan.n_busy == 0 && plan_flush_pending(&s->plan) == 0;
-}
-
 static bool manifest_due(const struct sync *s, int64_t now_ms, bool nothing_else, int64_t *wake_ms)
 {
 	if (!s->attached || !s->plan.manifest_dirty || s->manifest_busy || s->lost)
 		return false;
 	if (s->plan.flushing)
-		return nothing_else && !s->flush_error.message && all_settled(s);
+		return nothing_else && !s->flush_error.message && flush_is_settled(s);
 	if (!s->o.continuous)
 		return false;
 	if (now_ms < s->manifest_ms) {
@@ -272,31 +232,19 @@ static void *owner_main(void *arg)
 		for (unsigned n = 0; n < READS_PER_ROUND && observe_events(s); n++)
 			;
 		if (s->scans_wanted > s->scan_for)
-			observe_scan_all(s);
+			dirs_push_all(s);
 		now_ms = clock_monotonic_ms();
 		look_ms = observe_writers(s, now_ms);
 		wait_ms = observe_scan(s, now_ms);
 		if (look_ms - now_ms < wait_ms)
 			wait_ms = look_ms > now_ms ? (int)(look_ms - now_ms) : 0;
-		write_journal(s);
+		state_write_journal(s);
 		pthread_cond_signal(&s->work);
 		pthread_mutex_unlock(&s->lock);
 		sync_deliver(s);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
-}
-
-void sync_catch_up(struct sync *s)
-{
-	bool any = false;
-
-	for (unsigned n = 0; n < CATCH_UP_READS && observe_events(s); n++)
-		any = true;
-	if (!any)
-		return;
-	write_journal(s);
-	wake_owner(s); /* it looks for writers */
 }
 
 /* Start and end. */
@@ -344,13 +292,13 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	int rc;
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return error_errno(err, errno, "no random numbers");
+		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(random, sizeof(random), s->nonce);
 	process_boot_id(s->boot);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
 		return error_errno(err, errno, "cannot start the sync");
-	/* No link: what it leads to is nobody's output. */
+	/* A link is refused: it leads to another program's files. */
 	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->root_fd < 0)
 		return error_errno(err, errno, "cannot open the output directory %s", s->o.dir);
@@ -375,12 +323,14 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	return 0;
 }
 
-/* What the journal and the directory say, before any task runs. */
+/* Reads journal and directory, before any task runs. */
 static int look_around(struct sync *s, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
 	int rc = state_replay(s, err);
 
+	if (rc == 0)
+		boot_judge(s);
 	if (rc == 0)
 		rc = journal_open(&s->journal, s->o.journal_path, err);
 	if (rc == 0)
@@ -470,7 +420,7 @@ void sync_free(struct sync *s)
 	pthread_cond_broadcast(&s->work);
 	pthread_mutex_unlock(&s->lock);
 	if (s->owner_started) {
-		wake_owner(s);
+		sync_wake_owner(s);
 		pthread_join(s->owner, NULL);
 	}
 	for (int i = 0; i < s->n_started; i++)
@@ -488,7 +438,7 @@ void sync_free(struct sync *s)
 	strlist_release(&s->nonces);
 	table_release(&s->table);
 	procs_release(&s->procs);
-	state_free_kept(s);
+	keep_free(s);
 	free_events(s);
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);
@@ -507,168 +457,16 @@ void sync_free(struct sync *s)
 	free(s);
 }
 
-/* Flush. */
-
-static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes)
-{
-	*files += s->plan.n_parked;
-	*bytes += s->plan.parked_bytes;
-	for (const struct work *w = s->table.works; w; w = w->all_next) {
-		const struct entry *e = w->entry;
-
-		if (!plan_is_waiting(w))
-			continue;
-		(*files)++;
-		if (e->state != ENTRY_GONE)
-			*bytes += (e->flags & ENTRY_APPENDED) && e->seen.size >= w->published.size
-					  ? e->seen.size - w->published.size
-					  : e->seen.size;
-	}
-}
-
-void sync_hurry(struct sync *s, int64_t deadline_ms)
-{
-	pthread_mutex_lock(&s->lock);
-	s->plan.deadline_ms = deadline_ms;
-	pthread_mutex_unlock(&s->lock);
-}
-
-/* Why the flush is not complete; under lock. */
-static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
-{
-	const struct penstock_error *first = s->flush_error.message    ? &s->flush_error
-					     : s->attach_error.message ? &s->attach_error
-								       : NULL;
-	uint64_t files = 0, bytes = 0;
-	char size[STR_SIZE_SIZE];
-
-	if (s->lost)
-		return error_set(err, PENSTOCK_E_PRECONDITION,
-			"another run took the output %s://%s/%s over; nothing more was published",
-			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
-	count_waiting(s, &files, &bytes);
-	str_format_size(bytes, size);
-	if (first && (!late || first->code != PENSTOCK_OK)) {
-		error_set(err, first->code,
-			"%llu file%s (%s) of the output not sent to %s://%s/%s: %s",
-			(unsigned long long)files, files == 1 ? "" : "s", size,
-			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
-			first->message);
-		if (err)
-			err->http_status = first->http_status;
-		return -(int)first->code;
-	}
-	return error_set(err, PENSTOCK_E_TIMEOUT,
-		"%llu file%s (%s) of the output not sent to %s://%s/%s in time%s%s",
-		(unsigned long long)files, files == 1 ? "" : "s", size,
-		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
-		s->last_error[0] ? ": " : "", s->last_error);
-}
-
-/* 1: done; 0: not yet; negative: it cannot be. Under lock. */
-static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
-{
-	if (s->lost || (s->attach_error.message && !error_is_retryable(&s->attach_error)))
-		return flush_failure(s, false, err);
-	if (s->attached && !s->manifest_busy && all_settled(s)) {
-		if (s->flush_error.message)
-			return flush_failure(s, false, err);
-		if (!s->plan.manifest_dirty)
-			return s->plan.late ? flush_failure(s, true, err) : 1;
-	}
-	if (s->o.cancel && atomic_load(s->o.cancel))
-		return error_set(
-			err, PENSTOCK_E_CANCELLED, "the flush of the output was interrupted");
-	if (deadline_ms && clock_monotonic_ms() >= deadline_ms)
-		return flush_failure(s, true, err);
-	return 0;
-}
-
-/* 1: what was published is what the files hold; 0: some of it is sent again. Under lock. */
-static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
-{
-	uint64_t again = 0;
-	int rc;
-
-	if (!recheck_counts(s))
-		return 1;
-	pthread_mutex_unlock(&s->lock);
-	rc = recheck_output(s, deadline_ms, &again, err);
-	pthread_mutex_lock(&s->lock);
-	pthread_cond_broadcast(&s->work);
-	return rc < 0 ? rc : again == 0;
-}
-
-/* 1: all that was published is there; 0: some of it is sent again. Under lock. */
-static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
-{
-	uint64_t again = 0;
-	int rc;
-
-	pthread_mutex_unlock(&s->lock);
-	rc = review_output(s, &again, err);
-	pthread_mutex_lock(&s->lock);
-	pthread_cond_broadcast(&s->work);
-	if (rc == 0 && again && reviews >= REVIEWS)
-		rc = error_set(err, PENSTOCK_E_CHANGED,
-			"somebody removes or replaces objects of s3://%s/%s again and again",
-			s->o.bucket, s->o.prefix);
-	return rc < 0 ? rc : again == 0;
-}
-
-/* `anew`: nothing that was seen before counts. */
-static int flush(struct sync *s, bool anew, int64_t deadline_ms, struct penstock_error *err)
-{
-	unsigned reviews = 0;
-	int state;
-
-	pthread_mutex_lock(&s->lock);
-	penstock_error_release(&s->flush_error);
-	penstock_error_release(&s->attach_error);
-	plan_flush_begin(&s->plan);
-	s->scans_wanted += anew;
-	s->attach_ms = 0;
-	pthread_cond_broadcast(&s->work);
-	wake_owner(s);
-	while ((state = flush_state(s, deadline_ms, err)) >= 0) {
-		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
-
-		if (state == 1)
-			state = recheck(s, deadline_ms, err);
-		if (state == 1)
-			state = review(s, reviews++, err);
-		if (state != 0)
-			break;
-		if (deadline_ms && deadline_ms < wake_ms)
-			wake_ms = deadline_ms;
-		clock_cond_wait_until_ms(&s->idle, &s->lock, wake_ms);
-	}
-	plan_flush_end(&s->plan);
-	if (state == 1)
-		recheck_over(s);
-	pthread_mutex_unlock(&s->lock);
-	sync_deliver(s);
-	return state < 0 ? state : 0;
-}
-
-int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
-{
-	return flush(s, true, deadline_ms, err);
-}
-
-int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
-{
-	return flush(s, false, deadline_ms, err);
-}
-
-/* The closes of the dead are in the queue of the watch already; what they made in new directories is found by looking. */
+/* The closes of killed processes are in the queue of the watch already; files that they made in new
+ * directories are found by a scan. */
 static void see_everything(struct sync *s)
 {
 	unsigned n = 0;
 
-	/* What lives on may go on writing: the uploads and the owner have their turn, too, and there is an end. */
-	for (sync_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
-		sync_catch_up(s), n++) {
+	/* Processes that live on may go on writing. Uploads and the owner thread get their turn,
+	 * and there is an end. */
+	for (observe_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
+		observe_catch_up(s), n++) {
 		observe_scan(s, clock_monotonic_ms());
 		pthread_mutex_unlock(&s->lock);
 		pthread_mutex_lock(&s->lock);
@@ -680,18 +478,18 @@ void sync_task_ended(struct sync *s, bool killed)
 	pthread_mutex_lock(&s->lock);
 	see_everything(s);
 	plan_task_ended(&s->plan, killed, clock_monotonic_ms());
-	/* A step that is through is not run again, whatever happens to us now: so its output is on record. */
-	write_journal(s);
+	/* A finished step is not run again, so its output must be on record. */
+	state_write_journal(s);
 	pthread_cond_signal(&s->work);
 	pthread_mutex_unlock(&s->lock);
-	wake_owner(s);
+	sync_wake_owner(s);
 	sync_deliver(s);
 }
 
 void sync_kill_coming(struct sync *s)
 {
 	pthread_mutex_lock(&s->lock);
-	sync_catch_up(s);
+	observe_catch_up(s);
 	observe_doomed(s);
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
@@ -700,49 +498,9 @@ void sync_kill_coming(struct sync *s)
 void sync_kill_over(struct sync *s)
 {
 	pthread_mutex_lock(&s->lock);
-	sync_catch_up(s);
-	for (struct work *w = s->table.works; w; w = w->all_next) {
-		if (w->entry->state == ENTRY_OPEN)
-			w->doomed = false;
-	}
+	observe_catch_up(s);
+	for (struct work *w = s->table.works; w; w = w->all_next)
+		plan_doom(w, false);
 	pthread_mutex_unlock(&s->lock);
 	sync_deliver(s);
-}
-
-void sync_get_status(struct sync *s, struct sync_status *status)
-{
-	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;
-	unsigned looked = 0;
-
-	memset(status, 0, sizeof(*status));
-	pthread_mutex_lock(&s->lock);
-	for (struct work *w = s->table.works; w; w = w->all_next) {
-		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
-		struct stat st;
-
-		if (w->entry->state == ENTRY_SUSPECT)
-			status->files_suspect++;
-		if (!plan_is_waiting(w))
-			continue;
-		if (w->dirty_ms < oldest)
-			oldest = w->dirty_ms;
-		if (w->entry->state != ENTRY_OPEN || looked++ >= OPEN_SIZES_LOOKED)
-			continue;
-		entry_path(w->entry, &path);
-		if (!buf_failed(&path) &&
-			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
-			w->entry->seen.size = (uint64_t)st.st_size;
-	}
-	count_waiting(s, &status->files_waiting, &status->bytes_waiting);
-	status->lag_ms = now_ms - oldest;
-	status->files_published = s->files_published;
-	status->bytes_published = s->bytes_published;
-	status->deleted = s->n_deleted;
-	status->compared = s->n_compared;
-	status->lost = s->lost;
-	status->polling = s->polling;
-	status->scans = s->scans;
-	status->last_publish_ms = s->last_publish_ms;
-	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
-	pthread_mutex_unlock(&s->lock);
 }

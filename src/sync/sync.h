@@ -47,16 +47,20 @@ struct penstock_error;
 struct object_client;
 struct sync;
 
-/* Something worth a line of the run's log. `path` is relative to the directory, may be NULL. */
+/* An event that is worth a line in the run's log. `path` is relative to the directory, may be
+ * NULL. */
 enum sync_event {
-	SYNC_PUBLISHED,	     /* the object of `path` is complete and durable; detail: its ETag */
+	SYNC_PUBLISHED, /* the object of `path` is complete and durable; detail: its ETag */
 	SYNC_PUBLISHED_OPEN, /* the grown length of a file that is still open */
-	SYNC_PARTIAL,	     /* `path` is suspect or held open; detail: the key it went to */
-	SYNC_DELETED,	     /* deleteSync removed the object */
-	SYNC_KEPT, /* somebody else's object was kept before overwriting; detail: where. Without a path: so many
-				files of before the run began anew will be, if they are overwritten */
+	SYNC_PARTIAL, /* `path` is suspect or held open; detail: the key it went to */
+	SYNC_DELETED, /* deleteSync removed the object */
+	/*
+	 * an object of others was kept before it was overwritten; detail: where. Without a path:
+	 * number of files from before the run began anew that will be kept if they are overwritten
+	 */
+	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
-	SYNC_LOST     /* ownership lost: another run writes here; nothing is published now */
+	SYNC_LOST /* ownership lost: another run writes here; nothing is published now */
 };
 typedef void (*sync_event_fn)(
 	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail);
@@ -68,29 +72,32 @@ typedef void (*sync_event_fn)(
 typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
 
 struct sync_options {
-	const char *dir;	      /* what is watched; must exist */
-	const char *private_dir;      /* for snapshots and for suspects set aside by a restore;
-					 created 0700; same file system as `dir` if possible */
+	const char *dir; /* what is watched; must exist */
+	/* for snapshots and for suspects set aside by a restore;
+	 * created 0700; same file system as `dir` if possible */
+	const char *private_dir;
 	struct object_client *client; /* borrowed; outlives the sync */
-	const char *bucket;	      /* exists */
-	const char *prefix;	      /* "" or with a trailing slash: key prefix of the output */
-	const char *state_prefix;     /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
+	const char *bucket; /* exists */
+	const char *prefix; /* "" or with a trailing slash: key prefix of the output */
+	const char *state_prefix; /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
-	int attempt;		  /* 1, 2, …; stands in the manifest */
-	int anew;		  /* what manifests of attempts before this one say is neither
-				     restored nor deleted: then the run began anew; 0: all is */
+	int attempt; /* 1, 2, …; recorded in the manifest */
+	/* manifests of attempts before this one are neither restored nor deleted, as the run began
+	 * anew; 0 if it did not */
+	int anew;
 	const char *journal_path; /* local file, created 0600; NULL: no journal */
-	bool delete_sync;	  /* locally deleted files are deleted in the bucket, if this run
-				     published them and what was to be restored was */
-	bool continuous;	  /* false: nothing is sent before sync_flush() */
-	pid_t root_pid;		  /* whose descendants are the writers; 0: this process's */
-	sync_pids_fn pids;	  /* instead of root_pid; may be NULL */
-	sync_event_fn on_event;	  /* from any thread of the sync, one at a time; may be NULL */
-	void *cookie;		  /* of pids and on_event */
-	int workers;		  /* 0: SYNC_WORKERS */
-	int quiet_ms;		  /* 0: SYNC_QUIET_MS: unchanged for so long after the close */
-	int append_ms;		  /* 0: SYNC_APPEND_MS: how often open files are published */
-	int scan_ms;		  /* 0: SYNC_SCAN_MS: least time between two slow scans */
+	/* locally deleted files are deleted in the bucket, if this run published them and the
+	 * restore is complete */
+	bool delete_sync;
+	bool continuous; /* false: nothing is sent before sync_flush() */
+	pid_t root_pid; /* whose descendants are the writers; 0: this process's */
+	sync_pids_fn pids; /* instead of root_pid; may be NULL */
+	sync_event_fn on_event; /* from any thread of the sync, one at a time; may be NULL */
+	void *cookie; /* of pids and on_event */
+	int workers; /* 0: SYNC_WORKERS */
+	int quiet_ms; /* 0: SYNC_QUIET_MS: unchanged for so long after the close */
+	int append_ms; /* 0: SYNC_APPEND_MS: how often open files are published */
+	int scan_ms; /* 0: SYNC_SCAN_MS: least time between two slow scans */
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
 
@@ -100,47 +107,47 @@ struct sync_options {
 #define SYNC_SCAN_MS   10000
 
 /*
- * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket.
- * What a journal of an earlier attempt says was closed and is unchanged is published; what differs
- * from it is suspect. Without a journal every file that is there counts as closed.
+ * Reads the journal, watches the directory, starts the threads. Does not wait for the bucket. Files
+ * that the journal of an earlier attempt has as closed, and that are unchanged, are published;
+ * files that differ from it are suspect. Without a journal every file that is there counts as
+ * closed.
  */
 int sync_start(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
 /*
- * Publishes everything that is not yet, whole, and the manifest; returns when that is durable. To
- * be called when the tasks are gone. `deadline_ms` is a time of clock_monotonic_ms(); 0 waits for
- * ever, through any failure that may pass. The newest checkpoint goes first. Errors: the first failure, with the number of files and
- * bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION, _NOT_FOUND, _NO_SPACE, …);
- * PENSTOCK_E_PRECONDITION: another run took the output over. The sync goes on; the flush can be
- * called again.
+ * Publishes everything that is not published yet, whole, and the manifest; returns when that is
+ * durable. To be called when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms();
+ * 0 waits for ever, through any failure that may pass. The newest checkpoint goes first. Errors:
+ * the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION,
+ * _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output over. The sync
+ * goes on; the flush can be called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
-/*
- * The same, to go on with one that has failed since which nobody wrote: what that has looked at is not looked at again. A look at
- * all files may take longer than a caller waits at a time.
- */
+/* Continues a flush that failed, if no file was written since: files that were checked are not
+ * checked again. A check of all files may take longer than a caller waits at a time. */
 int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 
 /*
  * A task of the step ended. `killed`: by a signal (or with 128 + n of a shell whose child was):
- * what it had open, or closed in its last moment, becomes suspect. False releases the files that
- * are held back because their writer has exited and nobody knows how. When this returns the journal
- * has what the task closed, and a kill does not make it suspect any more.
+ * files that it had open, or closed in its last moment, become suspect. Otherwise files are
+ * released whose writer has exited in an unknown way. When this returns the journal has the task's
+ * closes, and a later kill does not make them suspect.
  */
 void sync_task_ended(struct sync *s, bool killed);
 
 /*
- * The processes that may write are about to be killed, as those are that a step leaves behind: what
- * somebody still has open for writing becomes suspect when the death closes it, also where nobody
- * can tell afterwards how its writer ended. To be followed by the kill, then by sync_task_ended().
+ * The processes that may write are about to be killed, as a step's leftovers are. Files that are
+ * open for writing now become suspect when the death closes them, also if it cannot be determined
+ * afterwards how their writer ended. To be followed by the kill, then by sync_task_ended().
  */
 void sync_kill_coming(struct sync *s);
-/* The kill is over, and what is still open for writing belongs to others that live on. */
+/* The kill is complete. Files that are still open for writing belong to processes that live on. */
 void sync_kill_over(struct sync *s);
 
 /*
- * What a flush could not send is only here: brings it to the disk, so that it counts after a power loss, too. May take
- * seconds. Without it a restore after the machine stopped takes what was closed and not sent for suspect.
+ * Files that a flush could not send are only here: syncs them to the disk, so that they count after
+ * a power loss. May take seconds. Without it a restore after a stop of the machine takes files that
+ * were closed and not sent for suspect.
  */
 void sync_settle(struct sync *s);
 
@@ -149,54 +156,58 @@ struct sync_status {
 	uint64_t bytes_published;
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
-	int64_t lag_ms; /* age of the oldest unpublished change; 0: none */
+	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */
 	uint64_t files_suspect;
 	uint64_t deleted;
 	uint64_t compared; /* files whose content flushes have compared with what was published */
-	bool lost;	   /* another run took the output over */
-	uint64_t scans;	   /* of the whole directory */
-	bool polling;	   /* no inotify (limit reached, network file system): scans only */
-	char last_error[256];	 /* of the last failed upload since the last success, else "" */
-	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success, 0: none */
+	bool lost; /* another run took the output over */
+	uint64_t scans; /* of the whole directory */
+	bool polling; /* no inotify (limit reached, network file system): scans only */
+	char last_error[256]; /* of the last failed upload since the last success, else "" */
+	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };
 void sync_get_status(struct sync *s, struct sync_status *status);
 
 /*
- * The machine goes away at `deadline_ms` of clock_monotonic_ms() (0: it does not): a flush does not begin over a good
- * object what would not be through by then, as fast as it has gone so far, and fails with PENSTOCK_E_TIMEOUT.
+ * The machine stops at `deadline_ms` of clock_monotonic_ms() (0 if it does not). A flush does not
+ * begin an upload over a good object that would not finish by then at the current rate, and fails
+ * with PENSTOCK_E_TIMEOUT.
  */
 void sync_hurry(struct sync *s, int64_t deadline_ms);
 
 /*
- * For retention. When the file `path`, or what is below that directory, is removed here, the objects go, too, as far as
- * this run published them (deleteSync or not); what is removed already goes now. Nothing before a restore was verified: false.
+ * For retention. When the file `path`, or a file below that directory, is removed here, its object
+ * goes too if this run published it (deleteSync or not); objects of files that are removed already
+ * go now. Returns false, and changes nothing, before a restore was verified.
  */
 bool sync_retire(struct sync *s, const char *path);
-/* Whether the bucket has an object of the file, or of one below that directory, that this run published. */
+/* Returns true if the bucket has an object of the file, or of one below that directory, that this run
+ * published. */
 bool sync_has_object(struct sync *s, const char *path);
-/* Whether the file is published as it is here. */
+/* Returns true if the file is published in its present version. */
 bool sync_is_published(struct sync *s, const char *path);
-/* Asks the store whether the file, of that size, is still what was published. PENSTOCK_E_CHANGED: not yet, or not as it is here. */
+/* Asks the store whether the file, of that size, is still as published. Returns -PENSTOCK_E_CHANGED
+ * if it is not published yet in its present version. */
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
 
 /* Stops watching and publishing (uploads under way are abandoned) and frees it. NULL is fine. */
 void sync_free(struct sync *s);
 
 struct sync_restored {
-	bool found;	     /* there was a state to restore: a manifest, or a journal here */
+	bool found; /* there was a state to restore: a manifest, or a journal here */
 	uint64_t files_kept; /* local files that already matched */
 	uint64_t files_fetched;
 	uint64_t bytes_fetched;
 	uint64_t files_suspect; /* local files set aside, for partial/ */
-	uint64_t files_unsent;	/* closed before the crash, published by the next sync_start() */
+	uint64_t files_unsent; /* closed before the crash, published by the next sync_start() */
 };
 /*
- * Makes `options->dir` hold the run's last complete state: what the manifest (and newer objects of
- * this run) say, except local files whose close the journal recorded and which are newer. Restores
- * content, mtime, mode, symbolic links and empty directories; every file is verified. Local files
- * that are neither are suspect: moved to `private_dir/suspect/` until they have been sent to `partial/`.
- * No sync may be running on the directory. On failure what was there stays, and a repeated call
- * goes on. Nothing may be deleted by deleteSync until this has succeeded.
+ * Makes `options->dir` hold the run's last complete state: the manifest and newer objects of this
+ * run, except local files that are newer and whose close the journal recorded. Restores content,
+ * mtime, mode, symbolic links and empty directories; every file is verified. Other local files are
+ * suspect: they are moved to `private_dir/suspect/` until they have been sent to `partial/`. No
+ * sync may be running on the directory. On failure the directory is left as it is, and a repeated
+ * call continues. deleteSync deletes nothing until this has succeeded.
  */
 int sync_restore(const struct sync_options *options, struct sync_restored *restored,
 	struct penstock_error *err);
@@ -204,13 +215,13 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 /* One entry of a manifest. Strings belong to the caller of the function. */
 struct sync_manifest_entry {
 	const char *path; /* raw bytes, relative */
-	const char *key;  /* the object, without the bucket */
+	const char *key; /* the object, without the bucket */
 	uint64_t size;
 	int64_t mtime_ns;
-	mode_t mode;	  /* with the type: S_IFREG, S_IFDIR, S_IFLNK */
+	mode_t mode; /* with the type: S_IFREG, S_IFDIR, S_IFLNK */
 	const char *link; /* target of a symbolic link, else NULL */
-	const char *etag; /* of the object; "" where it has none */
-	bool deleted;	  /* gone locally; the object is still there */
+	const char *etag; /* of the object; "" if it has none */
+	bool deleted; /* gone locally; the object is still in the bucket */
 	const char *kept; /* of a `replaced` entry: the key (or "version:ID") of the old object */
 };
 struct sync_manifest_visitor {
@@ -220,7 +231,7 @@ struct sync_manifest_visitor {
 	int (*partial)(void *cookie, const struct sync_manifest_entry *entry);
 	void *cookie;
 };
-/* Reads the manifest of a run from the bucket. PENSTOCK_E_NOT_FOUND: it has none. */
+/* Reads the manifest of a run from the bucket. Returns -PENSTOCK_E_NOT_FOUND if it has none. */
 int sync_manifest_load(struct object_client *client, const char *bucket, const char *prefix,
 	const char *state_prefix, const char *tmp_dir, const struct sync_manifest_visitor *visitor,
 	struct penstock_error *err);

@@ -13,32 +13,33 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/commits.h"
 #include "sync/content.h"
-#include "sync/lease.h"
-#include "sync/names.h"
-#include "sync/sync_internal.h"
+#include "sync/kernel/lease.h"
+#include "sync/record/names.h"
+#include "sync/internal.h"
 #include "base/banned.h"
 
-#define CRC_WHOLE   (8 * MIB)  /* bytes of a closed file whose checksum is kept: a log may go on */
+/* bytes: larger closed files have no checksum; it lets a log be continued */
+#define CRC_WHOLE   (8 * MIB)
 #define CRC_AGAIN   (16 * MIB) /* bytes of a log that are compared again before it appears */
-#define HEAD_FIRST  (64 * MIB) /* bytes that are not sent before it is known what they replace */
-#define CONFLICTS   4	       /* refused preconditions in a row for one file */
-#define SNIFF	    4096       /* bytes that tell whether a beginning of a file makes sense */
-#define PARTIAL_AGE 10000      /* ms: a file that has been open for less is just being written */
+#define HEAD_FIRST  (64 * MIB) /* bytes: larger files ask first which object they replace */
+#define CONFLICTS   4 /* refused preconditions in a row for one file */
+#define SNIFF	    4096 /* bytes read to decide whether a beginning of the file is useful */
+#define PARTIAL_AGE 10000 /* ms: a file that has been open for less is just being written */
 
 /* One upload under its name. */
 struct upload {
 	struct sync *s;
 	const struct job *job;
 	const char *path;
-	int fd;		    /* what is sent: the file or its snapshot */
-	int file;	    /* the file */
+	int fd; /* the bytes to send: the file, its snapshot or its copy */
+	int file; /* the file */
 	struct ident ident; /* of what is sent */
 	uint32_t mode;
 	struct buf key;
-	char etag[OBJECT_ETAG_SIZE]; /* what must be there; "": nothing */
-	bool prefix_only;	     /* the first ident.size bytes of a file that grows */
+	/* ETag that the object must have; "" if there must be no object */
+	char etag[OBJECT_ETAG_SIZE];
+	bool prefix_only; /* send the first ident.size bytes of a file that grows */
 	uint64_t crc;
 	bool has_crc;
 };
@@ -58,19 +59,20 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 		pthread_mutex_unlock(&s->lock);
 		if (taken)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"its name is not UTF-8, and percent-encoded it is that of another "
-				"file: rename one of them");
+				"its name is not UTF-8, and percent-encoded it is the name of "
+				"another file; rename one of them");
 		sync_emit(s, SYNC_WARNING, path, 0,
-			"a file name is not UTF-8, as S3 wants it: published as %s", buf_str(key));
+			"file name is not UTF-8, which S3 requires: published as %s", buf_str(key));
 	}
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"the key of the file has %zu bytes, and S3 allows %d: use shorter names",
+			"the key of the file has %zu bytes, and S3 allows %d; use shorter names",
 			key->len, LIMIT_S3_KEY);
 	return 0;
 }
 
-/* The same bytes as when the upload began? A name moved over it changes only the inode. */
+/* Returns true if the file still holds the bytes of the start of the upload. A rename over it changes only
+ * the inode. */
 static bool file_unchanged(const struct upload *u)
 {
 	struct ident now;
@@ -116,7 +118,7 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 	pthread_mutex_lock(&s->lock);
 	number = ++s->uploads;
 	pthread_mutex_unlock(&s->lock);
-	/* mtime and mode as s3fs and rclone write them. */
+	/* mtime and mode in the form of s3fs and rclone. */
 	return strlist_addf(metadata, "mtime=%" PRId64 ".%09" PRId64, u->ident.mtime_ns / NS_PER_S,
 		       u->ident.mtime_ns % NS_PER_S) < 0 ||
 			       strlist_addf(metadata, "mode=%u", u->mode) < 0 ||
@@ -128,7 +130,7 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 		       : 0;
 }
 
-/* Whether the object is what this run would send now: an answer that was lost, or a kill. */
+/* Returns true if the object is already the version to be sent: a reply was lost, or the run was killed. */
 static bool is_same(const struct upload *u, const struct object_info *there)
 {
 	const char *mtime = strlist_get(&there->metadata, "mtime");
@@ -141,15 +143,16 @@ static bool is_same(const struct upload *u, const struct object_info *there)
 }
 
 /*
- * Something may stand under the name that this run did not expect. 1: it is what was to be sent, and
- * `info` says so; 0: send, `u->etag` is what must be there now.
+ * Looks for an unexpected object under the key. Returns 1 if it is the version to be sent, and
+ * fills `info`; 0 if the file is to be sent, with `u->etag` set to the ETag that the object must
+ * have.
  */
 static int look_first(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = u->s;
 	bool owner = true;
-	int rc = object_head(s->o.client, s->o.bucket, buf_str(&u->key), &there, err);
+	int rc = object_head(object_at(s->o.client, s->o.bucket, buf_str(&u->key)), &there, err);
 
 	if (rc == -PENSTOCK_E_NOT_FOUND) {
 		penstock_error_release(err);
@@ -157,8 +160,8 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 		return 0;
 	}
 	if (rc < 0)
-		return error_prefix(err, "what stands there cannot be looked at, so it is not "
-					 "overwritten");
+		return error_prefix(
+			err, "cannot examine the object that is there, so it is not overwritten");
 	if (u->etag[0] && strcmp(u->etag, there.etag) == 0)
 		return 0;
 	rc = state_still_owner(s, &owner, err);
@@ -175,7 +178,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 		return 1;
 	}
 	if (!keep_is_ours(s, &there, u->job->older)) {
-		rc = commits_may_replace(s, u->path, &there, err);
+		rc = checkpoints_may_replace(s, u->path, &there, err);
 		if (rc < 0)
 			return rc;
 		rc = keep_object(s, u->path, buf_str(&u->key), &there, err);
@@ -186,7 +189,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	return 0;
 }
 
-/* The same until what stands there holds still. */
+/* Repeats that until the object stays the same. */
 static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < CONFLICTS; n++) {
@@ -196,11 +199,11 @@ static int resolve_conflict(struct upload *u, struct object_info *info, struct p
 			return rc;
 	}
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"somebody else replaces the object that stands there again and again, so it "
-		"cannot be kept and is not overwritten");
+		"the object is being replaced again and again by another program, so it cannot "
+		"be kept and is not overwritten");
 }
 
-/* What the store cannot check is looked at first; and many bytes are not sent only to be refused. */
+/* Checks first what the store cannot check, and saves sending many bytes only to be refused. */
 static bool looks_first(const struct upload *u)
 {
 	const struct sync *s = u->s;
@@ -223,7 +226,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 			if (rc)
 				return rc < 0 ? rc : 0;
 		}
-		rc = object_put_file(s->o.client, s->o.bucket, buf_str(&u->key), u->fd,
+		rc = object_put_file(object_at(s->o.client, s->o.bucket, buf_str(&u->key)), u->fd,
 			u->ident.size,
 			&(struct object_put_options){
 				.if_match = s->conditions && u->etag[0] ? u->etag : NULL,
@@ -255,7 +258,7 @@ static void fail(struct job_result *r, int rc, const struct penstock_error *err)
 	r->retryable = error_is_retryable(err);
 }
 
-/* Opens the file of the job; false: the result says why not. */
+/* Opens the file of the job. Returns false if that failed; the result then has the reason. */
 static bool open_file(
 	struct upload *u, struct stat *st, struct job_result *r, struct penstock_error *err)
 {
@@ -300,25 +303,24 @@ static int memory_file(const struct frozen *f, struct penstock_error *err)
 	return take_fd(fd);
 }
 
-/*
- * The file may have been closed again since the job was made, after others were: what was closed before it was read
- * is to have its place in the queue first, or a marker appears before its data.
- */
+/* The file may have been closed again since the job was made. Files that were closed before it was
+ * read must have their place in the queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
 	bool in_turn;
 
-	job.snapshot = false; /* it is one, but of which version? */
+	job.snapshot = false; /* it is a snapshot, but perhaps of a newer version */
 
 	pthread_mutex_lock(&u->s->lock);
-	sync_catch_up(u->s);
+	observe_catch_up(u->s);
 	in_turn = plan_still_valid(&u->s->plan, &job);
 	pthread_mutex_unlock(&u->s->lock);
 	return in_turn;
 }
 
-/* What may point to others is sent as it was at one moment, of which all that came before it is known. */
+/* Sends a file that may refer to others as it was at one moment, when everything closed before was
+ * known. */
 static bool take_small(
 	struct upload *u, struct job_result *r, int *copy, struct penstock_error *err)
 {
@@ -344,7 +346,7 @@ static bool take_small(
 	return true;
 }
 
-/* Under its name. */
+/* Sends the file under its name. */
 static void run_whole(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	_cleanup_close_ int snapshot = -1, copy = -1;
@@ -376,7 +378,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 			}
 			u->fd = snapshot;
 		} else {
-			/* No room for a snapshot must not stop it: straight from the file then. */
+			/* Without room for a snapshot the file itself is sent. */
 			penstock_error_release(err);
 			snapshot = -1;
 		}
@@ -385,7 +387,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 		r->outcome = JOB_WRITER;
 		return;
 	}
-	r->outcome = commits_check(u->s, u->path, u->fd, u->ident.size);
+	r->outcome = checkpoints_check(u->s, u->path, u->fd, u->ident.size);
 	if (r->outcome != JOB_DONE)
 		return;
 	if (u->ident.size <= CRC_WHOLE)
@@ -397,7 +399,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 		succeed(u, r, &info);
 }
 
-/* Text, or the records that TensorBoard writes: lengths with a checksum of their own. */
+/* Text, or TensorBoard records, which carry lengths and checksums: their beginning is useful. */
 static bool beginning_makes_sense(int fd, const char *path)
 {
 	unsigned char head[SNIFF];
@@ -443,7 +445,7 @@ static void run_partial(struct upload *u, struct job_result *r, struct penstock_
 	r->ident = u->ident;
 }
 
-/* What an open file has by now. */
+/* Sends the present content of an open file. */
 static void run_grown(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	const struct job *job = u->job;
@@ -476,11 +478,12 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		succeed(u, r, &info);
 }
 
-/* Whether what was published still stands there, where the store does not compare ETags itself. */
+/* Returns true if the published object is still there, for stores that do not compare ETags themselves. */
 static int still_there(const struct upload *u, bool *ours, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	int rc = object_head(u->s->o.client, u->s->o.bucket, buf_str(&u->key), &there, err);
+	int rc = object_head(
+		object_at(u->s->o.client, u->s->o.bucket, buf_str(&u->key)), &there, err);
 
 	*ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
 	if (rc != -PENSTOCK_E_NOT_FOUND)
@@ -503,10 +506,10 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 	if (ours && !s->remove_conditions)
 		rc = still_there(u, &ours, err);
 	if (rc == 0 && ours)
-		rc = object_delete(s->o.client, s->o.bucket, buf_str(&u->key),
+		rc = object_delete(object_at(s->o.client, s->o.bucket, buf_str(&u->key)),
 			s->remove_conditions ? u->etag : NULL, err);
 	if (rc == -PENSTOCK_E_PRECONDITION) {
-		/* It is somebody else's by now. */
+		/* The object is another program's by now. */
 		penstock_error_release(err);
 		rc = 0;
 	}
@@ -558,8 +561,8 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	names_key(&key, path);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"its key below partial/ would be longer than S3 allows: use shorter names");
-	return object_put_file(s->o.client, s->o.bucket, buf_str(&key), fd, size,
+			"its key below partial/ would be longer than S3 allows; use shorter names");
+	return object_put_file(object_at(s->o.client, s->o.bucket, buf_str(&key)), fd, size,
 		&(struct object_put_options){
 			.cancel = cancel, .parts = on_partial_parts, .cookie = s},
 		NULL, err);

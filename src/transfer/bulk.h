@@ -7,17 +7,18 @@
  *	bulk_new(&bulk, engine, &(struct bulk_options){ .on_done = report, .cancel = cancel }, err);
  *	while (walk(&file))
  *		bulk_push(bulk, &(struct bulk_item){ .kind = BULK_UPLOAD, .path = file.path,
- *			.to_client = s3, .to_bucket = "bucket", .to_key = file.key }, err);
+ *			.to = object_at(s3, "bucket", file.key) }, err);
  *	bulk_finish(bulk, &totals, err);
  *	bulk_free(bulk);
  *
- * One thread pushes and finishes. bulk_push() waits for room while too much is under way, so memory is
- * bounded whatever the count. `on_done` is called on that same thread, from within these calls, once for
- * each item that was pushed; the order is that in which items end. An item that failed does not stop the
- * others unless asked for.
+ * One thread pushes and finishes. bulk_push() blocks while too much is in flight, so memory is
+ * bounded for any number of items. `on_done` is called on that same thread, from within these
+ * calls, once for each item that was pushed, in the order in which the items end. A failed item
+ * does not stop the others unless `stop_at_first_error` is set.
  *
- * Objects and files appear whole or not at all, and verified: a download is written beside its target
- * and renamed. Requests are repeated as net/http.h says; a store that asks for less (503, 429) gets less.
+ * Objects and files appear whole and verified, or not at all: a download is written next to its
+ * target and renamed. Requests are retried as net/http/http.h says; after a 503 or 429 fewer
+ * requests are sent at a time.
  */
 #ifndef TRANSFER_BULK_H
 #define TRANSFER_BULK_H
@@ -36,80 +37,87 @@ struct http_engine;
 struct bulk;
 
 enum bulk_kind {
-	BULK_UPLOAD,   /* path -> to_* or to_url */
-	BULK_DOWNLOAD, /* from_* or from_url -> path */
-	BULK_COPY, /* from_* -> to_*: by the store where both clients are one, else through this machine */
-	BULK_DELETE /* from_*: up to 1,000 in one request; a missing one is a success */
+	BULK_UPLOAD, /* path -> to or to_url */
+	BULK_DOWNLOAD, /* from or from_url -> path */
+	/* from -> to: by the store if both have one client, else through this machine */
+	BULK_COPY,
+	BULK_DELETE /* from: up to 1,000 keys in one request; a missing object is a success */
 };
 
-/* All is copied by bulk_push() but the clients, which must outlive the bulk. */
+/* bulk_push() copies everything but the clients, which must outlive the bulk. */
 struct bulk_item {
 	enum bulk_kind kind;
-	struct object_client *from_client, *to_client;
-	const char *from_bucket, *from_key;
-	const char *to_bucket, *to_key;
-	/* A plain HTTP(S) resource in place of an object: fetched with GET, made with PUT, unsigned. */
+	struct object_ref from, to;
+	/* A plain HTTP(S) resource in place of an object: fetched with GET, made with PUT,
+	 * unsigned. */
 	const char *from_url, *to_url;
 	/*
-	 * The local file. The first `path_root` bytes of it are a directory that is there; below it missing
-	 * directories are made on a download and no link is followed. 0: its directory must be there.
+	 * The local file. Its first `path_root` bytes name an existing directory; a download makes
+	 * missing directories below it and follows no link there. 0: the file's directory must
+	 * exist.
 	 */
 	const char *path;
 	size_t path_root;
-	/* Of the source, from a listing: size, ETag and time. Saves a request; NULL: not known. */
+	/* Size, ETag and time of the source, from a listing; saves a request. NULL if not known. */
 	const struct object_info *known;
-	const char *if_match;	  /* of the object that is written over: only this one */
-	bool if_none_match;	  /* only where there is none; beside the option of all */
-	const char *content_type; /* of an upload; NULL: that of the options */
-	bool remove_source; /* mv: once the successor is verified, and durable where it is a file */
-	void *tag;	    /* the caller's */
+	const char *if_match; /* replace only the object with this ETag */
+	bool if_none_match; /* only create; in addition to the option for all items */
+	const char *content_type; /* of an upload; NULL: the one of the options */
+	/* mv: deletes the source once its successor is verified, and durable if it is a file */
+	bool remove_source;
+	void *tag; /* the caller's own */
 };
 
 struct bulk_options {
 	const atomic_int *cancel;
-	unsigned parallel; /* requests at a time, at most; 0: as many as pay */
-	/* Of uploads and copies: if_none_match, content_type, metadata, storage_class, part_size, resume_dir,
-	 * delta_dir; the rest of it is not looked at. Borrowed; NULL: none. */
+	unsigned parallel; /* limit of requests in flight; 0: adapted to the store */
+	/* For uploads and copies: if_none_match, content_type, metadata, storage_class, part_size,
+	 * resume_dir, delta_dir; other members are ignored. Borrowed; may be NULL. */
 	const struct object_put_options *put;
-	bool resume;	/* of large downloads, as object_get_file() has it */
-	bool set_times; /* downloads get the object's time of change */
-	/* Uploads carry mtime and mode in the metadata ("mtime=1700000000.123456789", "mode=0100644"), downloads
-	 * and copies between stores take them over. */
+	bool resume; /* large downloads resume, see object_get_file() */
+	bool set_times; /* downloads get the object's modification time */
+	/* Uploads carry mtime and mode in the metadata ("mtime=1700000000.123456789",
+	 * "mode=0100644"); downloads and copies between stores restore them. */
 	bool preserve;
-	bool symlinks; /* with `preserve`: a link goes up as a link, not as what it leads to */
-	/* Downloads are not synced at the end: for what is easily fetched again. */
+	bool symlinks; /* with `preserve`: uploads a link as a link, not its target */
+	/* Downloads are not synced at the end: for files that are cheap to fetch again. */
 	bool no_sync;
 	bool stop_at_first_error;
-	/* A second engine for where many items are under way; outlives the bulk. NULL: it makes its own. */
+	/* A second engine, used while many items are in flight; outlives the bulk. NULL: the bulk
+	 * makes its own. */
 	struct http_engine *twin;
-	object_progress_fn progress; /* any thread */
-	/* `info` is what is there now: of an upload or copy the object, of a download its source; NULL after a
-	 * failure or a deletion. `err` is NULL on success. */
+	object_progress_fn progress; /* called from any thread */
+	/* `info` describes the object after an upload or copy, and the source of a download; NULL
+	 * after a failure or a deletion. `err` is NULL on success. */
 	void (*on_done)(void *cookie, const struct bulk_item *item, const struct object_info *info,
 		const struct penstock_error *err);
-	void *cookie; /* of both */
+	void *cookie; /* of both callbacks */
 };
 
 struct bulk_totals {
-	uint64_t items;	 /* that ended well */
-	uint64_t bytes;	 /* of these, deletions apart */
-	uint64_t failed; /* the cancelled ones, too */
+	uint64_t items; /* items that succeeded */
+	uint64_t bytes; /* their bytes, without deletions */
+	uint64_t failed; /* including cancelled items */
 };
 
-/* What `preserve` keeps in an object's metadata. False: they say no such thing. */
+/* Reads the metadata that `preserve` wrote. Returns false if missing. */
 bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
-bool bulk_kept_mode(const struct strlist *metadata, mode_t *out); /* with the type of the file */
+/* includes the type of the file */
+bool bulk_kept_mode(const struct strlist *metadata, mode_t *out);
 
 int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
 	struct penstock_error *err);
-/* PENSTOCK_E_CANCELLED: by the caller, or an item failed and `stop_at_first_error` is set. */
+/* PENSTOCK_E_CANCELLED if the caller cancelled, or if an item failed and `stop_at_first_error` is
+ * set. */
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err);
-/*
- * Waits for all that was pushed. Returns the first item's error where any failed. `totals` may be NULL.
- * More can be pushed afterwards, unless it was stopped.
- */
+/* Waits for all pushed items. Returns the first item's error if any failed. `totals` may be NULL.
+ * More items can be pushed afterwards unless the bulk was stopped. */
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
-/* What is still under way is cancelled, and not reported. */
+/* Makes the file of `fd`, which has its name already, durable together with the downloads. */
+int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
+/* Cancels all items: those in flight end with PENSTOCK_E_CANCELLED, and no more can be pushed. */
+void bulk_stop(struct bulk *bulk);
+/* Cancels items in flight without reporting them. */
 void bulk_free(struct bulk *bulk);
 
 static inline void bulk_freep(struct bulk **bulk)

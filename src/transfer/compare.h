@@ -1,7 +1,9 @@
 /*
- * What to do so that one tree becomes like another, from two sorted streams and without a request per object.
+ * Decides how to make one tree like another, from two sorted streams and without a request per
+ * object.
  *
- *	compare_trees(from, to, &(struct compare_rules){ .size_only = true }, on_verdict, cookie, err);
+ *	compare_trees(from, to, &(struct compare_rules){ .size_only = true }, on_verdict,
+ *		cookie, err);
  */
 #ifndef TRANSFER_COMPARE_H
 #define TRANSFER_COMPARE_H
@@ -13,40 +15,43 @@
 
 enum compare_verdict {
 	COMPARE_SAME,
-	COMPARE_NEW,	 /* only in `from` */
-	COMPARE_CHANGED, /* in both, and to be brought from `from` */
-	COMPARE_GONE	 /* only in `to` */
+	COMPARE_NEW, /* only in `from` */
+	COMPARE_CHANGED, /* in both; copy it from `from` */
+	COMPARE_GONE /* only in `to` */
 };
 
-/* Where the content of a side is, for `checksum`. */
+/* Location of a side's content, for `checksum`. */
 struct compare_side {
-	const char *directory;	      /* of files */
-	struct object_client *client; /* of objects */
+	const char *directory; /* if the side consists of files */
+	struct object_client *client; /* if the side consists of objects */
 	const char *bucket;
 };
 
 /*
- * Of the same size are the same: those of which `to` is not older than `from`. Times are compared as finely
- * as the coarser of the two tells them: whole seconds where one has no fraction, else milliseconds, else nanoseconds.
+ * Two entries of equal size are the same if `to` is not older than `from`. Times are compared at
+ * the resolution of the coarser side: whole seconds if one has no fraction, else milliseconds, else
+ * nanoseconds.
  */
 struct compare_rules {
-	bool size_only;	  /* the size alone decides */
+	bool size_only; /* only the size decides */
 	bool exact_times; /* the times must be equal */
-	/* The content decides: local MD5s against ETags, by parts where the object came in parts; where that tells
-	 * nothing the checksum that the store has (one HEAD). The sides must be told. */
+	/*
+	 * The content decides: local MD5s against ETags, part by part for objects uploaded in
+	 * parts; if the ETag is no MD5, the checksum that the store keeps (one HEAD). `from` and
+	 * `to` must be set.
+	 */
 	bool checksum;
 	struct compare_side from, to;
 	const atomic_int *cancel;
 };
 
-/* `from` is NULL of what is GONE, `to` of what is NEW. 0 goes on, else the comparison ends with that and `err`. */
+/* `from` is NULL for COMPARE_GONE, `to` for COMPARE_NEW. Returns 0 to continue; another value ends
+ * the comparison with that value and `err`. */
 typedef int (*compare_fn)(void *cookie, enum compare_verdict verdict, const struct entry *from,
 	const struct entry *to, struct penstock_error *err);
 
-/*
- * In order of the paths. Both sources are read to their ends. Of an object that is a directory ("a/") the time does not matter.
- * PENSTOCK_E_INTERNAL: a source is not sorted.
- */
+/* Calls `fn` in order of the paths and reads both sources to their ends. The time of a directory
+ * object ("a/") is ignored. PENSTOCK_E_INTERNAL if a source is not sorted. */
 int compare_trees(struct entry_source *from, struct entry_source *to,
 	const struct compare_rules *rules, compare_fn fn, void *cookie, struct penstock_error *err);
 

@@ -1,25 +1,25 @@
 /*
- * Fetches one HTTP(S) resource (or a local file) into a file, and hands the bytes over in order
- *while they arrive.
+ * Fetches one HTTP(S) resource (or a local file) into a file, and passes the bytes on in order
+ * while they arrive.
  *
  *	_cleanup_(http_fetch_result_release) struct http_fetch_result r = { 0 };
  *
  *	http_fetch(engine, url, &(struct http_fetch_options){ .directory = input,
  *		.consume = unpack, .cookie = unpacker }, &r, err);
  *
- * Where the server allows it, ranges are fetched in parallel into "NAME.MARK.penstock-part" under the
- *first reply's validator (ETag, else Last-Modified); otherwise one stream. A cut is continued where
- *it stopped. "NAME.MARK.penstock-part.json" records what is there, so that the same call after a kill
- *goes on; a resource that changed meanwhile starts again, also where all of it is there: then the server is asked
- *for its last byte. At the end length and, where given,
- *sha256 are verified, the file is synced and renamed.
+ * If the server supports ranges, they are fetched in parallel into "NAME.MARK.penstock-part" under
+ * the first reply's validator (ETag, else Last-Modified); otherwise one stream is read. A fetch
+ * that was cut resumes at the next byte. "NAME.MARK.penstock-part.json" records the ranges that are
+ * complete, so the same call after a kill resumes; a resource that changed meanwhile is fetched
+ * from its beginning. If every byte is already there, the server is asked for the last one. At the
+ * end the length and, if given, the sha256 are verified, and the file is synced and renamed.
  *
- * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that nobody asked
- * for are errors: what is written is what the address stands for.
+ * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that was not
+ * requested are errors.
  *
- * `consume` runs on the calling thread, on bytes read back from the file, from offset 0 on, each
- * byte exactly once. If the resource changes after bytes were handed over, the fetch fails with
- * PENSTOCK_E_CHANGED; calling it again starts anew.
+ * `consume` runs on the calling thread on bytes read back from the file, from offset 0, each byte
+ * exactly once. If the resource changes after bytes were passed on, the fetch fails with
+ * PENSTOCK_E_CHANGED; the next call starts from the beginning.
  */
 #ifndef TRANSFER_HTTP_FETCH_H
 #define TRANSFER_HTTP_FETCH_H
@@ -36,26 +36,27 @@ struct http_engine;
 
 struct http_fetch_options {
 	const char *directory; /* must exist */
-	const char *name;      /* of the file; NULL: from the URL */
-	const char *sha256;    /* 64 hexadecimal digits; NULL: not checked */
-	unsigned parallel;     /* ranges at a time; 0: 8 */
-	uint64_t chunk_size;   /* bytes of a range; 0: 8 MiB */
-	int64_t patience_ms;   /* how long a server that is not there is waited for (net/http.h) */
-	/* The file is not synced: for callers who fetch it again after a loss of power. */
+	const char *name; /* the file's name; NULL: taken from the URL */
+	const char *sha256; /* 64 hexadecimal digits; NULL: not checked */
+	unsigned parallel; /* limit of ranges in flight; 0: 8 */
+	uint64_t chunk_size; /* bytes per range; 0: 8 MiB */
+	int64_t patience_ms; /* how long to wait for an unreachable server (net/http/http.h) */
+	/* Does not sync the file: for callers who fetch it again after a power loss. */
 	bool no_sync;
-	bool if_none_match; /* PENSTOCK_E_PRECONDITION where the file is there when it is to get its name */
-	/* Once, as soon as the size is known (UINT64_MAX: the server does not say); `missing` bytes
-	 * are still to be fetched. Non-zero: refuse with `err`. */
+	/* PENSTOCK_E_PRECONDITION if the file exists when it would be renamed */
+	bool if_none_match;
+	/* Called once, as soon as the size is known (UINT64_MAX if the server does not give it);
+	 * `missing` bytes are still to be fetched. Returns non-zero to refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
-	/*
-	 * Where the server does not say the size: asked before each `bytes` that are written, on another
-	 * thread. Non-zero: refuse with `err`. NULL: there is room for all that comes.
-	 */
+	/* If the size is unknown: called before each `bytes` are written, on another thread.
+	 * Returns non-zero to refuse with `err`. NULL: no limit. */
 	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
-	/* Everything is here and verified, and is about to get its name; `sha256` is "" where not known. */
+	/* The file is complete and verified and is about to be renamed; `sha256` is "" if not
+	 * known. */
 	int (*on_whole)(void *cookie, uint64_t size, const char *etag, const char *sha256,
 		struct penstock_error *err);
-	/* The next bytes. Non-zero: end with `err`; what was fetched stays for the next call. */
+	/* The next bytes. Returns non-zero to end with `err`; fetched bytes stay for the next
+	 * call. */
 	int (*consume)(void *cookie, const void *data, size_t len, struct penstock_error *err);
 	/* Bytes fetched since the last call, from any thread; negative after a restart. */
 	void (*progress)(void *cookie, int64_t bytes);
@@ -64,14 +65,14 @@ struct http_fetch_options {
 };
 
 struct http_fetch_result {
-	char *path; /* of the file */
+	char *path; /* the fetched file */
 	uint64_t size;
-	uint64_t fetched;    /* bytes that came over the network in this call */
-	char sha256[65];     /* "" where not asked for */
-	char *etag;	     /* NULL: the server sent none */
-	char *last_modified; /* NULL: the server sent none */
-	bool ranges;	     /* fetched in ranges */
-	bool resumed;	     /* from what an earlier call had left */
+	uint64_t fetched; /* bytes that came over the network in this call */
+	char sha256[65]; /* "" if not requested */
+	char *etag; /* NULL if the server sent none */
+	char *last_modified; /* NULL if the server sent none */
+	bool ranges; /* fetched in ranges */
+	bool resumed; /* continued from an earlier call */
 };
 void http_fetch_result_release(struct http_fetch_result *result);
 
@@ -84,10 +85,8 @@ int http_fetch(struct http_engine *engine, const char *url,
 	const struct http_fetch_options *options, struct http_fetch_result *result,
 	struct penstock_error *err);
 
-/*
- * The file name that a URL gives: the last path segment, percent-decoded; what cannot be a file
- * name (empty, "." or "..", control characters, "/") becomes "download" or "_".
- */
+/* The file name that a URL gives: its last path segment, percent-decoded. An invalid file name
+ * (empty, "." or "..", control characters, "/") becomes "download" or "_". */
 int http_fetch_name(const char *url, struct buf *out);
 
 #endif

@@ -1,16 +1,17 @@
 /*
- * Streams of what lies below a prefix or a directory, in byte order of the relative path, whatever
- * their length in bounded memory.
+ * Streams of the entries below a prefix or a directory, in byte order of the relative path, in
+ * bounded memory for any number of entries.
  *
- *	_cleanup_(entry_source_freep) struct entry_source *there = NULL;
+ *	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
  *	struct entry entry;
- *	int r = entry_source_objects(&there, s3, "bucket", "data/", &(struct object_source_options){ 0 }, err);
+ *	int r = entry_source_objects(&source, object_at(s3, "bucket", "data/"),
+ *		&(struct object_source_options){ 0 }, err);
  *
- *	while (r >= 0 && (r = entry_source_next(there, &entry, err)) > 0)
+ *	while (r >= 0 && (r = entry_source_next(source, &entry, err)) > 0)
  *		printf("%s %" PRIu64 "\n", entry.path, entry.size);
  *
- * Byte order means that "/" sorts like any other byte: "a-b", "a.txt", "a/x", "a0". Both kinds of stream have
- * it, so that two can be merged (compare.h). A source is used by one thread at a time.
+ * Byte order means that "/" sorts like any other byte: "a-b", "a.txt", "a/x", "a0". Both kinds of
+ * stream use it, so that two can be merged (compare.h). A source is used by one thread at a time.
  */
 #ifndef TRANSFER_LISTING_H
 #define TRANSFER_LISTING_H
@@ -22,88 +23,92 @@
 #include <sys/types.h>
 
 struct object_client;
+struct object_ref;
 struct penstock_error;
 
 enum entry_kind {
-	ENTRY_FILE,	 /* a file, or an object */
-	ENTRY_DIRECTORY, /* where asked for, and keys that end in "/"; the path ends in "/" */
-	ENTRY_LINK,  /* a symbolic link that is not followed; `size` is the length of its target */
-	ENTRY_PREFIX /* a common prefix, where there is a delimiter */
+	ENTRY_FILE, /* a file, or an object */
+	ENTRY_DIRECTORY, /* if requested, and keys that end in "/"; the path ends in "/" */
+	ENTRY_LINK, /* a symbolic link that is not followed; `size` is the length of its target */
+	ENTRY_PREFIX /* a common prefix, if there is a delimiter */
 };
 
-/* All strings live until the next call for the same source. */
+/* All strings are valid until the next call for the same source. */
 struct entry {
-	const char *path; /* relative; never "", never begins with "/" unless a key has it so */
+	const char *path; /* relative; never "", begins with "/" only if the key has one there */
 	size_t path_len;
 	enum entry_kind kind;
 	uint64_t size;
-	int64_t mtime_ns; /* of an object: when the store got it */
-	/* Of objects only, else NULL. */
+	int64_t mtime_ns; /* of an object: the time at which the store received it */
+	/* NULL for files. */
 	const char *key;
-	const char *etag; /* with quotes; "": the store gave none */
-	/* Of files only, else 0. */
+	const char *etag; /* with quotes; "" if the store gave none */
+	/* 0 for objects. */
 	mode_t mode;
 };
 
 struct entry_source;
-/* 1: there is one more; 0: that was the last; negative: an error, which ends the source. */
+/* Returns 1 if there is an entry, 0 at the end, or a negative error, which ends the source. */
 int entry_source_next(struct entry_source *source, struct entry *entry, struct penstock_error *err);
-/* Ends what is under way. */
+/* Cancels requests in flight. */
 void entry_source_free(struct entry_source *source);
 static inline void entry_source_freep(struct entry_source **source)
 {
 	entry_source_free(*source);
 }
 
-/*
- * Asked on the caller's thread for every entry, and by a walk for every directory ("a/") before it is opened.
- * False leaves it out, a directory with all that is in it.
- */
+/* Called on the caller's thread for every entry, and by a walk for every directory ("a/") before it
+ * is opened. Returning false leaves the entry out, a directory with its contents. */
 typedef bool (*entry_filter_fn)(void *cookie, const char *path, bool directory);
 
 struct object_source_options {
-	/* Bytes of each key that are not part of the path; at most the prefix's. 0: all of the prefix. */
+	/* Number of bytes of each key that are not part of the path; at most the length of the
+	 * prefix. 0: the whole prefix. */
 	size_t cut;
-	bool whole_keys; /* the path is the key, whatever `cut` says */
-	const char *
-		delimiter; /* NULL: everything below; else common prefixes, too, with one page read ahead */
-	unsigned parallel;     /* requests at a time; 0: chosen; 1: one page is read ahead */
-	entry_filter_fn takes; /* NULL: everything */
+	bool whole_keys; /* the path is the key, `cut` is ignored */
+	/* NULL: everything below; else common prefixes too, with one page read ahead */
+	const char *delimiter;
+	unsigned parallel; /* limit of requests in flight; 0: chosen; 1: one page is read ahead */
+	entry_filter_fn takes; /* may be NULL */
 	void *cookie;
 	const atomic_int *cancel;
 };
 /*
- * The objects below `prefix` ("" or NULL: the whole bucket). Long listings are fetched in several ranges of
- * keys at a time. A store that does not start where it is told to is listed in one chain, one that does not
- * keep the order of keys is sorted here (in an unlinked file in TMPDIR where it is long). The object whose
- * key is the prefix itself, cut to nothing, is left out. PENSTOCK_E_PROTOCOL: the store lists what is not
- * below the prefix, does not get on, or shows its disorder when it is too late to sort.
+ * The objects below the prefix `at.key` ("" or NULL: the whole bucket). Long listings are fetched
+ * in several ranges of keys at a time. A store that ignores the start key is listed page by page;
+ * one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if the list is
+ * long). The object whose key is the prefix itself is left out. PENSTOCK_E_PROTOCOL if the store
+ * lists keys outside the prefix, makes no progress, or shows its disorder when it is too late to
+ * sort.
  */
-int entry_source_objects(struct entry_source **out, struct object_client *client,
-	const char *bucket, const char *prefix, const struct object_source_options *options,
-	struct penstock_error *err);
+int entry_source_objects(struct entry_source **out, struct object_ref at,
+	const struct object_source_options *options, struct penstock_error *err);
 
 enum walk_links {
-	WALK_LINKS_SKIP, /* left out */
-	WALK_LINKS_FOLLOW, /* what they lead to; one that leads nowhere, or into a directory it is in, is a problem */
+	WALK_LINKS_SKIP, /* leave links out */
+	/* list the target; a dangling or circular link is a problem */
+	WALK_LINKS_FOLLOW,
 	WALK_LINKS_KEEP /* ENTRY_LINK */
 };
 
 struct walk_options {
 	enum walk_links links;
-	bool directories; /* ENTRY_DIRECTORY for each, before what is in it */
+	bool directories; /* lists each directory as ENTRY_DIRECTORY before its contents */
 	entry_filter_fn takes;
 	/*
-	 * What cannot be listed: an unreadable directory, a socket, a link that leads nowhere. 0 leaves it out and goes on,
-	 * else the walk ends with `problem`. NULL: it ends. What vanished meanwhile is no problem and is left out.
+	 * Reports an entry that cannot be listed: an unreadable directory, a socket, a dangling
+	 * link. Returns 0 to leave it out, else the walk ends with `problem`. NULL: the walk ends.
+	 * Entries that vanish during the walk are left out without a report.
 	 */
 	int (*on_problem)(void *cookie, const char *path, const struct penstock_error *problem);
 	void *cookie;
 	const atomic_int *cancel;
 };
 /*
- * The files below the directory `path`, which may itself be a link. Directories are opened one below the other
- * and never through a link unless WALK_LINKS_FOLLOW. Unfinished downloads (part_file.h) are left out. A directory of millions of names is sorted in an unlinked file in TMPDIR. PENSTOCK_E_NOT_FOUND: there is no such directory.
+ * The files below the directory `path`, which may itself be a link. Each directory is opened
+ * relative to its parent and never through a link unless WALK_LINKS_FOLLOW. Unfinished downloads
+ * (state/part_file.h) are left out. A directory of millions of names is sorted in an unlinked file
+ * in TMPDIR. PENSTOCK_E_NOT_FOUND if the directory does not exist.
  */
 int entry_source_files(struct entry_source **out, const char *path,
 	const struct walk_options *options, struct penstock_error *err);

@@ -1,5 +1,5 @@
 /*
- * Places that bytes come from or go to, as people name them:
+ * Sources and targets of bytes, as users write them:
  *
  *	s3://bucket/key    gs://bucket/key    http(s)://host/path    dir/file    -
  *
@@ -8,8 +8,8 @@
  *	location_parse(&at, "s3://bucket/2024-*", err);
  *	at.kind == LOCATION_OBJECT, at.bucket "bucket", at.key "2024-*", location_has_wildcard(&at)
  *
- * Keys are taken literally (no %-decoding). In keys and local paths '*' stands for any characters, '/'
- * too, and '?' for one; nothing else is special.
+ * Keys are literal (no %-decoding). In keys and local paths '*' matches any characters including
+ * '/', and '?' matches one; nothing else is special.
  */
 #ifndef TRANSFER_LOCATION_H
 #define TRANSFER_LOCATION_H
@@ -25,37 +25,38 @@ enum location_kind { LOCATION_LOCAL, LOCATION_STDIO, LOCATION_OBJECT, LOCATION_H
 
 struct location {
 	enum location_kind kind;
-	char *text;	 /* as it was given; owned */
-	bool google;	 /* an object of Google Cloud Storage: gs:// */
-	bool literal;	 /* '*', '?' and a "/" at the end are ordinary; for whoever says so */
+	char *text; /* as given; owned */
+	bool google; /* an object of Google Cloud Storage: gs:// */
+	bool literal; /* '*', '?' and a trailing "/" are ordinary characters; set by the caller */
 	char bucket[64]; /* of an object */
-	const char
-		*key; /* of an object, "" for the bucket; else the path or URL. Points into text */
+	/* of an object, "" for the bucket; else the path or URL. Points into `text` */
+	const char *key;
 };
 
-/* PENSTOCK_E_INVALID: empty, an unknown scheme, or no bucket name. */
+/* PENSTOCK_E_INVALID if empty, of an unknown scheme, or without a bucket name. */
 int location_parse(struct location *out, const char *text, struct penstock_error *err);
 void location_release(struct location *location);
-/* "s3" or "gs", of an object. */
+/* "s3" or "gs"; for objects only. */
 static inline const char *location_scheme(const struct location *location)
 {
 	return location->google ? "gs" : "s3";
 }
 
-/* Whether the key or path holds '*' or '?'. */
+/* True if the key or path contains '*' or '?'. */
 bool location_has_wildcard(const struct location *location);
-/* The key up to the last '/' before the first wildcard: what a listing begins with. Its length. */
+/* Returns the length of the key up to the last '/' before the first wildcard: the prefix to
+ * list. */
 size_t location_literal_prefix(const struct location *location);
 
-/* '*': any characters; '?': one; the rest is literal. */
+/* '*' matches any characters, '?' one; everything else is literal. */
 bool wildcard_match(const char *pattern, const char *text);
 
-/* What --include and --exclude say; both lists are borrowed. */
+/* The patterns of --include and --exclude; both lists are borrowed. */
 struct path_filter {
-	const struct strlist *include; /* patterns; empty: everything */
+	const struct strlist *include; /* empty: everything */
 	const struct strlist *exclude;
 };
-/* Whether a path, relative to its source, matches one of `include` and none of `exclude`. */
+/* True if `path`, relative to its source, matches one of `include` and none of `exclude`. */
 bool path_filter_takes(const struct path_filter *filter, const char *path);
 
 #endif

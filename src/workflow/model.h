@@ -1,15 +1,15 @@
 /*
- * The model of a workflow: what every dialect is read into, and all that the rest of penstock
- * knows. src/workflow/workflow.h reads it.
+ * The model of a workflow: every dialect is read into it, and the rest of penstock knows nothing
+ * else. src/workflow/workflow.h reads it.
  *
- * Everything here is owned by the `struct workflow` and lives until workflow_free(); nothing is
- * modified after reading. Every value has the place where it was given, so that a later message can
- * say "wf.json:5:20: resources.cpusPerTask asks for 8, this machine has 2":
- * workflow_place_format(). Defaults are already applied; `given` (or a non-zero line or an option
- * in `at`) tells whether the file said so.
+ * The `struct workflow` owns everything here until workflow_free(); nothing is modified after
+ * reading. Every value has the place where it was given, so that a later message can say
+ * "wf.json:5:20: resources.cpusPerTask asks for 8, this machine has 2": workflow_place_format().
+ * Defaults are already applied; `given` (or a non-zero line or an option in `at`) is set if the
+ * file has the value.
  *
- * Secrets: `value` of a text may hold one where `shown` differs from it. Print, record and log
- * `shown` only (workflow_shown()). All secret values were passed to log_redact() while reading.
+ * Secrets: `value` of a text may be one if `shown` differs from it. Print, record and log `shown`
+ * only (workflow_shown()). All secret values were passed to log_redact() while reading.
  */
 #ifndef WORKFLOW_MODEL_H
 #define WORKFLOW_MODEL_H
@@ -18,18 +18,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "workflow/diagnostics.h"
+#include "workflow/document/diagnostics.h"
 
 struct workflow_text {
-	const char *value; /* NULL: not given and no default */
-	const char *shown; /* as written, `${{ secrets.X }}` kept; NULL: the same as value */
+	const char *value; /* NULL: not given, and there is no default */
+	const char *shown; /* as written, with `${{ secrets.X }}`; NULL: the same as value */
 	struct workflow_place at;
 };
 
 struct workflow_number {
 	int64_t value;
 	bool given;
-	struct workflow_place at; /* where not given: the map that could have held it */
+	struct workflow_place at; /* if not given: the map that could contain it */
 };
 
 struct workflow_flag {
@@ -38,22 +38,23 @@ struct workflow_flag {
 	struct workflow_place at;
 };
 
-/* Where a credential comes from; never its value. */
+/* The source of a credential; never its value. */
 enum workflow_source {
 	WORKFLOW_FROM_NOWHERE, /* not given: the environment, profiles and roles decide */
-	WORKFLOW_FROM_FILE, /* stands in the workflow; `name` is its field, "output.s3.accessKeyId"
-			     */
-	WORKFLOW_FROM_OPTION, /* stood in a --set; `name` is its field */
+	/* in the workflow; `name` is its field, "output.s3.accessKeyId" */
+	WORKFLOW_FROM_FILE,
+	WORKFLOW_FROM_OPTION, /* in a --set; `name` is its field */
 	WORKFLOW_FROM_SECRET, /* ${{ secrets.NAME }} */
-	WORKFLOW_FROM_ENV,    /* ${{ env.NAME }} */
+	WORKFLOW_FROM_ENV, /* ${{ env.NAME }} */
 };
 
 struct workflow_credential {
 	const char *value; /* NULL: not given */
 	enum workflow_source source;
-	const char *name;      /* of the field, secret or variable; NULL: FROM_NOWHERE */
-	const char *reference; /* for records and messages: "file:output.s3.secretAccessKey",
-				  "option:…", "secret:NAME", "env:NAME"; NULL: FROM_NOWHERE */
+	const char *name; /* of the field, secret or variable; NULL: FROM_NOWHERE */
+	/* for records and messages: "file:output.s3.secretAccessKey",
+	 * "option:…", "secret:NAME", "env:NAME"; NULL: FROM_NOWHERE */
+	const char *reference;
 	struct workflow_place at;
 };
 
@@ -70,20 +71,20 @@ struct workflow_env_list {
 };
 
 struct workflow_mount {
-	struct workflow_text host_dir;	    /* absolute */
+	struct workflow_text host_dir; /* absolute */
 	struct workflow_text container_dir; /* absolute, without ".." */
 	bool read_only;
 	struct workflow_place at;
 };
 
-/* The container that a `run` takes place in. */
+/* The container of a `run`. */
 struct workflow_container {
 	bool given; /* false: on the host */
-	/* "name[:tag][@sha256:…]", with a host before it where `registry` has no value; an absolute path is a
-	 * file below $STORAGE_PATH. */
+	/* "name[:tag][@sha256:…]", with a host in front if `registry` has no value; an absolute
+	 * path is a file below $STORAGE_PATH. */
 	struct workflow_text image;
 	struct workflow_text registry; /* value NULL: that of the image's name, else Docker's */
-	struct workflow_text username; /* value NULL: the user's own login, where there is one */
+	struct workflow_text username; /* value NULL: the user's own login, if there is one */
 	struct workflow_credential password;
 	struct workflow_flag x11;
 	struct workflow_flag mount_home;
@@ -93,78 +94,78 @@ struct workflow_container {
 	struct workflow_place at;
 };
 
-/* Of the whole job. Without `resources` in the file: what its largest step needs. */
+/* For the whole job. Without `resources` in the file: the needs of its largest step. */
 struct workflow_resources {
-	struct workflow_number tasks;	      /* ≥ 1 */
+	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
-	struct workflow_number mem_per_cpu;   /* MB (2^20 bytes); 0: not limited */
-	struct workflow_number gpus; /* of the whole job, also where gpusPerTask was given */
-	struct workflow_number gpus_per_task; /* the older key; steps inherit it where `given` */
-	struct workflow_number
-		max_processes; /* ours; of each step; steps inherit it where `given` */
+	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0: not limited */
+	struct workflow_number gpus; /* of the whole job, also if gpusPerTask was given */
+	struct workflow_number gpus_per_task; /* the older key; steps inherit it if `given` */
+	/* ours; for each step; steps inherit it if `given` */
+	struct workflow_number max_processes;
 	bool given;
 	struct workflow_place at;
 };
 
 struct workflow_step_resources {
-	struct workflow_number tasks;	      /* ≥ 1; default 1 */
+	struct workflow_number tasks; /* ≥ 1; default 1 */
 	struct workflow_number cpus_per_task; /* default: the job's */
-	struct workflow_number mem_per_cpu;   /* MB; default: the job's; 0: not limited */
-	struct workflow_number
-		gpus_per_task; /* default: the job's gpusPerTask where given, else 0 */
-	/* And threads; 0: not limited. Not given by either: as many as LIMIT_STEP_PROCESSES says. */
+	struct workflow_number mem_per_cpu; /* MB; default: the job's; 0: not limited */
+	/* default: the job's gpusPerTask if given, else 0 */
+	struct workflow_number gpus_per_task;
+	/* including threads; 0: not limited. If neither gives it: LIMIT_STEP_PROCESSES. */
 	struct workflow_number max_processes;
 	bool own_processes; /* the step gives maxProcesses, not the job */
 	struct workflow_place at;
-	/* "steps[0].run.resources", as --set calls it; NULL: in a module, where --set does not reach. */
+	/* "steps[0].run.resources", as in --set; NULL in a module, which --set cannot change. */
 	const char *field;
 };
 
-/* What a run or a step may take before it is ended; milliseconds. Not given: no limit. */
+/* Time limits of a run or a step, in milliseconds. Not given: no limit. */
 struct workflow_timeouts {
 	struct workflow_number timeout; /* from its start */
-	struct workflow_number hang;	/* without any output and any use of the CPU */
+	struct workflow_number hang; /* without any output and any use of the CPU */
 };
 
-/* Whom to tell what becomes of the run. */
+/* Notifications of a run. */
 enum workflow_notify_event {
-	WORKFLOW_NOTIFY_START = 1,   /* its steps begin */
-	WORKFLOW_NOTIFY_END = 2,     /* it has ended, however */
-	WORKFLOW_NOTIFY_FAILURE = 4, /* it has ended, but not well */
+	WORKFLOW_NOTIFY_START = 1, /* its steps start */
+	WORKFLOW_NOTIFY_END = 2, /* it has ended, with any result */
+	WORKFLOW_NOTIFY_FAILURE = 4, /* it has failed */
 };
 struct workflow_notify {
-	struct workflow_credential url; /* value NULL: nobody. Such addresses are secrets */
-	unsigned events;		/* enum workflow_notify_event */
+	struct workflow_credential url; /* value NULL: no notifications. The address is a secret */
+	unsigned events; /* enum workflow_notify_event */
 	struct workflow_place at;
 };
 
 enum workflow_transport {
 	WORKFLOW_NO_TRANSPORT,
 	WORKFLOW_HTTP,
-	WORKFLOW_S3,	    /* also `gs` */
-	WORKFLOW_LOCAL,	    /* a file or directory of this machine; inputs only */
-	WORKFLOW_ARTIFACTS, /* what another run put out; inputs only, and until it is looked up */
+	WORKFLOW_S3, /* also `gs` */
+	WORKFLOW_LOCAL, /* a file or directory of this machine; inputs only */
+	WORKFLOW_ARTIFACTS, /* the output of another run; inputs only, and until it is resolved */
 };
 
 struct workflow_s3 {
 	struct workflow_text region;
-	struct workflow_text bucket_url;   /* "s3://bucket" */
-	const char *bucket;		   /* "bucket" */
-	struct workflow_text path;	   /* as written, "/" or "/runs/7" */
-	const char *prefix;		   /* "" or "runs/7/": keys below it belong to this path */
+	struct workflow_text bucket_url; /* "s3://bucket" */
+	const char *bucket; /* "bucket" */
+	struct workflow_text path; /* as written, "/" or "/runs/7" */
+	const char *prefix; /* "" or "runs/7/": keys below it belong to this path */
 	struct workflow_text endpoint_url; /* "https://host"; value NULL where `embedded` */
-	bool embedded;			   /* `endpointUrl: embedded`: penstock's own store */
-	bool google; /* of `gs`: Google Cloud Storage; region and, mostly, endpoint have no value */
+	bool embedded; /* `endpointUrl: embedded`: penstock's own store */
+	bool google; /* of `gs`: Google Cloud Storage; region and usually endpoint have no value */
 	struct workflow_credential service_account_key; /* of `gs`: the JSON of a key file */
-	struct workflow_credential access_key_id;	/* both are given or neither */
+	struct workflow_credential access_key_id; /* both are given or neither */
 	struct workflow_credential secret_access_key;
-	struct workflow_flag delete_sync; /* default false; without effect on inputs */
+	struct workflow_flag delete_sync; /* default false; no effect on inputs */
 	struct workflow_place at;
 };
 
-/* The output of another run, or of the one that a tag was given to; one of them has a value. */
+/* The output of another run, by its name or by a tag; one of them has a value. */
 struct workflow_artifacts {
-	struct workflow_text run; /* the name of a run: its newest that succeeded */
+	struct workflow_text run; /* the name of a run: the newest one that succeeded */
 	struct workflow_text tag;
 	struct workflow_place at;
 };
@@ -173,16 +174,17 @@ struct workflow_artifacts {
 struct workflow_input {
 	enum workflow_transport kind;
 	struct workflow_text http_url; /* HTTP */
-	struct workflow_s3 s3;	       /* S3 */
-	struct workflow_text
-		local_path; /* LOCAL: absolute where the workflow's display name is, else
-					    maybe relative to the workflow's folder */
+	struct workflow_s3 s3; /* S3 */
+	/* LOCAL: absolute if the workflow's display name is, else relative to the workflow's
+	 * folder */
+	struct workflow_text local_path;
 	struct workflow_artifacts artifacts; /* ARTIFACTS */
-	struct workflow_text path; /* below the input directory, "" or "a/b"; never leaves it */
-	struct workflow_text link; /* where it also is in the working directory; ".": each of its
-				      entries is; value NULL: nowhere */
-	struct workflow_text
-		sha256; /* 64 lower-case digits of the file as fetched; value NULL: none */
+	struct workflow_text path; /* below the input directory, "" or "a/b"; never outside of it */
+	/* its link in the working directory; ".": a link for each of its entries; value NULL:
+	 * none */
+	struct workflow_text link;
+	/* 64 lower-case digits of the fetched file; value NULL: not given */
+	struct workflow_text sha256;
 	struct workflow_flag unpack; /* default: true for HTTP and LOCAL, false for S3 */
 	struct workflow_place at;
 };
@@ -201,7 +203,7 @@ struct workflow_texts {
 };
 
 enum workflow_network {
-	WORKFLOW_NETWORK_HOST, /* that of the machine */
+	WORKFLOW_NETWORK_HOST, /* the machine's network */
 	WORKFLOW_NETWORK_SLIRP4NETNS,
 	WORKFLOW_NETWORK_PASTA,
 };
@@ -232,7 +234,7 @@ struct workflow_interface {
 		struct workflow_credential secret;
 	} bore;
 	struct {
-		struct workflow_text name;    /* of one of the workflow's virtual networks */
+		struct workflow_text name; /* of one of the workflow's virtual networks */
 		struct workflow_text address; /* "10.0.0.2/24" */
 	} vnet;
 	struct workflow_place at;
@@ -246,10 +248,10 @@ struct workflow_virtual_network {
 };
 
 struct workflow_run {
-	struct workflow_text command; /* empty only in a container: what its image says */
-	struct workflow_text
-		shell; /* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only
-					 in a container: `command` is then the arguments */
+	struct workflow_text command; /* empty only in a container: the image's command */
+	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only in a container: `command`
+	 * is then the arguments */
+	struct workflow_text shell;
 	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
@@ -257,19 +259,19 @@ struct workflow_run {
 	struct workflow_container container;
 	enum workflow_network network;
 	struct workflow_place network_at;
-	struct workflow_texts dns; /* addresses; only where the network is not the host's */
+	struct workflow_texts dns; /* addresses; only for a network of the step's own */
 	struct workflow_interface *interfaces; /* likewise */
 	size_t n_interfaces;
 	struct workflow_number map_uid,
-		map_gid; /* the user and group that the step sees itself as */
+		map_gid; /* the user and group of the step inside its namespace */
 	struct workflow_flag disable_cpu_binding;
-	struct workflow_text
-		mpi; /* "none", "pmix_v4" or "pmi2"; value NULL: the machine's default */
-	struct workflow_number restarts; /* times that it is run again after a failure; default 0 */
+	/* "none", "pmix_v4" or "pmi2"; value NULL: the machine's default */
+	struct workflow_text mpi;
+	struct workflow_number restarts; /* restarts after a failure; default 0 */
 	struct workflow_place at;
 };
 
-/* Members run one after another. */
+/* Steps that run one after another. */
 struct workflow_steps {
 	struct workflow_step *items;
 	size_t n;
@@ -277,7 +279,7 @@ struct workflow_steps {
 };
 
 enum workflow_step_kind {
-	WORKFLOW_STEP_EMPTY, /* does nothing, which is legal */
+	WORKFLOW_STEP_EMPTY, /* does nothing, which is valid */
 	WORKFLOW_STEP_RUN,
 	WORKFLOW_STEP_GROUP, /* `steps` */
 	WORKFLOW_STEP_FOR,
@@ -289,35 +291,36 @@ enum workflow_step_kind {
 struct workflow_for {
 	struct workflow_flag parallel;
 	bool has_items;
-	struct workflow_texts items;   /* of `items` */
-	int64_t begin, end, increment; /* of `range`, both inclusive; increment is not 0 */
-	uint64_t count;		       /* iterations; 0: none */
+	struct workflow_texts items; /* of `items` */
+	/* of `range`, both inclusive; increment is not 0 */
+	struct workflow_number begin, end, increment;
+	uint64_t count; /* iterations; 0: the loop does nothing */
 };
 
 /* The body is `steps` of the step. */
 struct workflow_launch {
-	struct workflow_text handle;   /* upper case; value NULL: nobody can wait for it */
-	struct workflow_number signal; /* when the scope ends that it was launched in; 0: none */
+	struct workflow_text handle; /* upper case; value NULL: no step can wait for it */
+	struct workflow_number signal; /* sent at the end of the enclosing scope; 0: none */
 };
 
-/* The steps of the module, or where it was not looked at none, are `steps` of the step. */
+/* `steps` of the step are the steps of the module or, if that was not read, none. */
 struct workflow_use {
 	struct workflow_text source;
-	struct workflow_env_list args;	    /* as given */
-	struct workflow_text export_env_as; /* value NULL: outputs stay within */
-	bool resolved; /* the module was read; the fields below say what it is */
+	struct workflow_env_list args; /* as given */
+	struct workflow_text export_env_as; /* value NULL: outputs stay inside the module */
+	bool resolved; /* the module was read; the fields below describe it */
 	struct workflow_text module_name;
-	struct workflow_env_list env;  /* all of its inputs, defaults applied */
+	struct workflow_env_list env; /* all of its inputs, defaults applied */
 	struct workflow_texts outputs; /* names of variables */
 };
 
 struct workflow_step {
 	struct workflow_text name; /* value NULL: unnamed; names may repeat */
-	const char *label;	   /* for people: its name, else "step 2.1"; never holds a secret */
-	const char *path;	   /* the field, "steps[1].for.steps[0]" */
+	const char *label; /* for people: its name, else "step 2.1"; never holds a secret */
+	const char *path; /* the field, "steps[1].for.steps[0]" */
 	struct workflow_texts depends_on; /* handles, upper case, launched before and in scope */
-	struct workflow_text
-		condition; /* `if`: what stands within bash's [[ ]]; value NULL: always */
+	/* `if`: an expression for bash's [[ ]]; value NULL: always true */
+	struct workflow_text condition;
 	enum workflow_step_kind kind;
 	struct workflow_run run;
 	struct workflow_for loop;
@@ -328,37 +331,38 @@ struct workflow_step {
 	struct workflow_place at;
 };
 
-/* Which files of a context stay behind. */
+/* Files of a context that are not copied. */
 enum workflow_ignore {
 	WORKFLOW_IGNORE_NONE,
-	WORKFLOW_IGNORE_GIT, /* .git/ and what .gitignore files say */
-	WORKFLOW_IGNORE_DET, /* what Determined leaves out, and .detignore */
+	WORKFLOW_IGNORE_GIT, /* .git/ and the matches of .gitignore files */
+	WORKFLOW_IGNORE_DET, /* Determined's defaults, and the matches of .detignore */
 };
 
 /* A directory whose copy is the working directory of every step. */
 struct workflow_context {
-	struct workflow_text path; /* value NULL: none */
+	struct workflow_text path; /* value NULL: not given */
 	enum workflow_ignore ignore;
-	struct workflow_number max_bytes; /* 0: no limit but the disk's */
+	struct workflow_number max_bytes; /* 0: limited only by the disk */
 	struct workflow_place at;
 };
 
 /* Packages for the steps that run on the host. */
 struct workflow_python {
-	struct workflow_text requirements;    /* below the working directory; value NULL: none */
-	struct workflow_text version;	      /* "3.11"; value NULL: whatever python3 is */
-	struct workflow_flag system_packages; /* those of the machine are seen; default true */
+	struct workflow_text requirements; /* below the working directory; value NULL: not given */
+	struct workflow_text version; /* "3.11"; value NULL: the version of python3 */
+	/* the packages of the machine are visible; default true */
+	struct workflow_flag system_packages;
 	struct workflow_place at;
 };
 
-/* Who may say that the machine goes away. */
+/* Sources of preemption notices. */
 enum workflow_notice_kind {
-	WORKFLOW_NOTICE_AUTO, /* whichever cloud the machine is of */
+	WORKFLOW_NOTICE_AUTO, /* the cloud of this machine */
 	WORKFLOW_NOTICE_GCP,
 	WORKFLOW_NOTICE_AWS,
 	WORKFLOW_NOTICE_AZURE,
-	WORKFLOW_NOTICE_FILE,	 /* `value` appears */
-	WORKFLOW_NOTICE_COMMAND, /* `value` exits with 0 */
+	WORKFLOW_NOTICE_FILE, /* the file `value` exists */
+	WORKFLOW_NOTICE_COMMAND, /* the command `value` exits with 0 */
 };
 struct workflow_notice_source {
 	enum workflow_notice_kind kind;
@@ -366,36 +370,37 @@ struct workflow_notice_source {
 	struct workflow_place at;
 };
 
-/* How the run takes a notice; also of a configuration file. What was not given is decided by others. */
+/* Handling of preemption notices, also in a configuration file, which fills in keys that are not
+ * given. */
 struct workflow_preemption {
 	bool sources_given;
-	struct workflow_notice_source *sources; /* beside signals, which are always heard */
+	struct workflow_notice_source *sources; /* in addition to signals, which always count */
 	size_t n_sources;
 	bool signal_given;
-	int signal; /* that tells the tasks; 0: none, only the file */
-	struct workflow_number
-		grace; /* ms from a notice to the end, where its source does not say */
-	struct workflow_number reserve;	      /* ms of it that are kept for publishing */
+	int signal; /* sent to the tasks; 0: none, only the file */
+	/* ms from a notice to the end, if its source does not say */
+	struct workflow_number grace;
+	struct workflow_number reserve; /* ms of `grace` that are kept for publishing */
 	struct workflow_text gcp, aws, azure; /* addresses of the metadata services */
 	struct workflow_place at;
 };
 
-/* Which checkpoints of the output stay; none of it given: all do. At least the newest always stays. */
+/* Checkpoints of the output that are kept; all of them without `keep`. The newest always is. */
 struct workflow_checkpoints {
 	bool given;
 	struct workflow_text path; /* below the output, "." or "a/b"; default "checkpoints" */
-	struct workflow_text
-		pattern; /* of files that are checkpoints by themselves; value NULL: none */
-	bool keeps;	 /* one of the following is given */
+	/* for files that are checkpoints by themselves; value NULL: not given */
+	struct workflow_text pattern;
+	bool keeps; /* one of the following is given */
 	struct workflow_number latest;
-	struct workflow_number every; /* those whose step it divides */
-	struct workflow_text metric;  /* of the best ones; value NULL: none are kept for that */
-	bool larger;		      /* is better */
-	struct workflow_number best;  /* how many of them */
+	struct workflow_number every; /* keeps steps that are multiples of it */
+	struct workflow_text metric; /* of the best ones; value NULL: not given */
+	bool larger; /* larger values of the metric are better */
+	struct workflow_number best; /* number of the best ones */
 	struct workflow_place at;
 };
 
-/* Failures that a run may go on after; records.h has their meaning. */
+/* Failures after which a run may be retried; records.h has their meaning. */
 enum workflow_retry_class {
 	WORKFLOW_RETRY_INPUT = 1,
 	WORKFLOW_RETRY_IMAGE = 2,
@@ -408,46 +413,48 @@ enum workflow_retry_class {
 };
 struct workflow_retry {
 	struct workflow_number max; /* attempts after a failure; 0: none */
-	int *codes;		    /* exit codes of a step, 1 to 255 */
+	int *codes; /* exit codes of a step, 1 to 255 */
 	size_t n_codes;
-	unsigned classes; /* enum workflow_retry_class; either is enough */
-	struct workflow_number
-		backoff; /* ms before the first; each later one waits twice as long */
+	unsigned classes; /* enum workflow_retry_class; a match of code or class is enough */
+	/* ms before the first retry; doubled for each later one */
+	struct workflow_number backoff;
 	struct workflow_place at;
 };
 
 enum workflow_resume { WORKFLOW_RESUME_AUTO, WORKFLOW_RESUME_NEVER };
 
 struct workflow {
-	const char *file;    /* display name: the path, URL or "<stdin>" */
+	const char *file; /* display name: the path, URL or "<stdin>" */
 	const char *dialect; /* "penstock", "dstack", "determined", "skypilot" */
 
 	struct workflow_text name; /* value NULL: the digest is the identity */
 	struct workflow_resources resources;
-	struct workflow_env_list
-		env; /* of the job: its `secrets`, `env`, and those of --env last */
+	/* of the job: its `secrets`, `env`, and those of --env last */
+	struct workflow_env_list env;
 	struct workflow_mount *mounts; /* of every container, before its own */
 	size_t n_mounts;
 	struct workflow_flag enable_logging;
 	struct workflow_input *inputs;
 	size_t n_inputs;
-	struct workflow_number input_mode; /* permission bits, 0 to 0777, for the whole input
-					      directory; not given: modes as they came */
+	/* permission bits, 0 to 0777, for the whole input directory; not given: modes of the
+	 * source */
+	struct workflow_number input_mode;
 	struct workflow_output output;
-	struct workflow_flag continuous_output_sync; /* false where the output cannot do it */
-	struct workflow_steps steps;		     /* at least one */
+	struct workflow_flag continuous_output_sync; /* false if the output does not support it */
+	struct workflow_steps steps; /* at least one */
 	struct workflow_virtual_network *virtual_networks;
 	size_t n_virtual_networks;
 	struct workflow_context context;
 	struct workflow_python python;
-	struct workflow_text *artifacts; /* of the working directory, that belong to the output; a
-					    `/` at the end says that it is a directory */
+	/* paths of the working directory that belong to the output; a `/` at the end marks a
+	 * directory */
+	struct workflow_text *artifacts;
 	size_t n_artifacts;
 	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
 	enum workflow_resume resume;
 	struct workflow_place resume_at;
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
-	struct workflow_number ports;	   /* how many free ports its steps are given */
+	struct workflow_number ports; /* number of free ports for its steps */
 	struct workflow_notify notify;
 	struct workflow_preemption preemption;
 	struct workflow_checkpoints checkpoints;
@@ -460,23 +467,18 @@ struct workflow {
 	struct workflow_own *own; /* private: its memory and its document */
 };
 
-/* What may be printed, recorded and logged of a text; NULL where it was not given. */
+/* The form of a text for output, records and logs; NULL if it was not given. */
 static inline const char *workflow_shown(const struct workflow_text *text)
 {
 	return text->shown ? text->shown : text->value;
 }
 
-/*
- * Calls `fn` for every step of the tree in the order of the file, also those of `catch`, `finally` and
- * modules. A non-zero return of `fn` ends the walk and is returned.
- */
+/* Calls `fn` for every step of the tree in file order, including those of `catch`, `finally` and
+ * modules. Stops at the first non-zero return of `fn` and returns it. */
 int workflow_walk(const struct workflow_steps *steps,
 	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie);
 
-/* The last value of `key`, or NULL. */
-const struct workflow_env *workflow_env_find(const struct workflow_env_list *env, const char *key);
-
-/* Appends "wf.json:5:20", "--set resources.tasks", or "wf.json" where nobody gave the value. */
+/* Appends "wf.json:5:20", "--set resources.tasks", or "wf.json" if the value was not given. */
 int workflow_place_format(
 	const struct workflow *workflow, const struct workflow_place *at, struct buf *out);
 

@@ -7,19 +7,19 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "workflow/canonical.h"
-#include "workflow/dialect.h"
-#include "workflow/dstack.h"
-#include "workflow/odd.h"
-#include "workflow/overrides.h"
-#include "workflow/reader.h"
-#include "workflow/reference.h"
-#include "workflow/secrets.h"
+#include "workflow/document/canonical.h"
+#include "workflow/dialects/dialect.h"
+#include "workflow/dialects/dstack.h"
+#include "workflow/native/legacy.h"
+#include "workflow/native/overrides.h"
+#include "workflow/native/native.h"
+#include "workflow/document/reference.h"
+#include "workflow/document/secrets.h"
 #include "base/banned.h"
 
 struct workflow_own {
 	struct workflow_arena arena;
-	struct node *job; /* overrides applied, odd forms put right */
+	struct node *job; /* overrides applied, legacy forms normalized */
 };
 
 void workflow_free(struct workflow *workflow)
@@ -30,15 +30,6 @@ void workflow_free(struct workflow *workflow)
 		workflow_arena_release(&workflow->own->arena);
 	free(workflow->own);
 	free(workflow);
-}
-
-const struct workflow_env *workflow_env_find(const struct workflow_env_list *env, const char *key)
-{
-	for (size_t i = env->n; i-- > 0;) {
-		if (strcmp(env->items[i].key, key) == 0)
-			return &env->items[i];
-	}
-	return NULL;
 }
 
 int workflow_place_format(
@@ -52,7 +43,28 @@ int workflow_place_format(
 	return buf_add_str(out, workflow->file);
 }
 
-/* The workflow within the optional `job:` wrapper. NULL: reported. */
+/* The dialect that most keys of `root` belong to; NULL if it is a native workflow. */
+static const struct dialect *dialect_of(const struct node *root, const char *file)
+{
+	static const struct dialect *const all[] = {
+		&dialect_dstack, &dialect_determined, &dialect_skypilot};
+	const struct dialect *best = NULL;
+	int most = 0;
+
+	if (root->kind != NODE_MAP || node_find(root, "steps") || node_find(root, "job"))
+		return NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		int keys = all[i]->recognise(root, file);
+
+		if (keys > most) {
+			most = keys;
+			best = all[i];
+		}
+	}
+	return best;
+}
+
+/* The workflow inside the optional `job:` wrapper. NULL if it is invalid, which is reported. */
 static struct node *unwrap(const char *file, struct node *root, struct diagnostics *found)
 {
 	struct node *job;
@@ -69,8 +81,8 @@ static struct node *unwrap(const char *file, struct node *root, struct diagnosti
 	for (size_t i = 0; i < root->n; i++) {
 		if (strcmp(root->entries[i].key, "job") != 0)
 			diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->entries[i].key_at,
-				"%s stands beside `job`, which holds the whole workflow; move it "
-				"into it",
+				"%s is next to `job`, which contains the whole workflow; move "
+				"it into `job`",
 				quote(root->entries[i].key, quoted));
 	}
 	if (job->kind == NODE_MAP)
@@ -92,7 +104,7 @@ static void apply_overrides(struct reader *rd, struct node *job)
 		overrides_env(&o, env->items[i]);
 }
 
-/* The native tree of the document; what is secret in it is marked. NULL: reported. */
+/* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
 static struct node *job_of(struct reader *rd, struct node *root)
 {
 	const struct dialect *dialect = dialect_of(root, rd->workflow->file);
@@ -108,7 +120,7 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	job = unwrap(rd->workflow->file, root, rd->found);
 	if (!job)
 		return NULL;
-	odd_forms_put_right(rd->arena, rd->workflow->file, job, rd->found);
+	legacy_forms_normalize(rd->arena, rd->workflow->file, job, &schema_job, rd->found);
 	secrets_mark(rd->arena, job);
 	return job;
 }
@@ -127,14 +139,14 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 		rd->arena->no_memory = true;
 	if (r == -PENSTOCK_E_LIMIT)
 		diagnostics_add(rd->found, DIAGNOSTIC_ERROR, wf->file, NULL,
-			"with its aliases the workflow is too large");
+			"with its aliases expanded the workflow is too large");
 	if (r < 0)
 		return;
-	/* What they are to change may be what was left out. */
+	/* An override may refer to a part that was left out as invalid. */
 	if (!rd->partial)
 		apply_overrides(rd, job);
-	/* Once more, for odd forms that an override brought in. */
-	odd_forms_put_right(rd->arena, wf->file, job, rd->found);
+	/* Again, for legacy forms in overrides. */
+	legacy_forms_normalize(rd->arena, wf->file, job, &schema_job, rd->found);
 	wf->own->job = job;
 	read_native(rd, job);
 }
@@ -155,7 +167,7 @@ static struct workflow *workflow_new(const char *name)
 	return wf;
 }
 
-/* Whether the file itself is right. */
+/* Returns true if the file itself has no mistake. */
 static bool only_of_options(const struct diagnostics *found)
 {
 	for (size_t i = 0; i < found->n; i++) {
@@ -178,7 +190,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		.number = BUF_INIT(LIMIT_STRING),
 	};
 
-	/* Files are held to half of it by whoever reads them. */
+	/* The caller limits files to half of this; records are larger. */
 	if (len > LIMIT_WORKFLOW_RECORD)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s has %zu bytes; a workflow has at most %zu", name, len,
@@ -236,7 +248,8 @@ int workflow_write_record(const struct workflow *workflow, struct buf *out)
 	return record_write(workflow->own->job, out);
 }
 
-/* "LIST[2].NAME" where the member of the list is the text "NAME=VALUE"; `value` gets its end. */
+/* Finds "LIST[2].NAME" if the member of the list is the text "NAME=VALUE"; `value` is the part
+ * after `=`. */
 static const struct node *find_pair(struct workflow_arena *arena, const struct node *root,
 	const char *field, const char **value)
 {
@@ -256,10 +269,10 @@ static const struct node *find_pair(struct workflow_arena *arena, const struct n
 
 struct finding {
 	struct workflow_arena arena;
-	struct diagnostics found; /* is told nobody */
+	struct diagnostics found; /* not reported to the user */
 	const struct dialect *dialect;
 	struct node *root;
-	const char *pair; /* the value, where it is the end of its node's text */
+	const char *pair; /* the value, if it is the end of its node's text */
 };
 
 static const struct node *find_node(struct finding *f, const char *field)
@@ -272,7 +285,8 @@ static const struct node *find_node(struct finding *f, const char *field)
 	return node && node->kind == NODE_SCALAR && !node_is_null(node) ? node : NULL;
 }
 
-/* Puts the values of dstack's variables into the workflow that `field` is of; what has none is taken out. */
+/* Puts the values of dstack's variables into the workflow that contains `field`. A text with an
+ * unknown variable is removed. */
 static void expand_variables(
 	struct finding *f, const char *name, const char *field, const struct workflow_options *o)
 {
@@ -294,7 +308,7 @@ static void expand_variables(
 	buf_release(&rd.path);
 }
 
-/* Appends `text` with what its references stand for. Whether all stand for something. */
+/* Appends `text` with its references resolved. Returns false if one has no value. */
 static bool add_resolved(struct workflow_arena *arena, const char *text,
 	const struct workflow_options *o, struct buf *value)
 {
@@ -334,7 +348,7 @@ static int find_value(struct finding *f, const char *name, const char *field,
 	if (good)
 		return 0;
 	buf_truncate(value, saved);
-	return error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer holds %s", name, field);
+	return error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer contains %s", name, field);
 }
 
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
@@ -349,7 +363,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	if (f.root && !f.dialect) {
 		f.root = unwrap(name, f.root, &f.found);
 		if (f.root)
-			odd_forms_put_right(&f.arena, name, f.root, &f.found);
+			legacy_forms_normalize(&f.arena, name, f.root, &schema_job, &f.found);
 	}
 	if (f.arena.no_memory || f.found.no_memory)
 		r = error_memory(err);
@@ -360,4 +374,13 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	workflow_arena_release(&f.arena);
 	diagnostics_release(&f.found);
 	return r;
+}
+
+bool workflow_retry_has_code(const struct workflow_retry *retry, int code)
+{
+	for (size_t i = 0; i < retry->n_codes; i++) {
+		if (retry->codes[i] == code)
+			return true;
+	}
+	return false;
 }

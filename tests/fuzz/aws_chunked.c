@@ -1,7 +1,7 @@
 /* The first byte: the form of the body and the size of the pieces; the rest is the body. */
 #include "fuzz.h"
 
-#include "s3/chunked.h"
+#include "s3/sign/chunked.h"
 
 struct outcome {
 	int rc;

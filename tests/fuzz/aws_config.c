@@ -1,7 +1,7 @@
 /* The shared config and credentials files of AWS. */
 #include "fuzz.h"
 
-#include "net/aws_config.h"
+#include "net/credentials/aws_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -1,13 +1,11 @@
-/*
- * The commit of a checkpoint, read from a disk after a crash or from a store. The first byte: odd, the seal is put
- * right first (a document with a wrong one alone would be dull).
- */
+/* The commit of a checkpoint, read from a disk after a crash or from a store. The first byte: odd,
+ * the seal is put right first (a document with a wrong one alone would be dull). */
 #include <inttypes.h>
 
 #include "checkpoint/commit.h"
 #include "checkpoint/read.h"
 #include "fuzz.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 
 static const char seal[] = ",\"crc64nvme\":\"";
 

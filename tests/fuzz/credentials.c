@@ -1,8 +1,9 @@
-/* What sources of temporary keys answer: the JSON of metadata services and programs, the XML of STS. */
+/* What sources of temporary keys answer: the JSON of metadata services and programs, the XML of
+ * STS. */
 #include "fuzz.h"
 
-#include "net/credential_sources.h"
-#include "net/credentials.h"
+#include "net/credentials/sources.h"
+#include "net/credentials/credentials.h"
 
 static void check(int r, struct credentials *keys, struct penstock_error *err)
 {

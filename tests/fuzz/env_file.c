@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "base/log.h"
-#include "run/env_file.h"
+#include "run/step/env_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(strncmp(env.items[i], "LD_LIBRARY_PATH=", 16) != 0);
 	}
 	strlist_release(&env);
-	log_redact_clear(); /* each value that is a secret stays known, and makes the next one slower */
+	/* each value that is a secret stays known, and makes the next one slower */
+	log_redact_clear();
 	return 0;
 }

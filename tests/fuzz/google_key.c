@@ -2,8 +2,8 @@
 #include "fuzz.h"
 
 #include "base/log.h"
-#include "net/credentials.h"
-#include "net/google.h"
+#include "net/credentials/credentials.h"
+#include "net/credentials/google.h"
 
 static bool is_line(const char *text)
 {

@@ -1,9 +1,10 @@
-/* Lists of hosts: whatever expands says, joined by commas, the same again; what is refused leaves nothing. */
+/* Lists of hosts: whatever expands says, joined by commas, the same again; what is refused leaves
+ * nothing. */
 #include "fuzz.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/hostlist.h"
+#include "run/cluster/hostlist.h"
 #include "base/limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

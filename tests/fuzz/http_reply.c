@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "net/http.h"
+#include "net/http/http.h"
 
 #define BODY_LIMIT   (64 * KIB)
 #define FILE_LIMIT   20 /* bytes */

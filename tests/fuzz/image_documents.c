@@ -1,7 +1,5 @@
-/*
- * The first byte: which of the documents of registries the rest is. References, manifests, configurations, challenges,
- * tokens, login files.
- */
+/* The first byte: which of the documents of registries the rest is. References, manifests,
+ * configurations, challenges, tokens, login files. */
 #include "fuzz.h"
 
 #include "image/manifest.h"

@@ -1,7 +1,5 @@
-/*
- * A layer of an image. The first byte: whether its digest is right. Whatever it holds, nothing appears outside of its
- * directory, and no device within but the mark of what is removed.
- */
+/* A layer of an image. The first byte: whether its digest is right. Whatever it holds, nothing
+ * appears outside of its directory, and no device within but the mark of what is removed. */
 #include "yard.h"
 
 #include <dirent.h>
@@ -11,7 +9,7 @@
 #include "archive/ring.h"
 #include "base/str.h"
 #include "image/layer.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 
 static size_t entries_of(const char *dir)
 {

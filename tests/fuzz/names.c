@@ -4,9 +4,9 @@
  */
 #include "fuzz.h"
 
-#include "net/http.h"
+#include "copy/place.h"
+#include "net/http/http.h"
 #include "transfer/http_fetch.h"
-#include "transfer/tree.h"
 
 /* A relative path without empty, "." and ".." components. */
 static bool stays_below(const char *path)
@@ -27,15 +27,22 @@ static bool stays_below(const char *path)
 	}
 }
 
+/* A name that is accepted stays below any directory, and below any prefix of a store. */
 static void key(const char *prefix, const char *name)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_STRING);
-	int rc = tree_relative_path(prefix, name, &path, &err);
+	_cleanup_(place_release) struct place place = {0};
+	_cleanup_(target_release) struct target target = {0};
+	int rc = place_check_file_name(name, &err);
 
-	require_error(rc < 0 ? rc : 0, &err);
-	if (rc == 0 && path.len > 0)
-		require(stays_below(buf_str(&path)));
+	require_error(rc, &err);
+	if (rc == 0)
+		require(stays_below(name));
+	require(place_of_directory(&place, prefix) == 0);
+	require((target_resolve(&target, &place, name, NULL) == 0) == (rc == 0));
+	if (rc == 0)
+		require(str_ends(target.path, name) && str_starts(target.path, place.base) &&
+			target.path[strlen(target.path) - strlen(name) - 1] == '/');
 }
 
 static void url(const char *text)

@@ -1,4 +1,5 @@
-/* What metadata services answer about the machine's end. The first byte: which document; the rest is the document. */
+/* What metadata services answer about the machine's end. The first byte: which document; the rest
+ * is the document. */
 #include "run/notices/replies.h"
 
 #include "fuzz.h"

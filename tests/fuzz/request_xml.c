@@ -1,7 +1,7 @@
 /* The documents that a client sends to the store. */
 #include "fuzz.h"
 
-#include "s3/messages.h"
+#include "s3/message/messages.h"
 
 static void complete(const char *xml, size_t len)
 {

@@ -1,8 +1,8 @@
 /* The documents that a store answers. What was understood must survive being written again. */
 #include "fuzz.h"
 
-#include "s3/list_scan.h"
-#include "s3/messages.h"
+#include "s3/message/list_scan.h"
+#include "s3/message/messages.h"
 
 static bool same(const char *a, const char *b)
 {
@@ -32,7 +32,8 @@ static void same_lists(const struct s3_list *a, const struct s3_list *b)
 		require(same(a->prefixes[i], b->prefixes[i]));
 }
 
-/* What the quick reader reads is what the XML parser reads. A comment is what makes it leave a document to that. */
+/* What the quick reader reads is what the XML parser reads. A comment is what makes it leave a
+ * document to that. */
 static void both_readers(const char *xml, size_t len)
 {
 	static const char comment[] = "<!-- -->";

@@ -9,12 +9,12 @@
 
 #include "records/cgroup.h"
 #include "records/claims_dir.h"
-#include "run/layout.h"
-#include "run/stage_state.h"
+#include "records/layout.h"
+#include "run/stage/state.h"
 #include "yard.h"
 
 /* Last, for its parser is its own: it bans what the lines above may use. */
-#include "run/lease.c" /* NOLINT(bugprone-suspicious-include) */
+#include "run/owner/state.c" /* NOLINT(bugprone-suspicious-include) */
 
 /* state.json beside the output, which another machine wrote. */
 static void lease_state(const uint8_t *data, size_t size)

@@ -16,8 +16,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "s3/checksum.h"
-#include "s3/sigv4.h"
+#include "s3/sum/checksum.h"
+#include "s3/sign/sigv4.h"
 #include "server/server.h"
 #include "store/store.h"
 
@@ -122,7 +122,8 @@ static int add_head(struct buf *out, unsigned how, const struct sigv4_request *r
 	all.headers = headers;
 	all.n_headers = n;
 	if (!(how & 4) &&
-		sigv4_sign(&ws, &all, &keys, "us-east-1", "s3", time(NULL), &auth, NULL, NULL) < 0)
+		sigv4_sign(&ws, &all, (struct sigv4_identity){&keys, "us-east-1", "s3", time(NULL)},
+			&auth, NULL, NULL) < 0)
 		return -1;
 	buf_printf(out, "%s %s%s%s HTTP/1.1\r\nConnection: close\r\n", req->method, req->path,
 		req->query && *req->query ? "?" : "", req->query ? req->query : "");
@@ -244,7 +245,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *body = at ? at : text + size - 1;
 	size_t body_len = (size_t)(text + size - 1 - body);
 
-	/* What is usual is zero: a payload hash, a length, a signature. */
+	/* Zero means usual: a payload hash, a length, a signature. */
 	unsigned how = (data[0] & 7) ^ 3;
 
 	if (add_head(&request, how, &req, body_len) < 0)

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "s3/sigv4.h"
+#include "s3/sign/sigv4.h"
 
 #define NOW	INT64_C(1369353600)
 #define HEADERS 20
@@ -39,7 +39,7 @@ static bool is_signature_header(const char *name)
 	return false;
 }
 
-/* What the name of a header may be (RFC 9110). */
+/* Characters of a header's name (RFC 9110). */
 static bool is_token(const char *s)
 {
 	if (!*s)
@@ -66,7 +66,8 @@ static void sign(struct sigv4 *ws, struct sigv4_request *req, struct sigv4_heade
 	headers[n++] = (struct sigv4_header){"X-Amz-Date", "20130524T000000Z"};
 	headers[n++] = (struct sigv4_header){"X-Amz-Content-Sha256", SIGV4_UNSIGNED_PAYLOAD};
 	req->n_headers = n;
-	int rc = sigv4_sign(ws, req, &keys, "us-east-1", "s3", NOW, &auth, NULL, &err);
+	int rc = sigv4_sign(
+		ws, req, (struct sigv4_identity){&keys, "us-east-1", "s3", NOW}, &auth, NULL, &err);
 
 	require_error(rc, &err);
 	if (rc < 0)

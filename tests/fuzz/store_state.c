@@ -4,8 +4,8 @@
  * written by hand.
  */
 #include "base/log.h"
-#include "s3/checksum.h"
-#include "server/account.h"
+#include "s3/sum/checksum.h"
+#include "server/request/account.h"
 #include "store/internal.h"
 #include "yard.h"
 

@@ -1,12 +1,13 @@
 /*
- * The first byte: odd, a manifest; else a journal, or one line of it (their checksums are put before
- * them: torn lines alone would be dull). All are read after a crash, the manifest also from S3.
+ * The first byte: odd, a manifest; else a journal, or one line of it (their checksums are put
+ * before them: torn lines alone would be dull). All are read after a crash, the manifest also from
+ * S3.
  */
 #include <isa-l/crc.h>
 #include <sys/stat.h>
 
-#include "sync/journal.h"
-#include "sync/manifest.h"
+#include "sync/record/journal.h"
+#include "sync/record/manifest.h"
 #include "yard.h"
 
 static int on_record(void *cookie, const struct journal_record *record)
@@ -38,7 +39,7 @@ static void journal(const uint8_t *data, size_t size)
 struct copy {
 	FILE *out;
 	enum manifest_list list;
-	unsigned n;	 /* items in all lists */
+	unsigned n; /* items in all lists */
 	unsigned n_here; /* in the one under way */
 };
 

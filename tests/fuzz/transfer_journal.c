@@ -1,15 +1,16 @@
 /*
- * The journals of single transfers and the record of what was last sent. The first byte says which: 0 mod 3 a download's, 1 an
- * upload's, 2 what was sent. Each further line is one of the file; its checksum is put in, but for lines that begin
- * with '!', which are written as they are. A download's first two lines are right where the first byte is below 128.
+ * The journals of single transfers and the record of what was last sent. The first byte says which:
+ * 0 mod 3 a download's, 1 an upload's, 2 what was sent. Each further line is one of the file; its
+ * checksum is put in, but for lines that begin with '!', which are written as they are. A
+ * download's first two lines are right where the first byte is below 128.
  */
 #include <sys/stat.h>
 
 #include "base/limits.h"
-#include "transfer/delta.h"
-#include "transfer/get_journal.h"
-#include "transfer/objects_internal.h"
-#include "transfer/put_resume.h"
+#include "transfer/put/delta.h"
+#include "transfer/get/journal.h"
+#include "transfer/client/internal.h"
+#include "transfer/put/resume.h"
 #include "yard.h"
 
 #define JOURNAL "file.journal.penstock-part"
@@ -67,7 +68,8 @@ static void write_part(struct record_file *file)
 	require(record_file_add(file, &line) == 0);
 }
 
-/* Whatever the journal says: a block counts only if its bytes are there, and nobody else's file is touched. */
+/* Whatever the journal says: a block counts only if its bytes are there, and nobody else's file is
+ * touched. */
 static void download(const char *data, size_t size, bool begun)
 {
 	static char bytes[SIZE];
@@ -104,7 +106,8 @@ static void download(const char *data, size_t size, bool begun)
 
 /* ---- uploads ---- */
 
-/* A journal of another store's upload is not this client's to end; one that cannot be read is worth nothing. */
+/* A journal of another store's upload is not this client's to end; one that cannot be read is worth
+ * nothing. */
 static void upload(const char *data, size_t size)
 {
 	static struct object_client client = {.authority = (char *)NOBODY, .base_path = (char *)""};

@@ -1,14 +1,12 @@
 /*
- * What interrupted downloads leave beside their files. The first byte: even, the record of one file
- * (JSON; what ties it to this boot and to its URL is put in, as nothing else would be read); odd, the
- * journal of a directory (lines behind the first one, which is put before them).
+ * The record of a file that an interrupted download leaves (JSON). The boot and the URL are put in,
+ * because nothing else would be read.
  */
 #include <fcntl.h>
 #include <jansson.h>
 
 #include "base/process.h"
-#include "transfer/fetch_internal.h"
-#include "transfer/tree_journal.h"
+#include "transfer/web/internal.h"
 #include "yard.h"
 
 #define URL	"http://h/file?signed=anew"
@@ -21,7 +19,7 @@ static void release(struct fetch *f)
 	free(f->last_modified);
 }
 
-/* What a record promises to the fetch that goes on from it. */
+/* Promises of a record to the fetch that resumes from it. */
 static void check(const struct fetch *f)
 {
 	require(f->etag || f->last_modified);
@@ -76,52 +74,14 @@ static void fetch_record(const uint8_t *data, size_t size)
 	release(&again);
 }
 
-static struct tree_journal *open_tree(void)
-{
-	struct tree_journal *journal = NULL;
-
-	require(tree_journal_open(&journal, yard, "bucket", "pre fix", NULL) == 0);
-	return journal;
-}
-
-static void tree_record(const uint8_t *data, size_t size)
-{
-	struct tree_journal *journal = open_tree();
-	FILE *f;
-
-	tree_journal_close(journal);
-	f = fopen(yard_path(TREE_JOURNAL_NAME), "ae");
-	require(f);
-	require(!size || fwrite(data, 1, size, f) == size);
-	require(fclose(f) == 0);
-
-	/* Whatever stands there, what is added is found again, and nothing that is not there is. */
-	yard_write("there", "12345", 5);
-	journal = open_tree();
-	require(!tree_journal_has(journal, "not/there", 5, "e"));
-	require(tree_journal_add(journal, "there", 5, "an etag of the fuzzer", NULL) == 0);
-	tree_journal_close(journal);
-	journal = open_tree();
-	tree_journal_has(journal, "there", 5, "e");
-	bool found = tree_journal_has(journal, "there", 5, "an etag of the fuzzer");
-
-	/* An earlier entry of the same path may be found in its place. */
-	require(found || memmem(data, size, "there", 5) || memchr(data, '%', size));
-	tree_journal_finish(journal);
-	tree_journal_close(journal);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char boot[PROCESS_BOOT_ID_SIZE];
 
 	process_boot_id(boot);
-	if (size < 1 || !*boot)
+	if (!*boot)
 		return 0;
 	yard_open();
-	if (data[0] & 1)
-		tree_record(data + 1, size - 1);
-	else
-		fetch_record(data + 1, size - 1);
+	fetch_record(data, size);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* Decoding, queries, s3:// addresses, names of buckets and keys; and base64. */
 #include "fuzz.h"
 
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "s3/uri.h"
 
 static void decode(const char *text, size_t size, enum uri_plus plus)

@@ -1,4 +1,7 @@
-/* A directory of the target's own, in memory, for parsers that read files; gone when the process ends. */
+/*
+ * A directory of the target's own, in memory, for parsers that read files; gone when the process
+ * ends.
+ */
 #ifndef FUZZ_YARD_H
 #define FUZZ_YARD_H
 

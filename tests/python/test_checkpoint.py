@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(place, forma
 
     with pytest.raises(penstock.CheckpointDamaged, match=file.name):
         checkpoint.load(path)
-    with pytest.warns(UserWarning, match=f"passed over the checkpoint {path}: .*{file.name}"):
+    with pytest.warns(UserWarning, match=f"{path}.*{file.name}"):
         found = checkpoint.latest()
     with pytest.warns(UserWarning):
         loaded = checkpoint.load()
@@ -186,7 +186,7 @@ def test_whatever_is_missing_the_one_before_is_used(place, damage):
     if damage == "no-commit":
         assert checkpoint.load() == {"x": 1}
     else:
-        with pytest.warns(UserWarning, match="passed over"):
+        with pytest.warns(UserWarning, match="step-000000000002-1"):
             assert checkpoint.load() == {"x": 1}
 
 
@@ -211,8 +211,8 @@ def test_a_state_that_could_run_code_is_refused_unless_it_is_trusted(place, tmp_
 
 
 def test_safetensors_says_where_the_state_has_what_it_cannot_hold(place):
-    for state, where in (({"a": [0, {1}]}, r"state\.a\.1 is a builtins\.set"), ({"a": {(1, 2): 0}}, r"state\.a has the key \(1, 2\)"),
-                         ({"s": torch.eye(2).to_sparse()}, r"state\.s is a tensor of torch\.float32")):  # fmt: skip
+    for state, where in (({"a": [0, {1}]}, r"state\.a\.1 .*builtins\.set"), ({"a": {(1, 2): 0}}, r"state\.a .*\(1, 2\)"),
+                         ({"s": torch.eye(2).to_sparse()}, r"state\.s .*torch\.float32")):  # fmt: skip
         with pytest.raises(penstock.CheckpointError, match=where):
             checkpoint.save(state, 1, format="safetensors")
     assert checkpoint.latest() is None
@@ -221,7 +221,7 @@ def test_safetensors_says_where_the_state_has_what_it_cannot_hold(place):
 def test_what_stands_in_the_commit(place, monkeypatch):
     monkeypatch.setenv("PENSTOCK_RUN_ID", "cifar-7")
     monkeypatch.setenv("PENSTOCK_ATTEMPT", "3")
-    with pytest.warns(UserWarning, match="the metric nan is nan"):
+    with pytest.warns(UserWarning, match="'nan' is nan"):
         path = checkpoint.save({"x": torch.zeros(5)}, 12, metrics={"loss": 0.25, "nan": float("nan"), "größe": 2})
 
     found = checkpoint.latest()
@@ -241,7 +241,7 @@ def test_a_step_is_saved_once_by_a_process_and_by_nobody_else_of_the_attempt(pla
         "import penstock\ntry:\n    penstock.checkpoint.save({}, 5, format='safetensors')\nexcept penstock.CheckpointExists as error:\n    print(error)"
     ).finished()
 
-    assert again == first and "committed already" in out and checkpoint.load() == {"x": 1}
+    assert again == first and "step-000000000005-1" in out and checkpoint.load() == {"x": 1}
 
 
 def test_later_attempts_come_before_later_steps(place, monkeypatch):
@@ -277,7 +277,7 @@ def test_arguments_that_cannot_be_meant_are_refused(place, monkeypatch):
     with pytest.raises(ValueError, match="PENSTOCK_CHECKPOINT_DIR"):
         checkpoint.save({}, 1)
     monkeypatch.setenv("RANK", "2"), monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="RANK=2 and WORLD_SIZE=2"):
+    with pytest.raises(ValueError, match="RANK=2.*WORLD_SIZE=2"):
         checkpoint.save({}, 1, dir=place)
 
 
@@ -286,7 +286,7 @@ def test_numbers_of_numpy_are_steps_and_names_of_metrics_are_text(place):
 
     assert (checkpoint.latest().step, checkpoint.latest().metrics) == (7, {"loss": 0.5})
     for name in (7, "", "a\0b"):
-        with pytest.raises(ValueError, match="the metric .* is to have a name"):
+        with pytest.raises(ValueError, match="metric"):
             checkpoint.save({"x": 1}, 8, metrics={name: 1.0})
 
 
@@ -314,13 +314,13 @@ def test_only_one_thread_at_a_time_is_at_a_checkpoint(place, wait_for):
         try:
             return not saving.path()
         except ValueError as error:
-            return "another thread" in str(error)
+            return "cancel()" in str(error)
 
     thread = threading.Thread(target=commit)
     thread.start()
     wait_for(is_busy, "the commit")
     for call in (lambda: saving.write("b", b""), lambda: saving.add("b"), saving.commit, saving.give_up):
-        with pytest.raises(ValueError, match="another thread"):
+        with pytest.raises(ValueError, match=r"cancel\(\)"):
             call()
     saving.cancel()
     thread.join()
@@ -395,7 +395,7 @@ def test_the_module_keeps_to_the_stable_interface_of_python():
 def test_headers_that_no_reader_can_hold_are_damage(tmp_path, header):
     (tmp_path / "state.safetensors").write_bytes(len(header).to_bytes(8, "little") + header.encode())
 
-    with pytest.raises(penstock.CheckpointDamaged, match="state.safetensors: not a file of safetensors") as raised:
+    with pytest.raises(penstock.CheckpointDamaged, match="state.safetensors") as raised:
         penstock.checkpoint._safetensors.read(str(tmp_path / "state.safetensors"), "cpu")
 
     assert "\n" not in str(raised.value)

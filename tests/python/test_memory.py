@@ -39,7 +39,7 @@ def test_every_byte_is_copied_and_none_beside_them(threads):
 
 def test_pieces_that_are_none_are_refused():
     _native.copy(b"", 4)
-    with pytest.raises(ValueError, match="three words"):
+    with pytest.raises(ValueError, match=r"copy\(\)"):
         _native.copy(b"1234567", 1)
 
 
@@ -138,7 +138,7 @@ def test_its_memory_is_locked_once_and_only_for_gpus(gpu):
 def test_memory_that_cannot_be_locked_does_as_well_and_is_asked_for_once(gpu):
     gpu, buffer = gpu(lockable=False), HostBuffer()
 
-    with pytest.warns(UserWarning, match="cannot lock 2097152 bytes of memory.*CUDA error: out of memory$"):
+    with pytest.warns(UserWarning, match="2097152.*CUDA error: out of memory$"):
         first = [content(block) for block in buffer.take([gpu.source([1] * 100, FIRST)])]
     second = [content(block) for block in buffer.take([gpu.source([2] * 100, FIRST)])]
 

@@ -28,6 +28,8 @@ def test_pip_installs_it_and_it_saves_and_loads(tmp_path, what):
     env.pop("PYTHONPATH", None)
     out = subprocess.run([python, "-c", script], env=env, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     shown = subprocess.run([python, "-m", "pip", "show", "--files", "penstock"], check=True, capture_output=True, text=True).stdout
+    program = subprocess.run([tmp_path / "venv" / "bin" / "penstock", "--version"], env=env, check=True, capture_output=True, text=True).stdout
 
     assert out.startswith("{'x': [1, 2.5]} 3 ") and str(tmp_path / "venv") in out
     assert "Version: " in shown and "penstock/py.typed" in shown and "penstock/_native.abi3.so" in shown
+    assert program.split()[1] in shown

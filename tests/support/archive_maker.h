@@ -28,9 +28,10 @@
 
 struct member {
 	const char *name;
-	char type; /* f file, d directory, l symbolic link, h hard link, p FIFO, c device, s socket */
+	/* f file, d directory, l symbolic link, h hard link, p FIFO, c device, s socket */
+	char type;
 	const char *text; /* contents, or the target of a link */
-	unsigned mode;	  /* 0: 0644, and 0755 of a directory */
+	unsigned mode; /* 0: 0644, and 0755 of a directory */
 };
 
 #define MEMBER_TIME 1244505600

@@ -4,8 +4,9 @@
  *	bulktool up DIR BUCKET PREFIX | down BUCKET PREFIX DIR | copy BUCKET PREFIX BUCKET PREFIX | remove BUCKET PREFIX
  *	bulktool up-url DIR URL | down-url URL DIR < NAMES
  *
- * A line of JSON says what was done, lines on stderr name what failed; the exit status is the first error's
- * code. MOVE=1 moves, KNOWN=0 makes nothing of the listing, PRESERVE=1 keeps times and modes, SIGINT cancels.
+ * A line of JSON says what was done, lines on stderr name what failed; the exit status is the first
+ * error's code. MOVE=1 moves, KNOWN=0 makes nothing of the listing, PRESERVE=1 keeps times and
+ * modes, SIGINT cancels.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,8 +22,8 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "net/credentials.h"
-#include "net/http.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
 #include "transfer/bulk.h"
 
 static struct http_engine *engine;
@@ -71,9 +72,7 @@ static int push_file(const struct up *up, const char *path)
 		&(struct bulk_item){.kind = BULK_UPLOAD,
 			.path = path,
 			.path_root = strlen(up->dir),
-			.to_client = s3,
-			.to_bucket = up->bucket,
-			.to_key = up->url ? NULL : to,
+			.to = object_at(s3, up->bucket, up->url ? NULL : to),
 			.to_url = up->url ? to : NULL,
 			.remove_source = option("MOVE")},
 		&err);
@@ -113,9 +112,7 @@ static int push_listed(void *cookie, const struct object_info *info)
 	_cleanup_free_ char *to = NULL;
 	const char *known = getenv("KNOWN");
 	struct bulk_item item = {.kind = l->kind,
-		.from_client = s3,
-		.from_bucket = l->bucket,
-		.from_key = info->key,
+		.from = object_at(s3, l->bucket, info->key),
 		.known = known && strcmp(known, "0") == 0 ? NULL : info,
 		.remove_source = option("MOVE")};
 
@@ -126,9 +123,7 @@ static int push_listed(void *cookie, const struct object_info *info)
 		item.path = to;
 		item.path_root = l->to ? strlen(l->to) : 0;
 	} else if (l->kind == BULK_COPY) {
-		item.to_client = s3;
-		item.to_bucket = l->to_bucket;
-		item.to_key = to;
+		item.to = object_at(s3, l->to_bucket, to);
 	}
 	l->result = bulk_push(bulk, &item, &err);
 	return l->result < 0;
@@ -136,7 +131,8 @@ static int push_listed(void *cookie, const struct object_info *info)
 
 static int push_list(struct listed *l)
 {
-	int r = object_list(s3, l->bucket, l->prefix, NULL, push_listed, l, &cancel, &err);
+	int r = object_list(
+		object_at(s3, l->bucket, l->prefix), NULL, push_listed, l, &cancel, &err);
 
 	return r < 0 ? r : l->result;
 }

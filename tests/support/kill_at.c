@@ -1,6 +1,6 @@
 /*
- * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test can kill it between
- * any two changes that it makes to the disk. The program knows nothing of it.
+ * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test
+ * can kill it between any two changes that it makes to the disk. The program knows nothing of it.
  *
  *	KILL_AT=OP:WHEN:NUMBER:GLOB	the NUMBER-th OP on a path that matches GLOB (fnmatch, where * takes / too)
  *	KILL_AT_VERB=run		only where this is the program's first argument
@@ -8,9 +8,10 @@
  *	KILL_AT_DEAF=1			whoever waits for changes of files hears of none, as if its thread had no turn
  *	KILL_AT_TRACE=FILE		one line "OP PATH" for each call of these that it counted, or would have
  *
- * OP: open (that may create), rename (its target), unlink, mkdir, rmdir, write, pread, sync, lock, truncate, wait, fork,
- * or any. WHEN: before, after, or half: of a write, its first half is in the file.
- * Only the process that was started counts, in whichever thread; not its children.
+ * OP: open (that may create), rename (or link: the new name), unlink, mkdir, rmdir, write, pread,
+ * sync, lock, truncate, wait, fork, or any. WHEN: before, after, or half: of a write, its first
+ * half is in the file. Only the process that was started counts, in whichever thread; not its
+ * children.
  */
 /* Both names of each function are defined here, those with 64 and those without. */
 #undef _FILE_OFFSET_BITS
@@ -215,6 +216,12 @@ EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 		REAL(renameat2)(from_dir, from, to_dir, to, flags));
 }
 
+/* A link gives an unnamed file its name. */
+EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+	AROUND(int, is_it("rename", to_dir, to), REAL(linkat)(from_dir, from, to_dir, to, flags));
+}
+
 EXPORT int unlink(const char *path)
 {
 	AROUND(int, is_it("unlink", AT_FDCWD, path), REAL(unlink)(path));
@@ -342,7 +349,8 @@ EXPORT pid_t fork(void)
 	return child;
 }
 
-/* Children that are born in a control group or in namespaces of their own have no function in the C library. */
+/* Children that are born in a control group or in namespaces of their own have no function in the C
+ * library. */
 EXPORT long syscall(long number, ...)
 {
 	long a[6];

@@ -1,16 +1,17 @@
 /*
- * A training of milliseconds for the tests that kill it: deterministic, with a checkpoint that tells a torn one from a
- * whole one, and a ledger of what it has closed.
+ * A training of milliseconds for the tests that kill it: deterministic, with a checkpoint that
+ * tells a torn one from a whole one, and a ledger of what it has closed.
  *
  *	kill-trainer CONTROL STEPS [rename] [pace=MS] [big=MIB]
  *
- * Below $DEEPSQUARE_OUTPUT: `ckpt` (rewritten in place, or by a rename, in every step), `data-K` of step K, `end` of
- * the last one; of the attempt alone `mine/ATTEMPT-K`; `train.log`, which stays open; `big` of that many MiB,
- * closed at the end. Exit code 9: it was given a torn checkpoint.
+ * Below $DEEPSQUARE_OUTPUT: `ckpt` (rewritten in place, or by a rename, in every step), `data-K` of
+ * step K, `end` of the last one; of the attempt alone `mine/ATTEMPT-K`; `train.log`, which stays
+ * open; `big` of that many MiB, closed at the end. Exit code 9: it was given a torn checkpoint.
  *
- * Each line of CONTROL/ledger names a file that was closed, written after its close. While CONTROL/hold-ATTEMPT-K is
- * there, step K of that attempt has ended and the next one does not begin; `hold-ATTEMPT-end` holds before the exit.
- * The lines "at step K" and "at end" come before each such moment.
+ * Each line of CONTROL/ledger names a file that was closed, written after its close. While
+ * CONTROL/hold-ATTEMPT-K is there, step K of that attempt has ended and the next one does not
+ * begin; `hold-ATTEMPT-end` holds before the exit. The lines "at step K" and "at end" come before
+ * each such moment.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,8 @@ static void note_closed(const char *name)
 	write_all(ledger_fd, line, (size_t)n);
 }
 
-/* Two writes, so that a kill finds halves; the second begins with what only a whole file has at that place. */
+/* Two writes, so that a kill finds halves; the second begins with what only a whole file has at
+ * that place. */
 static void write_file(const char *name, const char *as, const void *data, size_t len)
 {
 	char path[4096], final[4096];
@@ -141,7 +143,8 @@ static void load(int *step, uint64_t *state)
 	exit(TORN);
 }
 
-/* What was closed in the moment of the kill may have been taken for incomplete: then it is made again. */
+/* What was closed in the moment of the kill may have been taken for incomplete: then it is made
+ * again. */
 static void look_back(int step)
 {
 	static char body[BODY];

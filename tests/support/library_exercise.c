@@ -265,7 +265,8 @@ static void threads(struct penstock_transfer *t, const char *bucket)
 		pthread_join(all[i], NULL);
 }
 
-/* Programs of another age: a struct that is shorter, one that is longer, and one that nobody set up. */
+/* Programs of another age: a struct that is shorter, one that is longer, and one that nobody set
+ * up. */
 static void ages(struct penstock_transfer *t, const char *bucket)
 {
 	struct {

@@ -1,4 +1,4 @@
-/* What every cmocka test of src/s3 includes first. */
+/* Included first by every cmocka test of src/s3. */
 #ifndef SUPPORT_S3_TEST_H
 #define SUPPORT_S3_TEST_H
 

@@ -19,11 +19,11 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "net/credentials.h"
-#include "net/http.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
 #include "transfer/http_fetch.h"
+#include "copy/copy.h"
 #include "transfer/objects.h"
-#include "transfer/tree.h"
 
 static struct http_engine *engine;
 static struct object_client *s3;
@@ -104,7 +104,8 @@ static int do_put(char **a)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(&err, errno, "cannot open %s", a[2]);
-	r = object_put_file(s3, a[0], a[1], fd, (uint64_t)st.st_size, &options, &info, &err);
+	r = object_put_file(
+		object_at(s3, a[0], a[1]), fd, (uint64_t)st.st_size, &options, &info, &err);
 	close(fd);
 	strlist_release(&metadata);
 	return print_info(r, &info);
@@ -115,7 +116,7 @@ static int do_put_text(char **a)
 	struct strlist metadata = {0};
 	struct object_put_options options = put_options(&metadata);
 	struct object_info info = {0};
-	int r = object_put(s3, a[0], a[1], a[2], strlen(a[2]), &options, &info, &err);
+	int r = object_put(object_at(s3, a[0], a[1]), a[2], strlen(a[2]), &options, &info, &err);
 
 	strlist_release(&metadata);
 	return print_info(r, &info);
@@ -139,7 +140,7 @@ static void *put_many_main(void *arg)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 		snprintf(key, sizeof(key), m->arguments[1], i, i);
 #pragma GCC diagnostic pop
-		if (object_put(s3, m->arguments[0], key, "x", 1, NULL, NULL, NULL) < 0)
+		if (object_put(object_at(s3, m->arguments[0], key), "x", 1, NULL, NULL, NULL) < 0)
 			exit(1);
 	}
 	return NULL;
@@ -166,7 +167,8 @@ static int do_get(char **a)
 		.parallel = (unsigned)number("PARALLEL"),
 		.resume = option("RESUME") != NULL};
 
-	return print_info(object_get_file(s3, a[0], a[1], a[2], &options, &info, &err), &info);
+	return print_info(
+		object_get_file(object_at(s3, a[0], a[1]), a[2], &options, &info, &err), &info);
 }
 
 static int do_cat(char **a)
@@ -175,7 +177,7 @@ static int do_cat(char **a)
 	struct object_get_options options = {.if_match = option("IF_MATCH"),
 		.offset = number("OFFSET"),
 		.length = number("LENGTH")};
-	int r = object_get(s3, a[0], a[1], &options, &out, NULL, &err);
+	int r = object_get(object_at(s3, a[0], a[1]), &options, &out, NULL, &err);
 
 	if (r == 0 && out.len)
 		fwrite(out.data, 1, out.len, stdout);
@@ -187,7 +189,7 @@ static int do_head(char **a)
 {
 	struct object_info info = {0};
 
-	return print_info(object_head(s3, a[0], a[1], &info, &err), &info);
+	return print_info(object_head(object_at(s3, a[0], a[1]), &info, &err), &info);
 }
 
 static int print_listed(void *cookie, const struct object_info *info)
@@ -199,7 +201,8 @@ static int print_listed(void *cookie, const struct object_info *info)
 
 static int do_list(char **a)
 {
-	return object_list(s3, a[0], a[1], option("DELIMITER"), print_listed, NULL, NULL, &err);
+	return object_list(
+		object_at(s3, a[0], a[1]), option("DELIMITER"), print_listed, NULL, NULL, &err);
 }
 
 static int print_upload(void *cookie, const char *key, const char *id, int64_t initiated_ns)
@@ -212,12 +215,12 @@ static int print_upload(void *cookie, const char *key, const char *id, int64_t i
 
 static int do_list_uploads(char **a)
 {
-	return object_list_uploads(s3, a[0], a[1], print_upload, NULL, &err);
+	return object_list_uploads(object_at(s3, a[0], a[1]), print_upload, NULL, &err);
 }
 
 static int do_delete(char **a)
 {
-	return object_delete(s3, a[0], a[1], option("IF_MATCH"), &err);
+	return object_delete(object_at(s3, a[0], a[1]), option("IF_MATCH"), &err);
 }
 
 static int add_listed(void *cookie, const struct object_info *info)
@@ -228,10 +231,11 @@ static int add_listed(void *cookie, const struct object_info *info)
 static int do_delete_prefix(char **a)
 {
 	struct strlist keys = {0};
-	int r = object_list(s3, a[0], a[1], NULL, add_listed, &keys, NULL, &err);
+	int r = object_list(object_at(s3, a[0], a[1]), NULL, add_listed, &keys, NULL, &err);
 
 	if (r == 0)
-		r = object_delete_many(s3, a[0], &keys, NULL, NULL, &err);
+		r = object_delete_many(
+			&(struct object_deletion){s3, a[0], &keys, NULL, NULL, NULL}, NULL, &err);
 	if (r == 0)
 		print(json_pack("{s:I}", "deleted", (json_int_t)keys.n));
 	strlist_release(&keys);
@@ -245,13 +249,15 @@ static int do_copy(char **a)
 		.if_none_match = option("IF_NONE_MATCH") != NULL,
 		.part_size = number("PART_SIZE")};
 
-	return print_info(object_copy(s3, a[0], a[1], a[2], a[3], &options, &info, &err), &info);
+	return print_info(object_copy(object_at(s3, a[0], a[1]), object_at(s3, a[2], a[3]),
+				  &options, &info, &err),
+		&info);
 }
 
 static int do_presign(char **a)
 {
 	struct buf url = BUF_INIT(64 * KIB);
-	int r = object_presign(s3, a[0], a[1], a[2], 600, &url, &err);
+	int r = object_presign(object_at(s3, a[1], a[2]), a[0], 600, &url, &err);
 
 	if (r == 0)
 		puts(buf_str(&url));
@@ -272,7 +278,7 @@ static int do_bucket_head(char **a)
 static int do_probe(char **a)
 {
 	struct object_conditions honoured = {0};
-	int r = object_probe_conditions(s3, a[0], a[1], &honoured, &err);
+	int r = object_probe_conditions(object_at(s3, a[0], a[1]), &honoured, &err);
 
 	if (r == 0)
 		print(json_pack("{s:b, s:b, s:b}", "put", honoured.put, "complete",
@@ -280,21 +286,46 @@ static int do_probe(char **a)
 	return r;
 }
 
+static unsigned fetched, kept;
+
+static void count_fetched(void *cookie, const struct copy_item *item)
+{
+	(void)cookie;
+	(void)item;
+	fetched++;
+}
+
+static void count_kept(void *cookie, const struct copy_item *item)
+{
+	(void)cookie;
+	(void)item;
+	kept++;
+}
+
 static int do_tree(char **a)
 {
-	static const char *const exclude[] = {".penstock/", NULL};
-	struct tree_download_stats stats = {0};
-	int r = transfer_download_tree(s3, a[0], a[1], a[2],
-		&(struct tree_download_options){
-			.exclude = exclude, .parallel = (unsigned)number("PARALLEL")},
-		&stats, &err);
+	struct copy_prefix prefix = {
+		.bucket = a[0], .prefix = a[1], .dir = a[2], .without_runs = true};
+	struct copy copy;
+	int r = copy_begin(&copy,
+		&(struct copy_options){.engine = engine,
+			.from = s3,
+			.keep_same = true,
+			.stop_at_first_error = true,
+			.parallel = (unsigned)number("PARALLEL"),
+			.report = {.done = count_fetched, .same = count_kept}},
+		&err);
 
 	if (r == 0)
-		print(json_pack("{s:I, s:I, s:I, s:I, s:I}", "objects", (json_int_t)stats.objects,
-			"bytes", (json_int_t)stats.bytes, "fetched",
-			(json_int_t)stats.fetched_objects, "skipped",
-			(json_int_t)stats.skipped_objects, "directories",
-			(json_int_t)stats.directories));
+		r = copy_prefix(&copy, &prefix, &err);
+	if (r == 0)
+		r = copy_finish(&copy, &err);
+	copy_end(&copy);
+	if (r == 0)
+		print(json_pack("{s:I, s:I, s:I, s:I, s:I}", "objects", (json_int_t)prefix.objects,
+			"bytes", (json_int_t)prefix.bytes, "fetched", (json_int_t)fetched,
+			"skipped", (json_int_t)kept, "directories",
+			(json_int_t)prefix.directories));
 	return r;
 }
 

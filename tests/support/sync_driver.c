@@ -23,10 +23,10 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "net/credentials.h"
-#include "net/http.h"
-#include "sync/lease.h"
-#include "sync/names.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
+#include "sync/kernel/lease.h"
+#include "sync/record/names.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
@@ -240,10 +240,8 @@ int __wrap_fstatfs64(int fd, struct statfs *fs)
 	return rc;
 }
 
-/*
- * --traceless: as in memory before Linux 6.6, or where times are those of when they were last asked for: no write shows in
- * them.
- */
+/* --traceless: as in memory before Linux 6.6, or where times are those of when they were last asked
+ * for: no write shows in them. */
 static int without_times(int rc, struct stat *st)
 {
 	if (rc == 0 && traceless)

@@ -1,5 +1,5 @@
 """Fixtures of the whole-program tests; harness/ holds what they are made of."""
-import json
+import functools
 import os
 import re
 import signal
@@ -19,13 +19,19 @@ from harness.peers.again import Shared
 from harness.peers.ceph import Ceph
 from harness.peers.fake_gcs import FakeGcs
 from harness.peers.minio import Minio
-from harness.program import TOP, Penstock, Store
+from harness.program import SHARED, TOP, Penstock, Store
 from harness.slurm import Cluster, ClusterPenstock, ClusterStore
 from harness.waiting import wait_for as wait_for_condition
+from harness.workflows import write_workflow
 
 INVOKED_WITH = dict(os.environ)
-SHARED = TOP.parent / "shared"
 PATIENCE_S = 60
+# Files whose tests take longest, so that none of them is alone at the end of a run with several workers.
+LONGEST = ("jobs/", "store/test_clients", "cli/test_objects", "sync/test_overwriting", "run/test_ownership", "sync/test_fire", "run/test_takeover")
+# The tests run without these. Those of the libraries that compute select instructions and threads, and so change the last bits of
+# trained weights; a test compares trainings that it starts itself with trainings of the program, which gets none of these.
+REMOVED = ("AWS_", "XDG_", "PENSTOCK_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR_",
+           "OPENBLAS_", "GOTO_", "BLIS_", "MKL_", "OMP_", "GOMP_", "DNNL_", "ONEDNN_", "ATEN_", "NPY_")  # fmt: skip
 KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS", "PENSTOCK_KILLS", "PENSTOCK_KILL_SEED")
 
 
@@ -33,7 +39,7 @@ def pytest_configure(config):
     # Nothing here may read or write the home, the credentials or the runs of whoever started the tests.
     config.private_home = tempfile.TemporaryDirectory(prefix="penstock-test-home-")
     for name in list(os.environ):
-        if name.startswith(("AWS_", "XDG_", "PENSTOCK_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR_")) and name not in KEPT:
+        if name.startswith(REMOVED) and name not in KEPT:
             del os.environ[name]
     os.environ["HOME"] = config.private_home.name
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
@@ -41,6 +47,10 @@ def pytest_configure(config):
     # Shells have it ignored for what they run in the background, and whatever is started here would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     processes.adopt_orphans()
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def pytest_runtest_setup(item):
@@ -86,15 +96,8 @@ def penstock(tmp_path):
 
 @pytest.fixture
 def workflow(tmp_path):
-    """workflow(run, **fields): the path of a workflow of one step, `train`."""
-
-    def write(run, file="wf.json", **fields):
-        run = {"command": run} if isinstance(run, str) else run
-        path = tmp_path / file
-        path.write_text(json.dumps({"name": "t", "steps": [{"name": "train", "run": run}]} | fields))
-        return path
-
-    return write
+    """workflow(run, **fields): the path of a workflow of one step, `train`, without resources of its own."""
+    return functools.partial(write_workflow, tmp_path, named="train", name="t", resources=None)
 
 
 @pytest.fixture

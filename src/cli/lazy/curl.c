@@ -5,7 +5,7 @@
 #include "cli/lazy/library.h"
 #include "base/banned.h"
 
-/* That header checks types by macros of these names. */
+/* The header has macros of these names that check types. */
 #undef curl_easy_getinfo
 #undef curl_easy_setopt
 #undef curl_multi_setopt
@@ -58,7 +58,7 @@ LAZY_END(curl_url_cleanup, CURLU)
 LAZY(CURLUcode, curl_url_get, (CURLU * a, CURLUPart b, char **c, unsigned int d), (a, b, c, d))
 LAZY(CURLUcode, curl_url_set, (CURLU * a, CURLUPart b, const char *c, unsigned int d), (a, b, c, d))
 
-/* Whoever asks for the version reads it at once. */
+/* Callers read the version without a check for NULL. */
 curl_version_info_data *curl_version_info(CURLversion a)
 {
 	static curl_version_info_data none = {.version = "which cannot be loaded"};
@@ -66,7 +66,7 @@ curl_version_info_data *curl_version_info(CURLversion a)
 	return LOADED ? REAL(curl_version_info)(a) : &none;
 }
 
-/* What is behind the option is one pointer, long or curl_off_t, which are passed alike. */
+/* The variable argument is one pointer, long or curl_off_t, which are all passed the same way. */
 _Static_assert(sizeof(void *) == sizeof(long) && sizeof(void *) == sizeof(curl_off_t),
 	"the arguments of libcurl's options differ in size");
 #define LAZY_OPTION(result, f, handle, option)                                                     \

@@ -11,7 +11,7 @@ static bool load(struct lazy_library *library)
 	void *handle = dlopen(library->file, RTLD_LAZY | RTLD_LOCAL);
 
 	if (!handle) {
-		log_error("a library that this needs cannot be loaded: %s", dlerror());
+		log_error("cannot load a library: %s", dlerror());
 		return false;
 	}
 	for (size_t i = 0; i < library->n; i++) {

@@ -48,7 +48,7 @@ LAZY(enum MHD_Result, MHD_add_response_header,
 LAZY(enum MHD_Result, MHD_queue_response,
 	(struct MHD_Connection * a, unsigned int b, struct MHD_Response *c), (a, b, c))
 
-/* None that we ask for has an argument. */
+/* The requested kinds of information have no argument. */
 const union MHD_ConnectionInfo *MHD_get_connection_info(
 	struct MHD_Connection *a, enum MHD_ConnectionInfoType b, ...)
 {

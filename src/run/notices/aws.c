@@ -1,4 +1,7 @@
-/* Amazon EC2: two documents that appear, asked every five seconds with a session token (IMDSv2). */
+/*
+ * Amazon EC2: two documents that appear when there is a notice, polled every five seconds with a
+ * session token (IMDSv2).
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +11,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "net/metadata.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "run/notices/replies.h"
 #include "base/banned.h"
 
@@ -23,13 +26,13 @@ enum {
 };
 
 struct aws_state {
-	struct buf header; /* with the session token; empty: none yet */
+	struct buf header; /* with the session token; empty if there is none yet */
 	int64_t token_until_ms;
 	int64_t asked_ms;
-	bool asked; /* once at least */
-	bool action_told;
-	int64_t action_ns; /* and when it is to be */
-	bool rebalance_told;
+	bool asked; /* at least once */
+	bool action_reported;
+	int64_t action_ns; /* the time of the action */
+	bool rebalance_reported;
 };
 
 static void release(struct notice_watch *watch)
@@ -74,7 +77,7 @@ static bool probe(struct notice_watch *watch)
 	return renew_token(watch) == 0;
 }
 
-/* 1: there is a document; 0: there is none; -1: not known. A token that was refused is renewed once. */
+/* Returns 1 if the document exists, 0 if not, -1 if unknown. A rejected token is renewed once. */
 static int ask(
 	struct notice_watch *watch, const char *path, struct buf *out, struct http_reply *reply)
 {
@@ -112,8 +115,8 @@ static int ask(
 	return -1;
 }
 
-/* One that was told and is gone (404) is withdrawn; that there is no answer says nothing. */
-static bool look_for_action(struct notice_watch *watch, struct notice *out)
+/* A reported action that is gone (404) is withdrawn; a missing reply means nothing. */
+static bool check_action(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -122,16 +125,16 @@ static bool look_for_action(struct notice_watch *watch, struct notice *out)
 	char reason[80];
 	int found = ask(watch, ACTION_PATH, &text, &reply);
 
-	if (found == 0 && state->action_told) {
-		state->action_told = false;
-		notice_set(out, "aws", "spot/instance-action is gone");
+	if (found == 0 && state->action_reported) {
+		state->action_reported = false;
+		notice_set(out, "aws", "spot/instance-action was withdrawn");
 		out->withdrawn = true;
 		return true;
 	}
 	if (found != 1 || !reply_aws_action(buf_str(&text), text.len, &action) ||
-		(state->action_told && state->action_ns == action.time_ns))
+		(state->action_reported && state->action_ns == action.time_ns))
 		return false;
-	state->action_told = true;
+	state->action_reported = true;
 	state->action_ns = action.time_ns;
 	snprintf(reason, sizeof(reason), "spot/instance-action: %s", action.action);
 	notice_set(out, "aws", reason);
@@ -143,7 +146,7 @@ static bool look_for_action(struct notice_watch *watch, struct notice *out)
 	return true;
 }
 
-static bool look_for_rebalance(struct notice_watch *watch, struct notice *out)
+static bool check_rebalance(struct notice_watch *watch, struct notice *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -151,11 +154,11 @@ static bool look_for_rebalance(struct notice_watch *watch, struct notice *out)
 	int found = ask(watch, REBALANCE_PATH, &text, &reply);
 	bool there = found == 1 && reply_aws_rebalance(buf_str(&text), text.len);
 
-	if (there == state->rebalance_told || (!there && found != 0))
+	if (there == state->rebalance_reported || (!there && found != 0))
 		return false;
-	state->rebalance_told = there;
+	state->rebalance_reported = there;
 	notice_set(out, "aws",
-		there ? "rebalance recommendation" : "the rebalance recommendation is gone");
+		there ? "rebalance recommendation" : "the rebalance recommendation was withdrawn");
 	out->soon = true;
 	out->withdrawn = !there;
 	return true;
@@ -169,7 +172,7 @@ static bool wait_for_notice(struct notice_watch *watch, struct notice *out)
 		return false;
 	while (!state->asked || notice_next(watch, &state->asked_ms, POLL_MS)) {
 		state->asked = true;
-		if (look_for_action(watch, out) || look_for_rebalance(watch, out))
+		if (check_action(watch, out) || check_rebalance(watch, out))
 			return true;
 	}
 	return false;

@@ -1,7 +1,8 @@
 /*
- * Azure: scheduled events, asked every second, of which only Preempt with our name counts. The first answer may take two
- * minutes, for it is what turns the service on. Once the run's state is written the event is acknowledged, so that the
- * machine can be taken before its time; not where others are named beside us, who may still be saving.
+ * Azure: scheduled events, polled every second, of which only Preempt with our name counts. The
+ * first reply may take two minutes, because the request enables the service. Once the run's state
+ * is written the event is acknowledged, so that the machine can be taken early; not if it names
+ * other machines, which may still be saving.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "net/metadata.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "run/notices/replies.h"
 #include "base/banned.h"
 
@@ -31,8 +32,8 @@ enum {
 struct azure_state {
 	char name[256];
 	int64_t asked_ms;
-	bool answered;		  /* the service is on */
-	struct azure_event event; /* that was told; no id: none is */
+	bool answered; /* the service is enabled */
+	struct azure_event event; /* the reported one; no id if there is none */
 };
 
 static void release(struct notice_watch *watch)
@@ -62,7 +63,7 @@ static int ask(struct notice_watch *watch, const char *path, const char *body, i
 		out, reply, NULL);
 }
 
-/* Whose name events bear. */
+/* Gets the name of this machine in events. */
 static bool probe(struct notice_watch *watch)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
@@ -83,7 +84,7 @@ static void describe(struct azure_state *state, const struct azure_event *event,
 
 	state->event = *event;
 	snprintf(reason, sizeof(reason), "scheduled event %.120s: Preempt, %.24s", event->id,
-		*event->status ? event->status : "without a status");
+		*event->status ? event->status : "no status");
 	notice_set(out, "azure", reason);
 	out->hard = true;
 	if (event->not_before_s)
@@ -92,7 +93,7 @@ static void describe(struct azure_state *state, const struct azure_event *event,
 				     clock_wall_ns() / NS_PER_S));
 }
 
-static bool look(struct notice_watch *watch, struct notice *out)
+static bool check(struct notice_watch *watch, struct notice *out)
 {
 	struct azure_state *state = watch->state;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
@@ -111,7 +112,7 @@ static bool look(struct notice_watch *watch, struct notice *out)
 		describe(state, &event, &reply, out);
 		return true;
 	}
-	notice_set(out, "azure", "the scheduled event is gone");
+	notice_set(out, "azure", "the scheduled event was withdrawn");
 	out->withdrawn = true;
 	state->event = (struct azure_event){0};
 	return true;
@@ -122,7 +123,7 @@ static bool wait_for_event(struct notice_watch *watch, struct notice *out)
 	struct azure_state *state = watch->state;
 
 	do {
-		if (look(watch, out))
+		if (check(watch, out))
 			return true;
 	} while (notice_next(watch, &state->asked_ms, POLL_MS));
 	return false;
@@ -140,7 +141,7 @@ static void acknowledge(struct notice_watch *watch)
 	json = json_pack("{s:[{s:s}]}", "StartRequests", "EventId", state->event.id);
 	body = json ? json_dumps(json, JSON_COMPACT) : NULL;
 	if (!body || ask(watch, EVENTS_PATH, body, NEXT_TIMEOUT_MS, &text, NULL) < 0)
-		log_debug("Azure's event %s could not be acknowledged", state->event.id);
+		log_debug("cannot acknowledge Azure event %s", state->event.id);
 }
 
 const struct notice_source_ops notice_azure = {.name = "azure",

@@ -1,4 +1,7 @@
-/* A command that is asked every five seconds; 0 says that the machine goes away, and its first line why. */
+/*
+ * A command that is run every five seconds; exit code 0 means that the machine goes away, and its
+ * first line of output is the reason.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +12,12 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/process_run.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "base/banned.h"
 
-enum { POLL_MS = 5000, PATIENCE_MS = 10000, LINE_BYTES = 159 };
+enum { POLL_MS = 5000, TIMEOUT_MS = 10000, LINE_BYTES = 159 };
 
-/* All of it is read, so that nothing it prints holds it up; the beginning is kept. */
+/* All output is read, so that the command never blocks; only the beginning is kept. */
 static int take_beginning(void *cookie, const char *data, size_t len, struct penstock_error *err)
 {
 	struct buf *line = cookie;
@@ -25,7 +28,7 @@ static int take_beginning(void *cookie, const char *data, size_t len, struct pen
 	return 0;
 }
 
-/* Its status; -1: it could not be run, or took too long. */
+/* Returns its exit status, or -1 if it could not be run or timed out. */
 static int ask(const struct notice_watch *watch, struct buf *line)
 {
 	const char *const argv[] = {"/bin/sh", "-c", watch->value, NULL};
@@ -42,7 +45,7 @@ static int ask(const struct notice_watch *watch, struct buf *line)
 			.die_with_parent = true,
 		},
 		&(struct process_run_options){.name = "it",
-			.patience_ms = PATIENCE_MS,
+			.timeout_ms = TIMEOUT_MS,
 			.cancel = watch->cancel,
 			.out = {.take = take_beginning, .cookie = line}},
 		&status, NULL);
@@ -52,25 +55,25 @@ static int ask(const struct notice_watch *watch, struct buf *line)
 
 static bool wait_for_command(struct notice_watch *watch, struct notice *out)
 {
-	bool told = watch->state != NULL;
+	bool reported = watch->state != NULL;
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LINE_BYTES);
 
-	/* A command that cannot answer now has not taken anything back. */
+	/* A command that fails to run has not withdrawn anything. */
 	do {
 		int status = ask(watch, &line);
 
 		if (atomic_load(watch->cancel))
 			return false;
 		if (status < 0)
-			log_debug("the command of `preemption.sources` gave no answer");
-		if (status < 0 || (status == 0) == told)
+			log_debug("the command of `preemption.sources` failed or timed out");
+		if (status < 0 || (status == 0) == reported)
 			continue;
 		notice_set(out, "command",
 			line.len      ? buf_str(&line)
-			: status == 0 ? "the command says so"
-				      : "the command takes it back");
-		out->withdrawn = told;
-		watch->state = told ? NULL : (void *)(uintptr_t)watch->value;
+			: status == 0 ? "reported by the command"
+				      : "withdrawn by the command");
+		out->withdrawn = reported;
+		watch->state = reported ? NULL : (void *)(uintptr_t)watch->value;
 		return true;
 	} while (notice_sleep(watch, POLL_MS));
 	return false;

@@ -1,4 +1,7 @@
-/* A file that somebody makes; its first line is the reason. Taken away again, it is withdrawn. */
+/*
+ * A file whose creation is the notice; its first line is the reason. Removing it withdraws the
+ * notice.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +11,13 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "base/banned.h"
 
 enum { POLL_MS = 250 };
 
-/* It may be anything: a FIFO that nobody writes to must not hold anything up, and of a large one the beginning is enough. */
+/* It may be anything: a FIFO without a writer must not block, and the beginning of a large file is
+ * enough. */
 static void describe(const char *path, struct notice *out)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -30,17 +34,17 @@ static void describe(const char *path, struct notice *out)
 
 static bool wait_for_file(struct notice_watch *watch, struct notice *out)
 {
-	bool told = watch->state != NULL;
+	bool reported = watch->state != NULL;
 
 	do {
 		bool there = access(watch->value, F_OK) == 0;
 
-		if (there == told)
+		if (there == reported)
 			continue;
 		if (there)
 			describe(watch->value, out);
 		else
-			notice_set(out, "file", "it is gone again");
+			notice_set(out, "file", "the file was removed");
 		out->withdrawn = !there;
 		watch->state = there ? (void *)(uintptr_t)watch->value : NULL;
 		return true;

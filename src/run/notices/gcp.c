@@ -1,6 +1,7 @@
 /*
- * Google Compute Engine: requests that hang until a value changes. A request names the ETag of the value that was seen
- * last, so nothing that changes between two of them is missed, and asks for an answer after a minute in any case.
+ * Google Compute Engine: requests that hang until a value changes. A request contains the ETag of
+ * the last value, so no change between two requests is missed, and asks for a reply after a minute
+ * in any case.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "net/metadata.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "run/notices/replies.h"
 #include "base/banned.h"
 
@@ -20,14 +21,14 @@ enum {
 	PROBE_MS = 1000,
 	HANG_S = 60,
 	HANG_SLACK_MS = 15000,
-	POLL_MS = 5000, /* where a server does not let requests hang */
+	POLL_MS = 5000, /* if a server does not let requests hang */
 	AGAIN_MS = 1000,
 };
 
 struct gcp_state {
-	char etag[80]; /* of the value that was seen last; "": none was */
-	bool told;
-	bool soon_told;
+	char etag[80]; /* of the last value; "" if there was none */
+	bool reported;
+	bool soon_reported;
 };
 
 static struct gcp_state *state_of(struct notice_watch *watch)
@@ -42,7 +43,7 @@ static void release(struct notice_watch *watch)
 	free(watch->state);
 }
 
-/* An ETag goes back in a query. */
+/* Keeps an ETag that can be sent in a query. */
 static void keep_etag(struct gcp_state *state, const struct http_reply *reply)
 {
 	const char *etag = http_reply_header(reply, "ETag");
@@ -53,7 +54,7 @@ static void keep_etag(struct gcp_state *state, const struct http_reply *reply)
 	snprintf(state->etag, sizeof(state->etag), "%s", plain ? etag : "");
 }
 
-/* The value of `key`; after the first time it hangs until that changes. */
+/* Gets the value of `key`; after the first time the request hangs until it changes. */
 static int ask(struct notice_watch *watch, const char *key, bool hang, struct buf *out)
 {
 	struct http_engine *engine = notice_engine(watch);
@@ -97,12 +98,10 @@ static bool probe(struct notice_watch *watch)
 	return r == 0;
 }
 
-/*
- * Calls `look` with each value that comes until that has something to tell. What is refused now (503 while the machine
- * migrates, for one) is asked again.
- */
+/* Calls `look` with each new value until it reports a notice. A failed request (503 while the
+ * machine migrates, for example) is retried. */
 static bool follow(struct notice_watch *watch, const char *key, struct notice *out,
-	bool (*look)(struct gcp_state *state, const struct buf *text, struct notice *out))
+	bool (*check)(struct gcp_state *state, const struct buf *text, struct notice *out))
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	struct gcp_state *state = state_of(watch);
@@ -116,12 +115,12 @@ static bool follow(struct notice_watch *watch, const char *key, struct notice *o
 
 		snprintf(last, sizeof(last), "%s", state->etag);
 		r = ask(watch, key, hang, &text);
-		if (r == 0 && look(state, &text, out))
+		if (r == 0 && check(state, &text, out))
 			return true;
 		took = clock_monotonic_ms() - began;
 		if (r < 0 && !notice_sleep(watch, AGAIN_MS))
 			return false;
-		/* It answered at once that nothing has changed, or cannot say whether anything has. */
+		/* The reply came at once without a change, or the server sends no ETag. */
 		if (r == 0 && took < POLL_MS &&
 			(!*state->etag || (hang && strcmp(last, state->etag) == 0)) &&
 			!notice_sleep(watch, POLL_MS - took))
@@ -132,15 +131,15 @@ static bool follow(struct notice_watch *watch, const char *key, struct notice *o
 
 /* ---- instance/preempted ---- */
 
-static bool look_preempted(struct gcp_state *state, const struct buf *text, struct notice *out)
+static bool check_preempted(struct gcp_state *state, const struct buf *text, struct notice *out)
 {
 	bool preempted = reply_gcp_preempted(buf_str(text), text->len);
 
-	/* Only the word itself takes it back, not what some proxy says instead of it. */
-	if (state->told == preempted ||
+	/* Only the value itself withdraws it, not the reply of some proxy. */
+	if (state->reported == preempted ||
 		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;
-	state->told = preempted;
+	state->reported = preempted;
 	notice_set(out, "gcp",
 		preempted ? "instance/preempted is TRUE" : "instance/preempted is FALSE again");
 	out->hard = preempted;
@@ -150,39 +149,39 @@ static bool look_preempted(struct gcp_state *state, const struct buf *text, stru
 
 static bool wait_preempted(struct notice_watch *watch, struct notice *out)
 {
-	return follow(watch, "preempted", out, look_preempted);
+	return follow(watch, "preempted", out, check_preempted);
 }
 
 /* ---- instance/maintenance-event ---- */
 
-static bool look_maintenance(struct gcp_state *state, const struct buf *text, struct notice *out)
+static bool check_maintenance(struct gcp_state *state, const struct buf *text, struct notice *out)
 {
 	enum gcp_maintenance event = reply_gcp_maintenance(buf_str(text), text->len);
 
-	if (event == GCP_TERMINATES && !state->told) {
-		state->told = true;
+	if (event == GCP_TERMINATES && !state->reported) {
+		state->reported = true;
 		notice_set(out, "gcp-maintenance",
 			"maintenance-event is TERMINATE_ON_HOST_MAINTENANCE");
 		out->hard = true;
 		return true;
 	}
-	if (event != GCP_TERMINATES && state->told) {
-		state->told = false;
-		*state->etag = '\0'; /* what it says instead is asked for once more */
+	if (event != GCP_TERMINATES && state->reported) {
+		state->reported = false;
+		*state->etag = '\0'; /* get the new value once more */
 		notice_set(out, "gcp-maintenance",
 			event == GCP_MIGRATES ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
-					      : "maintenance-event is NONE again");
+					      : "maintenance-event is back to NONE");
 		out->withdrawn = true;
 		return true;
 	}
-	/* The machine goes on elsewhere, but for a moment it does not. */
-	if ((event == GCP_MIGRATES) != state->soon_told) {
-		state->soon_told = !state->soon_told;
+	/* The machine continues on another host, after a short pause. */
+	if ((event == GCP_MIGRATES) != state->soon_reported) {
+		state->soon_reported = !state->soon_reported;
 		notice_set(out, "gcp-maintenance",
-			state->soon_told ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
-					 : "maintenance-event is NONE again");
+			state->soon_reported ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
+					     : "maintenance-event is back to NONE");
 		out->soon = true;
-		out->withdrawn = !state->soon_told;
+		out->withdrawn = !state->soon_reported;
 		return true;
 	}
 	return false;
@@ -190,7 +189,7 @@ static bool look_maintenance(struct gcp_state *state, const struct buf *text, st
 
 static bool wait_maintenance(struct notice_watch *watch, struct notice *out)
 {
-	return follow(watch, "maintenance-event", out, look_maintenance);
+	return follow(watch, "maintenance-event", out, check_maintenance);
 }
 
 const struct notice_source_ops notice_gcp_preempted = {

@@ -1,4 +1,4 @@
-/* Whose machine this is, as its firmware says. */
+/* Identifies the cloud of this machine by its firmware. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,13 +8,13 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "run/notice.h"
+#include "run/notices/notice.h"
 #include "base/banned.h"
 
-/* Every Azure machine has it, and no other one of Hyper-V. */
+/* All Azure machines have it, and no other Hyper-V machine. */
 #define AZURE_ASSET_TAG "7783-7084-3265-9085-8269-3286-77"
 
-/* Whether a field contains `text`. */
+/* Returns true if a field contains `text`. */
 static bool says(const char *dir, const char *field, const char *text)
 {
 	_cleanup_free_ char *path = path_join(dir, field);

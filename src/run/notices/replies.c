@@ -9,7 +9,7 @@
 #include "s3/date.h"
 #include "base/banned.h"
 
-/* The text without the space around it; false: it is longer than any word that is known. */
+/* Copies the text without surrounding space. Returns false if it is longer than any known word. */
 static bool word_of(const char *text, size_t len, char out[static 48])
 {
 	while (len && strchr(" \t\r\n", text[len - 1]) && text[len - 1])
@@ -82,7 +82,7 @@ bool reply_aws_rebalance(const char *text, size_t len)
 	return date_parse_iso(text_of(json, "noticeTime"), &at);
 }
 
-/* How many resources it has; `ours`: whether the machine is one of them. */
+/* Returns the number of resources; `ours` is set if the machine is one of them. */
 static size_t resources_of(const json_t *event, const char *machine, bool *ours)
 {
 	const json_t *resources = json_object_get(event, "Resources");

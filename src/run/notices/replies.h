@@ -1,4 +1,7 @@
-/* What the metadata services of clouds answer, as pure functions; src/run/notices/{gcp,aws,azure}.c ask them. */
+/*
+ * Parsers for replies of the metadata services of clouds, without side effects; gcp.c, aws.c and
+ * azure.c send the requests.
+ */
 #ifndef RUN_NOTICES_REPLIES_H
 #define RUN_NOTICES_REPLIES_H
 
@@ -6,39 +9,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* instance/preempted: TRUE or FALSE, in any case, perhaps with space around it. */
+/* instance/preempted: TRUE or FALSE, in any case, possibly surrounded by space. */
 bool reply_gcp_preempted(const char *text, size_t len);
-/* It says FALSE, and not just something else. */
+/* Returns true for FALSE, but not for other text. */
 bool reply_gcp_not_preempted(const char *text, size_t len);
 
 enum gcp_maintenance { GCP_NO_MAINTENANCE, GCP_MIGRATES, GCP_TERMINATES };
-/* instance/maintenance-event. What is none of its words means nothing. */
+/* instance/maintenance-event. Unknown words mean no maintenance. */
 enum gcp_maintenance reply_gcp_maintenance(const char *text, size_t len);
 
 struct aws_action {
 	char action[24]; /* "terminate", "stop", "hibernate" */
-	int64_t time_ns; /* wall clock; 0: not told */
+	int64_t time_ns; /* wall clock; 0 if unknown */
 };
-/* spot/instance-action. False: it is none. */
+/* spot/instance-action. Returns false if invalid. */
 bool reply_aws_action(const char *text, size_t len, struct aws_action *out);
-/* events/recommendations/rebalance. False: it is none. */
+/* events/recommendations/rebalance. Returns false if invalid. */
 bool reply_aws_rebalance(const char *text, size_t len);
 
 struct azure_event {
 	char id[128];
-	char status[24];      /* "Scheduled", "Started" */
-	int64_t not_before_s; /* wall clock; 0: not told, or it has begun */
-	bool alone;	      /* it is about this machine and no other one */
+	char status[24]; /* "Scheduled", "Started" */
+	int64_t not_before_s; /* wall clock; 0 if unknown, or if it has started */
+	bool alone; /* it concerns this machine only */
 };
-/* The first Preempt event that names this machine. 1: `out` is filled; 0: there is none; -1: this is no such document. */
+/* Finds the first Preempt event that names this machine. Returns 1 if `out` is filled, 0 if no event
+ * matches, -1 if the document is invalid. */
 int reply_azure_events(const char *text, size_t len, const char *machine, struct azure_event *out);
 
 #define LEAD_MIN_MS 5000
 #define LEAD_MAX_MS (24 * 3600 * 1000)
-/*
- * How long until `at_s`: by the clock of who said so where `date`, the header, tells it, for that of this machine may be
- * wrong. What is over, or far away, is bounded.
- */
+/* Returns the time until `at_s`: by the sender's clock if its `date` header is valid, because this
+ * machine's clock may be wrong. Past and distant times are clamped. */
 int64_t reply_lead_ms(int64_t at_s, const char *date, int64_t now_s);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/fs.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "store/store.h"
 
 /* One change of a bucket, an object or a part; position: where its reply went out. */
@@ -306,7 +306,7 @@ static bool check_listing(struct expected *e, const char *bucket)
 		const struct thing *t = find(e, OBJECT, bucket, entry->key, 0);
 		struct store_object *object = NULL;
 
-		good = t != NULL || wrong("%s/%s is listed and nobody put it", bucket, entry->key);
+		good = t != NULL || wrong("%s/%s is listed but was never put", bucket, entry->key);
 		if (!good)
 			break;
 		status = store_object_get(e->store, bucket, entry->key, &object, NULL);
@@ -342,8 +342,8 @@ static bool check_parts(
 		const struct thing *t = find(e, PART, u->id, "", parts[i].number);
 
 		if (!t || !possible_event(e, t, parts[i].etag, NULL))
-			return wrong(
-				"upload %s has a part %u that nobody sent", u->id, parts[i].number);
+			return wrong("upload %s has a part %u that was never sent", u->id,
+				parts[i].number);
 	}
 	for (size_t i = 0; i < e->n; i++) {
 		const struct thing *t = &e->things[i];
@@ -404,9 +404,8 @@ static bool complete(
 static bool check_upload(struct expected *e, const struct upload *u)
 {
 	struct store_upload found = {0};
-	struct store_part *parts = NULL;
-	bool truncated, good;
-	size_t n = 0;
+	struct store_part_page page = {0};
+	bool good;
 	enum store_status status = store_upload_get(
 		e->store, u->bucket, u->key, u->id, &found, NULL);
 
@@ -419,14 +418,13 @@ static bool check_upload(struct expected *e, const struct upload *u)
 		return wrong("upload %s cannot be looked up", u->id);
 	if (u->ended < e->position && !e->relaxed)
 		return wrong("upload %s is there and was ended", u->id);
-	status = store_part_list(
-		e->store, u->bucket, u->key, u->id, 0, 10000, &parts, &n, &truncated, NULL);
+	status = store_part_list(e->store, u->bucket, u->key, u->id, 0, 10000, &page, NULL);
 	good = status == STORE_OK || wrong("the parts of upload %s cannot be listed", u->id);
-	good = good && check_parts(e, u, parts, n);
+	good = good && check_parts(e, u, page.parts, page.n);
 	/* Sizes below the limit are for the last part only. */
-	if (good && n)
-		good = complete(e, u, parts, n);
-	free(parts);
+	if (good && page.n)
+		good = complete(e, u, page.parts, page.n);
+	free(page.parts);
 	return good;
 }
 

@@ -1,4 +1,4 @@
-/* What clients were told, and whether a store agrees with it. */
+/* Replies that clients got, and a check that a store agrees with them. */
 #ifndef POWER_EXPECT_H
 #define POWER_EXPECT_H
 
@@ -11,8 +11,8 @@ struct expected;
 
 /* The file that replay.c describes. Ends the process where it cannot be used. */
 struct expected *expected_load(const char *path, const struct model *m);
-/* Opens the store at `root` as after a power loss at this position of the log; prints what is wrong.
- * The store is changed. */
+/* Opens the store at `root` as after a power loss at this position of the log; prints what is
+ * wrong. The store is changed. */
 bool expected_check(
 	struct expected *e, const char *root, size_t position, bool relaxed, unsigned seed);
 /* Objects, keys and uploads looked at so far. */

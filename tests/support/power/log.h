@@ -1,6 +1,6 @@
 /*
- * The write log of a program: every change it makes to the files below one directory, every sync, and
- * the moment each reply goes out, in one order. recorder.c writes it from inside the program
+ * The write log of a program: every change it makes to the files below one directory, every sync,
+ * and the moment each reply goes out, in one order. recorder.c writes it from inside the program
  * (LD_PRELOAD), replay.c builds from it what a power loss may leave.
  *
  * Environment of the recorded program:
@@ -14,19 +14,19 @@
 #include <stdint.h>
 
 enum record_type {
-	RECORD_ROOT = 1,   /* a process starts; `ino` is the directory's */
-	RECORD_CREATE,	   /* name in directory `ino` is the new file `other` */
-	RECORD_MKDIR,	   /* likewise a directory */
-	RECORD_LINK,	   /* name in directory `ino` is the file `other`, too */
-	RECORD_UNLINK,	   /* name in directory `ino` is gone, file or directory */
-	RECORD_RENAME,	   /* name in directory `ino` becomes the second name in `other` */
-	RECORD_WRITE,	   /* data at `offset` of file `ino` */
-	RECORD_TRUNCATE,   /* file `ino` has `offset` bytes */
-	RECORD_EXTEND,	   /* file `ino` has at least `offset` bytes */
+	RECORD_ROOT = 1, /* a process starts; `ino` is the directory's */
+	RECORD_CREATE, /* name in directory `ino` is the new file `other` */
+	RECORD_MKDIR, /* likewise a directory */
+	RECORD_LINK, /* name in directory `ino` is the file `other`, too */
+	RECORD_UNLINK, /* name in directory `ino` is gone, file or directory */
+	RECORD_RENAME, /* name in directory `ino` becomes the second name in `other` */
+	RECORD_WRITE, /* data at `offset` of file `ino` */
+	RECORD_TRUNCATE, /* file `ino` has `offset` bytes */
+	RECORD_EXTEND, /* file `ino` has at least `offset` bytes */
 	RECORD_SYNC_BEGIN, /* of file or directory `ino` (0: of everything), number `other` */
-	RECORD_SYNC_END,   /* it returned without an error */
-	RECORD_REPLY,	   /* name is the request's id */
-	RECORD_UNKNOWN,	   /* name is a way to write that is not recorded: the log is useless */
+	RECORD_SYNC_END, /* it returned without an error */
+	RECORD_REPLY, /* name is the request's id */
+	RECORD_UNKNOWN, /* name is a way to write that is not recorded: the log is useless */
 };
 
 /* Each record begins at a multiple of this. */
@@ -53,10 +53,10 @@ enum fault_class {
 };
 
 struct power_faults {
-	uint32_t ops;	     /* 0: none */
-	uint32_t classes;    /* of the files that fail */
-	int32_t error;	     /* errno */
-	uint32_t hits;	     /* counted by the recorder */
+	uint32_t ops; /* 0: none */
+	uint32_t classes; /* of the files that fail */
+	int32_t error; /* errno */
+	uint32_t hits; /* counted by the recorder */
 	int64_t allow_bytes; /* writes that still succeed; counted down by the recorder */
 };
 

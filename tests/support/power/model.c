@@ -41,14 +41,14 @@ struct file {
 	struct content content[VIEWS];
 	struct names names[VIEWS];
 	unsigned pending; /* operations that concern it */
-	char *pooled;	  /* a copy on the disk that hard links are made from */
+	char *pooled; /* a copy on the disk that hard links are made from */
 };
 
 /* A change that no sync covers. A rename stays until both directories are synced. */
 struct op {
 	const struct record *record;
 	size_t position;
-	struct file *file;  /* or the directory */
+	struct file *file; /* or the directory */
 	struct file *other; /* of a rename: the directory it goes to */
 	struct file *child;
 	bool done, other_done;
@@ -331,7 +331,7 @@ static void note_op(struct model *m, const struct record *r)
 	struct op op = {.record = r, .position = m->at, .file = find_file(m, r->ino)};
 
 	if (!op.file)
-		errx(1, "record %zu changes a file that nobody made", m->at);
+		errx(1, "record %zu changes a file that was never created", m->at);
 	if (r->type == RECORD_CREATE || r->type == RECORD_MKDIR) {
 		op.child = new_file(m, r, op.file);
 	} else if (r->type == RECORD_LINK) {
@@ -344,7 +344,7 @@ static void note_op(struct model *m, const struct record *r)
 		op.child = e ? e->file : NULL;
 		op.other_done = op.other == op.file;
 		if (!op.other || !op.child)
-			errx(1, "record %zu renames a file that nobody made", m->at);
+			errx(1, "record %zu renames a file that was never created", m->at);
 	}
 	op.file->pending++;
 	if (op.file->pooled) {
@@ -453,7 +453,7 @@ bool model_next_point(struct model *m, size_t every)
 struct chooser {
 	unsigned mode, seed;
 	unsigned odds; /* of 8, that a change is kept */
-	size_t stop;   /* of a prefix */
+	size_t stop; /* of a prefix */
 };
 
 static enum how choose(struct chooser *c, const struct op *op, size_t index)
@@ -522,7 +522,7 @@ static void build_tree(struct model *m, struct file *f, const char *path, unsign
 
 		if (link_pooled(m, f, path))
 			return;
-		/* What was written through the mapping of the log's index is not known. */
+		/* Writes through the mapping of the log's index are unknown. */
 		if (has_end(f->path, "-shm"))
 			for (size_t i = 0; i < c->size; i++)
 				c->data[i] = (char)rand_r(seed);

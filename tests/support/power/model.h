@@ -1,7 +1,8 @@
 /*
  * What a disk may hold at each point of a write log. Between two syncs of a file, each of its
- * writes may have reached the disk or not, in any order, in part, or with the size alone; and so may
- * each change of a directory that was not itself synced. A sync covers what was done before it began.
+ * writes may have reached the disk or not, in any order, in part, or with the size alone; and so
+ * may each change of a directory that was not itself synced. A sync covers what was done before it
+ * began.
  *
  *	struct model *m = model_load("write.log");
  *	while (model_next_point(m, 0))		stops before each sync ends, and at the end
@@ -17,8 +18,11 @@
 
 struct model;
 
-/* Ends the process with a message where the log cannot be used. `ignore` names a class of syncs that
- * count as if they had not been made (NULL: none): data, data-dir, data-parent, root, wal, database. */
+/*
+ * Ends the process with a message where the log cannot be used. `ignore` names a class of syncs
+ * that count as if they had not been made (NULL: none): data, data-dir, data-parent, root, wal,
+ * database.
+ */
 struct model *model_load(const char *path, const char *ignore);
 /* Removes what it keeps on the disk; its memory goes with the process. */
 void model_free(struct model *m);
@@ -34,13 +38,13 @@ size_t model_pending(const struct model *m);
 
 /* The first modes take all or nothing; the others draw. */
 enum {
-	BUILD_NOTHING,	  /* all that was not synced is lost */
+	BUILD_NOTHING, /* all that was not synced is lost */
 	BUILD_EVERYTHING, /* all of it is there */
-	BUILD_NO_DATA,	  /* names and sizes are there, bytes are zero */
-	BUILD_NO_NAMES,	  /* bytes are there, new names are not */
+	BUILD_NO_DATA, /* names and sizes are there, bytes are zero */
+	BUILD_NO_NAMES, /* bytes are there, new names are not */
 	BUILD_ONLY_NAMES, /* names are there, files as they were synced */
-	BUILD_PREFIX,	  /* everything up to some moment, whose last write is torn */
-	BUILD_RANDOM,	  /* and more: draws */
+	BUILD_PREFIX, /* everything up to some moment, whose last write is torn */
+	BUILD_RANDOM, /* and more: draws */
 };
 /* Makes the tree in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);

@@ -669,7 +669,8 @@ EXPORT ssize_t pwritev64(int fd, const struct iovec *iov, int n, off_t offset)
 
 /* --- replies ------------------------------------------------------------------------------- */
 
-/* A reply is noted before its first byte leaves: what is not durable by then was promised too soon. */
+/* A reply is noted before its first byte leaves: what is not durable by then was promised too
+ * soon. */
 static void note_reply(const void *data, size_t len)
 {
 	static const char name[] = "x-amz-request-id: ";

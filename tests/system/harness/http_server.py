@@ -13,7 +13,6 @@ import socket
 import socketserver
 import struct
 import threading
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path

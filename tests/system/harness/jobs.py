@@ -2,10 +2,10 @@
 import json
 import re
 
-from .program import TOP
+from .program import SHARED, TOP
 
 EXAMPLE = TOP / "examples" / "cifar10"
-PUBLISHED = TOP.parent / "shared" / "seeds" / "1-deepsquare-persisting-data.md"
+PUBLISHED = SHARED / "seeds" / "1-deepsquare-persisting-data.md"
 SMALL = "--width 0.07 --epochs 2 --batch-size 32 --limit-train 320 --limit-test 100 --steps-per-checkpoint 3 --log-every 5 --threads 1"
 
 

@@ -16,7 +16,6 @@ import re
 import signal
 import tarfile
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 

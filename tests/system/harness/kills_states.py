@@ -7,6 +7,7 @@ import json
 import os
 import signal
 
+from . import progress
 from .kills import PATIENCE_S, STEPS, TORN, Job, Round
 from .kills_proxy import Hold
 from .registry import BUSYBOX
@@ -124,7 +125,7 @@ def waiting_in_line(world, rng, n):
     holding = holder.start()
     holding.wait_for_output("at step 1", PATIENCE_S)
     made = Round(world, Job(resources=machine), rng)
-    made.start().wait_for_output("waiting for", PATIENCE_S)
+    made.start().wait_for_output(progress.WAITING, PATIENCE_S)
     made.kill("penstock")
     holder.release_steps()
     holding.wait(PATIENCE_S).ok()
@@ -278,7 +279,7 @@ def taking_over(world, rng, n):
     world.s3.put_object(Bucket="out", Key=key, Body=json.dumps(left).encode())
     made.flushable = False  # that is for the machine which had it
     if n % 3 == 0:
-        made.start().wait_for_output("watching for", PATIENCE_S)
+        made.start().wait_for_output(progress.WATCHING, PATIENCE_S)
     else:
         hold = world.proxy.arm(Hold(r"PUT /out/[^?]*/state.json\n", ["reply", "head"][n % 3 - 1]))
         made.start()

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from . import workflows
+
 LIST = """
 import hashlib, json, os, stat, sys
 top = os.fsencode(os.environ["DEEPSQUARE_INPUT"])
@@ -39,8 +41,7 @@ def sha256(data):
 
 
 def s3_place(store, path, endpoint, **more):
-    keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key}
-    return {"s3": {"region": "us-east-1", "bucketUrl": "s3://bucket", "path": path, "endpointUrl": endpoint} | keys | more}
+    return workflows.s3_place(store, path, bucket="bucket", endpoint=endpoint, **more)
 
 
 class Staging:
@@ -52,11 +53,8 @@ class Staging:
         self.seen = folder / "seen.json"
 
     def write(self, command=None, **job):
-        resources = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
         command = command or f"/usr/bin/python3 {self.folder / 'list.py'} {self.seen}"
-        file = self.folder / "wf.json"
-        file.write_text(json.dumps({"resources": resources, "steps": [{"name": "look", "run": {"command": command}}]} | job))
-        return file
+        return workflows.write_workflow(self.folder, command, named="look", **job)
 
     def run(self, *, env=None, **job):
         """(Result, what the step saw: name to (mode or "link", digest or target); None: it was not begun)."""
@@ -69,7 +67,7 @@ class Staging:
         result, seen = self.run(env=env, **job)
         assert seen is None and result.code in (66, 69, 70, 77), f"exit code {result.code}, seen {seen}\n{result.text}"
         assert "Sanitizer" not in result.text, result.text
-        lines = [line for line in result.err.splitlines() if name in line and re.search(says, line)]
+        lines = [line for line in result.err.splitlines() if re.match(r"penstock: run \w+ failed\b", line) and name in line and re.search(says, line)]
         assert len(lines) == 1, f"{len(lines)} lines with {name!r} and {says!r}\n{result.err}"
         assert not list(self.penstock.home.rglob(".penstock-unpack-*"))
         return result

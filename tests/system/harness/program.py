@@ -13,6 +13,7 @@ from pathlib import Path
 from .waiting import wait_for
 
 TOP = Path(__file__).resolve().parents[3]
+SHARED = TOP.parent / "shared"
 PASSED_ON = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS", "LLVM_PROFILE_FILE")
 MAKING_CLIENT = threading.Lock()  # boto3's own session is not for several threads at a time
 

@@ -103,7 +103,8 @@ static bool find_stage(const struct yard *y, char path[static 300])
 	return false;
 }
 
-/* The first member of a zip is there before the last has come, and its mode and links at the end. */
+/* The first member of a zip is there before the last has come, and its mode and links at the
+ * end. */
 static void zip_unpacks_while_it_arrives(void **state)
 {
 	_cleanup_(unpacker_freep) struct unpacker *u = NULL;
@@ -406,7 +407,6 @@ static void what_is_no_archive_stays(void **state)
 		yard_clear(y);
 		/* A name that promises an archive makes it a mistake. */
 		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, NULL), -PENSTOCK_E_INVALID);
-		assert_non_null(strstr(y->err.message, "as its name says"));
 		assert_nothing_unpacked(y);
 		yard_clear(y);
 		assert_int_equal(yard_unpack(y, &a, "data.tar", 3, &always), -PENSTOCK_E_INVALID);

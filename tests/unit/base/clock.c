@@ -17,7 +17,7 @@ static void check_format(int64_t wall_ns, const char *text)
 	assert_string_equal(out, text);
 }
 
-/* UTC with milliseconds. */
+/* Times are written in UTC with milliseconds. */
 static void times_are_written_in_utc(void **state)
 {
 	(void)state;
@@ -31,7 +31,7 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* A sleep is whole, whatever signals come. */
+/* A sleep lasts its full time also when signals arrive. */
 static void a_sleep_survives_signals(void **state)
 {
 	const struct itimerval often = {{0, 2000}, {0, 2000}};
@@ -47,7 +47,7 @@ static void a_sleep_survives_signals(void **state)
 	assert_true(clock_monotonic_ns() - begin >= 50 * NS_PER_MS);
 }
 
-/* The wall clock counts from 1970, the monotonic one never goes back. */
+/* The wall clock counts from 1970, and the monotonic clock never goes back. */
 static void clocks_go_forward(void **state)
 {
 	int64_t before = clock_monotonic_ns();

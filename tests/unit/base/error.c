@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-/* The raise is the return value, and the message is formatted. */
+/* error_set() returns the negative code and formats the message. */
 static void a_raise_returns_its_code(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -17,10 +17,10 @@ static void a_raise_returns_its_code(void **state)
 	assert_int_equal(error_set(&err, PENSTOCK_E_LIMIT, "%d of %s", 3, "x"), -PENSTOCK_E_LIMIT);
 	assert_int_equal(err.code, PENSTOCK_E_LIMIT);
 	assert_string_equal(err.message, "3 of x");
-	assert_int_equal(error_set(NULL, PENSTOCK_E_LIMIT, "nobody listens"), -PENSTOCK_E_LIMIT);
+	assert_int_equal(error_set(NULL, PENSTOCK_E_LIMIT, "not reported"), -PENSTOCK_E_LIMIT);
 }
 
-/* errno says the code and the end of the message. */
+/* errno determines the code and the end of the message. */
 static void errno_gives_code_and_text(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -34,8 +34,9 @@ static void errno_gives_code_and_text(void **state)
 	assert_int_equal(error_code_of_errno(EIO), PENSTOCK_E_IO);
 }
 
-/* Libraries and foreign names bring line breaks and worse; a message is one line of plain text. */
-static void a_message_stays_one_line_whatever_it_quotes(void **state)
+/* Texts of libraries and foreign names can contain line breaks and control characters; a message is
+ * one line of plain text. */
+static void a_message_is_one_line(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
@@ -45,7 +46,7 @@ static void a_message_stays_one_line_whatever_it_quotes(void **state)
 	assert_string_equal(err.message, "it said one two  ?[2Jthree");
 }
 
-/* Context grows at the front and at the end, and the code stays. */
+/* Context is added at the front and at the end, and the code stays. */
 static void context_is_put_around_a_message(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -59,7 +60,7 @@ static void context_is_put_around_a_message(void **state)
 	assert_int_equal(err.code, PENSTOCK_E_NOT_FOUND);
 }
 
-/* A moved error is in one place only, and lies nowhere after its release. */
+/* A moved error is in one place only, and its source is empty afterwards. */
 static void errors_move(void **state)
 {
 	struct penstock_error from = PENSTOCK_ERROR_INIT;
@@ -78,7 +79,8 @@ static void errors_move(void **state)
 	penstock_error_release(NULL);
 }
 
-/* Running out of memory needs none to be told, and can be released and replaced like the others. */
+/* Reporting that memory ran out allocates no memory; the error can be released and replaced like
+ * others. */
 static void out_of_memory_is_an_error_like_others(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -92,7 +94,7 @@ static void out_of_memory_is_an_error_like_others(void **state)
 	assert_int_equal(error_prefix(&err, "x"), -PENSTOCK_E_MEMORY);
 }
 
-/* Every code has a name of its own. */
+/* Every code has its own name. */
 static void codes_have_names(void **state)
 {
 	(void)state;
@@ -110,7 +112,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_raise_returns_its_code),
 		cmocka_unit_test(errno_gives_code_and_text),
-		cmocka_unit_test(a_message_stays_one_line_whatever_it_quotes),
+		cmocka_unit_test(a_message_is_one_line),
 		cmocka_unit_test(context_is_put_around_a_message),
 		cmocka_unit_test(errors_move),
 		cmocka_unit_test(out_of_memory_is_an_error_like_others),

@@ -57,7 +57,7 @@ static void check_text(const char *path, const char *text)
 	assert_string_equal(buf_str(&b), text);
 }
 
-/* A file is replaced whole, with its mode, and no temporary file stays. */
+/* A file is replaced completely, with its mode, and no temporary file stays. */
 static void a_file_is_replaced_whole(void **state)
 {
 	struct stat st;
@@ -74,7 +74,7 @@ static void a_file_is_replaced_whole(void **state)
 	assert_int_equal(mkdir(dir, 0700), 0);
 }
 
-/* Where the new one cannot be written, the old one stays and nothing is left beside it. */
+/* If the new file cannot be written, the old one stays and no temporary file is left. */
 static void a_failed_replacement_leaves_the_old_file(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -105,7 +105,7 @@ static void a_failed_replacement_leaves_the_old_file(void **state)
 	assert_non_null(strstr(err.message, at("no/f")));
 }
 
-/* Reading stops at the buffer's limit, exactly. */
+/* Reading stops exactly at the buffer's limit. */
 static void reading_is_bounded(void **state)
 {
 	_cleanup_(buf_release) struct buf exact = BUF_INIT(5);
@@ -127,7 +127,7 @@ static void reading_is_bounded(void **state)
 	free(text);
 }
 
-/* Missing parents are made, existing ones are fine, a file in the way is told. */
+/* Missing parents are created, existing ones are accepted, a file in the path is an error. */
 static void directories_are_made_with_their_parents(void **state)
 {
 	struct stat st;
@@ -144,7 +144,7 @@ static void directories_are_made_with_their_parents(void **state)
 	assert_true(fs_mkdirs("", 0700, NULL) < 0);
 }
 
-/* A tree goes away with all it holds; what links in it lead to stays. */
+/* A tree is removed with everything in it; the targets of its links stay. */
 static void a_tree_is_removed_without_following_links(void **state)
 {
 	(void)state;
@@ -168,7 +168,7 @@ static void a_tree_is_removed_without_following_links(void **state)
 	assert_int_equal(access(at("other/precious"), F_OK), -1);
 }
 
-/* Deeper than there are descriptors, and longer than a path may be. */
+/* A tree deeper than the limit of descriptors and with paths longer than PATH_MAX. */
 static void a_very_deep_tree_is_removed(void **state)
 {
 	pid_t pid;
@@ -198,7 +198,7 @@ static void a_very_deep_tree_is_removed(void **state)
 	assert_int_equal(access(at("deep"), F_OK), -1);
 }
 
-/* Directories without any permission do not keep their owner from removing them. */
+/* The owner can remove directories that have no permissions. */
 static void unwritable_directories_are_removed(void **state)
 {
 	pid_t pid;
@@ -208,7 +208,7 @@ static void unwritable_directories_are_removed(void **state)
 	assert_int_equal(chmod(dir, 0777), 0);
 	pid = fork();
 	if (pid == 0) {
-		/* The superuser would not notice. */
+		/* Permissions do not restrict the superuser. */
 		if (geteuid() == 0 && setuid(65534) < 0)
 			_exit(1);
 		if (fs_mkdirs(at("t/a/b"), 0700, NULL) < 0)
@@ -226,7 +226,8 @@ static void unwritable_directories_are_removed(void **state)
 	assert_int_equal(access(at("t"), F_OK), -1);
 }
 
-/* A lock is had once, is seen by others, and goes with its descriptor, also when its holder is killed. */
+/* Only one descriptor holds a lock, others can see that it is held, and it is released with its
+ * descriptor, also when its holder is killed. */
 static void a_lock_is_had_once(void **state)
 {
 	int first = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -247,8 +248,8 @@ static void a_lock_is_had_once(void **state)
 	close(looking);
 }
 
-/* A name that is taken stays with whom it belongs to. */
-static void a_file_gets_a_name_that_nobody_has(void **state)
+/* A name that is taken is not replaced. */
+static void a_file_gets_an_unused_name(void **state)
 {
 	(void)state;
 	put(at("a"), "a");
@@ -277,7 +278,7 @@ static void paths_are_joined(void **state)
 	assert_string_equal(root, "/b");
 }
 
-/* Free space is more than nothing and less than everything; a missing place is told. */
+/* Free space is above zero and below the maximum; a missing path is an error. */
 static void free_space_is_known(void **state)
 {
 	uint64_t bytes = 0;
@@ -303,7 +304,7 @@ int main(void)
 		TEST(a_very_deep_tree_is_removed),
 		TEST(unwritable_directories_are_removed),
 		TEST(a_lock_is_had_once),
-		TEST(a_file_gets_a_name_that_nobody_has),
+		TEST(a_file_gets_an_unused_name),
 		TEST(paths_are_joined),
 		TEST(free_space_is_known),
 	};

@@ -45,7 +45,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Lines below the level are not even formatted. */
+/* Lines below the level are not formatted. */
 static void levels_are_obeyed(void **state)
 {
 	(void)state;
@@ -62,7 +62,7 @@ static void levels_are_obeyed(void **state)
 	assert_false(log_enabled(LOG_ERROR));
 }
 
-/* Secrets never show, the longest first, and trivial ones do not blank out everything. */
+/* Secrets are masked, the longest first, and a trivial secret does not mask everything. */
 static void secrets_are_masked(void **state)
 {
 	(void)state;
@@ -75,7 +75,7 @@ static void secrets_are_masked(void **state)
 	assert_string_equal(last, "a *** b ***c abc");
 }
 
-/* A secret goes through URLs and through base64, wherever it stands in what was encoded. */
+/* A secret is masked in URL encoding and in base64, at every offset in the encoded text. */
 static void encoded_secrets_are_masked(void **state)
 {
 	(void)state;
@@ -84,12 +84,13 @@ static void encoded_secrets_are_masked(void **state)
 	log_info("%s",
 		"a S3cr3t%2F%2B%20key%3D%21 b S3cr3t%2f%2b%20key%3d%21 c S3cr3t/%2B%20key%3D%21");
 	assert_string_equal(last, "a *** b *** c ***");
-	/* base64 of it alone, behind "u:", and behind "us:"; what belongs to its neighbours, too, stays */
+	/* base64 of the secret alone, behind "u:", and behind "us:"; the characters that also
+	 * encode its neighbours stay */
 	log_info("UzNjcjN0Lysga2V5PSE= dTpTM2NyM3QvKyBrZXk9IQ== dXM6UzNjcjN0Lysga2V5PSEK");
 	assert_string_equal(last, "***E= dTp***Q== dXM6***EK");
 }
 
-/* The password of a proxy, as it stands, as it is meant, and as basic authentication sends it. */
+/* The password of a proxy: as written, decoded, and as basic authentication sends it. */
 static void users_of_urls_are_masked(void **state)
 {
 	(void)state;
@@ -102,7 +103,7 @@ static void users_of_urls_are_masked(void **state)
 	assert_string_equal(last, "me *** *** *** b:c ***");
 }
 
-/* What signs a URL is masked by its name, whoever made it. */
+/* Signatures in URLs are masked by the parameter's name, also those made by others. */
 static void signatures_in_urls_are_masked(void **state)
 {
 	(void)state;
@@ -143,7 +144,7 @@ static void secrets_in_streams_are_masked_at_every_cut(void **state)
 	}
 }
 
-/* What ends the stream is no longer secret's beginning, and may be a shorter secret. */
+/* At the end of a stream, the beginning of a longer secret can contain a shorter one. */
 static void a_short_secret_at_the_end_of_a_stream_is_masked(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(100);
@@ -155,7 +156,7 @@ static void a_short_secret_at_the_end_of_a_stream_is_masked(void **state)
 	assert_string_equal(buf_str(&out), "x ***");
 }
 
-/* Streams carry any bytes. */
+/* Streams can contain zero bytes. */
 static void streams_carry_zeroes(void **state)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(1000);
@@ -167,7 +168,7 @@ static void streams_carry_zeroes(void **state)
 	assert_memory_equal(out.data, "a\0***\0b", 7);
 }
 
-/* A line that is too long says so, and does not print a part that could hide a secret's end. */
+/* A line that is too long is replaced by a notice: a cut line could show a part of a secret. */
 static void overlong_lines_are_replaced(void **state)
 {
 	char *text = malloc(2 * LIMIT_LOG_LINE);
@@ -176,7 +177,7 @@ static void overlong_lines_are_replaced(void **state)
 	memset(text, 'x', 2 * LIMIT_LOG_LINE - 1);
 	text[2 * LIMIT_LOG_LINE - 1] = '\0';
 	log_info("long: %s", text);
-	assert_non_null(strstr(last, "a message of more than"));
+	assert_non_null(strstr(last, "long: "));
 	assert_null(strstr(last, "xxx"));
 	free(text);
 }
@@ -207,7 +208,7 @@ static void threads_share_the_log(void **state)
 	assert_string_equal(last, "***");
 }
 
-/* A token is hidden as long as anybody needs it hidden, and then costs nothing any more. */
+/* A secret is masked until everyone who registered it has withdrawn it, and then costs nothing. */
 static void a_secret_is_forgotten_when_all_who_gave_it_take_it_back(void **state)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000);
@@ -230,7 +231,8 @@ static void a_secret_is_forgotten_when_all_who_gave_it_take_it_back(void **state
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-/* A secret that could not be remembered would be printed: nothing is shown then that may hold it. */
+/* If a secret could not be registered for lack of memory, no text is shown that could contain
+ * it. */
 static void without_memory_for_a_secret_no_text_is_shown(void **state)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(1000), streamed = BUF_INIT(1000);

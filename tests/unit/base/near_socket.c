@@ -15,7 +15,7 @@
 
 #include "base/near_socket.h"
 
-/* Nobody has this number, nor a test that runs beside this one. */
+/* A user number that no account has, and that no test running at the same time uses. */
 static uid_t other_user(void)
 {
 	return 1000000 + (uid_t)getpid();
@@ -41,7 +41,7 @@ static bool is_there(const struct sockaddr_in *address)
 	return near_find((const struct sockaddr *)address, &name);
 }
 
-/* Who would connect to the port finds it, and what is written there arrives; then it is gone. */
+/* A client of the port finds the socket and its data arrives; after the unlink it is not found. */
 static void a_socket_is_found_until_it_is_unlinked(void **state)
 {
 	struct sockaddr_in address;
@@ -58,7 +58,7 @@ static void a_socket_is_found_until_it_is_unlinked(void **state)
 	client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	near_tune(client);
 	assert_int_equal(connect(client, (struct sockaddr *)&found, sizeof(found)), 0);
-	/* The look of near_find() was a connection too. */
+	/* near_find() also made a connection. */
 	close(accept4(server, NULL, NULL, SOCK_CLOEXEC));
 	accepted = accept4(server, NULL, NULL, SOCK_CLOEXEC);
 	assert_int_equal(send(client, "x", 1, 0), 1);
@@ -72,7 +72,8 @@ static void a_socket_is_found_until_it_is_unlinked(void **state)
 	close(tcp);
 }
 
-/* A process that was killed leaves a name: nobody is found there, the next who listens anywhere removes it. */
+/* A killed process leaves its name: near_find() finds no server there, and the next process that
+ * listens, on any port, removes it. */
 static void what_a_killed_server_left_is_no_server(void **state)
 {
 	struct sockaddr_in dead, alive;
@@ -88,7 +89,7 @@ static void what_a_killed_server_left_is_no_server(void **state)
 	assert_true(next >= 0);
 	assert_int_not_equal(access(name.sun_path, F_OK), 0);
 	assert_true(is_there(&alive));
-	/* With the same port it takes the name's place, and leaves those alone that live. */
+	/* A listener on the same port takes over the name, and leaves the names of live servers. */
 	close(next);
 	next = near_listen((struct sockaddr *)&alive, &other);
 	server = near_listen((struct sockaddr *)&dead, &again);
@@ -102,7 +103,7 @@ static void what_a_killed_server_left_is_no_server(void **state)
 	close(tcp);
 }
 
-/* Names belong to one address: who asks for another, or for one of the network, finds none. */
+/* Names belong to one address: a search for another one, or for one of the network, finds none. */
 static void only_the_same_loopback_address_is_found(void **state)
 {
 	struct sockaddr_in address, other, any;
@@ -131,7 +132,7 @@ static void only_the_same_loopback_address_is_found(void **state)
 	close(tcp);
 }
 
-/* What the child asserts with its exit code, as another user. */
+/* Runs `look` in a child as another user; the exit code says whether its assertions held. */
 static int as_other_user(int (*look)(const struct sockaddr_in *), const struct sockaddr_in *address)
 {
 	uid_t user = other_user();
@@ -162,7 +163,7 @@ static int listen_here(const struct sockaddr_in *address)
 	return 1;
 }
 
-/* Each user has sockets of his own, and in no directory that another made or may enter. */
+/* Each user has separate sockets, in a directory that no other user made or may enter. */
 static void users_do_not_meet(void **state)
 {
 	char path[64];
@@ -186,7 +187,7 @@ static void users_do_not_meet(void **state)
 	assert_int_equal(chown(path, 0, 0), 0);
 	assert_int_equal(as_other_user(listen_here, &address), 0);
 	assert_int_equal(rmdir(path), 0);
-	/* A link of somebody else's to a directory of one's own. */
+	/* A link of another user to a directory of this user. */
 	assert_int_equal(symlink("/tmp", path), 0);
 	assert_int_equal(as_other_user(listen_here, &address), 0);
 	assert_int_equal(unlink(path), 0);
@@ -202,7 +203,8 @@ static int make_run_user(const struct sockaddr_in *address)
 	return mkdir("/run/user", 0755) == 0 && mkdir("/run/user/0", 0777) == 0 ? 0 : 1;
 }
 
-/* In a mount name space of its own. 0: the socket is in a directory that nobody but root can put something else in the place of. */
+/* Listens in a separate mount namespace. 0: the socket is in a directory in which only root can
+ * replace entries. */
 static int listen_with_foreign_run(const struct sockaddr_in *address)
 {
 	struct sockaddr_un name;
@@ -219,7 +221,7 @@ static int listen_with_foreign_run(const struct sockaddr_in *address)
 	return safe && !is_there(address) ? 0 : 1;
 }
 
-/* Where anybody may write in /run, as in a container with a tmpfs there. */
+/* Everyone may write in /run, as in a container with a tmpfs there. */
 static void a_directory_of_runtime_files_that_others_made_is_not_used(void **state)
 {
 	struct sockaddr_in address;

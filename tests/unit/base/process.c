@@ -35,7 +35,7 @@ static int spawn(struct process *p, const char *command, int out, struct penstoc
 		err);
 }
 
-/* The exit code of a child comes back as waitpid() gives it. */
+/* The exit status of a child is returned as waitpid() gives it. */
 static void a_child_runs_and_is_reaped(void **state)
 {
 	struct process p;
@@ -49,7 +49,7 @@ static void a_child_runs_and_is_reaped(void **state)
 	process_release(&p);
 }
 
-/* What fails before exec is told by name, and leaves no child. */
+/* A failure before exec is an error that names the program, and leaves no child. */
 static void a_missing_program_is_the_callers_error(void **state)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -68,7 +68,7 @@ static void a_missing_program_is_the_callers_error(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Only 0, 1 and 2 reach the child, also where our own descriptors are not close-on-exec. */
+/* A child inherits only 0, 1 and 2, also if descriptors of the parent are not close-on-exec. */
 static void a_child_inherits_no_other_descriptor(void **state)
 {
 	char text[256] = "";
@@ -99,7 +99,7 @@ static bool count_one(void *cookie, const struct process_info *info)
 	return true;
 }
 
-/* An ended orphan is reaped; a child that somebody waits for is left to them. */
+/* An ended orphan is reaped; a child that has a waiter is left to it. */
 static void only_orphans_are_reaped(void **state)
 {
 	struct process p;
@@ -109,7 +109,7 @@ static void only_orphans_are_reaped(void **state)
 
 	(void)state;
 	assert_int_equal(spawn(&p, "exit 7", -1, NULL), 0);
-	orphan = fork(); /* stands for one that was not made by process_spawn() */
+	orphan = fork(); /* an orphan: not made by process_spawn() */
 	if (orphan == 0)
 		_exit(3);
 	assert_int_equal(waitid(P_PID, (id_t)orphan, &info, WEXITED | WNOWAIT), 0);
@@ -126,7 +126,7 @@ static void only_orphans_are_reaped(void **state)
 	process_release(&p);
 }
 
-/* Grandchildren are found, and a signal handler is seen. */
+/* Descendants are found, and an installed signal handler is detected. */
 static void descendants_and_handlers_are_seen(void **state)
 {
 	struct process_info info;
@@ -169,7 +169,7 @@ static int read_all(int fd, char *text, size_t size)
 	return (int)n;
 }
 
-/* Directory, environment and CPUs are those that were asked for, and nothing else. */
+/* Directory, environment and CPUs are exactly those requested. */
 static void a_child_gets_what_was_asked_for(void **state)
 {
 	const char *argv[] = {"/bin/sh", "-c",
@@ -203,7 +203,7 @@ static void a_child_gets_what_was_asked_for(void **state)
 	process_release(&p);
 }
 
-/* Ignored and blocked signals of ours are neither in the child. */
+/* Signals that the parent ignores or blocks are at their defaults in the child. */
 static void a_child_begins_with_default_signals(void **state)
 {
 	char text[256];
@@ -247,13 +247,13 @@ static void a_wait_has_a_deadline(void **state)
 
 	assert_true(process_wait(&p, 10000, &status));
 	assert_int_equal(WTERMSIG(status), SIGKILL);
-	assert_true(process_wait(&p, 0, &status)); /* once it ended it stays so */
+	assert_true(process_wait(&p, 0, &status)); /* the status stays after the end */
 	process_signal(&p, SIGKILL);
 	process_release(&p);
 	process_release(&p);
 }
 
-/* A child that shall not outlive its parent ends with it. */
+/* A child made with die_with_parent ends with its parent. */
 static void a_child_can_die_with_its_parent(void **state)
 {
 	struct pollfd ended = {.events = POLLIN};
@@ -292,7 +292,8 @@ static void a_child_can_die_with_its_parent(void **state)
 	close(ends[1]);
 }
 
-/* Start ticks and boot id name a process for ever: they do not change, and differ from another's. */
+/* Start ticks and boot id identify a process: they do not change, and differ from those of other
+ * processes. */
 static void a_process_is_named_by_its_start(void **state)
 {
 	char boot[PROCESS_BOOT_ID_SIZE];
@@ -313,7 +314,7 @@ static void a_process_is_named_by_its_start(void **state)
 	assert_false(process_info(0x3ffffff, &first));
 }
 
-/* ---- bodies in namespaces ---- */
+/* ---- functions in namespaces ---- */
 
 static int fork_and_wait(void *cookie, int report_fd, int body_fd)
 {
@@ -339,7 +340,7 @@ static void *flush_all(void *arg)
 	return NULL;
 }
 
-/* Opened by its number: opening a stream would wait for the list of them. */
+/* Read with open(): opening a stream would wait for the list of streams. */
 static bool waits_for_a_lock(int tid)
 {
 	char path[64];
@@ -355,8 +356,9 @@ static bool waits_for_a_lock(int tid)
 	return n > 0 && strtol(text, NULL, 10) == SYS_futex;
 }
 
-/* The C library's fork() waits for the list of streams, which another thread may have when the process is made. */
-static void a_body_forks_whatever_locks_others_hold(void **state)
+/* The C library's fork() waits for the list of streams, which another thread may hold when the
+ * process is made. */
+static void a_body_forks_while_others_hold_locks(void **state)
 {
 	struct process p = PROCESS_INIT;
 	struct process_spec spec = {.stdin_fd = -1,
@@ -376,7 +378,8 @@ static void a_body_forks_whatever_locks_others_hold(void **state)
 	fputs("not written yet", held);
 	flockfile(held);
 	assert_int_equal(pthread_create(&thread, NULL, flush_all, &tid), 0);
-	/* It holds the list while it waits for the stream; opening another one would wait for the list. */
+	/* The thread holds the list while it waits for the stream; opening another one would wait
+	 * for the list. */
 	while (!waits_for_a_lock(atomic_load(&tid)))
 		clock_sleep_ms(1);
 
@@ -386,13 +389,14 @@ static void a_body_forks_whatever_locks_others_hold(void **state)
 	pthread_join(thread, NULL);
 	fclose(held);
 	if (r < 0)
-		skip(); /* this user gets no namespaces */
+		skip(); /* this user may not create namespaces */
 	assert_true(process_wait(&p, 60000, &status));
 	assert_int_equal(status, 0);
 	process_release(&p);
 }
 
-/* Whoever gives no environment hands on ours, but for the secrets that are for penstock alone; the next one has them again. */
+/* Without a given environment a child gets that of the parent, except the secrets that are for
+ * penstock only; a later child gets the same. */
 static void helpers_do_not_get_our_secrets(void **state)
 {
 	static const char *const all[] = {"PENSTOCK_SECRET_MINE=a", "PATH=/usr/bin:/bin", NULL};
@@ -444,7 +448,7 @@ int main(void)
 		cmocka_unit_test(a_child_begins_with_default_signals),
 		cmocka_unit_test(a_wait_has_a_deadline),
 		cmocka_unit_test(a_child_can_die_with_its_parent),
-		cmocka_unit_test(a_body_forks_whatever_locks_others_hold),
+		cmocka_unit_test(a_body_forks_while_others_hold_locks),
 		cmocka_unit_test(a_process_is_named_by_its_start),
 		cmocka_unit_test(helpers_do_not_get_our_secrets),
 	};

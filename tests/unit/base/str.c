@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* Numbers are whole, within bounds, and without sign, space or overflow. */
+/* Numbers are integers within bounds, without sign, space or overflow. */
 static void numbers_are_read_strictly(void **state)
 {
 	static const char *const bad[] = {"", " 1", "1 ", "+1", "-1", "1x", "0x1",
@@ -31,7 +31,7 @@ static void numbers_are_read_strictly(void **state)
 	assert_false(str_to_i64("-", INT64_MIN, INT64_MAX, &i));
 }
 
-/* Sizes as people write them; nothing else. */
+/* Sizes with the units that people write; nothing else is accepted. */
 static void sizes_have_binary_and_decimal_units(void **state)
 {
 	static const struct {
@@ -52,7 +52,7 @@ static void sizes_have_binary_and_decimal_units(void **state)
 		assert_false(str_to_size(bad[i], &bytes));
 }
 
-/* Shown sizes have three digits and the unit of disks. */
+/* Sizes are shown with three digits and decimal units. */
 static void sizes_are_shown_in_three_digits(void **state)
 {
 	static const struct {
@@ -70,7 +70,7 @@ static void sizes_are_shown_in_three_digits(void **state)
 	}
 }
 
-/* Hexadecimal there and back, and nothing but whole bytes of it. */
+/* Hexadecimal is written and read back; only whole bytes are accepted. */
 static void hexadecimal_round_trips(void **state)
 {
 	unsigned char bytes[4] = {0, 0x7f, 0x80, 0xff};
@@ -87,7 +87,7 @@ static void hexadecimal_round_trips(void **state)
 	assert_int_equal(str_unhex("007f80fg", back, 4), -1);
 }
 
-/* Equality of secrets is that of strings, whatever the lengths. */
+/* Secrets are equal exactly if the strings are, also with different lengths. */
 static void secrets_are_compared_whole(void **state)
 {
 	(void)state;
@@ -99,7 +99,7 @@ static void secrets_are_compared_whole(void **state)
 	assert_false(str_equal_secret("", "a"));
 }
 
-/* A slip of the finger finds its word; something else finds none. */
+/* A mistyped word gives the nearest word; a different one gives none. */
 static void the_nearest_word_is_near(void **state)
 {
 	static const char *const words[] = {"resources", "run", "resume"};
@@ -134,7 +134,7 @@ static void lists_hold_variables(void **state)
 	assert_null(list.items[3]);
 }
 
-/* Beginnings and ends. */
+/* Prefixes and suffixes match. */
 static void beginnings_and_ends_match(void **state)
 {
 	(void)state;

@@ -9,7 +9,8 @@
 #include "base/cleanup.h"
 #include "checkpoint/keep.h"
 
-/* The ten checkpoints of two trials in Determined's documentation of its garbage collection; smaller is better. */
+/* The ten checkpoints of two trials in Determined's documentation of its garbage collection;
+ * smaller is better. */
 static const struct keep_item documented[] = {
 	{.trial = 1, .step = 1},
 	{.trial = 1, .step = 2},

@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "cli/progress.h"
+#include "cli/print/progress.h"
 
 enum { COLUMNS = 60, UPDATES = 20000 };
 
@@ -176,7 +176,8 @@ static void a_note_stands_above_the_bars(void **state)
 	buf_release(&s.text);
 }
 
-/* In a file or a pipe: one line at the begin, with the size, and one at the end; no control characters. */
+/* In a file or a pipe: one line at the begin, with the size, and one at the end; no control
+ * characters. */
 static void elsewhere_there_are_plain_lines(void **state)
 {
 	struct screen s;
@@ -193,7 +194,7 @@ static void elsewhere_there_are_plain_lines(void **state)
 
 	text = screen_end(&s);
 	assert_non_null(strstr(
-		text, "penstock: data.bin: begins, 3.0 MB\npenstock: data.bin: done, 3.0 MB, "));
+		text, "penstock: data.bin: started, 3.0 MB\npenstock: data.bin: done, 3.0 MB, "));
 	assert_int_equal(count(text, "\n"), 2);
 	assert_null(strchr(text, '\033'));
 	assert_null(strchr(text, '\r'));
@@ -221,7 +222,7 @@ static void what_has_no_size_begins_after_a_second(void **state)
 
 	text = screen_end(&s);
 	assert_int_equal(
-		strncmp(text, "penstock: stream: begins\npenstock: stream: done, ", 49), 0);
+		strncmp(text, "penstock: stream: started\npenstock: stream: done, ", 50), 0);
 	buf_release(&s.text);
 }
 

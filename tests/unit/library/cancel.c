@@ -23,7 +23,7 @@ static char directory[] = "/tmp/penstock-cancel-XXXXXX";
 struct world {
 	struct mini_http server;
 	char url[MINI_URL_SIZE];
-	atomic_uint sts;      /* requests for keys */
+	atomic_uint sts; /* requests for keys */
 	atomic_bool answered; /* they are answered by now */
 	atomic_uint copies, aborts;
 	const char *size; /* of objects */

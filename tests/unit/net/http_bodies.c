@@ -1,4 +1,4 @@
-/* What is sent and received: sources that rewind, sinks that pause, hooks around each attempt. */
+/* Request and response bodies: sources that rewind, sinks that pause, hooks around each attempt. */
 #include "http_fixture.h"
 
 /* ---- servers ---- */
@@ -74,7 +74,7 @@ static void a_part_of_a_file_is_sent_again_after_a_failure(void **state)
 	end(&f);
 }
 
-/* Who waits for an upload must tell one that gets on slowly from one that is begun again and again. */
+/* A caller must be able to distinguish a slow upload from one that is restarted again and again. */
 static void what_failed_attempts_sent_is_no_progress(void **state)
 {
 	struct fixture f;
@@ -95,9 +95,9 @@ static void what_failed_attempts_sent_is_no_progress(void **state)
 		http_wake(f.engine);
 		clock_sleep_ms(5);
 		http_engine_counters(f.engine, &counters);
-	} while (counters.bytes_getting_on != SIZE && clock_monotonic_ms() < until);
+	} while (counters.bytes_progress != SIZE && clock_monotonic_ms() < until);
 
-	assert_int_equal(SIZE, counters.bytes_getting_on);
+	assert_int_equal(SIZE, counters.bytes_progress);
 	assert_in_range(counters.bytes_sent, SIZE + 1, 3 * SIZE);
 	close(fd);
 	end(&f);
@@ -315,7 +315,7 @@ static bool busy_unless_second(struct mini_http *m, const struct mini_request *r
 	return mini_reply(fd, "200 OK", "", "yes", 3);
 }
 
-/* Signatures carry the date: each attempt must be signed anew. */
+/* Signatures contain the date: each attempt must be signed again. */
 static void every_attempt_is_prepared_anew(void **state)
 {
 	struct fixture f;
@@ -331,7 +331,7 @@ static void every_attempt_is_prepared_anew(void **state)
 	end(&f);
 }
 
-static enum http_verdict judge(
+static enum http_verdict classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct fixture *f = cookie;
@@ -358,7 +358,7 @@ static void a_verdict_may_turn_success_into_another_attempt(void **state)
 	(void)state;
 	begin(&f, yes_at_third);
 
-	assert_int_equal(0, get(&f, &(struct http_request){.judge = judge, .cookie = &f}));
+	assert_int_equal(0, get(&f, &(struct http_request){.classify = classify, .cookie = &f}));
 
 	assert_body(&f, "yes", 3);
 	assert_int_equal(3, f.reply.attempts);

@@ -1,7 +1,8 @@
-/* Requests that move bulk data: their turn, what a busy server makes of their number, and slow ones sent again. */
+/* Requests that move bulk data: their turn, what a busy server makes of their number, and slow ones
+ * sent again. */
 #include "http_fixture.h"
 
-#include "net/http_pace.h"
+#include "net/http/pace.h"
 
 #define MANY 40
 
@@ -312,7 +313,8 @@ static void relay_ended(void *cookie, struct http_request *request, struct http_
 	atomic_fetch_add(&relay->ended, 1);
 }
 
-/* The engine is about to sleep as long as nothing is under way, and nobody else wakes it for what it has taken in itself. */
+/* The engine is about to sleep because nothing is running, and no other thread wakes it for
+ * requests that it accepted itself. */
 static void what_the_end_of_a_request_that_could_not_start_submits_starts_at_once(void **state)
 {
 	struct fixture f;

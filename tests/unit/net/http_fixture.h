@@ -1,8 +1,11 @@
-/* A server that misbehaves as the test wants, an engine that is quick to lose patience, and a place for the reply. */
+/*
+ * A server that misbehaves as the test wants, an engine that is quick to lose patience, and a place
+ * for the reply.
+ */
 #ifndef TEST_HTTP_FIXTURE_H
 #define TEST_HTTP_FIXTURE_H
 
-#include "net/http.h"
+#include "net/http/http.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,5 @@
-/*
- * Every allocation of the HTTP engine fails once, in the request's thread and in the engine's own: the
- * request ends, with the whole reply or with an error of one line, and nothing is left.
- */
+/* Every allocation of the HTTP engine fails once, in the request's thread and in the engine's own:
+ * the request ends, with the whole reply or with an error of one line, and nothing is left. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>
@@ -14,9 +12,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "mini_fork.h"
-#include "net/aws_config.h"
-#include "net/credentials.h"
-#include "net/http.h"
+#include "net/credentials/aws_config.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
 
 static const char body[] = "0123456789", deleted[] = "deleted";
 

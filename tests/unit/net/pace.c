@@ -1,5 +1,6 @@
-/* How many bulk requests run at a time, against models of stores: their time is counted, not waited for. */
-#include "net/http_pace.h"
+/* How many bulk requests run at a time, against models of stores: their time is counted, not waited
+ * for. */
+#include "net/http/pace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +125,8 @@ static void a_storm_brings_it_down_to_one_and_it_recovers(void **state)
 	assert_in_range(m.pace.limit, before / 2, MAX);
 }
 
-/* A store that serves so many and no more: nearly all of that is used, and it is seldom bothered. */
+/* A store that serves so many and no more: nearly all of that is used, and it is seldom
+ * bothered. */
 static void it_stays_near_what_a_store_allows(void **state)
 {
 	struct model m;
@@ -139,7 +141,7 @@ static void it_stays_near_what_a_store_allows(void **state)
 	assert_true((double)m.moved > 0.7 * 20 * 60000 * 120000);
 }
 
-/* The end of a transfer, or one small one: less moves, and it is nobody's fault. */
+/* At the end of a transfer, or during a small one, less is moved for reasons outside the store. */
 static void what_nobody_wants_is_not_measured(void **state)
 {
 	struct pace pace;

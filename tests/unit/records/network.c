@@ -1,4 +1,7 @@
-/* Records and claims on a network file system, which here is whatever `far` begins. */
+/*
+ * Records and claims on a network file system, which in this test is every path that begins with
+ * `far`.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +58,7 @@ static void write_row(struct records *records)
 		0);
 }
 
-/* What SQLite keeps in the database's own head, for everybody who opens it. */
+/* SQLite keeps the journal mode in the header of the database, for all processes. */
 static void assert_journal_is(const char *mode)
 {
 	char path[128];
@@ -110,7 +113,7 @@ static void a_database_that_was_moved_there_is_changed(void **state)
 	assert_journal_is("delete");
 }
 
-/* The locks of one machine say nothing to another. */
+/* A lock of one machine is not visible to another. */
 static void claims_are_refused_there_by_name(void **state)
 {
 	static const struct machine_capacity machine = {.cpus = 1, .n_cpus = 1, .memory = 64 * MIB};
@@ -125,7 +128,6 @@ static void claims_are_refused_there_by_name(void **state)
 		claim_acquire(&claim, &machine, &request, NULL, &err), -PENSTOCK_E_UNSUPPORTED);
 	assert_null(claim);
 	assert_non_null(strstr(err.message, dir));
-	assert_non_null(strstr(err.message, "name a local directory"));
 
 	far = false;
 	assert_int_equal(claim_acquire(&claim, &machine, &request, NULL, &err), 0);

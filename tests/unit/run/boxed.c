@@ -12,12 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "run/executors/box.h"
-#include "run/executors/boxed.h"
+#include "run/task/box.h"
+#include "run/task/boxed.h"
 
 enum { ROUNDS = 300 };
 
-/* Stands for the init, whose helper begins the task and ends at some moment; the task is the init's child then. */
+/* Stands for the init, whose helper begins the task and ends at some moment; the task is the init's
+ * child then. */
 static void be_init(volatile pid_t *task, volatile unsigned *spin)
 {
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -39,7 +40,8 @@ static void be_init(volatile pid_t *task, volatile unsigned *spin)
 		pause();
 }
 
-/* The helper ends at another moment in each round: also between the looks at the children of both. */
+/* The helper ends at another moment in each round: also between the looks at the children of
+ * both. */
 static void a_task_is_found_while_its_helper_ends(void **state)
 {
 	struct shared {
@@ -51,7 +53,8 @@ static void a_task_is_found_while_its_helper_ends(void **state)
 	(void)state;
 	assert_true(shared != MAP_FAILED);
 #ifdef __SANITIZE_THREAD__
-	/* It gives the helper a second thread, to which the kernel hands the task for a moment; real ones have one. */
+	/* It gives the helper a second thread, to which the kernel hands the task for a moment;
+	 * real ones have one. */
 	skip();
 #endif
 	for (unsigned i = 0; i < ROUNDS; i++) {

@@ -14,8 +14,8 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "run/containers.h"
-#include "run/executors/cdi.h"
+#include "run/step/containers.h"
+#include "run/task/cdi.h"
 
 static const char yaml[] = "cdiVersion: 0.5.0\n"
 			   "kind: nvidia.com/gpu\n"

@@ -14,8 +14,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "run/cgroups.h"
-#include "run/shares.h"
+#include "run/process/cgroups.h"
+#include "run/step/shares.h"
 
 /* A made-up /sys/fs/cgroup: a kernel would put the files of a new group there, so a helper does. */
 struct fixture {
@@ -52,7 +52,8 @@ static void make(const struct fixture *f, const char *path, const char *file, co
 	assert_int_equal(fs_write_atomic(name, text, strlen(text), 0644, NULL), 0);
 }
 
-/* Where a group would be made; the kernel's files are missing in it, so there is none in the end. */
+/* Where a group would be made; the kernel's files are missing in it, so there is none in the
+ * end. */
 static void assert_made_below(const struct fixture *f, const char *membership, const char *below)
 {
 	_cleanup_(buf_release) struct buf where = BUF_INIT(4096);
@@ -79,7 +80,8 @@ static void a_delegated_slice_is_used(void **state)
 		"user.slice/user-7.slice/user@7.service/app.slice memory cpus pids\n");
 }
 
-/* Leaving a limit of our own by way of an ancestor would be cheating: only counting is left then. */
+/* Leaving a limit of our own by way of an ancestor would be cheating: only counting is left
+ * then. */
 static void a_limit_above_us_is_never_left(void **state)
 {
 	const struct fixture *f = *state;
@@ -110,7 +112,8 @@ static void hybrid_machines_use_both(void **state)
 	assert_string_equal(buf_str(&where), buf_str(&wanted));
 }
 
-/* What a killed run has left is removed, also within the group of the whole run; who is alive keeps his. */
+/* What a killed run has left is removed, also within the group of the whole run; who is alive keeps
+ * his. */
 static void empty_groups_of_the_dead_are_swept(void **state)
 {
 	const struct fixture *f = *state;
@@ -168,10 +171,10 @@ static void shares_are_spread(void **state)
 	assert_int_equal(a[1], 5);
 	assert_int_equal(shares_take(used, cpus, 3, 1, b), 1);
 	assert_int_equal(b[0], 6);
-	shares_give(used, cpus, 3, a, 2);
+	shares_release(used, cpus, 3, a, 2);
 	assert_int_equal(shares_take(used, cpus, 3, 9, a), 3);
-	shares_give(used, cpus, 3, a, 3);
-	shares_give(used, cpus, 3, b, 1);
+	shares_release(used, cpus, 3, a, 3);
+	shares_release(used, cpus, 3, b, 1);
 	for (size_t i = 0; i < 3; i++)
 		assert_int_equal(used[i], 0);
 }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
-#include "run/env_file.h"
+#include "run/step/env_file.h"
 
 static struct strlist parse(const char *text)
 {
@@ -74,7 +74,8 @@ static struct env_file_odd check(const char *text, size_t from)
 	return odd;
 }
 
-/* What sets nothing is counted, with the numbers of its lines; values of several lines are none of it. */
+/* What sets nothing is counted, with the numbers of its lines; values of several lines are none of
+ * it. */
 static void lines_that_set_nothing_are_counted(void **state)
 {
 	const char *text = "# A=1\nA=1\nexport B=2\nN<<END\nno equals\nEND\n\nPATH=/x\n1=2\nX\n";

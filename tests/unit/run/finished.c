@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "run/finished.h"
+#include "run/walk/finished.h"
 
 static char path[] = "/tmp/penstock-finished-XXXXXX";
 

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "run/live.h"
+#include "run/process/live.h"
 
 static char dir[] = "/tmp/penstock-live-XXXXXX";
 static struct live_files *files;

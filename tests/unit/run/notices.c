@@ -1,4 +1,5 @@
-/* Notices: what metadata services answer, whose machine it is, whom of a task is told, what a request and a notice do. */
+/* Notices: what metadata services answer, whose machine it is, whom of a task is told, what a
+ * request and a notice do. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -18,9 +19,9 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/process.h"
-#include "run/interrupts.h"
+#include "run/notices/interrupts.h"
 #include "run/notices/replies.h"
-#include "run/reaction.h"
+#include "run/process/leaders.h"
 
 #define TEXT(s) (s), strlen(s)
 
@@ -187,10 +188,10 @@ static void who_handles_the_signal_is_told(void **state)
 
 	(void)state;
 	wait_for_line(fd, line, sizeof(line));
-	assert_int_equal(1, leaders_tell(pid, SIGTERM));
+	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("told", line);
-	assert_int_equal(0, leaders_tell(pid, SIGUSR1)); /* of which it would die */
+	assert_int_equal(0, leaders_signal(pid, SIGUSR1)); /* of which it would die */
 	assert_int_equal(0, kill(pid, 0));
 	end(pid, fd);
 }
@@ -217,7 +218,7 @@ static void workers_of_a_program_are_not_told(void **state)
 	(void)state;
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("up", line);
-	assert_int_equal(0, leaders_tell(pid, SIGTERM));
+	assert_int_equal(0, leaders_signal(pid, SIGTERM));
 	more = (struct pollfd){fd, POLLIN, 0};
 	assert_int_equal(0, poll(&more, 1, 200));
 	end(pid, fd);
@@ -234,7 +235,7 @@ static void a_shell_stands_for_its_program(void **state)
 
 	(void)state;
 	wait_for_line(fd, line, sizeof(line));
-	assert_int_equal(1, leaders_tell(pid, SIGTERM));
+	assert_int_equal(1, leaders_signal(pid, SIGTERM));
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("inner told", line);
 	end(pid, fd);
@@ -266,7 +267,7 @@ static void tell_until_taken(const char *how)
 
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("ready", line);
-	while (leaders_tell(pid, SIGTERM) == 0)
+	while (leaders_signal(pid, SIGTERM) == 0)
 		assert_true(clock_monotonic_ms() < until_ms);
 	wait_for_line(fd, line, sizeof(line));
 	assert_string_equal("took 15", line);
@@ -308,7 +309,7 @@ static void who_only_blocks_the_signal_is_not_told(void **state)
 
 		wait_for_line(fd, line, sizeof(line));
 		for (int k = 0; k < 20; k++)
-			assert_int_equal(0, leaders_tell(pid, SIGTERM));
+			assert_int_equal(0, leaders_signal(pid, SIGTERM));
 		end(pid, fd);
 	}
 }
@@ -326,7 +327,7 @@ static void only_what_we_began_is_told(void **state)
 	wait_for_line(fd, line, sizeof(line));
 	other = fork();
 	if (other == 0)
-		_exit((int)leaders_tell(pid, SIGTERM));
+		_exit((int)leaders_signal(pid, SIGTERM));
 	assert_int_equal(other, waitpid(other, &status, 0));
 	assert_int_equal(0, WEXITSTATUS(status));
 	end(pid, fd);

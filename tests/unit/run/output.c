@@ -16,7 +16,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "run/output.h"
+#include "run/report/output.h"
 
 struct fixture {
 	char dir[64];
@@ -156,7 +156,8 @@ static void output_reaches_terminal_and_log(void **state)
 	assert_string_equal(shown, "out\nerr\n");
 }
 
-/* A secret is masked also where it arrives in two writes, and a part of one that ends the output is shown. */
+/* A secret is masked also where it arrives in two writes, and a part of one that ends the output is
+ * shown. */
 static void secrets_are_masked_across_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -184,7 +185,8 @@ static void assert_shown(const struct fixture *f, const char *expected)
 	assert_string_equal(shown, expected);
 }
 
-/* However long the rest of it takes, no more than its first two letters are shown; a prompt is, in full. */
+/* However long the rest of it takes, no more than its first two letters are shown; a prompt is, in
+ * full. */
 static void secrets_are_masked_across_slow_writes(void **state)
 {
 	struct fixture *f = *state;
@@ -220,7 +222,8 @@ static void the_longest_secret_wins(void **state)
 	assert_log(f, "*** ***ef");
 }
 
-/* A full disk (here: a limit of the file's size) does not end the log: its last bytes wait for room. */
+/* A full disk (here: a limit of the file's size) does not end the log: its last bytes wait for
+ * room. */
 static void a_full_disk_leaves_a_gap_and_not_the_end(void **state)
 {
 	struct fixture *f = *state;

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "run/retry.h"
+#include "workflow/workflow.h"
 #include "workflow/model.h"
 
 /* Whatever the random number is, the pause is within a fifth of what it should be. */
@@ -39,9 +40,9 @@ static void only_codes_of_the_list_are_its(void **state)
 	const struct workflow_retry none = {0};
 
 	(void)state;
-	assert_true(retry_has_code(&retry, 3) && retry_has_code(&retry, 255));
-	assert_false(retry_has_code(&retry, 4) || retry_has_code(&retry, 0));
-	assert_false(retry_has_code(&none, 0));
+	assert_true(workflow_retry_has_code(&retry, 3) && workflow_retry_has_code(&retry, 255));
+	assert_false(workflow_retry_has_code(&retry, 4) || workflow_retry_has_code(&retry, 0));
+	assert_false(workflow_retry_has_code(&none, 0));
 }
 
 int main(void)

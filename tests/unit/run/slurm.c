@@ -8,9 +8,9 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "run/executors/remote.h"
-#include "run/slurm/memory.h"
-#include "run/slurm/slurm.h"
+#include "run/cluster/remote.h"
+#include "run/cluster/memory.h"
+#include "run/cluster/slurm.h"
 
 /* A line of squeue says whether a job lives, waits, and why. */
 static void a_line_of_squeue_says_how_a_job_is(void **state)
@@ -100,7 +100,8 @@ static void the_end_of_a_task_is_read_from_its_file(void **state)
 	assert_int_equal(fs_remove_tree(dir, NULL), 0);
 }
 
-/* What releases of Slurm from 20.11 on say of too little memory, in pieces of any size; and what is none of it. */
+/* What releases of Slurm from 20.11 on say of too little memory, in pieces of any size; and what is
+ * none of it. */
 static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **state)
 {
 	static const char *const tell[] = {
@@ -109,11 +110,9 @@ static void a_step_with_too_little_memory_is_told_by_what_slurm_prints(void **st
 		"0: slurmstepd: error: StepId=12.0 exceeded virtual memory limit (9 > 4), being "
 		"killed\n",
 		"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.2. Some of your "
-		"processes "
-		"may have been killed by the cgroup out-of-memory handler.\n",
+		"processes may have been killed by the cgroup out-of-memory handler.\n",
 		"[2026-11-22T05:00:00.000] slurmstepd: error: Detected 2 oom_kill events in "
-		"StepId=7.2. "
-		"Some of the step tasks have been OOM Killed.\n",
+		"StepId=7.2. Some of the step tasks have been OOM Killed.\n",
 		"slurmstepd-n1: error: StepId=1.0 exceeded virtual memory limit (2 > 1), being "
 		"killed\n",
 		"training\nsrun: error: n1: task 0: Out Of Memory\n",

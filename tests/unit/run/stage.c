@@ -4,8 +4,8 @@
 #include <pthread.h>
 
 #include "base/clock.h"
-#include "net/http.h"
-#include "run/stage.h"
+#include "net/http/http.h"
+#include "run/stage/stage.h"
 
 /* A run's directories in a yard, a workflow made by hand, and what staging told. */
 struct site {

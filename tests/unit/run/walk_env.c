@@ -7,12 +7,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "run/run_internal.h"
-#include "run/walk.h"
+#include "run/attempt/attempt.h"
+#include "run/walk/walk.h"
 
 /* A walk at its root, and no file anywhere. */
 struct world {
-	struct run run;
+	struct attempt attempt;
 	struct walk walk;
 	struct workflow_steps steps;
 };
@@ -22,11 +22,11 @@ static int make_world(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	assert_non_null(w);
-	w->run.layout.env_file = strdup("/nonexistent/env");
-	w->walk.run = &w->run;
+	w->attempt.layout.env_file = strdup("/nonexistent/env");
+	w->walk.attempt = &w->attempt;
 	w->walk.ready_end = &w->walk.ready;
 	w->walk.root = frame_list(&w->walk, NULL, &w->steps, "", "");
-	assert_non_null(w->run.layout.env_file);
+	assert_non_null(w->attempt.layout.env_file);
 	assert_non_null(w->walk.root);
 	*state = w;
 	return 0;
@@ -37,7 +37,7 @@ static int remove_world(void **state)
 	struct world *w = *state;
 
 	walk_release(&w->walk);
-	free(w->run.layout.env_file);
+	free(w->attempt.layout.env_file);
 	free(w);
 	return 0;
 }

@@ -1,8 +1,8 @@
 #include "s3_test.h"
 
 #include "base/str.h"
-#include "s3/checksum.h"
-#include "s3/crc.h"
+#include "s3/sum/checksum.h"
+#include "s3/sum/crc.h"
 
 /* Published check values: of "123456789" for the CRCs, of "abc" in the hashes' standards. */
 static void published_check_values_come_out(void **state)
@@ -69,7 +69,7 @@ static void the_fast_crc64_equals_the_slow_one(void **state)
 	}
 }
 
-/* Pieces of any size give what one piece gives, and a reset starts anew. */
+/* Pieces of any size give the same as one piece, and a reset starts again. */
 static void incremental_equals_whole(void **state)
 {
 	_cleanup_free_ uint8_t *data = malloc(100000);
@@ -120,7 +120,7 @@ static void parts_combine_into_the_whole(void **state)
 	}
 }
 
-/* Combining must not take longer for the terabytes of a real upload: zeros, by doubling. */
+/* Combining must stay fast for the terabytes of a real upload: zeros, by doubling. */
 static void combining_reaches_terabytes(void **state)
 {
 	uint8_t zeros[CHECKSUM_MAX_SIZE], doubled[CHECKSUM_MAX_SIZE], direct[CHECKSUM_MAX_SIZE];

@@ -1,7 +1,7 @@
 #include "s3_test.h"
 
 #include "base/str.h"
-#include "s3/chunked.h"
+#include "s3/sign/chunked.h"
 
 #define DATE INT64_C(1369353600) /* 2013-05-24T00:00:00Z */
 
@@ -79,7 +79,8 @@ static int set_up(void **state)
 
 	(void)state;
 	if (sigv4_init(&ws, NULL) < 0 ||
-		sigv4_sign(&ws, &req, &keys, "us-east-1", "s3", DATE, &auth, &chain, NULL) < 0)
+		sigv4_sign(&ws, &req, (struct sigv4_identity){&keys, "us-east-1", "s3", DATE},
+			&auth, &chain, NULL) < 0)
 		return -1;
 	seed = &chain;
 	buf_release(&auth);
@@ -93,7 +94,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* What every SDK sends: size, data, trailer; and what each defect is answered with. */
+/* The form that SDKs send: size, data, trailer; and the error of each defect. */
 static void unsigned_bodies_are_decoded_or_refused_exactly(void **state)
 {
 	static const struct {
@@ -187,7 +188,8 @@ static void add_trailer(
 	buf_printf(body, "%s:%s\r\nx-amz-trailer-signature:%s\r\n\r\n", name, value, signature);
 }
 
-/* A good signed body in any pieces; then one byte of it changed anywhere is refused. */
+/* A valid signed body is accepted in pieces of any size; with one byte changed anywhere it is
+ * refused. */
 static void signed_bodies_hold_only_unchanged(void **state)
 {
 	(void)state;
@@ -231,7 +233,7 @@ static void signed_bodies_hold_only_unchanged(void **state)
 	}
 }
 
-/* A chunk left out or repeated breaks the chain; so does a missing or foreign trailer. */
+/* A missing or repeated chunk breaks the chain; so does a missing or foreign trailer. */
 static void the_chain_notices_what_is_missing(void **state)
 {
 	_cleanup_(buf_release) struct buf body = BUF_INIT(10000);
@@ -301,7 +303,7 @@ static void the_mode_follows_from_the_header(void **state)
 		chunked_mode_of("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"), CHUNKED_UNSUPPORTED);
 }
 
-/* What the client sends is what the server reads, at the announced length. */
+/* The server's decoder reads the client's encoding, at the announced length. */
 static void what_is_encoded_is_decoded(void **state)
 {
 	static const size_t totals[] = {0, 1, 15, 16, 17, 100, 4096, 4097};

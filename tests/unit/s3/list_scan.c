@@ -1,5 +1,8 @@
-/* The quick reader of lists: it reads what stores write, and nothing differently from the XML parser. */
-#include "s3/list_scan.h"
+/*
+ * The fast reader of lists: it reads the lists of common stores, and gives the same result as the
+ * XML parser.
+ */
+#include "s3/message/list_scan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +36,7 @@ static bool same(const char *a, const char *b)
 	return (!a && !b) || (a && b && strcmp(a, b) == 0);
 }
 
-/* The same document read by the parser: a comment makes the quick reader leave it. */
+/* The same document read by the parser: with a comment in it, the fast reader declines. */
 static void assert_same_as_parser(const char *xml)
 {
 	_cleanup_(buf_release) struct buf slow = BUF_INIT(LIMIT_XML_BODY);
@@ -67,22 +70,15 @@ static void reads_what_stores_write(void **state)
 {
 	static const char *const documents[] = {HEAD TAIL, HEAD KEY KEY TAIL,
 		HEAD
-		"<Name>b</Name><Prefix></Prefix><KeyCount>2</KeyCount><MaxKeys>1000</MaxKeys>"
-		"<EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
-		"<NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J==</NextContinuationToken>"
-		"<Contents><Key>a%20b%2Bc+d</Key><LastModified>2009-10-12T17:50:30.000Z</"
-		"LastModified>"
-		"<ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag><Size>434234</Size>"
-		"<Owner><ID>75aa57</ID><DisplayName>me</DisplayName></Owner>"
-		"<StorageClass>STANDARD</StorageClass></Contents>"
-		"<CommonPrefixes><Prefix>photos%2F</Prefix></CommonPrefixes>" TAIL,
+		"<Name>b</Name><Prefix></Prefix><KeyCount>2</KeyCount><MaxKeys>1000</MaxKeys><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated><NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J==</NextContinuationToken><Contents><Key>a%20b%2Bc+d</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified><ETag>&quot;fba9dede5f27731c9771645a39863328&quot;</ETag><Size>434234</Size><Owner><ID>75aa57</ID><DisplayName>me</DisplayName></Owner><StorageClass>STANDARD</StorageClass></Contents><CommonPrefixes><Prefix>photos%2F</Prefix></CommonPrefixes>" TAIL,
 		HEAD
-		"\n  <Name>b</Name>\n  <Contents>\n    <Key>x&amp;&lt;y&gt;&apos;</Key>\n"
-		"<ETag>&#34;1-2&#34;</ETag><Size>0</Size><ChecksumAlgorithm>CRC32</"
-		"ChecksumAlgorithm>"
-		"<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress></RestoreStatus>"
-		"<StorageClass/><Type>Normal</Type></Contents>\n" TAIL "\n",
-		/* Google: the generation stands for the ETag. */
+		"\n"
+		"  <Name>b</Name>\n"
+		"  <Contents>\n"
+		"    <Key>x&amp;&lt;y&gt;&apos;</Key>\n"
+		"<ETag>&#34;1-2&#34;</ETag><Size>0</Size><ChecksumAlgorithm>CRC32</ChecksumAlgorithm><RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress></RestoreStatus><StorageClass/><Type>Normal</Type></Contents>\n" TAIL
+		"\n",
+		/* Google: the generation is used as the ETag. */
 		"<?xml version='1.0' encoding='UTF-8'?><ListBucketResult "
 		"xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\">"
 		"<Contents><Key>g</Key><Generation>1700000000000001</Generation><MetaGeneration>1</"
@@ -98,7 +94,7 @@ static void reads_what_stores_write(void **state)
 	}
 }
 
-/* Whatever is not that plain, right or wrong, is the parser's to judge. */
+/* Everything that is not in the simple form, valid or not, is left to the parser. */
 static void leaves_the_rest_to_the_parser(void **state)
 {
 	static const char *const documents[] = {"", "<", "x", HEAD, HEAD "<Contents>",
@@ -130,7 +126,7 @@ static void leaves_the_rest_to_the_parser(void **state)
 		assert_int_equal(LIST_SCAN_NOT, scan(documents[i]));
 }
 
-/* Cut at any byte it is no list, and nothing behind its end is read. */
+/* A list cut at any byte is declined, and nothing behind its end is read. */
 static void every_cut_is_left_to_the_parser(void **state)
 {
 	static const char whole[] = HEAD
@@ -140,7 +136,7 @@ static void every_cut_is_left_to_the_parser(void **state)
 	(void)state;
 	for (size_t len = 0; len < sizeof(whole) - 1; len++) {
 		struct s3_list list = {0};
-		char *cut = malloc(len + 1); /* of its length, for the sanitizers */
+		char *cut = malloc(len + 1); /* exact size, for the sanitizers */
 
 		memcpy(cut, whole, len);
 		assert_int_equal(LIST_SCAN_NOT, list_scan(cut, len, &list));
@@ -150,7 +146,7 @@ static void every_cut_is_left_to_the_parser(void **state)
 	assert_int_equal(LIST_SCAN_DONE, scan(whole));
 }
 
-/* A thousand entries are what a page may have; more is for the parser to refuse. */
+/* A page has at most a thousand entries; with more the fast reader declines. */
 static void a_page_has_a_thousand_entries(void **state)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);

@@ -1,8 +1,8 @@
-/* MD5s side by side are those that OpenSSL makes one by one. */
+/* Parallel MD5s equal those that OpenSSL computes one by one. */
 #include "s3_test.h"
 
-#include "s3/checksum.h"
-#include "s3/md5_lanes.h"
+#include "s3/sum/checksum.h"
+#include "s3/sum/md5_lanes.h"
 
 #define BLOCKS 130
 #define TAIL   200
@@ -56,7 +56,7 @@ static void each_lane_has_the_digest_of_its_own_message(void **state)
 				check(n, first, blocks - first);
 }
 
-/* The padding of every length beside the borders of a block. */
+/* Padding of every length around the block boundaries. */
 static void messages_end_anywhere(void **state)
 {
 	(void)state;

@@ -1,16 +1,16 @@
 #include "s3_test.h"
 
-#include "s3/errors.h"
-#include "s3/messages.h"
-#include "s3/xml.h"
+#include "s3/message/errors.h"
+#include "s3/message/messages.h"
+#include "s3/message/xml.h"
 
 #define NS " xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\""
 
-/* Names that need every kind of care: markup, UTF-8, quotes, a carriage return, percent signs. */
+/* Names that need escaping: markup, UTF-8, quotes, a carriage return, percent signs. */
 static const char *const odd_names[] = {"plain", "a/b c", "<&>\"'", "\xc3\xbc\xe2\x82\xac",
 	"100%25", "a+b", "line\r\nbreak\ttab", " spaces ", "?#[]@!$&'()*+,;="};
 
-/* What the writer makes of a list, the reader takes back as it was, plain and URL-encoded. */
+/* A written list is read back unchanged, plain and URL-encoded. */
 static void a_list_comes_back_as_it_was(void **state)
 {
 	(void)state;
@@ -79,7 +79,7 @@ static void a_list_comes_back_as_it_was(void **state)
 	}
 }
 
-/* As other stores write it: namespaces, odd order, unknown elements, '+' for a space. */
+/* Lists of other stores: namespaces, another order, unknown elements, '+' for a space. */
 static void lists_of_other_stores_are_understood(void **state)
 {
 	static const char xml[] =
@@ -108,7 +108,7 @@ static void lists_of_other_stores_are_understood(void **state)
 	s3_list_release(&list);
 }
 
-/* A reply that is not what it should be is an error, never an empty list. */
+/* A reply that is not the expected document is an error, never an empty list. */
 static void what_is_no_list_is_refused(void **state)
 {
 	static const struct {
@@ -140,9 +140,7 @@ static void what_is_no_list_is_refused(void **state)
 		{"<!DOCTYPE a [<!ENTITY b \"c\">]><ListBucketResult/>", -PENSTOCK_E_PROTOCOL},
 		{"<!DOCTYPE a SYSTEM \"http://h/\"><ListBucketResult/>", -PENSTOCK_E_PROTOCOL},
 		{"<ListBucketResult>&undefined;</ListBucketResult>", -PENSTOCK_E_PROTOCOL},
-		{"<ListBucketResult><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a/></a></a></a></"
-		 "a>"
-		 "</a></a></a></a></a></a></a></a></a></a></a></ListBucketResult>",
+		{"<ListBucketResult><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a/></a></a></a></a></a></a></a></a></a></a></a></a></a></a></a></ListBucketResult>",
 			-PENSTOCK_E_PROTOCOL},
 	};
 
@@ -159,7 +157,7 @@ static void what_is_no_list_is_refused(void **state)
 	}
 }
 
-/* A list has at most 1,000 entries; a store that sends more cannot make us hold them. */
+/* A list has at most 1,000 entries; a longer one is refused, to bound memory. */
 static void a_list_is_bounded(void **state)
 {
 	(void)state;
@@ -254,12 +252,8 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 static void the_parts_of_an_object_are_read_from_its_attributes(void **state)
 {
 	static const char xml[] =
-		"<?xml version=\"1.0\"?><GetObjectAttributesResponse><ETag>abc-2</ETag>"
-		"<ObjectParts><PartsCount>2</PartsCount><NextPartNumberMarker>1</"
-		"NextPartNumberMarker>"
-		"<IsTruncated>true</IsTruncated><Part><PartNumber>1</PartNumber><Size>5</Size>"
-		"<ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part></ObjectParts>"
-		"</GetObjectAttributesResponse>";
+		"<?xml "
+		"version=\"1.0\"?><GetObjectAttributesResponse><ETag>abc-2</ETag><ObjectParts><PartsCount>2</PartsCount><NextPartNumberMarker>1</NextPartNumberMarker><IsTruncated>true</IsTruncated><Part><PartNumber>1</PartNumber><Size>5</Size><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></Part></ObjectParts></GetObjectAttributesResponse>";
 	struct s3_parts parts = {0};
 
 	(void)state;
@@ -374,7 +368,7 @@ static void the_result_of_a_multi_delete_tells_both_kinds(void **state)
 	s3_delete_result_release(&out);
 }
 
-/* Each small reply, and the error that may stand in its place with status 200. */
+/* Each small reply, and the error document that may replace it with status 200. */
 static void small_replies_come_back_as_they_were(void **state)
 {
 	(void)state;
@@ -457,7 +451,7 @@ static void buckets_and_their_configuration_come_back(void **state)
 	assert_true(s3_create_bucket_parse("rubbish", 7, &location, NULL) < 0);
 }
 
-/* XML cannot carry these bytes: a reader must get a document all the same. */
+/* Bytes that XML cannot contain are replaced, so that the document stays valid. */
 static void what_xml_cannot_carry_is_replaced(void **state)
 {
 	static const struct {
@@ -483,7 +477,7 @@ static void what_xml_cannot_carry_is_replaced(void **state)
 	}
 }
 
-/* Codes, statuses and meanings agree, and nothing that asks to come back later is an end. */
+/* Codes, statuses and meanings agree, and no error that asks for a retry is final. */
 static void the_error_table_is_consistent(void **state)
 {
 	(void)state;
@@ -494,7 +488,8 @@ static void the_error_table_is_consistent(void **state)
 		assert_true(*info->code && *info->message);
 		assert_true(info->status >= 301 && info->status <= 507);
 		assert_int_not_equal(info->means, PENSTOCK_OK);
-		/* Several may share a name, as AccessDenied does; the status is then the same. */
+		/* Several entries may share a name, as AccessDenied does; the status is then the
+		 * same. */
 		assert_int_equal(s3_error_info(s3_error_find(info->code))->status, info->status);
 	}
 	assert_int_equal(s3_error_find("SlowDown"), S3_E_SLOW_DOWN);

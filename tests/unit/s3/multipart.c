@@ -1,6 +1,6 @@
 #include "s3_test.h"
 
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "s3/multipart.h"
 
 #define TIB (UINT64_C(1) << 40)
@@ -72,7 +72,7 @@ static void growing_parts_reach_the_largest_object(void **state)
 	assert_int_equal(multipart_growing_size(1), 8 * MIB);
 }
 
-/* Known from many stores: an upload of one empty part, and of two. */
+/* ETags observed on many stores: an upload of one empty part, and of two. */
 static void etags_are_those_of_s3(void **state)
 {
 	uint8_t md5[3][16], digest[CHECKSUM_MAX_SIZE];

@@ -4,7 +4,7 @@
 
 #define MAX "18446744073709551615"
 
-/* What RFC 9110 says of one range; anything else is as if there were none. */
+/* One range as in RFC 9110; any other header is ignored. */
 static void a_range_is_cut_to_the_object(void **state)
 {
 	static const struct {
@@ -69,7 +69,7 @@ static void the_source_of_a_part_copy_needs_both_ends(void **state)
 		assert_row(!range_parse_copy_source(bad[i], &r), bad[i]);
 }
 
-/* A client must notice a reply that is not the range it asked for. */
+/* A client must detect a reply that is not the requested range. */
 static void content_range_is_read_strictly(void **state)
 {
 	static const struct {

@@ -13,9 +13,9 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "s3/checksum.h"
+#include "s3/sum/checksum.h"
 #include "s3/date.h"
-#include "s3/sigv4.h"
+#include "s3/sign/sigv4.h"
 #include "sigv4_vectors.h"
 
 #define SUITE_DATE INT64_C(1440938160) /* 2015-08-30T12:36:00Z */
@@ -57,7 +57,8 @@ static size_t suite_headers(const struct vector *v, bool query, struct sigv4_hea
 	return n;
 }
 
-/* Amazon's suite, Authorization header: canonical request, signature, and our own verifying of it. */
+/* Amazon's suite, Authorization header: canonical request, signature, and our own verifying of
+ * it. */
 static void the_published_suite_signs_and_verifies_in_headers(void **state)
 {
 	(void)state;
@@ -75,8 +76,10 @@ static void the_published_suite_signs_and_verifies_in_headers(void **state)
 
 		req.n_headers = suite_headers(v, false, headers);
 		ws.generic = v->normalize;
-		assert_int_equal(sigv4_sign(&ws, &req, &suite_keys, "us-east-1", "service",
-					 SUITE_DATE, &auth, NULL, NULL),
+		assert_int_equal(sigv4_sign(&ws, &req,
+					 (struct sigv4_identity){
+						 &suite_keys, "us-east-1", "service", SUITE_DATE},
+					 &auth, NULL, NULL),
 			0);
 		const char *signature = strstr(buf_str(&auth), "Signature=");
 		if (strcmp(ws.canonical.data, v->header_canonical) != 0)
@@ -117,8 +120,10 @@ static void the_published_suite_signs_and_verifies_in_queries(void **state)
 		req.n_headers = suite_headers(v, true, headers);
 		keys.session_token = v->token_unsigned ? NULL : v->token;
 		ws.generic = v->normalize;
-		assert_int_equal(sigv4_presign(&ws, &req, &keys, "us-east-1", "service", SUITE_DATE,
-					 3600, &query, NULL),
+		assert_int_equal(
+			sigv4_presign(&ws, &req,
+				(struct sigv4_identity){&keys, "us-east-1", "service", SUITE_DATE},
+				3600, &query, NULL),
 			0);
 		const char *signature = strstr(buf_str(&query), "&X-Amz-Signature=");
 		if (strcmp(signature + strlen("&X-Amz-Signature="), v->query_signature) != 0)
@@ -202,8 +207,10 @@ static void the_examples_of_the_s3_documentation_sign_and_verify(void **state)
 		for (; n < ARRAY_SIZE(examples[i].headers) && examples[i].headers[n].name; n++)
 			headers[n] = examples[i].headers[n];
 		req.n_headers = n;
-		assert_int_equal(sigv4_sign(&ws, &req, &doc_keys, "us-east-1", "s3", DOC_DATE,
-					 &auth, NULL, NULL),
+		assert_int_equal(
+			sigv4_sign(&ws, &req,
+				(struct sigv4_identity){&doc_keys, "us-east-1", "s3", DOC_DATE},
+				&auth, NULL, NULL),
 			0);
 		assert_string_equal(strstr(buf_str(&auth), "Signature=") + strlen("Signature="),
 			examples[i].signature);
@@ -229,8 +236,9 @@ static void the_presigned_example_of_the_documentation_is_made_and_verified(void
 	struct sigv4_auth parsed;
 
 	(void)state;
-	assert_int_equal(sigv4_presign(&ws, &req, &doc_keys, "us-east-1", "s3", DOC_DATE, 86400,
-				 &query, NULL),
+	assert_int_equal(sigv4_presign(&ws, &req,
+				 (struct sigv4_identity){&doc_keys, "us-east-1", "s3", DOC_DATE},
+				 86400, &query, NULL),
 		0);
 
 	assert_string_equal(buf_str(&query),
@@ -290,8 +298,10 @@ static void the_chunked_examples_of_the_documentation_chain(void **state)
 			.payload_hash = cases[i].trailer ? SIGV4_STREAMING_TRAILER
 							 : SIGV4_STREAMING};
 
-		assert_int_equal(sigv4_sign(&ws, &req, &doc_keys, "us-east-1", "s3", DOC_DATE,
-					 &auth, &chain, NULL),
+		assert_int_equal(
+			sigv4_sign(&ws, &req,
+				(struct sigv4_identity){&doc_keys, "us-east-1", "s3", DOC_DATE},
+				&auth, &chain, NULL),
 			0);
 		assert_string_equal(chain.previous, cases[i].seed);
 		for (int k = 0; k < 3; k++) {

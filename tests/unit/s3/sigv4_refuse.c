@@ -1,8 +1,11 @@
-/* What the server must refuse, and as what. The signatures themselves are checked in sigv4.c. */
+/*
+ * Requests that the server must refuse, with the error of each. The signatures are checked in
+ * sigv4.c.
+ */
 #include "s3_test.h"
 
 #include "base/clock.h"
-#include "s3/sigv4.h"
+#include "s3/sign/sigv4.h"
 
 #define DATE	  INT64_C(1369353600) /* 2013-05-24T00:00:00Z */
 #define SCOPE	  "/20130524/us-east-1/s3/aws4_request"
@@ -269,7 +272,9 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 
 	(void)state;
 	assert_int_equal(
-		sigv4_presign(&ws, &req, &keys, "any region", "s3", DATE, 60, &query, NULL), 0);
+		sigv4_presign(&ws, &req, (struct sigv4_identity){&keys, "any region", "s3", DATE},
+			60, &query, NULL),
+		0);
 	req.query = buf_str(&query);
 	assert_int_equal(sigv4_parse(&req, &auth), SIGV4_VALID);
 	assert_string_equal(auth.access_key, keys.access_key);
@@ -296,7 +301,8 @@ static void presigned_urls_live_as_long_as_they_say(void **state)
 		sigv4_verify(&ws, &req, &auth, keys.secret_key, DATE), SIGV4_HEADER_UNSIGNED);
 	headers[1] = (struct sigv4_header){"authorization", "AWS4-HMAC-SHA256 x"};
 	assert_int_equal(sigv4_parse(&req, &auth), SIGV4_AMBIGUOUS);
-	assert_int_equal(sigv4_presign(&ws, &req, &keys, "r", "s3", DATE, 604801, &query, NULL),
+	assert_int_equal(sigv4_presign(&ws, &req, (struct sigv4_identity){&keys, "r", "s3", DATE},
+				 604801, &query, NULL),
 		-PENSTOCK_E_INVALID);
 }
 
@@ -322,7 +328,9 @@ static void the_key_cache_never_outlives_its_secret_or_scope(void **state)
 		snprintf(region, sizeof(region), "region-%d", round % 7);
 		req.n_headers = 3;
 		assert_int_equal(
-			sigv4_sign(&ws, &req, &k, region, "s3", DATE, &auth, NULL, NULL), 0);
+			sigv4_sign(&ws, &req, (struct sigv4_identity){&k, region, "s3", DATE},
+				&auth, NULL, NULL),
+			0);
 		headers[3] = (struct sigv4_header){"Authorization", buf_str(&auth)};
 		req.n_headers = 4;
 		assert_int_equal(sigv4_init(&fresh, NULL), 0);

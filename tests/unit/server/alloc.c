@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "s3/sigv4.h"
+#include "s3/sign/sigv4.h"
 #include "server/server.h"
 #include "store/store.h"
 
@@ -97,8 +97,9 @@ static size_t write_message(const struct message *m, char *out, size_t size)
 	int len;
 
 	assert_int_equal(sigv4_init(&ws, NULL), 0);
-	assert_int_equal(sigv4_presign(&ws, &request, &keys, "us-east-1", "s3", time(NULL), 3600,
-				 &query, NULL),
+	assert_int_equal(sigv4_presign(&ws, &request,
+				 (struct sigv4_identity){&keys, "us-east-1", "s3", time(NULL)},
+				 3600, &query, NULL),
 		0);
 	len = snprintf(out, size,
 		"%s %s?%s HTTP/1.1\r\nHost: test\r\nConnection: close\r\n%s%s%s%sContent-Length: "

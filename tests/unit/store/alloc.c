@@ -4,23 +4,21 @@
 
 #include "base/log.h"
 
-/*
- * Every allocation of each operation fails once: the operation says so or succeeds, the store keeps
- * its word either way, and the operation succeeds when it is tried again.
- */
+/* Every allocation of each operation fails once: the operation reports it or succeeds, the store
+ * keeps its guarantees either way, and the operation succeeds on the next attempt. */
 #define FILE_SIZE (STORE_INLINE_MAX + 3000)
 
 struct step {
 	const char *name;
-	/* Whether it succeeded; asserts nothing. */
+	/* Runs the operation and returns whether it succeeded; asserts nothing. */
 	bool (*run)(struct fixture *f, struct penstock_error *err);
-	/* What holds afterwards, done or not. */
+	/* Checks the store afterwards, with the operation done or not. */
 	void (*check)(struct fixture *f, bool done);
 };
 
 static char large[FILE_SIZE + 1], other[FILE_SIZE + 1];
 
-/* Without printing it all. */
+/* A comparison that does not print all bytes. */
 static void assert_filled(struct fixture *f, const char *key, const char *wanted)
 {
 	struct store_object *object = get(f, key);
@@ -196,10 +194,10 @@ static bool upload(struct fixture *f, struct penstock_error *err)
 	char id[STORE_UPLOAD_ID_SIZE];
 	struct store_part_put part = {
 		.put = {.bucket = "b", .key = "parts", .etag = "p"}, .number = 1, .upload = id};
-	struct store_part *parts = NULL;
+	struct store_part_page page = {0};
 	struct store_complete complete = {
 		.bucket = "b", .key = "parts", .upload = id, .etag = "e-1"};
-	bool good, truncated;
+	bool good;
 
 	if (store_upload_create(f->store, "b", "parts", &(struct store_upload){0}, id, err) !=
 		STORE_OK)
@@ -208,16 +206,16 @@ static bool upload(struct fixture *f, struct penstock_error *err)
 	       store_body_write(part.put.body, large, FILE_SIZE, err) == 0 &&
 	       store_body_sync(part.put.body, err) == 0 &&
 	       store_part_put(f->store, &part, err) == STORE_OK &&
-	       store_part_list(f->store, "b", "parts", id, 0, 10, &parts, &complete.n_parts,
-		       &truncated, err) == STORE_OK;
-	complete.parts = parts;
+	       store_part_list(f->store, "b", "parts", id, 0, 10, &page, err) == STORE_OK;
+	complete.parts = page.parts;
+	complete.n_parts = page.n;
 	good = good && store_complete(f->store, &complete, err) == STORE_OK;
 	store_body_free(part.put.body);
-	free(parts);
+	free(page.parts);
 	return good;
 }
 
-/* Whatever became of it, the object is whole or not there, and what is left can be aborted. */
+/* With the upload done or not, the object is complete or absent, and the rest can be aborted. */
 static void check_upload(struct fixture *f, bool done)
 {
 	struct store_upload_list list = {0};
@@ -254,7 +252,7 @@ static const struct step steps[] = {
 	{"upload", upload, check_upload},
 };
 
-/* Each step anew with a store that was just opened, so that nothing is prepared or cached. */
+/* Each step runs on a newly opened store, so that nothing is prepared or cached. */
 static void fail_each_allocation(struct fixture *f, const struct step *step)
 {
 	size_t failed = 0;

@@ -52,7 +52,7 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
-/* Readers see one whole version each while others replace it, and no file is left over. */
+/* Readers see one complete version each while others replace it, and no file is left over. */
 static void readers_never_see_a_mixture(void **state)
 {
 	struct fixture *f = *state;
@@ -97,7 +97,7 @@ static void *create_only(void *arg)
 	return NULL;
 }
 
-/* Of several that create the same key at once, exactly one succeeds. */
+/* Exactly one of several concurrent creations of the same key succeeds. */
 static void create_only_has_one_winner(void **state)
 {
 	struct fixture *f = *state;

@@ -69,7 +69,8 @@ static void child_main(struct fixture *f, int pipe_fd, unsigned first)
 	struct writer writers[THREADS];
 	pthread_t thread;
 
-	/* Syncs do nothing here: SIGKILL keeps the page cache, and the order of things is the same. */
+	/* Syncs do nothing here: SIGKILL keeps the page cache, and the order of things is the
+	 * same. */
 	fixture_open(f, false);
 	for (unsigned i = 0; i < THREADS; i++) {
 		writers[i] = (struct writer){.f = f, .pipe = pipe_fd, .thread = i, .first = first};

@@ -1,4 +1,4 @@
-/* A store in a directory of its own, and the shortest way to put and look at objects. */
+/* A store in a temporary directory, with short functions to put and read objects. */
 #ifndef TEST_STORE_FIXTURE_H
 #define TEST_STORE_FIXTURE_H
 
@@ -18,10 +18,8 @@
 #include "base/fs.h"
 #include "store/store.h"
 
-/*
- * Full durability, so that files go when nobody names them, without waiting for a disk: what the syncs
- * are for is tested with tests/support/power.
- */
+/* Full durability, so that files go when nobody names them, without waiting for a disk: what the
+ * syncs are for is tested with tests/support/power. */
 int fsync(int fd);
 __attribute__((visibility("default"))) int fsync(int fd)
 {

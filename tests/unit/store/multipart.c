@@ -41,7 +41,8 @@ static enum store_status finish(struct fixture *f, const char *key, const char *
 	return store_complete(f->store, &c, NULL);
 }
 
-/* The object is the named parts in order; a part that was sent twice counts once, others are dropped. */
+/* The object is the named parts in order; a part that was sent twice counts once, unnamed ones are
+ * dropped. */
 static void an_object_is_put_together(void **state)
 {
 	struct fixture *f = *state;
@@ -75,7 +76,7 @@ static void an_object_is_put_together(void **state)
 	assert_int_equal(add_part(f, "k", id, 1, "x", 'x', 1), STORE_NO_SUCH_UPLOAD);
 }
 
-/* Reads across the border of two parts, at every small offset around it. */
+/* Reads across the boundary of two parts, at every small offset around it. */
 static void ranges_cross_the_borders_of_parts(void **state)
 {
 	struct fixture *f = *state;
@@ -103,7 +104,7 @@ static void ranges_cross_the_borders_of_parts(void **state)
 	store_object_unref(o);
 }
 
-/* What goes out by sendfile() is in one file; the rest is read. */
+/* A range that sendfile() can send is in one file; other ranges are read. */
 static void bytes_of_one_piece_are_in_one_file(void **state)
 {
 	struct fixture *f = *state;
@@ -136,7 +137,7 @@ static void bytes_of_one_piece_are_in_one_file(void **state)
 	store_object_unref(o);
 }
 
-/* What is wrong with a completion is told, and the upload stays as it was. */
+/* An invalid completion is an error, and the upload does not change. */
 static void wrong_completions_change_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -160,7 +161,7 @@ static void wrong_completions_change_nothing(void **state)
 	assert_content(f, "k", "aaa");
 }
 
-/* A client that lost the reply completes again and hears the same. */
+/* A client that lost the reply repeats the completion and gets the same reply. */
 static void completing_again_is_a_success(void **state)
 {
 	struct fixture *f = *state;
@@ -177,7 +178,7 @@ static void completing_again_is_a_success(void **state)
 	assert_content(f, "k", "replaced");
 }
 
-/* Aborting, and deleting the bucket, leave no file of a part behind. */
+/* Aborting, and deleting the bucket, remove all files of parts. */
 static void abandoned_parts_are_removed(void **state)
 {
 	struct fixture *f = *state;
@@ -262,8 +263,9 @@ static void uploads_are_listed_in_pages(void **state)
 	store_upload_list_release(&list);
 }
 
-/* What nobody works on any more goes with its files; an upload that got a part lately stays, however old. */
-static void uploads_that_nobody_finishes_expire(void **state)
+/* An unused upload expires with its files; one that received a part recently stays, however old it
+ * is. */
+static void unfinished_uploads_expire(void **state)
 {
 	struct fixture *f = *state;
 	char abandoned[STORE_UPLOAD_ID_SIZE], slow[STORE_UPLOAD_ID_SIZE],
@@ -299,7 +301,7 @@ int main(void)
 		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
 		TEST(completing_again_is_a_success), TEST(abandoned_parts_are_removed),
 		TEST(parts_share_ranges_of_objects), TEST(uploads_are_listed_in_pages),
-		TEST(uploads_that_nobody_finishes_expire)};
+		TEST(unfinished_uploads_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

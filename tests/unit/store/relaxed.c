@@ -30,7 +30,7 @@ static const char *filled(char c)
 	return text;
 }
 
-/* A relaxed store that changes an object and deletes one, and dies. */
+/* Changes an object in a relaxed store and deletes another, and dies. */
 static void change_and_die(struct fixture *f)
 {
 	pid_t pid;
@@ -60,7 +60,7 @@ static void put_old(struct fixture *f)
 	assert_int_equal(put(f, "small", "old", "old"), STORE_OK);
 }
 
-/* What a process acknowledged outlives it, and a durable store makes it durable. */
+/* Acknowledged writes outlive the process, and opening the store as durable makes them durable. */
 static void a_crash_of_the_process_loses_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -77,8 +77,8 @@ static void a_crash_of_the_process_loses_nothing(void **state)
 	assert_false(is_marked(f));
 }
 
-/* After a crash of the machine the store is what it was at its last sync point, whole: the files that
- * it had then are still there. */
+/* After a crash of the machine the store is what it was at its last sync point, whole: the files
+ * that it had then are still there. */
 static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state)
 {
 	struct fixture *f = *state;
@@ -95,7 +95,7 @@ static void a_crash_of_the_machine_goes_back_to_the_last_sync_point(void **state
 	assert_content(f, "deleted", filled('d'));
 }
 
-/* Files that nobody names any more go at the next sync point, while the store is used. */
+/* Unreferenced files are removed at the next sync point, while the store is used. */
 static void sync_points_come_by_themselves(void **state)
 {
 	struct fixture *f = *state;

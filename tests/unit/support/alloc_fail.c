@@ -14,9 +14,9 @@
 
 /*
  * These definitions come before those of libc and of the sanitizers' libraries, for the program and
- * for every library it loads; they pass on to whichever is next, so that a sanitizer still sees each
- * allocation. What is asked for while the next ones are looked up comes from a small store of its
- * own, which is never given back.
+ * for every library it loads; they pass on to whichever is next, so that a sanitizer still sees
+ * each allocation. What is asked for while the next ones are looked up comes from a small store of
+ * its own, which is never given back.
  */
 #define EXPORT __attribute__((visibility("default")))
 

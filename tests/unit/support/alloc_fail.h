@@ -14,10 +14,10 @@
  *		assert rc and state: an error that says so, or a success that is whole
  *	}
  *
- * malloc, calloc, realloc, reallocarray, aligned_alloc, posix_memalign, memalign, strdup and strndup
- * of all threads and libraries count while armed, and so does what libc calls them for (asprintf,
- * opendir, fopen, pthread_create's bookkeeping is libc's own and does not). Assertions and set-up
- * inside an armed stretch stand between alloc_fail_pause() and alloc_fail_resume().
+ * malloc, calloc, realloc, reallocarray, aligned_alloc, posix_memalign, memalign, strdup and
+ * strndup of all threads and libraries count while armed, and so does what libc calls them for
+ * (asprintf, opendir, fopen, pthread_create's bookkeeping is libc's own and does not). Assertions
+ * and set-up inside an armed stretch stand between alloc_fail_pause() and alloc_fail_resume().
  *
  * ALLOC_FAIL_TRACE=1 prints the stack of every allocation that is made to fail.
  */

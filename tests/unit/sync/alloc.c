@@ -21,15 +21,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mini_http.h"
-#include "net/http.h"
+#include "net/http/http.h"
 #include "s3/uri.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
 /*
- * Every allocation of a sync and of a restore fails once. Each call succeeds or says why not, the
- * bucket never holds anything else than what was closed, and the same call succeeds afterwards.
- * By default a part of the allocations, another one in each build; ALLOCATIONS=all takes all.
+ * Every allocation of a sync and of a restore fails once. Each call succeeds or returns the reason,
+ * the bucket never holds a version that was not closed, and the same call succeeds afterwards. By
+ * default a part of the allocations, another one in each build; ALLOCATIONS=all takes all.
  */
 #define STRIDE	   29
 #define FLUSH_MS   60000
@@ -64,7 +64,7 @@ static struct object *find(const char *target, bool make)
 	return NULL;
 }
 
-/* The x-amz-meta- lines of a request, as they come back. */
+/* The x-amz-meta- lines of a request, as they are returned. */
 static void copy_metadata(const struct mini_request *r, char *out, size_t size)
 {
 	out[0] = '\0';
@@ -199,7 +199,7 @@ static void *connection_main(void *arg)
 	return NULL;
 }
 
-/* As many connections as come, one after the other: a condition takes a fresh one. */
+/* Accepts connections one after the other: a condition takes a new one. */
 static void serve(int listen_fd)
 {
 	static struct mini_http m = {.answer = answer};
@@ -265,7 +265,7 @@ static void content_of(const char *name, unsigned version, char *out, size_t siz
 	snprintf(out, size, "%s of version %u of the checkpoint", name, version);
 }
 
-/* Without memory, as a step would. */
+/* Without failures of memory, as a step would. */
 static void write_file(const char *dir, const char *name, unsigned version)
 {
 	char path[256], text[256];
@@ -349,11 +349,12 @@ static void empty_bucket(struct fixture *f)
 	struct strlist keys = {0};
 
 	assert_int_equal(strlist_add(&keys, "x"), 0);
-	object_delete_many(f->s3, "b", &keys, NULL, NULL, NULL); /* any POST empties it */
+	object_delete_many(&(struct object_deletion){f->s3, "b", &keys, NULL, NULL, NULL}, NULL,
+		NULL); /* any POST empties it */
 	strlist_release(&keys);
 }
 
-/* What an object holds is one of the two versions, or it is not there. */
+/* An object holds one of the two versions, or is missing. */
 static unsigned version_there(struct fixture *f, const char *name)
 {
 	struct buf body = BUF_INIT(OBJECT_MAX);
@@ -362,7 +363,7 @@ static unsigned version_there(struct fixture *f, const char *name)
 	int rc;
 
 	snprintf(key, sizeof(key), "%s", strcmp(name, names[2]) == 0 ? "d/deep/bad%FF" : name);
-	rc = object_get(f->s3, "b", key, NULL, &body, NULL, NULL);
+	rc = object_get(object_at(f->s3, "b", key), NULL, &body, NULL, NULL);
 	for (unsigned v = 1; rc == 0 && v <= 2; v++) {
 		content_of(name, v, text, sizeof(text));
 		if (strcmp(text, buf_str(&body)) == 0)
@@ -424,7 +425,7 @@ static bool publish(struct fixture *f, size_t n)
 	return failed;
 }
 
-/* The bucket holds all; a restore elsewhere, and one where the files are. */
+/* The bucket holds all files; a restore elsewhere, and one in place. */
 static bool restore(struct fixture *f, size_t n)
 {
 	struct sync_options o = options_of(f, f->other), here = options_of(f, f->out);

@@ -1,7 +1,10 @@
-/* Checkpoints in the plan: their commits come last, the newest comes first, and what retention removes goes. */
+/*
+ * Checkpoints in the plan: their commits come last, the newest comes first, and checkpoints removed
+ * by retention go.
+ */
 #include "plan_fixture.h"
 
-/* Whatever was closed first, and though directories do not wait for each other. */
+/* In any order of closes, and also across directories. */
 static void a_commit_goes_after_all_that_lies_below_it(void **state)
 {
 	struct fixture *f = *state;
@@ -17,7 +20,7 @@ static void a_commit_goes_after_all_that_lies_below_it(void **state)
 	assert_string_equal(run_all(f), "whole c/COMMIT.json;");
 }
 
-/* Also where the file was closed again, which put it behind. */
+/* Also if the file was closed again, which moved it to the end. */
 static void the_commit_of_a_file_goes_after_it(void **state)
 {
 	struct fixture *f = *state;
@@ -55,7 +58,7 @@ static void a_flush_begins_with_the_newest_checkpoint(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* It is looked at again, and others go on; a flush that has nothing else is through with it. */
+/* The commit is checked again, and others go on; a flush that has nothing else is complete. */
 static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -82,7 +85,7 @@ static void a_commit_without_its_data_waits_and_holds_up_nobody(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The good object stays whole; what replaces nothing goes. */
+/* The good object stays whole; new objects are sent. */
 static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(void **state)
 {
 	struct fixture *f = *state;
@@ -108,7 +111,8 @@ static void what_would_not_be_through_in_time_is_not_begun_over_a_good_object(vo
 	plan_flush_end(&f->plan);
 }
 
-/* Without deleteSync objects stay, but for those that retention names; and a file that comes again is none of them. */
+/* Without deleteSync objects stay, except those that retention names; a file that comes back is
+ * none of them. */
 static void only_what_was_retired_is_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -132,7 +136,7 @@ static void only_what_was_retired_is_deleted(void **state)
 	assert_string_equal(run_all(f), "delete a;");
 }
 
-/* What the restore has not verified is not to go. */
+/* Without a verified restore nothing is deleted. */
 static void nothing_is_retired_before_a_restore_was_verified(void **state)
 {
 	struct fixture *f = *state;

@@ -17,7 +17,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "net/http.h"
+#include "net/http/http.h"
 #include "sync/http_output.h"
 
 struct fixture {

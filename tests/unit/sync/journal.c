@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/fs.h"
-#include "sync/journal.h"
+#include "sync/record/journal.h"
 
 static const struct journal_record records[] = {
 	{.type = JOURNAL_RUN, .path = "run-1"},
@@ -125,7 +125,8 @@ static void records_come_back_as_they_were(void **state)
 	assert_int_equal(skipped, 0);
 }
 
-/* Cut after any byte, the whole lines before the cut come back, and what is added later does too. */
+/* After a cut at any byte the whole lines before it are read, and also records that are added
+ * later. */
 static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 {
 	struct fixture *f = *state;
@@ -148,7 +149,7 @@ static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 		journal_add(j, &records[0]);
 		assert_int_equal(journal_write(j), 0);
 		journal_free(j);
-		/* A line whose newline alone was lost is whole again by then. */
+		/* A line that lost only its newline is whole again then. */
 		f->seen = 0;
 		assert_int_equal(journal_replay(f->path, expect_next, f, &skipped, NULL), 0);
 		assert_true(f->seen == lines + 1 || f->seen == lines + 2);
@@ -156,7 +157,7 @@ static void a_cut_at_any_byte_costs_only_the_cut_line(void **state)
 	buf_release(&whole);
 }
 
-/* One wrong bit anywhere is noticed: no record comes back changed. */
+/* One wrong bit anywhere is detected: no record comes back changed. */
 static void a_flipped_bit_never_changes_a_record(void **state)
 {
 	struct buf line = BUF_INIT(4096), strings = BUF_INIT(4096);
@@ -177,7 +178,7 @@ static void a_flipped_bit_never_changes_a_record(void **state)
 	buf_release(&strings);
 }
 
-/* On a full disk lines are lost, and the journal knows it until it is written anew. */
+/* On a full disk lines are lost, and the journal reports it until it is rewritten. */
 static void a_full_disk_is_noticed_and_made_good(void **state)
 {
 	struct fixture *f = *state;
@@ -203,7 +204,7 @@ static void a_full_disk_is_noticed_and_made_good(void **state)
 	assert_true(f->in_order);
 }
 
-/* A rewrite replaces what was there, and the journal goes on behind it. */
+/* A rewrite replaces the old records, and later ones follow. */
 static void a_rewrite_replaces_and_goes_on(void **state)
 {
 	struct fixture *f = *state;
@@ -223,7 +224,7 @@ static void a_rewrite_replaces_and_goes_on(void **state)
 	assert_true(f->in_order);
 }
 
-/* Nothing there yet is no error. */
+/* A missing journal is no error. */
 static void a_missing_journal_is_an_empty_one(void **state)
 {
 	assert_int_equal(replay(*state, NULL), 0);

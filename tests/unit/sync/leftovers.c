@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/fs.h"
-#include "sync/sync_internal.h"
+#include "sync/internal.h"
 
 #define DAY_NS (INT64_C(86400) * 1000000000)
 
@@ -57,7 +57,7 @@ static int on_record(void *cookie, const struct journal_record *r)
 	return 0;
 }
 
-/* What is known, each as "ID then" or "ID now", "-" where the store has not named it. */
+/* The known uploads, each as "ID then" or "ID now", "-" if the store has not named it. */
 static const char *known(struct fixture *f)
 {
 	static char text[200];
@@ -69,7 +69,7 @@ static const char *known(struct fixture *f)
 	return text;
 }
 
-/* One of the same key was asked for by an attempt that was killed before it was told the name. */
+/* An attempt requested one of the same key and was killed before the reply. */
 static void asked_for_before(struct fixture *f)
 {
 	const struct journal_record r = {
@@ -78,7 +78,7 @@ static void asked_for_before(struct fixture *f)
 	assert_int_equal(leftovers_replay(&f->sync, &r), 0);
 }
 
-/* Else the name of the one that is over would be looked for, and the other stay in the store for good. */
+/* Otherwise the id of the finished one would be searched for, and the other stay in the store. */
 static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 {
 	struct fixture *f = *state;
@@ -92,7 +92,7 @@ static void a_name_is_that_of_the_upload_that_was_asked_for_last(void **state)
 	assert_string_equal(known(f), "- then;");
 }
 
-/* The same where the journal was written anew in between, and read by the next attempt. */
+/* The same if the journal was rewritten in between, and read by the next attempt. */
 static void the_order_of_the_journal_does_not_count(void **state)
 {
 	struct fixture *f = *state;
@@ -104,7 +104,7 @@ static void the_order_of_the_journal_does_not_count(void **state)
 	assert_string_equal(known(f), "- then;id2 now;");
 }
 
-/* A request that was refused was no upload. */
+/* A refused request began no upload. */
 static void what_was_refused_is_forgotten_and_nothing_else(void **state)
 {
 	struct fixture *f = *state;

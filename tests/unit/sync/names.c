@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "sync/names.h"
+#include "sync/record/names.h"
 
 /* Any name comes back as it was, and its text holds nothing that JSON or a line would mind. */
 static void every_name_survives_its_text_form(void **state)

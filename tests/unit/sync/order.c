@@ -1,4 +1,6 @@
-/* In what order files of a directory are published: markers, their data, and very many files. */
+/*
+ * The order in which files of a directory are published: markers, their data, and very many files.
+ */
 #include "plan_fixture.h"
 
 /* One directory is one queue; another directory does not wait for it. */
@@ -60,7 +62,7 @@ static void a_marker_waits_while_its_data_is_written_again_and_again(void **stat
 	assert_string_equal(run_all(f), "whole data;whole marker;");
 }
 
-/* The same where both are small: the larger one is the data. */
+/* The same if both are small: the larger one is the data. */
 static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 {
 	struct fixture *f = *state;
@@ -80,7 +82,7 @@ static void a_marker_waits_while_its_small_data_is_written_again(void **state)
 	assert_string_equal(run_all(f), "frozen data;frozen marker;");
 }
 
-/* A version closed while the one before was being sent goes behind what was closed since. */
+/* A version closed while the one before was being sent goes after everything closed since. */
 static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 {
 	struct fixture *f = *state;
@@ -97,7 +99,7 @@ static void a_newer_version_goes_behind_what_was_closed_before_it(void **state)
 	assert_string_equal(run_all(f), "whole ckpt2;frozen latest;");
 }
 
-/* A pointer that is rewritten before it was ever sent never points to what is not there yet. */
+/* A pointer that is rewritten before it was sent never points to a file that is not there yet. */
 static void a_small_file_rewritten_in_the_queue_follows_what_it_may_need(void **state)
 {
 	struct fixture *f = *state;
@@ -125,7 +127,7 @@ static void data_rewritten_in_the_queue_keeps_its_place(void **state)
 	assert_string_equal(run_all(f), "whole data1;whole latest;whole data2;");
 }
 
-/* What was copied appears, in its turn, whatever is written meanwhile; the next copy is not made before. */
+/* A copy appears in its turn, whatever is written meanwhile; the next copy is not made before. */
 static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 {
 	struct fixture *f = *state;
@@ -156,7 +158,8 @@ static void a_marker_that_never_rests_is_published_all_the_same(void **state)
 	assert_int_equal(f->plan.frozen_bytes, 0);
 }
 
-/* What points to a small file that points to data: all as they were at one moment, in the order of their closes. */
+/* A pointer to a small file that points to data: all as they were at one moment, in the order of
+ * their closes. */
 static void small_files_of_a_directory_are_copied_together(void **state)
 {
 	struct fixture *f = *state;
@@ -171,7 +174,7 @@ static void small_files_of_a_directory_are_copied_together(void **state)
 	assert_string_equal(run_all(f), "whole ckpt;frozen step.json;frozen latest;");
 }
 
-/* The journal says last what was closed last, or after a kill the file would look broken. */
+/* The last close must be the last record, or the file would look incomplete after a kill. */
 static void a_copy_that_is_published_leaves_the_later_close_on_record(void **state)
 {
 	struct fixture *f = *state;
@@ -190,7 +193,7 @@ static void a_copy_that_is_published_leaves_the_later_close_on_record(void **sta
 	assert_int_equal(at(f, "latest")->state, ENTRY_CLEAN);
 }
 
-/* A copy of what is gone, or suspect by now, is forgotten. */
+/* The copy of a file that is gone or suspect is dropped. */
 static void a_copy_goes_with_its_file(void **state)
 {
 	struct fixture *f = *state;
@@ -213,7 +216,7 @@ static void a_copy_goes_with_its_file(void **state)
 	assert_string_equal(run_all(f), "partial a;");
 }
 
-/* So many that they would take too much memory wait in the line, which is as good a place as the queue. */
+/* So many files that they would take too much memory wait in the line, in the same order. */
 static void save_many(struct fixture *f, const char *dir, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -224,7 +227,7 @@ static void save_many(struct fixture *f, const char *dir, unsigned n)
 	}
 }
 
-/* The names of all that is published, in order, each by itself. */
+/* Appends the names of all published files, in order. */
 static unsigned publish_all(struct fixture *f, struct strlist *order)
 {
 	struct job job;
@@ -268,7 +271,7 @@ static void many_files_wait_in_a_line(void **state)
 	strlist_release(&order);
 }
 
-/* A marker that has an object already waits for the line, too; and it is restless when it was rewritten. */
+/* A marker that has an object already waits for the line too, and is copied if it was rewritten. */
 static void a_marker_waits_for_the_line(void **state)
 {
 	struct strlist order = {0};
@@ -288,7 +291,7 @@ static void a_marker_waits_for_the_line(void **state)
 	strlist_release(&order);
 }
 
-/* Whatever becomes of a file in the line is dealt with when its turn comes, and it is counted once. */
+/* A file in the line that changes is handled when its turn comes, and is counted once. */
 static void files_in_the_line_change_and_go(void **state)
 {
 	struct strlist order = {0};
@@ -307,7 +310,7 @@ static void files_in_the_line_change_and_go(void **state)
 	table_remove(&f->table, at(f, "a/f6005"));
 	assert_int_equal(f->plan.n_parked, 3 * PLAN_QUEUED - PLAN_QUEUED_DIR - 3);
 
-	f->plan.n_parked--; /* the one that was removed without being told to the plan */
+	f->plan.n_parked--; /* the one that was removed behind the plan's back */
 	f->plan.parked_bytes -= 10;
 	publish_all(f, &order);
 	assert_in_range(

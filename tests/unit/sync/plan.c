@@ -1,6 +1,6 @@
 #include "plan_fixture.h"
 
-/* Nothing is sent before the file was quiet for a moment, nor while it is open. */
+/* No file is sent while it is open, or before it has rested for a moment. */
 static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
 {
 	struct fixture *f = *state;
@@ -20,7 +20,7 @@ static void a_file_is_published_when_it_was_closed_and_is_quiet(void **state)
 	assert_string_equal(f->notes, "CP");
 }
 
-/* The second version comes from a snapshot, at once after its close; the first never appeared. */
+/* The second version comes from a snapshot, right after its close; the first one never appeared. */
 static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void **state)
 {
 	struct fixture *f = *state;
@@ -47,7 +47,7 @@ static void a_file_that_changes_under_its_upload_is_taken_from_a_snapshot(void *
 	assert_null(at(f, "ckpt")->work);
 }
 
-/* Closed by a death: never under its name, once to partial/, until a true close. */
+/* A file closed by a death goes once to partial/, and never under its name before a true close. */
 static void a_suspect_goes_to_partial_only(void **state)
 {
 	struct fixture *f = *state;
@@ -66,7 +66,8 @@ static void a_suspect_goes_to_partial_only(void **state)
 	assert_int_equal(at(f, "ckpt")->state, ENTRY_CLEAN);
 }
 
-/* Nobody knows how the writer ended: news decides, and without news a second. */
+/* If it is not known how the writer ended, news decides; without news the close counts after a
+ * second. */
 static void a_close_by_an_exit_waits_for_news(void **state)
 {
 	struct fixture *f = *state;
@@ -91,7 +92,7 @@ static void a_close_by_an_exit_waits_for_news(void **state)
 	assert_string_equal(f->notes, "SCPCP");
 }
 
-/* A close that nobody saw the writer of counts, unless the death follows at once. */
+/* A close by a writer that was not found counts, unless a death follows at once. */
 static void an_unseen_close_just_before_a_death_is_suspect(void **state)
 {
 	struct fixture *f = *state;
@@ -105,7 +106,8 @@ static void an_unseen_close_just_before_a_death_is_suspect(void **state)
 	assert_string_equal(run_all(f), "whole early;partial late;");
 }
 
-/* The next task may be killed at once: what a task closed that ended well is none of that one's. */
+/* The next task may be killed at once; that does not affect the closes of a task that ended
+ * well. */
 static void an_unseen_close_of_a_task_that_ended_well_counts(void **state)
 {
 	struct fixture *f = *state;
@@ -118,7 +120,7 @@ static void an_unseen_close_of_a_task_that_ended_well_counts(void **state)
 	assert_string_equal(run_all(f), "whole ckpt;");
 }
 
-/* An upload that is under way when its writer turns out to be dead is abandoned, snapshot or not. */
+/* An upload in flight is abandoned when its writer turns out to be dead, snapshot or not. */
 static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 {
 	struct fixture *f = *state;
@@ -134,7 +136,8 @@ static void the_upload_of_a_file_that_becomes_suspect_is_abandoned(void **state)
 	assert_string_equal(run_all(f), "partial ckpt;");
 }
 
-/* What was open at a death and has no living writer is suspect, also before its close was seen. */
+/* A file that was open at a death and has no living writer is suspect, also before its close was
+ * seen. */
 static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **state)
 {
 	struct fixture *f = *state;
@@ -148,7 +151,8 @@ static void an_open_file_without_a_living_writer_is_suspect_at_a_death(void **st
 	assert_string_equal(run_all(f), "whole other;partial ckpt;");
 }
 
-/* A process that is alive, ended by itself, or was killed is told apart, before and after its parent reaped it. */
+/* A process that is alive, ended by itself, or was killed is distinguished, before and after its
+ * parent reaped it. */
 static void the_fate_of_a_writer_is_known(void **state)
 {
 	struct fixture *f = *state;
@@ -198,7 +202,7 @@ static void the_fate_of_a_writer_is_known(void **state)
 	}
 }
 
-/* Open files are looked at every few seconds, and no more often than they are worth. */
+/* Open files are checked every few seconds, and less often if they take long to send. */
 static void an_open_file_is_published_as_it_grows(void **state)
 {
 	struct fixture *f = *state;
@@ -226,7 +230,7 @@ static void an_open_file_is_published_as_it_grows(void **state)
 	assert_string_equal(run_all(f), "whole log;");
 }
 
-/* The rest of a log is worth sending also when its writer was killed, if it only grew. */
+/* The rest of a log is sent also if its writer was killed, if the file only grew. */
 static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 {
 	struct fixture *f = *state;
@@ -246,7 +250,7 @@ static void a_log_of_a_killed_writer_is_sent_to_its_end(void **state)
 	assert_int_equal(at(f, "log")->state, ENTRY_CLEAN);
 }
 
-/* A store that does not answer is asked less and less often, by one file at a time, and then again. */
+/* A store that does not answer is tried less and less often, with one file at a time. */
 static void failures_are_retried_with_growing_pauses(void **state)
 {
 	struct fixture *f = *state;
@@ -270,7 +274,7 @@ static void failures_are_retried_with_growing_pauses(void **state)
 	assert_string_equal(run_all(f), "whole a/1;whole b/2;");
 }
 
-/* A file that can never be sent as it is holds up nobody, and is not forgotten. */
+/* A file that can never be sent does not hold up others, and is not forgotten. */
 static void a_hopeless_file_holds_up_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -288,7 +292,7 @@ static void a_hopeless_file_holds_up_nobody(void **state)
 	assert_string_equal(run_all(f), "whole secret;");
 }
 
-/* Two workers are left for small files, however many large ones wait. */
+/* Two workers are kept for small files. */
 static void small_files_do_not_starve_behind_large_ones(void **state)
 {
 	struct fixture *f = *state;
@@ -309,7 +313,7 @@ static void small_files_do_not_starve_behind_large_ones(void **state)
 	assert_string_equal(next(f, &job), "");
 }
 
-/* deleteSync deletes what this run published, after a moment in which it may come back. */
+/* deleteSync deletes objects of this run, after a moment in which the file may come back. */
 static void a_deleted_file_is_deleted_in_the_bucket_if_it_may_be(void **state)
 {
 	struct fixture *f = *state;
@@ -330,7 +334,7 @@ static void a_deleted_file_is_deleted_in_the_bucket_if_it_may_be(void **state)
 	assert_null(table_find_path(&f->table, "gone"));
 }
 
-/* Where it may not, the object stays and the entry remembers it. */
+/* Without permission the object stays and the entry remembers it. */
 static void without_permission_nothing_is_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -346,7 +350,7 @@ static void without_permission_nothing_is_deleted(void **state)
 	assert_true(at(f, "gone")->flags & ENTRY_PUBLISHED);
 }
 
-/* The file goes away while a worker sends it: that is no leave to delete what arrives. */
+/* The file goes away during its upload: that is no permission to delete the new object. */
 static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **state)
 {
 	struct fixture *f = *state;
@@ -366,7 +370,7 @@ static void what_goes_away_under_its_upload_is_deleted_only_with_leave(void **st
 	}
 }
 
-/* Nothing of it was published: what stands under its name is somebody else's. */
+/* No version was published, so the object under its name belongs to another program. */
 static void what_was_never_published_is_not_deleted(void **state)
 {
 	struct fixture *f = *state;
@@ -395,7 +399,7 @@ static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state
 	run_all(f);
 	plan_gone(&f->plan, at(f, "x"), f->now);
 	assert_non_null(table_make_dir(&f->table, at(f, "x")));
-	at(f, "x")->state = ENTRY_CLEAN;
+	plan_returned(&f->plan, at(f, "x"));
 	saved(f, "x/below", 1);
 	assert_int_equal(plan_flush_pending(&f->plan), 2);
 	f->now += PLAN_DELETE_MS;
@@ -405,7 +409,7 @@ static void the_object_of_a_file_that_became_a_directory_is_deleted(void **state
 	assert_int_equal(plan_flush_pending(&f->plan), 0);
 }
 
-/* A close without a change is nothing, except where stores leave no trace. */
+/* A close without a change is ignored, except where stores leave no trace. */
 static void an_unchanged_file_is_not_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -424,7 +428,7 @@ static void an_unchanged_file_is_not_sent_again(void **state)
 	assert_string_equal(run_all(f), "whole x;");
 }
 
-/* A flush waits for no quiet and no pause, and knows when it is done. */
+/* A flush waits for no rest and no pause, and reports when it is complete. */
 static void a_flush_sends_everything_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -444,7 +448,8 @@ static void a_flush_sends_everything_at_once(void **state)
 	plan_flush_end(&f->plan);
 }
 
-/* The close comes while the open file is on its way to partial/: the flush is not through with it. */
+/* The close comes while the open file is being sent to partial/: the flush must still send the
+ * file. */
 static void a_flush_sends_what_is_closed_under_its_partial_upload(void **state)
 {
 	struct fixture *f = *state;

@@ -1,4 +1,4 @@
-/* A plan with a clock that the test moves and a store that takes everything. */
+/* A plan with a clock that the test moves and a store that accepts everything. */
 #ifndef TESTS_SYNC_PLAN_FIXTURE_H
 #define TESTS_SYNC_PLAN_FIXTURE_H
 
@@ -17,11 +17,11 @@
 #include <penstock/error.h>
 
 #include "base/str.h"
-#include "sync/plan.h"
+#include "sync/plan/plan.h"
 
 #define QUIET  30
 #define APPEND 2000
-#define LARGE  (PLAN_MARKER + 1) /* bytes: it points to nothing */
+#define LARGE  (PLAN_MARKER + 1) /* bytes: too large for a marker */
 #define ETAG   "\"0123456789abcdef0123456789abcdef\""
 
 struct fixture {
@@ -29,8 +29,8 @@ struct fixture {
 	struct procs procs;
 	struct plan plan;
 	int64_t now;
-	uint64_t version; /* makes every content another */
-	char notes[256];  /* letters of the journal */
+	uint64_t version; /* makes each content different */
+	char notes[256]; /* letters of the journal */
 };
 
 static inline void on_note(
@@ -96,7 +96,7 @@ static inline struct entry *at(struct fixture *f, const char *path)
 static inline struct ident ident_of(struct fixture *f, uint64_t size)
 {
 	f->version++;
-	return (struct ident){size, (int64_t)f->version, (int64_t)f->version, 1};
+	return (struct ident){size, (int64_t)f->version, (int64_t)f->version, f->version};
 }
 
 static inline void changed(struct fixture *f, const char *path)
@@ -135,8 +135,8 @@ static inline void freeze(struct fixture *f, struct dir *d)
 	plan_queue_frozen(&f->plan, d);
 }
 
-/* The next job, as "kind path", "frozen path" for what is sent from a copy; "" where there is none now. */
-static const char *next(struct fixture *f, struct job *job)
+/* The next job, as "kind path", or "frozen path" if it sends a copy; "" if there is none now. */
+static inline const char *next(struct fixture *f, struct job *job)
 {
 	static const char *const kinds[] = {"whole", "grown", "partial", "delete"};
 	static char text[300];
@@ -169,8 +169,8 @@ static inline void done_as(struct fixture *f, const struct job *job, enum job_ou
 	plan_done(&f->plan, job, &r, f->now);
 }
 
-/* Runs jobs until there is none for now; their names, each followed by ";". */
-static const char *run_all(struct fixture *f)
+/* Runs jobs until there is none for now. Returns their names, each followed by ";". */
+static inline const char *run_all(struct fixture *f)
 {
 	static char all[2000];
 	struct job job;

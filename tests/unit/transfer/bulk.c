@@ -1,10 +1,11 @@
-/* Many objects and files at once: all of them, whole, each with its own end, and no more at a time than fits. */
+/* Many objects and files at once: all of them, whole, each with its own end, and no more at a time
+ * than fits. */
 #include "bulk_world.h"
 
 #include <sys/resource.h>
 
 #include "base/process.h"
-#include "transfer/part_file.h"
+#include "transfer/state/part_file.h"
 
 /* What goes up comes down the same, with no file left over and each item told of once. */
 static void files_go_up_and_come_down_the_same(void **state)
@@ -16,7 +17,7 @@ static void files_go_up_and_come_down_the_same(void **state)
 	make_files(&w);
 
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w.s3}, false));
+		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false));
 	assert_int_equal(MANY, w.done);
 	assert_int_equal(MANY, w.totals.items);
 	assert_int_equal(MANY, tiny_count(&w.store));
@@ -24,7 +25,7 @@ static void files_go_up_and_come_down_the_same(void **state)
 	assert_int_equal(0, fs_remove_tree(w.dir, NULL));
 	assert_int_equal(0, mkdir(w.dir, 0755));
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	check_files(&w);
 	assert_int_equal(MANY, w.done);
@@ -32,7 +33,7 @@ static void files_go_up_and_come_down_the_same(void **state)
 	assert_int_equal(0, fs_remove_tree(w.dir, NULL));
 	assert_int_equal(0, mkdir(w.dir, 0755));
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, false));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, false));
 	check_files(&w);
 	end_world(&w);
 }
@@ -49,14 +50,14 @@ static void objects_are_copied_within_and_between_stores(void **state)
 	assert_int_equal(0,
 		run(&w,
 			&(struct bulk_item){
-				.kind = BULK_COPY, .from_client = w.s3, .to_client = w.elsewhere},
+				.kind = BULK_COPY, .from.client = w.s3, .to.client = w.elsewhere},
 			true));
 	assert_int_equal(0, w.store.copies);
 	check_objects(&w.other);
 	assert_int_equal(0, run(&w,
 				    &(struct bulk_item){.kind = BULK_COPY,
-					    .from_client = w.elsewhere,
-					    .to_client = w.elsewhere},
+					    .from.client = w.elsewhere,
+					    .to.client = w.elsewhere},
 				    true));
 	assert_int_equal(MANY, w.other.copies);
 	check_objects(&w.other);
@@ -84,16 +85,16 @@ static void bulks_share_a_twin(void **state)
 	(void)state;
 	begin_world(&w);
 	make_objects(&w.store);
-	assert_int_equal(0, http_engine_twin(&twin, w.engine, &w.err));
+	assert_int_equal(0, http_engine_clone(&twin, w.engine, &w.err));
 	w.options.twin = twin;
 
 	w.store.trouble = hold_nine;
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 	http_engine_counters(twin, &first);
 	w.store.peak = 0;
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 	http_engine_counters(twin, &second);
 
 	if (process_is_parallel()) {
@@ -113,7 +114,7 @@ static void deletions_go_by_the_thousand(void **state)
 	make_objects(&w.store);
 
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DELETE, .from_client = w.s3}, false));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DELETE, .from.client = w.s3}, false));
 
 	assert_int_equal(0, tiny_count(&w.store));
 	assert_int_equal(1, w.store.deletes);
@@ -134,7 +135,7 @@ static void an_item_that_fails_is_named_and_alone(void **state)
 	pthread_mutex_unlock(&w.store.lock);
 
 	assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND,
-		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	assert_int_equal(MANY - 1, w.done);
 	assert_int_equal(1, w.failed);
@@ -169,14 +170,15 @@ static void a_store_that_is_busy_gets_it_all_in_the_end(void **state)
 	w.store.cookie = refused;
 
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w.s3}, false));
+		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false));
 
 	check_objects(&w.store);
 	assert_int_equal(MANY, w.done);
 	end_world(&w);
 }
 
-/* How many requests at a time a bulk of MANY uploads has come to; `busy`: the store says so once. */
+/* How many requests at a time a bulk of MANY uploads has come to; `busy`: the store says so
+ * once. */
 static unsigned window_after(struct world *w, bool busy)
 {
 	_cleanup_(bulk_freep) struct bulk *bulk = NULL;
@@ -188,7 +190,7 @@ static unsigned window_after(struct world *w, bool busy)
 	w->store.cookie = refused;
 	assert_int_equal(0, bulk_new(&bulk, w->engine, &w->options, &w->err));
 	assert_int_equal(
-		0, push_all(w, bulk, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w->s3},
+		0, push_all(w, bulk, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w->s3},
 			   MANY, false));
 	assert_int_equal(0, bulk_finish(bulk, &w->totals, &w->err));
 	assert_int_equal(MANY, w->totals.items);
@@ -243,7 +245,7 @@ static void damaged_bytes_are_fetched_again(void **state)
 	w.store.trouble = flip_a_bit;
 
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	check_files(&w);
 	end_world(&w);
@@ -261,7 +263,7 @@ static void a_cancelled_bulk_leaves_no_piece_of_a_file(void **state)
 	w.cancel_after = 20;
 
 	assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
-		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	for (unsigned i = 0; i < MANY; i++) {
 		_cleanup_free_ char *path = path_of(&w, i);
@@ -294,7 +296,7 @@ static void only_create_leaves_what_is_there(void **state)
 	w.options.put = &(struct object_put_options){.if_none_match = true};
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w.s3}, false));
+		run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false));
 
 	assert_int_equal(1, w.failed);
 	pthread_mutex_lock(&w.store.lock);
@@ -320,11 +322,11 @@ static void times_and_modes_come_back(void **state)
 	w.options.preserve = true;
 
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w.s3}, false));
+		0, run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false));
 	assert_int_equal(0, fs_remove_tree(w.dir, NULL));
 	assert_int_equal(0, mkdir(w.dir, 0755));
 	assert_int_equal(
-		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		0, run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	assert_int_equal(0, stat(path, &st));
 	assert_int_equal(1700000000, st.st_mtim.tv_sec);
@@ -346,7 +348,7 @@ static void a_link_among_the_directories_is_in_the_way(void **state)
 	assert_int_equal(0, symlink("/tmp", link));
 
 	assert_int_equal(-(int)PENSTOCK_E_EXISTS,
-		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from_client = w.s3}, true));
+		run(&w, &(struct bulk_item){.kind = BULK_DOWNLOAD, .from.client = w.s3}, true));
 
 	assert_int_equal(MANY / 5, w.failed);
 	assert_int_equal(-1, access("/tmp/f1", F_OK));
@@ -374,9 +376,8 @@ static void links_come_down_beside_files_of_any_name(void **state)
 		assert_int_equal(0, bulk_push(bulk,
 					    &(struct bulk_item){.kind = BULK_DOWNLOAD,
 						    .path = path,
-						    .from_client = w.s3,
-						    .from_bucket = "bucket",
-						    .from_key = keys[i] + strlen("/bucket/"),
+						    .from = object_at(w.s3, "bucket",
+							    keys[i] + strlen("/bucket/")),
 						    .tag = &w},
 					    &w.err));
 		assert_int_equal(0, bulk_finish(bulk, NULL, &w.err));
@@ -413,7 +414,7 @@ int rename(const char *from, const char *to)
 static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 {
 	struct object_info known = {.size = 6};
-	struct bulk_item item = {.kind = BULK_DOWNLOAD, .from_bucket = "bucket", .from_key = "a"};
+	struct bulk_item item = {.kind = BULK_DOWNLOAD, .from.bucket = "bucket", .from.key = "a"};
 	struct bulk *bulk = NULL;
 	char target[32] = "";
 	struct world w;
@@ -425,7 +426,7 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	md5_etag("beside", 6, known.etag);
 	snprintf(renamed.path, sizeof(renamed.path), "%s/a", w.dir);
 	item.path = renamed.path;
-	item.from_client = w.s3;
+	item.from.client = w.s3;
 	item.tag = &w;
 	/* By one request, and with a look at it first. */
 	for (int i = 0; i < 2; i++) {
@@ -450,7 +451,8 @@ static void where_a_link_leads_is_never_a_file_in_its_place(void **state)
 	end_world(&w);
 }
 
-/* A web server takes and gives without names of buckets, signatures and checksums; the length has to be right. */
+/* A web server takes and gives without names of buckets, signatures and checksums; the length has
+ * to be right. */
 static void files_go_to_a_web_server_and_back(void **state)
 {
 	struct world w;

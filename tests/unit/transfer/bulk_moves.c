@@ -1,4 +1,5 @@
-/* Objects and files that are moved, and copies between stores: what was not brought over whole stays where it was. */
+/* Objects and files that are moved, and copies between stores: what was not brought over whole
+ * stays where it was. */
 #include "bulk_world.h"
 
 /* A move leaves one of both, and deletions of many are few requests. */
@@ -13,7 +14,7 @@ static void moves_leave_nothing_at_the_source(void **state)
 	assert_int_equal(
 		0, run(&w,
 			   &(struct bulk_item){
-				   .kind = BULK_UPLOAD, .to_client = w.s3, .remove_source = true},
+				   .kind = BULK_UPLOAD, .to.client = w.s3, .remove_source = true},
 			   false));
 	check_objects(&w.store);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -23,15 +24,15 @@ static void moves_leave_nothing_at_the_source(void **state)
 	}
 	assert_int_equal(0, run(&w,
 				    &(struct bulk_item){.kind = BULK_COPY,
-					    .from_client = w.s3,
-					    .to_client = w.elsewhere,
+					    .from.client = w.s3,
+					    .to.client = w.elsewhere,
 					    .remove_source = true},
 				    true));
 	check_objects(&w.other);
 	assert_int_equal(0, tiny_count(&w.store));
 	assert_int_equal(0, run(&w,
 				    &(struct bulk_item){.kind = BULK_DOWNLOAD,
-					    .from_client = w.elsewhere,
+					    .from.client = w.elsewhere,
 					    .remove_source = true},
 				    true));
 	check_files(&w);
@@ -71,7 +72,7 @@ static void a_move_that_cannot_remove_its_source_fails(void **state)
 
 	assert_true(0 > run(&w,
 				&(struct bulk_item){.kind = BULK_DOWNLOAD,
-					.from_client = w.s3,
+					.from.client = w.s3,
 					.remove_source = true},
 				true));
 
@@ -107,9 +108,7 @@ static void a_refusal_by_another_name_is_one(void **state)
 	assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
 	assert_int_equal(0, bulk_push(bulk,
 				    &(struct bulk_item){.kind = BULK_DELETE,
-					    .from_client = w.s3,
-					    .from_bucket = "bucket",
-					    .from_key = "x\ry",
+					    .from = object_at(w.s3, "bucket", "x\ry"),
 					    .tag = &w},
 				    &w.err));
 	assert_int_equal(-(int)PENSTOCK_E_PERMISSION, bulk_finish(bulk, &w.totals, &w.err));
@@ -124,10 +123,10 @@ static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 {
 	struct object_info known = {.size = 3, .etag = "\"00000000000000000000000000000000\""};
 	struct bulk_item item = {.kind = BULK_COPY,
-		.from_bucket = "bucket",
-		.from_key = "k",
-		.to_bucket = "bucket",
-		.to_key = "copy",
+		.from.bucket = "bucket",
+		.from.key = "k",
+		.to.bucket = "bucket",
+		.to.key = "copy",
 		.known = &known};
 	struct bulk *bulk = NULL;
 	struct world w;
@@ -136,7 +135,7 @@ static void a_copy_of_what_was_replaced_is_told_as_such(void **state)
 	begin_world(&w);
 	tiny_make(&w.store, "/bucket/k", "new", 3);
 	item.tag = &w;
-	item.from_client = item.to_client = w.s3;
+	item.from.client = item.to.client = w.s3;
 	for (int new_only = 1; new_only >= 0; new_only--) {
 		item.if_none_match = new_only;
 		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
@@ -168,15 +167,16 @@ static bool replaces_what_was_seen(
 	return false;
 }
 
-/* What is copied has the type, the time and the bytes of one object; and nothing is there that only-create would leave. */
+/* What is copied has the type, the time and the bytes of one object; and nothing is there that
+ * only-create would leave. */
 static void a_copy_between_stores_is_of_one_object(void **state)
 {
 	static const size_t sizes[] = {SIZE, 100};
 	struct bulk_item item = {.kind = BULK_COPY,
-		.from_bucket = "bucket",
-		.from_key = "k",
-		.to_bucket = "bucket",
-		.to_key = "k",
+		.from.bucket = "bucket",
+		.from.key = "k",
+		.to.bucket = "bucket",
+		.to.key = "k",
 		.if_none_match = true};
 
 	(void)state;
@@ -188,8 +188,8 @@ static void a_copy_between_stores_is_of_one_object(void **state)
 		tiny_make(&w.store, "/bucket/k", data, sizes[i]);
 		w.store.trouble = replaces_what_was_seen;
 		item.tag = &w;
-		item.from_client = w.s3;
-		item.to_client = w.elsewhere;
+		item.from.client = w.s3;
+		item.to.client = w.elsewhere;
 
 		assert_int_equal(0, bulk_new(&bulk, w.engine, &w.options, &w.err));
 		assert_int_equal(0, bulk_push(bulk, &item, &w.err));
@@ -218,7 +218,8 @@ static bool save_anew(struct tiny_store *store, const struct mini_request *r, in
 	return false;
 }
 
-/* A file that was replaced while it was moved is not the one that was stored: it stays, however it went. */
+/* A file that was replaced while it was moved is not the one that was stored: it stays, however it
+ * went. */
 static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(void **state)
 {
 	static const size_t sizes[] = {100, 200 * KIB, 9 * MIB};
@@ -239,9 +240,7 @@ static void a_move_leaves_a_file_that_took_the_place_of_the_one_that_was_sent(vo
 		assert_int_equal(0, bulk_push(bulk,
 					    &(struct bulk_item){.kind = BULK_UPLOAD,
 						    .path = path,
-						    .to_client = w.s3,
-						    .to_bucket = "bucket",
-						    .to_key = "k",
+						    .to = object_at(w.s3, "bucket", "k"),
 						    .remove_source = true,
 						    .tag = &w},
 					    &w.err));
@@ -289,7 +288,8 @@ static struct bulk *begin_syncs(struct world *w, int error)
 	return bulk;
 }
 
-/* Two batches of moved objects are deleted at a time: the second waits for the sync that the first began. */
+/* Two batches of moved objects are deleted at a time: the second waits for the sync that the first
+ * began. */
 static void nobody_goes_ahead_of_a_sync_under_way(void **state)
 {
 	struct world w;

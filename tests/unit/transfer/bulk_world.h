@@ -3,7 +3,7 @@
  *
  *	begin_world(&w);
  *	make_files(&w);					or make_objects(&w.store)
- *	run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to_client = w.s3}, false);
+ *	run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false);
  *	check_objects(&w.store);			or check_files(&w); w.done and w.failed are counts
  *	end_world(&w);
  */
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "transfer/bulk_internal.h"
+#include "transfer/bulk/internal.h"
 
 #define MANY 300
 
@@ -82,7 +82,7 @@ static inline void on_done(void *cookie, const struct bulk_item *item,
 	assert_ptr_equal(w, item->tag);
 	if (!err) {
 		w->done++;
-		if (item->to_key)
+		if (item->to.key)
 			assert_non_null(info);
 	} else {
 		w->failed++;
@@ -233,13 +233,13 @@ static inline int push_all(
 		md5_etag(bytes_of(i), size_of(i), info.etag);
 		snprintf(key, sizeof(key), "k%u", i);
 		item.tag = w;
-		if (item.from_client) {
-			item.from_bucket = "bucket";
-			item.from_key = key;
+		if (item.from.client) {
+			item.from.bucket = "bucket";
+			item.from.key = key;
 		}
-		if (item.to_client) {
-			item.to_bucket = "bucket";
-			item.to_key = key;
+		if (item.to.client) {
+			item.to.bucket = "bucket";
+			item.to.key = key;
 		}
 		if (item.kind == BULK_UPLOAD || item.kind == BULK_DOWNLOAD)
 			item.path = path;

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "transfer/listing_internal.h"
+#include "transfer/list/listing_internal.h"
 
 /* A stream of entries that the test says; the strings do not outlive the next call, as promised. */
 struct fake {

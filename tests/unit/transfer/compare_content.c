@@ -1,5 +1,5 @@
 /* What decides that a file and an object have the same content, and how few questions it takes. */
-#include "transfer/compare_content.h"
+#include "transfer/compare/content.h"
 
 #include "objects_fixture.h"
 
@@ -46,7 +46,8 @@ static void make_file(const char *name, const void *content, size_t size)
 	assert_int_equal(0, fs_write_atomic(path, content, size, 0600, NULL));
 }
 
-/* The verdict on the file "f" and an object with that ETag; `heads` is how many requests it may take. */
+/* The verdict on the file "f" and an object with that ETag; `heads` is how many requests it may
+ * take. */
 static int verdict(const char *etag, size_t size, unsigned heads)
 {
 	struct fixture f;
@@ -114,7 +115,8 @@ static void etags_of_parts_decide(void **state)
 	assert_int_equal(0, verdict(etag, PARTS_SIZE, 1));
 }
 
-/* Where the ETag tells nothing the store's checksum does, at the price of a request; without one nobody can tell. */
+/* Where the ETag tells nothing the store's checksum does, at the price of a request; without one
+ * nobody can tell. */
 static void checksums_decide_at_last(void **state)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];

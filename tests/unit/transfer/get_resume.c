@@ -5,16 +5,16 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "transfer/record_file.h"
+#include "transfer/state/record_file.h"
 
 #define OBJECT (40 * MIB + 5)
 #define KEPT   (21 * MIB) /* is there when the interrupt comes */
 
-static char *initial;	     /* bytes */
+static char *initial; /* bytes */
 static char *_Atomic object; /* what the store has */
 static const char *_Atomic etag;
 static atomic_ullong asked; /* bytes of the ranges that were asked for */
-static atomic_ullong got;   /* of the call under way */
+static atomic_ullong got; /* of the call under way */
 static char directory[] = "/tmp/penstock-resume-XXXXXX";
 
 /* ---- the store ---- */
@@ -63,7 +63,7 @@ static int get(struct fixture *f, const char *key, bool interrupted)
 	f->trouble = interrupted;
 	atomic_store(&f->cancel, 0);
 	asked = got = 0;
-	return object_get_file(f->s3, "bucket", key, path,
+	return object_get_file(object_at(f->s3, "bucket", key), path,
 		&(struct object_get_options){.resume = true,
 			.parallel = interrupted ? 1 : 4,
 			.progress = interrupt,
@@ -314,7 +314,7 @@ static void without_the_option_nothing_is_kept(void **state)
 	f->trouble = 1;
 	got = 0;
 	assert_int_equal(-(int)PENSTOCK_E_CANCELLED,
-		object_get_file(f->s3, "bucket", "key", path,
+		object_get_file(object_at(f->s3, "bucket", "key"), path,
 			&(struct object_get_options){
 				.progress = interrupt, .cookie = f, .cancel = &f->cancel},
 			NULL, &f->err));

@@ -1,7 +1,5 @@
-/*
- * The thread that writes what a download receives: everything is written in its order, and nobody waits for ever. Mostly
- * with a linger that never ends, which would hide a wake-up that is lost.
- */
+/* The thread that writes what a download receives: everything is written in its order, and nobody
+ * waits for ever. Mostly with a linger that never ends, which would hide a wake-up that is lost. */
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -13,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
-#include "transfer/get_writer.h"
+#include "transfer/get/writer.h"
 
 #define PIECES 5000
 #define NEVER  3600000 /* ms: longer than the test may take */
@@ -148,7 +146,8 @@ static void *drain_always(void *arg)
 	return NULL;
 }
 
-/* A piece may come just when the writer has nothing left, and before the one who waits has seen that. */
+/* A piece may come just when the writer has nothing left, and before the one who waits has seen
+ * that. */
 static void pieces_that_come_while_somebody_waits_for_all_are_written(void **state)
 {
 	struct drainer drainer = {.writer = start(NEVER)};

@@ -3,7 +3,7 @@
 #define TEST_HTTP_FETCH_FIXTURE_H
 
 #include "transfer/http_fetch.h"
-#include "transfer/part_file.h"
+#include "transfer/state/part_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "mini_http.h"
-#include "net/http.h"
-#include "s3/checksum.h"
+#include "net/http/http.h"
+#include "s3/sum/checksum.h"
 
 #define SIZE  (1000 * 1000 + 17)
 #define CHUNK (64 * 1024)
@@ -48,9 +48,9 @@ struct fixture {
 	atomic_long progress;
 	/* Of the server. */
 	atomic_uint version; /* which content it has */
-	unsigned change_at;  /* request from which on it is the other one; 0: never */
+	unsigned change_at; /* request from which on it is the other one; 0: never */
 	bool cut;
-	bool held;	  /* ranges behind the first wait for a second connection */
+	bool held; /* ranges behind the first wait for a second connection */
 	atomic_bool away; /* it answers 503 */
 	atomic_ulong served;
 	atomic_int cancel;
@@ -172,7 +172,8 @@ static inline bool serve(struct mini_http *m, const struct mini_request *r, int 
 		return mini_serve(&whole, fd, etag, second ? two : one, SIZE);
 	}
 	mini_range(r, SIZE, &first, &last);
-	/* All of one connection would do if each range were answered before the next is asked for. */
+	/* All of one connection would do if each range were answered before the next is asked
+	 * for. */
 	for (unsigned ms = 0; f->held && first && m->connections < 2 && ms < 60000; ms++)
 		clock_sleep_ms(1);
 	/* The first request for a range is cut, the one for its rest is not. */

@@ -1,4 +1,5 @@
-/* Fetches that go on with what an earlier one left: killed, failed, of another version, or tampered with. */
+/* Fetches that go on with what an earlier one left: killed, failed, of another version, or tampered
+ * with. */
 #include "http_fetch_fixture.h"
 
 #include <signal.h>
@@ -141,7 +142,8 @@ static void fail_half_way(struct fixture *f)
 	f->consumed = 0;
 }
 
-/* A journal says nothing of a file that was made after it: something sweeps, and takes one of the two. */
+/* A journal says nothing of a file that was made after it: something sweeps, and takes one of the
+ * two. */
 static void a_journal_without_its_part_is_no_harm(void **state)
 {
 	_cleanup_free_ char *part = NULL;
@@ -160,7 +162,8 @@ static void a_journal_without_its_part_is_no_harm(void **state)
 	end(&f);
 }
 
-/* What is behind its end would be read as zeros, where the resource has no checksum that says otherwise. */
+/* What is behind its end would be read as zeros, where the resource has no checksum that says
+ * otherwise. */
 static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 {
 	_cleanup_free_ char *part = NULL;
@@ -178,7 +181,8 @@ static void a_part_that_became_shorter_is_not_gone_on_with(void **state)
 	end(&f);
 }
 
-/* A part file that has another name, too, may be anybody's: it is neither trusted nor written to. */
+/* A part file that has another name, too, may be anybody's: it is neither trusted nor written
+ * to. */
 static void a_part_that_may_be_anothers_is_not_gone_on_with(void **state)
 {
 	_cleanup_free_ char *part = NULL, *precious = NULL, *path = NULL;
@@ -220,7 +224,8 @@ static void a_damaged_journal_is_no_harm(void **state)
 	free(journal);
 	end(&f);
 }
-/* Leaves what a kill just before the rename does: all of version one, and a journal that says so. */
+/* Leaves what a kill just before the rename does: all of version one, and a journal that says
+ * so. */
 static void leave_all_of_it(struct fixture *f)
 {
 	_cleanup_free_ char *part = NULL, *journal = NULL;

@@ -1,4 +1,5 @@
-/* Every allocation around the journals fails once: it ends with an error that says so, or without a journal. */
+/* Every allocation around the journals fails once: it ends with an error that says so, or without a
+ * journal. */
 #include "alloc_fail.h"
 
 #include <fcntl.h>
@@ -13,8 +14,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "transfer/delta.h"
-#include "transfer/get_journal.h"
+#include "transfer/put/delta.h"
+#include "transfer/get/journal.h"
 
 #define SIZE (2 * MIB + 5)
 
@@ -23,7 +24,8 @@ static char path[64], record[64];
 static char *data;
 static int source = -1;
 
-/* A download of which an earlier call has left the first block; what is on record is whole or not there. */
+/* A download of which an earlier call has left the first block; what is on record is whole or not
+ * there. */
 static int download(struct penstock_error *err)
 {
 	struct get_part part = GET_PART_INIT;

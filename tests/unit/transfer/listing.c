@@ -5,27 +5,27 @@
 
 #include "base/cleanup.h"
 #include "s3/ascii.h"
-#include "s3/messages.h"
+#include "s3/message/messages.h"
 #include "s3/uri.h"
-#include "transfer/list_ranges.h"
-#include "transfer/list_split.h"
+#include "transfer/list/ranges.h"
+#include "transfer/list/split.h"
 
 /* ---- a store that lists ---- */
 
 enum lie {
 	HONEST,
-	IGNORES_START,	 /* begins at the beginning whatever it is told */
-	REFUSES_START,	 /* 400 for start-after */
+	IGNORES_START, /* begins at the beginning whatever it is told */
+	REFUSES_START, /* 400 for start-after */
 	INCLUSIVE_START, /* lists the key that it is to begin behind */
-	OLD_FORM,	 /* answers in the first version, with markers */
-	SHUFFLED,	 /* no order at all */
-	SHUFFLED_PAGES,	 /* order within a page */
-	EMPTY_PAGES,	 /* every second page has nothing but a token */
-	ONLY_EMPTY,	 /* and that for ever */
-	CIRCLE,		 /* the last page leads to the first */
-	NO_WAY_ON,	 /* the third page is empty, and says that more follows, but not where */
-	BREAKS,		 /* refuses from some request on */
-	OUTSIDE		 /* lists what it was not asked for */
+	OLD_FORM, /* answers in the first version, with markers */
+	SHUFFLED, /* no order at all */
+	SHUFFLED_PAGES, /* order within a page */
+	EMPTY_PAGES, /* every second page has nothing but a token */
+	ONLY_EMPTY, /* and that for ever */
+	CIRCLE, /* the last page leads to the first */
+	NO_WAY_ON, /* the third page is empty, and says that more follows, but not where */
+	BREAKS, /* refuses from some request on */
+	OUTSIDE /* lists what it was not asked for */
 };
 
 struct store {
@@ -34,7 +34,7 @@ struct store {
 	enum lie lie;
 	unsigned breaks_at;
 	atomic_uint requests;
-	unsigned wait_for;  /* a next page is held back until so many requests are under way */
+	unsigned wait_for; /* a next page is held back until so many requests are under way */
 	atomic_uint starts; /* requests with start-after */
 	atomic_uint at_once, most_at_once;
 };
@@ -217,7 +217,7 @@ static void list(struct fixture *f, struct store *s, const struct object_source_
 
 	begin(f, answer);
 	f->text = (const char *)s;
-	o->r = entry_source_objects(&source, f->s3, "bucket", prefix, options, &f->err);
+	o->r = entry_source_objects(&source, object_at(f->s3, "bucket", prefix), options, &f->err);
 	while (o->r == 0 && (o->r = entry_source_next(source, &entry, &f->err)) > 0) {
 		assert_int_equal(strlen(entry.path), entry.path_len);
 		assert_int_equal(0, strlist_add(&o->keys, entry.key));
@@ -246,7 +246,8 @@ static void list_all(struct store *s, unsigned parallel, const struct strlist *w
 	end(&f);
 }
 
-/* Keys that are numbers are listed from several ranges at a time, with hardly a key fetched twice. */
+/* Keys that are numbers are listed from several ranges at a time, with hardly a key fetched
+ * twice. */
 static void numbers_come_from_several_ranges(void **state)
 {
 	struct store s = {.page = 10, .wait_for = 8};
@@ -316,7 +317,8 @@ static void lists_below_a_prefix(void **state)
 	begin(&f, answer);
 	f.text = (const char *)&s;
 
-	assert_int_equal(0, entry_source_objects(&source, f.s3, "bucket", "b/", NULL, NULL));
+	assert_int_equal(
+		0, entry_source_objects(&source, object_at(f.s3, "bucket", "b/"), NULL, NULL));
 	for (; entry_source_next(source, &entry, NULL) > 0 && n < 300; n++) {
 		snprintf(path, sizeof(path), "%06u.jpg", n);
 		assert_string_equal(path, entry.path);
@@ -451,7 +453,7 @@ static void can_be_left_and_cancelled(void **state)
 		struct entry entry;
 
 		assert_int_equal(
-			0, entry_source_objects(&source, f.s3, "bucket", "",
+			0, entry_source_objects(&source, object_at(f.s3, "bucket", ""),
 				   &(struct object_source_options){.cancel = &f.cancel}, NULL));
 		for (unsigned i = 0; i < n; i++)
 			assert_int_equal(1, entry_source_next(source, &entry, NULL));
@@ -462,7 +464,7 @@ static void can_be_left_and_cancelled(void **state)
 		struct entry entry;
 
 		assert_int_equal(
-			0, entry_source_objects(&source, f.s3, "bucket", "",
+			0, entry_source_objects(&source, object_at(f.s3, "bucket", ""),
 				   &(struct object_source_options){.cancel = &f.cancel}, NULL));
 		assert_int_equal(-PENSTOCK_E_CANCELLED, entry_source_next(source, &entry, NULL));
 	}
@@ -488,7 +490,8 @@ static void ahead(const char *const *keys, const char *first, const char *last, 
 	free(model);
 }
 
-/* Numbers count on as numbers, through all their digits, and end where the text before them would change. */
+/* Numbers count on as numbers, through all their digits, and end where the text before them would
+ * change. */
 static void models_count_on(void **state)
 {
 	static const char *const numbers[] = {"img_0000.jpg", "img_0099.jpg", "img_0123.jpg", NULL};

@@ -1,5 +1,5 @@
 /* The memory that all streams of a process hold together. */
-#include "transfer/memory_share.h"
+#include "transfer/state/memory_share.h"
 
 #include <pthread.h>
 #include <setjmp.h>

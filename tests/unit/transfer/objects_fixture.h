@@ -19,9 +19,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "mini_http.h"
-#include "net/credentials.h"
-#include "net/http.h"
-#include "s3/checksum.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
+#include "s3/sum/checksum.h"
 
 #define SIZE (12 * 1024 * 1024)
 

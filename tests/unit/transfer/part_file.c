@@ -18,7 +18,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "transfer/objects.h"
-#include "transfer/part_file.h"
+#include "transfer/state/part_file.h"
 
 struct place {
 	char dir[64], path[96], plain[128], other[96];

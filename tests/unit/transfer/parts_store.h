@@ -1,6 +1,7 @@
 /*
- * A store with one object and uploads in parts, in memory, that does what S3 does: lists of parts, copies of
- * ranges under a condition, checksums of the whole compared at the end. It counts, and lies where a test says so.
+ * A store with one object and uploads in parts, in memory, that does what S3 does: lists of parts,
+ * copies of ranges under a condition, checksums of the whole compared at the end. It counts, and
+ * lies where a test says so.
  *
  *	struct parts_store store;
  *	begin(&f, parts_store_answer); parts_store_init(&store); f.text = (char *)&store ... see set_up()
@@ -39,12 +40,12 @@ struct parts_store {
 	unsigned sent_parts, copied_parts, aborts, completes, lists, puts;
 	uint64_t sent_bytes, copied_bytes;
 	/* How it lies. */
-	unsigned wrong_etag;   /* this part is listed with another ETag */
-	bool no_copies;	       /* 501 for UploadPartCopy */
+	unsigned wrong_etag; /* this part is listed with another ETag */
+	bool no_copies; /* 501 for UploadPartCopy */
 	bool ignores_if_match; /* of copies */
-	bool copies_wrongly;   /* a byte of each copy is another one */
-	bool no_sums;	       /* knows nothing of checksums */
-	bool loses_upload;     /* before the list of parts */
+	bool copies_wrongly; /* a byte of each copy is another one */
+	bool no_sums; /* knows nothing of checksums */
+	bool loses_upload; /* before the list of parts */
 	unsigned resent; /* this part was stored once more by a request that nobody heard of */
 	bool lists_sums; /* of parts */
 	unsigned interrupt_at; /* sets `cancel` when this part comes, and waits for the end */
@@ -149,9 +150,7 @@ static inline bool store_copy_part(
 	store.copied_parts++;
 	store.copied_bytes += p->len;
 	snprintf(body, sizeof(body),
-		"<CopyPartResult><ETag>%s</ETag><LastModified>2026-11-21T09:05:00.000Z</"
-		"LastModified>"
-		"</CopyPartResult>",
+		"<CopyPartResult><ETag>%s</ETag><LastModified>2026-11-21T09:05:00.000Z</LastModified></CopyPartResult>",
 		p->etag);
 	return mini_reply(fd, "200 OK", "", body, strlen(body));
 }

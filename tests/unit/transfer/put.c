@@ -1,6 +1,6 @@
 /* Uploads: what guards them, what makes them visible, and what stays behind when they fail. */
 #include "objects_fixture.h"
-#include "s3/chunked.h"
+#include "s3/sign/chunked.h"
 #include "s3/multipart.h"
 
 /* ---- stores ---- */
@@ -173,7 +173,7 @@ static int put_multipart(struct fixture *f, struct object_put_options *options)
 	options->part_size = 5 * MIB;
 	options->cancel = &f->cancel;
 	options->cookie = f;
-	r = object_put_file(f->s3, "b", "k", fd, SIZE, options, &f->info, &f->err);
+	r = object_put_file(object_at(f->s3, "b", "k"), fd, SIZE, options, &f->info, &f->err);
 	close(fd);
 	return r;
 }
@@ -197,13 +197,14 @@ static void an_upload_that_is_not_valid_any_more_is_abandoned(void **state)
 		int fd = make_source(sizes[i]);
 
 		f.valid = 0;
-		assert_int_equal(-(int)PENSTOCK_E_CHANGED,
-			object_put_file(f.s3, "b", "k", fd, sizes[i], &options, NULL, &f.err));
+		assert_int_equal(
+			-(int)PENSTOCK_E_CHANGED, object_put_file(object_at(f.s3, "b", "k"), fd,
+							  sizes[i], &options, NULL, &f.err));
 		assert_int_equal(i, f.puts);
 		penstock_error_release(&f.err);
 		f.valid = 1;
-		assert_int_equal(
-			0, object_put_file(f.s3, "b", "k", fd, sizes[i], &options, NULL, &f.err));
+		assert_int_equal(0, object_put_file(object_at(f.s3, "b", "k"), fd, sizes[i],
+					    &options, NULL, &f.err));
 		assert_int_equal(i + 1, f.puts);
 		close(fd);
 	}
@@ -223,7 +224,8 @@ static void a_stream_closes_no_descriptor_but_its_own(void **state)
 	close(fds[1]);
 	begin(&f, plain_store);
 
-	assert_int_equal(0, object_put_stream(f.s3, "b", "k", fds[0], NULL, &f.info, &f.err));
+	assert_int_equal(
+		0, object_put_stream(object_at(f.s3, "b", "k"), fds[0], NULL, &f.info, &f.err));
 
 	assert_int_equal(4, f.info.size);
 	assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0);
@@ -240,9 +242,10 @@ static void a_store_that_refuses_checksums_gets_none(void **state)
 	(void)state;
 	begin(&f, refuses_checksums);
 
-	assert_int_equal(0, object_put(f.s3, "b", "k", data, 1000, NULL, &f.info, &f.err));
+	assert_int_equal(
+		0, object_put(object_at(f.s3, "b", "k"), data, 1000, NULL, &f.info, &f.err));
 	assert_int_equal(2, f.puts);
-	assert_int_equal(0, object_put(f.s3, "b", "k", data, 1000, NULL, NULL, &f.err));
+	assert_int_equal(0, object_put(object_at(f.s3, "b", "k"), data, 1000, NULL, NULL, &f.err));
 
 	assert_int_equal(3, f.puts);
 	end(&f);
@@ -255,8 +258,10 @@ static void a_store_that_ignores_checksums_is_watched_by_its_etags(void **state)
 	(void)state;
 	begin(&f, ignores_checksums);
 
-	assert_int_equal(0, object_put(f.s3, "b", "k", data, 200000, NULL, NULL, &f.err));
-	assert_int_equal(0, object_put(f.s3, "b", "k", data, 200000, NULL, NULL, &f.err));
+	assert_int_equal(
+		0, object_put(object_at(f.s3, "b", "k"), data, 200000, NULL, NULL, &f.err));
+	assert_int_equal(
+		0, object_put(object_at(f.s3, "b", "k"), data, 200000, NULL, NULL, &f.err));
 
 	assert_int_equal(1, f.others);
 	end(&f);
@@ -276,7 +281,8 @@ static void a_store_that_has_other_bytes_is_found_out(void **state)
 		begin(&f, stores_something_else);
 		f.text = replies[i % 2];
 		assert_int_equal(-(int)PENSTOCK_E_CORRUPT,
-			object_put(f.s3, "b", "k", data, i < 2 ? 100 : 200000, NULL, NULL, &f.err));
+			object_put(object_at(f.s3, "b", "k"), data, i < 2 ? 100 : 200000, NULL,
+				NULL, &f.err));
 		end(&f);
 	}
 }
@@ -290,8 +296,9 @@ static void our_own_store_gets_checksums_behind_the_data(void **state)
 	(void)state;
 	begin(&f, own_store);
 
-	assert_int_equal(0, object_put(f.s3, "b", "k", data, 10, NULL, NULL, &f.err));
-	assert_int_equal(0, object_put_file(f.s3, "b", "k", fd, SIZE, NULL, &f.info, &f.err));
+	assert_int_equal(0, object_put(object_at(f.s3, "b", "k"), data, 10, NULL, NULL, &f.err));
+	assert_int_equal(
+		0, object_put_file(object_at(f.s3, "b", "k"), fd, SIZE, NULL, &f.info, &f.err));
 
 	assert_int_equal(1, f.others);
 	assert_int_equal(SIZE, f.info.size);
@@ -309,8 +316,9 @@ static void a_file_that_got_shorter_is_not_uploaded(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		int fd = make_source(sizes[i] - 1);
 
-		assert_int_equal(-(int)PENSTOCK_E_CHANGED,
-			object_put_file(f.s3, "b", "k", fd, sizes[i], NULL, NULL, &f.err));
+		assert_int_equal(
+			-(int)PENSTOCK_E_CHANGED, object_put_file(object_at(f.s3, "b", "k"), fd,
+							  sizes[i], NULL, NULL, &f.err));
 		penstock_error_release(&f.err);
 		close(fd);
 	}
@@ -332,7 +340,7 @@ static void a_conditional_put_whose_reply_was_lost_is_recognised(void **state)
 	f.text = head;
 
 	assert_int_equal(
-		0, object_put(f.s3, "b", "k", "mine", 4,
+		0, object_put(object_at(f.s3, "b", "k"), "mine", 4,
 			   &(struct object_put_options){.if_none_match = true}, &f.info, &f.err));
 
 	assert_string_equal(etag, f.info.etag);
@@ -348,7 +356,7 @@ static void a_conditional_put_that_lost_to_another_writer_fails(void **state)
 	f.text = "ETag: \"0123456789abcdef0123456789abcdef\"\r\n";
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_put(f.s3, "b", "k", "mine", 4,
+		object_put(object_at(f.s3, "b", "k"), "mine", 4,
 			&(struct object_put_options){.if_none_match = true}, NULL, &f.err));
 	end(&f);
 }

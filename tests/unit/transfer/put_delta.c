@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "transfer/delta.h"
+#include "transfer/put/delta.h"
 
 #define FILE_SIZE (24 * MIB + 77)
 #define BLOCK	  (256 * KIB)
@@ -26,7 +26,7 @@ static int put_size(struct fixture *f, size_t size, const char *if_match)
 	store.sent_bytes = store.copied_bytes = 0;
 	store.sent_parts = store.copied_parts = store.puts = 0;
 	object_info_release(&f->info);
-	return object_put_file(f->s3, "bucket", "key", fd, size,
+	return object_put_file(object_at(f->s3, "bucket", "key"), fd, size,
 		&(struct object_put_options){.delta_dir = records, .if_match = if_match}, &f->info,
 		&f->err);
 }

@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "transfer/record_file.h"
+#include "transfer/state/record_file.h"
 
 #define PART  (5 * MIB)
 #define PARTS ((SIZE + PART - 1) / PART)
@@ -46,7 +46,7 @@ static int put_as(struct fixture *f, const char *name, const char *type, bool in
 	moved = 0;
 	store.sent_parts = 0;
 	object_info_release(&f->info);
-	return object_put_file(f->s3, "bucket", "key", fd, (uint64_t)st.st_size,
+	return object_put_file(object_at(f->s3, "bucket", "key"), fd, (uint64_t)st.st_size,
 		&(struct object_put_options){.resume_dir = journals,
 			.content_type = type,
 			.part_size = PART,
@@ -292,7 +292,8 @@ static void an_upload_of_a_file_that_nobody_knows_is_ended(void **state)
 	assert_whole();
 }
 
-/* ETags that say nothing of the bytes, and a part of which an attempt that nobody heard of came last. */
+/* ETags that say nothing of the bytes, and a part of which an attempt that nobody heard of came
+ * last. */
 static void a_part_that_was_stored_twice_is_known_by_its_checksum(void **state)
 {
 	struct fixture *f = *state;
@@ -398,7 +399,7 @@ static void a_refused_condition_ends_the_upload(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_put_file(f->s3, "bucket", "key", fd, SIZE,
+		object_put_file(object_at(f->s3, "bucket", "key"), fd, SIZE,
 			&(struct object_put_options){
 				.resume_dir = journals, .part_size = PART, .if_match = "\"other\""},
 			NULL, &f->err));
@@ -441,7 +442,7 @@ static void a_file_without_a_name_needs_no_journal(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(
-		0, object_put_file(f->s3, "bucket", "key", fd, SIZE,
+		0, object_put_file(object_at(f->s3, "bucket", "key"), fd, SIZE,
 			   &(struct object_put_options){.resume_dir = journals, .part_size = PART},
 			   NULL, &f->err));
 

@@ -96,10 +96,8 @@ static bool copies_what_is_there(struct mini_http *m, const struct mini_request 
 	return mini_reply(fd, "200 OK", "", copied, strlen(copied));
 }
 
-/*
- * Knows conditions where f->text has the letter: p of PUT, c of Complete, d of DELETE. The object of
- * the probe is there from the first PUT on. f->others: DELETEs.
- */
+/* Knows conditions where f->text has the letter: p of PUT, c of Complete, d of DELETE. The object
+ * of the probe is there from the first PUT on. f->others: DELETEs. */
 static bool knows_some_conditions(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	static const char initiated[] = "<InitiateMultipartUploadResult><UploadId>id</UploadId>"
@@ -137,10 +135,8 @@ static bool knows_some_conditions(struct mini_http *m, const struct mini_request
 #define REMOVED	 40
 #define LAST_KEY "k39"
 
-/*
- * Deletes whatever is named. When it was asked for the first deletion, somebody replaces the last key. f->others:
- * requests for deletions; f->aborts: whether they named it.
- */
+/* Deletes whatever is named. When it was asked for the first deletion, somebody replaces the last
+ * key. f->others: requests for deletions; f->aborts: whether they named it. */
 static bool deletes_what_is_named(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
@@ -169,8 +165,10 @@ static void if_match_is_sent_without_quotes_where_quotes_are_compared(void **sta
 	(void)state;
 	begin(&f, compares_quotes);
 
-	assert_int_equal(0, object_put(f.s3, "b", "k", "mine", 4, &options, NULL, &f.err));
-	assert_int_equal(0, object_put(f.s3, "b", "k", "mine", 4, &options, NULL, &f.err));
+	assert_int_equal(
+		0, object_put(object_at(f.s3, "b", "k"), "mine", 4, &options, NULL, &f.err));
+	assert_int_equal(
+		0, object_put(object_at(f.s3, "b", "k"), "mine", 4, &options, NULL, &f.err));
 
 	assert_int_equal(3, f.puts);
 	assert_int_equal(1, f.heads);
@@ -188,12 +186,13 @@ static void a_condition_that_really_fails_still_fails(void **state)
 	begin(&f, compares_quotes);
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_put(f.s3, "b", "k", "mine", 4, &options, NULL, &f.err));
+		object_put(object_at(f.s3, "b", "k"), "mine", 4, &options, NULL, &f.err));
 	assert_int_equal(1, f.puts);
 	end(&f);
 }
 
-/* Somebody deleted the object: that is a condition that failed, and not an input that is missing. */
+/* Somebody deleted the object: that is a condition that failed, and not an input that is
+ * missing. */
 static void nothing_to_match_is_a_failed_condition(void **state)
 {
 	struct fixture f;
@@ -202,18 +201,18 @@ static void nothing_to_match_is_a_failed_condition(void **state)
 	begin(&f, has_nothing);
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_put(f.s3, "b", "k", "mine", 4,
+		object_put(object_at(f.s3, "b", "k"), "mine", 4,
 			&(struct object_put_options){.if_match = "\"" PRESENT "\""}, NULL, &f.err));
 	penstock_error_release(&f.err);
 	assert_int_equal(-(int)PENSTOCK_E_NOT_FOUND,
-		object_put(f.s3, "b", "k", "mine", 4, NULL, NULL, &f.err));
+		object_put(object_at(f.s3, "b", "k"), "mine", 4, NULL, NULL, &f.err));
 	end(&f);
 }
 
 static int put_multipart(struct fixture *f)
 {
 	int fd = make_source(SIZE);
-	int r = object_put_file(f->s3, "b", "k", fd, SIZE,
+	int r = object_put_file(object_at(f->s3, "b", "k"), fd, SIZE,
 		&(struct object_put_options){.part_size = PART}, &f->info, &f->err);
 
 	close(fd);
@@ -265,7 +264,8 @@ static void the_etag_of_a_copy_gets_its_quotes(void **state)
 	(void)state;
 	begin(&f, leaves_quotes_out);
 
-	assert_int_equal(0, object_copy(f.s3, "b", "from", "b", "to", NULL, &f.info, &f.err));
+	assert_int_equal(0, object_copy(object_at(f.s3, "b", "from"), object_at(f.s3, "b", "to"),
+				    NULL, &f.info, &f.err));
 
 	assert_string_equal("\"" PRESENT "\"", f.info.etag);
 	end(&f);
@@ -281,10 +281,12 @@ static void a_copy_that_may_only_create_asks_what_is_there(void **state)
 	begin(&f, leaves_quotes_out);
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_copy(f.s3, "b", "from", "b", "there", &create, NULL, &f.err));
+		object_copy(object_at(f.s3, "b", "from"), object_at(f.s3, "b", "there"), &create,
+			NULL, &f.err));
 	assert_int_equal(0, f.puts);
 	penstock_error_release(&f.err);
-	assert_int_equal(0, object_copy(f.s3, "b", "from", "b", "to", &create, NULL, &f.err));
+	assert_int_equal(0, object_copy(object_at(f.s3, "b", "from"), object_at(f.s3, "b", "to"),
+				    &create, NULL, &f.err));
 	assert_int_equal(1, f.puts);
 	end(&f);
 }
@@ -299,7 +301,8 @@ static void a_copy_of_another_object_than_the_expected_one_is_taken_back(void **
 	begin(&f, copies_what_is_there);
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_copy(f.s3, "b", "from", "b", "to", &options, NULL, &f.err));
+		object_copy(object_at(f.s3, "b", "from"), object_at(f.s3, "b", "to"), &options,
+			NULL, &f.err));
 
 	assert_int_equal(1, f.puts);
 	assert_int_equal(1, f.others);
@@ -326,7 +329,8 @@ static void each_place_of_conditions_is_probed_by_itself(void **state)
 		begin(&f, knows_some_conditions);
 		f.text = cases[i].knows;
 
-		assert_int_equal(0, object_probe_conditions(f.s3, "b", "", &found, &f.err));
+		assert_int_equal(
+			0, object_probe_conditions(object_at(f.s3, "b", ""), &found, &f.err));
 
 		assert_int_equal(cases[i].found.put, found.put);
 		assert_int_equal(cases[i].found.complete, found.complete);
@@ -343,7 +347,8 @@ static void name_key(void *cookie, const char *key, const struct penstock_error 
 	++*(unsigned *)cookie;
 }
 
-/* A store that compares nothing: between the look at an object and its deletion lie two requests, not those of all. */
+/* A store that compares nothing: between the look at an object and its deletion lie two requests,
+ * not those of all. */
 static void what_is_replaced_while_others_are_deleted_stays(void **state)
 {
 	struct strlist keys = {0}, etags = {0};
@@ -358,7 +363,9 @@ static void what_is_replaced_while_others_are_deleted_stays(void **state)
 	}
 
 	assert_int_equal(-(int)PENSTOCK_E_PRECONDITION,
-		object_delete_unchanged(f.s3, "b", &keys, &etags, name_key, &told, NULL, &f.err));
+		object_delete_many(
+			&(struct object_deletion){f.s3, "b", &keys, &etags, name_key, &told}, NULL,
+			&f.err));
 
 	assert_int_equal(1, told);
 	assert_int_equal(0, f.aborts);

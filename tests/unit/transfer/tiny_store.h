@@ -1,7 +1,7 @@
 /*
- * A store in memory for tests of many objects: PUT, GET, HEAD, DELETE, copies and multi-deletes of what is
- * in one bucket, with MD5 ETags and the checksums that came along. `trouble` is asked first, and may answer
- * in the store's place.
+ * A store in memory for tests of many objects: PUT, GET, HEAD, DELETE, copies and multi-deletes of
+ * what is in one bucket, with MD5 ETags and the checksums that came along. `trouble` is asked
+ * first, and may answer in the store's place.
  */
 #ifndef TEST_TINY_STORE_H
 #define TEST_TINY_STORE_H

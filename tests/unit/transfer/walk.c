@@ -21,9 +21,9 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "transfer/list_sort.h"
-#include "transfer/part_file.h"
-#include "transfer/record_file.h"
+#include "transfer/list/sort.h"
+#include "transfer/state/part_file.h"
+#include "transfer/state/record_file.h"
 
 static char dir[64];
 
@@ -303,7 +303,8 @@ static void make_journal(const char *name, const char *part)
 	record_file_close(&journal);
 }
 
-/* Half a download under its temporary name is nobody's file; what only has such a name is its owner's. */
+/* Half a download under its temporary name is nobody's file; what only has such a name is its
+ * owner's. */
 static void unfinished_downloads_are_left_out(void **state)
 {
 	static const char *const wanted[] = {"a", "a.penstock-part", "a.penstock-part.json",
@@ -451,7 +452,8 @@ static void what_vanishes_is_left_out(void **state)
 	walk_meddled("b/", remove_b, 0);
 }
 
-/* Something else under the name of a file or directory is said, and a link in its place not followed. */
+/* Something else under the name of a file or directory is said, and a link in its place not
+ * followed. */
 static void what_is_replaced_is_told(void **state)
 {
 	(void)state;
@@ -574,7 +576,8 @@ static void sort_random(size_t memory, unsigned n, unsigned spill_at)
 	strlist_release(&wanted);
 }
 
-/* In memory, in runs of a file, and moved to the file half-way, the order is that of a plain sort. */
+/* In memory, in runs of a file, and moved to the file half-way, the order is that of a plain
+ * sort. */
 static void sorter_sorts(void **state)
 {
 	(void)state;

@@ -5,11 +5,13 @@
  *	--- document            (the workflow; its display name is "wf")
  *	--- options             (--set PATH=VALUE and --env KEY=VALUE, one per line)
  *	--- module              (module.yaml of every `use.source`; without one, none is looked for)
- *	--- diagnostics         (every line that reading reports, in order)
+ *	--- diagnostics         (every line that reading reports, in order, as POSITION | FACT...)
  *	--- model               (the whole model as JSON)
  *	--- shows               (lines that the model as JSON must hold)
  *	--- record              (lines that the recorded copy must hold)
  *
+ * A FACT is a name, a value or a number that the message holds, in any order and quoting; the
+ * words between them are not tested. `note` is the severity.
  * A case without `diagnostics` must report nothing. `shows`, `record` and `model` ask for success.
  */
 #include <dirent.h>
@@ -110,6 +112,43 @@ static void assert_text(const char *what, const struct buf *wanted, const struct
 		fail_msg("%s, wanted:\n%s\ngot:\n%s", what, buf_str(wanted), buf_str(actual));
 }
 
+/* "wf:3:16 | steps | -1" against one line that begins with "wf:3:16: " and holds both. */
+static void assert_diagnostic(char *facts, const char *line)
+{
+	const char *position = strsep(&facts, "|");
+	const size_t len = strlen(position) - (facts ? 1 : 0);
+	char *fact;
+
+	if (strncmp(line, position, len) != 0 || line[len] != ':')
+		fail_msg("position \"%.*s\", not: %s", (int)len, position, line);
+	while ((fact = strsep(&facts, "|"))) {
+		size_t end = strlen(fact);
+
+		/* one space before it, and one after it if another follows */
+		if (facts)
+			fact[end - 1] = '\0';
+		if (!strstr(line + len, fact + 1))
+			fail_msg("no \"%s\" in: %s", fact + 1, line);
+	}
+}
+
+static void assert_diagnostics(const struct buf *wanted, const struct buf *actual)
+{
+	_cleanup_free_ char *expected = strdup(buf_str(wanted));
+	_cleanup_free_ char *reported = strdup(buf_str(actual));
+	char *facts, *line, *rest = expected, *lines = reported;
+
+	assert_true(expected && reported);
+	while ((facts = strsep(&rest, "\n")) && *facts) {
+		line = strsep(&lines, "\n");
+		if (!line || !*line)
+			fail_msg("not reported: %s\ngot:\n%s", facts, buf_str(actual));
+		assert_diagnostic(facts, line);
+	}
+	if (lines && *lines)
+		fail_msg("not expected: %s", lines);
+}
+
 static void check_model(const struct test_case *c, const struct workflow *wf)
 {
 	_cleanup_(buf_release) struct buf model = BUF_INIT(MIB);
@@ -153,7 +192,7 @@ static void a_document_reads_as_its_case_says(void **state)
 		diagnostic_format(&found.items[i], &lines);
 		buf_add_char(&lines, '\n');
 	}
-	assert_text("diagnostics", &c->sections[DIAGNOSTICS], &lines);
+	assert_diagnostics(&c->sections[DIAGNOSTICS], &lines);
 	assert_int_equal(r, found.errors ? -PENSTOCK_E_INVALID : 0);
 	if (c->given[MODEL] || c->given[SHOWS] || c->given[RECORD])
 		assert_int_equal(r, 0);

@@ -1,4 +1,5 @@
-/* Every allocation of reading a workflow, and of writing it out, fails once: an error that says so, or the whole result. */
+/* Every allocation of reading a workflow, and of writing it out, fails once: an error that says so,
+ * or the whole result. */
 #include "alloc_fail.h"
 
 #include <setjmp.h>

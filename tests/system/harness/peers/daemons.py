@@ -1,5 +1,4 @@
 """Servers that are not ours, as ordinary processes of one fixture: loopback only, logs and data in one temporary folder."""
-import os
 import secrets
 import shutil
 import socket

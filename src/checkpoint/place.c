@@ -1,0 +1,73 @@
+/* The documents of a checkpoint: its commit and the parts of ranks. */
+#include "checkpoint/save_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "checkpoint/commit.h"
+#include "base/banned.h"
+
+int save_sync_dir(int fd, const char *path, struct penstock_error *err)
+{
+	return fsync(fd) < 0 && errno != EINVAL ? error_errno(err, errno, "cannot sync '%s'", path)
+						: 0;
+}
+
+/*
+ * Closes the file before it gets its name, so that the name never belongs to a file with a writer.
+ * Removes the leftover of a killed save, or another program's file: a FIFO there would block
+ * forever.
+ */
+int save_place_at(int dir, const char *path, const char *hidden, const char *name,
+	const struct buf *text, struct penstock_error *err)
+{
+	bool good;
+	int saved, fd;
+
+	unlinkat(dir, hidden, 0);
+	fd = openat(dir, hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	good = fd >= 0 && fs_write_all(fd, text->data, text->len) == 0 && fdatasync(fd) == 0;
+	saved = errno;
+	if (fd >= 0)
+		close(fd);
+	if (good && renameat(dir, hidden, dir, name) == 0)
+		return save_sync_dir(dir, path, err);
+	saved = good ? errno : saved;
+	unlinkat(dir, hidden, 0);
+	return error_errno(err, saved, "cannot write '%s/%s'", path, name);
+}
+
+int save_place(
+	const struct save *s, const char *name, const struct buf *text, struct penstock_error *err)
+{
+	char hidden[64];
+
+	snprintf(hidden, sizeof(hidden), COMMIT_HIDDEN "new-%u", s->o.rank);
+	return save_place_at(s->fd, s->path, hidden, name, text, err);
+}
+
+struct commit *save_describe(const struct save *s, const char *run)
+{
+	_cleanup_(commit_freep) struct commit *c = commit_new();
+
+	if (!c || !(c->run = strdup(run)))
+		return NULL;
+	c->step = s->step;
+	c->attempt = s->o.attempt;
+	c->world_size = s->o.world_size;
+	c->time_ns = clock_wall_ns();
+	for (size_t i = 0; i < s->n_files; i++) {
+		if (commit_add_file(c, s->files[i].name, s->files[i].size, s->files[i].crc) < 0)
+			return NULL;
+	}
+	return take_pointer(c);
+}

@@ -1,0 +1,356 @@
+/* Decides whether a run goes to a cluster, and reads the state of runs there. */
+#include "cli/cluster/cluster.h"
+
+#include <jansson.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/print/util.h"
+#include "run/cluster/slurm.h"
+#include "run/config/user_limits.h"
+#include "workflow/document/arena.h"
+#include "workflow/document/document.h"
+#include "base/banned.h"
+
+void cluster_release(struct cluster *cluster)
+{
+	strlist_release(&cluster->options);
+	free(cluster->node_dir);
+}
+
+/* ---- the configuration ---- */
+
+static int wrong(
+	const char *path, const struct node *node, const char *what, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID, "%s:%d:%d: %s", path, node->at.line,
+		node->at.column, what);
+}
+
+static int read_options(struct cluster *cluster, const char *path, const struct node *slurm,
+	struct penstock_error *err)
+{
+	const struct node *options = slurm->kind == NODE_MAP ? node_get(slurm, "options") : NULL;
+	const struct node *dir = slurm->kind == NODE_MAP ? node_get(slurm, "nodeDir") : NULL;
+
+	if (slurm->kind != NODE_MAP)
+		return wrong(
+			path, slurm, "`slurm` must be a map with `options` and `nodeDir`", err);
+	for (size_t i = 0; i < slurm->n; i++) {
+		if (strcmp(slurm->entries[i].key, "options") != 0 &&
+			strcmp(slurm->entries[i].key, "nodeDir") != 0)
+			return wrong(path, slurm->entries[i].value,
+				"unknown key: `slurm` has `options`, a list of options of "
+				"sbatch, and `nodeDir`, a directory on a disk of each node",
+				err);
+	}
+	if (dir && (dir->kind != NODE_SCALAR || (*dir->text != '/' && *dir->text != '$')))
+		return wrong(path, dir,
+			"`nodeDir` must be a directory on a disk of each node, such as /scratch "
+			"or $SLURM_TMPDIR",
+			err);
+	if (dir) {
+		free(cluster->node_dir);
+		cluster->node_dir = strdup(dir->text);
+		if (!cluster->node_dir)
+			return error_memory(err);
+	}
+	if (options && options->kind != NODE_LIST)
+		return wrong(path, options, "`options` must be a list of options of sbatch", err);
+	for (size_t i = 0; options && i < options->n; i++) {
+		const struct node *option = options->entries[i].value;
+
+		if (option->kind != NODE_SCALAR || *option->text != '-')
+			return wrong(path, option, "an option of sbatch must begin with `-`", err);
+		if (strlist_add(&cluster->options, option->text) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+static int read_config(struct cluster *cluster, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
+	struct workflow_arena arena = {0};
+	struct diagnostics found = {0};
+	const struct node *root, *on, *slurm;
+	int r;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	r = fs_read(path, &text, err);
+	if (r < 0 || text.len == 0)
+		return r;
+	root = document_read(&arena, path, NULL, buf_str(&text), text.len, &found);
+	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
+	else if (!root || root->kind != NODE_MAP)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s: must be a map with `limits`, `on` and `slurm`", path);
+	on = r == 0 ? node_get(root, "on") : NULL;
+	slurm = r == 0 ? node_get(root, "slurm") : NULL;
+	if (on && (on->kind != NODE_SCALAR ||
+			  (strcmp(on->text, "slurm") != 0 && strcmp(on->text, "local") != 0)))
+		r = wrong(path, on, "`on` must be `slurm` or `local`", err);
+	else if (on)
+		cluster->slurm = strcmp(on->text, "slurm") == 0;
+	if (r == 0 && slurm)
+		r = read_options(cluster, path, slurm, err);
+	diagnostics_release(&found);
+	workflow_arena_release(&arena);
+	return r;
+}
+
+static int read_configs(struct cluster *cluster, struct penstock_error *err)
+{
+	_cleanup_free_ char *own = user_config_path();
+	int r;
+
+	if (!own)
+		return error_memory(err);
+	r = read_config(cluster, system_config_path(), err);
+	return r < 0 ? r : read_config(cluster, own, err);
+}
+
+int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
+{
+	const char *on = cli_value(cli, "on");
+	int r = read_configs(cluster, err);
+
+	if (r < 0)
+		return r;
+	if (on && strcmp(on, "slurm") != 0 && strcmp(on, "local") != 0)
+		return error_set(
+			err, PENSTOCK_E_INVALID, "invalid --on '%s': expected slurm or local", on);
+	if (on)
+		cluster->slurm = strcmp(on, "slurm") == 0;
+	cluster->given = on != NULL;
+	return 0;
+}
+
+int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
+{
+	const struct strlist *given = cli_values(cli, "sbatch");
+	const char *partition = cli_value(cli, "partition");
+	int r = cluster_where(cluster, cli, err);
+
+	if (r < 0)
+		return r;
+	if (!cluster->slurm && !cluster->given && (given->n || partition))
+		cluster->slurm = true; /* options of sbatch imply Slurm */
+	if (!cluster->slurm && (given->n || partition))
+		return error_set(err, PENSTOCK_E_INVALID, "--%s is not for --on local",
+			partition ? "partition" : "sbatch");
+	if (partition && strlist_addf(&cluster->options, "--partition=%s", partition) < 0)
+		return error_memory(err);
+	for (size_t i = 0; i < given->n; i++) {
+		if (*given->items[i] != '-')
+			return error_set(err, PENSTOCK_E_INVALID,
+				"invalid --sbatch='%s': an option of sbatch begins with a dash, "
+				"such as --sbatch=--time=2:00:00",
+				given->items[i]);
+		if (strlist_add(&cluster->options, given->items[i]) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+bool cluster_has(const char *home, const char *id)
+{
+	struct slurm_job job = {0};
+	bool has = slurm_job_read(&job, home, id, NULL) == 0;
+
+	slurm_job_release(&job);
+	return has;
+}
+
+/* ---- the state of several runs ---- */
+
+static char *ask_for_all(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	char user[16];
+
+	snprintf(user, sizeof(user), "%u", (unsigned)geteuid());
+	if (slurm_command((const char *const[]){"squeue", "--noheader", "--states=all", "--user",
+				  user, SLURM_LIST_FORMAT, NULL},
+		    &text, NULL) < 0)
+		return NULL;
+	return text.len ? buf_take(&text) : strdup("");
+}
+
+/* Returns false if the job is not in the list. */
+static bool find_job(const char *jobs, const char *job, const char *id, struct slurm_status *status)
+{
+	size_t len = strlen(job);
+
+	for (const char *at = jobs; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+		if (strncmp(at, job, len) == 0 && at[len] == '|')
+			return slurm_status_parse(at + len + 1, id, status);
+	}
+	return false;
+}
+
+/* Sets the message of a lost run whose job no process followed, so that its end was not recorded.
+ * The list does not have jobs of other clusters. */
+static void explain_loss(const struct slurm_job *job, const struct slurm_status *status,
+	struct records_attempt *attempt)
+{
+	char *message = NULL;
+
+	if (attempt->state != RUN_LOST || attempt->class != RUN_CLASS_NONE || !job->job[0] ||
+		strchr(job->job, ';'))
+		return;
+	attempt->class = RUN_CLASS_NODE;
+	if (asprintf(&message, "Slurm job %s ended (%s)%s%s; the same command resumes it", job->job,
+		    status->known ? status->state : "no longer known to Slurm",
+		    *status->nodes ? " on " : "", status->nodes) < 0)
+		return;
+	free(attempt->message);
+	attempt->message = message;
+}
+
+bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
+	struct records_attempt *attempt)
+{
+	struct slurm_job job = {0};
+	struct slurm_status status = {0};
+	char *message = NULL;
+	bool waits;
+
+	if ((attempt->state != RUN_LOST && attempt->state != RUN_PREEMPTED) ||
+		slurm_job_read(&job, home, id, NULL) < 0)
+		return false;
+	if (!view->asked)
+		view->jobs = ask_for_all();
+	view->asked = true;
+	waits = find_job(view->jobs, job.job, id, &status) && status.lives &&
+		(status.pending || attempt->state == RUN_LOST);
+	if (waits) {
+		if (asprintf(&message, "Slurm job %s: %s (%s)%s%s", job.job, status.state,
+			    status.reason, *status.nodes ? " on " : "", status.nodes) >= 0) {
+			free(attempt->message);
+			attempt->message = message;
+		}
+		attempt->state = RUN_QUEUED;
+		attempt->class = RUN_CLASS_NONE;
+		attempt->ended_ns = 0;
+	} else if (view->jobs && !status.lives) {
+		explain_loss(&job, &status, attempt);
+	}
+	slurm_job_release(&job);
+	return waits;
+}
+
+void cluster_view_release(struct cluster_view *view)
+{
+	free(view->jobs);
+}
+
+/* ---- nodes ---- */
+
+#define NODE_FIELDS 6
+
+/* Splits a line, in place, into its fields. Returns false if there are fewer. */
+static bool cut(char *line, char *fields[static NODE_FIELDS])
+{
+	for (int i = 0; i < NODE_FIELDS; i++) {
+		fields[i] = strsep(&line, "|");
+		if (!fields[i])
+			return false;
+	}
+	return true;
+}
+
+/* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; several kinds are summed. */
+static int gpus_of(const char *gres)
+{
+	int sum = 0;
+
+	for (const char *at = gres; (at = strstr(at, "gpu:")); at++) {
+		const char *number = at + 4;
+		size_t len = strcspn(number, ":,(");
+
+		if (number[len] == ':')
+			number += len + 1;
+		sum += (int)strtoul(number, NULL, 10);
+	}
+	return sum;
+}
+
+/* "allocated/idle/other/all" */
+static void cpus_of(const char *text, int *used, int *all)
+{
+	int idle, other;
+
+	if (sscanf(text, "%d/%d/%d/%d", used, &idle, &other, all) != 4)
+		*used = *all = 0;
+}
+
+static json_t *node_json(char *const fields[static NODE_FIELDS])
+{
+	int used, all;
+
+	cpus_of(fields[2], &used, &all);
+	return json_pack("{s:o, s:o, s:{s:i, s:I, s:i}, s:{s:i}, s:o}", "name",
+		json_text(fields[0]), "status", json_text(fields[1]), "capacity", "cpus", all,
+		"memory", (json_int_t)(strtoull(fields[3], NULL, 10) * MIB), "gpus",
+		gpus_of(fields[4]), "used", "cpus", used, "partition", json_text(fields[5]));
+}
+
+static void node_row(struct grid *grid, char *const fields[static NODE_FIELDS])
+{
+	char memory[STR_SIZE_SIZE];
+	int used, all;
+
+	cpus_of(fields[2], &used, &all);
+	str_format_size(strtoull(fields[3], NULL, 10) * MIB, memory);
+	grid_add(grid, fields[0]);
+	grid_add(grid, fields[5]);
+	grid_add(grid, fields[1]);
+	grid_addf(grid, "%d of %d", used, all);
+	grid_add(grid, memory);
+	grid_addf(grid, "%d", gpus_of(fields[4]));
+}
+
+int cluster_show_nodes(bool json, struct penstock_error *err)
+{
+	static const char *const heading[] = {
+		"NODE", "PARTITION", "STATE", "CPUS IN USE", "MEMORY", "GPUS"};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	struct grid grid = GRID_INIT(ARRAY_SIZE(heading));
+	json_t *array = json_array();
+	_cleanup_free_ char *lines = NULL;
+	char *rest, *line;
+	int r = slurm_command((const char *const[]){"sinfo", "--noheader", "--Node",
+				      "--format=%N|%T|%C|%m|%G|%R", NULL},
+		&text, err);
+
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		grid_add(&grid, heading[i]);
+	rest = lines = r == 0 && text.len ? buf_take(&text) : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		char *fields[NODE_FIELDS];
+
+		if (!*line || !cut(line, fields))
+			continue;
+		json_array_append_new(array, node_json(fields));
+		node_row(&grid, fields);
+	}
+	if (r == 0 && json)
+		r = show_json(json_incref(array));
+	else if (r == 0)
+		grid_print(&grid);
+	json_decref(array);
+	grid_release(&grid);
+	return r;
+}

@@ -1,0 +1,96 @@
+/*
+ * Runs on a cluster: whether one was requested, and the cluster's part of the verbs.
+ *
+ *	cluster_wanted(&cluster, cli, err);
+ *	if (cluster.slurm)
+ *		return cluster_run(cli, &(struct cluster_run){ ... });
+ */
+#ifndef CLI_CLUSTER_CLUSTER_H
+#define CLI_CLUSTER_CLUSTER_H
+
+#include <stdbool.h>
+
+#include "base/str.h"
+#include "cli/command.h"
+#include "records/records.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+
+/* For a verb's option table. */
+#define CLUSTER_WHERE                                                                              \
+	{                                                                                          \
+		0, "on", "WHERE",                                                                  \
+			"slurm: the cluster; local: this machine; overrides the configuration"     \
+	}
+#define CLUSTER_OPTIONS                                                                            \
+	{0, "on", "WHERE",                                                                         \
+		"slurm: submit it as a batch job, and follow it; local: this machine; "            \
+		"overrides the configuration"},                                                    \
+		{0, "partition", "NAME", "Partition of the batch job"},                            \
+	{                                                                                          \
+		0, "sbatch", "OPTION",                                                             \
+			"Pass an option to sbatch, such as --sbatch=--time=2:00:00; may be "       \
+			"repeated"                                                                 \
+	}
+
+struct cluster {
+	bool slurm;
+	bool given; /* set by an option, not by a configuration */
+	struct strlist options; /* of sbatch */
+	char *node_dir; /* owned; on a disk of each node, for inputs; NULL if not given */
+};
+/* Reads the options, or the configuration for those not given. Fails with PENSTOCK_E_INVALID if one
+ * is wrong. */
+int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
+/* The same for a verb that has only CLUSTER_WHERE. */
+int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
+void cluster_release(struct cluster *cluster);
+
+struct cluster_run {
+	const char *home;
+	struct records *records;
+	const struct workflow *workflow;
+	const char *shown; /* the workflow's name for messages */
+	const char *id; /* NULL for the workflow's */
+	const char *provenance;
+	const struct strlist *options;
+	const char *node_dir;
+	bool fresh, resume, detach;
+};
+/* Submits the run and, unless detached, follows it to its end. Returns the exit code. */
+int cluster_run(const struct cli *cli, const struct cluster_run *spec);
+
+/* Returns true if the run was last submitted to a cluster. */
+bool cluster_has(const char *home, const char *id);
+
+/*
+ * Prints the log of a run on a cluster as it grows, from its last `lines` lines (-1 for all),
+ * across all attempts of its jobs, until the run ends. `*code` is the exit code of the run, or
+ * 128+n if signal n ended only the following.
+ */
+int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
+	int64_t lines, int *code, struct penstock_error *err);
+
+/* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if it has no live job. */
+int cluster_stop(const struct cli *cli, struct records *records, const char *home,
+	const struct records_run *run, int64_t grace_ms, struct penstock_error *err);
+
+/* Slurm's state of several runs, read once, when the first run needs it. */
+struct cluster_view {
+	bool asked;
+	char *jobs; /* "12|PENDING|Priority||N/A\n…"; NULL if unknown */
+};
+/*
+ * Corrects the state of a run that looks lost or preempted although its job is pending or starting.
+ * Returns true if it did; a notice about the earlier machine no longer applies then. For a lost
+ * run, sets the message about the end of its job.
+ */
+bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
+	struct records_attempt *attempt);
+void cluster_view_release(struct cluster_view *view);
+
+/* Prints the nodes, for `penstock runners`. */
+int cluster_show_nodes(bool json, struct penstock_error *err);
+
+#endif

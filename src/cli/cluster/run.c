@@ -1,0 +1,562 @@
+/* Submits a run to Slurm, follows it and stops it. */
+#include "cli/cluster/cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/print/follow.h"
+#include "records/supervisor.h"
+#include "records/layout.h"
+#include "run/run.h"
+#include "run/cluster/slurm.h"
+#include "base/banned.h"
+
+enum {
+	CHECK_MS = 200, /* between two checks of the log and the records */
+	ASK_MS = 500, /* between two calls of Slurm, at first; grows, to spare the controller */
+	ASK_MAX_MS = 15000,
+	PATIENCE_MS = 60000, /* for a controller that does not respond */
+	SETTLE_MS = 1000, /* from the end of a job until its records must be visible here */
+	SETTLE_FAR_MS = 15000, /* the same on a network file system */
+};
+
+/* Returns true if a process is running sbatch for the run. */
+static bool is_submitting(const char *home, const char *id)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+
+	path = run_path(home, id, RUN_FILE_SLURM_LOCK);
+	if (!path)
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 && fs_lock_held(fd);
+}
+
+/* ---- submitting ---- */
+
+/*
+ * Refuses to submit the run if a job of an earlier submission is pending or running; the lock of a
+ * pending one is free. If Slurm does not answer, nothing is submitted. A completing job may be
+ * requeued, but starts nothing after a later submission.
+ */
+static int refuse_if_alive(
+	const char *home, const char *id, int *submissions, struct penstock_error *err)
+{
+	struct slurm_job job = {0};
+	struct slurm_status status = {0};
+	int r = 0;
+
+	if (slurm_job_read(&job, home, id, NULL) < 0)
+		return 0;
+	*submissions = job.submissions;
+	if (job.job[0])
+		r = slurm_status_read(job.job, id, &status, err);
+	if (r < 0)
+		error_prefix(err,
+			"cannot determine whether run %s is still running as Slurm job %s", id,
+			job.job);
+	else if (status.lives && strcmp(status.state, "COMPLETING") != 0)
+		r = error_set(err, PENSTOCK_E_EXISTS,
+			"run %s is live already (Slurm job %s, %s: %s); wait for it, or stop it "
+			"with 'penstock stop %s'",
+			id, job.job, status.state, status.reason, id);
+	slurm_job_release(&job);
+	return r;
+}
+
+/* Output without another copy must not be overwritten. The job itself would refuse, too, but only
+ * once it has its nodes. */
+static int refuse_if_unflushed(
+	const struct cluster_run *spec, const char *id, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	bool restarted;
+
+	if (records_last_attempt(spec->records, id, &last, NULL) < 0)
+		return 0;
+	restarted = !spec->resume && (last.state == RUN_FAILED || last.state == RUN_STOPPED ||
+					     last.state == RUN_SUCCEEDED);
+	restarted = restarted && last.unflushed && !spec->fresh;
+	records_attempt_release(&last);
+	if (!restarted)
+		return 0;
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"run %s has output that is not uploaded; 'penstock flush %s' uploads it, "
+		"--fresh leaves it in %s/runs/%s",
+		id, id, spec->home, id);
+}
+
+static int record_queued(const struct cluster_run *spec, const char *id, struct slurm_job *job,
+	struct penstock_error *err)
+{
+	int r = run_record_elsewhere(spec->workflow, spec->home, spec->records, id, spec->shown,
+		spec->provenance, &job->attempt, err);
+
+	if (r == 0)
+		r = slurm_job_write(job, spec->home, id, err);
+	return r;
+}
+
+static int submit(const struct cluster_run *spec, const char *id, struct slurm_job *job,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = NULL;
+	_cleanup_free_ char *lock = NULL;
+	_cleanup_close_ int fd = -1, turn = -1;
+	int r = slurm_need("sbatch", err);
+
+	if (r < 0)
+		return r;
+	dir = run_path(spec->home, id, RUN_FILE_DIR);
+	if (!dir)
+		return error_memory(err);
+	lock = run_path(spec->home, id, RUN_FILE_LOCK);
+	if (!lock)
+		return error_memory(err);
+	r = fs_mkdirs(dir, 0700, err);
+	if (r == 0)
+		turn = slurm_submission_lock(spec->home, id, err);
+	if (r == 0 && turn < 0)
+		r = turn;
+	if (r == 0)
+		r = supervisor_begin(lock, id, &fd, err);
+	if (r == 0)
+		r = refuse_if_alive(spec->home, id, &job->submissions, err);
+	if (r == 0)
+		r = refuse_if_unflushed(spec, id, err);
+	if (r == 0)
+		r = slurm_options(&(struct slurm_submission){.home = spec->home,
+					  .id = id,
+					  .workflow = spec->workflow,
+					  .options = spec->options},
+			&job->options, err);
+	if (r == 0)
+		r = slurm_job_set_node_dir(job, spec->node_dir, err);
+	job->fresh = spec->fresh;
+	job->resume = spec->resume;
+	if (r == 0)
+		r = record_queued(spec, id, job, err);
+	if (r < 0)
+		return r;
+	close(take_fd(fd)); /* release the lock: the job may start at once and take it */
+	r = slurm_submit(job, spec->home, id, err);
+	if (r < 0)
+		records_end(spec->records, id, job->attempt,
+			&(struct records_end){.state = RUN_FAILED,
+				.class = RUN_CLASS_NODE,
+				.exit_code = CLI_EXIT_UNAVAILABLE,
+				.message = err->message},
+			NULL);
+	return r;
+}
+
+int cluster_run(const struct cli *cli, const struct cluster_run *spec)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct slurm_job job = {0};
+	char id[RECORDS_ID_SIZE];
+	char number[SLURM_JOB_SIZE];
+	int code = 0;
+	int r = 0;
+
+	if (spec->id)
+		snprintf(id, sizeof(id), "%s", spec->id);
+	else
+		r = run_identity(spec->workflow, id, &err);
+	if (r == 0)
+		r = run_check_elsewhere(spec->workflow, &err);
+	if (r == 0)
+		r = slurm_check(spec->workflow, &err);
+	if (r == 0)
+		r = submit(spec, id, &job, &err);
+	snprintf(number, sizeof(number), "%s", job.job);
+	slurm_job_release(&job);
+	if (r < 0) {
+		bool live = err.code == PENSTOCK_E_EXISTS;
+		bool mistakes = err.code == PENSTOCK_E_INVALID;
+
+		code = cli_fail(cli, &err);
+		return live ? CLI_EXIT_UNAVAILABLE : mistakes ? CLI_EXIT_WORKFLOW : code;
+	}
+	if (!cli_quiet(cli))
+		log_info("run %s is Slurm job %s", id, number);
+	if (spec->detach) {
+		printf("%s\n", id);
+		return 0;
+	}
+	r = cluster_follow(cli, spec->records, spec->home, id, -1, &code, &err);
+	return r < 0 ? cli_fail(cli, &err) : code;
+}
+
+/* ---- following ---- */
+
+struct following {
+	const struct cli *cli;
+	struct records *records;
+	const char *home, *id;
+	int64_t lines; /* for the first log, from its end; -1 for all */
+	int first_attempt; /* of the submission */
+	int attempt; /* whose log is open; 0 if there is none */
+	int log_fd;
+	int signal_fd;
+	char shown[192]; /* the last message about the job */
+	int64_t ask_at_ms; /* time of the next call of Slurm */
+	int64_t ask_ms; /* interval after that */
+	int64_t settle_ms;
+	int64_t ended_at_ms; /* when Slurm first reported the end of the job; 0 if it has not */
+	int said_attempt; /* the attempt whose end was reported, although the run continued */
+};
+
+static int copy_log(struct following *f, struct penstock_error *err)
+{
+	return f->log_fd >= 0 ? follow_copy_rest(f->log_fd, err) : 0;
+}
+
+/* Opens the log of the current attempt, after printing the rest of the one before. */
+static int turn_to(struct following *f, int attempt, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	int r = 0;
+
+	if (attempt != f->attempt) {
+		r = copy_log(f, err);
+		if (f->log_fd >= 0)
+			close(f->log_fd);
+		f->log_fd = -1;
+		f->attempt = attempt;
+	}
+	if (r == 0 && f->log_fd < 0) {
+		r = run_layout_init(&layout, f->home, f->id, attempt, err);
+		if (r == 0)
+			f->log_fd = open(layout.log, O_RDONLY | O_CLOEXEC);
+		if (f->log_fd >= 0 && f->lines >= 0)
+			r = follow_seek_to_last(f->log_fd, f->lines, err);
+		if (f->log_fd >= 0)
+			f->lines = -1;
+	}
+	return r == 0 ? copy_log(f, err) : r;
+}
+
+static void say_status(struct following *f, const char *job, const struct slurm_status *status)
+{
+	char text[192];
+
+	snprintf(
+		text, sizeof(text), "%s %s", job, status->pending ? status->reason : status->state);
+	if (strcmp(text, f->shown) == 0 || cli_quiet(f->cli) || strcmp(status->reason, "None") == 0)
+		return;
+	snprintf(f->shown, sizeof(f->shown), "%s", text);
+	if (status->pending)
+		log_info("Slurm job %s is pending (%s)%s", job, status->reason,
+			status->held ? "; 'scontrol release' releases it, if you have permission"
+				     : "");
+	else
+		log_debug("Slurm job %s: %s on %s", job, status->state, status->nodes);
+}
+
+/* Reads the last line that the batch script wrote outside of the run's log; "" if there is none. */
+static void last_words(const struct following *f, const char *job, char line[static 400])
+{
+	_cleanup_free_ char *dir = NULL;
+	_cleanup_free_ char *path = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	const char *at;
+
+	*line = '\0';
+	dir = run_path(f->home, f->id, RUN_FILE_DIR);
+	if (!dir || asprintf(&path, "%s/slurm-%s.out", dir, job) < 0) {
+		path = NULL;
+		return;
+	}
+	if (fs_read(path, &text, NULL) < 0)
+		return;
+	for (at = buf_str(&text); *at;) {
+		size_t len = strcspn(at, "\n");
+
+		if (len)
+			snprintf(line, 400, ": %.*s", (int)(len < 390 ? len : 390), at);
+		at += len + (at[len] == '\n');
+	}
+}
+
+/* Records the end of a run whose job Slurm has ended before its penstock could. */
+static int record_gone(struct following *f, const struct slurm_job *job,
+	const struct slurm_status *status, const struct records_attempt *last)
+{
+	bool begun = last->pid != 0;
+	bool cancelled = str_starts(status->state, "CANCELLED");
+	struct records_end end = {
+		.state = begun	     ? RUN_LOST
+			 : cancelled ? RUN_STOPPED
+				     : RUN_FAILED,
+		.class = cancelled ? RUN_CLASS_USER : RUN_CLASS_NODE,
+		.exit_code = cancelled ? 130 : CLI_EXIT_UNAVAILABLE,
+	};
+	_cleanup_free_ char *message = NULL;
+	char words[400];
+
+	last_words(f, job->job, words);
+	if (asprintf(&message, "Slurm job %s ended (%s)%s%s%s%s", job->job,
+		    status->known ? status->state : "no longer known to Slurm",
+		    *status->nodes ? " on " : "", status->nodes,
+		    begun		  ? "; the same command resumes it"
+		    : cancelled || *words ? ""
+					  : "; is PENSTOCK_HOME on a file system that the "
+					    "nodes share?",
+		    words) < 0)
+		message = NULL;
+	end.message = message;
+	records_end(f->records, f->id, last->attempt, &end, NULL);
+	log_error("run %s %s: %s", f->id, run_state_name(end.state), message ? message : "");
+	return end.exit_code;
+}
+
+/* If several processes follow the run, one of them submits it again; only then the held job is
+ * cancelled, which would no longer start anything. */
+static int replace_held(
+	const struct following *f, struct slurm_job *job, struct penstock_error *err)
+{
+	char held[SLURM_JOB_SIZE];
+	int r;
+
+	snprintf(held, sizeof(held), "%s", job->job);
+	r = slurm_submit_again(job, f->home, f->id, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	log_info("Slurm holds job %s because it was requeued too often; the run continues as job "
+		 "%s",
+		held, job->job);
+	slurm_cancel(held, NULL);
+	return 0;
+}
+
+/* Sets `*ended` if Slurm will not continue the run; `*code` is then its exit code. */
+static int ask_slurm(struct following *f, const struct records_attempt *last, bool *ended,
+	int *code, struct penstock_error *err)
+{
+	int64_t now = clock_monotonic_ms();
+	struct slurm_job job = {0};
+	struct slurm_status status = {0};
+	int r;
+
+	if (now < f->ask_at_ms)
+		return 0;
+	f->ask_at_ms = now + f->ask_ms;
+	f->ask_ms = f->ask_ms * 3 / 2 < ASK_MAX_MS ? f->ask_ms * 3 / 2 : ASK_MAX_MS;
+	r = slurm_job_read(&job, f->home, f->id, err);
+	if (r < 0)
+		return r;
+	/* A controller that does not respond for a while says nothing about the job. */
+	if (job.job[0] ? slurm_status_read(job.job, f->id, &status, NULL) < 0
+		       : is_submitting(f->home, f->id)) {
+		slurm_job_release(&job);
+		return 0;
+	}
+	if (status.max_requeue) {
+		r = replace_held(f, &job, err);
+	} else if (status.lives) {
+		f->ended_at_ms = 0;
+		say_status(f, job.job, &status);
+	} else if (!f->ended_at_ms) {
+		f->ended_at_ms = now; /* its last writes may not be visible here yet */
+		f->ask_at_ms = now + ASK_MS;
+		f->ask_ms = ASK_MS;
+	} else if (last->state == RUN_PREEMPTED || now - f->ended_at_ms >= f->settle_ms) {
+		*ended = true;
+		*code = last->state == RUN_PREEMPTED ? last->exit_code
+						     : record_gone(f, &job, &status, last);
+	}
+	slurm_job_release(&job);
+	return r;
+}
+
+/* Returns the signal that ends the following, not the run; 0 if there is none. */
+static int wait_for_signal(struct following *f, int wait_ms)
+{
+	struct pollfd fd = {f->signal_fd, POLLIN, 0};
+	struct signalfd_siginfo info;
+
+	if (poll(&fd, 1, wait_ms) <= 0 ||
+		read(f->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+		return 0;
+	log_info("run %s continues; 'penstock logs -f %s' follows it again, 'penstock stop %s' "
+		 "stops it",
+		f->id, f->id, f->id);
+	return 128 + (int)info.ssi_signo;
+}
+
+static int check(struct following *f, bool *ended, int *code, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	int r = records_last_attempt(f->records, f->id, &last, NULL);
+
+	if (r < 0) /* withdrawn, and about to be recorded again */
+		return 0;
+	if (last.attempt < f->first_attempt) { /* likewise */
+		records_attempt_release(&last);
+		return 0;
+	}
+	if (last.pid)
+		r = turn_to(f, last.attempt, err);
+	if (r < 0 || (run_state_is_live(last.state) && last.pid)) {
+		f->ask_ms = ASK_MS;
+		f->ended_at_ms = 0;
+	} else if (last.state == RUN_LOST || last.state == RUN_PREEMPTED) {
+		if (last.state == RUN_PREEMPTED && f->said_attempt != last.attempt) {
+			f->said_attempt = last.attempt;
+			f->ask_ms = ASK_MS;
+		}
+		r = ask_slurm(f, &last, ended, code, err);
+	} else {
+		*ended = true;
+		*code = last.exit_code;
+		/* The log has the message, if there is a log and the run was not ended after it. */
+		if (last.message && (!last.pid || f->said_attempt == last.attempt))
+			log_error("run %s %s: %s", f->id, run_state_name(last.state), last.message);
+	}
+	records_attempt_release(&last);
+	return r;
+}
+
+int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
+	int64_t lines, int *code, struct penstock_error *err)
+{
+	struct following f = {
+		.cli = cli,
+		.records = records,
+		.home = home,
+		.id = id,
+		.log_fd = -1,
+		.ask_ms = ASK_MS,
+		.lines = lines,
+		.settle_ms = fs_is_network(home) ? SETTLE_FAR_MS : SETTLE_MS,
+	};
+	struct slurm_job job = {0};
+	bool ended = false;
+	sigset_t set;
+	int r = slurm_job_read(&job, home, id, err);
+
+	f.first_attempt = job.attempt;
+	slurm_job_release(&job);
+	if (r < 0)
+		return r;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	f.signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
+	if (f.signal_fd < 0)
+		return error_errno(err, errno, "cannot watch for signals");
+	while (r == 0 && !ended) {
+		r = check(&f, &ended, code, err);
+		if (r == 0 && !ended) {
+			*code = wait_for_signal(&f, CHECK_MS);
+			ended = *code != 0;
+		}
+	}
+	if (f.log_fd >= 0)
+		close(f.log_fd);
+	close(f.signal_fd);
+	return r;
+}
+
+/* ---- ending ---- */
+
+/* Cancels a pending job; nothing of it is running. */
+static int stop_waiting(struct records *records, const struct records_run *run, const char *job,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *message = NULL;
+	const char *when = run->last.pid ? "resumed" : "began";
+	int r = *job ? slurm_cancel(job, err) : 0;
+
+	if (r < 0)
+		return r;
+	if (*job ? asprintf(&message, "Slurm job %s was cancelled before it %s", job, when) < 0
+		 : asprintf(&message, "its submission to Slurm did not finish") < 0)
+		message = NULL;
+	/* If the job has started after all, its penstock was asked to stop and records its own
+	 * end. */
+	records_end_waiting(records, run->id, run->last.attempt,
+		&(struct records_end){.state = RUN_STOPPED,
+			.class = RUN_CLASS_USER,
+			.exit_code = 130,
+			.message = message},
+		NULL);
+	return 0;
+}
+
+int cluster_stop(const struct cli *cli, struct records *records, const char *home,
+	const struct records_run *run, int64_t grace_ms, struct penstock_error *err)
+{
+	int64_t insist_at = clock_monotonic_ms() + grace_ms;
+	bool reported = false, asked = false, insisted = false;
+	int64_t pause_ms = CHECK_MS;
+	int64_t patient_until = clock_monotonic_ms() + PATIENCE_MS;
+
+	for (;;) {
+		struct slurm_job job = {0};
+		struct slurm_status status = {0};
+		char number[SLURM_JOB_SIZE];
+		int r = slurm_job_read(&job, home, run->id, err);
+
+		snprintf(number, sizeof(number), "%s", job.job);
+		slurm_job_release(&job);
+		if (r < 0)
+			return r;
+		if (!*number && !is_submitting(home, run->id))
+			return stop_waiting(records, run, number, err);
+		/* Retry while the controller is busy. */
+		if (!*number || slurm_status_read(number, run->id, &status, err) < 0) {
+			if (clock_monotonic_ms() >= patient_until)
+				return *number ? -(int)PENSTOCK_E_UNAVAILABLE
+					       : error_set(err, PENSTOCK_E_UNAVAILABLE,
+							 "run %s is still being submitted to Slurm",
+							 run->id);
+			penstock_error_release(err);
+			clock_sleep_ms(pause_ms);
+			continue;
+		}
+		patient_until = clock_monotonic_ms() + PATIENCE_MS;
+		if (!status.lives || (asked && strcmp(status.state, "COMPLETING") == 0))
+			return asked ? 0
+				     : error_set(err, PENSTOCK_E_NOT_FOUND, "run %s is not live",
+					       run->id);
+		if (status.pending)
+			return stop_waiting(records, run, number, err);
+		/* Before its penstock holds the lock, it would not receive the signal. */
+		if (!asked && supervisor_lives(home, run->id)) {
+			r = slurm_signal(number, "INT", err);
+			asked = r == 0;
+		} else if (asked && !records_before_flush(records, run->id)) {
+			if (!reported && !cli_quiet(cli))
+				log_info("completing the output");
+			reported = true;
+		} else if (asked && !insisted && clock_monotonic_ms() >= insist_at) {
+			slurm_signal(number, "INT", NULL);
+			insisted = true;
+		}
+		if (r < 0)
+			return r;
+		clock_sleep_ms(pause_ms);
+		pause_ms = pause_ms * 3 / 2 < 5000 ? pause_ms * 3 / 2 : 5000;
+	}
+}

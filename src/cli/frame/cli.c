@@ -1,0 +1,282 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock/version.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "cli/frame/options.h"
+#include "cli/frame/tables.h"
+#include "base/banned.h"
+
+static const struct command *find_command(const struct command *const *commands, const char *name)
+{
+	for (; *commands; commands++) {
+		if (strcmp((*commands)->name, name) == 0)
+			return *commands;
+	}
+	return NULL;
+}
+
+static int refuse_verb(const struct cli *cli, const char *word)
+{
+	const char *names[64];
+	const char *found;
+	size_t n = 0;
+
+	for (; n < ARRAY_SIZE(names) - 2 && cli->commands[n]; n++)
+		names[n] = cli->commands[n]->name;
+	names[n++] = "help";
+	names[n++] = "version";
+	found = str_nearest(word, names, n);
+	if (found)
+		return cli_misuse(cli, "unknown verb '%s', did you mean '%s'?", word, found);
+	return cli_misuse(cli, "unknown verb '%s'", word);
+}
+
+static int print_text(const struct buf *text)
+{
+	if (buf_failed(text))
+		abort();
+	fputs(buf_str(text), cli_out());
+	return 0;
+}
+
+static int print_version(void)
+{
+	printf("penstock %s\n", PENSTOCK_VERSION);
+	return 0;
+}
+
+static int print_help(const struct cli *cli, const struct command *command)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (command)
+		help_command(&text, command);
+	else
+		help_overview(&text, cli->commands);
+	return print_text(&text);
+}
+
+static int print_workflow_help(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	help_workflow(&text);
+	return print_text(&text);
+}
+
+static int print_man(const struct cli *cli, const char *verb)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	if (verb && !command)
+		return refuse_verb(cli, verb);
+	man_page(&text, command, cli->commands);
+	return print_text(&text);
+}
+
+static int print_completion(const struct cli *cli, const char *shell)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (!shell || strcmp(shell, "bash") != 0)
+		return cli_misuse(cli, "--completion supports only bash");
+	completion_bash(&text, cli->commands);
+	return print_text(&text);
+}
+
+/* For tools/fill-tables. */
+static int print_table(const struct cli *cli, const char *name, const char *format)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (!table_write(&text, name, strcmp(format, "markdown") == 0))
+		return cli_misuse(cli, "--table needs the name of a table and markdown or scdoc");
+	return print_text(&text);
+}
+
+/* `penstock help [VERB]` */
+static int run_help(const struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 1);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	if (verb && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0))
+		return print_help(cli, NULL);
+	if (verb && strcmp(verb, "workflow") == 0 && !cli_operand(cli, 2))
+		return print_workflow_help();
+	if (verb && !command && strcmp(verb, "help") != 0 && strcmp(verb, "version") != 0)
+		return refuse_verb(cli, verb);
+	if (cli_operand(cli, 2))
+		return cli_misuse(cli, "unexpected operand '%s'", cli_operand(cli, 2));
+	return print_help(cli, command);
+}
+
+/* Returns NULL if there is nothing to run; `*code` is then the exit code. */
+static struct cli *read_verb(const struct cli *top, const struct command *command, int *code)
+{
+	struct cli *cli = malloc(sizeof(*cli));
+	size_t argc = top->operands.n;
+
+	/* getopt_long() permutes the words, but does not change the strings. */
+	_cleanup_free_ char **argv = calloc(argc + 1, sizeof(*argv));
+
+	if (!argv || !cli)
+		abort();
+	*cli = (struct cli){.command = command, .commands = top->commands, .quiet = top->quiet};
+	memcpy(argv, top->operands.items, argc * sizeof(*argv));
+	*code = cli_parse(cli, (int)argc, argv);
+	if (!*code && !cli->help)
+		return cli;
+	if (!*code)
+		*code = print_help(top, command);
+	cli_free(cli);
+	return NULL;
+}
+
+static int run_verb(const struct cli *top, const struct command *command)
+{
+	int code = 0;
+	struct cli *cli = read_verb(top, command, &code);
+
+	if (cli)
+		code = cli_run(cli);
+	cli_free(cli);
+	return code;
+}
+
+struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code)
+{
+	const struct cli top = {.commands = cli->commands, .quiet = cli->quiet, .operands = *words};
+	const struct command *command = find_command(cli->commands, words->items[0]);
+
+	if (command)
+		return read_verb(&top, command, code);
+	*code = refuse_verb(&top, words->items[0]);
+	return NULL;
+}
+
+int cli_run(const struct cli *line)
+{
+	return line->command->run(line);
+}
+
+void cli_free(struct cli *line)
+{
+	if (!line)
+		return;
+	cli_release(line);
+	free(line);
+}
+
+static int dispatch(struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 0);
+	const struct command *command;
+
+	if (cli->help)
+		return print_help(cli, NULL);
+	if (!verb)
+		return cli_misuse(cli, "missing verb");
+	command = find_command(cli->commands, verb);
+	if (command)
+		return run_verb(cli, command);
+	if (strcmp(verb, "version") == 0)
+		return print_version();
+	if (strcmp(verb, "help") == 0)
+		return run_help(cli);
+	return refuse_verb(cli, verb);
+}
+
+/* Fails if the output could not be written: a full disk or a closed pipe shows on the flush. */
+static int check_stdout(int code)
+{
+	int failed = ferror(stdout);
+
+	errno = 0;
+	if (fflush(stdout) == 0 && !failed)
+		return code;
+	fprintf(stderr, "penstock: cannot write to standard output: %s\n",
+		errno ? strerror(errno) : "write error");
+	return code ? code : CLI_EXIT_INTERNAL;
+}
+
+/* A file opened later would get a closed standard descriptor, and messages would be written to
+ * it. */
+static void open_standard_files(void)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+			abort();
+	}
+}
+
+/* Overwrites arguments that may contain secrets: values of --set and --env, and users and queries
+ * of URLs. Every user can read the arguments of a process. The parsed values are copies. */
+static void hide_arguments(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		char *secret = strchr(argv[i], '=');
+		char *url = strstr(argv[i], "://");
+
+		if (secret && str_starts(argv[i], "--"))
+			secret = strchr(secret + 1, '=');
+		if (url && strchr(url, '@') && (!secret || url < secret))
+			secret = url + 2;
+		else if (url && !secret)
+			secret = strchr(url, '?');
+		if (secret)
+			memset(secret + 1, '*', strlen(secret + 1));
+	}
+}
+
+/*
+ * Returns true for verbs that pass their words to another program, where they are visible anyway.
+ * `exec` also needs its command line unchanged: before it enters a container, it re-executes itself
+ * with it (enter_prepare()).
+ */
+static bool hands_on(const struct cli *cli)
+{
+	const char *verb = cli_operand(cli, 0);
+	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+
+	return command && command->own_operands;
+}
+
+int cli_main(int argc, char **argv, const struct command *const *commands)
+{
+	_cleanup_(cli_release) struct cli cli = {.commands = commands};
+	int code;
+
+	open_standard_files();
+	process_protect_memory();
+	signal(SIGPIPE, SIG_IGN); /* report a write error instead */
+	signal(SIGCHLD, SIG_DFL); /* if the parent ignores SIGCHLD, exit statuses would be lost */
+	if (log_set_level_name(getenv("PENSTOCK_LOG")) < 0)
+		log_warn("invalid PENSTOCK_LOG '%s': expected debug, info, warn, error or quiet",
+			getenv("PENSTOCK_LOG"));
+	if (argc > 1 && strcmp(argv[1], "--version") == 0)
+		return check_stdout(print_version());
+	if (argc > 1 && strcmp(argv[1], "--man") == 0)
+		return check_stdout(print_man(&cli, argc > 2 ? argv[2] : NULL));
+	if (argc > 3 && strcmp(argv[1], "--table") == 0)
+		return check_stdout(print_table(&cli, argv[2], argv[3]));
+	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
+		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
+	code = cli_parse(&cli, argc, argv);
+	if (!hands_on(&cli))
+		hide_arguments(argc, argv);
+	return check_stdout(code ? code : dispatch(&cli));
+}

@@ -1,0 +1,456 @@
+#include "cli/frame/options.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+/* getopt_long()'s values for options start above all letters. */
+enum { OPTION_BASE = 256 };
+
+const struct option_spec common_options[] = {
+	{'q', "quiet", NULL, "Print only errors and requested output"},
+	{0, "log-level", "LEVEL", "Messages on stderr: debug, info, warn, error or quiet"},
+	{'h', "help", NULL, "Show this help and exit"},
+	{0, NULL, NULL, NULL},
+};
+
+const struct option_spec *options_at(const struct command *command, size_t i)
+{
+	const struct option_spec *own = command ? command->options : NULL;
+
+	for (; own && own->name; own++) {
+		if (i-- == 0)
+			return own;
+	}
+	for (const struct option_spec *o = common_options; o->name; o++) {
+		if (i-- == 0)
+			return o;
+	}
+	return NULL;
+}
+
+static size_t count_options(const struct command *command)
+{
+	size_t n = 0;
+
+	while (options_at(command, n))
+		n++;
+	return n;
+}
+
+/* ---- parsing ---- */
+
+static void nearest_option(const struct command *command, const char *word, struct buf *out)
+{
+	const char *names[64];
+	const char *found;
+	size_t n = 0;
+
+	while (n < ARRAY_SIZE(names) && options_at(command, n)) {
+		names[n] = options_at(command, n)->name;
+		n++;
+	}
+	found = str_nearest(word, names, n);
+	if (found)
+		buf_printf(out, ", did you mean --%s?", found);
+}
+
+/* Takes "--epochs=3", or "--epochs" and "3". Returns true if the unknown option is a variable. */
+static bool take_variable(struct cli *cli, int argc, char **argv)
+{
+	const char *word = argv[optind - 1];
+
+	if (!cli->command || !cli->command->variables || !str_starts(word, "--"))
+		return false;
+	word += 2;
+	if (strchr(word, '=')) {
+		if (strlist_add(&cli->variables, word) < 0)
+			abort();
+		return true;
+	}
+	if (optind >= argc)
+		return false;
+	if (strlist_addf(&cli->variables, "%s=%s", word, argv[optind++]) < 0)
+		abort();
+	return true;
+}
+
+static int refuse_word(const struct cli *cli, const char *word)
+{
+	_cleanup_(buf_release) struct buf hint = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_free_ char *name = strndup(word + 2, strcspn(word + 2, "="));
+
+	if (name)
+		nearest_option(cli->command, name, &hint);
+	return cli_misuse(
+		cli, "unknown option %.*s%s", (int)strcspn(word, "="), word, buf_str(&hint));
+}
+
+const struct strlist *cli_variables(const struct cli *cli)
+{
+	return &cli->variables;
+}
+
+int cli_refuse_variables(const struct cli *cli)
+{
+	_cleanup_free_ char *word = NULL;
+
+	if (asprintf(&word, "--%s", cli->variables.items[0]) < 0)
+		abort();
+	return refuse_word(cli, word);
+}
+
+static int refuse_option(const struct cli *cli, char **argv, int letter)
+{
+	const char *word = argv[optind - 1];
+
+	if (letter > 0 && letter < OPTION_BASE)
+		return cli_misuse(cli, "unknown option -%c", letter);
+	if (letter >= OPTION_BASE) /* "--json=yes" */
+		return cli_misuse(cli, "option --%s takes no argument",
+			options_at(cli->command, (size_t)(letter - OPTION_BASE))->name);
+	return str_starts(word, "--") ? refuse_word(cli, word)
+				      : cli_misuse(cli, "unknown option %s", word);
+}
+
+static int take_option(struct cli *cli, size_t i, const char *argument)
+{
+	const struct option_spec *option = options_at(cli->command, i);
+
+	if (strlist_add(&cli->values[i], argument ? argument : "") < 0)
+		abort();
+	if (strcmp(option->name, "help") == 0) {
+		cli->help = true;
+	} else if (strcmp(option->name, "quiet") == 0) {
+		cli->quiet = true;
+		log_set_level(LOG_ERROR);
+	} else if (strcmp(option->name, "log-level") == 0 && log_set_level_name(argument) < 0) {
+		return cli_misuse(cli,
+			"invalid --log-level '%s': expected debug, info, warn, error or quiet",
+			argument);
+	}
+	return 0;
+}
+
+/* Builds getopt_long()'s tables of a verb; the '+' for penstock itself stops at the verb. */
+static void make_tables(const struct cli *cli, struct option *longs, char *shorts)
+{
+	char *s = shorts;
+
+	if (!cli->command || cli->command->own_operands)
+		*s++ = '+';
+	*s++ = ':';
+	for (size_t i = 0; i < cli->n_values; i++) {
+		const struct option_spec *o = options_at(cli->command, i);
+
+		longs[i] = (struct option){o->name, o->argument ? required_argument : no_argument,
+			NULL, OPTION_BASE + (int)i};
+		if (!o->letter)
+			continue;
+		*s++ = o->letter;
+		if (o->argument)
+			*s++ = ':';
+	}
+	longs[cli->n_values] = (struct option){0};
+	*s = '\0';
+}
+
+static size_t index_of(const struct cli *cli, int value)
+{
+	for (size_t i = 0; i < cli->n_values; i++) {
+		if (value == OPTION_BASE + (int)i || value == options_at(cli->command, i)->letter)
+			return i;
+	}
+	abort();
+}
+
+static int missing_argument(const struct cli *cli, int value)
+{
+	const struct option_spec *o = options_at(cli->command, index_of(cli, value));
+
+	return cli_misuse(cli, "option --%s needs %s", o->name, o->argument);
+}
+
+static int check_operands(const struct cli *cli)
+{
+	const struct command *c = cli->command;
+
+	if (!c || cli->help)
+		return 0;
+	if (cli->operands.n < c->min_operands)
+		return cli_misuse(cli, "missing %s", c->operands);
+	if (cli->operands.n > c->max_operands)
+		return cli_misuse(
+			cli, "unexpected operand '%s'", cli->operands.items[c->max_operands]);
+	return 0;
+}
+
+/* Takes an operand of a verb whose later words belong to another program; options of the verb may
+ * follow it. */
+static bool take_own_operand(struct cli *cli, int argc, char **argv)
+{
+	if (!cli->command || cli->operands.n >= cli->command->own_operands || optind >= argc ||
+		strcmp(argv[optind - 1], "--") == 0)
+		return false;
+	if (strlist_add(&cli->operands, argv[optind++]) < 0)
+		abort();
+	return true;
+}
+
+int cli_parse(struct cli *cli, int argc, char **argv)
+{
+	struct option longs[64];
+	char shorts[3 + 2 * ARRAY_SIZE(longs)];
+	int value;
+	int code = 0;
+
+	cli->n_values = count_options(cli->command);
+	if (cli->n_values >= ARRAY_SIZE(longs))
+		abort();
+	cli->values = calloc(cli->n_values, sizeof(*cli->values));
+	if (!cli->values)
+		abort();
+	make_tables(cli, longs, shorts);
+	opterr = 0;
+	optind = 0; /* restart: penstock's own options were parsed before the verb's */
+	while (code == 0 && ((value = getopt_long(argc, argv, shorts, longs, NULL)) != -1 ||
+				    take_own_operand(cli, argc, argv))) {
+		if (value == -1)
+			continue;
+		if (value == '?' && optopt == 0 && take_variable(cli, argc, argv))
+			continue;
+		if (value == '?')
+			code = refuse_option(cli, argv, optopt);
+		else if (value == ':')
+			code = missing_argument(cli, optopt);
+		else
+			code = take_option(cli, index_of(cli, value), optarg);
+	}
+	for (int i = optind; code == 0 && i < argc; i++) {
+		if (strlist_add(&cli->operands, argv[i]) < 0)
+			abort();
+	}
+	return code ? code : check_operands(cli);
+}
+
+void cli_release(struct cli *cli)
+{
+	for (size_t i = 0; cli->values && i < cli->n_values; i++)
+		strlist_release(&cli->values[i]);
+	free(cli->values);
+	cli->values = NULL;
+	cli->n_values = 0;
+	strlist_release(&cli->operands);
+	strlist_release(&cli->variables);
+}
+
+/* ---- queries ---- */
+
+const struct strlist *cli_values(const struct cli *cli, const char *option)
+{
+	for (size_t i = 0; i < cli->n_values; i++) {
+		if (strcmp(options_at(cli->command, i)->name, option) == 0)
+			return &cli->values[i];
+	}
+	abort(); /* not in the verb's table */
+}
+
+bool cli_has(const struct cli *cli, const char *option)
+{
+	return cli_values(cli, option)->n > 0;
+}
+
+const char *cli_value(const struct cli *cli, const char *option)
+{
+	const struct strlist *values = cli_values(cli, option);
+
+	return values->n ? values->items[values->n - 1] : NULL;
+}
+
+size_t cli_n_operands(const struct cli *cli)
+{
+	return cli->operands.n;
+}
+
+const char *cli_operand(const struct cli *cli, size_t i)
+{
+	return i < cli->operands.n ? cli->operands.items[i] : NULL;
+}
+
+bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t max,
+	int64_t fallback, int64_t *out)
+{
+	const char *value = cli_value(cli, option);
+
+	*out = fallback;
+	if (!value || str_to_i64(value, min, max, out))
+		return true;
+	cli_misuse(cli, "invalid --%s '%s': expected a number from %lld to %lld", option, value,
+		(long long)min, (long long)max);
+	return false;
+}
+
+static int64_t unit_ms(const char *unit)
+{
+	static const struct {
+		const char *name;
+		int64_t ms;
+	} units[] = {
+		{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+		if (strcmp(unit, units[i].name) == 0)
+			return units[i].ms;
+	}
+	return 0;
+}
+
+bool cli_duration_ms(
+	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms)
+{
+	const char *value = cli_value(cli, option);
+	char *end = NULL;
+	double number;
+	int64_t unit;
+
+	*out_ms = fallback_ms;
+	if (!value)
+		return true;
+	number = isdigit((unsigned char)*value) ? strtod(value, &end) : -1;
+	unit = end && number >= 0 && number <= 1e9 ? unit_ms(end) : 0;
+	if (unit > 0) {
+		*out_ms = (int64_t)(number * (double)unit);
+		return true;
+	}
+	cli_misuse(cli, "invalid --%s '%s': expected a duration such as 30s, 500ms, 5m or 2h",
+		option, value);
+	return false;
+}
+
+const char *cli_verb(const struct cli *cli)
+{
+	return cli->command->name;
+}
+
+bool cli_quiet(const struct cli *cli)
+{
+	return cli->quiet;
+}
+
+/* ---- errors ---- */
+
+/* Set in the thread that executes a line of a batch. */
+static _Thread_local const char *line_of_batch;
+static _Thread_local FILE *out_of_batch;
+
+void cli_set_where(const char *where)
+{
+	line_of_batch = where;
+}
+
+const char *cli_where(void)
+{
+	return line_of_batch ? line_of_batch : "";
+}
+
+void cli_set_out(FILE *out)
+{
+	out_of_batch = out;
+}
+
+FILE *cli_out(void)
+{
+	return out_of_batch ? out_of_batch : stdout;
+}
+
+static void print_line(const struct cli *cli, const char *text, const char *behind)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
+
+	log_redact_into(&line, text);
+	fprintf(log_stream(), "penstock%s%s: %s%s%s\n", cli->command ? " " : "",
+		cli->command ? cli->command->name : "", cli_where(), buf_str(&line), behind);
+}
+
+int cli_misuse(const struct cli *cli, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf behind = BUF_INIT(LIMIT_LOG_LINE);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	buf_printf(&behind, "; see 'penstock%s%s --help'", cli->command ? " " : "",
+		cli->command ? cli->command->name : "");
+	print_line(cli, buf_str(&text), buf_str(&behind));
+	return CLI_EXIT_USAGE;
+}
+
+int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why)
+{
+	for (; *options; options++) {
+		if (cli_has(cli, *options))
+			return cli_misuse(cli, "--%s %s", *options, why);
+	}
+	return 0;
+}
+
+int cli_refuse_together(const struct cli *cli, const char *const *options)
+{
+	const char *first = NULL;
+
+	for (; *options; options++) {
+		if (!cli_has(cli, *options))
+			continue;
+		if (first)
+			return cli_misuse(
+				cli, "--%s and --%s cannot be used together", first, *options);
+		first = *options;
+	}
+	return 0;
+}
+
+int cli_fail(const struct cli *cli, struct penstock_error *err)
+{
+	int code = exit_code_of_error(err->code);
+
+	print_line(cli, err->message ? err->message : penstock_code_name(err->code), "");
+	penstock_error_release(err);
+	return code;
+}
+
+int exit_code_of_error(int code)
+{
+	switch ((enum penstock_code)code) {
+	case PENSTOCK_OK:
+		return 0;
+	case PENSTOCK_E_INVALID:
+	case PENSTOCK_E_LIMIT:
+		return CLI_EXIT_WORKFLOW;
+	case PENSTOCK_E_NOT_FOUND:
+		return CLI_EXIT_INPUT;
+	case PENSTOCK_E_PERMISSION:
+		return CLI_EXIT_PERMISSION;
+	case PENSTOCK_E_UNAVAILABLE:
+	case PENSTOCK_E_TIMEOUT:
+	case PENSTOCK_E_PRECONDITION:
+	case PENSTOCK_E_EXISTS:
+	case PENSTOCK_E_CHANGED:
+	case PENSTOCK_E_PROTOCOL:
+	case PENSTOCK_E_UNSUPPORTED:
+		return CLI_EXIT_UNAVAILABLE;
+	case PENSTOCK_E_CANCELLED:
+		return 130;
+	default:
+		return CLI_EXIT_INTERNAL;
+	}
+}

@@ -1,0 +1,48 @@
+/* Internals that the files of the frame share; verbs include command.h only. */
+#ifndef CLI_FRAME_OPTIONS_H
+#define CLI_FRAME_OPTIONS_H
+
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "cli/command.h"
+
+/* A parsed command line. */
+struct cli {
+	const struct command *command; /* NULL for penstock itself */
+	const struct command *const *commands;
+	struct strlist *values; /* one per option, in the order of options_at() */
+	size_t n_values;
+	struct strlist operands;
+	struct strlist variables;
+	bool help;
+	bool quiet;
+};
+
+/* The options of every verb, listed after its own. */
+extern const struct option_spec common_options[];
+/* Returns option `i` of a verb, the common ones after its own; NULL if there are no more. */
+const struct option_spec *options_at(const struct command *command, size_t i);
+
+/* Returns 0, or an exit code after it has reported the error. */
+int cli_parse(struct cli *cli, int argc, char **argv);
+void cli_release(struct cli *cli);
+
+/* Appends `text` wrapped to `width` columns. Each line is indented by `indent` blanks, except the
+ * first, in which `begun` columns are used already. Empty lines in `text` separate paragraphs. */
+void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, size_t begun);
+
+/* `penstock help workflow`: every key of a workflow, and a complete example. */
+void help_workflow(struct buf *out);
+void help_overview(struct buf *out, const struct command *const *commands);
+void help_command(struct buf *out, const struct command *command);
+/* A page for man(1) in roff. `command` is NULL for the overview. */
+void man_page(
+	struct buf *out, const struct command *command, const struct command *const *commands);
+void completion_bash(struct buf *out, const struct command *const *commands);
+
+/* Returns exit code `i` of a verb, including the common ones, by number; NULL if there are no
+ * more. */
+const struct command_exit *exits_at(const struct command *command, size_t i);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * Tables of the manual: the keys of a workflow, environment variables and exit codes. docs/ and the
+ * man pages have them between markers, which tools/fill-tables fills in:
+ *
+ *	<!-- table: resources -->
+ *	...
+ *	<!-- end -->
+ */
+#ifndef CLI_FRAME_TABLES_H
+#define CLI_FRAME_TABLES_H
+
+#include "base/buf.h"
+
+struct fact {
+	const char *name; /* a variable or an exit code; NULL ends a table */
+	const char *otherwise; /* without the variable; NULL if that needs no word */
+	const char *says; /* Markdown */
+};
+
+/* Every environment variable that penstock itself reads, and that a user may set. */
+extern const struct fact environment_table[];
+/* Exit codes of `penstock run`; other verbs have a subset. */
+extern const struct fact exit_table[];
+
+/* Appends a table by its name: `environment`, `exit-codes`, or that of a schema. For scdoc(5)
+ * unless `markdown`. Returns false if there is no such table. */
+bool table_write(struct buf *out, const char *name, bool markdown);
+/* Appends Markdown as plain text: without backquotes, asterisks and the targets of links. */
+void table_add_plain(struct buf *out, const char *text);
+
+#endif

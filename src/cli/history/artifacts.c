@@ -1,0 +1,555 @@
+/* `penstock artifacts` and `penstock tag`: the output of runs, by run and by tag. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/history/artifacts_place.h"
+#include "cli/commands.h"
+#include "cli/objects/remote.h"
+#include "cli/print/util.h"
+#include "copy/copy.h"
+#include "run/stage/copy_tree.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+struct session {
+	struct records *records;
+	char *home;
+	struct artifacts_place place;
+	struct stores stores;
+	struct run_store *store; /* of the store that has the place */
+	bool has_stores;
+	int lock_fd; /* of the tags */
+};
+
+static void session_release(struct session *s)
+{
+	if (s->has_stores)
+		stores_release(&s->stores);
+	artifacts_place_release(&s->place);
+	records_free(s->records);
+	free(s->home);
+	if (s->lock_fd >= 0)
+		close(s->lock_fd);
+}
+
+static int open_place(struct session *s, const char *word, struct penstock_error *err)
+{
+	struct stores_embedded_ops ops;
+	int r = artifacts_find(&s->place, s->home, s->records, word, false, err);
+
+	if (r < 0 || s->place.dir)
+		return r;
+	ops = run_embedded_ops(s->home);
+	r = stores_init(&s->stores, &ops, NULL, err);
+	if (r < 0)
+		return r;
+	s->has_stores = true;
+	return stores_open(
+		&s->stores, s->place.workflow, &s->place.workflow->output.s3, &s->store, err);
+}
+
+/* ---- list ---- */
+
+struct listing {
+	const struct session *s;
+	bool json;
+	struct json_stream stream;
+	uint64_t n;
+};
+
+static void print_line(struct listing *l, uint64_t size, const char *path)
+{
+	l->n++;
+	if (l->json) {
+		json_t *object = json_object();
+
+		json_object_set_new(object, "path", json_text(path));
+		json_object_set_new(object, "size", json_integer((json_int_t)size));
+		json_stream_add(&l->stream, object);
+		return;
+	}
+	printf("%12" PRIu64 "  ", size);
+	show_name(stdout, path);
+	putchar('\n');
+}
+
+static int print_object(void *cookie, const struct object_info *info)
+{
+	struct listing *l = cookie;
+	const char *path = info->key + strlen(l->s->place.prefix);
+
+	if (!str_starts(path, ".penstock/") && *path)
+		print_line(l, (uint64_t)info->size, path);
+	return 0;
+}
+
+static int print_dir(
+	struct listing *l, const char *dir, const char *below, struct penstock_error *err)
+{
+	struct dirent **entries = NULL;
+	int n = scandir(dir, &entries, NULL, alphasort);
+	int r = 0;
+
+	/* A run that ended before its first step has no directory. */
+	if (n < 0 && errno == ENOENT && !*below)
+		return 0;
+	if (n < 0)
+		return error_errno(err, errno, "cannot list %s", dir);
+	for (int i = 0; i < n; i++) {
+		const char *name = entries[i]->d_name;
+		_cleanup_free_ char *path = path_join(dir, name);
+		_cleanup_free_ char *shown = NULL;
+		struct stat st;
+
+		if (r < 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+			free(entries[i]);
+			continue;
+		}
+		if (!path || asprintf(&shown, "%s%s", below, name) < 0)
+			r = error_memory(err);
+		else if (lstat(path, &st) < 0)
+			r = error_errno(err, errno, "cannot read the status of %s", path);
+		else if (S_ISDIR(st.st_mode)) {
+			_cleanup_free_ char *deeper = NULL;
+
+			r = asprintf(&deeper, "%s/", shown) < 0 ? error_memory(err)
+								: print_dir(l, path, deeper, err);
+		} else {
+			print_line(l, (uint64_t)st.st_size, shown);
+		}
+		free(entries[i]);
+	}
+	free(entries);
+	return r;
+}
+
+static int list(const struct cli *cli, struct session *s, struct penstock_error *err)
+{
+	struct listing l = {.s = s, .json = cli_has(cli, "json")};
+	int r = open_place(s, cli_operand(cli, 1), err);
+
+	if (r < 0)
+		return r;
+	r = s->place.dir
+		    ? print_dir(&l, s->place.dir, "", err)
+		    : object_list(object_at(s->store->client, s->store->bucket, s->place.prefix),
+			      NULL, print_object, &l, NULL, err);
+	if (l.json && (r == 0 || l.stream.begun))
+		json_stream_end(&l.stream);
+	else if (r == 0 && !l.n && !cli_quiet(cli))
+		fprintf(stderr, "penstock artifacts: %s has no artifacts\n", cli_operand(cli, 1));
+	return r;
+}
+
+/* ---- get ---- */
+
+static int pass_over(void *cookie, const char *path, struct penstock_error *err)
+{
+	(void)cookie;
+	(void)err;
+	log_warn("skipped %s: it is a device, FIFO or socket", path);
+	return 0;
+}
+
+/* Copies the tree of `from` to `to`, which is created; files of the same names are replaced, as
+ * with a store. */
+static int copy_dir(const char *from, const char *to, struct penstock_error *err)
+{
+	static const struct copy_tree how = {
+		.what = "copying artifacts", .replace = true, .special = pass_over};
+	_cleanup_close_ int source = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int target = -1;
+	int r = source < 0 ? error_errno(err, errno, "cannot open %s", from)
+			   : fs_mkdirs(to, 0777, err);
+
+	if (r < 0)
+		return r;
+	target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return target < 0 ? error_errno(err, errno, "cannot open %s", to)
+			  : copy_tree(&how, source, target, err);
+}
+
+/* The objects of the run below `to`, without penstock's own state. */
+static int fetch_objects(
+	struct session *s, const char *to, uint64_t *objects, struct penstock_error *err)
+{
+	struct copy_prefix prefix = {.bucket = s->store->bucket,
+		.prefix = s->place.prefix,
+		.dir = to,
+		.without_runs = true};
+	struct copy copy;
+	int r = copy_begin(&copy,
+		&(struct copy_options){.engine = s->stores.engine,
+			.from = s->store->client,
+			.keep_same = true,
+			.stop_at_first_error = true},
+		err);
+
+	if (r == 0)
+		r = copy_prefix(&copy, &prefix, err);
+	if (r == 0)
+		r = copy_finish(&copy, err);
+	copy_end(&copy);
+	*objects = prefix.objects;
+	return r;
+}
+
+static int get(struct session *s, const char *word, const char *to, struct penstock_error *err)
+{
+	uint64_t objects = 0;
+	int r = open_place(s, word, err);
+
+	if (r < 0)
+		return r;
+	if (s->place.dir && access(s->place.dir, F_OK) < 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
+	if (s->place.dir)
+		return copy_dir(s->place.dir, to, err);
+	r = fetch_objects(s, to, &objects, err);
+	if (r == 0 && objects == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
+	return r;
+}
+
+/* Serializes changes of tags. */
+
+static int write_tag(struct session *s, const char *tag, const char *prefix, const char *run,
+	const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL, *text = NULL;
+	json_t *json = json_object();
+	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+
+	json_object_set_new(json, "run", json_text(run));
+	json_object_set_new(json, "name", json_text(name));
+	json_object_set_new(json, "prefix", json_text(prefix));
+	text = json_dumps(json, JSON_INDENT(2));
+	json_decref(json);
+	if (r < 0)
+		return r;
+	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
+}
+
+/* A tag must not exist yet: runs that use it rely on its content. */
+static int lock_tags(struct session *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(s->home, "tags");
+	_cleanup_free_ char *path = dir ? path_join(dir, ".lock") : NULL;
+	int r = path ? fs_mkdirs(dir, 0700, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->lock_fd < 0 || fs_lock_wait(s->lock_fd, NULL) < 0)
+		return error_errno(err, errno, "cannot lock %s", path);
+	return 0;
+}
+
+/* Copies or removes the objects of a listing while it is read: the list may not fit in memory. */
+static int check_free(struct session *s, const char *tag, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+
+	if (r == 0)
+		r = lock_tags(s, err);
+	if (r < 0)
+		return r;
+	if (access(path, F_OK) == 0)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"tag '%s' exists already; 'penstock tag rm %s' removes it", tag, tag);
+	return 0;
+}
+
+/* prefix of the copies */
+struct tagging {
+	struct session *s;
+	const char *prefix;
+	const char *to; /* what their copies begin with */
+	struct strlist keys; /* Removes all objects with this prefix. */
+	uint64_t copied;
+	int r;
+	struct penstock_error *err;
+};
+
+static void remove_noted(struct tagging *t)
+{
+	if (t->r == 0 && t->keys.n)
+		t->r = object_delete_many(&(struct object_deletion){.client = t->s->store->client,
+						  .bucket = t->s->store->bucket,
+						  .keys = &t->keys},
+			NULL, t->err);
+	strlist_release(&t->keys);
+}
+
+static int note_to_remove(void *cookie, const struct object_info *info)
+{
+	struct tagging *t = cookie;
+
+	if (strlist_add(&t->keys, info->key) < 0)
+		t->r = error_memory(t->err);
+	else if (t->keys.n == LIMIT_S3_LIST_KEYS)
+		remove_noted(t);
+	return t->r < 0;
+}
+
+/* Skips penstock's own objects, and with them what was copied already. */
+static int remove_objects(struct session *s, const char *prefix, struct penstock_error *err)
+{
+	struct tagging t = {.s = s, .err = err};
+	int r = object_list(object_at(s->store->client, s->store->bucket, prefix), NULL,
+		note_to_remove, &t, NULL, err);
+
+	if (r == 0)
+		remove_noted(&t);
+	strlist_release(&t.keys);
+	return r < 0 ? r : t.r;
+}
+
+/* Copies the run's objects to a place next to them, where a restart of the run does not change
+ * them. */
+static int copy_object(void *cookie, const struct object_info *info)
+{
+	struct tagging *t = cookie;
+	const char *below = info->key + strlen(t->prefix);
+	_cleanup_free_ char *key = NULL;
+
+	if (str_starts(below, ".penstock/"))
+		return 0;
+	if (asprintf(&key, "%s%s", t->to, below) < 0) {
+		key = NULL;
+		t->r = error_memory(t->err);
+	} else {
+		t->r = object_copy(object_at(t->s->store->client, t->s->store->bucket, info->key),
+			object_at(t->s->store->client, t->s->store->bucket, key),
+			&(struct object_copy_options){0}, NULL, t->err);
+	}
+	t->copied++;
+	return t->r < 0;
+}
+
+/* left by a call that was killed */
+static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
+{
+	struct tagging t = {.s = s, .prefix = s->place.prefix, .err = err};
+	_cleanup_free_ char *to = NULL;
+	int r;
+
+	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0) {
+		to = NULL;
+		return error_memory(err);
+	}
+	t.to = to;
+	r = remove_objects(s, to, err); /* left by a call that was killed */
+	if (r == 0)
+		r = object_list(object_at(s->store->client, s->store->bucket, s->place.prefix),
+			NULL, copy_object, &t, NULL, err);
+	if (r == 0)
+		r = t.r;
+	if (r == 0 && t.copied == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no artifacts", s->place.name);
+	return r < 0 ? r : write_tag(s, tag, to, s->place.id, s->place.name, err);
+}
+
+static int tag_dir(struct session *s, const char *tag, const char *from, const char *run,
+	const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *to = NULL;
+	int r = artifacts_tag_path(&to, s->home, tag, "", err);
+
+	/* Remove the name first: a tag always refers to a complete copy. */
+	if (r == 0)
+		r = fs_remove_tree(to, err);
+	if (r == 0)
+		r = copy_dir(from, to, err);
+	return r < 0 ? r : write_tag(s, tag, NULL, run, name, err);
+}
+
+static int tag_add(struct session *s, const char *tag, const char *word, struct penstock_error *err)
+{
+	int r = check_free(s, tag, err);
+
+	if (r == 0)
+		r = open_place(s, word, err);
+	if (r < 0)
+		return r;
+	return s->place.dir ? tag_dir(s, tag, s->place.dir, s->place.id, s->place.name, err)
+			    : tag_objects(s, tag, err);
+}
+
+static int tag_remove(struct session *s, const char *tag, struct penstock_error *err)
+{
+	_cleanup_free_ char *word = NULL, *path = NULL, *dir = NULL;
+	int r = asprintf(&word, ":%s", tag) < 0 ? error_memory(err) : lock_tags(s, err);
+
+	if (r == 0)
+		r = open_place(s, word, err);
+	if (r == 0)
+		r = artifacts_tag_path(&path, s->home, tag, ".json", err);
+	if (r == 0)
+		r = artifacts_tag_path(&dir, s->home, tag, "", err);
+	/* The name goes first: a tag is there with all of it, or not at all. */
+	if (r == 0 && unlink(path) < 0)
+		r = error_errno(err, errno, "cannot remove %s", path);
+	if (r == 0 && !s->place.dir)
+		r = remove_objects(s, s->place.prefix, err);
+	return r < 0 ? r : fs_remove_tree(dir, err);
+}
+
+static int tag_list(struct session *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(s->home, "tags");
+	struct dirent **entries = NULL;
+	struct grid grid = GRID_INIT(3);
+	int n = dir ? scandir(dir, &entries, NULL, alphasort) : 0;
+
+	grid_add(&grid, "TAG");
+	grid_add(&grid, "RUN");
+	grid_add(&grid, "NAME");
+	for (int i = 0; i < n; i++) {
+		_cleanup_free_ char *path = path_join(dir, entries[i]->d_name);
+		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL)
+							       : NULL;
+
+		if (json) {
+			grid_addf(&grid, "%.*s", (int)strlen(entries[i]->d_name) - 5,
+				entries[i]->d_name);
+			grid_add(&grid, json_string_value(json_object_get(json, "run")));
+			grid_add(&grid, json_string_value(json_object_get(json, "name")));
+		}
+		json_decref(json);
+		free(entries[i]);
+	}
+	free(entries);
+	grid_print(&grid);
+	grid_release(&grid);
+	return dir ? 0 : error_memory(err);
+}
+
+/* ---- the verbs ---- */
+
+static int begin(struct session *s, struct penstock_error *err)
+{
+	return show_open(&s->records, &s->home, err);
+}
+
+static int run_artifacts(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session s = {.lock_fd = -1};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0), *word = cli_operand(cli, 1);
+	const char *tag = cli_value(cli, "tag"), *to = cli_value(cli, "output");
+	int r = begin(&s, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (strcmp(what, "list") == 0 || strcmp(what, "ls") == 0) {
+		r = list(cli, &s, &err);
+	} else if (strcmp(what, "get") == 0 || strcmp(what, "download") == 0) {
+		r = get(&s, word, to ? to : ".", &err);
+	} else if (strcmp(what, "put") == 0 || strcmp(what, "upload") == 0) {
+		if (!tag)
+			return cli_misuse(cli, "put needs --tag");
+		r = check_free(&s, tag, &err);
+		if (r == 0)
+			r = tag_dir(&s, tag, word, NULL, word, &err);
+	} else {
+		return cli_misuse(cli, "'%s' is not one of list, get and put", what);
+	}
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static int run_tag(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session s = {.lock_fd = -1};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0);
+	size_t n = cli_n_operands(cli);
+	int r = begin(&s, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (strcmp(what, "add") == 0 && n == 3)
+		r = tag_add(&s, cli_operand(cli, 1), cli_operand(cli, 2), &err);
+	else if (strcmp(what, "list") == 0 && n == 1)
+		r = tag_list(&s, &err);
+	else if (strcmp(what, "rm") == 0 && n == 2)
+		r = tag_remove(&s, cli_operand(cli, 1), &err);
+	else
+		return cli_misuse(cli, "expected add TAG RUN, list, or rm TAG");
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec artifacts_options[] = {
+	{'o', "output", "DIR", "get: directory for the files; default: this directory"},
+	{'t', "tag", "TAG", "put: name of the tag"},
+	{0, "json", NULL, "list: a list of objects with path and size"},
+	{0, NULL, NULL, NULL},
+};
+static const struct command_example artifacts_examples[] = {
+	{"penstock artifacts list train-mnist", "The files of the run's output, with their sizes"},
+	{"penstock artifacts get train-mnist -o models", "Download them"},
+	{"penstock artifacts get :v1", "Download the files of a tag"},
+	{"penstock artifacts put data --tag mnist", "Create a tag from a local directory"},
+	{NULL, NULL},
+};
+static const struct command_exit exits[] = {
+	{"66", "There is no such run or tag, or get finds no artifacts"},
+	{"69", "The store does not respond, or the tag exists already"},
+	{"77", "The store refused the credentials"},
+	{NULL, NULL},
+};
+
+const struct command command_artifacts = {
+	.name = "artifacts",
+	.summary = "list and download the output of runs",
+	.operands = "list|get|put RUN|:TAG|DIR",
+	.min_operands = 2,
+	.max_operands = 2,
+	.description =
+		"Lists and downloads the output of a run, on this machine or in a store, or the "
+		"files of a tag; and creates a tag from a directory. RUN is an id, the "
+		"beginning of one, or a name.",
+	.options = artifacts_options,
+	.examples = artifacts_examples,
+	.exits = exits,
+	.run = run_artifacts,
+};
+
+static const struct command_example tag_examples[] = {
+	{"penstock tag add v1 train-mnist", "Keep the output of the run under a name"},
+	{"penstock tag list", "List the tags of this machine"},
+	{"penstock tag rm v1", "Remove the tag with its copy"},
+	{NULL, NULL},
+};
+
+const struct command command_tag = {
+	.name = "tag",
+	.summary = "keep the output of a run under a name",
+	.operands = "add TAG RUN | list | rm TAG",
+	.min_operands = 1,
+	.max_operands = 3,
+	.description =
+		"A tag is a copy of a run's output, made by the store itself if the output is "
+		"in one. It does not change when the run is restarted; workflows use it with "
+		"`deps` or `artifacts: {tag: TAG}` of an input.",
+	.examples = tag_examples,
+	.exits = exits,
+	.run = run_tag,
+};

@@ -1,0 +1,187 @@
+#include "cli/history/artifacts_place.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "cli/workflow/load.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+void artifacts_place_release(struct artifacts_place *place)
+{
+	free(place->name);
+	free(place->dir);
+	free(place->prefix);
+	workflow_free(place->workflow);
+	*place = (struct artifacts_place){0};
+}
+
+int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
+	struct penstock_error *err)
+{
+	if (!*tag || *tag == '.' || *tag == '-' || tag[strspn(tag, NAME_CHARS)] ||
+		strlen(tag) > LIMIT_WORKFLOW_NAME)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid tag: use 1 to %d letters, digits, '.', '_' and '-', not '%s'",
+			LIMIT_WORKFLOW_NAME, tag);
+	/* The description of tag "v1" is the file v1.json. */
+	if (str_ends(tag, ".json"))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid tag '%s': it must not end with '.json'", tag);
+	return asprintf(out, "%s/tags/%s%s", home, tag, ending) < 0 ? error_memory(err) : 0;
+}
+
+/* Finds the place of the run's output. */
+static int place_of_run(struct artifacts_place *out, const char *home,
+	const struct records_run *run, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	int r = load_run_workflow(
+		&out->workflow, home, run, &(struct load_run_given){.places_only = true}, err);
+
+	if (r < 0)
+		return r;
+	snprintf(out->id, sizeof(out->id), "%s", run->id);
+	out->name = strdup(run->name ? run->name : run->id);
+	if (!out->name)
+		return error_memory(err);
+	if (out->workflow->output.kind == WORKFLOW_HTTP)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot read the output of run %s: it went to %s, which cannot be read "
+			"back",
+			run->id, run->output ? run->output : "an HTTP server");
+	if (out->workflow->output.kind == WORKFLOW_S3) {
+		out->prefix = strdup(out->workflow->output.s3.prefix);
+		return out->prefix ? 0 : error_memory(err);
+	}
+	r = run_layout_init(&layout, home, run->id, 1, err);
+	if (r == 0 && !(out->dir = strdup(layout.output)))
+		r = error_memory(err);
+	return r;
+}
+
+static int find_run(struct artifacts_place *out, const char *home, struct records *records,
+	const char *word, bool finished, struct penstock_error *err)
+{
+	_cleanup_(records_run_release) struct records_run run = {0};
+	int r = records_find(records, word, &run, err);
+
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && finished)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no run %s; run it first (dstack's %s: 'penstock run %s'); "
+			"'penstock ps -a' lists the runs",
+			word, word, word);
+	if (r < 0)
+		return r;
+	if (finished && run.last.state != RUN_SUCCEEDED)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"run %s has not succeeded (it is %s); 'penstock run' it first", word,
+			run_state_name(run.last.state));
+	return place_of_run(out, home, &run, err);
+}
+
+static int find_tag(struct artifacts_place *out, const char *home, struct records *records,
+	const char *tag, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_free_ char *path = NULL;
+	const char *id, *prefix;
+	json_t *json;
+	int r = artifacts_tag_path(&path, home, tag, ".json", err);
+
+	if (r < 0)
+		return r;
+	if (!path || access(path, F_OK) < 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no tag '%s'; see 'penstock tag list'", tag);
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	json = json_loads(buf_str(&text), 0, NULL);
+	id = json_string_value(json_object_get(json, "run"));
+	prefix = json_string_value(json_object_get(json, "prefix"));
+	if (!json) {
+		r = error_set(err, PENSTOCK_E_CORRUPT, "%s is not a description of a tag", path);
+	} else if (!prefix) {
+		r = artifacts_tag_path(&out->dir, home, tag, "", err);
+	} else {
+		r = records_find(records, id ? id : "", &run, err);
+		if (r == 0)
+			r = place_of_run(out, home, &run, err);
+		free(out->prefix);
+		out->prefix = strdup(prefix);
+		if (r == 0 && !out->prefix)
+			r = error_memory(err);
+	}
+	json_decref(json);
+	free(out->name);
+	out->name = strdup(tag);
+	return r == 0 && !out->name ? error_memory(err) : r;
+}
+
+int artifacts_find(struct artifacts_place *out, const char *home, struct records *records,
+	const char *word, bool finished, struct penstock_error *err)
+{
+	int r;
+
+	*out = (struct artifacts_place){0};
+	r = *word == ':' ? find_tag(out, home, records, word + 1, err)
+			 : find_run(out, home, records, word, finished, err);
+	if (r < 0)
+		artifacts_place_release(out);
+	return r;
+}
+
+static int resolve_one(struct workflow *workflow, struct workflow_input *input, const char *home,
+	struct records *records, struct artifacts_place *place, struct penstock_error *err)
+{
+	const struct workflow_artifacts *from = &input->artifacts;
+	const struct workflow_text *name = from->tag.value ? &from->tag : &from->run;
+	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *word = NULL;
+	int r;
+
+	workflow_place_format(workflow, &name->at, &at);
+	if (asprintf(&word, "%s%s", from->tag.value ? ":" : "", name->value) < 0)
+		return error_memory(err);
+	r = artifacts_find(place, home, records, word, true, err);
+	if (r < 0)
+		return error_prefix(err, "%s", buf_str(&at));
+	if (place->dir) {
+		input->kind = WORKFLOW_LOCAL;
+		input->local_path = (struct workflow_text){.value = place->dir, .at = name->at};
+		return 0;
+	}
+	input->kind = WORKFLOW_S3;
+	input->s3 = place->workflow->output.s3;
+	input->s3.prefix = place->prefix;
+	input->s3.path = (struct workflow_text){.value = place->prefix, .at = name->at};
+	input->s3.at = name->at;
+	return 0;
+}
+
+int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
+	struct artifacts_place *places, struct penstock_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < workflow->n_inputs; i++) {
+		if (workflow->inputs[i].kind == WORKFLOW_ARTIFACTS)
+			r = resolve_one(
+				workflow, &workflow->inputs[i], home, records, &places[i], err);
+	}
+	return r;
+}

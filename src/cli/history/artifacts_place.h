@@ -1,0 +1,40 @@
+/*
+ * Finds the output of a run, or of the run that has a tag: in a store or on this machine. Tags are
+ * files HOME/tags/NAME.json next to the local copies.
+ */
+#ifndef CLI_HISTORY_ARTIFACTS_PLACE_H
+#define CLI_HISTORY_ARTIFACTS_PLACE_H
+
+#include "records/records.h"
+#include "run/stage/stores.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+
+struct artifacts_place {
+	char *name; /* of the run or tag */
+	char *dir; /* on this machine; NULL if it is in a store */
+	char *prefix; /* in a store: "a/b/" */
+	struct workflow *workflow; /* whose output has the store; NULL if `dir` is set */
+	char id[RECORDS_ID_SIZE];
+};
+
+/* `word` is a run, as for records_find(), or ":TAG". With `finished`, the run's last attempt must
+ * have succeeded. */
+int artifacts_find(struct artifacts_place *out, const char *home, struct records *records,
+	const char *word, bool finished, struct penstock_error *err);
+void artifacts_place_release(struct artifacts_place *place);
+
+/* Returns HOME/tags/NAME + ending. Fails with PENSTOCK_E_INVALID if the name is invalid. */
+int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
+	struct penstock_error *err);
+
+/* Replaces each input that is the output of another run by the place of that output. The workflow
+ * refers to `places`, which has one entry per input. */
+int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
+	struct artifacts_place *places, struct penstock_error *err);
+
+/* Callbacks that connect to the embedded store; `home` is borrowed. In embedded.c. */
+struct stores_embedded_ops run_embedded_ops(char *home);
+
+#endif

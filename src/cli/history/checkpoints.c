@@ -1,0 +1,678 @@
+/* `penstock checkpoints`: the checkpoints of a run, on this machine and in its store. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "checkpoint/read.h"
+#include "cli/history/artifacts_place.h"
+#include "cli/commands.h"
+#include "cli/objects/remote.h"
+#include "cli/print/util.h"
+#include "records/layout.h"
+#include "s3/sum/checksum.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+struct session {
+	struct records *records;
+	char *home;
+	struct artifacts_place place;
+	struct stores stores;
+	bool has_stores;
+	struct remote remote; /* for an address */
+	struct location at;
+	bool live; /* the run is live */
+
+	char *dir; /* the local directory; NULL if there is none */
+	/* of the store that has them; NULL if they are not in a store */
+	struct object_client *client;
+	const char *bucket;
+	char *prefix; /* "a/b/checkpoints/" */
+	/* newest first; paths are local, or names if they are in a store */
+	struct commit_list list;
+};
+
+static void session_release(struct session *s)
+{
+	commit_list_release(&s->list);
+	if (s->has_stores)
+		stores_release(&s->stores);
+	artifacts_place_release(&s->place);
+	records_free(s->records);
+	remote_release(&s->remote);
+	location_release(&s->at);
+	free(s->home);
+	free(s->dir);
+	free(s->prefix);
+}
+
+/* ---- finding them ---- */
+
+static char *joined(const char *prefix, const char *path)
+{
+	char *out = NULL;
+	bool slash = *prefix && !str_ends(prefix, "/");
+
+	return asprintf(&out, "%s%s%s%s", prefix, slash ? "/" : "",
+		       strcmp(path, ".") == 0 ? "" : path, strcmp(path, ".") == 0 ? "" : "/") < 0
+		       ? NULL
+		       : out;
+}
+
+static int open_address(
+	struct session *s, const struct cli *cli, const char *path, struct penstock_error *err)
+{
+	int r = remote_open(&s->remote, cli, err);
+
+	if (r == 0)
+		r = remote_location(cli_operand(cli, 1), false, &s->at, err);
+	if (r == 0)
+		r = remote_fits(&s->remote, &s->at, err);
+	if (r < 0)
+		return r;
+	s->client = s->remote.client;
+	s->bucket = s->at.bucket;
+	s->prefix = joined(s->at.key ? s->at.key : "", path);
+	return s->prefix ? 0 : error_memory(err);
+}
+
+static int open_store(struct session *s, const char *path, struct penstock_error *err)
+{
+	struct stores_embedded_ops ops = run_embedded_ops(s->home);
+	struct run_store *store;
+	int r = stores_init(&s->stores, &ops, NULL, err);
+
+	if (r < 0)
+		return r;
+	s->has_stores = true;
+	r = stores_open(&s->stores, s->place.workflow, &s->place.workflow->output.s3, &store, err);
+	if (r < 0)
+		return r;
+	s->client = store->client;
+	s->bucket = store->bucket;
+	s->prefix = joined(s->place.prefix, path);
+	return s->prefix ? 0 : error_memory(err);
+}
+
+static int open_run(
+	struct session *s, const struct cli *cli, const char *given, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_(records_run_release) struct records_run run = {0};
+	const char *path;
+	int r = show_open(&s->records, &s->home, err);
+
+	if (r == 0)
+		r = records_find(s->records, cli_operand(cli, 1), &run, err);
+	if (r == 0)
+		r = artifacts_find(&s->place, s->home, s->records, run.id, false, err);
+	if (r == 0)
+		r = run_layout_init(&layout, s->home, run.id, 1, err);
+	if (r < 0)
+		return r;
+	if (!layout.output)
+		return error_memory(err);
+	s->live = run_state_is_live(run.last.state);
+	path = given ? given : s->place.workflow->checkpoints.path.value;
+	s->dir = strcmp(path, ".") == 0 ? strdup(layout.output) : path_join(layout.output, path);
+	if (!s->dir)
+		return error_memory(err);
+	return s->place.dir || cli_has(cli, "here") ? 0 : open_store(s, path, err);
+}
+
+/* ---- checkpoints in a store ---- */
+
+static int note_commit(void *cookie, const struct object_info *info)
+{
+	struct strlist *keys = cookie;
+	const char *slash = strrchr(info->key, '/');
+
+	return commit_is_name(slash ? slash + 1 : info->key) ? strlist_add(keys, info->key) : 0;
+}
+
+/* Returns the name of the checkpoint below the prefix for the key of its commit. Returns NULL if
+ * the key is deeper, or is not that of a commit. */
+static char *name_of_key(const struct session *s, const char *key)
+{
+	const char *below = key + strlen(s->prefix), *slash = strchr(below, '/');
+
+	if (slash)
+		return strcmp(slash + 1, COMMIT_NAME) == 0 ? strndup(below, (size_t)(slash - below))
+							   : NULL;
+	return strcmp(below, COMMIT_NAME) != 0
+		       ? strndup(below, strlen(below) - strlen(COMMIT_SUFFIX))
+		       : NULL;
+}
+
+static int add_remote(struct session *s, const char *key, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	struct commit_entry e = {.path = name_of_key(s, key), .attempt = UINT_MAX};
+	struct commit_entry *items;
+	int r;
+
+	if (!e.path)
+		return 0;
+	/* A name such as ".." would lead out of the target directory. */
+	if (!commit_name_is_good(e.path)) {
+		free(e.path);
+		return 0;
+	}
+	r = object_get(object_at(s->client, s->bucket, key), NULL, &text, NULL, &why);
+	e.single = !str_ends(key, "/" COMMIT_NAME);
+	if (r == 0)
+		r = commit_parse(&e.commit, text.data, text.len, key, &why);
+	if (r == 0)
+		r = commit_check_place(e.commit, e.path, e.single, &why);
+	if (r < 0)
+		commit_free(take_pointer(e.commit));
+	if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED &&
+		why.code != PENSTOCK_E_LIMIT) {
+		free(e.path);
+		return r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &why);
+	}
+	if (r == 0) {
+		e.step = e.commit->step;
+		e.attempt = e.commit->attempt;
+		e.commit->single = e.single;
+		e.commit->path = strdup(e.path);
+	} else {
+		commit_name_parse(e.path, &e.step, &e.attempt);
+		e.why = strdup(why.message);
+	}
+	items = reallocarray(s->list.items, s->list.n + 1, sizeof(e));
+	if (!items || s->list.n == LIMIT_CHECKPOINTS) {
+		s->list.items = items ? items : s->list.items;
+		commit_free(e.commit);
+		free(e.path);
+		free(e.why);
+		return items ? error_set(err, PENSTOCK_E_LIMIT,
+				       "there are more than %d checkpoints", LIMIT_CHECKPOINTS)
+			     : error_memory(err);
+	}
+	s->list.items = items;
+	items[s->list.n++] = e;
+	return 0;
+}
+
+static int read_list(struct session *s, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist keys = {0};
+	int r;
+
+	if (!s->client)
+		return commit_list_read(&s->list, s->dir, err);
+	r = object_list(object_at(s->client, s->bucket, s->prefix), NULL, note_commit, &keys,
+		s->remote.cancel, err);
+	for (size_t i = 0; r == 0 && i < keys.n; i++)
+		r = add_remote(s, keys.items[i], err);
+	if (r == 0)
+		commit_list_sort(&s->list);
+	return r;
+}
+
+static const char *shown(const struct commit_entry *e)
+{
+	const char *slash = strrchr(e->path, '/');
+
+	return slash ? slash + 1 : e->path;
+}
+
+static char *key_of(const struct session *s, const struct commit_entry *e, const char *file)
+{
+	char *key = NULL;
+
+	if (file && !e->single)
+		return asprintf(&key, "%s%s/%s", s->prefix, shown(e), file) < 0 ? NULL : key;
+	return asprintf(&key, "%s%s%s", s->prefix, shown(e),
+		       file	   ? ""
+		       : e->single ? COMMIT_SUFFIX
+				   : "/" COMMIT_NAME) < 0
+		       ? NULL
+		       : key;
+}
+
+/* ---- verify ---- */
+
+static int add_bytes(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	(void)err;
+	checksum_update(cookie, data, len);
+	return 0;
+}
+
+static int verify_object(const struct session *s, const char *key, const struct commit_file *f,
+	struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	struct checksum sum;
+	uint64_t crc = 0;
+	int r = checksum_init(&sum, CHECKSUM_CRC64NVME, err);
+
+	if (r < 0)
+		return r;
+	r = object_get_stream(object_at(s->client, s->bucket, key),
+		&(struct object_get_options){.cancel = s->remote.cancel}, add_bytes, &sum, &info,
+		err);
+	checksum_final(&sum, digest);
+	checksum_release(&sum);
+	for (size_t i = 0; i < 8; i++)
+		crc = crc << 8 | digest[i];
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s is missing", f->name);
+	if (r < 0)
+		return error_prefix(err, "%s", f->name);
+	if (info.size != f->size || crc != f->crc)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s differs from the size or checksum in its commit", f->name);
+	return 0;
+}
+
+static int verify(const struct session *s, const struct commit_entry *e, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (!e->commit)
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s", e->why);
+	if (!s->client)
+		return commit_verify(e->commit, true, NULL, err);
+	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
+		_cleanup_free_ char *key = key_of(s, e, e->commit->files[i].name);
+
+		r = key ? verify_object(s, key, &e->commit->files[i], err) : error_memory(err);
+	}
+	return r < 0 ? error_prefix(err, "checkpoint %s", shown(e)) : 0;
+}
+
+/* ---- the verbs ---- */
+
+static json_t *describe(const struct commit_entry *e)
+{
+	json_t *json = json_object(), *metrics = json_object();
+	const struct commit *c = e->commit;
+
+	json_object_set_new(json, "name", json_text(shown(e)));
+	json_object_set_new(json, "readable", json_boolean(c != NULL));
+	if (!c)
+		json_object_set_new(json, "why", json_text(e->why));
+	for (size_t i = 0; c && i < c->n_metrics; i++)
+		json_object_set_new(metrics, c->metrics[i].name, json_real(c->metrics[i].value));
+	if (c) {
+		json_object_set_new(json, "step", json_integer((json_int_t)c->step));
+		json_object_set_new(json, "attempt", json_integer(c->attempt));
+		json_object_set_new(json, "run", json_text(c->run));
+		json_object_set_new(json, "time", json_time(c->time_ns));
+		json_object_set_new(json, "world_size", json_integer(c->world_size));
+		json_object_set_new(json, "files", json_integer((json_int_t)c->n_files));
+		json_object_set_new(json, "bytes", json_integer((json_int_t)commit_size(c)));
+	}
+	json_object_set_new(json, "metrics", metrics);
+	return json;
+}
+
+static int list_json(const struct session *s)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < s->list.n; i++)
+		json_array_append_new(list, describe(&s->list.items[i]));
+	return show_json(list);
+}
+
+static int list(const struct session *s)
+{
+	struct grid grid = GRID_INIT(6);
+
+	for (size_t i = 0; i < 6; i++)
+		grid_add(&grid, ((const char *const[]){
+					"NAME", "STEP", "ATTEMPT", "SIZE", "TIME", "METRICS"})[i]);
+	for (size_t i = 0; i < s->list.n; i++) {
+		const struct commit_entry *e = &s->list.items[i];
+		_cleanup_(buf_release) struct buf metrics = BUF_INIT(LIMIT_STRING);
+		char size[STR_SIZE_SIZE], time[SHOW_TIME_SIZE];
+		const struct commit *c = e->commit;
+
+		grid_add(&grid, shown(e));
+		if (!c) {
+			for (size_t k = 0; k < 4; k++)
+				grid_add(&grid, NULL);
+			grid_addf(&grid, "damaged: %s", e->why);
+			continue;
+		}
+		str_format_size(commit_size(c), size);
+		grid_addf(&grid, "%" PRIu64, c->step);
+		grid_addf(&grid, "%u", c->attempt);
+		grid_add(&grid, size);
+		grid_add(&grid, show_time(c->time_ns, time));
+		for (size_t k = 0; k < c->n_metrics; k++)
+			buf_printf(&metrics, "%s%s=%.6g", k ? " " : "", c->metrics[k].name,
+				c->metrics[k].value);
+		grid_add(&grid, buf_str(&metrics));
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+	return 0;
+}
+
+/* Chooses the named checkpoint, or the newest intact one. */
+static int pick(const struct session *s, const char *name, const struct commit_entry **out,
+	struct penstock_error *err)
+{
+	for (size_t i = 0; i < s->list.n; i++) {
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		const struct commit_entry *e = &s->list.items[i];
+
+		if (name ? strcmp(shown(e), name) != 0 : verify(s, e, &why) < 0) {
+			if (!name)
+				fprintf(stderr, "penstock: skipped: %s\n", why.message);
+			continue;
+		}
+		*out = e;
+		return 0;
+	}
+	return error_set(err, PENSTOCK_E_NOT_FOUND,
+		name ? "there is no checkpoint '%s'" : "there is no intact checkpoint%s",
+		name ? name : "");
+}
+
+static int verify_all(const struct session *s, const char *name, struct penstock_error *err)
+{
+	size_t damaged = 0, n = 0;
+
+	for (size_t i = 0; i < s->list.n; i++) {
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		const struct commit_entry *e = &s->list.items[i];
+		int r;
+
+		if (name && strcmp(shown(e), name) != 0)
+			continue;
+		n++;
+		r = verify(s, e, &why);
+		if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED)
+			return error_move(err, &why);
+		damaged += r < 0;
+		show_name(stdout, shown(e));
+		printf(": %s\n", r < 0 ? why.message : "whole");
+	}
+	if (name && !n)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no checkpoint '%s'", name);
+	return damaged ? error_set(err, PENSTOCK_E_CORRUPT, "%zu of %zu checkpoints are damaged",
+				 damaged, n)
+		       : 0;
+}
+
+static int fetch(const struct session *s, const struct commit_entry *e, const char *file,
+	const char *to, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = key_of(s, e, file), *parent = strdup(to);
+	int r;
+
+	if (!key || !parent)
+		return error_memory(err);
+	*strrchr(parent, '/') = '\0';
+	r = fs_mkdirs(parent, 0777, err);
+	if (r < 0)
+		return r;
+	return object_get_file(object_at(s->client, s->bucket, key), to,
+		&(struct object_get_options){.cancel = s->remote.cancel}, NULL, err);
+}
+
+/* Removes the file and the directories that become empty; keeps foreign files. */
+static void take_back_file(const char *base, char *path)
+{
+	size_t len = strlen(base);
+	char *slash;
+
+	unlink(path);
+	while (strlen(path) > len && (slash = strrchr(path, '/')) &&
+		(size_t)(slash - path) >= len) {
+		*slash = '\0';
+		if (rmdir(path) < 0)
+			return;
+	}
+}
+
+/* Removes the commit and the first `n` files of an incomplete download. */
+static void take_back(const struct commit_entry *e, const char *base, const char *commit, size_t n)
+{
+	unlink(commit);
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_free_ char *path = e->commit->single
+						    ? strdup(base)
+						    : path_join(base, e->commit->files[i].name);
+
+		if (path)
+			take_back_file(base, path);
+	}
+}
+
+/* Downloads a checkpoint and verifies it. The commit is written last, so a call that is killed
+ * leaves no valid checkpoint; a damaged one is removed. */
+static int get(
+	const struct session *s, const char *name, const char *to, struct penstock_error *err)
+{
+	_cleanup_free_ char *base = NULL, *commit = NULL;
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	const struct commit_entry *e;
+	bool created;
+	size_t n = 0;
+	int r = pick(s, name, &e, err);
+
+	if (r < 0)
+		return r;
+	if (!e->commit)
+		return error_set(err, PENSTOCK_E_CORRUPT, "%s", e->why);
+	if (!s->client)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the checkpoint is on this machine already: %s", e->path);
+	if (asprintf(&base, "%s/%s", to, shown(e)) < 0 ||
+		asprintf(&commit, e->commit->single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME,
+			base) < 0)
+		return error_memory(err);
+	created = access(commit, F_OK) < 0; /* files that were there before are kept */
+	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
+		const char *file = e->commit->files[i].name;
+		_cleanup_free_ char *path = e->commit->single ? strdup(base)
+							      : path_join(base, file);
+
+		r = path ? fetch(s, e, file, path, err) : error_memory(err);
+		n += r == 0;
+	}
+	if (r == 0)
+		r = fetch(s, e, NULL, commit, err);
+	if (r == 0)
+		r = commit_open(&c, base, err);
+	if (r == 0)
+		r = commit_verify(c, true, NULL, err);
+	if (created && (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_NOT_FOUND))
+		take_back(e, base, commit, n);
+	if (r == 0)
+		printf("%s\n", base);
+	return r;
+}
+
+static int note_key(void *cookie, const struct object_info *info)
+{
+	return info->is_prefix ? 0 : strlist_add(cookie, info->key);
+}
+
+/* Removes the commit first: without it the rest is not a checkpoint. Then removes all objects in
+ * its directory, including those that the commit does not name. */
+static int remove_remote(
+	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist keys = {0};
+	_cleanup_free_ char *key = key_of(s, e, NULL), *below = key_of(s, e, "");
+	int r = key && below ? object_delete(object_at(s->client, s->bucket, key), NULL, err)
+			     : error_memory(err);
+
+	if (r == 0 && e->single)
+		return object_delete(object_at(s->client, s->bucket, below), NULL, err);
+	if (r == 0)
+		r = object_list(object_at(s->client, s->bucket, below), NULL, note_key, &keys,
+			s->remote.cancel, err);
+	for (size_t i = 0; r == 0 && i < keys.n; i++)
+		r = object_delete(object_at(s->client, s->bucket, keys.items[i]), NULL, err);
+	return r;
+}
+
+static int remove_local(const struct session *s, const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = s->dir ? path_join(s->dir, name) : NULL, *commit = NULL;
+	struct stat st;
+
+	if (!path || lstat(path, &st) < 0)
+		return 0;
+	if (asprintf(&commit, S_ISDIR(st.st_mode) ? "%s/" COMMIT_NAME : "%s" COMMIT_SUFFIX, path) <
+		0)
+		return error_memory(err);
+	unlink(commit);
+	return fs_remove_tree(path, err);
+}
+
+/* Returns true if all files of the commit exist with the right sizes: enough to assume that the run
+ * could resume from it. */
+static bool seems_whole(const struct session *s, const struct commit_entry *e)
+{
+	if (!e->commit)
+		return false;
+	if (!s->client)
+		return commit_verify(e->commit, false, NULL, NULL) == 0;
+	for (size_t i = 0; i < e->commit->n_files; i++) {
+		const struct commit_file *f = &e->commit->files[i];
+		_cleanup_(object_info_release) struct object_info info = {0};
+		_cleanup_free_ char *key = key_of(s, e, f->name);
+
+		if (!key || object_head(object_at(s->client, s->bucket, key), &info, NULL) < 0 ||
+			info.size != f->size)
+			return false;
+	}
+	return true;
+}
+
+/* Returns true if the run could not resume from any newer one. */
+static bool is_needed(const struct session *s, const struct commit_entry *e)
+{
+	for (const struct commit_entry *newer = s->list.items; newer < e; newer++) {
+		if (seems_whole(s, newer))
+			return false;
+	}
+	return e == s->list.items || e->commit;
+}
+
+static int rm(const struct session *s, const char *name, bool force, struct penstock_error *err)
+{
+	const struct commit_entry *e;
+	int r = pick(s, name, &e, err);
+
+	if (r < 0)
+		return r;
+	if (s->live)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove a checkpoint of a live run, which would publish it "
+			"again: stop the run first, or limit them with `checkpoints.keep`");
+	if (!force && is_needed(s, e))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot remove %s: it is the newest one that the run could resume from; "
+			"--force removes it",
+			name);
+	if (s->client)
+		r = remove_remote(s, e, err);
+	return r == 0 ? remove_local(s, name, err) : r;
+}
+
+static int run_checkpoints(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session s = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0), *name = cli_operand(cli, 2);
+	const char *word = cli_operand(cli, 1), *path = cli_value(cli, "path");
+	const char *to = cli_value(cli, "output");
+	int r;
+
+	if (strcmp(what, "list") != 0 && strcmp(what, "get") != 0 && strcmp(what, "rm") != 0 &&
+		strcmp(what, "verify") != 0)
+		return cli_misuse(cli, "'%s' is not one of list, get, rm and verify", what);
+	if (strcmp(what, "rm") == 0 && !name)
+		return cli_misuse(cli, "rm needs the NAME of a checkpoint");
+	if (strcmp(what, "list") == 0 && name)
+		return cli_misuse(cli, "unexpected operand '%s'", name);
+	if (str_starts(word, "s3://") || str_starts(word, "gs://"))
+		r = open_address(&s, cli, path ? path : "checkpoints", &err);
+	else
+		r = open_run(&s, cli, path, &err);
+	if (r == 0)
+		r = read_list(&s, &err);
+	if (r < 0)
+		return remote_fail(cli, &err);
+	if (strcmp(what, "list") == 0)
+		return cli_has(cli, "json") ? list_json(&s) : list(&s);
+	if (strcmp(what, "get") == 0)
+		r = get(&s, name, to ? to : ".", &err);
+	else if (strcmp(what, "rm") == 0)
+		r = rm(&s, name, cli_has(cli, "force"), &err);
+	else
+		r = verify_all(&s, name, &err);
+	return r < 0 ? remote_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "json", NULL, "list: print a list of objects"},
+	{'o', "output", "DIR", "get: target directory; default: this directory"},
+	{0, "path", "DIR",
+		"Their directory below the output; default: that of the workflow, or checkpoints"},
+	{0, "here", NULL, "Those on this machine, even if the output is in a store"},
+	{0, "force", NULL, "rm: also the newest"},
+	REMOTE_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+static const struct command_example examples[] = {
+	{"penstock checkpoints list cifar10",
+		"List the checkpoints of the run, newest first, with steps and metrics"},
+	{"penstock checkpoints get cifar10 -o models", "Download the newest intact one"},
+	{"penstock checkpoints verify s3://bucket/results",
+		"For a run of another machine: read and verify every byte"},
+	{"penstock checkpoints rm cifar10 step-000000001000-1",
+		"Remove one, here and in the store"},
+	{NULL, NULL},
+};
+static const struct command_exit exits[] = {
+	{"66", "There is no such bucket, run or checkpoint"},
+	{"69", "The store does not respond, or a checkpoint is damaged"},
+	{"77", "The store denies access, or there are no credentials"},
+	{NULL, NULL},
+};
+
+const struct command command_checkpoints = {
+	.name = "checkpoints",
+	.summary = "list, download, remove and verify checkpoints of a run",
+	.operands = "list|get|rm|verify RUN|s3://PLACE [NAME]",
+	.min_operands = 2,
+	.max_operands = 3,
+	.description =
+		"Works on the checkpoints that a run has committed: in the store of its output, "
+		"or on this machine if the output is not in a store. RUN is an id, the "
+		"beginning of one, or a name; the place of the output needs no record of the "
+		"run, so it works from any machine.\n"
+		"\n"
+		"Without a NAME, get downloads the newest intact one and reports those that it "
+		"skipped, and verify reads all of them.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_checkpoints,
+};

@@ -1,0 +1,309 @@
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/cluster/cluster.h"
+#include "cli/commands.h"
+#include "cli/print/util.h"
+#include "records/claims.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72 /* characters; penstock show prints all of it */ };
+
+struct listing {
+	struct grid grid;
+	json_t *array; /* NULL for the table */
+	const char *home;
+	bool all;
+	size_t hidden;
+	struct cluster_view cluster;
+	/* the run that is added is not on a machine yet; the recorded notice is about its last
+	 * one */
+	bool elsewhere;
+};
+
+static const char *show_sync(const struct records_attempt *a, char out[64])
+{
+	char size[STR_SIZE_SIZE];
+	char age[SHOW_DURATION_SIZE];
+
+	str_format_size(a->sync_bytes_waiting, size);
+	if (a->unflushed)
+		snprintf(out, 64, "not flushed");
+	else if (a->sync_at_ns == 0)
+		snprintf(out, 64, "-");
+	else if (a->sync_lag_ms == 0 && a->sync_bytes_waiting == 0)
+		snprintf(out, 64, "in sync");
+	else
+		snprintf(out, 64, "%s behind by %s", show_duration(a->sync_lag_ms, age), size);
+	return out;
+}
+
+/* Returns the ports of a live run, "28669 28670", or NULL if there are none. Owned by the
+ * caller. */
+static char *ports_of(const struct listing *listing, const struct records_run *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
+	_cleanup_free_ char *path = NULL;
+
+	if (!run_state_is_live(run->last.state))
+		return NULL;
+	path = run_path(listing->home, run->id, RUN_FILE_PORTS);
+	if (!path)
+		return NULL;
+	return fs_read(path, &text, NULL) == 0 && text.len ? strdup(buf_str(&text)) : NULL;
+}
+
+static json_t *json_ports(const char *ports)
+{
+	json_t *array = json_array();
+
+	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
+		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
+	return array;
+}
+
+/* Returns the notice of a live run, or NULL if there is none. Owned by the caller. */
+static char *notice_of(const struct listing *listing, const struct records_run *run)
+{
+	bool concerns = run_state_is_live(run->last.state) && !listing->elsewhere;
+	json_t *notice = concerns ? json_notice(listing->home, run) : json_null();
+	const char *reason = json_string_value(json_object_get(notice, "reason"));
+	const char *source = json_string_value(json_object_get(notice, "source"));
+	const char *noticed = json_string_value(json_object_get(notice, "noticed"));
+	bool soon = json_is_true(json_object_get(notice, "soon"));
+	char *text = NULL;
+
+	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")) &&
+		asprintf(&text, "%s (%s: %s, %s)",
+			soon ? "may be preempted soon" : "is being preempted", source, reason,
+			noticed) < 0)
+		text = NULL;
+	json_decref(notice);
+	return text;
+}
+
+static void add_json(
+	const struct listing *listing, const struct records_run *run, const char *ports)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "id", json_text(run->id));
+	json_object_set_new(object, "name", json_text(run->name));
+	json_add_attempt(object, &run->last);
+	json_object_set_new(object, "workflow", json_text(run->workflow));
+	json_object_set_new(object, "output", json_text(run->output));
+	json_object_set_new(object, "ports", json_ports(ports));
+	json_object_set_new(object, "created", json_time(run->created_ns));
+	json_object_set_new(object, "notice",
+		listing->elsewhere ? json_null() : json_notice(listing->home, run));
+	json_array_append_new(listing->array, object);
+}
+
+static int add_seen(struct listing *listing, const struct records_run *run)
+{
+	const struct records_attempt *a = &run->last;
+	int64_t touched = a->ended_ns ? a->ended_ns : a->started_ns;
+	_cleanup_free_ char *ports = NULL;
+	_cleanup_free_ char *last = NULL;
+	_cleanup_free_ char *notice = NULL;
+	char text[64];
+
+	/* Hide an ended run after a day, if it needs no attention. */
+	if (!listing->all && !run_state_is_live(a->state) && !a->unflushed &&
+		clock_wall_ns() - touched > RECENT_S * NS_PER_S) {
+		listing->hidden++;
+		return 0;
+	}
+	ports = ports_of(listing, run);
+	if (listing->array) {
+		add_json(listing, run, ports);
+		return 0;
+	}
+	grid_add(&listing->grid, run->id);
+	grid_add(&listing->grid, run->name);
+	grid_add(&listing->grid, run_state_name(a->state));
+	grid_addf(&listing->grid, "%d", a->attempt);
+	grid_add(&listing->grid, show_time(a->started_ns, text));
+	grid_add(&listing->grid, show_sync(a, text));
+	/* A terminal truncates it to its width. */
+	if (ports && asprintf(&last, "ports %s: %s", ports, run->workflow) < 0)
+		last = NULL;
+	notice = notice_of(listing, run);
+	grid_add_cut(&listing->grid,
+		notice	     ? notice
+		: last	     ? last
+		: a->message ? a->message
+			     : run->workflow,
+		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
+	return 0;
+}
+
+/* Adds the run in its corrected state, if the cluster knows more than the records. */
+static int add_run(void *cookie, const struct records_run *run)
+{
+	struct listing *listing = cookie;
+	struct records_run seen = *run;
+	int r;
+
+	seen.last.message = run->last.message ? strdup(run->last.message) : NULL;
+	listing->elsewhere = cluster_view_correct(
+		&listing->cluster, listing->home, run->id, &seen.last);
+	r = add_seen(listing, &seen);
+	free(seen.last.message);
+	return r;
+}
+
+static int list_runs(const struct cli *cli)
+{
+	static const char *const heading[] = {
+		"ID", "NAME", "STATE", "ATTEMPT", "STARTED", "SYNC", "MESSAGE OR WORKFLOW"};
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
+		.all = cli_has(cli, "all"),
+		.array = cli_has(cli, "json") ? json_array() : NULL};
+	int r;
+
+	listing.grid.state_column = 2;
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		grid_add(&listing.grid, heading[i]);
+	r = show_open(&records, &home, &err);
+	listing.home = home;
+	if (r == 0)
+		r = records_list(records, add_run, &listing, &err);
+	if (r == 0 && listing.array) {
+		r = show_json(listing.array);
+		listing.array = NULL;
+	} else if (r == 0) {
+		grid_print(&listing.grid);
+		if (listing.hidden && !cli_quiet(cli))
+			fprintf(stderr,
+				"penstock ps: %zu that ended over a day ago: -a shows them\n",
+				listing.hidden);
+	}
+	json_decref(listing.array);
+	grid_release(&listing.grid);
+	cluster_view_release(&listing.cluster);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+/* ---- claims ---- */
+
+static const char *user_name(uid_t uid, char out[64])
+{
+	char memory[4096];
+	struct passwd entry;
+	struct passwd *found = NULL;
+
+	if (getpwuid_r(uid, &entry, memory, sizeof(memory), &found) == 0 && found)
+		snprintf(out, 64, "%s", found->pw_name);
+	else
+		snprintf(out, 64, "%u", (unsigned)uid);
+	return out;
+}
+
+static int add_claim(void *cookie, const struct claim_holder *h)
+{
+	struct listing *listing = cookie;
+	char user[64];
+	char size[STR_SIZE_SIZE];
+	json_t *object;
+
+	if (!listing->array) {
+		grid_add(&listing->grid, h->waiting ? "waits" : "holds");
+		grid_add(&listing->grid, user_name(h->uid, user));
+		grid_addf(&listing->grid, "%d", h->cpus);
+		str_format_size(h->memory, size);
+		grid_add(&listing->grid, h->memory ? size : NULL);
+		grid_addf(&listing->grid, "%d", h->gpus);
+		grid_addf(&listing->grid, "%d", (int)h->pid);
+		grid_addf(&listing->grid, "%s %s", h->run_id, h->name);
+		return 0;
+	}
+	object = json_object();
+	json_object_set_new(object, "waiting", json_boolean(h->waiting));
+	json_object_set_new(object, "user", json_text(user_name(h->uid, user)));
+	json_object_set_new(object, "cpus", json_integer(h->cpus));
+	json_object_set_new(object, "memory", json_integer((json_int_t)h->memory));
+	json_object_set_new(object, "gpus", json_integer(h->gpus));
+	json_object_set_new(object, "pid", json_integer(h->pid));
+	json_object_set_new(object, "id", json_text(h->run_id));
+	json_object_set_new(object, "name", json_text(h->name));
+	json_array_append_new(listing->array, object);
+	return 0;
+}
+
+static int list_claims(const struct cli *cli)
+{
+	static const char *const heading[] = {
+		"WHAT", "USER", "CPUS", "MEMORY", "GPUS", "PID", "RUN"};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
+		.array = cli_has(cli, "json") ? json_array() : NULL};
+	int r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
+		grid_add(&listing.grid, heading[i]);
+	r = claims_list(add_claim, &listing, &err);
+	if (r == 0 && listing.array) {
+		r = show_json(listing.array);
+		listing.array = NULL;
+	} else if (r == 0) {
+		grid_print(&listing.grid);
+	}
+	json_decref(listing.array);
+	grid_release(&listing.grid);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+static int run_ps(const struct cli *cli)
+{
+	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
+}
+
+static const struct option_spec options[] = {
+	{'a', "all", NULL, "Also runs that ended more than a day ago"},
+	{0, "claims", NULL,
+		"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
+		"waits for them, of all users"},
+	{0, "json", NULL, "Print a list of objects"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
+	{"penstock ps -a --json", "All runs, newest first, as JSON"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"77", "The records cannot be read for lack of permission"},
+	{NULL, NULL},
+};
+
+const struct command command_ps = {
+	.name = "ps",
+	.summary = "list the runs of this machine",
+	.description =
+		"Lists runs, newest first: their state, attempt and start, how far the object "
+		"storage lags behind the output directory, and a one-line message.\n"
+		"\n"
+		"A run is 'lost' if its penstock disappeared without recording an end (it was "
+		"killed, or the machine went down); the same 'penstock run' resumes it.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_ps,
+};

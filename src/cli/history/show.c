@@ -1,0 +1,427 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/cluster/cluster.h"
+#include "cli/commands.h"
+#include "cli/history/show_outputs.h"
+#include "cli/print/util.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+/* ---- collecting one JSON object, the source of the text, too ---- */
+
+static int add_attempt(void *cookie, const struct records_attempt *attempt)
+{
+	json_t *object = json_object();
+	json_t *provenance = attempt->provenance ? json_loads(attempt->provenance, 0, NULL) : NULL;
+
+	json_add_attempt(object, attempt);
+	json_object_set_new(object, "provenance", provenance ? provenance : json_null());
+	json_array_append_new(cookie, object);
+	return 0;
+}
+
+static int add_step(void *cookie, const struct records_step *step)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "attempt", json_integer(step->attempt));
+	json_object_set_new(object, "step", json_integer(step->step + 1));
+	json_object_set_new(object, "name", json_text(step->name));
+	json_object_set_new(object, "ended", json_time(step->ended_ns));
+	json_array_append_new(cookie, object);
+	return 0;
+}
+
+/* Returns the workflow as it was run, without a `job` around it; NULL if it cannot be read. */
+static json_t *read_workflow(const char *workflow_path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	json_t *root = NULL;
+	json_t *job;
+
+	if (fs_read(workflow_path, &text, NULL) == 0)
+		root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	job = json_object_get(root, "job");
+	if (!job)
+		return root;
+	json_incref(job);
+	json_decref(root);
+	return job;
+}
+
+/* Returns the endpoint of the output's store: a URL, or "embedded". Returns NULL for AWS, or if
+ * only a reference names it. */
+static const char *endpoint_of(const json_t *workflow)
+{
+	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
+	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
+
+	return url && (strstr(url, "://") || strcmp(url, "embedded") == 0) ? url : NULL;
+}
+
+/* Adds the outputs that the local journal lists. */
+static int collect_outputs(json_t *object, const struct run_layout *layout, const char *output,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *journal = path_join(layout->state, "sync");
+	json_t *workflow = read_workflow(layout->workflow);
+	json_t *resources = json_object_get(workflow, "resources");
+	int r;
+
+	json_object_set_new(object, "resources", resources ? json_incref(resources) : json_null());
+	r = journal ? show_outputs_read(object,
+			      access(journal, F_OK) == 0 ? journal : layout->published, output,
+			      endpoint_of(workflow), err)
+		    : error_memory(err);
+	json_decref(workflow);
+	return r;
+}
+
+static int collect(json_t *object, struct records *records, const char *home,
+	const struct records_run *run, bool elsewhere, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	json_t *attempts = json_array();
+	json_t *steps = json_array();
+	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
+
+	json_object_set_new(object, "id", json_text(run->id));
+	json_object_set_new(object, "name", json_text(run->name));
+	json_add_attempt(object, &run->last);
+	json_object_set_new(object, "workflow", json_text(run->workflow));
+	json_object_set_new(object, "output", json_text(run->output));
+	json_object_set_new(object, "created", json_time(run->created_ns));
+	json_object_set_new(object, "notice", elsewhere ? json_null() : json_notice(home, run));
+	json_object_set_new(object, "attempts", attempts);
+	json_object_set_new(object, "steps", steps);
+	if (r < 0)
+		return r;
+	json_object_set_new(object, "directory", json_text(layout.dir));
+	json_object_set_new(object, "log", json_text(layout.log));
+	r = records_attempts(records, run->id, add_attempt, attempts, err);
+	if (r == 0)
+		r = records_steps(records, run->id, add_step, steps, err);
+	if (r < 0)
+		return r;
+	return collect_outputs(object, &layout, run->output, err);
+}
+
+/* ---- printing the text ---- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "-";
+}
+
+static int64_t number_of(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+/* Appends "a=1, b=x" for an object, "x" for a string; null values are skipped. */
+static void add_value(struct buf *out, const json_t *value)
+{
+	const char *key;
+	json_t *member;
+	const char *between = "";
+
+	if (json_is_string(value)) {
+		buf_add_str(out, json_string_value(value));
+		return;
+	}
+	if (json_is_object(value)) {
+		json_object_foreach ((json_t *)(uintptr_t)value, key, member) {
+			if (json_is_null(member))
+				continue;
+			buf_printf(out, "%s%s=", between, key);
+			add_value(out, member);
+			between = ", ";
+		}
+		return;
+	}
+	_cleanup_free_ char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+	buf_add_str(out, text ? text : "");
+}
+
+static void add_line(struct grid *grid, const char *label, const char *text)
+{
+	if (strcmp(text, "-") == 0)
+		return;
+	grid_addf(grid, "  %s", label);
+	grid_add(grid, text);
+}
+
+static void add_value_line(struct grid *grid, const char *label, const json_t *value)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	if (!value || json_is_null(value))
+		return;
+	add_value(&text, value);
+	if (text.len)
+		add_line(grid, label, buf_str(&text));
+}
+
+static void add_state(struct grid *grid, const struct records_run *run)
+{
+	const struct records_attempt *a = &run->last;
+	char begin[SHOW_TIME_SIZE];
+	char took[SHOW_DURATION_SIZE];
+	int64_t until = a->ended_ns ? a->ended_ns : clock_wall_ns();
+
+	grid_add(grid, "  state");
+	if (a->class != RUN_CLASS_NONE &&
+		strcmp(run_class_name(a->class), run_state_name(a->state)) != 0)
+		grid_addf(grid, "%s (%s)", run_state_name(a->state), run_class_name(a->class));
+	else
+		grid_add(grid, run_state_name(a->state));
+	if (a->message)
+		add_line(grid, "message", a->message);
+	grid_add(grid, "  attempt");
+	if (a->state == RUN_LOST)
+		grid_addf(grid, "%d, started %s", a->attempt, show_time(a->started_ns, begin));
+	else
+		grid_addf(grid, "%d, started %s, %s %s", a->attempt,
+			show_time(a->started_ns, begin), a->ended_ns ? "took" : "for",
+			show_duration((until - a->started_ns) / NS_PER_MS, took));
+	if (!run_state_is_live(a->state) && a->state != RUN_LOST) {
+		grid_add(grid, "  exit code");
+		if (a->step_code && a->step_code != a->exit_code)
+			grid_addf(grid, "%d (the step's was %d)", a->exit_code, a->step_code);
+		else
+			grid_addf(grid, "%d", a->exit_code);
+	}
+}
+
+static void add_sync(struct grid *grid, const struct records_attempt *a)
+{
+	char size[STR_SIZE_SIZE];
+	char sent[STR_SIZE_SIZE];
+	char age[SHOW_DURATION_SIZE];
+
+	if (a->sync_at_ns == 0)
+		return;
+	str_format_size(a->sync_bytes_waiting, size);
+	str_format_size(a->sync_bytes_published, sent);
+	grid_add(grid, "  sync");
+	grid_addf(grid, "%" PRIu64 " file%s, %s sent; %s waiting, lag %s%s",
+		a->sync_files_published, a->sync_files_published == 1 ? "" : "s", sent, size,
+		show_duration(a->sync_lag_ms, age),
+		a->unflushed ? "; not flushed: 'penstock flush' uploads the rest" : "");
+	if (a->sync_error)
+		add_line(grid, "sync error", a->sync_error);
+}
+
+static void add_notice(struct grid *grid, const json_t *notice)
+{
+	if (!json_is_object(notice))
+		return;
+	grid_add(grid, "  notice");
+	grid_addf(grid, "%s, from %s: %s%s%s", text_of(notice, "noticed"),
+		text_of(notice, "source"), text_of(notice, "reason"),
+		json_is_true(json_object_get(notice, "soon")) ? " (preemption may be soon)" : "",
+		json_is_true(json_object_get(notice, "withdrawn")) ? " (withdrawn)" : "");
+	if (json_is_string(json_object_get(notice, "deadline")))
+		add_line(grid, "deadline", text_of(notice, "deadline"));
+}
+
+static void print_summary(const json_t *object, const struct records_run *run)
+{
+	struct grid grid = GRID_INIT(2);
+	const json_t *attempts = json_object_get(object, "attempts");
+	const json_t *provenance = json_object_get(
+		json_array_get(attempts, json_array_size(attempts) - 1), "provenance");
+	const char *key;
+	json_t *value;
+	size_t i;
+
+	printf("run %s%s%s%s\n", run->id, run->name ? " (" : "", run->name ? run->name : "",
+		run->name ? ")" : "");
+	add_state(&grid, run);
+	add_notice(&grid, json_object_get(object, "notice"));
+	add_line(&grid, "workflow", run->workflow);
+	add_line(&grid, "output", run->output ? run->output : "-");
+	add_sync(&grid, &run->last);
+	add_value_line(&grid, "resources", json_object_get(object, "resources"));
+	add_line(&grid, "directory", text_of(object, "directory"));
+	add_line(&grid, "log", text_of(object, "log"));
+	json_object_foreach ((json_t *)(uintptr_t)provenance, key, value) {
+		if (!json_is_array(value))
+			add_value_line(&grid, key, value);
+	}
+	json_array_foreach (json_object_get(provenance, "inputs"), i, value) {
+		add_value_line(&grid, "input", value);
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+}
+
+static void print_attempts(const json_t *attempts)
+{
+	struct grid grid = GRID_INIT(5);
+	const json_t *a;
+	size_t i;
+
+	if (json_array_size(attempts) < 2)
+		return;
+	printf("\nattempts\n");
+	grid_add(&grid, "  N");
+	grid_add(&grid, "STATE");
+	grid_add(&grid, "BEGUN");
+	grid_add(&grid, "ENDED");
+	grid_add(&grid, "MESSAGE");
+	grid.state_column = 1;
+	json_array_foreach (attempts, i, a) {
+		grid_addf(&grid, "  %d", (int)number_of(a, "attempt"));
+		grid_add(&grid, text_of(a, "state"));
+		grid_add(&grid, text_of(a, "started"));
+		grid_add(&grid, text_of(a, "ended"));
+		grid_add(&grid, text_of(a, "message"));
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+}
+
+static void print_steps(const json_t *steps)
+{
+	struct grid grid = GRID_INIT(4);
+	const json_t *s;
+	size_t i;
+
+	if (json_array_size(steps) == 0)
+		return;
+	printf("\nfinished steps\n");
+	grid_add(&grid, "  STEP");
+	grid_add(&grid, "ATTEMPT");
+	grid_add(&grid, "ENDED");
+	grid_add(&grid, "NAME");
+	json_array_foreach (steps, i, s) {
+		grid_addf(&grid, "  %d", (int)number_of(s, "step"));
+		grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
+		grid_add(&grid, text_of(s, "ended"));
+		grid_add(&grid, text_of(s, "name"));
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+}
+
+static void print_outputs(const json_t *object)
+{
+	struct grid grid = GRID_INIT(4);
+	const json_t *value;
+	char size[STR_SIZE_SIZE];
+	uint64_t kept = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(object, "outputs"), i, value) {
+		if (i == 0)
+			printf("\npublished\n");
+		grid_addf(&grid, "  %s", text_of(value, "url"));
+		str_format_size((uint64_t)number_of(value, "size"), size);
+		grid_add(&grid, size);
+		grid_add(&grid, text_of(value, "mtime"));
+		grid_addf(&grid, "%s%s", text_of(value, "etag"),
+			json_is_true(json_object_get(value, "open")) ? " (still being written)"
+								     : "");
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+	json_array_foreach (json_object_get(object, "replaced"), i, value)
+		kept += (uint64_t)number_of(value, "size");
+	str_format_size(kept, size);
+	json_array_foreach (json_object_get(object, "replaced"), i, value) {
+		if (i == 0)
+			printf("\nkept before they were overwritten (%s together)\n", size);
+		printf("  %s: the earlier object (%s) is kept as %s\n", text_of(value, "path"),
+			text_of(value, "etag"),
+			json_object_get(value, "url") ? text_of(value, "url")
+						      : text_of(value, "kept"));
+		if (json_object_get(value, "restore"))
+			printf("    restore it with: %s\n", text_of(value, "restore"));
+	}
+	json_array_foreach (json_object_get(object, "partial"), i, value) {
+		if (i == 0)
+			printf("\n"
+			       "set aside: incomplete when their writer died\n");
+		printf("  %s\n", json_string_value(value));
+	}
+}
+
+static int run_show(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct cluster_view cluster = {0};
+	json_t *object = json_object();
+	bool elsewhere = false;
+	int r = show_open(&records, &home, &err);
+
+	if (r == 0)
+		r = show_find(cli, records, &run, &err);
+	if (r == 0)
+		elsewhere = cluster_view_correct(&cluster, home, run.id, &run.last);
+	cluster_view_release(&cluster);
+	if (r == 0)
+		r = collect(object, records, home, &run, elsewhere, &err);
+	if (r < 0) {
+		json_decref(object);
+		return cli_fail(cli, &err);
+	}
+	if (cli_has(cli, "json"))
+		return show_json(object);
+	print_summary(object, &run);
+	print_attempts(json_object_get(object, "attempts"));
+	print_steps(json_object_get(object, "steps"));
+	print_outputs(object);
+	json_decref(object);
+	return 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "json", NULL, "Print one object"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock show cifar10", "Everything that is known about the run named cifar10"},
+	{"penstock show --json 3f2a", "The same for the run whose id begins with 3f2a, as JSON"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run"},
+	{NULL, NULL},
+};
+
+const struct command command_show = {
+	.name = "show",
+	.summary = "show everything that is known about a run",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Shows a run: its state and attempts, the finished steps, its resources, its "
+		"sources (versions, inputs with their ETags), the place of its log, the objects "
+		"that it has published, with their ETags, and the objects that it kept before "
+		"overwriting them.\n"
+		"\n"
+		"RUN is an id, the beginning of one, or a name.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_show,
+};

@@ -1,0 +1,258 @@
+/* The checks of `penstock doctor` that need no network. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/machine/doctor.h"
+#include "records/claims.h"
+#include "base/banned.h"
+
+enum { INSTANCES_WANTED = 128, WATCHES_WANTED = 65536, FILES_WANTED = 1024 };
+
+/* ---- the kernel ---- */
+
+static bool has_syscall(long number, long a, long b)
+{
+	long fd = syscall(number, a, b, 0);
+
+	if (fd >= 0 && number == SYS_pidfd_open)
+		close((int)fd);
+	return fd >= 0 || errno != ENOSYS;
+}
+
+static void check_syscalls(struct doctor *doctor)
+{
+	struct utsname system;
+
+	uname(&system);
+	if (!has_syscall(SYS_pidfd_open, getpid(), 0))
+		doctor_say(doctor, VERDICT_FAIL, "kernel", "use Linux 5.3 or later",
+			"Linux %s has no pidfd_open", system.release);
+	/* an empty range fails with EINVAL if the call exists */
+	else if (!has_syscall(SYS_close_range, ~0U, 0))
+		doctor_say(doctor, VERDICT_WARN, "kernel",
+			"Linux 5.9 or later closes inherited descriptors in one call",
+			"Linux %s has no close_range", system.release);
+	else
+		doctor_say(doctor, VERDICT_OK, "kernel", NULL, "Linux %s on %s", system.release,
+			system.machine);
+}
+
+/* Returns the number in a file of /proc or /sys; 0 if there is none. */
+static uint64_t read_number(const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+
+	return fs_read(path, &text, NULL) == 0 ? strtoull(buf_str(&text), NULL, 10) : 0;
+}
+
+static void check_inotify(struct doctor *doctor)
+{
+	uint64_t instances = read_number("/proc/sys/fs/inotify/max_user_instances");
+	uint64_t watches = read_number("/proc/sys/fs/inotify/max_user_watches");
+	int fd = inotify_init1(IN_CLOEXEC);
+
+	if (fd < 0)
+		doctor_say(doctor, VERDICT_WARN, "inotify",
+			"raise fs.inotify.max_user_instances; without inotify, output is found "
+			"by scanning, seconds later",
+			"%s", strerror(errno));
+	else if (instances < INSTANCES_WANTED || watches < WATCHES_WANTED)
+		doctor_say(doctor, VERDICT_WARN, "inotify",
+			"sysctl fs.inotify.max_user_watches=524288 "
+			"fs.inotify.max_user_instances=512 allows large outputs to be watched",
+			"%llu instances, %llu watches", (unsigned long long)instances,
+			(unsigned long long)watches);
+	else
+		doctor_say(doctor, VERDICT_OK, "inotify", NULL, "%llu instances, %llu watches",
+			(unsigned long long)instances, (unsigned long long)watches);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void check_cgroups(struct doctor *doctor)
+{
+	if (access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0)
+		doctor_say(doctor, VERDICT_OK, "cgroups", NULL, "version 2");
+	else if (access("/sys/fs/cgroup/memory", R_OK) == 0)
+		doctor_say(doctor, VERDICT_WARN, "cgroups",
+			"version 2 gives more detail about steps that ran out of memory",
+			"version 1");
+	else
+		doctor_say(doctor, VERDICT_WARN, "cgroups", "limits of containers are not visible",
+			"/sys/fs/cgroup is not mounted");
+}
+
+static void check_files(struct doctor *doctor)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur < FILES_WANTED)
+		doctor_say(doctor, VERDICT_WARN, "open files", "raise it with 'ulimit -n 4096'",
+			"at most %llu", (unsigned long long)limit.rlim_cur);
+	else
+		doctor_say(doctor, VERDICT_OK, "open files", NULL, "at most %llu",
+			(unsigned long long)limit.rlim_cur);
+}
+
+static void check_clock(struct doctor *doctor)
+{
+	struct timex state = {0};
+	int r = adjtimex(&state);
+	time_t now = time(NULL);
+
+	if (now < 1704067200) /* 2024: before this program was written */
+		doctor_say(doctor, VERDICT_FAIL, "clock",
+			"set it; object storage refuses requests if the clock is 15 minutes off",
+			"it shows %lld seconds since 1970", (long long)now);
+	else if (r < 0 || r == TIME_ERROR || (state.status & STA_UNSYNC))
+		doctor_say(doctor, VERDICT_WARN, "clock",
+			"run an NTP client; object storage refuses requests if the clock is 15 "
+			"minutes off",
+			"not synchronized");
+	else
+		doctor_say(doctor, VERDICT_OK, "clock", NULL, "synchronised");
+}
+
+void doctor_kernel(struct doctor *doctor)
+{
+	check_syscalls(doctor);
+	check_inotify(doctor);
+	check_cgroups(doctor);
+	check_files(doctor);
+	check_clock(doctor);
+}
+
+/* ---- resources ---- */
+
+static int count_holder(void *cookie, const struct claim_holder *holder)
+{
+	int *cpus = cookie;
+
+	*cpus += holder->waiting ? 0 : holder->cpus;
+	return 0;
+}
+
+void doctor_machine(struct doctor *doctor)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct machine_capacity *machine = malloc(sizeof(*machine));
+	char memory[STR_SIZE_SIZE];
+	int claimed = 0;
+
+	if (!machine)
+		abort();
+	machine_capacity(machine);
+	str_format_size(machine->memory, memory);
+	doctor_say(doctor, VERDICT_OK, "resources", NULL, "%d CPUs, %s of memory, %d GPUs",
+		machine->cpus, memory, machine->gpus);
+	if (claims_list(count_holder, &claimed, &err) < 0)
+		doctor_say(doctor, VERDICT_FAIL, "claims", NULL, "%s", err.message);
+	else
+		doctor_say(doctor, VERDICT_OK, "claims", NULL, "%d of %d CPUs are claimed by runs",
+			claimed, machine->cpus);
+	if (machine->gpus > 0 && access("/usr/bin/nvidia-smi", X_OK) != 0)
+		doctor_say(doctor, VERDICT_WARN, "GPU",
+			"install the driver's tools to see its utilization",
+			"nvidia-smi is missing");
+	free(machine);
+}
+
+/* ---- directories ---- */
+
+static void check_space(struct doctor *doctor, const char *subject, const char *path)
+{
+	char size[STR_SIZE_SIZE];
+	uint64_t bytes = 0;
+	struct statvfs fs;
+
+	if (fs_free_bytes(path, &bytes, NULL) < 0 || statvfs(path, &fs) < 0)
+		return;
+	str_format_size(bytes, size);
+	if (bytes < 1 * GIB)
+		doctor_say(doctor, VERDICT_FAIL, subject, "free some space, or set PENSTOCK_HOME",
+			"%s free in %s", size, path);
+	else if (fs.f_files && fs.f_favail < 10000)
+		doctor_say(doctor, VERDICT_WARN, subject, "remove files, or set PENSTOCK_HOME",
+			"%llu more files fit in %s", (unsigned long long)fs.f_favail, path);
+	else
+		doctor_say(doctor, bytes < 10 * GIB ? VERDICT_WARN : VERDICT_OK, subject,
+			bytes < 10 * GIB ? "large inputs may not fit" : NULL, "%s free in %s", size,
+			path);
+}
+
+static void check_home(struct doctor *doctor)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
+
+	if (show_open(&records, &home, &err) < 0) {
+		doctor_say(doctor, VERDICT_FAIL, "home",
+			"set PENSTOCK_HOME to a directory that you can write to", "%s",
+			err.message);
+		return;
+	}
+	if (fs_is_network(home))
+		doctor_say(doctor, VERDICT_WARN, "home",
+			"a local file system is faster and shows changes at once; set "
+			"PENSTOCK_HOME",
+			"%s is on a network file system", home);
+	else
+		doctor_say(doctor, VERDICT_OK, "home", NULL, "%s", home);
+	check_space(doctor, "space", home);
+}
+
+static void check_certificates(struct doctor *doctor)
+{
+	static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt",
+		"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
+	static const char *const given[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(given); i++) {
+		const char *path = getenv(given[i]);
+
+		if (!path || !*path)
+			continue;
+		if (access(path, R_OK) == 0)
+			doctor_say(
+				doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
+		else
+			doctor_say(doctor, VERDICT_FAIL, "certificates",
+				"name a readable file, or unset it", "%s=%s: %s", given[i], path,
+				strerror(errno));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
+		if (access(usual[i], R_OK) == 0) {
+			doctor_say(doctor, VERDICT_OK, "certificates", NULL, "%s", usual[i]);
+			return;
+		}
+	}
+	doctor_say(doctor, VERDICT_WARN, "certificates",
+		"install ca-certificates, or set SSL_CERT_FILE; https does not work without",
+		"no certificate authorities found");
+}
+
+void doctor_places(struct doctor *doctor)
+{
+	check_home(doctor);
+	check_certificates(doctor);
+}

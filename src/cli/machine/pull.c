@@ -1,0 +1,126 @@
+/* `pull`: pulls container images before they are needed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/commands.h"
+#include "image/image.h"
+#include "image/kept.h"
+#include "net/http/http.h"
+#include "records/records.h"
+#include "run/config/user_limits.h"
+#include "base/banned.h"
+
+static void say(void *cookie, const char *text)
+{
+	(void)cookie;
+	log_warn("%s", text);
+}
+
+static int pull(struct image **out, const char *reference, const struct cli *cli, const char *dir,
+	struct http_engine *engine, struct penstock_error *err)
+{
+	int r = image_get(out,
+		&(struct image_request){
+			.reference = reference,
+			.registry = cli_value(cli, "registry"),
+			.dir = dir,
+			.engine = engine,
+			.say = say,
+		},
+		err);
+
+	if (r == 0 && !cli_quiet(cli))
+		printf("%s %s\n", (*out)->name, (*out)->digest);
+	return r;
+}
+
+/* The images are held until the size bound is enforced, so that none of them is removed for
+ * another. */
+static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
+	uint64_t bound, struct penstock_error *err)
+{
+	size_t n = cli_n_operands(cli);
+	_cleanup_free_ struct image **images = calloc(n, sizeof(void *));
+	uint64_t freed = 0;
+	bool brought = false;
+	int r = images ? 0 : error_memory(err);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = pull(&images[i], cli_operand(cli, i), cli, dir, engine, err);
+		brought |= r == 0 && images[i]->pulled;
+	}
+	if (r == 0 && brought && bound != UINT64_MAX)
+		r = image_kept_bound(dir, bound, &freed, err);
+	for (size_t i = 0; images && i < n; i++)
+		image_free(images[i]);
+	return r;
+}
+
+static int run_pull(const struct cli *cli)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
+	_cleanup_free_ char *home = NULL;
+	_cleanup_free_ char *dir = NULL;
+	uint64_t bound;
+	int r = user_images_bound(&bound, &err);
+
+	if (r == -(int)PENSTOCK_E_INVALID) {
+		cli_fail(cli, &err);
+		return CLI_EXIT_CONFIG;
+	}
+	if (r == 0)
+		r = records_home(&home, &err);
+	if (r == 0) {
+		dir = path_join(home, "images");
+		r = dir ? http_engine_new(&engine, &(struct http_engine_options){0}, &err)
+			: error_memory(&err);
+	}
+	if (r == 0)
+		r = pull_all(cli, dir, engine, bound, &err);
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "registry", "HOST",
+		"Registry, if it is not part of the name; with http:// in front if it has no TLS"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock pull debian:12", "Pull an image from Docker's registry"},
+	{"penstock pull ghcr.io/org/name@sha256:...", "Pull an image by its digest"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such image or tag, or no image for this machine"},
+	{"69", "The registry does not respond"},
+	{"77", "The registry requires a login, or refused the given one"},
+	{"78", "A configuration file is invalid"},
+	{NULL, NULL},
+};
+
+const struct command command_pull = {
+	.name = "pull",
+	.summary = "pull container images",
+	.operands = "IMAGE...",
+	.min_operands = 1,
+	.max_operands = (unsigned)-1,
+	.description =
+		"Pulls images from their registries, or from files that 'skopeo copy' or "
+		"'docker save' wrote, and keeps them for the runs that need them, each layer "
+		"once. A run does the same for the images of its steps.\n"
+		"\n"
+		"Logins are those of 'podman login' and 'docker login'. For each image it "
+		"prints the name and the current digest.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_pull,
+};

@@ -1,0 +1,234 @@
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "cli/cluster/cluster.h"
+#include "cli/commands.h"
+#include "cli/print/util.h"
+#include "records/claims.h"
+#include "run/process/cgroups.h"
+#include "run/config/user_limits.h"
+#include "base/banned.h"
+
+struct amounts {
+	int cpus, gpus, runs;
+	uint64_t memory;
+};
+
+/* Claims on this machine: of all users, of this user, and of waiting runs. */
+struct use {
+	struct amounts all, own, waiting;
+};
+
+static void add_amounts(struct amounts *sum, const struct claim_holder *h)
+{
+	sum->cpus += h->cpus;
+	sum->gpus += h->gpus;
+	sum->memory += h->memory;
+	sum->runs++;
+}
+
+static int add_holder(void *cookie, const struct claim_holder *h)
+{
+	struct use *use = cookie;
+
+	add_amounts(h->waiting ? &use->waiting : &use->all, h);
+	if (!h->waiting && h->uid == geteuid())
+		add_amounts(&use->own, h);
+	return 0;
+}
+
+/* Resources whose limits the kernel enforces. */
+struct held {
+	bool memory, cpus, processes;
+};
+
+static void find_held(struct held *held)
+{
+	_cleanup_(buf_release) struct buf places = BUF_INIT(64 * KIB);
+
+	cgroup_place(&places);
+	held->memory = strstr(buf_str(&places), " memory") != NULL;
+	held->cpus = strstr(buf_str(&places), " cpus") != NULL;
+	held->processes = strstr(buf_str(&places), " pids") != NULL;
+}
+
+static json_t *json_amounts(const struct amounts *amounts)
+{
+	return json_pack("{s:i, s:I, s:i, s:i}", "cpus", amounts->cpus, "memory",
+		(json_int_t)amounts->memory, "gpus", amounts->gpus, "runs", amounts->runs);
+}
+
+static json_t *limit_or_null(int64_t limit)
+{
+	return limit < 0 ? json_null() : json_integer(limit);
+}
+
+static int print_json(const char *host, const struct machine_capacity *m, const struct use *use,
+	const struct claim_limits *limits)
+{
+	json_t *array = json_array();
+	struct held held;
+
+	find_held(&held);
+	json_array_append_new(array,
+		json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:{s:o, s:o, s:o, s:o}, "
+			  "s:o, s:{s:b, s:b, s:b}}",
+			"name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
+			"capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
+			m->gpus, "used", json_amounts(&use->all), "waiting", use->waiting.runs,
+			"asked", json_amounts(&use->waiting), "limits", "cpus",
+			limit_or_null(limits->cpus), "memory", limit_or_null(limits->memory),
+			"gpus", limit_or_null(limits->gpus), "runs", limit_or_null(limits->runs),
+			"own", json_amounts(&use->own), "enforced", "memory", held.memory, "cpus",
+			held.cpus, "processes", held.processes));
+	return show_json(array);
+}
+
+/* One row of the table; -1 if there is no value or no limit. */
+struct row {
+	const char *what;
+	int64_t claimed, waiting, there, own, limit;
+	const char *held_by;
+	bool bytes;
+};
+
+static void add_cell(struct grid *grid, int64_t n, bool bytes)
+{
+	char text[24];
+
+	if (bytes && n >= 0)
+		str_format_size((uint64_t)n, text);
+	else
+		snprintf(text, sizeof(text), "%" PRId64, n);
+	grid_add(grid, n < 0 ? NULL : text);
+}
+
+static void print_table(const char *host, const struct machine_capacity *m, const struct use *use,
+	const struct claim_limits *limits)
+{
+	static const char *const titles[] = {
+		"WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY"};
+	struct grid grid = GRID_INIT(ARRAY_SIZE(titles));
+	struct held held;
+
+	find_held(&held);
+	const struct row rows[] = {
+		{"CPUs", use->all.cpus, use->waiting.cpus, m->cpus, use->own.cpus, limits->cpus,
+			held.cpus ? "control group" : "affinity", false},
+		{"memory", (int64_t)use->all.memory, (int64_t)use->waiting.memory,
+			(int64_t)m->memory, (int64_t)use->own.memory, limits->memory,
+			held.memory ? "control group" : "polling", true},
+		{"GPUs", use->all.gpus, use->waiting.gpus, m->gpus, use->own.gpus, limits->gpus,
+			"CUDA_VISIBLE_DEVICES", false},
+		{"runs", use->all.runs, use->waiting.runs, -1, use->own.runs, limits->runs, NULL,
+			false},
+	};
+
+	printf("%s: %d run%s, %d waiting\n", host, use->all.runs, use->all.runs == 1 ? "" : "s",
+		use->waiting.runs);
+	for (size_t i = 0; i < ARRAY_SIZE(titles); i++)
+		grid_add(&grid, titles[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct row *row = &rows[i];
+
+		grid_add(&grid, row->what);
+		add_cell(&grid, row->claimed, row->bytes);
+		add_cell(&grid, row->waiting, row->bytes);
+		add_cell(&grid, row->there, row->bytes);
+		add_cell(&grid, row->own, row->bytes);
+		add_cell(&grid, row->limit, row->bytes);
+		grid_add(&grid, row->held_by);
+	}
+	grid_print(&grid);
+	grid_release(&grid);
+}
+
+static int show_machine(const struct cli *cli)
+{
+	struct machine_capacity *machine = calloc(1, sizeof(*machine));
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct claim_limits limits;
+	struct use use = {0};
+	char host[256] = "";
+	int r = machine ? user_limits_read(&limits, &err) : error_memory(&err);
+
+	if (r == 0)
+		r = claims_list(add_holder, &use, &err);
+	if (r == 0) {
+		machine_capacity(machine);
+		gethostname(host, sizeof(host) - 1);
+		if (cli_has(cli, "json"))
+			r = print_json(host, machine, &use, &limits);
+		else
+			print_table(host, machine, &use, &limits);
+	}
+	free(machine);
+	if (r == -(int)PENSTOCK_E_INVALID) {
+		cli_fail(cli, &err);
+		return CLI_EXIT_CONFIG;
+	}
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+static int run_runners(const struct cli *cli)
+{
+	_cleanup_(cluster_release) struct cluster cluster = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = cluster_where(&cluster, cli, &err);
+
+	if (r == -(int)PENSTOCK_E_INVALID) {
+		cli_fail(cli, &err);
+		return CLI_EXIT_CONFIG;
+	}
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (!cluster.slurm)
+		return show_machine(cli);
+	r = cluster_show_nodes(cli_has(cli, "json"), &err);
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "json", NULL, "Print a list of objects"},
+	CLUSTER_WHERE,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock runners", "The resources of this machine, the claims on them, and your limits"},
+	{"penstock ps --claims", "The runs that hold the claims"},
+	{"penstock runners --on slurm", "The nodes of the cluster"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"78", "A configuration file is invalid"},
+	{NULL, NULL},
+};
+
+const struct command command_runners = {
+	.name = "runners",
+	.summary = "show the resources of this machine and who uses them",
+	.description =
+		"Shows the CPUs, memory and GPUs of this machine, the amounts that the runs of "
+		"all users have claimed and that waiting runs ask for, your own claims and "
+		"limits, and how steps are kept within their claims.\n"
+		"\n"
+		"Limits are set by the administrator in /etc/penstock/config.yaml; you may set "
+		"lower ones in ~/.config/penstock/config.yaml: 'limits: {ann: {cpus: 8, memory: "
+		"32GiB, gpus: 1, runs: 2}}', with '*' for all other users. A run that would "
+		"exceed them waits, in order, until others of yours have ended; one that can "
+		"never fit is refused.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_runners,
+};

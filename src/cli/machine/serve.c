@@ -1,0 +1,94 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "cli/commands.h"
+#include "server/serve.h"
+#include "base/banned.h"
+
+static int run_serve(const struct cli *cli)
+{
+	const char *durability = cli_value(cli, "durability");
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *address = NULL;
+	struct serve_options options = {
+		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
+
+	if (!cli_duration_ms(cli, "abort-uploads-after",
+		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
+		return CLI_EXIT_USAGE;
+	if (!options.root)
+		return cli_misuse(cli, "--root DIR is missing");
+	if (durability && strcmp(durability, "full") != 0 && strcmp(durability, "relaxed") != 0)
+		return cli_misuse(cli, "--durability must be full or relaxed");
+	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
+	if (serve_parse_listen(
+		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
+		    &address, &options.port, &err) < 0)
+		return cli_misuse(cli, "%s", err.message);
+	options.address = address;
+	if (serve_run(&options, &err) < 0) {
+		/* The input here is keys or a credentials file, not a workflow. */
+		bool configuration = err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_LIMIT;
+		int code = cli_fail(cli, &err);
+
+		return configuration ? CLI_EXIT_CONFIG : code;
+	}
+	return 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "root", "DIR", "Directory of the store; created if missing"},
+	{0, "listen", "ADDRESS:PORT",
+		"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
+	{0, "durability", "full|relaxed",
+		"full (default): a write is acknowledged when it is on stable storage. relaxed: "
+		"a crash of the machine may undo whole changes of the last half minute; a crash "
+		"of the process loses nothing"},
+	{0, "abort-uploads-after", "DURATION",
+		"Abort an unfinished multipart upload this long after it was started and "
+		"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
+	{0, "embedded", NULL, "Exit when the store has not been used for some seconds"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},
+	{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
+		"A throw-away store on a free port"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "DIR cannot be created or opened"},
+	{"69", "another process serves DIR or uses the port, or a newer penstock created DIR"},
+	{"77", "permission denied"},
+	{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid"},
+	{NULL, NULL},
+};
+
+const struct command command_serve = {
+	.name = "serve",
+	.summary = "serve an S3-compatible object store from a directory",
+	.description =
+		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening "
+		"on URL\" once it accepts connections. Addresses are path-style: "
+		"http://ADDRESS:PORT/BUCKET/KEY. Any region is accepted.\n"
+		"\n"
+		"The keys of its account are read from PENSTOCK_ACCESS_KEY_ID and "
+		"PENSTOCK_SECRET_ACCESS_KEY; if these are not set, keys are generated once and "
+		"kept in DIR/credentials (mode 0600), an AWS credentials file that other tools "
+		"read with AWS_SHARED_CREDENTIALS_FILE.\n"
+		"\n"
+		"On a loopback address it also listens on a Unix socket, in "
+		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
+		"run as the same user.\n"
+		"\n"
+		"Only one process can serve a directory at a time.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_serve,
+};

@@ -1,0 +1,233 @@
+/* What a line of a batch touches. Where that is hard to say it is more than it is. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "cli/objects/batch_lines.h"
+#include "copy/place.h"
+#include "base/banned.h"
+
+/* ---- texts by which places are compared ---- */
+
+#define ANY_FILE "file:"
+
+static bool leads_up(const char *path)
+{
+	while (*path) {
+		size_t len = strcspn(path, "/");
+
+		if (len == 2 && strncmp(path, "..", 2) == 0)
+			return true;
+		path += len + (path[len] == '/');
+	}
+	return false;
+}
+
+/* The real path of what there is of it, and the rest as it is given. NULL: cannot be told. */
+static char *real_path(const char *path)
+{
+	_cleanup_free_ char *known = NULL, *begin = NULL;
+	size_t len = strlen(path);
+	char *whole = NULL;
+
+	for (;;) {
+		free(begin);
+		begin = strndup(*path ? path : ".", len ? len : 1);
+		if (!begin)
+			abort();
+		if (!len && *path != '/')
+			begin[0] = '.';
+		known = realpath(begin, NULL);
+		if (known)
+			break;
+		if (!len || (errno != ENOENT && errno != ENOTDIR))
+			return NULL;
+		while (len && path[len - 1] == '/')
+			len--;
+		while (len && path[len - 1] != '/')
+			len--;
+	}
+	while (path[len] == '/')
+		len++;
+	if (leads_up(path + len))
+		return NULL;
+	if (asprintf(&whole, "file:%s%s%s", strcmp(known, "/") == 0 ? "" : known,
+		    path[len] ? "/" : "", path + len) < 0)
+		abort();
+	return whole;
+}
+
+static char *local_text(const char *path)
+{
+	char *text = real_path(path);
+
+	if (!text && !(text = strdup(ANY_FILE)))
+		abort();
+	return text;
+}
+
+/* Of the place itself, or of `name` below it. NULL for a pipe. */
+static char *place_text(const struct place *place, const char *name)
+{
+	_cleanup_free_ char *path = NULL;
+	char *text = NULL;
+
+	switch (place->kind) {
+	case LOCATION_LOCAL:
+		if (!name)
+			return local_text(place->path);
+		if (asprintf(&path, "%s/%s", place->base, name) < 0)
+			abort();
+		return local_text(path);
+	case LOCATION_OBJECT:
+		if (asprintf(&text, "object:%s/%s%s", place->bucket,
+			    name ? place->base : place->key, name ? name : "") < 0)
+			abort();
+		return text;
+	case LOCATION_HTTP:
+		if (asprintf(&text, "%s%s", name ? place->base : place->url, name ? name : "") < 0)
+			abort();
+		return text;
+	case LOCATION_STDIO:
+		break;
+	}
+	return NULL;
+}
+
+/* Takes the text over; NULL: nothing. */
+static void add(struct batch_line *line, char *text, bool tree, bool write)
+{
+	struct batch_place *grown;
+
+	if (!text)
+		return;
+	grown = realloc(line->places, (line->n_places + 1) * sizeof(*grown));
+	if (!grown)
+		abort();
+	line->places = grown;
+	tree = tree || strcmp(text, ANY_FILE) == 0;
+	/* Behind a tree of files nothing is to be known of the slash at its end. */
+	if (tree && str_starts(text, "file:")) {
+		while (str_ends(text, "/"))
+			text[strlen(text) - 1] = '\0';
+	}
+	grown[line->n_places++] = (struct batch_place){text, tree, write};
+}
+
+static bool overlap(const struct batch_place *a, const struct batch_place *b)
+{
+	return strcmp(a->text, b->text) == 0 || (a->tree && str_starts(b->text, a->text)) ||
+	       (b->tree && str_starts(a->text, b->text));
+}
+
+bool batch_places_clash(const struct batch_line *a, const struct batch_line *b)
+{
+	for (size_t i = 0; i < a->n_places; i++) {
+		for (size_t j = 0; j < b->n_places; j++) {
+			if ((a->places[i].write || b->places[j].write) &&
+				overlap(&a->places[i], &b->places[j]))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* ---- by verb ---- */
+
+/* cp and mv; `places` are the sources and, last, the target. */
+static void plan_copy(struct batch_line *line, const struct place *places, size_t n)
+{
+	const struct place *target = &places[n - 1];
+	bool recursive = cli_has(line->cli, "recursive"), all = false;
+	bool move = strcmp(cli_verb(line->cli), "mv") == 0;
+	bool into = target->directory || n > 2 || places[0].wildcard;
+
+	for (size_t i = 0; i < n - 1; i++) {
+		const struct place *source = &places[i];
+		bool tree = source->wildcard || recursive || source->directory;
+		_cleanup_free_ char *name = place_name(source);
+
+		all = all || tree || !name;
+		if (source->kind != LOCATION_HTTP)
+			add(line, place_text(source, source->wildcard ? "" : NULL), tree, move);
+		if (into && !tree && name)
+			add(line, place_text(target, name), false, true);
+	}
+	/* A local name may be a directory when the turn of the line comes. */
+	if (all || !into)
+		add(line, place_text(target, into ? "" : NULL),
+			all || target->kind == LOCATION_LOCAL, true);
+	line->heavy = all;
+}
+
+static void plan_others(struct batch_line *line, const struct place *places, size_t n)
+{
+	static const char *const readers[] = {"cat", "du", "ls", "presign", "stat"};
+	const char *verb = cli_verb(line->cli);
+	bool write = true, rm = strcmp(verb, "rm") == 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(readers); i++)
+		write = write && strcmp(verb, readers[i]) != 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct place *place = &places[i];
+		bool tree = !rm || place->wildcard || place->directory;
+
+		add(line, place_text(place, place->wildcard ? "" : NULL), tree, write);
+		line->heavy = line->heavy || (rm && tree);
+	}
+	/* All buckets. */
+	if (!n)
+		add(line, strdup("object:"), true, write);
+}
+
+static void plan_sync(struct batch_line *line, const struct place *places)
+{
+	add(line, place_text(&places[0], ""), true, false);
+	add(line, place_text(&places[1], ""), true, true);
+	line->heavy = true;
+}
+
+static bool is_one_of(const char *verb, const char *const *list)
+{
+	while (*list && strcmp(*list, verb) != 0)
+		list++;
+	return *list;
+}
+
+void batch_line_plan(struct batch_line *line)
+{
+	static const char *const beside[] = {"cp", "mv", "rm", "sync", NULL};
+	static const char *const trees[] = {"sync", NULL};
+	static const char *const copies[] = {"cp", "mv", NULL};
+	const char *verb = cli_verb(line->cli);
+	bool copy = is_one_of(verb, copies), sync = is_one_of(verb, trees), fine = true;
+	size_t n = cli_n_operands(line->cli), parsed = 0;
+	struct place *places = calloc(n + 1, sizeof(*places));
+
+	if (!places)
+		abort();
+	line->in_turn = !is_one_of(verb, beside) ||
+			(strcmp(verb, "rm") == 0 && cli_has(line->cli, "uploads"));
+	for (; fine && parsed < n; parsed += fine) {
+		bool raw = sync || (copy && (parsed == n - 1 || cli_has(line->cli, "raw")));
+
+		fine = place_parse(&places[parsed], cli_operand(line->cli, parsed), raw, NULL) == 0;
+		line->in_turn = line->in_turn || (fine && places[parsed].kind == LOCATION_STDIO);
+	}
+	/* What cannot be understood fails when its turn comes. */
+	if (!fine)
+		line->in_turn = true;
+	else if (copy)
+		plan_copy(line, places, n);
+	else if (sync)
+		plan_sync(line, places);
+	else
+		plan_others(line, places, n);
+	for (size_t i = 0; i < parsed; i++)
+		place_release(&places[i]);
+	free(places);
+}

@@ -1,0 +1,143 @@
+#include "cli/objects/copying.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "records/records.h"
+#include "base/banned.h"
+
+int copying_options(struct copying *v, const struct cli *cli)
+{
+	const struct strlist *metadata;
+	const char *part_size = cli_value(cli, "part-size");
+	struct copy_options *o = &v->options;
+	int64_t parallel;
+	int r = remote_metadata(cli, &metadata);
+
+	if (r)
+		return r;
+	remote_many_requests();
+	v->cli = cli;
+	o->dry_run = cli_has(cli, "dry-run");
+	o->preserve = cli_has(cli, "preserve");
+	o->force = cli_has(cli, "force");
+	o->filter = (struct path_filter){cli_values(cli, "include"), cli_values(cli, "exclude")};
+	o->skip_links = cli_has(cli, "no-follow-symlinks");
+	if (o->preserve && (strlist_get(metadata, "mtime") || strlist_get(metadata, "mode")))
+		return cli_misuse(cli, "--preserve keeps mtime and mode, which --metadata names");
+	if (part_size && (!str_to_size(part_size, &o->put.part_size) ||
+				 o->put.part_size < LIMIT_S3_PART_MIN ||
+				 o->put.part_size > LIMIT_S3_PART_MAX))
+		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
+	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
+		return CLI_EXIT_USAGE;
+	o->parallel = (unsigned)parallel;
+	o->put.if_none_match = cli_has(cli, "if-none-match");
+	o->put.content_type = cli_value(cli, "content-type");
+	o->put.storage_class = cli_value(cli, "storage-class");
+	o->put.metadata = metadata->n ? metadata : NULL;
+	o->resume = cli_has(cli, "resume");
+	report_begin(&v->report, cli, o->dry_run);
+	o->report = report_callbacks(&v->report);
+	return 0;
+}
+
+/* The progress of uploads is kept in our home: next to the source it would be part of it. */
+static int find_directories(struct copying *v, struct penstock_error *err)
+{
+	bool resume = v->options.resume, delta = cli_has(v->cli, "delta");
+	_cleanup_free_ char *home = NULL;
+	int r = resume || delta ? records_home(&home, err) : 0;
+
+	if (r < 0)
+		return r;
+	if ((resume && !(v->resume_dir = path_join(home, "transfers"))) ||
+		(delta && !(v->delta_dir = path_join(home, "sent"))))
+		return error_memory(err);
+	v->options.put.resume_dir = v->resume_dir;
+	v->options.put.delta_dir = v->delta_dir;
+	return 0;
+}
+
+static int open_stores(struct copying *v, const struct place *from, const struct place *to,
+	struct penstock_error *err)
+{
+	/* Google's store is never the same as another one. */
+	bool elsewhere = remote_has_source(v->cli) || (from && to && from->google != to->google);
+	struct copy_options *o = &v->options;
+	int r;
+
+	if (elsewhere && !from)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"--source-endpoint-url and its like are for s3:// sources; there is none");
+	r = remote_open_engine(&v->remote, err);
+	if (r == 0 && (to || (from && !elsewhere)))
+		r = remote_open(&v->remote, v->cli, err);
+	if (r == 0 && elsewhere)
+		r = remote_open_source(&v->source, &v->remote, v->cli, from->google, err);
+	if (r < 0)
+		return r;
+	o->to = to ? v->remote.client : NULL;
+	o->from = !from ? NULL : elsewhere ? v->source.client : v->remote.client;
+	o->same_store = from && to &&
+			(o->from == o->to || copy_is_same_store(v->source.settings.endpoint_url,
+						     v->remote.settings.endpoint_url));
+	o->engine = v->remote.engine;
+	o->twin = v->remote.twin;
+	o->cancel = v->remote.cancel;
+	return 0;
+}
+
+int copying_open(struct copying *v, const struct place *from, const struct place *to,
+	struct penstock_error *err)
+{
+	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
+		place_is_object(to) ? to : NULL, err);
+
+	if (r == 0)
+		r = find_directories(v, err);
+	return r == 0 ? copy_begin(&v->copy, &v->options, err) : r;
+}
+
+static void close_all(struct copying *v)
+{
+	copy_end(&v->copy);
+	free(v->resume_dir);
+	free(v->delta_dir);
+	remote_release(&v->source);
+	remote_release(&v->remote);
+}
+
+int copying_refuse(struct copying *v, struct penstock_error *err)
+{
+	int code = remote_fail(v->cli, err);
+
+	close_all(v);
+	return code;
+}
+
+int copying_end(struct copying *v, int r, struct penstock_error *err)
+{
+	if (r < 0) {
+		/* Items in flight still complete, or leave nothing. */
+		copy_finish(&v->copy, NULL);
+		report_error(&v->report, err);
+	}
+	close_all(v);
+	return report_end(&v->report);
+}
+
+void copying_warn_spared(const struct copying *v, const char *verb)
+{
+	uint64_t n = v->copy.spared;
+
+	if (n)
+		log_warn("left %llu object%s below .penstock/, the state of runs; --force %s "
+			 "them, too",
+			(unsigned long long)n, n == 1 ? "" : "s", verb);
+}

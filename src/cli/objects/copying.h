@@ -1,0 +1,73 @@
+/*
+ * The verbs cp, mv and sync: their common options, stores and report around a copy (copy/copy.h).
+ *
+ *	struct copying v = COPYING_INIT;
+ *
+ *	r = copying_options(&v, cli);
+ *	place_parse(...);
+ *	r = copying_open(&v, &from, &to, &err);
+ *	copy_sources(&v.copy, ...);
+ *	return copying_end(&v, r, &err);
+ */
+#ifndef CLI_OBJECTS_COPYING_H
+#define CLI_OBJECTS_COPYING_H
+
+#include "cli/objects/remote.h"
+#include "cli/print/transfer_report.h"
+#include "copy/copy.h"
+
+/* clang-format off */
+#define COPY_OPTIONS                                                                            \
+	{ 0, "include", "PATTERN", "Copies only names below the source that match; may be repeated" }, \
+	{ 0, "exclude", "PATTERN", "Leaves out names that match; may be repeated" },          \
+	{ 'n', "dry-run", NULL, "Prints what would be done" },                                   \
+	{ 0, "preserve", NULL, "Keeps time of change, mode, links and empty directories, in x-amz-meta-mtime and -mode" }, \
+	{ 0, "no-follow-symlinks", NULL, "Leaves out symbolic links; default: follows them" },   \
+	{ 0, "if-none-match", NULL, "Fails for each target that exists" }, \
+	{ 0, "storage-class", "CLASS", "Storage class of new objects, such as STANDARD_IA" },              \
+	{ 0, "content-type", "TYPE", "Type of new objects; default: by the ending of the name" },   \
+	{ 0, "metadata", "NAME=VALUE", "Metadata of new objects; may be repeated" },             \
+	{ 0, "parallel", "N", "Requests at a time; default: chosen by the throughput" },                      \
+	{ 0, "part-size", "SIZE", "Size of the parts of an upload; default: by its size" },                  \
+	{ 0, "resume", NULL, "Keeps the progress of large transfers, so that the same command resumes them" }, \
+	{ 0, "delta", NULL, "Sends only the changes of a large file that was sent with this option before" }, \
+	{ 0, "force", NULL, "Also moves or deletes the state of runs below .penstock/" },                       \
+	{ 'v', "verbose", NULL, "Prints a line for each item" },                                         \
+	{ 0, "json", NULL, "Prints a JSON array with an object for each item" },                                \
+	REMOTE_OPTIONS, SOURCE_REMOTE_OPTIONS
+/* clang-format on */
+
+#define COPY_EXITS                                                                                 \
+	{"66", "A source does not exist, or its name is impossible at the target"},                \
+		{"69", "A store does not answer, or an item changed during its copy"},             \
+		{"77", "A store or the file system denies access, or there are no credentials"},   \
+	{                                                                                          \
+		"130", "Interrupted; no item is incomplete"                                        \
+	}
+
+struct copying {
+	const struct cli *cli;
+	struct remote remote; /* of the target, and of the source unless another one was named */
+	struct remote source;
+	struct copy_options options;
+	char *resume_dir, *delta_dir; /* owned */
+	struct copy copy;
+	struct report report;
+};
+/* clang-format off */
+#define COPYING_INIT { .report = REPORT_INIT }
+/* clang-format on */
+
+/* Reads COPY_OPTIONS. Returns 0, or the exit code after a message. */
+int copying_options(struct copying *v, const struct cli *cli);
+/* Opens the stores of both sides and begins the copy. */
+int copying_open(struct copying *v, const struct place *from, const struct place *to,
+	struct penstock_error *err);
+/* Ends a verb before its copy began to push: prints and releases the error; returns the exit code. */
+int copying_refuse(struct copying *v, struct penstock_error *err);
+/* Prints the error if `r` is negative, and the summary; returns the exit code. */
+int copying_end(struct copying *v, int r, struct penstock_error *err);
+/* Warns about the state of runs that stayed; `verb` is "moves" or "deletes". */
+void copying_warn_spared(const struct copying *v, const char *verb);
+
+#endif

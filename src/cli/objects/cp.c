@@ -1,0 +1,174 @@
+/* `cp` and `mv`: files and objects, from anywhere to anywhere. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/objects/copying.h"
+#include "base/banned.h"
+
+struct operands {
+	struct place *sources;
+	size_t n;
+	struct place target;
+};
+
+static void operands_release(struct operands *o)
+{
+	for (size_t i = 0; o->sources && i < o->n; i++)
+		place_release(&o->sources[i]);
+	free(o->sources);
+	place_release(&o->target);
+}
+
+static int parse_operands(struct operands *o, struct copying *v, struct penstock_error *err)
+{
+	bool raw = cli_has(v->cli, "raw");
+	int r;
+
+	o->n = cli_n_operands(v->cli) - 1;
+	o->sources = calloc(o->n, sizeof(*o->sources));
+	if (!o->sources)
+		return error_memory(err);
+	r = place_parse(&o->target, cli_operand(v->cli, o->n), true, err);
+	for (size_t i = 0; r == 0 && i < o->n; i++)
+		r = place_parse(&o->sources[i], cli_operand(v->cli, i), raw, err);
+	if (r < 0 || o->target.kind != LOCATION_STDIO || v->options.dry_run)
+		return r;
+	if (v->report.json)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"-: standard output is the content of the object, so it cannot be --json, "
+			"too");
+	v->report.to_stderr = true;
+	return 0;
+}
+
+/* The source whose store is opened; NULL if none is in a store. */
+static const struct place *first_object(const struct operands *o)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		if (place_is_object(&o->sources[i]))
+			return &o->sources[i];
+	}
+	return NULL;
+}
+
+static int run(const struct cli *cli, bool move)
+{
+	static const char *const over[] = {"no-clobber", "if-none-match", NULL};
+	_cleanup_(operands_release) struct operands operands = {0};
+	struct copying v = COPYING_INIT;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct copy_request request = {
+		.target = &operands.target, .recursive = cli_has(cli, "recursive")};
+	int r = cli_refuse_together(cli, over);
+
+	if (r == 0)
+		r = copying_options(&v, cli);
+	if (r)
+		return r;
+	v.options.move = move;
+	v.options.no_clobber = cli_has(cli, "no-clobber");
+	r = parse_operands(&operands, &v, &err);
+	request.sources = operands.sources;
+	request.n = operands.n;
+	if (r == 0)
+		r = copy_check(&request, move, &err);
+	if (r == 0)
+		r = copying_open(&v, first_object(&operands), &operands.target, &err);
+	if (r == 0)
+		r = copy_check_overlap(&v.copy, &request, &err);
+	if (r < 0)
+		return copying_refuse(&v, &err);
+	r = copy_sources(&v.copy, &request, &err);
+	if (r == 0)
+		r = copy_finish(&v.copy, &err);
+	copying_warn_spared(&v, "moves");
+	return copying_end(&v, r, &err);
+}
+
+static int run_cp(const struct cli *cli)
+{
+	return run(cli, false);
+}
+
+static int run_mv(const struct cli *cli)
+{
+	return run(cli, true);
+}
+
+/* clang-format off */
+#define OPTIONS                                                                                     \
+	{'r', "recursive", NULL, "All that is below a source; see above for the names it gets"},    \
+	{0, "no-clobber", NULL, "Leaves out what is there already"},                               \
+	{0, "raw", NULL,                                                                            \
+		"'*' and '?' in sources are ordinary characters, and so is a '/' at the end of a key "    \
+		"without --recursive"},                                                                \
+	COPY_OPTIONS
+/* clang-format on */
+
+static const struct option_spec options[] = {OPTIONS, {0, NULL, NULL, NULL}};
+
+#define NAMES                                                                                      \
+	"Where TARGET ends in '/', is a bucket or a local directory, or there are several "        \
+	"sources, things are put into it under "                                                   \
+	"their names; else TARGET is the new name.\n\n"                                            \
+	"'*' (any characters, '/' too) and '?' (one) in a source stand for all that match; what "  \
+	"follows the last '/' before the first of them is the name. With --recursive a source "    \
+	"that is a directory or prefix stands for all below it: with a '/' at its end (or as a "   \
+	"bucket, or '.') what is in it, else itself with its name. Patterns of --include and "     \
+	"--exclude are held against the names below the source.\n\n"
+
+static const struct command_example cp_examples[] = {
+	{"penstock cp model.pth s3://models/", "Uploads a file under its name"},
+	{"penstock cp 's3://data/train/*.tar' shards/", "Downloads what matches"},
+	{"penstock cp -r runs/ s3://models/runs/", "Uploads what is in a directory"},
+	{"penstock cp s3://old/big.tar s3://new/ --source-profile lab",
+		"Copies between two stores, through this machine"},
+	{"tar c . | penstock cp - s3://data/all.tar", "Stores what a pipe gives"},
+	{NULL, NULL},
+};
+
+static const struct command_example mv_examples[] = {
+	{"penstock mv s3://data/new/a.csv s3://data/old/", "Moves an object, within the store"},
+	{"penstock mv -r results/ s3://models/results/", "Uploads files and removes them here"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {COPY_EXITS, {NULL, NULL}};
+
+const struct command command_cp = {
+	.name = "cp",
+	.summary = "copy files and objects",
+	.operands = "SOURCE... TARGET",
+	.min_operands = 2,
+	.max_operands = UINT_MAX,
+	.description =
+		"Copies, many things at a time, each whole or not at all and verified.\n\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY, http(s)://..., a file, or '-', "
+		"standard input. TARGET is one of these; '-' is standard output, a URL gets a "
+		"PUT. " NAMES
+		"What is there already is written over, but for --no-clobber and --if-none-match.",
+	.options = options,
+	.examples = cp_examples,
+	.exits = exits,
+	.run = run_cp,
+};
+
+const struct command command_mv = {
+	.name = "mv",
+	.summary = "move files and objects",
+	.operands = "SOURCE... TARGET",
+	.min_operands = 2,
+	.max_operands = UINT_MAX,
+	.description =
+		"Copies as 'penstock cp' does, and removes each source once its successor is there "
+		"and verified. What runs keep below .penstock/ stays, but for --force.\n\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; one of "
+		"both is an object. " NAMES "Local directories that became empty are removed.",
+	.options = options,
+	.examples = mv_examples,
+	.exits = exits,
+	.run = run_mv,
+};

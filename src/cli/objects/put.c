@@ -1,0 +1,155 @@
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "cli/commands.h"
+#include "cli/print/progress.h"
+#include "cli/objects/remote.h"
+#include "cli/print/util.h"
+#include "base/banned.h"
+
+struct transfer {
+	struct progress *progress;
+	const char *name;
+	atomic_llong bytes;
+};
+
+static void on_bytes(void *cookie, int64_t bytes)
+{
+	struct transfer *transfer = cookie;
+	long long done = atomic_fetch_add(&transfer->bytes, bytes) + bytes;
+
+	progress_update(transfer->progress, transfer->name, done > 0 ? (uint64_t)done : 0, 0);
+}
+
+static void show(const struct cli *cli, const struct location *at, struct object_info *info)
+{
+	char size[STR_SIZE_SIZE];
+	json_t *object;
+
+	if (cli_has(cli, "json")) {
+		info->key = strdup(at->key);
+		object = json_object();
+		json_object_set_new(object, "bucket", json_text(at->bucket));
+		json_object_set_new(object, "key", json_text(info->key));
+		json_object_set_new(object, "size", json_integer((json_int_t)info->size));
+		json_object_set_new(object, "etag", json_text(info->etag));
+		json_object_set_new(object, "version", json_text(info->version_id));
+		show_json(object);
+	} else if (!cli_quiet(cli)) {
+		str_format_size(info->size, size);
+		show_name(stdout, at->text);
+		printf("  %s  ", size);
+		show_name(stdout, info->etag);
+		putchar('\n');
+	}
+}
+
+/* What the condition was is known here; the store only says that it did not hold. */
+static void refused(const struct object_put_options *options, const struct location *at,
+	struct penstock_error *err)
+{
+	if (err->code != PENSTOCK_E_PRECONDITION)
+		return;
+	if (options->if_none_match)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s is there already, and --if-none-match does not write over it",
+			at->text);
+	else
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s does not have the ETag %s any more; 'penstock stat' shows its own",
+			at->text, options->if_match);
+}
+
+static int run_put(const struct cli *cli)
+{
+	static const char *const conditions[] = {"if-none-match", "if-match", NULL};
+	_cleanup_(remote_release) struct remote remote = {0};
+	_cleanup_(location_release) struct location at = {0};
+	_cleanup_(object_info_release) struct object_info info = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *part_size = cli_value(cli, "part-size");
+	struct transfer transfer = {0};
+	struct object_put_options options = {.if_none_match = cli_has(cli, "if-none-match"),
+		.if_match = cli_value(cli, "if-match"),
+		.content_type = cli_value(cli, "content-type"),
+		.storage_class = cli_value(cli, "storage-class"),
+		.progress = on_bytes,
+		.cookie = &transfer};
+	int r = remote_metadata(cli, &options.metadata);
+
+	if (r == 0)
+		r = cli_refuse_together(cli, conditions);
+	if (r)
+		return r;
+	if (part_size && (!str_to_size(part_size, &options.part_size) ||
+				 options.part_size < LIMIT_S3_PART_MIN ||
+				 options.part_size > LIMIT_S3_PART_MAX))
+		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
+	if (isatty(STDIN_FILENO))
+		return cli_misuse(cli, "standard input is a terminal; pipe what is to be stored");
+	r = remote_location(cli_operand(cli, 0), true, &at, &err);
+	if (r == 0)
+		r = remote_open(&remote, cli, &err);
+	if (r < 0)
+		return remote_fail(cli, &err);
+	options.cancel = remote.cancel;
+	transfer.name = at.key;
+	transfer.progress = isatty(STDERR_FILENO) ? progress_new(cli_quiet(cli)) : NULL;
+	r = object_put_stream(
+		object_at(remote.client, at.bucket, at.key), STDIN_FILENO, &options, &info, &err);
+	progress_clear(transfer.progress);
+	progress_free(transfer.progress);
+	if (r < 0) {
+		refused(&options, &at, &err);
+		return remote_fail(cli, &err);
+	}
+	show(cli, &at, &info);
+	return 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "if-none-match", NULL, "Only where there is no such object yet"},
+	{0, "if-match", "ETAG", "Only where the object there has this ETag"},
+	{0, "content-type", "TYPE", "Default: application/octet-stream"},
+	{0, "metadata", "NAME=VALUE", "Kept with the object; may be repeated"},
+	{0, "storage-class", "CLASS", "As the store names it, such as STANDARD_IA"},
+	{0, "part-size", "SIZE", "Of an upload in parts; default: 8MiB, growing"},
+	{0, "json", NULL, "Key, size, ETag and version as an object"},
+	REMOTE_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"tar c data | penstock put s3://cifar10/data.tar", "Stores what a pipe gives"},
+	{"penstock put --if-none-match s3://cifar10/lock < id", "Stores a file, once"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such bucket"},
+	{"69", "The store does not answer, or the condition does not hold"},
+	{"77", "The store refuses, or there are no credentials"},
+	{NULL, NULL},
+};
+
+const struct command command_put = {
+	.name = "put",
+	.summary = "store what standard input gives",
+	.operands = "s3://BUCKET/KEY",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Stores standard input, of any length, as one object. It is sent in parts while it "
+		"arrives, guarded by checksums, and visible only when all of it is there: if it is "
+		"interrupted, nothing changes.\n\n"
+		"A program that fails at the head of a pipe looks like one that ended: use 'set -o "
+		"pipefail', or store under another name first.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_put,
+};

@@ -1,0 +1,425 @@
+#include "cli/objects/remote.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/frame/interrupt.h"
+#include "cli/print/util.h"
+#include "copy/copy.h"
+#include "net/http/http.h"
+#include "server/embedded.h"
+#include "transfer/listing.h"
+#include "base/banned.h"
+
+static int join_embedded(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL, *root = NULL;
+	int r = records_home(&home, err);
+
+	if (r < 0)
+		return r;
+	root = path_join(home, "store");
+	if (!root)
+		return error_memory(err);
+	r = embedded_store_acquire(
+		&remote->embedded, &(struct embedded_store_options){.root = root}, err);
+	if (r < 0)
+		return r;
+	given->endpoint_url = embedded_store_endpoint(remote->embedded);
+	given->access_key_id = embedded_store_access_key_id(remote->embedded);
+	given->secret_access_key = embedded_store_secret_access_key(remote->embedded);
+	return 0;
+}
+
+bool remote_is_google(const struct cli *cli)
+{
+	bool google = false;
+
+	for (size_t i = 0; i < cli_n_operands(cli); i++) {
+		const char *text = cli_operand(cli, i);
+
+		if (str_starts(text, "s3://") || str_starts(text, "gs://"))
+			google = *text == 'g';
+	}
+	return google;
+}
+
+static bool is_printable(const char *value)
+{
+	for (; *value; value++) {
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return false;
+	}
+	return true;
+}
+
+int remote_metadata(const struct cli *cli, const struct strlist **out)
+{
+	/* What names of headers are made of. */
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789!#$%&'*+-.^_`|~";
+	const struct strlist *given = cli_values(cli, "metadata");
+
+	for (size_t i = 0; i < given->n; i++) {
+		const char *text = given->items[i], *value = strchr(text, '=');
+		size_t n = value ? (size_t)(value - text) : 0;
+
+		if (!n)
+			return cli_misuse(cli, "--metadata '%s' is not NAME=VALUE", text);
+		if (strspn(text, letters) < n)
+			return cli_misuse(cli,
+				"--metadata '%s': a name is made of letters, digits, '-', '_' and "
+				"'.'",
+				text);
+		if (!is_printable(value))
+			return cli_misuse(cli,
+				"--metadata '%.*s': the value has a control character in it",
+				(int)n, text);
+		for (size_t j = 0; j < i; j++) {
+			if (strncasecmp(given->items[j], text, n + 1) == 0)
+				return cli_misuse(
+					cli, "--metadata names '%.*s' twice", (int)n, text);
+		}
+	}
+	*out = given;
+	return 0;
+}
+
+int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
+{
+	if (at->google == remote->settings.google)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
+}
+
+/* ---- what the lines of a batch share ---- */
+
+static struct {
+	bool on;
+	pthread_mutex_t lock;
+	struct http_engine *engine, *twin;
+	struct shared_remote {
+		struct shared_remote *next;
+		char *name; /* what was asked for */
+		struct remote remote;
+	} * remotes;
+} shared;
+
+static char *name_of(const struct s3_given *given)
+{
+	char *name = NULL;
+	int n = asprintf(&name, "%s\n%s\n%s\n%s\n%d %d",
+		given->endpoint_url ? given->endpoint_url : "",
+		given->profile ? given->profile : "", given->region ? given->region : "",
+		given->google_key ? given->google_key : "", given->anonymous, given->google);
+
+	return n < 0 ? NULL : name;
+}
+
+static void close_remote(struct remote *remote)
+{
+	object_client_free(remote->client);
+	if (!remote->borrows_engine)
+		http_engine_free(remote->engine);
+	s3_settings_release(&remote->settings);
+	embedded_store_free(remote->embedded);
+}
+
+/*
+ * Each request has buffers of some hundred KiB, which go when it is over. Given back to the kernel
+ * every time they cost as much again: their pages are to be had, and cleared, anew. The pages of a
+ * listing are made by one thread and freed by another; with a heap for each, these grow by turns (a
+ * sync of a million files: 71 MiB, else 46).
+ */
+void remote_many_requests(void)
+{
+	if (shared.on)
+		return;
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, (int)LIMIT_TRANSFER_KEPT_BLOCK);
+	mallopt(M_TRIM_THRESHOLD, (int)LIMIT_TRANSFER_KEPT);
+	mallopt(M_ARENA_MAX, LIMIT_TRANSFER_ARENAS);
+#endif
+}
+
+void remote_share_begin(void)
+{
+	remote_many_requests();
+	pthread_mutex_init(&shared.lock, NULL);
+	shared.on = true;
+}
+
+void remote_share_end(void)
+{
+	for (struct shared_remote *each = shared.remotes, *next; each; each = next) {
+		next = each->next;
+		close_remote(&each->remote);
+		free(each->name);
+		free(each);
+	}
+	http_engine_free(shared.twin);
+	http_engine_free(shared.engine);
+	pthread_mutex_destroy(&shared.lock);
+	shared = (__typeof__(shared)){0};
+}
+
+/* Under the lock, where it is shared. */
+static int open_engine(struct remote *remote, struct penstock_error *err)
+{
+	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;
+	int r = 0;
+
+	if (remote->engine)
+		return 0;
+	if (!*engine)
+		r = http_engine_new(
+			engine, &(struct http_engine_options){.cancel = cli_interrupt_flag()}, err);
+	/* It costs nothing before its first request. */
+	if (r == 0 && shared.on && !shared.twin)
+		r = http_engine_clone(&shared.twin, shared.engine, err);
+	if (r < 0)
+		return r;
+	remote->engine = *engine;
+	remote->twin = shared.twin;
+	remote->borrows_engine = shared.on;
+	remote->cancel = cli_watch_signals();
+	return 0;
+}
+
+int remote_open_engine(struct remote *remote, struct penstock_error *err)
+{
+	int r;
+
+	if (!shared.on)
+		return open_engine(remote, err);
+	pthread_mutex_lock(&shared.lock);
+	r = open_engine(remote, err);
+	pthread_mutex_unlock(&shared.lock);
+	return r;
+}
+
+static int open_new(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	int r = 0;
+
+	given->cancel = cli_interrupt_flag();
+	if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0 && given->google)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"the embedded store speaks S3: name its objects s3://, not gs://");
+	else if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0)
+		r = join_embedded(remote, given, err);
+	if (r == 0)
+		r = s3_settings_resolve(&remote->settings, given, err);
+	if (r == 0)
+		r = open_engine(remote, err);
+	if (r == 0)
+		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
+	return r;
+}
+
+static int open_shared(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = name_of(given);
+	LOCK_SCOPE(&shared.lock);
+	struct shared_remote *found = shared.remotes;
+	int r;
+
+	if (!name)
+		return error_memory(err);
+	while (found && strcmp(found->name, name) != 0)
+		found = found->next;
+	if (!found) {
+		found = calloc(1, sizeof(*found));
+		if (!found)
+			return error_memory(err);
+		r = open_new(&found->remote, given, err);
+		if (r < 0) {
+			close_remote(&found->remote);
+			free(found);
+			return r;
+		}
+		found->name = take_pointer(name);
+		found->next = shared.remotes;
+		shared.remotes = found;
+	}
+	*remote = found->remote;
+	remote->borrowed = true;
+	return 0;
+}
+
+static int open_given(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+{
+	return shared.on ? open_shared(remote, given, err) : open_new(remote, given, err);
+}
+
+int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
+{
+	return open_given(remote,
+		&(struct s3_given){.endpoint_url = cli_value(cli, "endpoint-url"),
+			.profile = cli_value(cli, "profile"),
+			.region = cli_value(cli, "region"),
+			.anonymous = cli_has(cli, "no-sign-request"),
+			.google = remote_is_google(cli),
+			.google_key = cli_value(cli, "google-key")},
+		err);
+}
+
+bool remote_has_source(const struct cli *cli)
+{
+	return cli_has(cli, "source-endpoint-url") || cli_has(cli, "source-profile") ||
+	       cli_has(cli, "source-region") || cli_has(cli, "source-no-sign-request");
+}
+
+int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
+	bool google, struct penstock_error *err)
+{
+	if (!shared.on) {
+		remote->engine = beside->engine;
+		remote->borrows_engine = true;
+		remote->cancel = beside->cancel;
+	}
+	return open_given(remote,
+		&(struct s3_given){.endpoint_url = cli_value(cli, "source-endpoint-url"),
+			.profile = cli_value(cli, "source-profile"),
+			.region = cli_value(cli, "source-region"),
+			.anonymous = cli_has(cli, "source-no-sign-request"),
+			.google = google,
+			.google_key = cli_value(cli, "google-key")},
+		err);
+}
+
+void remote_release(struct remote *remote)
+{
+	if (!remote->borrowed)
+		close_remote(remote);
+	*remote = (struct remote){0};
+}
+
+int remote_fail(const struct cli *cli, struct penstock_error *err)
+{
+	int number = cli_interrupted();
+	/* Bytes that are wrong are the store's here; elsewhere our own records'. */
+	bool corrupt = err->code == PENSTOCK_E_CORRUPT;
+	/* There is no workflow here that could be wrong: it was an operand, an option or a
+	 * variable. */
+	bool invalid = err->code == PENSTOCK_E_INVALID;
+
+	if (!number) {
+		int code = cli_fail(cli, err);
+
+		if (invalid)
+			return CLI_EXIT_USAGE;
+		return corrupt ? CLI_EXIT_UNAVAILABLE : code;
+	}
+	penstock_error_release(err);
+	return 128 + number;
+}
+
+int remote_location(
+	const char *text, bool needs_key, struct location *out, struct penstock_error *err)
+{
+	int r = location_parse(out, text, err);
+
+	if (r < 0)
+		return r;
+	if (out->kind != LOCATION_OBJECT)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: must begin with s3:// or gs://", text);
+	else if (needs_key && !*out->key)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", text);
+	if (r < 0)
+		location_release(out);
+	return r;
+}
+
+int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err)
+{
+	return copy_explain_missing(object_at(remote->client, at->bucket, at->key), at->text, err);
+}
+
+int remote_list(struct remote *remote, const char *bucket, const char *prefix,
+	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
+	struct entry entry;
+	int r = entry_source_objects(&source, object_at(remote->client, bucket, prefix),
+		&(struct object_source_options){
+			.whole_keys = true, .delimiter = delimiter, .cancel = remote->cancel},
+		err);
+
+	if (r < 0)
+		return r;
+	while ((r = entry_source_next(source, &entry, err)) > 0) {
+		struct object_info info = {.key = (char *)entry.key,
+			.size = entry.size,
+			.modified_ns = entry.mtime_ns,
+			.is_prefix = entry.kind == ENTRY_PREFIX};
+
+		snprintf(info.etag, sizeof(info.etag), "%s", entry.etag);
+		if (fn(cookie, &info))
+			return 0;
+	}
+	return r;
+}
+
+/* --- objects that an operand means ----------------------------------------------------------- */
+
+struct each {
+	const struct location *at;
+	bool wildcard;
+	bool found;
+	object_list_fn fn;
+	void *cookie;
+};
+
+static int on_object(void *cookie, const struct object_info *info)
+{
+	struct each *each = cookie;
+
+	if (each->wildcard && !wildcard_match(each->at->key, info->key))
+		return 0;
+	each->found = true;
+	return each->fn(each->cookie, info);
+}
+
+static int list_each(struct remote *remote, struct each *each, struct penstock_error *err)
+{
+	const struct location *at = each->at;
+	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
+	int r;
+
+	if (!prefix)
+		return error_memory(err);
+	r = remote_list(remote, at->bucket, prefix, NULL, on_object, each, err);
+	if (r == 0 && !each->found && *at->key)
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "%s: there is no such object", at->text);
+	return r;
+}
+
+int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
+	struct penstock_error *err)
+{
+	struct each each = {
+		.at = at, .wildcard = location_has_wildcard(at), .fn = fn, .cookie = cookie};
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int r;
+
+	if (each.wildcard || !*at->key || (!at->literal && str_ends(at->key, "/")))
+		return list_each(remote, &each, err);
+	r = object_head(object_at(remote->client, at->bucket, at->key), &info, err);
+	if (r < 0)
+		return remote_missing(remote, at, err);
+	info.key = strdup(at->key);
+	if (!info.key)
+		return error_memory(err);
+	fn(cookie, &info);
+	return 0;
+}

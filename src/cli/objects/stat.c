@@ -1,0 +1,116 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/objects/remote.h"
+#include "cli/print/util.h"
+#include "base/banned.h"
+
+static void print_line(const char *label, const char *text)
+{
+	fputs(label, stdout);
+	show_name(stdout, text);
+	putchar('\n');
+}
+
+static void print_object(const struct location *at, const struct object_info *info)
+{
+	char when[SHOW_TIME_SIZE];
+	char size[STR_SIZE_SIZE];
+
+	str_format_size(info->size, size);
+	print_line("", at->text);
+	printf("  size      %" PRIu64 " (%s)\n  modified  %s\n", info->size, size,
+		show_time(info->modified_ns, when));
+	print_line("  etag      ", info->etag);
+	if (info->version_id)
+		print_line("  version   ", info->version_id);
+	for (size_t i = 0; i < info->metadata.n; i++)
+		print_line("  metadata  ", info->metadata.items[i]);
+}
+
+static json_t *object_of(const struct location *at, struct object_info *info)
+{
+	json_t *metadata = json_object();
+	json_t *object;
+
+	info->key = strdup(at->key);
+	object = json_object_info(info);
+	json_object_set_new(object, "bucket", json_text(at->bucket));
+	json_object_set_new(object, "version", json_text(info->version_id));
+	for (size_t i = 0; i < info->metadata.n; i++) {
+		_cleanup_free_ char *name = strdup(info->metadata.items[i]);
+		char *equals = name ? strchr(name, '=') : NULL;
+
+		if (!equals)
+			continue;
+		*equals = '\0';
+		json_object_set_new(metadata, name, json_text(equals + 1));
+	}
+	json_object_set_new(object, "metadata", metadata);
+	return object;
+}
+
+static int stat_operand(struct remote *remote, const char *text, struct json_stream *stream,
+	struct penstock_error *err)
+{
+	_cleanup_(location_release) struct location at = {0};
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int r = remote_location(text, true, &at, err);
+
+	if (r == 0)
+		r = remote_fits(remote, &at, err);
+	if (r == 0)
+		r = object_head(object_at(remote->client, at.bucket, at.key), &info, err);
+	if (r < 0 && at.text)
+		return remote_missing(remote, &at, err);
+	if (r == 0 && stream)
+		json_stream_add(stream, object_of(&at, &info));
+	else if (r == 0)
+		print_object(&at, &info);
+	return r;
+}
+
+static int run_stat(const struct cli *cli)
+{
+	_cleanup_(remote_release) struct remote remote = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct json_stream stream = {0};
+	bool json = cli_has(cli, "json");
+	int r = remote_open(&remote, cli, &err);
+
+	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
+		r = stat_operand(&remote, cli_operand(cli, i), json ? &stream : NULL, &err);
+	if (json && (r == 0 || stream.begun))
+		json_stream_end(&stream);
+	return r < 0 ? remote_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "json", NULL, "A list of objects, for programs"},
+	REMOTE_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock stat s3://cifar10/ckpt.pth", "Size, date, ETag and metadata of a checkpoint"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {REMOTE_EXITS, {NULL, NULL}};
+
+const struct command command_stat = {
+	.name = "stat",
+	.summary = "show what the store knows of an object",
+	.operands = "s3://BUCKET/KEY...",
+	.min_operands = 1,
+	.max_operands = (unsigned)-1,
+	.description = "Shows size, date, ETag, version and metadata of objects, from one request "
+		       "each.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_stat,
+};

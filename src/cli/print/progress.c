@@ -1,0 +1,248 @@
+#include "cli/print/progress.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+enum { REDRAW_MS = 100, LINE_MS = 10000, SIZE_MS = 1000, MAX_ITEMS = 16, NAME_SIZE = 256 };
+
+struct item {
+	char name[NAME_SIZE];
+	uint64_t done;
+	uint64_t total;
+	int64_t began_ms;
+	int64_t said_ms; /* of the last plain line */
+	bool said;
+	bool finished;
+};
+
+struct progress {
+	pthread_mutex_t lock;
+	bool quiet;
+	bool terminal;
+	struct item items[MAX_ITEMS];
+	size_t n;
+	size_t drawn; /* lines of the bars on the terminal */
+	int64_t drawn_ms;
+};
+
+struct progress *progress_new(bool quiet)
+{
+	struct progress *p = calloc(1, sizeof(*p));
+	const char *term = getenv("TERM");
+
+	if (!p)
+		return NULL;
+	pthread_mutex_init(&p->lock, NULL);
+	p->quiet = quiet;
+	p->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+	return p;
+}
+
+void progress_free(struct progress *p)
+{
+	if (!p)
+		return;
+	progress_clear(p);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+/* "12.3 MB of 170 MB, 85.1 MB/s, 2 s to go" */
+static void describe(const struct item *item, int64_t now, struct buf *out)
+{
+	char done[STR_SIZE_SIZE];
+	char total[STR_SIZE_SIZE];
+	char rate[STR_SIZE_SIZE];
+	int64_t ms = now - item->began_ms;
+	uint64_t per_s = ms > 0 ? (uint64_t)((double)item->done * 1000 / (double)ms) : 0;
+
+	str_format_size(item->done, done);
+	str_format_size(item->total, total);
+	str_format_size(per_s, rate);
+	buf_add_str(out, done);
+	if (item->total && !item->finished)
+		buf_printf(out, " of %s", total);
+	if (ms >= 1000)
+		buf_printf(out, ", %s/s", rate);
+	if (item->finished)
+		buf_printf(out, ", %.1f s", (double)ms / 1000);
+	else if (item->total > item->done && per_s && ms >= 1000)
+		buf_printf(out, ", %" PRIu64 " s to go", (item->total - item->done) / per_s + 1);
+}
+
+static int columns(void)
+{
+	struct winsize size;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 20)
+		return 80;
+	return size.ws_col;
+}
+
+/* "name  [########      ]  text", cut to the width so that no line wraps. */
+static void draw_item(const struct item *item, int64_t now, int width, struct buf *out)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
+	int bar = width > 90 ? 30 : 14;
+	const char *slash = strrchr(item->name, '/');
+	const char *name = slash && slash[1] ? slash + 1 : item->name;
+
+	buf_printf(&line, "%-24.24s ", name);
+	if (item->total) {
+		double part = (double)item->done / (double)item->total;
+		int full = (int)((part > 1 ? 1 : part) * bar);
+
+		buf_add_char(&line, '[');
+		for (int i = 0; i < bar; i++)
+			buf_add_char(&line, i < full ? '#' : ' ');
+		buf_add_str(&line, "] ");
+	}
+	describe(item, now, &line);
+	buf_printf(out, "\r\033[K%.*s\n", width - 1, buf_str(&line));
+}
+
+static void erase(struct progress *p)
+{
+	for (size_t i = 0; i < p->drawn; i++)
+		fputs("\033[A\r\033[K", stderr);
+	p->drawn = 0;
+}
+
+static void redraw(struct progress *p, int64_t now)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(MAX_ITEMS * LIMIT_LOG_LINE);
+	int width = columns();
+
+	for (size_t i = 0; i < p->n; i++)
+		draw_item(&p->items[i], now, width, &out);
+	erase(p);
+	fputs(buf_str(&out), stderr);
+	p->drawn = p->n;
+	p->drawn_ms = now;
+}
+
+static struct item *find_item(struct progress *p, const char *name, int64_t now)
+{
+	struct item *item;
+
+	for (size_t i = 0; i < p->n; i++) {
+		if (strncmp(p->items[i].name, name, NAME_SIZE - 1) == 0)
+			return &p->items[i];
+	}
+	if (p->n == MAX_ITEMS)
+		return NULL; /* further items are not shown, as they would scroll off the screen */
+	item = &p->items[p->n++];
+	snprintf(item->name, sizeof(item->name), "%s", name);
+	item->began_ms = now;
+	return item;
+}
+
+/* Logs a line at the start, when the size is known or turns out to be unknown, at the end, and at
+ * intervals between. */
+static void say_line(struct item *item, int64_t now)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	bool first = !item->said;
+
+	if (!item->finished && first && !item->total && now - item->began_ms < SIZE_MS)
+		return;
+	if (!item->finished && !first && now - item->said_ms < LINE_MS)
+		return;
+	item->said = true;
+	item->said_ms = now;
+	if (item->finished || !first) {
+		describe(item, now, &text);
+		log_info("%s: %s%s", item->name, item->finished ? "done, " : "", buf_str(&text));
+	} else if (item->total) {
+		char total[STR_SIZE_SIZE];
+
+		str_format_size(item->total, total);
+		log_info("%s: started, %s", item->name, total);
+	} else {
+		log_info("%s: started", item->name);
+	}
+}
+
+void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total)
+{
+	int64_t now = clock_monotonic_ms();
+	struct item *item;
+	size_t before;
+	bool changed;
+
+	if (!p || p->quiet)
+		return;
+	LOCK_SCOPE(&p->lock);
+	before = p->n;
+	item = find_item(p, name, now);
+	if (!item || item->finished)
+		return;
+	item->done = done;
+	item->total = total;
+	item->finished = total && done >= total;
+	changed = p->n != before || item->finished;
+	if (p->terminal) {
+		if (changed || now - p->drawn_ms >= REDRAW_MS)
+			redraw(p, now);
+	} else {
+		say_line(item, now);
+	}
+}
+
+void progress_note(struct progress *p, const char *text)
+{
+	if (!p) {
+		log_info("%s", text);
+		return;
+	}
+	LOCK_SCOPE(&p->lock);
+	erase(p);
+	log_info("%s", text);
+	if (p->terminal && p->n)
+		redraw(p, clock_monotonic_ms());
+}
+
+void progress_complete(struct progress *p)
+{
+	int64_t now = clock_monotonic_ms();
+
+	if (!p || p->quiet)
+		return;
+	LOCK_SCOPE(&p->lock);
+	for (size_t i = 0; i < p->n; i++) {
+		struct item *item = &p->items[i];
+
+		if (item->finished)
+			continue;
+		item->finished = true;
+		if (item->total > item->done)
+			item->done = item->total;
+		if (!p->terminal)
+			say_line(item, now);
+	}
+	if (p->terminal && p->n)
+		redraw(p, now);
+}
+
+/* Finished bars stay on the terminal; new items start below them. */
+void progress_clear(struct progress *p)
+{
+	if (!p)
+		return;
+	LOCK_SCOPE(&p->lock);
+	p->drawn = 0;
+	p->n = 0;
+}

@@ -1,0 +1,34 @@
+/*
+ * Progress on stderr: bars on a terminal, plain lines elsewhere.
+ *
+ *	struct progress *p = progress_new(quiet);
+ *
+ *	progress_update(p, "cifar-10-python.tar.gz", done, total); any thread, at any rate
+ *	progress_note(p, "waiting for 2 CPUs"); prints a line above the bars
+ *	progress_clear(p); removes the bars, before other output
+ *	progress_free(p);
+ *
+ * A terminal gets one line for each item, redrawn at most ten times a second, with bytes, rate and
+ * remaining time. Elsewhere an item has a line at its start and at its end, and one every ten
+ * seconds.
+ */
+#ifndef CLI_PRINT_PROGRESS_H
+#define CLI_PRINT_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress;
+
+/* Returns NULL if out of memory; all functions accept NULL and then show nothing. */
+struct progress *progress_new(bool quiet);
+/* `total` is 0 if unknown. An item is finished when `done` equals `total`. */
+void progress_update(struct progress *p, const char *name, uint64_t done, uint64_t total);
+/* Also shown with --quiet: the caller decides. Uses log_info(). */
+void progress_note(struct progress *p, const char *text);
+/* Marks all items as finished, regardless of their last update. */
+void progress_complete(struct progress *p);
+void progress_clear(struct progress *p);
+void progress_free(struct progress *p);
+
+#endif

@@ -1,0 +1,347 @@
+#include "cli/print/transfer_report.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/frame/interrupt.h"
+#include "base/banned.h"
+
+enum { REDRAW_MS = 100 };
+
+void report_begin(struct report *report, const struct cli *cli, bool dry_run)
+{
+	const char *term = getenv("TERM");
+
+	report->cli = cli;
+	report->dry_run = dry_run;
+	report->json = cli_has(cli, "json");
+	report->verbose = cli_has(cli, "verbose");
+	report->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0 &&
+			   !cli_quiet(cli) && !dry_run && log_stream() == stderr;
+	report->began_ms = clock_monotonic_ms();
+	clock_cond_init(&report->end);
+}
+
+/* ---- the line on the terminal ---- */
+
+static void erase(struct report *report)
+{
+	if (report->drawn)
+		fputs("\r\033[K", stderr);
+	report->drawn = false;
+}
+
+static uint64_t bytes_moved(const struct report *report)
+{
+	long long moved = atomic_load(&report->moved);
+
+	return moved > 0 && (uint64_t)moved > report->done_bytes ? (uint64_t)moved
+								 : report->done_bytes;
+}
+
+/* "1234 of 60000, 12.3 MB of 170 MB, 85.1 MB/s, 2 s to go"; a '+' means that more may be found. */
+static void draw(struct report *report)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
+	int64_t now = clock_monotonic_ms();
+	uint64_t moved = bytes_moved(report), per_s;
+	char bytes[STR_SIZE_SIZE], total[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
+	unsigned width;
+
+	if (!report->terminal || (report->drawn && now - report->drawn_ms < REDRAW_MS))
+		return;
+	width = show_width(STDERR_FILENO);
+	per_s = (uint64_t)((double)moved * 1000 / (double)(now - report->began_ms + 1));
+	str_format_size(moved, bytes);
+	str_format_size(report->found_bytes, total);
+	str_format_size(per_s, rate);
+	buf_printf(&line, "%" PRIu64 " of %" PRIu64 "%s, %s of %s, %s/s", report->done,
+		report->found, report->walked ? "" : "+", bytes, total, rate);
+	if (report->failed)
+		buf_printf(&line, ", %" PRIu64 " failed", report->failed);
+	if (report->walked && report->found_bytes > moved && per_s)
+		buf_printf(
+			&line, ", %" PRIu64 " s to go", (report->found_bytes - moved) / per_s + 1);
+	fprintf(stderr, "\r\033[K%.*s", width > 1 ? (int)width - 1 : 79, buf_str(&line));
+	fflush(stderr);
+	report->drawn = true;
+	report->drawn_ms = now;
+}
+
+static void *tick(void *arg)
+{
+	struct report *report = arg;
+
+	LOCK_SCOPE(&report->lock);
+	while (report->ticking) {
+		draw(report);
+		clock_cond_wait_ms(&report->end, &report->lock, REDRAW_MS);
+	}
+	return NULL;
+}
+
+/* Called with the lock held. */
+static void start_ticking(struct report *report)
+{
+	if (!report->terminal || report->ticking)
+		return;
+	report->ticking = true;
+	if (pthread_create(&report->ticker, NULL, tick, report) != 0)
+		report->ticking = report->terminal = false; /* no line is shown then */
+}
+
+static void stop_ticking(struct report *report)
+{
+	pthread_mutex_lock(&report->lock);
+	bool ticking = report->ticking;
+
+	report->ticking = false;
+	if (ticking)
+		pthread_cond_signal(&report->end);
+	pthread_mutex_unlock(&report->lock);
+	if (ticking)
+		pthread_join(report->ticker, NULL);
+}
+
+static void on_found(void *cookie, uint64_t size)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+	report->found++;
+	report->found_bytes += size;
+	start_ticking(report);
+}
+
+static void on_walked(void *cookie)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+	report->walked = true;
+}
+
+static void on_moved(void *cookie, int64_t bytes)
+{
+	struct report *report = cookie;
+
+	atomic_fetch_add(&report->moved, bytes);
+}
+
+/* ---- items ---- */
+
+static void add_json(struct report *report, const struct copy_item *item, const char *status,
+	const struct penstock_error *err)
+{
+	json_t *object = json_object();
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_LOG_LINE);
+
+	json_object_set_new(object, "action", json_text(item->action));
+	json_object_set_new(object, "status", json_text(status));
+	json_object_set_new(object, "source", json_text(item->from));
+	json_object_set_new(object, "target", json_text(item->to));
+	json_object_set_new(object, "size", json_integer((json_int_t)item->size));
+	json_object_set_new(object, "etag", json_text(item->etag));
+	json_object_set_new(object, "moved", json_boolean(item->moved));
+	if (err) {
+		log_redact_into(&text, err->message ? err->message : "");
+		json_object_set_new(object, "error", json_text(buf_str(&text)));
+	}
+	json_stream_add(&report->stream, object);
+}
+
+static void print_item(
+	const struct report *report, const struct copy_item *item, const char *suffix)
+{
+	FILE *out = report->to_stderr ? log_stream() : cli_out();
+
+	fprintf(out, "%s%s ", report->dry_run ? "would " : "", item->moved ? "move" : item->action);
+	show_name(out, item->from ? item->from : item->to);
+	if (item->from && item->to) {
+		fputs(" -> ", out);
+		show_name(out, item->to);
+	}
+	fprintf(out, "%s\n", suffix);
+}
+
+static void print_or_add(struct report *report, const struct copy_item *item, const char *status)
+{
+	bool skipped = strcmp(status, "skipped") == 0;
+
+	if (report->json)
+		add_json(report, item, status, NULL);
+	else if (report->dry_run ? !skipped : report->verbose && !cli_quiet(report->cli)) {
+		erase(report);
+		print_item(report, item, skipped ? " (skipped: it exists already)" : "");
+	}
+	draw(report);
+}
+
+static void on_done(void *cookie, const struct copy_item *item)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+	if (strcmp(item->action, "delete") == 0) {
+		report->deleted++;
+	} else {
+		report->done++;
+		report->done_bytes += item->size;
+	}
+	print_or_add(report, item, report->dry_run ? "would" : "done");
+}
+
+static void on_skipped(void *cookie, const struct copy_item *item)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+	report->skipped++;
+	print_or_add(report, item, "skipped");
+}
+
+static void on_same(void *cookie, const struct copy_item *item)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+
+	(void)item;
+	report->same++;
+	draw(report);
+}
+
+/* Invalid input is about the operands here, not about a workflow. The largest code becomes the exit
+ * code. */
+static void worsen(struct report *report, int code)
+{
+	int exit_code = code == PENSTOCK_E_INVALID   ? CLI_EXIT_INPUT
+			: code == PENSTOCK_E_CORRUPT ? CLI_EXIT_UNAVAILABLE
+						     : exit_code_of_error(code);
+
+	if (exit_code > report->code)
+		report->code = exit_code;
+}
+
+/* Returns true if the message contains the subject as a whole word. */
+static bool names(const char *message, const char *subject)
+{
+	size_t n = strlen(subject);
+
+	for (const char *at = message; n && (at = strstr(at, subject)); at++) {
+		char before = at == message ? ' ' : at[-1], after = at[n];
+
+		if (strchr(" '\"(", before) &&
+			(strchr(":,;'\")", after) || (after == ' ' && strchr(subject, '/'))))
+			return true;
+	}
+	return false;
+}
+
+static void print_error(
+	struct report *report, const char *subject, const struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
+	const char *message = err->message ? err->message : penstock_code_name(err->code);
+
+	if (subject && !names(message, subject)) {
+		buf_add_str(&line, subject);
+		buf_add_str(&line, ": ");
+	}
+	log_redact_into(&line, message);
+	erase(report);
+	fprintf(log_stream(), "penstock %s: %s", cli_verb(report->cli), cli_where());
+	show_name(log_stream(), buf_str(&line));
+	putc('\n', log_stream());
+}
+
+static void on_failed(void *cookie, const struct copy_item *item, const struct penstock_error *err)
+{
+	struct report *report = cookie;
+	LOCK_SCOPE(&report->lock);
+	if (err->code == PENSTOCK_E_CANCELLED) {
+		report->cancelled++;
+	} else {
+		report->failed++;
+		worsen(report, err->code);
+		print_error(report, item->from ? item->from : item->to, err);
+		if (report->json)
+			add_json(report, item, "failed", err);
+		draw(report);
+	}
+}
+
+struct copy_report report_callbacks(struct report *report)
+{
+	return (struct copy_report){.found = on_found,
+		.walked = on_walked,
+		.moved = on_moved,
+		.done = on_done,
+		.skipped = on_skipped,
+		.same = on_same,
+		.failed = on_failed,
+		.cookie = report};
+}
+
+void report_error(struct report *report, struct penstock_error *err)
+{
+	LOCK_SCOPE(&report->lock);
+	if (err->code != PENSTOCK_E_CANCELLED) {
+		worsen(report, err->code);
+		print_error(report, NULL, err);
+	}
+	penstock_error_release(err);
+}
+
+/* ---- the summary ---- */
+
+static void add_count(struct buf *line, uint64_t n, const char *what)
+{
+	if (n)
+		buf_printf(line, "%s%" PRIu64 " %s", line->len ? ", " : "", n, what);
+}
+
+static void summarize(const struct report *report, int interrupted)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
+	int64_t ms = clock_monotonic_ms() - report->began_ms;
+	char bytes[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
+	bool move = strcmp(cli_verb(report->cli), "mv") == 0;
+
+	str_format_size(report->done_bytes, bytes);
+	str_format_size(
+		(uint64_t)((double)report->done_bytes * 1000 / (double)(ms ? ms : 1)), rate);
+	if (report->done || (!report->deleted && !report->skipped && !report->same))
+		buf_printf(&line, "%" PRIu64 " %s%s, %s", report->done,
+			report->dry_run ? "to be " : "", move ? "moved" : "copied", bytes);
+	if (report->done_bytes && ms >= 1000 && !report->dry_run)
+		buf_printf(&line, ", %.1f s, %s/s", (double)ms / 1000, rate);
+	add_count(&line, report->deleted, report->dry_run ? "to be deleted" : "deleted");
+	add_count(&line, report->same, "unchanged");
+	add_count(&line, report->skipped, "skipped");
+	add_count(&line, report->failed, "failed");
+	/* A batch prints its own summary. */
+	if (!*cli_where() || report->verbose)
+		log_info("%s%s", interrupted ? "interrupted: " : "", buf_str(&line));
+}
+
+int report_end(struct report *report)
+{
+	int interrupted = cli_interrupted();
+
+	stop_ticking(report);
+	erase(report);
+	if (report->json)
+		json_stream_end(&report->stream);
+	summarize(report, interrupted);
+	if (interrupted)
+		return 128 + interrupted;
+	if (!report->code && report->cancelled)
+		return 128 + SIGINT;
+	return report->code;
+}

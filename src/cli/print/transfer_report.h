@@ -1,0 +1,62 @@
+/*
+ * Reports a copy: a line on the terminal while it runs, on request a line or a JSON object for each
+ * item, a line on stderr for each failed item, and a summary.
+ *
+ *	struct report report = REPORT_INIT;
+ *
+ *	report_begin(&report, cli, dry_run);
+ *	copy_begin(&copy, &(struct copy_options){.report = report_callbacks(&report)}, err);
+ *	...
+ *	return report_end(&report); the exit code
+ */
+#ifndef CLI_PRINT_TRANSFER_REPORT_H
+#define CLI_PRINT_TRANSFER_REPORT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/print/util.h"
+#include "copy/copy.h"
+
+#include <penstock/error.h>
+
+struct report {
+	const struct cli *cli;
+	bool dry_run;
+	bool json;
+	bool verbose;
+	bool to_stderr; /* for items, if standard output is the content of an object */
+	struct json_stream stream;
+	int64_t began_ms;
+
+	/* The members from here to `moved` are protected by the lock. */
+	pthread_mutex_t lock;
+	bool terminal;
+	bool drawn;
+	bool walked; /* all items have been found */
+	int64_t drawn_ms;
+	pthread_t ticker; /* redraws the line */
+	pthread_cond_t end;
+	bool ticking;
+	uint64_t found, found_bytes;
+	uint64_t done, done_bytes;
+	uint64_t deleted, skipped, same, failed, cancelled;
+	atomic_llong moved; /* bytes */
+
+	int code; /* the worst code so far */
+};
+/* clang-format off */
+#define REPORT_INIT { .lock = PTHREAD_MUTEX_INITIALIZER }
+/* clang-format on */
+
+void report_begin(struct report *report, const struct cli *cli, bool dry_run);
+/* Valid as long as the report. */
+struct copy_report report_callbacks(struct report *report);
+/* Reports an error of the whole verb. Releases the error. */
+void report_error(struct report *report, struct penstock_error *err);
+/* Prints the summary; returns the exit code. */
+int report_end(struct report *report);
+
+#endif

@@ -1,0 +1,373 @@
+#include "cli/print/util.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "cli/command.h"
+#include "run/notices/reaction.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+int show_open(struct records **records, char **home, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	int r = records_home(&path, err);
+
+	if (r == 0)
+		r = records_open(records, path, err);
+	if (r == 0 && home)
+		*home = take_pointer(path);
+	return r;
+}
+
+int show_find(const struct cli *cli, struct records *records, struct records_run *run,
+	struct penstock_error *err)
+{
+	return records_find(records, cli_operand(cli, 0), run, err);
+}
+
+bool show_colours(int fd)
+{
+	const char *no = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+
+	return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
+
+unsigned show_width(int fd)
+{
+	struct winsize size;
+
+	if (!isatty(fd))
+		return 0;
+	return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/* ---- names ---- */
+
+/* Returns the length of the control character at `text`, or 0. U+0080 to U+009F count, too, as
+ * terminals take them for escape sequences. */
+static size_t control_length(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	if (*p < 0x20 || *p == 0x7f)
+		return *p ? 1 : 0;
+	return p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+}
+
+void show_name(FILE *to, const char *name)
+{
+	while (*name) {
+		size_t n = control_length(name);
+
+		putc(n ? '?' : *name, to);
+		name += n ? n : 1;
+	}
+}
+
+/* ---- tables ---- */
+
+/* Returns a copy in which control characters are masked, so that no cell can move the cursor or
+ * forge a line. */
+static char *printable(const char *text)
+{
+	char *copy = strdup(text), *to = copy;
+
+	for (const char *p = copy; p && *p;) {
+		size_t n = control_length(p);
+
+		*to++ = !n ? *p : *p == '\n' || *p == '\t' ? ' ' : '?';
+		p += n ? n : 1;
+	}
+	if (to)
+		*to = '\0';
+	return copy;
+}
+
+/* Counts characters, which for most scripts have one column each. */
+static size_t text_width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Returns the bytes of the first `width` characters. */
+static size_t bytes_of_width(const char *text, size_t width)
+{
+	size_t bytes = 0;
+
+	while (text[bytes]) {
+		if (((unsigned char)text[bytes] & 0xc0) != 0x80 && width-- == 0)
+			break;
+		bytes++;
+	}
+	return bytes;
+}
+
+void grid_add(struct grid *grid, const char *cell)
+{
+	_cleanup_free_ char *safe = printable(cell && *cell ? cell : "-");
+
+	if (!safe || strlist_add(&grid->cells, safe) < 0)
+		abort();
+}
+
+void grid_add_cut(struct grid *grid, const char *cell, size_t width)
+{
+	_cleanup_free_ char *text = NULL;
+	int len;
+
+	if (!cell || text_width(cell) <= width) {
+		grid_add(grid, cell);
+		return;
+	}
+	len = (int)bytes_of_width(cell, width - 1);
+	while (len > 0 && cell[len - 1] == ' ')
+		len--;
+	if (asprintf(&text, "%.*s…", len, cell) < 0)
+		abort();
+	grid_add(grid, text);
+}
+
+void grid_addf(struct grid *grid, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	grid_add(grid, buf_str(&text));
+}
+
+static const char *colour_of(const char *word)
+{
+	static const struct {
+		const char *word;
+		const char *colour;
+	} colours[] = {{"succeeded", "\033[32m"}, {"ok", "\033[32m"}, {"failed", "\033[31m"},
+		{"fail", "\033[31m"}, {"lost", "\033[31m"}, {"warn", "\033[33m"},
+		{"preempted", "\033[33m"}, {"stopped", "\033[33m"}, {"running", "\033[36m"},
+		{"staging", "\033[36m"}, {"flushing", "\033[36m"}, {"queued", "\033[36m"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(colours); i++) {
+		if (strcmp(word, colours[i].word) == 0)
+			return colours[i].colour;
+	}
+	return "";
+}
+
+static void print_row(
+	const struct grid *grid, size_t row, const size_t *widths, bool colours, unsigned terminal)
+{
+	size_t used = 0;
+
+	for (size_t c = 0; c < grid->columns; c++) {
+		const char *cell = grid->cells.items[row * grid->columns + c];
+		const char *colour = colours && row > 0 && c == grid->state_column ? colour_of(cell)
+										   : "";
+		bool last = c + 1 == grid->columns;
+		size_t bytes = strlen(cell);
+
+		if (last && !grid->whole && terminal > used && text_width(cell) > terminal - used)
+			bytes = bytes_of_width(cell, terminal - used);
+		printf("%s%.*s%s", colour, (int)bytes, cell, *colour ? "\033[0m" : "");
+		if (!last)
+			printf("%*s", (int)(widths[c] - text_width(cell) + 2), "");
+		used += widths[c] + 2;
+	}
+	putchar('\n');
+}
+
+void grid_print(const struct grid *grid)
+{
+	_cleanup_free_ size_t *widths = calloc(grid->columns, sizeof(*widths));
+	bool colours = show_colours(STDOUT_FILENO);
+	unsigned terminal = show_width(STDOUT_FILENO);
+
+	if (!widths)
+		abort();
+	for (size_t i = 0; i < grid->cells.n; i++) {
+		size_t width = text_width(grid->cells.items[i]);
+
+		if (width > widths[i % grid->columns])
+			widths[i % grid->columns] = width;
+	}
+	for (size_t row = 0; row < grid->cells.n / grid->columns; row++)
+		print_row(grid, row, widths, colours, terminal);
+}
+
+void grid_release(struct grid *grid)
+{
+	strlist_release(&grid->cells);
+}
+
+/* ---- JSON ---- */
+
+int show_json(json_t *value)
+{
+	int r = value ? json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : -1;
+
+	putchar('\n');
+	json_decref(value);
+	if (r == 0 || ferror(stdout))
+		return 0; /* a write error is reported on exit */
+	fprintf(stderr, "penstock: out of memory\n");
+	return CLI_EXIT_INTERNAL;
+}
+
+json_t *json_text(const char *text)
+{
+	_cleanup_(buf_release) struct buf clean = BUF_INIT(4 * LIMIT_STRING);
+	json_t *value;
+
+	if (!text || !*text)
+		return json_null();
+	value = json_string(text);
+	if (value)
+		return value;
+	/* jansson accepts only UTF-8, but a path can have any bytes. */
+	for (const char *p = text; *p;) {
+		size_t len = (unsigned char)*p < 0x80	? 1
+			     : (unsigned char)*p < 0xe0 ? 2
+			     : (unsigned char)*p < 0xf0 ? 3
+							: 4;
+		json_t *one = strnlen(p, len) == len ? json_stringn(p, len) : NULL;
+
+		if (one)
+			buf_add(&clean, p, len);
+		else
+			buf_add_str(&clean, "\xef\xbf\xbd");
+		p += one ? len : 1;
+		json_decref(one);
+	}
+	return json_string(buf_str(&clean));
+}
+
+json_t *json_time(int64_t wall_ns)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	if (wall_ns == 0)
+		return json_null();
+	clock_format_rfc3339(wall_ns, text);
+	return json_string(text);
+}
+
+void json_add_attempt(json_t *object, const struct records_attempt *a)
+{
+	bool live = run_state_is_live(a->state);
+
+	json_object_set_new(object, "state", json_text(run_state_name(a->state)));
+	json_object_set_new(object, "attempt", json_integer(a->attempt));
+	json_object_set_new(object, "class", json_text(run_class_name(a->class)));
+	json_object_set_new(object, "started", json_time(a->started_ns));
+	json_object_set_new(object, "ended", json_time(a->ended_ns));
+	json_object_set_new(object, "exit_code",
+		live || a->state == RUN_LOST ? json_null() : json_integer(a->exit_code));
+	json_object_set_new(
+		object, "step_exit_code", a->step_code ? json_integer(a->step_code) : json_null());
+	json_object_set_new(object, "message", json_text(a->message));
+	json_object_set_new(object, "steps_done", json_integer(a->steps_done));
+	json_object_set_new(object, "unflushed", json_boolean(a->unflushed));
+	json_object_set_new(
+		object, "sync_lag_bytes", json_integer((json_int_t)a->sync_bytes_waiting));
+	json_object_set_new(object, "sync_lag_ms", json_integer(a->sync_lag_ms));
+	json_object_set_new(
+		object, "sync_files_published", json_integer((json_int_t)a->sync_files_published));
+	json_object_set_new(
+		object, "sync_bytes_published", json_integer((json_int_t)a->sync_bytes_published));
+	json_object_set_new(object, "sync_error", json_text(a->sync_error));
+	json_object_set_new(object, "sync_at", json_time(a->sync_at_ns));
+	json_object_set_new(object, "pid", live ? json_integer(a->pid) : json_null());
+}
+
+/* ---- times ---- */
+
+const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE])
+{
+	time_t seconds = (time_t)(wall_ns / NS_PER_S);
+	struct tm tm;
+
+	if (wall_ns == 0 || !localtime_r(&seconds, &tm) ||
+		strftime(out, SHOW_TIME_SIZE, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		snprintf(out, SHOW_TIME_SIZE, "-");
+	return out;
+}
+
+const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE])
+{
+	int64_t s = ms / 1000;
+
+	if (ms < 1000)
+		snprintf(out, SHOW_DURATION_SIZE, "%" PRId64 " ms", ms);
+	else if (s < 60)
+		snprintf(out, SHOW_DURATION_SIZE, "%.1f s", (double)ms / 1000);
+	else if (s < 3600)
+		snprintf(out, SHOW_DURATION_SIZE, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+	else
+		snprintf(out, SHOW_DURATION_SIZE, "%" PRId64 " h %" PRId64 " min", s / 3600,
+			s / 60 % 60);
+	return out;
+}
+
+json_t *json_notice(const char *home, const struct records_run *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_free_ char *path = NULL;
+	json_t *object;
+
+	path = run_path(home, run->id, RUN_FILE_NOTICE);
+	if (!path)
+		return json_null();
+	if (fs_read(path, &text, NULL) < 0)
+		return json_null();
+	object = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (json_integer_value(json_object_get(object, "attempt")) == run->last.attempt)
+		return object;
+	json_decref(object);
+	return json_null();
+}
+
+/* ---- lists ---- */
+
+void json_stream_add(struct json_stream *stream, json_t *value)
+{
+	fputs(stream->begun ? ",\n  " : "[\n  ", cli_out());
+	stream->begun = true;
+	if (!value || json_dumpf(value, cli_out(), JSON_COMPACT | JSON_PRESERVE_ORDER) < 0)
+		abort();
+	json_decref(value);
+}
+
+void json_stream_end(struct json_stream *stream)
+{
+	fputs(stream->begun ? "\n]\n" : "[]\n", cli_out());
+}
+
+json_t *json_object_info(const struct object_info *info)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "key", json_text(info->key));
+	json_object_set_new(object, "size", json_integer((json_int_t)info->size));
+	json_object_set_new(object, "etag", json_text(info->etag));
+	json_object_set_new(object, "modified", json_time(info->modified_ns));
+	return object;
+}

@@ -1,0 +1,87 @@
+/* Output helpers of the verbs: tables, JSON, colors, times. */
+#ifndef CLI_PRINT_UTIL_H
+#define CLI_PRINT_UTIL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+#include "records/records.h"
+#include "transfer/objects.h"
+
+struct cli;
+struct penstock_error;
+
+/* Opens the records of this user; the home (owned) too unless `home` is NULL. */
+int show_open(struct records **records, char **home, struct penstock_error *err);
+/* Finds the run of the first operand. */
+int show_find(const struct cli *cli, struct records *records, struct records_run *run,
+	struct penstock_error *err);
+
+/* Returns true if colors are wanted on this descriptor: it is a terminal, and NO_COLOR is not
+ * set. */
+bool show_colours(int fd);
+/* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
+unsigned show_width(int fd);
+
+/* Columns as wide as their widest cell. Cells are added row by row, the heading first; on a
+ * terminal the last column is cut to what fits. Control characters are shown as '?'. */
+struct grid {
+	struct strlist cells;
+	size_t columns;
+	bool whole; /* the last column is never cut */
+	size_t state_column; /* its words are colored on a terminal; SIZE_MAX if there is none */
+};
+/* clang-format off */
+#define GRID_INIT(n) { { NULL, 0 }, (n), false, SIZE_MAX }
+/* clang-format on */
+void grid_add(struct grid *grid, const char *cell); /* NULL is shown as "-" */
+/* Adds at most `width` characters of the cell. */
+void grid_add_cut(struct grid *grid, const char *cell, size_t width);
+void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void grid_print(const struct grid *grid);
+void grid_release(struct grid *grid);
+
+/* Prints a name from an untrusted source: control characters, which could move the cursor or forge
+ * a line, are shown as '?'. */
+void show_name(FILE *to, const char *name);
+
+/* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
+int show_json(json_t *value);
+/* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
+json_t *json_text(const char *text);
+/* Returns the preemption notice of a run (run/reaction.h): source, reason, noticed, deadline, soon,
+ * withdrawn; null if there is none. */
+json_t *json_notice(const char *home, const struct records_run *run);
+/* Returns RFC 3339, or null for 0. */
+json_t *json_time(int64_t wall_ns);
+/* Adds an attempt's fields to `object`. */
+void json_add_attempt(json_t *object, const struct records_attempt *attempt);
+
+/* "2026-11-21 10:05:00", local; "-" for 0. */
+#define SHOW_TIME_SIZE 24
+const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE]);
+/* "850 ms", "12.3 s", "5 min 3 s", "2 h 10 min". */
+#define SHOW_DURATION_SIZE 32
+const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE]);
+
+/*
+ * Prints a list of JSON objects of any length on stdout, without keeping it in memory.
+ *
+ *	struct json_stream stream = { 0 };
+ *
+ *	json_stream_add(&stream, json_pack(...)); takes the reference
+ *	json_stream_end(&stream);
+ */
+struct json_stream {
+	bool begun;
+};
+void json_stream_add(struct json_stream *stream, json_t *value);
+void json_stream_end(struct json_stream *stream);
+/* Returns {"key", "size", "etag", "modified"}; the caller may add members. */
+json_t *json_object_info(const struct object_info *info);
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * `penstock resume s3://BUCKET/PATH/RUN`: a run without records on this machine, from its state
+ * next to the output.
+ */
+#ifndef CLI_RUNS_RESUME_REMOTE_H
+#define CLI_RUNS_RESUME_REMOTE_H
+
+#include "cli/command.h"
+
+struct penstock_error;
+struct records;
+struct records_run;
+
+/* Finds the run that the operand names, by its id, the beginning of one, or its name, and fetches
+ * its workflow to `home`. If the local records have the run, they take precedence. */
+int resume_remote_find(const struct cli *cli, const char *home, struct records *records,
+	struct records_run *run, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,233 @@
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "cli/commands.h"
+#include "cli/objects/remote.h"
+#include "cli/objects/rm_objects.h"
+#include "cli/objects/uploads.h"
+#include "cli/print/util.h"
+#include "records/supervisor.h"
+#include "records/layout.h"
+#include "run/process/live.h"
+#include "run/process/strays.h"
+#include "base/banned.h"
+
+static bool has_entries(const char *path)
+{
+	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
+	int n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	return n > 2;
+}
+
+/* Returns the path of output that was set aside by a restart before its upload, or NULL if there is
+ * none. */
+static char *find_aside(const char *run_dir)
+{
+	_cleanup_closedir_ DIR *dir = run_dir ? opendir(run_dir) : NULL;
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_free_ char *path = str_starts(e->d_name, RUN_ASIDE_PREFIX)
+						    ? path_join(run_dir, e->d_name)
+						    : NULL;
+
+		if (has_entries(path))
+			return take_pointer(path);
+	}
+	return NULL;
+}
+
+/* Refuses to remove what may be the only copy of output that has a remote place. */
+static int check_flushed(
+	const struct records_run *run, const struct run_layout *layout, struct penstock_error *err)
+{
+	_cleanup_free_ char *aside = run->output ? find_aside(layout->dir) : NULL;
+
+	if (aside)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove run %s: it was restarted, and earlier output that was "
+			"not uploaded is in %s; copy what you need, --force removes it",
+			run->id, aside);
+	if (run->output && records_was_fenced(&run->last) && has_entries(layout->output))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove run %s: it continued elsewhere while it ran here, and "
+			"its later output is only in %s; copy what you need, --force removes it",
+			run->id, layout->output);
+	if (run->last.unflushed)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove run %s: its output in %s is not uploaded; 'penstock "
+			"flush %s' uploads it, --force removes it",
+			run->id, layout->output, run->id);
+	/* Only `penstock flush` records the end of a run that was lost. */
+	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
+		has_entries(layout->output))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot remove run %s: it was lost, and its output in %s may not be "
+			"uploaded; running it again continues it, 'penstock flush %s' uploads "
+			"it, --force removes it",
+			run->id, layout->output, run->id);
+	return 0;
+}
+
+static int remove_run(const struct cli *cli, struct records *records, const char *home,
+	const char *word, struct penstock_error *err)
+{
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_close_ int lock = -1;
+	int r = records_find(records, word, &run, err);
+
+	if (r == 0)
+		r = run_layout_init(&layout, home, run.id, run.last.attempt, err);
+	if (r == 0)
+		r = fs_mkdirs(layout.dir, 0700, err); /* removed already: only the record is left */
+	if (r < 0)
+		return r;
+	r = supervisor_begin(layout.lock, run.id, &lock, err);
+	if (r < 0)
+		return r;
+	if (!cli_has(cli, "force"))
+		r = check_flushed(&run, &layout, err);
+	if (r < 0) {
+		cli_fail(cli, err);
+		return CLI_EXIT_OUTPUT;
+	}
+	/* Steps of a supervisor that was killed may still be running and writing there. */
+	r = strays_end(run.id, layout.storage, STRAYS_GRACE_MS, err);
+	if (r >= 0)
+		live_end(layout.dir);
+	/* Remove the record last, so that the removal can be repeated after a crash. */
+	if (r >= 0)
+		r = fs_remove_tree(layout.dir, err);
+	if (r == 0)
+		r = records_remove(records, run.id, err);
+	if (r == 0 && !cli_quiet(cli))
+		printf("removed run %s\n", run.id);
+	return r;
+}
+
+/* Refuses options that do not apply: an ignored filter could lead to more being removed than
+ * intended. */
+static int check_options(const struct cli *cli, bool objects)
+{
+	static const char *const of_objects[] = {
+		"recursive", "include", "exclude", "raw", "older-than", "dry-run", "json", NULL};
+	static const char *const of_names[] = {"include", "exclude", "raw", NULL};
+	static const char *const of_uploads[] = {"older-than", NULL};
+
+	if (!objects)
+		return cli_refuse_options(cli, of_objects, "is for objects, not for runs");
+	if (cli_has(cli, "uploads"))
+		return cli_refuse_options(cli, of_names,
+			"is for objects; --uploads selects by the beginning of the keys");
+	return cli_refuse_options(cli, of_uploads, "is for multipart uploads, with --uploads");
+}
+
+static int run_rm(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	size_t objects = 0;
+	int code = 0;
+
+	for (size_t i = 0; i < cli_n_operands(cli); i++)
+		objects += str_starts(cli_operand(cli, i), "s3://") ||
+			   str_starts(cli_operand(cli, i), "gs://");
+	if (objects != cli_n_operands(cli) && (objects || cli_has(cli, "uploads")))
+		return cli_misuse(cli, "cannot remove runs and objects in one command");
+	code = check_options(cli, objects > 0);
+	if (code)
+		return code;
+	if (objects)
+		return cli_has(cli, "uploads") ? uploads_end(cli) : rm_objects(cli);
+	if (show_open(&records, &home, &err) < 0)
+		return cli_fail(cli, &err);
+	for (size_t i = 0; i < cli_n_operands(cli); i++) {
+		int r = remove_run(cli, records, home, cli_operand(cli, i), &err);
+
+		if (r < 0)
+			r = cli_fail(cli, &err);
+		if (r)
+			code = r;
+	}
+	return code;
+}
+
+static const struct option_spec options[] = {
+	{0, "force", NULL,
+		"Runs: remove output that is not uploaded, too. Objects: also what runs keep "
+		"below .penstock/"},
+	{'r', "recursive", NULL,
+		"Objects: everything below an operand that ends in '/', or a bucket"},
+	{0, "include", "PATTERN",
+		"Objects: only those that match one of these patterns; may be repeated"},
+	{0, "exclude", "PATTERN",
+		"Objects: none that match one of these patterns; may be repeated"},
+	{0, "raw", NULL,
+		"Objects: an operand is one key, in which '*', '?' and a '/' at the end are "
+		"ordinary characters"},
+	{0, "uploads", NULL,
+		"Abort unfinished multipart uploads of keys that begin with the operand's; "
+		"objects stay"},
+	{0, "older-than", "AGE",
+		"Uploads: only those at least this old, such as 12h or 7d; default: 1d, as "
+		"newer ones may be in progress"},
+	{'n', "dry-run", NULL, "Objects: only list what would be removed"},
+	{0, "json", NULL, "Objects: print a list of what was removed"},
+	REMOTE_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock rm cifar10",
+		"Remove the records and local directories of the run named cifar10"},
+	{"penstock rm 's3://cifar10/tmp/*'", "Remove the objects that match"},
+	{"penstock rm --uploads --older-than 7d s3://cifar10/",
+		"Free the space of interrupted uploads"},
+	{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
+		"Remove everything except checkpoints"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run or object"},
+	{"69", "The run is live, or the store does not respond"},
+	{"73", "The run has output that is not uploaded"},
+	{"77", "The store denies access to at least some of the objects"},
+	{NULL, NULL},
+};
+
+const struct command command_rm = {
+	.name = "rm",
+	.summary = "remove ended runs from this machine, or objects",
+	.operands = "RUN...|s3://BUCKET/KEY...",
+	.min_operands = 1,
+	.max_operands = (unsigned)-1,
+	.description =
+		"Removes everything that this machine keeps of a run: its records, logs, inputs "
+		"and outputs. Nothing in object storage is touched. It refuses if output is not "
+		"uploaded yet.\n"
+		"\n"
+		"RUN is an id, the beginning of one, or a name.\n"
+		"\n"
+		"With s3:// operands it removes objects: one key, all keys that match a pattern "
+		"with '*' and '?', or with --recursive all below a prefix that ends in '/'. The "
+		"patterns of --include and --exclude are matched against the part after the "
+		"last '/' before the first wildcard. What runs keep below .penstock/ (state, "
+		"logs, copies of what they overwrote) is left, unless it is named itself, or "
+		"with --force.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_rm,
+};

@@ -1,0 +1,803 @@
+/* `penstock run`, `resume` and `flush`. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/history/artifacts_place.h"
+#include "cli/runs/background.h"
+#include "cli/cluster/cluster.h"
+#include "cli/command.h"
+#include "cli/workflow/load.h"
+#include "cli/workflow/overrides.h"
+#include "cli/print/progress.h"
+#include "cli/objects/remote.h"
+#include "cli/runs/resume_remote.h"
+#include "records/claims.h"
+#include "records/records.h"
+#include "run/notices/interrupts.h"
+#include "run/notices/settings.h"
+#include "run/retry.h"
+#include "run/run.h"
+#include "run/cluster/slurm.h"
+#include "run/stage/stores.h"
+#include "run/config/user_limits.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+/* ---- output for the user ---- */
+
+struct view {
+	const struct cli *cli;
+	struct progress *progress;
+};
+
+static void on_event(void *cookie, const struct run_event *event)
+{
+	struct view *view = cookie;
+
+	switch (event->kind) {
+	case RUN_EVENT_MESSAGE:
+		if (!cli_quiet(view->cli))
+			progress_note(view->progress, event->text);
+		break;
+	case RUN_EVENT_WARNING:
+		progress_note(view->progress, event->text);
+		break;
+	case RUN_EVENT_STAGE:
+		progress_update(view->progress, event->text, event->done, event->total);
+		break;
+	case RUN_EVENT_STATE:
+		/* Bars and the steps' own output do not mix. */
+		if (strcmp(event->text, run_state_name(RUN_RUNNING)) == 0)
+			progress_complete(view->progress);
+		progress_clear(view->progress);
+		log_debug("state: %s", event->text);
+		break;
+	case RUN_EVENT_STEP:
+		if (cli_quiet(view->cli))
+			break;
+		if (event->total > 1)
+			log_info("step %d of %d: %s", (int)event->done, (int)event->total,
+				event->text);
+		else if (!event->total) /* for a program that was launched */
+			log_info("step: %s", event->text);
+		break;
+	case RUN_EVENT_FLUSH:
+		progress_update(view->progress, "uploading the output", event->done, event->total);
+		break;
+	}
+}
+
+/* State that all three verbs share. */
+struct session {
+	char *home;
+	struct records *records;
+	struct workflow *workflow;
+	char *shown; /* the workflow's name for messages */
+	struct artifacts_place *places; /* of other runs' output, one per input */
+	struct view view;
+	struct stores_embedded_ops embedded;
+	char id[RECORDS_ID_SIZE]; /* of the run that has ended in this process */
+	int attempt;
+};
+
+static void session_release(struct session *session)
+{
+	size_t n = session->places ? session->workflow->n_inputs : 0;
+
+	progress_free(session->view.progress);
+	for (size_t i = 0; i < n; i++)
+		artifacts_place_release(&session->places[i]);
+	free(session->places);
+	workflow_free(session->workflow);
+	records_free(session->records);
+	free(session->shown);
+	free(session->home);
+}
+
+static int session_open(struct session *session, const struct cli *cli, struct penstock_error *err)
+{
+	int r = records_home(&session->home, err);
+
+	if (r == 0)
+		r = records_open(&session->records, session->home, err);
+	session->view.cli = cli;
+	session->embedded = run_embedded_ops(session->home);
+	return r;
+}
+
+/* Finds the inputs that are the output of other runs. */
+static int find_artifacts(struct session *session, struct penstock_error *err)
+{
+	session->places = calloc(session->workflow->n_inputs + 1, sizeof(*session->places));
+	return session->places ? artifacts_resolve(session->workflow, session->home,
+					 session->records, session->places, err)
+			       : error_memory(err);
+}
+
+static struct run_options session_options(struct session *session)
+{
+	return (struct run_options){
+		.workflow = session->workflow,
+		.workflow_path = session->shown,
+		.home = session->home,
+		.records = session->records,
+		.stdout_fd = STDOUT_FILENO,
+		.stderr_fd = STDERR_FILENO,
+		.ready_fd = -1,
+		.observer = {on_event, &session->view},
+		.embedded = &session->embedded,
+	};
+}
+
+/* Returns the exit code for an error before the run started. */
+static int fail(const struct cli *cli, struct penstock_error *err, int mistakes_code)
+{
+	if (err->code != PENSTOCK_E_INVALID)
+		return cli_fail(cli, err);
+	cli_fail(cli, err);
+	return mistakes_code;
+}
+
+/* An error in a configuration file is not an error of the workflow. Returns the exit code, or 0. */
+static int check_configuration(const struct cli *cli, const struct session *session)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct notice_settings notices = {0};
+	struct claim_limits limits;
+	uint64_t bound;
+	int r = user_limits_read(&limits, &err);
+
+	if (r == 0)
+		r = user_images_bound(&bound, &err);
+	if (r == 0)
+		r = notice_settings_read(&notices, &session->workflow->preemption, &err);
+	notice_settings_release(&notices);
+	return r < 0 ? fail(cli, &err, CLI_EXIT_CONFIG) : 0;
+}
+
+static int execute(const struct cli *cli, struct session *session, struct run_options *options)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_result result = {0};
+	int code = check_configuration(cli, session);
+
+	if (code)
+		return code;
+	session->view.progress = progress_new(cli_quiet(cli));
+	if (run_execute_with_retries(options, &result, &err) < 0) {
+		if (err.code == PENSTOCK_E_EXISTS) {
+			cli_fail(cli, &err);
+			return CLI_EXIT_UNAVAILABLE;
+		}
+		return cli_fail(cli, &err);
+	}
+	progress_clear(session->view.progress);
+	/* "stopped during 'train'; …" contains the state. */
+	if (result.message && str_starts(result.message, run_state_name(result.state)))
+		log_error("run %s %s", result.id, result.message);
+	else if (result.message)
+		log_error("run %s %s: %s", result.id, run_state_name(result.state), result.message);
+	else if (!cli_quiet(cli))
+		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
+			result.output ? "; its output is in " : "",
+			result.output ? result.output : "");
+	code = result.exit_code;
+	memcpy(session->id, result.id, sizeof(session->id));
+	session->attempt = result.attempt;
+	run_result_release(&result);
+	return code;
+}
+
+/* ---- run ---- */
+
+static const struct option_spec run_options_table[] = {
+	{'d', "detach", NULL, "Run in the background; prints the id of each run"},
+	{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
+	{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
+	{0, "name", "NAME", "Name of the run; another name is another run"},
+	{'w', "workflow", "NAME", "Workflow to run, of a dstack file that has several"},
+	{'c', "context", "DIR", "Directory whose copy the steps start in"},
+	{0, "wait", NULL, "Wait for the end; the default without --detach"},
+	{'s', "set", "PATH=VALUE",
+		"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
+		"it"},
+	{'e', "env", "KEY=VALUE", "Add a variable to the environment of the steps"},
+	CLUSTER_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example run_examples[] = {
+	{"penstock run train.yaml",
+		"Run a workflow; the same command continues it after a preemption"},
+	{"penstock run train.yaml --set resources.gpusPerTask=0 --env EPOCHS=3",
+		"With less than the file requests"},
+	{"penstock run -d train.yaml; penstock logs -f train", "In the background"},
+	{"penstock run s3://bucket/train.json", "A workflow from object storage"},
+	{"penstock run prepare train --epochs 3",
+		"Two workflows of .dstack/workflows.yaml, one after the other, with a variable"},
+	{"penstock run --on slurm --partition gpu --sbatch=--time=8:00:00 train.yaml",
+		"As a batch job of Slurm, following its log"},
+	{"penstock run const.yaml --context .", "An experiment of Determined with its directory"},
+	{NULL, NULL},
+};
+
+static const struct command_exit run_exits[] = {
+	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
+	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
+	{"66", "An input, an image or the workflow file is missing, damaged or out of reach"},
+	{"69", "A service does not respond, or the run is live already"},
+	{"73", "The output is incomplete; it is kept, see penstock flush"},
+	{"75", "Preempted; the same command resumes it"},
+	{"77", "Credentials were refused, or access was denied"},
+	{"78", "A configuration file is invalid"},
+	{"128+n", "The step was killed by signal n"},
+	{"130", "Stopped by the user"},
+	{NULL, NULL},
+};
+
+static int check_workflow(const struct cli *cli, const struct session *session, bool elsewhere)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = check_configuration(cli, session);
+
+	if (code)
+		return code;
+	return (elsewhere ? run_check_elsewhere(session->workflow, &err)
+			  : run_check(session->workflow, &err)) < 0
+		       ? fail(cli, &err, CLI_EXIT_WORKFLOW)
+		       : 0;
+}
+
+static int dry_run(const struct cli *cli, const struct session *session, bool elsewhere)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_WORKFLOW_FILE);
+	char id[RECORDS_ID_SIZE];
+	int code = check_workflow(cli, session, elsewhere);
+
+	if (code)
+		return code;
+	if (run_identity(session->workflow, id, &err) < 0)
+		return cli_fail(cli, &err);
+	workflow_print_json(session->workflow, &text);
+	if (buf_failed(&text)) {
+		buf_error(&text, "the workflow", &err);
+		return cli_fail(cli, &err);
+	}
+	log_info("this would be run %s", id);
+	fputs(buf_str(&text), stdout);
+	return 0;
+}
+
+/* Sets `*here` in the child, which has run the workflow; otherwise the child continues in the
+ * background. */
+static int detach(
+	const struct cli *cli, struct session *session, struct run_options *options, bool *here)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	pid_t child;
+	int end;
+
+	/* SQLite connections do not survive a fork: the child opens its own. */
+	records_free(take_pointer(session->records));
+	child = background_fork(&end, &err);
+	*here = child == 0;
+	if (child < 0)
+		return cli_fail(cli, &err);
+	if (child > 0)
+		return background_wait(child, end);
+	/* Until the run is recorded, errors still go to the terminal. */
+	options->ready_fd = end;
+	options->on_ready = background_leave_terminal;
+	options->stdout_fd = options->stderr_fd = -1;
+	if (records_open(&session->records, session->home, &err) < 0)
+		return cli_fail(cli, &err);
+	options->records = session->records;
+	return execute(cli, session, options);
+}
+
+/* The given workflows in order. All are read before the first one starts. */
+struct row {
+	struct session *sessions;
+	size_t n;
+	size_t n_dstack; /* from .dstack/workflows.yaml */
+	/* the given variables that at least one workflow has; NULL if there is only one workflow */
+	bool *used;
+	struct strlist sets;
+	char *provenance;
+	struct cluster cluster;
+	bool background; /* this process has left the terminal and runs the workflows */
+};
+
+static void row_release(struct row *row)
+{
+	for (size_t i = 0; row->sessions && i < row->n; i++)
+		session_release(&row->sessions[i]);
+	free(row->sessions);
+	free(row->used);
+	strlist_release(&row->sets);
+	free(row->provenance);
+	cluster_release(&row->cluster);
+}
+
+/* Loads workflow `i`. Sets `*code` to an exit code if variables were given for a workflow without
+ * any, or if the configuration is invalid. */
+static int load_given(
+	const struct cli *cli, size_t i, struct row *row, int *code, struct penstock_error *err)
+{
+	struct session *session = &row->sessions[i];
+	_cleanup_(load_source_release) struct load_source source = {0};
+	const struct load_given given = {
+		.operand = cli_operand(cli, i),
+		.workflow = cli_value(cli, "workflow"),
+		.context = cli_value(cli, "context"),
+		.sets = &row->sets,
+		.env = cli_values(cli, "env"),
+		.variables = cli_variables(cli),
+		.used = row->used,
+		.here = !row->cluster.slurm,
+	};
+	int r = load_source_find(&source, &given, err);
+
+	if (r < 0)
+		return r;
+	row->n_dstack += source.dstack;
+	if (cli_variables(cli)->n && !row->n_dstack && i + 1 == row->n) {
+		*code = cli_refuse_variables(cli);
+		return 0;
+	}
+	session->shown = take_pointer(source.shown);
+	source.shown = strdup(session->shown);
+	if (!source.shown)
+		return error_memory(err);
+	r = load_source_read(&session->workflow, &source, &given, err);
+	if (r < 0 && source.wrong_defaults) {
+		*code = fail(cli, err, CLI_EXIT_CONFIG);
+		return 0;
+	}
+	return r;
+}
+
+/* Submits the run to a cluster. The options given with the workflow are stored with it, as the
+ * command line is not available there. */
+static int submit(const struct cli *cli, const struct session *session,
+	const struct run_options *options, const struct cluster *cluster)
+{
+	return cluster_run(cli, &(struct cluster_run){
+					.home = session->home,
+					.records = session->records,
+					.workflow = session->workflow,
+					.shown = session->shown,
+					.id = options->id,
+					.provenance = options->provenance,
+					.options = &cluster->options,
+					.node_dir = cluster->node_dir,
+					.fresh = options->fresh,
+					.resume = options->resume,
+					.detach = cli_has(cli, "detach"),
+				});
+}
+
+/* A variable that only one of several workflows has is not an error in the others. */
+static int check_variables(const struct cli *cli, const bool *used, struct penstock_error *err)
+{
+	const struct strlist *given = cli_variables(cli);
+
+	for (size_t i = 0; i < given->n; i++) {
+		int len = (int)strcspn(given->items[i], "=");
+
+		if (!used[i])
+			return error_set(err, PENSTOCK_E_INVALID,
+				"unknown option --%.*s: no workflow here uses it as a variable, "
+				"${{ %.*s }}",
+				len, given->items[i], len, given->items[i]);
+	}
+	return 0;
+}
+
+static int load_row(const struct cli *cli, struct row *row)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = 0;
+	int r = overrides_collect(cli, &row->sets);
+
+	row->n = cli_n_operands(cli);
+	row->sessions = calloc(row->n, sizeof(*row->sessions));
+	if (row->n > 1)
+		row->used = calloc(cli_variables(cli)->n + 1, sizeof(*row->used));
+	if (r < 0 || !row->sessions || (row->n > 1 && !row->used))
+		r = error_memory(&err);
+	if (r == 0 && cluster_wanted(&row->cluster, cli, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_CONFIG);
+	background_allow_interrupt();
+	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
+		r = load_given(cli, i, row, &code, &err);
+	interrupts_block_signals();
+	if (r == 0 && code == 0 && row->used)
+		r = check_variables(cli, row->used, &err);
+	if (r < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (code)
+		return code;
+	row->provenance = overrides_describe(&row->sets, cli_values(cli, "env"));
+	return 0;
+}
+
+/* Checks that each workflow can be run before the first one starts. */
+static int check_row(const struct cli *cli, const struct row *row)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < row->n; i++) {
+		const struct session *session = &row->sessions[i];
+
+		code = check_workflow(cli, session, row->cluster.slurm);
+		if (code == 0 && row->cluster.slurm && slurm_check(session->workflow, &err) < 0)
+			code = fail(cli, &err, CLI_EXIT_WORKFLOW);
+	}
+	return code;
+}
+
+static int run_one(const struct cli *cli, struct row *row, size_t i)
+{
+	struct session *session = &row->sessions[i];
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_options options;
+
+	if (cli_has(cli, "dry-run"))
+		return dry_run(cli, session, row->cluster.slurm);
+	if (session_open(session, cli, &err) < 0 || find_artifacts(session, &err) < 0)
+		return cli_fail(cli, &err);
+	options = session_options(session);
+	options.provenance = row->provenance;
+	options.fresh = cli_has(cli, "fresh");
+	if (row->cluster.slurm)
+		return submit(cli, session, &options, &row->cluster);
+	if (row->background) {
+		options.on_ready = background_leave_terminal;
+		options.stdout_fd = options.stderr_fd = -1;
+	} else if (cli_has(cli, "detach")) {
+		return detach(cli, session, &options, &row->background);
+	}
+	return execute(cli, session, &options);
+}
+
+/* Prints the ids of the runs that another process starts one after another. */
+static int print_ids(const struct cli *cli, const struct row *row)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	char id[RECORDS_ID_SIZE];
+
+	for (size_t i = 1; i < row->n; i++) {
+		if (run_identity(row->sessions[i].workflow, id, &err) < 0)
+			return cli_fail(cli, &err);
+		printf("%s\n", id);
+	}
+	return 0;
+}
+
+/* Runs the workflows in order; the first failure ends the sequence. */
+static int run_each(const struct cli *cli, struct row *row)
+{
+	bool elsewhere = row->cluster.slurm || cli_has(cli, "dry-run");
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < row->n; i++) {
+		struct session *session = &row->sessions[i];
+
+		code = run_one(cli, row, i);
+		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background)
+			return print_ids(cli, row);
+		if (code == 0 && row->background)
+			background_log_errors(session->home, session->id, session->attempt);
+		session_release(session);
+		*session = (struct session){0};
+	}
+	return code;
+}
+
+static int run_run(const struct cli *cli)
+{
+	_cleanup_(row_release) struct row row = {0};
+	int code;
+
+	interrupts_block_signals();
+	if (cli_has(cli, "wait") && cli_has(cli, "detach"))
+		return cli_misuse(cli, "--wait and --detach contradict each other");
+	if (cli_n_operands(cli) > 1 && (cli_has(cli, "name") || cli_has(cli, "workflow")))
+		return cli_misuse(cli, "--%s is for one workflow",
+			cli_has(cli, "name") ? "name" : "workflow");
+	code = load_row(cli, &row);
+	if (code)
+		return code;
+	if (row.n > 1 && row.cluster.slurm && cli_has(cli, "detach") && !cli_has(cli, "dry-run"))
+		return cli_misuse(cli,
+			"--detach is for one workflow if it goes to a cluster: the next one is "
+			"submitted only after the one before it has ended");
+	if (row.n > 1)
+		code = check_row(cli, &row);
+	return code ? code : run_each(cli, &row);
+}
+
+const struct command command_run = {
+	.name = "run",
+	.summary = "run a workflow",
+	.operands = "WORKFLOW...",
+	.min_operands = 1,
+	.max_operands = UINT_MAX,
+	.variables = true,
+	.description =
+		"Runs a workflow: fetches its inputs, runs its steps, and publishes its output "
+		"to object storage while they run. WORKFLOW is a file, - for standard input, "
+		"s3://BUCKET/KEY, or the name of a workflow in the .dstack/workflows.yaml of "
+		"this directory or one above. Several are run one after another, until one "
+		"fails. Files of dstack, Determined and SkyPilot are accepted unchanged; --NAME "
+		"VALUE replaces a variable of dstack's.\n"
+		"\n"
+		"A run is identified by its name, or else by the contents of its file, together "
+		"with the place of its output. The same command resumes a run that was "
+		"preempted or lost (penstock or the machine was killed) from its last complete "
+		"state; a run that ended starts from the beginning.\n"
+		"\n"
+		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
+		"either way. Before the first step it ends the run at once. While the output is "
+		"being completed a second one leaves the rest for 'penstock flush'.",
+	.options = run_options_table,
+	.examples = run_examples,
+	.exits = run_exits,
+	.run = run_run,
+};
+
+/* ---- resume and flush ---- */
+
+/* Finds the run of the operand. With `remote`, also one that only has a state next to its output;
+ * without `steps`, for a verb that starts no step. */
+static int find_run(const struct cli *cli, bool remote, bool steps, struct session *session,
+	struct records_run *run, struct penstock_error *err)
+{
+	const struct load_run_given given = {
+		.credentials_from = cli_value(cli, "credentials-from"),
+		.sets = cli_values(cli, "set"),
+		.places_only = !steps,
+	};
+	const char *word = cli_operand(cli, 0);
+	int r = session_open(session, cli, err);
+
+	if (r == 0 && remote)
+		r = resume_remote_find(cli, session->home, session->records, run, err);
+	else if (r == 0)
+		r = records_find(session->records, word, run, err);
+	if (r == 0)
+		r = load_run_workflow(&session->workflow, session->home, run, &given, err);
+	if (r == 0) {
+		session->shown = strdup(run->workflow);
+		r = session->shown ? 0 : error_memory(err);
+	}
+	return r;
+}
+
+static const struct option_spec resume_options_table[] = {
+	{0, "credentials-from", "FILE", "Workflow file with the credentials of the original"},
+	{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+	{'d', "detach", NULL, "Run in the background; prints the run's id"},
+	CLUSTER_OPTIONS,
+	{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},
+	{0, "due", NULL, "Only if it was preempted or lost; used by 'penstock watch'"},
+	REMOTE_OPTIONS,
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example resume_examples[] = {
+	{"penstock resume train", "Continue the run named train"},
+	{"penstock resume 3f2a91", "By the beginning of its id"},
+	{"penstock resume s3://bucket/results/train",
+		"On a machine without records of it, from its state next to the output"},
+	{NULL, NULL},
+};
+
+/* Returns true if Slurm restarts a job whose run has ended for good: Slurm did not see its end. */
+static bool has_ended_for_good(
+	const struct records_run *run, const struct slurm_allocation *allocation)
+{
+	return allocation->restarts > 0 && run->last.pid &&
+	       (run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
+		       run->last.state == RUN_STOPPED);
+}
+
+/* As the batch job: does what `run` or `resume` was asked to do when it was submitted. */
+static int execute_in_allocation(const struct cli *cli, struct session *session,
+	const struct records_run *run, struct slurm_allocation *allocation)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+	struct run_options options = session_options(session);
+	int code;
+
+	options.id = run->id;
+	options.provenance = run->last.provenance;
+	options.slurm = allocation;
+	options.stdout_fd = options.stderr_fd = -1; /* the run's own log is followed */
+	if (!run->last.pid) { /* it was only submitted so far */
+		options.fresh = allocation->job.fresh;
+		options.resume = allocation->job.resume;
+	}
+	if (records_withdraw(session->records, run->id, allocation->job.attempt, &err) < 0 ||
+		slurm_allocation_watch(allocation, &err) < 0)
+		return cli_fail(cli, &err);
+	code = execute(cli, session, &options);
+	/* A preempted attempt has no time for it; the next attempt there removes its files. */
+	if (code != CLI_EXIT_PREEMPTED) {
+		slurm_allocation_sweep(allocation);
+		return code;
+	}
+	if (slurm_allocation_requeue(allocation, &text, &err) < 0)
+		cli_fail(cli, &err);
+	else
+		log_info("run %s: %s", run->id, buf_str(&text));
+	return code;
+}
+
+static int resume_in_allocation(
+	const struct cli *cli, struct session *session, const struct records_run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct slurm_allocation allocation;
+	int code;
+
+	if (slurm_allocation_enter(&allocation, session->home, run->id, &err) < 0) {
+		slurm_allocation_leave(&allocation);
+		return fail(cli, &err, CLI_EXIT_USAGE);
+	}
+	if (has_ended_for_good(run, &allocation)) {
+		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
+		code = run->last.exit_code;
+	} else {
+		code = execute_in_allocation(cli, session, run, &allocation);
+	}
+	slurm_allocation_leave(&allocation);
+	return code;
+}
+
+static int run_resume(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session session = {0};
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(cluster_release) struct cluster cluster = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_options options;
+	bool here;
+	bool remote = str_starts(cli_operand(cli, 0), "s3://") ||
+		      str_starts(cli_operand(cli, 0), "gs://");
+
+	/* The client of a store handles signals itself; its threads end before ours start. */
+	if (!remote)
+		interrupts_block_signals();
+	if (find_run(cli, remote, true, &session, &run, &err) < 0 ||
+		find_artifacts(&session, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	if (remote)
+		interrupts_block_signals();
+	if (cli_has(cli, "in-allocation"))
+		return resume_in_allocation(cli, &session, &run);
+	if (cluster_wanted(&cluster, cli, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_CONFIG);
+	if (cli_has(cli, "due") &&
+		((run.last.state != RUN_PREEMPTED && run.last.state != RUN_LOST) ||
+			run_is_left_alone(session.home, run.id))) {
+		log_info("run %s is not due: it is %s%s", run.id, run_state_name(run.last.state),
+			run_is_left_alone(session.home, run.id) ? ", and was stopped" : "");
+		return 0;
+	}
+	if (run.last.state == RUN_SUCCEEDED) {
+		error_set(&err, PENSTOCK_E_INVALID,
+			"run %s has succeeded; 'penstock run %s' starts it from the beginning",
+			run.id, run.workflow);
+		return fail(cli, &err, CLI_EXIT_USAGE);
+	}
+	options = session_options(&session);
+	options.id = run.id;
+	options.resume = true;
+	options.due = cli_has(cli, "due");
+	options.provenance = run.last.provenance;
+	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
+		return submit(cli, &session, &options, &cluster);
+	if (cli_has(cli, "detach"))
+		return detach(cli, &session, &options, &here);
+	return execute(cli, &session, &options);
+}
+
+const struct command command_resume = {
+	.name = "resume",
+	.summary = "resume a run that failed, was stopped, preempted or lost",
+	.operands = "RUN | s3://BUCKET/PATH/RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Continues a run where it ended: finished steps are skipped, the output is "
+		"restored to its last complete state, and the step that did not finish starts "
+		"again. RUN is an id, the beginning of one, or a name.\n"
+		"\n"
+		"With the place of its output in front, the run may be from any machine: its "
+		"workflow is taken from its state there, and credentials from where the "
+		"workflow refers to. The endpoint and credentials given here are used to find it.",
+	.options = resume_options_table,
+	.examples = resume_examples,
+	.exits = run_exits,
+	.run = run_resume,
+};
+
+static const struct option_spec flush_options_table[] = {
+	{0, "credentials-from", "FILE", "Workflow file with the credentials of the original"},
+	{'s', "set", "PATH=VALUE",
+		"Replace a field of the workflow, such as output.s3.endpointUrl"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example flush_examples[] = {
+	{"penstock flush train", "Upload what could not be uploaded when the run ended"},
+	{NULL, NULL},
+};
+
+static const struct command_exit flush_exits[] = {
+	{"66", "There is no such run"},
+	{"69", "The run is live"},
+	{"73", "The output is still incomplete; the message says why"},
+	{NULL, NULL},
+};
+
+static int run_flush_verb(const struct cli *cli)
+{
+	_cleanup_(session_release) struct session session = {0};
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct run_result result = {0};
+	struct run_options options;
+
+	interrupts_block_signals();
+	if (find_run(cli, false, false, &session, &run, &err) < 0)
+		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+	session.view.progress = progress_new(cli_quiet(cli));
+	options = session_options(&session);
+	if (run_flush(&options, run.id, &result, &err) < 0) {
+		bool live = err.code == PENSTOCK_E_EXISTS;
+
+		cli_fail(cli, &err);
+		return live ? CLI_EXIT_UNAVAILABLE : CLI_EXIT_OUTPUT;
+	}
+	if (result.output)
+		log_info("the output of run %s is not published, so there is nothing to upload; "
+			 "it is in %s",
+			run.id, result.output);
+	else
+		log_info("the output of run %s is complete; the run %s%s", run.id,
+			result.state == RUN_LOST || result.state == RUN_PREEMPTED ? "was " : "",
+			run_state_name(result.state));
+	run_result_release(&result);
+	return 0;
+}
+
+const struct command command_flush = {
+	.name = "flush",
+	.summary = "upload the output that a run left behind",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Completes the output of a run whose last upload failed (exit code 73), or "
+		"whose supervisor was killed, without running anything. The end state of the "
+		"run does not change.",
+	.options = flush_options_table,
+	.examples = flush_examples,
+	.exits = flush_exits,
+	.run = run_flush_verb,
+};

@@ -1,0 +1,198 @@
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "cli/cluster/cluster.h"
+#include "cli/commands.h"
+#include "cli/print/util.h"
+#include "records/supervisor.h"
+#include "records/layout.h"
+#include "run/process/live.h"
+#include "run/run.h"
+#include "run/process/strays.h"
+#include "run/config/times.h"
+#include "base/banned.h"
+
+enum { POLL_MS = 100 };
+
+/* Stores the grace period for the supervisor, which kills its steps itself when it has passed. */
+static int write_grace(
+	const char *home, const char *id, int64_t grace_ms, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	char text[24];
+	int n = snprintf(text, sizeof(text), "%" PRId64, grace_ms);
+
+	path = run_path(home, id, RUN_FILE_GRACE);
+	if (!path)
+		return error_memory(err);
+	return fs_write_atomic(path, text, (size_t)n, 0600, err);
+}
+
+/* Requests the end, kills steps that still run after the grace period, and waits for the end. */
+static void end_supervisor(const struct cli *cli, struct records *records, const char *id,
+	const struct process *supervisor, int64_t grace_ms)
+{
+	struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
+	int64_t insist_at = clock_monotonic_ms() + grace_ms;
+	bool insisted = false;
+	bool reported = false;
+
+	process_signal(supervisor, SIGINT);
+	while (poll(&ended, 1, POLL_MS) == 0) {
+		/* Afterwards a second signal would abandon the upload. */
+		if (!records_before_flush(records, id)) {
+			if (!reported && !cli_quiet(cli))
+				log_info("completing the output");
+			reported = true;
+		} else if (!insisted && clock_monotonic_ms() >= insist_at) {
+			process_signal(supervisor, SIGINT);
+			insisted = true;
+		}
+	}
+}
+
+/* Ends processes of a run whose penstock was killed. A process that resumes the run now holds the
+ * lock. */
+static int end_strays(const struct cli *cli, const char *home, const struct records_run *run,
+	int64_t grace_ms, struct penstock_error *err)
+{
+	_cleanup_(run_layout_release) struct run_layout layout = {0};
+	_cleanup_close_ int lock = -1;
+	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
+
+	if (r < 0 || access(layout.dir, F_OK) < 0)
+		return r;
+	r = supervisor_begin(layout.lock, run->id, &lock, err);
+	if (r == 0)
+		r = strays_end(
+			run->id, layout.storage, grace_ms < INT_MAX ? (int)grace_ms : INT_MAX, err);
+	if (r >= 0)
+		r += live_end(layout.dir);
+	if (r > 0 && !cli_quiet(cli))
+		log_info("ended %d process%s of the last attempt", r, r == 1 ? "" : "es");
+	return r < 0 ? r : 0;
+}
+
+static int report_end(struct records *records, const char *id, struct penstock_error *err)
+{
+	struct records_attempt last = {0};
+	int r = records_last_attempt(records, id, &last, err);
+
+	if (r < 0)
+		return r;
+	/* "stopped during 'train'; …" contains the state. */
+	if (last.message && str_starts(last.message, run_state_name(last.state)))
+		printf("run %s: %s\n", id, last.message);
+	else
+		printf("run %s: %s%s%s\n", id, run_state_name(last.state), last.message ? ": " : "",
+			last.message ? last.message : "");
+	r = last.unflushed ? CLI_EXIT_OUTPUT : 0;
+	records_attempt_release(&last);
+	return r;
+}
+
+/* Returns false if the run has no live job, so that its processes can only be on this machine. */
+static bool stop_on_cluster(const struct cli *cli, struct records *records, const char *home,
+	const struct records_run *run, int64_t grace_ms, int *r, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+
+	if (cli_has(cli, "grace") && write_grace(home, run->id, grace_ms, err) < 0) {
+		*r = -1;
+		return true;
+	}
+	*r = cluster_stop(cli, records, home, run, grace_ms, &e);
+	if (*r == -(int)PENSTOCK_E_NOT_FOUND) {
+		*r = 0;
+		return false;
+	}
+	if (*r < 0)
+		error_move(err, &e);
+	return true;
+}
+
+static int run_stop(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool on_cluster = false;
+	int64_t grace_ms;
+	int r;
+
+	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
+		return CLI_EXIT_USAGE;
+	r = show_open(&records, &home, &err);
+	if (r == 0)
+		r = show_find(cli, records, &run, &err);
+	if (r == 0 && cluster_has(home, run.id))
+		on_cluster = stop_on_cluster(cli, records, home, &run, grace_ms, &r, &err);
+	if (r == 0 && !on_cluster)
+		r = supervisor_find(home, run.id, &supervisor, &err);
+	if (r == 1 && cli_has(cli, "grace"))
+		r = write_grace(home, run.id, grace_ms, &err) < 0 ? -1 : 1;
+	if (r == 1)
+		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
+	else if (r == 0 && !on_cluster && !cli_quiet(cli))
+		log_info("run %s is not live", run.id);
+	/* Keep `penstock watch` from restarting it. */
+	if (r == 0 && (run.last.state == RUN_LOST || run.last.state == RUN_PREEMPTED))
+		r = run_leave_alone(home, run.id, &err);
+	if (r == 0 && !on_cluster &&
+		(run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
+		r = end_strays(cli, home, &run, grace_ms, &err);
+	if (r >= 0)
+		r = report_end(records, run.id, &err);
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+static const struct option_spec options[] = {
+	{0, "grace", "TIME",
+		"Time for its steps to end before they are killed, such as 30s or 5m; default 30s"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock stop cifar10", "Stop the run and wait until its output is complete"},
+	{"penstock stop --grace 5m 3f2a", "Give its steps five minutes"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such run"},
+	{"69", "The run's process cannot be reached from here"},
+	{"73", "The run ended, but its output is not completely uploaded; see penstock flush"},
+	{NULL, NULL},
+};
+
+const struct command command_stop = {
+	.name = "stop",
+	.summary = "stop a run and wait until it has ended",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Stops a run: its steps get a signal, its output is completed, and its end "
+		"state is shown. 'penstock resume' continues it later. A run that has ended "
+		"already stays unchanged; if its penstock was killed, its remaining processes "
+		"are ended. 'penstock watch' no longer continues a preempted or lost run that "
+		"was stopped; 'penstock resume' does.\n"
+		"\n"
+		"RUN is an id, the beginning of one, or a name.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_stop,
+};

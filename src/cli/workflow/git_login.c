@@ -1,0 +1,176 @@
+#include "cli/workflow/git_login.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/banned.h"
+
+#define TEXT_OF(number) #number
+#define NUMBER(number)	TEXT_OF(number)
+#define HANDED_FILE	"/proc/self/fd/" NUMBER(PROCESS_HANDED_FD)
+
+/* The helper reads git's request to the end; otherwise git would die of SIGPIPE. */
+#define HELPER "!f() { cat > /dev/null; if test \"$1\" = get; then cat " HANDED_FILE "; fi; }; f"
+
+void git_login_release(struct git_login *login)
+{
+	if (login->password)
+		explicit_bzero(login->password, strlen(login->password));
+	free(login->place);
+	free(login->user);
+	free(login->password);
+	*login = (struct git_login){0};
+}
+
+/* Decodes percent signs with two digits. Returns NULL if out of memory, or if the result does not
+ * fit the lines of git's protocol. */
+static char *decode(const char *text, size_t len)
+{
+	char *out = calloc(1, len + 1);
+	size_t n = 0;
+
+	for (size_t i = 0; out && i < len; i++) {
+		char c = text[i];
+
+		if (c == '%' && i + 2 < len && isxdigit((unsigned char)text[i + 1]) &&
+			isxdigit((unsigned char)text[i + 2])) {
+			char digits[3] = {text[i + 1], text[i + 2], '\0'};
+
+			c = (char)strtoul(digits, NULL, 16);
+			i += 2;
+		}
+		if (iscntrl((unsigned char)c)) {
+			free(out);
+			return NULL;
+		}
+		out[n++] = c;
+	}
+	return out;
+}
+
+/* Returns true if `place` can be part of an option of git unchanged: "https://host:port". */
+static bool is_plain_place(const char *place)
+{
+	return place[strspn(place, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				   ".-_:/[]")] == '\0';
+}
+
+int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
+{
+	char *begin = strstr(url, "://");
+	size_t len = begin ? strcspn(begin + 3, "/?#") : 0;
+	char *at = len ? memrchr(begin + 3, '@', len) : NULL;
+	bool http = str_starts(url, "https://") || str_starts(url, "http://");
+	char *colon;
+
+	if (!at)
+		return 0;
+	begin += 3;
+	colon = memchr(begin, ':', (size_t)(at - begin));
+	if (!http) {
+		if (!colon)
+			return 0;
+		log_redact_user(url);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"only https:// addresses can have a password; use a key for SSH");
+	}
+	out->user = decode(begin, (size_t)((colon ? colon : at) - begin));
+	out->password = colon ? decode(colon + 1, (size_t)(at - colon - 1)) : NULL;
+	if (!out->user || (colon && !out->password))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid characters in the user or password for git");
+	log_redact(out->password);
+	memmove(begin, at + 1, strlen(at + 1) + 1);
+	out->place = strndup(url, (size_t)(begin - url) + strcspn(begin, "/?#"));
+	if (!out->place)
+		return error_memory(err);
+	if (!is_plain_place(out->place))
+		return error_set(err, PENSTOCK_E_INVALID, "invalid host '%s'", begin);
+	return 0;
+}
+
+/* ---- handing the login to git ---- */
+
+void git_login_way_release(struct git_login_way *way)
+{
+	strlist_release(&way->options);
+	if (way->fd > 0)
+		close(way->fd);
+	way->fd = 0;
+}
+
+static void add_quoted(struct buf *text, const char *value)
+{
+	buf_add_char(text, '"');
+	for (; *value; value++) {
+		if (*value == '"' || *value == '\\')
+			buf_add_char(text, '\\');
+		buf_add_char(text, *value);
+	}
+	buf_add_char(text, '"');
+}
+
+/* Writes an answer to git's request, or a configuration that gives the user to git's helpers. */
+static void write_text(struct buf *text, const struct git_login *login, enum git_login_ways which)
+{
+	if (which == GIT_LOGIN_FIRST) {
+		buf_printf(text, "username=%s\npassword=%s\n", login->user,
+			login->password ? login->password : "");
+		return;
+	}
+	buf_printf(text, "[credential \"%s\"]\n\tusername = ", login->place);
+	add_quoted(text, login->user);
+	buf_add_char(text, '\n');
+}
+
+static int add_options(
+	struct strlist *options, const struct git_login *login, enum git_login_ways which)
+{
+	/* An empty helper resets the list before it, so that no other helper stores the
+	 * password. */
+	if (which == GIT_LOGIN_FIRST)
+		return strlist_add(options, "-c") < 0 ||
+				       strlist_add(options, "credential.helper=") < 0 ||
+				       strlist_add(options, "-c") < 0 ||
+				       strlist_addf(options, "credential.%s.helper=%s",
+					       login->place, HELPER) < 0
+			       ? -1
+			       : 0;
+	return strlist_add(options, "-c") < 0 ||
+			       strlist_add(options, "include.path=" HANDED_FILE) < 0
+		       ? -1
+		       : 0;
+}
+
+int git_login_way(struct git_login_way *out, const struct git_login *login,
+	enum git_login_ways which, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	int r = 0;
+
+	if (!login->place)
+		return 0;
+	write_text(&text, login, which);
+	if (buf_failed(&text))
+		return buf_error(&text, "the user and password of the address", err);
+	if (add_options(&out->options, login, which) < 0)
+		r = error_memory(err);
+	out->fd = r < 0 ? 0 : memfd_create("login", MFD_CLOEXEC);
+	if (r == 0 && (out->fd < 0 || fs_write_all(out->fd, text.data, text.len) < 0))
+		r = error_errno(err, errno, "cannot create a file in memory");
+	explicit_bzero(text.data, text.len);
+	return r;
+}

@@ -1,0 +1,80 @@
+/*
+ * Loads a workflow for the verbs that need one: from a file, standard input, an S3 URL, or from the
+ * copy that a run keeps. Diagnostics are printed to stderr here.
+ */
+#ifndef CLI_WORKFLOW_LOAD_H
+#define CLI_WORKFLOW_LOAD_H
+
+#include "base/buf.h"
+#include "base/str.h"
+#include "workflow/model.h"
+#include "workflow/workflow.h"
+
+struct penstock_error;
+struct records_run;
+
+/* Reads the bytes of "path", "-" or "s3://bucket/key". `shown` gets the name for messages and
+ * records: an absolute path, "<stdin>" or the URL; free() it. */
+int load_bytes(const char *source, struct buf *bytes, char **shown, struct penstock_error *err);
+
+/* Arguments of the verbs that take a workflow: a file, or the name of a workflow in the .dstack/ of
+ * this directory or of one above. */
+struct load_given {
+	const char *operand;
+	const char *workflow; /* --workflow; NULL if not given */
+	const char *context; /* --context */
+	const struct strlist *sets, *env, *variables;
+	bool *used; /* of `variables`, see workflow_options; NULL if all must be used */
+	bool keep_references;
+	bool here; /* the workflow is to run on this machine */
+};
+
+/* All bytes that are needed to read the workflow. */
+struct load_source {
+	struct buf bytes, variables, defaults;
+	char *shown; /* as load_bytes() */
+	char *pick, *run_args; /* NULL if not given */
+	char *context;
+	char *variables_name, *defaults_name;
+	bool dstack; /* it is .dstack/workflows.yaml */
+	/* set if reading failed only because of the configuration: the workflow itself has no
+	 * errors */
+	bool wrong_defaults;
+};
+int load_source_find(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err);
+void load_source_release(struct load_source *source);
+/* For workflow_read(); both are borrowed. */
+struct workflow_options load_source_options(
+	const struct load_source *source, const struct load_given *given);
+int load_source_read(struct workflow **out, struct load_source *source,
+	const struct load_given *given, struct penstock_error *err);
+
+/* Warns of each plaintext key in the file (for stores only the first one), and how to move it
+ * out. */
+void load_warn_of_keys(const struct workflow *wf);
+
+/* Reads the workflow and prints the diagnostics. Returns -PENSTOCK_E_INVALID if there were errors,
+ * which were printed; `err` counts them. */
+int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
+	const struct strlist *sets, const struct strlist *env, struct penstock_error *err);
+
+/* Reads dstack's variables, from the directory of its workflows. The caller frees `name`, which is
+ * NULL if there are none. */
+int load_variables(
+	const char *workflows, struct buf *text, char **name, struct penstock_error *err);
+
+/*
+ * Loads the workflow of a recorded run. Its credentials are read from where they came from: the
+ * current workflow file (or `credentials_from`, another file of the same shape) and its references,
+ * the environment, the given --set.
+ */
+struct load_run_given {
+	const char *credentials_from; /* NULL for the workflow file */
+	const struct strlist *sets;
+	bool places_only; /* see workflow_options: only its output or its log is needed */
+};
+int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
+	const struct load_run_given *given, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,239 @@
+/* Finds the files of a workflow: the file itself, and what other runners keep in its directory. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/workflow/load.h"
+#include "cli/workflow/modules.h"
+#include "base/banned.h"
+
+void load_source_release(struct load_source *source)
+{
+	buf_release(&source->bytes);
+	buf_release(&source->variables);
+	buf_release(&source->defaults);
+	free(source->shown);
+	free(source->pick);
+	free(source->run_args);
+	free(source->context);
+	free(source->variables_name);
+	free(source->defaults_name);
+}
+
+/* Returns DIR/NAME.yaml or .yml, or NULL if there is none. */
+static char *find_yaml(const char *dir, const char *name)
+{
+	static const char *const endings[] = {"yaml", "yml"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
+		char *path;
+
+		if (asprintf(&path, "%s/%s.%s", strcmp(dir, "/") == 0 ? "" : dir, name,
+			    endings[i]) < 0)
+			return NULL;
+		if (access(path, R_OK) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
+/*
+ * A workflow file decides what is run and where its output goes, and a parent directory may belong
+ * to another user (as /tmp does). So a file from there is used only if it belongs to this user, to
+ * root, or to the owner of the start directory.
+ */
+static bool is_trusted(const char *path, uid_t owner)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 || st.st_uid == owner)
+		return true;
+	log_warn("ignoring %s: it belongs to another user; name it, or copy it, to use it", path);
+	return false;
+}
+
+/* The same in `dir` or in the nearest directory above that has the file. */
+static char *find_above(const char *dir, const char *name)
+{
+	_cleanup_free_ char *at = realpath(dir, NULL);
+	struct stat st;
+
+	if (!at || stat(at, &st) < 0)
+		return NULL;
+	for (;;) {
+		char *found = find_yaml(*at ? at : "/", name);
+		char *slash = strrchr(at, '/');
+
+		if (found && is_trusted(found, st.st_uid))
+			return found;
+		free(found);
+		if (!*at || !slash)
+			return NULL;
+		*slash = '\0';
+	}
+}
+
+/* "train" is the file if it exists; otherwise it is a name if there is a .dstack/ to search. */
+static char *find_dstack(const struct load_given *given)
+{
+	if (strcmp(given->operand, "-") == 0 || strchr(given->operand, '/') ||
+		access(given->operand, F_OK) == 0)
+		return NULL;
+	return find_above(".", ".dstack/workflows");
+}
+
+/* Returns the folder of the project's own files. */
+static char *project_folder(const char *shown)
+{
+	char *folder = *shown == '/' ? strdup(shown) : NULL;
+	char *slash = folder ? strrchr(folder, '/') : NULL;
+
+	if (!slash)
+		return folder;
+	*slash = '\0';
+	if (str_ends(folder, "/.dstack"))
+		folder[strlen(folder) - strlen("/.dstack")] = '\0';
+	return folder;
+}
+
+static char *user_config(void)
+{
+	const char *home = getenv("HOME"), *config = str_env("XDG_CONFIG_HOME");
+	_cleanup_free_ char *dir = NULL;
+
+	if (config ? asprintf(&dir, "%s/penstock", config) < 0
+		   : asprintf(&dir, "%s/.config/penstock", home ? home : "") < 0)
+		return NULL;
+	return find_yaml(dir, "config");
+}
+
+static bool is_dstack(const char *path)
+{
+	return str_ends(path, "/.dstack/workflows.yaml") ||
+	       str_ends(path, "/.dstack/workflows.yml");
+}
+
+int load_variables(const char *workflows, struct buf *text, char **name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = realpath(workflows, NULL);
+
+	*name = NULL;
+	if (!path || !is_dstack(path))
+		return 0;
+	*strrchr(path, '/') = '\0';
+	*name = find_yaml(path, "variables");
+	return *name ? fs_read(*name, text, err) : 0;
+}
+
+static int read_variables_and_defaults(struct load_source *out, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = project_folder(out->shown);
+	int r;
+
+	if (!folder)
+		return 0;
+	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
+	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
+	if (!out->defaults_name)
+		out->defaults_name = user_config();
+	if (r == 0 && out->defaults_name)
+		r = fs_read(out->defaults_name, &out->defaults, err);
+	return r;
+}
+
+/* Returns "--epochs 3 --lr 0.1", as given on the command line. */
+static char *join_variables(const struct strlist *variables)
+{
+	struct buf out = BUF_INIT(LIMIT_STRING);
+
+	for (size_t i = 0; variables && i < variables->n; i++) {
+		const char *pair = variables->items[i];
+		size_t len = strcspn(pair, "=");
+
+		buf_printf(&out, "%s--%.*s %s", i ? " " : "", (int)len, pair, pair + len + 1);
+	}
+	return buf_take(&out);
+}
+
+static int find_context(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err)
+{
+	struct stat st;
+
+	if (!given->context)
+		return 0;
+	out->context = realpath(given->context, NULL);
+	if (!out->context)
+		return error_errno(err, errno, "--context %s", given->context);
+	if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "--context %s is not a directory", given->context);
+	return 0;
+}
+
+int load_source_find(
+	struct load_source *out, const struct load_given *given, struct penstock_error *err)
+{
+	_cleanup_free_ char *dstack = find_dstack(given);
+	int r;
+
+	*out = (struct load_source){
+		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.defaults = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+	r = load_bytes(dstack ? dstack : given->operand, &out->bytes, &out->shown, err);
+	if (r < 0)
+		return r;
+	out->dstack = is_dstack(out->shown);
+	out->run_args = join_variables(given->variables);
+	if (dstack || given->workflow) {
+		out->pick = strdup(given->workflow ? given->workflow : given->operand);
+		if (!out->pick)
+			return error_memory(err);
+	}
+	if (!out->run_args)
+		return error_memory(err);
+	r = find_context(out, given, err);
+	return r < 0 ? r : read_variables_and_defaults(out, err);
+}
+
+static bool is_here(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+struct workflow_options load_source_options(
+	const struct load_source *source, const struct load_given *given)
+{
+	return (struct workflow_options){
+		.sets = given->sets,
+		.env = given->env,
+		.keep_references = given->keep_references,
+		.is_here = given->here ? is_here : NULL,
+		.module = given->keep_references ? modules_find : modules_fetch,
+		.module_cookie = source->shown,
+		.pick = source->pick,
+		.arguments = given->variables,
+		.used = given->used,
+		.run_args = source->run_args,
+		.context = source->context,
+		.variables = source->variables_name ? buf_str(&source->variables) : NULL,
+		.variables_len = source->variables.len,
+		.variables_name = source->variables_name,
+		.defaults = source->defaults_name ? buf_str(&source->defaults) : NULL,
+		.defaults_len = source->defaults.len,
+		.defaults_name = source->defaults_name,
+	};
+}

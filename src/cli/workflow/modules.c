@@ -1,0 +1,428 @@
+#include "cli/workflow/modules.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/process_run.h"
+#include "base/str.h"
+#include "cli/workflow/git_login.h"
+#include "records/records.h"
+#include "workflow/document/secrets.h"
+#include "base/banned.h"
+
+enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400, MAX_REF_DEPTH = 16 };
+
+#define MODULE_FILE "module.yaml"
+
+/* ---- directories ---- */
+
+static int read_directory(
+	const char *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = *file == '/' ? strdup(file) : strdup("./x");
+	_cleanup_free_ char *path = NULL;
+
+	if (!folder)
+		return error_memory(err);
+	*strrchr(folder, '/') = '\0';
+	if (asprintf(&path, "%s%s%s/" MODULE_FILE, *source == '/' ? "" : folder,
+		    *source == '/' ? "" : "/", source) < 0)
+		return error_memory(err);
+	if (fs_read(path, text, err) < 0)
+		return error_prefix(err, "cannot read module '%s'", source);
+	return 0;
+}
+
+/* ---- parsing a Git source ---- */
+
+struct repository {
+	char *url; /* without a user, except for ssh:// */
+	struct git_login login;
+	char *folder; /* "" or "a/b" */
+	char *ref; /* NULL for HEAD */
+	bool is_commit;
+};
+
+static void repository_release(struct repository *r)
+{
+	free(r->url);
+	free(r->folder);
+	free(r->ref);
+	git_login_release(&r->login);
+}
+
+static bool is_commit_id(const char *ref)
+{
+	size_t len = strlen(ref);
+
+	return len >= 7 && len <= 40 && strspn(ref, "0123456789abcdef") == len;
+}
+
+/* "HOST/OWNER/NAME[/FOLDER]" in front of `@`. */
+static bool split_short(const char *place, struct repository *r)
+{
+	const char *p = place;
+
+	for (int slashes = 0; *p; p++) {
+		if (*p == '/' && ++slashes == 3)
+			break;
+	}
+	r->folder = strdup(*p ? p + 1 : "");
+	return asprintf(&r->url, "https://%.*s", (int)(p - place), place) >= 0 && r->folder;
+}
+
+/* "SCHEME://…[//FOLDER]" */
+static bool split_url(const char *place, struct repository *r)
+{
+	const char *begin = strstr(place, "://") + 3;
+	const char *folder = strstr(*begin == '/' ? begin + 1 : begin, "//");
+
+	r->folder = strdup(folder ? folder + 2 : "");
+	r->url = folder ? strndup(place, (size_t)(folder - place)) : strdup(place);
+	return r->folder && r->url;
+}
+
+static int repository_parse(const char *source, struct repository *r, struct penstock_error *err)
+{
+	static const char *const schemes[] = {"https://", "http://", "ssh://", "file://"};
+	const char *scheme = strstr(source, "://");
+	const char *path = scheme ? strchr(scheme + 3, '/') : source;
+	const char *at = path ? strrchr(path, '@') : NULL; /* an earlier '@' may end a user name */
+	bool is_url = scheme != NULL, known = !is_url;
+	_cleanup_free_ char *place = NULL;
+
+	place = strndup(source, at ? (size_t)(at - source) : strlen(source));
+	if (!place || !(is_url ? split_url(place, r) : split_short(place, r)))
+		return error_memory(err);
+	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++)
+		known |= str_starts(source, schemes[i]);
+	if (!known)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid module '%s': only https://, ssh:// and file:// are supported",
+			source);
+	if (strstr(r->folder, ".."))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "invalid module '%s': '..' in its folder", source);
+	if (!at)
+		return 0;
+	r->is_commit = is_commit_id(at + 1);
+	if (!is_url && !r->is_commit && *r->folder && !strchr(at + 1, '/')) {
+		if (asprintf(&r->ref, "%s/%s", r->folder, at + 1) < 0)
+			return error_memory(err);
+	} else if (!(r->ref = strdup(at + 1))) {
+		return error_memory(err);
+	}
+	if (*r->ref == '-' || strpbrk(r->ref, " \t\n:^~?*[\\") || strstr(r->ref, ".."))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid module '%s': the part after '@' is neither a tag nor a commit",
+			source);
+	return 0;
+}
+
+/* ---- git ---- */
+
+/* Returns the line of git's output that has the reason of the failure; the last line if no line
+ * starts with "fatal: ". */
+static char *last_words(struct buf *said)
+{
+	const char *line;
+
+	while (said->len && isspace((unsigned char)said->data[said->len - 1]))
+		buf_truncate(said, said->len - 1);
+	line = strstr(buf_str(said), "fatal: ");
+	if (!line)
+		line = strrchr(buf_str(said), '\n');
+	if (!line)
+		line = buf_str(said);
+	line += *line == '\n';
+	return strndup(line, strcspn(line, "\n"));
+}
+
+/* Runs `git --git-dir DIR …`; its output is appended to `out` if that is not NULL. `way` may be
+ * NULL. */
+static int git_by(const struct git_login_way *way, const char *dir, const char *const *args,
+	struct buf *out, struct penstock_error *err)
+{
+	const char *argv[28] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "git", "-c",
+		"protocol.ext.allow=never", "--git-dir", dir};
+	_cleanup_(buf_release) struct buf said = BUF_INIT(MESSAGE_BYTES);
+	_cleanup_free_ char *words = NULL;
+	size_t n = 8;
+	int status = 0, r;
+
+	for (size_t i = 0; way && i < way->options.n; i++)
+		argv[n++] = way->options.items[i];
+	for (; *args && n + 1 < ARRAY_SIZE(argv); args++)
+		argv[n++] = *args;
+	r = process_run(
+		&(struct process_spec){
+			.argv = argv,
+			.stdin_fd = -1,
+			.stdout_fd = -1,
+			.handed_fd = way ? way->fd : 0,
+			.die_with_parent = true, /* in this session: ssh may have to prompt */
+		},
+		&(struct process_run_options){.name = "git",
+			.timeout_ms = GIT_PATIENCE_MS,
+			.out.text = out,
+			.err.text = &said},
+		&status, err);
+	if (r < 0 || status == 0)
+		return r;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
+	words = last_words(&said);
+	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words ? words : "nothing");
+}
+
+static int git(
+	const char *dir, const char *const *args, struct buf *out, struct penstock_error *err)
+{
+	return git_by(NULL, dir, args, out, err);
+}
+
+static int git_logged_in(enum git_login_ways which, const char *dir, const struct repository *r,
+	const char *const *args, struct penstock_error *err)
+{
+	_cleanup_(git_login_way_release) struct git_login_way way = GIT_LOGIN_WAY_INIT;
+	int rc = git_login_way(&way, &r->login, which, err);
+
+	return rc < 0 ? rc : git_by(&way, dir, args, NULL, err);
+}
+
+/* Contacts the repository's server. */
+static int git_there(const char *dir, const struct repository *r, const char *const *args,
+	struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	int rc = git_logged_in(GIT_LOGIN_FIRST, dir, r, args, &e);
+
+	if (rc == -(int)PENSTOCK_E_UNAVAILABLE && r->login.place && !r->login.password)
+		return git_logged_in(GIT_LOGIN_HELPERS, dir, r, args, err);
+	return rc < 0 ? error_move(err, &e) : 0;
+}
+
+/* ---- the repository cache ---- */
+
+struct cache {
+	char *dir;
+	int lock_fd;
+};
+
+static void cache_release(struct cache *cache)
+{
+	free(cache->dir);
+	if (cache->lock_fd >= 0)
+		close(cache->lock_fd);
+}
+
+static int cache_open(struct cache *cache, const struct repository *r, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL, *lock = NULL;
+	unsigned char sum[32];
+	char name[65];
+	int rc = records_home(&home, err);
+
+	if (rc < 0)
+		return rc;
+	if (EVP_Digest(r->url, strlen(r->url), sum, NULL, EVP_sha256(), NULL) != 1)
+		return error_memory(err);
+	str_hex(sum, sizeof(sum), name);
+	name[24] = '\0';
+	if (asprintf(&cache->dir, "%s/modules/%s.git", home, name) < 0 ||
+		asprintf(&lock, "%s/modules/%s.lock", home, name) < 0)
+		return error_memory(err);
+	*strrchr(lock, '/') = '\0';
+	rc = fs_mkdirs(lock, 0700, err);
+	if (rc < 0)
+		return rc;
+	lock[strlen(lock)] = '/';
+	cache->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (cache->lock_fd < 0 || flock(cache->lock_fd, LOCK_EX) < 0)
+		return error_errno(err, errno, "cannot lock %s", lock);
+	return 0;
+}
+
+/* Sets `commit` to the commit of `name` in the cache. Returns false if it is not there. */
+static bool find_commit(const char *dir, const char *name, struct buf *commit)
+{
+	_cleanup_free_ char *object = NULL;
+
+	if (access(dir, F_OK) < 0 || asprintf(&object, "%s^{commit}", name) < 0)
+		return false;
+	if (git(dir, (const char *const[]){"rev-parse", "--verify", "--quiet", object, NULL},
+		    commit, NULL) < 0)
+		return false;
+	while (commit->len && commit->data[commit->len - 1] == '\n')
+		buf_truncate(commit, commit->len - 1);
+	return true;
+}
+
+/* Removes lock files of a git that was killed. The cache's own lock is held, so no other git runs
+ * in here. */
+static void remove_locks(int dir, int depth)
+{
+	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_closedir_ DIR *list = own < 0 ? NULL : fdopendir(own);
+
+	if (!list && own >= 0)
+		close(own);
+	for (struct dirent *e; list && (e = readdir(list));) {
+		_cleanup_close_ int below = -1;
+
+		if (*e->d_name == '.' || (depth == 0 && strcmp(e->d_name, "objects") == 0))
+			continue;
+		if (str_ends(e->d_name, ".lock") && unlinkat(dir, e->d_name, 0) == 0)
+			continue;
+		if (e->d_type != DT_DIR || depth == MAX_REF_DEPTH)
+			continue;
+		below = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (below >= 0)
+			remove_locks(below, depth + 1);
+	}
+}
+
+/* Creates the repository, or completes one whose creation was interrupted. */
+static int make_repository(const char *dir, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0)
+		remove_locks(fd, 0);
+	return git(dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
+}
+
+/* Fetches what `r` names; `ref` is its name in the cache. */
+static int fetch(
+	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *spec = NULL;
+	int rc = make_repository(dir, err);
+
+	if (rc < 0)
+		return rc;
+	if (r->is_commit) /* servers serve a commit only by its full id, if at all */
+		return git_there(dir, r,
+			(const char *const[]){"fetch", "--quiet", "--no-tags", "--", r->url,
+				"+refs/heads/*:refs/penstock/heads/*",
+				"+refs/tags/*:refs/penstock/tags/*", NULL},
+			err);
+	if (asprintf(&spec, "+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref) <
+		0)
+		return error_memory(err);
+	rc = git_there(dir, r,
+		(const char *const[]){
+			"fetch", "--quiet", "--no-tags", "--depth", "1", "--", r->url, spec, NULL},
+		&e);
+	if (rc == 0)
+		return 0;
+	if (r->ref && e.message && strstr(e.message, "find remote ref"))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"no tag %s; 'git ls-remote --tags %s' lists the tags", r->ref, r->url);
+	return error_move(err, &e);
+}
+
+static int read_file(
+	const char *dir, const char *object, struct buf *text, struct penstock_error *err)
+{
+	int r = git(dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, err);
+
+	if (r == -(int)PENSTOCK_E_LIMIT)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
+	return r;
+}
+
+/* Reads the module's file at the commit that the source names. Returns 1 if it is not in the cache
+ * and must not be fetched. */
+static int read_repository(
+	const struct repository *r, bool online, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_(cache_release) struct cache cache = {.lock_fd = -1};
+	_cleanup_(buf_release) struct buf commit = BUF_INIT(128);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *ref = NULL, *object = NULL;
+	bool fetched = false;
+	int rc = cache_open(&cache, r, err);
+
+	if (rc < 0)
+		return rc;
+	if (r->is_commit)
+		ref = strdup(r->ref);
+	else if (asprintf(&ref, "refs/penstock/%s%s", r->ref ? "tags/" : "head",
+			 r->ref ? r->ref : "") < 0)
+		ref = NULL;
+	if (!ref)
+		return error_memory(err);
+	/* A commit never changes; a tag may have been moved, like HEAD. */
+	if (online && !(r->is_commit && find_commit(cache.dir, ref, &commit)))
+		fetched = fetch(cache.dir, r, ref, &e) == 0;
+	buf_clear(&commit);
+	if (!find_commit(cache.dir, ref, &commit)) {
+		if (!online)
+			return 1;
+		if (e.code)
+			return error_move(err, &e);
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no commit %s", r->url, r->ref);
+	}
+	if (online && e.code)
+		log_warn("%s: %s; using the commit that was fetched before (%s)", r->url, e.message,
+			buf_str(&commit));
+	else if (fetched)
+		log_debug("%s: fetched %s", r->url, buf_str(&commit));
+	if (asprintf(&object, "%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder,
+		    *r->folder ? "/" : "") < 0)
+		return error_memory(err);
+	rc = read_file(cache.dir, object, text, &e);
+	if (rc == -PENSTOCK_E_LIMIT)
+		return error_move(err, &e);
+	if (rc < 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no %s%s" MODULE_FILE " at %s",
+			r->url, r->folder, *r->folder ? "/" : "", buf_str(&commit));
+	return 0;
+}
+
+static int find(const char *file, const char *source, bool online, struct buf *text,
+	struct penstock_error *err)
+{
+	_cleanup_(repository_release) struct repository r = {0};
+	int rc;
+
+	if (*source == '/' || *source == '.')
+		return read_directory(file, source, text, err);
+	if (!str_starts(source, "ssh://"))
+		secret_redact_url(source);
+	rc = repository_parse(source, &r, err);
+	if (rc == 0)
+		rc = git_login_take(&r.login, r.url, err);
+	if (rc == 0)
+		rc = read_repository(&r, online, text, err);
+	return rc < 0 ? error_prefix(err, "cannot read module '%s'", source) : rc;
+}
+
+int modules_fetch(void *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	return find(file, source, true, text, err);
+}
+
+int modules_find(void *file, const char *source, struct buf *text, struct penstock_error *err)
+{
+	return find(file, source, false, text, err);
+}

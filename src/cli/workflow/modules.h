@@ -1,0 +1,19 @@
+/*
+ * `use.source` of a workflow: module.yaml of a directory, or of a Git repository at a tag or
+ * commit. `git` fetches repositories to $PENSTOCK_HOME/modules, where they stay available without a
+ * network.
+ */
+#ifndef CLI_WORKFLOW_MODULES_H
+#define CLI_WORKFLOW_MODULES_H
+
+#include "base/buf.h"
+
+struct penstock_error;
+
+/* For workflow_options.module; the cookie is the name of the workflow file. Relative sources start
+ * from its folder. */
+int modules_fetch(void *file, const char *source, struct buf *text, struct penstock_error *err);
+/* The same without a network. Returns 1 if the module was never fetched. */
+int modules_find(void *file, const char *source, struct buf *text, struct penstock_error *err);
+
+#endif

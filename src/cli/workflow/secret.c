@@ -1,0 +1,175 @@
+/* `penstock secret`: stores the values of `${{ secrets.NAME }}`. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/workflow/secret_file.h"
+#include "base/banned.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void note_signal(int number)
+{
+	interrupted = number;
+}
+
+/*
+ * Reads a line as getline() does, but restores the terminal's echo before a signal ends the
+ * program. Signals are unblocked only while the call waits for the line, so none is missed in
+ * between.
+ */
+static ssize_t read_hidden(const char *name, char **line, size_t *size, const struct termios *shown)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
+	struct pollfd terminal = {STDIN_FILENO, POLLIN, 0};
+	struct sigaction before[ARRAY_SIZE(signals)];
+	const struct sigaction note = {.sa_handler = note_signal};
+	struct termios hidden = *shown;
+	sigset_t held, free_mask;
+	ssize_t n = -1;
+
+	sigemptyset(&held);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaddset(&held, signals[i]);
+	sigprocmask(SIG_BLOCK, &held, &free_mask);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaction(signals[i], &note, &before[i]);
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
+	fprintf(stderr, "Value of %s: ", name);
+	/* The terminal delivers whole lines. */
+	if (ppoll(&terminal, 1, NULL, &free_mask) > 0)
+		n = getline(line, size, stdin);
+	tcsetattr(STDIN_FILENO, TCSAFLUSH, shown);
+	fputc('\n', stderr);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaction(signals[i], &before[i], NULL);
+	sigprocmask(SIG_SETMASK, &free_mask, NULL);
+	if (interrupted)
+		raise(interrupted);
+	return n;
+}
+
+/* Reads one line from the terminal, without echo. */
+static int ask(const char *name, struct buf *value, struct penstock_error *err)
+{
+	struct termios shown;
+	char *line = NULL;
+	size_t size = 0;
+	ssize_t n;
+
+	if (tcgetattr(STDIN_FILENO, &shown) < 0)
+		return error_errno(err, errno, "cannot read from the terminal");
+	n = read_hidden(name, &line, &size, &shown);
+	if (n > 0)
+		buf_add(value, line, (size_t)n);
+	if (line)
+		explicit_bzero(line, size);
+	free(line);
+	return 0;
+}
+
+static int read_value(const char *name, struct buf *value, struct penstock_error *err)
+{
+	int r = isatty(STDIN_FILENO) ? ask(name, value, err) : fs_read("/dev/stdin", value, err);
+
+	if (r < 0)
+		return r;
+	while (value->len &&
+		(value->data[value->len - 1] == '\n' || value->data[value->len - 1] == '\r'))
+		buf_truncate(value, value->len - 1);
+	if (!value->len)
+		return error_set(err, PENSTOCK_E_INVALID, "standard input has no value");
+	if (memchr(value->data, '\0', value->len))
+		return error_set(err, PENSTOCK_E_INVALID, "invalid value: it contains a zero byte");
+	log_redact(buf_str(value));
+	return 0;
+}
+
+static int set(const struct cli *cli, const char *name, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
+	int r = read_value(name, &value, err);
+
+	if (r == 0)
+		r = secret_set(name, buf_str(&value), cli_has(cli, "keyring"), err);
+	if (value.data)
+		explicit_bzero(value.data, value.len);
+	return r;
+}
+
+static void print(void *cookie, const char *name, bool keyring)
+{
+	(void)cookie;
+	printf("%s%s\n", name, keyring ? "  (keyring)" : "");
+}
+
+static int run_secret(const struct cli *cli)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *what = cli_operand(cli, 0), *name = cli_operand(cli, 1);
+	int r;
+
+	if (strcmp(what, "list") == 0 && !name) {
+		r = secret_list(print, NULL, &err);
+	} else if (!name || (strcmp(what, "set") != 0 && strcmp(what, "rm") != 0)) {
+		return cli_misuse(cli, "expected set NAME, list, or rm NAME");
+	} else if (!secret_name_is_valid(name)) {
+		return cli_misuse(cli,
+			"invalid secret name '%s': use letters, digits and _, and no digit in "
+			"front",
+			name);
+	} else {
+		r = *what == 's' ? set(cli, name, &err) : secret_remove(name, &err);
+	}
+	return r < 0 ? cli_fail(cli, &err) : 0;
+}
+
+static const struct option_spec options[] = {
+	{0, "keyring", NULL, "Store it in the desktop's keyring, through secret-tool"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock secret set S3_KEY", "Ask for the value, without showing it"},
+	{"penstock secret set S3_KEY < key.txt", "Read it from a file"},
+	{"penstock secret list", "List the names; values are never shown"},
+	{"penstock secret rm S3_KEY", "Remove it"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"66", "There is no such secret"},
+	{"69", "The keyring does not respond"},
+	{NULL, NULL},
+};
+
+const struct command command_secret = {
+	.name = "secret",
+	.summary = "store the secrets that workflows refer to",
+	.operands = "set NAME | list | rm NAME",
+	.min_operands = 1,
+	.max_operands = 2,
+	.description =
+		"Stores values for ${{ secrets.NAME }} of workflows, in secrets.json of "
+		"penstock's home, which only this user can read, or in the desktop's keyring. "
+		"The value is read from standard input, never from the command line. "
+		"PENSTOCK_SECRET_NAME in the environment takes precedence over a stored value.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_secret,
+};

@@ -1,0 +1,271 @@
+#include "cli/workflow/secret_file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/process_run.h"
+#include "base/str.h"
+#include "records/records.h"
+#include "base/banned.h"
+
+bool secret_name_is_valid(const char *name)
+{
+	if (!isalpha((unsigned char)*name) && *name != '_')
+		return false;
+	for (; *name; name++) {
+		if (!isalnum((unsigned char)*name) && *name != '_')
+			return false;
+	}
+	return true;
+}
+
+static int file_path(char **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	int r = records_home(&home, err);
+
+	if (r < 0)
+		return r;
+	*out = path_join(home, "secrets.json");
+	return *out ? 0 : error_memory(err);
+}
+
+/* Loads the list; an empty object if there is no file yet. */
+static int load(json_t **out, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SECRETS);
+	int r;
+
+	if (access(path, F_OK) < 0) {
+		*out = json_object();
+		return *out ? 0 : error_memory(err);
+	}
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	*out = json_loads(buf_str(&text), 0, NULL);
+	explicit_bzero(text.data, text.len);
+	if (json_is_object(*out))
+		return 0;
+	json_decref(*out);
+	return error_set(err, PENSTOCK_E_CORRUPT, "%s is not a list of secrets", path);
+}
+
+static int save(json_t *json, const char *path, struct penstock_error *err)
+{
+	char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+	int r;
+
+	if (!text)
+		return error_memory(err);
+	/* A file that load() refuses would lock away all secrets. */
+	if (strlen(text) > LIMIT_SECRETS)
+		r = error_set(err, PENSTOCK_E_LIMIT,
+			"cannot store the secrets: together they exceed the limit of %zu bytes; "
+			"remove some, or name a file in the workflow",
+			(size_t)LIMIT_SECRETS);
+	else
+		r = fs_write_atomic(path, text, strlen(text), 0600, err);
+	explicit_bzero(text, strlen(text));
+	free(text);
+	return r;
+}
+
+/* ---- the keyring ---- */
+
+#define KEYRING_MS 120000 /* the user may have to unlock it first */
+
+/* Runs secret-tool with `input` as its standard input and appends its output to `output`; each may
+ * be NULL. */
+static int secret_tool(
+	const char *const *argv, const char *input, struct buf *output, struct penstock_error *err)
+{
+	int status = 0;
+	int r = process_run(
+		&(struct process_spec){
+			.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1},
+		&(struct process_run_options){.name = "secret-tool",
+			.timeout_ms = KEYRING_MS,
+			.input = input,
+			.out.text = output},
+		&status, err);
+
+	if (r < 0)
+		return error_prefix(err, "cannot use the keyring");
+	if (status != 0)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"secret-tool failed; is there a keyring, and is it unlocked?");
+	return 0;
+}
+
+static char *find_tool(struct penstock_error *err)
+{
+	char *tool = fs_find_tool("secret-tool");
+
+	if (!tool)
+		error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot use the keyring: secret-tool is not installed (package "
+			"libsecret-tools)");
+	return tool;
+}
+
+static int keyring_store(const char *name, const char *value, struct penstock_error *err)
+{
+	_cleanup_free_ char *tool = find_tool(err);
+
+	return tool ? secret_tool((const char *const[]){tool, "store", "--label=penstock",
+					  "application", "penstock", "name", name, NULL},
+			      value, NULL, err)
+		    : -(int)PENSTOCK_E_UNSUPPORTED;
+}
+
+static int keyring_clear(const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *tool = find_tool(err);
+
+	return tool ? secret_tool((const char *const[]){tool, "clear", "application", "penstock",
+					  "name", name, NULL},
+			      NULL, NULL, err)
+		    : -(int)PENSTOCK_E_UNSUPPORTED;
+}
+
+static bool keyring_find(const char *name, struct buf *value)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *tool = find_tool(&err);
+
+	return tool &&
+	       secret_tool((const char *const[]){tool, "lookup", "application", "penstock", "name",
+				   name, NULL},
+		       NULL, value, &err) == 0 &&
+	       value->len > 0;
+}
+
+/* ---- */
+
+bool secret_find(const char *name, struct buf *value)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *variable = NULL;
+	_cleanup_free_ char *path = NULL;
+	json_t *json = NULL;
+	const json_t *entry;
+	const char *given;
+	bool found = false;
+
+	if (asprintf(&variable, "PENSTOCK_SECRET_%s", name) < 0)
+		return false;
+	given = getenv(variable);
+	if (given)
+		return buf_add_str(value, given) == 0;
+	if (file_path(&path, &err) < 0 || load(&json, path, &err) < 0)
+		return false;
+	entry = json_object_get(json, name);
+	if (json_is_string(entry))
+		found = buf_add_str(value, json_string_value(entry)) == 0;
+	else if (entry)
+		found = keyring_find(name, value);
+	json_decref(json);
+	return found;
+}
+
+/* Removes the secret from the keyring, too. If that fails, the name stays on the list, so that `rm`
+ * can be repeated; a new value is stored anyway. */
+static int clear_before(
+	const json_t *json, const char *name, const json_t *value, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+
+	if (!json_is_null(json_object_get(json, name)) || json_is_null(value) ||
+		keyring_clear(name, &why) == 0)
+		return 0;
+	if (!value) {
+		error_prefix(&why, "cannot remove '%s'", name);
+		return error_move(err, &why);
+	}
+	log_warn("the keyring may still have the old value of '%s': %s", name, why.message);
+	return 0;
+}
+
+/* Holds a lock, as another call may be between its read and its write. */
+static int change(const char *name, json_t *value, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL, *lock = NULL;
+	_cleanup_close_ int fd = -1;
+	json_t *json = NULL;
+	int r = file_path(&path, err);
+
+	if (r == 0 && asprintf(&lock, "%s.lock", path) < 0)
+		r = error_memory(err);
+	if (r == 0) {
+		fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (fd < 0 || fs_lock_wait(fd, NULL) < 0)
+			r = error_errno(err, errno, "cannot lock %s", lock);
+	}
+	if (r == 0)
+		r = load(&json, path, err);
+	if (r == 0 && !value && !json_object_get(json, name))
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no secret '%s'; see 'penstock secret list'", name);
+	if (r == 0)
+		r = clear_before(json, name, value, err);
+	if (r == 0 && value)
+		json_object_set(json, name, value);
+	else if (r == 0)
+		json_object_del(json, name);
+	if (r == 0)
+		r = save(json, path, err);
+	json_decref(json);
+	json_decref(value);
+	return r;
+}
+
+int secret_set(const char *name, const char *value, bool keyring, struct penstock_error *err)
+{
+	json_t *json = keyring ? json_null() : json_string(value);
+	int r;
+
+	/* A NULL value would make change() remove the secret. */
+	if (!json)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid value: it is not UTF-8 text; store it in base64, and decode it "
+			"in the step");
+	r = keyring ? keyring_store(name, value, err) : 0;
+	return r < 0 ? r : change(name, json, err);
+}
+
+int secret_remove(const char *name, struct penstock_error *err)
+{
+	return change(name, NULL, err);
+}
+
+int secret_list(void (*fn)(void *cookie, const char *name, bool keyring), void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	json_t *json = NULL, *entry;
+	const char *name;
+	int r = file_path(&path, err);
+
+	if (r == 0)
+		r = load(&json, path, err);
+	if (r < 0)
+		return r;
+	json_object_foreach (json, name, entry)
+		fn(cookie, name, json_is_null(entry));
+	json_decref(json);
+	return 0;
+}

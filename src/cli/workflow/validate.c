@@ -1,0 +1,295 @@
+/* `penstock validate`: reports all errors of a workflow file, without checking the machine. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/workflow/load.h"
+#include "cli/print/util.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+static void print_lines(const struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++) {
+		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+
+		diagnostic_format(&found->items[i], &line);
+		fprintf(stderr, "%s\n", buf_str(&line));
+	}
+}
+
+static json_t *diagnostic_json(const struct diagnostic *d)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "severity",
+		json_string(d->severity == DIAGNOSTIC_ERROR ? "error" : "note"));
+	json_object_set_new(object, "file", json_text(d->file));
+	json_object_set_new(object, "line", d->line ? json_integer(d->line) : json_null());
+	json_object_set_new(object, "column", d->line ? json_integer(d->column) : json_null());
+	json_object_set_new(object, "option", json_text(d->option));
+	json_object_set_new(object, "message", json_text(d->message));
+	return object;
+}
+
+/* The parsed model as JSON; null if there is none. */
+static json_t *model_json(const struct workflow *wf)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
+
+	if (!wf || workflow_print_json(wf, &text) < 0)
+		return json_null();
+	return json_loads(buf_str(&text), 0, NULL);
+}
+
+/* The workflows of the file: one, or all those of a dstack file. NULL for those with errors. */
+struct validated {
+	struct workflow **list;
+	size_t n;
+	struct diagnostics found;
+};
+
+static void validated_release(struct validated *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		workflow_free(v->list[i]);
+	free(v->list);
+	diagnostics_release(&v->found);
+}
+
+static int print_json(const char *shown, const struct validated *v)
+{
+	const struct workflow *wf = v->n == 1 ? v->list[0] : NULL;
+	json_t *object = json_object();
+	json_t *list = json_array();
+	const char *dialect = NULL;
+
+	for (size_t i = 0; i < v->found.n; i++)
+		json_array_append_new(list, diagnostic_json(&v->found.items[i]));
+	for (size_t i = 0; i < v->n; i++)
+		dialect = v->list[i] ? v->list[i]->dialect : dialect;
+	json_object_set_new(object, "file", json_text(shown));
+	json_object_set_new(object, "valid", json_boolean(!v->found.errors));
+	json_object_set_new(object, "mistakes", json_integer((json_int_t)v->found.errors));
+	json_object_set_new(object, "diagnostics", list);
+	json_object_set_new(object, "dialect", dialect ? json_string(dialect) : json_null());
+	json_object_set_new(object, "digest", wf ? json_string(wf->digest) : json_null());
+	json_object_set_new(object, "workflow", model_json(wf));
+	if (v->n == 1)
+		return show_json(object);
+	list = json_array();
+	for (size_t i = 0; i < v->n; i++)
+		json_array_append_new(list, model_json(v->list[i]));
+	json_object_set_new(object, "workflows", list);
+	return show_json(object);
+}
+
+/* Returns the name of a dialect for messages. */
+static const char *owner_of(const char *dialect)
+{
+	static const char *const names[][2] = {
+		{"dstack", "dstack"}, {"determined", "Determined"}, {"skypilot", "SkyPilot"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(dialect, names[i][0]) == 0)
+			return names[i][1];
+	}
+	return NULL;
+}
+
+static int print_container(void *cookie, const struct workflow_step *step)
+{
+	const struct workflow_container *container = &step->run.container;
+	const char *registry;
+
+	(void)cookie;
+	if (step->kind != WORKFLOW_STEP_RUN || !container->given)
+		return 0;
+	registry = workflow_shown(&container->registry);
+	printf("  %s: in a container of %s%s%s\n", step->label, registry ? registry : "",
+		registry ? "/" : "", workflow_shown(&container->image));
+	return 0;
+}
+
+/* `name` is one of several; NULL if there is only one. */
+static void print_workflow(const char *shown, const char *name, const struct workflow *wf)
+{
+	const char *owner = owner_of(wf->dialect);
+
+	printf("%s: ", shown);
+	if (name) {
+		show_name(stdout, name);
+		printf(": ");
+	}
+	printf("valid, %zu step%s%s%s\n", wf->steps.n, wf->steps.n == 1 ? "" : "s",
+		owner ? ", a file of " : "", owner ? owner : "");
+	workflow_walk(&wf->steps, print_container, NULL);
+}
+
+static void print_plain(const struct cli *cli, const char *shown, const struct strlist *names,
+	const struct validated *v)
+{
+	print_lines(&v->found);
+	if (v->found.errors > LIMIT_WORKFLOW_ERRORS)
+		fprintf(stderr, "%s: %zu more errors are not shown\n", shown,
+			v->found.errors - LIMIT_WORKFLOW_ERRORS);
+	for (size_t i = 0; i < v->n && !cli_quiet(cli); i++) {
+		if (v->list[i])
+			print_workflow(shown, names->n ? names->items[i] : NULL, v->list[i]);
+	}
+}
+
+/* A variable that only one of several workflows has is not an error in the others. */
+static void check_variables(
+	const struct strlist *given, const bool *used, const char *shown, struct diagnostics *found)
+{
+	for (size_t i = 0; i < given->n; i++) {
+		int len = (int)strcspn(given->items[i], "=");
+		_cleanup_free_ char *option = NULL;
+
+		if (used[i])
+			continue;
+		if (asprintf(&option, "--%.*s", len, given->items[i]) < 0) {
+			found->no_memory = true;
+			return;
+		}
+		diagnostics_add(found, DIAGNOSTIC_ERROR, shown,
+			&(struct workflow_place){.option = option},
+			"unknown option: no workflow here uses it as a variable, ${{ %.*s }}", len,
+			given->items[i]);
+	}
+}
+
+/* `names` are the workflows of the file; empty if it has only one. */
+static int read_all(struct validated *v, const char *shown, const struct load_source *files,
+	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
+{
+	struct workflow_options options = load_source_options(files, given);
+	_cleanup_free_ bool *used = calloc(given->variables->n + 1, sizeof(*used));
+	int r = 0;
+
+	v->list = calloc(names->n + 1, sizeof(struct workflow *));
+	if (!v->list || !used)
+		return error_memory(err);
+	v->n = names->n ? names->n : 1;
+	for (size_t i = 0; i < v->n; i++) {
+		struct diagnostics found = {0};
+
+		penstock_error_release(err);
+		if (names->n) {
+			options.pick = names->items[i];
+			options.used = used;
+		}
+		r = workflow_read(&v->list[i], shown, buf_str(&files->bytes), files->bytes.len,
+			&options, &found, err);
+		/* The diagnostics contain only errors of the file. */
+		if (r < 0 && !found.errors) {
+			diagnostics_release(&found);
+			return r;
+		}
+		diagnostics_take(&v->found, &found);
+	}
+	penstock_error_release(err);
+	if (names->n)
+		check_variables(given->variables, used, shown, &v->found);
+	return v->found.no_memory ? error_memory(err) : 0;
+}
+
+static int run_validate(const struct cli *cli)
+{
+	_cleanup_(load_source_release) struct load_source files = {0};
+	_cleanup_(validated_release) struct validated v = {0};
+	_cleanup_(strlist_release) struct strlist names = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *source = cli_operand(cli, 0);
+	const char *shown = strcmp(source, "-") == 0 ? "<stdin>" : source;
+	const struct load_given given = {
+		.operand = source,
+		.workflow = cli_value(cli, "workflow"),
+		.context = cli_value(cli, "context"),
+		.sets = cli_values(cli, "set"),
+		.env = cli_values(cli, "env"),
+		.variables = cli_variables(cli),
+		.keep_references = true,
+	};
+	int r = load_source_find(&files, &given, &err);
+
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (cli_variables(cli)->n && !files.dstack)
+		return cli_refuse_variables(cli);
+	if (files.pick && files.dstack)
+		shown = files.shown;
+	if (!files.pick)
+		r = workflow_names(buf_str(&files.bytes), files.bytes.len, &names, &err);
+	if (r == 0)
+		r = read_all(&v, shown, &files, &given, &names, &err);
+	if (r < 0)
+		return cli_fail(cli, &err);
+	if (cli_has(cli, "json")) {
+		if (print_json(shown, &v) < 0)
+			return CLI_EXIT_INTERNAL;
+	} else {
+		print_plain(cli, shown, &names, &v);
+	}
+	for (size_t i = 0; i < v.n; i++) {
+		if (v.list[i])
+			load_warn_of_keys(v.list[i]);
+	}
+	if (diagnostics_all_of(&v.found, files.defaults_name))
+		return CLI_EXIT_CONFIG;
+	return v.found.errors ? CLI_EXIT_WORKFLOW : 0;
+}
+
+static const struct option_spec options[] = {
+	{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
+	{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
+	{'w', "workflow", "NAME",
+		"Workflow to read, of a dstack file that has several; all if not given"},
+	{'c', "context", "DIR", "Directory whose copy the steps would start in"},
+	{0, "json", NULL, "Print an object with all errors and the parsed workflow"},
+	{0, NULL, NULL, NULL},
+};
+
+static const struct command_example examples[] = {
+	{"penstock validate workflow.json", "Report every error with its line and column"},
+	{"penstock validate - --json < workflow.yaml",
+		"The parsed workflow with all defaults, as JSON"},
+	{NULL, NULL},
+};
+
+static const struct command_exit exits[] = {
+	{"65", "The workflow has errors"},
+	{"66", "There is no such file, or it is a directory"},
+	{"78", "The configuration's default output has errors, and nothing else has"},
+	{NULL, NULL},
+};
+
+const struct command command_validate = {
+	.name = "validate",
+	.summary = "report the errors of a workflow file",
+	.operands = "WORKFLOW",
+	.min_operands = 1,
+	.max_operands = 1,
+	.variables = true,
+	.description =
+		"Reads a workflow (a path, an s3:// URL, or - for standard input) and reports "
+		"all its errors at once, each with its place and the nearest valid key. It "
+		"checks the file only: not the machine, the inputs or the stores, and "
+		"references to secrets and variables are not resolved. Notes say how unusual "
+		"forms were read, and are not errors. For a valid workflow it prints the "
+		"format, if it is that of another runner, and a line for each step that runs in "
+		"a container. penstock-workflow(5) describes the format, and "
+		"penstock-dialects(5) those of other runners.",
+	.options = options,
+	.examples = examples,
+	.exits = exits,
+	.run = run_validate,
+};

@@ -1,0 +1,420 @@
+#include "copy/internal.h"
+
+#include <curl/curl.h>
+#include <libgen.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "copy/content_type.h"
+#include "net/http/http.h"
+#include "base/banned.h"
+
+/* ---- reports ---- */
+
+void copy_report_done(struct copy *c, const struct copy_item *item)
+{
+	if (c->o.report.done)
+		c->o.report.done(c->o.report.cookie, item);
+}
+
+void copy_report_same(struct copy *c, const struct copy_item *item)
+{
+	if (c->o.report.same)
+		c->o.report.same(c->o.report.cookie, item);
+}
+
+void copy_report_skipped(struct copy *c, const struct copy_item *item)
+{
+	if (c->o.report.skipped)
+		c->o.report.skipped(c->o.report.cookie, item);
+}
+
+/* The first error, with the name of its item if the message lacks it. */
+static void keep_first(
+	struct copy *c, const struct copy_item *item, const struct penstock_error *err)
+{
+	const char *subject = item->from ? item->from : item->to;
+	const char *message = err->message ? err->message : penstock_code_name(err->code);
+
+	if (!c->o.stop_at_first_error ||
+		(c->first.code && (c->first.code != PENSTOCK_E_CANCELLED ||
+					  err->code == PENSTOCK_E_CANCELLED)))
+		return;
+	if (!subject || strstr(message, subject))
+		error_set(&c->first, err->code, "%s", message);
+	else
+		error_set(&c->first, err->code, "%s: %s", subject, message);
+	c->first.http_status = err->http_status;
+}
+
+void copy_report_failed(
+	struct copy *c, const struct copy_item *item, const struct penstock_error *err)
+{
+	c->failed += err->code != PENSTOCK_E_CANCELLED;
+	keep_first(c, item, err);
+	if (c->o.report.failed)
+		c->o.report.failed(c->o.report.cookie, item, err);
+}
+
+char *copy_object_text(struct object_ref object)
+{
+	char *text = NULL;
+
+	return asprintf(&text, "%s://%s/%s", object_client_scheme(object.client), object.bucket,
+		       object.key) < 0
+		       ? NULL
+		       : text;
+}
+
+static char *url_text(const char *url)
+{
+	struct buf text = BUF_INIT(LIMIT_STRING);
+
+	http_url_display(url, &text);
+	return buf_take(&text);
+}
+
+static char *source_text(const struct bulk_item *item)
+{
+	if (item->from.key)
+		return copy_object_text(item->from);
+	return item->from_url ? url_text(item->from_url) : strdup(item->path);
+}
+
+static char *target_text(const struct bulk_item *item)
+{
+	if (item->to.key)
+		return copy_object_text(item->to);
+	return item->to_url ? url_text(item->to_url) : strdup(item->path);
+}
+
+static const char *name_below(const struct bulk_item *item)
+{
+	const char *name = item->path + item->path_root;
+
+	if (item->kind != BULK_DOWNLOAD || !item->path_root)
+		return NULL;
+	return *name == '/' ? name + 1 : name;
+}
+
+/* The report of an item, and its texts. */
+struct described {
+	struct copy_item item;
+	char *from, *to;
+};
+
+static void described_release(struct described *described)
+{
+	free(described->from);
+	free(described->to);
+}
+
+static void describe(struct copy *c, const struct bulk_item *item, struct described *out)
+{
+	static const char *const actions[] = {[BULK_UPLOAD] = "upload",
+		[BULK_DOWNLOAD] = "download",
+		[BULK_COPY] = "copy",
+		[BULK_DELETE] = "delete"};
+	bool deletion = item->kind == BULK_DELETE;
+
+	*out = (struct described){.from = source_text(item)};
+	if (!deletion)
+		out->to = target_text(item);
+	c->no_memory |= !out->from || (!deletion && !out->to);
+	out->item = (struct copy_item){.action = actions[item->kind],
+		.moved = item->remove_source,
+		.from = out->from,
+		.to = out->to,
+		.name = name_below(item),
+		.tag = item->tag};
+}
+
+/* ---- the ends of items ---- */
+
+/* Names the condition; the store only says that it did not hold. */
+static void explain(
+	const struct copy *c, const struct described *described, struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_PRECONDITION && c->o.put.if_none_match)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s exists already; --if-none-match does not replace it", described->to);
+}
+
+static void on_done(void *cookie, const struct bulk_item *item, const struct object_info *info,
+	const struct penstock_error *failure)
+{
+	struct copy *c = cookie;
+	_cleanup_(described_release) struct described described = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (c->unreported) {
+		if (failure && !c->unreported->code)
+			error_set(c->unreported, failure->code, "%s",
+				failure->message ? failure->message : "");
+		return;
+	}
+	describe(c, item, &described);
+	if (!failure) {
+		if (info) {
+			described.item.size = info->size;
+			described.item.etag = info->etag;
+		} else if (item->known) {
+			described.item.size = item->known->size;
+		}
+		copy_report_done(c, &described.item);
+		return;
+	}
+	if (failure->code == PENSTOCK_E_PRECONDITION && c->o.no_clobber) {
+		copy_report_skipped(c, &described.item);
+		return;
+	}
+	error_set(&err, failure->code, "%s", failure->message ? failure->message : "");
+	err.http_status = failure->http_status;
+	explain(c, &described, &err);
+	copy_report_failed(c, &described.item, &err);
+}
+
+int copy_item_failed(struct copy *c, const char *from, struct penstock_error *item_err,
+	struct penstock_error *err)
+{
+	if (item_err->code == PENSTOCK_E_CANCELLED)
+		return error_move(err, item_err);
+	copy_report_failed(c, &(struct copy_item){.action = "skip", .from = from}, item_err);
+	penstock_error_release(item_err);
+	if (!c->o.stop_at_first_error)
+		return 0;
+	return error_move(err, &c->first);
+}
+
+/* ---- the life of a copy ---- */
+
+static void on_progress(void *cookie, int64_t bytes)
+{
+	struct copy *c = cookie;
+
+	c->o.report.moved(c->o.report.cookie, bytes);
+}
+
+int copy_begin(struct copy *c, const struct copy_options *options, struct penstock_error *err)
+{
+	static const struct strlist none;
+
+	*c = (struct copy){.o = *options};
+	if (!c->o.filter.include)
+		c->o.filter.include = &none;
+	if (!c->o.filter.exclude)
+		c->o.filter.exclude = &none;
+	return bulk_new(&c->bulk, c->o.engine,
+		&(struct bulk_options){.cancel = c->o.cancel,
+			.parallel = c->o.parallel,
+			.put = &c->o.put,
+			.resume = c->o.resume,
+			.set_times = true,
+			.preserve = c->o.preserve,
+			.symlinks = c->o.preserve,
+			.no_sync = c->o.no_sync,
+			.stop_at_first_error = c->o.stop_at_first_error,
+			.twin = c->o.twin,
+			.progress = c->o.report.moved ? on_progress : NULL,
+			.on_done = on_done,
+			.cookie = c},
+		err);
+}
+
+/* 1 if the item was reported and is done. A store decides about its objects; this is about
+ * files. */
+static int check_existing(struct copy *c, struct bulk_item *item)
+{
+	_cleanup_(described_release) struct described described = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct stat st;
+	bool exists, special;
+
+	item->if_none_match = c->o.no_clobber || c->o.put.if_none_match;
+	if (item->kind != BULK_DOWNLOAD || lstat(item->path, &st) < 0)
+		return 0;
+	exists = item->if_none_match;
+	/* /dev/null would become a file. */
+	special = stat(item->path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+	if (!exists && !special)
+		return 0;
+	describe(c, item, &described);
+	if (exists && c->o.no_clobber) {
+		copy_report_skipped(c, &described.item);
+		return 1;
+	}
+	if (exists) {
+		error_set(&err, PENSTOCK_E_PRECONDITION, "it exists already");
+		explain(c, &described, &err);
+	} else {
+		error_set(&err, PENSTOCK_E_INVALID,
+			"cannot replace %s: it is a device, a socket or a pipe; '-' writes to "
+			"standard output",
+			item->path);
+	}
+	copy_report_failed(c, &described.item, &err);
+	return 1;
+}
+
+/* A copy that was cancelled by the failure of an item returns the error of the item. */
+static int cancelled_by(struct copy *c, struct penstock_error *err)
+{
+	if (!c->o.stop_at_first_error || copy_is_cancelled(c))
+		return -(int)PENSTOCK_E_CANCELLED;
+	bulk_finish(c->bulk, NULL, NULL);
+	if (!c->first.code)
+		return -(int)PENSTOCK_E_CANCELLED;
+	penstock_error_release(err);
+	return error_move(err, &c->first);
+}
+
+int copy_push(
+	struct copy *c, const struct bulk_item *item, uint64_t size, struct penstock_error *err)
+{
+	_cleanup_(described_release) struct described described = {0};
+	struct bulk_item own = *item;
+	const char *named = item->to.key ? item->to.key : item->to_url;
+	int r;
+
+	if (own.kind != BULK_DELETE && !c->unreported) {
+		c->found++;
+		if (c->o.report.found)
+			c->o.report.found(c->o.report.cookie, size);
+		if (check_existing(c, &own))
+			return 0;
+	}
+	if (own.kind == BULK_UPLOAD && !c->o.put.content_type && named)
+		own.content_type = content_type_of(named);
+	if (!c->o.dry_run || c->unreported) {
+		r = bulk_push(c->bulk, &own, err);
+		return r == -(int)PENSTOCK_E_CANCELLED ? cancelled_by(c, err) : r;
+	}
+	describe(c, &own, &described);
+	described.item.size = size;
+	copy_report_done(c, &described.item);
+	return copy_is_cancelled(c) ? error_set(err, PENSTOCK_E_CANCELLED, "cancelled") : 0;
+}
+
+int copy_finish(struct copy *c, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error first = PENSTOCK_ERROR_INIT;
+	struct bulk_totals totals = {0};
+	int r;
+
+	if (c->o.report.walked)
+		c->o.report.walked(c->o.report.cookie);
+	r = bulk_finish(c->bulk, &totals, &first);
+	if (c->first.code)
+		return error_move(err, &c->first);
+	if (r < 0 && (!totals.failed || first.code == PENSTOCK_E_CANCELLED))
+		return error_move(err, &first);
+	return c->no_memory ? error_memory(err) : 0;
+}
+
+void copy_cancel(struct copy *c)
+{
+	bulk_stop(c->bulk);
+}
+
+void copy_end(struct copy *c)
+{
+	bulk_free(c->bulk);
+	c->bulk = NULL;
+	penstock_error_release(&c->first);
+}
+
+/* ---- both sides ---- */
+
+void copy_item_target(const struct copy *c, const struct target *target, const struct place *place,
+	struct bulk_item *item)
+{
+	if (target->key) {
+		item->to = object_at(c->o.to, place->bucket, target->key);
+	} else if (target->url) {
+		item->to_url = target->url;
+	} else {
+		item->path = target->path;
+		item->path_root = target->path_root;
+	}
+}
+
+int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_NOT_FOUND && *object.key &&
+		bucket_head(object.client, object.bucket, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"%s: there is no bucket '%s'; create it or check its name and the endpoint",
+			text, object.bucket);
+	return -(int)err->code;
+}
+
+int copy_make_target(
+	struct copy *c, const struct place *target, bool directory, struct penstock_error *err)
+{
+	_cleanup_free_ char *parent = NULL;
+	struct stat st;
+
+	if (target->kind != LOCATION_LOCAL || !*target->base || c->o.dry_run)
+		return 0;
+	if (directory && stat(target->base, &st) == 0 && !S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"%s is not a directory; name one for several files", target->base);
+	parent = strdup(target->base);
+	if (!parent)
+		return error_memory(err);
+	return fs_mkdirs(directory ? target->base : dirname(parent), 0777, err);
+}
+
+/* Whether two endpoints have an address in common. An endpoint that cannot be resolved has none. */
+static bool same_address(const char *a, const char *b)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found[2] = {NULL, NULL};
+	const char *urls[2] = {a, b};
+	bool same = false;
+
+	for (int i = 0; i < 2; i++) {
+		CURLU *url = curl_url();
+		char *host = NULL, *port = NULL;
+
+		if (url && curl_url_set(url, CURLUPART_URL, urls[i], 0) == CURLUE_OK &&
+			curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+			curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
+			/* "[::1]" */
+			size_t len = strlen(host);
+			bool bracket = *host == '[' && len > 2;
+
+			if (bracket)
+				host[len - 1] = '\0';
+			if (getaddrinfo(host + bracket, port, &hints, &found[i]) != 0)
+				found[i] = NULL;
+		}
+		curl_free(host);
+		curl_free(port);
+		curl_url_cleanup(url);
+	}
+	for (const struct addrinfo *x = found[0]; x && !same; x = x->ai_next) {
+		for (const struct addrinfo *y = found[1]; y && !same; y = y->ai_next)
+			same = x->ai_addrlen == y->ai_addrlen &&
+			       memcmp(x->ai_addr, y->ai_addr, x->ai_addrlen) == 0;
+	}
+	for (int i = 0; i < 2; i++) {
+		if (found[i])
+			freeaddrinfo(found[i]);
+	}
+	return same;
+}
+
+bool copy_is_same_store(const char *a, const char *b)
+{
+	/* Amazon's buckets are the same from each of its regions. */
+	return strcmp(a, b) == 0 || (strstr(a, ".amazonaws.com") && strstr(b, ".amazonaws.com")) ||
+	       same_address(a, b);
+}

@@ -1,0 +1,174 @@
+/*
+ * Copies trees and single items from anywhere to anywhere: files, objects, web servers, pipes.
+ *
+ *	struct copy copy;
+ *
+ *	copy_begin(&copy, &(struct copy_options){ .engine = engine, .to = s3,
+ *		.report = { .done = on_done, .cookie = cookie } }, err);
+ *	copy_sources(&copy, &(struct copy_request){ .sources = &from, .n = 1, .target = &to,
+ *		.recursive = true }, err);
+ *	copy_finish(&copy, err);
+ *	copy_end(&copy);
+ *
+ * Many items are in flight at a time (transfer/bulk.h). Each appears whole or not at all, and is
+ * verified. An item that fails is reported, and the others go on. The engine prints nothing.
+ */
+#ifndef COPY_COPY_H
+#define COPY_COPY_H
+
+#include "copy/place.h"
+#include "transfer/bulk.h"
+
+#include <penstock/error.h>
+
+/* An item for a report. All texts live until the callback returns. */
+struct copy_item {
+	const char *action; /* "upload", "download", "copy", "delete"; "skip" before it was one */
+	bool moved; /* its source is removed, too */
+	const char *from; /* for messages; NULL for a deletion */
+	const char *to; /* for messages; NULL if there is none */
+	const char *name; /* of a download: its path below the target directory; else NULL */
+	uint64_t size;
+	const char *etag; /* NULL or "" if it is unknown */
+	void *tag; /* of copy_push(); else NULL */
+};
+
+/* Receives the events of a copy, on the thread that pushes unless it says otherwise. Any callback
+ * may be NULL. */
+struct copy_report {
+	void (*found)(void *cookie, uint64_t size);
+	void (*walked)(void *cookie); /* no more items will be found */
+	void (*moved)(void *cookie, int64_t bytes); /* any thread; negative before a retry */
+	/* With `dry_run`: it would be done. */
+	void (*done)(void *cookie, const struct copy_item *item);
+	/* An existing target stays, as `no_clobber` asks. */
+	void (*skipped)(void *cookie, const struct copy_item *item);
+	/* The target has it already. */
+	void (*same)(void *cookie, const struct copy_item *item);
+	/* `err` is borrowed; PENSTOCK_E_CANCELLED if it was cancelled. */
+	void (*failed)(
+		void *cookie, const struct copy_item *item, const struct penstock_error *err);
+	void *cookie;
+};
+
+/* Borrowed for the life of the copy. */
+struct copy_options {
+	struct http_engine *engine;
+	struct http_engine *twin; /* of bulk_options */
+	struct object_client *from, *to; /* NULL if that side is not in a store */
+	bool same_store; /* both clients reach one store, under whatever name */
+
+	bool move; /* remove each source after its target was verified */
+	bool dry_run;
+	bool preserve; /* time, mode, links and empty directories */
+	bool no_clobber; /* an existing target is skipped */
+	bool force; /* also move or delete the state of runs below .penstock/ */
+	/* A file with the size and time of its object is kept: resumes an interrupted copy. */
+	bool keep_same;
+	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
+	bool no_sync; /* downloads are not synced at the end */
+	/* The first item that fails ends the copy, and its error is returned. */
+	bool stop_at_first_error;
+	/* Local symbolic links are left out. Else they are followed, or kept with `preserve`. */
+	bool skip_links;
+	struct path_filter filter; /* NULL lists take everything */
+	/* For all objects made: if_none_match, content_type, metadata, storage_class, part_size,
+	 * resume_dir, delta_dir. With delta_dir large downloads are recorded, too: the next upload
+	 * of such a file sends only its changes. */
+	struct object_put_options put;
+	unsigned parallel; /* requests at a time; 0 chooses */
+	const atomic_int *cancel;
+	struct copy_report report;
+};
+
+struct copy {
+	struct copy_options o;
+	struct bulk *bulk;
+	uint64_t found, failed; /* items */
+	uint64_t spared; /* items of runs that a move or deletion left */
+	uint64_t undeleted; /* names that a sync left at the target after a failure */
+	struct penstock_error first; /* with stop_at_first_error */
+	/* Set during a step that is not reported; receives its error. */
+	struct penstock_error *unreported;
+	bool no_memory; /* for the text of a report */
+};
+
+int copy_begin(struct copy *c, const struct copy_options *options, struct penstock_error *err);
+/* Submits one item, or reports it if this is a dry run; `size` is 0 if unknown. PENSTOCK_E_*: the
+ * copy must end. */
+int copy_push(
+	struct copy *c, const struct bulk_item *item, uint64_t size, struct penstock_error *err);
+/* Waits for all items. Items that failed are no error, unless stop_at_first_error is set. */
+int copy_finish(struct copy *c, struct penstock_error *err);
+/* Reports an item that could not be submitted; returns an error if the copy must end. Releases
+ * `item_err`. `from` is for messages. */
+int copy_item_failed(struct copy *c, const char *from, struct penstock_error *item_err,
+	struct penstock_error *err);
+/* Cancels all items, also from a callback; copy_finish() returns PENSTOCK_E_CANCELLED. */
+void copy_cancel(struct copy *c);
+/* Cancels what is in flight, unreported, and frees everything. */
+void copy_end(struct copy *c);
+
+/* Whether two endpoint URLs lead to one store: the same address, or both Amazon. */
+bool copy_is_same_store(const char *a, const char *b);
+
+/* Replaces PENSTOCK_E_NOT_FOUND of an object by a message about its bucket if that is missing: the
+ * reply to a HEAD cannot tell. `text` names the object. Returns the -code. */
+int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
+/* An object_stream_fn that writes to standard output; `cookie` points to the pointer to a cancel
+ * flag, which may be NULL. */
+int copy_to_stdout(void *cookie, const void *data, size_t len, struct penstock_error *err);
+
+/* ---- cp and mv ---- */
+
+struct copy_request {
+	const struct place *sources;
+	size_t n;
+	const struct place *target;
+	bool recursive;
+};
+/* Whether items get names below the target, instead of its own name. */
+bool copy_is_into(const struct copy_request *request);
+/* Refuses pairs that cannot be copied, and names that would be given twice. Needs no copy. */
+int copy_check(const struct copy_request *request, bool move, struct penstock_error *err);
+/* Refuses a target that is the source, or below it. */
+int copy_check_overlap(
+	const struct copy *c, const struct copy_request *request, struct penstock_error *err);
+/* Submits everything. */
+int copy_sources(struct copy *c, const struct copy_request *request, struct penstock_error *err);
+
+/* ---- sync ---- */
+
+struct copy_sync {
+	const struct place *source, *target;
+	bool remove; /* delete what is only at the target */
+	bool size_only, exact_times, checksum; /* see compare.h */
+};
+int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err);
+int copy_sync_check_overlap(
+	const struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
+/* Makes the target like the source. Deletes last, and only if no item failed. */
+int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err);
+
+/* ---- a prefix into a directory ---- */
+
+/*
+ * The prefix is a path: "foo" ("/foo", "foo/") means the object "foo" and all objects "foo/…", and
+ * "" or "/" the whole bucket. Object "foo/a/b" becomes DIR/a/b, "foo" itself DIR/foo, and a key with
+ * a "/" at its end a directory. All names are checked before the first file is made.
+ */
+struct copy_prefix {
+	const char *bucket, *prefix, *dir;
+	bool without_runs; /* leave out ".penstock/" at the top, the state of runs */
+	/* After the listing, before the first byte: objects and bytes that are missing. Non-zero
+	 * ends the copy with `err`. NULL if that is of no interest. */
+	int (*on_size)(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err);
+	void *cookie;
+
+	/* The result. */
+	uint64_t objects, bytes, directories; /* below the prefix, and not filtered out */
+};
+/* From options.from; `dir` is made. No object is no error. */
+int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_error *err);
+
+#endif

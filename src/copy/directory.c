@@ -1,0 +1,165 @@
+/* Directories of a tree: objects "a/" on one side, empty directories on the other. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "copy/tree.h"
+#include "base/banned.h"
+
+enum { OPEN_AT_A_TIME = 32 };
+
+/* ---- down ---- */
+
+/* Follows no link, which could lead out of the tree. Returns a descriptor. */
+static int open_made(const struct target *target, struct penstock_error *err)
+{
+	_cleanup_free_ char *root = strndup(target->path, target->path_root);
+	const char *below = target->path + target->path_root;
+	_cleanup_close_ int at = -1;
+	size_t failed = 0;
+	int fd;
+
+	if (!root)
+		return error_memory(err);
+	at = open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (at < 0)
+		return error_errno(err, errno, "cannot open the directory %s", root);
+	fd = fs_open_below(at, below, strlen(below), true, &failed);
+	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"%.*s is in the way of a directory; remove it",
+			(int)(target->path_root + failed), target->path);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot make the directory %.*s",
+			(int)(target->path_root + failed), target->path);
+	return fd;
+}
+
+/* Sets what --preserve has kept of the directory. */
+static int restore_attributes(int fd, const struct object_info *info)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+	char self[32];
+	mode_t mode;
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (bulk_kept_mode(&info->metadata, &mode) && S_ISDIR(mode) && chmod(self, mode & 0777) < 0)
+		return -1;
+	if (!bulk_kept_time(&info->metadata, &times[1]))
+		return 0;
+	return utimensat(AT_FDCWD, self, times, 0);
+}
+
+int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
+	struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	struct copy *c = tree->copy;
+	_cleanup_close_ int fd = -1;
+	int r = 0;
+
+	if (c->o.dry_run)
+		return 0;
+	fd = open_made(target, err);
+	if (fd < 0)
+		return fd;
+	if (c->o.preserve) {
+		r = object_head(object_at(c->o.from, tree->source->bucket, entry->key), &info, err);
+		if (r == 0 && restore_attributes(fd, &info) < 0)
+			r = error_errno(err, errno, "cannot set mode and time of %s", target->path);
+	}
+	if (r == 0 && c->o.move)
+		r = object_delete(
+			object_at(c->o.from, tree->source->bucket, entry->key), entry->etag, err);
+	return r;
+}
+
+/* ---- up ---- */
+
+static int empty_metadata(struct strlist *out, const struct strlist *given, const struct stat *st)
+{
+	int r = 0;
+
+	for (size_t i = 0; given && i < given->n; i++)
+		r |= strlist_add(out, given->items[i]);
+	r |= strlist_addf(
+		out, "mtime=%lld.%09ld", (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+	r |= strlist_addf(out, "mode=0%o", (unsigned)st->st_mode);
+	return r;
+}
+
+int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
+{
+	_cleanup_free_ char *relative = take_pointer(tree->empty), *path = NULL, *name = NULL;
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	_cleanup_(target_release) struct target target = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct copy *c = tree->copy;
+	struct object_put_options put = c->o.put;
+	struct stat st;
+	int r;
+
+	if (!relative)
+		return 0;
+	path = path_join(tree->source->base, relative);
+	if (!path || asprintf(&name, "%s%s", tree->under, relative) < 0) {
+		name = NULL;
+		return error_memory(err);
+	}
+	if (lstat(path, &st) < 0)
+		return 0; /* removed meanwhile */
+	if (empty_metadata(&metadata, put.metadata, &st) < 0)
+		return error_memory(err);
+	put.metadata = &metadata;
+	put.content_type = "application/x-directory";
+	put.cancel = c->o.cancel;
+	put.if_none_match |= c->o.no_clobber;
+	r = target_resolve(&target, tree->target, name, &own);
+	if (r == 0 && !c->o.dry_run)
+		r = object_put(object_at(c->o.to, tree->target->bucket, target.key), "", 0, &put,
+			NULL, &own);
+	if (r == 0 || (r == -(int)PENSTOCK_E_PRECONDITION && c->o.no_clobber))
+		return 0;
+	return copy_item_failed(c, path, &own, err);
+}
+
+int directory_enter(
+	struct source_tree *tree, const char *path, bool wanted, struct penstock_error *err)
+{
+	int r = tree->empty && !str_starts(path, tree->empty) ? directory_put_empty(tree, err) : 0;
+
+	if (r < 0 || !tree->copy->o.preserve || !place_is_object(tree->target))
+		return r;
+	free(tree->empty);
+	tree->empty = wanted ? strdup(path) : NULL;
+	return wanted && !tree->empty ? error_memory(err) : 0;
+}
+
+/* ---- after a move ---- */
+
+static _Thread_local const char *kept_root;
+
+static int remove_if_empty(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)at;
+	if (type == FTW_DP && (!kept_root || strcmp(path, kept_root) != 0))
+		rmdir(path); /* fails if it is not empty */
+	return 0;
+}
+
+void directory_remove_empty(const char *path, bool itself)
+{
+	kept_root = itself ? NULL : path;
+	nftw(path, remove_if_empty, OPEN_AT_A_TIME, FTW_DEPTH | FTW_PHYS);
+	kept_root = NULL;
+}

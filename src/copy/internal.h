@@ -1,0 +1,36 @@
+/* Shared by the files of src/copy. */
+#ifndef COPY_INTERNAL_H
+#define COPY_INTERNAL_H
+
+#include "copy/copy.h"
+
+static inline bool copy_is_cancelled(const struct copy *c)
+{
+	return c->o.cancel && atomic_load(c->o.cancel);
+}
+
+/* "s3://bucket/key" or gs://. free() it; NULL if out of memory. */
+char *copy_object_text(struct object_ref object);
+/* Fills in the target side of an item. */
+void copy_item_target(const struct copy *c, const struct target *target, const struct place *place,
+	struct bulk_item *item);
+
+/* pipe.c: the pairs that a bulk cannot carry: pipes, and from a web server to a store. */
+bool copy_is_pipe(const struct place *source, const struct place *target);
+/* `name` is NULL for the name of the target itself. */
+int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
+	const char *name, struct penstock_error *err);
+
+/* Reports an item that never was in a bulk. */
+void copy_report_done(struct copy *c, const struct copy_item *item);
+void copy_report_same(struct copy *c, const struct copy_item *item);
+void copy_report_skipped(struct copy *c, const struct copy_item *item);
+/* Counts it as failed, too. Keeps the error. */
+void copy_report_failed(
+	struct copy *c, const struct copy_item *item, const struct penstock_error *err);
+
+/* Makes the directories of a local target: the place itself if `directory`, else its parent. */
+int copy_make_target(
+	struct copy *c, const struct place *target, bool directory, struct penstock_error *err);
+
+#endif

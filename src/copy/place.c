@@ -1,0 +1,318 @@
+#include "copy/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "net/http/http.h"
+#include "s3/uri.h"
+#include "transfer/http_fetch.h"
+#include "base/banned.h"
+
+#define COMPONENT_MAX 255 /* bytes, the limit of Linux file systems */
+
+bool place_is_of_runs(const char *path)
+{
+	return str_starts(path, ".penstock/") || strstr(path, "/.penstock/");
+}
+
+/* `text` with one '/' at its end, or without one. */
+static char *with_slash(const char *text, size_t len, bool slash)
+{
+	char *out;
+
+	while (len && text[len - 1] == '/')
+		len--;
+	return asprintf(&out, "%.*s%s", (int)len, text, slash ? "/" : "") < 0 ? NULL : out;
+}
+
+/* The path of a URL ends before its query and fragment. */
+static bool ends_in_slash(const char *name, bool url)
+{
+	size_t len = url ? strcspn(name, "?#") : strlen(name);
+
+	return len && name[len - 1] == '/';
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int local_place(struct place *place, const struct location *at)
+{
+	size_t literal = location_literal_prefix(at);
+	struct stat st;
+
+	place->path = strdup(at->key);
+	/* An existing file may have such a name. */
+	place->wildcard = place->wildcard && lstat(at->key, &st) < 0;
+	place->directory = ends_in_slash(at->key, false) || is_directory(at->key);
+	if (!place->wildcard)
+		place->base = with_slash(at->key, strlen(at->key), false);
+	else
+		place->base = literal ? with_slash(at->key, literal, false) : strdup(".");
+	return place->path && place->base ? 0 : -1;
+}
+
+static int object_place(struct place *place, const struct location *at)
+{
+	size_t len = strlen(at->key);
+
+	memcpy(place->bucket, at->bucket, sizeof(place->bucket));
+	place->key = strdup(at->key);
+	place->directory = !len || ends_in_slash(at->key, false);
+	if (place->wildcard)
+		place->base = strndup(at->key, location_literal_prefix(at));
+	else if (place->directory)
+		place->base = strdup(at->key);
+	else
+		place->base = with_slash(at->key, len, true);
+	return place->key && place->base ? 0 : -1;
+}
+
+/* A query or a user name is often a secret, so `text` has neither. */
+static int url_place(struct place *place, const struct location *at)
+{
+	struct buf shown = BUF_INIT(LIMIT_STRING);
+
+	place->url = strdup(at->key);
+	place->directory = ends_in_slash(at->key, true);
+	place->base = with_slash(at->key, strlen(at->key), true);
+	free(place->text);
+	http_url_display(at->key, &shown);
+	place->text = buf_take(&shown);
+	return place->url && place->base && place->text ? 0 : -1;
+}
+
+int place_parse(struct place *out, const char *text, bool literal, struct penstock_error *err)
+{
+	_cleanup_(location_release) struct location at = {0};
+	struct place place = {.literal = literal};
+	int r = location_parse(&at, text, err);
+
+	if (r < 0)
+		return r;
+	at.literal = literal;
+	place.kind = at.kind;
+	place.google = at.google;
+	place.wildcard = location_has_wildcard(&at);
+	place.text = strdup(text);
+	switch (place.text ? at.kind : LOCATION_STDIO) {
+	case LOCATION_STDIO:
+		r = place.text ? 0 : -1;
+		break;
+	case LOCATION_LOCAL:
+		r = local_place(&place, &at);
+		break;
+	case LOCATION_OBJECT:
+		r = object_place(&place, &at);
+		break;
+	case LOCATION_HTTP:
+		r = url_place(&place, &at);
+		break;
+	}
+	if (r < 0) {
+		place_release(&place);
+		return error_memory(err);
+	}
+	*out = place;
+	return 0;
+}
+
+int place_of_directory(struct place *out, const char *path)
+{
+	struct place place = {.kind = LOCATION_LOCAL, .literal = true, .directory = true};
+
+	place.text = strdup(path);
+	place.path = strdup(path);
+	place.base = with_slash(path, strlen(path), false);
+	if (!place.text || !place.path || !place.base) {
+		place_release(&place);
+		return -1;
+	}
+	*out = place;
+	return 0;
+}
+
+int place_of_prefix(struct place *out, const char *bucket, const char *prefix)
+{
+	struct place place = {.kind = LOCATION_OBJECT, .literal = true, .directory = true};
+
+	snprintf(place.bucket, sizeof(place.bucket), "%s", bucket);
+	place.key = strdup(prefix);
+	place.base = *prefix ? with_slash(prefix, strlen(prefix), true) : strdup("");
+	if (asprintf(&place.text, "s3://%s/%s", bucket, prefix) < 0)
+		place.text = NULL;
+	if (!place.text || !place.key || !place.base) {
+		place_release(&place);
+		return -1;
+	}
+	*out = place;
+	return 0;
+}
+
+void place_release(struct place *place)
+{
+	free(place->text);
+	free(place->key);
+	free(place->path);
+	free(place->url);
+	free(place->base);
+	*place = (struct place){0};
+}
+
+int place_matches(const struct place *place, const char *path)
+{
+	_cleanup_free_ char *whole = NULL;
+	const char *pattern = place->kind == LOCATION_OBJECT ? place->key : place->path;
+	/* A local pattern is matched against the path in the form of the pattern. */
+	bool local = place->kind == LOCATION_LOCAL;
+	bool here = local && strcmp(place->base, ".") == 0 && !str_starts(pattern, "./");
+
+	if (asprintf(&whole, "%s%s%s", here ? "" : place->base, local && !here ? "/" : "", path) <
+		0) {
+		whole = NULL;
+		return -1;
+	}
+	return wildcard_match(pattern, whole);
+}
+
+char *place_name(const struct place *place)
+{
+	struct buf name = BUF_INIT(LIMIT_STRING);
+	const char *text = place->key ? place->key : place->path, *from;
+
+	if (place->kind == LOCATION_HTTP)
+		return http_fetch_name(place->url, &name) < 0 ? NULL : buf_take(&name);
+	if (place->kind == LOCATION_STDIO)
+		return strdup("");
+	for (from = text + strlen(text); from > text && from[-1] != '/';)
+		from--;
+	/* "." names the files in it. */
+	if (place->path && (strcmp(from, ".") == 0 || strcmp(from, "..") == 0))
+		return strdup("");
+	return strdup(from);
+}
+
+/* ---- targets ---- */
+
+static int refuse_key(const char *key, const char *problem, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot use '%.200s%s' as the key of an object: a key %s; rename it or leave it "
+		"out",
+		key, strlen(key) > 200 ? "..." : "", problem);
+}
+
+static int resolve_key(struct target *target, const struct place *place, const char *name,
+	struct penstock_error *err)
+{
+	const char *problem;
+	int n = name ? asprintf(&target->key, "%s%s", place->base, name)
+		     : asprintf(&target->key, "%s", place->key);
+
+	if (n < 0) {
+		target->key = NULL;
+		return error_memory(err);
+	}
+	problem = s3_key_problem(target->key, (size_t)n);
+	return problem ? refuse_key(target->key, problem, err) : 0;
+}
+
+static int refuse_file(const char *name, const char *problem, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot make a file of '%s': %s; rename the object or leave it out", name, problem);
+}
+
+int place_check_file_name(const char *name, struct penstock_error *err)
+{
+	if (!*name)
+		return error_set(err, PENSTOCK_E_INVALID, "cannot make a file without a name");
+	for (const char *at = name; *at;) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 0)
+			return refuse_file(name,
+				at == name ? "its path is absolute" : "its path has an empty part",
+				err);
+		if ((len == 1 && at[0] == '.') || (len == 2 && at[0] == '.' && at[1] == '.'))
+			return refuse_file(name, "its path contains \".\" or \"..\"", err);
+		if (len > COMPONENT_MAX)
+			return refuse_file(
+				name, "a part of its path is longer than 255 bytes", err);
+		at += len;
+		if (*at == '/')
+			at++;
+	}
+	return 0;
+}
+
+static int resolve_path(struct target *target, const struct place *place, const char *name,
+	struct penstock_error *err)
+{
+	int r = name ? place_check_file_name(name, err) : 0;
+
+	if (r < 0)
+		return r;
+	target->path_root = !name ? 0 : *place->base ? strlen(place->base) : 1;
+	if (asprintf(&target->path, "%s%s%s", place->base, name ? "/" : "", name ? name : "") < 0) {
+		target->path = NULL;
+		return error_memory(err);
+	}
+	return 0;
+}
+
+static int resolve_url(struct target *target, const struct place *place, const char *name,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+
+	buf_add_str(&url, name ? place->base : place->url);
+	if (name)
+		uri_encode(&url, name, strlen(name), true);
+	target->url = buf_take(&url);
+	return target->url ? 0 : error_memory(err);
+}
+
+int target_resolve(
+	struct target *out, const struct place *place, const char *name, struct penstock_error *err)
+{
+	struct target target = {0};
+	int r = 0;
+
+	switch (place->kind) {
+	case LOCATION_OBJECT:
+		r = resolve_key(&target, place, name, err);
+		break;
+	case LOCATION_LOCAL:
+		r = resolve_path(&target, place, name, err);
+		break;
+	case LOCATION_HTTP:
+		r = resolve_url(&target, place, name, err);
+		break;
+	case LOCATION_STDIO:
+		break;
+	}
+	if (r < 0)
+		target_release(&target);
+	else
+		*out = target;
+	return r;
+}
+
+void target_release(struct target *target)
+{
+	free(target->key);
+	free(target->path);
+	free(target->url);
+	*target = (struct target){0};
+}

@@ -1,0 +1,138 @@
+/* Everything below a prefix into a directory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "copy/tree.h"
+#include "base/banned.h"
+
+struct fetch {
+	struct copy *copy;
+	struct copy_prefix *prefix;
+	struct place source, target; /* the objects below the prefix; the directory */
+	/* The object of the prefix itself. `exact.key` is NULL if there is none. */
+	struct object_info info;
+	struct entry exact;
+	char *key; /* of the prefix, without slashes around it; "" for the bucket */
+	uint64_t missing, missing_bytes; /* objects that are not at the target yet */
+};
+
+static void fetch_release(struct fetch *f)
+{
+	object_info_release(&f->info);
+	place_release(&f->source);
+	place_release(&f->target);
+	free(f->key);
+}
+
+static int find_exact(struct fetch *f, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	const char *slash = strrchr(f->key, '/'), *name = slash ? slash + 1 : f->key;
+	int r;
+
+	if (!*f->key)
+		return 0;
+	r = object_head(object_at(f->copy->o.from, f->prefix->bucket, f->key), &f->info, &own);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &own);
+	if (!path_filter_takes(&f->copy->o.filter, name))
+		return 0;
+	f->exact = (struct entry){.path = name,
+		.path_len = strlen(name),
+		.kind = ENTRY_FILE,
+		.size = f->info.size,
+		.mtime_ns = f->info.modified_ns,
+		.key = f->key,
+		.etag = f->info.etag};
+	return 0;
+}
+
+static int set_places(struct fetch *f, struct penstock_error *err)
+{
+	const char *prefix = f->prefix->prefix;
+	size_t len;
+
+	prefix += strspn(prefix, "/");
+	len = strlen(prefix);
+	while (len && prefix[len - 1] == '/')
+		len--;
+	f->key = strndup(prefix, len);
+	if (!f->key)
+		return error_memory(err);
+	if (place_of_prefix(&f->source, f->prefix->bucket, f->key) < 0 ||
+		place_of_directory(&f->target, f->prefix->dir) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+typedef int (*entry_fn)(struct fetch *f, struct source_tree *tree, const struct entry *entry,
+	struct penstock_error *err);
+
+/* Calls `fn` for each object, in order, the one of the prefix itself first. */
+static int each_entry(struct fetch *f, entry_fn fn, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
+	_cleanup_(source_tree_release) struct source_tree tree = {
+		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
+	struct entry entry;
+	int r = f->exact.key ? fn(f, &tree, &f->exact, err) : 0;
+
+	tree.taken = f->exact.key ? f->exact.path : NULL;
+	if (r == 0)
+		r = source_tree_open(&tree, &f->source, &entries, err);
+	while (r == 0 && (r = entry_source_next(entries, &entry, err)) > 0) {
+		bool of_runs = f->prefix->without_runs && str_starts(entry.path, ".penstock/");
+
+		r = of_runs ? 0 : fn(f, &tree, &entry, err);
+	}
+	return r < 0 ? r : source_tree_end(&tree, err);
+}
+
+static int survey_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
+	struct penstock_error *err)
+{
+	int r = source_tree_check(tree, entry, err);
+
+	if (r < 0)
+		return r;
+	if (entry->kind == ENTRY_DIRECTORY) {
+		f->prefix->directories++;
+		return 0;
+	}
+	f->prefix->objects++;
+	f->prefix->bytes += entry->size;
+	if (source_tree_has_file(tree, entry))
+		return 0;
+	f->missing++;
+	f->missing_bytes += entry->size;
+	return 0;
+}
+
+static int push_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
+	struct penstock_error *err)
+{
+	(void)f;
+	return source_tree_push(tree, entry, err);
+}
+
+int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_error *err)
+{
+	_cleanup_(fetch_release) struct fetch f = {.copy = c, .prefix = prefix};
+	int r = set_places(&f, err);
+
+	prefix->objects = prefix->bytes = prefix->directories = 0;
+	if (r == 0)
+		r = find_exact(&f, err);
+	/* Listed twice instead of kept in memory: there may be millions of objects. */
+	if (r == 0)
+		r = each_entry(&f, survey_entry, err);
+	if (r == 0 && prefix->on_size)
+		r = prefix->on_size(prefix->cookie, f.missing, f.missing_bytes, err);
+	if (r == 0)
+		r = copy_make_target(c, &f.target, true, err);
+	return r < 0 ? r : each_entry(&f, push_entry, err);
+}

@@ -1,0 +1,294 @@
+/* Makes a tree like another. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "copy/tree.h"
+#include "s3/sum/checksum.h"
+#include "transfer/compare.h"
+#include "base/banned.h"
+
+struct syncing {
+	struct copy *copy;
+	const struct copy_sync *sync;
+	struct source_tree tree;
+	struct compare_rules rules;
+	/* Names that are only at the target, each with a NUL after it; in a file, because there may
+	 * be many. */
+	FILE *gone;
+	uint64_t n_gone;
+	int root; /* the local target; -1 until it is needed */
+	uint64_t found; /* at the source */
+};
+
+static void syncing_release(struct syncing *s)
+{
+	if (s->gone)
+		fclose(s->gone);
+	cleanup_closep(&s->root);
+	source_tree_release(&s->tree);
+}
+
+/* ---- checks ---- */
+
+static int refuse(struct penstock_error *err, const struct place *place, const char *why)
+{
+	return error_set(err, PENSTOCK_E_INVALID, "%s: %s", place->text, why);
+}
+
+int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
+{
+	const struct place *source = sync->source, *target = sync->target;
+	struct stat st;
+
+	for (int i = 0; i < 2; i++) {
+		const struct place *place = i ? target : source;
+
+		if (place->kind != LOCATION_OBJECT && place->kind != LOCATION_LOCAL)
+			return refuse(
+				err, place, "a sync is between directories and s3:// prefixes");
+	}
+	if (!place_is_object(source) && !place_is_object(target))
+		return refuse(
+			err, source, "neither it nor the target is s3://; use rsync for that");
+	if (!place_is_object(source) && !source->directory)
+		return stat(source->path, &st) < 0
+			       ? error_errno(err, errno, "%s", source->path)
+			       : refuse(err, source,
+					 "it is not a directory; 'penstock cp' copies single files");
+	if (target->kind == LOCATION_LOCAL && !target->directory && stat(target->base, &st) == 0)
+		return refuse(err, target, "it exists and is not a directory");
+	return 0;
+}
+
+int copy_sync_check_overlap(
+	const struct copy *c, const struct copy_sync *sync, struct penstock_error *err)
+{
+	const char *from = sync->source->base, *to = sync->target->base;
+
+	if (!c->o.same_store || strcmp(sync->source->bucket, sync->target->bucket) != 0)
+		return 0;
+	if (str_starts(to, from) || str_starts(from, to))
+		return refuse(err, sync->target, "one of source and target is the other, or in it");
+	return 0;
+}
+
+/* ---- the comparison ---- */
+
+static struct compare_side compare_side_of(const struct place *place, struct object_client *client)
+{
+	if (place_is_object(place))
+		return (struct compare_side){.client = client, .bucket = place->bucket};
+	return (struct compare_side){.directory = place->base};
+}
+
+static void set_rules(struct syncing *s)
+{
+	const struct copy_sync *sync = s->sync;
+	const struct copy_options *o = &s->copy->o;
+	bool down = place_is_object(sync->source) && !place_is_object(sync->target);
+
+	/* With --preserve a file has the time that it had before it went into the store. */
+	s->rules = (struct compare_rules){.size_only = sync->size_only,
+		.exact_times = sync->exact_times,
+		.checksum = sync->checksum || (o->preserve && down && !sync->size_only),
+		.from = compare_side_of(sync->source, o->from),
+		.to = compare_side_of(sync->target, o->to),
+		.cancel = o->cancel};
+}
+
+static int open_gone(struct syncing *s, struct penstock_error *err)
+{
+	const char *dir = getenv("TMPDIR");
+	int fd = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	s->gone = fd >= 0 ? fdopen(fd, "w+") : NULL;
+	if (s->gone)
+		return 0;
+	if (fd >= 0)
+		close(fd);
+	return error_errno(err, errno,
+		"cannot write the names to delete to a file in %s; TMPDIR names another place",
+		dir && *dir ? dir : "/var/tmp");
+}
+
+static int note_gone(struct syncing *s, const struct entry *entry, struct penstock_error *err)
+{
+	int r;
+
+	if (!s->sync->remove)
+		return 0;
+	/* A sync does not delete local directories. */
+	if (entry->kind == ENTRY_DIRECTORY && !entry->key)
+		return 0;
+	if (!s->copy->o.force && place_is_of_runs(entry->path)) {
+		s->copy->spared++;
+		return 0;
+	}
+	if (!s->gone && (r = open_gone(s, err)) < 0)
+		return r;
+	if (fwrite(entry->path, entry->path_len + 1, 1, s->gone) != 1)
+		return error_errno(err, errno, "cannot write the names to delete");
+	s->n_gone++;
+	return 0;
+}
+
+/* Whether the object holds the target of the local link. */
+static bool same_link(const struct syncing *s, const struct entry *from, const struct entry *to)
+{
+	_cleanup_free_ char *path = NULL;
+	char target[PATH_MAX], hex[2 * CHECKSUM_MAX_SIZE + 1];
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	ssize_t n;
+
+	path = s->copy->o.preserve && from->etag ? path_join(s->sync->target->base, to->path)
+						 : NULL;
+	if (!path)
+		return false;
+	n = readlink(path, target, sizeof(target));
+	if (n < 0 || checksum_of(CHECKSUM_MD5, target, (size_t)n, digest, NULL) < 0)
+		return false;
+	str_hex(digest, 16, hex);
+	return strncmp(from->etag + (*from->etag == '"'), hex, 32) == 0;
+}
+
+static int on_verdict(void *cookie, enum compare_verdict verdict, const struct entry *from,
+	const struct entry *to, struct penstock_error *err)
+{
+	struct syncing *s = cookie;
+	/* A link at the target is replaced, whatever it leads to. */
+	bool link = to && to->kind == ENTRY_LINK;
+
+	s->found += from != NULL;
+	if (verdict == COMPARE_GONE)
+		return note_gone(s, to, err);
+	if (verdict == COMPARE_NEW || !(link ? same_link(s, from, to) : verdict == COMPARE_SAME))
+		return source_tree_push(&s->tree, from, err);
+	if (from->kind != ENTRY_DIRECTORY)
+		copy_report_same(s->copy,
+			&(struct copy_item){
+				.name = from->path, .size = from->size, .etag = from->etag});
+	return source_tree_keep(&s->tree, from, err);
+}
+
+static int compare(struct syncing *s, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *from = NULL, *to = NULL;
+	const struct place *target = s->sync->target;
+	struct entry entry;
+	int r = source_tree_open(&s->tree, s->sync->source, &from, err);
+
+	if (r < 0)
+		return r;
+	if (!place_is_object(target) && access(target->base, F_OK) < 0 && s->copy->o.dry_run) {
+		while (r >= 0 && (r = entry_source_next(from, &entry, err)) > 0)
+			r = on_verdict(s, COMPARE_NEW, &entry, NULL, err);
+		return r;
+	}
+	r = source_tree_open(&s->tree, target, &to, err);
+	if (r == 0)
+		r = compare_trees(from, to, &s->rules, on_verdict, s, err);
+	return r == 0 ? source_tree_end(&s->tree, err) : r;
+}
+
+/* ---- deletions ---- */
+
+/* By descriptors of the directories: a link in the place of one would lead out of the tree. */
+static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
+{
+	const char *slash = strrchr(name, '/'), *base = s->sync->target->base;
+	_cleanup_close_ int dir = -1;
+	size_t at = 0;
+
+	if (s->root < 0)
+		s->root = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (s->root < 0)
+		return error_errno(err, errno, "cannot open the directory %s", base);
+	dir = fs_open_below(s->root, name, slash ? (size_t)(slash - name) : 0, false, &at);
+	if (dir < 0 && errno == ENOENT)
+		return 0;
+	if (dir < 0 && errno == ENOTDIR)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"cannot delete %s/%s: %.*s is no longer a directory; try again", base, name,
+			(int)at, name);
+	if (dir < 0)
+		return error_errno(err, errno, "cannot open the directory of %s/%s", base, name);
+	if (unlinkat(dir, slash ? slash + 1 : name, 0) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot delete %s/%s", base, name);
+	return 0;
+}
+
+static int remove_one(struct syncing *s, const char *name, struct penstock_error *err)
+{
+	const struct place *target = s->sync->target;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = NULL;
+	struct copy *c = s->copy;
+	bool object = place_is_object(target);
+
+	if (asprintf(&path, object ? "%s%s" : "%s/%s", target->base, name) < 0) {
+		path = NULL;
+		return error_memory(err);
+	}
+	if (object)
+		return copy_push(c,
+			&(struct bulk_item){.kind = BULK_DELETE,
+				.from = object_at(c->o.to, target->bucket, path)},
+			0, err);
+	if (copy_is_cancelled(c))
+		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	if (!c->o.dry_run && remove_file(s, name, &own) < 0)
+		return copy_item_failed(c, path, &own, err);
+	copy_report_done(c, &(struct copy_item){.action = "delete", .from = path});
+	return 0;
+}
+
+static int remove_gone(struct syncing *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *name = NULL;
+	size_t size = 0;
+	int r = 0;
+
+	if (!s->n_gone)
+		return 0;
+	if (s->copy->failed) {
+		s->copy->undeleted = s->n_gone;
+		return 0;
+	}
+	/* A mistyped source looks like an empty one. */
+	if (!s->found && !s->copy->o.force)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"%s: it is empty, so nothing was deleted at the target; --force deletes it",
+			s->sync->source->text);
+	if (fflush(s->gone) != 0 || fseek(s->gone, 0, SEEK_SET) != 0)
+		return error_errno(err, errno, "cannot read the names to delete");
+	while (r == 0 && getdelim(&name, &size, '\0', s->gone) > 0)
+		r = remove_one(s, name, err);
+	if (r == 0 && ferror(s->gone))
+		r = error_errno(err, errno, "cannot read the names to delete");
+	return r == 0 ? copy_finish(s->copy, err) : r;
+}
+
+int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err)
+{
+	_cleanup_(syncing_release) struct syncing s = {.copy = c,
+		.sync = sync,
+		.root = -1,
+		.tree = {.copy = c, .source = sync->source, .target = sync->target, .under = ""}};
+	int r = copy_make_target(c, sync->target, true, err);
+
+	set_rules(&s);
+	if (r == 0)
+		r = compare(&s, err);
+	if (r == 0)
+		r = copy_finish(c, err);
+	return r == 0 ? remove_gone(&s, err) : r;
+}

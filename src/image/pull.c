@@ -1,0 +1,276 @@
+/*
+ * Pulls the layers of an image, several in parallel. Each layer has a thread that fetches it and a
+ * thread that unpacks it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/ring.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "image/layer.h"
+#include "image/source.h"
+#include "image/store.h"
+#include "base/banned.h"
+
+#define LOCK_POLL_MS 20
+#define TRIES	     3
+/* Estimated unpacked bytes per compressed byte. */
+#define GROWTH 3
+
+struct pull {
+	const struct image_store *store;
+	struct image_source *source;
+	const struct image_manifest *manifest;
+	atomic_int stop; /* set by the caller's cancel flag or by the first failed layer */
+
+	pthread_mutex_t lock;
+	/* under lock */
+	size_t next;
+	struct penstock_error failure; /* first failure */
+};
+
+struct fetching {
+	struct pull *b;
+	const struct image_blob *blob;
+	struct ring *ring;
+	struct penstock_error error;
+	int result;
+};
+
+static bool is_stopped(struct pull *b)
+{
+	if (b->store->cancel && atomic_load(b->store->cancel))
+		atomic_store(&b->stop, 1);
+	return atomic_load(&b->stop) != 0;
+}
+
+static void *fetch(void *arg)
+{
+	struct fetching *f = arg;
+
+	f->result = f->b->source->ops->layer(f->b->source, f->blob, f->ring, &f->error);
+	return NULL;
+}
+
+static void notify_drained(void *cookie)
+{
+	struct image_source *source = cookie;
+
+	source->ops->drained(source);
+}
+
+/* One attempt: fetches and unpacks the layer concurrently. */
+static int pull_once(
+	struct pull *b, const struct image_blob *blob, const char *part, struct penstock_error *err)
+{
+	struct ring ring;
+	struct fetching f = {b, blob, &ring, PENSTOCK_ERROR_INIT, 0};
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	struct layer_stats stats;
+	pthread_t thread;
+	int r;
+
+	if (ring_init(&ring, LIMIT_IMAGE_QUEUE) < 0)
+		return error_memory(err);
+	if (pthread_create(&thread, NULL, fetch, &f) != 0) {
+		ring_release(&ring);
+		return error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
+	}
+	r = layer_unpack(part,
+		&(struct layer_input){.ring = &ring,
+			.digest = blob->digest,
+			.drained = notify_drained,
+			.cookie = b->source,
+			.cancel = &b->stop},
+		&stats, &why);
+	if (r < 0) {
+		ring_refuse(&ring);
+		b->source->ops->drained(b->source);
+	}
+	pthread_join(thread, NULL);
+	ring_release(&ring);
+	/* If the source failed, the unpacking error is only a consequence: report the source's
+	 * error. */
+	if (f.result < 0 && (r == 0 || why.code == PENSTOCK_E_CANCELLED))
+		r = error_move(err, &f.error);
+	else if (r < 0)
+		r = error_move(err, &why);
+	penstock_error_release(&f.error);
+	return r;
+}
+
+/* Renames the complete layer into place. The mark records that its contents may not be on disk
+ * yet. */
+static int put_in_place(const char *part, const char *layer, struct penstock_error *err)
+{
+	_cleanup_free_ char *mark = NULL;
+	char boot[PROCESS_BOOT_ID_SIZE];
+	int fd;
+	bool written;
+
+	if (asprintf(&mark, "%s.new", layer) < 0) {
+		mark = NULL;
+		return error_memory(err);
+	}
+	process_boot_id(boot);
+	fd = open(mark, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	written = fd >= 0 && fs_write_all(fd, boot, strlen(boot)) == 0 && fsync(fd) == 0;
+	if (fd >= 0)
+		close(fd);
+	if (!written)
+		return error_errno(err, errno, "cannot write '%s'", mark);
+	if (rename(part, layer) < 0)
+		return error_errno(err, errno, "cannot rename '%s'", part);
+	return 0;
+}
+
+static int pull_locked(struct pull *b, const struct image_blob *blob, const char *layer,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *part = NULL;
+	int r = 0;
+
+	if (asprintf(&part, "%s.part", layer) < 0) {
+		part = NULL;
+		return error_memory(err);
+	}
+	for (int i = 0; i < TRIES; i++) {
+		r = fs_remove_tree(part, err);
+		if (r == 0)
+			r = pull_once(b, blob, part, err);
+		if (r == 0)
+			r = put_in_place(part, layer, err);
+		if (r == 0)
+			return 0;
+		if (is_stopped(b) || !error_is_retryable(err) || i + 1 == TRIES)
+			break;
+		penstock_error_release(err);
+	}
+	fs_remove_tree(part, NULL);
+	return r;
+}
+
+/* Waits while another process pulls the same layer, and pulls it if it is still missing then. */
+static int pull_layer(struct pull *b, const struct image_blob *blob, struct penstock_error *err)
+{
+	_cleanup_free_ char *layer = image_store_layer_path(b->store, blob->digest);
+	_cleanup_free_ char *lock = layer ? image_store_path(
+						    b->store, "locks", strrchr(layer, '/') + 1)
+					  : NULL;
+	_cleanup_close_ int fd = lock ? open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+	if (!layer || !lock)
+		return error_memory(err);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open '%s'", lock);
+	for (;;) {
+		int r = fs_lock(fd);
+
+		if (r < 0)
+			return error_errno(err, errno, "cannot lock '%s'", lock);
+		if (r == 0)
+			break;
+		if (is_stopped(b))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		clock_sleep_ms(LOCK_POLL_MS);
+	}
+	return access(layer, F_OK) == 0 ? 0 : pull_locked(b, blob, layer, err);
+}
+
+static void *work(void *arg)
+{
+	struct pull *b = arg;
+
+	pthread_mutex_lock(&b->lock);
+	while (b->next < b->manifest->n_layers && !is_stopped(b)) {
+		const struct image_blob *blob = &b->manifest->layers[b->next++];
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+
+		pthread_mutex_unlock(&b->lock);
+		if (!image_store_has_layer(b->store, blob->digest) &&
+			pull_layer(b, blob, &why) < 0) {
+			error_prefix(&why, "layer %.19s", blob->digest);
+			atomic_store(&b->stop, 1);
+		}
+		pthread_mutex_lock(&b->lock);
+		if (why.code && !b->failure.code)
+			error_move(&b->failure, &why);
+	}
+	pthread_mutex_unlock(&b->lock);
+	return NULL;
+}
+
+static size_t count_missing(const struct pull *b, uint64_t *bytes)
+{
+	size_t missing = 0;
+
+	*bytes = 0;
+	for (size_t i = 0; i < b->manifest->n_layers; i++) {
+		const struct image_blob *blob = &b->manifest->layers[i];
+
+		if (image_store_has_layer(b->store, blob->digest))
+			continue;
+		missing++;
+		*bytes = *bytes + blob->size < *bytes ? UINT64_MAX : *bytes + blob->size;
+	}
+	return missing;
+}
+
+static int check_room(const struct image_store *store, uint64_t bytes, struct penstock_error *err)
+{
+	char wanted[STR_SIZE_SIZE];
+	char there[STR_SIZE_SIZE];
+	uint64_t room;
+
+	if (fs_free_bytes(store->dir, &room, NULL) < 0 || bytes <= room / GROWTH)
+		return 0;
+	str_format_size(bytes, wanted);
+	str_format_size(room, there);
+	return error_set(err, PENSTOCK_E_NO_SPACE,
+		"layers of %s need about %d times as much space, and '%s' has %s free; free "
+		"some space, or move the images with PENSTOCK_HOME",
+		wanted, GROWTH, store->dir, there);
+}
+
+int image_store_pull_layers(const struct image_store *store, struct image_source *source,
+	const struct image_manifest *manifest, struct penstock_error *err)
+{
+	struct pull b = {.store = store,
+		.source = source,
+		.manifest = manifest,
+		.failure = PENSTOCK_ERROR_INIT};
+	pthread_t threads[LIMIT_IMAGE_PARALLEL];
+	uint64_t bytes;
+	size_t missing = count_missing(&b, &bytes);
+	size_t started = 0;
+	int r = check_room(store, bytes, err);
+
+	if (r < 0 || !missing)
+		return r;
+	pthread_mutex_init(&b.lock, NULL);
+	while (started < missing && started < LIMIT_IMAGE_PARALLEL &&
+		pthread_create(&threads[started], NULL, work, &b) == 0)
+		started++;
+	for (size_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	pthread_mutex_destroy(&b.lock);
+	if (b.failure.code)
+		return error_move(err, &b.failure);
+	if (is_stopped(&b))
+		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	return started ? 0 : error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
+}

@@ -1,0 +1,48 @@
+/*
+ * The shared AWS config and credentials files: INI with sections "[profile NAME]" (config),
+ * "[NAME]" (credentials) and "[services NAME]", and one level of indented values below a key.
+ *
+ *	_cleanup_(aws_config_release) struct aws_config c = { 0 };
+ *
+ *	if (aws_config_load(&c, err) < 0)	both files, if they exist
+ *		return -err->code;
+ *	aws_config_get(&c, "default", "region")
+ */
+#ifndef NET_CREDENTIALS_AWS_CONFIG_H
+#define NET_CREDENTIALS_AWS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct penstock_error;
+
+struct aws_config_entry {
+	char *section; /* "profile NAME", "services NAME", … */
+	char *key; /* "region"; "s3.endpoint_url" if it is below "s3 =" */
+	char *value;
+};
+
+struct aws_config {
+	struct aws_config_entry *entries; /* later ones take precedence */
+	size_t n;
+	char *config_path;
+	char *credentials_path;
+};
+
+/* Loads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in ~/.aws. A missing file counts
+ * as empty. */
+int aws_config_load(struct aws_config *out, struct penstock_error *err);
+/* Adds the text of one file; if `credentials` is set every section is a profile. */
+int aws_config_parse(struct aws_config *config, const char *path, const char *text,
+	bool credentials, struct penstock_error *err);
+void aws_config_release(struct aws_config *config);
+
+/* Returns NULL if the key is missing. */
+const char *aws_config_get(const struct aws_config *config, const char *profile, const char *key);
+/* Returns the endpoint of a service ("s3", "sts") from the profile's "services" section, or the
+ * profile's own, or NULL. */
+const char *aws_config_endpoint(
+	const struct aws_config *config, const char *profile, const char *service);
+bool aws_config_has_profile(const struct aws_config *config, const char *profile);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * Sources of temporary credentials: the metadata service of an instance or a container, another
+ * program, or STS in exchange for a role. Each makes a provider that fetches on first use and again
+ * before the keys expire; the constructors send nothing.
+ *
+ *	r = credential_source_instance(&provider, err);
+ *	if (r == 0)
+ *		r = credentials_get(provider, &keys, err);
+ *
+ * A fetch has its own thread and its own HTTP engine: it never waits for the transfers that need
+ * the keys, and callers can stop waiting for it.
+ */
+#ifndef NET_CREDENTIALS_SOURCES_H
+#define NET_CREDENTIALS_SOURCES_H
+
+#include <stddef.h>
+
+struct penstock_error;
+struct credentials;
+struct credentials_provider;
+
+/*
+ * The role of this EC2 instance, from version 2 of its metadata service (with a session token). The
+ * address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else that of AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE
+ * ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT (seconds, default 1) and
+ * AWS_METADATA_SERVICE_NUM_ATTEMPTS (default 1) limit a query.
+ */
+int credential_source_instance(struct credentials_provider **out, struct penstock_error *err);
+
+/*
+ * The role of this ECS task or EKS pod: AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with
+ * the token of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns
+ * PENSTOCK_E_INVALID if neither URI is set, or if one uses plain HTTP to another machine.
+ */
+int credential_source_container(struct credentials_provider **out, struct penstock_error *err);
+
+/* The output of `command` (run by /bin/sh, at most a minute), in the credential_process format. */
+int credential_source_process(
+	struct credentials_provider **out, const char *command, struct penstock_error *err);
+
+/* All strings are copied. */
+struct sts_role {
+	const char *sts_url; /* https://sts.REGION.amazonaws.com, or a store with STS */
+	const char *region; /* to sign for */
+	const char *role_arn; /* web identity: NULL or "" if the store needs none */
+	const char *session_name; /* NULL for penstock-PID */
+	const char *external_id; /* may be NULL */
+	unsigned duration_s; /* 0 for the server's default */
+	const char *token_file; /* web identity: read each time */
+};
+
+/* AssumeRole with the keys of `source`, which the new provider owns (the call takes it also on
+ * failure). */
+int credential_source_role(struct credentials_provider **out, const struct sts_role *role,
+	struct credentials_provider *source, struct penstock_error *err);
+/* AssumeRoleWithWebIdentity with the token in `token_file`. */
+int credential_source_web_identity(
+	struct credentials_provider **out, const struct sts_role *role, struct penstock_error *err);
+
+/* ---- parsers shared by the sources, without side effects; also used by the fuzzer ---- */
+
+/*
+ * Parses {"AccessKeyId", "SecretAccessKey", "Token" or "SessionToken", "Expiration"}, with an
+ * optional "Code" (anything but "Success" gives PENSTOCK_E_PERMISSION with its "Message") and
+ * "Version" (1).
+ */
+int credentials_from_json(
+	const char *text, size_t len, struct credentials *out, struct penstock_error *err);
+/* Parses the reply of AssumeRole and AssumeRoleWithWebIdentity. */
+int credentials_from_sts(
+	const char *xml, size_t len, struct credentials *out, struct penstock_error *err);
+
+#endif

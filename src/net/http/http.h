@@ -1,0 +1,300 @@
+/*
+ * The HTTP engine: one thread owns every connection, other threads submit requests to it.
+ *
+ *	struct http_engine *engine = NULL;
+ *	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+ *	struct buf body = BUF_INIT(1 * MIB);
+ *
+ *	r = http_engine_new(&engine, &(struct http_engine_options){ 0 }, err);
+ *	if (r == 0)
+ *		r = http_perform(engine, &(struct http_request){ .method = "GET", .url = url,
+ *			.sink = HTTP_SINK_TO_BUF(&body) }, &reply, err);
+ *	http_engine_free(engine);
+ *
+ * Connections are kept alive and shared by all requests. A failed attempt (refused, reset, timed
+ * out, cut, 408, 429, 500, 502, 503, 504) is repeated with full-jitter exponential back-off, or
+ * when `Retry-After` says, until `max_attempts` (or longer, if there is `patience_ms`) or the
+ * deadline. Redirects are followed only on request. A request without `expect` succeeds on any 2xx;
+ * the body of another status goes to the reply (`error_body`), never to the sink.
+ *
+ * Hooks and body callbacks run on the engine thread: they must be quick and must not call
+ * http_perform(). All times are milliseconds on the monotonic clock; 0 means the default.
+ */
+#ifndef NET_HTTP_HTTP_H
+#define NET_HTTP_HTTP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/str.h"
+
+#include <penstock/error.h>
+
+struct http_engine;
+struct http_request;
+struct http_reply;
+
+struct http_engine_options {
+	/* Called on the engine's thread, now and then, while a patient request waits for a host:
+	 * "HOST:PORT" and the reason. May be NULL. */
+	void (*on_wait)(void *cookie, const char *host, const char *why, int64_t waited_ms);
+	void *cookie;
+	unsigned max_connections; /* in all; 0: 128 */
+	unsigned max_host_connections; /* 0: 64 */
+	/* consecutive attempts without progress, if the request does not say; 0: 6 */
+	unsigned max_attempts;
+	size_t buffer; /* bytes, maximum size of a connection's buffers; 0: 256 KiB */
+	int64_t connect_timeout_ms; /* 0: 10 s */
+	int64_t stall_timeout_ms; /* 0: $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
+	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */
+	int64_t retry_base_ms; /* 0: 100 ms */
+	int64_t retry_cap_ms; /* 0: 20 s */
+	/* PEM file of trusted authorities. NULL for AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE,
+	 * else the system's. */
+	const char *ca_file;
+	/* Cancels every request, in addition to its own flag; polled at least every 100 ms. May be
+	 * NULL. */
+	const atomic_int *cancel;
+};
+
+int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
+	struct penstock_error *err);
+/* The engine's cancel flag, for callers that also wait on something else. NULL if there is none or
+ * `engine` is NULL. */
+const atomic_int *http_engine_cancel(const struct http_engine *engine);
+/* Makes another engine with the same options, for callers that want two threads. */
+int http_engine_clone(
+	struct http_engine **out, const struct http_engine *of, struct penstock_error *err);
+/* Ends the requests in flight with PENSTOCK_E_CANCELLED (their `done` is called), then the
+ * thread. */
+void http_engine_free(struct http_engine *engine);
+
+static inline void http_engine_freep(struct http_engine **engine)
+{
+	http_engine_free(*engine);
+}
+
+/* Counts since the start of the engine; for --json and tests. */
+struct http_counters {
+	uint64_t requests; /* completed */
+	uint64_t attempts; /* started */
+	uint64_t retries;
+	uint64_t failures; /* requests that failed */
+	uint64_t connections; /* opened */
+	uint64_t bytes_sent; /* of bodies */
+	uint64_t bytes_received;
+	uint64_t resent; /* silent requests that were sent again on another connection */
+	/* limit of concurrent `bulk` requests to one host, the highest of any host */
+	unsigned bulk_limit;
+	/*
+	 * Body bytes sent by requests that have succeeded or are in flight; updated ten times a
+	 * second. Bytes of an attempt no longer count once it fails, so only a new maximum is
+	 * progress.
+	 */
+	uint64_t bytes_progress;
+};
+void http_engine_counters(struct http_engine *engine, struct http_counters *out);
+
+/* Source of the body of a request. */
+enum http_source_kind {
+	HTTP_SOURCE_NONE,
+	HTTP_SOURCE_MEMORY,
+	HTTP_SOURCE_FD,
+	HTTP_SOURCE_CALLBACK
+};
+
+struct http_source {
+	enum http_source_kind kind;
+	uint64_t length; /* bytes; HTTP_LENGTH_UNKNOWN to send it chunked (callbacks only) */
+	const void *data; /* memory */
+	int fd; /* read with pread from `offset`; does not move the descriptor's own offset */
+	uint64_t offset;
+	/* Fills at most `size` bytes and returns how many; 0 at the end, -1 on error (set in
+	 * `err`). A source that ends before `length` gives PENSTOCK_E_CHANGED. */
+	ssize_t (*read)(void *cookie, void *data, size_t size, struct penstock_error *err);
+	/* Goes back to the first byte; if NULL the request cannot be repeated once bytes were
+	 * read. */
+	int (*rewind)(void *cookie);
+	void *cookie;
+};
+#define HTTP_LENGTH_UNKNOWN UINT64_MAX
+
+/* Destination of the body of a good reply. */
+enum http_sink_kind { HTTP_SINK_DISCARD, HTTP_SINK_BUF, HTTP_SINK_FD, HTTP_SINK_CALLBACK };
+
+enum http_take {
+	HTTP_TAKEN = 0, /* all of it */
+	HTTP_PAUSE = 1, /* none of it; the same bytes are passed again after http_resume() */
+	HTTP_REFUSE = 2 /* ends the request with the error in `err` */
+};
+
+struct http_sink {
+	enum http_sink_kind kind;
+	struct buf *buf; /* appended to; its limit bounds the body */
+	int fd; /* written with pwrite from `offset` */
+	uint64_t offset;
+	uint64_t limit; /* most bytes that an fd may receive; 0 for no limit */
+	enum http_take (*write)(
+		void *cookie, const void *data, size_t len, struct penstock_error *err);
+	/* Discards everything received: the body starts again. NULL if it cannot. */
+	int (*restart)(void *cookie);
+	void *cookie;
+};
+/* clang-format off */
+#define HTTP_SINK_TO_BUF(b)	{ .kind = HTTP_SINK_BUF, .buf = (b) }
+#define HTTP_SINK_TO_FD(f, at)	{ .kind = HTTP_SINK_FD, .fd = (f), .offset = (at) }
+/* clang-format on */
+
+/*
+ * Part of a resource. The engine sends the Range header, expects 206 with the matching
+ * Content-Range, and after an interruption requests only the rest, provided that the new reply has
+ * the same validator (ETag, else Last-Modified) as the first; otherwise it fails with
+ * PENSTOCK_E_CHANGED. A 200 is PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` and nothing was
+ * received yet.
+ */
+struct http_range {
+	bool wanted;
+	bool full_is_fine;
+	uint64_t offset;
+	uint64_t length; /* 0 for to the end */
+};
+
+enum http_verdict {
+	HTTP_VERDICT_DEFAULT,
+	HTTP_VERDICT_RETRY, /* the attempt failed, regardless of its status; it may be repeated */
+	HTTP_VERDICT_FAIL /* it failed and is not repeated */
+};
+
+/*
+ * Permission to send a request that changes something: checked before every attempt and every piece
+ * of its body, by the engine's thread. If it returns non-zero the request fails with `err`, and the
+ * rest is never sent.
+ */
+struct http_gate {
+	int (*may_send)(void *cookie, struct penstock_error *err);
+	void *cookie;
+};
+
+/* Filled by the caller, unchanged by the engine; must live until the request has ended. */
+struct http_request {
+	const char *method; /* "GET", "HEAD", "PUT", "POST", "DELETE" */
+	const char *url; /* http:// or https:// */
+	/* "Name: value" lines; `prepare` may replace them. */
+	struct strlist headers;
+	struct http_source source;
+	struct http_sink sink;
+	struct http_range range;
+	int expect[3]; /* success statuses; all 0 for any 2xx */
+
+	int64_t deadline_ms; /* clock_monotonic_ms() by which it must have ended; 0 for none */
+	int64_t connect_timeout_ms; /* 0 for the engine's */
+	int64_t stall_timeout_ms; /* 0 for the engine's */
+	unsigned max_attempts; /* 0 for the engine's; 1 to never repeat it */
+	/* bytes received at a time; 0 for the engine's `buffer`, which is also the maximum */
+	size_t receive_buffer;
+	/* Retries a server that is absent or not ready (refused, not resolved, cut, no reply, 5xx,
+	 * 429) for this long without progress, regardless of the number of attempts. */
+	int64_t patience_ms;
+	/*
+	 * Uses a new connection: libcurl repeats a request by itself when a reused connection turns
+	 * out to be dead, unseen by `sent_before`. For requests that must know if they were sent
+	 * before.
+	 */
+	bool fresh_connection;
+	/* at most 10; never from https to http. Only for requests without credentials */
+	bool follow_redirects;
+	/*
+	 * Moves much data and may wait for its turn: bulk requests to one host share a limit that
+	 * follows their throughput and the host's refusals
+	 * (docs/decisions/adaptive-concurrency.md). Other requests overtake them.
+	 */
+	bool bulk;
+	/*
+	 * Harmless if it reaches the server twice: if it is silent for far longer than the other
+	 * bulk requests to that host, it is abandoned and sent again on a new connection, as long
+	 * as few are. Only with a sink and a source that can start again.
+	 */
+	bool resend;
+	/* never through a proxy: for metadata services, which are on the machine itself */
+	bool direct;
+	const atomic_int *cancel; /* polled at least every 100 ms */
+	/* Not ended by the engine's cancel flag: cleans up after a cancelled request; needs a
+	 * deadline. */
+	bool tidies_up;
+	const struct http_gate *gate; /* may be NULL */
+	const char *what; /* for messages, such as "GET s3://bucket/key"; NULL for method and URL */
+
+	/* Called before every attempt (counted from 1) to sign and add dates. If it returns
+	 * non-zero the request fails with `err`. */
+	int (*prepare)(void *cookie, struct http_request *request, unsigned attempt,
+		struct penstock_error *err);
+	/* Called once the headers of a reply have arrived, for any status, before they are used:
+	 * may add or change headers. If it returns non-zero the attempt fails with `err`. */
+	int (*translate)(void *cookie, struct http_reply *reply, struct penstock_error *err);
+	/*
+	 * Called after the headers of a reply with an expected status, before its first byte. If it
+	 * returns non-zero the attempt fails with `err`, and is repeated if
+	 * error_is_retryable(err).
+	 */
+	int (*on_headers)(void *cookie, const struct http_reply *reply, struct penstock_error *err);
+	/* Called after a complete reply to examine more than its status; sets `err` for RETRY and
+	 * FAIL. */
+	enum http_verdict (*classify)(
+		void *cookie, const struct http_reply *reply, struct penstock_error *err);
+	/* Called once, at the very end, on the engine thread; `err` is NULL on success. Only for
+	 * http_submit(). */
+	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
+		struct penstock_error *err);
+	void *cookie; /* of these five */
+};
+
+/* Sets or replaces a header of a request. Returns -1 if out of memory. */
+int http_request_header(struct http_request *request, const char *name, const char *value);
+
+struct http_reply {
+	int status; /* of the last attempt; 0 if it got no reply */
+	struct strlist headers; /* "Name: value", of the last reply (not of redirects) */
+	uint64_t content_length; /* HTTP_LENGTH_UNKNOWN if not given */
+	uint64_t range_offset; /* of a 206 */
+	uint64_t total_size; /* of the resource, from Content-Range or Content-Length */
+	uint64_t body_bytes; /* accepted by the sink, in all attempts that count */
+	struct buf error_body; /* beginning of the body of an unexpected status */
+	unsigned attempts;
+	unsigned resent; /* of these attempts, abandoned because they were silent (`resend`) */
+	bool resumed; /* the body was assembled from several attempts */
+	bool sent_before; /* the server may have executed an earlier attempt */
+	char *effective_url; /* owned; after redirects; NULL for the requested one */
+};
+/* clang-format off */
+#define HTTP_REPLY_INIT { .content_length = HTTP_LENGTH_UNKNOWN, .total_size = HTTP_LENGTH_UNKNOWN }
+/* clang-format on */
+void http_reply_release(struct http_reply *reply);
+/* Returns the value of the first header of that name (any case), or NULL. */
+const char *http_reply_header(const struct http_reply *reply, const char *name);
+
+/*
+ * Runs the request to its end. `reply` (may be NULL) is filled on failure too, as far as possible.
+ * On an unexpected status the error has `http_status` set and a matching code: 401 and 403
+ * PERMISSION, 404 and 410 NOT_FOUND, 409 EXISTS, 412 PRECONDITION, 5xx and 429 UNAVAILABLE, …
+ */
+int http_perform(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err);
+
+/* Starts the request and returns; the engine uses `request` and `reply` until `done`. Fails only if
+ * out of memory or if the engine is shutting down; then `done` is not called. */
+int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err);
+/* Makes every paused sink try again; one that still has no room returns HTTP_PAUSE again. Any
+ * thread. */
+void http_resume(struct http_engine *engine);
+/* Makes the engine check the cancel flags now instead of within 100 ms. Any thread. */
+void http_wake(struct http_engine *engine);
+
+/* Formats `url` for display: without user, password and query. */
+void http_url_display(const char *url, struct buf *out);
+
+#endif

@@ -1,0 +1,184 @@
+/*
+ * Shared by the files of the HTTP engine.
+ *
+ * A `call` is one request in progress: it waits in its host's queue, is active on a curl handle, or
+ * waits for its next attempt. Only the engine thread accesses the data, except for `engine->synced`
+ * and the counters.
+ */
+#ifndef NET_HTTP_INTERNAL_H
+#define NET_HTTP_INTERNAL_H
+
+#include <curl/curl.h>
+#include <pthread.h>
+
+#include "net/http/http.h"
+#include "net/http/pace.h"
+
+#define HTTP_VALIDATOR_SIZE 256
+
+struct call_list {
+	struct call *first;
+	struct call *last;
+};
+
+/* Connections are limited per "scheme://host:port". */
+struct http_host {
+	struct http_host *next;
+	struct call_list queue;
+	struct call_list bulk; /* calls that wait for their turn by `pace` */
+	unsigned active;
+	unsigned active_bulk;
+	struct pace pace;
+	int64_t moved_ms; /* last time a bulk request made progress; set by ticks */
+	unsigned calls; /* queued, active or waiting */
+	int64_t reported_ms; /* last time on_wait was called for this host; 0 if never */
+	char name[];
+};
+
+/* A curl handle with its data; reused by one call after another. */
+struct http_handle {
+	struct http_handle *next; /* in the pool */
+	CURL *curl;
+	char message[CURL_ERROR_SIZE];
+	struct curl_slist *nodes; /* array; point into the request's own header strings */
+	size_t nodes_cap;
+	char range[64];
+	bool no_memory; /* libcurl could not copy a text */
+};
+
+struct call {
+	struct call *next;
+	struct call *prev;
+	struct http_request *request;
+	struct http_reply *reply; /* the caller's, or `own` */
+	struct http_reply own;
+	struct http_host *host;
+
+	unsigned attempt;
+	unsigned resent; /* attempts that were abandoned because they were silent */
+	bool renew_connection; /* the next attempt uses a new connection */
+	unsigned fruitless; /* consecutive attempts without progress */
+	int64_t fruitless_ms; /* start of the first of them */
+	int64_t not_before_ms; /* start of the next attempt */
+
+	/* Survives an interruption: the number of bytes kept by the sink, and the validator of
+	 * their resource. */
+	uint64_t kept;
+	size_t sink_start; /* length of a sink buffer before the first byte */
+	char validator[HTTP_VALIDATOR_SIZE];
+	bool restarted; /* it was started again because there was nothing after the kept bytes */
+
+	/* State of the current attempt. */
+	struct http_handle *handle;
+	int64_t started_ms;
+	int64_t sent_ms; /* when the last byte of the request was handed over; 0 if not yet */
+	int64_t answered_ms; /* when the first byte of a reply arrived; 0 if not yet */
+	uint64_t moved; /* bytes, both directions */
+	uint64_t moved_seen; /* value of `moved` at the last tick */
+	int64_t silent_ms; /* start of the silence */
+	bool resending; /* abandoned because it is silent */
+	uint64_t source_read; /* bytes read by curl */
+	bool source_touched;
+	uint64_t received; /* bytes accepted by the sink */
+	uint64_t skip; /* bytes of the reply that the sink already has */
+	uint64_t expected; /* body length of a 206; HTTP_LENGTH_UNKNOWN otherwise */
+	size_t header_bytes;
+	bool in_head; /* between a status line and the empty line */
+	bool headers_done; /* of the final reply */
+	bool good; /* its status is expected */
+	bool body_cut; /* we ended it ourselves, having read enough of an error body */
+	bool fatal; /* `error` must not be retried, regardless of its code */
+	bool absent; /* the server is absent or not ready */
+	bool paused;
+	struct penstock_error error; /* from a hook, a source or a sink */
+	int64_t window_ms; /* start of the stall window */
+	uint64_t window_moved; /* bytes in it, both directions */
+};
+
+struct http_engine {
+	struct http_engine_options options; /* with defaults filled in; never changes */
+	char *ca_file;
+	char *ca_path;
+	pthread_t thread;
+	CURLM *multi; /* other threads may only wake it; NULL until the thread exists */
+
+	struct {
+		pthread_mutex_t lock;
+		struct call_list incoming;
+		bool started; /* the thread exists */
+		bool ending;
+		bool resume;
+	} synced;
+
+	/* Owned by the engine thread. */
+	struct http_host *hosts;
+	unsigned n_hosts;
+	struct call_list active;
+	struct call_list waiting; /* for their next attempt */
+	unsigned n_active;
+	unsigned n_queued;
+	struct http_handle *pool;
+	unsigned n_pool;
+	bool submitted; /* by a request's own `done`: do not block in poll now */
+	int64_t last_tick_ms;
+	uint64_t random;
+	uint64_t bytes_done; /* sent by successful attempts */
+
+	struct {
+		atomic_ulong requests, attempts, retries, failures, connections, sent, received,
+			progress, resent;
+		atomic_uint bulk_limit;
+	} counters;
+};
+
+/* engine.c */
+void *http_engine_main(void *arg);
+void http_hosts_trim(struct http_engine *engine, unsigned more_than);
+void call_free(struct call *call);
+void call_list_add(struct call_list *list, struct call *call);
+void call_list_remove(struct call_list *list, struct call *call);
+
+/* slow.c: bulk requests that are slow compared with others. */
+enum pace_kind call_pace_kind(const struct call *call);
+/* Counts the bytes moved since the last check. */
+void call_count_moved(struct call *call, int64_t now);
+/* Returns true if the call is to be abandoned now and sent again. */
+bool call_is_slow(const struct call *call, int64_t now);
+
+/* attempt.c: one attempt of a call on a curl handle. */
+struct http_handle *http_handle_new(struct http_engine *engine);
+void http_handle_free(struct http_handle *handle);
+/* Prepares the call's next attempt on its handle. Returns -code with `call->error` set. */
+int attempt_setup(struct http_engine *engine, struct call *call);
+
+/* reply.c: the reply of an attempt. */
+/* Records the error of a hook or sink: it ends the request unless its code is retryable. */
+void call_raise(struct call *call, struct penstock_error *err);
+/* Like call_raise(), but the request ends. */
+void call_raise_fatal(struct call *call, struct penstock_error *err);
+/*
+ * Gets the range requested by this attempt, from `*offset`; 0 in `*length` means to the end.
+ * Returns false if no range was requested. Fewer bytes are kept than the range is long:
+ * attempt_keep_or_restart() ensures that.
+ */
+bool call_range(const struct call *call, uint64_t *offset, uint64_t *length);
+/* Empties a reply before its first header. */
+void http_reply_reset(struct http_reply *reply);
+/* Callbacks for curl; `cookie` is the call. */
+size_t call_on_header(char *line, size_t size, size_t n, void *cookie);
+size_t call_on_write(char *data, size_t size, size_t n, void *cookie);
+
+/* outcome.c: the result of an attempt. */
+enum outcome { OUTCOME_SUCCESS, OUTCOME_RETRY, OUTCOME_FAILURE };
+/* Decides. Sets `call->not_before_ms` for RETRY, and `err` for RETRY and FAILURE. */
+enum outcome attempt_outcome(
+	struct http_engine *engine, struct call *call, CURLcode result, struct penstock_error *err);
+/* Keeps the bytes of an earlier attempt if they stay valid, else restarts the sink. Returns false
+ * if it cannot be restarted. */
+bool attempt_keep_or_restart(struct call *call);
+bool http_sink_restartable(const struct http_sink *sink);
+int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap);
+/* Puts "GET http://host/path" before the error's message. */
+void http_error_name(const struct http_request *request, struct penstock_error *err);
+
+#endif

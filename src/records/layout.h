@@ -1,0 +1,94 @@
+/*
+ * The directories of a run below $PENSTOCK_HOME, and those that runs share.
+ *
+ *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
+ *	HOME/runs/ID/lock		held by the supervisor for its lifetime
+ *	HOME/runs/ID/grace		the grace period of `penstock stop --grace`, in ms
+ *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
+ *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
+ *	HOME/runs/ID/log/N		the output of attempt N
+ *	HOME/runs/ID/context/N.diff	difference between the context that attempt N copied and its
+ *					Git commit
+ *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
+ *	HOME/runs/ID/storage/work/	working directory of steps if the workflow has a context
+ *	HOME/runs/ID/state/		journals of staging and sync
+ *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started afresh
+ *	HOME/runs/ID/published		the journal of sync, after the storage of its attempt is gone
+ *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
+ *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
+ *	/var/tmp/penstock-world		$DEEPSQUARE_SHARED_WORLD_TMP: shared by all users
+ */
+#ifndef RECORDS_LAYOUT_H
+#define RECORDS_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define RUN_ASIDE_PREFIX      "output.before-"
+#define RUN_STATE_ROOT	      ".penstock/runs/" /* below the output in a bucket; then the run's id */
+#define RUN_STATE_PREFIX_SIZE 48
+
+struct penstock_error;
+
+/* Files of a run that other commands read or write without the rest of the layout. */
+enum run_file {
+	RUN_FILE_DIR, /* the directory itself */
+	RUN_FILE_LOCK,
+	RUN_FILE_WORKFLOW,
+	RUN_FILE_GRACE, /* of `penstock stop --grace` */
+	RUN_FILE_PORTS,
+	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */
+	RUN_FILE_PREEMPT, /* the request of `penstock preempt` */
+	RUN_FILE_LEFT_ALONE, /* exists while the run must not restart by itself */
+	RUN_FILE_SLURM, /* the job and its settings */
+	RUN_FILE_SLURM_LOCK,
+	RUN_FILE_SLURM_SCRIPT,
+	RUN_FILE_SLURM_NOTICE,
+	RUN_FILE_COUNT_
+};
+/* Name below the run's directory; "" for RUN_FILE_DIR. */
+const char *run_file_name(enum run_file file);
+/* HOME/runs/ID/NAME; free() it. NULL if out of memory. */
+char *run_path(const char *home, const char *id, enum run_file file);
+/* ".penstock/runs/ID": the prefix of the run's own objects below its output. */
+void run_state_prefix(const char *id, char out[static RUN_STATE_PREFIX_SIZE]);
+
+/* All owned, absolute. */
+struct run_layout {
+	char *dir;
+	char *workflow;
+	char *lock;
+	char *log;
+	char *storage;
+	char *input;
+	char *output;
+	char *env_file;
+	char *work;
+	char *began; /* the last attempt that started afresh */
+	char *held; /* the last attempt that owned the run from here */
+	/* output of another home that is newer than the storage; removed once it is restored */
+	char *superseded;
+	char *state;
+	char *goes_on; /* exists while a resumed attempt has not started its steps */
+	char *published;
+	char *tmp;
+	char *user_tmp;
+	char *world_tmp;
+};
+
+/* Only computes the names. `attempt` selects the log. */
+int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,
+	struct penstock_error *err);
+void run_layout_release(struct run_layout *layout);
+
+/* The attempt number in such a file as `began`; 0 if there is none. */
+int run_layout_read_attempt(const char *path);
+
+/* Creates missing directories, for the caller alone (0700). */
+int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
+
+/* Removes the storage, journals and snapshots of earlier attempts; keeps logs, the lock and the
+ * record of published files. */
+int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on it; the
+ * state of a part (its lease, its containers, its checkpoints) is in a struct of that part.
+ */
+#ifndef RUN_ATTEMPT_ATTEMPT_H
+#define RUN_ATTEMPT_ATTEMPT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <penstock/error.h>
+
+#include "records/layout.h"
+#include "records/records.h"
+#include "run/report/say.h"
+
+struct workflow;
+
+/* The end of an attempt. The first cause decides it, once. */
+struct run_end {
+	bool decided;
+	enum run_state state;
+	enum run_class class;
+	int exit_code; /* of penstock */
+	int step_code; /* the step's own exit code if penstock's differs; else 0 */
+	char *message; /* owned */
+};
+
+struct attempt {
+	const struct workflow *workflow; /* borrowed */
+	const char *home; /* $PENSTOCK_HOME; borrowed */
+	struct records *records; /* borrowed */
+	char id[RECORDS_ID_SIZE]; /* of the run */
+	atomic_int number;
+	bool continuing; /* continues what earlier attempts left */
+	bool steps_began; /* by this attempt, or all were finished before */
+	size_t steps_done; /* top-level steps that earlier attempts finished */
+	struct run_layout layout;
+	struct run_voice voice;
+	struct run_end end;
+	int reserve_fd; /* attempt_reserve_space(); -1 if there is none */
+};
+
+/* Decides the end. If it is decided already, the message is only reported, as a warning. */
+void run_end(struct attempt *attempt, enum run_state state, enum run_class class, int exit_code,
+	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Forgets a decided end, except for the step's exit code, so that a worse one can replace it. */
+void run_end_reset(struct attempt *attempt);
+/* Penstock's exit code for an error of the given class. */
+int run_exit_code(enum run_class class, enum penstock_code code);
+
+/* Reserves disk space for the records and the log, because a step may fill the disk. */
+void attempt_reserve_space(struct attempt *attempt);
+/* Frees the reserved space. Returns true if there was some: retry what failed for lack of space. */
+bool attempt_free_space(struct attempt *attempt);
+
+/* True if the output directory has entries. */
+bool attempt_has_output(const struct attempt *attempt);
+
+#endif

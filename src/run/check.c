@@ -1,0 +1,151 @@
+/* Checks of a workflow before it is run: features that this version or machine lacks, and resources
+ * that can never fit. */
+#include "run/internal.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "records/claims.h"
+#include "run/config/user_limits.h"
+#include "run/step/network.h"
+#include "run/task/network.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+void run_claim_request(const struct workflow *workflow, const char *run_id,
+	const struct claim_limits *limits, struct claim_request *request)
+{
+	const struct workflow_resources *r = &workflow->resources;
+
+	*request = (struct claim_request){
+		.run_id = run_id,
+		.name = workflow->name.value,
+		.tasks = r->tasks.value,
+		.cpus_per_task = r->cpus_per_task.value,
+		.mem_per_cpu = r->mem_per_cpu.value,
+		.gpus = r->gpus.value,
+		.limits = limits,
+		.gpus_key = r->gpus_per_task.given ? "gpusPerTask" : "gpus",
+	};
+}
+
+struct refusal {
+	const struct workflow *workflow;
+	struct penstock_error *err;
+	bool here; /* checked for this machine */
+};
+
+static int refuse(const struct refusal *refusal, const struct workflow_place *at,
+	const struct workflow_step *step, const char *what, const char *field)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	workflow_place_format(refusal->workflow, at, &place);
+	return error_set(refusal->err, PENSTOCK_E_INVALID,
+		"%s: %s not supported by this version; run with --set %s%s", buf_str(&place), what,
+		step->path, field);
+}
+
+/* Checks what the step's own network needs. */
+static int check_network(const struct refusal *refusal, const struct workflow_step *step)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	_cleanup_(step_network_release) struct step_network network = {0};
+	int r;
+
+	for (size_t i = 0; i < step->run.n_interfaces; i++) {
+		if (step->run.interfaces[i].kind == WORKFLOW_VNET)
+			return refuse(refusal, &step->run.interfaces[i].at, step,
+				"`vnet` joins steps of several machines, and a run has one "
+				"machine, where `network: host` works; it is",
+				".run.customNetworkInterfaces=null");
+	}
+	r = step_network_describe(&network, &step->run, refusal->err);
+	if (r == 0 && refusal->here)
+		r = network_check(&network.network, refusal->err);
+	if (r == 0)
+		return 0;
+	workflow_place_format(refusal->workflow, &step->run.network_at, &place);
+	return error_prefix(refusal->err, "%s", buf_str(&place));
+}
+
+/* Checks for features that are valid but cannot be run here. */
+static int check_step(void *cookie, const struct workflow_step *step)
+{
+	const struct refusal *refusal = cookie;
+
+	if (step->kind == WORKFLOW_STEP_USE && !step->use.resolved)
+		return refuse(refusal, &step->at, step, "modules are", ".use=null");
+	if (step->kind != WORKFLOW_STEP_RUN)
+		return 0;
+	return check_network(refusal, step);
+}
+
+static int check_steps(const struct workflow *workflow, bool here, struct penstock_error *err)
+{
+	struct refusal refusal = {workflow, err, here};
+
+	return workflow_walk(&workflow->steps, check_step, &refusal);
+}
+
+/* Returns the place of the option that asks for too much, else that of the resources. */
+static const struct workflow_place *place_of_misfit(
+	const struct machine_capacity *machine, const struct workflow *workflow)
+{
+	const struct workflow_resources *r = &workflow->resources;
+	const struct {
+		const struct workflow_place *at;
+		bool too_much;
+	} asked[] = {
+		{&r->gpus.at, r->gpus.value > machine->gpus},
+		{&r->gpus_per_task.at, r->gpus.value > machine->gpus},
+		{&r->tasks.at, r->tasks.value * r->cpus_per_task.value > machine->cpus},
+		{&r->cpus_per_task.at, r->tasks.value * r->cpus_per_task.value > machine->cpus},
+		{&r->mem_per_cpu.at,
+			r->tasks.value * r->cpus_per_task.value * r->mem_per_cpu.value >
+				(int64_t)(machine->memory / MIB)},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
+		if (asked[i].too_much && asked[i].at->option)
+			return asked[i].at;
+	}
+	return &r->at;
+}
+
+int run_check_on(const struct machine_capacity *machine, const struct workflow *workflow,
+	struct penstock_error *err)
+{
+	struct claim_request request;
+	struct claim_limits limits;
+	int r = check_steps(workflow, true, err);
+
+	if (r < 0)
+		return r;
+	r = user_limits_read(&limits, err);
+	if (r < 0)
+		return r;
+	run_claim_request(workflow, "", &limits, &request);
+	r = claim_check_fits(machine, &request, err);
+	if (r < 0) {
+		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+		workflow_place_format(workflow, place_of_misfit(machine, workflow), &place);
+		return error_prefix(err, "%s", buf_str(&place));
+	}
+	return 0;
+}
+
+int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)
+{
+	return check_steps(workflow, false, err);
+}
+
+int run_check(const struct workflow *workflow, struct penstock_error *err)
+{
+	struct machine_capacity machine;
+
+	machine_capacity(&machine);
+	return run_check_on(&machine, workflow, err);
+}

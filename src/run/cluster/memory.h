@@ -1,0 +1,27 @@
+/*
+ * Detects Slurm's messages that a step was out of memory. Neither the exit code nor the signal
+ * distinguishes that from other ends: a step over its polled limit is killed as a whole, and the
+ * kernel kills one process of it. But slurmstepd and srun report it in the stderr of the tasks,
+ * since 20.11 with words that hardly change.
+ *
+ *	slurm_memory_read(&memory, data, len);	for all output, in pieces of any size
+ *	memory.over
+ */
+#ifndef RUN_CLUSTER_MEMORY_H
+#define RUN_CLUSTER_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct slurm_memory {
+	bool over;
+	uint64_t used, limit; /* bytes, if memory was polled; else 0 */
+	/* The beginning of the last line. */
+	char line[512];
+	size_t len;
+};
+
+void slurm_memory_read(struct slurm_memory *memory, const char *data, size_t len);
+
+#endif

@@ -1,0 +1,272 @@
+#include "run/cluster/node_inputs.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "run/stage/copy_tree.h"
+#include "base/banned.h"
+
+enum { WAIT_MS = 50 };
+
+/* ---- the directory ---- */
+
+/* Expands "$NAME" and "${NAME}" from the environment; a missing variable is an error. */
+static int expand(const char *text, struct buf *out, struct penstock_error *err)
+{
+	while (*text) {
+		bool braced = text[0] == '$' && text[1] == '{';
+		const char *name = text + 1 + braced;
+		size_t len = 0;
+		_cleanup_free_ char *key = NULL;
+		const char *value;
+
+		while (isalnum((unsigned char)name[len]) || name[len] == '_')
+			len++;
+		if (*text != '$' || len == 0 || (braced && name[len] != '}')) {
+			buf_add_char(out, *text++);
+			continue;
+		}
+		key = strndup(name, len);
+		if (!key)
+			return error_memory(err);
+		value = str_env(key);
+		if (!value)
+			return error_set(
+				err, PENSTOCK_E_NOT_FOUND, "$%s is not set on this node", key);
+		buf_add_str(out, value);
+		text = name + len + braced;
+	}
+	return buf_failed(out) ? buf_error(out, "the directory of the node", err) : 0;
+}
+
+/* Gets our own private directory, because `where` may be writable for everyone. The caller frees
+ * *out. */
+static int find_base(const char *where, char **out, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf dir = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *base = NULL;
+	struct stat st;
+	int r = expand(where, &dir, err);
+
+	if (r < 0)
+		return r;
+	if (*buf_str(&dir) != '/')
+		return error_set(err, PENSTOCK_E_INVALID, "the node directory '%s' is not absolute",
+			buf_str(&dir));
+	if (asprintf(&base, "%s/penstock-%u", buf_str(&dir), (unsigned)geteuid()) < 0) {
+		base = NULL;
+		return error_memory(err);
+	}
+	if (mkdir(base, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "%s", base);
+	if (lstat(base, &st) < 0)
+		return error_errno(err, errno, "%s", base);
+	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"%s is not a directory that only we can write to", base);
+	*out = take_pointer(base);
+	return 0;
+}
+
+/* ---- one copy ---- */
+
+/* Opens the lock file of a copy; removing a copy also removes its lock file, so check that it still
+ * has this name. Returns -1 and errno. */
+static int open_lock(const char *path)
+{
+	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* Removes a copy unless it is in use. */
+static void remove_copy(const char *base, const char *name)
+{
+	_cleanup_free_ char *dir = path_join(base, name), *lock = NULL, *part = NULL;
+	_cleanup_close_ int fd = -1;
+
+	if (!dir || asprintf(&lock, "%s.lock", dir) < 0) {
+		lock = NULL;
+		return;
+	}
+	if (asprintf(&part, "%s.part", dir) < 0) {
+		part = NULL;
+		return;
+	}
+	fd = open_lock(lock);
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || !fs_is_named(fd, lock))
+		return;
+	fs_remove_tree(dir, NULL);
+	fs_remove_tree(part, NULL);
+	unlink(lock);
+}
+
+/* Removes all copies of the run except `but`, which may be NULL. */
+static void remove_others(const char *base, const char *id, const char *but)
+{
+	_cleanup_closedir_ DIR *dir = opendir(base);
+	size_t len = strlen(id);
+
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		_cleanup_free_ char *name = NULL;
+		size_t n = strlen(e->d_name);
+
+		if (strncmp(e->d_name, id, len) != 0 || e->d_name[len] != '-' || n < 5 ||
+			strcmp(e->d_name + n - 5, ".lock") != 0)
+			continue;
+		name = strndup(e->d_name, n - 5);
+		if (name && (!but || strcmp(name, but) != 0))
+			remove_copy(base, name);
+	}
+}
+
+static bool is_urgent(const struct node_inputs_spec *spec)
+{
+	return spec->hurry && spec->hurry(spec->cookie);
+}
+
+static int cancelled(struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CANCELLED, "the task is being ended");
+}
+
+static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
+{
+	(void)bytes;
+	return is_urgent(cookie) ? cancelled(err) : 0;
+}
+
+/* Copies to PATH.part, which is then renamed: a copy with the final name is complete. */
+static int copy(const struct node_inputs_spec *spec, const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *part = NULL;
+	_cleanup_close_ int from = open(spec->from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), to = -1;
+	int r;
+
+	if (asprintf(&part, "%s.part", path) < 0) {
+		part = NULL;
+		return error_memory(err);
+	}
+	if (from < 0)
+		return error_errno(err, errno, "cannot open %s", spec->from);
+	fs_remove_tree(part, NULL);
+	r = fs_mkdirs(part, 0700, err);
+	to = r == 0 ? open(part, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (r == 0 && to < 0)
+		r = error_errno(err, errno, "cannot open %s", part);
+	if (r == 0)
+		r = copy_tree(&(struct copy_tree){.what = "copying the inputs to this node",
+				      .moved = on_moved,
+				      .cookie = (void *)(uintptr_t)spec},
+			from, to, err);
+	if (r == 0 && rename(part, path) < 0)
+		r = error_errno(err, errno, "cannot rename %s", part);
+	if (r < 0)
+		fs_remove_tree(part, NULL);
+	return r;
+}
+
+/* Waits for the exclusive lock (0), or until the copy exists, with a shared lock (1). */
+static int wait_for_copy(
+	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
+{
+	for (;;) {
+		if (flock(fd, LOCK_SH | LOCK_NB) == 0 && access(path, F_OK) == 0)
+			return 1;
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return access(path, F_OK) == 0 ? flock(fd, LOCK_SH) == 0 : 0;
+		/* Drop the shared lock before taking the exclusive one, or two waiters deadlock. */
+		flock(fd, LOCK_UN);
+		if (is_urgent(spec))
+			return cancelled(err);
+		clock_sleep_ms(WAIT_MS);
+	}
+}
+
+static int take(struct node_inputs *out, const struct node_inputs_spec *spec, const char *base,
+	const char *lock, struct penstock_error *err)
+{
+	for (;;) {
+		int r;
+
+		if (out->lock >= 0)
+			close(out->lock);
+		out->lock = open_lock(lock);
+		if (out->lock < 0)
+			return error_errno(err, errno, "%s", lock);
+		r = wait_for_copy(out->lock, out->path, spec, err);
+		if (r < 0)
+			return r;
+		if (!fs_is_named(out->lock, lock))
+			continue;
+		if (r == 0) {
+			remove_others(base, spec->id, strrchr(out->path, '/') + 1);
+			r = copy(spec, out->path, err);
+			if (r < 0)
+				return r;
+			flock(out->lock, LOCK_SH);
+		}
+		if (access(out->path, F_OK) == 0 && fs_is_named(out->lock, lock))
+			return 0;
+	}
+}
+
+int node_inputs_take(
+	struct node_inputs *out, const struct node_inputs_spec *spec, struct penstock_error *err)
+{
+	_cleanup_(node_inputs_release) struct node_inputs mine = {.lock = -1};
+	_cleanup_free_ char *base = NULL, *lock = NULL;
+	int r = find_base(spec->where, &base, err);
+
+	if (r < 0)
+		return r;
+	if (asprintf(&mine.path, "%s/%s-%d", base, spec->id, spec->attempt) < 0) {
+		mine.path = NULL;
+		return error_memory(err);
+	}
+	if (asprintf(&lock, "%s.lock", mine.path) < 0) {
+		lock = NULL;
+		return error_memory(err);
+	}
+	r = take(&mine, spec, base, lock, err);
+	if (r < 0)
+		return r;
+	*out = mine;
+	mine = (struct node_inputs){.lock = -1};
+	return 0;
+}
+
+void node_inputs_release(struct node_inputs *inputs)
+{
+	if (inputs->lock >= 0)
+		close(inputs->lock);
+	free(inputs->path);
+	*inputs = (struct node_inputs){.lock = -1};
+}
+
+int node_inputs_sweep(const char *where, const char *id)
+{
+	_cleanup_free_ char *base = NULL;
+
+	if (find_base(where, &base, NULL) == 0) {
+		remove_others(base, id, NULL);
+		rmdir(base);
+	}
+	return 0;
+}

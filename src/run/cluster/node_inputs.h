@@ -1,0 +1,45 @@
+/*
+ * Inputs of a run on a disk of the node of its tasks: copied by the first task there, shared by the
+ * later ones.
+ *
+ *	r = node_inputs_take(&inputs, &(struct node_inputs_spec){ ... }, err);
+ *	... inputs.path ...			before and during the task
+ *	node_inputs_release(&inputs);		after it
+ *	node_inputs_sweep(where, id);		after the run, by one task on each node
+ *
+ * WHERE/penstock-UID/ID-ATTEMPT/ appears complete. Its users hold
+ * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of
+ * an earlier attempt is removed when the next one is made.
+ */
+#ifndef RUN_CLUSTER_NODE_INPUTS_H
+#define RUN_CLUSTER_NODE_INPUTS_H
+
+#include <stdbool.h>
+
+struct penstock_error;
+
+#define NODE_INPUTS_SWEEP_WORD "--slurm-sweep"
+
+struct node_inputs_spec {
+	const char *from; /* the inputs in the shared home */
+	const char *where; /* "$SLURM_TMPDIR/x"; the variables are those of this process */
+	const char *id; /* of the run */
+	int attempt;
+	/* Called while it copies or waits; returns true if it must stop. */
+	bool (*hurry)(void *cookie);
+	void *cookie;
+};
+
+struct node_inputs {
+	char *path; /* owned */
+	int lock; /* -1 if not locked */
+};
+
+int node_inputs_take(
+	struct node_inputs *out, const struct node_inputs_spec *spec, struct penstock_error *err);
+void node_inputs_release(struct node_inputs *inputs);
+
+/* main() of the task that removes the copies. */
+int node_inputs_sweep(const char *where, const char *id);
+
+#endif

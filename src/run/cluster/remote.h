@@ -1,0 +1,55 @@
+/*
+ * A task on another node: srun starts penstock itself there (`penstock --slurm-task`), which reads
+ * the description of the task from its standard input, runs it by the executor for processes or
+ * containers, and obeys the commands after it.
+ *
+ *	one line of JSON	the task: words, environment, directory, container
+ *	"signal N"		signals the leader
+ *	"notify N"		the same, once the leader handles the signal: a notice
+ *	"kill", or the end	ends all processes of the task
+ *
+ * The supervisor is at the other end, and srun passes the same input to every task. So a supervisor
+ * that dies takes its tasks with it. The result is written to DIR/end.RANK: "code signal oom when",
+ * `when` in nanoseconds since 1970.
+ */
+#ifndef RUN_CLUSTER_REMOTE_H
+#define RUN_CLUSTER_REMOTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "run/task/executor.h"
+
+struct buf;
+struct penstock_error;
+
+#define REMOTE_TASK_WORD "--slurm-task"
+
+/*
+ * A rank of a step in containers started by the machine's MPI launcher works in the same way: it
+ * gets its description from the environment, obeys the signals that the launcher passes on, and
+ * ends with it.
+ */
+#define REMOTE_RANK_WORD     "--mpi-task"
+#define REMOTE_RANK_VARIABLE "PENSTOCK_MPI_TASK"
+
+/* Placeholders in the environment for values that only the node knows: "RANK=@penstock:RANK@". */
+#define REMOTE_RANK		"@penstock:RANK@"
+#define REMOTE_LOCAL_RANK	"@penstock:LOCAL_RANK@"
+#define REMOTE_LOCAL_WORLD_SIZE "@penstock:LOCAL_WORLD_SIZE@"
+#define REMOTE_NODE_RANK	"@penstock:NODE_RANK@"
+#define REMOTE_MASTER_ADDR	"@penstock:MASTER_ADDR@"
+
+/* Appends the line. */
+int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err);
+/* Like remote_describe() for a rank, which gets an equal share of these GPUs. */
+int remote_describe_rank(const struct task_spec *spec, const int *gpus, size_t n_gpus,
+	struct buf *text, struct penstock_error *err);
+/* Returns false if the file is missing or invalid. */
+bool remote_read_end(const char *dir, size_t rank, struct task_end *end, int64_t *when_ns);
+
+/* main() of these two. */
+int remote_task_main(void);
+int remote_rank_main(void);
+
+#endif

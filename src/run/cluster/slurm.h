@@ -1,0 +1,160 @@
+/*
+ * Runs as batch jobs of Slurm. Nothing here links with Slurm: its commands are run, with options
+ * that 20.11 and later support, and their output is parsed.
+ *
+ * On the machine where the user runs `penstock run --on slurm`:
+ *	slurm_submit(&job, home, id, err);
+ *	slurm_status_read(job.job, id, &status, err);	pending (with the reason), running, gone
+ *	slurm_signal(job.job, "INT", err);		signals the supervisor; slurm_cancel()
+ *							before there is one
+ * In the batch job, whose script runs penstock:
+ *	slurm_allocation_enter(&allocation, home, id, err);	then run_execute() with options.slurm
+ *	slurm_allocation_requeue(&allocation, &text, err);	after a preemption: requeues or
+ *								submits again
+ *
+ * HOME/runs/ID/slurm records the job and how it was submitted, HOME/runs/ID/slurm-JOB.out the
+ * output apart from the run's own log. The home must be on a file system that the nodes share.
+ */
+#ifndef RUN_CLUSTER_SLURM_H
+#define RUN_CLUSTER_SLURM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/str.h"
+#include "workflow/model.h"
+
+struct buf;
+struct notice;
+struct penstock_error;
+
+/* ---- Slurm's commands ---- */
+
+/*
+ * Runs a command and appends its output. PENSTOCK_E_UNAVAILABLE: it is missing (the message has a
+ * hint), or it failed (the message is its own). PENSTOCK_E_CANCELLED: it was killed.
+ * PENSTOCK_E_TIMEOUT: it did not end, but may have taken effect. Variables that change its output
+ * or filter it (SQUEUE_USERS, SLURM_TIME_FORMAT) are removed, and for sbatch and srun also those of
+ * a surrounding job.
+ */
+int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
+/* Executes the command in place of this process, with our standard streams and such an environment;
+ * returns only on failure. */
+int slurm_become(const char *const *argv, struct penstock_error *err);
+/* Raises the same error if the command is not on PATH. */
+int slurm_need(const char *program, struct penstock_error *err);
+
+/* ---- the record of a run's job ---- */
+
+#define SLURM_JOB_SIZE 32 /* digits, and ";cluster" where there are several */
+
+struct slurm_job {
+	/* "" while it is being submitted, or if the submission was interrupted */
+	char job[SLURM_JOB_SIZE];
+	int attempt; /* the attempt recorded with the submission */
+	bool fresh, resume; /* the options of the user; for its first start only */
+	/* The last submission, counted from 1 and written before sbatch is run. The script of each
+	 * has its number: a job of an earlier submission that was thought lost does nothing. */
+	int submissions;
+	/* owned; a directory on a disk of each node, for inputs; NULL to read them from the home */
+	char *node_dir;
+	struct strlist options; /* of sbatch; the script follows */
+};
+/* Returns PENSTOCK_E_NOT_FOUND if the run was never submitted. */
+int slurm_job_read(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
+int slurm_job_write(
+	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
+void slurm_job_release(struct slurm_job *job);
+/* Sets $PENSTOCK_SLURM_NODE_DIR, else the value of the configuration (may be NULL). Frees the
+ * previous value. */
+int slurm_job_set_node_dir(
+	struct slurm_job *job, const char *configured, struct penstock_error *err);
+
+/* ---- its state in Slurm ---- */
+
+struct slurm_status {
+	bool known; /* false if Slurm has forgotten it, which it does minutes after its end */
+	bool lives; /* it is pending, or has started and not ended */
+	bool pending; /* it has no nodes (yet, or again) */
+	bool held; /* it is pending until someone releases it */
+	bool max_requeue; /* it is held because it was requeued too often */
+	char state[32]; /* "PENDING", "RUNNING", … */
+	char reason[128]; /* "Priority", "Resources", … */
+	char nodes[256]; /* their list, or "" */
+	int64_t end_s; /* Unix time of its end; 0 if unknown */
+};
+/* `id` is that of the run, so that a job that reuses the number of a forgotten one is not mistaken
+ * for it. */
+int slurm_status_read(
+	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err);
+/* Parses a line of squeue with SLURM_STATUS_FORMAT. Returns false if it is invalid. */
+#define SLURM_STATUS_FORMAT "--format=%T|%r|%N|%e|%o"
+/* The same format after the number of the job and a bar. */
+#define SLURM_LIST_FORMAT "--format=%i|%T|%r|%N|%e|%o"
+bool slurm_status_parse(const char *line, const char *id, struct slurm_status *status);
+
+/* Signals the supervisor of a job that has started. */
+int slurm_signal(const char *job, const char *signal, struct penstock_error *err);
+/* Ends the job in any state. */
+int slurm_cancel(const char *job, struct penstock_error *err);
+
+/* ---- submission ---- */
+
+struct slurm_submission {
+	const char *home, *id;
+	const struct workflow *workflow;
+	const struct strlist *options; /* of the user, after ours */
+};
+/* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
+ * removes them. */
+int slurm_check(const struct workflow *workflow, struct penstock_error *err);
+/* Makes the options of sbatch: ours, then the user's. */
+int slurm_options(const struct slurm_submission *submission, struct strlist *options,
+	struct penstock_error *err);
+/* Locks the submission of this run until the descriptor is closed; waits for the lock. Returns a
+ * negative code on error. */
+int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err);
+/* Submits the script of the run with `job->options`, and updates `job->job` and the record. The
+ * caller holds the lock, and has read or written the record since. */
+int slurm_submit(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
+/* Like slurm_submit(), unless the run was submitted since `job` was read: then it reads the record
+ * again and returns 1. */
+int slurm_submit_again(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
+
+/* ---- within the job ---- */
+
+struct slurm_allocation {
+	char *home, *id; /* owned */
+	struct slurm_job job;
+	int n_nodes;
+	int restarts; /* of this job by Slurm */
+	int requeues; /* number of restarts after which it is submitted again instead */
+	int64_t end_s; /* Unix time of the job's end; 0 for none */
+	int kill_wait_s; /* from SIGTERM to SIGKILL; 0 if unknown */
+	bool preemption_cancels; /* in this partition, instead of requeueing */
+	int grace_s; /* of a preemption in this partition; 0 if there is none */
+	char *notice; /* a file to which the tasks write that Slurm wants them to end; owned */
+	pthread_t watcher;
+	int quit_fd; /* -1 if there is no watcher */
+};
+/* Reads the job's environment, and claims the run's record for this job. Returns PENSTOCK_E_INVALID
+ * if this is not a batch job of the run. */
+int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
+	struct penstock_error *err);
+/* From now on notices to the tasks count as a signal to this process. */
+int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err);
+/* Describes a signal to the batch job, and the time that is left. */
+void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice);
+/* Makes the job run again: requeues it if Slurm allows it, else submits it again. The text is for
+ * display. */
+int slurm_allocation_requeue(
+	struct slurm_allocation *allocation, struct buf *text, struct penstock_error *err);
+/* Removes the copies of inputs on the disks of the nodes. */
+void slurm_allocation_sweep(const struct slurm_allocation *allocation);
+void slurm_allocation_leave(struct slurm_allocation *allocation);
+
+#endif

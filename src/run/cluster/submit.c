@@ -1,0 +1,343 @@
+/* Submits a run as a batch job. */
+#include "run/cluster/slurm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+/* Seconds before the end of the job for a save and its upload. Slurm may send the signal a minute
+ * earlier. */
+#define LEAD_S 60
+
+static int refuse(const struct workflow *workflow, const struct workflow_place *at,
+	const char *what, const char *path, const char *field, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	workflow_place_format(workflow, at, &place);
+	return error_set(err, PENSTOCK_E_INVALID, "%s: %s; run with --set %s%s%s=null",
+		buf_str(&place), what, path, *path ? ".run." : "", field);
+}
+
+struct checking {
+	const struct workflow *workflow;
+	struct penstock_error *err;
+};
+
+static int check_credential(const struct workflow *workflow,
+	const struct workflow_credential *credential, struct penstock_error *err);
+
+static int check_step(void *cookie, const struct workflow_step *step)
+{
+	const struct checking *c = cookie;
+
+	if (step->kind == WORKFLOW_STEP_RUN &&
+		check_credential(c->workflow, &step->run.container.password, c->err) < 0)
+		return -PENSTOCK_E_INVALID;
+
+	if (step->kind != WORKFLOW_STEP_RUN)
+		return 0;
+	if (step->run.resources.max_processes.given)
+		return refuse(c->workflow, &step->run.resources.max_processes.at,
+			"`maxProcesses` has no effect on the nodes of a cluster", step->path,
+			"resources.maxProcesses", c->err);
+	if (!step->run.timeouts.hang.given)
+		return 0;
+	return refuse(c->workflow, &step->run.timeouts.hang.at,
+		"`hangTimeout` has no effect on the nodes of a cluster", step->path, "hangTimeout",
+		c->err);
+}
+
+/* The job reads credentials again, when an option or standard input are no longer available. */
+static int check_credential(const struct workflow *workflow,
+	const struct workflow_credential *credential, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	bool gone = credential->source == WORKFLOW_FROM_OPTION ||
+		    (credential->source == WORKFLOW_FROM_FILE && *workflow->file != '/');
+
+	if (!gone)
+		return 0;
+	workflow_place_format(workflow, &credential->at, &place);
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s: the batch job cannot read this credential again; store it with 'penstock "
+		"secret set NAME', and write ${{ secrets.NAME }}",
+		buf_str(&place));
+}
+
+static int check_store(
+	const struct workflow *workflow, const struct workflow_s3 *s3, struct penstock_error *err)
+{
+	int r = check_credential(workflow, &s3->access_key_id, err);
+
+	if (r == 0)
+		r = check_credential(workflow, &s3->secret_access_key, err);
+	return r == 0 ? check_credential(workflow, &s3->service_account_key, err) : r;
+}
+
+static int check_credentials(const struct workflow *workflow, struct penstock_error *err)
+{
+	int r = check_credential(workflow, &workflow->notify.url, err);
+
+	if (r == 0 && workflow->output.kind == WORKFLOW_S3)
+		r = check_store(workflow, &workflow->output.s3, err);
+	for (size_t i = 0; r == 0 && i < workflow->n_inputs; i++) {
+		if (workflow->inputs[i].kind == WORKFLOW_S3)
+			r = check_store(workflow, &workflow->inputs[i].s3, err);
+	}
+	return r;
+}
+
+int slurm_check(const struct workflow *workflow, struct penstock_error *err)
+{
+	struct checking checking = {workflow, err};
+	int r = check_credentials(workflow, err);
+
+	if (r < 0)
+		return r;
+
+	if (workflow->timeouts.hang.given)
+		return refuse(workflow, &workflow->timeouts.hang.at,
+			"`hangTimeout` has no effect on the nodes of a cluster", "", "hangTimeout",
+			err);
+	return workflow_walk(&workflow->steps, check_step, &checking);
+}
+
+static int add_number(struct strlist *options, const char *name, int64_t value, const char *unit)
+{
+	return strlist_addf(options, "--%s=%" PRId64 "%s", name, value, unit);
+}
+
+/* sbatch replaces patterns that begin with "%" in file names. */
+static int add_output(struct strlist *options, const char *home, const char *id)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+
+	for (; *home; home++)
+		buf_add_str(&name, *home == '%' ? "%%" : (const char[]){*home, '\0'});
+	buf_printf(&name, "/runs/%s/slurm-%%j.out", id);
+	return buf_failed(&name) ? -1 : strlist_addf(options, "--output=%s", buf_str(&name));
+}
+
+/* Rejects options with which sbatch does something other than submit one job. */
+static int check_option(const char *option, struct penstock_error *err)
+{
+	static const char *const refused[] = {
+		"array", "test-only", "wait", "wrap", "help", "usage", "version"};
+	size_t len = strcspn(option, "=");
+
+	for (size_t i = 0; str_starts(option, "--") && i < ARRAY_SIZE(refused); i++) {
+		/* Abbreviations count; --wait-all-nodes is a different option. */
+		if (len >= 4 && len - 2 <= strlen(refused[i]) &&
+			strncmp(option + 2, refused[i], len - 2) == 0)
+			option = "-a";
+	}
+	if (strcmp(option, "--") != 0 && strcmp(option, "-") != 0 &&
+		(option[1] == '-' || !strchr("aWhuV", option[1])))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"a run is a single job with its own script; sbatch options --array, --wait, "
+		"--wrap, --test-only, --help, --usage, --version and positional words are not "
+		"allowed");
+}
+
+int slurm_options(const struct slurm_submission *submission, struct strlist *options,
+	struct penstock_error *err)
+{
+	const struct workflow_resources *r = &submission->workflow->resources;
+	const char *name = submission->workflow->name.value;
+
+	if (strlist_addf(options, "--job-name=%s", name ? name : submission->id) < 0 ||
+		add_output(options, submission->home, submission->id) < 0 ||
+		strlist_add(options, "--open-mode=append") < 0 ||
+		strlist_add(options, "--requeue") < 0 ||
+		strlist_addf(options, "--signal=B:USR1@%d", LEAD_S) < 0 ||
+		add_number(options, "ntasks", r->tasks.value, "") < 0 ||
+		add_number(options, "cpus-per-task", r->cpus_per_task.value, "") < 0)
+		return error_memory(err);
+	if (r->mem_per_cpu.value &&
+		add_number(options, "mem-per-cpu", r->mem_per_cpu.value, "M") < 0)
+		return error_memory(err);
+	if (r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0)
+		return error_memory(err);
+	for (size_t i = 0; submission->options && i < submission->options->n; i++) {
+		if (check_option(submission->options->items[i], err) < 0)
+			return -(int)PENSTOCK_E_INVALID;
+		if (strlist_add(options, submission->options->items[i]) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+/* Appends the text in single quotes for a shell. */
+static void add_quoted(struct buf *out, const char *text)
+{
+	buf_add_char(out, '\'');
+	for (; *text; text++) {
+		if (*text == '\'')
+			buf_add_str(out, "'\\''");
+		else
+			buf_add_char(out, *text);
+	}
+	buf_add_char(out, '\'');
+}
+
+/* Writes the script, which reports by itself if penstock or the home is missing on the node. */
+static int write_script(const char *path, const char *home, const char *id, int submission,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+
+	if (!program)
+		return error_errno(err, errno, "cannot find the path of this program");
+	buf_printf(&text, "#!/bin/sh\n# The batch job of penstock's run %s.\nhome=", id);
+	add_quoted(&text, home);
+	buf_add_str(&text, "\nprogram=");
+	add_quoted(&text, program);
+	buf_printf(&text,
+		"\n"
+		"if [ ! -d \"$home/runs/%s\" ]; then\n"
+		"\techo \"penstock: $home is not shared with $(hostname): PENSTOCK_HOME must be "
+		"on a file system that all nodes see\" >&2\n"
+		"\texit 78\n"
+		"fi\n"
+		"if [ ! -x \"$program\" ]; then\n"
+		"\techo \"penstock: $program is not on $(hostname): install penstock there, or "
+		"on a file system that all nodes see\" | tee -a \"$home/runs/%s/slurm-error\" "
+		">&2\n"
+		"\texit 78\n"
+		"fi\n"
+		"PENSTOCK_HOME=$home\n"
+		"export PENSTOCK_HOME\n"
+		"PENSTOCK_SLURM_SUBMISSION=%d\n"
+		"export PENSTOCK_SLURM_SUBMISSION\n"
+		"exec \"$program\" resume --in-allocation %s\n",
+		id, id, submission, id);
+	if (buf_failed(&text))
+		return buf_error(&text, "the batch script", err);
+	return fs_write_atomic(path, text.data, text.len, 0700, err);
+}
+
+/* Reads "12" or "12;cluster", alone on the last line: sites print greetings before it. */
+static int take_number(struct slurm_job *job, const char *text, struct penstock_error *err)
+{
+	size_t len = strlen(text);
+	size_t digits;
+
+	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+		len--;
+	for (size_t i = len; i-- > 0;) {
+		if (text[i] == '\n') {
+			text += i + 1;
+			len -= i + 1;
+			break;
+		}
+	}
+	digits = strspn(text, "0123456789");
+	if (!digits || len >= sizeof(job->job) || (digits < len && text[digits] != ';'))
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"unexpected output of sbatch instead of the job number: '%.80s'", text);
+	snprintf(job->job, sizeof(job->job), "%.*s", (int)len, text);
+	return 0;
+}
+
+int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	path = run_path(home, id, RUN_FILE_SLURM_LOCK);
+	if (!path)
+		return error_memory(err);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return error_errno(err, errno, "%s", path);
+	r = fs_lock_wait(fd, NULL);
+	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
+}
+
+static int run_sbatch(struct slurm_job *job, const char *script, struct penstock_error *err)
+{
+	_cleanup_free_ const char **argv = calloc(job->options.n + 4, sizeof(*argv));
+	_cleanup_(buf_release) struct buf out = BUF_INIT(64 * KIB);
+	size_t n = 0;
+	int r;
+
+	if (!argv)
+		return error_memory(err);
+	argv[n++] = "sbatch";
+	argv[n++] = "--parsable";
+	for (size_t i = 0; i < job->options.n; i++)
+		argv[n++] = job->options.items[i];
+	argv[n++] = script;
+	r = slurm_command(argv, &out, err);
+	return r < 0 ? r : take_number(job, buf_str(&out), err);
+}
+
+/*
+ * The number of the submission is recorded before the job can exist. If sbatch did not reply in
+ * time it stays recorded: a job that was started after all has that number, and a later submission
+ * makes such a job do nothing.
+ */
+int slurm_submit(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_(penstock_error_release) struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *script = NULL;
+	char before[SLURM_JOB_SIZE];
+	int r;
+
+	script = run_path(home, id, RUN_FILE_SLURM_SCRIPT);
+	if (!script)
+		return error_memory(err);
+	memcpy(before, job->job, sizeof(before));
+	job->job[0] = '\0';
+	job->submissions++;
+	r = write_script(script, home, id, job->submissions, err);
+	if (r == 0)
+		r = slurm_job_write(job, home, id, err);
+	if (r < 0)
+		return r;
+	r = run_sbatch(job, script, &e);
+	if (r < 0 && r != -(int)PENSTOCK_E_TIMEOUT) {
+		job->submissions--;
+		memcpy(job->job, before, sizeof(before));
+		slurm_job_write(job, home, id, NULL);
+	}
+	if (r < 0)
+		return error_move(err, &e);
+	return slurm_job_write(job, home, id, err);
+}
+
+int slurm_submit_again(
+	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
+{
+	_cleanup_close_ int lock = slurm_submission_lock(home, id, err);
+	struct slurm_job now = {0};
+	int r = lock < 0 ? lock : slurm_job_read(&now, home, id, err);
+
+	if (r < 0)
+		return r;
+	if (now.submissions != job->submissions) {
+		slurm_job_release(job);
+		*job = now;
+		return 1;
+	}
+	slurm_job_release(&now);
+	return slurm_submit(job, home, id, err);
+}

@@ -1,0 +1,33 @@
+/*
+ * What one user's runs may claim of this machine together: `limits` of /etc/penstock/config.yaml
+ * ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), the lower of
+ * both.
+ *
+ *	limits:
+ *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
+ *	  "*": {cpus: 4}
+ *
+ * And what all images of containers that a user keeps may take on disk, the lower of both as well:
+ *
+ *	images: {maxSize: 50GiB}
+ */
+#ifndef RUN_CONFIG_USER_LIMITS_H
+#define RUN_CONFIG_USER_LIMITS_H
+
+#include <stdint.h>
+
+#include "records/claims.h"
+
+struct penstock_error;
+
+/* Limits of the calling user. PENSTOCK_E_INVALID if a file is invalid; the message says where. */
+int user_limits_read(struct claim_limits *out, struct penstock_error *err);
+
+/* UINT64_MAX if there is no bound. PENSTOCK_E_INVALID as above. */
+int user_images_bound(uint64_t *out, struct penstock_error *err);
+
+/* Paths of the user's file (owned, NULL if out of memory) and of the administrator's. */
+char *user_config_path(void);
+const char *system_config_path(void);
+
+#endif

@@ -1,0 +1,255 @@
+/* The end of a run: flush, lease, record, release. Every run leaves here. */
+#include "run/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "run/owner/lease.h"
+#include "run/report/notify.h"
+#include "run/report/output.h"
+#include "run/retry.h"
+#include "run/walk/steps.h"
+#include "run/workdir/project.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+void run_set_state(struct run *run, enum run_state state)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (records_set_state(
+		    run->attempt.records, run->attempt.id, run->attempt.number, state, &err) < 0)
+		log_warn("cannot record the state of run %s: %s", run->attempt.id, err.message);
+	lease_set(run->publisher.lease, run_state_name(state));
+	run_event(&run->attempt.voice, RUN_EVENT_STATE, run_state_name(state), 0, 0);
+}
+
+void run_notify(const struct run *run, enum workflow_notify_event event)
+{
+	notify_send(run->notify, event,
+		&(struct notify_event){
+			.run_id = run->attempt.id,
+			.name = run->attempt.workflow->name.value,
+			.attempt = run->attempt.number,
+			.state = run_state_name(
+				run->attempt.end.decided ? run->attempt.end.state : RUN_RUNNING),
+			.run_class = run->attempt.end.decided && run->attempt.end.class
+					     ? run_class_name(run->attempt.end.class)
+					     : NULL,
+			.exit_code = run->attempt.end.exit_code,
+			.message = run->attempt.end.message,
+			.ended = run->attempt.end.decided,
+		});
+}
+
+static void set_unflushed(const struct run *run, struct records_end *end)
+{
+	end->unflushed = true;
+	end->flushed_state = run->attempt.end.state;
+	end->flushed_class = run->attempt.end.class;
+	end->flushed_exit_code = run->attempt.end.exit_code;
+}
+
+/* The machine goes away before all is published. What is published is whole, and the run continues
+ * from it. */
+static void end_before_its_time(struct run *run, struct records_end *end)
+{
+	if (run->attempt.end.state != RUN_PREEMPTED) {
+		run_end_reset(&run->attempt);
+		run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
+			"preempted while the output was uploaded; the same command continues it");
+	}
+	set_unflushed(run, end);
+	run_say(&run->attempt.voice, RUN_EVENT_WARNING,
+		"out of time before all of the output was published; what is published is "
+		"whole, and 'penstock flush %s' uploads the rest if this machine stays",
+		run->attempt.id);
+}
+
+/* If an attempt ends before it can publish anything, the output of an earlier one is still pending.
+ * The record must say so, or the next run would reuse the storage. */
+static void keep_waiting_output(struct run *run, struct records_end *end)
+{
+	if (!run->attempt.continuing || !run->only_copy || !attempt_has_output(&run->attempt) ||
+		run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT)
+		return;
+	set_unflushed(run, end);
+	run_say(&run->attempt.voice, RUN_EVENT_WARNING,
+		"the output of an earlier attempt is not completely uploaded%s; it is kept in %s",
+		run_is_superseded(&run->attempt)
+			? ", and is older than what another machine has published since"
+			: "; 'penstock flush' uploads it",
+		run->attempt.layout.output);
+}
+
+/* An HTTP output is sent only when the steps have finished. Until then this is the only copy. */
+static bool http_output_waits(const struct run *run)
+{
+	return run->attempt.workflow->output.kind == WORKFLOW_HTTP && run->attempt.steps_began &&
+	       run->attempt.end.state == RUN_PREEMPTED && attempt_has_output(&run->attempt);
+}
+
+static void flush_and_decide(struct run *run, struct records_end *end)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool any = run->publisher.sync || run->publisher.log ||
+		   publisher_sends_http(&run->publisher);
+
+	interrupts_phase(&run->reaction.interrupts, PHASE_FLUSH);
+	if (!any) {
+		if (http_output_waits(run))
+			set_unflushed(run, end);
+		else
+			keep_waiting_output(run, end);
+		return;
+	}
+	run_set_state(run, RUN_FLUSHING);
+	publisher_watch_time(&run->publisher);
+	if (publisher_flush(&run->publisher, &err) == 0)
+		return;
+	if (atomic_load(&run->publisher.out_of_time) &&
+		(run->attempt.end.state == RUN_SUCCEEDED ||
+			run->attempt.end.state == RUN_PREEMPTED)) {
+		end_before_its_time(run, end);
+		return;
+	}
+	if (run->attempt.end.message)
+		run_event(&run->attempt.voice, RUN_EVENT_WARNING, run->attempt.end.message, 0, 0);
+	if (lease_is_lost(run->publisher.lease)) { /* the new owner does not know this storage */
+		run_end_reset(&run->attempt);
+		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
+			"another owner has taken over this run: %s; the files written here stay "
+			"in %s",
+			err.message, run->attempt.layout.output);
+		return;
+	}
+	if (run->publisher.sync)
+		sync_settle(run->publisher.sync);
+	set_unflushed(run, end);
+	run_end_reset(&run->attempt);
+	run_end(&run->attempt, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
+		"the output is not complete: %s; it is kept in %s%s 'penstock flush %s' uploads "
+		"the rest",
+		err.message, run->attempt.layout.output, publisher_flush_hint(err.code),
+		run->attempt.id);
+}
+
+static void release_lease(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	/* An attempt that never began its steps leaves the run to be continued, on any machine. */
+	bool goes_on = (run->attempt.continuing && !run->attempt.steps_began &&
+			       run->attempt.end.state != RUN_SUCCEEDED) ||
+		       run->result->retry_in_ms >= 0;
+	enum run_state state = goes_on ? RUN_LOST : run->attempt.end.state;
+
+	/* The upload was given up for lack of time, not because the store did not answer: try once
+	 * more. */
+	if (atomic_load(&run->publisher.out_of_time))
+		interrupts_try_again(&run->reaction.interrupts);
+	publisher_watch_last_words(&run->publisher);
+	if (run->publisher.lease)
+		object_client_gate(run->publisher.store->client, NULL);
+	/* If the output could not be sent, its state could not be either; `penstock flush` sends
+	 * both. */
+	if (lease_release(take_pointer(run->publisher.lease), run_state_name(state),
+		    run_class_name(run->attempt.end.class), run->attempt.end.exit_code, &err) < 0 &&
+		run->attempt.end.exit_code != 73)
+		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
+			"cannot update the run's state in its output: %s", err.message);
+	publisher_unwatch_time(&run->publisher);
+}
+
+/* Removes local files only after a success: they are published, or can be staged again. */
+static void tidy(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (run->attempt.end.state != RUN_SUCCEEDED)
+		return;
+	if (run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT &&
+		attempt_has_output(&run->attempt))
+		return;
+	if (run_layout_wipe(&run->attempt.layout, &err) < 0)
+		log_warn("%s", err.message);
+}
+
+/* Writes the last line of the run's log. It comes before the record of the end, so that `logs
+ * --follow` shows it. */
+static void log_end(struct run *run)
+{
+	const char *state = run_state_name(run->attempt.end.state), *more;
+	/* The message may begin with the state: "stopped during 'train'; …". */
+	bool said = run->attempt.end.message && str_starts(run->attempt.end.message, state);
+
+	if (run->attempt.end.state == RUN_SUCCEEDED &&
+		run->attempt.workflow->output.kind == WORKFLOW_NO_TRANSPORT &&
+		attempt_has_output(&run->attempt))
+		run->result->output = strdup(run->attempt.layout.output);
+	else if (run->attempt.end.state == RUN_SUCCEEDED)
+		run->result->output = run_describe_output(&run->attempt.workflow->output);
+	more = run->attempt.end.message ? run->attempt.end.message : run->result->output;
+
+	if (run->attempt.voice.output)
+		output_note(run->attempt.voice.output, "penstock: run %s %s%s%s", run->attempt.id,
+			said ? "" : state,
+			!more || said		   ? ""
+			: run->attempt.end.message ? ": "
+						   : "; its output is in ",
+			more ? more : "");
+}
+
+void run_finish(struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct records_end end = {0};
+
+	attempt_free_space(&run->attempt);
+	if (run->attempt.voice.output)
+		output_retry(run->attempt.voice.output); /* before the log is uploaded */
+	if (!run->attempt.end.decided) {
+		run->attempt.end.decided = true;
+		run->attempt.end.state = RUN_SUCCEEDED;
+	}
+	project_collect(&run->attempt);
+	/* Not waited for before the flush: the current work of the checkpoints may take long. */
+	run_checkpoints_stop(&run->publisher);
+	flush_and_decide(run, &end);
+	run_checkpoints_end(&run->publisher);
+	publisher_record(&run->publisher);
+	sync_free(take_pointer(run->publisher.sync));
+	run->result->retry_in_ms = run_plan_retry(run);
+	end.state = run->attempt.end.state;
+	end.class = run->attempt.end.class;
+	end.exit_code = run->attempt.end.exit_code;
+	end.step_code = run->attempt.end.step_code;
+	end.message = run->attempt.end.message;
+	release_lease(run);
+	log_end(run);
+	if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end, &err) < 0)
+		log_error("cannot record the end of run %s: %s", run->attempt.id, err.message);
+	else
+		/* After the record: a kill in between must not let the next attempt resume with
+		 * half of the storage. */
+		tidy(run);
+	run_event(
+		&run->attempt.voice, RUN_EVENT_STATE, run_state_name(run->attempt.end.state), 0, 0);
+	if (run->result->retry_in_ms < 0)
+		run_notify(run, WORKFLOW_NOTIFY_END);
+	if (run->result->retry_in_ms < 0 && run->attempt.end.state != RUN_SUCCEEDED)
+		run_notify(run, WORKFLOW_NOTIFY_FAILURE);
+	output_stop(run->attempt.voice.output);
+	claim_release(take_pointer(run->host.claim));
+	notify_free(take_pointer(run->notify));
+	reaction_unwatch(&run->reaction);
+	run_settle_storage(&run->attempt, !end.unflushed);
+	stores_release(&run->stores);
+	containers_release(&run->host.containers);
+	free(take_pointer(run->staged));
+}

@@ -1,0 +1,98 @@
+/*
+ * Requests and notices that end a run, and their urgency: signals, and notices that the machine
+ * goes away.
+ *
+ *	interrupts_start(&interrupts, err);
+ *	interrupts_phase(&interrupts, PHASE_FLUSH);
+ *	... pass &interrupts.cancel to blocking calls; poll interrupts.event_fd; read interrupts_reason()
+ *	interrupts_stop(&interrupts);
+ *
+ * One thread reads the signals; notices come from the threads of their sources. Requests of the
+ * user (SIGINT and SIGHUP, `penstock stop`) are more urgent when repeated:
+ *
+ *	phase         first                         second
+ *	begin         `cancel` is set               `cancel` stays set in the flush phase, too
+ *	steps         the steps are asked to end    they are killed
+ *	flush         a note that it is uploading   `cancel` is set: `penstock flush` continues later
+ *
+ * A request of the begin phase counts in a flush phase that follows directly, which only sends the
+ * run's final state; after steps the count starts again.
+ *
+ * SIGTERM, SIGUSR1 and SIGUSR2 are notices of the machine (preempted, to be resumed). A notice
+ * counts once, even if several arrive: a machine that goes away announces it in several ways, and
+ * none of them may end a save in progress. The first request or notice determines the end state of
+ * the run.
+ */
+#ifndef RUN_NOTICES_INTERRUPTS_H
+#define RUN_NOTICES_INTERRUPTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "run/notices/notice.h"
+
+struct penstock_error;
+
+enum interrupt_reason { INTERRUPT_NONE, INTERRUPT_STOP, INTERRUPT_PREEMPT };
+enum interrupt_phase { PHASE_BEGIN, PHASE_STEPS, PHASE_FLUSH };
+enum { INTERRUPT_NOTICES = 64 }; /* active at a time: one per source */
+
+struct interrupts {
+	atomic_int cancel; /* non-zero: blocking calls must end */
+	atomic_int reason; /* enum interrupt_reason of the first request */
+	atomic_int count; /* requests in this phase; written under lock */
+	atomic_uint news; /* incremented with each event */
+	enum interrupt_phase phase; /* under lock */
+	/* under lock: sum of all notices of the end; no source if there is none */
+	struct notice notice;
+	struct notice soon; /* under lock: a warning of what may come; no source if there is none */
+	struct notice active[INTERRUPT_NOTICES]; /* under lock: the parts of `notice` */
+	size_t n_active;
+	unsigned serial; /* under lock */
+	pthread_mutex_t lock; /* a request belongs to one phase */
+	int event_fd; /* readable after each request; interrupts_clear_event() */
+	int signal_fd;
+	int quit_fd;
+	pthread_t thread;
+	int64_t grace_ms; /* of a notice without a deadline; 0 for 30 s */
+	void (*note)(void *cookie, const char *text); /* called from the thread */
+	/* Describes a signal if more is known about it; called from the thread. May be NULL. */
+	void (*describe)(void *cookie, int signal, struct notice *notice);
+	/* Called for each notice with new information, from the thread of its source. */
+	void (*noticed)(void *cookie, const struct notice *notice);
+	void *cookie;
+};
+
+/* Blocks the signals that interrupts read, and SIGCHLD and SIGPIPE; call it before the first thread
+ * is made. */
+void interrupts_block_signals(void);
+
+/* The signals must be blocked already. */
+int interrupts_start(struct interrupts *interrupts, struct penstock_error *err);
+void interrupts_stop(struct interrupts *interrupts);
+
+void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase);
+enum interrupt_reason interrupts_reason(const struct interrupts *interrupts);
+/* Requests in this phase: 0 for none, 1 asked, 2 and more insisted. */
+int interrupts_count(const struct interrupts *interrupts);
+/* Sets `cancel` without a request: the rest cannot be sent. */
+void interrupts_give_up(struct interrupts *interrupts);
+/* Clears `cancel` again, for the last writes of the run. */
+void interrupts_try_again(struct interrupts *interrupts);
+/* Changes with each request: compare two values to detect a new one. */
+unsigned interrupts_news(const struct interrupts *interrupts);
+void interrupts_clear_event(const struct interrupts *interrupts);
+
+/* Reports a notice; any thread. Of several notices of the end the earliest deadline counts; it is
+ * withdrawn once each source has withdrawn its own. */
+void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
+/* Returns false if there is no notice. `withdrawn` is set if it no longer holds. */
+bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
+bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
+/* Removes a withdrawn notice that had no effect. Returns false if it still holds, or the user
+ * insists. */
+bool interrupts_forget_notice(struct interrupts *interrupts);
+
+#endif

@@ -1,0 +1,122 @@
+/*
+ * Notices that the machine goes away, and their sources.
+ *
+ *	notices_start(&notices, &(struct notices_options){ .preemption = &p, .on_notice = fn,
+ *		.cookie = c }, err);
+ *	... fn(c, &notice) is called for each notice, from a thread of its source
+ *	notices_done(notices, alone);	the state is written: the machine can be taken
+ *	notices_stop(notices);
+ *
+ * Each source is a `struct notice_source_ops` in src/run/notices/NAME.c with its own thread, so it
+ * may block. A source that the machine does not have is silent. Signals are not a source of this
+ * kind: interrupts.h reads them.
+ */
+#ifndef RUN_NOTICES_NOTICE_H
+#define RUN_NOTICES_NOTICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "workflow/model.h"
+
+struct buf;
+struct http_engine;
+struct notices;
+struct penstock_error;
+
+struct notice {
+	char source[24]; /* "gcp", "aws", "azure", "slurm", "signal", "file", "command", … */
+	char reason[200]; /* one line, in the source's words */
+	int64_t noticed_ms; /* monotonic; 0 for now */
+	/* monotonic time of the machine's end; 0 if unknown, so that the grace period counts */
+	int64_t deadline_ms;
+	int64_t noticed_wall; /* nanoseconds; 0 for now */
+	bool hard; /* the deadline comes from the source */
+	bool soon; /* the end may come soon: a good moment to save, but nothing ends */
+	/* the notice of this source no longer holds; with `soon` its warning */
+	bool withdrawn;
+	unsigned origin; /* the source among several of the same name; 0 for a signal */
+	unsigned serial; /* number of the notice; changes with new information */
+	unsigned eased; /* of the sum: how often a part was withdrawn */
+};
+
+/* Truncates `reason` and replaces characters that could forge a line. */
+void notice_set(struct notice *notice, const char *source, const char *reason);
+/* Adds a lead: the end comes in `lead_ms` from now. */
+void notice_set_lead(struct notice *notice, int64_t lead_ms);
+
+struct notices_options {
+	const struct workflow_preemption *preemption; /* borrowed */
+	void (*on_notice)(void *cookie, const struct notice *notice); /* called from any thread */
+	void *cookie;
+};
+
+int notices_start(
+	struct notices **out, const struct notices_options *options, struct penstock_error *err);
+/* `alone`: no other run on this machine may still be saving. */
+void notices_done(struct notices *notices, bool alone);
+void notices_stop(struct notices *notices); /* NULL is allowed */
+
+/* ---- for the sources ---- */
+
+/* Shared by all sources of a run. */
+struct notice_shared {
+	atomic_int cancel;
+	int quit_fd; /* readable once the watch ends */
+	pthread_mutex_t lock;
+	struct http_engine *engine; /* under lock */
+};
+
+/* One watched source; owned by its thread. */
+struct notice_watch {
+	const struct notice_source_ops *ops;
+	struct notice_shared *shared;
+	const char *value; /* of `file` and `command` */
+	const char *base; /* the address of a metadata service, without a slash at the end */
+	bool sure; /* requested by name: keep probing if it is absent */
+	const atomic_int *cancel; /* for requests */
+	void *state; /* private to the source */
+};
+
+/* Returns the engine shared by all sources, made on first use, or NULL if it cannot be made. */
+struct http_engine *notice_engine(struct notice_watch *watch);
+/* Waits. Returns false if the watch is ending. */
+bool notice_sleep(const struct notice_watch *watch, int64_t ms);
+/* Waits for the next of the times that are `every_ms` apart, regardless of the duration of the
+ * query; `*last` is 0 at first. */
+bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms);
+
+struct notice_source_ops {
+	const char *name;
+	/* Checks if the machine has this source; may take a second. False is final unless the
+	 * source was requested by name. */
+	bool (*probe)(struct notice_watch *watch);
+	/* Blocks until there is a notice (true), or the watch ends (false). Called again after each
+	 * notice. */
+	bool (*wait)(struct notice_watch *watch, struct notice *out);
+	/* Called after all steps have ended and the state is written. May be NULL. */
+	void (*done)(struct notice_watch *watch);
+	void (*release)(struct notice_watch *watch); /* frees `state`; may be NULL */
+};
+
+extern const struct notice_source_ops notice_file;
+extern const struct notice_source_ops notice_command;
+extern const struct notice_source_ops notice_gcp_preempted;
+extern const struct notice_source_ops notice_gcp_maintenance;
+extern const struct notice_source_ops notice_aws;
+extern const struct notice_source_ops notice_azure;
+
+/* The cloud of the machine according to its firmware. */
+enum notice_cloud {
+	NOTICE_CLOUD_UNKNOWN,
+	NOTICE_CLOUD_NONE,
+	NOTICE_CLOUD_GCP,
+	NOTICE_CLOUD_AWS,
+	NOTICE_CLOUD_AZURE
+};
+/* `dir` is /sys/class/dmi/id. Returns UNKNOWN if it does not exist. */
+enum notice_cloud notice_machine(const char *dir);
+
+#endif

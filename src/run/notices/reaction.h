@@ -1,0 +1,79 @@
+/*
+ * Reaction of a run to requests to stop and to notices that its machine goes away. At a notice the
+ * tasks first find a file; then their leaders get a signal, if they handle it; at the end of their
+ * share of the time all are killed. The rest of the time is for publishing.
+ *
+ *	reaction_init(&reaction, attempt, err)	reads the settings and the signals from now on
+ *	reaction_prepare(&reaction, err)	before the steps: makes the directory of the files
+ *	reaction_watch(&reaction, err)		starts the sources of notices
+ *	reaction_begin(&reaction, &notice)	writes the file; walk_notice() signals the leaders
+ *	reaction_tasks_until(&reaction, &notice)	when to kill all that still runs
+ *	reaction_flush_until(&reaction)		when to write the state, published or not
+ *	reaction_release(&reaction)
+ */
+#ifndef RUN_NOTICES_REACTION_H
+#define RUN_NOTICES_REACTION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "run/attempt/attempt.h"
+#include "run/notices/interrupts.h"
+#include "run/notices/notice.h"
+#include "run/notices/settings.h"
+
+struct penstock_error;
+
+/* Below $STORAGE_PATH, so that containers see them too. */
+#define REACTION_DIR	      ".penstock"
+#define REACTION_PREEMPT_FILE REACTION_DIR "/preempt"
+#define REACTION_SAVE_FILE    REACTION_DIR "/save"
+#define REACTION_DONE_FILE    REACTION_DIR "/done-" /* and the execution's number */
+
+struct reaction {
+	struct attempt *attempt; /* borrowed */
+	struct interrupts interrupts;
+	struct notice_settings settings;
+	struct notices *notices; /* NULL if no source is watched */
+	atomic_bool laid_out; /* attempt->layout is final: other threads may read it */
+	/* Adds what a batch system knows about a signal; may be NULL. */
+	void (*describe)(const void *cookie, int signal, struct notice *notice);
+	const void *describe_cookie;
+};
+
+/* Zeroed before, but for `describe`. The signals must be blocked. */
+int reaction_init(struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
+/* Only the signals, which end nothing but `interrupts.cancel`: for `penstock flush`. */
+int reaction_init_plain(
+	struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
+void reaction_release(struct reaction *reaction);
+int reaction_prepare(struct reaction *reaction, struct penstock_error *err);
+int reaction_watch(struct reaction *reaction, struct penstock_error *err);
+/* Stops the sources after the state is written. */
+void reaction_unwatch(struct reaction *reaction);
+
+/* Ends the attempt because of an error of the given class and releases the error. If a request or a
+ * notice caused the error, the attempt is stopped or preempted instead. */
+void reaction_end_error(
+	struct reaction *reaction, enum run_class class, struct penstock_error *err);
+
+/* Writes the file for the tasks. A notice that only says "soon" has a file of its own, because a
+ * task may exit as soon as the preempt file exists. */
+void reaction_begin(struct reaction *reaction, const struct notice *notice);
+/* Removes the file again after a withdrawal; `soon`: the file that asks for a save. */
+void reaction_take_back(const struct reaction *reaction, bool soon);
+
+int reaction_signal(const struct reaction *reaction);
+int64_t reaction_tasks_until(const struct reaction *reaction, const struct notice *notice);
+/* When the steps of `finally` are killed too. */
+int64_t reaction_finally_until(const struct reaction *reaction, const struct notice *notice);
+/* 0 if there is no such time. */
+int64_t reaction_flush_until(struct reaction *reaction);
+/* When the machine goes away; 0 if that is unknown. */
+int64_t reaction_gone_at(struct reaction *reaction);
+/* True if the execution left its mark of completion, which is removed. */
+bool reaction_is_done(const struct reaction *reaction, unsigned long serial);
+
+#endif

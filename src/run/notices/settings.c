@@ -1,0 +1,107 @@
+#include "run/notices/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "run/config/times.h"
+#include "run/config/user_limits.h"
+#include "workflow/document/document.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+static void fill_text(struct workflow_text *to, const struct workflow_text *from)
+{
+	if (!to->value)
+		*to = *from;
+}
+
+static void fill_number(struct workflow_number *to, const struct workflow_number *from)
+{
+	if (!to->given)
+		*to = *from;
+}
+
+/* Fills in missing values. */
+static void fill(struct workflow_preemption *to, const struct workflow_preemption *from)
+{
+	if (!to->sources_given && from->sources_given) {
+		to->sources_given = true;
+		to->sources = from->sources;
+		to->n_sources = from->n_sources;
+	}
+	if (!to->signal_given && from->signal_given) {
+		to->signal_given = true;
+		to->signal = from->signal;
+	}
+	fill_number(&to->grace, &from->grace);
+	fill_number(&to->reserve, &from->reserve);
+	fill_text(&to->gcp, &from->gcp);
+	fill_text(&to->aws, &from->aws);
+	fill_text(&to->azure, &from->azure);
+}
+
+static int read_file(struct notice_settings *out, const char *path, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
+	struct workflow_preemption preemption = {0};
+	struct diagnostics found = {0};
+	const char *name = workflow_arena_copy(&out->arena, path, strlen(path));
+	struct node *root;
+	struct node *map;
+	int r;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	if (!name)
+		return error_memory(err);
+	r = fs_read(path, &text, err);
+	if (r < 0 || text.len == 0)
+		return r;
+	root = document_read(&out->arena, name, NULL, buf_str(&text), text.len, &found);
+	map = root && root->kind == NODE_MAP ? node_get(root, "preemption") : NULL;
+	if (map)
+		workflow_read_preemption(&out->arena, name, map, &preemption, &found);
+	if (out->arena.no_memory)
+		r = error_memory(err);
+	else if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
+	diagnostics_release(&found);
+	if (r == 0)
+		fill(&out->preemption, &preemption);
+	return r;
+}
+
+int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *own = user_config_path();
+	int r;
+
+	*out = (struct notice_settings){.preemption = *workflow};
+	if (!own)
+		return error_memory(err);
+	r = read_file(out, own, err);
+	return r < 0 ? r : read_file(out, system_config_path(), err);
+}
+
+void notice_settings_release(struct notice_settings *settings)
+{
+	workflow_arena_release(&settings->arena);
+}
+
+int64_t notice_settings_grace_ms(const struct notice_settings *settings)
+{
+	const struct workflow_number *given = &settings->preemption.grace;
+
+	if (stop_grace_given_ms() >= 0)
+		return stop_grace_given_ms() ? stop_grace_given_ms() : 1;
+	return given->given ? given->value : STOP_GRACE_DEFAULT_MS;
+}

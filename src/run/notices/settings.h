@@ -1,0 +1,25 @@
+/*
+ * Settings for notices: those of the workflow, else `preemption` of ~/.config/penstock/config.yaml
+ * ($PENSTOCK_CONFIG), else that of /etc/penstock/config.yaml ($PENSTOCK_SYSTEM_CONFIG).
+ */
+#ifndef RUN_NOTICES_SETTINGS_H
+#define RUN_NOTICES_SETTINGS_H
+
+#include "workflow/document/arena.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+
+struct notice_settings {
+	struct workflow_preemption preemption; /* borrows from the workflow and the arena */
+	struct workflow_arena arena;
+};
+
+/* Returns PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
+int notice_settings_read(struct notice_settings *out, const struct workflow_preemption *workflow,
+	struct penstock_error *err);
+void notice_settings_release(struct notice_settings *settings);
+/* Returns the grace period of a notice without a deadline. */
+int64_t notice_settings_grace_ms(const struct notice_settings *settings);
+
+#endif

@@ -1,0 +1,68 @@
+/* Helpers of the sources: making notices, the shared engine, waiting. */
+#include "run/notices/notice.h"
+
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "net/http/http.h"
+#include "base/banned.h"
+
+void notice_set(struct notice *notice, const char *source, const char *reason)
+{
+	*notice = (struct notice){0};
+	snprintf(notice->source, sizeof(notice->source), "%s", source);
+	snprintf(notice->reason, sizeof(notice->reason), "%s", reason);
+	str_make_utf8(notice->reason); /* it is written to documents */
+	for (char *c = notice->reason; *c; c++) {
+		if ((unsigned char)*c < ' ' || *c == 127)
+			*c = ' ';
+	}
+}
+
+void notice_set_lead(struct notice *notice, int64_t lead_ms)
+{
+	notice->noticed_ms = clock_monotonic_ms();
+	notice->deadline_ms = notice->noticed_ms + lead_ms;
+	notice->hard = true;
+}
+
+struct http_engine *notice_engine(struct notice_watch *watch)
+{
+	struct notice_shared *shared = watch->shared;
+
+	LOCK_SCOPE(&shared->lock);
+	if (!shared->engine &&
+		http_engine_new(&shared->engine,
+			&(struct http_engine_options){.cancel = &shared->cancel}, NULL) < 0)
+		shared->engine = NULL;
+	return shared->engine;
+}
+
+bool notice_sleep(const struct notice_watch *watch, int64_t ms)
+{
+	struct pollfd quit = {watch->shared->quit_fd, POLLIN, 0};
+	int64_t until = clock_monotonic_ms() + ms;
+
+	for (;;) {
+		int64_t left = until - clock_monotonic_ms();
+
+		if (atomic_load(&watch->shared->cancel))
+			return false;
+		if (left <= 0)
+			return true;
+		poll(&quit, 1, left < INT32_MAX ? (int)left : INT32_MAX);
+	}
+}
+
+bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_ms)
+{
+	int64_t now = clock_monotonic_ms();
+
+	/* Only one missed time is made up for. */
+	*last = *last && *last + every_ms > now - every_ms ? *last + every_ms : now + every_ms;
+	return notice_sleep(watch, *last - now);
+}

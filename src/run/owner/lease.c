@@ -1,0 +1,328 @@
+#include "run/owner/lease.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "run/owner/lease_internal.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+enum { POLL_MS = 20 };
+
+/* Waits for a change of state or for the next renewal, which comes sooner after a failure. Returns
+ * false if the thread must end. */
+static bool wait_turn(struct lease *lease, bool failed, const char **state)
+{
+	int64_t until = clock_monotonic_ms() + (failed ? lease->term_ms / 12 : lease->term_ms / 3);
+
+	LOCK_SCOPE(&lease->lock);
+	while (!lease->stopping && !lease->dirty && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&lease->wake, &lease->lock, until);
+	lease->dirty = false;
+	*state = lease->state;
+	return !lease->stopping;
+}
+
+static void lose(struct lease *lease, const struct seen *other, bool output_only)
+{
+	const char *since = other->since[0] ? other->since : "some time ago";
+
+	if (output_only)
+		snprintf(lease->owner, sizeof(lease->owner),
+			"run %s has its output now (on %s, since %s)", other->run, other->host,
+			since);
+	else if (!other->etag[0])
+		snprintf(lease->owner, sizeof(lease->owner), "run %s now belongs to another owner",
+			lease->options.run_id);
+	else
+		snprintf(lease->owner, sizeof(lease->owner),
+			"run %s is now attempt %d on %s (process %d, %s, since %s)",
+			lease->options.run_id, other->attempt, other->host, (int)other->pid,
+			other->state, since);
+	atomic_store(&lease->held_until_ms, 0);
+	pthread_mutex_lock(&lease->lock);
+	lease->lost = true;
+	lease->output_lost = output_only;
+	pthread_mutex_unlock(&lease->lock);
+	if (lease->options.lost)
+		lease->options.lost(lease->options.cookie, lease->owner);
+}
+
+/* Renews the lease. Returns false if it is lost. The state is read before it is written, because a
+ * store that ignores conditions would overwrite the new owner's state. */
+static bool renew_once(struct lease *lease, const char *state, bool *failed)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum lease_output output = LEASE_OUTPUT_OURS;
+	struct seen other = {0};
+	int r = lease_still_ours(lease, &other, &err);
+	bool lost = r == 0;
+
+	if (r > 0)
+		r = lease_write_state(lease, state, &err);
+	/* Another owner changes either only after it has watched this one be idle for a whole
+	 * term. */
+	if (r == -(int)PENSTOCK_E_PRECONDITION) {
+		lost = true;
+		if (lease_load(lease, lease->key, &other, NULL) < 0)
+			other.etag[0] = '\0';
+	}
+	if (!lost)
+		output = lease_check_output(lease, &other);
+	*failed = r < 0 || output == LEASE_OUTPUT_UNKNOWN;
+	if (lost || output == LEASE_OUTPUT_LOST)
+		lose(lease, &other, !lost);
+	else if (r < 0)
+		log_debug("cannot write the run's state now: %s", err.message);
+	else if (!*failed)
+		lease_hold(lease);
+	free(other.home);
+	return !lost && output != LEASE_OUTPUT_LOST;
+}
+
+static void *renew(void *cookie)
+{
+	struct lease *lease = cookie;
+	bool failed = false;
+	const char *state;
+
+	while (wait_turn(lease, failed, &state)) {
+		if (!renew_once(lease, state, &failed))
+			return NULL;
+	}
+	return NULL;
+}
+
+/* Makes the next renewal start at once. */
+static void renew_now(struct lease *lease)
+{
+	if (lease->dirty)
+		return;
+	lease->dirty = true;
+	pthread_cond_signal(&lease->wake);
+}
+
+/* The gate: fails unless no other owner can have taken the run yet. Called often, by the engine's
+ * thread. */
+static int may_send(void *cookie, struct penstock_error *err)
+{
+	struct lease *lease = cookie;
+
+	if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
+		return 0;
+	LOCK_SCOPE(&lease->lock);
+	if (lease->lost)
+		return error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
+	atomic_fetch_add(&lease->refusals, 1);
+	/* The process was suspended, or the store did not answer for long: the next renewal
+	 * decides. */
+	renew_now(lease);
+	return error_set(err, PENSTOCK_E_UNAVAILABLE,
+		"cannot renew the ownership of run %s for %d s; nothing is published until it "
+		"is renewed",
+		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
+}
+
+unsigned long lease_refusals(const struct lease *lease)
+{
+	return lease ? atomic_load(&lease->refusals) : 0;
+}
+
+bool lease_wait(struct lease *lease, const atomic_int *cancel)
+{
+	if (lease && clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {
+		LOCK_SCOPE(&lease->lock);
+		renew_now(lease);
+	}
+	while (lease && !lease_is_lost(lease) && !atomic_load(cancel)) {
+		if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
+			return true;
+		clock_sleep_ms(POLL_MS);
+	}
+	return false;
+}
+
+int lease_attempt(const struct lease *lease)
+{
+	return lease->options.attempt;
+}
+
+const struct http_gate *lease_gate(const struct lease *lease)
+{
+	return &lease->gate;
+}
+
+const char *lease_owner_now(const struct lease *lease)
+{
+	return lease->owner;
+}
+
+void lease_set(struct lease *lease, const char *state)
+{
+	if (!lease)
+		return;
+	LOCK_SCOPE(&lease->lock);
+	lease->state = state;
+	lease->dirty = true;
+	pthread_cond_signal(&lease->wake);
+}
+
+bool lease_is_lost(struct lease *lease)
+{
+	if (!lease)
+		return false;
+	LOCK_SCOPE(&lease->lock);
+	return lease->lost;
+}
+
+/* $PENSTOCK_LEASE_TERM in seconds: for slow stores and machines, and for tests. */
+static int64_t term_ms(void)
+{
+	const char *given = getenv("PENSTOCK_LEASE_TERM");
+	uint64_t seconds;
+
+	if (given && str_to_u64(given, LEASE_TERM_MIN_S, LEASE_TERM_MAX_S, &seconds))
+		return (int64_t)seconds * 1000;
+	return LEASE_TERM_MS;
+}
+
+/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes those that share one. */
+static void name_machine(struct lease *lease)
+{
+	const char *given = getenv("PENSTOCK_MACHINE");
+
+	if (given && *given)
+		snprintf(lease->boot_id, sizeof(lease->boot_id), "%.*s", PROCESS_BOOT_ID_SIZE - 1,
+			given);
+	else
+		process_boot_id(lease->boot_id);
+}
+
+static void lease_free(struct lease *lease)
+{
+	pthread_mutex_destroy(&lease->lock);
+	pthread_cond_destroy(&lease->wake);
+	free((char *)(uintptr_t)lease->options.bucket);
+	free((char *)(uintptr_t)lease->options.prefix);
+	free((char *)(uintptr_t)lease->options.run_id);
+	free((char *)(uintptr_t)lease->options.name);
+	free((char *)(uintptr_t)lease->options.home);
+	free((char *)(uintptr_t)lease->options.home_id);
+	free(lease->key);
+	free(lease->output_key);
+	free(lease);
+}
+
+static int copy_options(struct lease *lease, const struct lease_options *given)
+{
+	struct lease_options *o = &lease->options;
+
+	*o = *given;
+	o->bucket = strdup(given->bucket);
+	o->prefix = strdup(given->prefix);
+	o->run_id = strdup(given->run_id);
+	o->name = given->name ? strdup(given->name) : NULL;
+	o->home = strdup(given->home);
+	o->home_id = strdup(given->home_id);
+	o->state_prefix = NULL;
+	if (asprintf(&lease->key, "%s%s/state.json", given->prefix, given->state_prefix) < 0)
+		lease->key = NULL;
+	if (asprintf(&lease->output_key, "%s.penstock/owner.json", given->prefix) < 0)
+		lease->output_key = NULL;
+	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !o->home_id || !lease->key ||
+		!lease->output_key || (given->name && !o->name))
+		return -1;
+	return 0;
+}
+
+int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
+	struct penstock_error *err)
+{
+	struct lease *lease = calloc(1, sizeof(*lease));
+	struct process_info self = {0};
+	struct utsname system;
+	int r;
+
+	if (!lease)
+		return error_memory(err);
+	pthread_mutex_init(&lease->lock, NULL);
+	clock_cond_init(&lease->wake);
+	lease->state = "staging";
+	lease->term_ms = term_ms();
+	lease->gate = (struct http_gate){may_send, lease};
+	name_machine(lease);
+	if (readlink("/proc/self/ns/pid", lease->pid_ns, sizeof(lease->pid_ns) - 1) < 0)
+		lease->pid_ns[0] = '\0';
+	process_info(getpid(), &self);
+	lease->start_ticks = self.start_ticks;
+	clock_format_rfc3339(clock_wall_ns(), lease->since);
+	uname(&system);
+	snprintf(lease->host, sizeof(lease->host), "%.64s", system.nodename);
+	r = copy_options(lease, options) < 0 ? error_memory(err)
+					     : lease_take_state(lease, found, err);
+	if (r == 0) {
+		int e = pthread_create(&lease->thread, NULL, renew, lease);
+
+		if (e)
+			r = error_errno(err, e, "cannot start a thread");
+	}
+	if (r < 0) {
+		lease_free(lease);
+		return r;
+	}
+	*out = lease;
+	return 0;
+}
+
+static int write_end(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	struct seen other = {0};
+	int r = lease_still_ours(lease, &other, err);
+
+	if (r == 0)
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "run %s belongs to another owner now",
+			lease->options.run_id);
+	else if (r > 0)
+		r = lease_write_state(lease, state, err);
+	free(other.home);
+	return r;
+}
+
+int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
+	struct penstock_error *err)
+{
+	int r = 0;
+
+	if (!lease)
+		return 0;
+	pthread_mutex_lock(&lease->lock);
+	lease->stopping = true;
+	pthread_cond_signal(&lease->wake);
+	pthread_mutex_unlock(&lease->lock);
+	pthread_join(lease->thread, NULL);
+	lease->class = class && *class ? class : NULL;
+	lease->exit_code = exit_code;
+	if (!lease->lost || lease->output_lost)
+		r = write_end(lease, state, err);
+	if (lease->lost && r == 0)
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
+	lease_free(lease);
+	return r;
+}

@@ -1,0 +1,101 @@
+/*
+ * The state object of a run in its output, and with it the ownership of the run.
+ *
+ *	lease_take(&lease, &options, &found, err);	before anything of the run is written
+ *	lease_set(lease, "running");			at every change of state
+ *	lease_release(lease, "succeeded", ...);		the last write; frees
+ *
+ * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
+ * this owner saw last, so two owners can never both continue; the first refused write means that
+ * the ownership is lost (`lost` is called, once). A thread renews the object every third of a term.
+ * If no renewal succeeded for five sixths of a term (the process was suspended, the store was
+ * away), lease_gate() refuses every request that changes anything, so that a contender finds no
+ * upload in flight. A contender on another machine takes over only after it has watched the object
+ * unchanged for one full term on its own monotonic clock: clocks are never compared. On the same
+ * machine the old owner's process decides. An endpoint that ignores conditions is refused the
+ * takeover.
+ *
+ * The run's output comes with it: a live run that writes there keeps it, and a takeover from a run
+ * that was idle for a term is fenced in the same way (output.c).
+ */
+#ifndef RUN_OWNER_LEASE_H
+#define RUN_OWNER_LEASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct lease;
+struct object_client;
+struct penstock_error;
+
+#define LEASE_TERM_MS 30000 /* default; $PENSTOCK_LEASE_TERM sets it in seconds */
+
+struct lease_found;
+struct http_gate;
+
+struct lease_options {
+	struct object_client *client; /* borrowed; outlives the lease */
+	const char *bucket;
+	const char *prefix; /* of the output: "" or "a/b/" */
+	const char *state_prefix; /* ".penstock/runs/ID" */
+	const char *run_id;
+	const char *name; /* may be NULL */
+	const char *home; /* $PENSTOCK_HOME; with the machine it identifies the records */
+	const char *home_id; /* distinguishes homes of the same path (records/records.h) */
+	int attempt;
+	const atomic_int *cancel; /* ends waiting */
+	void (*waiting)(void *cookie, const char *text); /* called once if a term must be watched */
+	/* Called from the lease's thread; `owner` describes the new owner. */
+	void (*lost)(void *cookie, const char *owner);
+	/*
+	 * Called before the state is first written. Sets *began to the attempt that the new one
+	 * continues from, or to its own number if it starts from scratch. Its error is returned by
+	 * lease_take(). If NULL, the object keeps its value.
+	 */
+	int (*decide)(void *decide_cookie, const struct lease_found *found, int attempt, int *began,
+		struct penstock_error *err);
+	void *decide_cookie;
+	void *cookie; /* for `waiting` and `lost` */
+	bool completes; /* completes the last attempt instead of a new one: `penstock flush` */
+	/* last attempt that owned the run from here, which `completes` needs */
+	int held;
+};
+
+/* State before the lease was taken. */
+struct lease_found {
+	bool any;
+	bool unfinished; /* preempted, lost, or its owner is gone */
+	bool ours; /* the records of this home have its end */
+	int attempt; /* the last one; 0 if there is none or it is unknown */
+	int began; /* attempt at which it last started from scratch; 0 if unknown */
+	char state[16]; /* state of that attempt, and its machine */
+	char host[65];
+	/* home of an owner that was killed on this machine; "" if there is none */
+	char home[4096];
+};
+
+/* PENSTOCK_E_EXISTS: the run, or another one with the same output, is live; the error names its
+ * owner. Strings are copied. */
+int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
+	struct penstock_error *err);
+/* The thread retries failures; on this machine the state in the records counts. */
+void lease_set(struct lease *lease, const char *state);
+/* Number of the attempt over all machines. */
+int lease_attempt(const struct lease *lease);
+/* Gate for all requests but the lease's own that change something there. Closed while the ownership
+ * is in doubt. */
+const struct http_gate *lease_gate(const struct lease *lease);
+/* Number of requests that the gate has refused. If it grew during a failed call, wait for the
+ * renewal and retry. */
+unsigned long lease_refusals(const struct lease *lease);
+/* Waits until the ownership is renewed. Returns false if it is lost or *cancel is set. */
+bool lease_wait(struct lease *lease, const atomic_int *cancel);
+/* False if `lease` is NULL. */
+bool lease_is_lost(struct lease *lease);
+/* Describes the owner of a lost lease: "run ID is now attempt 3 on HOST (process 12, since …)". */
+const char *lease_owner_now(const struct lease *lease);
+/* Writes the end and frees the lease, which may be NULL. PENSTOCK_E_PRECONDITION if it was lost. */
+int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,125 @@
+/* One lease while it lives: for the files of src/run/owner alone. */
+#ifndef RUN_OWNER_LEASE_INTERNAL_H
+#define RUN_OWNER_LEASE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/process.h"
+#include "net/http/http.h"
+#include "run/owner/lease.h"
+#include "transfer/objects.h"
+
+#define LEASE_FORMAT 1
+
+/* Range of a term in seconds. */
+enum { LEASE_TERM_MIN_S = 1, LEASE_TERM_MAX_S = 600 };
+
+struct lease {
+	struct lease_options options; /* with owned copies of its strings */
+	char *key;
+	char *output_key; /* object that names the run which owns the output */
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32]; /* "pid:[4026531836]": containers of one machine have their own */
+	uint64_t start_ticks; /* of this process */
+	char since[CLOCK_RFC3339_SIZE];
+	int64_t term_ms;
+	struct http_gate gate;
+	atomic_ulong refusals;
+	/* clock_boottime_ms() until which no other owner can have it */
+	atomic_llong held_until_ms;
+	pthread_t thread;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	const char *state; /* under lock; a literal */
+	bool dirty; /* under lock: not yet written */
+	bool stopping; /* under lock */
+	bool lost; /* under lock */
+	bool output_lost; /* under lock: the run is still ours, its output is not */
+	char owner[384]; /* the new owner; written once, before `lost` */
+
+	/* Used by the thread, then by lease_release(). */
+	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */
+	char output_etag[OBJECT_ETAG_SIZE];
+	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
+	int64_t beat;
+	int began; /* attempt at which the run last started from scratch; 0 if unknown */
+	const char *class;
+	int exit_code;
+};
+
+/* Contents of a state object. */
+struct seen {
+	char etag[OBJECT_ETAG_SIZE]; /* "" if there is no object */
+	char run[65];
+	char state[16];
+	char host[65];
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	char pid_ns[32];
+	char since[CLOCK_RFC3339_SIZE];
+	char *home; /* owned */
+	char home_id[64];
+	int64_t format;
+	int attempt;
+	int began;
+	int64_t pid;
+	int64_t start_ticks;
+	int64_t term_ms;
+};
+
+/* ---- state.c ---- */
+
+/* Reads a state object. Returns 0 also if there is none; then the ETag is empty. Fails if its format
+ * is unknown. Free `seen->home`. */
+int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
+/* The same; `text` gets what was read. */
+int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
+	struct penstock_error *err);
+/* Writes the run's state object if its ETag is the one that we saw last. */
+int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err);
+/* The same with this owner and `state`. A refusal may come from an earlier write of ours whose reply
+ * was lost, or because the object was deleted: then it is written again. */
+int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
+/* Returns 1 if the state is as this process wrote it, or deleted; 0 if `seen` is the new owner. */
+int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
+/* Opens the gate after a write, once the output was found to be ours. A contender saw that write no
+ * earlier than it was sent, and watches for a whole term. */
+void lease_hold(struct lease *lease);
+/* Unknown states count as live. */
+bool lease_state_is_live(const char *state);
+
+/* ---- contender.c ---- */
+
+/* True if the owner's process would be visible here: same machine, same container. */
+bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
+/* True if the process of such an owner runs. */
+bool lease_owner_runs(const struct seen *seen);
+/* Fails unless the store honours the conditions that a takeover from another machine needs. `run` is
+ * the owner. */
+int lease_can_take_over(
+	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
+/* Watches the object for a term of its owner. Returns 0 if it did not change or has ended, 1 if the
+ * owner is live. */
+int lease_watch_term(
+	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
+
+/* ---- output.c ---- */
+
+/* Makes the output this run's. PENSTOCK_E_EXISTS: a live run writes there; the message names its
+ * owner. */
+int lease_take_output(struct lease *lease, struct penstock_error *err);
+enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
+/* Checks that the output is still this run's; UNKNOWN if the store does not answer. Free
+ * `owner->home`. */
+enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
+
+/* ---- take.c ---- */
+
+/* Takes the run's state object and its output, or fails with the owner's name. */
+int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err);
+
+#endif

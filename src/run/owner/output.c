@@ -1,0 +1,168 @@
+/*
+ * Owner of an output. Two runs must not write to one output at a time: each would overwrite the
+ * other's files. PREFIX.penstock/owner.json names the run that writes there. Its own state object
+ * says if it is live, so this object is written once, when a run takes the output, and never
+ * renewed.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "run/owner/lease_internal.h"
+#include "records/layout.h"
+#include "base/banned.h"
+
+enum { TRIES = 8 };
+
+static int write_owner(struct lease *lease, const char *etag, const char *run, const char *name,
+	struct penstock_error *err)
+{
+	struct object_put_options options = {
+		.content_type = "application/json",
+		.if_match = etag[0] ? etag : NULL,
+		.if_none_match = !etag[0],
+		.ungated = true,
+	};
+	struct object_info info = {0};
+	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run", run,
+		"name", name, "host", lease->host, "since", lease->since);
+	_cleanup_free_ char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	int r;
+
+	json_decref(root);
+	if (!text)
+		return error_memory(err);
+	r = object_put(object_at(lease->options.client, lease->options.bucket, lease->output_key),
+		text, strlen(text), &options, &info, err);
+	if (r < 0)
+		return r;
+	snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", info.etag);
+	object_info_release(&info);
+	return 0;
+}
+
+static int refuse(struct lease *lease, const struct seen *other, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"run %s writes to %s://%s/%s (on %s, process %d, attempt %d, since %s); wait "
+		"for it, stop it there, or give this run another output",
+		other->run, object_client_scheme(lease->options.client), lease->options.bucket,
+		lease->options.prefix, other->host, (int)other->pid, other->attempt,
+		other->since[0] ? other->since : "some time ago");
+}
+
+static char *state_key(const struct lease *lease, const char *run)
+{
+	char *key;
+
+	return asprintf(&key, "%s" RUN_STATE_ROOT "%s/state.json", lease->options.prefix, run) < 0
+		       ? NULL
+		       : key;
+}
+
+/* Returns 0 if the run that owner.json names no longer writes, according to the state with the ETag
+ * `checked`. */
+static int check_owner(struct lease *lease, const char *run, char checked[static OBJECT_ETAG_SIZE],
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *key = state_key(lease, run);
+	struct seen other = {0};
+	int r;
+
+	if (!key)
+		return error_memory(err);
+	r = lease_load(lease, key, &other, err);
+	snprintf(other.run, sizeof(other.run), "%s", run);
+	if (r == 0 && other.etag[0] && lease_state_is_live(other.state)) {
+		if (lease_owner_is_here(lease, &other))
+			r = lease_owner_runs(&other);
+		else if ((r = lease_can_take_over(lease, run, &other, err)) == 0)
+			r = lease_watch_term(lease, key, &other, err);
+		snprintf(other.run, sizeof(other.run), "%s", run);
+	}
+	if (r > 0)
+		r = refuse(lease, &other, err);
+	snprintf(checked, OBJECT_ETAG_SIZE, "%s", other.etag);
+	free(other.home);
+	return r;
+}
+
+/*
+ * Checks again after the write: the former owner may have restarted or resumed in between, and
+ * found the output its own. If two runs write first and check after that, at least one sees the
+ * other, and gives the output back.
+ */
+static int check_again(
+	struct lease *lease, const char *run, const char *checked, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = state_key(lease, run);
+	struct seen other = {0};
+	int r;
+
+	if (!key)
+		return error_memory(err);
+	r = lease_load(lease, key, &other, err);
+	if (r == 0 && other.etag[0] && strcmp(other.etag, checked) != 0 &&
+		lease_state_is_live(other.state)) {
+		write_owner(lease, lease->output_etag, run, NULL, NULL);
+		snprintf(other.run, sizeof(other.run), "%s", run);
+		r = refuse(lease, &other, err);
+	}
+	free(other.home);
+	return r;
+}
+
+/* Takes the output; checks twice if it was another run's. */
+static int take_from(struct lease *lease, const struct seen *owner, struct penstock_error *err)
+{
+	bool another = owner->run[0] && !strchr(owner->run, '/'); /* an invalid id names no run */
+	char checked[OBJECT_ETAG_SIZE] = "";
+	int r = another ? check_owner(lease, owner->run, checked, err) : 0;
+
+	if (r == 0)
+		r = write_owner(
+			lease, owner->etag, lease->options.run_id, lease->options.name, err);
+	return r == 0 && another ? check_again(lease, owner->run, checked, err) : r;
+}
+
+int lease_take_output(struct lease *lease, struct penstock_error *err)
+{
+	for (unsigned n = 0; n < TRIES; n++) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct seen owner = {0};
+		int r = lease_load(lease, lease->output_key, &owner, err);
+
+		free(owner.home);
+		if (r < 0)
+			return r;
+		if (owner.etag[0] && strcmp(owner.run, lease->options.run_id) == 0) {
+			snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
+			return 0;
+		}
+		r = take_from(lease, &owner, &e);
+		if (r == 0)
+			return 0;
+		/* Another run was quicker, or a reply was lost. */
+		if (r != -(int)PENSTOCK_E_PRECONDITION && r != -(int)PENSTOCK_E_NOT_FOUND)
+			return error_move(err, &e);
+	}
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"other runs keep taking over %s://%s/%s; give this run another output",
+		object_client_scheme(lease->options.client), lease->options.bucket,
+		lease->options.prefix);
+}
+
+enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
+{
+	owner->etag[0] = owner->run[0] = '\0';
+	if (lease_load(lease, lease->output_key, owner, NULL) < 0 && !owner->etag[0])
+		return LEASE_OUTPUT_UNKNOWN;
+	/* A deleted object belongs to no other run, and an unreadable one cannot be a takeover. */
+	return !owner->etag[0] || !owner->run[0] || strcmp(owner->run, lease->options.run_id) == 0
+		       ? LEASE_OUTPUT_OURS
+		       : LEASE_OUTPUT_LOST;
+}

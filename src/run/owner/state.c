@@ -1,0 +1,198 @@
+/* The state object of a run: written, read and compared. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "run/owner/lease_internal.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+static char *compose(struct lease *lease, const char *state)
+{
+	char now[CLOCK_RFC3339_SIZE];
+	char *text;
+	json_t *root;
+
+	clock_format_rfc3339(clock_wall_ns(), now);
+	root = json_pack(
+		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
+		"s:s, s:s}, s:{s:i, s:I}, s:s}",
+		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
+		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
+		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
+		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
+		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home,
+		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
+		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
+	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	json_decref(root);
+	return text;
+}
+
+int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err)
+{
+	struct object_put_options options = {
+		.content_type = "application/json",
+		.if_match = lease->etag[0] ? lease->etag : NULL,
+		.if_none_match = !lease->etag[0],
+		.ungated = true,
+	};
+	struct object_info info = {0};
+	int64_t sent_ms = clock_boottime_ms();
+	int r = object_put(object_at(lease->options.client, lease->options.bucket, lease->key),
+		text, len, &options, &info, err);
+
+	if (r < 0)
+		return r;
+	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
+	object_info_release(&info);
+	lease->sent_ms = sent_ms;
+	return 0;
+}
+
+static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = NULL;
+
+	lease->beat++;
+	text = compose(lease, state);
+	return text ? lease_write_text(lease, text, strlen(text), err) : error_memory(err);
+}
+
+void lease_hold(struct lease *lease)
+{
+	atomic_store(&lease->held_until_ms, lease->sent_ms + lease->term_ms * 5 / 6);
+}
+
+static void copy_string(char *out, size_t size, const json_t *value)
+{
+	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
+}
+
+/* Returns false if the format is unknown; `seen->format` is 0 if there is none. */
+static bool parse(const struct buf *text, struct seen *seen)
+{
+	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
+	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
+	json_int_t began = json_integer_value(json_object_get(root, "began"));
+	const json_t *owner = json_object_get(root, "owner");
+	const json_t *home = json_object_get(owner, "home");
+
+	seen->format = json_integer_value(json_object_get(root, "format"));
+	copy_string(seen->run, sizeof(seen->run), json_object_get(root, "run"));
+	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));
+	copy_string(seen->since, sizeof(seen->since), json_object_get(owner, "since"));
+	copy_string(seen->host, sizeof(seen->host), json_object_get(owner, "host"));
+	copy_string(seen->boot_id, sizeof(seen->boot_id), json_object_get(owner, "boot_id"));
+	copy_string(seen->pid_ns, sizeof(seen->pid_ns), json_object_get(owner, "pid_ns"));
+	free(seen->home);
+	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
+	copy_string(seen->home_id, sizeof(seen->home_id), json_object_get(owner, "home_id"));
+	/* The next attempt is one more. A number out of range is ignored. */
+	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
+	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
+	seen->pid = json_integer_value(json_object_get(owner, "pid"));
+	seen->start_ticks = json_integer_value(json_object_get(owner, "start_ticks"));
+	seen->term_ms = json_integer_value(
+		json_object_get(json_object_get(root, "lease"), "term_ms"));
+	if (seen->term_ms < LEASE_TERM_MIN_S * 1000 || seen->term_ms > LEASE_TERM_MAX_S * 1000)
+		seen->term_ms = LEASE_TERM_MS;
+	json_decref(root);
+	return seen->format == LEASE_FORMAT;
+}
+
+/* The owner of an unreadable state may be live. */
+static int refuse_format(const struct lease *lease, const char *key, const struct seen *seen,
+	struct penstock_error *err)
+{
+	if (seen->format > LEASE_FORMAT)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"%s://%s/%s was written by a newer penstock (format %lld): use that "
+			"one, or start another run with --name and another output",
+			object_client_scheme(lease->options.client), lease->options.bucket, key,
+			(long long)seen->format);
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"%s://%s/%s is not a state object of penstock, so its owner is unknown; inspect "
+		"it, and delete it if nothing writes to this output",
+		object_client_scheme(lease->options.client), lease->options.bucket, key);
+}
+
+int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
+	struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct object_info info = {0};
+	int r = object_get(object_at(lease->options.client, lease->options.bucket, key),
+		&(struct object_get_options){.cancel = lease->options.cancel}, text, &info, &e);
+
+	seen->etag[0] = '\0';
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &e);
+	snprintf(seen->etag, sizeof(seen->etag), "%s", info.etag);
+	object_info_release(&info);
+	return parse(text, seen) ? 0 : refuse_format(lease, key, seen, err);
+}
+
+int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+
+	return lease_load_text(lease, key, seen, &text, err);
+}
+
+/* True if this process wrote it. */
+static bool is_own(const struct lease *lease, const struct seen *seen)
+{
+	return seen->etag[0] && strcmp(seen->boot_id, lease->boot_id) == 0 &&
+	       strcmp(seen->pid_ns, lease->pid_ns) == 0 && seen->pid == getpid() &&
+	       seen->start_ticks == (int64_t)lease->start_ticks;
+}
+
+int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	int r = lease_load(lease, lease->key, seen, err);
+
+	if (r < 0 && !seen->etag[0])
+		return r;
+	return !seen->etag[0] || is_own(lease, seen);
+}
+
+int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err)
+{
+	struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct seen seen = {0};
+	int r = write_once(lease, state, &e);
+
+	if (r == -(int)PENSTOCK_E_PRECONDITION && lease_load(lease, lease->key, &seen, NULL) == 0 &&
+		(is_own(lease, &seen) || (lease->etag[0] && !seen.etag[0]))) {
+		penstock_error_release(&e);
+		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
+		r = write_once(lease, state, &e);
+	}
+	free(seen.home);
+	return r < 0 ? error_move(err, &e) : 0;
+}
+
+bool lease_state_is_live(const char *state)
+{
+	static const char *const ends[] = {"succeeded", "failed", "preempted", "stopped", "lost"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		if (strcmp(state, ends[i]) == 0)
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,190 @@
+/* Taking a run and its output. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "run/owner/lease_internal.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+static bool has_ended_for_good(const char *state)
+{
+	return !strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "stopped");
+}
+
+/* Owners of older versions have no home id. */
+static bool has_our_home(const struct lease *lease, const struct seen *seen)
+{
+	return seen->home && strcmp(seen->home, lease->options.home) == 0 &&
+	       (!seen->home_id[0] || strcmp(seen->home_id, lease->options.home_id) == 0);
+}
+
+/* True if the records of this home are those of the owner. */
+static bool has_our_records(const struct lease *lease, const struct seen *seen)
+{
+	return has_our_home(lease, seen) &&
+	       (lease_owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
+}
+
+static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
+{
+	/* The same records: this process holds their lock, so the owner is gone. */
+	if (has_our_home(lease, seen))
+		return false;
+	return lease_owner_runs(seen);
+}
+
+static int refuse(const struct lease *lease, const struct seen *seen, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"run %s is live on %s (process %d, attempt %d, since %s); stop it there, or "
+		"start another with --name",
+		lease->options.run_id, seen->host, (int)seen->pid, seen->attempt,
+		seen->since[0] ? seen->since : "some time ago");
+}
+
+/* Returns 0 if the owner is gone. */
+static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_error *err)
+{
+	int r = lease_can_take_over(lease, lease->options.run_id, seen, err);
+
+	if (r < 0)
+		return r;
+	r = lease_watch_term(lease, lease->key, seen, err);
+	if (r > 0)
+		return refuse(lease, seen, err);
+	/* The owner was live when this began: its end must not be undone by a start from
+	 * scratch. */
+	if (r == 0 && seen->etag[0] && has_ended_for_good(seen->state))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s has %s%s on %s while this waited for its end; 'penstock run' of "
+			"its workflow starts it from scratch",
+			lease->options.run_id, strcmp(seen->state, "stopped") == 0 ? "been " : "",
+			seen->state, seen->host);
+	return r;
+}
+
+/* Takes the output after the run, so that other runs see this one meanwhile. */
+static int take_output(struct lease *lease, const struct lease_found *found,
+	const struct buf *before, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+
+	if (lease_take_output(lease, &e) == 0)
+		return 0;
+	/* Nothing of this attempt has happened: restore the state and the owner from before. */
+	if (!before->len || lease_write_text(lease, buf_str(before), before->len, NULL) < 0)
+		lease_write_state(lease,
+			found->unfinished ? "lost"
+			: found->any	  ? found->state
+					  : "failed",
+			NULL);
+	return error_move(err, &e);
+}
+
+/*
+ * True if the output here is older than another home's. The number of the last attempt here does
+ * not tell: an attempt that was refused, because the run is owned or ended elsewhere, has a number
+ * too and never owned the run.
+ */
+static bool is_superseded(
+	const struct lease *lease, const struct lease_found *found, const struct seen *seen)
+{
+	/* A home that was moved is still ours. */
+	return found->any && !found->ours &&
+	       (seen->attempt > lease->options.held ||
+		       strcmp(seen->home_id, lease->options.home_id) != 0);
+}
+
+/* Chooses the attempt's number over all machines. A completed attempt must be the last one. */
+static int number_attempt(struct lease *lease, const struct lease_found *found,
+	const struct seen *seen, struct penstock_error *err)
+{
+	struct lease_options *o = &lease->options;
+
+	if (o->completes && is_superseded(lease, found, seen))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"run %s went on elsewhere: attempt %d on %s is newer than the output "
+			"here, which would replace it",
+			o->run_id, seen->attempt, seen->host);
+	if (o->attempt <= seen->attempt)
+		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
+	lease->began = found->began;
+	return o->decide ? o->decide(o->decide_cookie, found, o->attempt, &lease->began, err) : 0;
+}
+
+/*
+ * Checks both objects after they were written: another run may have taken one of them meanwhile,
+ * and a store that ignores conditions lets two write at the same moment. If that took longer than
+ * the gate stays open, the next renewal opens it.
+ */
+static int confirm(struct lease *lease, struct penstock_error *err)
+{
+	struct seen seen = {0};
+	int r = lease_still_ours(lease, &seen, err);
+
+	if (r == 0)
+		r = error_set(err, PENSTOCK_E_EXISTS,
+			"run %s was started elsewhere at the same moment", lease->options.run_id);
+	else if (r > 0)
+		r = 0;
+	if (r == 0 && lease_check_output(lease, &seen) == LEASE_OUTPUT_OURS)
+		lease_hold(lease);
+	free(seen.home);
+	return r;
+}
+
+int lease_take_state(struct lease *lease, struct lease_found *found, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf before = BUF_INIT(LIMIT_STATE_OBJECT);
+	struct seen seen = {0};
+	int r = lease_load_text(lease, lease->key, &seen, &before, err);
+
+	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
+		buf_clear(&before); /* it is no longer live */
+		if (!lease_owner_is_here(lease, &seen))
+			r = watch_owner(lease, &seen, err);
+		else if (owner_lives_here(lease, &seen))
+			r = refuse(lease, &seen, err);
+		else if (seen.home && *seen.home == '/' &&
+			 strcmp(seen.home, lease->options.home) != 0)
+			snprintf(found->home, sizeof(found->home), "%s", seen.home);
+	}
+	if (r == 0) {
+		found->any = seen.etag[0] != '\0';
+		found->attempt = seen.attempt;
+		found->began = seen.began;
+		snprintf(found->host, sizeof(found->host), "%s", seen.host);
+		snprintf(found->state, sizeof(found->state), "%s", seen.state);
+		found->ours = found->any && has_our_records(lease, &seen);
+		/* A flush writes "lost" for a run whose supervisor was killed. */
+		found->unfinished = found->any && (lease_state_is_live(seen.state) ||
+							  !strcmp(seen.state, "preempted") ||
+							  !strcmp(seen.state, "lost"));
+		r = number_attempt(lease, found, &seen, err);
+		snprintf(lease->etag, sizeof(lease->etag), "%s", seen.etag);
+		if (r == 0)
+			r = lease_write_state(lease, "staging", err);
+		if (r == -(int)PENSTOCK_E_PRECONDITION)
+			r = error_set(err, PENSTOCK_E_EXISTS,
+				"run %s was started elsewhere at the same moment",
+				lease->options.run_id);
+		if (r == 0)
+			r = take_output(lease, found, &before, err);
+		if (r == 0)
+			r = confirm(lease, err);
+	}
+	free(seen.home);
+	return r;
+}

@@ -1,0 +1,77 @@
+/*
+ * A control group for each execution of a step, on machines with version 2, version 1, or both
+ * (hybrid), as far as we may create them: the kernel limits and counts the total use of its
+ * processes, and processes that they leave are found.
+ *
+ *	cgroup_make(&run, NULL, run_id, &whole, err);	the group around those of all executions of
+ *							a run; may be NULL
+ *	cgroup_make(&group, run, run_id, &wanted, err);	NULL if no group can be made here
+ *	... the child writes "0" to cgroup_fds(group, &n) before it runs its program
+ *	cgroup_read(group, &found);			peak, OOM kills, CPU time
+ *	cgroup_end(group);				kills remaining processes, removes it
+ *
+ * Groups are made below our own if that is possible (version 1, or the root of version 2), else
+ * below the nearest ancestor that delegates its controllers and that we can write to, such as the
+ * slice that systemd delegates to a user. An ancestor above one of our limits is never used, because
+ * that would escape the limit. A group must not be used by two threads at the same time.
+ */
+#ifndef RUN_PROCESS_CGROUPS_H
+#define RUN_PROCESS_CGROUPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct cgroup;
+struct penstock_error;
+
+struct cgroup_wanted {
+	uint64_t memory; /* bytes, swap included; 0 for no limit */
+	const int *cpus; /* the CPUs it may run on; NULL for all */
+	size_t n_cpus;
+	uint64_t pids; /* processes and threads; 0 for no limit */
+	bool of_run; /* contains only the groups of executions; for the sum of their memory */
+};
+
+/* *out is NULL if no group can be made. The only error is out of memory. */
+int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
+	const struct cgroup_wanted *wanted, struct penstock_error *err);
+/* Returns descriptors of the files by which a child with one thread joins. A NULL group has
+ * none. */
+const int *cgroup_fds(const struct cgroup *group, size_t *n);
+/* Returns the directory of the last of them, in which a child can be started, or NULL. */
+const int *cgroup_born_fd(const struct cgroup *group);
+/* Return true if the kernel enforces this limit. */
+bool cgroup_holds_memory(const struct cgroup *group);
+bool cgroup_holds_cpus(const struct cgroup *group);
+bool cgroup_holds_pids(const struct cgroup *group);
+
+struct cgroup_found {
+	uint64_t memory_peak; /* bytes; 0 if unknown */
+	uint64_t oom_kills;
+	uint64_t pids_refused; /* number of failed forks because of the limit */
+	int64_t cpu_us; /* of all processes, including ended ones; -1 if unknown */
+};
+void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
+/* Sends SIGKILL to all its processes. */
+void cgroup_kill(const struct cgroup *group);
+/* Kills all processes, waits for their end, removes and frees the group. NULL is allowed. */
+void cgroup_end(struct cgroup *group);
+
+/* Appends its directories, one per line, for cgroup_end_recorded() when the owner is gone. */
+int cgroup_record(const struct cgroup *group, struct buf *out);
+/* Kills the processes in the group at `dir`, if we made it, and removes it. Returns the
+ * number of processes. */
+int cgroup_end_recorded(const char *dir);
+
+/* Appends the places of groups and their limits, a line for each hierarchy: "DIR memory cpus
+ * pids". */
+int cgroup_place(struct buf *out);
+
+/* For tests: another mount point of the hierarchies and another membership than those of this
+ * machine. */
+void cgroup_set_root(const char *mount, const char *membership);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * The living processes of a run, for other processes: a file in runs/ID/live for each execution of
+ * a step. `penstock exec` enters its namespaces; if the supervisor was killed, the next attempt
+ * ends the processes in its control groups. So the groups are recorded before they contain
+ * processes.
+ *
+ *	live_files_new(&files, dir, err);
+ *	live_begin(files, &step, &file, err);	with its groups
+ *	live_started(file, &step, err);		with its tasks
+ *	live_over(files, file);
+ *	live_files_free(files);
+ *
+ *	live_each(dir, fn, cookie);
+ */
+#ifndef RUN_PROCESS_LIVE_H
+#define RUN_PROCESS_LIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+
+struct live_step {
+	unsigned long serial; /* within its attempt */
+	char *name; /* for display */
+	char *cwd;
+	pid_t *pids; /* of the leaders, by rank */
+	size_t n;
+	struct strlist cgroups; /* directories */
+	/* namespaces of the tasks for a command to join; empty for those of the machine */
+	struct strlist enter;
+	/*
+	 * Its tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
+	 * with its node: live_write() and live_each() with the step's directory in the run's tmp/
+	 * and its rank as the serial.
+	 */
+	bool cluster;
+	char *node; /* of such a task, as named by the cluster */
+};
+void live_step_release(struct live_step *step);
+
+/* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing one
+ * for each takes a tenth of the time that a container needs to start. */
+struct live_files;
+struct live_file;
+int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
+/* Removes the files; all executions have ended. */
+void live_files_free(struct live_files *files);
+int live_begin(struct live_files *files, const struct live_step *step, struct live_file **out,
+	struct penstock_error *err);
+int live_started(
+	const struct live_file *file, const struct live_step *step, struct penstock_error *err);
+void live_over(struct live_files *files, struct live_file *file);
+
+/* Writes everything to a file that appears complete, also to other machines; `serial` is its
+ * name. */
+int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err);
+void live_remove(const char *run_dir, unsigned long serial);
+/* Calls fn for the executions of this machine and boot, in the order of their starts; fn returns
+ * non-zero to stop. */
+void live_each(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
+/* Like live_each() for executions on the nodes of a cluster, from any machine. */
+void live_each_of_cluster(
+	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
+/* Returns the node of a task of such a step; the caller frees it. Returns NULL if the task has not
+ * started or has ended. */
+char *live_node(const char *step_dir, unsigned long rank);
+/* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes its
+ * records. Returns the number of processes. */
+int live_end(const char *run_dir);
+
+#endif

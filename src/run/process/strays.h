@@ -1,0 +1,20 @@
+/*
+ * Processes left by an earlier attempt: if penstock was killed, its steps may still run. Every
+ * process of a run has PENSTOCK_RUN_ID in its environment, inherited from its parent.
+ */
+#ifndef RUN_PROCESS_STRAYS_H
+#define RUN_PROCESS_STRAYS_H
+
+struct penstock_error;
+
+#define STRAYS_GRACE_MS 5000 /* grace period, unless the user sets another */
+
+/*
+ * Sends SIGTERM, and after `grace_ms` SIGKILL, to every process of the run except our own
+ * ancestors. `storage` is that of the run: the same workflow under another PENSTOCK_HOME has the
+ * same id, but is not affected. Returns the number of processes, or a negative code if some do not
+ * end.
+ */
+int strays_end(const char *run_id, const char *storage, int grace_ms, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+/*
+ * Resources used by a step's processes if there is no control group: the sum over its leaders and
+ * their descendants.
+ */
+#ifndef RUN_PROCESS_USAGE_H
+#define RUN_PROCESS_USAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct usage {
+	uint64_t cpu_ms; /* of living processes */
+	uint64_t rss; /* bytes; shared memory is counted for each process */
+};
+
+void usage_read(const pid_t *leaders, size_t n, struct usage *out);
+/* Returns bytes with shared memory divided among its users; slow. Processes that cannot be read
+ * count as 0. */
+uint64_t usage_pss(const pid_t *leaders, size_t n);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * Checkpoints of a run: finds the one that an attempt continues from, commits the files of programs
+ * that write no commits, and removes those that the workflow does not keep.
+ *
+ *	run_checkpoints_begin(p, err);		after the output is restored and the sync has started
+ *	run_checkpoints_published(p, path);	from any thread: an object was published
+ *	run_checkpoints_stop(p);		before the last flush: nothing more is begun
+ *	run_checkpoints_end(p);			after it; may take as long as the store does
+ *	run_checkpoints_settle(p);
+ *
+ * A thread commits and removes while the steps run. If the output is sent only at the end, all of
+ * it is done then. A removal takes three steps, so that no checkpoint that looks whole ever misses a
+ * part, here or in the store, even after a kill: the commit is removed here, then its object, then
+ * all the rest. What will be removed is recorded in STATE/retired first.
+ */
+#ifndef RUN_PUBLISH_CHECKPOINTS_H
+#define RUN_PUBLISH_CHECKPOINTS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct checkpoint_keeper;
+struct penstock_error;
+struct publisher;
+
+struct run_checkpoints {
+	char *newest; /* owned; below the output: the newest that is whole, NULL if there is none */
+	pthread_mutex_t lock;
+	struct checkpoint_keeper *keeper; /* under lock; NULL if no thread runs */
+};
+
+void run_checkpoints_init(struct run_checkpoints *checkpoints);
+void run_checkpoints_release(struct run_checkpoints *checkpoints);
+
+/* Finds the newest whole checkpoint and reports those that it skips. To be called again if steps
+ * run again in the same process. */
+int run_checkpoints_find(struct publisher *p, struct penstock_error *err);
+/* The same if the attempt continues; then starts the thread if there is work for it. */
+int run_checkpoints_begin(struct publisher *p, struct penstock_error *err);
+void run_checkpoints_published(struct publisher *p, const char *path);
+void run_checkpoints_stop(struct publisher *p);
+/* Returns true if the thread still changed something after the request to stop. */
+bool run_checkpoints_end(struct publisher *p);
+/* Commits and removes what is left when all is published; also for `penstock flush`. */
+int run_checkpoints_settle(struct publisher *p, struct penstock_error *err);
+
+#endif

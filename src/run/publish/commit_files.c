@@ -1,0 +1,180 @@
+/* Commits of checkpoint files that their program writes without one. */
+#include "run/publish/keeper.h"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/read.h"
+#include "checkpoint/save.h"
+#include "run/publish/publisher.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+static bool is_committed(const char *dir, const char *name, const struct stat *st)
+{
+	_cleanup_free_ char *path = path_join(dir, name), *commit = NULL;
+	_cleanup_(commit_freep) struct commit *c = NULL;
+	struct stat its;
+
+	commit = path ? checkpoint_commit(path, true) : NULL;
+	if (!commit || lstat(commit, &its) < 0 || commit_open(&c, path, NULL) < 0)
+		return false;
+	return commit_size(c) == (uint64_t)st->st_size &&
+	       (its.st_mtim.tv_sec != st->st_mtim.tv_sec
+			       ? its.st_mtim.tv_sec > st->st_mtim.tv_sec
+			       : its.st_mtim.tv_nsec >= st->st_mtim.tv_nsec);
+}
+
+static uint64_t next_number(const char *dir)
+{
+	_cleanup_(commit_list_release) struct commit_list list = {0};
+	uint64_t number = 0;
+
+	if (commit_list_read(&list, dir, NULL) < 0)
+		return 1;
+	for (size_t i = 0; i < list.n; i++) {
+		if (list.items[i].step > number)
+			number = list.items[i].step;
+	}
+	return number + 1;
+}
+
+struct candidate {
+	char *name;
+	int64_t mtime_ns;
+};
+
+struct candidates {
+	struct candidate *items;
+	size_t n;
+	int64_t newest_ns; /* of the committed ones */
+};
+
+static void candidates_release(struct candidates *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->items[i].name);
+	free(c->items);
+}
+
+bool checkpoint_matches(const struct publisher *p, const char *name)
+{
+	return fnmatch(p->attempt->workflow->checkpoints.pattern.value, name, FNM_PERIOD) == 0 &&
+	       !commit_is_name(name) && !str_starts(name, COMMIT_HIDDEN) &&
+	       !str_ends(name, OBJECT_PART_SUFFIX);
+}
+
+/* True if a commit can hold the name: commits are UTF-8 without control characters. */
+static bool has_good_name(const char *name)
+{
+	_cleanup_free_ char *copy = strdup(name);
+
+	if (copy)
+		str_make_utf8(copy);
+	return copy && strcmp(copy, name) == 0 && commit_name_is_good(name);
+}
+
+static bool matches(struct keeper *k, const char *name)
+{
+	if (!checkpoint_matches(k->publisher, name))
+		return false;
+	if (has_good_name(name))
+		return true;
+	if (!k->said_name)
+		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
+			"`checkpoints.pattern` matches a file whose name has control characters "
+			"or is not UTF-8: it is not committed, rename it");
+	k->said_name = true;
+	return false;
+}
+
+/* True if the file may be committed now; `all`: every file there is whole. */
+static bool is_ready(const struct keeper *k, const char *name, bool all)
+{
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, name);
+
+	return relative && (all || sync_is_published(k->publisher->sync, relative));
+}
+
+static void consider(struct keeper *k, const char *name, bool all, struct candidates *found)
+{
+	_cleanup_free_ char *path = path_join(k->dir, name);
+	struct candidate *items;
+	struct candidate c = {.name = NULL};
+	struct stat st;
+
+	if (!path || !matches(k, name) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode))
+		return;
+	c.mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+	if (is_committed(k->dir, name, &st)) {
+		if (c.mtime_ns > found->newest_ns)
+			found->newest_ns = c.mtime_ns;
+		return;
+	}
+	if (!is_ready(k, name, all))
+		return;
+	items = reallocarray(found->items, found->n + 1, sizeof(c));
+	c.name = items ? strdup(name) : NULL;
+	if (items)
+		found->items = items;
+	if (c.name)
+		items[found->n++] = c;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->mtime_ns != y->mtime_ns)
+		return x->mtime_ns < y->mtime_ns ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int commit_file(const struct keeper *k, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = save_single(k->dir, name, next_number(k->dir),
+		&(struct save_options){
+			.attempt = (unsigned)k->publisher->attempt->number,
+			.run_id = k->publisher->attempt->id,
+			.cancel = (const volatile int *)k->cancel,
+		},
+		&err);
+
+	if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
+		r != -(int)PENSTOCK_E_CANCELLED)
+		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
+			"cannot commit %s as a checkpoint: %s", name, err.message);
+	return r;
+}
+
+size_t keeper_commit_files(struct keeper *k, bool all)
+{
+	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
+	_cleanup_closedir_ DIR *stream = keeper_is_inside(k) ? opendir(k->dir) : NULL;
+	struct dirent *d;
+	size_t n = 0;
+
+	while (stream && (d = readdir(stream)))
+		consider(k, d->d_name, all, &found);
+	if (found.n)
+		qsort(found.items, found.n, sizeof(*found.items), by_time);
+	for (size_t i = 0; i < found.n; i++) {
+		if (found.items[i].mtime_ns >= found.newest_ns && !atomic_load(k->cancel))
+			n += commit_file(k, found.items[i].name) == 0;
+	}
+	return n;
+}

@@ -1,0 +1,58 @@
+/* Keeper of a run's checkpoints: for the files of src/run/publish alone. */
+#ifndef RUN_PUBLISH_KEEPER_H
+#define RUN_PUBLISH_KEEPER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+struct publisher;
+
+/* Used by the keeper's thread while it runs, then by the end of the run. */
+struct keeper {
+	struct publisher *publisher; /* borrowed */
+	char *dir; /* of the checkpoints */
+	const atomic_int *cancel; /* if set, nothing more is begun */
+	struct strlist going; /* 'd' or 'f' and a path below the output: its commit is removed */
+	char *verified; /* the newest that was found whole in the store */
+	bool said_link, said_name; /* each is reported once */
+	bool late; /* something was changed after the request to stop */
+};
+
+int keeper_init(struct keeper *k, struct publisher *p, struct penstock_error *err);
+void keeper_release(struct keeper *k);
+
+/* "path/NAME" below the output, or "NAME" if checkpoints are in the output itself; free() it. */
+char *keeper_relative(const struct publisher *p, const char *name);
+char *keeper_local(const struct publisher *p, const char *relative);
+const char *checkpoint_name(const char *path);
+/* Path of the commit of a directory, or of a single file; free() it. */
+char *checkpoint_commit(const char *relative, bool single);
+/* False if the directory is a link or below one: what is elsewhere, such as the checkpoints of
+ * another run, must not be removed or written to. */
+bool keeper_is_inside(struct keeper *k);
+
+/* ---- commit_files.c ---- */
+
+/* True if `checkpoints.pattern` matches the name. */
+bool checkpoint_matches(const struct publisher *p, const char *name);
+/* Commits the files of programs that write no commits, in the order of their times. `all`: all that
+ * is there is whole; else only published files are taken. A file older than a committed one had a
+ * commit, which retention removed, or came too late to be the newest. Returns how many were
+ * committed. */
+size_t keeper_commit_files(struct keeper *k, bool all);
+
+/* ---- retire.c ---- */
+
+/* Reads what an earlier attempt has begun to remove. */
+int keeper_load_retired(struct keeper *k, struct penstock_error *err);
+/* First step of a removal, for all checkpoints that the policy does not keep: their commits. */
+void keeper_retire(struct keeper *k);
+/* Last step: removes all other files, here and in the store, once the store has no commit. Returns
+ * true if nothing is pending. */
+bool keeper_remove_rest(struct keeper *k);
+
+#endif

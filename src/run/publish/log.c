@@ -1,0 +1,152 @@
+#include "run/publish/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+enum { INTERVAL_MS = 2000, COST_FACTOR = 20 };
+
+struct log_upload {
+	struct object_client *client;
+	char *bucket;
+	char *key;
+	char *path;
+	pthread_t thread;
+	atomic_int cancel; /* set to end the thread */
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool stopping; /* under lock */
+
+	/* Owned by the thread, then by log_upload_finish(). */
+	uint64_t sent; /* bytes of the log that the object holds */
+	bool any_sent;
+	bool warned;
+};
+
+static int send_log(struct log_upload *upload, const atomic_int *cancel, struct penstock_error *err)
+{
+	struct object_put_options options = {
+		.content_type = "text/plain; charset=utf-8",
+		.ungated = true, /* the log of this attempt, also if another owner has the run */
+		.cancel = cancel,
+	};
+	_cleanup_close_ int fd = open(upload->path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	int r;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0; /* killed before the log existed, and now flushed */
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot read the log %s", upload->path);
+	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)
+		return 0;
+	/* The log is only appended to: its first st_size bytes no longer change. */
+	r = object_put_file(object_at(upload->client, upload->bucket, upload->key), fd,
+		(uint64_t)st.st_size, &options, NULL, err);
+	if (r < 0)
+		return r;
+	upload->sent = (uint64_t)st.st_size;
+	upload->any_sent = true;
+	return 0;
+}
+
+/* Waits. Returns false if the thread must end. */
+static bool wait_interval(struct log_upload *upload, int64_t ms)
+{
+	int64_t until = clock_monotonic_ms() + ms;
+
+	LOCK_SCOPE(&upload->lock);
+	while (!upload->stopping && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&upload->wake, &upload->lock, until);
+	return !upload->stopping;
+}
+
+static void *upload_thread(void *cookie)
+{
+	struct log_upload *upload = cookie;
+	int64_t interval = INTERVAL_MS;
+
+	while (wait_interval(upload, interval)) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		int64_t began = clock_monotonic_ms();
+		int64_t cost;
+
+		if (send_log(upload, &upload->cancel, &err) < 0 && !upload->warned &&
+			err.code != PENSTOCK_E_CANCELLED) {
+			upload->warned = true;
+			log_warn("cannot upload the log, will retry: %s", err.message);
+		}
+		cost = clock_monotonic_ms() - began;
+		interval = cost * COST_FACTOR > INTERVAL_MS ? cost * COST_FACTOR : INTERVAL_MS;
+	}
+	return NULL;
+}
+
+static void log_upload_free(struct log_upload *upload)
+{
+	pthread_mutex_destroy(&upload->lock);
+	pthread_cond_destroy(&upload->wake);
+	free(upload->bucket);
+	free(upload->key);
+	free(upload->path);
+	free(upload);
+}
+
+int log_upload_start(struct log_upload **out, struct object_client *client, const char *bucket,
+	const char *key, const char *path, struct penstock_error *err)
+{
+	struct log_upload *upload = calloc(1, sizeof(*upload));
+	int e;
+
+	if (!upload)
+		return error_memory(err);
+	upload->client = client;
+	upload->bucket = strdup(bucket);
+	upload->key = strdup(key);
+	upload->path = strdup(path);
+	pthread_mutex_init(&upload->lock, NULL);
+	clock_cond_init(&upload->wake);
+	if (!upload->bucket || !upload->key || !upload->path) {
+		log_upload_free(upload);
+		return error_memory(err);
+	}
+	e = pthread_create(&upload->thread, NULL, upload_thread, upload);
+	if (e) {
+		log_upload_free(upload);
+		return error_errno(err, e, "cannot start a thread");
+	}
+	*out = upload;
+	return 0;
+}
+
+int log_upload_finish(
+	struct log_upload *upload, const atomic_int *cancel, struct penstock_error *err)
+{
+	int r;
+
+	if (!upload)
+		return 0;
+	pthread_mutex_lock(&upload->lock);
+	upload->stopping = true;
+	pthread_cond_signal(&upload->wake);
+	pthread_mutex_unlock(&upload->lock);
+	atomic_store(&upload->cancel, 1);
+	pthread_join(upload->thread, NULL);
+	r = send_log(upload, cancel, err);
+	log_upload_free(upload);
+	return r;
+}

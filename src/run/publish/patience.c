@@ -1,0 +1,222 @@
+/* Completing the output within the time that is left. */
+#include "run/publish/publisher.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "net/http/http.h"
+#include "run/config/times.h"
+#include "run/owner/lease.h"
+#include "run/notices/reaction.h"
+#include "sync/http_output.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 120000, CLOCK_CHECK_MS = 200 };
+
+/* Time without any progress, while uploads fail, after which a flush gives up. */
+static int64_t flush_patience_ms(void)
+{
+	return wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
+}
+
+/* Tells a slow upload from a stuck one. */
+struct flush_watch {
+	int64_t moved_ms; /* the last progress */
+	uint64_t published; /* bytes and files, sent or compared, at that time */
+	uint64_t progress; /* the most that was ever in flight or done */
+	unsigned long retries; /* at that time */
+};
+
+/* True if uploads fail and nothing has moved for the whole patience. */
+static bool is_hopeless(
+	struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
+{
+	int64_t now = clock_monotonic_ms();
+	struct http_counters counters;
+	uint64_t published = status->bytes_published + status->files_published + status->compared;
+
+	http_engine_counters(p->stores->engine, &counters);
+	if (published != watch->published || counters.bytes_progress > watch->progress) {
+		watch->moved_ms = now;
+		watch->published = published;
+		watch->retries = counters.retries;
+		if (counters.bytes_progress > watch->progress)
+			watch->progress = counters.bytes_progress;
+		return false;
+	}
+	/* A store that is silent but has not failed may be assembling a large object. */
+	if (counters.retries == watch->retries && !status->last_error[0])
+		return false;
+	return now - watch->moved_ms > flush_patience_ms();
+}
+
+/* True if the machine goes before more can be published: the time is up, or the rest would not
+ * finish. */
+static bool is_too_late(struct publisher *p, int64_t check_ms, const struct penstock_error *e)
+{
+	int64_t until = reaction_flush_until(p->reaction);
+	int64_t now = clock_monotonic_ms();
+
+	return until && (now >= until || (e->code == PENSTOCK_E_TIMEOUT && now < check_ms));
+}
+
+int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
+{
+	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
+
+	for (bool first = true;; first = false) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		struct sync_status status;
+		int64_t until = reaction_flush_until(p->reaction);
+		int64_t check_ms = clock_monotonic_ms() + FLUSH_CHECK_MS;
+		int r;
+
+		if (until && until < check_ms)
+			check_ms = until;
+		sync_hurry(p->sync, until);
+		r = first ? sync_flush(p->sync, check_ms, &e)
+			  : sync_flush_on(p->sync, check_ms, &e);
+		if (r == 0)
+			return 0;
+		if (lease_is_lost(p->lease))
+			return error_set(
+				err, PENSTOCK_E_PRECONDITION, "%s", lease_owner_now(p->lease));
+		if (!error_is_retryable(&e) || atomic_load(&p->reaction->interrupts.cancel))
+			return error_move(err, &e);
+		sync_get_status(p->sync, &status);
+		run_event(&p->attempt->voice, RUN_EVENT_FLUSH, "output", status.bytes_published,
+			status.bytes_published + status.bytes_waiting);
+		if (is_too_late(p, check_ms, &e))
+			atomic_store(&p->out_of_time, true);
+		if (atomic_load(&p->out_of_time) || is_hopeless(p, &watch, &status))
+			return error_move(err, &e);
+	}
+}
+
+int publisher_flush_http(struct publisher *p, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
+	int r = sync_http_output(p->stores->engine, p->attempt->workflow->output.http_url.value,
+		p->attempt->layout.output, p->attempt->layout.tmp, &p->reaction->interrupts.cancel,
+		&reply, err);
+
+	if (r == 0 && reply.len)
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE, "the server answered: %.1000s",
+			buf_str(&reply));
+	return r;
+}
+
+/* ---- watching the time for uploads that do not ---- */
+
+struct flush_clock {
+	struct publisher *publisher; /* borrowed */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool last_words, stop; /* under lock */
+};
+
+/* Waits, with the lock held, for the deadline, for a changed notice, or for a new request. Returns
+ * true at the deadline. */
+static bool wait_for_deadline(struct flush_clock *c)
+{
+	int64_t until = c->last_words ? reaction_gone_at(c->publisher->reaction)
+				      : reaction_flush_until(c->publisher->reaction);
+	int64_t left = until ? until - clock_monotonic_ms() : CLOCK_CHECK_MS;
+
+	if (left <= 0)
+		return true;
+	clock_cond_wait_ms(&c->wake, &c->lock, left < CLOCK_CHECK_MS ? left : CLOCK_CHECK_MS);
+	return false;
+}
+
+static void *watch_time(void *cookie)
+{
+	struct flush_clock *c = cookie;
+	bool given_up = false, last_words = false;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->stop) {
+		if (c->last_words != last_words) {
+			last_words = c->last_words;
+			given_up = false;
+		}
+		if (given_up) {
+			pthread_cond_wait(&c->wake, &c->lock);
+		} else if (wait_for_deadline(c)) {
+			given_up = true;
+			atomic_store(&c->publisher->out_of_time, true);
+			interrupts_give_up(&c->publisher->reaction->interrupts);
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+void publisher_watch_time(struct publisher *p)
+{
+	struct flush_clock *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return;
+	c->publisher = p;
+	pthread_mutex_init(&c->lock, NULL);
+	clock_cond_init(&c->wake);
+	if (pthread_create(&c->thread, NULL, watch_time, c) != 0) {
+		log_debug("cannot watch the time of the flush: no thread");
+		free(c);
+		return;
+	}
+	p->clock = c;
+}
+
+static void set(struct flush_clock *c, bool *what)
+{
+	pthread_mutex_lock(&c->lock);
+	*what = true;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void publisher_watch_last_words(struct publisher *p)
+{
+	if (p->clock)
+		set(p->clock, &p->clock->last_words);
+}
+
+void publisher_unwatch_time(struct publisher *p)
+{
+	struct flush_clock *c = take_pointer(p->clock);
+
+	if (!c)
+		return;
+	set(c, &c->stop);
+	pthread_join(c->thread, NULL);
+	pthread_cond_destroy(&c->wake);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+const char *publisher_flush_hint(enum penstock_code code)
+{
+	switch (code) {
+	case PENSTOCK_E_NO_SPACE:
+		return "; make room in the store, then";
+	case PENSTOCK_E_PERMISSION:
+		return "; correct the keys or their permissions, then";
+	case PENSTOCK_E_UNAVAILABLE:
+	case PENSTOCK_E_TIMEOUT:
+		return "; once the store answers again,";
+	default:
+		return ",";
+	}
+}

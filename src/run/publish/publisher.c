@@ -1,0 +1,244 @@
+#include "run/publish/publisher.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "run/owner/lease.h"
+#include "run/publish/log.h"
+#include "sync/sync.h"
+#include "transfer/objects.h"
+#include "base/banned.h"
+
+void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
+	struct stores *stores)
+{
+	*p = (struct publisher){.attempt = attempt, .reaction = reaction, .stores = stores};
+	run_checkpoints_init(&p->checkpoints);
+}
+
+void publisher_release(struct publisher *p)
+{
+	run_checkpoints_release(&p->checkpoints);
+}
+
+int publisher_open(struct publisher *p, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	const struct workflow_output *output = &p->attempt->workflow->output;
+	struct object_client *client;
+	int r;
+
+	run_state_prefix(p->attempt->id, p->state_prefix);
+	if (output->kind != WORKFLOW_S3)
+		return 0;
+	r = stores_open(p->stores, p->attempt->workflow, &output->s3, &p->store, err);
+	if (r < 0)
+		return r;
+	client = p->store->client;
+	r = bucket_head(client, p->store->bucket, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
+		r = bucket_create(client, p->store->bucket, err);
+		if (r == 0)
+			run_say(&p->attempt->voice, RUN_EVENT_MESSAGE, "created the bucket %s://%s",
+				object_client_scheme(client), p->store->bucket);
+		return r;
+	}
+	/* Keys that may write objects but not read the bucket are common. The first write shows. */
+	if (r == -(int)PENSTOCK_E_PERMISSION && e.http_status == 403)
+		return 0;
+	return r < 0 ? error_move(err, &e) : 0;
+}
+
+static void on_sync_event(
+	void *cookie, enum sync_event event, const char *path, uint64_t bytes, const char *detail)
+{
+	struct publisher *p = cookie;
+	const struct run_voice *voice = &p->attempt->voice;
+	char size[STR_SIZE_SIZE];
+
+	switch (event) {
+	case SYNC_PUBLISHED:
+		run_checkpoints_published(p, path);
+		break;
+	case SYNC_PARTIAL:
+		run_say(voice, RUN_EVENT_WARNING,
+			"%s may be incomplete: kept as %s, the last good object stays", path,
+			detail);
+		break;
+	case SYNC_KEPT:
+		str_format_size(bytes, size);
+		if (path)
+			run_say(voice, RUN_EVENT_MESSAGE,
+				"%s already existed: the old object (%s) is kept as %s, see "
+				"'penstock show %s'",
+				path, size, detail, p->attempt->id);
+		else
+			run_say(voice, RUN_EVENT_MESSAGE,
+				"started from scratch: the output of earlier attempts (%s, %s) is "
+				"kept in the bucket if it is overwritten",
+				detail, size);
+		break;
+	case SYNC_WARNING:
+		run_event(voice, RUN_EVENT_WARNING, detail, 0, 0);
+		break;
+	case SYNC_LOST:
+		run_say(voice, RUN_EVENT_WARNING,
+			"another run has taken over this output; nothing more is published");
+		break;
+	default:
+		log_debug("%s: %s", path ? path : "", detail ? detail : "");
+		break;
+	}
+}
+
+void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options)
+{
+	const struct workflow *workflow = p->attempt->workflow;
+	const struct run_layout *layout = &p->attempt->layout;
+
+	*options = (struct sync_options){
+		.dir = layout->output,
+		.private_dir = layout->tmp,
+		.client = p->store->client,
+		.bucket = p->store->bucket,
+		.prefix = p->store->prefix,
+		.state_prefix = p->state_prefix,
+		.run_id = p->attempt->id,
+		.attempt = p->attempt->number,
+		.anew = run_layout_read_attempt(layout->began),
+		.journal_path = journal,
+		.delete_sync = workflow->output.s3.delete_sync.value,
+		.continuous = workflow->continuous_output_sync.value,
+		.on_event = on_sync_event,
+		.cookie = p,
+		.cancel = &p->reaction->interrupts.cancel,
+	};
+}
+
+/* Retries after the lease was renewed: a suspended process or a slow store is no reason to fail. */
+static int restore(struct publisher *p, const struct sync_options *options,
+	struct sync_restored *restored, struct penstock_error *err)
+{
+	for (;;) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		unsigned long refusals = lease_refusals(p->lease);
+		int r = sync_restore(options, restored, &e);
+
+		if (r != -(int)PENSTOCK_E_UNAVAILABLE || refusals == lease_refusals(p->lease) ||
+			!lease_wait(p->lease, &p->reaction->interrupts.cancel))
+			return r < 0 ? error_move(err, &e) : 0;
+	}
+}
+
+int publisher_start(struct publisher *p, struct penstock_error *err)
+{
+	const struct run_layout *layout = &p->attempt->layout;
+	_cleanup_free_ char *journal = path_join(layout->state, "sync");
+	struct sync_options options;
+	struct sync_restored restored = {0};
+	int r;
+
+	if (!p->store)
+		return 0;
+	if (!journal)
+		return error_memory(err);
+	publisher_sync_options(p, journal, &options);
+	if (!p->attempt->continuing)
+		options.anew = INT_MAX;
+	if (p->attempt->continuing) {
+		r = restore(p, &options, &restored, err);
+		if (r < 0)
+			return error_prefix(err, "cannot restore the output of the last attempt");
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
+			"restored the output: %" PRIu64 " kept, %" PRIu64 " fetched",
+			restored.files_kept, restored.files_fetched);
+	}
+	unlink(layout->superseded);
+	return sync_start(&p->sync, &options, err);
+}
+
+int publisher_start_log(struct publisher *p, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+
+	if (!p->store || !p->attempt->workflow->enable_logging.value)
+		return 0;
+	if (asprintf(&key, "%s%s/log/%d", p->store->prefix, p->state_prefix, p->attempt->number) <
+		0)
+		return error_memory(err);
+	return log_upload_start(
+		&p->log, p->store->client, p->store->bucket, key, p->attempt->layout.log, err);
+}
+
+int publisher_finish_log(struct publisher *p, struct penstock_error *err)
+{
+	return log_upload_finish(take_pointer(p->log), &p->reaction->interrupts.cancel, err);
+}
+
+bool publisher_sends_http(const struct publisher *p)
+{
+	return p->attempt->workflow->output.kind == WORKFLOW_HTTP && p->attempt->steps_began &&
+	       p->attempt->end.state != RUN_PREEMPTED;
+}
+
+int publisher_flush(struct publisher *p, struct penstock_error *err)
+{
+	int r = 0;
+
+	if (p->fenced)
+		r = 0; /* the output stays here; the log of this attempt is still ours */
+	else if (lease_is_lost(p->lease))
+		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease_owner_now(p->lease));
+	else if (p->sync)
+		r = publisher_flush_sync(p, err);
+	else if (publisher_sends_http(p))
+		r = publisher_flush_http(p, err);
+	if (run_checkpoints_end(p) && r == 0 && p->sync)
+		r = publisher_flush_sync(p, err);
+	if (r == 0 && p->attempt->steps_began && !p->fenced)
+		r = run_checkpoints_settle(p, err);
+	/* A store that does not take the output gets no more time for the rest. */
+	if (r < 0 && err && error_is_retryable(err))
+		interrupts_give_up(&p->reaction->interrupts);
+	if (p->log) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		int l = publisher_finish_log(p, &e);
+
+		if (l < 0 && r == 0)
+			r = error_move(err, &e);
+	}
+	return r;
+}
+
+void publisher_fence(struct publisher *p)
+{
+	p->fenced = true;
+	sync_free(take_pointer(p->sync));
+}
+
+void publisher_record(const struct publisher *p)
+{
+	struct sync_status status;
+
+	if (!p->sync)
+		return;
+	sync_get_status(p->sync, &status);
+	records_set_sync(p->attempt->records, p->attempt->id, p->attempt->number,
+		&(struct records_sync){
+			.lag_ms = status.lag_ms,
+			.bytes_waiting = status.bytes_waiting,
+			.files_waiting = status.files_waiting,
+			.files_published = status.files_published,
+			.bytes_published = status.bytes_published,
+			.last_error = status.last_error,
+		},
+		NULL);
+}

@@ -1,0 +1,83 @@
+/*
+ * Output of an attempt on its way to object storage: the store, the sync, the run's ownership there
+ * (the lease), checkpoints and the log. Without an S3 output `store`, `sync` and `lease` are NULL.
+ *
+ *	publisher_open(&p, err);		the store; makes the bucket if it is missing
+ *	...					the caller takes p.lease (run/takeover.c)
+ *	publisher_start(&p, err);		restores the output, starts the sync
+ *	run_checkpoints_begin(&p, err);
+ *	publisher_start_log(&p, err);
+ *	publisher_flush(&p, err);		at the end
+ *	publisher_release(&p);
+ */
+#ifndef RUN_PUBLISH_PUBLISHER_H
+#define RUN_PUBLISH_PUBLISHER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "run/attempt/attempt.h"
+#include "run/notices/reaction.h"
+#include "run/publish/checkpoints.h"
+#include "run/stage/stores.h"
+
+struct flush_clock;
+struct lease;
+struct log_upload;
+struct penstock_error;
+struct sync;
+struct sync_options;
+
+struct publisher {
+	struct attempt *attempt; /* borrowed, as are the next two */
+	struct reaction *reaction;
+	struct stores *stores;
+	struct run_store *store;
+	char state_prefix[RUN_STATE_PREFIX_SIZE];
+	struct sync *sync;
+	struct lease *lease;
+	bool fenced; /* another owner has the run: nothing is published any more */
+	struct run_checkpoints checkpoints;
+	struct log_upload *log;
+	struct flush_clock *clock; /* NULL if no thread watches the time */
+	atomic_bool out_of_time; /* the machine goes before all of the output can be published */
+};
+
+void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
+	struct stores *stores);
+void publisher_release(struct publisher *p);
+
+int publisher_open(struct publisher *p, struct penstock_error *err);
+int publisher_start(struct publisher *p, struct penstock_error *err);
+int publisher_start_log(struct publisher *p, struct penstock_error *err);
+/* Sends what is missing of the log. Does nothing if it is not uploaded. */
+int publisher_finish_log(struct publisher *p, struct penstock_error *err);
+void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
+/* Completes the output and the log. On failure the local storage still has what is missing. */
+int publisher_flush(struct publisher *p, struct penstock_error *err);
+/* Stops the sync at once: another owner has the run. */
+void publisher_fence(struct publisher *p);
+/* Records the progress of the sync, for `ps` and `show`. */
+void publisher_record(const struct publisher *p);
+/* True if an output of HTTP is due: steps of this attempt finished. An incomplete output must not
+ * replace a good one. */
+bool publisher_sends_http(const struct publisher *p);
+
+/* ---- patience.c ---- */
+
+/* Flushes until all is published, or nothing moved for FLUSH_PATIENCE while uploads fail. */
+int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
+int publisher_flush_http(struct publisher *p, struct penstock_error *err);
+/*
+ * A thread sets interrupts.cancel when the machine is about to go, so that nothing waits for a store
+ * longer than the machine stays: first early enough to leave time for the last words, then, after
+ * publisher_watch_last_words(), at the very end.
+ */
+void publisher_watch_time(struct publisher *p);
+void publisher_watch_last_words(struct publisher *p);
+void publisher_unwatch_time(struct publisher *p);
+/* The user's step between a failed flush with `code` and 'penstock flush' in a message, such as
+ * "; make room in the store, then". */
+const char *publisher_flush_hint(enum penstock_code code);
+
+#endif

@@ -1,0 +1,270 @@
+/* Retention of checkpoints: the policy, and the removal in three steps. */
+#include "run/publish/keeper.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/keep.h"
+#include "checkpoint/read.h"
+#include "run/owner/lease.h"
+#include "run/publish/publisher.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+/* Checks that the commit and all files that it names are in the store as they are here. */
+static int verify_in_store(
+	const struct keeper *k, const struct commit *c, struct penstock_error *err)
+{
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+	_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single) : NULL;
+	_cleanup_free_ char *local = commit ? keeper_local(k->publisher, commit) : NULL;
+	struct stat st;
+	int r;
+
+	if (!local)
+		return error_memory(err);
+	if (lstat(local, &st) < 0)
+		return error_errno(err, errno, "cannot read %s", local);
+	r = sync_verify_object(k->publisher->sync, commit, (uint64_t)st.st_size, err);
+	for (size_t i = 0; r == 0 && i < c->n_files; i++) {
+		if (atomic_load(k->cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
+		_cleanup_free_ char *file = c->single ? strdup(relative)
+						      : path_join(relative, c->files[i].name);
+
+		r = file ? sync_verify_object(k->publisher->sync, file, c->files[i].size, err)
+			 : error_memory(err);
+	}
+	return r;
+}
+
+/* True if the newest checkpoint is safe; before that none is removed. */
+static bool newest_is_safe(struct keeper *k, const struct commit *c)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (k->verified && strcmp(k->verified, c->path) == 0 && !c->single)
+		return true;
+	r = k->publisher->sync ? verify_in_store(k, c, &err)
+			       : commit_verify(c, true, (const volatile int *)k->cancel, &err);
+	if (r < 0 || atomic_load(k->cancel)) {
+		log_debug("no checkpoint is removed: %s", err.message ? err.message : "the end");
+		return false;
+	}
+	free(k->verified);
+	k->verified = strdup(c->path);
+	return true;
+}
+
+/* Returns the index of the newest checkpoint that is published, or SIZE_MAX. If saves come faster
+ * than uploads, the very newest never is: newer ones stay and do not count yet. */
+static size_t newest_published(const struct keeper *k, const struct commit_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct commit *c = list->items[i].commit;
+		_cleanup_free_ char *relative = NULL, *commit = NULL;
+
+		if (!c)
+			continue;
+		if (!k->publisher->sync)
+			return i;
+		relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+		commit = relative ? checkpoint_commit(relative, c->single) : NULL;
+		if (commit && sync_is_published(k->publisher->sync, commit))
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+/* Applies the policy to the checkpoints from `newest` on. */
+static void choose(const struct publisher *p, const struct commit_list *list, size_t newest,
+	bool *keep, struct keep_item *items, size_t *order)
+{
+	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
+	const struct keep_policy policy = {
+		.latest = (uint64_t)w->latest.value,
+		.every = (uint64_t)w->every.value,
+		.best = w->metric.value ? (uint64_t)w->best.value : 0,
+		.larger = w->larger,
+		.newest = true,
+	};
+	size_t n = 0;
+
+	/* Oldest first; unreadable ones are skipped. */
+	for (size_t i = list->n; i-- > newest;) {
+		const struct commit *c = list->items[i].commit;
+		const struct commit_metric *metric = c && w->metric.value ? commit_find_metric(c,
+										    w->metric.value)
+									  : NULL;
+
+		if (!c)
+			continue;
+		order[n] = i;
+		items[n++] = (struct keep_item){
+			.step = c->step,
+			.has_metric = metric != NULL,
+			.metric = metric ? metric->value : 0,
+		};
+	}
+	keep_choose(&policy, items, n, keep);
+	order[n] = SIZE_MAX;
+}
+
+/*
+ * Records the checkpoints that will be removed, all at once, so that an attempt that continues
+ * removes the rest. Returns how many of `gone` were recorded, from the first; the others follow
+ * later.
+ */
+static size_t note_going(struct keeper *k, const struct commit *const *gone, size_t n)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
+	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
+	size_t noted = 0;
+
+	for (size_t i = 0; i < k->going.n; i++)
+		buf_printf(&text, "%s\n", k->going.items[i]);
+	for (; noted < n; noted++) {
+		_cleanup_free_ char *relative = keeper_relative(
+			k->publisher, checkpoint_name(gone[noted]->path));
+
+		if (!relative || text.len + strlen(relative) + 3 > LIMIT_CHECKPOINT_LIST ||
+			strlist_addf(&k->going, "%c%s", gone[noted]->single ? 'f' : 'd', relative) <
+				0)
+			break;
+		buf_printf(&text, "%s\n", k->going.items[k->going.n - 1]);
+	}
+	return !path || buf_failed(&text) ||
+			       fs_write_atomic(path, text.data, text.len, 0600, NULL) < 0
+		       ? 0
+		       : noted;
+}
+
+/* First step: removes the commit, here and from the sync. */
+static int remove_commit(struct keeper *k, const struct commit *c)
+{
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+	_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single) : NULL;
+	_cleanup_free_ char *local = commit ? keeper_local(k->publisher, commit) : NULL;
+
+	if (!local)
+		return -1;
+	if (k->publisher->sync)
+		sync_retire(k->publisher->sync, commit);
+	if (unlink(local) < 0 && errno != ENOENT)
+		return -1;
+	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
+}
+
+void keeper_retire(struct keeper *k)
+{
+	_cleanup_(commit_list_release) struct commit_list list = {0};
+	_cleanup_free_ struct keep_item *items = NULL;
+	_cleanup_free_ const struct commit **gone = NULL;
+	_cleanup_free_ size_t *order = NULL;
+	_cleanup_free_ bool *keep = NULL;
+	size_t newest, n = 0, noted;
+
+	if (!k->publisher->attempt->workflow->checkpoints.keeps || k->publisher->fenced ||
+		lease_is_lost(k->publisher->lease) || !keeper_is_inside(k) ||
+		commit_list_read(&list, k->dir, NULL) < 0)
+		return;
+	newest = newest_published(k, &list);
+	items = calloc(list.n + 1, sizeof(*items));
+	gone = calloc(list.n + 1, sizeof(const struct commit *));
+	order = calloc(list.n + 1, sizeof(*order));
+	keep = calloc(list.n + 1, sizeof(*keep));
+	if (newest == SIZE_MAX || !items || !gone || !order || !keep)
+		return;
+	choose(k->publisher, &list, newest, keep, items, order);
+	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
+		if (!keep[i])
+			gone[n++] = list.items[order[i]].commit;
+	}
+	if (n == 0 || !newest_is_safe(k, list.items[newest].commit))
+		return;
+	noted = note_going(k, gone, n);
+	if (noted == 0)
+		log_warn("cannot remove checkpoints: cannot record them in %s",
+			k->publisher->attempt->layout.state);
+	for (size_t i = 0; i < noted; i++) {
+		if (remove_commit(k, gone[i]) < 0) {
+			log_warn("cannot remove the checkpoint %s", gone[i]->path);
+			break;
+		}
+	}
+}
+
+bool keeper_remove_rest(struct keeper *k)
+{
+	_cleanup_(strlist_release) struct strlist waiting = {0};
+	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
+	size_t n = 0;
+
+	if (!k->going.n || !keeper_is_inside(k))
+		return true;
+	for (size_t i = 0; i < k->going.n; i++) {
+		const char *relative = k->going.items[i] + 1;
+		bool single = k->going.items[i][0] == 'f';
+		_cleanup_free_ char *commit = checkpoint_commit(relative, single);
+		_cleanup_free_ char *local = keeper_local(k->publisher, relative);
+		_cleanup_free_ char *local_commit = local ? checkpoint_commit(local, single) : NULL;
+		bool there;
+
+		/* Saved again meanwhile: a new checkpoint. */
+		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
+			continue;
+		/* Once more: an earlier removal may have been killed, or came before the store had
+		 * the object. */
+		if (k->publisher->sync && (!sync_retire(k->publisher->sync, commit) ||
+						  sync_has_object(k->publisher->sync, commit) ||
+						  !sync_retire(k->publisher->sync, relative))) {
+			strlist_add(&waiting, k->going.items[i]);
+			continue;
+		}
+		/* A missing directory was removed, and counted, before. */
+		there = access(local, F_OK) == 0;
+		if (fs_remove_tree(local, NULL) == 0 && there)
+			n++;
+	}
+	strlist_release(&k->going);
+	k->going = waiting;
+	waiting = (struct strlist){0};
+	if (!k->going.n && path)
+		unlink(path);
+	if (n)
+		run_say(&k->publisher->attempt->voice, RUN_EVENT_MESSAGE,
+			"removed %zu checkpoint%s that the workflow does not keep", n,
+			n == 1 ? "" : "s");
+	return k->going.n == 0;
+}
+
+int keeper_load_retired(struct keeper *k, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
+	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
+	char *line, *rest;
+
+	if (!path)
+		return error_memory(err);
+	if (fs_read(path, &text, NULL) < 0 || !text.data)
+		return 0;
+	for (line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if ((*line == 'd' || *line == 'f') && commit_name_is_good(line + 1) &&
+			strlist_add(&k->going, line) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}

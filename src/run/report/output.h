@@ -1,0 +1,62 @@
+/*
+ * Output of the steps, to the terminal and to the run's log, with secrets masked.
+ *
+ *	output_start(&output, log_path, stdout_fd, stderr_fd, err);
+ *	... children get output_write_fd(output, 1) as stdout and (output, 2) as stderr
+ *	output_add(output, "[3] ", &one, err);     a pair of pipes for one task, whose lines are
+ *	output_task_fd(one, 1), output_task_started(one)   labelled
+ *	output_remove(output, one);                after the task has ended
+ *	output_drain(output);      after the last child of a step has ended
+ *	output_stop(output);       closes the log, durable; later notes are dropped
+ *	output_free(output);       when no thread writes notes any more
+ *
+ * One thread reads all pipes. A terminal that does not read blocks the steps, as it would without
+ * penstock, but neither the sync nor the reaction to signals. The log takes stdout and stderr in
+ * their order. A full disk does not stop the run: the last LIMIT_LOG_WAITING bytes of the log wait
+ * for space, and a line tells how many bytes are missing before them.
+ */
+#ifndef RUN_REPORT_OUTPUT_H
+#define RUN_REPORT_OUTPUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct output;
+
+/* The log is appended to. A terminal descriptor of -1 shows nothing. */
+int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
+	struct penstock_error *err);
+/* Close-on-exec; stays owned by the output. `which` is 1 or 2. */
+int output_write_fd(const struct output *output, int which);
+/* Pipes for one task. With a label each of its lines is shown whole, after the label; with an empty
+ * one, lines of an MPI launcher are shown after their rank. */
+struct output_task;
+int output_add(struct output *output, const char *label, struct output_task **out,
+	struct penstock_error *err);
+int output_task_fd(const struct output_task *task, int which);
+/* Passes what the task writes to stderr to `parse` as well, from the thread that pumps. NULL ends
+ * that: `parse` does not run and is not called again once the call returns. */
+typedef void (*output_parse_fn)(void *cookie, const char *data, size_t len);
+void output_task_parse(struct output_task *task, output_parse_fn parse, void *cookie);
+/* The task has started and has its copies: closes ours. */
+void output_task_started(struct output_task *task);
+/* Bytes that it has printed so far. */
+uint64_t output_task_bytes(const struct output_task *task);
+/* Data that is still in its pipes is shown at the next output_drain() at the latest. */
+void output_remove(struct output *output, struct output_task *task);
+/* Writes a line of penstock's own to the log. */
+void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Returns once everything written before the call is shown and logged, or after 2 s if the terminal
+ * is stuck. */
+void output_drain(struct output *output);
+/* After disk space was freed: writes the waiting part of the log. */
+void output_retry(struct output *output);
+/* Bytes in the log so far. */
+uint64_t output_size(const struct output *output);
+/* `output` may be NULL, here and below. */
+void output_stop(struct output *output);
+/* After output_stop(). */
+void output_free(struct output *output);
+
+#endif

@@ -1,0 +1,36 @@
+/* Recursive copies of directories: contents, permissions, times and links, but not owners. */
+#ifndef RUN_STAGE_COPY_TREE_H
+#define RUN_STAGE_COPY_TREE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+struct penstock_error;
+
+/* The variations of a copy; every function may be NULL. `path` is relative to the top, "" for the
+ * top itself. */
+struct copy_tree {
+	/* replace existing files and links and merge directories; otherwise they are an error */
+	bool replace;
+	const char *what; /* the activity, for messages: "copying the context" */
+	const atomic_int *cancel;
+
+	bool (*leave_out)(void *cookie, const char *path, const struct stat *st);
+	/* Called before and after the entries of a directory. */
+	int (*enter)(void *cookie, int dir, const char *path, struct penstock_error *err);
+	void (*leave)(void *cookie);
+	/* Called before a file is copied, and for each piece of it. */
+	int (*file)(
+		void *cookie, const char *path, const struct stat *st, struct penstock_error *err);
+	int (*moved)(void *cookie, size_t bytes, struct penstock_error *err);
+	/* Called for a device, FIFO or socket, which is never copied. */
+	int (*special)(void *cookie, const char *path, struct penstock_error *err);
+	void *cookie;
+};
+
+/* Copies from one open directory to another. */
+int copy_tree(const struct copy_tree *options, int from, int to, struct penstock_error *err);
+
+#endif

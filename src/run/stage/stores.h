@@ -1,0 +1,92 @@
+/*
+ * The object stores of a run: one HTTP engine, one client for each `s3` of the workflow, and the
+ * embedded store if a workflow uses it.
+ *
+ *	stores_init(&stores, &embedded_ops, &patience, err);
+ *	stores_open(&stores, workflow, &workflow->output.s3, &store, err);
+ *	... store->client, store->bucket, store->prefix ...
+ *	stores_release(&stores);	after all users of its clients have ended
+ */
+#ifndef RUN_STAGE_STORES_H
+#define RUN_STAGE_STORES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "net/credentials/credentials.h"
+#include "workflow/model.h"
+
+struct http_engine;
+struct object_client;
+struct penstock_error;
+
+/* The address of an embedded store. */
+struct stores_embedded {
+	const char *endpoint_url; /* valid until it is released */
+	const char *access_key;
+	const char *secret_key;
+	void *handle;
+};
+
+/* The caller starts and joins the embedded store, because run does not depend on the server. */
+struct stores_embedded_ops {
+	int (*acquire)(void *cookie, struct stores_embedded *out, struct penstock_error *err);
+	void (*release)(struct stores_embedded *embedded);
+	void *cookie;
+};
+
+/* At the start of a run an absent host, or one that is not ready, is waited for, up to
+ * $PENSTOCK_NETWORK_PATIENCE seconds without any progress. */
+struct stores_patience {
+	const atomic_int *cancel; /* cancels every request, at any time; outlives the stores */
+	/* Gets one line for display; from any thread. NULL to not wait at all. */
+	void (*waiting)(void *cookie, const char *text);
+	void *cookie;
+};
+
+struct run_store {
+	struct s3_settings settings;
+	struct object_client *client;
+	const char *bucket; /* borrowed from the workflow */
+	const char *prefix; /* borrowed: "" or "a/b/" */
+	struct run_store *next;
+};
+
+struct stores {
+	struct http_engine *engine;
+	struct stores_embedded_ops ops;
+	struct stores_patience patience;
+	atomic_llong patience_ms; /* 0 for none, or no longer any */
+	pthread_mutex_t lock;
+	struct stores_embedded embedded; /* under lock; handle is NULL until acquired */
+	struct run_store *opened; /* under lock */
+};
+
+/* `patience` may be NULL to not wait at all. */
+int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
+	const struct stores_patience *patience, struct penstock_error *err);
+void stores_release(struct stores *stores);
+/* From now on no request waits for a host: its callers handle absent hosts. */
+void stores_hurry(struct stores *stores);
+
+/* Resolves credentials, region and endpoint, and makes a client; sends nothing. The result is owned
+ * by `stores`. Any thread. Errors have the place in the workflow. */
+int stores_open(struct stores *stores, const struct workflow *workflow,
+	const struct workflow_s3 *s3, struct run_store **out, struct penstock_error *err);
+
+/* Endpoint and credentials of a store for the steps' own clients; all NULL if there is none.
+ * Borrowed. */
+struct store_access {
+	const char *endpoint_url;
+	const char *region;
+	const char *access_key;
+	const char *secret_key;
+	const char *session_token; /* of temporary keys, else NULL */
+};
+
+/* Describes the store for a step's own clients; does nothing if `from` is NULL. `keys` own the
+ * strings of `store`. */
+void run_store_describe(
+	const struct run_store *from, struct credentials *keys, struct store_access *store);
+
+#endif

@@ -1,0 +1,249 @@
+/* Inputs of many files: the objects below an S3 prefix, or a local directory. */
+#include "run/stage/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "archive/unpack.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "copy/copy.h"
+#include "run/stage/copy_tree.h"
+#include "base/banned.h"
+
+/* ---- S3 ---- */
+
+#define SHA256_BYTES 32
+
+struct download {
+	struct stage_input *in;
+	struct strlist names; /* of the objects to unpack */
+	bool too_many; /* of them */
+	bool no_memory;
+	char etag[OBJECT_ETAG_SIZE]; /* of the last object */
+	unsigned char sum[SHA256_BYTES]; /* of all of them, in any order */
+};
+
+static int note_size(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err)
+{
+	struct download *d = cookie;
+
+	(void)objects;
+	atomic_store(&d->in->total, bytes);
+	return stage_input_reserve(d->in, bytes, err);
+}
+
+static void count_bytes(void *cookie, int64_t bytes)
+{
+	struct download *d = cookie;
+
+	stage_input_moved(d->in, bytes);
+}
+
+/* Each ETag is hashed with its name, so that two objects that swap places count. */
+static bool add_to_sum(unsigned char sum[static SHA256_BYTES], const char *path, const char *etag)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	unsigned char one[SHA256_BYTES];
+
+	buf_add(&text, path, strlen(path) + 1);
+	buf_add_str(&text, etag);
+	if (buf_failed(&text) ||
+		EVP_Digest(text.data, text.len, one, NULL, EVP_sha256(), NULL) != 1)
+		return false;
+	for (size_t i = 0; i < SHA256_BYTES; i++)
+		sum[i] ^= one[i];
+	return true;
+}
+
+/* The ETag of one object is its own. */
+static char *sum_as_etag(const struct download *d, uint64_t objects)
+{
+	char hex[2 * SHA256_BYTES + 1];
+	char *text;
+
+	if (objects == 1)
+		return strdup(d->etag);
+	str_hex(d->sum, SHA256_BYTES, hex);
+	return asprintf(&text, "all-%s", hex) < 0 ? NULL : text;
+}
+
+/* An object that is there, fetched now or by an earlier attempt. */
+static void note_object(void *cookie, const struct copy_item *item)
+{
+	struct download *d = cookie;
+
+	snprintf(d->etag, sizeof(d->etag), "%s", item->etag);
+	if (!add_to_sum(d->sum, item->name, d->etag))
+		d->no_memory = true;
+	if (!d->in->input->unpack.value || d->too_many)
+		return;
+	d->too_many = d->names.n >= LIMIT_STAGE_UNPACK;
+	if (!d->too_many && strlist_add(&d->names, item->name) < 0)
+		d->no_memory = true;
+}
+
+/* Unpacks each archive next to itself. */
+static int unpack_each(
+	const struct stage_input *in, const struct strlist *names, struct penstock_error *err)
+{
+	for (size_t i = 0; i < names->n; i++) {
+		_cleanup_free_ char *path = path_join(in->dir, names->items[i]);
+		_cleanup_free_ char *dir = path ? strdup(path) : NULL;
+		const struct unpack_options options = {
+			.max_bytes = INT64_MAX, .budget = in->space, .cancel = in->cancel};
+		int r;
+
+		if (!dir)
+			return error_memory(err);
+		*strrchr(dir, '/') = '\0';
+		r = unpack_file(path, dir, &options, NULL, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int fetch_objects(struct download *d, const struct run_store *store,
+	struct copy_prefix *prefix, struct penstock_error *err)
+{
+	struct copy copy;
+	int r = copy_begin(&copy,
+		&(struct copy_options){.engine = d->in->options->stores->engine,
+			.from = store->client,
+			.keep_same = true,
+			.no_sync = true, /* stage_state.h says why */
+			.stop_at_first_error = true,
+			.cancel = d->in->cancel,
+			.report = {.moved = count_bytes,
+				.done = note_object,
+				.same = note_object,
+				.cookie = d}},
+		err);
+
+	if (r == 0)
+		r = copy_prefix(&copy, prefix, err);
+	if (r == 0)
+		r = copy_finish(&copy, err);
+	copy_end(&copy);
+	return r;
+}
+
+int stage_download_prefix(
+	struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
+{
+	struct download d = {.in = in};
+	struct copy_prefix prefix = {
+		.dir = in->dir, .without_runs = true, .on_size = note_size, .cookie = &d};
+	struct run_store *store;
+	int r = stores_open(
+		in->options->stores, in->options->workflow, &in->input->s3, &store, err);
+
+	if (r < 0)
+		return r;
+	prefix.bucket = store->bucket;
+	prefix.prefix = store->prefix;
+	r = fetch_objects(&d, store, &prefix, err);
+	if (r == 0 && prefix.objects == 0 && prefix.directories == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no object below this path");
+	if (r == 0 && d.no_memory)
+		r = error_memory(err);
+	if (r == 0 && d.too_many)
+		r = error_set(err, PENSTOCK_E_LIMIT,
+			"cannot unpack more than %d objects; leave out unpack, or put them into "
+			"fewer archives",
+			LIMIT_STAGE_UNPACK);
+	if (r == 0)
+		r = unpack_each(in, &d.names, err);
+	strlist_release(&d.names);
+	mark->bytes = prefix.bytes;
+	mark->files = prefix.objects;
+	if (r == 0 && prefix.objects && !(mark->etag = sum_as_etag(&d, prefix.objects)))
+		r = error_memory(err);
+	return r;
+}
+
+/* ---- a directory ---- */
+
+struct directory_copy {
+	struct stage_input *in;
+	struct stage_mark *mark;
+	struct strlist names; /* of the files that are unpacked */
+};
+
+static bool count_entry(void *cookie, const char *path, const struct stat *st)
+{
+	struct directory_copy *c = cookie;
+
+	(void)path;
+	(void)st;
+	c->mark->files++;
+	return false;
+}
+
+static int take_file(
+	void *cookie, const char *path, const struct stat *st, struct penstock_error *err)
+{
+	struct directory_copy *c = cookie;
+	int r = stage_input_reserve(c->in, (uint64_t)st->st_size, err);
+
+	if (r < 0 || !c->in->input->unpack.given || !c->in->input->unpack.value)
+		return r;
+	if (c->names.n >= LIMIT_STAGE_UNPACK)
+		return error_set(err, PENSTOCK_E_LIMIT, "more than %d files to unpack; omit unpack",
+			LIMIT_STAGE_UNPACK);
+	return strlist_add(&c->names, path) < 0 ? error_memory(err) : 0;
+}
+
+static int note_moved(void *cookie, size_t bytes, struct penstock_error *err)
+{
+	struct directory_copy *c = cookie;
+
+	(void)err;
+	c->mark->bytes += bytes;
+	stage_input_moved(c->in, (int64_t)bytes);
+	return 0;
+}
+
+static int refuse_special(void *cookie, const char *path, struct penstock_error *err)
+{
+	(void)cookie;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s is a device, FIFO or socket; only files, directories and links can be staged",
+		path);
+}
+
+int stage_copy_tree(struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
+{
+	_cleanup_close_ int from = open(in->local, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int to = open(in->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct directory_copy c = {.in = in, .mark = mark};
+	const struct copy_tree how = {.replace = true,
+		.what = "staging",
+		.cancel = in->cancel,
+		.leave_out = count_entry,
+		.file = take_file,
+		.moved = note_moved,
+		.special = refuse_special,
+		.cookie = &c};
+	int r;
+
+	if (from < 0 || to < 0)
+		return error_errno(err, errno, "cannot open %s", from < 0 ? in->local : in->dir);
+	r = copy_tree(&how, from, to, err);
+	if (r == 0)
+		r = unpack_each(in, &c.names, err);
+	strlist_release(&c.names);
+	return r;
+}

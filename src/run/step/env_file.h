@@ -1,0 +1,37 @@
+/*
+ * The $DEEPSQUARE_ENV file, by which a step passes values to later steps:
+ *
+ *	echo "EPOCHS=10" >> "$DEEPSQUARE_ENV"
+ *	printf 'NOTE<<END\nseveral\nlines\nEND\n' >> "$DEEPSQUARE_ENV"
+ *
+ * A line is KEY=value, with all after the first '=' kept as it is, or KEY<<MARK followed by lines
+ * up to one that is MARK. Lines that begin with '#' and all other lines are skipped. The last value
+ * of a key counts. PATH and LD_LIBRARY_PATH cannot be set, as in a workflow's env. env_file_check()
+ * reports the skipped lines.
+ */
+#ifndef RUN_STEP_ENV_FILE_H
+#define RUN_STEP_ENV_FILE_H
+
+#include <stddef.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+
+/* Sets the variables of `text` in `env`. An unfinished KEY<<MARK is an error that names the key. */
+int env_file_parse(const char *text, size_t len, struct strlist *env, struct penstock_error *err);
+
+struct env_file_odd {
+	unsigned n; /* skipped lines that are no comments */
+	unsigned lines[3]; /* the first of them, from 1 */
+	char block[80]; /* "KEY<<MARK" (shortened) without an end; "" if there is none */
+	size_t whole; /* bytes of complete lines before that block */
+};
+
+/* Lines that begin before `from` were checked before. */
+void env_file_check(const char *text, size_t len, size_t from, struct env_file_odd *out);
+
+/* env_file_parse() of a file; a missing file sets nothing. */
+int env_file_read(const char *path, struct strlist *env, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,215 @@
+#include "run/step/environment.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "run/step/env_file.h"
+#include "run/notices/reaction.h"
+#include "base/banned.h"
+
+/* Settings of penstock that a step must not inherit. */
+static bool is_own_setting(const char *pair)
+{
+	static const char *const names[] = {"PENSTOCK_ACCESS_KEY_ID=",
+		"PENSTOCK_SECRET_ACCESS_KEY=", "PENSTOCK_SECRET_", "PENSTOCK_RUN_ID=",
+		"PENSTOCK_ATTEMPT=", "PENSTOCK_CHECKPOINT=", "PENSTOCK_CHECKPOINT_DIR="};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (str_starts(pair, names[i]))
+			return true;
+	}
+	return false;
+}
+
+static int inherit(struct strlist *env, const char *const *inherited)
+{
+	for (; inherited && *inherited; inherited++) {
+		if (!is_own_setting(*inherited) && strlist_add(env, *inherited) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_if(struct strlist *env, const char *key, const char *value)
+{
+	return value ? strlist_set(env, key, value) : 0;
+}
+
+static void forget(struct strlist *env, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (size_t i = 0; i < env->n;) {
+		if (strncmp(env->items[i], key, len) != 0 || env->items[i][len] != '=') {
+			i++;
+			continue;
+		}
+		free(env->items[i]);
+		env->n--;
+		memmove(&env->items[i], &env->items[i + 1],
+			(env->n - i + 1) * sizeof(env->items[0]));
+	}
+}
+
+static int add_store(struct strlist *env, const struct store_access *store)
+{
+	if (set_if(env, "AWS_ENDPOINT_URL", store->endpoint_url) < 0 ||
+		set_if(env, "S3_ENDPOINT_URL", store->endpoint_url) < 0 || /* for s5cmd */
+		set_if(env, "AWS_REGION", store->region) < 0 ||
+		set_if(env, "AWS_DEFAULT_REGION", store->region) < 0 ||
+		set_if(env, "AWS_ACCESS_KEY_ID", store->access_key) < 0 ||
+		set_if(env, "AWS_SECRET_ACCESS_KEY", store->secret_key) < 0)
+		return -1;
+	/* A token belongs to its keys and would invalidate others. */
+	if (store->access_key) {
+		forget(env, "AWS_SESSION_TOKEN");
+		forget(env, "AWS_SECURITY_TOKEN");
+	}
+	return set_if(env, "AWS_SESSION_TOKEN", store->session_token);
+}
+
+static int add_list(struct strlist *env, const struct workflow_env_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		if (strlist_set(env, list->items[i].key, list->items[i].value.value) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_number(struct strlist *env, const char *key, int64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRId64, value);
+	return strlist_set(env, key, text);
+}
+
+static int add_resources(struct strlist *env, const struct workflow_resources *r)
+{
+	int64_t cpus = r->tasks.value * r->cpus_per_task.value;
+
+	if (set_number(env, "NTASKS", r->tasks.value) < 0 ||
+		set_number(env, "CPUS_PER_TASK", r->cpus_per_task.value) < 0 ||
+		set_number(env, "MEM_PER_CPU", r->mem_per_cpu.value) < 0 ||
+		set_number(env, "GPUS", r->gpus.value) < 0 || set_number(env, "CPUS", cpus) < 0 ||
+		set_number(env, "MEM", r->mem_per_cpu.value * cpus) < 0)
+		return -1;
+	return r->gpus_per_task.given ? set_number(env, "GPUS_PER_TASK", r->gpus_per_task.value)
+				      : 0;
+}
+
+/* The same as `activate`. */
+static int add_venv(struct strlist *env, const char *venv)
+{
+	const char *path = strlist_get(env, "PATH");
+	_cleanup_free_ char *longer = NULL;
+
+	if (!venv)
+		return 0;
+	if (asprintf(&longer, "%s/bin:%s", venv, path ? path : "/usr/bin:/bin") < 0)
+		return -1;
+	return strlist_set(env, "PATH", longer) < 0 ? -1 : strlist_set(env, "VIRTUAL_ENV", venv);
+}
+
+/* Files by which a program learns of a preemption and reports that it has finished nevertheless. */
+static int add_notice(struct strlist *env, const struct environment_spec *spec, const char *storage)
+{
+	_cleanup_free_ char *preempt = path_join(storage, REACTION_PREEMPT_FILE);
+	_cleanup_free_ char *save = path_join(storage, REACTION_SAVE_FILE);
+	_cleanup_free_ char *done = NULL;
+
+	if (!preempt || !save ||
+		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", storage, spec->serial) < 0) {
+		done = NULL;
+		return -1;
+	}
+	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
+		strlist_set(env, "PENSTOCK_SAVE_FILE", save) < 0 ||
+		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
+		return -1;
+	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");
+}
+
+static int add_places(struct strlist *env, const struct environment_spec *spec)
+{
+	const struct environment_container *container = spec->container;
+	const struct run_layout *layout = container ? container->seen : spec->layout;
+
+	if (strlist_set(env, "STORAGE_PATH", layout->storage) < 0 ||
+		strlist_set(env, "DEEPSQUARE_INPUT", layout->input) < 0 ||
+		strlist_set(env, "DEEPSQUARE_OUTPUT", layout->output) < 0 ||
+		strlist_set(env, "DEEPSQUARE_ENV", layout->env_file) < 0 ||
+		strlist_set(env, "DEEPSQUARE_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_SHARED_TMP", layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_TMP",
+			container ? container->disk_tmp : layout->user_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_SHARED_WORLD_TMP", layout->world_tmp) < 0 ||
+		strlist_set(env, "DEEPSQUARE_DISK_WORLD_TMP",
+			container ? container->disk_world_tmp : layout->world_tmp) < 0 ||
+		strlist_set(env, "PENSTOCK_RUN_ID", spec->run_id) < 0)
+		return -1;
+	if (set_number(env, "PENSTOCK_ATTEMPT", spec->attempt) < 0)
+		return -1;
+	return add_notice(env, spec, layout->storage);
+}
+
+static int set_below(struct strlist *env, const char *key, const char *dir, const char *path)
+{
+	_cleanup_free_ char *whole = strcmp(path, ".") == 0 ? strdup(dir) : path_join(dir, path);
+
+	return whole ? strlist_set(env, key, whole) : -1;
+}
+
+/* Directory of checkpoints, and the one to continue from. */
+static int add_checkpoints(struct strlist *env, const struct environment_spec *spec)
+{
+	const char *output = spec->container ? spec->container->seen->output : spec->layout->output;
+
+	if (spec->checkpoint_dir &&
+		set_below(env, "PENSTOCK_CHECKPOINT_DIR", output, spec->checkpoint_dir) < 0)
+		return -1;
+	return spec->checkpoint ? set_below(env, "PENSTOCK_CHECKPOINT", output, spec->checkpoint)
+				: 0;
+}
+
+static int add_pairs(struct strlist *env, const char *const *pairs)
+{
+	for (; pairs && *pairs; pairs++) {
+		const char *equals = strchr(*pairs, '=');
+		_cleanup_free_ char *key = equals ? strndup(*pairs, (size_t)(equals - *pairs))
+						  : NULL;
+
+		if (!key || strlist_set(env, key, equals + 1) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int environment_build(
+	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
+{
+	int r;
+
+	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
+		add_store(env, spec->store) < 0 || add_pairs(env, spec->defaults) < 0 ||
+		add_list(env, &spec->workflow->env) < 0)
+		return error_memory(err);
+	r = env_file_read(spec->layout->env_file, env, err);
+	if (r == 0 && spec->env_file)
+		r = env_file_read(spec->env_file, env, err);
+	if (r < 0)
+		return r;
+	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
+		add_checkpoints(env, spec) < 0 ||
+		(spec->container && add_pairs(env, spec->container->image) < 0) ||
+		add_venv(env, spec->venv) < 0 ||
+		set_if(env, "DEEPSQUARE_ENV", spec->env_file) < 0 ||
+		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
+		return error_memory(err);
+	return 0;
+}

@@ -1,0 +1,89 @@
+/* One live execution: for the files of src/run/step alone. */
+#ifndef RUN_STEP_EXECUTION_H
+#define RUN_STEP_EXECUTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "run/cluster/memory.h"
+#include "run/process/life.h"
+#include "run/rank/ranks.h"
+#include "run/step/group.h"
+#include "run/step/host.h"
+#include "run/step/run.h"
+#include "run/step/shares.h"
+#include "run/task/executor.h"
+
+struct output_task;
+
+struct step_task {
+	struct task *task;
+	struct output_task *output;
+	bool ended;
+	bool signalled; /* because of a notice */
+};
+
+struct step_run {
+	struct step_host *host; /* borrowed */
+	const struct workflow_run *what;
+	char *name; /* owned */
+	const struct executor *executor;
+	bool clustered; /* on the nodes of a cluster, where all tasks are one process here */
+	struct step_task *tasks;
+	size_t n; /* processes that are started: one for an MPI launcher */
+	size_t n_started;
+	size_t n_ended;
+	int epoll_fd;
+	int timer_fd;
+	struct step_group group;
+	char *mpi_box; /* directory for ranks in containers */
+	unsigned long serial;
+	struct step_life life;
+
+	struct step_share share; /* of what the run claimed */
+	struct slurm_memory memory; /* what Slurm says about it, if `clustered` */
+
+	/* The first failure, and our own actions. */
+	struct step_end end;
+	bool failed;
+	bool noticed; /* it knows of a notice */
+	bool asked; /* step_run_signal() was called */
+	int64_t kill_at_ms; /* 0 if it was not asked to end */
+	bool killed;
+
+	/* Monotonic times; 0 if unset. */
+	int64_t timeout_at_ms;
+	enum step_stop timeout_kind;
+	int64_t timeout_ms;
+	int64_t hang_ms;
+	int64_t active_at_ms; /* last sign of activity */
+	int64_t check_at_ms; /* next check */
+	int64_t check_every_ms;
+	uint64_t cpu_ms; /* at the last check */
+	uint64_t printed;
+	int64_t memory_check_ms;
+};
+
+/* ---- start.c ---- */
+
+/* The directory where its tasks start. */
+const char *step_cwd(const struct step_run *step);
+/* Adds a descriptor to the execution's epoll; `which` is a rank, or UINT64_MAX for the timer. */
+int step_watch_fd(const struct step_run *step, int fd, uint64_t which, struct penstock_error *err);
+/* Fills in the ranks that all tasks get; finds a port if there are several. */
+int step_fill_ranks(struct step_run *step, struct ranks *ranks, struct penstock_error *err);
+int step_start_task(struct step_run *step, const struct step_run_spec *spec,
+	const struct ranks *ranks, size_t rank, struct penstock_error *err);
+
+/* ---- watch.c ---- */
+
+/* Sets timeouts and checks when it begins. */
+void step_set_times(struct step_run *step);
+void step_set_timer(const struct step_run *step);
+/* Checks timeouts, hangs and memory; asks the execution to end or kills it. */
+void step_check_times(struct step_run *step);
+/* Asks the execution to end and kills it after the grace period. Only the first reason counts. */
+void step_stop(struct step_run *step, enum step_stop why, int64_t after_ms);
+void step_signal_all(struct step_run *step, int signal);
+
+#endif

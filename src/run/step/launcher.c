@@ -1,0 +1,222 @@
+#include "run/step/launcher.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <penstock/error.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/process_run.h"
+#include "run/cluster/remote.h"
+#include "run/rank/ranks.h"
+#include "run/task/boxed.h"
+#include "base/banned.h"
+
+/* ---- command lines without a launcher ---- */
+
+/* Returns the number of words. */
+static size_t put_mapping(struct host_command *out, const struct workflow_run *what)
+{
+	/* In a network of its own an unprivileged caller would be root, because only root can make
+	 * one. */
+	bool mapped = what->map_uid.given || what->map_gid.given ||
+		      (what->network != WORKFLOW_NETWORK_HOST && geteuid() != 0);
+	const char **argv = out->argv;
+
+	if (mapped) {
+		snprintf(out->uid, sizeof(out->uid), "--map-user=%lld",
+			what->map_uid.given ? (long long)what->map_uid.value
+					    : (long long)geteuid());
+		snprintf(out->gid, sizeof(out->gid), "--map-group=%lld",
+			what->map_gid.given ? (long long)what->map_gid.value
+					    : (long long)getegid());
+		*argv++ = "/usr/bin/unshare";
+		*argv++ = "--user";
+		*argv++ = out->uid;
+		*argv++ = out->gid;
+		*argv++ = "--";
+	}
+	*argv = NULL;
+	return (size_t)(argv - out->argv);
+}
+
+/* A user namespace in which the step sees itself as another user; to the rest of the machine it
+ * stays the caller. */
+void host_command(struct host_command *out, const struct workflow_run *what)
+{
+	const char **argv = out->argv + put_mapping(out, what);
+
+	*argv++ = what->shell.value;
+	*argv++ = "-c";
+	*argv++ = what->command.value;
+	*argv = NULL;
+}
+
+void host_command_mapping(struct host_command *out, const struct workflow_run *what)
+{
+	put_mapping(out, what);
+}
+
+/* ---- the launcher ---- */
+
+enum { TIMEOUT_MS = 20000 };
+
+enum flavour { OPEN_MPI_4, OPEN_MPI_5, HYDRA, OTHER };
+
+bool launcher_wanted(const struct workflow_run *step)
+{
+	return step->mpi.value && strcmp(step->mpi.value, "none") != 0 &&
+	       step->resources.tasks.value > 1;
+}
+
+/* Its --version names the implementation. */
+static enum flavour flavour_of(const char *program)
+{
+	const char *const argv[] = {program, "--version", NULL};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	const char *open_mpi;
+	int status;
+
+	/* Its exit status does not matter, only its output. */
+	process_run(&(struct process_spec){.argv = argv, .stdin_fd = -1, .new_session = true},
+		&(struct process_run_options){.name = program,
+			.timeout_ms = TIMEOUT_MS,
+			.out.text = &text,
+			.err.text = &text},
+		&status, NULL);
+	open_mpi = strstr(buf_str(&text), "(Open MPI) ");
+	if (open_mpi)
+		return open_mpi[strlen("(Open MPI) ")] < '5' ? OPEN_MPI_4 : OPEN_MPI_5;
+	if (strstr(buf_str(&text), "HYDRA") || strstr(buf_str(&text), "Intel(R) MPI"))
+		return HYDRA;
+	return OTHER;
+}
+
+static int add_words(struct strlist *argv, const char *const *words)
+{
+	for (; *words; words++) {
+		if (strlist_add(argv, *words) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The tasks are bound to CPUs together, by their control group and affinity. */
+static int add_options(struct strlist *argv, enum flavour flavour, bool root)
+{
+	static const char *const open_mpi_4[] = {
+		"--oversubscribe", "--bind-to", "none", "--tag-output", NULL};
+	static const char *const open_mpi_5[] = {
+		"--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--output", "tag", NULL};
+	static const char *const hydra[] = {
+		"-launcher", "fork", "-bind-to", "none", "-prepend-pattern", "[%r] ", NULL};
+	static const char *const other[] = {NULL};
+
+	if (flavour <= OPEN_MPI_5 && root && strlist_add(argv, "--allow-run-as-root") < 0)
+		return -1;
+	return add_words(argv, flavour == OPEN_MPI_4   ? open_mpi_4
+			       : flavour == OPEN_MPI_5 ? open_mpi_5
+			       : flavour == HYDRA      ? hydra
+						       : other);
+}
+
+/* Identity of the launcher. */
+static bool is_root(const struct workflow_run *step)
+{
+	return step->map_uid.given ? step->map_uid.value == 0 : geteuid() == 0;
+}
+
+int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err)
+{
+	struct host_command mapping;
+	_cleanup_free_ char *mpirun = fs_find_program(path, "mpirun");
+	_cleanup_free_ char *mpiexec = mpirun ? NULL : fs_find_program(path, "mpiexec");
+	const char *program = mpirun ? mpirun : mpiexec;
+
+	if (!program)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"`mpi: %s` needs the machine's MPI launcher, and neither mpirun nor "
+			"mpiexec is on PATH; install one (such as openmpi-bin), or give `mpi: "
+			"none`",
+			step->mpi.value);
+	/* The launcher's server accepts ranks only of its own user, so a launcher of containers has
+	 * their identity. */
+	host_command_mapping(&mapping, step);
+	if (add_words(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
+		add_options(argv, flavour_of(program), is_root(step)) < 0 ||
+		strlist_add(argv, "-n") < 0 ||
+		strlist_addf(argv, "%" PRId64, step->resources.tasks.value) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err)
+{
+	int r = launcher_words(step, path, argv, err);
+
+	if (r < 0)
+		return r;
+	if (add_words(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,
+				    step->shell.value, step->command.value, NULL}) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+/* ---- containers started by it ---- */
+
+int step_mpi_box(char **out, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "mpi-XXXXXX");
+
+	if (!box)
+		return error_memory(err);
+	if (!mkdtemp(box))
+		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	*out = take_pointer(box);
+	return 0;
+}
+
+/* A user who is not root may be root in the container, but not to the launcher's server. */
+static void keep_user(struct task_container *container, const struct workflow_run *what)
+{
+	if (!what->map_uid.given)
+		container->uid = geteuid();
+	if (!what->map_gid.given)
+		container->gid = getegid();
+}
+
+int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
+	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_MPI_TASK);
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+	struct task_container container = *task->container;
+	struct task_spec rank = *task;
+	int r;
+
+	keep_user(&container, what);
+	rank.container = &container;
+	rank.network = (struct task_network){0}; /* of the launcher */
+	r = remote_describe_rank(&rank, gpus, n_gpus, &text, err);
+	if (r == 0)
+		r = launcher_words(what, strlist_get(env, "PATH"), argv, err);
+	if (r < 0)
+		return r;
+	if (!program || strlist_add(argv, program) < 0 || strlist_add(argv, REMOTE_RANK_WORD) < 0 ||
+		strlist_set(env, REMOTE_RANK_VARIABLE, buf_str(&text)) < 0)
+		return error_memory(err);
+	task->argv = (const char *const *)argv->items;
+	task->container = NULL;
+	return 0;
+}

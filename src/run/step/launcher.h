@@ -1,0 +1,53 @@
+/* The machine's MPI launcher: search, and the command line that starts a step's tasks. */
+#ifndef RUN_STEP_LAUNCHER_H
+#define RUN_STEP_LAUNCHER_H
+
+#include <stdbool.h>
+
+#include "base/str.h"
+#include "run/task/executor.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+
+/* True if a launcher starts the step's tasks. */
+bool launcher_wanted(const struct workflow_run *step);
+
+/* The launcher and its options, without the command. */
+int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err);
+/* The whole command line; argv[0] is a path found in `path`, the step's PATH. PENSTOCK_E_NOT_FOUND
+ * if there is no launcher. */
+int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
+	struct penstock_error *err);
+
+/* ---- containers started by a launcher ---- */
+
+/*
+ * The launcher starts penstock itself (`penstock --mpi-task`), once for each rank, which runs the rank
+ * in a container with the launcher's variables. The command is passed in the launcher's environment,
+ * which only its owner can read.
+ */
+
+/* Makes a directory below `tmp` for the writable layers of the ranks; the caller removes it. */
+int step_mpi_box(char **out, const char *tmp, struct penstock_error *err);
+
+/* Turns the task in a container into one of the machine that is the launcher; completes `argv` and
+ * `env` (the environment of a step without a container). `gpus` are those of all ranks. */
+int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
+	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err);
+
+/* ---- command lines without a launcher ---- */
+
+struct host_command {
+	const char *argv[9]; /* NULL-terminated */
+	char uid[40], gid[40];
+};
+
+/* The shell and its command, with the identity that the step asks for. Borrows from the workflow
+ * and from itself. */
+void host_command(struct host_command *out, const struct workflow_run *what);
+/* Only the words that come before a command for the identity; may be empty. */
+void host_command_mapping(struct host_command *out, const struct workflow_run *what);
+
+#endif

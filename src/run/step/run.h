@@ -1,0 +1,112 @@
+/*
+ * One execution of a `run` block, from the start of its tasks to the end of all their processes.
+ * Without threads: one thread polls several executions.
+ *
+ *	struct step_run *step = NULL;
+ *
+ *	step_run_start(&step, &host, &(struct step_run_spec){.step = &s->run, .name = name}, err);
+ *	... poll step_run_fd(step); when it is readable, call step_run_ended(step, &end), which also
+ *	    checks timeouts and limits
+ *	step_run_signal(step, SIGTERM);    asks its leaders to end
+ *	step_run_kill(step);               kills all of it; also after its end, for children left running
+ *	step_run_free(step);
+ */
+#ifndef RUN_STEP_RUN_H
+#define RUN_STEP_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "records/records.h"
+#include "workflow/model.h"
+
+struct penstock_error;
+struct run_store;
+struct step_host;
+struct step_run;
+
+#define STEP_MORE_SIZE	     256
+#define STEP_MEMORY_CHECK_MS 250 /* used if no control group enforces the limit */
+
+struct step_run_spec {
+	const struct workflow_run *step;
+	const char *name; /* for messages; borrowed until step_run_free() */
+	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or
+	 * NULL. */
+	const char *const *env;
+	/* $DEEPSQUARE_ENV next to that of the run; NULL for that of the run alone */
+	const char *env_file;
+	const struct run_store *store; /* whose credentials its tasks get; NULL if there is none */
+	const char *checkpoint; /* to continue from, below the output; NULL if there is none */
+	bool here; /* on this machine even if the run has a cluster */
+};
+
+/* Reason why penstock ended it. */
+enum step_stop {
+	STEP_NOT_STOPPED,
+	STEP_PEER_FAILED, /* one of its tasks failed, which is the end of the step */
+	STEP_TIMEOUT, /* its own timeout */
+	STEP_RUN_TIMEOUT, /* the run's timeout */
+	STEP_HUNG, /* no output and no use of the CPU for the given time */
+	STEP_OVER_MEMORY, /* more memory than its limit, without a control group */
+};
+
+/* End of an execution. With several tasks: the end of the first that failed. */
+struct step_end {
+	int code; /* exit status; undefined if signal is set */
+	int signal; /* signal that killed it; 0 if it exited */
+	int rank; /* of the task that failed; -1 if there was only one, or none failed */
+	bool oom; /* out of memory: it reached its limit */
+	bool done; /* it left the mark of completion, in spite of a notice */
+	/* penstock killed some of its tasks: files that they were writing may be incomplete */
+	bool killed;
+	enum step_stop stop;
+	int64_t stop_ms; /* the timeout that expired */
+	uint64_t memory_limit; /* bytes; 0 if there is none */
+	uint64_t memory_peak; /* bytes; 0 if unknown */
+	uint64_t memory_of_run; /* bytes; 0 unless the whole run reached this limit */
+	/* of the step, borrowed; NULL if penstock sets no limits */
+	const struct workflow_step_resources *resources;
+	/* fault in its $DEEPSQUARE_ENV, "wrote …"; "" if there is none */
+	char values[256];
+};
+
+int step_run_start(struct step_run **out, struct step_host *host, const struct step_run_spec *spec,
+	struct penstock_error *err);
+/* Readable when step_run_ended() must be called. */
+int step_run_fd(const struct step_run *step);
+/* False while any of its tasks runs. */
+bool step_run_ended(struct step_run *step, struct step_end *out);
+/* Leader of its first task. */
+pid_t step_run_pid(const struct step_run *step);
+/* True if processes other than its leaders live. */
+bool step_run_left(const struct step_run *step);
+void step_run_signal(struct step_run *step, int signal);
+/* A notice: signals each leader that handles the signal, once (0: no signal). */
+void step_run_notice(struct step_run *step, int signal);
+/* The notice was withdrawn: the next one signals again. */
+void step_run_forget_notice(struct step_run *step);
+/* Its number within the attempt. */
+unsigned long step_run_serial(const struct step_run *step);
+void step_run_kill(struct step_run *step);
+void step_run_free(struct step_run *step);
+
+/* Writes the option that raises a limit, "--set resources.memPerCpu=MB"; `own`: the step sets the
+ * limit, not the job. */
+void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
+	char out[static STEP_MORE_SIZE]);
+
+/* Meaning of an unrequested end for the run. */
+struct step_failure {
+	enum run_class class;
+	int exit_code; /* of penstock */
+	int step_code; /* the step's own if penstock's differs, else 0 */
+	char text[768]; /* one line: the fault and its remedy */
+};
+/* Returns false after a success. */
+bool step_end_explain(
+	const struct step_end *end, const char *name, const char *run_id, struct step_failure *out);
+
+#endif

@@ -1,0 +1,120 @@
+#include "run/task/box.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "run/task/boxed.h"
+#include "run/task/litter.h"
+#include "base/banned.h"
+
+static struct {
+	pthread_mutex_t lock;
+	/* Under the lock. */
+	char *box; /* owned; NULL if none is ready */
+	char *tmp; /* owned; its parent directory */
+	bool taken; /* one was taken, so another may be needed */
+} ahead = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int make_within(const char *box, const char *name, mode_t mode, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(box, name);
+
+	if (!path)
+		return error_memory(err);
+	/* Regardless of our umask. */
+	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
+		return error_errno(err, errno, "cannot make %s", path);
+	return 0;
+}
+
+static int make(char **out, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
+	int r;
+
+	if (!box)
+		return error_memory(err);
+	if (!mkdtemp(box))
+		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	r = make_within(box, "work", 0700, err);
+	/* It becomes "/" of the container. */
+	if (r == 0)
+		r = make_within(box, "upper", 0755, err);
+	if (r < 0) {
+		fs_remove_tree(box, NULL);
+		return r;
+	}
+	*out = take_pointer(box);
+	return 0;
+}
+
+static void make_ahead(char *tmp)
+{
+	char *box = NULL;
+
+	(void)make(&box, tmp, NULL); /* on failure box_take() makes it and reports the error */
+	LOCK_SCOPE(&ahead.lock);
+	if (box && !ahead.box) {
+		free(ahead.tmp);
+		ahead.box = box;
+		ahead.tmp = tmp;
+		return;
+	}
+	if (box)
+		fs_remove_tree(box, NULL);
+	free(box);
+	free(tmp);
+}
+
+/* Returns NULL if none is ready. */
+static char *take_ready(const char *tmp, bool *another)
+{
+	LOCK_SCOPE(&ahead.lock);
+	*another = ahead.taken;
+	ahead.taken = true;
+	/* It may be days old, and removed by a cleaner of temporary files. */
+	if (ahead.box && access(ahead.box, F_OK) < 0)
+		free(take_pointer(ahead.box));
+	return ahead.box && strcmp(ahead.tmp, tmp) == 0 ? take_pointer(ahead.box) : NULL;
+}
+
+bool box_is_safe_in(const char *tmp)
+{
+	struct stat st;
+
+	return stat(tmp, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+int box_take(char **out, const char *tmp, struct penstock_error *err)
+{
+	bool another;
+	char *next;
+	int r;
+
+	*out = take_ready(tmp, &another);
+	r = *out ? 0 : make(out, tmp, err);
+	next = r == 0 && another ? strdup(tmp) : NULL;
+	if (next && !litter_hand_over(make_ahead, next))
+		free(next);
+	return r;
+}
+
+void box_finish(void)
+{
+	LOCK_SCOPE(&ahead.lock);
+	if (ahead.box)
+		fs_remove_tree(ahead.box, NULL);
+	free(take_pointer(ahead.box));
+	free(take_pointer(ahead.tmp));
+	ahead.taken = false;
+}

@@ -1,0 +1,249 @@
+#include "run/task/boxed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "run/task/litter.h"
+#include "run/task/network.h"
+#include "base/banned.h"
+
+#define KILL_WAIT_MS 10000
+
+struct boxed_task *boxed_new(void)
+{
+	struct boxed_task *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->process = (struct process)PROCESS_INIT;
+		t->status_fd = -1;
+	}
+	return t;
+}
+
+int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
+
+	if (!box)
+		return error_memory(err);
+	if (!mkdtemp(box))
+		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	t->box = take_pointer(box);
+	return 0;
+}
+
+void boxed_free(struct task *task)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+
+	if (!t)
+		return;
+	process_release(&t->process);
+	if (t->status_fd >= 0)
+		close(t->status_fd);
+	litter_remove(t->box);
+	free(t);
+}
+
+int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
+	struct penstock_error *err)
+{
+	struct process_spec process = *init;
+	_cleanup_close_ int write_end = -1;
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	t->status_fd = ends[0];
+	process.body_fd = write_end = ends[1];
+	process.stdin_fd = -1;
+	process.stdout_fd = spec->stdout_fd;
+	process.stderr_fd = spec->stderr_fd;
+	process.new_session = true;
+	process.die_with_parent = true;
+	process.cpus = spec->cpus;
+	process.n_cpus = spec->n_cpus;
+	process.cgroups = spec->cgroups;
+	process.n_cgroups = spec->n_cgroups;
+	process.born_in = spec->born_in;
+	return process_spawn(&t->process, &process, err);
+}
+
+/* ---- finding the task ---- */
+
+struct search {
+	pid_t inner; /* its pid in its namespace */
+	pid_t found;
+};
+
+/* Returns the pid of a process in its innermost namespace, or 0 if it has ended. */
+static pid_t inner_number(pid_t pid)
+{
+	char path[32];
+	_cleanup_fclose_ FILE *f = NULL;
+	_cleanup_free_ char *line = NULL;
+	size_t cap = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && getline(&line, &cap, f) > 0) {
+		const char *last;
+		uint64_t number;
+
+		if (!str_starts(line, "NSpid:"))
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		last = strrchr(line, '\t');
+		return last && str_to_u64(last + 1, 1, INT32_MAX, &number) ? (pid_t)number : 0;
+	}
+	return 0;
+}
+
+enum {
+	HELPERS = 2, /* generations between the init and the task */
+	SCANS = HELPERS + 1, /* each can end during one scan */
+};
+
+/* Searches the children of `parent`, and theirs, because crun's helper may still be between.
+ * Returns false if the kernel does not list children. */
+static bool search_below(pid_t parent, struct search *search, int depth)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	char path[48];
+	const char *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+	if (fs_read(path, &text, NULL) < 0)
+		return depth > 0;
+	p = buf_str(&text);
+	while (*p && !search->found) {
+		char *end;
+		pid_t child = (pid_t)strtol(p, &end, 10);
+
+		if (end == p)
+			break;
+		p = end + strspn(end, " ");
+		if (inner_number(child) == search->inner)
+			search->found = child;
+		else if (depth < HELPERS)
+			search_below(child, search, depth + 1);
+	}
+	return true;
+}
+
+static bool match(void *cookie, const struct process_info *info)
+{
+	struct search *search = cookie;
+
+	if (!search->found && inner_number(info->pid) == search->inner)
+		search->found = info->pid;
+	return true;
+}
+
+pid_t boxed_find(pid_t init, pid_t inner)
+{
+	struct search search = {.inner = inner};
+
+	if (inner <= 0)
+		return init;
+	/* A helper that ends between the scan of the init's children and that of its own passes its
+	 * child to the init, which was scanned before. */
+	for (int scans = 0; scans < SCANS && !search.found; scans++) {
+		/* Scanning all processes is slow if there are many. */
+		if (!search_below(init, &search, 0))
+			process_descendants(init, match, &search);
+	}
+	return search.found ? search.found : init;
+}
+
+/* ---- end and signals ---- */
+
+bool boxed_ended(struct task *task, struct task_end *end)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+	int status;
+
+	if (!process_wait(&t->process, 0, &t->status))
+		return false;
+	*end = (struct task_end){0};
+	/* If the task has written no status, the init was killed, and the task with it. */
+	if (read(t->status_fd, &status, sizeof(status)) != (ssize_t)sizeof(status))
+		status = SIGKILL;
+	if (WIFSIGNALED(status))
+		end->signal = WTERMSIG(status);
+	else
+		end->code = WEXITSTATUS(status);
+	return true;
+}
+
+struct signalling {
+	int signal;
+	int signalled;
+	bool all;
+};
+
+static bool signal_one(void *cookie, const struct process_info *info)
+{
+	struct signalling *s = cookie;
+
+	/* Helpers of the network continue: the step may need the network before it ends. */
+	if ((!s->all && !process_catches(info->pid, s->signal)) || network_is_helper(info))
+		return true;
+	if (kill(info->pid, s->signal) == 0)
+		s->signalled++;
+	return s->all;
+}
+
+/*
+ * Like for processes: the topmost processes that handle the signal get it; if none does, all get
+ * it. The task is not the first process of its namespace, for which the kernel would ignore
+ * unhandled signals.
+ */
+void boxed_signal(struct task *task, int signal)
+{
+	const struct boxed_task *t = (const struct boxed_task *)task;
+	struct signalling s = {.signal = signal};
+
+	process_descendants(t->process.pid, signal_one, &s);
+	if (s.signalled)
+		return;
+	s.all = true;
+	process_descendants(t->process.pid, signal_one, &s);
+}
+
+void boxed_kill(struct task *task)
+{
+	struct boxed_task *t = (struct boxed_task *)task;
+
+	/* The kernel ends the others before it reports the end of this one. */
+	process_signal(&t->process, SIGKILL);
+	process_wait(&t->process, KILL_WAIT_MS, &t->status);
+}
+
+int boxed_enter(const struct task *task, struct strlist *namespaces)
+{
+	const struct boxed_task *t = (const struct boxed_task *)task;
+	const char *const all[] = {"mnt", "pid", t->own_ipc ? "ipc" : NULL,
+		t->own_network ? "net" : NULL, t->own_user ? "user" : NULL};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (all[i] && strlist_add(namespaces, all[i]) < 0)
+			return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,49 @@
+/*
+ * Tasks whose processes are below our init, the first process of its own pid namespace: the
+ * end of the init, for any reason, ends all of them and their mounts, and it dies with us. Shared
+ * by containers and isolated steps.
+ */
+#ifndef RUN_TASK_BOXED_H
+#define RUN_TASK_BOXED_H
+
+#include <stdbool.h>
+
+#include "base/process.h"
+#include "run/task/executor.h"
+
+#define BOXED_PREFIX "container-" /* prefix of the directories of tasks, for cleanup */
+
+struct boxed_task {
+	struct task task; /* first: the interface's view */
+	struct process process;
+	char *box; /* a private directory; removed at the end */
+	int status_fd; /* receives the status of the task */
+	int status; /* of the init */
+	bool own_network;
+	bool own_ipc;
+	bool own_user;
+};
+
+/* Returns NULL if out of memory. */
+struct boxed_task *boxed_new(void);
+/* Makes the directory below `tmp`. */
+int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err);
+/* Starts the init. `init` has its namespaces, its body, which finally writes the task's status to
+ * its descriptor, and its explain function; the rest comes from `spec`. */
+int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
+	struct penstock_error *err);
+/*
+ * Returns the descendant of the init that has this pid in its namespace, for other programs,
+ * because its environment and namespaces are those of the task. Returns the init if it has already
+ * ended.
+ */
+pid_t boxed_find(pid_t init, pid_t inner);
+
+/* Members of the executor interface. */
+bool boxed_ended(struct task *task, struct task_end *end);
+void boxed_signal(struct task *task, int signal);
+void boxed_kill(struct task *task);
+int boxed_enter(const struct task *task, struct strlist *namespaces);
+void boxed_free(struct task *task);
+
+#endif

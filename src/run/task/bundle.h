@@ -1,0 +1,16 @@
+/* The bundle for crun: `config.json` of the OCI runtime specification. */
+#ifndef RUN_TASK_BUNDLE_H
+#define RUN_TASK_BUNDLE_H
+
+#include <stdbool.h>
+
+struct task_spec;
+
+/*
+ * Returns the text of config.json, freed by the caller, or NULL if out of memory. The root is
+ * `rootfs` in the same directory, and DIR has the container's resolv.conf. `rootless` is set if we
+ * are root only in a user namespace.
+ */
+char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless);
+
+#endif

@@ -1,0 +1,165 @@
+/*
+ * Running a step's tasks, behind one interface for processes, containers and clusters.
+ *
+ *	struct task *task = NULL;
+ *
+ *	r = executor->start(&task, &(struct task_spec){ .argv = argv, .envp = envp, ... }, err);
+ *	if (r < 0)
+ *		return r;
+ *	... poll task->event_fd, then executor->ended(task, &end) ...
+ *	executor->signal(task, SIGTERM);	the leader only
+ *	executor->kill(task);			all of its processes
+ *	executor->free(task);			after it has ended
+ */
+#ifndef RUN_TASK_EXECUTOR_H
+#define RUN_TASK_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+
+struct image;
+struct json_t;
+struct penstock_error;
+
+/* Directory next to that of the layers: the lowest layer of every container, which provides the
+ * mount points (run/step/containers.c makes it); and the last entry made in it. */
+#define CONTAINER_PLACES      "places"
+#define CONTAINER_PLACES_LAST "deepsquare"
+
+struct container_mount {
+	const char *source; /* a file or directory of this machine */
+	const char *place; /* in the container; created if missing */
+	bool read_only;
+};
+
+enum task_network_kind {
+	TASK_NETWORK_HOST,
+	TASK_NETWORK_SLIRP4NETNS,
+	TASK_NETWORK_PASTA,
+};
+
+enum task_interface_kind {
+	TASK_INTERFACE_WIREGUARD,
+	TASK_INTERFACE_BORE,
+};
+
+/* An interface of a step's own network. */
+struct task_interface {
+	enum task_interface_kind kind;
+	const char *config; /* wireguard: the input of wg-quick, with its keys */
+	const char *server; /* bore: "host:port" */
+	const char *secret; /* bore; may be NULL */
+	int port; /* bore: the port on which the step listens */
+};
+
+struct task_network {
+	enum task_network_kind kind;
+	/* addresses, NULL-terminated, or NULL; not for the host's network */
+	const char *const *dns;
+	const struct task_interface *interfaces; /* likewise */
+	size_t n_interfaces;
+};
+
+/* Requirements of a task in a container; all borrowed until start() has returned. */
+struct task_container {
+	const struct image *image;
+	/* a directory on a local disk, for the files that the task writes to its root */
+	const char *tmp;
+	const struct container_mount *mounts;
+	size_t n_mounts;
+	bool read_only_root;
+	int64_t uid, gid; /* the ids that the task sees */
+	/* The task's pid in its namespace is above this number. MPI ranks that communicate through
+	 * shared memory use their pid to identify themselves. */
+	int last_pid;
+	/* edits for its devices, an array of `containerEdits`; may be NULL */
+	const struct json_t *cdi;
+};
+
+/* Several tasks of one step on the nodes of a cluster, which form one task for the caller; all
+ * borrowed. */
+struct task_cluster {
+	size_t n; /* tasks */
+	size_t n_nodes;
+	int64_t cpus, mem_per_cpu, gpus; /* of each; memory in MB, 0 for all memory of the job */
+	bool no_binding;
+	const char *mpi; /* of the launcher; NULL for its default */
+	const char *name; /* for display */
+	/* Inputs in the shared home to copy to a disk of each node, and their place there; NULL if
+	 * they are not copied. */
+	const char *inputs, *node_dir;
+	const char *run_id;
+	int attempt;
+	const char *dir; /* shared with the nodes; receives the status of each task */
+	/* a file to which a task writes that the cluster has asked it to end; may be NULL */
+	const char *notice;
+};
+
+struct task_spec {
+	/* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
+	const char *const *argv;
+	const char *const *envp; /* NULL-terminated; the complete environment */
+	const char *cwd; /* NULL in a container for the image's directory */
+	int stdout_fd; /* borrowed */
+	int stderr_fd; /* borrowed */
+	int handed_fd; /* as in base/process.h; for tasks outside of containers */
+	const int *cpus; /* CPUs to bind it to; NULL for all */
+	size_t n_cpus;
+	const int *cgroups; /* the step's control groups to join; borrowed */
+	size_t n_cgroups;
+	const int *born_in; /* as in base/process.h */
+	struct task_network network;
+	const char *tmp; /* a directory on a local disk, if the task has its own network */
+	const struct task_container *container; /* NULL if it runs on the machine itself */
+	const struct task_cluster *cluster; /* NULL if it runs on this machine */
+};
+
+struct task_end {
+	int code; /* exit status; meaningless if signal is set */
+	int signal; /* the signal that ended it; 0 if it exited */
+	bool oom; /* killed by the kernel: out of memory */
+	int rank; /* in a cluster: the first task that failed */
+};
+
+struct task {
+	pid_t pid;
+	int event_fd; /* readable once it ended */
+};
+
+struct executor {
+	const char *name;
+	int (*start)(struct task **out, const struct task_spec *spec, struct penstock_error *err);
+	/* Returns false while it runs. */
+	bool (*ended)(struct task *task, struct task_end *end);
+	void (*signal)(struct task *task, int signal);
+	/* Sends a notice: signals leaders that handle the signal, and no others. Returns how many
+	 * were signalled. NULL for the behaviour of leaders_signal(). */
+	unsigned (*notify)(struct task *task, int signal);
+	/* Returns true if processes other than the leader are alive; NULL if that cannot happen. */
+	bool (*left)(struct task *task);
+	void (*kill)(struct task *task);
+	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command must join to
+	 * run next to it; NULL if it runs in those of the machine. */
+	int (*enter)(const struct task *task, struct strlist *namespaces);
+	void (*free)(struct task *task);
+};
+
+extern const struct executor executor_process;
+/* In a container as described by `spec->container`, through crun. */
+extern const struct executor executor_container;
+/* As a process of this machine with its own network; needs `spec->tmp`. */
+extern const struct executor executor_isolated;
+/* On the nodes of our allocation, through srun; each task by one of the executors above. */
+extern const struct executor executor_slurm;
+
+/* Called after the last container of a run has ended: waits for the cleanup. */
+void executor_container_finish(void);
+
+/* Removes the remains of containers of a killed supervisor in their `tmp`; call it only if none
+ * runs there. */
+void executor_container_sweep(const char *tmp);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * The first process of a container's namespaces: it mounts the image's layers, lets crun start the
+ * task, waits for it, and takes everything with it when it ends or is killed: the kernel ends all
+ * processes of its namespace, and the mounts vanish with the last of them.
+ */
+#ifndef RUN_TASK_INIT_H
+#define RUN_TASK_INIT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <penstock/error.h>
+
+#include "run/task/network.h"
+
+/* In shared memory: the reports to the parent, until init_run() closes its report descriptor. */
+struct init_report {
+	pid_t task; /* its pid in the namespace; 0 if crun did not start it */
+	char log[2048]; /* the beginning of crun's error message */
+};
+
+/* All strings are made in advance: the init may not allocate memory. */
+struct init_plan {
+	struct init_report *report;
+	const char *bundle; /* a directory with a file system in memory while the container lives */
+	const char *config; /* the text of its config.json */
+	const char *config_path;
+	const char *log;
+	const char *layers_dir; /* the options name layers relative to it */
+	/* options with the upper directory on disk, not synced at the end */
+	const char *overlay;
+	const char *overlay_synced; /* and for kernels without that */
+	/* and in memory, if the disk's file system does not support it */
+	const char *overlay_memory;
+	const char *rootfs; /* below the bundle, like the files above and the next one */
+	const char *pid_file;
+	const char *program; /* mount point for crun itself */
+	const char *memory; /* the directory for overlay_memory */
+	const char *const *crun; /* argv */
+	struct network_plan network;
+	int last_pid; /* pids are above it; 0 for any */
+	bool rootless;
+	char uid_map[32], gid_map[32]; /* of a user namespace */
+};
+
+/* Makes the first process of a user namespace root inside, and the caller outside. Returns -1 and
+ * errno. */
+int init_become_root(const char *uid_map, const char *gid_map);
+
+/* The body for process_spawn(), with a plan as its cookie; body_fd receives the status of the task,
+ * as of waitpid(). */
+int init_run(void *cookie, int report_fd, int body_fd);
+int init_explain(void *cookie, int step, int errnum, struct penstock_error *err);
+/* Returns the namespaces that the new process creates. */
+unsigned long init_namespaces(const struct init_plan *plan);
+
+#endif

@@ -1,0 +1,185 @@
+/*
+ * Steps as processes of this machine with their own network. They run below an init, like
+ * containers: it owns the namespaces, and the connection of the step's network to the machine's
+ * ends with it.
+ */
+#include "run/task/executor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "run/task/boxed.h"
+#include "run/task/init.h"
+#include "run/task/network.h"
+#include "base/banned.h"
+
+#define RESOLV "/etc/resolv.conf"
+
+enum isolated_step {
+	ISOLATED_USER = PROCESS_BODY_STEP,
+	ISOLATED_MOUNTS,
+	ISOLATED_PROC,
+	ISOLATED_NETWORK,
+	ISOLATED_NAMES,
+	ISOLATED_FORK,
+	ISOLATED_CWD,
+	ISOLATED_EXEC,
+};
+
+/* All strings are made before the process is. */
+struct isolated_plan {
+	const struct task_spec *spec;
+	struct network_setup network;
+	pid_t *task; /* in shared memory: the task's pid in the namespace */
+	bool rootless;
+	char uid_map[32], gid_map[32];
+};
+
+/* ---- in the init ---- */
+
+static void become_task(const struct isolated_plan *plan, int report_fd, int body_fd)
+{
+	const struct task_spec *spec = plan->spec;
+
+	close(body_fd);
+	/* `penstock exec` joins only processes that cannot gain rights. */
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (spec->cwd && chdir(spec->cwd) < 0)
+		process_body_failed(report_fd, ISOLATED_CWD, errno);
+	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
+		(char *const *)(uintptr_t)spec->envp);
+	process_body_failed(report_fd, ISOLATED_EXEC, errno);
+}
+
+static int run(void *cookie, int report_fd, int body_fd)
+{
+	const struct isolated_plan *plan = cookie;
+	struct seen seen = {.n = 0};
+	int status = 0;
+	pid_t pid;
+
+	if (plan->rootless && init_become_root(plan->uid_map, plan->gid_map) < 0)
+		process_body_failed(report_fd, ISOLATED_USER, errno);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		process_body_failed(report_fd, ISOLATED_MOUNTS, errno);
+	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+		process_body_failed(report_fd, ISOLATED_PROC, errno);
+	if (network_start(&plan->network.plan, &seen) < 0)
+		process_body_failed(report_fd, ISOLATED_NETWORK, errno);
+	if (access(RESOLV, F_OK) == 0 &&
+		mount(plan->network.resolv, RESOLV, NULL, MS_BIND, NULL) < 0)
+		process_body_failed(report_fd, ISOLATED_NAMES, errno);
+	pid = process_fork_in_body();
+	if (pid < 0)
+		process_body_failed(report_fd, ISOLATED_FORK, errno);
+	if (pid == 0)
+		become_task(plan, report_fd, body_fd);
+	*plan->task = pid;
+	close(report_fd);
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	if (seen_wait(pid, &status, &seen) < 0)
+		return 1;
+	return write(body_fd, &status, sizeof(status)) == sizeof(status) ? 0 : 1;
+}
+
+static int explain(void *cookie, int step, int errnum, struct penstock_error *err)
+{
+	const struct isolated_plan *plan = cookie;
+
+	switch ((enum isolated_step)step) {
+	case ISOLATED_USER:
+		return error_errno(err, errnum,
+			"this machine does not allow unprivileged user namespaces, which a step "
+			"with its own network needs (sysctl kernel.unprivileged_userns_clone, "
+			"user.max_user_namespaces)");
+	case ISOLATED_PROC:
+		return error_errno(err, errnum,
+			"cannot mount /proc for a step with its own network; if penstock itself "
+			"runs in a container, that one needs permission for it (podman and "
+			"docker: --security-opt unmask=ALL, --privileged)");
+	case ISOLATED_NETWORK:
+		return network_explain(&plan->network.plan, errnum, err);
+	case ISOLATED_CWD:
+		return error_errno(err, errnum, "cannot enter directory %s", plan->spec->cwd);
+	case ISOLATED_EXEC:
+		return error_errno(err, errnum, "cannot run %s", plan->spec->argv[0]);
+	default:
+		return error_errno(err, errnum, "cannot prepare the step's network");
+	}
+}
+
+/* ---- start ---- */
+
+static int spawn(struct boxed_task *t, struct isolated_plan *plan, struct penstock_error *err)
+{
+	return boxed_spawn(t, plan->spec,
+		&(struct process_spec){
+			.namespaces = CLONE_NEWPID | CLONE_NEWNS |
+				      (plan->rootless ? CLONE_NEWUSER : 0),
+			.body = run,
+			.cookie = plan,
+			.explain = explain,
+		},
+		err);
+}
+
+static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
+{
+	struct boxed_task *t = boxed_new();
+	struct isolated_plan plan = {.spec = spec, .rootless = geteuid() != 0};
+	int r;
+
+	if (!t)
+		return error_memory(err);
+	snprintf(plan.uid_map, sizeof(plan.uid_map), "0 %u 1", geteuid());
+	snprintf(plan.gid_map, sizeof(plan.gid_map), "0 %u 1", getegid());
+	plan.task = mmap(NULL, sizeof(*plan.task), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (plan.task == MAP_FAILED) {
+		boxed_free(&t->task);
+		return error_memory(err);
+	}
+	r = boxed_make_box(t, spec->tmp, err);
+	if (r == 0)
+		r = network_prepare(&plan.network, &spec->network, t->box, err);
+	if (r == 0)
+		r = spawn(t, &plan, err);
+	if (r == 0) {
+		t->task.pid = boxed_find(t->process.pid, *plan.task);
+		t->task.event_fd = t->process.pidfd;
+		t->own_network = true;
+		t->own_user = plan.rootless;
+		*out = &t->task;
+	} else {
+		boxed_free(&t->task);
+	}
+	network_release(&plan.network);
+	munmap(plan.task, sizeof(*plan.task));
+	return r;
+}
+
+const struct executor executor_isolated = {
+	.name = "isolated",
+	.start = start,
+	.ended = boxed_ended,
+	.signal = boxed_signal,
+	.kill = boxed_kill,
+	.enter = boxed_enter,
+	.free = boxed_free,
+};

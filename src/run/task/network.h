@@ -1,0 +1,76 @@
+/*
+ * The private network of a step: slirp4netns or pasta connects it to the machine's, and further
+ * interfaces are created in it.
+ *
+ *	network_prepare(&setup, &spec->network, box, err);	finds the programs, writes their files
+ *	network_start(&setup.plan, &seen);			in the init, without allocating memory
+ *	network_release(&setup);
+ */
+#ifndef RUN_TASK_NETWORK_H
+#define RUN_TASK_NETWORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+
+struct penstock_error;
+struct process_info;
+struct task_network;
+
+/* Orphans become children of the init, and some end before it knows their role: the task itself may
+ * end before crun. So their exit status is remembered for later queries. */
+#define SEEN 64
+struct seen {
+	pid_t pid[SEEN];
+	int status[SEEN];
+	int n;
+};
+int seen_wait(pid_t pid, int *status, struct seen *seen);
+
+/* An interface in addition to that of the connecting program. */
+struct network_command {
+	const char *const *argv;
+	const char *file; /* below NETWORK_RUN, written before; may be NULL */
+	const char *text;
+	bool stays; /* it runs next to the step, and is restarted when it ends */
+};
+/* In a file system in memory that only these commands see. */
+#define NETWORK_RUN "/run/wireguard"
+
+struct network_plan {
+	const char *const *program; /* argv; NULL for the machine's network */
+	bool reports_ready; /* it writes a byte when it is ready, else it goes to the background */
+	const char *netns; /* a file that becomes the name of the network namespace */
+	const char *log; /* a file for the output of the commands */
+	struct network_command *commands;
+	size_t n_commands;
+};
+
+struct network_setup {
+	struct network_plan plan;
+	char *resolv; /* a file for /etc/resolv.conf */
+	char *netns, *log;
+	struct strlist program;
+	struct strlist *argvs; /* of the commands */
+	struct strlist texts;
+};
+
+/* Checks that the required programs are installed. */
+int network_check(const struct task_network *network, struct penstock_error *err);
+
+int network_prepare(struct network_setup *setup, const struct task_network *network,
+	const char *box, struct penstock_error *err);
+void network_release(struct network_setup *setup);
+
+/* Moves the caller, a process without threads, into its own network. Returns -1 and errno. */
+int network_start(const struct network_plan *plan, struct seen *seen);
+
+/* Reports a failure: the output of the commands, or the name of the program. */
+int network_explain(const struct network_plan *plan, int errnum, struct penstock_error *err);
+
+/* Returns true if the process is one of our network helpers and does not belong to the step. */
+bool network_is_helper(const struct process_info *info);
+
+#endif

@@ -1,0 +1,261 @@
+/*
+ * Contents of the $DEEPSQUARE_ENV files, checked after each execution that may have written there.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "run/step/env_file.h"
+#include "run/attempt/attempt.h"
+#include "run/walk/walk.h"
+#include "base/banned.h"
+
+struct env_seen {
+	struct env_seen *next;
+	char *path;
+	size_t bytes; /* already checked */
+	unsigned users; /* frames that own the file; 0 for that of the run */
+	bool begun; /* the file of an earlier attempt was checked */
+	/* since the last complete contents, several live executions may have written to it */
+	bool shared;
+};
+
+void walk_env_release(struct walk *walk)
+{
+	while (walk->env_seen) {
+		struct env_seen *seen = walk->env_seen;
+
+		walk->env_seen = seen->next;
+		free(seen->path);
+		free(seen);
+	}
+}
+
+static struct env_seen **place_of(struct walk *walk, const char *path)
+{
+	struct env_seen **place = &walk->env_seen;
+
+	while (*place && strcmp((*place)->path, path) != 0)
+		place = &(*place)->next;
+	return place;
+}
+
+/* Returns NULL if out of memory. */
+static struct env_seen *seen_of(struct walk *walk, const char *path)
+{
+	struct env_seen *seen = *place_of(walk, path);
+
+	if (seen)
+		return seen;
+	seen = calloc(1, sizeof(*seen));
+	if (!seen)
+		return NULL;
+	seen->path = strdup(path);
+	if (!seen->path) {
+		free(seen);
+		return NULL;
+	}
+	seen->next = walk->env_seen;
+	walk->env_seen = seen;
+	return seen;
+}
+
+int walk_env_own(struct walk *walk, const char *path)
+{
+	struct env_seen *seen = seen_of(walk, path);
+
+	if (!seen)
+		return -1;
+	seen->users++;
+	return 0;
+}
+
+void walk_env_disown(struct walk *walk, const char *path)
+{
+	struct env_seen **place = place_of(walk, path);
+	struct env_seen *seen = *place;
+
+	if (!seen || !seen->users || --seen->users)
+		return;
+	*place = seen->next;
+	free(seen->path);
+	free(seen);
+}
+
+static int read_whole(const char *path, struct buf *text, struct penstock_error *err)
+{
+	int r = fs_read_plain(path, text, err);
+
+	if (r == 0 && memchr(buf_str(text), '\0', text->len))
+		r = error_set(err, PENSTOCK_E_INVALID, "it contains a NUL byte");
+	return r;
+}
+
+/* Cuts an incomplete end, so that the next steps append to complete lines. */
+static void cut(const char *path, struct env_seen *seen, size_t whole)
+{
+	_cleanup_close_ int fd = fs_open_plain(path, O_WRONLY, 0600, NULL);
+
+	if (fd >= 0 && ftruncate(fd, (off_t)whole) == 0)
+		seen->bytes = whole;
+}
+
+/* Reads the file that an earlier attempt left; that attempt has reported its faults. */
+static void see_first(struct walk *walk, struct env_seen *seen)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	struct env_file_odd odd;
+
+	seen->begun = true;
+	/* The step that reads it reports an error. */
+	if (read_whole(seen->path, &text, NULL) < 0)
+		return;
+	env_file_check(buf_str(&text), text.len, text.len, &odd);
+	seen->bytes = text.len;
+	if (!*odd.block)
+		return;
+	run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+		"the attempt before was ended within '%s' of $DEEPSQUARE_ENV, which is dropped",
+		odd.block);
+	cut(seen->path, seen, odd.whole);
+}
+
+static const char *path_of(const struct walk *walk, const struct frame *frame)
+{
+	return frame->env_file ? frame->env_file : walk->attempt->layout.env_file;
+}
+
+void walk_env_begin(struct walk *walk, const struct frame *frame)
+{
+	struct env_seen *seen = seen_of(walk, path_of(walk, frame));
+
+	if (seen && !seen->begun)
+		see_first(walk, seen);
+}
+
+/* True if a live execution may write to it. */
+static bool is_written(const struct walk *walk, const struct env_seen *seen)
+{
+	for (const struct frame *f = walk->live; f; f = f->next_live) {
+		if (strcmp(path_of(walk, f), seen->path) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void report_lines(const struct walk *walk, const struct frame *frame,
+	const struct env_file_odd *odd, bool written)
+{
+	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_STRING);
+
+	for (unsigned i = 0; i < odd->n && i < ARRAY_SIZE(odd->lines); i++)
+		buf_printf(&lines, "%s%u", i ? ", " : "", odd->lines[i]);
+	if (odd->n > ARRAY_SIZE(odd->lines))
+		buf_printf(&lines, " and %u more", odd->n - (unsigned)ARRAY_SIZE(odd->lines));
+	if (odd->n)
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
+			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
+			"MARK behind the value",
+			frame->name, written ? ", or what runs beside it," : "",
+			odd->n == 1 ? "" : "s", buf_str(&lines));
+}
+
+/* Makes it the fault of the step, if nothing else failed. */
+static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (frame->phase != PHASE_BODY_RUNS || end->code || end->signal || end->oom)
+		return false;
+	va_start(ap, fmt);
+	vsnprintf(end->values, sizeof(end->values), fmt, ap);
+	va_end(ap);
+	return true;
+}
+
+static void check_text(struct walk *walk, const struct frame *frame, struct env_seen *seen,
+	const struct buf *text, struct step_end *end)
+{
+	bool written = is_written(walk, seen), shared = seen->shared;
+	struct env_file_odd odd;
+
+	/* A step replaced the file. */
+	if (text->len < seen->bytes)
+		seen->bytes = 0;
+	env_file_check(buf_str(text), text->len, seen->bytes, &odd);
+	report_lines(walk, frame, &odd, written);
+	/* A live execution may still write the rest. */
+	seen->bytes = written ? odd.whole : text->len;
+	seen->shared = *odd.block && written;
+	if (!*odd.block || written)
+		return;
+	cut(seen->path, seen, odd.whole);
+	if (shared)
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"'%s', or what ran beside it, left '%s' in $DEEPSQUARE_ENV without its "
+			"end, and the value is not passed on",
+			frame->name, odd.block);
+	else if (!blame(frame, end,
+			 "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
+			 "that is the mark alone: let it write one",
+			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
+			"passed on",
+			frame->name, odd.block);
+}
+
+/* Keeps the lines that were checked and are still there; `text` is the beginning of the file. */
+static void cut_unreadable(struct env_seen *seen, const struct buf *text)
+{
+	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);
+	struct env_file_odd odd;
+
+	env_file_check(buf_str(text), len, len, &odd);
+	cut(seen->path, seen, odd.whole);
+}
+
+static void take_unreadable(struct walk *walk, const struct frame *frame, struct env_seen *seen,
+	const struct buf *text, const char *why, struct step_end *end)
+{
+	bool shared = seen->shared;
+
+	seen->shared = is_written(walk, seen);
+	if (seen->shared)
+		return;
+	if (shared || !blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", why))
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
+			"last is not passed on: %s",
+			frame->name, shared ? ", or what ran beside it," : "", why);
+	cut_unreadable(seen, text);
+}
+
+void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct env_seen *seen = *place_of(walk, path_of(walk, frame));
+	struct stat st;
+
+	*end->values = '\0';
+	if (!seen || lstat(seen->path, &st) < 0 ||
+		(S_ISREG(st.st_mode) && (size_t)st.st_size == seen->bytes))
+		return;
+	if (read_whole(seen->path, &text, &err) == 0)
+		check_text(walk, frame, seen, &text, end);
+	else
+		take_unreadable(walk, frame, seen, &text, err.message, end);
+}

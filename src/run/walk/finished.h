@@ -1,0 +1,43 @@
+/*
+ * What of the tree of steps is finished, for an attempt that goes on: a file of lines behind one
+ * another, in the directory that is wiped when a run begins anew.
+ *
+ *	d PATH		the step, or the iteration of a parallel loop, is finished
+ *	i PATH N	the iterations 0 to N of a loop that runs one after the other are finished
+ *	b BOOT		what follows was done in this boot of the machine
+ *	s		all that these steps wrote is on the disk
+ *
+ * PATH is made of the numbers of steps within their lists and of iterations, "2.i17.0". Lines are
+ * not synced one by one: what a crash of the machine takes is done again. Nor is what the steps
+ * write, which may take seconds: after another boot nothing counts as finished, unless an attempt
+ * that ended in order had the time to bring it to the disk.
+ */
+#ifndef RUN_WALK_FINISHED_H
+#define RUN_WALK_FINISHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct finished_steps;
+
+/* Reads the entries if `continuing`, else starts with none. `boot` is that of this machine; NULL or
+ * "" if it does not matter. */
+int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
+	struct penstock_error *err);
+/* False if another boot left the file, or it is missing: then no step counts as finished. */
+bool finished_is_believed(const struct finished_steps *progress);
+/* At the end of an attempt: makes the files below `storage` durable and records that, if a step
+ * finished. May take seconds. */
+int finished_settle(const char *path, const char *storage, struct penstock_error *err);
+void finished_free(struct finished_steps *progress);
+
+bool finished_has(const struct finished_steps *progress, const char *path);
+/* Number of finished iterations of the loop. */
+uint64_t finished_iterations(const struct finished_steps *progress, const char *path);
+
+/* False if it could not be written: an attempt that continues repeats the step. */
+bool finished_done(struct finished_steps *progress, const char *path);
+bool finished_iteration_done(struct finished_steps *progress, const char *path, uint64_t iteration);
+
+#endif

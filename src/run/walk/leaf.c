@@ -1,0 +1,223 @@
+/* The leaves of the tree: executions of a `run` or of an `if`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "run/publish/publisher.h"
+#include "run/report/output.h"
+#include "run/notices/reaction.h"
+#include "run/attempt/attempt.h"
+#include "run/walk/walk.h"
+#include "sync/sync.h"
+#include "base/banned.h"
+
+static void add_live(struct walk *walk, struct frame *frame)
+{
+	frame->next_live = walk->live;
+	frame->prev_live = &walk->live;
+	if (walk->live)
+		walk->live->prev_live = &frame->next_live;
+	walk->live = frame;
+	walk->n_live++;
+}
+
+static void remove_live(struct walk *walk, struct frame *frame)
+{
+	*frame->prev_live = frame->next_live;
+	if (frame->next_live)
+		frame->next_live->prev_live = frame->prev_live;
+	walk->n_live--;
+}
+
+/* Writes "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes it for a pattern. */
+static void add_plain_path(struct buf *out, const char *path)
+{
+	for (; *path; path++) {
+		if (*path == '[')
+			buf_add_char(out, '.');
+		else if (*path != ']')
+			buf_add_char(out, *path);
+	}
+}
+
+/* Checked right before the start, because an earlier step may create the directory. */
+static int check_work_dir(
+	const char *path, const struct workflow_run *what, struct penstock_error *err)
+{
+	const char *dir = what->work_dir.value;
+	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
+	struct stat st;
+
+	if (!dir || what->container.given || (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)))
+		return 0;
+	add_plain_path(&plain, path);
+	return error_set(err, PENSTOCK_E_INVALID,
+		"%s.run.workDir: %s is no directory on this machine; make it, or give --set "
+		"%s.run.workDir=DIR",
+		path, workflow_shown(&what->work_dir), buf_str(&plain));
+}
+
+int run_check_first_step(const struct attempt *attempt, struct penstock_error *err)
+{
+	const struct workflow_step *first = &attempt->workflow->steps.items[0];
+
+	if (attempt->continuing || first->kind != WORKFLOW_STEP_RUN || first->condition.value)
+		return 0;
+	return check_work_dir(first->path, &first->run, err);
+}
+
+static int start(struct walk *walk, struct frame *frame, const struct workflow_run *what,
+	struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist env = {0};
+	const struct publisher *publisher = walk->publisher;
+
+	for (size_t i = 0; frame->env && i < frame->env->n; i++) {
+		if (strlist_add(&env, frame->env->items[i]) < 0)
+			return error_memory(err);
+	}
+	if (launch_add_pids(walk, frame, &env) < 0 ||
+		(frame->restarts && strlist_addf(&env, "PENSTOCK_RESTART=%d", frame->restarts) < 0))
+		return error_memory(err);
+	return step_run_start(&frame->run, walk->host,
+		&(struct step_run_spec){
+			.step = what,
+			.name = frame->name,
+			.env = env.n ? (const char *const *)env.items : NULL,
+			.env_file = frame->env_file,
+			.store = publisher->store ? publisher->store : publisher->stores->opened,
+			.checkpoint = publisher->checkpoints.newest,
+			.here = what == &frame->condition,
+		},
+		err);
+}
+
+bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_run *what)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (check_work_dir(frame->step->path, what, &err) < 0) {
+		frame_fail(frame, RUN_CLASS_WORKFLOW, &err);
+		return false;
+	}
+	/* A checkpoint saved before the failure is newer than the attempt's first one. */
+	if (frame->restarts && what == &frame->step->run &&
+		run_checkpoints_find(walk->publisher, &err) < 0) {
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"cannot find the last checkpoint of '%s': %s", frame->name, err.message);
+		penstock_error_release(&err);
+	}
+	walk_env_begin(walk, frame);
+	if (start(walk, frame, what, &err) < 0) {
+		error_prefix(&err, "cannot start '%s'", frame->name);
+		frame_fail(frame, what->container.given ? RUN_CLASS_IMAGE : RUN_CLASS_USER, &err);
+		return false;
+	}
+	add_live(walk, frame);
+	return true;
+}
+
+/* Kills all processes of the execution. Files that they were writing are incomplete; files of other
+ * executions are not. */
+static void kill_all_of(struct walk *walk, struct frame *frame, bool asked)
+{
+	struct sync *sync = walk->publisher->sync;
+	bool alone = walk->n_live == 1;
+
+	if (!alone && !asked && !step_run_left(frame->run))
+		return;
+	if (sync)
+		sync_kill_coming(sync);
+	step_run_kill(frame->run);
+	if (sync && !alone)
+		sync_kill_over(sync);
+}
+
+void leaf_kill(struct walk *walk, struct frame *frame)
+{
+	kill_all_of(walk, frame, true);
+}
+
+bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
+{
+	struct sync *sync = walk->publisher->sync;
+	bool killed = walk->killed || (frame->launch && frame->launch->killed);
+	bool suspicious;
+
+	if (!step_run_ended(frame->run, end))
+		return false;
+	/* A shell exits with 128 + n if its child was killed by signal n. */
+	suspicious = end->killed || end->signal || end->code > 128 || killed;
+	/* At once: a file that was closed in the last moment would be published shortly after. */
+	if (sync && suspicious)
+		sync_task_ended(sync, true);
+	kill_all_of(walk, frame, false); /* children left running */
+	end->done = reaction_is_done(walk->reaction, step_run_serial(frame->run));
+	remove_live(walk, frame);
+	step_run_free(take_pointer(frame->run));
+	output_drain(walk->attempt->voice.output);
+	if (sync)
+		sync_task_ended(sync, suspicious);
+	walk_env_check(walk, frame, end);
+	return true;
+}
+
+/* ---- `if` of a step ---- */
+
+bool condition_begin(struct walk *walk, struct frame *frame)
+{
+	const struct workflow_step *step = frame->step;
+	struct workflow_run *what = &frame->condition;
+	char *command = NULL;
+
+	if (asprintf(&command, "[[ %s ]] && exit %d; exit %d", step->condition.value, CONDITION_YES,
+		    CONDITION_NO) < 0) {
+		frame_fail_memory(frame);
+		return false;
+	}
+	*what = (struct workflow_run){
+		.command = {.value = command},
+		.shell = {.value = "/bin/bash"},
+		.resources = {.tasks = {.value = 1},
+			.cpus_per_task = walk->attempt->workflow->resources.cpus_per_task,
+			.mem_per_cpu = walk->attempt->workflow->resources.mem_per_cpu},
+		.at = step->condition.at,
+	};
+	if (leaf_start(walk, frame, what))
+		return true;
+	free(command);
+	what->command.value = NULL;
+	return false;
+}
+
+void condition_ended(struct walk *walk, struct frame *frame, const struct step_end *end)
+{
+	struct step_failure *failure = &frame->outcome.failure;
+
+	free((char *)frame->condition.command.value);
+	frame->condition.command.value = NULL;
+	frame->phase = PHASE_BODY_RUNS;
+	if (end->signal || end->oom) {
+		frame->outcome.failed = step_end_explain(
+			end, frame->name, walk->attempt->id, failure);
+	} else if (end->code != CONDITION_YES && end->code != CONDITION_NO) {
+		frame->outcome.failed = true;
+		*failure = (struct step_failure){
+			.class = RUN_CLASS_USER, .exit_code = CONDITION_WRONG};
+		snprintf(failure->text, sizeof(failure->text),
+			"'%s': bash cannot evaluate its `if`; see 'penstock logs %s'", frame->name,
+			walk->attempt->id);
+	} else if (end->code == CONDITION_NO || !frame_may_begin(walk, frame)) {
+		frame->phase = PHASE_CLOSE;
+		if (end->code != CONDITION_NO)
+			frame_cut(walk, frame);
+	} else {
+		frame->phase = PHASE_BODY;
+	}
+}

@@ -1,0 +1,19 @@
+/* Runs the steps of a workflow until they end, are stopped, or another owner has the run. */
+#ifndef RUN_WALK_STEPS_H
+#define RUN_WALK_STEPS_H
+
+#include <stdbool.h>
+
+struct attempt;
+struct publisher;
+struct reaction;
+struct step_host;
+
+/* Runs the steps that are not finished yet and decides the end unless they succeed. No process of
+ * theirs lives when it returns. */
+void run_steps(struct step_host *host, struct reaction *reaction, struct publisher *publisher);
+/* At the end of a preempted attempt: makes the files of finished steps durable, since the next
+ * attempt may come after another boot. */
+void run_settle_storage(const struct attempt *attempt, bool flushed);
+
+#endif

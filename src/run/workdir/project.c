@@ -1,0 +1,403 @@
+#include "run/workdir/project.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "run/workdir/context.h"
+#include "run/workdir/context_commit.h"
+#include "run/report/output.h"
+#include "run/workdir/venv.h"
+#include "base/banned.h"
+
+/* ---- the copy ---- */
+
+/* Returns the context's Git commit as JSON, or NULL if there is no commit, or it cannot be
+ * determined; that does not prevent the run. */
+static char *describe_context(const struct attempt *attempt, const atomic_int *cancel)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *context = realpath(attempt->workflow->context.path.value, NULL);
+	_cleanup_free_ char *dir = path_join(attempt->layout.dir, "context");
+	_cleanup_free_ char *diff = NULL;
+	char *json = NULL;
+	int r;
+
+	if (!context || !dir || asprintf(&diff, "%s/%d.diff", dir, attempt->number) < 0) {
+		diff = NULL;
+		return NULL;
+	}
+	r = fs_mkdirs(dir, 0700, &err);
+	if (r == 0)
+		r = context_commit_describe(
+			&(struct context_commit_spec){
+				.context = context,
+				.home = attempt->home,
+				.tmp = attempt->layout.tmp,
+				.diff = diff,
+				.cancel = cancel,
+			},
+			&json, &err);
+	if (r < 0)
+		run_say(&attempt->voice, RUN_EVENT_WARNING,
+			"cannot record the Git commit of the context: %s", err.message);
+	rmdir(dir); /* fails if it contains a diff */
+	return json;
+}
+
+/* An incomplete copy is made again. */
+static int copy_context(
+	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ char *mark = path_join(attempt->layout.state, PROJECT_COMMIT);
+	_cleanup_free_ char *commit = NULL;
+	int r;
+
+	if (!mark)
+		return error_memory(err);
+	if (access(mark, F_OK) == 0 && access(attempt->layout.work, F_OK) == 0)
+		return 0;
+	r = fs_remove_tree(attempt->layout.work, err);
+	if (r == 0)
+		r = fs_mkdirs(attempt->layout.work, 0700, err);
+	if (r == 0 && attempt->workflow->context.path.value)
+		r = context_copy(
+			attempt->workflow, attempt->layout.work, attempt->home, cancel, err);
+	if (r == 0 && attempt->workflow->context.path.value)
+		commit = describe_context(attempt, cancel);
+	return r < 0 ? r
+		     : fs_write_atomic(
+			       mark, commit ? commit : "", commit ? strlen(commit) : 0, 0600, err);
+}
+
+/* ---- inputs ---- */
+
+static int make_parents(const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *parent = strdup(path);
+	char *slash = parent ? strrchr(parent, '/') : NULL;
+
+	if (!slash)
+		return error_memory(err);
+	*slash = '\0';
+	return fs_mkdirs(parent, 0700, err);
+}
+
+/* Returns the path of `target` relative to that of a link, both below `top`: a container sees them
+ * at another place, but with the same relative paths. */
+static char *relative(const char *top, const char *path, const char *target)
+{
+	struct buf out = BUF_INIT(PATH_MAX);
+	const char *rest = path + strlen(top) + 1;
+
+	for (const char *p = rest; (p = strchr(p, '/')); p++) {
+		if (p[1] != '/')
+			buf_add_str(&out, "../");
+	}
+	buf_add_str(&out, target + strlen(top) + 1);
+	return buf_take(&out);
+}
+
+static int link_one(const struct attempt *attempt, const char *place, const char *path,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *target = relative(attempt->layout.storage, path, place);
+	char there[PATH_MAX];
+	ssize_t n = readlink(path, there, sizeof(there) - 1);
+	int r;
+
+	if (!target)
+		return error_memory(err);
+	if (n > 0 && (size_t)n == strlen(target) && memcmp(there, target, (size_t)n) == 0)
+		return 0;
+	r = make_parents(path, err);
+	if (r < 0)
+		return r;
+	if (symlink(target, path) == 0)
+		return 0;
+	if (errno == EEXIST)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot place an input at %s: the context has another file there", path);
+	return error_errno(err, errno, "cannot link %s", path);
+}
+
+/* Links each entry of `from` to its name in `to`; directories that exist in both are merged. */
+static int link_entries(
+	const struct attempt *attempt, const char *from, const char *to, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *list = opendir(from);
+	const struct dirent *e;
+	int r = 0;
+
+	if (!list)
+		return error_errno(err, errno, "cannot list %s", from);
+	while (r == 0 && (e = readdir(list))) {
+		_cleanup_free_ char *source = path_join(from, e->d_name);
+		_cleanup_free_ char *path = path_join(to, e->d_name);
+		struct stat a, b;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (!source || !path)
+			return error_memory(err);
+		if (lstat(source, &a) == 0 && S_ISDIR(a.st_mode) && lstat(path, &b) == 0 &&
+			S_ISDIR(b.st_mode))
+			r = link_entries(attempt, source, path, err);
+		else
+			r = link_one(attempt, source, path, err);
+	}
+	return r;
+}
+
+/* Returns the path of the only file of an input, or its directory. */
+static char *source_of(const struct attempt *attempt, const struct workflow_input *input)
+{
+	_cleanup_free_ char *dir = *input->path.value
+					   ? path_join(attempt->layout.input, input->path.value)
+					   : strdup(attempt->layout.input);
+	_cleanup_closedir_ DIR *list = NULL;
+	char *file = NULL;
+	const struct dirent *e;
+	struct stat st;
+	size_t n = 0;
+
+	if (!dir)
+		return NULL;
+	if (input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
+		S_ISDIR(st.st_mode))
+		return take_pointer(dir);
+	if (input->kind == WORKFLOW_S3 || !(list = opendir(dir)))
+		return take_pointer(dir);
+	while ((e = readdir(list))) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		free(file);
+		file = path_join(dir, e->d_name);
+		n++;
+	}
+	if (n == 1)
+		return file;
+	free(file);
+	return take_pointer(dir);
+}
+
+static int link_inputs(const struct attempt *attempt, struct penstock_error *err)
+{
+	for (size_t i = 0; i < attempt->workflow->n_inputs; i++) {
+		const struct workflow_input *input = &attempt->workflow->inputs[i];
+		_cleanup_free_ char *source = NULL;
+		_cleanup_free_ char *path = NULL;
+		int r;
+
+		if (!input->link.value)
+			continue;
+		source = source_of(attempt, input);
+		path = path_join(attempt->layout.work, input->link.value);
+		if (!source || !path)
+			return error_memory(err);
+		if (strcmp(input->link.value, ".") == 0)
+			r = link_entries(attempt, source, attempt->layout.work, err);
+		else
+			r = link_one(attempt, source, path, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- artifacts ---- */
+
+/* "data/" and "data" are directories, "model.pth" is a file: its last name contains a dot. */
+static bool is_file_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+
+	return *name && name[1] && strchr(name + 1, '.') != NULL;
+}
+
+static char *without_slash(const char *dir, const char *path)
+{
+	char *joined = path_join(dir, path);
+	size_t len = joined ? strlen(joined) : 0;
+
+	while (len > 1 && joined[len - 1] == '/')
+		joined[--len] = '\0';
+	return joined;
+}
+
+/* Moves `from` to `to`, which may be an existing directory; with `keep` existing files are kept. */
+static int move_into(const char *from, const char *to, bool keep, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *list = NULL;
+	const struct dirent *e;
+	struct stat a, b;
+
+	if (lstat(from, &a) < 0)
+		return error_errno(err, errno, "cannot look at %s", from);
+	if (lstat(to, &b) < 0)
+		b.st_mode = 0;
+	if (keep && b.st_mode && !S_ISDIR(b.st_mode))
+		return fs_remove_tree(from, err);
+	if (!S_ISDIR(a.st_mode) || !S_ISDIR(b.st_mode))
+		return rename(from, to) < 0
+			       ? error_errno(err, errno, "cannot move %s to %s", from, to)
+			       : 0;
+	list = opendir(from);
+	if (!list)
+		return error_errno(err, errno, "cannot list %s", from);
+	while ((e = readdir(list))) {
+		_cleanup_free_ char *source = path_join(from, e->d_name);
+		_cleanup_free_ char *target = path_join(to, e->d_name);
+		int r;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (!source || !target)
+			return error_memory(err);
+		r = move_into(source, target, keep, err);
+		if (r < 0)
+			return r;
+	}
+	return rmdir(from) < 0 ? error_errno(err, errno, "cannot remove %s", from) : 0;
+}
+
+/* Returns true if the path to `path` below `top` contains no symbolic links, as far as it exists: a
+ * link would be ours, to an artifact that contains this one, or one made by a step. */
+static bool has_plain_path(const char *top, const char *path)
+{
+	_cleanup_close_ int root = open(top, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int fd = -1;
+	size_t len = strlen(path), at;
+
+	while (len && path[len - 1] == '/')
+		len--;
+	while (len && path[len - 1] != '/')
+		len--;
+	if (root < 0)
+		return false;
+	fd = fs_open_below(root, path, len, false, &at);
+	return fd >= 0 || errno == ENOENT;
+}
+
+static int make_both_parents(const struct attempt *attempt, const char *artifact, const char *path,
+	const char *place, struct penstock_error *err)
+{
+	int r;
+
+	if (!has_plain_path(attempt->layout.output, artifact))
+		return error_set(
+			err, PENSTOCK_E_INVALID, "the path to %s is not a directory", place);
+	r = make_parents(path, err);
+	return r < 0 ? r : make_parents(place, err);
+}
+
+/*
+ * The working directory contains a link to the artifact's place in the output, so that files are
+ * published while the steps run. project_collect() handles steps that replace the link by a file.
+ */
+static int link_artifact(
+	const struct attempt *attempt, const char *artifact, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = without_slash(attempt->layout.work, artifact);
+	_cleanup_free_ char *place = without_slash(attempt->layout.output, artifact);
+	struct stat st;
+	int r;
+
+	if (!path || !place)
+		return error_memory(err);
+	/* Inside another artifact, whose link leads there already. */
+	if (!has_plain_path(attempt->layout.work, artifact))
+		return 0;
+	r = make_both_parents(attempt, artifact, path, place, err);
+	if (r < 0)
+		return r;
+	if (stat(path, &st) == 0 && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+		return 0;
+	/* Not every program writes through a link to a missing file; such a file is collected
+	 * later. */
+	if (is_file_name(artifact) && lstat(place, &st) < 0)
+		return 0;
+	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
+		r = move_into(path, place, true, err);
+	else if (!is_file_name(artifact))
+		r = fs_mkdirs(place, 0700, err);
+	if (r < 0)
+		return r;
+	return lstat(path, &st) == 0 ? 0 : link_one(attempt, place, path, err);
+}
+
+int project_lay_out(
+	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err)
+{
+	int r;
+
+	if (!attempt->workflow->has_work_dir)
+		return 0;
+	r = copy_context(attempt, cancel, err);
+	if (r == 0)
+		r = link_inputs(attempt, err);
+	for (size_t i = 0; r == 0 && i < attempt->workflow->n_artifacts; i++)
+		r = link_artifact(attempt, attempt->workflow->artifacts[i].value, err);
+	return r;
+}
+
+void project_collect(const struct attempt *attempt)
+{
+	if (!attempt->steps_began)
+		return;
+	for (size_t i = 0; i < attempt->workflow->n_artifacts; i++) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		const char *artifact = attempt->workflow->artifacts[i].value;
+		_cleanup_free_ char *path = without_slash(attempt->layout.work, artifact);
+		_cleanup_free_ char *place = without_slash(attempt->layout.output, artifact);
+		struct stat st;
+
+		if (!path || !place || !has_plain_path(attempt->layout.work, artifact) ||
+			lstat(path, &st) < 0 || S_ISLNK(st.st_mode))
+			continue;
+		if (make_both_parents(attempt, artifact, path, place, &err) < 0 ||
+			move_into(path, place, false, &err) < 0 ||
+			link_one(attempt, place, path, &err) < 0)
+			run_say(&attempt->voice, RUN_EVENT_WARNING, "artifact %s: %s", artifact,
+				err.message);
+	}
+}
+
+/* ---- packages ---- */
+
+int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
+	struct penstock_error *err)
+{
+	const struct workflow_python *python = &attempt->workflow->python;
+	_cleanup_free_ char *requirements = NULL;
+
+	if (!python->requirements.value)
+		return python->version.value ? venv_check_version(python->version.value, err) : 0;
+	requirements = path_join(attempt->layout.work, python->requirements.value);
+	if (!requirements)
+		return error_memory(err);
+	return venv_get(venv,
+		&(struct venv_spec){
+			.home = attempt->home,
+			.requirements = requirements,
+			.shown = workflow_shown(&python->requirements),
+			.version = python->version.value,
+			.system_packages = python->system_packages.value,
+			.log_fd = output_write_fd(attempt->voice.output, 1),
+			.cancel = cancel,
+		},
+		err);
+}

@@ -1,0 +1,26 @@
+/*
+ * The working directory of a run: a copy of its context, with links to inputs and to the artifacts
+ * in its output, and the Python packages for its steps.
+ */
+#ifndef RUN_WORKDIR_PROJECT_H
+#define RUN_WORKDIR_PROJECT_H
+
+#include <stdatomic.h>
+
+#include "run/attempt/attempt.h"
+
+/* File below the run's state: exists once the context is copied, and holds its Git commit as JSON,
+ * or nothing if there is none. */
+#define PROJECT_COMMIT "work"
+
+/* After the inputs are staged. What an earlier attempt laid out stays. `cancel` ends it, if set. */
+int project_lay_out(
+	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err);
+/* Installs the Python packages; pip prints to the run's log. `*venv` is owned by the caller; it
+ * stays NULL if there are none. */
+int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
+	struct penstock_error *err);
+/* Moves artifacts that steps created in the working directory into the output; before the flush. */
+void project_collect(const struct attempt *attempt);
+
+#endif

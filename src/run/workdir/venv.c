@@ -1,0 +1,262 @@
+#include "run/workdir/venv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <openssl/evp.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/process.h"
+#include "base/process_run.h"
+#include "base/str.h"
+#include "base/banned.h"
+
+enum { INCLUDES = 8 };
+
+/* ---- selecting Python ---- */
+
+static int find_python(char **out, const char *version, struct penstock_error *err)
+{
+	const char *given = str_env("PENSTOCK_PYTHON");
+	const char *path = str_env("PATH");
+	_cleanup_free_ char *name = NULL;
+
+	if (given && !version) {
+		*out = strdup(given);
+		return *out ? 0 : error_memory(err);
+	}
+	if (asprintf(&name, "python%s", version ? version : "3") < 0)
+		return error_memory(err);
+	*out = fs_find_program(path ? path : "/usr/bin:/bin", name);
+	if (*out)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		version ? "%s is not installed on this machine; install it, or use --set "
+			  "python.version=null for the default python3"
+			: "%s is not installed on this machine",
+		name);
+}
+
+int venv_check_version(const char *version, struct penstock_error *err)
+{
+	_cleanup_free_ char *python = NULL;
+
+	return find_python(&python, version, err);
+}
+
+/* ---- the id of an environment ---- */
+
+/* Appends the text of a requirements file and of the files that it includes. */
+static int add_requirements(struct buf *out, const char *path, const char *shown, unsigned depth,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *folder = strndup(path, (size_t)(strrchr(path, '/') - path));
+	char *rest, *line;
+	int r = fs_read(path, &text, err);
+
+	if (!folder)
+		return error_memory(err);
+	if (r < 0)
+		return error_prefix(err, "requirements");
+	if (depth > INCLUDES)
+		return error_set(err, PENSTOCK_E_INVALID, "%s includes itself", shown);
+	buf_add(out, buf_str(&text), text.len);
+	buf_add_char(out, '\0');
+	rest = text.len ? text.data : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		static const char *const includes[] = {"-r", "--requirement", "-c", "--constraint"};
+
+		line += strspn(line, " \t");
+		line[strcspn(line, "\r")] = '\0';
+		if (str_starts(line, "-e") || str_starts(line, "--editable") || *line == '.' ||
+			*line == '/' || str_starts(line, "file:"))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"%s: '%s' is a path, but packages are shared with other runs; "
+				"name a package, or install it in a command",
+				shown, line);
+		for (size_t i = 0; i < ARRAY_SIZE(includes); i++) {
+			size_t len = strlen(includes[i]);
+			_cleanup_free_ char *below = NULL;
+
+			if (strncmp(line, includes[i], len) != 0 || !strchr(" \t=", line[len]) ||
+				!line[len])
+				continue;
+			line += len + strspn(line + len, " \t=");
+			line[strcspn(line, " \t#")] = '\0';
+			below = path_join(folder, line);
+			if (!below)
+				return error_memory(err);
+			r = add_requirements(out, below, shown, depth + 1, err);
+			if (r < 0)
+				return r;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* Computes the digest of everything that distinguishes environments. */
+static int name_it(char id[static 65], const struct venv_spec *spec, const char *python,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * LIMIT_STRING);
+	_cleanup_free_ char *real = realpath(python, NULL);
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	int r;
+
+	buf_printf(&text, "1 %s %d\n", real ? real : python, spec->system_packages);
+	r = add_requirements(&text, spec->requirements, spec->shown, 0, err);
+	if (r < 0)
+		return r;
+	if (buf_failed(&text))
+		return buf_error(&text, "the requirements", err);
+	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
+	str_hex(digest, 32, id);
+	return 0;
+}
+
+/* ---- making an environment ---- */
+
+/* Runs a program and returns its exit status, or a negative code. */
+static int run_program(
+	const struct venv_spec *spec, const char *const *argv, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = strdup(spec->requirements);
+	int status = 0;
+	int r;
+
+	if (!folder)
+		return error_memory(err);
+	*strrchr(folder, '/') = '\0';
+	r = process_run(
+		&(struct process_spec){
+			.argv = argv,
+			.cwd = folder,
+			.stdin_fd = -1,
+			.stdout_fd = spec->log_fd,
+			.stderr_fd = spec->log_fd,
+			.new_session = true,
+			.die_with_parent = true,
+		},
+		&(struct process_run_options){.name = "the installation", .cancel = spec->cancel},
+		&status, err);
+	if (r < 0)
+		return r;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Makes sure that an environment marked complete is complete after a power failure, too. */
+static int sync_all(const char *dir, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || syncfs(fd) < 0)
+		return error_errno(err, errno, "cannot sync %s", dir);
+	return 0;
+}
+
+static int make(const struct venv_spec *spec, const char *python, const char *dir,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *inner = path_join(dir, "bin/python3");
+	_cleanup_free_ char *mark = path_join(dir, ".complete");
+	const char *site = spec->system_packages ? "--system-site-packages" : "--clear";
+	int r;
+
+	if (!inner || !mark)
+		return error_memory(err);
+	r = fs_remove_tree(dir, err);
+	if (r < 0)
+		return r;
+	/* Uses the machine's pip: unpacking another one would take seconds. */
+	r = run_program(spec,
+		(const char *const[]){python, "-m", "venv", "--without-pip", site, dir, NULL}, err);
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"'%s -m venv' failed with exit code %d; is Python's venv module "
+			"installed (python3-venv)?",
+			python, r);
+	if (r < 0)
+		return r;
+	r = run_program(spec,
+		(const char *const[]){python, "-m", "pip", "--python", inner, "install",
+			"--disable-pip-version-check", "--no-input", "-r", spec->requirements,
+			NULL},
+		err);
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"pip cannot install %s (exit code %d); its output is in the run's log",
+			spec->shown, r);
+	if (r == 0)
+		r = sync_all(dir, err);
+	return r < 0 ? r : fs_write_atomic(mark, "", 0, 0600, err);
+}
+
+/* Waits for another process that makes the same environment. */
+static int take_lock(const char *path, const struct venv_spec *spec, struct penstock_error *err)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int r;
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	r = fs_lock_wait(fd, spec->cancel);
+	if (r > 0) {
+		close(fd);
+		return error_set(err, PENSTOCK_E_CANCELLED, "waiting for packages was cancelled");
+	}
+	if (r < 0) {
+		r = error_errno(err, errno, "cannot lock %s", path);
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *err)
+{
+	_cleanup_free_ char *python = NULL;
+	_cleanup_free_ char *dir = NULL;
+	_cleanup_free_ char *lock = NULL;
+	_cleanup_free_ char *mark = NULL;
+	_cleanup_free_ char *all = path_join(spec->home, "venvs");
+	_cleanup_close_ int fd = -1;
+	char id[65];
+	int r = find_python(&python, spec->version, err);
+
+	if (r == 0)
+		r = name_it(id, spec, python, err);
+	if (r < 0)
+		return r;
+	if (!all || asprintf(&dir, "%s/%s", all, id) < 0 || asprintf(&lock, "%s.lock", dir) < 0 ||
+		!(mark = path_join(dir, ".complete")))
+		return error_memory(err);
+	r = fs_mkdirs(all, 0700, err);
+	if (r < 0)
+		return r;
+	fd = take_lock(lock, spec, err);
+	if (fd < 0)
+		return fd;
+	if (access(mark, F_OK) != 0) {
+		r = make(spec, python, dir, err);
+		if (r < 0) {
+			fs_remove_tree(dir, NULL);
+			return r;
+		}
+	}
+	*out = take_pointer(dir);
+	return 0;
+}

@@ -1,0 +1,226 @@
+/*
+ * The XML documents of S3, both ways. One struct per document serves the parser and the writer: all
+ * strings are `const char *`, so a writer's caller points them at its data; after a parse they live
+ * in the struct's arena until S_release().
+ *
+ *	struct s3_list list = { 0 };
+ *
+ *	if (s3_list_parse(body.data, body.len, &list, err) < 0)
+ *		return -err->code;
+ *	... list.entries[i].key ...
+ *	s3_list_release(&list);
+ *
+ * Parsers take a zeroed struct, decode `encoding-type=url` if the document uses it, skip unknown
+ * elements, and on failure leave the struct released. PENSTOCK_E_PROTOCOL means that it is not such
+ * a document. Writers append a whole document to `out`; check buf_failed(). NULL strings are left
+ * out.
+ */
+#ifndef S3_MESSAGE_MESSAGES_H
+#define S3_MESSAGE_MESSAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "s3/message/arena.h"
+#include "s3/sum/checksum.h"
+#include "s3/message/errors.h"
+
+struct s3_owner {
+	const char *id;
+	const char *display_name;
+};
+
+struct s3_list_entry {
+	const char *key;
+	const char *etag; /* with quotes; for Google the generation, without quotes */
+	const char *generation; /* Google's; NULL if there is none */
+	const char *storage_class; /* NULL for STANDARD */
+	const char *checksum_algorithm;
+	const char *checksum_type; /* "FULL_OBJECT", "COMPOSITE" */
+	const struct s3_owner *owner; /* NULL to leave it out; not parsed */
+	uint64_t size;
+	int64_t modified_ns;
+};
+
+/* ListObjects (v1: ListBucketResult with Marker) and ListObjectsV2. */
+struct s3_list {
+	int version; /* 1 or 2; set by a parse */
+	const char *bucket;
+	const char *prefix; /* written even if empty */
+	const char *delimiter;
+	const char *marker; /* v1 */
+	const char *next_marker; /* v1 */
+	const char *start_after; /* v2 */
+	const char *continuation_token; /* v2 */
+	const char *next_continuation_token; /* v2 */
+	bool url_encoded; /* writer: encode keys, prefixes, delimiter, markers */
+	bool truncated;
+	unsigned max_keys;
+	struct s3_list_entry *entries;
+	size_t n_entries;
+	const char **prefixes; /* common prefixes */
+	size_t n_prefixes;
+	struct arena arena; /* of a parsed list, arrays included */
+};
+int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penstock_error *err);
+void s3_list_write(struct buf *out, const struct s3_list *list);
+void s3_list_release(struct s3_list *list);
+
+struct s3_bucket {
+	const char *name;
+	int64_t created_ns;
+};
+/* ListAllMyBucketsResult. */
+struct s3_buckets {
+	struct s3_owner owner;
+	struct s3_bucket *buckets;
+	size_t n;
+	struct arena arena;
+};
+int s3_buckets_parse(
+	const char *xml, size_t len, struct s3_buckets *out, struct penstock_error *err);
+void s3_buckets_write(struct buf *out, const struct s3_buckets *buckets);
+void s3_buckets_release(struct s3_buckets *buckets);
+
+struct s3_upload {
+	const char *key;
+	const char *upload_id;
+	const char *storage_class;
+	const char *checksum_algorithm;
+	const char *checksum_type;
+	int64_t initiated_ns;
+};
+/* ListMultipartUploadsResult. */
+struct s3_uploads {
+	const char *bucket, *prefix, *delimiter;
+	const char *key_marker, *upload_id_marker, *next_key_marker, *next_upload_id_marker;
+	bool url_encoded, truncated;
+	unsigned max_uploads;
+	struct s3_owner owner; /* written for each upload; not parsed */
+	struct s3_upload *uploads;
+	size_t n_uploads;
+	const char **prefixes;
+	size_t n_prefixes;
+	struct arena arena;
+};
+int s3_uploads_parse(
+	const char *xml, size_t len, struct s3_uploads *out, struct penstock_error *err);
+void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads);
+void s3_uploads_release(struct s3_uploads *uploads);
+
+struct s3_part {
+	unsigned number;
+	const char *etag;
+	uint64_t size; /* lists only */
+	int64_t modified_ns; /* lists only */
+	/* Base64, at the index of its kind; NULL if there is none. */
+	const char *checksums[CHECKSUM_KIND_COUNT_];
+};
+/* ListPartsResult. */
+struct s3_parts {
+	const char *etag; /* of the object; only in object attributes */
+	const char *bucket, *key, *upload_id, *storage_class, *checksum_algorithm, *checksum_type;
+	struct s3_owner owner;
+	unsigned marker, next_marker, max_parts;
+	bool url_encoded, truncated;
+	struct s3_part *parts;
+	size_t n;
+	struct arena arena;
+};
+int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
+/* Parses a GetObjectAttributesResponse; reads only the ETag and the parts. */
+int s3_object_parts_parse(
+	const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
+void s3_parts_write(struct buf *out, const struct s3_parts *parts);
+void s3_parts_release(struct s3_parts *parts);
+
+/*
+ * CompleteMultipartUpload, the request. The parser rejects part numbers outside 1 to 10,000, parts
+ * out of order (`problem` is S3_E_INVALID_PART_ORDER), more than LIMIT_S3_PARTS parts, and an empty
+ * list.
+ */
+struct s3_complete {
+	struct s3_part *parts;
+	size_t n;
+	enum s3_error problem; /* after a failed parse: the error for the reply */
+	struct arena arena;
+};
+int s3_complete_parse(
+	const char *xml, size_t len, struct s3_complete *out, struct penstock_error *err);
+void s3_complete_write(struct buf *out, const struct s3_complete *complete);
+void s3_complete_release(struct s3_complete *complete);
+
+/* Delete, the request of a multi-delete. */
+struct s3_delete_item {
+	const char *key;
+	const char *version_id;
+	const char *etag; /* for a conditional delete */
+};
+struct s3_delete {
+	bool quiet;
+	struct s3_delete_item *items;
+	size_t n;
+	enum s3_error problem; /* after a failed parse */
+	struct arena arena;
+};
+int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct penstock_error *err);
+void s3_delete_write(struct buf *out, const struct s3_delete *del);
+void s3_delete_release(struct s3_delete *del);
+
+/* DeleteResult: the outcome for each key. */
+struct s3_delete_outcome {
+	const char *key;
+	const char *version_id;
+	const char *code; /* NULL if deleted */
+	const char *message; /* of the error */
+};
+struct s3_delete_result {
+	struct s3_delete_outcome *outcomes;
+	size_t n;
+	struct arena arena;
+};
+int s3_delete_result_parse(
+	const char *xml, size_t len, struct s3_delete_result *out, struct penstock_error *err);
+void s3_delete_result_write(struct buf *out, const struct s3_delete_result *result);
+void s3_delete_result_release(struct s3_delete_result *result);
+
+/*
+ * The small replies and errors share one struct: InitiateMultipartUploadResult,
+ * CompleteMultipartUploadResult, CopyObjectResult, CopyPartResult, LocationConstraint and Error.
+ * `kind` says which one was received: Complete and Copy send status 200 before they know the
+ * result, so an S3_REPLY_ERROR may come with a success status and must be checked for.
+ */
+enum s3_reply_kind {
+	S3_REPLY_INITIATE,
+	S3_REPLY_COMPLETE,
+	S3_REPLY_COPY_OBJECT,
+	S3_REPLY_COPY_PART,
+	S3_REPLY_LOCATION,
+	S3_REPLY_ERROR,
+	S3_REPLY_KIND_COUNT_
+};
+struct s3_reply {
+	enum s3_reply_kind kind;
+	const char *bucket, *key, *upload_id; /* initiate; bucket and key also complete */
+	/* complete, copies; `location` also holds the location constraint */
+	const char *etag, *location;
+	const char *checksum_type; /* complete, copies */
+	const char *checksums[CHECKSUM_KIND_COUNT_];
+	int64_t modified_ns; /* copies */
+	const char *code, *message, *resource, *request_id, *host_id; /* error */
+	const char *region; /* error: the bucket's region */
+	struct arena arena;
+};
+int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
+void s3_reply_write(struct buf *out, const struct s3_reply *reply);
+void s3_reply_release(struct s3_reply *reply);
+
+/* CreateBucketConfiguration: appends the LocationConstraint ("" if there is none) to `location`. An
+ * empty body is accepted. */
+int s3_create_bucket_parse(
+	const char *xml, size_t len, struct buf *location, struct penstock_error *err);
+void s3_create_bucket_write(struct buf *out, const char *location);
+
+#endif

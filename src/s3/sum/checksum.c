@@ -1,0 +1,310 @@
+#include "s3/sum/checksum.h"
+
+#include <endian.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "s3/ascii.h"
+#include "s3/sum/crc.h"
+#include "s3/sum/digest.h"
+#include "base/banned.h"
+
+static const struct {
+	const char *name;
+	const char *header;
+	const char *element;
+	const char *openssl;
+	size_t size;
+	uint64_t polynomial; /* of the CRCs */
+} kinds[CHECKSUM_KIND_COUNT_] = {
+	[CHECKSUM_CRC32] = {"CRC32", "x-amz-checksum-crc32", "ChecksumCRC32", NULL, 4,
+		CRC32_POLYNOMIAL},
+	[CHECKSUM_CRC32C] = {"CRC32C", "x-amz-checksum-crc32c", "ChecksumCRC32C", NULL, 4,
+		CRC32C_POLYNOMIAL},
+	[CHECKSUM_CRC64NVME] = {"CRC64NVME", "x-amz-checksum-crc64nvme", "ChecksumCRC64NVME", NULL,
+		8, CRC64NVME_POLYNOMIAL},
+	[CHECKSUM_SHA1] = {"SHA1", "x-amz-checksum-sha1", "ChecksumSHA1", "SHA1", 20, 0},
+	[CHECKSUM_SHA256] = {"SHA256", "x-amz-checksum-sha256", "ChecksumSHA256", "SHA256", 32, 0},
+	[CHECKSUM_MD5] = {NULL, NULL, NULL, "MD5", 16, 0},
+};
+
+/* In OpenSSL 3 fetching an algorithm takes longer than hashing a small object. */
+static const EVP_MD *fetched[CHECKSUM_KIND_COUNT_];
+static pthread_once_t fetch_once = PTHREAD_ONCE_INIT;
+
+static void fetch_all(void)
+{
+	for (int k = 0; k < CHECKSUM_KIND_COUNT_; k++) {
+		if (!kinds[k].openssl)
+			continue;
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+		fetched[k] = EVP_MD_fetch(NULL, kinds[k].openssl, NULL);
+#else
+		fetched[k] = EVP_get_digestbyname(kinds[k].openssl);
+#endif
+	}
+}
+
+const EVP_MD *digest_md(enum checksum_kind kind)
+{
+	pthread_once(&fetch_once, fetch_all);
+	return fetched[kind];
+}
+
+static bool is_kind(enum checksum_kind kind)
+{
+	return kind > CHECKSUM_NONE && kind < CHECKSUM_KIND_COUNT_;
+}
+
+int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err)
+{
+	*c = (struct checksum){.kind = is_kind(kind) ? kind : CHECKSUM_NONE};
+	if (c->kind == CHECKSUM_NONE || checksum_is_crc(kind))
+		return 0;
+	const EVP_MD *md = digest_md(kind);
+
+	if (!md)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"the OpenSSL of this machine has no %s, which S3 requires",
+			kinds[kind].openssl);
+	c->md = EVP_MD_CTX_new();
+	if (!c->md || EVP_DigestInit_ex(c->md, md, NULL) != 1) {
+		checksum_release(c);
+		return error_memory(err);
+	}
+	return 0;
+}
+
+void checksum_release(struct checksum *c)
+{
+	EVP_MD_CTX_free(c->md);
+	*c = (struct checksum){0};
+}
+
+int checksum_reset(struct checksum *c)
+{
+	c->crc = 0;
+	c->failed = c->md && EVP_DigestInit_ex(c->md, NULL, NULL) != 1;
+	return c->failed ? -1 : 0;
+}
+
+void checksum_update(struct checksum *c, const void *data, size_t len)
+{
+	if (len == 0)
+		return;
+	switch (c->kind) {
+	case CHECKSUM_CRC32:
+		c->crc = crc32_update((uint32_t)c->crc, data, len);
+		break;
+	case CHECKSUM_CRC32C:
+		c->crc = crc32c_update((uint32_t)c->crc, data, len);
+		break;
+	case CHECKSUM_CRC64NVME:
+		c->crc = crc64nvme_update(c->crc, data, len);
+		break;
+	default:
+		if (c->md && !c->failed)
+			EVP_DigestUpdate(c->md, data, len);
+	}
+}
+
+static void put_crc(enum checksum_kind kind, uint64_t crc, uint8_t *digest)
+{
+	if (kinds[kind].size == 4) {
+		uint32_t wire = htobe32((uint32_t)crc);
+
+		memcpy(digest, &wire, 4);
+	} else {
+		uint64_t wire = htobe64(crc);
+
+		memcpy(digest, &wire, 8);
+	}
+}
+
+static uint64_t get_crc(enum checksum_kind kind, const uint8_t *digest)
+{
+	uint64_t value = 0;
+
+	for (size_t i = 0; i < kinds[kind].size; i++)
+		value = value << 8 | digest[i];
+	return value;
+}
+
+void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE])
+{
+	memset(digest, 0, CHECKSUM_MAX_SIZE);
+	if (c->md && !c->failed)
+		EVP_DigestFinal_ex(c->md, digest, NULL);
+	else if (!c->md && c->kind != CHECKSUM_NONE)
+		put_crc(c->kind, c->crc, digest);
+}
+
+int checksum_of(enum checksum_kind kind, const void *data, size_t len,
+	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
+{
+	struct checksum c;
+	int rc = checksum_init(&c, kind, err);
+
+	if (rc < 0)
+		return rc;
+	checksum_update(&c, data, len);
+	checksum_final(&c, digest);
+	checksum_release(&c);
+	return 0;
+}
+
+size_t checksum_size(enum checksum_kind kind)
+{
+	return is_kind(kind) ? kinds[kind].size : 0;
+}
+
+const char *checksum_name(enum checksum_kind kind)
+{
+	return is_kind(kind) ? kinds[kind].name : NULL;
+}
+
+const char *checksum_header(enum checksum_kind kind)
+{
+	return is_kind(kind) ? kinds[kind].header : NULL;
+}
+
+const char *checksum_element(enum checksum_kind kind)
+{
+	return is_kind(kind) ? kinds[kind].element : NULL;
+}
+
+enum checksum_kind checksum_find(const char *name)
+{
+	size_t n = strlen(name);
+
+	for (int k = 1; k < CHECKSUM_KIND_COUNT_; k++) {
+		if (kinds[k].name && (ascii_equal(name, n, kinds[k].name) ||
+					     ascii_equal(name, n, kinds[k].header) ||
+					     ascii_equal(name, n, kinds[k].element)))
+			return (enum checksum_kind)k;
+	}
+	return CHECKSUM_NONE;
+}
+
+bool checksum_is_crc(enum checksum_kind kind)
+{
+	return is_kind(kind) && kinds[kind].polynomial != 0;
+}
+
+static const char base64_digits[] =
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+static size_t encode64(char *out, const uint8_t *in, size_t n)
+{
+	char *start = out;
+
+	for (; n > 0; in += 3) {
+		size_t have = n < 3 ? n : 3;
+		uint32_t v = (uint32_t)in[0] << 16 | (have > 1 ? (uint32_t)in[1] << 8 : 0) |
+			     (have > 2 ? in[2] : 0);
+
+		*out++ = base64_digits[v >> 18];
+		*out++ = base64_digits[v >> 12 & 63];
+		*out++ = have > 1 ? base64_digits[v >> 6 & 63] : '=';
+		*out++ = have > 2 ? base64_digits[v & 63] : '=';
+		n -= have;
+	}
+	return (size_t)(out - start);
+}
+
+static int digit64(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	if (c == '+')
+		return 62;
+	return c == '/' ? 63 : -1;
+}
+
+/* Strict: padded, no other characters, unused bits zero. Returns the number of bytes, or -1. `out`
+ * has room for n / 4 * 3. */
+static int64_t decode64(uint8_t *out, const char *text, size_t n)
+{
+	uint8_t *start = out;
+
+	if (n % 4 != 0)
+		return -1;
+	for (size_t i = 0; i < n; i += 4) {
+		bool last = i + 4 == n;
+		int pad = !last || text[i + 3] != '=' ? 0 : text[i + 2] == '=' ? 2 : 1;
+		uint32_t v = 0;
+
+		for (int k = 0; k < 4; k++) {
+			int digit = k >= 4 - pad ? 0 : digit64(text[i + (size_t)k]);
+
+			if (digit < 0)
+				return -1;
+			v = v << 6 | (uint32_t)digit;
+		}
+		if ((pad == 1 && (v & 0xff)) || (pad == 2 && (v & 0xffff)))
+			return -1;
+		*out++ = (uint8_t)(v >> 16);
+		if (pad < 2)
+			*out++ = (uint8_t)(v >> 8);
+		if (pad < 1)
+			*out++ = (uint8_t)v;
+	}
+	return out - start;
+}
+
+int base64_encode(struct buf *out, const void *data, size_t len)
+{
+	size_t size = (len + 2) / 3 * 4;
+	char *room = buf_reserve(out, size);
+
+	if (!room)
+		return -1;
+	buf_grown(out, encode64(room, data, len));
+	return 0;
+}
+
+int base64_decode(struct buf *out, const char *text, size_t len)
+{
+	char *room = buf_reserve(out, len / 4 * 3);
+	int64_t n = room ? decode64((uint8_t *)room, text, len) : -1;
+
+	if (n < 0)
+		return -1;
+	buf_grown(out, (size_t)n);
+	return 0;
+}
+
+void checksum_format(
+	enum checksum_kind kind, const uint8_t *digest, char out[static CHECKSUM_TEXT_SIZE])
+{
+	out[encode64(out, digest, checksum_size(kind))] = '\0';
+}
+
+bool checksum_parse(
+	enum checksum_kind kind, const char *text, uint8_t digest[static CHECKSUM_MAX_SIZE])
+{
+	uint8_t bytes[CHECKSUM_MAX_SIZE + 3];
+	size_t size = checksum_size(kind);
+	size_t n = strlen(text);
+
+	if (size == 0 || n != (size + 2) / 3 * 4 || decode64(bytes, text, n) != (int64_t)size)
+		return false;
+	memcpy(digest, bytes, size);
+	return true;
+}
+
+void checksum_combine(enum checksum_kind kind, uint8_t *a, const uint8_t *b, uint64_t b_len)
+{
+	if (!checksum_is_crc(kind))
+		return;
+	put_crc(kind,
+		crc_combine(kinds[kind].polynomial, (int)(8 * kinds[kind].size), get_crc(kind, a),
+			get_crc(kind, b), b_len),
+		a);
+}

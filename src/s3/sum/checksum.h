@@ -1,0 +1,91 @@
+/*
+ * The checksums of S3: incremental, as text, and combined over the parts of a multipart upload.
+ *
+ *	struct checksum c;
+ *
+ *	if (checksum_init(&c, CHECKSUM_CRC64NVME, err) < 0)
+ *		return -err->code;
+ *	checksum_update(&c, data, len);
+ *	checksum_final(&c, digest);		checksum_size(CHECKSUM_CRC64NVME) bytes
+ *	checksum_format(CHECKSUM_CRC64NVME, digest, text);
+ *	checksum_release(&c);
+ *
+ * Digests have the byte order of the wire (CRCs big endian). A struct is used by one thread at a
+ * time; checksum_reset() prepares it for new data and keeps its memory.
+ */
+#ifndef S3_SUM_CHECKSUM_H
+#define S3_SUM_CHECKSUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct buf;
+
+enum checksum_kind {
+	CHECKSUM_NONE,
+	CHECKSUM_CRC32,
+	CHECKSUM_CRC32C,
+	CHECKSUM_CRC64NVME,
+	CHECKSUM_SHA1,
+	CHECKSUM_SHA256,
+	CHECKSUM_MD5, /* for Content-MD5 and ETags; not an x-amz-checksum */
+	CHECKSUM_KIND_COUNT_
+};
+
+#define CHECKSUM_MAX_SIZE  32 /* bytes of the longest digest */
+#define CHECKSUM_TEXT_SIZE 45 /* its base64 and a NUL */
+
+struct checksum {
+	enum checksum_kind kind;
+	uint64_t crc;
+	struct evp_md_ctx_st *md; /* OpenSSL's, for the hashes */
+	bool failed; /* must be reset */
+};
+
+int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err);
+void checksum_release(struct checksum *c);
+/* Returns -1 if out of memory; the struct can then only be reset again or released. */
+int checksum_reset(struct checksum *c);
+void checksum_update(struct checksum *c, const void *data, size_t len);
+void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+
+/* Computes the digest in one call. */
+int checksum_of(enum checksum_kind kind, const void *data, size_t len,
+	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
+
+size_t checksum_size(enum checksum_kind kind);
+/* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>; NULL for none and
+ * MD5. */
+const char *checksum_name(enum checksum_kind kind);
+/* Returns "x-amz-checksum-crc64nvme"; NULL for none and MD5. */
+const char *checksum_header(enum checksum_kind kind);
+/* Returns "ChecksumCRC64NVME", as in XML; NULL for none and MD5. */
+const char *checksum_element(enum checksum_kind kind);
+/* Accepts any of these three, in any case. Returns CHECKSUM_NONE if unknown. */
+enum checksum_kind checksum_find(const char *name);
+bool checksum_is_crc(enum checksum_kind kind);
+
+/* Base64 with a NUL. */
+void checksum_format(
+	enum checksum_kind kind, const uint8_t *digest, char out[static CHECKSUM_TEXT_SIZE]);
+/* Returns false unless `text` is the base64 of exactly the right number of bytes. */
+bool checksum_parse(
+	enum checksum_kind kind, const char *text, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+
+/* Computes the CRC of A followed by B from both digests and the length of B; the result replaces
+ * `a`. Only for the three CRCs (FULL_OBJECT checksums of multipart uploads). */
+void checksum_combine(enum checksum_kind kind, uint8_t *a, const uint8_t *b, uint64_t b_len);
+
+/* The raw CRCs: start with 0, then pass the result of each call to the next. */
+uint32_t crc32_update(uint32_t crc, const void *data, size_t len);
+uint32_t crc32c_update(uint32_t crc, const void *data, size_t len);
+uint64_t crc64nvme_update(uint64_t crc, const void *data, size_t len);
+
+/* Base64 (RFC 4648, padded). Both append. Decoding is strict and returns -1 if the text is
+ * malformed. */
+int base64_encode(struct buf *out, const void *data, size_t len);
+int base64_decode(struct buf *out, const char *text, size_t len);
+
+#endif

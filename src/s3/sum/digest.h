@@ -1,0 +1,12 @@
+/* OpenSSL's digests, fetched once per process. Internal to src/s3. */
+#ifndef S3_SUM_DIGEST_H
+#define S3_SUM_DIGEST_H
+
+#include <openssl/evp.h>
+
+#include "s3/sum/checksum.h"
+
+/* Returns NULL if the kind is not a hash or the library does not have it. Thread-safe. */
+const EVP_MD *digest_md(enum checksum_kind kind);
+
+#endif

@@ -1,0 +1,277 @@
+#include "server/handle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "s3/uri.h"
+#include "server/request/auth.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/route.h"
+#include "base/banned.h"
+
+/* --- start and end -------------------------------------------------------------------------- */
+
+void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+	struct server *server = cls;
+	struct request *req = calloc(1, sizeof(*req));
+	char *query;
+
+	if (!req)
+		return NULL;
+	req->server = server;
+	req->connection = connection;
+	req->path = strdup(uri);
+	if (!req->path) {
+		free(req);
+		return NULL;
+	}
+	query = strchr(req->path, '?');
+	if (query) {
+		*query = '\0';
+		req->query = query + 1;
+	}
+	req->begun_ns = clock_monotonic_ns();
+	snprintf(req->id, sizeof(req->id), "%016llX",
+		(unsigned long long)atomic_fetch_add(&server->next_id, 1));
+	return req;
+}
+
+void request_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+	enum MHD_RequestTerminationCode code)
+{
+	struct request *req = *con_cls;
+
+	(void)cls;
+	(void)connection;
+	if (!req)
+		return;
+	*con_cls = NULL;
+	log_debug("store %s %s %s: %u, %.1f ms%s", req->id, req->method ? req->method : "-",
+		req->path, req->status, (double)(clock_monotonic_ns() - req->begun_ns) / 1e6,
+		code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut off");
+	if (req->response)
+		MHD_destroy_response(req->response);
+	body_release(req);
+	buf_release(&req->stored_headers);
+	store_object_unref(req->put.source);
+	store_object_unref(req->part.put.source);
+	penstock_error_release(&req->put.error);
+	penstock_error_release(&req->part.put.error);
+	arena_release(&req->arena);
+	if (req->seen) {
+		atomic_store(&req->server->last_activity, clock_monotonic_ns());
+		atomic_fetch_sub(&req->server->active, 1);
+	}
+	free(req->path);
+	free(req);
+}
+
+static enum MHD_Result add_header(
+	void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct request *req = cls;
+
+	(void)kind;
+	if (req->n_headers == REQUEST_HEADERS_MAX)
+		return MHD_NO;
+	req->headers[req->n_headers++] = (struct sigv4_header){
+		.name = name, .value = value ? value : ""};
+	return MHD_YES;
+}
+
+/* Splits the path into bucket and key. Returns false with a reply set. */
+static bool split_path(struct request *req)
+{
+	_cleanup_(buf_release) struct buf bucket = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const char *p = req->path, *slash;
+
+	if (*p++ != '/') {
+		reply_error(req, S3_E_INVALID_URI);
+		return false;
+	}
+	slash = strchrnul(p, '/');
+	if (uri_decode(&bucket, p, (size_t)(slash - p), URI_PLUS_LITERAL) < 0 ||
+		(*slash && uri_decode(&key, slash + 1, strlen(slash + 1), URI_PLUS_LITERAL) < 0)) {
+		reply_error(req, buf_failed(&bucket) || buf_failed(&key) ? S3_E_SLOW_DOWN
+									 : S3_E_INVALID_URI);
+		return false;
+	}
+	if (bucket.len >= sizeof(req->bucket) || (!bucket.len && key.len)) {
+		reply_error(req, S3_E_INVALID_BUCKET_NAME);
+		return false;
+	}
+	if (bucket.len && s3_bucket_problem(bucket.data)) {
+		reply_errorf(req, S3_E_INVALID_BUCKET_NAME, "The bucket name %s",
+			s3_bucket_problem(bucket.data));
+		return false;
+	}
+	snprintf(req->bucket, sizeof(req->bucket), "%s", buf_str(&bucket));
+	if (!key.len)
+		return true;
+	if (key.len > LIMIT_S3_KEY) {
+		reply_error(req, S3_E_KEY_TOO_LONG);
+		return false;
+	}
+	if (s3_key_problem(key.data, key.len)) {
+		reply_errorf(
+			req, S3_E_INVALID_URI, "The key %s", s3_key_problem(key.data, key.len));
+		return false;
+	}
+	req->key = request_strdup(req, key.data);
+	req->key_len = key.len;
+	if (!req->key)
+		reply_error(req, S3_E_SLOW_DOWN);
+	return req->key != NULL;
+}
+
+static bool has_body(const struct request *req)
+{
+	const char *length = request_header(req, "content-length");
+
+	return request_header(req, "transfer-encoding") || (length && strcmp(length, "0") != 0);
+}
+
+/* --- the steps ------------------------------------------------------------------------------- */
+
+static enum MHD_Result send_reply(struct request *req)
+{
+	enum MHD_Result sent;
+
+	/* A parameter that could not be read was treated as absent. */
+	if (req->no_memory && req->status < MHD_HTTP_INTERNAL_SERVER_ERROR)
+		reply_error(req, S3_E_SLOW_DOWN);
+	if (!req->response) /* out of memory */
+		return MHD_NO;
+	sent = MHD_queue_response(req->connection, req->status, req->response);
+	MHD_destroy_response(req->response);
+	req->response = NULL;
+	return sent;
+}
+
+/*
+ * A rejection that is sent before the body was read makes libmicrohttpd close the connection, and a
+ * client that is still sending may never see it. So the body is read and dropped, unless the client
+ * waits for "100 Continue" (then it sends none) or it is very long.
+ */
+static enum MHD_Result refuse(struct request *req)
+{
+	const char *expect = request_header(req, "expect");
+	const char *length = request_header(req, "content-length");
+	uint64_t n = 0;
+
+	if (!has_body(req) || (expect && strcasecmp(expect, "100-continue") == 0))
+		return send_reply(req);
+	if (length && str_to_u64(length, 0, UINT64_MAX, &n) && n > LIMIT_SERVER_DISCARD)
+		return send_reply(req);
+	req->phase = REQUEST_DISCARD;
+	req->discard_limit = LIMIT_SERVER_DISCARD;
+	return MHD_YES;
+}
+
+/*
+ * libmicrohttpd waits for edges, and takes a short read as the end of the available data: the end
+ * of a stream that arrived together with its last bytes is then never noticed, and half a body
+ * stays until the connection times out. Shutting down the ended direction triggers another edge.
+ */
+static void notice_end_of_stream(struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	char c;
+
+	if (info && recv(info->connect_fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		shutdown(info->connect_fd, SHUT_RD);
+}
+
+static enum MHD_Result begin(struct request *req, const char *method)
+{
+	struct server *server = req->server;
+	int n;
+
+	req->seen = true;
+	atomic_fetch_add(&server->active, 1);
+	atomic_store(&server->last_activity, req->begun_ns);
+	req->method = method;
+	req->head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+	n = MHD_get_connection_values(req->connection, MHD_HEADER_KIND, NULL, NULL);
+	if (n > REQUEST_HEADERS_MAX) {
+		reply_errorf(req, S3_E_INVALID_REQUEST, "More than %d header lines",
+			REQUEST_HEADERS_MAX);
+		return refuse(req);
+	}
+	MHD_get_connection_values(req->connection, MHD_HEADER_KIND, add_header, req);
+	if (!request_authenticate(req) || !split_path(req))
+		return refuse(req);
+	request_route(req);
+	if (request_replied(req))
+		return refuse(req);
+	req->phase = REQUEST_BODY;
+	if (has_body(req))
+		notice_end_of_stream(req);
+	return MHD_YES;
+}
+
+static enum MHD_Result take_data(struct request *req, const char *data, size_t *len)
+{
+	if (req->phase == REQUEST_DISCARD) {
+		if (*len > req->discard_limit)
+			return MHD_NO;
+		req->discard_limit -= *len;
+	} else if (!body_feed(req, data, *len)) {
+		req->phase = REQUEST_DISCARD;
+		req->discard_limit = LIMIT_SERVER_DISCARD;
+		body_release(req);
+	}
+	*len = 0;
+	if (req->phase == REQUEST_DISCARD || !body_is_whole(req))
+		notice_end_of_stream(req);
+	return MHD_YES;
+}
+
+static enum MHD_Result finish(struct request *req)
+{
+	if (req->phase == REQUEST_BODY) {
+		req->phase = REQUEST_READY;
+		/* may suspend: do not touch req afterwards in that case */
+		if (body_finish(req))
+			req->finish(req);
+		else
+			body_release(req);
+		if (req->phase == REQUEST_WAITING)
+			return MHD_YES;
+	} else if (req->phase == REQUEST_WAITING) {
+		req->phase = REQUEST_READY;
+		if (req->after)
+			req->after(req);
+	}
+	return send_reply(req);
+}
+
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, const char *url,
+	const char *method, const char *version, const char *data, size_t *len, void **con_cls)
+{
+	struct request *req = *con_cls;
+
+	(void)cls;
+	(void)connection;
+	(void)url;
+	(void)version;
+	if (!req) /* out of memory */
+		return MHD_NO;
+	if (req->phase == REQUEST_NEW)
+		return begin(req, method);
+	if (*len)
+		return take_data(req, data, len);
+	return finish(req);
+}

@@ -1,0 +1,315 @@
+#include "server/op/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "s3/message/messages.h"
+#include "s3/uri.h"
+#include "s3/message/xml.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+/* --- the service ----------------------------------------------------------------------------- */
+
+static void list_buckets_work(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	_cleanup_free_ struct store_bucket *found = NULL;
+	_cleanup_free_ struct s3_bucket *buckets = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_buckets list = {.owner = {OWNER_ID, OWNER_NAME}};
+	enum store_status status = store_bucket_list(req->server->store, &found, &list.n, &err);
+
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+	} else if (!(buckets = calloc(list.n + 1, sizeof(*buckets)))) {
+		reply_error(req, S3_E_SLOW_DOWN);
+	} else {
+		for (size_t i = 0; i < list.n; i++)
+			buckets[i] = (struct s3_bucket){found[i].name, found[i].created_ns};
+		list.buckets = buckets;
+		s3_buckets_write(&xml, &list);
+		reply_xml(req, MHD_HTTP_OK, &xml);
+	}
+	request_wake(req);
+}
+
+void op_list_buckets(struct request *req)
+{
+	request_work(req, list_buckets_work);
+}
+
+/* --- one bucket ------------------------------------------------------------------------------ */
+
+static void create_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_bucket_create(req->server->store, req->bucket, &err);
+
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+	} else {
+		reply_empty(req, MHD_HTTP_OK);
+		reply_headerf(req, "Location", "/%s", req->bucket);
+	}
+	request_wake(req);
+}
+
+void op_create_bucket(struct request *req)
+{
+	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const struct buf *document = &req->body.document;
+	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (lock && strcmp(lock, "true") == 0) {
+		reply_errorf(
+			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
+	} else if (s3_create_bucket_parse(buf_str(document), document->len, &location, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+	} else {
+		request_work(req, create_work); /* any region is accepted */
+	}
+}
+
+static bool bucket_exists(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
+
+	if (status != STORE_OK)
+		reply_store_error(req, status, &err);
+	return status == STORE_OK;
+}
+
+void op_head_bucket(struct request *req)
+{
+	if (!bucket_exists(req))
+		return;
+	reply_empty(req, MHD_HTTP_OK);
+	reply_header(req, "x-amz-bucket-region", "us-east-1");
+}
+
+static void delete_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_bucket_delete(req->server->store, req->bucket, &err);
+
+	if (status != STORE_OK)
+		reply_store_error(req, status, &err);
+	else
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+	request_wake(req);
+}
+
+void op_delete_bucket(struct request *req)
+{
+	request_work(req, delete_work);
+}
+
+void op_bucket_location(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+
+	if (!bucket_exists(req))
+		return;
+	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = ""});
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* A bucket that never had versioning has an empty configuration. */
+void op_bucket_versioning(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+
+	if (!bucket_exists(req))
+		return;
+	xml_declaration(&xml);
+	xml_open_root(&xml, "VersioningConfiguration");
+	xml_close(&xml, "VersioningConfiguration");
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* --- access control: the owner has all rights, others have none ------------------------------- */
+
+static bool subject_exists(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status;
+
+	if (!req->key)
+		return bucket_exists(req);
+	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
+	store_object_unref(object);
+	if (status != STORE_OK)
+		reply_store_error(req, status, &err);
+	return status == STORE_OK;
+}
+
+void op_acl(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+
+	if (!subject_exists(req))
+		return;
+	xml_declaration(&xml);
+	xml_open_root(&xml, "AccessControlPolicy");
+	xml_open(&xml, "Owner");
+	xml_element(&xml, "ID", OWNER_ID);
+	xml_element(&xml, "DisplayName", OWNER_NAME);
+	xml_close(&xml, "Owner");
+	xml_open(&xml, "AccessControlList");
+	xml_open(&xml, "Grant");
+	buf_add_str(&xml, "<Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" "
+			  "xsi:type=\"CanonicalUser\">");
+	xml_element(&xml, "ID", OWNER_ID);
+	xml_element(&xml, "DisplayName", OWNER_NAME);
+	xml_close(&xml, "Grantee");
+	xml_element(&xml, "Permission", "FULL_CONTROL");
+	xml_close(&xml, "Grant");
+	xml_close(&xml, "AccessControlList");
+	xml_close(&xml, "AccessControlPolicy");
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Accepts settings that describe the fixed rights, rejects all others. */
+void op_put_acl(struct request *req)
+{
+	const char *acl = request_header(req, "x-amz-acl");
+
+	if (!subject_exists(req))
+		return;
+	if (acl && (strcmp(acl, "private") == 0 || strncmp(acl, "bucket-owner-", 13) == 0))
+		reply_empty(req, MHD_HTTP_OK);
+	else
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has no access control lists: x-amz-acl may be private or "
+			"bucket-owner-full-control");
+}
+
+void op_tagging_object(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+
+	if (!subject_exists(req))
+		return;
+	xml_declaration(&xml);
+	xml_open_root(&xml, "Tagging");
+	xml_open(&xml, "TagSet");
+	xml_close(&xml, "TagSet");
+	xml_close(&xml, "Tagging");
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* --- deleting objects ------------------------------------------------------------------------- */
+
+static void delete_object_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_delete item = {.key = req->key, .condition = req->put.condition};
+	enum store_status status = store_delete(req->server->store, req->bucket, &item, 1, &err);
+
+	if (status == STORE_OK)
+		status = item.status;
+	if (status == STORE_OK)
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+	else
+		reply_store_error(req, status, &err);
+	request_wake(req);
+}
+
+void op_delete_object(struct request *req)
+{
+	if (headers_condition(req, &req->put.condition))
+		request_work(req, delete_object_work);
+}
+
+/* Adds the outcome for one key, or nothing. */
+static void delete_outcome(const struct s3_delete_item *item, const struct store_delete *done,
+	struct s3_delete_result *result, bool quiet)
+{
+	struct s3_delete_outcome *o = &result->outcomes[result->n];
+
+	*o = (struct s3_delete_outcome){.key = item->key, .version_id = item->version_id};
+	if (item->version_id && strcmp(item->version_id, "null") != 0) {
+		o->code = "NoSuchVersion";
+		o->message = s3_error_info(S3_E_NO_SUCH_VERSION)->message;
+	} else if (s3_key_problem(item->key, strlen(item->key))) {
+		o->code = s3_error_info(S3_E_KEY_TOO_LONG)->code;
+		o->message = s3_key_problem(item->key, strlen(item->key));
+	} else if (done->status == STORE_PRECONDITION) {
+		o->code = s3_error_info(S3_E_PRECONDITION_FAILED)->code;
+		o->message = s3_error_info(S3_E_PRECONDITION_FAILED)->message;
+	} else if (quiet) {
+		return;
+	}
+	result->n++;
+}
+
+static void delete_many(struct request *req, const struct s3_delete *wanted)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	_cleanup_free_ struct store_delete *items = calloc(wanted->n + 1, sizeof(*items));
+	_cleanup_free_ size_t *place = calloc(wanted->n + 1, sizeof(*place));
+	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
+		wanted->n + 1, sizeof(*outcomes));
+	struct s3_delete_result result = {.outcomes = outcomes};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status;
+	size_t n = 0;
+
+	if (!items || !outcomes || !place) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
+	for (size_t i = 0; i < wanted->n; i++) {
+		const struct s3_delete_item *w = &wanted->items[i];
+		char *etag = w->etag ? request_strdup(req, w->etag) : NULL;
+
+		if (w->etag && !etag) {
+			reply_error(req, S3_E_SLOW_DOWN);
+			return;
+		}
+		place[i] = wanted->n; /* the zeroed one after the last */
+		if ((w->version_id && strcmp(w->version_id, "null") != 0) ||
+			s3_key_problem(w->key, strlen(w->key)))
+			continue;
+		place[i] = n;
+		items[n++] = (struct store_delete){
+			.key = w->key, .condition.if_match = etag ? etag_unquote(etag) : NULL};
+	}
+	status = store_delete(req->server->store, req->bucket, items, n, &err);
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return;
+	}
+	for (size_t i = 0; i < wanted->n; i++)
+		delete_outcome(&wanted->items[i], &items[place[i]], &result, wanted->quiet);
+	s3_delete_result_write(&xml, &result);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+static void delete_objects_work(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_delete wanted = {0};
+
+	if (s3_delete_parse(buf_str(document), document->len, &wanted, &err) < 0) {
+		reply_document_error(req, wanted.problem, &err);
+	} else {
+		delete_many(req, &wanted);
+		s3_delete_release(&wanted);
+	}
+	request_wake(req);
+}
+
+void op_delete_objects(struct request *req)
+{
+	request_work(req, delete_objects_work);
+}

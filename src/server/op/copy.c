@@ -1,0 +1,410 @@
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "s3/conditions.h"
+#include "s3/message/messages.h"
+#include "s3/range.h"
+#include "s3/uri.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+#define NS INT64_C(1000000000)
+/* attempts if the source is replaced while it is copied */
+#define COPY_TRIES 8
+#define HASH_BLOCK (1 * MIB)
+
+/* Splits "[/]bucket/key[?versionId=null]", percent-encoded. Returns false with a reply set. */
+static bool parse_source(struct request *req, char **bucket, char **key)
+{
+	const char *text = request_header(req, "x-amz-copy-source");
+	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const char *version = strstr(text, "?versionId=");
+	size_t len = version ? (size_t)(version - text) : strlen(text);
+	char *slash;
+
+	if (version && strcmp(version, "?versionId=null") != 0) {
+		reply_error(req, S3_E_NO_SUCH_VERSION);
+		return false;
+	}
+	if (len && *text == '/') {
+		text++;
+		len--;
+	}
+	if (uri_decode(&plain, text, len, URI_PLUS_LITERAL) < 0 || !plain.len ||
+		!(slash = strchr(plain.data, '/')) || slash == plain.data || !slash[1]) {
+		req->no_memory = req->no_memory || buf_failed(&plain);
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"Copy Source must mention the source bucket and key: "
+			"sourcebucket/sourcekey");
+		return false;
+	}
+	*slash = '\0';
+	*bucket = request_strdup(req, plain.data);
+	*key = request_strdup(req, slash + 1);
+	if (*bucket && *key)
+		return true;
+	reply_error(req, S3_E_SLOW_DOWN);
+	return false;
+}
+
+static bool check_source(struct request *req, const struct store_object *source)
+{
+	struct conditions c = {.if_match = request_header(req, "x-amz-copy-source-if-match"),
+		.if_none_match = request_header(req, "x-amz-copy-source-if-none-match"),
+		.if_modified_since = request_header(req, "x-amz-copy-source-if-modified-since"),
+		.if_unmodified_since = request_header(
+			req, "x-amz-copy-source-if-unmodified-since")};
+	struct condition_state state = {
+		.exists = true, .etag = source->etag, .modified = source->modified_ns / NS};
+
+	if (!conditions_any(&c) || conditions_evaluate_copy_source(&c, &state) == CONDITION_PASS)
+		return true;
+	reply_error(req, S3_E_PRECONDITION_FAILED);
+	return false;
+}
+
+/* Gets the current source after checking its conditions. Returns NULL with a reply set. */
+static struct store_object *open_source(struct request *req, const char *bucket, const char *key)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *source = NULL;
+	enum store_status status = store_object_get(req->server->store, bucket, key, &source, &err);
+
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return NULL;
+	}
+	if (check_source(req, source))
+		return source;
+	store_object_unref(source);
+	return NULL;
+}
+
+/* --- hashing bytes that are not copied ------------------------------------------------------- */
+
+/* Computes the MD5 of a range and, if `kind` is set, that checksum. */
+static int hash_range(struct store_object *source, uint64_t offset, uint64_t length,
+	enum checksum_kind kind, char etag[static STORE_ETAG_SIZE],
+	char value[static STORE_CHECKSUM_SIZE], struct store_body *copy, struct penstock_error *err)
+{
+	struct checksum md5 = {0}, extra = {0};
+	struct store_reader *reader = NULL;
+	_cleanup_free_ char *block = malloc(HASH_BLOCK);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int rc = block ? 0 : error_memory(err);
+
+	if (rc == 0)
+		rc = store_reader_new(source, &reader, err);
+	if (rc == 0)
+		rc = checksum_init(&md5, CHECKSUM_MD5, err);
+	if (rc == 0 && kind)
+		rc = checksum_init(&extra, kind, err);
+	while (rc == 0 && length) {
+		size_t want = length < HASH_BLOCK ? (size_t)length : HASH_BLOCK;
+		ssize_t n = store_reader_read(reader, offset, block, want, err);
+
+		if (n <= 0) {
+			rc = -PENSTOCK_E_IO;
+			break;
+		}
+		checksum_update(&md5, block, (size_t)n);
+		if (kind)
+			checksum_update(&extra, block, (size_t)n);
+		if (copy)
+			rc = store_body_write(copy, block, (size_t)n, err);
+		offset += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
+	if (rc == 0) {
+		checksum_final(&md5, digest);
+		str_hex(digest, 16, etag);
+	}
+	if (rc == 0 && kind) {
+		checksum_final(&extra, digest);
+		checksum_format(kind, digest, value);
+	}
+	checksum_release(&md5);
+	checksum_release(&extra);
+	store_reader_free(reader);
+	return rc;
+}
+
+static void reply_copied(struct request *req, enum s3_reply_kind kind, const char *etag,
+	const struct store_checksum *checksum, int64_t modified_ns)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	enum checksum_kind ck = checksum_find(checksum->algorithm);
+	struct s3_reply reply = {.kind = kind, .modified_ns = modified_ns};
+	char quoted[STORE_ETAG_SIZE + 2];
+
+	snprintf(quoted, sizeof(quoted), "\"%s\"", etag);
+	reply.etag = quoted;
+	if (ck && checksum->value[0]) {
+		reply.checksums[ck] = checksum->value;
+		reply.checksum_type = checksum->type[0] ? checksum->type : NULL;
+	}
+	s3_reply_write(&xml, &reply);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* --- CopyObject ------------------------------------------------------------------------------ */
+
+/* Selects the headers of the copy: those of the source or of the request. */
+static bool copy_headers(struct request *req, const struct store_object *source, bool replace)
+{
+	struct store_put *put = &req->put;
+
+	buf_release(&req->stored_headers);
+	if (replace) {
+		if (!headers_collect(req, &req->stored_headers))
+			return false;
+	} else {
+		const char *class = request_header(req, "x-amz-storage-class");
+		const char *p = NULL, *name, *value;
+
+		buf_init(&req->stored_headers, LIMIT_HTTP_HEADERS);
+		while (store_object_next_header(source, &p, &name, &value)) {
+			if (strcmp(name, "x-amz-storage-class") == 0)
+				continue; /* taken from the request, not from the source */
+			buf_add(&req->stored_headers, name, strlen(name) + 1);
+			buf_add(&req->stored_headers, value, strlen(value) + 1);
+		}
+		if (class && strcmp(class, "STANDARD") != 0) {
+			buf_add(&req->stored_headers, "x-amz-storage-class", 20);
+			buf_add(&req->stored_headers, class, strlen(class) + 1);
+		}
+	}
+	if (buf_failed(&req->stored_headers)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return false;
+	}
+	put->headers = req->stored_headers.data;
+	put->headers_len = req->stored_headers.len;
+	return true;
+}
+
+/* Keeps the source's checksum, unless another algorithm is requested. */
+static bool copy_checksum(struct request *req, struct store_object *source)
+{
+	const char *wanted = request_header(req, "x-amz-checksum-algorithm");
+	enum checksum_kind kind = wanted ? checksum_find(wanted) : CHECKSUM_NONE;
+	struct store_put *put = &req->put;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	char etag[STORE_ETAG_SIZE];
+
+	put->checksum = source->checksum;
+	if (!wanted || (kind && kind == checksum_find(source->checksum.algorithm)))
+		return true;
+	if (!kind) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Value for x-amz-checksum-algorithm header is invalid");
+		return false;
+	}
+	put->checksum = (struct store_checksum){0};
+	if (hash_range(source, 0, source->size, kind, etag, put->checksum.value, NULL, &err) < 0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	snprintf(put->checksum.algorithm, sizeof(put->checksum.algorithm), "%s",
+		checksum_name(kind));
+	snprintf(put->checksum.type, sizeof(put->checksum.type), "FULL_OBJECT");
+	return true;
+}
+
+static bool copy_is_change(struct request *req, const char *bucket, const char *key, bool replace)
+{
+	if (strcmp(bucket, req->bucket) != 0 || strcmp(key, req->key) != 0 || replace ||
+		request_header(req, "x-amz-storage-class") ||
+		request_header(req, "x-amz-website-redirect-location") ||
+		request_header(req, "x-amz-checksum-algorithm"))
+		return true;
+	reply_errorf(req, S3_E_INVALID_REQUEST,
+		"This copy request is illegal because it is trying to copy an object to itself "
+		"without changing the object's metadata, storage class, website redirect "
+		"location or encryption attributes.");
+	return false;
+}
+
+/* Makes one attempt. Returns true if the reply is set. */
+static bool try_copy(struct request *req, const char *bucket, const char *key, bool replace)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *source = open_source(req, bucket, key);
+	struct store_put *put = &req->put;
+	enum store_status status;
+
+	if (!source)
+		return true;
+	if (source->size > LIMIT_S3_PUT_MAX) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The specified copy source is larger than the maximum allowable size for a "
+			"copy source: %llu",
+			(unsigned long long)LIMIT_S3_PUT_MAX);
+		store_object_unref(source);
+		return true;
+	}
+	if (!copy_headers(req, source, replace) || !copy_checksum(req, source)) {
+		store_object_unref(source);
+		return true;
+	}
+	put->bucket = req->bucket;
+	put->key = req->key;
+	put->source = source;
+	put->etag = source->etag;
+	put->parts = source->parts;
+	put->n_parts = source->n_parts;
+	status = store_put(req->server->store, put, &err);
+	if (status == STORE_OK)
+		reply_copied(
+			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
+	else if (status != STORE_CHANGED)
+		reply_store_error(req, status, &err);
+	put->source = NULL;
+	store_object_unref(source);
+	return status != STORE_CHANGED;
+}
+
+static void copy_work(struct request *req)
+{
+	const char *directive = request_header(req, "x-amz-metadata-directive");
+	bool replace = directive && strcmp(directive, "REPLACE") == 0;
+	char *bucket, *key;
+	int tries = 0;
+
+	if (directive && !replace && strcmp(directive, "COPY") != 0) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown metadata directive.");
+	} else if (parse_source(req, &bucket, &key) && copy_is_change(req, bucket, key, replace)) {
+		while (!try_copy(req, bucket, key, replace) && ++tries < COPY_TRIES)
+			;
+		if (tries == COPY_TRIES)
+			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
+	}
+	request_wake(req);
+}
+
+void op_copy_object(struct request *req)
+{
+	request_work(req, copy_work);
+}
+
+/* --- UploadPartCopy -------------------------------------------------------------------------- */
+
+static bool choose_range(struct request *req, const struct store_object *source)
+{
+	const char *header = request_header(req, "x-amz-copy-source-range");
+	struct byte_range r;
+
+	req->part.offset = 0;
+	req->part.length = source->size;
+	if (!header)
+		return true;
+	if (!range_parse_copy_source(header, &r)) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The x-amz-copy-source-range value must be of the form bytes=first-last "
+			"where first and last are the zero-based offsets of the first and last "
+			"bytes to copy");
+		return false;
+	}
+	if (r.last >= source->size) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"Range specified is not valid for source object of size: %llu",
+			(unsigned long long)source->size);
+		return false;
+	}
+	req->part.offset = r.first;
+	req->part.length = byte_range_length(&r);
+	return true;
+}
+
+/* Hashes the range. The bytes of an inline source, which has no file to share, are written to
+ * one. */
+static int part_source(struct request *req, struct store_object *source,
+	char etag[static STORE_ETAG_SIZE], struct penstock_error *err)
+{
+	struct store_put *put = &req->part.put;
+	enum checksum_kind kind = checksum_find(put->checksum.algorithm);
+	bool whole = req->part.length == source->size;
+	int rc = 0;
+
+	if (source->body) {
+		rc = store_body_new(
+			req->server->store, req->part.length, false, &req->body.object, err);
+		if (rc == 0)
+			rc = hash_range(source, req->part.offset, req->part.length, kind, etag,
+				put->checksum.value, req->body.object, err);
+		if (rc == 0)
+			rc = store_body_sync(req->body.object, err);
+		put->body = req->body.object;
+		return rc;
+	}
+	put->source = source;
+	if (whole && !kind && !source->n_parts) {
+		snprintf(etag, STORE_ETAG_SIZE, "%s", source->etag);
+		return 0;
+	}
+	return hash_range(source, req->part.offset, req->part.length, kind, etag,
+		put->checksum.value, NULL, err);
+}
+
+static bool try_part_copy(struct request *req, const char *bucket, const char *key)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *source = open_source(req, bucket, key);
+	struct store_put *put = &req->part.put;
+	enum store_status status = STORE_OK;
+	char etag[STORE_ETAG_SIZE] = "";
+
+	if (!source)
+		return true;
+	if (!choose_range(req, source)) {
+		store_object_unref(source);
+		return true;
+	}
+	if (req->part.length > LIMIT_S3_PART_MAX) {
+		reply_error(req, S3_E_ENTITY_TOO_LARGE);
+		store_object_unref(source);
+		return true;
+	}
+	put->bucket = req->bucket;
+	put->key = req->key;
+	put->etag = etag;
+	if (part_source(req, source, etag, &err) < 0)
+		reply_failure(req, &err);
+	else
+		status = store_part_put(req->server->store, &req->part, &err);
+	if (status == STORE_OK && !request_replied(req))
+		reply_copied(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
+	else if (status != STORE_OK && status != STORE_CHANGED)
+		reply_store_error(req, status, &err);
+	put->source = NULL;
+	store_object_unref(source);
+	return status != STORE_CHANGED;
+}
+
+static void part_copy_work(struct request *req)
+{
+	char *bucket, *key;
+	int tries = 0;
+
+	if (parse_source(req, &bucket, &key)) {
+		while (!try_part_copy(req, bucket, key) && ++tries < COPY_TRIES)
+			;
+		if (tries == COPY_TRIES)
+			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
+	}
+	request_wake(req);
+}
+
+void op_upload_part_copy(struct request *req)
+{
+	request_work(req, part_copy_work);
+}

@@ -1,0 +1,420 @@
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "s3/conditions.h"
+#include "s3/date.h"
+#include "s3/range.h"
+#include "s3/uri.h"
+#include "s3/message/xml.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+#define NS INT64_C(1000000000)
+
+/* Bytes per read of an object in several pieces. */
+#define READ_BLOCK (256 * KIB)
+
+/* Smaller ranges are sent from a cached mapping: opening a file costs more than copying them. */
+#define SENDFILE_MIN (1 * MIB)
+
+/* The part of an object that is sent. */
+struct extent {
+	uint64_t offset;
+	uint64_t length;
+	bool partial;
+	unsigned part; /* the requested part number; 0 if none was requested */
+};
+
+/* --- bodies ---------------------------------------------------------------------------------- */
+
+static void free_object(void *object)
+{
+	store_object_unref(object);
+}
+
+struct stream {
+	struct store_reader *reader;
+	uint64_t offset;
+};
+
+static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct stream *stream = cls;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	ssize_t n = store_reader_read(stream->reader, stream->offset + pos, buf, max, &err);
+
+	if (n > 0)
+		return n;
+	/* The headers were sent, so an error can only be reported by cutting the connection. */
+	log_error("store: %s", err.message ? err.message : "an object ended early");
+	penstock_error_release(&err);
+	return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+static void stream_free(void *cls)
+{
+	struct stream *stream = cls;
+
+	store_reader_free(stream->reader);
+	free(stream);
+}
+
+static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	(void)cls;
+	(void)pos;
+	(void)buf;
+	(void)max;
+	return MHD_CONTENT_READER_END_WITH_ERROR; /* of a HEAD: never called */
+}
+
+static struct MHD_Response *stream_response(struct store_object *object, const struct extent *e)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	struct MHD_Response *response;
+
+	if (!stream)
+		return NULL;
+	stream->offset = e->offset;
+	if (store_reader_new(object, &stream->reader, NULL) < 0) {
+		free(stream);
+		return NULL;
+	}
+	response = MHD_create_response_from_callback(
+		e->length, READ_BLOCK, stream_read, stream, stream_free);
+	if (!response)
+		stream_free(stream);
+	return response;
+}
+
+/* Sends from the page cache without a copy. Returns NULL if the bytes are not in one file. */
+static struct MHD_Response *file_response(const struct store_object *object, const struct extent *e)
+{
+	struct MHD_Response *response;
+	uint64_t at;
+	int fd = e->length < SENDFILE_MIN ? -1
+					  : store_object_open(object, e->offset, e->length, &at);
+
+	if (fd < 0)
+		return NULL;
+	response = MHD_create_response_from_fd_at_offset64(e->length, fd, at);
+	if (!response)
+		close(fd);
+	return response;
+}
+
+/* Takes over the reference. */
+static struct MHD_Response *object_response(
+	struct request *req, struct store_object *object, const struct extent *e)
+{
+	struct MHD_Response *response;
+	const char *data;
+
+	if (req->head || e->length == 0) {
+		response = MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
+		store_object_unref(object);
+		return response;
+	}
+	response = file_response(object, e);
+	if (response) {
+		store_object_unref(object);
+		return response;
+	}
+	data = store_object_map(object);
+	if (!data) {
+		response = stream_response(object, e);
+		store_object_unref(object);
+		return response;
+	}
+	response = MHD_create_response_from_buffer_with_free_callback_cls(
+		(size_t)e->length, (void *)(data + e->offset), free_object, object);
+	if (!response)
+		store_object_unref(object);
+	return response;
+}
+
+/* --- headers --------------------------------------------------------------------------------- */
+
+/* "response-content-type=…" in the query replaces a stored header. */
+static bool add_override(struct request *req, const char *name)
+{
+	char parameter[64];
+	const char *value;
+
+	if (!req->query || !strstr(req->query, "response-"))
+		return false;
+	snprintf(parameter, sizeof(parameter), "response-%s", name);
+	value = request_query(req, parameter);
+	reply_header(req, name, value);
+	return value != NULL;
+}
+
+static void add_stored_headers(struct request *req, const struct store_object *object)
+{
+	static const char *const overridable[] = {"cache-control", "content-disposition",
+		"content-encoding", "content-language", "content-type", "expires"};
+	bool overridden[ARRAY_SIZE(overridable)];
+	const char *p = NULL, *name, *value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
+		overridden[i] = add_override(req, overridable[i]);
+	while (store_object_next_header(object, &p, &name, &value)) {
+		bool skip = false;
+
+		for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
+			skip = skip || (overridden[i] && strcmp(name, overridable[i]) == 0);
+		if (!skip)
+			reply_header(req, name, value);
+	}
+}
+
+static void add_object_headers(
+	struct request *req, const struct store_object *object, const struct extent *e)
+{
+	const char *mode = request_header(req, "x-amz-checksum-mode");
+	char date[DATE_HTTP_SIZE], range[RANGE_TEXT_SIZE];
+
+	date_format_http(object->modified_ns / NS, date);
+	reply_header(req, "Last-Modified", date);
+	reply_etag(req, object->etag);
+	reply_header(req, "Accept-Ranges", "bytes");
+	add_stored_headers(req, object);
+	if (e->partial && e->length) {
+		range_format_content(&(struct byte_range){e->offset, e->offset + e->length - 1},
+			object->size, range);
+		reply_header(req, "Content-Range", range);
+	}
+	if (e->part && object->n_parts)
+		reply_headerf(req, "x-amz-mp-parts-count", "%zu", object->n_parts);
+	if (mode && strcasecmp(mode, "ENABLED") == 0 && (!e->partial || e->length == object->size))
+		reply_checksum(req, &object->checksum);
+}
+
+/* --- the requested range --------------------------------------------------------------------- */
+
+static bool choose_part(struct request *req, const struct store_object *object, struct extent *e)
+{
+	uint64_t number = 0;
+
+	if (!request_query_number(req, "partNumber", 1, LIMIT_S3_PARTS, &number))
+		return false;
+	if (!number)
+		return true;
+	e->part = (unsigned)number;
+	e->partial = true;
+	if (!object->n_parts && number == 1)
+		return true;
+	for (size_t i = 0; i < object->n_parts; i++) {
+		if (object->parts[i].number == number) {
+			e->length = object->parts[i].size;
+			return true;
+		}
+		e->offset += object->parts[i].size;
+	}
+	reply_error(req, S3_E_INVALID_PART_NUMBER);
+	return false;
+}
+
+static bool choose_extent(struct request *req, const struct store_object *object, struct extent *e)
+{
+	const char *range = request_header(req, "range");
+	struct condition_state state = {
+		.exists = true, .etag = object->etag, .modified = object->modified_ns / NS};
+	struct byte_range r;
+	char text[RANGE_TEXT_SIZE];
+
+	*e = (struct extent){.length = object->size};
+	if (!choose_part(req, object, e))
+		return false;
+	if (e->part && range) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Cannot specify both Range header and partNumber query parameter");
+		return false;
+	}
+	if (!range || !condition_if_range(request_header(req, "if-range"), &state))
+		return true;
+	switch (range_parse(range, object->size, &r)) {
+	case RANGE_WHOLE:
+		break;
+	case RANGE_PART:
+		e->offset = r.first;
+		e->length = byte_range_length(&r);
+		e->partial = true;
+		break;
+	case RANGE_UNSATISFIABLE:
+		reply_error(req, S3_E_INVALID_RANGE);
+		range_format_unsatisfied(object->size, text);
+		reply_header(req, "Content-Range", text);
+		return false;
+	}
+	return true;
+}
+
+static bool check_conditions(struct request *req, const struct store_object *object)
+{
+	struct conditions c = {.if_match = request_header(req, "if-match"),
+		.if_none_match = request_header(req, "if-none-match"),
+		.if_modified_since = request_header(req, "if-modified-since"),
+		.if_unmodified_since = request_header(req, "if-unmodified-since")};
+	struct condition_state state = {
+		.exists = true, .etag = object->etag, .modified = object->modified_ns / NS};
+	char date[DATE_HTTP_SIZE];
+
+	if (!conditions_any(&c))
+		return true;
+	switch (conditions_evaluate(&c, &state, true)) {
+	case CONDITION_PASS:
+		return true;
+	case CONDITION_NOT_MODIFIED:
+		reply_error(req, S3_E_NOT_MODIFIED);
+		reply_etag(req, object->etag);
+		date_format_http(object->modified_ns / NS, date);
+		reply_header(req, "Last-Modified", date);
+		return false;
+	case CONDITION_FAILED:
+		break;
+	}
+	reply_error(req, S3_E_PRECONDITION_FAILED);
+	return false;
+}
+
+void op_get_object(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status;
+	struct MHD_Response *response;
+	struct extent e;
+
+	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return;
+	}
+	if (!check_conditions(req, object) || !choose_extent(req, object, &e)) {
+		store_object_unref(object);
+		return;
+	}
+	response = object_response(req, store_object_ref(object), &e);
+	reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
+	add_object_headers(req, object, &e);
+	store_object_unref(object);
+}
+
+/* --- GetObjectAttributes --------------------------------------------------------------------- */
+
+static bool wants(const char *attributes, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *p = attributes; p && *p; p += strcspn(p, ",")) {
+		p += strspn(p, ", \t");
+		if (strncasecmp(p, name, len) == 0 && strspn(p + len, ", \t") + (p[len] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+static void write_parts(struct request *req, struct buf *xml, const struct store_object *object)
+{
+	const char *marker_text = request_header(req, "x-amz-part-number-marker");
+	const char *max_text = request_header(req, "x-amz-max-parts");
+	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
+	unsigned long marker = marker_text ? strtoul(marker_text, NULL, 10) : 0;
+	unsigned long max = max_text ? strtoul(max_text, NULL, 10) : 1000;
+	unsigned long n = 0, last = marker;
+	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_XML_BODY);
+	bool truncated = false;
+
+	if (max > 1000)
+		max = 1000;
+	for (size_t i = 0; i < object->n_parts; i++) {
+		const struct store_part *p = &object->parts[i];
+
+		if (p->number <= marker)
+			continue;
+		if (n == max) {
+			truncated = true;
+			break;
+		}
+		n++;
+		last = p->number;
+		xml_open(&list, "Part");
+		xml_element_u64(&list, "PartNumber", p->number);
+		xml_element_u64(&list, "Size", p->size);
+		if (kind && p->checksum[0])
+			xml_element(&list, checksum_element(kind), p->checksum);
+		xml_close(&list, "Part");
+	}
+	xml_open(xml, "ObjectParts");
+	xml_element_u64(xml, "PartsCount", object->n_parts);
+	xml_element_u64(xml, "PartNumberMarker", marker);
+	xml_element_u64(xml, "NextPartNumberMarker", last);
+	xml_element_u64(xml, "MaxParts", max);
+	xml_element_bool(xml, "IsTruncated", truncated);
+	/* AWS lists the parts only if they have checksums of their own. */
+	if (kind && list.len)
+		buf_add(xml, list.data, list.len);
+	xml_close(xml, "ObjectParts");
+}
+
+static void write_attributes(struct request *req, struct buf *xml, const char *attributes,
+	const struct store_object *object)
+{
+	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
+	const char *class = store_object_header(object, "x-amz-storage-class");
+
+	xml_declaration(xml);
+	xml_open_root(xml, "GetObjectAttributesResponse");
+	if (wants(attributes, "ETag"))
+		xml_element(xml, "ETag", object->etag);
+	if (wants(attributes, "Checksum") && kind && object->checksum.value[0]) {
+		xml_open(xml, "Checksum");
+		xml_element(xml, checksum_element(kind), object->checksum.value);
+		xml_element(xml, "ChecksumType", object->checksum.type);
+		xml_close(xml, "Checksum");
+	}
+	if (wants(attributes, "ObjectParts") && object->n_parts)
+		write_parts(req, xml, object);
+	if (wants(attributes, "StorageClass"))
+		xml_element(xml, "StorageClass", class ? class : "STANDARD");
+	if (wants(attributes, "ObjectSize"))
+		xml_element_u64(xml, "ObjectSize", object->size);
+	xml_close(xml, "GetObjectAttributesResponse");
+}
+
+void op_object_attributes(struct request *req)
+{
+	const char *attributes = request_header(req, "x-amz-object-attributes");
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status;
+	char date[DATE_HTTP_SIZE];
+
+	if (!attributes) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"The x-amz-object-attributes header specifying the attributes to be "
+			"retrieved is missing");
+		return;
+	}
+	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return;
+	}
+	write_attributes(req, &xml, attributes, object);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+	date_format_http(object->modified_ns / NS, date);
+	reply_header(req, "Last-Modified", date);
+	store_object_unref(object);
+}

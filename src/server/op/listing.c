@@ -1,0 +1,366 @@
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "s3/message/messages.h"
+#include "s3/uri.h"
+#include "s3/message/xml.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+static const struct s3_owner owner = {OWNER_ID, OWNER_NAME};
+
+/* --- shared by both versions ----------------------------------------------------------------- */
+
+/* Reads prefix, delimiter, encoding and length. Returns false with a reply set. */
+static bool list_begin(struct request *req, struct s3_list *list, struct store_list_query *query)
+{
+	const char *encoding = request_query(req, "encoding-type");
+	uint64_t max = LIMIT_S3_LIST_KEYS;
+
+	if (encoding && strcmp(encoding, "url") != 0) {
+		reply_errorf(
+			req, S3_E_INVALID_ARGUMENT, "Invalid Encoding Method specified in Request");
+		return false;
+	}
+	if (!request_query_number(req, "max-keys", 0, INT32_MAX, &max))
+		return false;
+	list->bucket = req->bucket;
+	list->prefix = request_query(req, "prefix");
+	if (!list->prefix)
+		list->prefix = "";
+	list->delimiter = request_query(req, "delimiter");
+	if (list->delimiter && !*list->delimiter)
+		list->delimiter = NULL;
+	list->url_encoded = encoding != NULL;
+	list->max_keys = max > LIMIT_S3_LIST_KEYS ? LIMIT_S3_LIST_KEYS : (unsigned)max;
+	query->bucket = req->bucket;
+	query->prefix = list->prefix;
+	query->delimiter = list->delimiter;
+	query->max = list->max_keys;
+	return true;
+}
+
+/* Fills in the entries and prefixes of the document; list_reply() frees the arrays. */
+static bool list_fill(
+	struct s3_list *list, const struct store_list *found, bool owners, struct buf *etags)
+{
+	list->entries = calloc(found->n + 1, sizeof(*list->entries));
+	list->prefixes = calloc(found->n + 1, sizeof(*list->prefixes));
+	buf_init(etags, LIMIT_XML_BODY);
+	/* Reserved at once, because the entries point into it. */
+	if (!list->entries || !list->prefixes ||
+		!buf_reserve(etags, (found->n + 1) * (STORE_ETAG_SIZE + 2)))
+		return false;
+	for (size_t i = 0; i < found->n; i++) {
+		const struct store_list_entry *f = &found->entries[i];
+		struct s3_list_entry *e;
+
+		if (f->is_prefix) {
+			list->prefixes[list->n_prefixes++] = f->key;
+			continue;
+		}
+		e = &list->entries[list->n_entries++];
+		*e = (struct s3_list_entry){.key = f->key,
+			.etag = etags->data + etags->len,
+			.storage_class = "STANDARD",
+			.owner = owners ? &owner : NULL,
+			.size = f->size,
+			.modified_ns = f->modified_ns};
+		if (f->checksum.algorithm[0]) {
+			e->checksum_algorithm = f->checksum.algorithm;
+			e->checksum_type = f->checksum.type;
+		}
+		buf_printf(etags, "\"%s\"", f->etag);
+		buf_add_char(etags, '\0');
+	}
+	list->truncated = found->truncated;
+	return !buf_failed(etags);
+}
+
+/* Reads and replies; `next` (of v1 or v2) is set to the last entry of a truncated list. */
+static void list_reply(struct request *req, struct s3_list *list,
+	const struct store_list_query *query, bool owners, const char **next, bool token)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	_cleanup_(buf_release) struct buf etags = BUF_INIT(0);
+	_cleanup_free_ char *coded = NULL;
+	struct store_list found = {0};
+	enum store_status status = store_list_objects(req->server->store, query, &found, &err);
+
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return;
+	}
+	if (!list_fill(list, &found, owners, &etags)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+	} else {
+		if (found.truncated && next) {
+			const char *last = found.entries[found.n - 1].key;
+
+			*next = last;
+			if (token && (coded = malloc(2 * strlen(last) + 1)) != NULL) {
+				str_hex(last, strlen(last), coded);
+				*next = coded;
+			}
+			req->no_memory = req->no_memory || (token && !coded);
+		}
+		s3_list_write(&xml, list);
+		reply_xml(req, MHD_HTTP_OK, &xml);
+	}
+	free(list->entries);
+	free(list->prefixes);
+	store_list_release(&found);
+}
+
+/* --- version 1 ------------------------------------------------------------------------------- */
+
+static void list_work(struct request *req)
+{
+	struct s3_list list = {.version = 1};
+	struct store_list_query query = {0};
+
+	if (list_begin(req, &list, &query)) {
+		list.marker = request_query(req, "marker");
+		if (!list.marker)
+			list.marker = "";
+		query.after = list.marker;
+		list_reply(
+			req, &list, &query, true, list.delimiter ? &list.next_marker : NULL, false);
+	}
+	request_wake(req);
+}
+
+void op_list_objects(struct request *req)
+{
+	request_work(req, list_work);
+}
+
+/* --- version 2 ------------------------------------------------------------------------------- */
+
+/* A token is the last key of the previous page, in hexadecimal. Returns NULL with a reply set. */
+static const char *decode_token(struct request *req, const char *token)
+{
+	size_t len = strlen(token) / 2;
+	char *plain = request_strdup(req, token);
+
+	if (plain && len && len <= 2 * LIMIT_S3_KEY && str_unhex(token, plain, len) == 0) {
+		plain[len] = '\0';
+		return plain;
+	}
+	reply_errorf(req, S3_E_INVALID_ARGUMENT, "The continuation token provided is incorrect");
+	return NULL;
+}
+
+static void list_v2_work(struct request *req)
+{
+	struct s3_list list = {.version = 2};
+	struct store_list_query query = {0};
+	const char *fetch_owner;
+	bool ok = list_begin(req, &list, &query);
+
+	if (ok) {
+		list.start_after = request_query(req, "start-after");
+		list.continuation_token = request_query(req, "continuation-token");
+		query.after = list.start_after;
+		if (list.continuation_token) {
+			query.after = decode_token(req, list.continuation_token);
+			ok = query.after != NULL;
+		}
+	}
+	if (ok) {
+		fetch_owner = request_query(req, "fetch-owner");
+		list_reply(req, &list, &query, fetch_owner && strcmp(fetch_owner, "true") == 0,
+			&list.next_continuation_token, true);
+	}
+	request_wake(req);
+}
+
+void op_list_objects_v2(struct request *req)
+{
+	const char *type = request_query(req, "list-type");
+
+	if (!type || strcmp(type, "2") != 0)
+		reply_errorf(req, S3_E_INVALID_ARGUMENT, "list-type must be 2");
+	else
+		request_work(req, list_v2_work);
+}
+
+/* --- ListObjectVersions: each object is its only version, "null" ----------------------------- */
+
+static void element(struct buf *xml, const char *name, const char *text, bool encode)
+{
+	_cleanup_(buf_release) struct buf coded = BUF_INIT(LIMIT_XML_BODY);
+
+	if (encode && text && uri_encode(&coded, text, strlen(text), true) == 0)
+		text = buf_str(&coded);
+	xml_element(xml, name, text);
+}
+
+static void write_versions(
+	struct buf *xml, const struct s3_list *list, const struct store_list *found)
+{
+	bool enc = list->url_encoded;
+
+	xml_declaration(xml);
+	xml_open_root(xml, "ListVersionsResult");
+	xml_element(xml, "Name", list->bucket);
+	element(xml, "Prefix", list->prefix, enc);
+	element(xml, "Delimiter", list->delimiter, enc);
+	element(xml, "KeyMarker", list->marker, enc);
+	xml_element(xml, "VersionIdMarker", "");
+	xml_element_u64(xml, "MaxKeys", list->max_keys);
+	xml_element(xml, "EncodingType", enc ? "url" : NULL);
+	xml_element_bool(xml, "IsTruncated", found->truncated);
+	if (found->truncated && found->n) {
+		element(xml, "NextKeyMarker", found->entries[found->n - 1].key, enc);
+		xml_element(xml, "NextVersionIdMarker", "null");
+	}
+	for (size_t i = 0; i < found->n; i++) {
+		const struct store_list_entry *e = &found->entries[i];
+		char etag[STORE_ETAG_SIZE + 2];
+
+		if (e->is_prefix) {
+			xml_open(xml, "CommonPrefixes");
+			element(xml, "Prefix", e->key, enc);
+			xml_close(xml, "CommonPrefixes");
+			continue;
+		}
+		snprintf(etag, sizeof(etag), "\"%s\"", e->etag);
+		xml_open(xml, "Version");
+		element(xml, "Key", e->key, enc);
+		xml_element(xml, "VersionId", "null");
+		xml_element_bool(xml, "IsLatest", true);
+		xml_element_date(xml, "LastModified", e->modified_ns);
+		xml_element(xml, "ETag", etag);
+		xml_element_u64(xml, "Size", e->size);
+		xml_element(xml, "StorageClass", "STANDARD");
+		xml_open(xml, "Owner");
+		xml_element(xml, "ID", OWNER_ID);
+		xml_element(xml, "DisplayName", OWNER_NAME);
+		xml_close(xml, "Owner");
+		xml_close(xml, "Version");
+	}
+	xml_close(xml, "ListVersionsResult");
+}
+
+static void list_versions_work(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_list list = {0};
+	struct store_list_query query = {0};
+	struct store_list found = {0};
+	enum store_status status;
+
+	if (list_begin(req, &list, &query)) {
+		list.marker = request_query(req, "key-marker");
+		if (!list.marker)
+			list.marker = "";
+		query.after = list.marker;
+		status = store_list_objects(req->server->store, &query, &found, &err);
+		if (status == STORE_OK) {
+			write_versions(&xml, &list, &found);
+			reply_xml(req, MHD_HTTP_OK, &xml);
+			store_list_release(&found);
+		} else {
+			reply_store_error(req, status, &err);
+		}
+	}
+	request_wake(req);
+}
+
+void op_list_versions(struct request *req)
+{
+	request_work(req, list_versions_work);
+}
+
+/* --- ListMultipartUploads -------------------------------------------------------------------- */
+
+static void write_uploads(
+	struct request *req, struct s3_uploads *list, const struct store_upload_list *found)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+
+	list->uploads = calloc(found->n + 1, sizeof(*list->uploads));
+	list->prefixes = calloc(found->n + 1, sizeof(*list->prefixes));
+	if (!list->uploads || !list->prefixes) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		goto out;
+	}
+	for (size_t i = 0; i < found->n; i++) {
+		const struct store_upload *u = &found->entries[i].upload;
+
+		if (found->entries[i].is_prefix) {
+			list->prefixes[list->n_prefixes++] = u->key;
+			continue;
+		}
+		list->uploads[list->n_uploads++] = (struct s3_upload){.key = u->key,
+			.upload_id = u->id,
+			.storage_class = "STANDARD",
+			.checksum_algorithm = u->checksum.algorithm[0] ? u->checksum.algorithm
+								       : NULL,
+			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
+			.initiated_ns = u->started_ns};
+	}
+	list->truncated = found->truncated;
+	if (found->truncated) {
+		const struct store_upload_entry *last = &found->entries[found->n - 1];
+
+		list->next_key_marker = last->upload.key;
+		list->next_upload_id_marker = last->is_prefix ? "" : last->upload.id;
+	}
+	s3_uploads_write(&xml, list);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+out:
+	free(list->uploads);
+	free(list->prefixes);
+}
+
+static void list_uploads_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *prefix = request_query(req, "prefix");
+	const char *encoding = request_query(req, "encoding-type");
+	uint64_t max = 1000;
+	struct s3_uploads list = {.bucket = req->bucket,
+		.prefix = prefix ? prefix : "",
+		.delimiter = request_query(req, "delimiter"),
+		.key_marker = request_query(req, "key-marker"),
+		.upload_id_marker = request_query(req, "upload-id-marker"),
+		.url_encoded = encoding && strcmp(encoding, "url") == 0,
+		.owner = owner};
+	struct store_upload_list found = {0};
+	enum store_status status;
+
+	if (request_query_number(req, "max-uploads", 0, INT32_MAX, &max)) {
+		const char *id = list.upload_id_marker;
+
+		list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
+		status = store_upload_list(req->server->store,
+			&(struct store_list_query){.bucket = req->bucket,
+				.prefix = list.prefix,
+				.delimiter = list.delimiter,
+				.after = list.key_marker,
+				.max = list.max_uploads},
+			id && *id ? id : NULL, &found, &err);
+		if (status == STORE_OK)
+			write_uploads(req, &list, &found);
+		else
+			reply_store_error(req, status, &err);
+		store_upload_list_release(&found);
+	}
+	request_wake(req);
+}
+
+void op_list_uploads(struct request *req)
+{
+	request_work(req, list_uploads_work);
+}

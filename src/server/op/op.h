@@ -1,0 +1,41 @@
+/* The operations: each is set as `finish` by route.c or called by it. */
+#ifndef SERVER_OP_OP_H
+#define SERVER_OP_OP_H
+
+struct request;
+
+/* The only account, as named in replies. */
+#define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
+#define OWNER_NAME "penstock"
+
+void op_list_buckets(struct request *req);
+void op_create_bucket(struct request *req);
+void op_head_bucket(struct request *req);
+void op_delete_bucket(struct request *req);
+void op_bucket_location(struct request *req);
+void op_bucket_versioning(struct request *req);
+void op_list_objects(struct request *req);
+void op_list_objects_v2(struct request *req);
+void op_list_versions(struct request *req);
+void op_list_uploads(struct request *req);
+void op_delete_objects(struct request *req);
+void op_acl(struct request *req);
+void op_put_acl(struct request *req);
+void op_tagging_object(struct request *req);
+
+void op_get_object(struct request *req);
+void op_object_attributes(struct request *req);
+void op_put_object(struct request *req);
+void op_put_object_begin(struct request *req);
+void op_copy_object(struct request *req);
+void op_delete_object(struct request *req);
+
+void op_create_upload(struct request *req);
+void op_upload_part_begin(struct request *req);
+void op_upload_part(struct request *req);
+void op_upload_part_copy(struct request *req);
+void op_list_parts(struct request *req);
+void op_complete_upload(struct request *req);
+void op_abort_upload(struct request *req);
+
+#endif

@@ -1,0 +1,255 @@
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "server/request/hash.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/workers.h"
+#include "base/banned.h"
+
+/* --- storing a body --------------------------------------------------------------------------- */
+
+/* Called on the committer's thread: only wakes the connection. */
+static void put_done(struct store_put *put, void *cookie)
+{
+	(void)put;
+	request_wake(cookie);
+}
+
+static void submit(struct request *req)
+{
+	if (req->upload_id)
+		store_part_put_submit(req->server->store, &req->part);
+	else
+		store_put_submit(req->server->store, &req->put);
+}
+
+/* Called on a worker's thread, where it may block on the disk. */
+static void sync_and_submit(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (store_body_sync(req->body.object, &err) < 0) {
+		req->after = NULL;
+		reply_failure(req, &err);
+		request_wake(req);
+		return;
+	}
+	submit(req);
+}
+
+/* Called on the hasher's thread. */
+static void hashed(struct request *req)
+{
+	if (store_is_relaxed(req->server->store))
+		sync_and_submit(req); /* does not block */
+	else
+		workers_submit(req->server->workers, sync_and_submit, req);
+}
+
+/* Makes the body of the prepared put durable; then `after` replies. */
+static void commit_body(struct request *req, struct store_put *put, request_fn after)
+{
+	put->bucket = req->bucket;
+	put->key = req->key;
+	put->body = req->body.object;
+	put->etag = req->body.etag;
+	put->done = put_done;
+	put->cookie = req;
+	if (!request_suspend(req, after))
+		return;
+	if (store_body_is_inline(put->body))
+		submit(req);
+	else if (req->body.hash_late) {
+		req->body.hash_late = false;
+		hasher_submit(req->server->hasher, hashed, req);
+	} else
+		hashed(req);
+}
+
+static void note_checksum(const struct request_body *body, struct store_checksum *out)
+{
+	if (!body->extra_kind)
+		return;
+	snprintf(out->algorithm, sizeof(out->algorithm), "%s", checksum_name(body->extra_kind));
+	snprintf(out->type, sizeof(out->type), "FULL_OBJECT");
+	snprintf(out->value, sizeof(out->value), "%s", body->extra_value);
+}
+
+/* --- PutObject ------------------------------------------------------------------------------- */
+
+static void put_object_after(struct request *req)
+{
+	struct store_put *put = &req->put;
+
+	if (put->status != STORE_OK) {
+		reply_store_error(req, put->status, &put->error);
+		return;
+	}
+	reply_empty(req, MHD_HTTP_OK);
+	reply_etag(req, put->etag);
+	reply_checksum(req, &put->checksum);
+}
+
+void op_put_object(struct request *req)
+{
+	struct store_put *put = &req->put;
+
+	note_checksum(&req->body, &put->checksum);
+	put->headers = req->stored_headers.data;
+	put->headers_len = req->stored_headers.len;
+	commit_body(req, put, put_object_after);
+}
+
+/* Checks the bucket before the body is sent. Not worth the cost for a small body, unless the client
+ * waits for it. */
+static bool check_bucket(struct request *req)
+{
+	const char *length = request_header(req, "content-length");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status;
+	uint64_t n;
+
+	if (!request_header(req, "expect") && length &&
+		str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
+		return true;
+	status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
+	if (status == STORE_OK)
+		return true;
+	reply_store_error(req, status, &err);
+	return false;
+}
+
+static bool check_condition_early(struct request *req)
+{
+	const struct store_condition *c = &req->put.condition;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status;
+	bool refuse;
+
+	if (!c->if_match && !c->if_none_match)
+		return true;
+	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
+	penstock_error_release(&err);
+	refuse = status == STORE_OK && c->if_none_match && strcmp(c->if_none_match, "*") == 0;
+	store_object_unref(object);
+	if (refuse)
+		reply_error(req, S3_E_PRECONDITION_FAILED);
+	return !refuse; /* the rest is decided when the change takes effect */
+}
+
+void op_put_object_begin(struct request *req)
+{
+	if (request_header(req, "x-amz-copy-source")) {
+		req->finish = op_copy_object;
+		if (!headers_condition(req, &req->put.condition))
+			return;
+		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);
+		return;
+	}
+	req->finish = op_put_object;
+	if (!headers_collect(req, &req->stored_headers) ||
+		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
+		!check_condition_early(req))
+		return;
+	body_begin(req, BODY_OBJECT, LIMIT_S3_PUT_MAX);
+}
+
+/* --- UploadPart ------------------------------------------------------------------------------ */
+
+static void upload_part_after(struct request *req)
+{
+	struct store_put *put = &req->part.put;
+
+	if (put->status != STORE_OK) {
+		reply_store_error(req, put->status, &put->error);
+		return;
+	}
+	reply_empty(req, MHD_HTTP_OK);
+	reply_etag(req, put->etag);
+	if (req->body.extra_kind)
+		reply_header(req, checksum_header(req->body.extra_kind), req->body.extra_value);
+}
+
+void op_upload_part(struct request *req)
+{
+	struct store_put *put = &req->part.put;
+
+	/* put->checksum.algorithm is that of the upload; the part may have been sent with
+	 * another. */
+	if (req->body.extra_kind && checksum_find(put->checksum.algorithm) == req->body.extra_kind)
+		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
+			req->body.extra_value);
+	commit_body(req, put, upload_part_after);
+}
+
+/* Starts the body of a part; if the upload has a checksum its parts get one too, sent or not. */
+static bool begin_part_body(struct request *req)
+{
+	enum checksum_kind wanted = checksum_find(req->part.put.checksum.algorithm);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!body_begin(req, BODY_OBJECT, LIMIT_S3_PART_MAX))
+		return false;
+	if (!wanted || req->body.extra_kind == wanted)
+		return true;
+	if (req->body.extra_kind) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Checksum Type mismatch occurred, expected checksum Type: %s, actual "
+			"checksum Type: %s",
+			req->part.put.checksum.algorithm, checksum_name(req->body.extra_kind));
+		return false;
+	}
+	if (checksum_init(&req->body.extra, wanted, &err) < 0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	req->body.extra_kind = wanted;
+	req->body.has_extra = true;
+	return true;
+}
+
+void op_upload_part_begin(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_upload upload = {0};
+	enum store_status status;
+	uint64_t number = 0;
+
+	req->upload_id = request_query(req, "uploadId");
+	if (!request_has_query(req, "partNumber")) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT, "uploadId needs a partNumber");
+		return;
+	}
+	if (!request_query_number(req, "partNumber", 1, LIMIT_S3_PARTS, &number))
+		return;
+	if (!req->upload_id) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
+	status = store_upload_get(
+		req->server->store, req->bucket, req->key, req->upload_id, &upload, &err);
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+		return;
+	}
+	req->part.upload = req->upload_id;
+	req->part.number = (uint32_t)number;
+	req->part.put.checksum = upload.checksum;
+	store_upload_release(&upload);
+	if (request_header(req, "x-amz-copy-source")) {
+		req->finish = op_upload_part_copy;
+		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);
+		return;
+	}
+	req->finish = op_upload_part;
+	begin_part_body(req);
+}

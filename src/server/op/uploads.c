@@ -1,0 +1,453 @@
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "s3/message/messages.h"
+#include "s3/multipart.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+/* --- CreateMultipartUpload ------------------------------------------------------------------- */
+
+/* Selects the algorithm and type of the object's checksum. Returns false with a reply set. */
+static bool choose_checksum(struct request *req, struct store_checksum *out)
+{
+	const char *algorithm = request_header(req, "x-amz-checksum-algorithm");
+	const char *type = request_header(req, "x-amz-checksum-type");
+	enum checksum_kind kind = algorithm ? checksum_find(algorithm) : CHECKSUM_NONE;
+	bool full;
+
+	if (algorithm && !kind) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Checksum algorithm provided is unsupported. Please try again with any of "
+			"the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]");
+		return false;
+	}
+	if (type && strcmp(type, "FULL_OBJECT") != 0 && strcmp(type, "COMPOSITE") != 0) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Value for x-amz-checksum-type header is invalid");
+		return false;
+	}
+	if (type && !kind) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The x-amz-checksum-type header can only be used with the "
+			"x-amz-checksum-algorithm header");
+		return false;
+	}
+	if (!kind)
+		return true;
+	full = type ? strcmp(type, "FULL_OBJECT") == 0 : kind == CHECKSUM_CRC64NVME;
+	if (full ? !checksum_is_crc(kind) : kind == CHECKSUM_CRC64NVME) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The %s checksum type cannot be used with the %s checksum algorithm",
+			full ? "FULL_OBJECT" : "COMPOSITE", checksum_name(kind));
+		return false;
+	}
+	snprintf(out->algorithm, sizeof(out->algorithm), "%s", checksum_name(kind));
+	snprintf(out->type, sizeof(out->type), full ? "FULL_OBJECT" : "COMPOSITE");
+	return true;
+}
+
+static void create_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	char id[STORE_UPLOAD_ID_SIZE];
+	struct store_upload upload = {.headers = req->stored_headers.data,
+		.headers_len = req->stored_headers.len,
+		.checksum = req->put.checksum};
+	enum store_status status = store_upload_create(
+		req->server->store, req->bucket, req->key, &upload, id, &err);
+
+	if (status != STORE_OK) {
+		reply_store_error(req, status, &err);
+	} else {
+		s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_INITIATE,
+					     .bucket = req->bucket,
+					     .key = req->key,
+					     .upload_id = id});
+		reply_xml(req, MHD_HTTP_OK, &xml);
+		if (upload.checksum.algorithm[0]) {
+			reply_header(req, "x-amz-checksum-algorithm", upload.checksum.algorithm);
+			reply_header(req, "x-amz-checksum-type", upload.checksum.type);
+		}
+	}
+	request_wake(req);
+}
+
+void op_create_upload(struct request *req)
+{
+	if (headers_collect(req, &req->stored_headers) && choose_checksum(req, &req->put.checksum))
+		request_work(req, create_work);
+}
+
+/* --- AbortMultipartUpload -------------------------------------------------------------------- */
+
+static void abort_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_upload_abort(
+		req->server->store, req->bucket, req->key, req->upload_id, &err);
+
+	if (status == STORE_OK)
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+	else
+		reply_store_error(req, status, &err);
+	request_wake(req);
+}
+
+static bool find_upload_id(struct request *req)
+{
+	req->upload_id = request_query(req, "uploadId");
+	if (!req->upload_id)
+		reply_error(req, S3_E_NO_SUCH_UPLOAD);
+	return req->upload_id != NULL;
+}
+
+void op_abort_upload(struct request *req)
+{
+	if (find_upload_id(req))
+		request_work(req, abort_work);
+}
+
+/* --- ListParts ------------------------------------------------------------------------------- */
+
+static void write_parts(struct request *req, struct s3_parts *list,
+	const struct store_upload *upload, const struct store_part *parts)
+{
+	enum checksum_kind kind = checksum_find(upload->checksum.algorithm);
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ struct s3_part *out = calloc(list->n + 1, sizeof(*out));
+	_cleanup_free_ char *etags = malloc((list->n + 1) * (STORE_ETAG_SIZE + 2));
+
+	if (!out || !etags) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
+	}
+	for (size_t i = 0; i < list->n; i++) {
+		char *etag = etags + i * (STORE_ETAG_SIZE + 2);
+
+		snprintf(etag, STORE_ETAG_SIZE + 2, "\"%s\"", parts[i].etag);
+		out[i] = (struct s3_part){.number = parts[i].number,
+			.etag = etag,
+			.size = parts[i].size,
+			.modified_ns = parts[i].modified_ns};
+		if (kind && parts[i].checksum[0])
+			out[i].checksums[kind] = parts[i].checksum;
+	}
+	list->parts = out;
+	if (list->n)
+		list->next_marker = parts[list->n - 1].number;
+	s3_parts_write(&xml, list);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+static void list_parts_work(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_parts list = {.bucket = req->bucket,
+		.key = req->key,
+		.upload_id = req->upload_id,
+		.storage_class = "STANDARD",
+		.owner = {OWNER_ID, OWNER_NAME}};
+	struct store_upload upload = {0};
+	struct store_part_page page = {0};
+	uint64_t marker = 0, max = 1000;
+	enum store_status status;
+
+	if (!request_query_number(req, "part-number-marker", 0, INT32_MAX, &marker) ||
+		!request_query_number(req, "max-parts", 0, INT32_MAX, &max)) {
+		request_wake(req);
+		return;
+	}
+	list.marker = (unsigned)marker;
+	list.max_parts = max > 1000 ? 1000 : (unsigned)max;
+	status = store_upload_get(
+		req->server->store, req->bucket, req->key, req->upload_id, &upload, &err);
+	if (status == STORE_OK)
+		status = store_part_list(req->server->store, req->bucket, req->key, req->upload_id,
+			list.marker, list.max_parts, &page, &err);
+	if (status == STORE_OK) {
+		if (upload.checksum.algorithm[0]) {
+			list.checksum_algorithm = upload.checksum.algorithm;
+			list.checksum_type = upload.checksum.type;
+		}
+		list.n = page.n;
+		list.truncated = page.truncated;
+		write_parts(req, &list, &upload, page.parts);
+	} else {
+		reply_store_error(req, status, &err);
+	}
+	free(page.parts);
+	store_upload_release(&upload);
+	request_wake(req);
+}
+
+void op_list_parts(struct request *req)
+{
+	if (find_upload_id(req))
+		request_work(req, list_parts_work);
+}
+
+/* --- CompleteMultipartUpload ----------------------------------------------------------------- */
+
+struct completion {
+	struct request *req;
+	struct s3_complete wanted;
+	struct store_upload upload;
+	struct store_part_page stored; /* all parts of the upload */
+	struct store_part *parts; /* the selected ones */
+	char etag[MULTIPART_ETAG_SIZE];
+	struct store_checksum checksum;
+	uint64_t size;
+};
+
+static void completion_release(struct completion *c)
+{
+	s3_complete_release(&c->wanted);
+	store_upload_release(&c->upload);
+	free(c->stored.parts);
+	free(c->parts);
+}
+
+/* Finds the stored part named by an entry of the document. Returns false with a reply set. */
+static bool pick_part(struct completion *c, const struct s3_part *wanted, struct store_part *out)
+{
+	enum checksum_kind kind = checksum_find(c->upload.checksum.algorithm);
+	const struct store_part *found = NULL;
+	const char *etag = wanted->etag ? wanted->etag : "";
+	size_t len = strlen(etag);
+
+	for (size_t i = 0; i < c->stored.n && !found; i++)
+		if (c->stored.parts[i].number == wanted->number)
+			found = &c->stored.parts[i];
+	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
+		etag++;
+		len -= 2;
+	}
+	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0) {
+		reply_error(c->req, S3_E_INVALID_PART);
+		return false;
+	}
+	if (kind && wanted->checksums[kind] &&
+		strcmp(wanted->checksums[kind], found->checksum) != 0) {
+		reply_error(c->req, S3_E_INVALID_PART);
+		return false;
+	}
+	*out = *found;
+	return true;
+}
+
+static bool pick_parts(struct completion *c)
+{
+	c->parts = calloc(c->wanted.n, sizeof(*c->parts));
+	if (!c->parts) {
+		reply_error(c->req, S3_E_SLOW_DOWN);
+		return false;
+	}
+	for (size_t i = 0; i < c->wanted.n; i++) {
+		if (!pick_part(c, &c->wanted.parts[i], &c->parts[i]))
+			return false;
+		c->size += c->parts[i].size;
+	}
+	return true;
+}
+
+static bool compute_etag(struct completion *c)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint8_t(*md5)[16] = calloc(c->wanted.n, sizeof(*md5));
+	int rc = md5 ? 0 : error_memory(&err);
+	char quoted[MULTIPART_ETAG_SIZE];
+
+	for (size_t i = 0; rc == 0 && i < c->wanted.n; i++)
+		if (str_unhex(c->parts[i].etag, md5[i], 16) < 0)
+			rc = error_set(&err, PENSTOCK_E_CORRUPT, "a part has no MD5");
+	if (rc == 0)
+		rc = multipart_etag(md5, c->wanted.n, quoted, &err);
+	free(md5);
+	if (rc < 0) {
+		reply_failure(c->req, &err);
+		return false;
+	}
+	snprintf(c->etag, sizeof(c->etag), "%s", etag_unquote(quoted));
+	return true;
+}
+
+/* Computes the checksum of the checksums. */
+static int composite(struct completion *c, enum checksum_kind kind, struct penstock_error *err)
+{
+	struct checksum whole = {0};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+	int rc = checksum_init(&whole, kind, err);
+
+	for (size_t i = 0; rc == 0 && i < c->wanted.n; i++) {
+		if (!checksum_parse(kind, c->parts[i].checksum, digest))
+			rc = error_set(err, PENSTOCK_E_CORRUPT, "a part has no checksum");
+		else
+			checksum_update(&whole, digest, checksum_size(kind));
+	}
+	if (rc == 0) {
+		checksum_final(&whole, digest);
+		checksum_format(kind, digest, text);
+		snprintf(c->checksum.value, sizeof(c->checksum.value), "%s-%zu", text, c->wanted.n);
+	}
+	checksum_release(&whole);
+	return rc;
+}
+
+/* Combines the checksums of the parts to that of the object. */
+static int full_object(struct completion *c, enum checksum_kind kind, struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE], next[CHECKSUM_MAX_SIZE];
+
+	for (size_t i = 0; i < c->wanted.n; i++) {
+		if (!checksum_parse(kind, c->parts[i].checksum, i ? next : digest))
+			return error_set(err, PENSTOCK_E_CORRUPT, "a part has no checksum");
+		if (i)
+			checksum_combine(kind, digest, next, c->parts[i].size);
+	}
+	checksum_format(kind, digest, c->checksum.value);
+	return 0;
+}
+
+/* Computes the checksum, and compares it with the one in the request. */
+static bool compute_checksum(struct completion *c)
+{
+	enum checksum_kind kind = checksum_find(c->upload.checksum.algorithm);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *wanted;
+	int rc;
+
+	if (!kind)
+		return true;
+	c->checksum = c->upload.checksum;
+	if (strcmp(c->checksum.type, "COMPOSITE") == 0)
+		rc = composite(c, kind, &err);
+	else
+		rc = full_object(c, kind, &err);
+	if (rc < 0) {
+		reply_failure(c->req, &err);
+		return false;
+	}
+	wanted = request_header(c->req, checksum_header(kind));
+	/* A composite checksum may be sent without its "-N". */
+	if (!wanted || strncmp(c->checksum.value, wanted, strcspn(wanted, "-")) == 0)
+		return true;
+	reply_errorf(c->req, S3_E_BAD_DIGEST,
+		"The %s you specified did not match the calculated checksum", checksum_name(kind));
+	return false;
+}
+
+static bool check_size(struct completion *c)
+{
+	const char *text = request_header(c->req, "x-amz-mp-object-size");
+	uint64_t size;
+
+	if (!text || (str_to_u64(text, 0, UINT64_MAX, &size) && size == c->size))
+		return true;
+	reply_errorf(c->req, S3_E_INVALID_REQUEST,
+		"The provided 'x-amz-mp-object-size' header value %s does not match what was "
+		"computed: %llu",
+		text, (unsigned long long)c->size);
+	return false;
+}
+
+static void reply_completed(
+	struct request *req, const char *etag, const struct store_checksum *checksum)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ char *location = NULL;
+	enum checksum_kind kind = checksum_find(checksum->algorithm);
+	char quoted[STORE_ETAG_SIZE + 2];
+	struct s3_reply reply = {
+		.kind = S3_REPLY_COMPLETE, .bucket = req->bucket, .key = req->key, .etag = quoted};
+
+	if (asprintf(&location, "%s%s", req->server->url, req->path) < 0)
+		location = NULL;
+	snprintf(quoted, sizeof(quoted), "\"%s\"", etag);
+	reply.location = location;
+	if (kind) {
+		reply.checksums[kind] = checksum->value;
+		reply.checksum_type = checksum->type;
+	}
+	s3_reply_write(&xml, &reply);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+static void complete_store(struct completion *c)
+{
+	struct request *req = c->req;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_complete complete = {.bucket = req->bucket,
+		.key = req->key,
+		.upload = req->upload_id,
+		.parts = c->parts,
+		.n_parts = c->wanted.n,
+		.etag = c->etag,
+		.checksum = c->checksum,
+		.condition = req->put.condition};
+	enum store_status status = store_complete(req->server->store, &complete, &err);
+
+	if (status == STORE_OK)
+		reply_completed(req, complete.final_etag, &c->checksum);
+	else
+		reply_store_error(req, status, &err);
+}
+
+/* The reply to the first attempt may have been lost. */
+static void complete_again(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+	enum store_status status = store_completed_get(
+		req->server->store, req->bucket, req->key, req->upload_id, &object, &err);
+
+	if (status == STORE_OK)
+		reply_completed(req, object->etag, &object->checksum);
+	else
+		reply_store_error(req, status, &err);
+	store_object_unref(object);
+}
+
+static void complete_work(struct request *req)
+{
+	struct completion c = {.req = req};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store *store = req->server->store;
+	enum store_status status;
+
+	if (s3_complete_parse(
+		    buf_str(&req->body.document), req->body.document.len, &c.wanted, &err) < 0) {
+		reply_document_error(req, c.wanted.problem, &err);
+		request_wake(req);
+		return;
+	}
+	status = store_upload_get(store, req->bucket, req->key, req->upload_id, &c.upload, &err);
+	if (status == STORE_OK)
+		status = store_part_list(store, req->bucket, req->key, req->upload_id, 0,
+			LIMIT_S3_PARTS, &c.stored, &err);
+	if (status == STORE_NO_SUCH_UPLOAD)
+		complete_again(req);
+	else if (status != STORE_OK)
+		reply_store_error(req, status, &err);
+	else if (pick_parts(&c) && check_size(&c) && compute_etag(&c) && compute_checksum(&c))
+		complete_store(&c);
+	completion_release(&c);
+	request_wake(req);
+}
+
+void op_complete_upload(struct request *req)
+{
+	if (find_upload_id(req) && headers_condition(req, &req->put.condition))
+		request_work(req, complete_work);
+}

@@ -1,0 +1,112 @@
+#include "server/request/auth.h"
+
+#include <openssl/hmac.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/uri.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+/* Presigned URLs of Signature Version 2 (AWSAccessKeyId, Expires and Signature in the query), the
+ * only kind that s3cmd makes. The obsolete form with a header is not supported. */
+#define MAX_PARAMETERS 32
+
+/* Parameters that belong to the signed resource; in byte order. */
+static const char *const signed_parameters[] = {"acl", "delete", "location", "partNumber",
+	"response-cache-control", "response-content-disposition", "response-content-encoding",
+	"response-content-language", "response-content-type", "response-expires", "tagging",
+	"uploadId", "uploads", "versionId", "versioning", "versions"};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcasecmp((*(const struct sigv4_header *const *)a)->name,
+		(*(const struct sigv4_header *const *)b)->name);
+}
+
+/* Appends "name:value\n" for each x-amz- header, sorted. Returns false if a header is repeated. */
+static bool add_amz_headers(const struct request *req, struct buf *text)
+{
+	const struct sigv4_header *found[REQUEST_HEADERS_MAX];
+	size_t n = 0;
+
+	for (size_t i = 0; i < req->n_headers; i++)
+		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0)
+			found[n++] = &req->headers[i];
+	qsort(found, n, sizeof(const struct sigv4_header *), by_name);
+	for (size_t i = 0; i < n; i++) {
+		if (i && strcasecmp(found[i]->name, found[i - 1]->name) == 0)
+			return false; /* joined values: clients of this form never send them */
+		for (const char *p = found[i]->name; *p; p++)
+			buf_add_char(text, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
+		buf_printf(text, ":%s\n", found[i]->value);
+	}
+	return true;
+}
+
+static void add_resource(struct request *req, struct buf *text)
+{
+	char separator = '?';
+
+	buf_add_str(text, req->path);
+	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++) {
+		const char *value;
+
+		if (!request_has_query(req, signed_parameters[i]))
+			continue;
+		value = request_query(req, signed_parameters[i]);
+		buf_printf(text, "%c%s", separator, signed_parameters[i]);
+		if (value && *value)
+			buf_printf(text, "=%s", value);
+		separator = '&';
+	}
+}
+
+static bool signature_matches(struct request *req, const char *expires, const char *signature)
+{
+	const char *md5 = request_header(req, "content-md5");
+	const char *type = request_header(req, "content-type");
+	const char *secret = req->server->secret_access_key;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SIGV4_TEXT);
+	_cleanup_(buf_release) struct buf wanted = BUF_INIT(64);
+	unsigned char mac[EVP_MAX_MD_SIZE];
+	unsigned len = 0;
+
+	buf_printf(
+		&text, "%s\n%s\n%s\n%s\n", req->method, md5 ? md5 : "", type ? type : "", expires);
+	if (!add_amz_headers(req, &text))
+		return false;
+	add_resource(req, &text);
+	if (buf_failed(&text) || strlen(secret) > INT32_MAX ||
+		!HMAC(EVP_sha1(), secret, (int)strlen(secret), (const unsigned char *)text.data,
+			text.len, mac, &len) ||
+		base64_encode(&wanted, mac, len) < 0)
+		return false;
+	return str_equal_secret(buf_str(&wanted), signature);
+}
+
+bool request_is_v2(const struct request *req)
+{
+	return request_has_query(req, "AWSAccessKeyId") && request_has_query(req, "Signature");
+}
+
+enum s3_error request_verify_v2(struct request *req)
+{
+	const char *id = request_query(req, "AWSAccessKeyId");
+	const char *expires = request_query(req, "Expires");
+	const char *signature = request_query(req, "Signature");
+	uint64_t until;
+
+	if (!id || !signature || !expires || !str_to_u64(expires, 0, INT64_MAX, &until) ||
+		request_header(req, "authorization"))
+		return S3_E_ACCESS_DENIED;
+	if (!str_equal_secret(id, req->server->access_key_id))
+		return S3_E_INVALID_ACCESS_KEY_ID;
+	if (until < (uint64_t)(clock_wall_ns() / NS_PER_S))
+		return S3_E_REQUEST_EXPIRED;
+	return signature_matches(req, expires, signature) ? S3_OK : S3_E_SIGNATURE_DOES_NOT_MATCH;
+}

@@ -1,0 +1,388 @@
+#include "server/request/body.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "server/request/auth.h"
+#include "server/request/hash.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+/* Space kept free for the database when bodies are accepted. */
+#define SPACE_RESERVE (16 * MIB)
+
+void body_release(struct request *req)
+{
+	struct request_body *body = &req->body;
+
+	if (body->hash_late)
+		hasher_forget(req->server->hasher);
+	if (body->decoding)
+		chunked_decoder_release(&body->decoder);
+	buf_release(&body->document);
+	store_body_free(body->object);
+	checksum_release(&body->md5);
+	checksum_release(&body->sha256);
+	checksum_release(&body->extra);
+	*body = (struct request_body){0};
+}
+
+/* --- headers that describe the body ---------------------------------------------------------- */
+
+static bool start_hash(struct request *req, struct checksum *c, enum checksum_kind kind, bool *has)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (*has)
+		return true;
+	if (checksum_init(c, kind, &err) < 0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	*has = true;
+	return true;
+}
+
+/* Finds the only x-amz-checksum-… header, or the announced trailer. */
+static bool find_checksum(struct request *req)
+{
+	struct request_body *b = &req->body;
+	const char *algorithm = request_header(req, "x-amz-sdk-checksum-algorithm");
+	const char *trailer = request_header(req, "x-amz-trailer");
+	/* The checksum of CompleteMultipartUpload is that of the object, not of the list of
+	 * parts. */
+	bool of_object = strcmp(req->method, "POST") == 0 && request_has_query(req, "uploadId");
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	for (size_t i = 0; !of_object && i < req->n_headers; i++) {
+		enum checksum_kind kind;
+
+		if (strncasecmp(req->headers[i].name, "x-amz-checksum-", 15) != 0)
+			continue;
+		kind = checksum_find(req->headers[i].name);
+		if (kind == CHECKSUM_NONE)
+			continue; /* -algorithm, -mode, -type */
+		if (b->extra_kind) {
+			reply_errorf(req, S3_E_INVALID_REQUEST,
+				"Expecting a single x-amz-checksum- header. Multiple checksum "
+				"Types are not allowed");
+			return false;
+		}
+		if (!checksum_parse(kind, req->headers[i].value, digest)) {
+			reply_errorf(req, S3_E_INVALID_REQUEST, "Value for %s header is invalid",
+				checksum_header(kind));
+			return false;
+		}
+		b->extra_kind = kind;
+		snprintf(b->extra_wanted, sizeof(b->extra_wanted), "%s", req->headers[i].value);
+	}
+	if (trailer && (b->mode == CHUNKED_SIGNED_TRAILER || b->mode == CHUNKED_UNSIGNED_TRAILER)) {
+		enum checksum_kind kind = checksum_find(trailer);
+
+		if (kind == CHECKSUM_NONE || (b->extra_kind && b->extra_kind != kind)) {
+			reply_errorf(req, S3_E_INVALID_REQUEST,
+				"The value specified in the x-amz-trailer header is not supported");
+			return false;
+		}
+		b->extra_kind = kind;
+		b->extra_in_trailer = true;
+	}
+	if (!b->extra_kind && algorithm) {
+		enum checksum_kind kind = checksum_find(algorithm);
+
+		if (kind == CHECKSUM_NONE) {
+			reply_errorf(req, S3_E_INVALID_REQUEST,
+				"Value for x-amz-sdk-checksum-algorithm header is invalid");
+			return false;
+		}
+		b->extra_kind = kind;
+	}
+	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
+}
+
+/* Gets the announced length, from Content-Length or x-amz-decoded-content-length. */
+static bool find_length(struct request *req)
+{
+	struct request_body *b = &req->body;
+	const char *length = request_header(req, "content-length");
+	const char *decoded = request_header(req, "x-amz-decoded-content-length");
+	const char *encoding = request_header(req, "transfer-encoding");
+	const char *value = b->mode != CHUNKED_NONE ? decoded : length;
+
+	b->declared = STORE_SIZE_UNKNOWN;
+	if (!value && !encoding) {
+		if (b->kind != BODY_OBJECT)
+			return true;
+		reply_error(req, S3_E_MISSING_CONTENT_LENGTH);
+		return false;
+	}
+	if (value && !str_to_u64(value, 0, INT64_MAX, &b->declared)) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT, "The length of the body is not a number");
+		return false;
+	}
+	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > b->limit) {
+		reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
+							: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+		return false;
+	}
+	return true;
+}
+
+/* Returns true if the ETag can be computed once the body is complete. A single body is hashed
+ * faster while it arrives. */
+static bool hash_late(struct request *req)
+{
+	const struct request_body *b = &req->body;
+	uint64_t most = req->upload_id ? LIMIT_SERVER_LATE_HASH_PART : LIMIT_SERVER_LATE_HASH;
+
+	return !b->has_md5 && atomic_load(&req->server->active) > 1 &&
+	       b->declared != STORE_SIZE_UNKNOWN &&
+	       (b->declared > STORE_INLINE_MAX || (b->declared && req->upload_id)) &&
+	       b->declared <= most && hasher_expect(req->server->hasher);
+}
+
+static bool start_object(struct request *req)
+{
+	struct request_body *b = &req->body;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint64_t room;
+
+	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > STORE_INLINE_MAX) {
+		if (store_free_bytes(req->server->store, &room, &err) < 0) {
+			reply_failure(req, &err);
+			return false;
+		}
+		if (room < b->declared + SPACE_RESERVE) {
+			reply_error(req, S3_E_STORAGE_FULL);
+			return false;
+		}
+	}
+	/* Parts are files regardless of their size, because an object is assembled from files. */
+	if (store_body_new(req->server->store, b->declared, !req->upload_id, &b->object, &err) <
+		0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	b->hash_late = hash_late(req);
+	return b->hash_late || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
+}
+
+static int on_data(void *cookie, const void *data, size_t len, struct penstock_error *err);
+
+static int on_trailer(void *cookie, const char *name, const char *value, struct penstock_error *err)
+{
+	struct request *req = cookie;
+	struct request_body *b = &req->body;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	if (checksum_find(name) == CHECKSUM_NONE || checksum_find(name) != b->extra_kind)
+		return 0;
+	if (!checksum_parse(b->extra_kind, value, digest)) {
+		reply_errorf(req, S3_E_INVALID_REQUEST, "Value for %s trailing header is invalid",
+			checksum_header(b->extra_kind));
+		return error_set(err, PENSTOCK_E_PROTOCOL, "malformed checksum in the trailer");
+	}
+	snprintf(b->extra_wanted, sizeof(b->extra_wanted), "%s", value);
+	return 0;
+}
+
+static bool start_decoder(struct request *req)
+{
+	struct request_body *b = &req->body;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct sigv4 *signer = server_signer(req->server);
+	bool is_signed = b->mode != CHUNKED_UNSIGNED_TRAILER;
+
+	if (!signer) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return false;
+	}
+	if (is_signed && sigv4_chain_start(signer, &req->auth, req->server->secret_access_key,
+				 &req->chain, &err) < 0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	if (chunked_decoder_init(&b->decoder,
+		    &(struct chunked_options){.mode = b->mode,
+			    .decoded_length = b->declared == STORE_SIZE_UNKNOWN
+						      ? CHUNKED_UNKNOWN_LENGTH
+						      : b->declared,
+			    .ws = signer,
+			    .chain = is_signed ? &req->chain : NULL,
+			    .data = on_data,
+			    .trailer = on_trailer,
+			    .cookie = req},
+		    &err) < 0) {
+		reply_failure(req, &err);
+		return false;
+	}
+	b->decoding = true;
+	return true;
+}
+
+bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
+{
+	struct request_body *b = &req->body;
+	const char *sha256 = request_header(req, "x-amz-content-sha256");
+	uint8_t digest[32];
+
+	b->kind = kind;
+	b->limit = limit;
+	b->mode = chunked_mode_of(sha256);
+	if (b->mode == CHUNKED_UNSUPPORTED) {
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This form of x-amz-content-sha256 is not implemented");
+		return false;
+	}
+	buf_init(&b->document, kind == BODY_DOCUMENT ? (size_t)limit : 0);
+	if (!find_length(req) || !find_checksum(req))
+		return false;
+	if (sha256 && str_unhex(sha256, digest, sizeof(digest)) == 0 &&
+		!start_hash(req, &b->sha256, CHECKSUM_SHA256, &b->has_sha256))
+		return false;
+	if (request_header(req, "content-md5")) {
+		if (!checksum_parse(CHECKSUM_MD5, request_header(req, "content-md5"), digest)) {
+			reply_error(req, S3_E_INVALID_DIGEST);
+			return false;
+		}
+		if (!start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5))
+			return false;
+	}
+	if (kind == BODY_OBJECT && !start_object(req))
+		return false;
+	return b->mode == CHUNKED_NONE || start_decoder(req);
+}
+
+/* --- the bytes ----------------------------------------------------------------------------- */
+
+static int on_data(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct request *req = cookie;
+	struct request_body *b = &req->body;
+
+	if (len > b->limit - b->received) {
+		reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
+							: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+		return error_set(err, PENSTOCK_E_LIMIT, "the body is too long");
+	}
+	b->received += len;
+	if (b->has_md5)
+		checksum_update(&b->md5, data, len);
+	if (b->has_extra)
+		checksum_update(&b->extra, data, len);
+	if (b->kind == BODY_OBJECT)
+		return store_body_write(b->object, data, len, err);
+	if (b->kind == BODY_DOCUMENT && buf_add(&b->document, data, len) < 0)
+		return buf_error(&b->document, "the request", err);
+	return 0;
+}
+
+bool body_feed(struct request *req, const void *data, size_t len)
+{
+	struct request_body *b = &req->body;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int rc;
+
+	/* A literal x-amz-content-sha256 covers the body as on the wire, which is then plain. */
+	if (b->has_sha256)
+		checksum_update(&b->sha256, data, len);
+	rc = b->decoding ? chunked_decoder_feed(&b->decoder, data, len, &err)
+			 : on_data(req, data, len, &err);
+	if (rc == 0)
+		return true;
+	if (!request_replied(req) && b->decoding && b->decoder.error)
+		reply_error(req, b->decoder.error);
+	if (!request_replied(req))
+		reply_failure(req, &err);
+	penstock_error_release(&err);
+	return false;
+}
+
+bool body_is_whole(const struct request *req)
+{
+	const struct request_body *b = &req->body;
+
+	/* A chunked body has an end marker, which may be missing. */
+	return !b->decoding && b->declared != STORE_SIZE_UNKNOWN && b->received == b->declared;
+}
+
+static bool check_extra(struct request *req)
+{
+	struct request_body *b = &req->body;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	if (!b->has_extra)
+		return true;
+	checksum_final(&b->extra, digest);
+	checksum_format(b->extra_kind, digest, b->extra_value);
+	if (b->extra_in_trailer && !b->extra_wanted[0]) {
+		reply_errorf(req, S3_E_MALFORMED_TRAILER,
+			"The trailer announced by x-amz-trailer is missing");
+		return false;
+	}
+	if (b->extra_wanted[0] && strcmp(b->extra_wanted, b->extra_value) != 0) {
+		reply_errorf(req, S3_E_BAD_DIGEST,
+			"The %s you specified did not match the calculated checksum",
+			checksum_name(b->extra_kind));
+		return false;
+	}
+	return true;
+}
+
+static bool check_md5(struct request *req)
+{
+	struct request_body *b = &req->body;
+	const char *wanted = request_header(req, "content-md5");
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+
+	if (!b->has_md5)
+		return true;
+	checksum_final(&b->md5, digest);
+	str_hex(digest, 16, b->etag);
+	checksum_format(CHECKSUM_MD5, digest, text);
+	if (!wanted || strcmp(wanted, text) == 0)
+		return true;
+	reply_error(req, S3_E_BAD_DIGEST);
+	return false;
+}
+
+static bool check_sha256(struct request *req)
+{
+	struct request_body *b = &req->body;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[65];
+
+	if (!b->has_sha256)
+		return true;
+	checksum_final(&b->sha256, digest);
+	str_hex(digest, 32, text);
+	if (strcasecmp(request_header(req, "x-amz-content-sha256"), text) == 0)
+		return true;
+	reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
+	return false;
+}
+
+bool body_finish(struct request *req)
+{
+	struct request_body *b = &req->body;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (b->decoding && chunked_decoder_finish(&b->decoder, &err) < 0) {
+		if (!request_replied(req))
+			reply_error(
+				req, b->decoder.error ? b->decoder.error : S3_E_INCOMPLETE_BODY);
+		penstock_error_release(&err);
+		return false;
+	}
+	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared) {
+		reply_error(req, S3_E_INCOMPLETE_BODY);
+		return false;
+	}
+	return check_sha256(req) && check_md5(req) && check_extra(req);
+}

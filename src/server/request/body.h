@@ -1,0 +1,49 @@
+/* The body of a request: its headers, its bytes, and the checks at its end. */
+#ifndef SERVER_REQUEST_BODY_H
+#define SERVER_REQUEST_BODY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "s3/sign/chunked.h"
+#include "s3/sum/checksum.h"
+
+struct request;
+struct store_body;
+
+enum body_kind { BODY_NONE, BODY_DOCUMENT, BODY_OBJECT };
+
+struct request_body {
+	enum body_kind kind;
+	enum chunked_mode mode;
+	struct chunked_decoder decoder;
+	bool decoding;
+	uint64_t declared; /* decoded bytes, or STORE_SIZE_UNKNOWN */
+	uint64_t received;
+	uint64_t limit;
+	struct buf document;
+	struct store_body *object;
+	struct checksum md5, sha256, extra;
+	bool has_md5, has_sha256, has_extra;
+	bool hash_late; /* the hasher computes the MD5, and expects the body */
+	enum checksum_kind extra_kind;
+	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* "" if not sent */
+	bool extra_in_trailer;
+	/* Results of body_finish(). */
+	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` set by the hasher. */
+	char etag[33];
+	char extra_value[CHECKSUM_TEXT_SIZE]; /* base64 */
+};
+
+/* Reads the headers that describe the body. Returns false with a reply set. */
+bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
+/* Takes the next bytes of the body. Returns false with a reply set. */
+bool body_feed(struct request *req, const void *data, size_t len);
+/* Returns true if no more bytes are expected. */
+bool body_is_whole(const struct request *req);
+/* Checks lengths, signatures and checksums. Returns false with a reply set. */
+bool body_finish(struct request *req);
+void body_release(struct request *req);
+
+#endif

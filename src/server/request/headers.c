@@ -1,0 +1,181 @@
+#include "server/request/headers.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+/* Stored with the object and sent with it. */
+static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
+	"content-language", "expires", "x-amz-website-redirect-location"};
+
+/* Features that this store does not have. */
+static const char *const refused[] = {"x-amz-server-side-encryption-customer-algorithm",
+	"x-amz-server-side-encryption-aws-kms-key-id", "x-amz-object-lock-mode",
+	"x-amz-object-lock-retain-until-date", "x-amz-object-lock-legal-hold", "x-amz-tagging",
+	"x-amz-grant-read", "x-amz-grant-write", "x-amz-grant-full-control", "x-amz-grant-read-acp",
+	"x-amz-grant-write-acp", "x-amz-write-offset-bytes"};
+
+static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
+	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
+	"SNOW", "EXPRESS_ONEZONE"};
+
+static void add_pair(struct buf *out, const char *name, const char *value)
+{
+	for (const char *p = name; *p; p++)
+		buf_add_char(out, (char)tolower((unsigned char)*p));
+	buf_add_char(out, '\0');
+	buf_add(out, value, strlen(value) + 1);
+}
+
+/* Appends the codings except aws-chunked, which applied to the transfer only. */
+static void add_encoding(struct buf *out, const char *value)
+{
+	_cleanup_(buf_release) struct buf rest = BUF_INIT(LIMIT_HTTP_HEADERS);
+	static const char chunked[] = "aws-chunked";
+
+	for (const char *p = value; *p;) {
+		size_t len;
+
+		p += strspn(p, " \t,");
+		len = strcspn(p, " \t,");
+		if (len && (len != sizeof(chunked) - 1 || strncasecmp(p, chunked, len) != 0))
+			buf_printf(&rest, "%s%.*s", rest.len ? ", " : "", (int)len, p);
+		p += len;
+	}
+	if (rest.len)
+		add_pair(out, "content-encoding", rest.data);
+}
+
+static bool check_refused(struct request *req)
+{
+	const char *acl = request_header(req, "x-amz-acl");
+	const char *sse = request_header(req, "x-amz-server-side-encryption");
+
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		if (!request_header(req, refused[i]))
+			continue;
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store does not implement what the header %s asks for", refused[i]);
+		return false;
+	}
+	if (sse) {
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store does not encrypt: leave x-amz-server-side-encryption out");
+		return false;
+	}
+	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-")) {
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has no access control lists: x-amz-acl may be private or "
+			"bucket-owner-full-control");
+		return false;
+	}
+	return true;
+}
+
+static bool add_storage_class(struct request *req, struct buf *out)
+{
+	const char *class = request_header(req, "x-amz-storage-class");
+
+	if (!class || strcmp(class, "STANDARD") == 0)
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(storage_classes); i++) {
+		if (strcmp(class, storage_classes[i]) != 0)
+			continue;
+		add_pair(out, "x-amz-storage-class", class);
+		return true;
+	}
+	reply_errorf(req, S3_E_INVALID_ARGUMENT, "The storage class you specified is not valid");
+	return false;
+}
+
+bool headers_collect(struct request *req, struct buf *out)
+{
+	size_t metadata = 0;
+
+	buf_init(out, LIMIT_HTTP_HEADERS);
+	if (!check_refused(req))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *value = request_header(req, kept[i]);
+
+		if (value && *value)
+			add_pair(out, kept[i], value);
+		else if (i == 0)
+			add_pair(out, kept[i], "binary/octet-stream");
+	}
+	if (request_header(req, "content-encoding"))
+		add_encoding(out, request_header(req, "content-encoding"));
+	if (!add_storage_class(req, out))
+		return false;
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const struct sigv4_header *h = &req->headers[i];
+
+		if (strncasecmp(h->name, "x-amz-meta-", 11) != 0)
+			continue;
+		metadata += strlen(h->name) - 11 + strlen(h->value);
+		add_pair(out, h->name, h->value);
+	}
+	if (metadata > LIMIT_S3_METADATA) {
+		reply_error(req, S3_E_METADATA_TOO_LARGE);
+		return false;
+	}
+	if (buf_failed(out)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return false;
+	}
+	return true;
+}
+
+char *etag_unquote(char *etag)
+{
+	size_t len = strlen(etag);
+
+	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
+		etag[len - 1] = '\0';
+		return etag + 1;
+	}
+	return etag;
+}
+
+/* Returns a copy without quotes, freed with the request. */
+static const char *own_etag(struct request *req, const char *value)
+{
+	char *copy = request_strdup(req, value);
+
+	return copy ? etag_unquote(copy) : NULL;
+}
+
+bool headers_condition(struct request *req, struct store_condition *out)
+{
+	const char *match = request_header(req, "if-match");
+	const char *none = request_header(req, "if-none-match");
+
+	*out = (struct store_condition){0};
+	if (match)
+		out->if_match = own_etag(req, match);
+	if (none)
+		out->if_none_match = own_etag(req, none);
+	if ((match && !out->if_match) || (none && !out->if_none_match)) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return false;
+	}
+	return true;
+}
+
+void reply_checksum(struct request *req, const struct store_checksum *checksum)
+{
+	enum checksum_kind kind = checksum_find(checksum->algorithm);
+
+	if (kind == CHECKSUM_NONE || !checksum->value[0])
+		return;
+	reply_header(req, checksum_header(kind), checksum->value);
+	reply_header(req, "x-amz-checksum-type", checksum->type);
+}

@@ -1,0 +1,170 @@
+#include "server/request/reply.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <penstock/version.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "s3/message/messages.h"
+#include "s3/message/xml.h"
+#include "server/request/request.h"
+#include "base/banned.h"
+
+void reply_response(struct request *req, unsigned status, struct MHD_Response *response)
+{
+	if (req->response)
+		MHD_destroy_response(req->response);
+	req->response = response;
+	req->status = status;
+	if (!response)
+		return;
+	/* Informs our own client which features it may use: checksums after the body, one pass over a
+	 * file. */
+	MHD_add_response_header(response, "Server", "penstock/" PENSTOCK_VERSION);
+	MHD_add_response_header(response, "x-amz-request-id", req->id);
+}
+
+void reply_empty(struct request *req, unsigned status)
+{
+	reply_response(
+		req, status, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+}
+
+void reply_header(struct request *req, const char *name, const char *value)
+{
+	if (!req->response || !value)
+		return;
+	/* libmicrohttpd rejects an empty value, and clients strip blanks around a value. Values
+	 * that are invalid in a header are left out; any other failure means out of memory. */
+	if (MHD_add_response_header(req->response, name, *value ? value : " ") != MHD_YES &&
+		!strpbrk(value, "\r\n"))
+		req->no_memory = true;
+}
+
+void reply_headerf(struct request *req, const char *name, const char *fmt, ...)
+{
+	char value[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(value, sizeof(value), fmt, ap);
+	va_end(ap);
+	reply_header(req, name, value);
+}
+
+void reply_etag(struct request *req, const char *etag)
+{
+	reply_headerf(req, "ETag", "\"%s\"", etag);
+}
+
+void reply_xml(struct request *req, unsigned status, struct buf *xml)
+{
+	size_t len = xml->len;
+	char *data;
+
+	if (buf_failed(xml)) {
+		reply_error(req, S3_E_INTERNAL_ERROR);
+		return;
+	}
+	data = buf_take(xml);
+	reply_response(
+		req, status, MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE));
+	if (!req->response)
+		free(data);
+	reply_header(req, "Content-Type", "application/xml");
+}
+
+void reply_code(struct request *req, unsigned status, const char *code, const char *message)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
+	struct s3_reply reply = {.kind = S3_REPLY_ERROR,
+		.code = code,
+		.message = message,
+		.resource = req->path,
+		.request_id = req->id};
+
+	if (status != MHD_HTTP_NOT_MODIFIED && !req->head)
+		s3_reply_write(&xml, &reply);
+	if (!xml.len || buf_failed(&xml)) /* not allowed, or a very long path */
+		reply_empty(req, status);
+	else
+		reply_xml(req, status, &xml);
+}
+
+static void reply_error_message(struct request *req, enum s3_error error, const char *message)
+{
+	const struct s3_error_info *info = s3_error_info(error);
+
+	reply_code(req, (unsigned)info->status, info->code, message ? message : info->message);
+}
+
+void reply_error(struct request *req, enum s3_error error)
+{
+	reply_error_message(req, error, NULL);
+}
+
+void reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
+{
+	_cleanup_free_ char *message = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&message, fmt, ap) < 0)
+		message = NULL;
+	va_end(ap);
+	reply_error_message(req, error, message);
+}
+
+void reply_failure(struct request *req, struct penstock_error *err)
+{
+	log_error("store request %s %s: %s", req->method, req->path,
+		err->message ? err->message : penstock_code_name(err->code));
+	if (err->code == PENSTOCK_E_NO_SPACE)
+		reply_error(req, S3_E_STORAGE_FULL);
+	else if (err->code == PENSTOCK_E_MEMORY)
+		reply_error(req, S3_E_SLOW_DOWN);
+	else
+		reply_error(req, S3_E_INTERNAL_ERROR);
+	penstock_error_release(err);
+}
+
+void reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_MEMORY)
+		reply_error(req, S3_E_SLOW_DOWN);
+	else
+		reply_error(req, problem ? problem : S3_E_MALFORMED_XML);
+	penstock_error_release(err);
+}
+
+void reply_store_error(struct request *req, enum store_status status, struct penstock_error *err)
+{
+	static const enum s3_error errors[] = {
+		[STORE_NO_SUCH_BUCKET] = S3_E_NO_SUCH_BUCKET,
+		[STORE_NO_SUCH_KEY] = S3_E_NO_SUCH_KEY,
+		[STORE_NO_SUCH_UPLOAD] = S3_E_NO_SUCH_UPLOAD,
+		[STORE_BUCKET_EXISTS] = S3_E_BUCKET_ALREADY_OWNED_BY_YOU,
+		[STORE_BUCKET_NOT_EMPTY] = S3_E_BUCKET_NOT_EMPTY,
+		[STORE_PRECONDITION] = S3_E_PRECONDITION_FAILED,
+		[STORE_INVALID_PART] = S3_E_INVALID_PART,
+		[STORE_PART_TOO_SMALL] = S3_E_ENTITY_TOO_SMALL,
+		[STORE_TOO_LARGE] = S3_E_ENTITY_TOO_LARGE,
+		[STORE_CHANGED] = S3_E_CONDITIONAL_REQUEST_CONFLICT,
+		[STORE_NO_SPACE] = S3_E_STORAGE_FULL,
+	};
+
+	if (status == STORE_FAILED) {
+		reply_failure(req, err);
+		return;
+	}
+	if (status == STORE_NO_SPACE)
+		log_warn("store request %s %s: %s", req->method, req->path,
+			err->message ? err->message : "the disk is full");
+	reply_error(req, errors[status]);
+	penstock_error_release(err);
+}

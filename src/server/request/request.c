@@ -1,0 +1,95 @@
+#include "server/request/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "s3/uri.h"
+#include "server/request/reply.h"
+#include "server/request/workers.h"
+#include "base/banned.h"
+
+/* --- accessors ------------------------------------------------------------------------------ */
+
+char *request_strdup(struct request *req, const char *s)
+{
+	char *copy = arena_copy(&req->arena, s, strlen(s));
+
+	req->no_memory = req->no_memory || !copy;
+	return copy;
+}
+
+const char *request_header(const struct request *req, const char *name)
+{
+	for (size_t i = 0; i < req->n_headers; i++)
+		if (strcasecmp(req->headers[i].name, name) == 0)
+			return req->headers[i].value;
+	return NULL;
+}
+
+bool request_has_query(const struct request *req, const char *name)
+{
+	return uri_query_get(req->query, name, NULL) > 0;
+}
+
+const char *request_query(struct request *req, const char *name)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
+
+	if (uri_query_get(req->query, name, &value) <= 0) {
+		req->no_memory = req->no_memory || buf_failed(&value);
+		return NULL;
+	}
+	return request_strdup(req, buf_str(&value));
+}
+
+bool request_query_number(
+	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value)
+{
+	const char *text = request_query(req, name);
+
+	if (!text || str_to_u64(text, min, max, value))
+		return true;
+	reply_errorf(req, S3_E_INVALID_ARGUMENT, "%s must be a number from %llu to %llu", name,
+		(unsigned long long)min, (unsigned long long)max);
+	return false;
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+/* server_stop() sets `stopping` and then waits for `waiting`; this function uses the reverse order,
+ * so that one of them sees the other. */
+bool request_suspend(struct request *req, request_fn after)
+{
+	atomic_fetch_add(&req->server->waiting, 1);
+	if (atomic_load(&req->server->stopping)) {
+		atomic_fetch_sub(&req->server->waiting, 1);
+		reply_error(req, S3_E_SERVICE_UNAVAILABLE);
+		return false;
+	}
+	req->phase = REQUEST_WAITING;
+	req->after = after;
+	MHD_suspend_connection(req->connection);
+	return true;
+}
+
+void request_wake(struct request *req)
+{
+	struct server *server = req->server;
+
+	MHD_resume_connection(req->connection);
+	atomic_fetch_sub(&server->waiting, 1);
+}
+
+void request_work(struct request *req, request_fn fn)
+{
+	if (request_suspend(req, NULL))
+		workers_submit(req->server->workers, fn, req);
+}

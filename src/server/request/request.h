@@ -1,0 +1,123 @@
+/* Shared by the files of src/server: one request from its first line to its reply. */
+#ifndef SERVER_REQUEST_REQUEST_H
+#define SERVER_REQUEST_REQUEST_H
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/un.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+#include "base/limits.h"
+#include "s3/message/arena.h"
+#include "s3/message/errors.h"
+#include "s3/sign/sigv4.h"
+#include "server/request/body.h"
+#include "store/store.h"
+
+struct worker_pool;
+struct hasher;
+
+struct server {
+	/* constant while it runs */
+	struct store *store;
+	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
+	struct sockaddr_un near_name;
+	struct worker_pool *workers;
+	struct hasher *hasher;
+	char *access_key_id;
+	char *secret_access_key;
+	char *url;
+	pthread_key_t signer; /* a struct sigv4 per thread */
+
+	atomic_uint active;
+	atomic_uint waiting; /* suspended connections */
+	atomic_bool stopping;
+	atomic_llong last_activity;
+	atomic_ullong next_id;
+};
+
+/* --- requests ------------------------------------------------------------------------------ */
+
+#define REQUEST_HEADERS_MAX 128 /* header lines; S3 clients send about 20 */
+#define REQUEST_ID_SIZE	    17
+
+enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING, REQUEST_READY };
+
+struct request;
+/* Sets a reply or an error. */
+typedef void (*request_fn)(struct request *req);
+
+struct request {
+	struct server *server;
+	struct MHD_Connection *connection;
+	enum request_phase phase;
+	char id[REQUEST_ID_SIZE];
+	int64_t begun_ns;
+
+	/* As received. `path` and `query` are one owned text, still encoded; `query` may be
+	 * NULL. */
+	char *path;
+	const char *query;
+	const char *method;
+	bool head;
+	bool seen; /* counted in server->active */
+	bool no_memory; /* a part of it could not be copied: the reply is 503 */
+	struct sigv4_header headers[REQUEST_HEADERS_MAX];
+	size_t n_headers;
+
+	/* Decoded. */
+	char bucket[64]; /* "" for the service itself */
+	char *key; /* NULL for the bucket itself */
+	size_t key_len;
+
+	struct sigv4_auth auth;
+	struct sigv4_chain chain;
+	struct request_body body;
+
+	request_fn finish; /* on the event loop, when the body is complete */
+	request_fn after; /* on the event loop, after the wait; NULL if the reply is already set */
+	uint64_t discard_limit; /* remaining bytes of a rejected body to read */
+
+	request_fn job; /* the job for a worker; owned by the pool while it waits */
+	struct request *next_job; /* likewise: a request is in the queue at most once */
+
+	/* State of operations between their steps. */
+	struct store_put put;
+	struct store_part_put part;
+	struct buf stored_headers;
+	const char *upload_id; /* in the arena */
+	struct arena arena; /* small strings that live as long as the request */
+
+	/* The reply. */
+	unsigned status;
+	struct MHD_Response *response;
+};
+
+/* Returns a copy that lives as long as the request, or NULL if out of memory. */
+char *request_strdup(struct request *req, const char *s);
+/* Returns the value of the first header of that name, or NULL if absent. */
+const char *request_header(const struct request *req, const char *name);
+/* Returns the decoded value of a query parameter, which lives as long as the request, or NULL if
+ * absent. */
+const char *request_query(struct request *req, const char *name);
+bool request_has_query(const struct request *req, const char *name);
+/* Reads a number from a query parameter. Returns false (with a reply set) if it is present and
+ * malformed. */
+bool request_query_number(
+	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
+
+/* Continues on a worker thread: `fn` runs while the connection is suspended, sets the reply and
+ * ends with request_wake(). Must be the last action of a step. */
+void request_work(struct request *req, request_fn fn);
+/* Suspends the request until request_wake(); then `after` (may be NULL) sets the reply. Returns
+ * false with a reply set if the server is stopping. */
+bool request_suspend(struct request *req, request_fn after);
+void request_wake(struct request *req);
+
+#endif

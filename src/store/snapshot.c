@@ -1,0 +1,253 @@
+/* Snapshots of objects: reference counts, headers, and reading their bytes. */
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+struct store_object *store_object_ref(struct store_object *object)
+{
+	atomic_fetch_add_explicit(&object->refs, 1, memory_order_relaxed);
+	return object;
+}
+
+void store_object_unref(struct store_object *object)
+{
+	if (!object || atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	for (size_t i = 0; i < object->n_pieces; i++)
+		blob_unpin(object->store, object->blobs[i]);
+	free(object);
+}
+
+/* One allocation: the struct, pieces, blobs, parts, headers, body. */
+static struct store_object *object_alloc(
+	size_t n_parts, size_t n_pieces, size_t headers_len, size_t body_len)
+{
+	size_t pieces = sizeof(struct store_object);
+	size_t blobs = pieces + n_pieces * sizeof(struct store_piece);
+	size_t parts = blobs + n_pieces * sizeof(struct store_blob *);
+	size_t headers = parts + n_parts * sizeof(struct store_part);
+	size_t body = headers + headers_len;
+	char *p = calloc(1, body + body_len);
+	struct store_object *object = (struct store_object *)p;
+
+	if (!object)
+		return NULL;
+	object->pieces = (struct store_piece *)(p + pieces);
+	object->n_pieces = n_pieces;
+	object->blobs = (struct store_blob **)(p + blobs);
+	object->parts = (struct store_part *)(p + parts);
+	object->n_parts = n_parts;
+	object->headers = p + headers;
+	object->headers_len = headers_len;
+	object->body = p + body;
+	return object;
+}
+
+int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
+	struct penstock_error *err)
+{
+	const void *layout = sqlite3_column_blob(st, 7);
+	size_t layout_len = (size_t)sqlite3_column_bytes(st, 7);
+	const void *headers = sqlite3_column_blob(st, 6);
+	size_t headers_len = (size_t)sqlite3_column_bytes(st, 6);
+	bool is_inline = sqlite3_column_type(st, 8) != SQLITE_NULL;
+	const void *body = sqlite3_column_blob(st, 8);
+	size_t body_len = (size_t)sqlite3_column_bytes(st, 8);
+	size_t n_parts = 0, n_pieces = 0;
+	struct store_object *object;
+
+	if (layout_decode(layout, layout_len, NULL, &n_parts, NULL, &n_pieces) < 0)
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "invalid layout of an object in %s", store->root);
+	object = object_alloc(n_parts, n_pieces, headers_len, body_len);
+	if (!object)
+		return error_memory(err);
+	atomic_init(&object->refs, 1);
+	object->store = store;
+	object->size = (uint64_t)sqlite3_column_int64(st, 0);
+	object->modified_ns = sqlite3_column_int64(st, 1);
+	db_column_text(st, 2, object->etag, sizeof(object->etag));
+	db_column_text(st, 3, object->checksum.algorithm, sizeof(object->checksum.algorithm));
+	db_column_text(st, 4, object->checksum.type, sizeof(object->checksum.type));
+	db_column_text(st, 5, object->checksum.value, sizeof(object->checksum.value));
+	layout_decode(layout, layout_len, (struct store_part *)object->parts, &n_parts,
+		(struct store_piece *)object->pieces, &n_pieces);
+	if (headers_len)
+		memcpy((char *)object->headers, headers, headers_len);
+	if (!is_inline)
+		object->body = NULL;
+	else if (body_len)
+		memcpy((char *)object->body, body, body_len);
+	for (size_t i = 0; i < n_pieces; i++) {
+		object->blobs[i] = blob_pin(store, object->pieces[i].blob);
+		if (!object->blobs[i]) {
+			store_object_unref(object);
+			return error_memory(err);
+		}
+	}
+	*out = object;
+	return 0;
+}
+
+bool store_object_next_header(
+	const struct store_object *object, const char **p, const char **name, const char **value)
+{
+	const char *end = object->headers + object->headers_len;
+	const char *at = *p ? *p : object->headers;
+
+	if (at >= end)
+		return false;
+	*name = at;
+	at += strlen(at) + 1;
+	*value = at;
+	*p = at + strlen(at) + 1;
+	return true;
+}
+
+const char *store_object_header(const struct store_object *object, const char *name)
+{
+	const char *p = NULL, *n, *value;
+
+	while (store_object_next_header(object, &p, &n, &value))
+		if (strcasecmp(n, name) == 0)
+			return value;
+	return NULL;
+}
+
+const void *store_object_map(struct store_object *object)
+{
+	const char *map;
+
+	if (object->body)
+		return object->body;
+	if (object->n_pieces != 1)
+		return NULL;
+	map = blob_map(object->store, object->blobs[0]);
+	if (!map || object->blobs[0]->map_len < object->pieces[0].offset + object->pieces[0].length)
+		return NULL;
+	return map + object->pieces[0].offset;
+}
+
+int store_object_open(
+	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at)
+{
+	_cleanup_close_ int fd = -1;
+	const struct store_piece *piece;
+	struct stat st;
+	size_t i = 0;
+
+	while (i < object->n_pieces && offset >= object->pieces[i].length)
+		offset -= object->pieces[i++].length;
+	if (i == object->n_pieces || length > object->pieces[i].length - offset)
+		return -1;
+	piece = &object->pieces[i];
+	fd = blob_open(object->store, piece->blob, NULL);
+	if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size < piece->offset + offset + length)
+		return -1;
+	*at = piece->offset + offset;
+	return take_fd(fd);
+}
+
+/* --- reading ------------------------------------------------------------------------------- */
+
+struct store_reader {
+	struct store_object *object;
+	size_t piece; /* of the open file */
+	uint64_t start; /* of that piece within the object */
+	int fd;
+};
+
+int store_reader_new(
+	struct store_object *object, struct store_reader **out, struct penstock_error *err)
+{
+	struct store_reader *reader = calloc(1, sizeof(*reader));
+
+	if (!reader)
+		return error_memory(err);
+	reader->object = store_object_ref(object);
+	reader->fd = -1;
+	*out = reader;
+	return 0;
+}
+
+void store_reader_free(struct store_reader *reader)
+{
+	if (!reader)
+		return;
+	if (reader->fd >= 0)
+		close(reader->fd);
+	store_object_unref(reader->object);
+	free(reader);
+}
+
+/* Moves to the piece that holds `offset`. */
+static int reader_seek(struct store_reader *reader, uint64_t offset, struct penstock_error *err)
+{
+	const struct store_object *object = reader->object;
+	size_t piece = reader->piece;
+	uint64_t start = reader->start;
+
+	if (offset < start)
+		piece = start = 0;
+	while (piece < object->n_pieces && offset - start >= object->pieces[piece].length)
+		start += object->pieces[piece++].length;
+	if (piece == object->n_pieces)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"an object in %s has fewer bytes than its size", object->store->root);
+	if (piece != reader->piece && reader->fd >= 0)
+		close(take_fd(reader->fd));
+	reader->piece = piece;
+	reader->start = start;
+	if (reader->fd < 0)
+		reader->fd = blob_open(object->store, object->pieces[piece].blob, err);
+	return reader->fd < 0 ? -PENSTOCK_E_IO : 0;
+}
+
+ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
+	struct penstock_error *err)
+{
+	const struct store_object *object = reader->object;
+	size_t done = 0;
+
+	if (offset >= object->size)
+		return 0;
+	if (len > object->size - offset)
+		len = (size_t)(object->size - offset);
+	if (object->body) {
+		memcpy(data, (const char *)object->body + offset, len);
+		return (ssize_t)len;
+	}
+	while (done < len) {
+		const struct store_piece *piece;
+		uint64_t within, want;
+		ssize_t n;
+
+		if (reader_seek(reader, offset + done, err) < 0)
+			return -1;
+		piece = &object->pieces[reader->piece];
+		within = offset + done - reader->start;
+		want = piece->length - within;
+		if (want > len - done)
+			want = len - done;
+		n = fs_pread_all(reader->fd, (char *)data + done, (size_t)want,
+			(off_t)(piece->offset + within));
+		if (n < 0)
+			return error_errno(err, errno, "cannot read from the store at %s",
+				       object->store->root),
+			       -1;
+		if ((uint64_t)n != want)
+			return error_set(err, PENSTOCK_E_CORRUPT, "a data file in %s is too short",
+				       object->store->root),
+			       -1;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}

@@ -1,0 +1,219 @@
+/* Flush: everything is published, or the reason why not. And status. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/internal.h"
+#include "base/banned.h"
+
+#define FLUSH_POLL_MS	  100
+#define REVIEWS		  3 /* times that objects are missing in one flush */
+#define OPEN_SIZES_LOOKED 64 /* open files whose size sync_get_status() reads */
+
+/* Everything of this flush is sent, or cannot be. */
+bool flush_is_settled(const struct sync *s)
+{
+	return s->scans_done >= s->scans_wanted && !s->scan_all && !s->look_again &&
+	       s->plan.n_busy == 0 && plan_flush_pending(&s->plan) == 0;
+}
+
+static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes)
+{
+	*files += s->plan.n_parked;
+	*bytes += s->plan.parked_bytes;
+	for (const struct work *w = s->table.works; w; w = w->all_next) {
+		const struct entry *e = w->entry;
+
+		if (!plan_is_waiting(w))
+			continue;
+		(*files)++;
+		if (e->state != ENTRY_GONE)
+			*bytes += (e->flags & ENTRY_APPENDED) && e->seen.size >= w->published.size
+					  ? e->seen.size - w->published.size
+					  : e->seen.size;
+	}
+}
+
+void sync_hurry(struct sync *s, int64_t deadline_ms)
+{
+	pthread_mutex_lock(&s->lock);
+	s->plan.deadline_ms = deadline_ms;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Why the flush is not complete; under lock. */
+static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
+{
+	const struct penstock_error *first = s->flush_error.message    ? &s->flush_error
+					     : s->attach_error.message ? &s->attach_error
+								       : NULL;
+	uint64_t files = 0, bytes = 0;
+	char size[STR_SIZE_SIZE];
+
+	if (s->lost)
+		return error_set(err, PENSTOCK_E_PRECONDITION,
+			"another run took the output %s://%s/%s over; nothing more was published",
+			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
+	if (s->plan.fault[0])
+		return error_set(err, PENSTOCK_E_INTERNAL,
+			"the sync has a defect: %s; the output here is complete", s->plan.fault);
+	count_waiting(s, &files, &bytes);
+	str_format_size(bytes, size);
+	if (first && (!late || first->code != PENSTOCK_OK)) {
+		error_set(err, first->code,
+			"%llu file%s (%s) of the output not sent to %s://%s/%s: %s",
+			(unsigned long long)files, files == 1 ? "" : "s", size,
+			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
+			first->message);
+		if (err)
+			err->http_status = first->http_status;
+		return -(int)first->code;
+	}
+	return error_set(err, PENSTOCK_E_TIMEOUT,
+		"%llu file%s (%s) of the output not sent to %s://%s/%s in time%s%s",
+		(unsigned long long)files, files == 1 ? "" : "s", size,
+		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
+		s->last_error[0] ? ": " : "", s->last_error);
+}
+
+/* Returns 1 if the flush is complete, 0 if not yet, negative if it cannot be. Under lock. */
+static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	if (s->lost || s->plan.fault[0] ||
+		(s->attach_error.message && !error_is_retryable(&s->attach_error)))
+		return flush_failure(s, false, err);
+	if (s->attached && !s->manifest_busy && flush_is_settled(s)) {
+		if (s->flush_error.message)
+			return flush_failure(s, false, err);
+		if (!s->plan.manifest_dirty)
+			return s->plan.late ? flush_failure(s, true, err) : 1;
+	}
+	if (s->o.cancel && atomic_load(s->o.cancel))
+		return error_set(
+			err, PENSTOCK_E_CANCELLED, "the flush of the output was interrupted");
+	if (deadline_ms && clock_monotonic_ms() >= deadline_ms)
+		return flush_failure(s, true, err);
+	return 0;
+}
+
+/* Returns 1 if all objects hold the bytes of their files, 0 if some are sent again. Under lock. */
+static int recheck(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	uint64_t again = 0;
+	int rc;
+
+	if (!recheck_counts(s))
+		return 1;
+	pthread_mutex_unlock(&s->lock);
+	rc = recheck_output(s, deadline_ms, &again, err);
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->work);
+	return rc < 0 ? rc : again == 0;
+}
+
+/* Returns 1 if all objects are there, 0 if some are sent again. Under lock. */
+static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
+{
+	uint64_t again = 0;
+	int rc;
+
+	pthread_mutex_unlock(&s->lock);
+	rc = review_output(s, &again, err);
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->work);
+	if (rc == 0 && again && reviews >= REVIEWS)
+		rc = error_set(err, PENSTOCK_E_CHANGED,
+			"another program removes or replaces objects of s3://%s/%s again and "
+			"again",
+			s->o.bucket, s->o.prefix);
+	return rc < 0 ? rc : again == 0;
+}
+
+/* `anew`: scans and checks of earlier flushes do not count. */
+static int flush(struct sync *s, bool anew, int64_t deadline_ms, struct penstock_error *err)
+{
+	unsigned reviews = 0;
+	int state;
+
+	pthread_mutex_lock(&s->lock);
+	penstock_error_release(&s->flush_error);
+	penstock_error_release(&s->attach_error);
+	plan_flush_begin(&s->plan);
+	s->scans_wanted += anew;
+	s->attach_ms = 0;
+	pthread_cond_broadcast(&s->work);
+	sync_wake_owner(s);
+	while ((state = flush_state(s, deadline_ms, err)) >= 0) {
+		int64_t wake_ms = clock_monotonic_ms() + FLUSH_POLL_MS;
+
+		if (state == 1)
+			state = recheck(s, deadline_ms, err);
+		if (state == 1)
+			state = review(s, reviews++, err);
+		if (state != 0)
+			break;
+		if (deadline_ms && deadline_ms < wake_ms)
+			wake_ms = deadline_ms;
+		clock_cond_wait_until_ms(&s->idle, &s->lock, wake_ms);
+	}
+	plan_flush_end(&s->plan);
+	if (state == 1)
+		recheck_over(s);
+	pthread_mutex_unlock(&s->lock);
+	sync_deliver(s);
+	return state < 0 ? state : 0;
+}
+
+int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	return flush(s, true, deadline_ms, err);
+}
+
+int sync_flush_on(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
+{
+	return flush(s, false, deadline_ms, err);
+}
+
+void sync_get_status(struct sync *s, struct sync_status *status)
+{
+	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;
+	unsigned looked = 0;
+
+	memset(status, 0, sizeof(*status));
+	pthread_mutex_lock(&s->lock);
+	for (struct work *w = s->table.works; w; w = w->all_next) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct stat st;
+
+		if (w->entry->state == ENTRY_SUSPECT)
+			status->files_suspect++;
+		if (!plan_is_waiting(w))
+			continue;
+		if (w->dirty_ms < oldest)
+			oldest = w->dirty_ms;
+		if (w->entry->state != ENTRY_OPEN || looked++ >= OPEN_SIZES_LOOKED)
+			continue;
+		entry_path(w->entry, &path);
+		if (!buf_failed(&path) &&
+			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0)
+			w->entry->seen.size = (uint64_t)st.st_size;
+	}
+	count_waiting(s, &status->files_waiting, &status->bytes_waiting);
+	status->lag_ms = now_ms - oldest;
+	status->files_published = s->files_published;
+	status->bytes_published = s->bytes_published;
+	status->deleted = s->n_deleted;
+	status->compared = s->n_compared;
+	status->lost = s->lost;
+	status->polling = s->polling;
+	status->scans = s->scans;
+	status->last_publish_ms = s->last_publish_ms;
+	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
+	pthread_mutex_unlock(&s->lock);
+}

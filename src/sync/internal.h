@@ -1,0 +1,322 @@
+/*
+ * The running sync, as its parts see it:
+ *
+ *	sync.c	  the interface and the threads
+ *	flush.c	  flush and status
+ *	events.c  reports to the caller
+ *	dirs.c	  directories: their watches, and which are to be read
+ *	observe.c turns the watch and the scan into events of the plan
+ *	scan.c	  reads directories, finds who writes to files
+ *	upload.c  one job of a worker
+ *	freeze.c  copies of small files that are rewritten all the time
+ *	boot.c	  local files after a stop of the machine
+ *	keep.c	  keeps objects of others before they are overwritten
+ *	recheck.c compares files with their objects
+ *	review.c  checks that the objects are still there
+ *	checkpoints.c commits of checkpoints
+ *	state_journal.c the journal: written, and replayed at the start
+ *	state_manifest.c the manifest: attach to the one in the bucket, write the next
+ *	restore/  bringing a directory back (needs no running sync)
+ *	leftovers.c leftovers of a killed sync in the bucket
+ *
+ * One lock covers the table, the plan and everything marked "under lock". It is never held during
+ * a request; it is held during short checks of local files.
+ */
+#ifndef SYNC_INTERNAL_H
+#define SYNC_INTERNAL_H
+
+#include <dirent.h>
+#include <pthread.h>
+
+#include <penstock/error.h>
+
+/* Clang warns about uthash's default hash, which falls through its cases. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#include <uthash.h>
+
+#include "base/process.h"
+#include "sync/record/journal.h"
+#include "sync/kernel/lease.h"
+#include "sync/record/manifest.h"
+#include "sync/plan/plan.h"
+#include "sync/sync.h"
+#include "sync/plan/table.h"
+#include "sync/kernel/watch.h"
+#include "sync/kernel/writers.h"
+#include "transfer/objects.h"
+
+#define SYNC_WORKERS_MAX 32
+
+/* An object of others that was kept before it was overwritten. */
+struct kept {
+	char *path, *etag, *key;
+	uint64_t size;
+	UT_hash_handle hh; /* by key */
+};
+
+/* An event that was not reported to on_event yet. */
+struct event_line {
+	struct event_line *next;
+	enum sync_event event;
+	uint64_t bytes;
+	char *path; /* NULL if there is none */
+	char *detail;
+};
+
+struct sync {
+	/* Set at the start, never changed. */
+	struct sync_options o; /* strings are owned copies */
+	char *strings[8];
+	char *state; /* "<prefix><state_prefix>/" */
+	char *sent_dir; /* the last version sent of large files: below private_dir */
+	char nonce[17];
+	char boot[PROCESS_BOOT_ID_SIZE]; /* "" if not known */
+	int root_fd;
+	bool leases_unreliable; /* network file system: no events, no leases */
+	int n_workers;
+	pthread_t owner, workers[SYNC_WORKERS_MAX];
+	int n_started;
+	bool owner_started;
+	int wake_fd;
+	atomic_int cancel; /* ends uploads in flight */
+
+	pthread_mutex_t event_lock; /* of the next three */
+	struct event_line *events, *events_last;
+	bool delivering;
+
+	pthread_mutex_t lock;
+	pthread_cond_t work; /* something to do for a worker */
+	pthread_cond_t idle; /* wakes sync_flush() */
+
+	/* Under lock. */
+	bool stop;
+	struct table table;
+	struct procs procs;
+	struct plan plan;
+	struct journal *journal;
+	bool journal_warned;
+	int64_t journal_sync_ms; /* next fdatasync */
+	uint64_t journal_live_size; /* after the last rewrite */
+	bool journal_syncing;
+	bool journal_dirty; /* written and not synced */
+	char journal_boot[PROCESS_BOOT_ID_SIZE]; /* the boot that the records are valid for */
+	bool doubt; /* the machine stopped since then */
+	bool settling; /* the disk is being synced: no record says that a file is on it */
+	struct kept *kept; /* in the order in which they were kept */
+	struct strlist nonces; /* of the syncs that wrote to this journal */
+	struct leftover *leftovers; /* uploads in parts that have not ended */
+	bool attached, attaching;
+	int64_t attach_ms; /* next try */
+	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
+	bool complete_conditions; /* also on the Complete of an upload in parts */
+	bool remove_conditions; /* If-Match on DELETE */
+	bool restored; /* the restore of the present manifest was verified here */
+	uint64_t journal_generation, restored_generation;
+	bool manifest_busy;
+	int64_t manifest_ms; /* not before */
+	uint64_t generation;
+	char manifest_etag[OBJECT_ETAG_SIZE];
+	int64_t manifest_ns; /* when the store received it, if it was there at the start */
+	uint64_t uploads; /* counts the names of uploads */
+	uint64_t n_compared;
+	uint64_t scans_wanted, scans_done; /* a flush wants one that began after it */
+	struct penstock_error flush_error; /* the first of this flush */
+	struct penstock_error attach_error;
+	uint64_t files_published, bytes_published, n_deleted;
+	bool lost;
+	char last_error[256];
+	int64_t last_publish_ms;
+
+	/* Owned by the owner thread, used under lock. */
+	struct watch *watch; /* NULL: polling */
+	bool polling;
+	bool events_lost; /* too many came at once */
+	struct dir *wd_map[4096];
+	struct dir *scan_first, *scan_last;
+	struct dir *scan_dir; /* being read */
+	DIR *scan_stream;
+	bool scan_all; /* a pass over everything is under way */
+	uint64_t scan_for; /* scans_wanted when it began */
+	int64_t scan_ms, scan_cost_ms;
+	bool look_again; /* some name waits for the file that had it before */
+	int64_t again_ms; /* the next scan for it */
+	int64_t again_pause_ms;
+	uint64_t scans; /* of everything */
+	int64_t short_ms; /* the last warning that memory or descriptors are short */
+	bool initial; /* the first scan, before the tasks start */
+	bool continued; /* the journal has earlier attempts */
+	int64_t look_ms; /* next search for writers */
+};
+
+/* sync.c. Makes a sync without threads; sync_free() it. */
+int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
+
+/* flush.c; under lock. Everything of this flush is sent, or cannot be. */
+bool flush_is_settled(const struct sync *s);
+
+/* events.c */
+/* Remembers an event for on_event; with or without the lock. */
+void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
+	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Calls on_event for what was remembered. Without the lock. */
+void sync_deliver(struct sync *s);
+void sync_wake_owner(struct sync *s);
+
+/* dirs.c; under lock */
+void dirs_push_first(struct sync *s, struct dir *d);
+void dirs_push_all(struct sync *s);
+void dirs_remove(struct sync *s, struct dir *d);
+/* Watches the directory, open as `fd`. Without room for it the sync polls. */
+void dirs_watch(struct sync *s, struct dir *d, int fd);
+struct dir *dirs_of_watch(struct sync *s, int wd);
+void dirs_unwatch(struct sync *s, struct dir *d);
+/* The directory is gone. */
+void dirs_forget(struct sync *s, struct dir *d);
+/* Some name cannot be dealt with now: another scan comes soon, and a flush waits for it. */
+void observe_again(struct sync *s, int64_t now_ms);
+/* The same if memory or descriptors are short, with a warning. */
+void observe_short(struct sync *s, const char *what);
+void observe_no_memory(struct sync *s);
+
+/* observe.c; under lock */
+/* Reads what the watch has; true if there was something. */
+bool observe_events(struct sync *s);
+/* Reads all that has happened so far, also if the owner thread had no turn for long. */
+void observe_catch_up(struct sync *s);
+/* Compares a name with the directory, and reports it to the plan. */
+void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now_ms);
+void observe_warn_name(struct sync *s, struct entry *e, const char *why);
+enum lease observe_lease(struct sync *s, const char *path);
+
+/* scan.c; under lock */
+void observe_start(struct sync *s);
+/* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
+int observe_scan(struct sync *s, int64_t now_ms);
+/* Finds the processes that have changed files open. Returns when to call it again, INT64_MAX if not
+ * needed. */
+int64_t observe_writers(struct sync *s, int64_t now_ms);
+/* The next close of a file that has a writer now is that of a death. */
+void observe_doomed(struct sync *s);
+void observe_stop(struct sync *s);
+
+/* freeze.c */
+/* JOB_FREEZE. Under lock. */
+void freeze_dir(struct sync *s, struct dir *d);
+/* Returns a copy of a small file, or NULL if it has a writer, changed meanwhile, is too large, or
+ * memory is short. */
+struct frozen *freeze_file(int fd, enum lease *lease);
+
+/* upload.c; without the lock. `result->etag` is owned by the caller. */
+void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *result,
+	struct penstock_error *err);
+/* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
+int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
+	struct penstock_error *err);
+/* Sends the content of a suspect file to partial/; also for restore/. */
+int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
+	const atomic_int *cancel, struct penstock_error *err);
+
+/* boot.c */
+/* Compares the journal's boot with this one. After the replay. */
+void boot_judge(struct sync *s);
+/* The records are valid for this boot. */
+void boot_believe(struct sync *s);
+
+/* recheck.c */
+/* Returns true if only the content shows which files are to be sent. Under lock. */
+bool recheck_counts(const struct sync *s);
+/* The content of an object. */
+struct published {
+	uint64_t size, crc;
+	bool has_crc;
+	struct etag etag;
+	char etag_text[ENTRY_ETAG_SIZE];
+};
+/* Fills `p` from an entry whose `seen` is as published. */
+void published_of(const struct entry *e, struct published *p);
+/* Returns true if the file holds the same. Returns 1 if it does, 0 if not or if that cannot be determined.
+ * Without the lock. */
+int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
+	const struct published *p, struct penstock_error *err);
+/*
+ * Without the lock, when no file waits. Compares each file with its object. Files that differ are
+ * sent again, or are suspect if the machine stopped since; `again` counts them. Returns
+ * -PENSTOCK_E_TIMEOUT if it did not finish; the next call continues.
+ */
+int recheck_output(
+	struct sync *s, int64_t deadline_ms, uint64_t *again, struct penstock_error *err);
+/* The flush is complete: the next one compares all files again. Under lock. */
+void recheck_over(struct sync *s);
+
+/*
+ * review.c; without the lock, when no file waits. Lists the output once, compares it with the
+ * table, and sends files again whose objects were removed or replaced; `again` counts them. An
+ * error names a file that is neither in the bucket nor here.
+ */
+int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
+
+/* leftovers.c. In the journal, under lock: */
+void leftovers_fill(const struct sync *s, struct journal *to);
+int leftovers_replay(struct sync *s, const struct journal_record *r); /* -1 if out of memory */
+void leftovers_free(struct sync *s);
+/* Without the lock: an upload in parts begins, gets its id, or has ended, as
+ * object_put_options.parts says. */
+void leftovers_parts(struct sync *s, const char *key, const char *id, bool over);
+/* Ends the uploads that the journal has as begun, and removes probes; `earlier`: there is a
+ * manifest of an earlier sync. Without the lock, before the sync is attached. */
+void leftovers_end(struct sync *s, bool earlier);
+/* Returns true if a sync of this journal wrote that manifest, also if it was killed before it recorded
+ * that. Under lock. */
+bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
+
+/* keep.c; under lock */
+/* Does nothing if the key is known. -1 if out of memory. */
+int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
+bool keep_has(const struct sync *s, const char *key);
+void keep_free(struct sync *s);
+/* Without the lock: */
+/* Returns true if this run published the object, in this attempt or in one that it continues; `older`: the
+ * object is known to be of an attempt before the run began anew. */
+bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
+/* Keeps the object `there` under `key`. Returns 1 if it is kept and on record, 0 if it changed or
+ * is gone: examine it again. */
+int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
+	struct penstock_error *err);
+/* Records the copies of an earlier attempt that was killed before it recorded them. */
+int keep_find(struct sync *s, struct penstock_error *err);
+
+/* checkpoints.c; without the lock */
+/* Returns true if the commit `path`, open as `fd`, may appear now. JOB_DONE: yes, or it is no commit;
+ * JOB_WAIT: later; JOB_DAMAGED: a file that it names is not here as named. */
+enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
+/* Returns true if `there`, the object under the file's key, may be kept aside and overwritten: not if it is
+ * a commit of another run, or part of one. Returns -PENSTOCK_E_EXISTS if it may not. */
+int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
+	struct penstock_error *err);
+
+/* state_journal.c */
+/* Reads the journal into the table. Before the threads. */
+int state_replay(struct sync *s, struct penstock_error *err);
+/* Compares the table with the files: published, closed, suspect. Before the threads. */
+int state_reconcile(struct sync *s, struct penstock_error *err);
+void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);
+int state_rewrite_journal(struct sync *s, struct penstock_error *err);
+/* Hands the notes to the kernel; rewrites the journal if most of it is old. */
+void state_write_journal(struct sync *s);
+
+/* state_manifest.c */
+int state_string(const struct sync_options *o, char **state, struct penstock_error *err);
+/* Reads the manifest of the bucket through a file in `tmp_dir`. Returns -PENSTOCK_E_NOT_FOUND if
+ * there is none. */
+int state_fetch_manifest(const struct sync_options *o, const char *state,
+	struct manifest_head *head, struct object_info *info, manifest_fn fn, void *cookie,
+	struct penstock_error *err);
+/* Reads the state of the bucket. Without the lock. */
+int state_attach(struct sync *s, struct penstock_error *err);
+/* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */
+int state_write_manifest(struct sync *s, struct penstock_error *err);
+/* Returns true if the manifest in the bucket is still the one this run wrote. Without the lock. */
+int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err);
+void state_lost(struct sync *s);
+
+#endif

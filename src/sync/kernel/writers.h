@@ -1,0 +1,60 @@
+/*
+ * The processes that have a file open for writing, and how they ended. The kernel reports the close
+ * of a killed writer like any other; this tells them apart.
+ *
+ * A process is looked up while it has the file open (writers_find()) and kept by its pidfd. At the
+ * close it is either alive (a true close), or exiting: then its exit code shows whether a signal
+ * ended it. From kernel 6.15 on the pidfd has the exit code also after its parent has reaped it; on
+ * older kernels it cannot be known.
+ */
+#ifndef SYNC_KERNEL_WRITERS_H
+#define SYNC_KERNEL_WRITERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum proc_fate {
+	PROC_ALIVE,
+	PROC_EXITED, /* by itself, with any code */
+	PROC_KILLED, /* by a signal */
+	PROC_UNKNOWN, /* gone, and it is not known how */
+};
+
+struct proc; /* one process, counted */
+
+struct procs {
+	struct proc *all;
+	size_t n;
+};
+void procs_release(struct procs *procs);
+struct proc *proc_ref(struct proc *p);
+void proc_unref(struct procs *procs, struct proc *p);
+enum proc_fate proc_fate(const struct proc *p);
+/* For tests of the behaviour of old kernels. */
+void proc_forget_pidfd_info(bool forget);
+
+/* One file that has a writer. */
+struct wanted {
+	dev_t dev;
+	ino_t ino;
+	void *tag;
+};
+/* `p` has `wanted->tag` open for writing; `append`: with O_APPEND. Take a reference to keep it. */
+typedef void (*writers_fn)(void *cookie, void *tag, struct proc *p, bool append);
+
+struct pid_list {
+	pid_t *pids;
+	size_t n, cap;
+};
+void pid_list_release(struct pid_list *list);
+void pid_list_add(void *arg, pid_t pid); /* `arg` is the list; as sync_pids_fn wants it */
+/* Adds all descendants of `root`, which itself is not added. */
+void pid_list_add_descendants(struct pid_list *list, pid_t root);
+
+/* Looks through the open files of `pids` for `wanted` (sorted by ino). */
+void writers_find(struct procs *procs, const struct pid_list *pids, const struct wanted *wanted,
+	size_t n_wanted, writers_fn fn, void *cookie);
+
+#endif

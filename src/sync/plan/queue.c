@@ -1,0 +1,159 @@
+#include "sync/plan/queue.h"
+
+#include <stdlib.h>
+
+#include "base/banned.h"
+
+void queue_activate(struct plan *p, struct dir *d)
+{
+	d->active_prev = p->active_tail;
+	d->active_next = NULL;
+	if (p->active_tail)
+		p->active_tail->active_next = d;
+	else
+		p->active = d;
+	p->active_tail = d;
+}
+
+void queue_deactivate(struct plan *p, struct dir *d)
+{
+	if (d->active_prev)
+		d->active_prev->active_next = d->active_next;
+	else
+		p->active = d->active_next;
+	if (d->active_next)
+		d->active_next->active_prev = d->active_prev;
+	else
+		p->active_tail = d->active_prev;
+	d->active_next = d->active_prev = NULL;
+}
+
+/* After `before`; at the head if that is NULL. */
+static void insert(struct plan *p, struct work *w, struct work *before)
+{
+	struct dir *d = w->entry->dir;
+
+	w->queued = true;
+	p->n_queued++;
+	if (d->n_queued++ == 0)
+		queue_activate(p, d);
+	w->prev = before;
+	w->next = before ? before->next : d->head;
+	if (w->next)
+		w->next->prev = w;
+	else
+		d->tail = w;
+	if (before)
+		before->next = w;
+	else
+		d->head = w;
+}
+
+void queue_add(struct plan *p, struct work *w)
+{
+	if (!w->queued)
+		insert(p, w, w->entry->dir->tail);
+}
+
+void queue_add_first(struct plan *p, struct work *w)
+{
+	insert(p, w, NULL);
+}
+
+/* Deletions wait, and a file that waits for a copy finds its place when that is made. */
+static bool may_pass(const struct work *w, const struct work *before)
+{
+	return !before->frozen && (before->close > w->close || before->how == HOW_COPY ||
+					  before->entry->state == ENTRY_GONE);
+}
+
+void queue_add_by_close(struct plan *p, struct work *w)
+{
+	struct work *before = w->entry->dir->tail;
+
+	while (before && may_pass(w, before))
+		before = before->prev;
+	insert(p, w, before);
+}
+
+void queue_remove(struct plan *p, struct work *w)
+{
+	struct dir *d = w->entry->dir;
+
+	if (!w->queued)
+		return;
+	w->queued = false;
+	p->n_queued--;
+	d->n_queued--;
+	if (w->prev)
+		w->prev->next = w->next;
+	else
+		d->head = w->next;
+	if (w->next)
+		w->next->prev = w->prev;
+	else
+		d->tail = w->prev;
+	w->next = w->prev = NULL;
+	if (!d->head)
+		queue_deactivate(p, d);
+}
+
+/* Copies of small files. */
+
+void plan_freeze(struct plan *p, struct work *w, struct frozen *frozen)
+{
+	w->frozen = frozen;
+	w->entry->dir->n_frozen++;
+	p->frozen_bytes += frozen->len;
+}
+
+void plan_thaw(struct plan *p, struct work *w)
+{
+	if (!w->frozen)
+		return;
+	w->entry->dir->n_frozen--;
+	p->frozen_bytes -= w->frozen->len;
+	free(w->frozen);
+	w->frozen = NULL;
+}
+
+/* If two files were closed in turn while both waited, the smaller one may name the larger,
+ * which goes first. Otherwise the order of their closes counts. */
+static bool goes_before(const struct work *w, const struct work *other)
+{
+	if (w->first_close > other->frozen->close || other->first_close > w->frozen->close ||
+		w->frozen->ident.size == other->frozen->ident.size)
+		return w->frozen->close < other->frozen->close;
+	return w->frozen->ident.size > other->frozen->ident.size;
+}
+
+void plan_queue_frozen(struct plan *p, struct dir *d)
+{
+	struct work *order[PLAN_FROZEN];
+	size_t n = 0;
+
+	for (struct work *w = d->head; w && n < PLAN_FROZEN; w = w->next) {
+		size_t at = n++;
+
+		if (!w->frozen) {
+			n--;
+			continue;
+		}
+		for (; at > 0 && goes_before(w, order[at - 1]); at--)
+			order[at] = order[at - 1];
+		order[at] = w;
+	}
+	for (size_t i = 0; i < n; i++) {
+		queue_remove(p, order[i]);
+		queue_add(p, order[i]);
+		order[i]->behind = d->line ? d->line_in : 0;
+	}
+}
+
+void plan_freeze_failed(struct dir *d)
+{
+	struct work *w = d->head;
+
+	if (w && !d->n_frozen && w->how == HOW_COPY && w->entry->state == ENTRY_CLOSED)
+		w->how = HOW_FILE;
+}

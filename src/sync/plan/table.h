@@ -1,0 +1,252 @@
+/*
+ * Every name of the directory. Kept small: 100,000 files must fit in 20 MB, so a file without an
+ * unpublished change is one entry of about 130 bytes and its name; everything about a change is in
+ * its `work`, which goes away with it.
+ *
+ * Nothing here locks; the caller's lock covers the whole table.
+ */
+#ifndef SYNC_PLAN_TABLE_H
+#define SYNC_PLAN_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+
+struct dir;
+struct proc;
+
+/* The identity of a file's content: a file with the same identity counts as unchanged. */
+struct ident {
+	uint64_t size;
+	int64_t mtime_ns;
+	int64_t ctime_ns;
+	uint64_t ino;
+};
+void ident_of_stat(struct ident *ident, const struct stat *st);
+bool ident_equal(const struct ident *a, const struct ident *b);
+
+enum entry_state {
+	ENTRY_CLEAN, /* published as it is, or a link or directory: nothing to publish */
+	ENTRY_OPEN, /* changed, and a writer has it open */
+	ENTRY_HELD, /* closed by the exit of a writer, and it is not known yet how the writer ended */
+	ENTRY_CLOSED, /* to be published */
+	ENTRY_SUSPECT, /* closed by a death: goes to partial/, never under its name */
+	ENTRY_GONE, /* not there locally */
+	ENTRY_PARKED, /* to be published, in the line behind the queue: no work yet, and no object */
+};
+
+/* The cause of a change of state; plan/state.c has the table of what each may do. */
+enum entry_event {
+	EVENT_RECORDED, /* the journal, the manifest or a restore says so, with no task running */
+	EVENT_WRITTEN, /* a writer has it open, or stored to it */
+	EVENT_CLOSED, /* closed, or moved into place */
+	EVENT_KILLED, /* its writer was killed */
+	EVENT_TRUSTED, /* its writer exited well, or no news came in time */
+	EVENT_REMOVED, /* it is not there any more */
+	EVENT_RETURNED, /* it is there again, or for the first time */
+	EVENT_TURN, /* its turn in the line has come */
+	EVENT_SENT, /* the object holds what the file holds */
+	EVENT_TORN, /* it does not continue the log that was published */
+	EVENT_RESEND, /* its object is missing, replaced, or holds something else */
+	N_EVENTS
+};
+
+enum entry_flag {
+	ENTRY_PUBLISHED = 1 << 0, /* this run published the object; `etag` is its ETag */
+	ENTRY_HAS_CRC = 1 << 1, /* `crc` is of the published bytes */
+	ENTRY_APPENDED = 1 << 2, /* the object holds the first pub.size bytes of an open file */
+	ENTRY_KEEP = 1 << 3, /* gone, but not known to be deleted: stays in the manifest */
+	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of it */
+	ENTRY_SEEN = 1 << 5, /* found by the scan under way */
+	ENTRY_WARNED = 1 << 6, /* one warning per name */
+	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run began anew */
+	ENTRY_THERE = 1 << 8, /* the review under way found its object */
+	ENTRY_LINE = 1 << 9, /* it has a place in the line, in any state */
+	ENTRY_AGAIN = 1 << 10, /* it was closed again in that place */
+	ENTRY_UNSEEN = 1 << 11, /* PARKED: closed before its writer was found */
+	ENTRY_RETIRED = 1 << 12, /* its object is to go with the file, deleteSync or not */
+	ENTRY_COMPARED = 1 << 13, /* this flush has found the object to hold its bytes */
+	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
+};
+
+/* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */
+struct etag {
+	unsigned char md5[16];
+	uint16_t parts; /* 0 if there is no "-N" */
+	uint8_t form; /* 0 if there is none, 1: md5 and parts, 2: in entry.text */
+};
+
+struct entry {
+	struct entry *sibling, *before; /* of the same directory */
+	struct dir *dir;
+	struct work *work; /* owned; NULL if nothing is unpublished */
+	struct dir *below; /* owned; if it is a directory */
+	struct entry *line_next;
+	char *text; /* owned: the target of a link, or an unusual ETag */
+	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
+	uint64_t crc; /* of the published bytes; the number of its close if PARKED */
+	uint16_t mode; /* with the type */
+	struct etag etag;
+	uint16_t flags; /* enum entry_flag */
+	uint8_t state; /* enum entry_state */
+	char name[];
+};
+
+#define WORK_WRITERS 4
+
+/* Belongs to a change whose file is open, or was closed by a death. */
+struct opening {
+	struct proc *writers[WORK_WRITERS]; /* processes that have, or had, it open for writing */
+	struct ident sent; /* the version that partial/ or the grown object holds */
+	int64_t opened_ms;
+	int64_t grown_ms; /* last publication, or attempt, while it was open */
+	int64_t grown_cost_ms; /* how long that took */
+	int64_t partial_ms; /* when it last went to partial/; 0 if never */
+	uint8_t looked; /* how often its writers were searched for */
+};
+
+/* A small file as it was at one moment; published as such also if the file changes (freeze.c). */
+struct frozen {
+	struct ident ident;
+	uint32_t mode;
+	uint64_t close; /* the close that it is the content of, in the order of all */
+	size_t len;
+	unsigned char data[];
+};
+
+/* The state of its upload, and of the file since the job was made. */
+enum work_send {
+	SEND_IDLE, /* no worker has it */
+	SEND_SAME, /* unchanged since the job was made */
+	SEND_CHANGED, /* written to, removed, or suspect since */
+	SEND_RECLOSED, /* changed, and closed again */
+};
+
+/* How it is to be sent when its turn comes. */
+enum work_how {
+	HOW_FILE, /* straight from the file */
+	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
+	HOW_COPY, /* from a copy made with others at one moment: small, and closed again in its place */
+	HOW_REST, /* as the rest of a log whose writer was killed: only if the file only grew */
+};
+
+/* A setback. The file is tried again at `ready_ms`. */
+enum work_wait {
+	WAIT_NONE,
+	WAIT_DATA, /* a commit whose data is not all published; keeps its place in the queue */
+	WAIT_RETRY, /* cannot be published as it is (see `error`); has left the queue */
+};
+
+/*
+ * A change that is not published yet. Every entry that is OPEN, HELD, CLOSED or SUSPECT has one; a
+ * GONE one while its object is to be deleted; a directory while the object of a file that had its
+ * name is; CLEAN and PARKED ones have none. What a field means, by state:
+ *
+ *	OPEN	 opening, changed_ms, doomed, modified, appender; it keeps its place in the queue
+ *	HELD	 ready_ms: then its exit counts as a good one
+ *	CLOSED	 ready_ms, how, wait, close, first_close, waiting_ms, behind, unseen, found, frozen
+ *	SUSPECT	 opening->sent: what partial/ has of it; not in the queue
+ *	GONE	 ready_ms: then its object is deleted
+ */
+struct work {
+	struct entry *entry;
+	struct frozen *frozen; /* owned; sent instead of the file; NULL if there is no copy */
+	struct opening *opening; /* owned; there while OPEN, may be there in other states */
+	struct work *next, *prev; /* of the directory's queue, in the order of closes */
+	struct work *all_next, *all_prev; /* of all works */
+	struct ident published; /* what the object holds; only with ENTRY_PUBLISHED */
+	int64_t dirty_ms; /* first unpublished change */
+	int64_t changed_ms; /* last sign of life */
+	int64_t ready_ms; /* not before */
+	int64_t waiting_ms; /* since when a close is not published; 0 if none is */
+	/* Numbers of the last close, and of the first one that is not published. */
+	uint64_t close, first_close;
+	uint64_t behind; /* not before so many of its directory have left the line */
+	uint16_t tries;
+	uint16_t broken; /* snapshots that a writer broke */
+	uint8_t error; /* enum penstock_code of the last failure */
+	uint8_t send; /* enum work_send */
+	uint8_t how; /* enum work_how */
+	uint8_t wait; /* enum work_wait */
+	bool queued; /* in the directory's queue */
+	bool settled; /* this flush did what it could, and nothing has changed since */
+	bool unseen; /* closed before its writer was found */
+	bool found; /* the scan found it closed: the event of that close may still come */
+	bool doomed; /* its writer is being killed: the next close is that of a death */
+	bool modified; /* a store was seen since the last close */
+	bool appender; /* a writer has, or had, it open with O_APPEND */
+};
+
+struct dir {
+	struct entry *self; /* NULL if it is the top */
+	struct entry *first; /* children */
+	struct dir *wd_next;
+	struct dir *all_next, *all_prev; /* of all directories */
+	struct work *head, *tail; /* publication queue */
+	size_t n_queued; /* in it */
+	struct dir *active_next, *active_prev; /* of those with a queue */
+	struct entry *line, *line_tail; /* closed, and not in the queue yet */
+	struct dir *lined_next; /* of those with a line */
+	uint64_t line_in, line_out; /* how many ever came and left */
+	int64_t line_ms; /* when the first of them came */
+	bool lined;
+	struct dir *scan_next, *scan_prev; /* of those to be read */
+	uint32_t id;
+	int wd; /* inotify; -1 if there is none */
+	bool busy; /* a worker has one of the queue */
+	unsigned n_frozen; /* of the queue, and not published yet */
+	int64_t freeze_ms; /* the next attempt to copy its small files */
+	int64_t freeze_since_ms; /* the first attempt; 0 if there was none */
+	bool scan; /* in the list of those to be read */
+};
+
+struct table {
+	struct dir *top;
+	struct dir *dirs; /* all of them */
+	struct entry **slots;
+	size_t n_slots, n_entries, n_used;
+	uint32_t next_dir;
+	struct work *works;
+	size_t n_works;
+};
+
+int table_init(struct table *t); /* -1 if out of memory */
+void table_release(struct table *t);
+
+struct entry *table_find(const struct table *t, const struct dir *dir, const char *name);
+/* Finds or makes it (state CLEAN, no identity). Returns NULL if out of memory. */
+struct entry *table_get(struct table *t, struct dir *dir, const char *name);
+/* The same by a path relative to the top; makes the directories on the way. Returns NULL with errno
+ * ENOMEM, or ENOTDIR if one of them is a file. */
+struct entry *table_get_path(struct table *t, const char *path);
+struct entry *table_find_path(const struct table *t, const char *path);
+/* Turns an entry into a directory. Returns NULL if out of memory. */
+struct dir *table_make_dir(struct table *t, struct entry *e);
+/* Forgets an entry, its work, and for a directory everything below. */
+void table_remove(struct table *t, struct entry *e);
+
+/* Finds or makes it. Returns NULL if out of memory. */
+struct work *table_work(struct table *t, struct entry *e, int64_t now_ms);
+/* Puts it in front of all others. */
+void table_touch_work(struct table *t, struct work *w);
+/* Finds or makes it. Returns NULL if out of memory. */
+struct opening *work_open(struct work *w);
+/* It must not be queued or frozen, and no worker may have it. */
+void table_drop_work(struct table *t, struct entry *e);
+
+/* Calls `fn` for every entry, parents before children, siblings in no order. Non-zero stops. */
+int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie);
+
+/* Appends the path relative to the top. */
+void entry_path(const struct entry *e, struct buf *out);
+void dir_path(const struct dir *d, struct buf *out);
+/* Returns -1 if out of memory. NULL or "" forgets it. */
+int entry_set_etag(struct entry *e, const char *etag);
+#define ENTRY_ETAG_SIZE 136
+/* With its quotes; "" if there is none. */
+void entry_etag(const struct entry *e, char out[static ENTRY_ETAG_SIZE]);
+
+#endif

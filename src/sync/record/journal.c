@@ -1,0 +1,355 @@
+#include "sync/record/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <isa-l/crc.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sync/record/names.h"
+#include "base/banned.h"
+
+#define CRC_DIGITS 8
+#define FIELDS	   10
+#define WRITE_AT   (256 * KIB) /* bytes in memory that are worth a write of their own */
+
+struct journal {
+	char *path; /* NULL if it keeps nothing */
+	int fd;
+	uint64_t size;
+	struct buf pending;
+	bool damaged;
+	bool torn; /* the file may end in the middle of a line */
+};
+
+static uint32_t line_crc(const char *text, size_t len)
+{
+	return crc32_gzip_refl(0, (const unsigned char *)text, len);
+}
+
+static void add_name(struct buf *out, const char *name)
+{
+	buf_add_char(out, ' ');
+	if (!name || !*name)
+		buf_add_char(out, '-');
+	else if (strcmp(name, "-") == 0)
+		buf_add_str(out, "%2D");
+	else
+		names_encode(out, name);
+}
+
+void journal_format(struct buf *out, const struct journal_record *r)
+{
+	char crc[CRC_DIGITS + 1];
+	size_t start = out->len;
+
+	buf_add_str(out, "00000000 ");
+	buf_add_char(out, (char)r->type);
+	add_name(out, r->path);
+	buf_printf(out, " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRIu64 " %o", r->ident.size,
+		r->ident.mtime_ns, r->ident.ctime_ns, r->ident.ino, r->mode);
+	add_name(out, r->etag);
+	if (r->has_crc)
+		buf_printf(out, " %" PRIx64, r->crc);
+	else
+		buf_add_str(out, " -");
+	add_name(out, r->key);
+	if (buf_failed(out))
+		return;
+	snprintf(crc, sizeof(crc), "%08x",
+		line_crc(out->data + start + CRC_DIGITS, out->len - start - CRC_DIGITS));
+	memcpy(out->data + start, crc, CRC_DIGITS);
+	buf_add_char(out, '\n');
+}
+
+/* Splits at single spaces; false unless there are exactly `n` fields. */
+static bool split(char *text, char **fields, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		fields[i] = text;
+		text = strchr(text, ' ');
+		if (i + 1 < n) {
+			if (!text)
+				return false;
+			*text++ = '\0';
+		}
+	}
+	return !text;
+}
+
+static bool parse_octal(const char *s, uint32_t *out)
+{
+	uint32_t v = 0;
+
+	if (!*s || strlen(s) > 7)
+		return false;
+	for (; *s; s++) {
+		if (*s < '0' || *s > '7')
+			return false;
+		v = v * 8 + (uint32_t)(*s - '0');
+	}
+	*out = v;
+	return true;
+}
+
+static bool parse_hex(const char *s, uint64_t *out)
+{
+	size_t len = strlen(s);
+	char padded[17] = "0000000000000000";
+	unsigned char bytes[8];
+
+	if (!len || len > 16)
+		return false;
+	memcpy(padded + 16 - len, s, len);
+	if (str_unhex(padded, bytes, 8) < 0)
+		return false;
+	*out = 0;
+	for (size_t i = 0; i < 8; i++)
+		*out = *out << 8 | bytes[i];
+	return true;
+}
+
+/* Where a decoded name starts in `strings`; -1 if it is invalid. */
+static ssize_t decode_name(struct buf *strings, const char *text)
+{
+	size_t at = strings->len;
+
+	if (strcmp(text, "-") != 0 && names_decode(strings, text) < 0)
+		return -1;
+	return buf_add_char(strings, '\0') < 0 ? -1 : (ssize_t)at;
+}
+
+bool journal_parse(const char *line, struct journal_record *r, struct buf *strings)
+{
+	size_t len = strlen(line);
+	unsigned char sum[4];
+	char digits[CRC_DIGITS + 1], *f[FIELDS];
+	_cleanup_free_ char *copy = NULL;
+	ssize_t path, etag, key;
+
+	if (len < CRC_DIGITS + 2)
+		return false;
+	snprintf(digits, sizeof(digits), "%.8s", line);
+	if (str_unhex(digits, sum, 4) < 0 ||
+		((uint32_t)sum[0] << 24 | (uint32_t)sum[1] << 16 | (uint32_t)sum[2] << 8 |
+			sum[3]) != line_crc(line + CRC_DIGITS, len - CRC_DIGITS))
+		return false;
+	copy = strdup(line + CRC_DIGITS + 1);
+	if (!copy)
+		errno = ENOMEM;
+	if (!copy || line[CRC_DIGITS] != ' ' || !split(copy, f, FIELDS) || strlen(f[0]) != 1 ||
+		!strchr("HCPASDXKMRUV", f[0][0]))
+		return false;
+	memset(r, 0, sizeof(*r));
+	r->type = (enum journal_type)f[0][0];
+	if (!str_to_u64(f[2], 0, UINT64_MAX, &r->ident.size) ||
+		!str_to_i64(f[3], INT64_MIN, INT64_MAX, &r->ident.mtime_ns) ||
+		!str_to_i64(f[4], INT64_MIN, INT64_MAX, &r->ident.ctime_ns) ||
+		!str_to_u64(f[5], 0, UINT64_MAX, &r->ident.ino) || !parse_octal(f[6], &r->mode))
+		return false;
+	r->has_crc = strcmp(f[8], "-") != 0;
+	if (r->has_crc && !parse_hex(f[8], &r->crc))
+		return false;
+	buf_clear(strings);
+	path = decode_name(strings, f[1]);
+	etag = decode_name(strings, f[7]);
+	key = decode_name(strings, f[9]);
+	if (strings->failure == BUF_NO_MEMORY)
+		errno = ENOMEM;
+	if (path < 0 || etag < 0 || key < 0)
+		return false;
+	r->path = strings->data + path;
+	r->etag = strings->data + etag;
+	r->key = strings->data + key;
+	return true;
+}
+
+int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf strings = BUF_INIT(3 * LIMIT_SYNC_NAME);
+	_cleanup_free_ char *line = NULL;
+	_cleanup_fclose_ FILE *f = NULL;
+	unsigned torn = 0;
+	bool memory = false;
+	size_t cap = 0;
+	ssize_t n = 0;
+
+	f = fopen(path, "re");
+	if (!f && errno != ENOENT)
+		return error_errno(err, errno, "cannot read the journal %s", path);
+	while (f && !memory && (n = getline(&line, &cap, f)) > 0) {
+		struct journal_record r;
+
+		/* A last line without newline may be cut, also if its CRC matches. */
+		if (line[n - 1] != '\n') {
+			torn++;
+			break;
+		}
+		line[n - 1] = '\0';
+		if (n == 1)
+			continue;
+		errno = 0;
+		if (!journal_parse(line, &r, &strings)) {
+			memory = errno == ENOMEM;
+			torn++;
+		} else if (fn(cookie, &r)) {
+			break;
+		}
+	}
+	if (memory || (f && n < 0 && !feof(f) && !ferror(f)))
+		return error_memory(err);
+	if (f && ferror(f))
+		return error_errno(err, errno, "cannot read the journal %s", path);
+	if (skipped)
+		*skipped = torn;
+	return 0;
+}
+
+int journal_open(struct journal **out, const char *path, struct penstock_error *err)
+{
+	struct journal *j = calloc(1, sizeof(*j));
+	off_t end;
+
+	if (!j)
+		return error_memory(err);
+	buf_init(&j->pending, LIMIT_SYNC_JOURNAL_PENDING);
+	j->fd = -1;
+	if (path) {
+		j->path = strdup(path);
+		j->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+		if (!j->path || j->fd < 0) {
+			int rc = error_errno(err, errno, "cannot open the journal %s", path);
+
+			journal_free(j);
+			return rc;
+		}
+		end = lseek(j->fd, 0, SEEK_END);
+		j->size = end > 0 ? (uint64_t)end : 0;
+		j->torn = end > 0;
+	}
+	*out = j;
+	return 0;
+}
+
+void journal_free(struct journal *j)
+{
+	if (!j)
+		return;
+	if (j->fd >= 0)
+		close(j->fd);
+	buf_release(&j->pending);
+	free(j->path);
+	free(j);
+}
+
+void journal_add(struct journal *j, const struct journal_record *record)
+{
+	if (!j->path)
+		return;
+	journal_format(&j->pending, record);
+	if (buf_failed(&j->pending)) {
+		buf_clear(&j->pending);
+		j->damaged = true;
+	}
+	if (j->pending.len > WRITE_AT)
+		journal_write(j);
+}
+
+void journal_lost(struct journal *j)
+{
+	j->damaged = true;
+}
+
+int journal_write(struct journal *j)
+{
+	ssize_t n;
+
+	if (!j->path || !j->pending.len)
+		return 0;
+	if (j->torn && fs_write_all(j->fd, "\n", 1) < 0)
+		return -1;
+	j->torn = false;
+	n = write(j->fd, j->pending.data, j->pending.len);
+	if (n < 0)
+		return errno == EINTR ? 0 : -1;
+	j->size += (uint64_t)n;
+	if ((size_t)n < j->pending.len) {
+		/* A part of a line may be in the file now: the rest starts a line of its own, and
+		 * the cut one is lost. */
+		const char *rest = memchr(j->pending.data + n, '\n', j->pending.len - (size_t)n);
+
+		if (j->pending.data[n - 1] != '\n') {
+			j->torn = true;
+			j->damaged = true;
+			n = rest ? rest + 1 - j->pending.data : (ssize_t)j->pending.len;
+		}
+	}
+	buf_consume(&j->pending, (size_t)n);
+	return 0;
+}
+
+int journal_sync(struct journal *j)
+{
+	return j->path ? fdatasync(j->fd) : 0;
+}
+
+bool journal_damaged(const struct journal *j)
+{
+	return j->damaged;
+}
+
+uint64_t journal_size(const struct journal *j)
+{
+	return j->size;
+}
+
+int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *tmp = NULL, *dir = NULL;
+	struct journal next = {.fd = -1};
+	char *slash;
+	int rc = 0;
+
+	if (!j->path)
+		return 0;
+	if (asprintf(&tmp, "%s.new", j->path) < 0)
+		return error_memory(err);
+	next.fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+	if (next.fd < 0)
+		return error_errno(err, errno, "cannot write the journal %s", tmp);
+	next.path = tmp;
+	buf_init(&next.pending, LIMIT_SYNC_JOURNAL_PENDING);
+	fill(cookie, &next);
+	while (next.pending.len && rc == 0)
+		rc = journal_write(&next);
+	if (rc < 0 || next.damaged || fdatasync(next.fd) < 0 || rename(tmp, j->path) < 0) {
+		rc = error_errno(
+			err, next.damaged ? ENOSPC : errno, "cannot write the journal %s", tmp);
+		close(next.fd);
+		unlink(tmp);
+		buf_release(&next.pending);
+		return rc;
+	}
+	buf_release(&next.pending);
+	close(j->fd);
+	j->fd = next.fd;
+	j->size = next.size;
+	j->torn = j->damaged = false;
+	buf_clear(&j->pending);
+	dir = strdup(j->path);
+	slash = dir ? strrchr(dir, '/') : NULL;
+	if (!slash)
+		return 0;
+	*slash = '\0';
+	return fs_fsync_dir(*dir ? dir : "/", err);
+}

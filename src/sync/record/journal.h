@@ -1,0 +1,95 @@
+/*
+ * The local record of what was closed and what was published, so that the next attempt knows after
+ * a kill which files are whole.
+ *
+ *	journal_open(&j, path, err);			reads nothing
+ *	journal_replay(path, fn, cookie, err);		before that, of the earlier attempts
+ *	journal_add(j, &record); ... journal_write(j);	to the kernel: survives a kill of penstock
+ *	journal_sync(j);				to the disk: survives a power loss
+ *
+ * One record is one line: a CRC of the rest, a letter, fields separated by spaces, names
+ * percent-encoded. A line whose CRC is wrong (cut by a crash, or by a full disk) is skipped, so a
+ * torn line costs itself only. A journal that cannot be written stops nothing: what it lost is
+ * written again once there is space again (`journal_damaged`, then journal_rewrite()).
+ */
+#ifndef SYNC_RECORD_JOURNAL_H
+#define SYNC_RECORD_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sync/plan/table.h"
+
+struct penstock_error;
+struct journal;
+
+enum journal_type {
+	/* path: the run's id; etag: the nonce of a sync that writes here; key: the boot in which
+	 * files were seen to be as the records say, "" in journals of old */
+	JOURNAL_RUN = 'H',
+	/* path, ident, mode: closed by a living writer; key: JOURNAL_SYNCED, or none */
+	JOURNAL_CLOSED = 'C',
+	/* path, ident, mode, etag, crc: the version that the object holds */
+	JOURNAL_PUBLISHED = 'P',
+	JOURNAL_APPENDED = 'A', /* the same of an open file: ident.size bytes of it are there */
+	JOURNAL_SUSPECT = 'S', /* path, ident, mode */
+	JOURNAL_GONE = 'D', /* path, etag: gone locally, the object is still there */
+	JOURNAL_FORGET = 'X', /* path: neither here nor in the bucket */
+	JOURNAL_KEPT = 'K', /* path, etag; key: where an object of others was kept */
+	JOURNAL_MANIFEST = 'M', /* generation in ident.size, etag */
+	JOURNAL_RESTORED = 'R', /* generation in ident.size: its restore was verified */
+	/* key, etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when it
+	 * was requested, wall clock */
+	JOURNAL_PARTS = 'U',
+	JOURNAL_PARTS_OVER = 'V', /* the same: nothing of it is left */
+};
+
+#define JOURNAL_SYNCED "synced" /* the file is on the disk */
+
+struct journal_record {
+	enum journal_type type;
+	const char *path; /* raw bytes */
+	/* of JOURNAL_KEPT, of uploads in parts, of a run and of closes, else NULL */
+	const char *key;
+	const char *etag; /* NULL or "" if there is none */
+	struct ident ident;
+	uint32_t mode;
+	uint64_t crc;
+	bool has_crc;
+};
+
+/* Returns non-zero to stop. */
+typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
+
+/* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
+int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
+	struct penstock_error *err);
+/* One line without its newline. Returns false if it is torn or foreign (errno ENOMEM if out of
+ * memory). Decoded strings go to `strings`. */
+bool journal_parse(const char *line, struct journal_record *record, struct buf *strings);
+/* Appends one line with its newline. */
+void journal_format(struct buf *out, const struct journal_record *record);
+
+/* Opens it for appending, created with mode 0600. If `path` is NULL the journal keeps nothing. */
+int journal_open(struct journal **out, const char *path, struct penstock_error *err);
+void journal_free(struct journal *j);
+
+/* Adds it to memory. */
+void journal_add(struct journal *j, const struct journal_record *record);
+/* A record could not be added: the journal counts as damaged until it is rewritten. */
+void journal_lost(struct journal *j);
+/* Hands the added records to the kernel. Returns -1 with errno if they could not be written. */
+int journal_write(struct journal *j);
+/* fdatasync of what was written; may block for long. */
+int journal_sync(struct journal *j);
+/* A record was lost since the last rewrite. */
+bool journal_damaged(const struct journal *j);
+/* Bytes in the file. */
+uint64_t journal_size(const struct journal *j);
+
+/* Replaces the journal by the records that `fill` adds (with journal_add() to the journal it is
+ * given). The old one stays until the new one is durable. */
+int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal *j), void *cookie,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * The manifest of a run: one JSON document with one entry per line, so that it is written and read
+ * in constant memory.
+ *
+ *	{"format":"penstock manifest","version":1,"run":"ID","attempt":1,"generation":7,
+ *	"written":"2026-11-21T09:05:00.000Z","files":[
+ *	{"path":"a%0Ab","type":"file","size":3,"mtime":1795251900000000000,"mode":"0644","etag":"…"}
+ *	,{"path":"latest","type":"link","link":"a%0Ab","mtime":…,"mode":"0777"}
+ *	],"replaced":[
+ *	{"path":"a","etag":"…","kept":"out/.penstock/runs/ID/replaced/a"}
+ *	],"partial":[
+ *	{"path":"b","kept":"…","size":9}
+ *	]}
+ *
+ * `path`, `link` and `kept` are percent-encoded by names_encode(); mtime counts nanoseconds since
+ * 1970. "deleted":true marks an object whose file is gone; "crc64" (ECMA, reflected) is there where
+ * it is known.
+ */
+#ifndef SYNC_RECORD_MANIFEST_H
+#define SYNC_RECORD_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct penstock_error;
+
+enum manifest_list { MANIFEST_FILES, MANIFEST_REPLACED, MANIFEST_PARTIAL, MANIFEST_LISTS_ };
+
+struct manifest_head {
+	char run[128];
+	int attempt;
+	uint64_t generation;
+};
+
+struct manifest_item {
+	const char *path; /* raw bytes */
+	const char *link; /* target; NULL if it is no link */
+	const char *kept; /* key; NULL if there is none */
+	const char *etag; /* "" if there is none */
+	uint64_t size;
+	int64_t mtime_ns;
+	mode_t mode; /* with the type */
+	uint64_t crc;
+	bool has_crc;
+	bool older; /* of an attempt before the run began anew: not to be restored or deleted */
+	bool deleted;
+};
+
+/* Writing: begin, items of the three lists in their order, end. Write errors stick in `f`. Returns
+ * -1 if out of memory; `f` then holds no manifest. */
+int manifest_begin(FILE *f, const struct manifest_head *head);
+void manifest_list(FILE *f, enum manifest_list list);
+int manifest_item(FILE *f, enum manifest_list list, const struct manifest_item *item, bool first);
+void manifest_end(FILE *f);
+
+typedef int (*manifest_fn)(void *cookie, enum manifest_list list, const struct manifest_item *item);
+/*
+ * Reads a whole manifest; `fn` returns non-zero to stop. Returns -PENSTOCK_E_CORRUPT if it is no
+ * manifest, or cut; `fn` may have been called then. Returns -PENSTOCK_E_UNSUPPORTED if it is of a
+ * later version. `name` is for messages.
+ */
+int manifest_read(FILE *f, const char *name, struct manifest_head *head, manifest_fn fn,
+	void *cookie, struct penstock_error *err);
+
+#endif

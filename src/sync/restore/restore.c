@@ -1,0 +1,517 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "checkpoint/read.h"
+#include "copy/copy.h"
+#include "sync/plan/commits.h"
+#include "sync/record/names.h"
+#include "sync/restore/internal.h"
+#include "base/banned.h"
+
+#define FETCH_TRIES  3 /* objects that change while they are fetched */
+#define LISTED_SINCE (INT64_C(3600) * NS_PER_S) /* multipart uploads are dated by their start */
+
+/* Objects that are newer than the manifest. */
+
+static const char *path_of_key(const struct restore *r, const char *key)
+{
+	size_t prefix = strlen(r->s->o.prefix);
+
+	if (strncmp(key, r->s->o.prefix, prefix) != 0 || str_starts(key + prefix, ".penstock/") ||
+		strlen(key) <= prefix || str_ends(key, "/"))
+		return NULL;
+	return key + prefix;
+}
+
+static int64_t mtime_of(const struct object_info *info)
+{
+	const char *text = strlist_get(&info->metadata, "mtime");
+	const char *dot = text ? strchr(text, '.') : NULL;
+	char seconds[24], nanos[10];
+	int64_t s = 0, ns = 0;
+
+	if (!dot || dot - text >= (ptrdiff_t)sizeof(seconds) || strlen(dot + 1) != 9)
+		return info->modified_ns;
+	snprintf(seconds, sizeof(seconds), "%.*s", (int)(dot - text), text);
+	snprintf(nanos, sizeof(nanos), "%s", dot + 1);
+	if (!str_to_i64(seconds, INT32_MIN, INT64_MAX / NS_PER_S - 1, &s) ||
+		!str_to_i64(nanos, 0, NS_PER_S - 1, &ns))
+		return info->modified_ns;
+	return s * NS_PER_S + ns;
+}
+
+/* Takes the object for what is to be restored, if this run wrote it. */
+static int adopt(struct restore *r, const char *path, const char *key, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	const char *mode;
+	struct entry *e;
+	uint64_t bits = 0644;
+	int64_t mtime_ns;
+	bool local;
+	int rc = object_head(object_at(r->s->o.client, r->s->o.bucket, key), &info, err);
+
+	if (rc == -PENSTOCK_E_NOT_FOUND) {
+		penstock_error_release(err);
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	if (!keep_is_ours(r->s, &info, false))
+		return 0;
+	e = table_get_path(&r->s->table, path);
+	if (!e && errno == ENOMEM)
+		return error_memory(err);
+	if (!e || e->below || S_ISLNK(e->mode))
+		return 0;
+	mtime_ns = mtime_of(&info);
+	local = e->state != ENTRY_GONE && e->seen.ino != 0;
+	if (entry_set_etag(e, info.etag) < 0)
+		return error_memory(err);
+	e->flags |= ENTRY_PUBLISHED;
+	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_OLDER);
+	if (e->work) { /* closed here and not sent yet: newer than any object */
+		e->work->published = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
+		return 0;
+	}
+	/* Published just before the kill: the file here is the same one. */
+	if (local && e->seen.size == info.size && e->seen.mtime_ns == mtime_ns)
+		return 0;
+	mode = strlist_get(&info.metadata, "mode");
+	if (mode)
+		str_to_u64(mode, 0, 0177777, &bits);
+	e->mode = S_IFREG | (bits & 07777);
+	e->seen = (struct ident){.size = info.size, .mtime_ns = mtime_ns};
+	plan_set_state(&r->s->plan, e, EVENT_RECORDED, ENTRY_GONE);
+	e->flags |= ENTRY_KEEP;
+	return 0;
+}
+
+struct listing {
+	struct restore *r;
+	int rc;
+	struct penstock_error *err;
+};
+
+static int on_listed(void *cookie, const struct object_info *info)
+{
+	_cleanup_(buf_release) struct buf decoded = BUF_INIT(LIMIT_S3_KEY + 1);
+	struct listing *l = cookie;
+	struct restore *r = l->r;
+	const char *path = path_of_key(r, info->key);
+	char etag[ENTRY_ETAG_SIZE];
+	struct entry *e;
+
+	/* Such a key is what a name that is not UTF-8 became. */
+	if (path && names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
+		path = buf_str(&decoded);
+	if (decoded.failure == BUF_NO_MEMORY) {
+		l->rc = error_memory(l->err);
+		return 1;
+	}
+	if (!path || info->modified_ns < r->manifest_ns - LISTED_SINCE)
+		return 0;
+	e = table_find_path(&r->s->table, path);
+	if (e && (e->flags & ENTRY_PUBLISHED)) {
+		entry_etag(e, etag);
+		if (strcmp(etag, info->etag) == 0)
+			return 0;
+	}
+	l->rc = adopt(r, path, info->key, l->err);
+	return l->rc < 0;
+}
+
+static int find_newer(struct restore *r, struct penstock_error *err)
+{
+	struct listing l = {.r = r, .err = err};
+	int rc = object_list(object_at(r->s->o.client, r->s->o.bucket, r->s->o.prefix), NULL,
+		on_listed, &l, r->s->o.cancel, err);
+
+	return l.rc < 0 ? l.rc : rc;
+}
+
+/* Fetching. */
+
+/* The parents of `path`, none of them a link: what stands in the way is set aside. */
+static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *part = strdup(path);
+
+	if (!part)
+		return error_memory(err);
+	for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
+		struct stat st;
+		int rc = 0;
+
+		*slash = '\0';
+		if (fstatat(r->s->root_fd, part, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			st.st_mode = 0;
+		else if (!S_ISDIR(st.st_mode))
+			rc = restore_set_aside(r, part, st.st_mode, err);
+		if (rc < 0)
+			return rc;
+		if (!S_ISDIR(st.st_mode) && mkdirat(r->s->root_fd, part, 0755) < 0 &&
+			errno != EEXIST)
+			return error_errno(err, errno, "cannot make the directory %s", part);
+		*slash = '/';
+	}
+	return 0;
+}
+
+static void end_restore(struct restore *r, struct penstock_error *err)
+{
+	if (r->error.code)
+		penstock_error_release(err);
+	else
+		error_move(&r->error, err);
+	copy_cancel(r->copy);
+}
+
+static void finish_file(struct restore *r, struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_close_ int fd = -1;
+	int rc;
+
+	entry_path(e, &path);
+	fd = openat(r->s->root_fd, buf_str(&path), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	rc = buf_failed(&path) ? error_memory(&err) : restore_times(r, e, fd, buf_str(&path), &err);
+	if (rc < 0) {
+		end_restore(r, &err);
+		return;
+	}
+	r->stats.files_fetched++;
+	r->stats.bytes_fetched += e->seen.size;
+}
+
+/* An object of a checkpoint is missing or damaged. The other checkpoints do not depend on it, and
+ * are restored. */
+static bool leave_out(
+	struct restore *r, struct entry *e, const char *path, const struct penstock_error *err)
+{
+	if (err->code != PENSTOCK_E_NOT_FOUND && err->code != PENSTOCK_E_CORRUPT &&
+		err->code != PENSTOCK_E_PRECONDITION && err->code != PENSTOCK_E_CHANGED)
+		return false;
+	if (!commits_has(&r->s->table, e))
+		return false;
+	e->flags &= (uint16_t)~ENTRY_KEEP; /* as if it had been deleted here */
+	sync_emit(r->s, SYNC_WARNING, path, 0,
+		"%s is %s in the bucket: its checkpoint is not restored whole (%s)", path,
+		err->code == PENSTOCK_E_NOT_FOUND ? "missing" : "damaged",
+		err->message ? err->message : penstock_code_name(err->code));
+	return true;
+}
+
+static void file_failed(struct restore *r, struct entry *e, const struct penstock_error *why)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool replaced = why->code == PENSTOCK_E_PRECONDITION || why->code == PENSTOCK_E_CHANGED;
+
+	entry_path(e, &path);
+	if (replaced && r->round < FETCH_TRIES) {
+		if (restore_add((void ***)&r->again, &r->n_again, e) == 0)
+			return;
+		error_memory(&err);
+	} else if (leave_out(r, e, buf_str(&path), why)) {
+		return;
+	} else {
+		error_set(&err, why->code, "%s: %s", buf_str(&path),
+			why->message ? why->message : penstock_code_name(why->code));
+	}
+	end_restore(r, &err);
+}
+
+/* Files that were set aside are uploads. The tag is their index, or the entry of a download. */
+
+static void on_done(void *cookie, const struct copy_item *item)
+{
+	struct restore *r = cookie;
+	size_t i = (size_t)(uintptr_t)item->tag;
+
+	if (strcmp(item->action, "upload") == 0)
+		restore_aside_sent(r->s, r->aside_paths[i], item->size);
+	else
+		finish_file(r, item->tag);
+	sync_deliver(r->s);
+}
+
+static void on_failed(void *cookie, const struct copy_item *item, const struct penstock_error *err)
+{
+	struct restore *r = cookie;
+	size_t i = (size_t)(uintptr_t)item->tag;
+
+	if (err->code == PENSTOCK_E_CANCELLED)
+		return;
+	if (strcmp(item->action, "upload") == 0)
+		restore_aside_failed(r->s, r->aside_paths[i], r->aside_files[i], err);
+	else
+		file_failed(r, item->tag, err);
+	sync_deliver(r->s);
+}
+
+static int push_fetch(struct restore *r, struct entry *e, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	_cleanup_free_ char *full = NULL;
+	struct object_info known = {.size = e->seen.size};
+	int rc;
+
+	entry_path(e, &path);
+	full = path_join(r->s->o.dir, buf_str(&path));
+	if (!full || buf_failed(&path))
+		return error_memory(err);
+	rc = upload_key(r->s, NULL, buf_str(&path), &key, err);
+	/* It was published again after the manifest. */
+	if (rc == 0 && r->round)
+		rc = adopt(r, buf_str(&path), buf_str(&key), err);
+	if (rc < 0)
+		return error_prefix(err, "%s", buf_str(&path));
+	known.size = e->seen.size;
+	entry_etag(e, known.etag);
+	return copy_push(r->copy,
+		&(struct bulk_item){.kind = BULK_DOWNLOAD,
+			.from = object_at(r->s->o.client, r->s->o.bucket, buf_str(&key)),
+			.path = full,
+			.path_root = strlen(full) - path.len - 1,
+			.known = known.etag[0] ? &known : NULL,
+			.tag = e},
+		known.size, err);
+}
+
+/* A small one with the downloads. A large one is sent in parts, which need a record. */
+static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	const char *path = r->aside_paths[i], *file = r->aside_files[i];
+	struct stat st;
+	int rc;
+
+	buf_printf(&key, "%spartial/", r->s->state);
+	names_key(&key, path);
+	if (buf_failed(&key) || key.len > LIMIT_S3_KEY || lstat(file, &st) < 0 ||
+		(uint64_t)st.st_size > LIMIT_BULK_SMALL) {
+		rc = restore_aside_send(r->s, path, file, err);
+		sync_deliver(r->s);
+		return rc < 0 ? rc : 0;
+	}
+	return copy_push(r->copy,
+		&(struct bulk_item){.kind = BULK_UPLOAD,
+			.path = file,
+			.to = object_at(r->s->o.client, r->s->o.bucket, buf_str(&key)),
+			.content_type = "application/octet-stream",
+			/* A later attempt must not put it over a newer one. */
+			.remove_source = true,
+			.tag = (void *)(uintptr_t)i},
+		(uint64_t)st.st_size, err);
+}
+
+static int push_all(struct restore *r, struct penstock_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < r->n_fetch && !r->error.code; i++)
+		rc = push_fetch(r, r->fetch[i], err);
+	for (size_t i = 0; rc == 0 && i < r->n_aside_files && !r->error.code; i++)
+		rc = push_aside(r, i, err);
+	if (rc == 0)
+		rc = copy_finish(r->copy, err);
+	while (rc == 0 && r->n_again && !r->error.code) {
+		_cleanup_free_ struct entry **again = take_pointer(r->again);
+		size_t n = r->n_again;
+
+		r->n_again = 0;
+		r->round++;
+		for (size_t i = 0; rc == 0 && i < n && !r->error.code; i++)
+			rc = push_fetch(r, again[i], err);
+		if (rc == 0)
+			rc = copy_finish(r->copy, err);
+	}
+	if (!r->error.code)
+		return rc;
+	penstock_error_release(err);
+	return error_move(err, &r->error);
+}
+
+static int collect(void *cookie, struct entry *e)
+{
+	struct restore *r = cookie;
+
+	if (e->state != ENTRY_GONE || !(e->flags & ENTRY_KEEP))
+		return 0;
+	if (e->below)
+		return restore_add((void ***)&r->dirs, &r->n_dirs, e);
+	if (S_ISLNK(e->mode))
+		return restore_add((void ***)&r->links, &r->n_links, e);
+	if (!(e->flags & ENTRY_PUBLISHED))
+		return 0;
+	return restore_add((void ***)&r->fetch, &r->n_fetch, e);
+}
+
+/* Makes the directories of the files, and sets aside what is in the way of a file. */
+static int make_places(struct restore *r, struct penstock_error *err)
+{
+	for (size_t i = 0; i < r->n_fetch; i++) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct stat st;
+		int rc;
+
+		entry_path(r->fetch[i], &path);
+		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
+		/* A pipe, or a link that came since. */
+		if (rc == 0 &&
+			fstatat(r->s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			!S_ISREG(st.st_mode))
+			rc = restore_set_aside(r, buf_str(&path), st.st_mode, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int fetch_all(struct restore *r, struct penstock_error *err)
+{
+	struct copy copy;
+	int rc = make_places(r, err);
+
+	if (rc < 0 || !(r->n_fetch + r->n_aside_files))
+		return rc;
+	rc = copy_begin(&copy,
+		&(struct copy_options){.engine = object_client_engine(r->s->o.client),
+			.from = r->s->o.client,
+			.to = r->s->o.client,
+			.resume = true,
+			.put = {.delta_dir = r->s->sent_dir},
+			.cancel = r->s->o.cancel,
+			.report = {.done = on_done, .failed = on_failed, .cookie = r}},
+		err);
+	r->copy = &copy;
+	if (rc == 0)
+		rc = push_all(r, err);
+	copy_end(&copy);
+	r->copy = NULL;
+	return rc;
+}
+
+/* Links, empty directories, and the modes and times of directories, from the bottom up. */
+static int restore_rest(struct restore *r, struct penstock_error *err)
+{
+	for (size_t i = 0; i < r->n_dirs + r->n_links; i++) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct entry *e = i < r->n_dirs ? r->dirs[i] : r->links[i - r->n_dirs];
+		int rc;
+
+		entry_path(e, &path);
+		rc = buf_failed(&path) ? error_memory(err) : make_parents(r, buf_str(&path), err);
+		if (rc < 0)
+			return rc;
+		rc = e->below ? mkdirat(r->s->root_fd, buf_str(&path), 0755)
+			      : symlinkat(e->text ? e->text : "", r->s->root_fd, buf_str(&path));
+		if (rc < 0 && errno != EEXIST)
+			return error_errno(err, errno, "cannot restore %s", buf_str(&path));
+		plan_set_state(&r->s->plan, e, EVENT_RECORDED, ENTRY_CLEAN);
+		e->flags &= (uint16_t)~ENTRY_KEEP;
+	}
+	for (size_t i = r->n_links + r->n_dirs; i-- > 0;) {
+		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+		struct entry *e = i < r->n_dirs ? r->dirs[i] : r->links[i - r->n_dirs];
+		struct timespec times[2] = {
+			{.tv_nsec = UTIME_OMIT}, {.tv_sec = e->seen.mtime_ns / NS_PER_S,
+							 .tv_nsec = e->seen.mtime_ns % NS_PER_S}};
+
+		entry_path(e, &path);
+		if (buf_failed(&path))
+			return error_memory(err);
+		if (e->below && fchmodat(r->s->root_fd, buf_str(&path), e->mode & 07777, 0) < 0)
+			return error_errno(
+				err, errno, "cannot restore the mode of %s", buf_str(&path));
+		if (times[1].tv_nsec >= 0)
+			utimensat(r->s->root_fd, buf_str(&path), times, AT_SYMLINK_NOFOLLOW);
+	}
+	return 0;
+}
+
+static int bring_back(struct restore *r, struct penstock_error *err)
+{
+	struct sync *s = r->s;
+	int rc = state_replay(s, err);
+
+	if (rc == 0)
+		boot_judge(s);
+	if (rc == 0)
+		rc = journal_open(&s->journal, s->o.journal_path, err);
+	if (rc == 0)
+		rc = state_attach(s, err);
+	if (rc < 0)
+		return rc;
+	r->stats.found = s->generation > 0 || s->continued;
+	r->newer = s->generation > s->journal_generation;
+	r->manifest_ns = s->manifest_ns;
+	if (!r->stats.found)
+		return 0;
+	rc = restore_aside_send_left(s, err);
+	if (rc == 0)
+		rc = find_newer(r, err);
+	if (rc == 0)
+		rc = restore_check_dir(r, "", err);
+	if (rc == 0 && table_each(&s->table, restore_note_missing, r) < 0)
+		rc = error_memory(err);
+	if (rc == 0 && table_each(&s->table, collect, r) < 0)
+		rc = error_memory(err);
+	if (rc == 0)
+		rc = fetch_all(r, err);
+	if (rc == 0)
+		restore_drop_begun(r);
+	if (rc == 0)
+		rc = restore_rest(r, err);
+	if (rc < 0)
+		return rc;
+	s->journal_generation = s->restored_generation = s->generation;
+	boot_believe(s);
+	return state_rewrite_journal(s, err);
+}
+
+int sync_restore(const struct sync_options *options, struct sync_restored *restored,
+	struct penstock_error *err)
+{
+	struct restore r = {.error = PENSTOCK_ERROR_INIT};
+	int rc = sync_new(&r.s, options, err);
+
+	if (rc == 0)
+		rc = bring_back(&r, err);
+	if (rc == 0 && restored)
+		*restored = r.stats;
+	for (size_t i = 0; i < r.n_aside_paths; i++)
+		free(r.aside_paths[i]);
+	for (size_t i = 0; i < r.n_aside_files; i++)
+		free(r.aside_files[i]);
+	for (size_t i = 0; i < r.n_begun; i++)
+		free(r.begun[i]);
+	free(r.begun);
+	free(r.aside_paths);
+	free(r.aside_files);
+	commit_free(r.vouch);
+	free(r.vouch_path);
+	free(r.fetch);
+	free(r.again);
+	free(r.dirs);
+	free(r.links);
+	penstock_error_release(&r.error);
+	sync_free(r.s);
+	/* The table of a large output is built again by sync_start(), in pieces of other sizes. */
+	malloc_trim(0);
+	return rc;
+}

@@ -1,0 +1,285 @@
+/* The journal: written by a running sync, replayed by the next one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "transfer/state/part_file.h"
+#include "sync/internal.h"
+#include "base/banned.h"
+
+/* syncs that a journal names; the manifest is of one of them, or older */
+#define NONCES		32
+#define JOURNAL_REWRITE (64 * MIB) /* bytes of journal that are worth a new one */
+
+void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct sync *s = cookie;
+	struct journal_record r = {.type = type, .ident = *ident, .mode = e->mode};
+	char etag[ENTRY_ETAG_SIZE];
+
+	entry_path(e, &path);
+	if (buf_failed(&path)) {
+		journal_lost(s->journal);
+		return;
+	}
+	r.path = buf_str(&path);
+	if (type == JOURNAL_CLOSED && (e->flags & ENTRY_SYNCED) && !s->settling)
+		r.key = JOURNAL_SYNCED;
+	if (type == JOURNAL_PUBLISHED || type == JOURNAL_APPENDED || type == JOURNAL_GONE) {
+		entry_etag(e, etag);
+		r.etag = etag;
+		r.crc = e->crc;
+		r.has_crc = (e->flags & ENTRY_HAS_CRC) != 0;
+	}
+	journal_add(s->journal, &r);
+}
+
+static int fill_entry(void *cookie, struct entry *e)
+{
+	struct sync *s = cookie;
+	const struct ident *object = e->work ? &e->work->published : &e->seen;
+
+	if (e->below || S_ISLNK(e->mode))
+		return 0;
+	/* An older object is not this run's now; the manifest knows it. */
+	if ((e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER))
+		state_note(s, e->flags & ENTRY_APPENDED ? JOURNAL_APPENDED : JOURNAL_PUBLISHED, e,
+			object);
+	if (e->state == ENTRY_CLOSED || e->state == ENTRY_PARKED)
+		state_note(s, JOURNAL_CLOSED, e, &e->seen);
+	else if (e->state == ENTRY_SUSPECT)
+		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
+	/* not a file that is yet to be restored */
+	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED) &&
+		 !(e->flags & (ENTRY_OLDER | ENTRY_KEEP)))
+		state_note(s, JOURNAL_GONE, e, object);
+	return 0;
+}
+
+static void fill(void *cookie, struct journal *to)
+{
+	struct sync *s = cookie;
+	struct journal *kept = s->journal;
+
+	s->journal = to;
+	for (size_t i = s->nonces.n > NONCES ? s->nonces.n - NONCES : 0; i < s->nonces.n; i++)
+		journal_add(to, &(struct journal_record){.type = JOURNAL_RUN,
+					.path = s->o.run_id,
+					.etag = s->nonces.items[i],
+					.key = s->journal_boot});
+	leftovers_fill(s, to);
+	for (const struct kept *k = s->kept; k; k = k->hh.next)
+		journal_add(to, &(struct journal_record){.type = JOURNAL_KEPT,
+					.path = k->path,
+					.etag = k->etag,
+					.key = k->key,
+					.ident.size = k->size});
+	table_each(&s->table, fill_entry, s);
+	if (s->generation || s->journal_generation)
+		journal_add(to, &(struct journal_record){.type = JOURNAL_MANIFEST,
+					.etag = s->manifest_etag,
+					.ident.size = s->generation > s->journal_generation
+							      ? s->generation
+							      : s->journal_generation});
+	if (s->restored_generation)
+		journal_add(to, &(struct journal_record){.type = JOURNAL_RESTORED,
+					.ident.size = s->restored_generation});
+	s->journal = kept;
+}
+
+int state_rewrite_journal(struct sync *s, struct penstock_error *err)
+{
+	int rc = journal_rewrite(s->journal, fill, s, err);
+
+	s->journal_live_size = journal_size(s->journal);
+	return rc;
+}
+
+void state_write_journal(struct sync *s)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint64_t size = journal_size(s->journal);
+
+	if (journal_write(s->journal) < 0) {
+		if (!s->journal_warned)
+			sync_emit(s, SYNC_WARNING, NULL, 0,
+				"cannot write the journal (%s): after a crash of penstock files "
+				"may be taken for incomplete",
+				strerror(errno));
+		s->journal_warned = true;
+		return;
+	}
+	s->journal_dirty |= journal_size(s->journal) != size;
+	if (!s->journal_syncing &&
+		(journal_damaged(s->journal) ||
+			(journal_size(s->journal) > JOURNAL_REWRITE &&
+				journal_size(s->journal) > 4 * s->journal_live_size)))
+		state_rewrite_journal(s, &err);
+}
+
+/* ---- at the start ---- */
+
+struct replay {
+	struct sync *s;
+	bool memory; /* ran out of memory */
+	bool foreign;
+};
+
+static int replay_file(struct sync *s, struct entry *e, const struct journal_record *r)
+{
+	if (r->type == JOURNAL_PUBLISHED || r->type == JOURNAL_APPENDED ||
+		r->type == JOURNAL_GONE) {
+		if (e->work)
+			table_drop_work(&s->table, e);
+		e->seen = r->ident;
+		e->crc = r->crc;
+		e->flags = ENTRY_PUBLISHED;
+		e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
+		e->flags |= r->type == JOURNAL_APPENDED ? ENTRY_APPENDED : 0;
+		plan_set_state(&s->plan, e, EVENT_RECORDED,
+			r->type == JOURNAL_GONE ? ENTRY_GONE : ENTRY_CLEAN);
+		if (entry_set_etag(e, r->etag) < 0)
+			return -1;
+	} else {
+		if (!table_work(&s->table, e, 0))
+			return -1;
+		e->seen = r->ident;
+		plan_set_state(&s->plan, e, EVENT_RECORDED,
+			r->type == JOURNAL_CLOSED ? ENTRY_CLOSED : ENTRY_SUSPECT);
+		e->flags &= (uint16_t)~ENTRY_SYNCED;
+		e->flags |= strcmp(r->key, JOURNAL_SYNCED) == 0 ? ENTRY_SYNCED : 0;
+	}
+	e->mode = r->mode;
+	return 0;
+}
+
+static int replay_record(void *cookie, const struct journal_record *r)
+{
+	struct replay *replay = cookie;
+	struct sync *s = replay->s;
+	struct entry *e;
+
+	switch (r->type) {
+	case JOURNAL_RUN:
+		replay->foreign |= strcmp(r->path, s->o.run_id) != 0;
+		s->continued = true;
+		snprintf(s->journal_boot, sizeof(s->journal_boot), "%s", r->key);
+		if (*r->etag)
+			replay->memory |= strlist_add(&s->nonces, r->etag) < 0;
+		return replay->foreign || replay->memory;
+	case JOURNAL_PARTS:
+	case JOURNAL_PARTS_OVER:
+		replay->memory |= leftovers_replay(s, r) < 0;
+		return replay->memory;
+	case JOURNAL_KEPT:
+		replay->memory |= keep_add(s, r->path, r->etag, r->key, r->ident.size) < 0;
+		return replay->memory;
+	case JOURNAL_MANIFEST:
+		s->journal_generation = r->ident.size;
+		return 0;
+	case JOURNAL_RESTORED:
+		s->restored_generation = r->ident.size;
+		return 0;
+	case JOURNAL_FORGET:
+		e = table_find_path(&s->table, r->path);
+		if (e && !e->below)
+			table_remove(&s->table, e);
+		return 0;
+	case JOURNAL_CLOSED:
+	case JOURNAL_PUBLISHED:
+	case JOURNAL_APPENDED:
+	case JOURNAL_SUSPECT:
+	case JOURNAL_GONE:
+		break;
+	}
+	e = table_get_path(&s->table, r->path);
+	if (e && e->below) { /* a directory had its name before */
+		table_remove(&s->table, e);
+		e = table_get_path(&s->table, r->path);
+	}
+	replay->memory |= e ? replay_file(s, e, r) < 0 : errno == ENOMEM;
+	return replay->memory;
+}
+
+int state_replay(struct sync *s, struct penstock_error *err)
+{
+	struct replay replay = {.s = s};
+	unsigned torn = 0;
+	int rc;
+
+	if (!s->o.journal_path)
+		return 0;
+	rc = journal_replay(s->o.journal_path, replay_record, &replay, &torn, err);
+	if (rc < 0)
+		return rc;
+	if (replay.memory)
+		return error_memory(err);
+	if (replay.foreign)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the journal %s belongs to another run than %s", s->o.journal_path,
+			s->o.run_id);
+	if (strlist_add(&s->nonces, s->nonce) < 0)
+		return error_memory(err);
+	if (torn)
+		sync_emit(s, SYNC_WARNING, NULL, 0,
+			"the journal has %u damaged lines; those changes are checked again", torn);
+	return 0;
+}
+
+/* Removes the part file of a restore that was killed. */
+static void drop_part(const struct sync *s, const char *path)
+{
+	_cleanup_free_ char *part = NULL;
+
+	if (part_file_first_name(path, &part, NULL) == 0)
+		unlinkat(s->root_fd, part, 0);
+}
+
+static int reconcile(void *cookie, struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct sync *s = cookie;
+	struct ident seen = e->seen, now;
+	int64_t now_ms = clock_monotonic_ms();
+	bool closed = e->state == ENTRY_CLOSED;
+	struct stat st;
+
+	if (e->below || S_ISLNK(e->mode) || e->state == ENTRY_GONE)
+		return 0;
+	entry_path(e, &path);
+	if (buf_failed(&path))
+		return -1;
+	if (fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		!S_ISREG(st.st_mode)) {
+		/* The manifest decides later whether the object may be deleted. */
+		if (e->work)
+			table_drop_work(&s->table, e);
+		e->flags |= ENTRY_KEEP;
+		plan_set_state(&s->plan, e, EVENT_RECORDED, ENTRY_GONE);
+		drop_part(s, buf_str(&path));
+		return 0;
+	}
+	ident_of_stat(&now, &st);
+	if (s->doubt) /* the end of the file may be torn */
+		e->flags &= (uint16_t)~ENTRY_APPENDED;
+	if (!e->work && ident_equal(&now, &seen) && !(e->flags & ENTRY_APPENDED))
+		return 0;
+	if (closed && e->work && ident_equal(&now, &seen) &&
+		(!s->doubt || (e->flags & ENTRY_SYNCED))) {
+		plan_rewritten(e);
+		return plan_closed(&s->plan, e, &now, st.st_mode, CLOSE_TRUE, now_ms);
+	}
+	return plan_suspect(&s->plan, e, &now, now_ms);
+}
+
+int state_reconcile(struct sync *s, struct penstock_error *err)
+{
+	return table_each(&s->table, reconcile, s) < 0 ? error_memory(err) : 0;
+}

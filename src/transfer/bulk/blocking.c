@@ -1,0 +1,379 @@
+/* Transfers one item by the blocking calls: large and rare ones. */
+#include "transfer/bulk/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "net/http/http.h"
+#include "transfer/http_fetch.h"
+#include "base/banned.h"
+
+/* Ranges of one HTTP input, of which several are in flight. For objects the engine adapts the
+ * number. */
+#define FETCH_PARALLEL 4
+
+/* ---- upload ---- */
+
+struct source {
+	struct bulk_task *task;
+	int fd;
+	struct stat st; /* from when it was opened */
+};
+
+static void source_progress(void *cookie, int64_t bytes)
+{
+	const struct source *source = cookie;
+	const struct bulk_options *o = &source->task->bulk->options;
+
+	if (o->progress)
+		o->progress(o->cookie, bytes);
+}
+
+bool bulk_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static bool source_valid(void *cookie)
+{
+	const struct source *source = cookie;
+	struct stat now;
+
+	return fstat(source->fd, &now) == 0 && bulk_same_file(&source->st, &now);
+}
+
+int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err)
+{
+	/* Do not block on a pipe in place of a file. */
+	_cleanup_close_ int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (opened < 0)
+		return error_errno(err, errno, "cannot open '%s'", path);
+	if (fstat(opened, st) < 0)
+		return error_errno(err, errno, "cannot read '%s'", path);
+	if (!S_ISREG(st->st_mode))
+		return error_set(err, PENSTOCK_E_INVALID, "'%s' is not a regular file", path);
+	*fd = take_fd(opened);
+	return 0;
+}
+
+/* Uploads a link as an object that holds its target. */
+static int upload_link(struct bulk_task *task, const struct stat *st, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct object_put_options options;
+	char target[PATH_MAX];
+	ssize_t n = readlink(task->item.path, target, sizeof(target));
+	int r;
+
+	if (n < 0 || (size_t)n >= sizeof(target))
+		return error_errno(err, n < 0 ? errno : ENAMETOOLONG, "cannot read link '%s'",
+			task->item.path);
+	r = bulk_file_metadata(task, st, &metadata, err);
+	if (r < 0)
+		return r;
+	bulk_put_options(task, &metadata, &options);
+	task->bytes = (uint64_t)n;
+	return object_put(task->item.to, target, (size_t)n, &options, &task->info, err);
+}
+
+/* Uploads a file to a web server with PUT. */
+static int upload_url(struct source *source, struct penstock_error *err)
+{
+	struct bulk_task *task = source->task;
+	struct object_put_options options;
+	struct http_request request = {.method = "PUT",
+		.url = task->item.to_url,
+		.source = {.kind = HTTP_SOURCE_FD,
+			.fd = source->fd,
+			.length = (uint64_t)source->st.st_size},
+		.cancel = &task->bulk->stop};
+	int r;
+
+	bulk_put_options(task, NULL, &options);
+	r = http_request_header(&request, "Content-Type",
+		options.content_type ? options.content_type : "application/octet-stream");
+	if (r == 0 && options.if_none_match)
+		r = http_request_header(&request, "If-None-Match", "*");
+	r = r < 0 ? error_memory(err) : http_perform(task->bulk->engine, &request, NULL, err);
+	strlist_release(&request.headers);
+	if (r == 0 && !source_valid(source))
+		r = error_set(
+			err, PENSTOCK_E_CHANGED, "'%s' changed while it was sent", task->item.path);
+	return r;
+}
+
+static int upload_object(struct source *source, struct penstock_error *err)
+{
+	struct bulk_task *task = source->task;
+	_cleanup_(strlist_release) struct strlist metadata = {0};
+	struct object_put_options options;
+	int r = bulk_file_metadata(task, &source->st, &metadata, err);
+
+	if (r < 0)
+		return r;
+	bulk_put_options(task, &metadata, &options);
+	options.progress = source_progress;
+	options.still_valid = source_valid;
+	options.cookie = source;
+	return object_put_file(task->item.to, source->fd, (uint64_t)source->st.st_size, &options,
+		&task->info, err);
+}
+
+static int upload(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_options *o = &task->bulk->options;
+	struct source source = {.task = task, .fd = -1};
+	int r;
+
+	if (o->preserve && o->symlinks && lstat(task->item.path, &source.st) == 0 &&
+		S_ISLNK(source.st.st_mode) && !task->item.to_url) {
+		r = upload_link(task, &source.st, err);
+	} else {
+		r = bulk_open_source(task->item.path, &source.st, &source.fd, err);
+		if (r < 0)
+			return r;
+		task->bytes = (uint64_t)source.st.st_size;
+		r = task->item.to_url ? upload_url(&source, err) : upload_object(&source, err);
+		close(source.fd);
+	}
+	task->has_info = r == 0 && !task->item.to_url;
+	return r < 0 ? error_prefix(err, "%s", task->item.path)
+		     : bulk_upload_done(task, &source.st, err);
+}
+
+/* True if the name still leads to the file that was sent. */
+static bool is_what_was_sent(const char *path, const struct stat *sent)
+{
+	struct stat now;
+	int r = S_ISLNK(sent->st_mode) ? lstat(path, &now) : stat(path, &now);
+
+	return r == 0 && now.st_dev == sent->st_dev && now.st_ino == sent->st_ino &&
+	       bulk_same_file(&now, sent);
+}
+
+int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err)
+{
+	const char *path = task->item.path;
+
+	if (!task->item.remove_source)
+		return 0;
+	if (!is_what_was_sent(path, sent))
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"copied '%s' but did not remove it: it was replaced meanwhile; move it "
+			"again",
+			path);
+	if (unlink(path) < 0)
+		return error_errno(err, errno, "copied but cannot remove '%s'", path);
+	return 0;
+}
+
+/* ---- download ---- */
+
+static bool is_new_only(const struct bulk_task *task)
+{
+	return task->item.if_none_match || task->bulk->put.if_none_match;
+}
+
+static int download_url(struct bulk_task *task, const char *path, struct penstock_error *err)
+{
+	_cleanup_(http_fetch_result_release) struct http_fetch_result result = {0};
+	_cleanup_free_ char *dir = strdup(path);
+	_cleanup_free_ char *base = strdup(path);
+	int r;
+
+	if (!dir || !base)
+		return error_memory(err);
+	r = http_fetch(task->bulk->engine, task->item.from_url,
+		&(struct http_fetch_options){.directory = dirname(dir),
+			.name = basename(base),
+			.parallel = FETCH_PARALLEL,
+			.no_sync = true,
+			.if_none_match = is_new_only(task),
+			.cancel = &task->bulk->stop},
+		&result, err);
+	if (r == 0)
+		task->bytes = result.size;
+	return r;
+}
+
+static int download_object(struct bulk_task *task, const char *path, struct penstock_error *err)
+{
+	const struct bulk_options *o = &task->bulk->options;
+	const struct object_get_options options = {.known = task->item.known,
+		.parallel = o->parallel,
+		.relaxed = true,
+		.if_none_match = is_new_only(task),
+		.resume = o->resume,
+		.progress = o->progress,
+		.cookie = o->cookie,
+		.cancel = &task->bulk->stop};
+	int r = object_get_file(task->item.from, path, &options, &task->info, err);
+
+	if (r == 0) {
+		task->has_info = true;
+		task->bytes = task->info.size;
+	}
+	return r;
+}
+
+static int source_replaced(const struct bulk_item *item, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CHANGED, "s3://%s/%s: the object was replaced meanwhile",
+		item->from.bucket, item->from.key);
+}
+
+/* Returns 1 if the object is a link, which exists now. No other file gets its name meanwhile. */
+static int download_link(
+	struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info info = {0};
+	_cleanup_(buf_release) struct buf target = BUF_INIT(PATH_MAX);
+	int r;
+
+	if (item->from_url || !task->bulk->options.preserve || !task->bulk->options.symlinks ||
+		(item->known && item->known->size >= PATH_MAX))
+		return 0;
+	r = object_head(item->from, &info, err);
+	/* The download as a file reports a replaced object. */
+	if (r < 0 || !bulk_file_is_link(task, &info) ||
+		(item->known && strcmp(item->known->etag, info.etag) != 0))
+		return r;
+	r = object_get(item->from,
+		&(struct object_get_options){.if_match = info.etag, .cancel = &task->bulk->stop},
+		&target, &task->info, err);
+	if (r == -(int)PENSTOCK_E_PRECONDITION)
+		return source_replaced(item, err);
+	if (r == 0)
+		r = bulk_file_make_link(
+			task, dir, buf_str(&target), target.len, is_new_only(task), err);
+	if (r == 0)
+		r = bulk_note_dir(task->bulk, dir, err);
+	task->has_info = r == 0;
+	task->bytes = target.len;
+	return r < 0 ? r : 1;
+}
+
+static int download_into(struct bulk_task *task, const struct bulk_dir *dir, const char *path,
+	struct penstock_error *err)
+{
+	_cleanup_close_ int fd = -1;
+	int r = download_link(task, dir, err);
+
+	if (r)
+		return r < 0 ? r : 0;
+	r = task->item.from_url ? download_url(task, path, err) : download_object(task, path, err);
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open '%s'", task->item.path);
+	r = bulk_file_times(task, fd, &task->info, err);
+	if (r == 0)
+		r = bulk_note_device(task->bulk, fd, err);
+	if (r == 0 && task->bulk->put.delta_dir && !task->item.from_url)
+		object_remember(task->item.from, task->info.etag, fd, task->info.size,
+			task->bulk->put.delta_dir, &task->bulk->stop);
+	return r;
+}
+
+static int download(struct bulk_task *task, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = NULL;
+	struct bulk_dir *dir = NULL;
+	int r = bulk_dir_open(task, &dir, err);
+
+	if (r == 0)
+		r = bulk_dir_path(task, dir, &path, err);
+	if (r == 0 && download_into(task, dir, path, err) < 0)
+		r = bulk_dir_named(dir, err);
+	bulk_dir_close(task->bulk, dir);
+	return r;
+}
+
+/* ---- copy ---- */
+
+/* Fixes the ETag of a source that is to be deleted afterwards. */
+static int know_source(struct bulk_task *task, struct penstock_error *err)
+{
+	struct bulk_item *item = &task->item;
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int r;
+
+	if (!item->remove_source || task->known.etag[0])
+		return 0;
+	r = object_head(item->from, &info, err);
+	if (r < 0)
+		return r;
+	task->known.size = info.size;
+	task->known.modified_ns = info.modified_ns;
+	memcpy(task->known.etag, info.etag, sizeof(info.etag));
+	item->known = &task->known;
+	return 0;
+}
+
+/* A condition of a copy failed. The source's condition does not mean that the target exists. */
+static int condition_error(
+	const struct bulk_item *item, const char *if_match, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info now = {0};
+	int r = object_head(item->from, &now, NULL);
+
+	if (r == -(int)PENSTOCK_E_NOT_FOUND || (r == 0 && strcmp(now.etag, if_match) != 0))
+		return source_replaced(item, err);
+	return -(int)PENSTOCK_E_PRECONDITION;
+}
+
+static int copy(struct bulk_task *task, struct penstock_error *err)
+{
+	const struct bulk_item *item = &task->item;
+	int known = know_source(task, err);
+	const struct object_copy_options options = {.put = &task->bulk->put,
+		.cancel = &task->bulk->stop,
+		.if_match = item->known && item->known->etag[0] ? item->known->etag : NULL,
+		.if_none_match = task->bulk->put.if_none_match || item->if_none_match};
+	int r;
+
+	if (known < 0)
+		return known;
+	if (item->from.client != item->to.client)
+		r = bulk_stream(task, err);
+	else
+		r = object_copy(item->from,
+			object_at(item->from.client, item->to.bucket, item->to.key), &options,
+			&task->info, err);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && options.if_match &&
+		item->from.client == item->to.client)
+		r = condition_error(item, options.if_match, err);
+	if (r == 0) {
+		task->has_info = true;
+		task->bytes = task->info.size;
+	}
+	return r;
+}
+
+int bulk_run(struct bulk_task *task, struct penstock_error *err)
+{
+	switch (task->item.kind) {
+	case BULK_UPLOAD:
+		return upload(task, err);
+	case BULK_DOWNLOAD:
+		return download(task, err);
+	case BULK_COPY:
+		return copy(task, err);
+	case BULK_DELETE:
+		break;
+	}
+	return 0;
+}

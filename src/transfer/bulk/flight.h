@@ -1,0 +1,59 @@
+/*
+ * A small item in flight: one request of the engine, without a thread of its own. It is prepared on
+ * the thread that pushes, and ends on the engine's:
+ *
+ *	bulk_flight_prepare() -> queued -> submitted -> done: verified, written -> the task ends
+ *
+ * Special cases (a store that refuses checksums, an expired token, damaged bytes, a condition) are
+ * left to a worker and the blocking calls.
+ */
+#ifndef TRANSFER_BULK_FLIGHT_H
+#define TRANSFER_BULK_FLIGHT_H
+
+#include "transfer/bulk/internal.h"
+#include "transfer/put/internal.h"
+
+struct bulk_flight {
+	struct put_request put; /* first: it is the cookie of its request's hooks */
+	struct put_body body;
+	struct bulk_task *task;
+	bool on_twin; /* its request belongs to the second engine */
+	bool plain; /* a resource of a web server, not an object */
+
+	/* The client's hook, called by ours. */
+	enum http_verdict (*classify)(
+		void *cookie, const struct http_reply *reply, struct penstock_error *err);
+
+	char *data; /* the whole body if it is small, in both directions */
+	size_t size, got;
+	int fd; /* of the file, in both directions */
+	struct bulk_dir *dir; /* of a new file */
+	char *part; /* the temporary name; NULL for an unnamed file */
+	struct stat st; /* of the file that is sent */
+	struct checksum sum;
+	enum checksum_kind kind;
+	uint8_t wanted[CHECKSUM_MAX_SIZE];
+	bool one_part; /* `wanted` is the MD5 of the body's MD5 */
+};
+
+/* Bytes of a request's strings: headers, URL, name. */
+#define FLIGHT_TEXTS (4 * KIB)
+
+enum bulk_way { BULK_STRAIGHT, BULK_TO_WORKER };
+
+/* Chooses the mode, and sets up `task->flight`. Negative: the item failed. */
+int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err);
+void bulk_flight_free(struct bulk_flight *flight);
+/* Submits or queues it. May be called from any thread. */
+void bulk_flight_start(struct bulk_task *task);
+
+/* By kind: upload.c, download.c, copy.c. */
+int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+/* Called after the request succeeded. BULK_TO_WORKER: a worker must repeat it. */
+int bulk_upload_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+int bulk_download_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+
+#endif

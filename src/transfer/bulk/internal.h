@@ -1,0 +1,194 @@
+/*
+ * Shared by the files that implement bulk.h. A task is one pushed item:
+ *
+ *	pushed -> line -> in flight -----+--> [batch of deletions -> worker] -> ended -> reported
+ *	       +> queue -> worker -------+
+ *
+ * Small items are flights (flight.h): requests of the engine without a thread of their own.
+ * Everything but the lists under the lock belongs to the current owner of the task.
+ */
+#ifndef TRANSFER_BULK_INTERNAL_H
+#define TRANSFER_BULK_INTERNAL_H
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "transfer/bulk.h"
+
+#include <penstock/error.h>
+
+#define BULK_FILE_SYSTEMS                                                                          \
+	8 /* file systems synced one by one at the end; more are synced all together */
+
+struct bulk_flight;
+
+/* An open directory for new files, so that no link can take its place. */
+struct bulk_dir {
+	unsigned users; /* under the lock of the bulk */
+	int fd; /* O_PATH */
+	char path[]; /* for messages */
+};
+
+struct bulk_list {
+	struct bulk_task *first, *last;
+	size_t n;
+};
+
+struct bulk_task {
+	struct bulk_task *next;
+	struct bulk *bulk;
+	struct bulk_item item; /* its strings follow the struct */
+	struct object_info known;
+	size_t charge; /* bytes */
+
+	struct bulk_flight *flight; /* NULL if not in flight */
+
+	/* Its source, and those of the following tasks, are deleted in one request. */
+	bool removing;
+	struct bulk_list batch;
+
+	/* The outcome. */
+	struct object_info info;
+	bool has_info;
+	uint64_t bytes;
+	struct penstock_error error;
+};
+
+struct bulk {
+	struct http_engine *engine;
+	/* Used for every second flight if there are many: one engine thread is not enough. NULL
+	 * until then. */
+	struct http_engine *_Atomic twin;
+	void (*run)(struct bulk_task *task); /* the work of a worker */
+	struct bulk_options options;
+	struct object_put_options put;
+	atomic_int stop; /* the cancel flag of every request */
+
+	pthread_mutex_t lock;
+	pthread_cond_t moved; /* wakes the pushing thread */
+	pthread_cond_t work; /* wakes the workers */
+	/* Under the lock. */
+	struct bulk_list line; /* queued flights */
+	unsigned flying;
+	unsigned flying_twin; /* of these, on the second engine */
+	bool twin_tried;
+	unsigned window; /* limit of flights: grows after successes, */
+	unsigned window_credit; /* by one after so many, */
+	unsigned window_hold; /* but not until all flights of a busy store have ended */
+	pthread_cond_t landed; /* no flight is left */
+	struct bulk_list queue; /* for workers */
+	struct bulk_list ended;
+	struct bulk_list removals; /* of one client and bucket, not requested yet */
+	size_t pending; /* tasks pushed and not reported */
+	size_t charged; /* their bytes */
+	size_t running; /* queued, or owned by a worker */
+	unsigned idle; /* workers */
+	bool flush; /* a caller waits for the end: send small batches too */
+	bool closing; /* the workers should exit */
+	dev_t devices[BULK_FILE_SYSTEMS];
+	int device_fds[BULK_FILE_SYSTEMS];
+	unsigned n_devices;
+	bool many_devices;
+	bool dirty; /* since the last sync */
+
+	pthread_mutex_t sync_lock; /* taken before `lock`: one sync at a time */
+	int sync_errno; /* under sync_lock: of the first failed sync */
+
+	pthread_t workers[LIMIT_BULK_WORKERS];
+	unsigned n_workers;
+	/* The last ones used; under the lock. */
+	struct bulk_dir *root; /* of the first path_root bytes */
+	struct bulk_dir *dir; /* below it */
+
+	bool no_proc; /* /proc is missing */
+	atomic_bool link_by_proc; /* unnamed files can only be named through /proc */
+	atomic_bool named_parts; /* the file system has no unnamed files */
+
+	/* Owned by the pushing thread. */
+	struct bulk_totals totals;
+	struct penstock_error first;
+};
+
+void bulk_list_add(struct bulk_list *list, struct bulk_task *task);
+struct bulk_task *bulk_list_take(struct bulk_list *list);
+
+/* Ends the task; takes `err` (NULL: success). */
+void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
+/* The same, but after a success the source of a move is deleted. */
+void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
+/* Queues it for the next free worker. */
+void bulk_queue(struct bulk_task *task);
+/* Queues the deletion of the task's source, together with others. */
+void bulk_remove_source(struct bulk_task *task);
+/* Call it with the lock held: sends a small batch of deletions when no other item could join it. */
+void bulk_flush_removals(struct bulk *bulk);
+/* Call it with the lock held: true if the pushing thread should wake up. While enough items are
+ * queued it is not needed, and a wake-up for each item costs two threads more than the work. */
+bool bulk_wants_pusher(const struct bulk *bulk);
+static inline bool bulk_stopped(const struct bulk *bulk)
+{
+	return atomic_load(&bulk->stop) != 0;
+}
+
+/* blocking.c: the whole of an upload, download or copy. */
+int bulk_run(struct bulk_task *task, struct penstock_error *err);
+/* Opens a regular file for reading. */
+int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err);
+/* True if a file is unchanged. */
+bool bulk_same_file(const struct stat *a, const struct stat *b);
+/* The options of one upload, from the item and the bulk's options. */
+void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
+	struct object_put_options *out);
+/* Removes the source of a move; `sent` is its stat when it was sent, and a newer file stays. */
+int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err);
+
+/* stream.c: copies an object of one store through this machine into another. */
+int bulk_stream(struct bulk_task *task, struct penstock_error *err);
+
+/* ---- delete.c ---- */
+/* Deletes the sources of a task and its batch, and ends them. */
+void bulk_delete(struct bulk_task *head);
+
+/* ---- flight.c ---- */
+void bulk_window_init(struct bulk *bulk);
+
+/* ---- file.c: the local side ---- */
+/*
+ * Opens the directory of the item's file. Below the item's root missing ones are created, and no
+ * link is followed, not even one created meanwhile: new files are created relative to the
+ * descriptor.
+ */
+int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err);
+/* `dir` may be NULL. */
+void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir);
+/* The path of the item's file through the descriptor, for calls that need a path. free() it. */
+int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
+	struct penstock_error *err);
+/* Replaces the descriptor's path by the directory's name in a message. Returns the error's code. */
+int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err);
+
+/* Creates a file that gets the item's name once it is complete. `part` is its temporary name, NULL
+ * if it is unnamed. The caller closes and unlinks it unless it is published. */
+int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd, char **part,
+	struct penstock_error *err);
+int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
+	struct penstock_error *err);
+/* The metadata of an upload: the one of the options, plus mtime and mode. Release it. */
+int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
+	struct penstock_error *err);
+/* Sets times and mode of a downloaded file. */
+int bulk_file_times(
+	struct bulk_task *task, int fd, const struct object_info *from, struct penstock_error *err);
+/* True if the metadata describe a link. */
+bool bulk_file_is_link(const struct bulk_task *task, const struct object_info *from);
+/* Creates a link to the `len` bytes of `target` under the item's name; `new_only`: fails if the
+ * name exists. */
+int bulk_file_make_link(const struct bulk_task *task, const struct bulk_dir *dir,
+	const char *target, size_t len, bool new_only, struct penstock_error *err);
+/* bulk_note_device() for a file without a descriptor that can be synced. */
+int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock_error *err);
+/* Makes all downloads so far durable. */
+int bulk_sync(struct bulk *bulk, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,202 @@
+/* The lists of tasks, the workers, and the end of each task. */
+#include "transfer/bulk/internal.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "net/http/http.h"
+#include "base/banned.h"
+
+#define REPORT_BATCH 64 /* items reported together while no caller waits for room */
+
+void bulk_list_add(struct bulk_list *list, struct bulk_task *task)
+{
+	task->next = NULL;
+	if (list->last)
+		list->last->next = task;
+	else
+		list->first = task;
+	list->last = task;
+	list->n++;
+}
+
+struct bulk_task *bulk_list_take(struct bulk_list *list)
+{
+	struct bulk_task *task = list->first;
+
+	if (!task)
+		return NULL;
+	list->first = task->next;
+	if (!list->first)
+		list->last = NULL;
+	list->n--;
+	task->next = NULL;
+	return task;
+}
+
+void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
+	struct object_put_options *out)
+{
+	const struct object_put_options *all = &task->bulk->put;
+
+	*out = (struct object_put_options){.if_match = task->item.if_match,
+		.if_none_match = all->if_none_match || task->item.if_none_match,
+		.content_type = task->item.content_type ? task->item.content_type
+							: all->content_type,
+		.metadata = metadata,
+		.storage_class = all->storage_class,
+		.resume_dir = all->resume_dir,
+		.delta_dir = all->delta_dir,
+		.part_size = all->part_size,
+		.parallel = task->bulk->options.parallel,
+		.cancel = &task->bulk->stop};
+}
+
+/* ---- the workers ---- */
+
+static void *worker_main(void *arg)
+{
+	struct bulk *bulk = arg;
+	struct bulk_task *task;
+
+	pthread_setname_np(pthread_self(), "bulk");
+	pthread_mutex_lock(&bulk->lock);
+	for (;;) {
+		while (!bulk->queue.first && !bulk->closing) {
+			bulk->idle++;
+			pthread_cond_wait(&bulk->work, &bulk->lock);
+			bulk->idle--;
+		}
+		task = bulk_list_take(&bulk->queue);
+		if (!task)
+			break;
+		pthread_mutex_unlock(&bulk->lock);
+		bulk->run(task);
+		pthread_mutex_lock(&bulk->lock);
+	}
+	pthread_mutex_unlock(&bulk->lock);
+	return NULL;
+}
+
+/* Call it with the lock held. Signals are for the other threads. If out of memory, existing threads
+ * suffice. */
+static void start_worker(struct bulk *bulk)
+{
+	unsigned most = bulk->options.parallel;
+	sigset_t all, before;
+
+	if (!most || most > LIMIT_BULK_WORKERS)
+		most = LIMIT_BULK_WORKERS;
+	if (bulk->idle >= bulk->queue.n || bulk->n_workers >= most)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&bulk->workers[bulk->n_workers], NULL, worker_main, bulk) == 0)
+		bulk->n_workers++;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void bulk_queue(struct bulk_task *task)
+{
+	struct bulk *bulk = task->bulk;
+	LOCK_SCOPE(&bulk->lock);
+
+	bulk_list_add(&bulk->queue, task);
+	pthread_cond_signal(&bulk->work);
+	start_worker(bulk);
+}
+
+/* ---- the end of tasks ---- */
+
+/* Call it with the lock held: queues the collected deletions as one request, first in line. */
+static void removals_close(struct bulk *bulk)
+{
+	struct bulk_task *head = bulk_list_take(&bulk->removals);
+
+	if (!head)
+		return;
+	head->removing = true;
+	head->batch = bulk->removals;
+	bulk->removals = (struct bulk_list){0};
+	bulk->running += 1 + head->batch.n;
+	head->next = bulk->queue.first;
+	bulk->queue.first = head;
+	if (!bulk->queue.last)
+		bulk->queue.last = head;
+	bulk->queue.n++;
+	pthread_cond_signal(&bulk->work);
+	start_worker(bulk);
+}
+
+void bulk_flush_removals(struct bulk *bulk)
+{
+	if (bulk->flush && !bulk->running)
+		removals_close(bulk);
+}
+
+void bulk_stop(struct bulk *bulk)
+{
+	struct http_engine *twin;
+
+	if (atomic_exchange(&bulk->stop, 1))
+		return;
+	http_wake(bulk->engine);
+	twin = atomic_load(&bulk->twin);
+	if (twin)
+		http_wake(twin);
+}
+
+bool bulk_wants_pusher(const struct bulk *bulk)
+{
+	return bulk->ended.n && (bulk->ended.n >= REPORT_BATCH || bulk->line.n < bulk->window);
+}
+
+void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
+{
+	struct bulk *bulk = task->bulk;
+
+	if (err) {
+		error_move(&task->error, err);
+		if (bulk->options.stop_at_first_error && task->error.code != PENSTOCK_E_CANCELLED)
+			bulk_stop(bulk);
+	}
+	pthread_mutex_lock(&bulk->lock);
+	bulk_list_add(&bulk->ended, task);
+	bulk->running--;
+	bulk_flush_removals(bulk);
+	if (bulk_wants_pusher(bulk))
+		pthread_cond_signal(&bulk->moved);
+	pthread_mutex_unlock(&bulk->lock);
+}
+
+static bool same_request(const struct bulk_task *a, const struct bulk_task *b)
+{
+	return a->item.from.client == b->item.from.client &&
+	       strcmp(a->item.from.bucket, b->item.from.bucket) == 0;
+}
+
+void bulk_remove_source(struct bulk_task *task)
+{
+	struct bulk *bulk = task->bulk;
+	LOCK_SCOPE(&bulk->lock);
+
+	if (bulk->removals.n && !same_request(bulk->removals.first, task))
+		removals_close(bulk);
+	bulk_list_add(&bulk->removals, task);
+	bulk->running--;
+	if (bulk->removals.n == LIMIT_S3_LIST_KEYS)
+		removals_close(bulk);
+	else
+		bulk_flush_removals(bulk);
+}
+
+void bulk_task_over(struct bulk_task *task, struct penstock_error *err)
+{
+	if (!err && task->item.remove_source && task->item.from.client)
+		bulk_remove_source(task);
+	else
+		bulk_task_end(task, err);
+}

@@ -1,0 +1,352 @@
+/*
+ * Deletes many keys, optionally each only while its object is still the expected one. A store that
+ * supports the condition decides; otherwise each object is checked just before its deletion.
+ */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "s3/message/messages.h"
+#include "s3/message/xml.h"
+#include "transfer/client/internal.h"
+#include "base/banned.h"
+
+#define SINGLE_PARALLEL 16 /* requests about one key each in flight */
+/* Number of keys that are checked together right before their deletion: an object replaced in
+ * between is lost. */
+#define LOOK_AHEAD SINGLE_PARALLEL
+
+struct deletion {
+	struct object_client *client;
+	const char *bucket;
+	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
+	void *cookie;
+	struct penstock_error first;
+
+	/* The current batch. */
+	char *const *keys;
+	char *const *etags; /* NULL or "": unconditionally */
+	size_t n;
+	bool settled[LIMIT_S3_LIST_KEYS]; /* no more requests for this key */
+	bool compares; /* the store refuses a different ETag */
+};
+
+static void deletion_failed(struct deletion *d, const char *key, struct penstock_error *err)
+{
+	if (d->on_error)
+		d->on_error(d->cookie, key, err);
+	if (d->first.code)
+		penstock_error_release(err);
+	else
+		error_move(&d->first, err);
+}
+
+static const char *expected(const struct deletion *d, size_t i)
+{
+	return d->etags && d->etags[i][0] ? d->etags[i] : NULL;
+}
+
+/* Every store accepts Content-MD5 for a multi-delete; old ones require it. */
+static int add_md5(struct s3_op *op, const struct buf *body, struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+	int r = checksum_of(CHECKSUM_MD5, body->data, body->len, digest, err);
+
+	if (r < 0)
+		return r;
+	checksum_format(CHECKSUM_MD5, digest, text);
+	return s3_op_header(op, "content-md5", text, err);
+}
+
+static bool was_asked(const struct deletion *d, const char *key)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (strcmp(d->keys[i], key) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A reply about a key that was not requested must concern one that was: it fails the whole request,
+ * because the key is unknown. */
+static int report_outcomes(
+	struct deletion *d, const struct s3_delete_result *result, struct penstock_error *whole)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < result->n; i++) {
+		const struct s3_delete_outcome *outcome = &result->outcomes[i];
+		const char *key = outcome->key ? outcome->key : "";
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+		enum s3_error e;
+
+		if (!outcome->code || strcmp(outcome->code, "NoSuchKey") == 0)
+			continue;
+		e = s3_error_find(outcome->code);
+		/* The condition failed on a missing object: a reply was lost, and the request was
+		 * repeated. */
+		if (d->etags && e && s3_error_info(e)->means == PENSTOCK_E_PRECONDITION &&
+			object_head(object_at(d->client, d->bucket, key), NULL, NULL) ==
+				-(int)PENSTOCK_E_NOT_FOUND)
+			continue;
+		error_set(&err, e ? s3_error_info(e)->means : PENSTOCK_E_UNAVAILABLE,
+			"DELETE s3://%s/%s: %s: %s", d->bucket, key, outcome->code,
+			outcome->message ? outcome->message : "no reason given");
+		if (was_asked(d, key))
+			deletion_failed(d, key, &err);
+		else if (r == 0)
+			r = error_move(whole, &err);
+		else
+			penstock_error_release(&err);
+	}
+	return r;
+}
+
+/* Leaves out keys that the document cannot express: it could name other objects. */
+static int delete_batch(struct deletion *d, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(s3_delete_result_release) struct s3_delete_result result = {0};
+	struct s3_delete_item items[LIMIT_S3_LIST_KEYS] = {{0}};
+	size_t n_items = 0;
+	int r;
+
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->settled[i] || !xml_can_hold(d->keys[i]))
+			continue;
+		items[n_items].key = d->keys[i];
+		items[n_items++].etag = d->compares ? expected(d, i) : NULL;
+	}
+	if (!n_items)
+		return 0;
+	r = s3_op_init(&op, "POST", object_at(d->client, d->bucket, NULL), err);
+	if (r < 0)
+		return r;
+	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
+	r = s3_op_query(&op, "delete", NULL, err);
+	if (r == 0)
+		r = s3_op_xml(&op, &body, "the list of keys", err);
+	if (r == 0)
+		r = add_md5(&op, &body, err);
+	if (r == 0)
+		r = s3_op_ask(&op, err);
+	if (r < 0)
+		return r;
+	if (s3_delete_result_parse(op.document.data, op.document.len, &result, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	return report_outcomes(d, &result, err);
+}
+
+/* ---- one key per request ---- */
+
+/* A deletion in flight, or with `look` a HEAD that checks the ETag. */
+struct single {
+	struct s3_op op; /* first: `done` gets its address */
+	struct fan *fan;
+	size_t i;
+	bool used;
+	bool look;
+	atomic_bool flying;
+	struct penstock_error error;
+};
+
+static void single_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct single *single = (struct single *)(void *)op;
+
+	(void)request;
+	(void)reply;
+	/* The failure of one key does not stop the others. */
+	if (err)
+		error_move(&single->error, err);
+	atomic_store(&single->flying, false);
+	fan_ended(single->fan, NULL);
+}
+
+static int replaced(const struct deletion *d, size_t i, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_PRECONDITION, "s3://%s/%s was replaced meanwhile",
+		d->bucket, d->keys[i]);
+}
+
+static int compare_etag(
+	const struct deletion *d, size_t i, const char *there, struct penstock_error *err)
+{
+	char wanted[OBJECT_ETAG_SIZE];
+
+	object_etag_copy(wanted, expected(d, i));
+	return strcmp(there, wanted) == 0 ? 0 : replaced(d, i, err);
+}
+
+/* Repeats the request in a call of its own, with renewed credentials. */
+static void once_more(struct deletion *d, struct single *single)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	const char *key = d->keys[single->i];
+
+	penstock_error_release(&single->error);
+	credentials_invalidate(d->client->credentials);
+	if (!single->look)
+		object_delete(object_at(d->client, d->bucket, key),
+			d->compares ? expected(d, single->i) : NULL, &single->error);
+	else if (object_head(object_at(d->client, d->bucket, key), &info, &single->error) == 0)
+		compare_etag(d, single->i, info.etag, &single->error);
+}
+
+static void single_collect(struct deletion *d, struct single *single)
+{
+	char etag[OBJECT_ETAG_SIZE];
+	bool gone;
+
+	if (!single->used)
+		return;
+	if (single->error.http_status == 401 || single->op.error == S3_E_EXPIRED_TOKEN) {
+		once_more(d, single);
+	} else if (single->look && !single->error.code) {
+		object_etag_copy(etag, http_reply_header(&single->op.reply, "ETag"));
+		compare_etag(d, single->i, etag, &single->error);
+	}
+	/* A missing object counts as deleted, also if the condition failed because an earlier
+	 * attempt deleted it. */
+	gone = (single->error.http_status == 404 && single->op.error != S3_E_NO_SUCH_BUCKET) ||
+	       (single->error.http_status == 412 &&
+		       object_head(object_at(d->client, d->bucket, d->keys[single->i]), NULL,
+			       NULL) == -(int)PENSTOCK_E_NOT_FOUND);
+	if (!single->look || gone || single->error.code)
+		d->settled[single->i] = true;
+	if (gone)
+		penstock_error_release(&single->error);
+	else if (single->error.code)
+		deletion_failed(d, d->keys[single->i], &single->error);
+	s3_op_release(&single->op);
+	single->used = false;
+}
+
+static int single_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+static void single_start(struct deletion *d, struct single *single, struct fan *fan, size_t i)
+{
+	int r = s3_op_init(&single->op, single->look ? "HEAD" : "DELETE",
+		object_at(d->client, d->bucket, d->keys[i]), &single->error);
+
+	single->used = true;
+	single->fan = fan;
+	single->i = i;
+	single->op.request.done = single_done;
+	if (single->look)
+		single->op.request.on_headers = single_headers;
+	else if (r == 0 && d->compares)
+		r = s3_op_header(&single->op, "if-match", expected(d, i), &single->error);
+	if (r == 0)
+		r = s3_op_ready(&single->op, &single->error);
+	if (r < 0)
+		return;
+	atomic_store(&single->flying, true);
+	r = fan_submit(fan, &single->op.request, &single->op.reply, &single->error);
+	if (r < 0)
+		atomic_store(&single->flying, false);
+}
+
+typedef bool (*wanted_fn)(const struct deletion *d, size_t i);
+
+static bool is_left(const struct deletion *d, size_t i)
+{
+	return !d->settled[i];
+}
+
+static bool has_odd_name(const struct deletion *d, size_t i)
+{
+	return !d->settled[i] && !xml_can_hold(d->keys[i]);
+}
+
+static bool is_guarded(const struct deletion *d, size_t i)
+{
+	return expected(d, i) != NULL;
+}
+
+/* Deletes, or checks, each wanted key; outcomes are reported and kept in `settled`. */
+static void go_singly(struct deletion *d, wanted_fn wanted, bool look, struct single *singles)
+{
+	struct fan fan;
+
+	fan_init(&fan, d->client->engine, NULL);
+	for (size_t i = 0; i < d->n; i++) {
+		struct single *one = NULL;
+
+		if (!wanted(d, i))
+			continue;
+		fan_wait(&fan, SINGLE_PARALLEL);
+		for (unsigned s = 0; s < SINGLE_PARALLEL && !one; s++)
+			one = atomic_load(&singles[s].flying) ? NULL : &singles[s];
+		single_collect(d, one);
+		one->look = look;
+		single_start(d, one, &fan, i);
+	}
+	fan_finish(&fan, NULL);
+	for (unsigned s = 0; s < SINGLE_PARALLEL; s++)
+		single_collect(d, &singles[s]);
+	fan_release(&fan);
+}
+
+static int delete_keys(struct deletion *d, struct single *singles, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r;
+
+	memset(d->settled, 0, sizeof(d->settled));
+	if (d->etags && !d->compares)
+		go_singly(d, is_guarded, true, singles);
+	/* Google has no multi-delete. */
+	if (d->client->google) {
+		go_singly(d, is_left, false, singles);
+		return 0;
+	}
+	r = delete_batch(d, &own);
+	if (r < 0 && own.http_status != 501 && own.http_status != 405)
+		return error_move(err, &own);
+	go_singly(d, r < 0 ? is_left : has_odd_name, false, singles);
+	return 0;
+}
+
+int object_delete_many(
+	const struct object_deletion *deletion, size_t *decided, struct penstock_error *err)
+{
+	const struct strlist *keys = deletion->keys, *etags = deletion->etags;
+	const struct object_client *client = deletion->client;
+	struct deletion d = {.client = deletion->client,
+		.bucket = deletion->bucket,
+		.on_error = deletion->on_error,
+		.cookie = deletion->cookie};
+	_cleanup_free_ struct single *singles = calloc(SINGLE_PARALLEL, sizeof(*singles));
+	size_t most, at = 0;
+	int r = 0;
+
+	if (decided)
+		*decided = 0;
+	if (!singles)
+		return error_memory(err);
+	d.compares = client->google || client->aws || atomic_load(&client->own_kind);
+	most = etags && !d.compares ? LOOK_AHEAD : LIMIT_S3_LIST_KEYS;
+	for (; r == 0 && at < keys->n; at += d.n) {
+		if (decided)
+			*decided = at;
+		d.keys = keys->items + at;
+		d.etags = etags ? etags->items + at : NULL;
+		d.n = keys->n - at < most ? keys->n - at : most;
+		r = delete_keys(&d, singles, err);
+	}
+	if (r == 0 && decided)
+		*decided = keys->n;
+	if (r == 0 && d.first.code)
+		return error_move(err, &d.first);
+	penstock_error_release(&d.first);
+	return r;
+}

@@ -1,0 +1,41 @@
+/* Requests that send or receive an XML document. */
+#include "transfer/client/internal.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "s3/message/messages.h"
+#include "base/banned.h"
+
+int s3_op_xml(
+	struct s3_op *op, const struct buf *body, const char *what, struct penstock_error *err)
+{
+	int r = buf_failed(body) ? buf_error(body, what, err) : 0;
+
+	if (r == 0)
+		r = s3_op_header(op, "content-type", "application/xml", err);
+	return r < 0 ? r : s3_op_body(op, body->data, body->len, err);
+}
+
+int s3_op_ask(struct s3_op *op, struct penstock_error *err)
+{
+	s3_op_wants_document(op);
+	return s3_op_perform(op, err);
+}
+
+int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err)
+{
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	int r = s3_op_ask(op, err);
+
+	if (r < 0)
+		return r;
+	if (s3_reply_parse(op->document.data, op->document.len, &reply, err) < 0)
+		return error_prefix(err, "%s", op->what);
+	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id || !*reply.upload_id)
+		return error_set(err, PENSTOCK_E_PROTOCOL, "%s: the store's reply has no upload id",
+			op->what);
+	*id = strdup(reply.upload_id);
+	return *id ? 0 : error_memory(err);
+}

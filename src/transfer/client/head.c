@@ -1,0 +1,94 @@
+/* Checks and deletes one object. */
+#include "transfer/client/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "s3/date.h"
+#include "base/banned.h"
+
+int object_info_from_reply(
+	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
+{
+	static const char meta[] = "x-amz-meta-";
+	const char *modified = http_reply_header(reply, "Last-Modified");
+	const char *version = http_reply_header(reply, "x-amz-version-id");
+	int64_t seconds;
+
+	out->size = reply->total_size == HTTP_LENGTH_UNKNOWN ? 0 : reply->total_size;
+	object_etag_copy(out->etag, http_reply_header(reply, "ETag"));
+	if (modified && date_parse_http(modified, &seconds))
+		out->modified_ns = seconds * NS_PER_S;
+	if (version && strcmp(version, "null") != 0) {
+		out->version_id = strdup(version);
+		if (!out->version_id)
+			return error_memory(err);
+	}
+	for (size_t i = 0; i < reply->headers.n; i++) {
+		const char *line = reply->headers.items[i];
+		const char *colon = strchr(line, ':');
+		_cleanup_free_ char *name = NULL;
+
+		if (!colon || strncasecmp(line, meta, strlen(meta)) != 0)
+			continue;
+		name = strndup(line + strlen(meta), (size_t)(colon - line) - strlen(meta));
+		for (char *c = name; c && *c; c++)
+			*c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
+		colon++;
+		while (*colon == ' ')
+			colon++;
+		if (!name || strlist_addf(&out->metadata, "%s=%s", name, colon) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+static int head_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	struct object_info found = {0};
+	int r = s3_op_init(&op, "HEAD", at, err);
+
+	if (r == 0)
+		op.request.on_headers = head_headers;
+	if (r == 0)
+		r = s3_op_perform(&op, err);
+	if (r == 0)
+		r = object_info_from_reply(&op.reply, &found, err);
+	if (r == 0 && info)
+		*info = found;
+	else
+		object_info_release(&found);
+	return r;
+}
+
+int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, "DELETE", at, err);
+
+	if (r == 0)
+		r = s3_op_header(&op, "if-match", if_match, err);
+	if (r < 0)
+		return r;
+	op.request.fresh_connection = if_match != NULL;
+	r = s3_op_perform(&op, &own);
+	if (r < 0 && (op.error == S3_E_NO_SUCH_KEY ||
+			     (own.http_status == 404 && op.error != S3_E_NO_SUCH_BUCKET)))
+		return 0;
+	/* A condition that fails after a lost reply means that the delete was done. */
+	if (r < 0 && own.http_status == 412 && op.reply.sent_before &&
+		object_head(at, NULL, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	return r < 0 ? error_move(err, &own) : 0;
+}

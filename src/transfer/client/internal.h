@@ -1,0 +1,182 @@
+/*
+ * Shared by the files that implement objects.h: the client, and one S3 request (`struct s3_op`).
+ *
+ *	_cleanup_(s3_op_release) struct s3_op op = { 0 };
+ *
+ *	r = s3_op_init(&op, "GET", at, err);
+ *	if (r == 0)
+ *		r = s3_op_query(&op, "uploads", NULL, err);
+ *	if (r == 0)
+ *		r = s3_op_perform(&op, err);
+ *
+ * Errors of the store come back with its code and message, the object's name and a hint.
+ */
+#ifndef TRANSFER_CLIENT_INTERNAL_H
+#define TRANSFER_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
+#include "s3/sum/checksum.h"
+#include "s3/message/errors.h"
+#include "s3/sign/sigv4.h"
+#include "transfer/objects.h"
+
+/* Protection of an upload's bytes. */
+enum guard {
+	GUARD_HEADER, /* x-amz-checksum-…, known before the body is sent */
+	GUARD_TRAILER, /* the same as a trailer after the body, computed while it is sent */
+	GUARD_MD5 /* nothing is sent; the ETag is compared */
+};
+
+/* One for each engine that sends requests of the client, so that neither waits. */
+#define CLIENT_SIGNERS 2
+struct client_signer {
+	pthread_mutex_t lock;
+	struct sigv4 sigv4; /* under the lock */
+};
+
+struct object_client {
+	struct http_engine *engine;
+	struct credentials_provider *credentials;
+	bool https;
+	bool aws;
+	bool google; /* see google.h */
+	bool virtual_host;
+	const struct google_key *google_key;
+	char *project; /* may be NULL */
+	char *authority; /* "host:port"; no port if it is the scheme's default */
+	char *base_path; /* "" or "/prefix" */
+	char *region;
+	struct client_signer signers[CLIENT_SIGNERS];
+	/* For GUARD_HEADER and GUARD_TRAILER: CRC64NVME, for Google CRC32C. */
+	enum checksum_kind guard_kind;
+	atomic_int guard; /* enum guard; adapted to the store */
+	atomic_llong skew_s; /* the store's clock minus ours, after it complained */
+	atomic_llong patience_ms;
+	const atomic_int *_Atomic patient_cancel; /* valid while patience_ms is set */
+	const struct http_gate *_Atomic gate; /* may be NULL */
+
+	atomic_bool bare_etags; /* If-Match needs the ETag without quotes: Ceph before 18 */
+	atomic_bool own_kind; /* the store identifies itself as penstock */
+	atomic_bool swept; /* old upload journals were removed */
+	atomic_bool swept_sent; /* and old records of sent objects */
+	atomic_bool no_part_copy; /* the store has no UploadPartCopy */
+	atomic_bool md5_etags; /* ETags of multipart objects were seen to be made of MD5s */
+	atomic_bool odd_etags; /* ETags of multipart objects are not made of MD5s */
+
+	pthread_mutex_t probe_lock;
+	bool probed;
+	struct object_conditions conditions;
+};
+
+struct s3_op {
+	struct object_ref at;
+	struct http_request request;
+	struct http_reply reply;
+	struct sigv4_header *headers; /* owned strings; all of them are signed */
+	size_t n_headers;
+	struct buf path;
+	struct buf query;
+	struct buf url;
+	struct buf host;
+	const char *payload_hash;
+	char sha256[65];
+	struct buf document; /* of the reply, if it is XML */
+	bool may_be_error; /* a 200 reply may carry an Error document */
+	bool skew_adjusted;
+	unsigned refusals; /* attempts whose credentials the store called expired */
+	struct credentials keys;
+	char *what;
+	enum s3_error error; /* of the last failed attempt */
+};
+
+int s3_op_init(
+	struct s3_op *op, const char *method, struct object_ref at, struct penstock_error *err);
+void s3_op_release(struct s3_op *op);
+/* `value` NULL: only the name. */
+int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+/* Ignores a NULL value. */
+int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+/* Sets x-amz-copy-source. */
+int s3_op_copy_source(
+	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err);
+/* A body in memory, which must outlive the request; signed with its SHA-256 if that is cheap. */
+int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err);
+/* Sets the caller's cancel flag, if there is one. */
+static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
+{
+	if (cancel)
+		op->request.cancel = cancel;
+}
+/* Keeps the reply's XML in `op->document`; an Error document in it is an error. */
+void s3_op_wants_document(struct s3_op *op);
+/* Sends a body of XML; `what` names it in the error if it is too large. */
+int s3_op_xml(
+	struct s3_op *op, const struct buf *body, const char *what, struct penstock_error *err);
+/* s3_op_wants_document() and s3_op_perform(). */
+int s3_op_ask(struct s3_op *op, struct penstock_error *err);
+/* The same for a request that starts a multipart upload; free() its id. */
+int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
+/* Only the URL, in op->request.url. */
+int s3_op_url(struct s3_op *op, struct penstock_error *err);
+/* The URL and the keys: the last step before http_submit(). s3_op_perform() includes it. */
+int s3_op_ready(struct s3_op *op, struct penstock_error *err);
+int s3_op_perform(struct s3_op *op, struct penstock_error *err);
+
+/* Size, ETag, date, version and metadata from the reply's headers. `out` must be zeroed. */
+int object_info_from_reply(
+	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
+/* With quotes; empty if there is no ETag or it is too long. */
+void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
+/* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
+enum checksum_kind object_reply_checksum(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+/* The same; if missing, the MD5 in the ETag of an object in one piece. CHECKSUM_NONE if the
+ * user turned verification off. */
+enum checksum_kind object_reply_digest(
+	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
+/* The kind of CRC that a multipart object has for each part: the ETag shows the parts, a header the
+ * kind. CHECKSUM_NONE if missing. */
+enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
+/* True if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
+bool object_response_checksums(void);
+/* The MD5 in an ETag of 32 hexadecimal digits in quotes; false for any other ETag. */
+bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
+/* True if the object is encrypted under a key, so that its ETag is not made of its bytes. */
+bool object_reply_encrypted(const struct http_reply *reply);
+/* The ETag of a reply if it is the MD5 of the whole object: no parts, no encryption under keys. */
+bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
+
+/* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
+ * login page): PENSTOCK_E_PROTOCOL. */
+int s3_op_check_etag(
+	const struct s3_op *op, const struct http_reply *reply, struct penstock_error *err);
+
+/* Several requests of one transfer in flight, submitted by one thread. */
+struct fan {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned in_flight;
+	atomic_int stop; /* the `cancel` of every request */
+	const atomic_int *cancel;
+	struct http_engine *engine;
+	struct penstock_error error; /* the first */
+};
+void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel);
+void fan_release(struct fan *fan);
+/* Submits a request whose `done` calls fan_ended() last. The first failure stops the others; their
+ * memory may be freed after fan_finish(). */
+int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err);
+/* `err` NULL: success; otherwise its contents are taken. */
+void fan_ended(struct fan *fan, struct penstock_error *err);
+/* Reports a failure outside of a request: stops everything. */
+void fan_fail(struct fan *fan, struct penstock_error *err);
+/* Waits until fewer than `limit` are in flight; false if something failed or was cancelled. */
+bool fan_wait(struct fan *fan, unsigned limit);
+/* Waits for all requests in flight, and moves the first error to `err`. */
+int fan_finish(struct fan *fan, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,110 @@
+/* Lists and aborts unfinished uploads in parts. */
+#include "transfer/client/internal.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "s3/message/messages.h"
+#include "base/banned.h"
+
+enum { ABORT_MS = 5000, ABORT_ATTEMPTS = 3 };
+
+int object_abort_upload(struct object_ref at, const char *id, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, "DELETE", at, &own);
+
+	if (r == 0)
+		r = s3_op_query(&op, "uploadId", id, &own);
+	if (r == 0) {
+		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
+		op.request.max_attempts = ABORT_ATTEMPTS;
+		op.request.tidies_up = true;
+		op.request.gate = NULL; /* no visible object changes */
+		r = s3_op_perform(&op, &own);
+	}
+	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
+}
+
+struct listing {
+	struct object_ref at;
+	object_upload_fn fn;
+	void *cookie;
+	struct buf key; /* start of the next page */
+	struct buf id;
+};
+
+static int page_query(const struct listing *l, struct s3_op *op, struct penstock_error *err)
+{
+	int r = s3_op_query(op, "uploads", NULL, err);
+
+	if (r == 0)
+		r = s3_op_query(op, "encoding-type", "url", err);
+	if (r == 0 && *l->at.key)
+		r = s3_op_query(op, "prefix", l->at.key, err);
+	if (r == 0 && l->key.len)
+		r = s3_op_query(op, "key-marker", l->key.data, err);
+	if (r == 0 && l->id.len)
+		r = s3_op_query(op, "upload-id-marker", l->id.data, err);
+	return r;
+}
+
+/* Returns 1 if there is another page. */
+static int list_page(struct listing *l, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_uploads_release) struct s3_uploads page = {0};
+	int r = s3_op_init(&op, "GET", object_at(l->at.client, l->at.bucket, NULL), err);
+
+	if (r == 0)
+		r = page_query(l, &op, err);
+	if (r == 0)
+		r = s3_op_ask(&op, err);
+	if (r < 0)
+		return r;
+	if (s3_uploads_parse(op.document.data, op.document.len, &page, err) < 0)
+		return error_prefix(err, "%s", op.what);
+	for (size_t i = 0; i < page.n_uploads; i++) {
+		const struct s3_upload *upload = &page.uploads[i];
+
+		if (upload->key && upload->upload_id &&
+			l->fn(l->cookie, upload->key, upload->upload_id, upload->initiated_ns))
+			return 0;
+	}
+	if (!page.truncated)
+		return 0;
+	if (!page.next_key_marker ||
+		(strcmp(page.next_key_marker, buf_str(&l->key)) == 0 &&
+			strcmp(page.next_upload_id_marker ? page.next_upload_id_marker : "",
+				buf_str(&l->id)) == 0))
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store's listing makes no progress", op.what);
+	buf_clear(&l->key);
+	buf_clear(&l->id);
+	buf_add_str(&l->key, page.next_key_marker);
+	if (page.next_upload_id_marker)
+		buf_add_str(&l->id, page.next_upload_id_marker);
+	return buf_failed(&l->key) ? buf_error(&l->key, "the listing's marker", err) : 1;
+}
+
+int object_list_uploads(
+	struct object_ref at, object_upload_fn fn, void *cookie, struct penstock_error *err)
+{
+	struct listing l = {.at = object_at(at.client, at.bucket, at.key ? at.key : ""),
+		.fn = fn,
+		.cookie = cookie,
+		.key = BUF_INIT(LIMIT_STRING),
+		.id = BUF_INIT(LIMIT_STRING)};
+	int r;
+
+	do {
+		r = list_page(&l, err);
+	} while (r > 0);
+	buf_release(&l.key);
+	buf_release(&l.id);
+	return r;
+}

@@ -1,0 +1,85 @@
+#include "transfer/compare/object.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "transfer/get/parts.h"
+#include "transfer/client/internal.h"
+#include "transfer/get/parts_etag.h"
+#include "base/banned.h"
+
+/* Compares by the checksum of each part. Returns 1 if none differs, 0 if one does, or they are not
+ * known. */
+static int same_parts(int fd, uint64_t size, const struct s3_op *head, enum checksum_kind kind,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	struct object_info of = {.size = size};
+	struct get_parts parts = {0};
+	int r;
+
+	object_etag_copy(of.etag, http_reply_header(&head->reply, "ETag"));
+	get_parts_learn(&parts, head->at, &of, kind, cancel);
+	r = parts.n > 0;
+	for (unsigned i = 0; r > 0 && i < parts.n; i++) {
+		const struct get_part_sum *part = &parts.parts[i];
+		uint8_t own[CHECKSUM_MAX_SIZE];
+
+		r = file_digest(fd, kind, part->offset, part->length, cancel, own, err);
+		if (r == 0)
+			r = memcmp(own, part->digest, checksum_size(kind)) == 0;
+	}
+	get_parts_release(&parts);
+	return r;
+}
+
+/* Compares by an ETag that is made of the parts' MD5s. */
+static int same_etag(int fd, uint64_t size, const struct s3_op *head, const char *etag,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	char own[MULTIPART_ETAG_SIZE];
+	uint64_t part = parts_etag_part_size(head->at, etag, size, cancel);
+	int r;
+
+	if (!part)
+		return 0;
+	r = parts_etag_of_file(fd, size, part, parts_etag_count(etag), cancel, own, err);
+	return r < 0 ? r : strcmp(own, etag) == 0;
+}
+
+int compare_with_object(int fd, uint64_t size, struct object_ref at, const char *etag,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	uint8_t theirs[CHECKSUM_MAX_SIZE], ours[CHECKSUM_MAX_SIZE];
+	char there[OBJECT_ETAG_SIZE];
+	enum checksum_kind kind;
+	int r = s3_op_init(&head, "HEAD", at, err);
+
+	if (r == 0)
+		r = s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&head, cancel);
+	r = s3_op_perform(&head, &own);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r < 0)
+		return error_move(err, &own);
+	object_etag_copy(there, http_reply_header(&head.reply, "ETag"));
+	if (strcmp(there, etag) != 0 || head.reply.total_size != size)
+		return 0;
+	kind = object_reply_checksum(&head.reply, theirs);
+	if (kind == CHECKSUM_NONE && object_reply_md5(&head.reply, theirs))
+		kind = CHECKSUM_MD5;
+	if (kind != CHECKSUM_NONE) {
+		r = file_digest(fd, kind, 0, size, cancel, ours, err);
+		return r < 0 ? r : memcmp(ours, theirs, checksum_size(kind)) == 0;
+	}
+	kind = object_reply_part_checksum(&head.reply, there);
+	r = kind == CHECKSUM_NONE ? 0 : same_parts(fd, size, &head, kind, cancel, err);
+	return r || object_reply_encrypted(&head.reply)
+		       ? r
+		       : same_etag(fd, size, &head, there, cancel, err);
+}

@@ -1,0 +1,284 @@
+/* Downloads objects to files. */
+#include "transfer/get/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "transfer/get/parts_etag.h"
+#include "base/banned.h"
+
+static int learn_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+/* Fetches size, ETag and checksum of an object that the caller knows nothing about. */
+static int learn(struct download *d, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	int r = s3_op_init(&op, "HEAD", d->at, err);
+
+	if (r == 0)
+		r = s3_op_header(&op, "if-match", d->options->if_match, err);
+	if (r == 0 && object_response_checksums())
+		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, d->options->cancel);
+	op.request.on_headers = learn_headers;
+	op.request.resend = true;
+	r = s3_op_perform(&op, err);
+	if (r < 0)
+		return r;
+	r = object_info_from_reply(&op.reply, &d->info, err);
+	d->size = op.reply.total_size;
+	object_etag_copy(d->etag, d->info.etag);
+	d->encrypted = object_reply_encrypted(&op.reply);
+	if (object_response_checksums()) {
+		d->kind = object_reply_checksum(&op.reply, d->wanted);
+		d->part_kind = object_reply_part_checksum(&op.reply, d->etag);
+		if (d->kind == CHECKSUM_NONE && d->part_kind == CHECKSUM_NONE &&
+			object_reply_md5(&op.reply, d->wanted))
+			d->kind = CHECKSUM_MD5;
+	}
+	return r;
+}
+
+static int download_run(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	bool ranged = o->offset || o->length;
+	int r;
+
+	if (ranged && o->length && o->length <= LIMIT_GET_SINGLE) {
+		d->from = o->offset;
+		d->size = HTTP_LENGTH_UNKNOWN; /* the object may end earlier */
+		return download_whole(d, true, err);
+	}
+	if (o->known) {
+		d->size = o->known->size;
+		object_etag_copy(d->etag, o->known->etag);
+	}
+	if (!o->known || (d->size > LIMIT_GET_SINGLE && !ranged)) {
+		r = learn(d, err);
+		if (r < 0)
+			return download_replaced(d, err);
+		if (o->known && (d->size != o->known->size || strcmp(d->etag, o->known->etag) != 0))
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"GET s3://%s/%s: the object was replaced meanwhile", d->at.bucket,
+				d->at.key);
+	}
+	if (ranged) {
+		if (o->offset >= d->size)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"GET s3://%s/%s: the object ends before byte %" PRIu64,
+				d->at.bucket, d->at.key, o->offset);
+		d->from = o->offset;
+		d->size -= o->offset;
+		if (o->length && o->length < d->size)
+			d->size = o->length;
+		d->kind = CHECKSUM_NONE;
+		d->part_kind = CHECKSUM_NONE;
+		return download_ranges(d, err);
+	}
+	if (d->size > LIMIT_GET_SINGLE && d->size != HTTP_LENGTH_UNKNOWN && d->etag[0]) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+		r = download_ranges(d, &own);
+		if (r != -(int)PENSTOCK_E_UNSUPPORTED)
+			return r < 0 ? error_move(err, &own) : 0;
+		log_debug("%s; fetching it in one piece", own.message);
+		get_blocks_release(&d->blocks);
+	}
+	object_info_release(&d->info);
+	return download_whole(d, false, err);
+}
+
+/* Verifies the parts of a multipart object that were not verified on arrival: it was fetched in one
+ * piece, or its parts do not align with our blocks. Reads the file once more. */
+static int check_parts_file(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	struct object_info of = {.size = d->size};
+	struct get_parts parts = {0};
+	int r = 0;
+
+	if (d->kind != CHECKSUM_NONE || d->part_kind == CHECKSUM_NONE || d->parts_checked ||
+		o->offset || o->length)
+		return 0;
+	object_etag_copy(of.etag, d->etag);
+	get_parts_learn(&parts, d->at, &of, d->part_kind, o->cancel);
+	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
+		const struct get_part_sum *part = &parts.parts[i];
+		uint8_t got[CHECKSUM_MAX_SIZE];
+
+		r = file_digest(
+			d->part.fd, d->part_kind, part->offset, part->length, o->cancel, got, err);
+		if (r == 0 && memcmp(got, part->digest, checksum_size(d->part_kind)) != 0)
+			r = get_part_damaged(part, i + 1, d->part_kind, err);
+	}
+	d->parts_checked = r == 0 && parts.n > 0;
+	get_parts_release(&parts);
+	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
+}
+
+/* Without a checksum for a multipart object, its ETag may be the MD5 of the parts' MD5s; usually it
+ * is. */
+static int check_parts_etag(struct download *d, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	char own[MULTIPART_ETAG_SIZE];
+	uint64_t part;
+	int r;
+
+	if (d->kind != CHECKSUM_NONE || d->parts_checked || o->offset || o->length ||
+		d->at.client->google || d->encrypted || atomic_load(&d->at.client->odd_etags) ||
+		!object_response_checksums() || !parts_etag_count(d->etag))
+		return 0;
+	part = parts_etag_part_size(d->at, d->etag, d->size, o->cancel);
+	if (!part)
+		return 0;
+	r = parts_etag_of_file(
+		d->part.fd, d->size, part, parts_etag_count(d->etag), o->cancel, own, err);
+	if (r < 0)
+		return r;
+	r = parts_etag_judge(d->at.client, d->etag, own, d->own_etag, err);
+	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
+}
+
+/* Gives the part file its final name. */
+static int publish(struct download *d, const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *copy = strdup(path);
+	const char *part = d->part.path;
+
+	if (!copy)
+		return error_memory(err);
+	if (ftruncate(d->part.fd, (off_t)d->size) < 0)
+		return error_errno(err, errno, "cannot write '%s'", part);
+	if (!d->options->relaxed && fdatasync(d->part.fd) < 0)
+		return error_errno(err, errno, "cannot write '%s'", part);
+	if ((d->options->if_none_match ? fs_rename_new : rename)(part, path) < 0) {
+		if (errno == EEXIST && d->options->if_none_match)
+			return error_set(err, PENSTOCK_E_PRECONDITION, "'%s' exists", path);
+		if (errno == EISDIR)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"cannot replace '%s': it is a directory; remove it", path);
+		return error_errno(err, errno, "cannot rename '%s'", part);
+	}
+	get_part_finish(&d->part);
+	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
+}
+
+/* Downloads from the start, using only what the caller gave. */
+static int download_again(struct download *d, struct penstock_error *err)
+{
+	int r;
+
+	if (d->options->progress)
+		d->options->progress(d->options->cookie, -(int64_t)d->size);
+	object_info_release(&d->info);
+	d->size = HTTP_LENGTH_UNKNOWN;
+	d->etag[0] = '\0';
+	d->kind = CHECKSUM_NONE;
+	d->part_kind = CHECKSUM_NONE;
+	d->parts_checked = false;
+	get_blocks_release(&d->blocks);
+	r = get_part_restart(&d->part, err);
+	return r < 0 ? r : download_run(d, err);
+}
+
+/* An identity of the object, unique among all objects; NULL if it is too small for a journal.
+ * free() it. */
+static int journal_source(const struct download *d, char **out, struct penstock_error *err)
+{
+	const struct object_get_options *o = d->options;
+	const struct object_client *c = d->at.client;
+
+	if (!o->resume || o->offset || o->length ||
+		(o->known && o->known->size <= LIMIT_GET_SINGLE))
+		return 0;
+	if (asprintf(out, "%s://%s%s\n%s\n%s", c->https ? "https" : "http", c->authority,
+		    c->base_path, d->at.bucket, d->at.key) < 0) {
+		*out = NULL;
+		return error_memory(err);
+	}
+	return 0;
+}
+
+/* True if the fetched part may still be valid when the next call comes. */
+static bool worth_keeping(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||
+	       error_is_retryable(err);
+}
+
+/* Verifies what could not be verified on arrival. */
+static int check_parts(struct download *d, struct penstock_error *err)
+{
+	int r = check_parts_file(d, err);
+
+	return r < 0 ? r : check_parts_etag(d, err);
+}
+
+static int download(struct download *d, const char *path, struct penstock_error *err)
+{
+	int r = download_run(d, err);
+
+	if (r == 0)
+		r = check_parts(d, err);
+	/* Try again: bytes damaged in flight may arrive intact the next time. */
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_debug("%s; fetching it again", err->message);
+		penstock_error_release(err);
+		r = download_again(d, err);
+		if (r == 0)
+			r = check_parts(d, err);
+	}
+	if (r == 0)
+		r = publish(d, path, err);
+	if (r < 0)
+		get_part_abandon(
+			&d->part, (d->blocks.journal || d->part.size) && worth_keeping(err));
+	get_blocks_release(&d->blocks);
+	return r;
+}
+
+int object_get_file(struct object_ref at, const char *path,
+	const struct object_get_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *source = NULL;
+	struct download d = {.at = at,
+		.options = options ? options : &none,
+		.size = HTTP_LENGTH_UNKNOWN,
+		.part = GET_PART_INIT};
+	int r = journal_source(&d, &source, err);
+
+	if (r == 0)
+		r = get_part_open(&d.part, path, source, err);
+	if (r == 0) {
+		r = download(&d, path, &own);
+		if (r < 0)
+			error_move(err, &own);
+	}
+	get_part_release(&d.part);
+	d.info.size = d.size;
+	if (r == 0 && info)
+		*info = d.info;
+	else
+		object_info_release(&d.info);
+	return r;
+}

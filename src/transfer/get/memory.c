@@ -1,0 +1,168 @@
+/* Downloads objects to memory. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "transfer/get/parts.h"
+#include "transfer/client/internal.h"
+#include "transfer/get/parts_etag.h"
+#include "base/banned.h"
+
+struct memory_get {
+	struct object_ref at;
+	const struct object_get_options *options;
+	bool ranged;
+	/* The ETag made of the bytes of the first attempt, if it did not match. */
+	char own_etag[MULTIPART_ETAG_SIZE];
+};
+
+static int get_init(struct s3_op *op, const struct memory_get *g, struct penstock_error *err)
+{
+	int r = s3_op_init(op, "GET", g->at, err);
+
+	if (r < 0)
+		return r;
+	s3_op_cancel(op, g->options->cancel);
+	return s3_op_header(op, "if-match", g->options->if_match, err);
+}
+
+/* Verifies a multipart object by the checksums of all its parts. Returns 1 if the store has
+ * none. */
+static int verify_parts(const struct memory_get *g, enum checksum_kind kind,
+	const struct object_info *of, const char *data, struct penstock_error *err)
+{
+	struct get_parts parts = {0};
+	int r = 0;
+
+	get_parts_learn(&parts, g->at, of, kind, g->options->cancel);
+	if (!parts.n)
+		return 1;
+	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
+		const struct get_part_sum *part = &parts.parts[i];
+		uint8_t got[CHECKSUM_MAX_SIZE];
+
+		r = checksum_of(kind, data + part->offset, part->length, got, err);
+		if (r == 0 && memcmp(got, part->digest, checksum_size(kind)) != 0)
+			r = get_part_damaged(part, i + 1, kind, err);
+	}
+	get_parts_release(&parts);
+	return r;
+}
+
+/* Verifies a multipart object without checksums by its ETag, which is usually made of the parts'
+ * MD5s. */
+static int verify_etag(struct memory_get *g, const struct object_info *of, const char *data,
+	struct penstock_error *err)
+{
+	struct parts_etag_sum sum = {0};
+	char own[MULTIPART_ETAG_SIZE];
+	uint64_t count = parts_etag_count(of->etag), part = of->size;
+	int r;
+
+	if (!count || !of->size || g->at.client->google || atomic_load(&g->at.client->odd_etags))
+		return 0;
+	if (count > 1)
+		part = parts_etag_part_size(g->at, of->etag, of->size, g->options->cancel);
+	if (!part)
+		return 0;
+	r = parts_etag_sum_init(&sum, part, count, err);
+	if (r == 0) {
+		parts_etag_sum_update(&sum, data, of->size);
+		r = parts_etag_sum_final(&sum, own, err);
+	}
+	parts_etag_sum_release(&sum);
+	return r < 0 ? r : parts_etag_judge(g->at.client, of->etag, own, g->own_etag, err);
+}
+
+static int verify_memory(struct memory_get *g, const struct s3_op *op, const char *data, size_t len,
+	struct penstock_error *err)
+{
+	struct object_info of = {.size = len};
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	uint8_t got[CHECKSUM_MAX_SIZE];
+	enum checksum_kind kind = object_reply_digest(&op->reply, stored);
+	int r = 1;
+
+	if (kind != CHECKSUM_NONE) {
+		if (checksum_of(kind, data, len, got, err) < 0)
+			return -(int)PENSTOCK_E_MEMORY;
+		if (memcmp(stored, got, checksum_size(kind)) == 0)
+			return 0;
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"%s: the bytes do not have the stored checksum (%s)", op->what,
+			kind == CHECKSUM_MD5 ? "MD5" : checksum_name(kind));
+	}
+	if (!object_response_checksums())
+		return 0;
+	object_etag_copy(of.etag, http_reply_header(&op->reply, "ETag"));
+	kind = object_reply_part_checksum(&op->reply, of.etag);
+	if (kind != CHECKSUM_NONE)
+		r = verify_parts(g, kind, &of, data, err);
+	if (r > 0)
+		r = object_reply_encrypted(&op->reply) ? 0 : verify_etag(g, &of, data, err);
+	return r < 0 ? error_prefix(err, "%s", op->what) : 0;
+}
+
+static int memory_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+static int get_once(
+	struct memory_get *g, struct buf *out, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(object_info_release) struct object_info found = {0};
+	const struct object_get_options *o = g->options;
+	size_t start = out->len;
+	int r = get_init(&op, g, err);
+
+	if (r == 0 && !g->ranged && object_response_checksums())
+		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(out);
+	op.request.range = (struct http_range){
+		.wanted = g->ranged, .offset = o->offset, .length = o->length};
+	op.request.on_headers = memory_headers;
+	r = s3_op_perform(&op, err);
+	if (r == 0 && o->length && out->len - start > o->length)
+		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: %zu bytes came of %" PRIu64, op.what,
+			out->len - start, o->length);
+	if (r == 0 && !g->ranged)
+		r = verify_memory(g, &op, buf_str(out) + start, out->len - start, err);
+	if (r == 0)
+		r = object_info_from_reply(&op.reply, &found, err);
+	if (r < 0) {
+		if (out->len > start)
+			buf_truncate(out, start);
+		return r;
+	}
+	if (o->progress)
+		o->progress(o->cookie, (int64_t)(out->len - start));
+	if (info) {
+		*info = found;
+		found = (struct object_info){0};
+	}
+	return 0;
+}
+
+int object_get(struct object_ref at, const struct object_get_options *options, struct buf *out,
+	struct object_info *info, struct penstock_error *err)
+{
+	static const struct object_get_options none;
+	const struct object_get_options *o = options ? options : &none;
+	struct memory_get g = {.at = at, .options = o, .ranged = o->offset || o->length};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = get_once(&g, out, info, &own);
+
+	/* Try again: bytes damaged in flight may arrive intact the next time. */
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_debug("%s; fetching it again", own.message);
+		penstock_error_release(&own);
+		r = get_once(&g, out, info, &own);
+	}
+	return r < 0 ? error_move(err, &own) : 0;
+}

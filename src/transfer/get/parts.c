@@ -1,0 +1,134 @@
+#include "transfer/get/parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/message/messages.h"
+#include "base/banned.h"
+
+void get_parts_release(struct get_parts *parts)
+{
+	free(parts->parts);
+	*parts = (struct get_parts){0};
+}
+
+/* One page of them; `marker` is the last number that is known. */
+static int ask(struct object_ref at, const char *etag, unsigned marker, const atomic_int *cancel,
+	struct s3_parts *out, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	char text[16];
+	int r = s3_op_init(&op, "GET", at, err);
+
+	snprintf(text, sizeof(text), "%u", marker);
+	if (r == 0)
+		r = s3_op_query(&op, "attributes", NULL, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-object-attributes", "ETag,ObjectParts", err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-part-number-marker", marker ? text : NULL, err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, cancel);
+	op.request.max_attempts = 2;
+	op.request.resend = true;
+	r = s3_op_ask(&op, err);
+	if (r == 0)
+		r = s3_object_parts_parse(op.document.data, op.document.len, out, err);
+	/* Without its quotes here. */
+	if (r == 0 && (strlen(etag) < 2 || !out->etag ||
+			      strncmp(out->etag, etag + 1, strlen(etag) - 2) != 0 ||
+			      strlen(out->etag) != strlen(etag) - 2))
+		r = error_set(err, PENSTOCK_E_CHANGED, "another object");
+	return r;
+}
+
+/* Adds a page. Returns false if it is unusable. */
+static bool add(struct get_parts *parts, const struct s3_parts *page, uint64_t *end,
+	enum checksum_kind kind)
+{
+	struct get_part_sum *grown;
+
+	if (!page->n || parts->n + page->n > LIMIT_S3_PARTS)
+		return false;
+	grown = realloc(parts->parts, (parts->n + page->n) * sizeof(*grown));
+	if (!grown)
+		return false;
+	parts->parts = grown;
+	for (size_t i = 0; i < page->n; i++) {
+		const struct s3_part *from = &page->parts[i];
+		struct get_part_sum *to = &parts->parts[parts->n];
+		uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
+
+		if (!from->checksums[kind] || from->size > LIMIT_S3_PART_MAX ||
+			!checksum_parse(kind, from->checksums[kind], digest))
+			return false;
+		*to = (struct get_part_sum){.offset = *end, .length = from->size};
+		memcpy(to->digest, digest, sizeof(to->digest));
+		*end += from->size;
+		parts->n++;
+	}
+	return true;
+}
+
+void get_parts_learn(struct get_parts *parts, struct object_ref at, const struct object_info *of,
+	enum checksum_kind kind, const atomic_int *cancel)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	unsigned marker = 0;
+	uint64_t end = 0;
+	bool good = true, more = true;
+
+	*parts = (struct get_parts){0};
+	while (good && more) {
+		struct s3_parts page = {0};
+
+		good = ask(at, of->etag, marker, cancel, &page, &err) == 0 &&
+		       add(parts, &page, &end, kind);
+		more = page.truncated && page.next_marker > marker;
+		marker = page.next_marker;
+		s3_parts_release(&page);
+	}
+	/* They must cover the whole object. */
+	if (good && end == of->size)
+		return;
+	log_debug("s3://%s/%s: no checksums of its parts%s%s", at.bucket, at.key,
+		err.message ? ": " : "", err.message ? err.message : "");
+	get_parts_release(parts);
+}
+
+int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,
+	struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"the %" PRIu64 " bytes from %" PRIu64
+		" do not have the stored checksum of part %u (%s)",
+		part->length, part->offset, number, checksum_name(kind));
+}
+
+const struct get_part_sum *get_parts_within(
+	const struct get_parts *parts, unsigned *i, uint64_t offset, uint64_t length)
+{
+	unsigned low = *i, high = parts->n;
+
+	/* The first part at or after `offset`. */
+	while (low < high) {
+		unsigned middle = low + (high - low) / 2;
+
+		if (parts->parts[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == parts->n ||
+		parts->parts[low].offset + parts->parts[low].length > offset + length)
+		return NULL;
+	*i = low + 1;
+	return &parts->parts[low];
+}

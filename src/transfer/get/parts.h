@@ -1,0 +1,39 @@
+/*
+ * The store's checksum of each part of a multipart object, so that a damaged part is found and
+ * fetched again as soon as it has arrived.
+ *
+ *	get_parts_learn(&parts, at, info, kind, cancel);
+ *	while ((part = get_parts_within(&parts, &i, offset, length)))
+ *		compare part->digest
+ *	get_parts_release(&parts);
+ */
+#ifndef TRANSFER_GET_PARTS_H
+#define TRANSFER_GET_PARTS_H
+
+#include "transfer/client/internal.h"
+
+struct get_part_sum {
+	uint64_t offset;
+	uint64_t length;
+	uint8_t digest[8];
+};
+
+struct get_parts {
+	struct get_part_sum *parts;
+	unsigned n; /* 0 if unknown */
+};
+
+/* Fetches the parts' checksums (a CRC of `kind`). Leaves `parts` empty if the store keeps none or
+ * the request fails, because the object can be fetched without them. */
+void get_parts_learn(struct get_parts *parts, struct object_ref at, const struct object_info *of,
+	enum checksum_kind kind, const atomic_int *cancel);
+void get_parts_release(struct get_parts *parts);
+/* PENSTOCK_E_CORRUPT: the bytes of part `number` have another checksum. */
+int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,
+	struct penstock_error *err);
+/* The next part, from index *i on, that lies completely between `offset` and `offset + length`;
+ * NULL at the end. */
+const struct get_part_sum *get_parts_within(
+	const struct get_parts *parts, unsigned *i, uint64_t offset, uint64_t length);
+
+#endif

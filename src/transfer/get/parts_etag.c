@@ -1,0 +1,182 @@
+#include "transfer/get/parts_etag.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/banned.h"
+
+#define BLOCK ((size_t)256 * KIB)
+
+uint64_t parts_etag_count(const char *etag)
+{
+	char number[8] = "";
+	uint64_t parts = 0;
+	size_t len = strlen(etag);
+
+	if (len < 36 || len >= 35 + sizeof(number) || etag[0] != '"' || etag[33] != '-' ||
+		etag[len - 1] != '"')
+		return 0;
+	memcpy(number, etag + 34, len - 35);
+	return str_to_u64(number, 1, LIMIT_S3_PARTS, &parts) ? parts : 0;
+}
+
+bool parts_etag_of_one(const char *etag, uint8_t md5[static 16])
+{
+	char whole[36] = "";
+
+	if (parts_etag_count(etag) != 1)
+		return false;
+	memcpy(whole, etag, 33);
+	whole[33] = '"';
+	return object_etag_md5(whole, md5);
+}
+
+int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
+	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
+{
+	if (strcmp(own, etag) == 0) {
+		atomic_store(&client->md5_etags, true);
+		return 0;
+	}
+	if (strcmp(own, first) == 0 && !atomic_load(&client->md5_etags)) {
+		atomic_store(&client->odd_etags, true);
+		return 0;
+	}
+	memcpy(first, own, MULTIPART_ETAG_SIZE);
+	return error_set(
+		err, PENSTOCK_E_CORRUPT, "the bytes do not match the MD5s in the object's ETag");
+}
+
+int parts_etag_sum_init(
+	struct parts_etag_sum *sum, uint64_t part, uint64_t count, struct penstock_error *err)
+{
+	*sum = (struct parts_etag_sum){.part = part, .left = part, .room = count};
+	sum->digests = calloc(sum->room, sizeof(*sum->digests));
+	return sum->digests ? checksum_init(&sum->md5, CHECKSUM_MD5, err) : error_memory(err);
+}
+
+static void end_part(struct parts_etag_sum *sum)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	checksum_final(&sum->md5, digest);
+	sum->failed = sum->failed || checksum_reset(&sum->md5) < 0;
+	if (sum->n < sum->room)
+		memcpy(sum->digests[sum->n], digest, sizeof(sum->digests[0]));
+	sum->n++;
+	sum->left = sum->part;
+}
+
+void parts_etag_sum_update(struct parts_etag_sum *sum, const void *data, size_t len)
+{
+	const char *from = data;
+
+	while (len && !sum->failed) {
+		size_t now = len < sum->left ? len : (size_t)sum->left;
+
+		checksum_update(&sum->md5, from, now);
+		from += now;
+		len -= now;
+		sum->left -= now;
+		if (!sum->left)
+			end_part(sum);
+	}
+}
+
+int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_ETAG_SIZE],
+	struct penstock_error *err)
+{
+	size_t n;
+
+	if (sum->left < sum->part)
+		end_part(sum);
+	/* The last part may be empty, and so may be the only one. */
+	if (sum->n + 1 == sum->room)
+		end_part(sum);
+	if (sum->failed)
+		return error_memory(err);
+	n = sum->n;
+	sum->n = 0;
+	/* More parts than expected: an ETag with this count cannot be the object's. */
+	return multipart_etag(
+		(const uint8_t(*)[16])sum->digests, n < sum->room ? n : sum->room, out, err);
+}
+
+void parts_etag_sum_release(struct parts_etag_sum *sum)
+{
+	free(sum->digests);
+	checksum_release(&sum->md5);
+	*sum = (struct parts_etag_sum){0};
+}
+
+int file_digest(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
+	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *block = malloc(BLOCK);
+	_cleanup_(checksum_release) struct checksum sum = {0};
+	int r = block ? checksum_init(&sum, kind, err) : error_memory(err);
+
+	for (uint64_t end = offset + length; r == 0 && offset < end;) {
+		size_t want = end - offset < BLOCK ? (size_t)(end - offset) : BLOCK;
+		ssize_t n = fs_pread_all(fd, block, want, (off_t)offset);
+
+		if (cancel && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the fetched file");
+		if ((size_t)n < want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was read");
+		checksum_update(&sum, block, want);
+		offset += want;
+	}
+	if (r == 0)
+		checksum_final(&sum, digest);
+	return r;
+}
+
+int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
+	const atomic_int *cancel, char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
+{
+	_cleanup_free_ uint8_t(*digests)[16] = calloc(count, sizeof(*digests));
+	int r = digests ? 0 : error_memory(err);
+
+	for (uint64_t i = 0; r == 0 && i < count; i++) {
+		uint64_t offset = i * part < size ? i * part : size;
+		uint64_t length = size - offset < part ? size - offset : part;
+		uint8_t digest[CHECKSUM_MAX_SIZE];
+
+		r = file_digest(fd, CHECKSUM_MD5, offset, length, cancel, digest, err);
+		if (r == 0)
+			memcpy(digests[i], digest, sizeof(digests[i]));
+	}
+	return r < 0 ? r : multipart_etag((const uint8_t(*)[16])digests, count, out, err);
+}
+
+uint64_t parts_etag_part_size(
+	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	uint64_t parts = parts_etag_count(etag), part;
+
+	if (!parts || s3_op_init(&op, "HEAD", at, NULL) < 0 ||
+		s3_op_query(&op, "partNumber", "1", NULL) < 0)
+		return 0;
+	s3_op_cancel(&op, cancel);
+	if (s3_op_perform(&op, NULL) < 0)
+		return 0;
+	part = op.reply.content_length;
+	if (!part || part == HTTP_LENGTH_UNKNOWN || part > size)
+		return 0;
+	/* An empty part may follow the full ones. */
+	return multipart_count(size, part) + (size % part == 0) == parts ||
+			       multipart_count(size, part) == parts
+		       ? part
+		       : 0;
+}

@@ -1,0 +1,52 @@
+/*
+ * ETags of objects that were uploaded in parts: "MD5 of the parts' MD5s-count", with most stores.
+ */
+#ifndef TRANSFER_GET_PARTS_ETAG_H
+#define TRANSFER_GET_PARTS_ETAG_H
+
+#include "s3/multipart.h"
+#include "transfer/client/internal.h"
+
+/* The count after the "-" of such an ETag; 0 for any other ETag. */
+uint64_t parts_etag_count(const char *etag);
+/* The checksum of a range of a file. PENSTOCK_E_CHANGED if the file is shorter. */
+int file_digest(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
+	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err);
+/* The ETag of the first `size` bytes of a file in `count` parts of `part` bytes, of which the last
+ * may be empty. */
+int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
+	const atomic_int *cancel, char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
+/* The MD5 of the whole object if the ETag is made of one part's MD5. */
+bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
+/* The size that all parts but the last have, from the store; 0 if it is not known or not
+ * uniform. */
+uint64_t parts_etag_part_size(
+	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel);
+
+/*
+ * Compares `own`, computed from the received bytes, with the object's `etag`. The first mismatch on
+ * a store proves nothing, as its ETags may be made of something else: PENSTOCK_E_CORRUPT asks for
+ * the bytes once more, and only a different result than before (`first`, kept by the caller,
+ * initially empty) means damage. Returns 0 if the bytes count as the object's.
+ */
+int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
+	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
+
+/* Computes such an ETag from a stream of bytes. */
+struct parts_etag_sum {
+	struct checksum md5; /* of the current part */
+	uint64_t part, left; /* size of a part; bytes missing in this one */
+	uint8_t (*digests)[16];
+	size_t n, room;
+	bool failed; /* out of memory */
+};
+int parts_etag_sum_init(
+	struct parts_etag_sum *sum, uint64_t part, uint64_t count, struct penstock_error *err);
+void parts_etag_sum_update(struct parts_etag_sum *sum, const void *data, size_t len);
+/* Ends the computation; the next byte starts a new one. */
+int parts_etag_sum_final(struct parts_etag_sum *sum, char out[static MULTIPART_ETAG_SIZE],
+	struct penstock_error *err);
+void parts_etag_sum_release(struct parts_etag_sum *sum);
+
+#endif

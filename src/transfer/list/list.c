@@ -1,0 +1,100 @@
+/* Lists the objects below a prefix, page by page. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "transfer/list/page.h"
+#include "transfer/client/internal.h"
+#include "base/banned.h"
+
+struct listing {
+	struct list_query query;
+	object_list_fn fn;
+	void *cookie;
+	bool stopped;
+
+	/*
+	 * A store may return pages in a cycle. Each page is compared with a kept one, which is
+	 * replaced each time the number of pages has doubled, so that a cycle of any length is
+	 * found.
+	 */
+	struct buf kept_token;
+	struct buf kept_first; /* its first key or prefix */
+	uint64_t pages;
+	uint64_t keep_at; /* the page to keep next */
+	unsigned empty; /* consecutive pages without entries */
+};
+
+static int keep_page(
+	struct listing *l, const char *token, const char *first, struct penstock_error *err)
+{
+	buf_clear(&l->kept_token);
+	buf_clear(&l->kept_first);
+	buf_add_str(&l->kept_token, token);
+	buf_add_str(&l->kept_first, first);
+	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
+}
+
+/* Verifies that a page which leads to another one makes progress. */
+static int check_progress(
+	struct listing *l, const struct list_page *page, struct penstock_error *err)
+{
+	const char *first = page->n ? list_page_key(page, 0) : "";
+
+	l->empty = *first ? 0 : l->empty + 1;
+	if (l->empty > LIMIT_S3_EMPTY_PAGES ||
+		(l->pages && (strcmp(page->token, buf_str(&l->kept_token)) == 0 ||
+				     (*first && strcmp(first, buf_str(&l->kept_first)) == 0))))
+		return list_stuck(&l->query, err);
+	if (l->pages++ < l->keep_at)
+		return 0;
+	l->keep_at = 2 * l->pages;
+	return keep_page(l, page->token, first, err);
+}
+
+static void give_page(struct listing *l, const struct list_page *page)
+{
+	for (size_t i = 0; i < page->n && !l->stopped; i++) {
+		const struct list_item *item = &page->items[i];
+		struct object_info info = {.key = page->text + item->key,
+			.size = item->size,
+			.modified_ns = item->modified_ns,
+			.is_prefix = item->is_prefix};
+
+		object_etag_copy(info.etag, page->text + item->etag);
+		l->stopped = l->fn(l->cookie, &info) != 0;
+	}
+}
+
+int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, void *cookie,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	struct listing l = {.query = {.at = at, .delimiter = delimiter, .cancel = cancel},
+		.fn = fn,
+		.cookie = cookie,
+		.kept_token = BUF_INIT(LIMIT_STRING),
+		.kept_first = BUF_INIT(LIMIT_STRING)};
+	struct list_page *page = NULL;
+	int r;
+
+	for (;;) {
+		struct list_page *before = page;
+
+		page = NULL;
+		r = list_page_fetch(&page, &l.query, err);
+		list_page_free(before); /* its token was used */
+		if (r == 0 && page->token)
+			r = check_progress(&l, page, err);
+		if (r == 0)
+			give_page(&l, page);
+		if (r < 0 || l.stopped || !page->token)
+			break;
+		l.query.token = page->token;
+		l.query.v1 = page->v1;
+	}
+	list_page_free(page);
+	buf_release(&l.kept_token);
+	buf_release(&l.kept_first);
+	return r;
+}

@@ -1,0 +1,283 @@
+/* The objects below a prefix as a stream. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "transfer/list/ranges.h"
+#include "transfer/list/sort.h"
+#include "transfer/list/listing_internal.h"
+#include "base/banned.h"
+
+#define DEFAULT_PARALLEL 8
+
+/* How to list the store; falls back to the next one if the store does not support it. */
+enum manner {
+	IN_RANGES, /* several ranges of keys at a time */
+	IN_A_CHAIN, /* one page after another, read ahead */
+	SORTED_HERE /* everything is sorted before the first entry is returned */
+};
+
+struct object_source {
+	struct entry_source source;
+	struct object_source_options options;
+	struct list_query query;
+	char *bucket, *prefix;
+	enum manner manner;
+	struct list_ranges *ranges;
+	struct list_page *page;
+	struct list_sorter *sorter;
+	struct buf before; /* the key that the sorter returned last */
+	/* Keys that were returned before a fallback are not returned again. */
+	struct buf last;
+	uint64_t given; /* keys, filtered or not */
+	bool again; /* skipping keys up to `last` */
+	uint64_t passed; /* number of skipped keys */
+	struct penstock_error error; /* of on_listed() */
+};
+
+/* The sorter's extra bytes for a key. */
+struct kept {
+	uint64_t size;
+	int64_t modified_ns;
+	bool is_prefix;
+	char etag[OBJECT_ETAG_SIZE];
+};
+
+/* ---- falling back ---- */
+
+static int on_listed(void *cookie, const struct object_info *info)
+{
+	struct object_source *s = cookie;
+	struct kept kept = {info->size, info->modified_ns, info->is_prefix, ""};
+	size_t etag = strlen(info->etag);
+
+	memcpy(kept.etag, info->etag, etag + 1);
+	return list_sorter_add(s->sorter,
+		       &(struct list_record){.text = info->key,
+			       .text_len = strlen(info->key),
+			       .extra = &kept,
+			       .extra_len = offsetof(struct kept, etag) + etag + 1},
+		       &s->error) < 0;
+}
+
+static int sort_all(struct object_source *s, struct penstock_error *err)
+{
+	const struct list_query *q = &s->query;
+	int r = list_sorter_new(&s->sorter, LIMIT_LIST_AHEAD / 2, err);
+
+	if (r == 0)
+		r = object_list(q->at, q->delimiter, on_listed, s, q->cancel, err);
+	if (r == 0 && s->error.code)
+		r = error_move(err, &s->error);
+	return r == 0 ? list_sorter_seal(s->sorter, err) : r;
+}
+
+static int begin(struct object_source *s, enum manner manner, struct penstock_error *err)
+{
+	list_ranges_free(s->ranges);
+	s->ranges = NULL;
+	s->manner = manner;
+	s->again = s->given > 0;
+	s->passed = 0;
+	if (manner == SORTED_HERE)
+		return sort_all(s, err);
+	return list_ranges_new(
+		&s->ranges, &s->query, manner == IN_RANGES ? s->options.parallel : 1, err);
+}
+
+/* Once all earlier keys have been skipped, their number must be the same. */
+static int check_passed(struct object_source *s, struct penstock_error *err)
+{
+	if (!s->again || s->manner != SORTED_HERE || s->passed == s->given)
+		return 0;
+	return error_set(err, PENSTOCK_E_PROTOCOL,
+		"GET s3://%s: the store's listing is unsorted, which showed too late; try again",
+		s->bucket);
+}
+
+/* Returns 0 if the key was returned before, or a negative error if the store's disorder makes that
+ * undecidable. */
+static int is_new(struct object_source *s, const char *key, struct penstock_error *err)
+{
+	int r;
+
+	if (!s->again)
+		return 1;
+	if (strcmp(key, buf_str(&s->last)) <= 0) {
+		s->passed++;
+		return 0;
+	}
+	r = check_passed(s, err);
+	s->again = false;
+	return r < 0 ? r : 1;
+}
+
+/* ---- the stream ---- */
+
+/* Keeps the last key before its page is freed: a later page may force a fallback. */
+static int page_done(struct object_source *s, struct penstock_error *err)
+{
+	const struct list_page *page = s->page;
+
+	if (page && page->n && !s->again) {
+		buf_clear(&s->last);
+		if (buf_add_str(&s->last, list_page_key(page, page->n - 1)) < 0)
+			return buf_error(&s->last, "a key", err);
+	}
+	list_page_free(s->page);
+	s->page = NULL;
+	return 0;
+}
+
+/* Returns 1 if there is a page, 0 after the last. */
+static int next_page(struct object_source *s, struct penstock_error *err)
+{
+	int r = page_done(s, err);
+
+	while (r == 0) {
+		r = list_ranges_next(s->ranges, &s->page, err);
+		if (r != LIST_RANGES_NO_START && r != LIST_RANGES_DISORDER)
+			return r;
+		r = begin(s, r == LIST_RANGES_NO_START ? IN_A_CHAIN : SORTED_HERE, err);
+		if (r == 0 && s->sorter)
+			return 0;
+	}
+	return r;
+}
+
+/* Returns 1 if there is a key, filtered or not, 0 at the end. */
+static int next_listed(struct object_source *s, struct entry *entry, struct penstock_error *err)
+{
+	const struct list_item *item;
+	int r;
+
+	while (!s->page || s->page->at == s->page->n) {
+		r = next_page(s, err);
+		if (r <= 0)
+			return r;
+	}
+	item = &s->page->items[s->page->at++];
+	*entry = (struct entry){.kind = item->is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
+		.key = s->page->text + item->key,
+		.path_len = item->key_len,
+		.size = item->size,
+		.mtime_ns = item->modified_ns,
+		.etag = s->page->text + item->etag};
+	return 1;
+}
+
+static int next_sorted(struct object_source *s, struct entry *entry, struct penstock_error *err)
+{
+	struct list_record record;
+	struct kept kept;
+	int r;
+
+	/* Such a store may list a key twice. */
+	do {
+		r = list_sorter_next(s->sorter, &record, err);
+	} while (r > 0 && s->before.len && strcmp(record.text, buf_str(&s->before)) == 0);
+	if (r <= 0)
+		return r;
+	buf_clear(&s->before);
+	if (buf_add(&s->before, record.text, record.text_len) < 0)
+		return buf_error(&s->before, "a key", err);
+	memcpy(&kept, record.extra, offsetof(struct kept, etag));
+	*entry = (struct entry){.kind = kept.is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
+		.key = record.text,
+		.path_len = record.text_len,
+		.size = kept.size,
+		.mtime_ns = kept.modified_ns,
+		.etag = (const char *)record.extra + offsetof(struct kept, etag)};
+	return 1;
+}
+
+/* Cuts the path out of the key. Returns false if the path is empty or filtered out. */
+static bool is_wanted(const struct object_source *s, struct entry *entry)
+{
+	size_t cut = s->options.cut;
+	bool directory;
+
+	if (entry->path_len <= cut)
+		return false;
+	directory = entry->key[entry->path_len - 1] == '/';
+	entry->path = entry->key + cut;
+	entry->path_len -= cut;
+	if (directory && entry->kind == ENTRY_FILE)
+		entry->kind = ENTRY_DIRECTORY;
+	return !s->options.takes || s->options.takes(s->options.cookie, entry->path, directory);
+}
+
+static int objects_next(
+	struct entry_source *source, struct entry *entry, struct penstock_error *err)
+{
+	struct object_source *s = (struct object_source *)source;
+	int r = s->ranges || s->sorter ? 0 : begin(s, s->manner, err);
+
+	while (r == 0) {
+		if (!s->sorter)
+			r = next_listed(s, entry, err);
+		if (r == 0 && s->sorter)
+			r = next_sorted(s, entry, err);
+		if (r <= 0)
+			return r < 0 ? r : check_passed(s, err);
+		r = is_new(s, entry->key, err);
+		if (r <= 0)
+			continue;
+		s->given++;
+		r = is_wanted(s, entry);
+	}
+	return r;
+}
+
+static void objects_free(struct entry_source *source)
+{
+	struct object_source *s = (struct object_source *)source;
+
+	list_page_free(s->page);
+	list_ranges_free(s->ranges);
+	list_sorter_free(s->sorter);
+	buf_release(&s->last);
+	buf_release(&s->before);
+	penstock_error_release(&s->error);
+	free(s->bucket);
+	free(s->prefix);
+	free(s);
+}
+
+int entry_source_objects(struct entry_source **out, struct object_ref at,
+	const struct object_source_options *options, struct penstock_error *err)
+{
+	struct object_source *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return error_memory(err);
+	s->source = (struct entry_source){objects_next, objects_free, 1};
+	if (options)
+		s->options = *options;
+	s->bucket = strdup(at.bucket);
+	s->prefix = strdup(at.key ? at.key : "");
+	if (!s->bucket || !s->prefix) {
+		objects_free(&s->source);
+		return error_memory(err);
+	}
+	if (s->options.whole_keys)
+		s->options.cut = 0;
+	else if (!s->options.cut)
+		s->options.cut = strlen(s->prefix);
+	if (!s->options.parallel)
+		s->options.parallel = DEFAULT_PARALLEL;
+	if (s->options.delimiter && *s->options.delimiter)
+		s->options.parallel = 1;
+	s->manner = s->options.parallel > 1 ? IN_RANGES : IN_A_CHAIN;
+	buf_init(&s->last, LIMIT_STRING);
+	buf_init(&s->before, LIMIT_STRING);
+	s->query = (struct list_query){.at = object_at(at.client, s->bucket, s->prefix),
+		.delimiter = s->options.delimiter,
+		.cancel = s->options.cancel};
+	*out = &s->source;
+	return 0;
+}

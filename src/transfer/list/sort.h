@@ -1,0 +1,45 @@
+/*
+ * Sorts any number of short records by their text, in byte order and bounded memory: records that
+ * do not fit are written, sorted, to an unlinked file in TMPDIR and merged from there.
+ *
+ *	list_sorter_new(&sorter, 8 * MIB, err);
+ *	for each record: list_sorter_add(sorter,
+ *		&(struct list_record){ .text = name, .text_len = strlen(name) }, err);
+ *	list_sorter_seal(sorter, err);
+ *	while ((r = list_sorter_next(sorter, &record, err)) > 0)
+ *		...
+ */
+#ifndef TRANSFER_LIST_SORT_H
+#define TRANSFER_LIST_SORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct penstock_error;
+struct list_sorter;
+
+struct list_record {
+	const char *text; /* NUL-terminated if it comes from a sorter */
+	size_t text_len;
+	const void *extra; /* opaque bytes of the caller; unaligned */
+	size_t extra_len;
+};
+
+/* `memory` bounds the bytes held before they are written to the file. */
+int list_sorter_new(struct list_sorter **out, size_t memory, struct penstock_error *err);
+void list_sorter_free(struct list_sorter *s);
+int list_sorter_add(
+	struct list_sorter *s, const struct list_record *record, struct penstock_error *err);
+/* Ends the input. */
+int list_sorter_seal(struct list_sorter *s, struct penstock_error *err);
+/* Returns 1 with a record that is valid until the next call, 0 at the end. Equal texts come in any
+ * order. */
+int list_sorter_next(struct list_sorter *s, struct list_record *record, struct penstock_error *err);
+
+/* Bytes of memory that the sorter holds. */
+size_t list_sorter_memory(const struct list_sorter *s);
+/* Moves the rest of a sealed sorter to the file. The record that list_sorter_next() returned last
+ * becomes invalid. */
+int list_sorter_spill(struct list_sorter *s, struct penstock_error *err);
+
+#endif

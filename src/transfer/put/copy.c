@@ -1,0 +1,652 @@
+/* Copies within a store, presigned URLs, and a store's support for conditions. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "net/credentials/google.h"
+#include "s3/date.h"
+#include "s3/message/messages.h"
+#include "s3/multipart.h"
+#include "s3/range.h"
+#include "s3/uri.h"
+#include "transfer/put/internal.h"
+#include "base/banned.h"
+
+/* The store copies the bytes before it replies. */
+#define COPY_STALL_MS (10 * 60 * 1000)
+#define COPY_PARALLEL 8
+#define COPY_PART     (512 * MIB)
+
+/* The result of a HEAD of the source. */
+struct copy_source {
+	struct s3_op head;
+	struct object_info info;
+};
+
+static void copy_source_release(struct copy_source *source)
+{
+	s3_op_release(&source->head);
+	object_info_release(&source->info);
+}
+
+static int source_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return s3_op_check_etag(cookie, reply, err);
+}
+
+static int look_at(struct copy_source *out, struct object_ref at, const atomic_int *cancel,
+	struct penstock_error *err)
+{
+	int r = s3_op_init(&out->head, "HEAD", at, err);
+
+	if (r == 0)
+		r = s3_op_header(&out->head, "x-amz-checksum-mode", "ENABLED", err);
+	if (r < 0)
+		return r;
+	out->head.request.on_headers = source_headers;
+	s3_op_cancel(&out->head, cancel);
+	r = s3_op_perform(&out->head, err);
+	return r < 0 ? r : object_info_from_reply(&out->head.reply, &out->info, err);
+}
+
+/* The reply to a copy was lost or unclear: checks whether the object at `at` is the copy. Works
+ * only if both have an ETag or a checksum to compare. */
+static bool copy_is_there(
+	const struct copy_source *source, struct object_ref at, struct object_info *info)
+{
+	_cleanup_(copy_source_release) struct copy_source there = {0};
+	uint8_t md5[16], ours[CHECKSUM_MAX_SIZE], theirs[CHECKSUM_MAX_SIZE];
+	enum checksum_kind kind = object_reply_checksum(&source->head.reply, ours);
+	bool same;
+
+	if (look_at(&there, at, NULL, NULL) < 0 || there.info.size != source->info.size)
+		return false;
+	same = object_etag_md5(source->info.etag, md5) &&
+	       strcmp(source->info.etag, there.info.etag) == 0;
+	if (!same && kind != CHECKSUM_NONE)
+		same = object_reply_checksum(&there.head.reply, theirs) == kind &&
+		       memcmp(ours, theirs, checksum_size(kind)) == 0;
+	if (!same)
+		return false;
+	*info = there.info;
+	there.info = (struct object_info){0};
+	return true;
+}
+
+static void copy_progress(const struct object_copy_options *options, uint64_t bytes)
+{
+	if (options->progress)
+		options->progress(options->cookie, (int64_t)bytes);
+}
+
+/* A failed condition may be the source's, so the message names it. */
+static int copy_failed(const char *bucket, const char *key, struct penstock_error *err)
+{
+	error_suffix(err, " (copying s3://%s/%s)", bucket, key);
+	return -(int)err->code;
+}
+
+/* Adds all properties of the copy in addition to its bytes: the requested ones, else the source's. */
+static int add_properties(struct s3_op *op, const struct http_reply *source,
+	const struct object_info *info, const struct object_copy_options *options,
+	struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist properties = {0};
+	struct object_put_options put = {.content_type = http_reply_header(source, "content-type"),
+		.metadata = &info->metadata,
+		.properties = &properties};
+	int r = put_properties(op->at.client, source, &properties, err);
+
+	if (options->put && options->put->content_type)
+		put.content_type = options->put->content_type;
+	if (options->put && options->put->metadata)
+		put.metadata = options->put->metadata;
+	if (options->put)
+		put.storage_class = options->put->storage_class;
+	return r < 0 ? r : put_headers(op, &put, err);
+}
+
+/* A copy in one request takes all properties along unless asked to replace them. */
+static int add_other_properties(struct s3_op *op, const struct copy_source *source,
+	const struct object_copy_options *options, struct penstock_error *err)
+{
+	int r;
+
+	if (!options->put)
+		return 0;
+	if (!options->put->content_type && !options->put->metadata)
+		return s3_op_header(op, "x-amz-storage-class", options->put->storage_class, err);
+	r = s3_op_header(op, "x-amz-metadata-directive", "REPLACE", err);
+	return r < 0 ? r : add_properties(op, &source->head.reply, &source->info, options, err);
+}
+
+static int copy_whole(const struct copy_source *source, struct object_ref to,
+	const struct object_copy_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	struct object_ref from = source->head.at;
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = s3_op_init(&op, "PUT", to, err);
+
+	if (r == 0)
+		r = s3_op_copy_source(&op, from.bucket, from.key, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-copy-source-if-match", options->if_match, err);
+	if (r == 0)
+		r = s3_op_header(&op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+	if (r == 0)
+		r = add_other_properties(&op, source, options, err);
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, options->cancel);
+	op.request.stall_timeout_ms = COPY_STALL_MS;
+	op.request.fresh_connection = options->if_none_match;
+	r = s3_op_ask(&op, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && op.reply.sent_before &&
+		copy_is_there(source, to, info)) {
+		penstock_error_release(&own);
+		return 0;
+	}
+	if (r < 0) {
+		copy_failed(from.bucket, from.key, &own);
+		return error_move(err, &own);
+	}
+	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
+	if ((r < 0 || reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag) &&
+		copy_is_there(source, to, info)) {
+		penstock_error_release(&own);
+		return 0;
+	}
+	if (r < 0)
+		return error_prefix(&own, "%s", op.what), error_move(err, &own);
+	if (reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag)
+		return error_set(err, PENSTOCK_E_PROTOCOL, "%s: the store did not confirm the copy",
+			op.what);
+	r = object_info_from_reply(&op.reply, info, err);
+	if (r == 0 && to.client->google) {
+		/* Its generation is in the headers, if the reply has it. */
+		if (info->etag[0])
+			return 0;
+		object_info_release(info);
+		return object_head(to, info, err);
+	}
+	object_etag_copy(info->etag, reply.etag);
+	info->modified_ns = reply.modified_ns;
+	return r;
+}
+
+/* ---- in parts ---- */
+
+struct copy_slot {
+	struct s3_op op;
+	struct copy *copy;
+	unsigned number;
+	uint64_t length;
+	atomic_bool flying;
+	bool used;
+};
+
+struct copy {
+	struct object_ref from, to;
+	const struct object_copy_options *options;
+	const struct object_info *source;
+	const struct http_reply *source_reply;
+	uint64_t part_size;
+	unsigned parts;
+	char *id;
+	char (*etags)[OBJECT_ETAG_SIZE];
+	struct copy_slot slots[COPY_PARALLEL];
+	struct fan fan;
+};
+
+static int copy_initiate(struct copy *c, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	int r = s3_op_init(&op, "POST", c->to, err);
+
+	if (r == 0)
+		r = s3_op_query(&op, "uploads", NULL, err);
+	if (r == 0)
+		r = add_properties(&op, c->source_reply, c->source, c->options, err);
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	s3_op_cancel(&op, c->options->cancel);
+	return r < 0 ? r : s3_op_upload_id(&op, &c->id, err);
+}
+
+static void copy_part_done(void *cookie, struct http_request *request, struct http_reply *http,
+	struct penstock_error *err)
+{
+	struct s3_op *op = cookie;
+	struct copy_slot *slot = (struct copy_slot *)(void *)op; /* its first member */
+	struct copy *c = slot->copy;
+	struct s3_reply reply = {0};
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+	(void)request;
+	(void)http;
+	if (!err) {
+		if (s3_reply_parse(op->document.data, op->document.len, &reply, &own) < 0)
+			err = &own;
+		else if (reply.kind == S3_REPLY_COPY_PART && reply.etag)
+			object_etag_copy(c->etags[slot->number - 1], reply.etag);
+		if (!err && !c->etags[slot->number - 1][0]) {
+			error_set(&own, PENSTOCK_E_PROTOCOL,
+				"%s: the store did not confirm the copied part", op->what);
+			err = &own;
+		}
+		s3_reply_release(&reply);
+	}
+	if (!err)
+		copy_progress(c->options, slot->length);
+	atomic_store(&slot->flying, false);
+	fan_ended(&c->fan, err);
+}
+
+static int copy_part_start(
+	struct copy *c, struct copy_slot *slot, unsigned number, struct penstock_error *err)
+{
+	char text[RANGE_TEXT_SIZE];
+	uint64_t offset = 0;
+	int r;
+
+	if (slot->used)
+		s3_op_release(&slot->op);
+	slot->used = false;
+	r = s3_op_init(&slot->op, "PUT", c->to, err);
+	if (r < 0)
+		return r;
+	slot->used = true;
+	slot->copy = c;
+	slot->number = number;
+	snprintf(text, sizeof(text), "%u", number);
+	r = s3_op_query(&slot->op, "partNumber", text, err);
+	if (r == 0)
+		r = s3_op_query(&slot->op, "uploadId", c->id, err);
+	if (r == 0)
+		r = s3_op_copy_source(&slot->op, c->from.bucket, c->from.key, err);
+	if (r == 0)
+		r = s3_op_header(&slot->op, "x-amz-copy-source-if-match", c->source->etag, err);
+	multipart_range(c->source->size, c->part_size, number, &offset, &slot->length);
+	range_format_request(&(struct byte_range){offset, offset + slot->length - 1}, text);
+	if (r == 0)
+		r = s3_op_header(&slot->op, "x-amz-copy-source-range", text, err);
+	if (r == 0)
+		r = s3_op_body(&slot->op, NULL, 0, err);
+	s3_op_cancel(&slot->op, c->options->cancel);
+	if (r == 0)
+		r = s3_op_ready(&slot->op, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&slot->op);
+	slot->op.request.stall_timeout_ms = COPY_STALL_MS;
+	slot->op.request.done = copy_part_done;
+	atomic_store(&slot->flying, true);
+	r = fan_submit(&c->fan, &slot->op.request, &slot->op.reply, err);
+	if (r < 0)
+		atomic_store(&slot->flying, false);
+	return r;
+}
+
+static int copy_parts(struct copy *c, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	unsigned next = 1;
+
+	while (next <= c->parts && fan_wait(&c->fan, COPY_PARALLEL)) {
+		struct copy_slot *slot = NULL;
+
+		for (unsigned i = 0; i < COPY_PARALLEL && !slot; i++)
+			slot = atomic_load(&c->slots[i].flying) ? NULL : &c->slots[i];
+		if (slot && copy_part_start(c, slot, next++, &own) < 0) {
+			fan_fail(&c->fan, &own);
+			break;
+		}
+	}
+	return fan_finish(&c->fan, err);
+}
+
+/* The reply to Complete was lost, and a retry got "no such upload": checks whether the copy
+ * exists. */
+static bool copy_was_done(struct copy *c, struct object_info *info)
+{
+	uint8_t(*md5)[16] = calloc(c->parts, sizeof(*md5));
+	char expected[MULTIPART_ETAG_SIZE];
+	bool known = md5 != NULL;
+
+	for (unsigned i = 0; known && i < c->parts; i++)
+		known = object_etag_md5(c->etags[i], md5[i]);
+	known = known && multipart_etag((const uint8_t(*)[16])md5, c->parts, expected, NULL) == 0;
+	free(md5);
+	if (!known || object_head(c->to, info, NULL) < 0)
+		return false;
+	if (info->size == c->source->size && strcmp(info->etag, expected) == 0)
+		return true;
+	object_info_release(info);
+	return false;
+}
+
+static int copy_complete(struct copy *c, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ struct s3_part *parts = calloc(c->parts, sizeof(*parts));
+	int r = parts ? s3_op_init(&op, "POST", c->to, err) : error_memory(err);
+
+	for (unsigned i = 0; parts && i < c->parts; i++) {
+		parts[i].number = i + 1;
+		parts[i].etag = c->etags[i];
+	}
+	if (r == 0)
+		s3_complete_write(&body, &(struct s3_complete){.parts = parts, .n = c->parts});
+	if (r == 0)
+		r = s3_op_query(&op, "uploadId", c->id, err);
+	if (r == 0)
+		r = s3_op_header(&op, "if-none-match", c->options->if_none_match ? "*" : NULL, err);
+	if (r == 0)
+		r = s3_op_xml(&op, &body, "the list of parts", err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, c->options->cancel);
+	op.request.stall_timeout_ms = COPY_STALL_MS;
+	op.request.fresh_connection = true;
+	r = s3_op_ask(&op, &own);
+	if (r < 0 && op.reply.sent_before &&
+		(op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
+		copy_was_done(c, info))
+		return 0;
+	if (r < 0)
+		return error_move(err, &own);
+	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
+	if ((r < 0 || reply.kind != S3_REPLY_COMPLETE) && copy_was_done(c, info))
+		return 0;
+	if (r < 0)
+		return error_prefix(&own, "%s", op.what), error_move(err, &own);
+	if (reply.kind != S3_REPLY_COMPLETE)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not confirm the complete copy", op.what);
+	if (!reply.etag || !*reply.etag) /* as Ceph before 17 */
+		return copy_was_done(c, info) ? 0
+					      : error_set(err, PENSTOCK_E_PRECONDITION,
+							"%s: the object is not the copy", op.what);
+	r = object_info_from_reply(&op.reply, info, err);
+	object_etag_copy(info->etag, reply.etag);
+	return r;
+}
+
+static void copy_abort(struct copy *c)
+{
+	if (c->id)
+		object_abort_upload(c->to, c->id, NULL);
+}
+
+static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)
+{
+	uint64_t wanted = c->options->part_size ? c->options->part_size : COPY_PART;
+	int r = multipart_part_size(c->source->size, wanted, &c->part_size, err);
+
+	if (r < 0)
+		return r;
+	c->parts = (unsigned)multipart_count(c->source->size, c->part_size);
+	c->etags = calloc(c->parts, sizeof(*c->etags));
+	if (!c->etags)
+		return error_memory(err);
+	fan_init(&c->fan, c->from.client->engine, c->options->cancel);
+	r = copy_initiate(c, err);
+	if (r == 0)
+		r = copy_parts(c, err);
+	if (r == 0)
+		r = copy_complete(c, info, err);
+	if (r < 0)
+		copy_abort(c);
+	for (unsigned i = 0; i < COPY_PARALLEL; i++) {
+		if (c->slots[i].used)
+			s3_op_release(&c->slots[i].op);
+	}
+	fan_release(&c->fan);
+	free(c->etags);
+	free(c->id);
+	return r;
+}
+
+/* Ceph ignores the condition on a copy's source. On an unknown store, the source is checked again:
+ * if it is still the expected one, it is what was copied. */
+static int check_source(struct object_ref at, const char *expected, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info now = {0};
+
+	if (at.client->aws || atomic_load(&at.client->own_kind) ||
+		object_head(at, &now, NULL) < 0 || strcmp(now.etag, expected) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_PRECONDITION,
+		"COPY s3://%s/%s: the object was replaced while it was copied", at.bucket, at.key);
+}
+
+int object_copy(struct object_ref from, struct object_ref to,
+	const struct object_copy_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_copy_options none;
+	const struct object_copy_options *o = options ? options : &none;
+	_cleanup_(copy_source_release) struct copy_source source = {0};
+	_cleanup_(object_info_release) struct object_info made = {0};
+	int r = look_at(&source, from, o->cancel, err);
+
+	if (r < 0)
+		return r;
+	if (o->if_match && strcmp(o->if_match, source.info.etag) != 0)
+		return error_set(err, PENSTOCK_E_PRECONDITION,
+			"COPY s3://%s/%s: the object is not the expected one", from.bucket,
+			from.key);
+	/* Ceph and MinIO ignore If-None-Match on a copy; other stores are asked with the condition
+	 * as well. */
+	if (o->if_none_match && object_head(to, NULL, NULL) == 0)
+		return error_set(err, PENSTOCK_E_PRECONDITION, "COPY s3://%s/%s: s3://%s/%s exists",
+			from.bucket, from.key, to.bucket, to.key);
+	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX) &&
+		!from.client->google) {
+		struct copy c = {.from = from,
+			.to = to,
+			.options = o,
+			.source = &source.info,
+			.source_reply = &source.head.reply};
+
+		r = copy_in_parts(&c, &made, err);
+	} else {
+		r = copy_whole(&source, to, o, &made, err);
+		if (r == 0)
+			copy_progress(o, source.info.size);
+	}
+	made.size = source.info.size;
+	if (r == 0 && o->if_match) {
+		r = check_source(from, o->if_match, err);
+		if (r < 0 && o->if_none_match)
+			object_delete(to, NULL, NULL);
+	}
+	if (r == 0 && info) {
+		*info = made;
+		made = (struct object_info){0};
+	}
+	return r;
+}
+
+/* ---- presigned URLs ---- */
+
+/* The signer: the account of the key file, or the owner of the keys. */
+static int presign_keys(const struct s3_op *op, struct sigv4 *signer,
+	struct sigv4_credentials *keys, struct penstock_error *err)
+{
+	const struct object_client *client = op->at.client;
+	const struct google_key *key = client->google_key;
+
+	signer->kind = client->signers[0].sigv4.kind;
+	if (client->google && key && key->kind == GOOGLE_SERVICE_ACCOUNT) {
+		signer->kind = SIGV4_GOOG_RSA;
+		signer->rsa = google_sign_hex;
+		signer->cookie = (void *)key;
+		*keys = (struct sigv4_credentials){key->client_email, "", NULL};
+		return 0;
+	}
+	if (op->keys.access_key_id) {
+		*keys = (struct sigv4_credentials){
+			op->keys.access_key_id, op->keys.secret_access_key, op->keys.session_token};
+		return 0;
+	}
+	return error_set(err, PENSTOCK_E_PERMISSION, "%s",
+		op->keys.bearer
+			? "cannot presign a URL with a token; use HMAC keys or the key file of a "
+			  "service account"
+			: "cannot presign a URL without credentials");
+}
+
+int object_presign(struct object_ref at, const char *method, uint32_t expires_s, struct buf *out,
+	struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_STRING);
+	struct sigv4 signer = {0};
+	struct sigv4_credentials keys;
+	/* A key file signs without a token. */
+	bool offline = at.client->google && at.client->google_key;
+	int r = s3_op_init(&op, method, at, err);
+
+	if (r == 0)
+		r = offline ? s3_op_url(&op, err) : s3_op_ready(&op, err);
+	if (r == 0)
+		r = sigv4_init(&signer, err);
+	if (r < 0)
+		return r;
+	r = presign_keys(&op, &signer, &keys, err);
+	if (r == 0) {
+		const struct sigv4_header host = {"host", buf_str(&op.host)};
+		const struct sigv4_request request = {.method = method,
+			.path = buf_str(&op.path),
+			.query = "",
+			.headers = &host,
+			.n_headers = 1,
+			.payload_hash = SIGV4_UNSIGNED_PAYLOAD};
+		int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&at.client->skew_s);
+
+		r = sigv4_presign(&signer, &request,
+			(struct sigv4_identity){&keys, at.client->region,
+				at.client->google ? "storage" : "s3", now},
+			expires_s, &query, err);
+	}
+	sigv4_release(&signer);
+	if (r < 0)
+		return r;
+	buf_printf(out, "%s?%s", op.request.url, buf_str(&query));
+	return buf_failed(out) ? buf_error(out, "the URL", err) : 0;
+}
+
+/* ---- conditions ---- */
+
+/* Returns 1 if the store refused as it should, 0 if it ignored the condition, or a negative
+ * error. */
+static int refused(int r, struct penstock_error *err)
+{
+	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_EXISTS ||
+		r == -(int)PENSTOCK_E_UNSUPPORTED) {
+		bool precondition = r != -(int)PENSTOCK_E_UNSUPPORTED;
+
+		penstock_error_release(err);
+		return precondition;
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Completes a multipart upload over an existing object under If-None-Match, which must fail. */
+static int probe_complete(struct object_ref at, struct penstock_error *err)
+{
+	static const char text[] = "complete";
+	_cleanup_close_ int fd = memfd_create("probe", MFD_CLOEXEC);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0)
+		return error_errno(err, errno, "cannot create a file in memory");
+	r = refused(put_in_parts(at, fd, strlen(text),
+			    &(struct object_put_options){.if_none_match = true}, NULL, &own),
+		&own);
+	/* The first large file will show that a store has no multipart uploads. */
+	if (r < 0 && error_is_retryable(&own))
+		return error_move(err, &own);
+	return r < 0 ? 0 : r;
+}
+
+static int probe(
+	struct object_ref at, struct object_conditions *honoured, struct penstock_error *err)
+{
+	static const char wrong[] = "\"00000000000000000000000000000000\"";
+	int r = object_put(at, "probe", 5, NULL, NULL, err);
+
+	if (r < 0)
+		return r;
+	if (atomic_load(&at.client->own_kind)) {
+		*honoured = (struct object_conditions){true, true, true};
+		return 0;
+	}
+	r = refused(object_put(at, "create", 6, &(struct object_put_options){.if_none_match = true},
+			    NULL, err),
+		err);
+	if (r > 0)
+		r = refused(object_put(at, "replace", 7,
+				    &(struct object_put_options){.if_match = wrong}, NULL, err),
+			err);
+	if (r <= 0)
+		return r;
+	honoured->put = true;
+	/* Google has no condition on the Complete; uploads under a condition are never sent in
+	 * parts there. */
+	r = at.client->google ? 1 : probe_complete(at, err);
+	honoured->complete = r > 0;
+	if (r >= 0)
+		r = refused(object_delete(at, wrong, err), err);
+	honoured->remove = r > 0 && object_head(at, NULL, NULL) == 0;
+	return r < 0 ? r : 0;
+}
+
+int object_probe_conditions(
+	struct object_ref at, struct object_conditions *honoured, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+	struct object_conditions result = {0};
+	uint64_t random = 0;
+	int r;
+
+	LOCK_SCOPE(&at.client->probe_lock);
+	if (at.client->probed) {
+		*honoured = at.client->conditions;
+		return 0;
+	}
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)clock_wall_ns();
+	if (asprintf(&key, "%sprobe-%016" PRIx64, at.key ? at.key : "", random) < 0) {
+		key = NULL;
+		return error_memory(err);
+	}
+	r = probe(object_at(at.client, at.bucket, key), &result, err);
+	object_delete(object_at(at.client, at.bucket, key), NULL, NULL);
+	if (r < 0)
+		return r;
+	at.client->probed = true;
+	at.client->conditions = result;
+	*honoured = result;
+	return 0;
+}

@@ -1,0 +1,18 @@
+/* Uploads a file: the difference from the object that it replaces, or all of it. */
+#include "transfer/put/internal.h"
+#include "transfer/put/send_delta.h"
+
+#include "base/limits.h"
+#include "base/banned.h"
+
+int object_put_file(struct object_ref at, int fd, uint64_t size,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_put_options none;
+	const struct object_put_options *o = options ? options : &none;
+
+	if (o->delta_dir && size > LIMIT_DELTA_MIN && !put_needs_one_request(at.client, o))
+		return put_with_delta(at, fd, size, o, info, err);
+	return put_file(at, fd, size, o, info, err);
+}

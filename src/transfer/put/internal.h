@@ -1,0 +1,86 @@
+/* Shared by single and multipart uploads: a body and its checksum. */
+#ifndef TRANSFER_PUT_INTERNAL_H
+#define TRANSFER_PUT_INTERNAL_H
+
+#include "s3/sign/chunked.h"
+#include "transfer/client/internal.h"
+
+/* `length` bytes of memory, or of a file from `offset`. Read on the engine's thread while sent. */
+struct put_body {
+	const char *data; /* NULL: read `fd` */
+	int fd;
+	uint64_t offset;
+	uint64_t length;
+	bool last; /* the object becomes visible with the last byte */
+	bool (*still_valid)(void *cookie);
+	object_progress_fn progress;
+	void *cookie; /* of both callbacks */
+
+	/* Set by put_body_attach(). */
+	enum guard guard;
+	enum checksum_kind kind; /* of the guard */
+	bool inline_body; /* small: sent from memory with the headers */
+	bool chunked;
+	char *small; /* owned */
+	struct checksum sum; /* of the sent bytes: trailer or MD5 */
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	/* Progress of the sending. */
+	uint64_t sent;
+	uint64_t chunk_left;
+	bool in_chunk;
+	bool ended;
+	char frame[CHUNKED_TAIL_SIZE];
+	size_t frame_at;
+	size_t frame_len;
+};
+void put_body_release(struct put_body *body);
+/* Starts again with the first byte; reports the bytes sent so far as negative progress. */
+int put_body_rewind(void *body);
+/* Makes it the body of `op`, and adds the headers of its guard. */
+int put_body_attach(
+	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
+/* Detects our own store by "penstock/…": it takes trailers, so files need to be read only once. */
+void put_learn_store(struct object_client *client, const struct http_reply *reply);
+/* The checksum (of `kind`) of the whole body into `digest`, by reading it. */
+int put_body_digest(struct put_body *body, struct penstock_error *err);
+int put_body_md5(struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err);
+/* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
+int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
+
+/* An operation with a body whose hooks also ask `still_valid`. */
+struct put_request {
+	struct s3_op op;
+	struct put_body *body;
+	bool needs_etag;
+	int (*sign)(void *cookie, struct http_request *request, unsigned attempt,
+		struct penstock_error *err);
+	enum http_verdict (*classify)(
+		void *cookie, const struct http_reply *reply, struct penstock_error *err);
+};
+void put_request_hook(struct put_request *put, struct put_body *body);
+void put_request_release(struct put_request *put);
+
+/* Collects an object's headers other than type and metadata, for `properties` of another object. */
+int put_properties(const struct object_client *client, const struct http_reply *reply,
+	struct strlist *out, struct penstock_error *err);
+int put_headers(
+	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
+int put_conditions(
+	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
+bool put_needs_one_request(
+	const struct object_client *client, const struct object_put_options *options);
+void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
+	struct penstock_error *err);
+bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options);
+bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err);
+
+int put_in_parts(struct object_ref at, int fd, uint64_t size,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err);
+
+/* object_put_file() without a difference: in one PUT or in parts. `options` is not NULL. */
+int put_file(struct object_ref at, int fd, uint64_t size, const struct object_put_options *options,
+	struct object_info *info, struct penstock_error *err);
+
+#endif

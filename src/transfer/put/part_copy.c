@@ -1,0 +1,132 @@
+/* Parts that the store copies from the object that is replaced. */
+#include "transfer/put/send_delta.h"
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "s3/message/messages.h"
+#include "s3/range.h"
+#include "transfer/put/parts.h"
+#include "base/banned.h"
+
+/* The store copies the bytes before it replies. */
+#define COPY_STALL_MS (10 * 60 * 1000)
+
+int put_delta_copy_start(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+{
+	const struct delta_span *span = &u->delta->plan->spans[number - 1];
+	struct s3_op *op = &slot->put.op;
+	char text[RANGE_TEXT_SIZE];
+	int r = s3_op_init(op, "PUT", u->at, err);
+
+	if (r < 0)
+		return r;
+	slot->number = number;
+	slot->body = (struct put_body){.fd = -1, .length = span->length, .guard = GUARD_MD5};
+	slot->body.progress = u->options->progress;
+	slot->body.cookie = u->options->cookie;
+	slot->failed = true; /* until it was done */
+	s3_op_cancel(op, u->options->cancel);
+	snprintf(text, sizeof(text), "%u", number);
+	r = s3_op_query(op, "partNumber", text, err);
+	if (r == 0)
+		r = s3_op_query(op, "uploadId", u->id, err);
+	if (r == 0)
+		r = s3_op_copy_source(op, u->at.bucket, u->at.key, err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-copy-source-if-match", u->delta->etag, err);
+	range_format_request(
+		&(struct byte_range){span->offset, span->offset + span->length - 1}, text);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-copy-source-range", text, err);
+	if (r == 0)
+		r = s3_op_body(op, NULL, 0, err);
+	if (r == 0)
+		r = s3_op_ready(op, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(op);
+	op->request.stall_timeout_ms = COPY_STALL_MS;
+	return 0;
+}
+
+/* Compares the MD5 in a part's ETag; false also if the ETag is no MD5. */
+static bool has_md5_of(const struct upload *u, const struct delta_span *span, const char *etag)
+{
+	_cleanup_(put_body_release) struct put_body body = {
+		.fd = u->fd, .offset = span->offset, .length = span->length};
+	uint8_t stored[16], md5[CHECKSUM_MAX_SIZE];
+
+	return object_etag_md5(etag, stored) && put_body_md5(&body, md5, NULL) == 0 &&
+	       memcmp(stored, md5, sizeof(stored)) == 0;
+}
+
+/*
+ * Verifies that the store copied the bytes that the file has: some stores ignore the condition.
+ * Uses the part's checksum in the reply, else its ETag; on stores known to verify the checksum of
+ * the whole object, that is enough.
+ */
+static int verify_copy(struct upload *u, const struct part_slot *slot,
+	const struct delta_span *span, struct part_result *result, const char *checksum,
+	struct penstock_error *err)
+{
+	enum checksum_kind kind = u->at.client->guard_kind;
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	bool right;
+
+	delta_crc(u->delta->sums, span->offset, span->length, result->digest);
+	if (u->guard != GUARD_MD5 && checksum && checksum_parse(kind, checksum, stored)) {
+		right = memcmp(stored, result->digest, checksum_size(kind)) == 0;
+		if (strlen(checksum) < sizeof(result->checksum))
+			memcpy(result->checksum, checksum, strlen(checksum) + 1);
+	} else {
+		right = (u->guard != GUARD_MD5 &&
+				(u->at.client->aws || atomic_load(&u->at.client->own_kind))) ||
+			has_md5_of(u, span, result->etag);
+	}
+	return right ? 0
+		     : error_set(err, PENSTOCK_E_CORRUPT,
+			       "%s: the store copied other bytes than the file has",
+			       slot->put.op.what);
+}
+
+int put_delta_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+{
+	const struct delta_span *span = &u->delta->plan->spans[slot->number - 1];
+	struct part_result *result = &u->results[slot->number - 1];
+	const struct s3_op *op = &slot->put.op;
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	int r;
+
+	result->length = span->length;
+	u->delta->failed |= slot->uncopied;
+	if (slot->failed)
+		return 0;
+	r = s3_reply_parse(op->document.data, op->document.len, &reply, err);
+	if (r < 0)
+		error_prefix(err, "%s", op->what);
+	else if (reply.kind != S3_REPLY_COPY_PART || !reply.etag || !*reply.etag)
+		r = error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not confirm the copied part", op->what);
+	if (r == 0) {
+		object_etag_copy(result->etag, reply.etag);
+		r = verify_copy(
+			u, slot, span, result, reply.checksums[u->at.client->guard_kind], err);
+	}
+	u->delta->failed |= r < 0;
+	if (r == 0 && slot->body.progress)
+		slot->body.progress(slot->body.cookie, (int64_t)span->length);
+	return r;
+}

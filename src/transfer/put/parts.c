@@ -1,0 +1,685 @@
+/*
+ * Uploads one object in parallel parts: nothing is visible before the last request, and a failure
+ * leaves nothing.
+ */
+#include "transfer/put/parts.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/message/messages.h"
+#include "s3/multipart.h"
+#include "base/banned.h"
+
+/* The store may assemble a large object before it replies. */
+#define COMPLETE_STALL_MS (10 * 60 * 1000)
+
+int upload_start(struct upload *u, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op op = {0};
+	bool sums = u->guard != GUARD_MD5;
+	int r = s3_op_init(&op, "POST", u->at, err);
+
+	if (r == 0)
+		r = s3_op_query(&op, "uploads", NULL, err);
+	if (r == 0)
+		r = put_headers(&op, u->options, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-checksum-algorithm",
+			sums ? checksum_name(u->at.client->guard_kind) : NULL, err);
+	if (r == 0)
+		r = s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL, err);
+	if (r == 0)
+		r = s3_op_body(&op, NULL, 0, err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&op, u->options->cancel);
+	if (u->options->ungated)
+		op.request.gate = NULL;
+	r = s3_op_upload_id(&op, &u->id, err);
+	if (r < 0) {
+		u->refused = sums && err && put_guard_refused(&op, err);
+		return r;
+	}
+	put_learn_store(u->at.client, &op.reply);
+	if (u->guard == GUARD_HEADER && atomic_load(&u->at.client->guard) == GUARD_TRAILER)
+		u->guard = GUARD_TRAILER;
+	return 0;
+}
+
+static void report_upload(const struct upload *u, bool over)
+{
+	if (u->options->parts)
+		u->options->parts(u->options->cookie, u->at.key, u->id, over);
+}
+
+/* ---- parts ---- */
+
+static void part_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+	struct part_slot *slot = (struct part_slot *)(void *)put; /* its first member */
+	struct fan *fan = &slot->upload->fan;
+
+	(void)request;
+	(void)reply;
+	slot->failed = err != NULL;
+	/* A cancel does not mean that the store cannot copy. */
+	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
+			 !error_is_retryable(err);
+	slot->refused = err && slot->body.guard != GUARD_MD5 && put_guard_refused(&put->op, err);
+	if (slot->failed && slot->body.progress && slot->body.sent)
+		slot->body.progress(slot->body.cookie, -(int64_t)slot->body.sent);
+	atomic_store(&slot->flying, false);
+	fan_ended(fan, err);
+}
+
+/* Verifies and records a part that has returned, and empties its slot. */
+int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+{
+	struct part_result *result;
+	const char *echo;
+	int r = 0;
+
+	if (!slot->number)
+		return 0;
+	if (slot->copied) {
+		r = put_delta_copy_collect(u, slot, err);
+		put_request_release(&slot->put);
+		put_body_release(&slot->body);
+		slot->number = 0;
+		return r;
+	}
+	result = &u->results[slot->number - 1];
+	result->length = slot->body.length;
+	u->refused = u->refused || slot->refused;
+	if (!slot->failed) {
+		r = put_body_verify(&slot->put.op, &slot->body, err);
+		object_etag_copy(result->etag, http_reply_header(&slot->put.op.reply, "ETag"));
+		memcpy(result->digest, slot->body.digest, sizeof(result->digest));
+		echo = http_reply_header(
+			&slot->put.op.reply, checksum_header(u->at.client->guard_kind));
+		if (echo && strlen(echo) < sizeof(result->checksum))
+			memcpy(result->checksum, echo, strlen(echo) + 1);
+		if (r == 0 && !result->etag[0])
+			r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: reply without ETag",
+				slot->put.op.what);
+		if (slot->body.inline_body && slot->body.progress)
+			slot->body.progress(slot->body.cookie, (int64_t)slot->body.length);
+		if (r == 0)
+			put_resume_part(&u->resume, u, slot->number);
+	}
+	put_request_release(&slot->put);
+	put_body_release(&slot->body);
+	slot->number = 0;
+	return r;
+}
+
+/* Offset and length of a part in the file. */
+static bool part_range(const struct upload *u, unsigned number, uint64_t *offset, uint64_t *length)
+{
+	if (!u->delta)
+		return multipart_range(u->size, u->part_size, number, offset, length);
+	*offset = u->delta->plan->spans[number - 1].offset;
+	*length = u->delta->plan->spans[number - 1].length;
+	return true;
+}
+
+/* Prepares a request that carries the bytes of the part. */
+static int part_prepare(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+{
+	struct s3_op *op = &slot->put.op;
+	char text[16];
+	int r;
+
+	if (!u->stream) {
+		slot->body = (struct put_body){.fd = u->fd};
+		if (!part_range(u, number, &slot->body.offset, &slot->body.length))
+			return error_set(
+				err, PENSTOCK_E_INTERNAL, "part %u of %u", number, u->parts);
+	}
+	slot->body.progress = u->options->progress;
+	slot->body.cookie = u->options->cookie;
+	snprintf(text, sizeof(text), "%u", number);
+	r = s3_op_init(op, "PUT", u->at, err);
+	if (r < 0)
+		return r;
+	slot->number = number;
+	slot->failed = true; /* until it was sent */
+	s3_op_cancel(op, u->options->cancel);
+	if (u->options->ungated)
+		op->request.gate = NULL;
+	r = s3_op_query(op, "partNumber", text, err);
+	if (r == 0)
+		r = s3_op_query(op, "uploadId", u->id, err);
+	if (r == 0)
+		r = put_body_attach(op, &slot->body, u->guard, err);
+	if (r == 0)
+		r = s3_op_ready(op, err);
+	if (r == 0)
+		put_request_hook(&slot->put, &slot->body);
+	return r;
+}
+
+int upload_part_start(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+{
+	struct s3_op *op = &slot->put.op;
+	int r;
+
+	slot->upload = u;
+	slot->failed = false;
+	slot->refused = false;
+	slot->copied = u->delta && u->delta->plan->spans[number - 1].copy;
+	r = slot->copied ? put_delta_copy_start(u, slot, number, err)
+			 : part_prepare(u, slot, number, err);
+	if (r < 0)
+		return r;
+	op->request.done = part_done;
+	/* A copy takes the store a while, and no bytes move here. */
+	op->request.bulk = op->request.resend = !slot->copied;
+	atomic_store(&slot->flying, true);
+	r = fan_submit(&u->fan, &op->request, &op->reply, err);
+	if (r < 0)
+		atomic_store(&slot->flying, false);
+	return r;
+}
+
+struct part_slot *upload_free_slot(struct upload *u)
+{
+	for (unsigned i = 0; i < u->n_slots; i++) {
+		if (!atomic_load(&u->slots[i].flying))
+			return &u->slots[i];
+	}
+	return NULL;
+}
+
+/* Waits for the parts in flight, and collects them. */
+int upload_settle(struct upload *u, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+
+	fan_wait(&u->fan, 1);
+	for (unsigned i = 0; i < u->n_slots; i++) {
+		if (upload_part_collect(u, &u->slots[i], &own) < 0)
+			fan_fail(&u->fan, &own);
+	}
+	return fan_finish(&u->fan, err);
+}
+
+/* True if the file still has the bytes of a part that an earlier call has sent. */
+static bool has_same_bytes(struct upload *u, unsigned number)
+{
+	struct part_result *result = &u->results[number - 1];
+	_cleanup_(put_body_release) struct put_body body = {
+		.fd = u->fd, .kind = u->at.client->guard_kind};
+	uint8_t stored[16];
+	bool same;
+
+	if (!multipart_range(u->size, u->part_size, number, &body.offset, &body.length))
+		return false;
+	if (u->guard == GUARD_MD5)
+		same = object_etag_md5(result->etag, stored) &&
+		       put_body_md5(&body, body.digest, NULL) == 0 &&
+		       memcmp(body.digest, stored, sizeof(stored)) == 0;
+	else
+		same = put_body_digest(&body, NULL) == 0 &&
+		       memcmp(body.digest, result->digest, checksum_size(body.kind)) == 0;
+	if (same && u->options->progress)
+		u->options->progress(u->options->cookie, (int64_t)body.length);
+	return same;
+}
+
+/* True if a part need not be sent. */
+static bool part_is_there(struct upload *u, unsigned number)
+{
+	return u->results[number - 1].listed && has_same_bytes(u, number);
+}
+
+static int upload_parts(struct upload *u, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	unsigned next = 1;
+	int r = 0;
+
+	while (r == 0 && next <= u->parts && fan_wait(&u->fan, u->n_slots)) {
+		struct part_slot *slot = upload_free_slot(u);
+
+		if (!slot)
+			continue;
+		r = upload_part_collect(u, slot, &own);
+		if (r == 0 && !part_is_there(u, next))
+			r = upload_part_start(u, slot, next, &own);
+		next++;
+	}
+	if (r < 0)
+		fan_fail(&u->fan, &own);
+	return upload_settle(u, err);
+}
+
+/* ---- the Complete ---- */
+
+static int complete_body(struct upload *u, struct penstock_error *err)
+{
+	struct s3_part *parts = calloc(u->parts, sizeof(*parts));
+	struct s3_complete complete = {.parts = parts, .n = u->parts};
+
+	if (!parts)
+		return error_memory(err);
+	buf_clear(&u->complete);
+	for (unsigned i = 0; i < u->parts; i++) {
+		parts[i].number = i + 1;
+		parts[i].etag = u->results[i].etag;
+		if (u->results[i].checksum[0])
+			parts[i].checksums[u->at.client->guard_kind] = u->results[i].checksum;
+	}
+	s3_complete_write(&u->complete, &complete);
+	free(parts);
+	return 0;
+}
+
+static void whole_digest(struct upload *u)
+{
+	memcpy(u->digest, u->results[0].digest, sizeof(u->digest));
+	for (unsigned i = 1; i < u->parts; i++)
+		checksum_combine(u->at.client->guard_kind, u->digest, u->results[i].digest,
+			u->results[i].length);
+}
+
+/* The ETag that the object must get if the parts' ETags are MD5s; false if unknown. */
+static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETAG_SIZE])
+{
+	uint8_t(*md5)[16] = calloc(u->parts, sizeof(*md5));
+	bool known = md5 != NULL;
+
+	for (unsigned i = 0; known && i < u->parts; i++)
+		known = object_etag_md5(u->results[i].etag, md5[i]);
+	known = known && multipart_etag((const uint8_t(*)[16])md5, u->parts, etag, NULL) == 0;
+	free(md5);
+	return known;
+}
+
+static int verify_object(
+	struct upload *u, const char *etag, const char *checksum, struct penstock_error *err)
+{
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	char expected[MULTIPART_ETAG_SIZE];
+
+	if (u->guard != GUARD_MD5 && checksum &&
+		checksum_parse(u->at.client->guard_kind, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) == 0)
+			return 0;
+	} else if (u->guard != GUARD_MD5 || !etag || !strchr(etag, '-') ||
+		   !expected_etag(u, expected) || strcmp(etag, expected) == 0) {
+		return 0;
+	}
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"PUT s3://%s/%s: the store assembled other bytes than were sent", u->at.bucket,
+		u->at.key);
+}
+
+/* The reply to Complete was lost, and a retry got "no such upload": checks whether the object
+ * exists. */
+static bool complete_was_done(struct upload *u, struct object_info *info)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	char expected[MULTIPART_ETAG_SIZE];
+	const char *etag;
+	const char *checksum;
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+
+	if (s3_op_init(&head, "HEAD", u->at, NULL) < 0 ||
+		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
+		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != u->size)
+		return false;
+	etag = http_reply_header(&head.reply, "ETag");
+	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
+	if (u->guard != GUARD_MD5 && checksum &&
+		checksum_parse(u->at.client->guard_kind, checksum, stored)) {
+		if (memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) != 0)
+			return false;
+	} else if (!etag || !expected_etag(u, expected) || strcmp(etag, expected) != 0) {
+		return false;
+	}
+	return object_info_from_reply(&head.reply, info, NULL) == 0;
+}
+
+static bool upload_is_there(struct upload *u, struct object_info *info)
+{
+	/* The object may be what an earlier call sent, and the file may have changed since. */
+	for (unsigned i = 1; i <= u->parts; i++) {
+		if (!has_same_bytes(u, i))
+			return false;
+	}
+	if (u->guard != GUARD_MD5)
+		whole_digest(u);
+	return complete_was_done(u, info);
+}
+
+/* Ceph before 17 confirms the Complete without an ETag. Then the object is checked: it must be
+ * ours. */
+static int etag_of_object(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	char expected[MULTIPART_ETAG_SIZE];
+	int r = object_head(u->at, info, err);
+
+	if (r < 0)
+		return r;
+	if (info->size == u->size &&
+		(!expected_etag(u, expected) || strcmp(info->etag, expected) == 0))
+		return 0;
+	object_info_release(info);
+	return error_set(err, PENSTOCK_E_PRECONDITION,
+		"PUT s3://%s/%s: the object is not the one that was sent", u->at.bucket, u->at.key);
+}
+
+/* Verifies size, checksum and ETag by a HEAD. */
+static int look_at_object(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	const char *checksum;
+	int r = s3_op_init(&head, "HEAD", u->at, err);
+
+	if (r == 0)
+		r = s3_op_perform(&head, err);
+	if (r < 0)
+		return r;
+	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
+	if (head.reply.total_size != u->size ||
+		(u->guard != GUARD_MD5 && checksum &&
+			checksum_parse(u->at.client->guard_kind, checksum, stored) &&
+			memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) != 0))
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"PUT %s://%s/%s: the object has other bytes than were sent",
+			object_client_scheme(u->at.client), u->at.bucket, u->at.key);
+	return object_info_from_reply(&head.reply, info, err);
+}
+
+static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_error *err)
+{
+	char text[CHECKSUM_TEXT_SIZE];
+	char size[24];
+	int r = put_conditions(op, u->options, err);
+
+	if (r < 0 || u->guard == GUARD_MD5)
+		return r;
+	checksum_format(u->at.client->guard_kind, u->digest, text);
+	snprintf(size, sizeof(size), "%" PRIu64, u->size);
+	r = s3_op_header(op, checksum_header(u->at.client->guard_kind), text, err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT", err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-mp-object-size", size, err);
+	return r;
+}
+
+static int complete_perform(struct upload *u, struct put_request *put, struct object_info *info,
+	struct penstock_error *err)
+{
+	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	const char *checksum;
+	int r = s3_op_perform(&put->op, &own);
+
+	if (r < 0 && put->op.reply.sent_before &&
+		(put->op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
+		complete_was_done(u, info))
+		return 0;
+	if (r < 0) {
+		put_nothing_to_match(&put->op, u->options, &own);
+		return error_move(err, &own);
+	}
+	r = s3_reply_parse(put->op.document.data, put->op.document.len, &reply, &own);
+	/* The reply is unclear: the object itself shows whether the Complete was done. */
+	if ((r < 0 || reply.kind != S3_REPLY_COMPLETE) && complete_was_done(u, info))
+		return 0;
+	if (r < 0)
+		return error_prefix(&own, "%s", put->op.what), error_move(err, &own);
+	if (reply.kind != S3_REPLY_COMPLETE)
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"%s: the store did not confirm the complete upload", put->op.what);
+	/* Google's reply has neither the checksum nor the generation. */
+	if (u->at.client->google)
+		return look_at_object(u, info, err);
+	if (!reply.etag || !*reply.etag)
+		return etag_of_object(u, info, err);
+	checksum = reply.checksums[u->at.client->guard_kind];
+	r = verify_object(u, reply.etag, checksum, err);
+	if (r == 0)
+		r = object_info_from_reply(&put->op.reply, info, err);
+	object_etag_copy(info->etag, reply.etag);
+	return r;
+}
+
+/*
+ * A part was sent twice because a reply was lost, and the store kept the first one. If its ETags
+ * are not made of the bytes, that part has another ETag; its checksum shows that the bytes are the
+ * same.
+ */
+static void take_etag(struct upload *u, const struct s3_part *part)
+{
+	struct part_result *result = part->number >= 1 && part->number <= u->parts
+					     ? &u->results[part->number - 1]
+					     : NULL;
+	const char *sum = part->checksums[u->at.client->guard_kind];
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+
+	if (result && part->size == result->length && sum &&
+		checksum_parse(u->at.client->guard_kind, sum, stored) &&
+		memcmp(stored, result->digest, checksum_size(u->at.client->guard_kind)) == 0)
+		object_etag_copy(result->etag, part->etag);
+}
+
+static int complete_once(
+	struct upload *u, struct object_info *info, enum s3_error *why, struct penstock_error *err)
+{
+	_cleanup_(put_request_release) struct put_request put = {0};
+	struct put_body gate = {.fd = -1,
+		.inline_body = true,
+		.last = true,
+		.still_valid = u->options->still_valid,
+		.cookie = u->options->cookie};
+	int r = complete_body(u, err);
+
+	if (u->guard != GUARD_MD5)
+		whole_digest(u);
+	if (r == 0)
+		r = s3_op_init(&put.op, "POST", u->at, err);
+	if (r == 0)
+		r = s3_op_query(&put.op, "uploadId", u->id, err);
+	if (r == 0)
+		r = s3_op_xml(&put.op, &u->complete, "the list of parts", err);
+	if (r == 0)
+		r = complete_headers(u, &put.op, err);
+	if (r < 0)
+		return r;
+	s3_op_wants_document(&put.op);
+	put_request_hook(&put, &gate);
+	s3_op_cancel(&put.op, u->options->cancel);
+	if (u->options->ungated)
+		put.op.request.gate = NULL;
+	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
+	put.op.request.fresh_connection = true;
+	r = complete_perform(u, &put, info, err);
+	*why = put.op.error;
+	return r;
+}
+
+int upload_complete(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	enum s3_error why = S3_OK;
+	int r = complete_once(u, info, &why, &own);
+
+	if (r < 0 && why == S3_E_INVALID_PART && u->guard != GUARD_MD5 &&
+		upload_list_parts(u, take_etag, NULL) == 0) {
+		log_debug("%s; retrying with the parts that the store lists", own.message);
+		penstock_error_release(&own);
+		r = complete_once(u, info, &why, &own);
+	}
+	return r < 0 ? error_move(err, &own) : 0;
+}
+
+/* ---- the whole upload ---- */
+
+void upload_release(struct upload *u)
+{
+	put_resume_end(&u->resume, true);
+	fan_release(&u->fan);
+	buf_release(&u->complete);
+	free(u->id);
+	free(u->results);
+	for (unsigned i = 0; u->slots && i < u->n_slots; i++) {
+		free(u->slots[i].memory);
+		if (u->slots[i].spool >= 0)
+			close(u->slots[i].spool);
+	}
+	free(u->slots);
+}
+
+/* Starts an upload, or resumes one of an earlier call. Returns 1 if its object exists already. */
+static int upload_begin(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = u->id ? put_resume_take(&u->resume, u, upload_is_there, info, err) : 0;
+
+	if (r || u->id)
+		return r;
+	report_upload(u, false);
+	r = upload_start(u, &own);
+	/* A store that replied with an error has started none; one that did not reply may have. */
+	if (r < 0 && own.http_status)
+		report_upload(u, true);
+	if (r < 0)
+		return error_move(err, &own);
+	put_resume_started(&u->resume, u);
+	report_upload(u, false);
+	return 0;
+}
+
+/* True if a later call may resume after this failure. */
+static bool worth_resuming(const struct upload *u, const struct penstock_error *err)
+{
+	return u->resume.on && u->id &&
+	       (err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||
+		       (error_is_retryable(err) && err->code != PENSTOCK_E_CHANGED));
+}
+
+/* True for a failure that would be the same with all parts sent. */
+static bool would_come_again(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_CHANGED ||
+	       err->code == PENSTOCK_E_PRECONDITION || err->code == PENSTOCK_E_PERMISSION ||
+	       (error_is_retryable(err) && err->code != PENSTOCK_E_CORRUPT);
+}
+
+static int upload_run(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = upload_begin(u, info, &own);
+
+	if (r == 0)
+		r = upload_parts(u, &own);
+	else if (r > 0)
+		return put_resume_end(&u->resume, false), 0;
+	if (r == 0)
+		r = upload_complete(u, info, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && put_wants_bare_etag(u->at, u->options)) {
+		penstock_error_release(&own);
+		r = upload_complete(u, info, &own);
+		if (r < 0)
+			atomic_store(&u->at.client->bare_etags, false);
+	}
+	if (r < 0 && u->delta && !would_come_again(&own))
+		u->delta->failed = true;
+	if (r < 0 && worth_resuming(u, &own)) {
+		put_resume_end(&u->resume, true);
+		return error_move(err, &own);
+	}
+	if (u->id && (r == 0 || upload_abort(u)))
+		report_upload(u, true);
+	put_resume_end(&u->resume, false);
+	return r < 0 ? error_move(err, &own) : 0;
+}
+
+int upload_init(struct upload *u, unsigned slots, struct penstock_error *err)
+{
+	u->n_slots = slots;
+	u->slots = calloc(slots, sizeof(*u->slots));
+	for (unsigned i = 0; u->slots && i < slots; i++)
+		u->slots[i].spool = -1;
+	buf_init(&u->complete, LIMIT_XML_BODY);
+	fan_init(&u->fan, u->at.client->engine, u->options->cancel);
+	return u->slots ? 0 : error_memory(err);
+}
+
+static int put_parts_once(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	unsigned slots;
+	int r = multipart_part_size(u->size, u->options->part_size, &u->part_size, err);
+
+	if (r == 0)
+		r = put_resume_find(&u->resume, u, err);
+	if (r < 0)
+		return r;
+	u->parts = u->delta ? u->delta->plan->n : (unsigned)multipart_count(u->size, u->part_size);
+	slots = u->options->parallel ? u->options->parallel : LIMIT_TRANSFER_AHEAD;
+	u->results = calloc(u->parts, sizeof(*u->results));
+	r = upload_init(u, slots < u->parts ? slots : u->parts, err);
+	if (r == 0)
+		r = u->results ? upload_run(u, info, err) : error_memory(err);
+	upload_release(u);
+	return r;
+}
+
+int put_parts_of(struct object_ref at, int fd, uint64_t size,
+	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
+	struct penstock_error *err)
+{
+	enum guard guard = (enum guard)atomic_load(&at.client->guard);
+
+	for (;;) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		struct object_info found = {0};
+		struct upload u = {.at = at,
+			.fd = fd,
+			.size = size,
+			.options = options,
+			.delta = delta,
+			.guard = guard};
+		int r = put_parts_once(&u, &found, &own);
+
+		found.size = size;
+		if (r == 0 && info)
+			*info = found;
+		else
+			object_info_release(&found);
+		if (r == 0 && guard == GUARD_MD5)
+			atomic_store(&at.client->guard, GUARD_MD5);
+		if (r == 0)
+			return 0;
+		if (!u.refused || guard == GUARD_MD5)
+			return error_move(err, &own);
+		guard = GUARD_MD5;
+	}
+}
+
+int put_in_parts(struct object_ref at, int fd, uint64_t size,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	return put_parts_of(at, fd, size, options, NULL, info, err);
+}

@@ -1,0 +1,152 @@
+/* Uploads one object in one PUT or in parts: from memory or from a file. */
+#include "transfer/put/internal.h"
+#include "transfer/put/parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/banned.h"
+
+/* A condition failed although an earlier attempt may have been executed: returns true if the object
+ * is what we sent. */
+static bool put_was_done(struct s3_op *op, struct put_body *body)
+{
+	_cleanup_(s3_op_release) struct s3_op head = {0};
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	uint8_t sent[CHECKSUM_MAX_SIZE];
+	const char *checksum;
+
+	if (!op->reply.sent_before || s3_op_init(&head, "HEAD", op->at, NULL) < 0 ||
+		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
+		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != body->length)
+		return false;
+	checksum = http_reply_header(&head.reply, checksum_header(op->at.client->guard_kind));
+	if (checksum && checksum_parse(op->at.client->guard_kind, checksum, stored))
+		return put_body_digest(body, NULL) == 0 &&
+		       memcmp(stored, body->digest, checksum_size(op->at.client->guard_kind)) == 0;
+	return object_reply_md5(&head.reply, stored) && put_body_md5(body, sent, NULL) == 0 &&
+	       memcmp(stored, sent, 16) == 0;
+}
+
+static int put_once(struct object_ref at, struct put_body *body,
+	const struct object_put_options *options, enum guard guard, bool *refused,
+	struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_(put_request_release) struct put_request put = {0};
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct object_info found = {0};
+	int r = s3_op_init(&put.op, "PUT", at, err);
+
+	if (r == 0)
+		r = put_headers(&put.op, options, err);
+	if (r == 0)
+		r = put_conditions(&put.op, options, err);
+	if (r == 0)
+		r = put_body_attach(&put.op, body, guard, err);
+	if (r < 0)
+		return r;
+	s3_op_cancel(&put.op, options->cancel);
+	put.op.request.fresh_connection = options->if_match || options->if_none_match;
+	if (options->ungated)
+		put.op.request.gate = NULL;
+	put_request_hook(&put, body);
+	r = s3_op_perform(&put.op, &own);
+	if (r == -(int)PENSTOCK_E_PRECONDITION && put_was_done(&put.op, body))
+		return object_head(at, info, err);
+	if (r < 0) {
+		*refused = guard != GUARD_MD5 && put_guard_refused(&put.op, &own);
+		put_nothing_to_match(&put.op, options, &own);
+		return error_move(err, &own);
+	}
+	r = put_body_verify(&put.op, body, err);
+	if (r == 0 && body->inline_body && body->progress)
+		body->progress(body->cookie, (int64_t)body->length);
+	if (r == 0)
+		r = object_info_from_reply(&put.op.reply, &found, err);
+	found.size = body->length;
+	if (r == 0 && info)
+		*info = found;
+	else
+		object_info_release(&found);
+	return r;
+}
+
+static int put_whole(struct object_ref at, const struct put_body *from,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	enum guard guard = (enum guard)atomic_load(&at.client->guard);
+	bool bare = false; /* retried without quotes */
+	bool again = false; /* arrived damaged, and was sent once more */
+
+	for (;;) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		_cleanup_(put_body_release) struct put_body body = *from;
+		bool refused = false;
+		int r = put_once(at, &body, options, guard, &refused, info, &own);
+
+		if (r == 0) {
+			/* Only a success without a checksum shows that the checksum was the
+			 * trouble. */
+			if (guard == GUARD_MD5)
+				atomic_store(&at.client->guard, GUARD_MD5);
+			return 0;
+		}
+		put_body_rewind(&body);
+		if (r == -(int)PENSTOCK_E_PRECONDITION && !bare &&
+			put_wants_bare_etag(at, options)) {
+			bare = true;
+			continue;
+		}
+		if (bare)
+			atomic_store(&at.client->bare_etags, false);
+		/* Under a condition the damaged object itself would be in the way. */
+		if (r == -(int)PENSTOCK_E_CORRUPT && !again && !options->if_match &&
+			!options->if_none_match) {
+			log_debug("%s; sending it again", own.message);
+			again = true;
+			continue;
+		}
+		if (!refused)
+			return error_move(err, &own);
+		guard = GUARD_MD5;
+	}
+}
+
+int object_put(struct object_ref at, const void *data, size_t len,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err)
+{
+	static const struct object_put_options none;
+	const struct object_put_options *o = options ? options : &none;
+	const struct put_body body = {.data = len ? data : "",
+		.fd = -1,
+		.length = len,
+		.last = true,
+		.still_valid = o->still_valid,
+		.progress = o->progress,
+		.cookie = o->cookie};
+
+	return put_whole(at, &body, o, info, err);
+}
+
+int put_file(struct object_ref at, int fd, uint64_t size, const struct object_put_options *o,
+	struct object_info *info, struct penstock_error *err)
+{
+	const struct put_body body = {.fd = fd,
+		.length = size,
+		.last = true,
+		.still_valid = o->still_valid,
+		.progress = o->progress,
+		.cookie = o->cookie};
+
+	if (size > (o->part_size ? o->part_size : LIMIT_PUT_SINGLE) &&
+		!put_needs_one_request(at.client, o))
+		return put_in_parts(at, fd, size, o, info, err);
+	return put_whole(at, &body, o, info, err);
+}

@@ -1,0 +1,549 @@
+/* The PUT of an object or a part: its body, checksum and conditions. */
+#include "transfer/put/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "s3/sign/chunked.h"
+#include "transfer/client/google.h"
+#include "base/banned.h"
+
+/* A file up to this size is read at once and sent with its headers. */
+#define SMALL_FILE_MAX (64 * KIB)
+/* Data bytes per chunk of an aws-chunked body. */
+#define CHUNK	  (1 * MIB)
+#define READ_SIZE (256 * KIB)
+
+/* ---- the body ---- */
+
+static uint64_t plain_left(const struct put_body *body)
+{
+	return body->length - body->sent;
+}
+
+/* Reads data straight into curl's buffer. */
+static ssize_t body_data(struct put_body *body, void *out, size_t size, struct penstock_error *err)
+{
+	uint64_t left = plain_left(body);
+	ssize_t n;
+
+	if (size > left)
+		size = (size_t)left;
+	if (body->data) {
+		memcpy(out, body->data + body->sent, size);
+	} else {
+		n = fs_pread_all(body->fd, out, size, (off_t)(body->offset + body->sent));
+		if (n < 0) {
+			error_errno(err, errno, "cannot read the file");
+			return -1;
+		}
+		if ((size_t)n < size) {
+			error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was sent");
+			return -1;
+		}
+	}
+	/* After the last bytes were read: later changes are not in the object. */
+	if (body->last && size == left && body->still_valid && !body->still_valid(body->cookie)) {
+		error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
+		return -1;
+	}
+	if (body->sum.kind)
+		checksum_update(&body->sum, out, size);
+	body->sent += size;
+	if (body->progress)
+		body->progress(body->cookie, (int64_t)size);
+	return (ssize_t)size;
+}
+
+/* Sends the rest of `frame` first. */
+static size_t frame_out(struct put_body *body, char *out, size_t size)
+{
+	size_t n = body->frame_len - body->frame_at;
+
+	if (n > size)
+		n = size;
+	memcpy(out, body->frame + body->frame_at, n);
+	body->frame_at += n;
+	return n;
+}
+
+static void frame_set(struct put_body *body, size_t len)
+{
+	body->frame_at = 0;
+	body->frame_len = len;
+}
+
+/* The next framing of an aws-chunked body; false at the end of the body. */
+static bool frame_next(struct put_body *body)
+{
+	uint64_t left = plain_left(body);
+
+	if (body->in_chunk) { /* its data was sent */
+		body->in_chunk = false;
+		memcpy(body->frame, "\r\n", 2);
+		frame_set(body, 2);
+		return true;
+	}
+	if (body->ended)
+		return false;
+	if (left) {
+		body->chunk_left = left < CHUNK ? left : CHUNK;
+		frame_set(body, chunked_head(body->chunk_left, body->frame));
+		body->in_chunk = true;
+		return true;
+	}
+	checksum_final(&body->sum, body->digest);
+	frame_set(body, chunked_tail(body->sum.kind, body->digest, body->frame));
+	body->ended = true;
+	return true;
+}
+
+static ssize_t body_chunked(
+	struct put_body *body, char *out, size_t size, struct penstock_error *err)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n;
+
+		if (body->frame_at < body->frame_len) {
+			done += frame_out(body, out + done, size - done);
+			continue;
+		}
+		if (!body->in_chunk || body->chunk_left == 0) {
+			if (!frame_next(body))
+				break;
+			continue;
+		}
+		n = body_data(body, out + done,
+			size - done < body->chunk_left ? size - done : (size_t)body->chunk_left,
+			err);
+		if (n < 0)
+			return n;
+		body->chunk_left -= (uint64_t)n;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+static ssize_t body_read(void *cookie, void *out, size_t size, struct penstock_error *err)
+{
+	struct put_body *body = cookie;
+
+	if (body->chunked)
+		return body_chunked(body, out, size, err);
+	return body_data(body, out, size, err);
+}
+
+int put_body_rewind(void *cookie)
+{
+	struct put_body *body = cookie;
+
+	if (body->progress && body->sent)
+		body->progress(body->cookie, -(int64_t)body->sent);
+	body->sent = 0;
+	body->in_chunk = false;
+	body->ended = false;
+	frame_set(body, 0);
+	return body->sum.kind ? checksum_reset(&body->sum) : 0;
+}
+
+void put_body_release(struct put_body *body)
+{
+	checksum_release(&body->sum);
+	free(body->small);
+	*body = (struct put_body){.fd = -1};
+}
+
+/* The checksum of the whole body, before any of it is sent. */
+int put_body_digest(struct put_body *body, struct penstock_error *err)
+{
+	_cleanup_(checksum_release) struct checksum sum = {0};
+	_cleanup_free_ char *block = NULL;
+	int r = checksum_init(&sum, body->kind, err);
+
+	if (r < 0)
+		return r;
+	if (body->data) {
+		checksum_update(&sum, body->data, body->length);
+	} else {
+		block = malloc(READ_SIZE);
+		if (!block)
+			return error_memory(err);
+	}
+	for (uint64_t at = 0; !body->data && at < body->length;) {
+		size_t want = body->length - at < READ_SIZE ? (size_t)(body->length - at)
+							    : READ_SIZE;
+		ssize_t n = fs_pread_all(body->fd, block, want, (off_t)(body->offset + at));
+
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the file");
+		if ((size_t)n < want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was sent");
+		checksum_update(&sum, block, want);
+		at += want;
+	}
+	checksum_final(&sum, body->digest);
+	return 0;
+}
+
+/* Reads a small file into memory. */
+static int body_load(struct put_body *body, struct penstock_error *err)
+{
+	ssize_t n;
+
+	if (body->data || body->length > SMALL_FILE_MAX)
+		return 0;
+	body->small = malloc(body->length + 1);
+	if (!body->small)
+		return error_memory(err);
+	n = fs_pread_all(body->fd, body->small, body->length, (off_t)body->offset);
+	if (n < 0)
+		return error_errno(err, errno, "cannot read the file");
+	if ((uint64_t)n < body->length)
+		return error_set(
+			err, PENSTOCK_E_CHANGED, "the file became shorter while it was sent");
+	body->data = body->small;
+	return 0;
+}
+
+/* Adds the x-amz-checksum-… header. */
+static int add_checksum(struct s3_op *op, const uint8_t *digest, struct penstock_error *err)
+{
+	char text[CHECKSUM_TEXT_SIZE];
+
+	checksum_format(op->at.client->guard_kind, digest, text);
+	return s3_op_header(op, checksum_header(op->at.client->guard_kind), text, err);
+}
+
+/* Goes before the object's own Content-Encoding, if it has one. */
+static int encode_chunked(struct s3_op *op, struct penstock_error *err)
+{
+	for (size_t i = 0; i < op->n_headers; i++) {
+		struct sigv4_header *header = &op->headers[i];
+		char *both;
+
+		if (strcmp(header->name, "content-encoding") != 0)
+			continue;
+		if (asprintf(&both, "aws-chunked,%s", header->value) < 0)
+			return error_memory(err);
+		free((char *)header->value);
+		header->value = both;
+		return 0;
+	}
+	return s3_op_header(op, "content-encoding", "aws-chunked", err);
+}
+
+static int attach_trailer(struct s3_op *op, struct put_body *body, struct penstock_error *err)
+{
+	char length[24];
+	int r;
+
+	snprintf(length, sizeof(length), "%llu", (unsigned long long)body->length);
+	r = encode_chunked(op, err);
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-decoded-content-length", length, err);
+	if (r == 0)
+		r = s3_op_header(
+			op, "x-amz-trailer", checksum_header(op->at.client->guard_kind), err);
+	if (r == 0)
+		r = checksum_init(&body->sum, op->at.client->guard_kind, err);
+	op->payload_hash = SIGV4_STREAMING_UNSIGNED_TRAILER;
+	op->request.source.length = chunked_encoded_length(body->length, CHUNK, body->kind);
+	body->chunked = true;
+	return r;
+}
+
+int put_body_attach(
+	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err)
+{
+	int r = body_load(body, err);
+
+	if (r < 0)
+		return r;
+	body->guard = guard;
+	body->kind = op->at.client->guard_kind;
+	if (body->data && body->length <= SMALL_FILE_MAX) {
+		r = s3_op_body(op, body->data, body->length, err);
+		if (guard == GUARD_TRAILER)
+			guard = GUARD_HEADER;
+		body->inline_body = true;
+	} else {
+		op->payload_hash = SIGV4_UNSIGNED_PAYLOAD;
+		op->request.bulk = true;
+		op->request.source = (struct http_source){.kind = HTTP_SOURCE_CALLBACK,
+			.length = body->length,
+			.read = body_read,
+			.rewind = put_body_rewind,
+			.cookie = body};
+	}
+	if (r < 0)
+		return r;
+	if (guard == GUARD_TRAILER)
+		return attach_trailer(op, body, err);
+	if (guard == GUARD_HEADER) {
+		r = put_body_digest(body, err);
+		return r < 0 ? r : add_checksum(op, body->digest, err);
+	}
+	r = checksum_init(&body->sum, CHECKSUM_MD5, err);
+	if (r == 0 && body->inline_body)
+		checksum_update(&body->sum, body->data, body->length);
+	return r;
+}
+
+/* ---- verifying the reply ---- */
+
+/* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown
+ * kind. */
+int put_body_md5(
+	struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
+{
+	struct checksum sum;
+	_cleanup_free_ char *block = malloc(READ_SIZE);
+	int r = block ? checksum_init(&sum, CHECKSUM_MD5, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	for (uint64_t at = 0; r == 0 && at < body->length;) {
+		size_t want = body->length - at < READ_SIZE ? (size_t)(body->length - at)
+							    : READ_SIZE;
+		const char *from = body->data ? body->data + at : block;
+
+		if (!body->data && fs_pread_all(body->fd, block, want,
+					   (off_t)(body->offset + at)) != (ssize_t)want)
+			r = error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was sent");
+		checksum_update(&sum, from, want);
+		at += want;
+	}
+	checksum_final(&sum, digest);
+	checksum_release(&sum);
+	return r;
+}
+
+static int corrupt(struct penstock_error *err, const struct s3_op *op, const char *what)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"%s: the store has other bytes than were sent (its %s differs)", op->what, what);
+}
+
+static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_error *err)
+{
+	uint8_t stored[16];
+	uint8_t sent[CHECKSUM_MAX_SIZE];
+	int r = 0;
+
+	if (!object_reply_md5(&op->reply, stored))
+		return 0;
+	if (body->guard == GUARD_MD5)
+		checksum_final(&body->sum, sent);
+	else
+		r = put_body_md5(body, sent, err);
+	if (r < 0)
+		return r;
+	return memcmp(stored, sent, 16) == 0 ? 0 : corrupt(err, op, "ETag");
+}
+
+void put_learn_store(struct object_client *client, const struct http_reply *reply)
+{
+	const char *server = http_reply_header(reply, "Server");
+	int header = GUARD_HEADER;
+
+	if (client->google || !server || !str_starts(server, "penstock"))
+		return;
+	atomic_store(&client->own_kind, true);
+	atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
+}
+
+int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err)
+{
+	const char *echo = http_reply_header(
+		&op->reply, checksum_header(op->at.client->guard_kind));
+	uint8_t stored[CHECKSUM_MAX_SIZE];
+	int header = GUARD_HEADER;
+
+	put_learn_store(op->at.client, &op->reply);
+	if (body->guard != GUARD_MD5 && echo &&
+		checksum_parse(op->at.client->guard_kind, echo, stored))
+		return memcmp(stored, body->digest, checksum_size(op->at.client->guard_kind)) == 0
+			       ? 0
+			       : corrupt(err, op, "checksum");
+	/* Google compares the header's checksum and refuses other bytes. */
+	if (op->at.client->google && body->guard != GUARD_MD5)
+		return 0;
+	/* The store ignores checksums: compare ETags from now on. */
+	if (body->guard == GUARD_HEADER)
+		atomic_compare_exchange_strong(&op->at.client->guard, &header, GUARD_MD5);
+	return verify_etag(op, body, err);
+}
+
+/* ---- object_put ---- */
+
+static int still_valid_now(const struct put_body *body, struct penstock_error *err)
+{
+	if (!body->still_valid || body->still_valid(body->cookie))
+		return 0;
+	return error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
+}
+
+/* Asks `still_valid` before an attempt whose whole body goes out at once. */
+static int put_prepare(
+	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+	int r = put->body->inline_body && put->body->last ? still_valid_now(put->body, err) : 0;
+
+	return r < 0 ? r : put->sign(&put->op, request, attempt, err);
+}
+
+/* A reply without an ETag is not the store's, and proves nothing. */
+static int put_answered(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+
+	return put->needs_etag ? s3_op_check_etag(&put->op, reply, err) : 0;
+}
+
+static enum http_verdict put_classify(
+	void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct put_request *put = cookie;
+
+	return put->classify(&put->op, reply, err);
+}
+
+void put_request_hook(struct put_request *put, struct put_body *body)
+{
+	put->body = body;
+	put->sign = put->op.request.prepare;
+	put->classify = put->op.request.classify;
+	put->op.request.prepare = put_prepare;
+	put->op.request.classify = put_classify;
+	put->op.request.on_headers = put_answered;
+	put->needs_etag = strcmp(put->op.request.method, "PUT") == 0;
+	put->op.request.cookie = put;
+}
+
+int put_headers(
+	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err)
+{
+	int r = s3_op_header(op, "content-type",
+		options->content_type ? options->content_type : "application/octet-stream", err);
+
+	if (r == 0)
+		r = s3_op_header(op, "x-amz-storage-class", options->storage_class, err);
+	for (size_t i = 0; r == 0 && options->metadata && i < options->metadata->n; i++) {
+		const char *item = options->metadata->items[i];
+		size_t len = strcspn(item, "=");
+		_cleanup_free_ char *name = NULL;
+
+		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0)
+			return error_memory(err);
+		r = s3_op_header(op, name, item[len] ? item + len + 1 : "", err);
+	}
+	for (size_t i = 0; r == 0 && options->properties && i < options->properties->n; i++) {
+		const char *item = options->properties->items[i];
+		_cleanup_free_ char *name = strndup(item, strcspn(item, "="));
+
+		if (!name)
+			return error_memory(err);
+		r = s3_op_header(op, name, item + strlen(name) + 1, err);
+	}
+	return r;
+}
+
+/* Google invents caching headers for an object that has none. */
+static bool is_made_up(const struct object_client *client, const char *name, const char *value)
+{
+	return client->google &&
+	       (strcmp(name, "expires") == 0 || strcmp(value, "private, max-age=0") == 0 ||
+		       strcmp(value, "public, max-age=3600") == 0);
+}
+
+int put_properties(const struct object_client *client, const struct http_reply *reply,
+	struct strlist *out, struct penstock_error *err)
+{
+	static const char *const names[] = {"cache-control", "content-disposition",
+		"content-encoding", "content-language", "expires"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		const char *value = http_reply_header(reply, names[i]);
+
+		if (value && !is_made_up(client, names[i], value) &&
+			strlist_addf(out, "%s=%s", names[i], value) < 0)
+			return error_memory(err);
+	}
+	return 0;
+}
+
+int put_conditions(
+	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err)
+{
+	const char *etag = options->if_match;
+	char bare[OBJECT_ETAG_SIZE];
+	int r;
+
+	if (etag && atomic_load(&op->at.client->bare_etags)) {
+		size_t len = strlen(etag);
+
+		if (len >= 2 && len < sizeof(bare) && etag[0] == '"' && etag[len - 1] == '"') {
+			snprintf(bare, sizeof(bare), "%.*s", (int)(len - 2), etag + 1);
+			etag = bare;
+		}
+	}
+	r = s3_op_header(op, "if-match", etag, err);
+	return r < 0 ? r
+		     : s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+}
+
+/* Google takes a condition on a PUT of any size, but not on the Complete of a multipart upload. */
+bool put_needs_one_request(
+	const struct object_client *client, const struct object_put_options *options)
+{
+	return client->google && (options->if_match || options->if_none_match);
+}
+
+/* Stores answer "no such key" if there is no object for If-Match. */
+void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
+	struct penstock_error *err)
+{
+	if (options->if_match && op->error == S3_E_NO_SUCH_KEY)
+		error_set(err, PENSTOCK_E_PRECONDITION,
+			"%s: the object is not the expected one: it does not exist", op->what);
+}
+
+/* The store refused although the object is the expected one: it compares the quotes too. Returns
+ * true if the request should be retried, from now on without them. */
+bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+
+	if (!options->if_match || atomic_load(&at.client->bare_etags) ||
+		object_head(at, &there, NULL) < 0 || strcmp(there.etag, options->if_match) != 0)
+		return false;
+	atomic_store(&at.client->bare_etags, true);
+	return true;
+}
+
+/* The store replied that it does not support checksums (and not that ours is wrong). */
+bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err)
+{
+	return op->error == S3_E_NOT_IMPLEMENTED || err->http_status == 501 ||
+	       (err->http_status == 400 &&
+		       (op->error == S3_OK || op->error == S3_E_INVALID_REQUEST ||
+			       op->error == S3_E_INVALID_ARGUMENT ||
+			       op->error == S3_E_XAMZ_CONTENT_SHA256_MISMATCH));
+}
+
+void put_request_release(struct put_request *put)
+{
+	s3_op_release(&put->op);
+}

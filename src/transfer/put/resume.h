@@ -1,0 +1,54 @@
+/*
+ * The journal of a multipart upload, from which the next call for the same file and object resumes:
+ *
+ *	DIR/DIGEST.upload		of the local path and the object; text, see record_file.h
+ *
+ *	put_resume_find(&r, u, err);		sets u->id, u->part_size of an earlier upload
+ *	put_resume_take(&r, u, fn, info, err);	its parts; 1: the object exists already
+ *	put_resume_started(&r, u);		records a new upload
+ *	put_resume_part(&r, u, number);		records a part
+ *	put_resume_end(&r, keep);
+ *
+ * An upload is resumed if the file is the same (path, inode, size, times), the object would be the
+ * same (metadata, storage class, kind of checksum), and the store still has the upload. A part
+ * counts if the store lists it as the journal has it, and the file's bytes still have its checksum.
+ * Everything else is sent (again), and an upload that cannot be resumed is aborted.
+ */
+#ifndef TRANSFER_PUT_RESUME_H
+#define TRANSFER_PUT_RESUME_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "transfer/state/record_file.h"
+
+struct object_client;
+struct object_info;
+struct penstock_error;
+struct upload;
+
+/* True for the same file, of the same size, unchanged between the two calls of stat(). */
+bool put_same_file(const struct stat *a, const struct stat *b);
+
+struct put_resume {
+	bool on; /* false: there is no file */
+	struct record_file file;
+};
+
+/* `r->on` is false if no journal can be created. Aborts an upload that is useless. */
+int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_error *err);
+/* Loads the parts that the store has. If the upload is gone, `exists` checks whether its object was
+ * completed; then returns 1. */
+typedef bool upload_exists_fn(struct upload *u, struct object_info *info);
+int put_resume_take(struct put_resume *r, struct upload *u, upload_exists_fn *exists,
+	struct object_info *info, struct penstock_error *err);
+/* Forgets the upload; the next one has not started yet. */
+void put_resume_restart(struct put_resume *r, const struct upload *u);
+void put_resume_started(struct put_resume *r, const struct upload *u);
+void put_resume_part(struct put_resume *r, const struct upload *u, unsigned number);
+/* Once per client: aborts uploads whose file is missing or has changed, and old ones. */
+void put_resume_sweep(struct object_client *client, const char *dir);
+/* Closes the journal; without `keep` it is removed. */
+void put_resume_end(struct put_resume *r, bool keep);
+
+#endif

@@ -1,0 +1,32 @@
+/* Uploads that send only the difference from the object that they replace; see delta.h. */
+#ifndef TRANSFER_PUT_SEND_DELTA_H
+#define TRANSFER_PUT_SEND_DELTA_H
+
+#include "transfer/put/delta.h"
+
+struct object_ref;
+struct object_info;
+struct object_put_options;
+struct part_slot;
+struct penstock_error;
+struct upload;
+
+/* The parts of one upload. */
+struct put_delta {
+	const struct delta_plan *plan;
+	const struct delta_sums *sums; /* of the file */
+	const char *etag; /* of the object that is copied from */
+	bool failed; /* the file may still be sent as a whole */
+};
+
+/* object_put_file() of a large file with `delta_dir`. */
+int put_with_delta(struct object_ref at, int fd, uint64_t size,
+	const struct object_put_options *options, struct object_info *info,
+	struct penstock_error *err);
+
+/* Called by parts.c: starts a part that the store copies, and collects it. */
+int put_delta_copy_start(
+	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err);
+int put_delta_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,281 @@
+/* Uploads a stream of unknown length: parts that grow, held until they are sent. */
+#include "transfer/state/memory_share.h"
+#include "transfer/put/parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "s3/multipart.h"
+#include "base/banned.h"
+
+/* Parts up to this size wait in memory, larger ones (beyond 8 GB) in a file. */
+#define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
+#define STREAM_BLOCK	  (256 * KIB)
+#define STREAM_POLL_MS	  50 /* interval for checking `cancel` while no input arrives */
+
+/* The caller's cancel flag, or the engine's: no request in flight would notice it here. */
+static bool stream_cancelled(const struct upload *u)
+{
+	const atomic_int *all = http_engine_cancel(u->at.client->engine);
+
+	return (u->options->cancel && atomic_load(u->options->cancel)) || (all && atomic_load(all));
+}
+
+/* Reads up to `want` bytes; fewer only at end of file. The descriptor may be non-blocking. */
+static ssize_t stream_read(struct upload *u, char *out, size_t want, struct penstock_error *err)
+{
+	size_t got = 0;
+
+	while (got < want) {
+		struct pollfd p = {.fd = u->fd, .events = POLLIN};
+		int ready = poll(&p, 1, STREAM_POLL_MS);
+		ssize_t n;
+
+		if (stream_cancelled(u))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (ready == 0 || (ready < 0 && errno == EINTR))
+			continue;
+		n = read(u->fd, out + got, want - got);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the input");
+		if (n == 0) {
+			u->ended = true;
+			break;
+		}
+		got += (size_t)n;
+	}
+	return (ssize_t)got;
+}
+
+static int spool_open(struct part_slot *slot, struct penstock_error *err)
+{
+	const char *dir = getenv("TMPDIR");
+
+	if (slot->spool >= 0)
+		return 0;
+	slot->spool = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return slot->spool < 0 ? error_errno(err, errno,
+					 "cannot create a file in '%s' for a part of the "
+					 "upload; set TMPDIR to another directory",
+					 dir && *dir ? dir : "/var/tmp")
+			       : 0;
+}
+
+static int fill_spool(struct upload *u, struct part_slot *slot, uint64_t want, uint64_t *got,
+	struct penstock_error *err)
+{
+	int r = spool_open(slot, err);
+
+	for (*got = 0; r == 0 && !u->ended && *got < want;) {
+		ssize_t n = stream_read(u, slot->memory, STREAM_BLOCK, err);
+
+		if (n < 0)
+			return (int)n;
+		if (fs_pwrite_all(slot->spool, slot->memory, (size_t)n, (off_t)*got) < 0)
+			return error_errno(
+				err, errno, "cannot write a part of the upload to TMPDIR");
+		*got += (uint64_t)n;
+	}
+	return r;
+}
+
+/* Reads the next part of a stream into its slot. `length` is 0 at the end. */
+static int part_fill(struct upload *u, struct part_slot *slot, unsigned number, uint64_t *length,
+	struct penstock_error *err)
+{
+	uint64_t want = u->options->part_size ? u->options->part_size
+					      : multipart_growing_size(number);
+	bool in_memory = want <= STREAM_MEMORY_MAX;
+	ssize_t n;
+	int r;
+
+	if (!slot->memory)
+		slot->memory = malloc(STREAM_MEMORY_MAX);
+	if (!slot->memory)
+		return error_memory(err);
+	if (in_memory) {
+		n = stream_read(u, slot->memory, (size_t)want, err);
+		if (n < 0)
+			return (int)n;
+		*length = (uint64_t)n;
+	} else {
+		r = fill_spool(u, slot, want, length, err);
+		if (r < 0)
+			return r;
+	}
+	slot->body = (struct put_body){.data = in_memory ? slot->memory : NULL,
+		.fd = in_memory ? -1 : slot->spool,
+		.length = *length};
+	return 0;
+}
+
+static int grow_results(struct upload *u, struct penstock_error *err)
+{
+	unsigned room = u->room ? 2 * u->room : 16;
+	struct part_result *grown;
+
+	if (u->parts == LIMIT_S3_PARTS)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the input has more bytes than %d parts hold", LIMIT_S3_PARTS);
+	if (u->parts < u->room)
+		return 0;
+	grown = realloc(u->results, room * sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	memset(grown + u->room, 0, (room - u->room) * sizeof(*grown));
+	u->results = grown;
+	u->room = room;
+	return 0;
+}
+
+/* The first part is read before the upload starts, so that short streams need none. */
+static int stream_part(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+{
+	uint64_t length = slot->body.length;
+	int r = 0;
+
+	if (u->parts)
+		r = part_fill(u, slot, u->parts + 1, &length, err);
+	if (r < 0 || !length)
+		return r;
+	r = grow_results(u, err);
+	if (r < 0)
+		return r;
+	u->size += length;
+	return upload_part_start(u, slot, ++u->parts, err);
+}
+
+static int upload_stream(struct upload *u, struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = stream_part(u, &u->slots[0], &own);
+
+	while (r == 0 && !u->ended && fan_wait(&u->fan, u->n_slots)) {
+		struct part_slot *slot = upload_free_slot(u);
+
+		if (!slot)
+			continue;
+		r = upload_part_collect(u, slot, &own);
+		if (r == 0)
+			r = stream_part(u, slot, &own);
+	}
+	if (r < 0)
+		fan_fail(&u->fan, &own);
+	return upload_settle(u, err);
+}
+
+/* Sends the first part in one PUT if it is the whole stream. */
+static int put_first(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	const struct put_body *body = &u->slots[0].body;
+
+	if (body->data)
+		return object_put(u->at, body->data, body->length, u->options, info, err);
+	return object_put_file(u->at, body->fd, body->length, u->options, info, err);
+}
+
+static int stream_run(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int r = upload_start(u, &own);
+
+	/* Nothing was sent yet. Later a stream cannot be sent again. */
+	if (r < 0 && u->refused && u->guard != GUARD_MD5) {
+		u->guard = GUARD_MD5;
+		penstock_error_release(&own);
+		r = upload_start(u, &own);
+	}
+	if (r == 0)
+		r = upload_stream(u, &own);
+	if (r == 0)
+		r = upload_complete(u, info, &own);
+	if (r == 0)
+		return 0;
+	upload_abort(u);
+	return error_move(err, &own);
+}
+
+/* Google takes no condition on a multipart upload. So the stream is sent to a temporary name, and a
+ * copy in the store, which takes one, makes it visible. */
+static int stream_aside(struct upload *u, struct object_info *info, struct penstock_error *err)
+{
+	struct object_put_options plain = *u->options;
+	_cleanup_free_ char *aside = NULL;
+	const struct object_put_options *asked = u->options;
+	const char *key = u->at.key;
+	uint64_t random = 0;
+	int r;
+
+	if (asked->if_match)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"PUT gs://%s/%s: a stream cannot replace an object under a condition "
+			"there; write it to a file first",
+			u->at.bucket, key);
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)clock_wall_ns();
+	if (asprintf(&aside, "%s.penstock-%016" PRIx64, key, random) < 0) {
+		aside = NULL;
+		return error_memory(err);
+	}
+	plain.if_none_match = false;
+	u->options = &plain;
+	u->at.key = aside;
+	r = stream_run(u, info, err);
+	u->options = asked;
+	u->at.key = key;
+	if (r < 0)
+		return r;
+	object_info_release(info);
+	r = object_copy(object_at(u->at.client, u->at.bucket, aside),
+		object_at(u->at.client, u->at.bucket, key),
+		&(struct object_copy_options){.if_none_match = true, .cancel = asked->cancel}, info,
+		err);
+	object_delete(object_at(u->at.client, u->at.bucket, aside), NULL, NULL);
+	return r;
+}
+
+int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
+	struct object_info *info, struct penstock_error *err)
+{
+	static const struct object_put_options none;
+	struct object_info found = {0};
+	struct upload u = {.at = at,
+		.fd = fd,
+		.stream = true,
+		.options = options ? options : &none,
+		.guard = (enum guard)atomic_load(&at.client->guard)};
+	uint64_t length;
+	unsigned held = memory_share_take(
+		u.options->parallel ? u.options->parallel : STREAM_PARALLEL, STREAM_MEMORY_MAX);
+	int r = upload_init(&u, held, err);
+
+	if (r == 0)
+		r = part_fill(&u, &u.slots[0], 1, &length, err);
+	if (r == 0 && u.ended) {
+		r = put_first(&u, &found, err);
+	} else if (r == 0) {
+		r = put_needs_one_request(at.client, u.options) ? stream_aside(&u, &found, err)
+								: stream_run(&u, &found, err);
+		found.size = u.size;
+	}
+	upload_release(&u);
+	memory_share_give(held, STREAM_MEMORY_MAX);
+	if (r == 0 && info)
+		*info = found;
+	else
+		object_info_release(&found);
+	return r;
+}

@@ -1,0 +1,39 @@
+/*
+ * The file that a download writes before it has its final name: next to it, so that it can be
+ * renamed, and ending in OBJECT_PART_SUFFIX, so that it is not taken for a complete file.
+ *
+ *	part_file_open(path, &fd, &part, err);
+ *	write to fd, rename(part, path) or unlink(part), close(fd), free(part)
+ */
+#ifndef TRANSFER_STATE_PART_FILE_H
+#define TRANSFER_STATE_PART_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct penstock_error;
+
+#define PART_FILE_NAMES 8 /* attempts if earlier names belong to another process */
+
+/* "path" + middle + the suffix; a long name is cut to leave room for its end. free() it. */
+int part_file_name(const char *path, const char *middle, char **out, struct penstock_error *err);
+/* A random name that cannot be foreseen, and that part_file_is_marked() recognises. */
+int part_file_random_name(const char *path, char **out, struct penstock_error *err);
+/* The first name that part_file_open() tries; always the same, and marked too. */
+int part_file_first_name(const char *path, char **out, struct penstock_error *err);
+
+/* True if a name (without its directory) is one of these two; `*stem` is the length of the target's
+ * own name in it. */
+bool part_file_is_marked(const char *name, size_t *stem);
+/* True if a name in an open directory is that of an unfinished download: a marked one, a journal,
+ * or a name in a journal next to it. A user's own file is not, regardless of its suffix. */
+bool part_file_is_ours(int dir, const char *name);
+
+/*
+ * Opens an empty file that is ours as long as `*fd` is open. The first name is taken over from a
+ * download that was killed; if another process uses it, or it is not such a file, it is left
+ * untouched and a random name is used.
+ */
+int part_file_open(const char *path, int *fd, char **part, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * The journal of one transfer: a small text file of one process, with a checksum for each line.
+ *
+ *	struct record_file f = RECORD_FILE_INIT;
+ *
+ *	if (record_file_open(&f, path, err) == 0) {		locked from now on
+ *		while ((n = record_file_next(&f, fields, ARRAY_SIZE(fields))))
+ *			...				lines of an earlier call, in order
+ *		record_file_add(&f, &line);		survives a kill once it has returned
+ *		record_file_remove(&f);			or leave it for the next call
+ *	}
+ *	record_file_close(&f);
+ *
+ * A line that a crash has cut, or that is damaged otherwise, is skipped: readers must work without
+ * any of them. Files of other programs are never written to or removed.
+ */
+#ifndef TRANSFER_STATE_RECORD_FILE_H
+#define TRANSFER_STATE_RECORD_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+struct penstock_error;
+
+struct record_file {
+	int fd; /* locked */
+	char *path;
+	struct buf text; /* contents when it was opened */
+	size_t at;
+};
+/* clang-format off */
+#define RECORD_FILE_INIT { .fd = -1 }
+/* clang-format on */
+
+/* Opens the file, or creates it with mode 0600. PENSTOCK_E_EXISTS if another process has it, or it
+ * is not such a file. */
+int record_file_open(struct record_file *f, const char *path, struct penstock_error *err);
+/* True if a file with this start is such a file. */
+bool record_file_begins(const char *head);
+void record_file_close(struct record_file *f);
+/* Removes the file if it is still the one that was opened. */
+void record_file_remove(struct record_file *f);
+/* Drops its contents. Returns -1 with errno on failure. */
+int record_file_clear(struct record_file *f);
+
+/* Splits the next valid line into fields; returns their number, 0 at the end. A line with more than
+ * `max` is skipped. The fields are valid until the call that returns 0. */
+unsigned record_file_next(struct record_file *f, char *fields[], unsigned max);
+/* The first character of the next valid line, which is not consumed; '\0' at the end. */
+char record_file_peek(struct record_file *f);
+
+/* Appends a field: text is percent-encoded, and decoded in place; "-" is NULL. */
+void record_add_text(struct buf *line, const char *text);
+bool record_decode(char *field);
+/* Writes one line with its checksum. Returns -1 with errno on failure. */
+int record_file_add(struct record_file *f, const struct buf *line);
+
+#endif

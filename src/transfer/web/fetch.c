@@ -1,0 +1,350 @@
+/*
+ * Fetches one resource into one file: chooses the mode, passes the bytes on, verifies, publishes.
+ */
+#include "transfer/http_fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/sum/checksum.h"
+#include "transfer/web/internal.h"
+#include "transfer/state/part_file.h"
+#include "base/banned.h"
+
+#define MAX_RESTARTS  3 /* of a resource that changes during the fetch */
+#define PART_OPENINGS 3 /* attempts, for a file that others create or remove at the same moment */
+
+void http_fetch_result_release(struct http_fetch_result *result)
+{
+	free(result->path);
+	free(result->etag);
+	free(result->last_modified);
+	*result = (struct http_fetch_result){0};
+}
+
+/* ---- preparing ---- */
+
+static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+
+	if (f->options->name)
+		buf_add_str(&name, f->options->name);
+	else
+		http_fetch_name(url, &name);
+	if (buf_failed(&name))
+		return buf_error(&name, "the file's name", err);
+	f->final_path = path_join(f->options->directory, buf_str(&name));
+	if (!f->final_path || part_file_first_name(f->final_path, &f->part_path, err) < 0 ||
+		asprintf(&f->journal_path, "%s.json", f->part_path) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+/* True for a file that cannot be a user's. */
+static bool is_ours(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+	       st.st_uid == geteuid();
+}
+
+/* Opens a new part file, or one that an earlier call left. Another program's file there may hold
+ * anything, and is replaced. */
+static int open_part(struct fetch *f, struct penstock_error *err)
+{
+	for (int tries = 0;; tries++) {
+		_cleanup_close_ int fd = open(
+			f->part_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+
+		f->fresh = fd >= 0;
+		if (fd < 0 && errno == EEXIST)
+			fd = open(f->part_path,
+				O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+		if (fd < 0 && (errno != ENOENT || tries == PART_OPENINGS))
+			return error_errno(err, errno, "cannot create '%s'", f->part_path);
+		if (fd < 0)
+			continue;
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+			return error_set(err, PENSTOCK_E_EXISTS, "another process is fetching '%s'",
+				f->final_path);
+		if (f->fresh || is_ours(fd)) {
+			f->fd = take_fd(fd);
+			return 0;
+		}
+		if (tries == PART_OPENINGS || unlink(f->part_path) < 0)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"cannot use '%s': it belongs to another program; remove it",
+				f->part_path);
+	}
+}
+
+static int fetch_open(struct fetch *f, struct penstock_error *err)
+{
+	int r = open_part(f, err);
+
+	if (r < 0)
+		return r;
+	/* If it was renamed or removed before we had the lock, its name is now another file's. */
+	if (fs_is_named(f->fd, f->part_path))
+		return 0;
+	close(f->fd);
+	f->fd = -1;
+	return error_set(
+		err, PENSTOCK_E_EXISTS, "another process has just fetched '%s'", f->final_path);
+}
+
+static int fetch_init(struct fetch *f, struct penstock_error *err)
+{
+	f->fd = -1;
+	pthread_mutex_init(&f->lock, NULL);
+	clock_cond_init(&f->moved);
+	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
+	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
+		f->chunk = LIMIT_FETCH_CHUNK_MIN;
+	f->size = HTTP_LENGTH_UNKNOWN;
+	f->block = malloc(LIMIT_FETCH_BLOCK);
+	if (!f->block)
+		return error_memory(err);
+	if (!f->options->sha256)
+		return 0;
+	f->sha256 = calloc(1, sizeof(*f->sha256));
+	return f->sha256 ? checksum_init(f->sha256, CHECKSUM_SHA256, err) : error_memory(err);
+}
+
+static void fetch_release(struct fetch *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->sha256)
+		checksum_release(f->sha256);
+	free(f->sha256);
+	free(f->slots);
+	free(f->done);
+	free(f->block);
+	free(f->etag);
+	free(f->last_modified);
+	free(f->final_path);
+	free(f->part_path);
+	free(f->journal_path);
+	penstock_error_release(&f->error);
+	pthread_cond_destroy(&f->moved);
+	pthread_mutex_destroy(&f->lock);
+}
+
+/* Forgets the resource; nothing was passed on yet. */
+static void fetch_reset(struct fetch *f)
+{
+	fetch_journal_remove(f);
+	free(take_pointer(f->etag));
+	free(take_pointer(f->last_modified));
+	free(take_pointer(f->slots));
+	f->n_slots = 0;
+	f->size = HTTP_LENGTH_UNKNOWN;
+	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
+	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
+		f->chunk = LIMIT_FETCH_CHUNK_MIN;
+	f->stream_at = 0;
+	f->stream_high = 0;
+	f->stream_ended = false;
+	f->result->resumed = false;
+	atomic_store(&f->stop, 0);
+	penstock_error_release(&f->error);
+}
+
+/* ---- running ---- */
+
+static uint64_t bytes_missing(const struct fetch *f)
+{
+	uint64_t missing = 0;
+
+	for (uint64_t i = 0; i < f->n_chunks; i++) {
+		if (!fetch_done(f, i))
+			missing += i + 1 < f->n_chunks ? f->chunk : f->size - i * f->chunk;
+	}
+	return missing;
+}
+
+static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
+{
+	enum fetch_way way = FETCH_WAY_RANGES;
+	int r;
+
+	if (restarts == 0 && !f->fresh && fetch_journal_load(f)) {
+		f->result->resumed = true;
+		/* Each range verifies that the resource is the same; if none is missing, ask
+		 * explicitly. */
+		r = bytes_missing(f) ? 0 : fetch_recheck(f, err);
+		if (r == 0)
+			r = fetch_announce(f, bytes_missing(f), err);
+	} else {
+		fetch_reset(f);
+		r = 0;
+		if (ftruncate(f->fd, 0) < 0)
+			return error_errno(err, errno, "cannot write '%s'", f->part_path);
+		/* A server that ignores If-Range looks as if the resource changed. */
+		if (restarts == MAX_RESTARTS)
+			way = FETCH_WAY_STREAM;
+		else
+			r = fetch_probe(f, &way, err);
+	}
+	if (r < 0)
+		return r;
+	return way == FETCH_WAY_RANGES ? fetch_ranges(f, err) : fetch_stream(f, err);
+}
+
+static int fetch_remote(struct fetch *f, struct penstock_error *err)
+{
+	for (int restarts = 0;; restarts++) {
+		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+		int r = fetch_once(f, restarts, &own);
+
+		if (r == 0)
+			return 0;
+		if (own.code == PENSTOCK_E_CHANGED) {
+			fetch_journal_remove(f);
+			if (f->sha256 && !f->options->consume && checksum_reset(f->sha256) < 0)
+				return error_memory(err);
+			if (!f->options->consume)
+				f->consumed = 0;
+			if (f->consumed == 0 && restarts < MAX_RESTARTS) {
+				if (f->options->progress && f->fetched)
+					f->options->progress(
+						f->options->cookie, -(int64_t)f->fetched);
+				f->fetched = 0;
+				continue;
+			}
+		}
+		return error_move(err, &own);
+	}
+}
+
+static int verify(struct fetch *f, struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	struct stat st;
+
+	if (fstat(f->fd, &st) < 0)
+		return error_errno(err, errno, "cannot stat '%s'", f->part_path);
+	if ((uint64_t)st.st_size != f->size)
+		return error_set(err, PENSTOCK_E_CORRUPT, "'%s' has %llu bytes, expected %llu",
+			f->part_path, (unsigned long long)st.st_size, (unsigned long long)f->size);
+	if (!f->sha256)
+		return fetch_is_page(f) ? fetch_page_error(err) : 0;
+	checksum_final(f->sha256, digest);
+	str_hex(digest, 32, f->result->sha256);
+	if (strcasecmp(f->result->sha256, f->options->sha256) == 0)
+		return 0;
+	if (fetch_is_page(f))
+		return fetch_page_error(err);
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"sha256 mismatch: received %s, the workflow expects %s; the server sends "
+		"another file",
+		f->result->sha256, f->options->sha256);
+}
+
+static int publish(struct fetch *f, struct penstock_error *err)
+{
+	if (!f->options->no_sync && fdatasync(f->fd) < 0)
+		return error_errno(err, errno, "cannot write '%s'", f->part_path);
+	if (f->options->on_whole) {
+		int r = f->options->on_whole(
+			f->options->cookie, f->size, f->etag, f->result->sha256, err);
+
+		if (r < 0)
+			return r;
+	}
+	if ((f->options->if_none_match ? fs_rename_new : rename)(f->part_path, f->final_path) < 0) {
+		if (errno != EEXIST || !f->options->if_none_match)
+			return error_errno(err, errno, "cannot rename '%s'", f->part_path);
+		fetch_journal_remove(f);
+		unlink(f->part_path);
+		return error_set(err, PENSTOCK_E_PRECONDITION, "'%s' exists", f->final_path);
+	}
+	fetch_journal_remove(f);
+	return f->options->no_sync ? 0 : fs_fsync_dir(f->options->directory, err);
+}
+
+static int fetch_run(struct fetch *f, const char *local, struct penstock_error *err)
+{
+	int r = fetch_open(f, err);
+
+	if (r < 0)
+		return r;
+	r = local ? fetch_local(f, local, err) : fetch_remote(f, err);
+	if (r == 0)
+		r = fetch_consume(f, f->size, err);
+	if (r == 0) {
+		r = verify(f, err);
+		/* The fetched bytes are useless. */
+		if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_INVALID) {
+			fetch_journal_remove(f);
+			unlink(f->part_path);
+		}
+	}
+	return r < 0 ? r : publish(f, err);
+}
+
+/* A part file without a journal is useless. */
+static void drop_useless_part(struct fetch *f)
+{
+	if (f->fd >= 0 && access(f->journal_path, F_OK) < 0)
+		unlink(f->part_path);
+}
+
+/* Prefixes a message with the input's name. */
+static int name_input(const char *url, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
+
+	http_url_display(url, &shown);
+	if (!err->message || !strstr(err->message, buf_str(&shown)))
+		return error_prefix(err, "%s", buf_str(&shown));
+	return -(int)err->code;
+}
+
+int http_fetch(struct http_engine *engine, const char *url,
+	const struct http_fetch_options *options, struct http_fetch_result *result,
+	struct penstock_error *err)
+{
+	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct http_fetch_result found = {0};
+	struct fetch f = {.engine = engine, .url = url, .options = options, .result = &found};
+	_cleanup_free_ char *local = fetch_local_path(url);
+	int r = fetch_init(&f, &own);
+
+	if (r == 0)
+		r = fetch_paths(&f, url, &own);
+	if (r == 0) {
+		r = fetch_run(&f, local, &own);
+		if (r < 0)
+			drop_useless_part(&f);
+	}
+	if (r == 0) {
+		found.path = take_pointer(f.final_path);
+		found.size = f.size;
+		found.fetched = f.fetched;
+		found.etag = take_pointer(f.etag);
+		found.last_modified = take_pointer(f.last_modified);
+		*result = found;
+	} else {
+		http_fetch_result_release(&found);
+		name_input(url, &own);
+		r = error_move(err, &own);
+	}
+	fetch_release(&f);
+	return r;
+}

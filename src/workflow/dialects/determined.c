@@ -1,0 +1,731 @@
+/* Determined's experiment files, as one trial on this machine. */
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/dialects/dialect.h"
+#include "base/banned.h"
+
+/* The size limit of a context, which is Determined's: (128 MiB / 8) * 6 - 1 MiB. */
+#define CONTEXT_BYTES (95 * MIB)
+
+#define MOST_KEPT 1000000 /* checkpoints; the limit of native/checkpoints.c */
+
+/* clang-format off */
+#define NO_CLUSTER "has no effect: there is one machine and no scheduler"
+#define PASSED	   "is passed on in DET_EXPERIMENT_CONFIG; its meaning is up to the program"
+
+static const struct schema_key length_keys[] = {
+	{"batches", .kinds = KEY_WHOLE, .max = INT64_MAX},
+	{"records", .kinds = KEY_WHOLE, .max = INT64_MAX},
+	{"epochs", .kinds = KEY_WHOLE, .max = INT64_MAX},
+};
+static const struct schema schema_length = SCHEMA(NULL, "a length", length_keys);
+
+static const struct schema_key searcher_keys[] = {
+	{"name", .kinds = KEY_TEXT},
+	{"metric", .kinds = KEY_TEXT},
+	{"smaller_is_better", .kinds = KEY_FLAG},
+	{"max_length", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_length, .min = 1, .max = INT64_MAX},
+	{"max_steps", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX},
+	{"max_time", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = PASSED},
+	{"time_metric", .kinds = KEY_TEXT, .note = PASSED},
+	{"max_trials", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = "one trial is one run; give each its own hyperparameters"},
+	{"max_concurrent_trials", .kinds = KEY_WHOLE, .max = INT64_MAX, .note = NO_CLUSTER},
+	{"source_trial_id", .kinds = KEY_ANY, .refused = "there is no trial of another experiment; restore it by `inputs`"},
+	{"source_checkpoint_uuid", .kinds = KEY_ANY, .refused = "there is no checkpoint of another experiment; restore it by `inputs`"},
+	{"num_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
+	{"max_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
+	{"divisor", .kinds = KEY_ANY, .refused = "only one trial is run"},
+	{"mode", .kinds = KEY_ANY, .refused = "only one trial is run"},
+	{"stop_once", .kinds = KEY_ANY, .refused = "only one trial is run"},
+	{"bracket_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
+};
+static const struct schema schema_searcher = SCHEMA(NULL, "`searcher`", searcher_keys);
+
+static const struct schema_key resources_keys[] = {
+	{"slots_per_trial", .kinds = KEY_WHOLE, .max = 4096},
+	{"slots", .kinds = KEY_WHOLE, .max = 4096, .refused = "it is a key of commands; an experiment has `slots_per_trial`"},
+	{"max_slots", .kinds = KEY_WHOLE, .max = INT64_MAX, .note = NO_CLUSTER},
+	{"weight", .kinds = KEY_TEXT, .note = NO_CLUSTER},
+	{"priority", .kinds = KEY_WHOLE, .max = 99, .note = NO_CLUSTER},
+	{"resource_pool", .kinds = KEY_TEXT, .note = NO_CLUSTER},
+	{"is_single_node", .kinds = KEY_FLAG},
+	{"agent_label", .kinds = KEY_EMPTY, .note = NO_CLUSTER},
+	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
+	{"devices", .kinds = KEY_ANY, .refused = "single devices of the machine cannot be passed on"},
+};
+static const struct schema schema_resources = SCHEMA(NULL, "`resources`", resources_keys);
+
+static const struct schema_key mount_keys[] = {
+	{"host_path", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"container_path", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"read_only", .kinds = KEY_FLAG},
+	{"propagation", .kinds = KEY_TEXT},
+};
+static const struct schema schema_mount = SCHEMA(NULL, "a bind mount", mount_keys);
+
+static const struct schema_key auth_keys[] = {
+	{"username", .kinds = KEY_TEXT},
+	{"password", .kinds = KEY_TEXT},
+	{"serveraddress", .kinds = KEY_TEXT},
+	{"email", .kinds = KEY_TEXT, .note = "has no effect: no registry asks for it"},
+};
+static const struct schema schema_auth = SCHEMA(NULL, "`registry_auth`", auth_keys);
+
+static const struct schema_key image_keys[] = {
+	{"cpu", .kinds = KEY_TEXT},
+	{"cuda", .kinds = KEY_TEXT},
+	{"gpu", .kinds = KEY_TEXT},
+	{"rocm", .kinds = KEY_TEXT},
+};
+static const struct schema schema_image = SCHEMA(NULL, "`image`", image_keys);
+
+static const struct schema_key environment_keys[] = {
+	{"image", .kinds = KEY_TEXT | KEY_MAP, .below = &schema_image},
+	{"environment_variables", .kinds = KEY_FREE | KEY_TEXTS},
+	{"registry_auth", .kinds = KEY_MAP, .below = &schema_auth},
+	{"force_pull_image", .kinds = KEY_FLAG, .note = "has no effect: the digest of an image is always looked up"},
+	{"proxy_ports", .kinds = KEY_ANY, .refused = "there is no proxy; a step can use every free port"},
+	{"ports", .kinds = KEY_ANY, .refused = "there is no proxy; a step can use every free port"},
+	{"add_capabilities", .kinds = KEY_ANY, .refused = "a step has the rights of the user who starts it"},
+	{"drop_capabilities", .kinds = KEY_ANY, .refused = "a step has the rights of the user who starts it"},
+	{"pod_spec", .kinds = KEY_ANY, .refused = "there is no Kubernetes"},
+};
+static const struct schema schema_environment = SCHEMA(NULL, "`environment`", environment_keys);
+
+static const struct schema_key storage_keys[] = {
+	{"type", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"bucket", .kinds = KEY_TEXT},
+	{"prefix", .kinds = KEY_EMPTY},
+	{"access_key", .kinds = KEY_TEXT},
+	{"secret_key", .kinds = KEY_TEXT},
+	{"endpoint_url", .kinds = KEY_TEXT},
+	{"host_path", .kinds = KEY_TEXT},
+	{"storage_path", .kinds = KEY_TEXT},
+	{"propagation", .kinds = KEY_TEXT},
+	{"container_path", .kinds = KEY_TEXT},
+	{"container", .kinds = KEY_ANY, .refused = "Azure's storage is not supported; use s3, gcs, shared_fs or directory"},
+	{"connection_string", .kinds = KEY_ANY, .refused = "Azure's storage is not supported; use s3, gcs, shared_fs or directory"},
+	{"account_url", .kinds = KEY_ANY, .refused = "Azure's storage is not supported; use s3, gcs, shared_fs or directory"},
+	{"credential", .kinds = KEY_ANY, .refused = "Azure's storage is not supported; use s3, gcs, shared_fs or directory"},
+	{"save_experiment_best", .kinds = KEY_WHOLE, .max = INT64_MAX},
+	{"save_trial_best", .kinds = KEY_WHOLE, .max = INT64_MAX},
+	{"save_trial_latest", .kinds = KEY_WHOLE, .max = INT64_MAX},
+};
+static const struct schema schema_storage = SCHEMA(NULL, "`checkpoint_storage`", storage_keys);
+
+static const struct schema_key seed_keys[] = {
+	{"experiment_seed", .kinds = KEY_WHOLE, .max = UINT32_MAX},
+};
+static const struct schema schema_seed = SCHEMA(NULL, "`reproducibility`", seed_keys);
+
+static const struct schema_key root_keys[] = {
+	{"name", .kinds = KEY_TEXT},
+	{"description", .kinds = KEY_EMPTY},
+	{"labels", .kinds = KEY_FREE | KEY_TEXTS},
+	{"data", .kinds = KEY_FREE},
+	{"workspace", .kinds = KEY_TEXT, .note = NO_CLUSTER},
+	{"project", .kinds = KEY_TEXT, .note = NO_CLUSTER},
+	{"entrypoint", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"max_restarts", .kinds = KEY_WHOLE, .max = 1000},
+	{"hyperparameters", .kinds = KEY_FREE},
+	{"searcher", .kinds = KEY_MAP, .below = &schema_searcher},
+	{"resources", .kinds = KEY_MAP, .below = &schema_resources},
+	{"bind_mounts", .kinds = KEY_LIST, .below = &schema_mount},
+	{"environment", .kinds = KEY_MAP, .below = &schema_environment},
+	{"checkpoint_storage", .kinds = KEY_MAP, .below = &schema_storage},
+	{"checkpoint_policy", .kinds = KEY_TEXT, .note = PASSED},
+	{"reproducibility", .kinds = KEY_MAP, .below = &schema_seed},
+	{"profiling", .kinds = KEY_FREE, .note = PASSED},
+	{"debug", .kinds = KEY_FLAG, .note = PASSED},
+	{"min_validation_period", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_length, .max = INT64_MAX, .note = PASSED},
+	{"min_checkpoint_period", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_length, .max = INT64_MAX, .note = PASSED},
+	{"perform_initial_validation", .kinds = KEY_FLAG, .note = PASSED},
+	{"records_per_epoch", .kinds = KEY_WHOLE, .max = INT64_MAX, .note = PASSED},
+	{"scheduling_unit", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = PASSED},
+	{"batches_per_step", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = PASSED},
+	{"optimizations", .kinds = KEY_FREE, .note = PASSED},
+	{"data_layer", .kinds = KEY_FREE, .refused = "there is no data layer; fetch data by `bind_mounts` or the context"},
+	{"internal", .kinds = KEY_ANY, .refused = "it is internal to Determined"},
+	{"log_policies", .kinds = KEY_ANY, .refused = "logs are not searched for patterns"},
+	{"retention_policy", .kinds = KEY_ANY, .note = "has no effect: logs are kept until `penstock rm`"},
+	{"preemption_timeout", .kinds = KEY_WHOLE, .min = 1, .max = INT64_MAX, .note = "has no effect: the notice has the time that is left"},
+	{"integrations", .kinds = KEY_ANY, .refused = "there is no Pachyderm"},
+	{"slurm", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
+	{"pbs", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
+};
+static const struct schema schema_root = SCHEMA(NULL, "an experiment", root_keys);
+/* clang-format on */
+
+struct experiment {
+	struct reader *rd;
+	const struct node *root;
+	const struct node *image; /* NULL: steps run on the host */
+	bool image_was_wrong; /* an image was given, but it is invalid, which was reported */
+	struct node *job, *env, *run, *container;
+	int64_t slots;
+};
+
+/* ---- hyperparameters ---- */
+
+/* `{type: const, val: V}` is V; other types are searched. NULL if it is not constant, which is
+ * reported. */
+static struct node *constant_of(struct experiment *e, struct node *node)
+{
+	const char *type = node->kind == NODE_MAP ? dialect_text(node, "type") : NULL;
+	struct node *map;
+
+	if (node->kind != NODE_MAP)
+		return node;
+	if (type &&
+		(node_find(node, "val") || node_find(node, "vals") || node_find(node, "minval"))) {
+		if (strcmp(type, "const") == 0 && node_find(node, "val"))
+			return node_find(node, "val")->value;
+		reader_error(e->rd, &node->at,
+			"a hyperparameter of type %s needs a search, which is not supported: "
+			"give it one value",
+			type);
+		return NULL;
+	}
+	map = native_map(e->rd, NULL, NULL, &node->at);
+	for (size_t i = 0; map && i < node->n; i++)
+		native_put(
+			e->rd, map, node->entries[i].key, constant_of(e, node->entries[i].value));
+	return map;
+}
+
+static void put_hyperparameters(struct experiment *e)
+{
+	struct node *all = node_get(e->root, "hyperparameters");
+	struct node *values = all ? constant_of(e, all) : NULL;
+
+	native_variable_text(e->rd, e->env, "DET_HPARAMS",
+		values ? dialect_json(e->rd, values) : "{}", all ? &all->at : &e->root->at);
+}
+
+static void check_searcher(struct experiment *e)
+{
+	const struct node *searcher = node_get(e->root, "searcher");
+	const struct node *name = searcher ? node_get(searcher, "name") : NULL;
+
+	if (name && strcmp(name->text, "single") != 0)
+		reader_error(e->rd, &name->at,
+			"the searcher %s runs many trials, which is not supported: use `single`",
+			name->text);
+}
+
+/* ---- the environment ---- */
+
+static void put_environment_variables(struct experiment *e, const struct node *environment)
+{
+	struct node *all = environment ? node_get(environment, "environment_variables") : NULL;
+	struct node *cpu, *cuda;
+
+	if (!all)
+		return;
+	cpu = all->kind == NODE_MAP ? node_get(all, "cpu") : NULL;
+	cuda = all->kind == NODE_MAP ? node_get(all, "cuda") : NULL;
+	if (all->kind == NODE_MAP && !cuda)
+		cuda = node_get(all, "gpu");
+	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
+		native_variables(e->rd, e->env, e->slots ? cuda : cpu);
+	else
+		native_variables(e->rd, e->env, all);
+}
+
+/* Variables that Determined gives a task. The command exports those that are known only at its
+ * start. */
+static void put_det_variables(struct experiment *e)
+{
+	const struct workflow_place *at = &e->root->at;
+	const struct node *seeds = node_get(e->root, "reproducibility");
+	const struct node *storage = node_get(e->root, "checkpoint_storage");
+
+	native_variable_text(e->rd, e->env, "DET_EXPERIMENT_ID", "1", at);
+	native_variable_text(e->rd, e->env, "DET_TRIAL_ID", "1", at);
+	native_variable_text(e->rd, e->env, "DET_TRIAL_SEED",
+		workflow_arena_printf(e->rd->arena, "%lld",
+			(long long)(seeds ? dialect_whole(seeds, "experiment_seed", 0) : 0)),
+		at);
+	native_variable_text(
+		e->rd, e->env, "DET_EXPERIMENT_CONFIG", dialect_json(e->rd, e->root), at);
+	if (storage)
+		native_variable_text(e->rd, e->env, "DET_STORAGE_CONFIG",
+			dialect_json(e->rd, storage), &storage->at);
+}
+
+static const struct node *image_of(const struct experiment *e, const struct node *environment)
+{
+	const struct node *image = environment ? node_get(environment, "image") : NULL;
+	const struct node *found;
+
+	if (!image || image->kind == NODE_SCALAR)
+		return image;
+	if (!e->slots)
+		return node_get(image, "cpu");
+	found = node_get(image, "cuda");
+	return found			? found
+	       : node_get(image, "gpu") ? node_get(image, "gpu")
+					: node_get(image, "rocm");
+}
+
+static bool was_image_wrong(const struct node *root, const struct node *environment)
+{
+	const struct node *image = environment ? node_get(environment, "image") : NULL;
+
+	if (dialect_was_invalid(root, "environment") ||
+		(environment && dialect_was_invalid(environment, "image")))
+		return true;
+	return image && image->kind == NODE_MAP && image->removed;
+}
+
+/* ---- mounts ---- */
+
+static void put_mount(struct experiment *e, struct node *mounts, const char *host,
+	const char *inside, bool read_only, const struct workflow_place *at)
+{
+	struct node *mount = native_map(e->rd, mounts, NULL, at);
+
+	native_text(e->rd, mount, "hostDir", host, at);
+	native_text(e->rd, mount, "containerDir", inside, at);
+	native_text(e->rd, mount, "options", read_only ? "ro" : "rw", at);
+}
+
+static void check_propagation(struct experiment *e, const struct node *map)
+{
+	const struct node *node = node_get(map, "propagation");
+
+	if (node && strcmp(node->text, "rprivate") != 0 && strcmp(node->text, "private") != 0)
+		reader_error(e->rd, &node->at,
+			"the propagation %s is not supported: the mounts of a step are private; "
+			"leave it out, or write rprivate",
+			node->text);
+}
+
+static bool is_read_only(const struct node *item)
+{
+	const char *flag = dialect_text(item, "read_only");
+
+	return flag && strchr("tTyYoO", *flag) && strcasecmp(flag, "off") != 0;
+}
+
+static bool is_not_here(const struct experiment *e, const char *path)
+{
+	return e->rd->options->is_here && !strstr(path, "${{") && !e->rd->options->is_here(path);
+}
+
+static bool check_mount(struct experiment *e, const struct node *item)
+{
+	const struct node *host = node_get(item, "host_path");
+	const struct node *inside = node_get(item, "container_path");
+	size_t before = e->rd->found->errors;
+
+	check_propagation(e, item);
+	if (*host->text != '/')
+		reader_error(e->rd, &host->at, "`host_path` must be an absolute path");
+	else if (is_not_here(e, host->text))
+		reader_error(
+			e->rd, &host->at, "bind_mounts: %s is not on this machine", host->text);
+	if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
+		reader_error(e->rd, &inside->at, "`container_path` must not contain `.` or `..`");
+	else if (!e->image && !e->image_was_wrong && *inside->text == '/' &&
+		 is_not_here(e, inside->text))
+		reader_error(e->rd, &inside->at,
+			"bind_mounts: %s is not on this machine, and without a container "
+			"nothing is created outside of the run: create it, or give "
+			"environment.image",
+			inside->text);
+	return e->rd->found->errors == before;
+}
+
+/* On the host, a mount is made in a private mount namespace of the step. A writable directory at
+ * its own path needs no mount. */
+static void add_host_mount(struct experiment *e, const struct node *item, struct buf *checks,
+	struct buf *mounts, struct buf *remounts)
+{
+	const char *host = dialect_text(item, "host_path");
+	const char *inside = dialect_text(item, "container_path");
+	const char *from = dialect_quoted(e->rd, host), *to = dialect_quoted(e->rd, inside);
+
+	if (!from || !to)
+		return;
+	buf_printf(checks,
+		"[ -e %s ] || { echo bind_mounts: %s is not on this machine >&2; exit 1; }\n", from,
+		from);
+	if (*inside == '/')
+		buf_printf(checks,
+			"[ -e %s ] || { echo bind_mounts: %s is not on this machine, and nothing "
+			"is made outside of the run: make it, or give environment.image >&2; exit "
+			"1; }\n",
+			to, to);
+	else
+		buf_printf(checks, "mkdir -p -- %s\n", to);
+	if (strcmp(host, inside) == 0 && !is_read_only(item))
+		return;
+	buf_printf(mounts, "mount --bind -- %s %s\n", from, to);
+	if (is_read_only(item))
+		buf_printf(remounts, "mount -o remount,bind,ro -- %s\n", to);
+}
+
+/* The command with its mounts on the host; NULL if there are none. */
+static const char *host_mounts(struct experiment *e, const char *command)
+{
+	_cleanup_(buf_release) struct buf checks = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf mounts = BUF_INIT(LIMIT_STRING);
+	/* After all mounts, because a mount from a read-only place is read-only, too. */
+	_cleanup_(buf_release) struct buf remounts = BUF_INIT(LIMIT_STRING);
+	const struct node *list = node_get(e->root, "bind_mounts");
+	const char *script;
+
+	for (size_t i = 0; list && i < list->n; i++) {
+		if (node_get(list->entries[i].value, "host_path"))
+			add_host_mount(e, list->entries[i].value, &checks, &mounts, &remounts);
+	}
+	if (buf_failed(&checks) || buf_failed(&mounts) || buf_failed(&remounts)) {
+		e->rd->arena->no_memory = true;
+		return command;
+	}
+	if (!mounts.len)
+		return workflow_arena_printf(e->rd->arena, "%s%s", buf_str(&checks), command);
+	script = workflow_arena_printf(e->rd->arena, "set -e\n%s%scd .\nexec /bin/sh -c \"$1\"",
+		buf_str(&mounts), buf_str(&remounts));
+	if (!script)
+		return command;
+	/* Users may mount if the kernel allows user namespaces; root needs none. */
+	return workflow_arena_printf(e->rd->arena,
+		"%sif [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
+		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
+		"exec \"$@\" -- /bin/sh -c %s mounts %s",
+		buf_str(&checks), dialect_quoted(e->rd, script), dialect_quoted(e->rd, command));
+}
+
+static void put_mounts(struct experiment *e)
+{
+	const struct node *list = node_get(e->root, "bind_mounts");
+	struct node *mounts;
+
+	if (!list || !list->n)
+		return;
+	mounts = e->container ? native_list(e->rd, e->container, "mounts", &list->at) : NULL;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+
+		if (check_mount(e, item) && mounts)
+			put_mount(e, mounts, dialect_text(item, "host_path"),
+				dialect_text(item, "container_path"), is_read_only(item),
+				&item->at);
+	}
+}
+
+/* ---- the command ---- */
+
+/* "model_def:MyTrial", which needs Determined's own library. */
+static bool is_trial_class(const char *text)
+{
+	return strchr(text, ':') && !strpbrk(text, " /\t\n;&|") &&
+	       text[strspn(text,
+		       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:")] ==
+		       '\0';
+}
+
+static const char *joined(struct experiment *e, const struct node *list)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	for (size_t i = 0; i < list->n; i++)
+		buf_printf(&out, "%s%s", i ? " " : "",
+			dialect_quoted(e->rd, list->entries[i].value->text));
+	if (buf_failed(&out))
+		e->rd->arena->no_memory = true;
+	return workflow_arena_copy(e->rd->arena, buf_str(&out), out.len);
+}
+
+/* Determined's launcher is that of torch.distributed with a chief to report to. */
+static const char *plain_launcher(
+	struct experiment *e, const struct node *entrypoint, const char *text)
+{
+	static const char *const launchers[] = {"python3 -m determined.launch.torch_distributed",
+		"python -m determined.launch.torch_distributed"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
+		const char *rest = text + strlen(launchers[i]);
+
+		if (!str_starts(text, launchers[i]))
+			continue;
+		rest += strspn(rest, " ");
+		if (str_starts(rest, "-- "))
+			rest += 3;
+		if (str_starts(rest, "python3 "))
+			rest += strlen("python3 ");
+		else if (str_starts(rest, "python "))
+			rest += strlen("python ");
+		reader_note(e->rd, &entrypoint->at,
+			"determined.launch.torch_distributed is read as torch.distributed.run on "
+			"this machine");
+		return workflow_arena_printf(e->rd->arena,
+			"python3 -m torch.distributed.run --standalone --nnodes=1 "
+			"--nproc_per_node=%lld %s",
+			(long long)(e->slots ? e->slots : 1), rest);
+	}
+	return text;
+}
+
+static void put_command(struct experiment *e)
+{
+	const struct node *entrypoint = node_get(e->root, "entrypoint");
+	const char *text;
+
+	if (!entrypoint) {
+		if (dialect_is_missing(e->root, "entrypoint"))
+			reader_error(e->rd, &e->root->at,
+				"`entrypoint` is missing: the command of the trial");
+		return;
+	}
+	text = entrypoint->kind == NODE_LIST ? joined(e, entrypoint) : entrypoint->text;
+	if (!text)
+		return;
+	if (is_trial_class(text)) {
+		reader_error(e->rd, &entrypoint->at,
+			"the entrypoint `%s` is a trial class, which needs Determined's harness; "
+			"give a script, such as python3 train.py",
+			text);
+		return;
+	}
+	text = plain_launcher(e, entrypoint, text);
+	if (text && !e->image)
+		text = host_mounts(e, text);
+	native_text(e->rd, e->run, "command",
+		text ? workflow_arena_printf(e->rd->arena,
+			       "export DET_TASK_ID=\"$PENSTOCK_RUN_ID\" "
+			       "DET_ALLOCATION_ID=\"$PENSTOCK_RUN_ID.$PENSTOCK_ATTEMPT\" "
+			       "DET_TRIAL_RUN_ID=\"$((PENSTOCK_ATTEMPT + "
+			       "${PENSTOCK_RESTART:-0}))\"\n"
+			       "if [ -n \"$PENSTOCK_CHECKPOINT\" ]; then "
+			       "export DET_LATEST_CHECKPOINT=\"$PENSTOCK_CHECKPOINT\"; fi\n%s",
+			       text)
+		     : NULL,
+		&entrypoint->at);
+}
+
+/* ---- checkpoints ---- */
+
+static void put_bucket(struct experiment *e, const struct node *storage, bool google)
+{
+	const struct node *bucket = node_get(storage, "bucket");
+	const char *prefix = dialect_text(storage, "prefix");
+	const char *endpoint = dialect_text(storage, "endpoint_url");
+	struct node *output, *s3;
+	const char *url;
+
+	if (!bucket) {
+		if (dialect_is_missing(storage, "bucket"))
+			reader_error(e->rd, &storage->at, "`checkpoint_storage.bucket` is missing");
+		return;
+	}
+	while (prefix && *prefix == '/')
+		prefix++;
+	if (prefix && reader_has_dots(prefix)) {
+		reader_error(e->rd, &node_get(storage, "prefix")->at,
+			"`checkpoint_storage.prefix` must not contain `.` or `..`");
+		return;
+	}
+	url = workflow_arena_printf(e->rd->arena, "%s://%s/%s", google ? "gs" : "s3", bucket->text,
+		prefix ? prefix : "");
+	output = native_map(e->rd, e->job, "output", &storage->at);
+	if (!url || !native_bucket(e->rd, output, url, &bucket->at, &s3))
+		return;
+	if (endpoint && node_find(s3, "endpointUrl"))
+		node_find(s3, "endpointUrl")->value = node_get(storage, "endpoint_url");
+	else
+		native_put(e->rd, s3, "endpointUrl", node_get(storage, "endpoint_url"));
+	native_put(e->rd, s3, "accessKeyId", node_get(storage, "access_key"));
+	native_put(e->rd, s3, "secretAccessKey", node_get(storage, "secret_key"));
+	native_put(e->rd, e->job, "continuousOutputSync",
+		node_scalar(e->rd->arena, "true", false, storage->at));
+}
+
+/* A directory of the machine, which the program writes directly. */
+static void put_directory(
+	struct experiment *e, const struct node *storage, const char *key, const char *inside)
+{
+	const struct node *path = node_get(storage, key);
+	struct node *mounts;
+
+	check_propagation(e, storage);
+	if (!path && !dialect_is_missing(storage, key))
+		return;
+	if (!path || *path->text != '/') {
+		reader_error(e->rd, path ? &path->at : &storage->at,
+			"`checkpoint_storage.%s` must be an absolute path", key);
+		return;
+	}
+	if (!e->container || !inside)
+		return;
+	mounts = node_get(e->container, "mounts");
+	if (!mounts)
+		mounts = native_list(e->rd, e->container, "mounts", &storage->at);
+	put_mount(e, mounts, path->text, inside, false, &path->at);
+}
+
+static void put_storage(struct experiment *e)
+{
+	static const char *const types[] = {"s3", "gcs", "shared_fs", "directory"};
+	const struct node *storage = node_get(e->root, "checkpoint_storage");
+	const char *type = storage ? dialect_text(storage, "type") : NULL;
+	const char *nearest;
+	char quoted[QUOTE_SIZE];
+
+	if (!type)
+		return;
+	if (strcmp(type, "s3") == 0 || strcmp(type, "gcs") == 0) {
+		put_bucket(e, storage, *type == 'g');
+	} else if (strcmp(type, "shared_fs") == 0) {
+		put_directory(e, storage, "host_path", "/determined_shared_fs");
+	} else if (strcmp(type, "directory") == 0) {
+		put_directory(e, storage, "container_path", NULL);
+	} else {
+		nearest = str_nearest(type, types, ARRAY_SIZE(types));
+		reader_error(e->rd, &node_get(storage, "type")->at,
+			"`checkpoint_storage.type` must be s3, gcs, shared_fs or directory, not "
+			"%s%s%s%s",
+			quote(type, quoted), nearest ? "; did you mean `" : "",
+			nearest ? nearest : "", nearest ? "`?" : "");
+	}
+}
+
+/* Determined's rules are per trial; with one trial the best of all are its best. */
+static void put_retention(struct experiment *e)
+{
+	const struct node *storage = node_get(e->root, "checkpoint_storage");
+	const struct node *searcher = node_get(e->root, "searcher");
+	const struct node *metric = searcher ? node_get(searcher, "metric") : NULL;
+	const struct node *smaller = searcher ? node_get(searcher, "smaller_is_better") : NULL;
+	int64_t best, latest, all;
+	struct node *keep, *map;
+
+	if (!storage || !(node_get(storage, "save_experiment_best") ||
+				node_get(storage, "save_trial_best") ||
+				node_get(storage, "save_trial_latest")))
+		return;
+	all = dialect_whole(storage, "save_experiment_best", 0);
+	best = dialect_whole(storage, "save_trial_best", 1);
+	latest = dialect_whole(storage, "save_trial_latest", 1);
+	best = all > best ? all : best;
+	if (best && !metric) {
+		reader_note(e->rd, &storage->at,
+			"no checkpoint is deleted: `searcher.metric` is missing, by which "
+			"checkpoints are compared");
+		return;
+	}
+	map = native_map(e->rd, e->job, "checkpoints", &storage->at);
+	keep = native_map(e->rd, map, "keep", &storage->at);
+	/* The newest is always kept. */
+	if (latest || !best)
+		native_number(e->rd, keep, "latest",
+			latest > MOST_KEPT ? MOST_KEPT
+			: latest	   ? latest
+					   : 1,
+			&storage->at);
+	if (!best)
+		return;
+	map = native_map(e->rd, keep, "best", &storage->at);
+	native_text(e->rd, map, "metric", metric->text, &metric->at);
+	native_text(e->rd, map, "mode",
+		smaller && strcmp(smaller->text, "false") == 0 ? "max" : "min", &storage->at);
+	native_number(e->rd, map, "n", best > MOST_KEPT ? MOST_KEPT : best, &storage->at);
+}
+
+/* ---- the whole ---- */
+
+static void put_context(struct experiment *e)
+{
+	const char *context = dialect_context(e->rd);
+	struct node *map;
+
+	if (!context && strcmp(e->rd->workflow->file, "<stdin>") == 0)
+		return;
+	map = native_map(e->rd, e->job, "context", &e->root->at);
+	native_text(e->rd, map, "path", context ? context : dialect_folder(e->rd), &e->root->at);
+	native_text(e->rd, map, "ignore", "detignore", &e->root->at);
+	native_number(e->rd, map, "maxBytes", CONTEXT_BYTES, &e->root->at);
+}
+
+static void put_resources(struct experiment *e)
+{
+	const struct node *resources = node_get(e->root, "resources");
+	const struct node *slots = resources ? node_get(resources, "slots_per_trial") : NULL;
+	struct node *map;
+
+	if (!slots || !node_whole(slots, &e->slots) || !e->slots)
+		return;
+	map = native_map(e->rd, e->job, "resources", &resources->at);
+	native_number(e->rd, map, "tasks", 1, &resources->at);
+	native_number(e->rd, map, "cpusPerTask", 1, &resources->at);
+	native_number(e->rd, map, "gpusPerTask", e->slots, &slots->at);
+}
+
+static void put_image(struct experiment *e, const struct node *environment)
+{
+	const struct node *auth = environment ? node_get(environment, "registry_auth") : NULL;
+
+	if (!e->image)
+		return;
+	e->container = native_container(e->rd, e->run, e->image);
+	if (auth) {
+		native_put(e->rd, e->container, "username", node_get(auth, "username"));
+		native_put(e->rd, e->container, "password", node_get(auth, "password"));
+	}
+}
+
+static struct node *translate(struct reader *rd, struct node *root)
+{
+	struct experiment e = {.rd = rd, .root = root};
+	const struct node *environment = node_get(root, "environment");
+	const struct node *restarts = node_get(root, "max_restarts");
+	struct node *step;
+
+	if (!dialect_check(rd, root, &schema_root) && root->kind != NODE_MAP)
+		return NULL;
+	check_searcher(&e);
+	e.job = native_map(rd, NULL, NULL, &root->at);
+	native_name(rd, e.job, node_get(root, "name"));
+	put_resources(&e);
+	e.env = native_list(rd, e.job, "env", &root->at);
+	put_hyperparameters(&e);
+	put_det_variables(&e);
+	put_environment_variables(&e, environment);
+	put_context(&e);
+	step = native_map(rd, native_list(rd, e.job, "steps", &root->at), NULL, &root->at);
+	native_text(rd, step, "name", "trial", &root->at);
+	e.run = native_map(rd, step, "run", &root->at);
+	e.image = image_of(&e, environment);
+	e.image_was_wrong = was_image_wrong(root, environment);
+	put_command(&e);
+	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
+		restarts ? &restarts->at : &root->at);
+	put_image(&e, environment);
+	put_mounts(&e);
+	put_storage(&e);
+	put_retention(&e);
+	if (!node_get(root, "checkpoint_storage"))
+		native_default_output(rd, e.job, NULL, dialect_text(root, "name"));
+	return e.job;
+}
+
+static int recognise(const struct node *root, const char *file)
+{
+	static const char *const keys[] = {"entrypoint", "searcher", "hyperparameters",
+		"bind_mounts", "checkpoint_storage", "max_restarts", "records_per_epoch",
+		"min_validation_period", "environment", "reproducibility", "scheduling_unit"};
+	int n = 0;
+
+	(void)file;
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		n += node_find(root, keys[i]) != NULL;
+	return n;
+}
+
+const struct dialect dialect_determined = {"determined", recognise, translate};

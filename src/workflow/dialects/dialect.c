@@ -1,0 +1,475 @@
+/* Common parts of the dialects: checking a document by its tables, and reading values. */
+#include "workflow/dialects/dialect.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/document/canonical.h"
+#include "workflow/document/secrets.h"
+#include "base/banned.h"
+
+/* ---- tables ---- */
+
+/* Only one number is supported. */
+static bool takes_one(const struct schema_key *field)
+{
+	return field->min && field->min == field->max;
+}
+
+static void remember_removal(struct reader *rd, struct node *map, const char *key)
+{
+	struct node_removed *removed = workflow_arena_array(rd->arena, 1, sizeof(*removed));
+
+	if (!removed)
+		return;
+	*removed = (struct node_removed){.key = key, .next = map->removed};
+	map->removed = removed;
+}
+
+/* Reports an unknown key with the nearest one, or with all. */
+static void report_unknown(struct reader *rd, struct node *map, const struct node_entry *entry,
+	const struct schema *schema)
+{
+	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
+	const char *nearest = schema_nearest(schema, entry->key);
+	char quoted[QUOTE_SIZE];
+
+	if (nearest) {
+		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
+			quote(entry->key, quoted), schema->what, nearest);
+		remember_removal(rd, map, nearest); /* probably meant by the user */
+		return;
+	}
+	for (size_t i = 0; i < schema->n; i++) {
+		if (!schema->keys[i].refused || takes_one(&schema->keys[i]))
+			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->keys[i].name);
+	}
+	if (buf_failed(&keys))
+		rd->arena->no_memory = true;
+	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
+		quote(entry->key, quoted), schema->what, buf_str(&keys));
+}
+
+bool node_whole(const struct node *node, int64_t *out)
+{
+	char *end;
+
+	if (!node || node->kind != NODE_SCALAR || node->text[strspn(node->text, "+-0123456789")] ||
+		!*node->text)
+		return false;
+	errno = 0;
+	*out = strtoll(node->text, &end, 10);
+	return !*end && !errno && end != node->text;
+}
+
+static bool is_flag(const struct node *node)
+{
+	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (strcasecmp(node->text, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* "text, a whole number from 1 to 4 or a list of texts". */
+static const char *kinds_text(struct reader *rd, const struct schema_key *field)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const char *names[8];
+	size_t n = 0;
+
+	if (field->kinds & KEY_WHOLE)
+		names[n++] = field->min || field->max
+				     ? takes_one(field)
+					       ? workflow_arena_printf(
+							 rd->arena, "%lld", (long long)field->min)
+					       : workflow_arena_printf(rd->arena,
+							 "a whole number from %lld to %lld",
+							 (long long)field->min,
+							 (long long)field->max)
+				     : "a whole number";
+	if (field->kinds & KEY_FLAG)
+		names[n++] = "true or false";
+	if (field->kinds & (KEY_TEXT | KEY_EMPTY))
+		names[n++] = "text";
+	if (field->kinds & (KEY_MAP | KEY_FREE))
+		names[n++] = "a map";
+	if (field->kinds & KEY_TEXTS)
+		names[n++] = "a list of texts";
+	if (field->kinds & KEY_LIST)
+		names[n++] = "a list of maps";
+	for (size_t i = 0; i < n; i++)
+		buf_printf(&out, "%s%s",
+			i == 0	     ? ""
+			: i + 1 == n ? " or "
+				     : ", ",
+			names[i] ? names[i] : "");
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+static bool scalar_fits(const struct node *node, const struct schema_key *field)
+{
+	int64_t value;
+
+	if (field->kinds & KEY_EMPTY)
+		return true;
+	if ((field->kinds & KEY_TEXT) && node->text[strspn(node->text, " \t\r\n")])
+		return true;
+	if ((field->kinds & KEY_FLAG) && is_flag(node))
+		return true;
+	return (field->kinds & KEY_WHOLE) && node_whole(node, &value) &&
+	       ((!field->min && !field->max) || (value >= field->min && value <= field->max));
+}
+
+void dialect_remove(struct reader *rd, struct node *node, size_t i)
+{
+	if (node->entries[i].key)
+		remember_removal(rd, node, node->entries[i].key);
+	node_remove(node, i);
+}
+
+bool dialect_was_invalid(const struct node *map, const char *key)
+{
+	for (const struct node_removed *r = map->removed; r; r = r->next) {
+		if (strcmp(r->key, key) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool dialect_is_missing(const struct node *map, const char *key)
+{
+	return !node_get(map, key) && !dialect_was_invalid(map, key);
+}
+
+static bool has_required(const struct node *map, const struct schema *schema)
+{
+	for (size_t i = 0; i < schema->n; i++) {
+		if ((schema->keys[i].flags & KEY_REQUIRED) && !node_get(map, schema->keys[i].name))
+			return false;
+	}
+	return true;
+}
+
+/* Members of a list: texts, or maps of `below`. */
+static bool check_list(struct reader *rd, struct node *list, const struct schema_key *field)
+{
+	bool good = true;
+
+	for (size_t i = 0, index = 0; i < list->n; index++) {
+		struct node *item = list->entries[i].value;
+		size_t saved = reader_enter(rd, NULL, index);
+		bool usable = true;
+
+		if (item->kind == NODE_MAP && (field->kinds & KEY_LIST)) {
+			good = dialect_check(rd, item, field->below) && good;
+			usable = has_required(item, field->below);
+		} else if (item->kind != NODE_SCALAR || !(field->kinds & KEY_TEXTS) ||
+			   node_is_null(item)) {
+			reader_error(rd, &item->at, "`%s` must be %s, not %s", buf_str(&rd->path),
+				field->kinds & KEY_LIST
+					? field->kinds & KEY_TEXTS ? "text or a map" : "a map"
+					: "text",
+				node_kind_name(item));
+			good = usable = false;
+		}
+		reader_leave(rd, saved);
+		if (usable)
+			i++;
+		else
+			dialect_remove(rd, list, i);
+	}
+	return good;
+}
+
+static bool check_value(struct reader *rd, struct node *node, const struct schema_key *field)
+{
+	char quoted[QUOTE_SIZE];
+	bool fits = field->kinds & KEY_ANY;
+
+	if (node->kind == NODE_SCALAR)
+		fits = fits || scalar_fits(node, field);
+	else if (node->kind == NODE_MAP && (field->kinds & KEY_MAP))
+		return dialect_check(rd, node, field->below);
+	else if (node->kind == NODE_MAP)
+		fits = fits || field->kinds & KEY_FREE;
+	else if (field->kinds & (KEY_TEXTS | KEY_LIST))
+		return check_list(rd, node, field);
+	if (fits)
+		return true;
+	reader_error(rd, &node->at, "`%s` must be %s, not %s%s%s", buf_str(&rd->path),
+		kinds_text(rd, field),
+		node->kind == NODE_SCALAR && *node->text && !node->field ? quote(node->text, quoted)
+		: node->kind == NODE_SCALAR				 ? "empty"
+									 : node_kind_name(node),
+		takes_one(field) && field->refused ? ": " : "",
+		takes_one(field) && field->refused ? field->refused : "");
+	return false;
+}
+
+/* The invalid parts of the value were removed. Returns true if the rest can be used. */
+static bool is_usable(const struct node *node, const struct schema_key *field)
+{
+	if (node->kind == NODE_MAP && field && (field->kinds & KEY_MAP))
+		return has_required(node, field->below);
+	return node->kind == NODE_LIST && field && (field->kinds & (KEY_TEXTS | KEY_LIST));
+}
+
+static bool check_entry(struct reader *rd, struct node *map, const struct node_entry *entry,
+	const struct schema *schema)
+{
+	const struct schema_key *field = schema_find(schema, entry->key);
+	bool good;
+	size_t saved;
+
+	if (!field) {
+		report_unknown(rd, map, entry, schema);
+		return false;
+	}
+	if (node_is_null(entry->value))
+		return true;
+	if (field->refused && !takes_one(field)) {
+		reader_error(rd, &entry->key_at, "`%s` is not supported: %s",
+			reader_field(rd, entry->key), field->refused);
+		return false;
+	}
+	saved = reader_enter(rd, entry->key, 0);
+	good = check_value(rd, entry->value, field);
+	reader_leave(rd, saved);
+	if (good && field->note)
+		reader_note(
+			rd, &entry->key_at, "`%s` %s", reader_field(rd, entry->key), field->note);
+	return good;
+}
+
+bool dialect_check(struct reader *rd, struct node *node, const struct schema *schema)
+{
+	bool good = true;
+
+	if (node->kind != NODE_MAP) {
+		reader_error(rd, &node->at, "%s must be a map, not %s", schema->what,
+			node_kind_name(node));
+		return false;
+	}
+	for (size_t i = 0; i < node->n;) {
+		const struct node_entry *entry = &node->entries[i];
+
+		if (check_entry(rd, node, entry, schema)) {
+			i++;
+			continue;
+		}
+		good = false;
+		if (is_usable(entry->value, schema_find(schema, entry->key)))
+			i++;
+		else
+			dialect_remove(rd, node, i);
+	}
+	for (size_t i = 0; i < schema->n; i++) {
+		const struct schema_key *field = &schema->keys[i];
+
+		if (!(field->flags & KEY_REQUIRED) || !dialect_is_missing(node, field->name))
+			continue;
+		reader_error(rd, &node->at, "`%s` is missing", reader_field(rd, field->name));
+		good = false;
+	}
+	return good;
+}
+
+/* ---- values ---- */
+
+const char *dialect_text(const struct node *map, const char *key)
+{
+	const struct node *node = node_get(map, key);
+
+	return node && node->kind == NODE_SCALAR ? node->text : NULL;
+}
+
+int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
+{
+	int64_t value;
+
+	return node_whole(node_get(map, key), &value) ? value : fallback;
+}
+
+const char *dialect_quoted(struct reader *rd, const char *text)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	if (*text && text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				       "0123456789_./:=@%+,-")] == '\0')
+		return text;
+	buf_add_char(&out, '\'');
+	for (; *text; text++) {
+		if (*text == '\'')
+			buf_add_str(&out, "'\\''");
+		else
+			buf_add_char(&out, *text);
+	}
+	buf_add_char(&out, '\'');
+	if (buf_failed(&out))
+		rd->arena->no_memory = true;
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+static void add_lines(struct buf *out, const struct node *lines)
+{
+	if (!lines)
+		return;
+	if (lines->kind == NODE_SCALAR)
+		buf_printf(out, "\n%s", lines->text);
+	for (size_t i = 0; lines->kind == NODE_LIST && i < lines->n; i++)
+		buf_printf(out, "\n%s", lines->entries[i].value->text);
+}
+
+const char *dialect_script(struct reader *rd, const struct node *first, const struct node *then)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	buf_add_str(&out, "set -e");
+	add_lines(&out, first);
+	add_lines(&out, then);
+	buf_add_char(&out, '\n');
+	if (out.failure == BUF_NO_MEMORY)
+		rd->arena->no_memory = true;
+	if (buf_failed(&out))
+		reader_error(rd, &then->at, "the commands are longer than %zu bytes",
+			(size_t)LIMIT_STRING);
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+bool dialect_memory(const char *text, int64_t *bytes)
+{
+	static const char letters[] = "KMGTP";
+	char *end;
+	double value = strtod(text, &end);
+	double unit = 1;
+	const char *letter;
+
+	if (end == text || !(value > 0) || !isdigit((unsigned char)*text))
+		return false;
+	while (*end == ' ')
+		end++;
+	letter = *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+	if (letter && *letter) {
+		bool binary = tolower((unsigned char)end[1]) == 'i';
+
+		for (const char *l = letters; l <= letter; l++)
+			unit *= binary ? 1024 : 1000;
+		end += binary ? 2 : 1;
+	}
+	if (*end == 'b' || *end == 'B')
+		end++;
+	if (*end || value * unit > 1e17)
+		return false;
+	*bytes = (int64_t)llround(value * unit);
+	return *bytes > 0;
+}
+
+/* The shortest decimal form that reads back as the same number. `.inf` and the like become text. */
+static void json_number(struct buf *out, const struct node *node)
+{
+	double value = strtod(node->text, NULL);
+	char text[40];
+
+	if (!isfinite(value)) {
+		json_add_text(out, node->text);
+		return;
+	}
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, value);
+		if (fabs(strtod(text, NULL) - value) <= 0)
+			break;
+	}
+	/* Keep 1.0 a floating-point number. */
+	buf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+static void json_scalar(struct buf *out, const struct node *node)
+{
+	enum scalar_type type = scalar_type(node);
+	int64_t whole;
+
+	if (type == SCALAR_NULL)
+		buf_add_str(out, "null");
+	else if (type == SCALAR_BOOL)
+		buf_add_str(out, strcasecmp(node->text, "true") == 0 ? "true" : "false");
+	else if (type == SCALAR_INT && node_whole(node, &whole))
+		buf_printf(out, "%lld", (long long)whole);
+	else if (type == SCALAR_INT || type == SCALAR_FLOAT)
+		json_number(out, node);
+	else
+		json_add_text(out, node->text);
+}
+
+static void json_node(struct buf *out, const struct node *node, const char *key)
+{
+	if (node->kind == NODE_SCALAR) {
+		if (node->field) /* "NAME=SECRET" in a list */
+			buf_add_str(out, "null");
+		else
+			json_scalar(out, node);
+		return;
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '{' : '[');
+	for (size_t i = 0; i < node->n; i++) {
+		const struct node_entry *entry = &node->entries[i];
+
+		if (i)
+			buf_add_str(out, ", ");
+		if (node->kind == NODE_MAP) {
+			json_add_text(out, entry->key);
+			buf_add_str(out, ": ");
+		}
+		if (node->kind == NODE_MAP && secret_kind_of(node, entry, key) != SECRET_NONE)
+			buf_add_str(out, "null");
+		else
+			json_node(out, entry->value, entry->key);
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
+}
+
+const char *dialect_json(struct reader *rd, const struct node *node)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	json_node(&out, node, NULL);
+	if (out.failure == BUF_OVER_LIMIT)
+		reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
+			(size_t)LIMIT_STRING);
+	else if (buf_failed(&out))
+		rd->arena->no_memory = true;
+	return buf_failed(&out) ? "{}" : workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+const char *dialect_context(struct reader *rd)
+{
+	const char *given = rd->options->context;
+
+	return given ? workflow_arena_copy(rd->arena, given, strlen(given)) : NULL;
+}
+
+const char *dialect_folder(struct reader *rd)
+{
+	const char *file = rd->workflow->file;
+	const char *slash = strrchr(file, '/');
+	char *folder;
+
+	if (!slash)
+		return ".";
+	folder = workflow_arena_copy(rd->arena, file, (size_t)(slash - file));
+	if (folder && str_ends(folder, "/.dstack"))
+		folder[strlen(folder) - strlen("/.dstack")] = '\0';
+	else if (folder && strcmp(folder, ".dstack") == 0)
+		return ".";
+	return folder && *folder ? folder : "/";
+}

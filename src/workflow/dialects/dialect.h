@@ -1,0 +1,92 @@
+/*
+ * Files of other runners. A dialect checks its own document by its tables and translates it into
+ * the tree of a native workflow. Each value keeps its place, so that mistakes that the native
+ * reader finds are reported there, too. `--set`, the record and the digest use the native tree.
+ *
+ * The tables are those of native/schema.h. In a dialect `note` is reported with a key, and
+ * `refused` says why a key, or any number but `min`, is not supported.
+ */
+#ifndef WORKFLOW_DIALECTS_DIALECT_H
+#define WORKFLOW_DIALECTS_DIALECT_H
+
+#include "workflow/native/reader.h"
+
+#define DIALECT_ONE_NODE                                                                           \
+	"this file is run on one machine; --on slurm spreads the tasks of penstock's own "         \
+	"workflows over several"
+
+/*
+ * Reports everything that differs from `schema` and removes it, so that the rest can be read and
+ * its mistakes are reported, too. The path of the reader is that of `node`. Returns true if there
+ * was no mistake.
+ */
+bool dialect_check(struct reader *rd, struct node *node, const struct schema *schema);
+/* Removes an invalid entry, which was reported, from a map or list. */
+void dialect_remove(struct reader *rd, struct node *node, size_t i);
+/* Returns true if the key was removed as invalid. */
+bool dialect_was_invalid(const struct node *map, const char *key);
+/* Returns true if the key is missing or null, and was not removed as invalid. */
+bool dialect_is_missing(const struct node *map, const char *key);
+
+struct dialect {
+	const char *name;
+	/* The number of keys of `root` that only this dialect has; INT_MAX if that is certain. */
+	int (*recognise)(const struct node *root, const char *file);
+	/* The native tree, without the parts that have mistakes, which are reported. NULL if
+	 * nothing can be translated. */
+	struct node *(*translate)(struct reader *rd, struct node *root);
+};
+
+extern const struct dialect dialect_dstack;
+extern const struct dialect dialect_determined;
+extern const struct dialect dialect_skypilot;
+
+/* ---- making the native tree: NULL for a NULL parent or value, or if out of memory ---- */
+
+struct node *native_map(struct reader *rd, struct node *parent, const char *key,
+	const struct workflow_place *at); /* an entry of a list for a NULL key */
+struct node *native_list(
+	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at);
+void native_put(struct reader *rd, struct node *parent, const char *key, struct node *value);
+void native_text(struct reader *rd, struct node *parent, const char *key, const char *text,
+	const struct workflow_place *at);
+void native_number(struct reader *rd, struct node *parent, const char *key, int64_t value,
+	const struct workflow_place *at);
+/* {key: NAME, value: VALUE} into a list. */
+void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value);
+void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,
+	const struct workflow_place *at);
+/* Adds a map of names to values, or a list of "NAME=VALUE" and "NAME", to a list of variables. */
+void native_variables(struct reader *rd, struct node *list, const struct node *from);
+/* Adds a container for `image`, split into registry and name, to a `run`. */
+struct node *native_container(struct reader *rd, struct node *run, const struct node *image);
+/* Adds the transport for "s3://bucket/a/b" or "gs://…" to `parent`. Returns false for other URLs. */
+bool native_bucket(struct reader *rd, struct node *parent, const char *url,
+	const struct workflow_place *at, struct node **transport);
+
+/* ---- reading values ---- */
+
+/* The text of the scalar at `key`; NULL if there is none. */
+const char *dialect_text(const struct node *map, const char *key);
+/* The whole number at `key`; `fallback` if there is none. */
+int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback);
+bool node_whole(const struct node *node, int64_t *out);
+/* `text` for a shell, in single quotes if it needs them. */
+const char *dialect_quoted(struct reader *rd, const char *text);
+/* Names the run: characters that a name cannot have become `-`, with a note. */
+void native_name(struct reader *rd, struct node *job, const struct node *name);
+/* A shell script of the commands of both nodes that exits at the first failure. */
+const char *dialect_script(struct reader *rd, const struct node *first, const struct node *then);
+/* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */
+bool dialect_memory(const char *text, int64_t *bytes);
+/* `node` as JSON, with null for secrets. */
+const char *dialect_json(struct reader *rd, const struct node *node);
+/* Adds the default output of the configuration; the names become part of its path. */
+void native_default_output(
+	struct reader *rd, struct node *job, const char *project, const char *name);
+/* The directory given on the command line; NULL if there is none. */
+const char *dialect_context(struct reader *rd);
+/* The directory that paths of the file are relative to; for dstack the parent of `.dstack`. */
+const char *dialect_folder(struct reader *rd);
+
+#endif

@@ -1,0 +1,759 @@
+/* dstack's .dstack/workflows.yaml of 2022, in both generations of its keys. */
+#include <limits.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/dialects/dialect.h"
+#include "workflow/dialects/dstack.h"
+#include "base/banned.h"
+
+/* clang-format off */
+#define ONE_MACHINE "penstock runs a workflow on one machine"
+
+static const struct schema_key count_keys[] = {
+	{"count", .kinds = KEY_WHOLE, .max = 4096},
+	{"name", .kinds = KEY_TEXT, .note = "is not compared with what this machine has"},
+	{"memory", .kinds = KEY_TEXT, .note = "is not compared with what this machine has"},
+};
+static const struct schema schema_count = SCHEMA(NULL, "`cpu` or `gpu`", count_keys);
+
+static const struct schema_key resources_keys[] = {
+	{"cpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .min = 1, .max = 4096},
+	{"memory", .kinds = KEY_TEXT},
+	{"gpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .max = 4096},
+	{"interruptible", .kinds = KEY_FLAG, .note = "has no effect: the run is on this machine, and continues after an interruption anyway"},
+	{"local", .kinds = KEY_FLAG},
+	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
+	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = DIALECT_ONE_NODE},
+};
+static const struct schema schema_resources = SCHEMA(NULL, "`resources`", resources_keys);
+
+static const struct schema_key artifact_keys[] = {
+	{"path", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"mount", .kinds = KEY_FLAG},
+};
+static const struct schema schema_artifact = SCHEMA(NULL, "an artifact", artifact_keys);
+
+static const struct schema_key dep_keys[] = {
+	{"workflow", .kinds = KEY_TEXT},
+	{"run", .kinds = KEY_TEXT},
+	{"tag", .kinds = KEY_TEXT},
+	{"mount", .kinds = KEY_FLAG, .note = "has no effect: artifacts of others are copied before the steps"},
+};
+static const struct schema schema_dep = SCHEMA(NULL, "a dependency", dep_keys);
+
+static const struct schema_key repo_keys[] = {
+	{"include", .kinds = KEY_TEXT | KEY_TEXTS, .note = "has no effect: the whole project is there"},
+};
+static const struct schema schema_repo = SCHEMA(NULL, "`repo`", repo_keys);
+
+static const struct schema_key depends_keys[] = {
+	{"repo", .kinds = KEY_MAP, .below = &schema_repo},
+	{"workflows", .kinds = KEY_TEXTS},
+};
+static const struct schema schema_depends = SCHEMA(NULL, "`depends-on`", depends_keys);
+
+static const struct schema_key provider_keys[] = {
+	{"name", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"repo", .kinds = KEY_TEXT, .refused = "providers of other repositories are not fetched; use bash with `commands`"},
+	{"file", .kinds = KEY_TEXT, .refused = "custom providers are not run; use bash with `commands`"},
+};
+static const struct schema schema_provider = SCHEMA(NULL, "`provider`", provider_keys);
+
+static const struct schema_key auth_keys[] = {
+	{"username", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"password", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+};
+static const struct schema schema_auth = SCHEMA(NULL, "`registry_auth`", auth_keys);
+
+static const struct schema_key workflow_keys[] = {
+	{"name", .kinds = KEY_TEXT},
+	{"help", .kinds = KEY_EMPTY},
+	{"provider", .kinds = KEY_TEXT | KEY_MAP, .below = &schema_provider},
+	{"python_script", .kinds = KEY_TEXT},
+	{"script", .kinds = KEY_TEXT},
+	{"file", .kinds = KEY_TEXT},
+	{"args", .kinds = KEY_EMPTY | KEY_TEXTS},
+	{"commands", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"before_run", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"image", .kinds = KEY_TEXT},
+	{"image_name", .kinds = KEY_TEXT, .note = "is read as `image`"},
+	{"entrypoint", .kinds = KEY_TEXT, .refused = "the commands are run by /bin/sh; write the entry point into `commands`"},
+	{"registry_auth", .kinds = KEY_MAP, .below = &schema_auth},
+	{"url", .kinds = KEY_TEXT},
+	{"output", .kinds = KEY_TEXT},
+	{"python", .kinds = KEY_TEXT},
+	{"version", .kinds = KEY_TEXT},
+	{"environment", .kinds = KEY_FREE | KEY_TEXTS},
+	{"env", .kinds = KEY_FREE | KEY_TEXTS},
+	{"requirements", .kinds = KEY_TEXT},
+	{"artifacts", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_artifact},
+	{"working_dir", .kinds = KEY_TEXT},
+	{"ports", .kinds = KEY_WHOLE, .max = 64},
+	{"resources", .kinds = KEY_MAP, .below = &schema_resources},
+	{"gpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .max = 4096, .note = "belongs in `resources`: read as resources.gpu"},
+	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = DIALECT_ONE_NODE},
+	{"nproc", .kinds = KEY_WHOLE, .min = 1, .max = 4096},
+	{"deps", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_dep},
+	{"depends-on", .kinds = KEY_TEXTS | KEY_MAP, .below = &schema_depends},
+	{"template", .kinds = KEY_ANY, .refused = "templates are not merged; write its keys into the workflow"},
+	{"type", .kinds = KEY_ANY, .refused = "this is a file of current dstack; penstock reads the files of 2022"},
+};
+static const struct schema schema_workflow = SCHEMA(NULL, "a workflow", workflow_keys);
+
+static const struct schema_key root_keys[] = {
+	{"workflows", .kinds = KEY_LIST, .flags = KEY_REQUIRED, .below = &schema_workflow},
+};
+static const struct schema schema_root = SCHEMA(NULL, "the file", root_keys);
+
+/* For a chosen workflow, mistakes in the others do not matter. */
+static const struct schema_key outer_keys[] = {
+	{"workflows", .kinds = KEY_ANY, .flags = KEY_REQUIRED},
+};
+static const struct schema schema_outer = SCHEMA(NULL, "the file", outer_keys);
+/* clang-format on */
+
+/* Keys that only some providers have; keys of all providers are not listed. */
+enum provider { PYTHON, TORCHRUN, BASH, DOCKER, CURL, PROVIDERS };
+static const struct {
+	const char *name;
+	const char *keys[9];
+} providers[PROVIDERS] = {
+	[PYTHON] = {"python", {"python_script", "script", "file", "args", "python", "version"}},
+	[TORCHRUN] = {"torchrun",
+		{"python_script", "script", "file", "args", "python", "version", "nproc"}},
+	[BASH] = {"bash", {"commands", "python", "version"}},
+	[DOCKER] = {"docker", {"image", "image_name", "commands", "registry_auth"}},
+	[CURL] = {"curl", {"url", "output"}},
+};
+
+struct chosen {
+	struct reader *rd;
+	const struct node *map; /* the workflow */
+	enum provider provider;
+	const char *script; /* from a `provider` with its arguments in one text */
+	const char *script_args;
+	struct workflow_place at;
+};
+
+static bool knows_key(enum provider provider, const char *key)
+{
+	for (size_t i = 0; providers[provider].keys[i]; i++) {
+		if (strcmp(providers[provider].keys[i], key) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Keys of other providers. */
+static void check_keys(struct chosen *c)
+{
+	for (size_t i = 0; i < c->map->n; i++) {
+		const char *key = c->map->entries[i].key;
+		bool special = false;
+
+		if (node_is_null(c->map->entries[i].value))
+			continue;
+		for (size_t p = 0; p < PROVIDERS; p++)
+			special = special || knows_key((enum provider)p, key);
+		if (special && !knows_key(c->provider, key))
+			reader_error(c->rd, &c->map->entries[i].key_at,
+				"the provider %s has no key `%s`; its own keys are %s, %s%s%s",
+				providers[c->provider].name, key, providers[c->provider].keys[0],
+				providers[c->provider].keys[1],
+				providers[c->provider].keys[2] ? ", " : "",
+				providers[c->provider].keys[2] ? providers[c->provider].keys[2]
+							       : "");
+	}
+}
+
+static bool find_provider(struct chosen *c, const char *word, const struct workflow_place *at)
+{
+	static const char *const interactive[] = {
+		"notebook", "lab", "code", "fastapi", "gradio", "streamlit"};
+	const char *names[PROVIDERS];
+	size_t len = strcspn(word, " @");
+	char *name = workflow_arena_copy(c->rd->arena, word, len);
+	char quoted[QUOTE_SIZE];
+	const char *nearest;
+
+	if (!name)
+		return false;
+	if (word[len] == '@')
+		reader_note(c->rd, at, "`provider: %s` is read as %s", word, name);
+	for (size_t i = 0; i < PROVIDERS; i++) {
+		names[i] = providers[i].name;
+		if (strcmp(name, names[i]) == 0) {
+			c->provider = (enum provider)i;
+			return true;
+		}
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(interactive); i++) {
+		if (strcmp(name, interactive[i]) != 0)
+			continue;
+		reader_error(c->rd, at,
+			"the provider %s needs a browser and is not supported; start it with "
+			"bash, `commands` and `ports`",
+			name);
+		return false;
+	}
+	nearest = str_nearest(name, names, PROVIDERS);
+	reader_error(c->rd, at, "unknown provider %s%s%s%s", quote(name, quoted),
+		nearest ? ", did you mean `"
+			: "; the providers are python, torchrun, bash, docker and curl",
+		nearest ? nearest : "", nearest ? "`?" : "");
+	return false;
+}
+
+static bool read_provider(struct chosen *c)
+{
+	const struct node *provider = node_get(c->map, "provider");
+	const char *word;
+
+	c->at = provider ? provider->at : c->map->at;
+	if (!provider) {
+		c->provider = node_get(c->map, "image") ? DOCKER : BASH;
+		if (dialect_was_invalid(c->map, "provider"))
+			return false;
+		if (node_get(c->map, "commands"))
+			return true;
+		if (dialect_was_invalid(c->map, "commands"))
+			return false;
+		reader_error(c->rd, &c->at,
+			"`provider` is missing: python, torchrun, bash, docker or curl");
+		return false;
+	}
+	word = provider->kind == NODE_MAP ? dialect_text(provider, "name") : provider->text;
+	if (!word || !find_provider(c, word, &provider->at))
+		return false;
+	word += strcspn(word, " ");
+	word += strspn(word, " ");
+	if (*word) {
+		size_t len = strcspn(word, " ");
+
+		c->script = workflow_arena_copy(c->rd->arena, word, len);
+		c->script_args = word + len + strspn(word + len, " ");
+		reader_note(c->rd, &provider->at,
+			"the text after the name of the provider is read as its script and "
+			"arguments");
+	}
+	return true;
+}
+
+/* ---- the command ---- */
+
+static void add_args(struct chosen *c, struct buf *out)
+{
+	const struct node *args = node_get(c->map, "args");
+
+	if (c->script_args && *c->script_args)
+		buf_printf(out, " %s", c->script_args);
+	if (args && args->kind == NODE_SCALAR && *args->text)
+		buf_printf(out, " %s", args->text);
+	for (size_t i = 0; args && args->kind == NODE_LIST && i < args->n; i++)
+		buf_printf(out, " %s", dialect_quoted(c->rd, args->entries[i].value->text));
+}
+
+static bool was_any_wrong(const struct chosen *c, const char *const *keys, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (dialect_was_invalid(c->map, keys[i]))
+			return true;
+	}
+	return false;
+}
+
+static const char *script_of(struct chosen *c)
+{
+	static const char *const keys[] = {"file", "script", "python_script"};
+	const char *script = c->script;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const struct node_entry *entry = node_find(c->map, keys[i]);
+
+		if (!entry || node_is_null(entry->value))
+			continue;
+		if (script)
+			reader_error(c->rd, &entry->key_at,
+				"`%s` names a second script; keep one of file, script and "
+				"python_script",
+				keys[i]);
+		script = entry->value->text;
+	}
+	if (!script && !was_any_wrong(c, keys, ARRAY_SIZE(keys)))
+		reader_error(c->rd, &c->at, "`%s` is missing: the script for the provider %s",
+			reader_field(c->rd, "file"), providers[c->provider].name);
+	return script;
+}
+
+static const char *python_of(struct chosen *c)
+{
+	const char *version = dialect_text(c->map, "python");
+
+	if (!version)
+		version = dialect_text(c->map, "version");
+	/* A virtual environment has a python3 of any version. */
+	if (!version || node_get(c->map, "requirements"))
+		return "python3";
+	return workflow_arena_printf(c->rd->arena, "python%s", version);
+}
+
+static int64_t gpus_of(const struct node *map)
+{
+	const struct node *resources = node_get(map, "resources");
+	const struct node *gpu = resources ? node_get(resources, "gpu") : NULL;
+	int64_t count = 0;
+
+	gpu = gpu ? gpu : node_get(map, "gpu");
+	if (gpu && gpu->kind == NODE_MAP)
+		return dialect_whole(gpu, "count", 1);
+	return node_whole(gpu, &count) ? count : 0;
+}
+
+static void add_python(struct chosen *c, struct buf *out)
+{
+	const char *script = script_of(c);
+	int64_t gpus = gpus_of(c->map);
+	const char *python = python_of(c);
+
+	if (!script || !python)
+		return;
+	buf_printf(out, "exec %s", python);
+	if (c->provider == TORCHRUN)
+		buf_printf(out,
+			" -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node=%lld",
+			(long long)dialect_whole(c->map, "nproc", gpus > 0 ? gpus : 1));
+	buf_printf(out, " %s", dialect_quoted(c->rd, script));
+	add_args(c, out);
+}
+
+static void add_curl(struct chosen *c, struct buf *out)
+{
+	const char *url = dialect_text(c->map, "url");
+	const char *output = dialect_text(c->map, "output");
+
+	if (dialect_is_missing(c->map, "url"))
+		reader_error(c->rd, &c->at, "`url` is missing: the address that curl fetches");
+	if (dialect_is_missing(c->map, "output"))
+		reader_error(c->rd, &c->at, "`output` is missing: the file that curl writes");
+	if (url && output)
+		buf_printf(out,
+			"exec curl --fail --silent --show-error --location --create-dirs "
+			"--output %s %s",
+			dialect_quoted(c->rd, output), dialect_quoted(c->rd, url));
+}
+
+/* The shell command of the one step. */
+static const char *command_of(struct chosen *c)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const struct node *commands = node_get(c->map, "commands");
+	const char *dir = dialect_text(c->map, "working_dir");
+	const char *before = dialect_script(c->rd, node_get(c->map, "before_run"), NULL);
+
+	buf_printf(&out, "%sexport JOB_ID=\"$PENSTOCK_RUN_ID\"\n", before ? before : "");
+	if (dir)
+		buf_printf(&out, "cd %s\n", dialect_quoted(c->rd, dir));
+	if (c->provider == PYTHON || c->provider == TORCHRUN) {
+		add_python(c, &out);
+	} else if (c->provider == CURL) {
+		add_curl(c, &out);
+	} else if (!commands) {
+		if (dialect_is_missing(c->map, "commands"))
+			reader_error(c->rd, &c->at,
+				"`commands` is missing: the commands for the provider %s",
+				providers[c->provider].name);
+	} else if (commands->kind == NODE_SCALAR) {
+		buf_add_str(&out, commands->text);
+	} else {
+		for (size_t i = 0; i < commands->n; i++)
+			buf_printf(&out, "%s\n", commands->entries[i].value->text);
+	}
+	if (out.failure == BUF_NO_MEMORY)
+		c->rd->arena->no_memory = true;
+	if (out.failure == BUF_OVER_LIMIT)
+		reader_error(c->rd, &c->at, "the command is longer than %zu bytes",
+			(size_t)LIMIT_STRING);
+	return workflow_arena_copy(c->rd->arena, buf_str(&out), out.len);
+}
+
+/* ---- the parts of the native tree ---- */
+
+/* Memory for each CPU, from `memory` such as "32GB", "4GB/gpu" or "4GB/cpu". */
+static void put_memory(
+	struct chosen *c, struct node *out, const struct node *memory, int64_t cpus, int64_t gpus)
+{
+	const char *slash = strchr(memory->text, '/');
+	const char *amount = memory->text;
+	char quoted[QUOTE_SIZE];
+	int64_t bytes, each = 1;
+
+	if (slash) {
+		amount = workflow_arena_copy(c->rd->arena, amount, (size_t)(slash - amount));
+		each = strcmp(slash, "/gpu") == 0 ? gpus : strcmp(slash, "/cpu") == 0 ? cpus : 0;
+	}
+	if (!amount)
+		return;
+	if (!dialect_memory(amount, &bytes) || each < 1 || bytes > (INT64_C(1) << 50)) {
+		reader_error(c->rd, &memory->at,
+			"`memory` must be an amount such as 32GB, 512MiB or, with GPUs, "
+			"16GB/gpu, not %s",
+			quote(memory->text, quoted));
+		return;
+	}
+	native_number(c->rd, out, "memPerCpu", (bytes / MIB * each + cpus - 1) / cpus, &memory->at);
+}
+
+static void put_resources(struct chosen *c, struct node *job)
+{
+	const struct node *resources = node_get(c->map, "resources");
+	const struct node *cpu = resources ? node_get(resources, "cpu") : NULL;
+	const struct node *memory = resources ? node_get(resources, "memory") : NULL;
+	const struct node *gpu = resources ? node_get(resources, "gpu") : NULL;
+	int64_t cpus = 1, gpus = gpus_of(c->map);
+	struct node *out;
+
+	gpu = gpu ? gpu : node_get(c->map, "gpu");
+	if (!cpu && !memory && !gpu)
+		return;
+	out = native_map(c->rd, job, "resources", resources ? &resources->at : &gpu->at);
+	native_number(c->rd, out, "tasks", 1, &c->map->at);
+	if (cpu)
+		cpus = cpu->kind == NODE_MAP ? dialect_whole(cpu, "count", 1)
+					     : (node_whole(cpu, &cpus), cpus);
+	native_number(c->rd, out, "cpusPerTask", cpus, cpu ? &cpu->at : &c->map->at);
+	if (memory && cpus > 0)
+		put_memory(c, out, memory, cpus, gpus);
+	if (gpu)
+		native_number(c->rd, out, "gpusPerTask", gpus, &gpu->at);
+}
+
+static void put_env(struct chosen *c, struct node *job)
+{
+	struct node *env = native_list(c->rd, job, "env", &c->map->at);
+
+	native_variable_text(c->rd, env, "PYTHONUNBUFFERED", "1", &c->map->at);
+	native_variable_text(c->rd, env, "RUN_NAME", dialect_text(c->map, "name"), &c->map->at);
+	native_variable_text(c->rd, env, "JOB_HOSTNAME", "localhost", &c->map->at);
+	native_variable_text(c->rd, env, "MASTER_HOSTNAME", "localhost", &c->map->at);
+	native_variables(c->rd, env, node_get(c->map, "environment"));
+	native_variables(c->rd, env, node_get(c->map, "env"));
+}
+
+static void put_python(struct chosen *c, struct node *job)
+{
+	const struct node *requirements = node_get(c->map, "requirements");
+	const struct node *version = node_get(c->map, "python");
+	struct node *python;
+
+	if (!version)
+		version = node_get(c->map, "version");
+	if (!requirements && !version)
+		return;
+	if (requirements && c->provider == DOCKER) {
+		reader_error(c->rd, &requirements->at,
+			"`requirements` are for steps on this machine; install the packages in "
+			"the image, or by `commands`");
+		return;
+	}
+	python = native_map(c->rd, job, "python", requirements ? &requirements->at : &version->at);
+	if (requirements)
+		native_text(c->rd, python, "requirements", requirements->text, &requirements->at);
+	if (version)
+		native_text(c->rd, python, "version", version->text, &version->at);
+}
+
+static void put_artifacts(struct chosen *c, struct node *job)
+{
+	const struct node *list = node_get(c->map, "artifacts");
+	struct node *out = list && list->n ? native_list(c->rd, job, "artifacts", &list->at) : NULL;
+
+	for (size_t i = 0; out && i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		const char *path = item->kind == NODE_MAP ? dialect_text(item, "path") : item->text;
+
+		while (path && str_starts(path, "./"))
+			path += 2;
+		native_text(c->rd, out, NULL, path, &item->at);
+	}
+}
+
+/* One dependency, as text: "workflow", "workflow:tag", ":tag". */
+static void put_dep(
+	struct chosen *c, struct node *inputs, const char *text, const struct workflow_place *at)
+{
+	const char *colon = strchr(text, ':');
+	const char *tag = colon && strcmp(colon, ":latest") != 0 ? colon + 1 : NULL;
+	const char *name = colon ? workflow_arena_copy(c->rd->arena, text, (size_t)(colon - text))
+				 : text;
+	char quoted[QUOTE_SIZE];
+	struct node *input, *from;
+
+	if (!name)
+		return;
+	if (strchr(text, '/') || (!*name && !tag)) {
+		reader_error(c->rd, at,
+			"this project has no dependency %s; give the name of a workflow, or :tag",
+			quote(text, quoted));
+		return;
+	}
+	input = native_map(c->rd, inputs, NULL, at);
+	from = native_map(c->rd, input, "artifacts", at);
+	native_text(c->rd, from, tag ? "tag" : "run", tag ? tag : name, at);
+	native_text(c->rd, input, "path",
+		workflow_arena_printf(
+			c->rd->arena, tag ? "deps/tag-%s" : "deps/%s", tag ? tag : name),
+		at);
+	native_text(c->rd, input, "link", ".", at);
+}
+
+static void put_deps(struct chosen *c, struct node *job)
+{
+	const struct node *deps = node_get(c->map, "deps");
+	const struct node *depends = node_get(c->map, "depends-on");
+	struct node *inputs;
+
+	if (depends && depends->kind == NODE_MAP)
+		depends = node_get(depends, "workflows");
+	if (!deps && !depends)
+		return;
+	inputs = native_list(c->rd, job, "inputs", deps ? &deps->at : &depends->at);
+	for (size_t i = 0; deps && i < deps->n; i++) {
+		const struct node *item = deps->entries[i].value;
+		const char *name = NULL, *tag = NULL;
+
+		if (item->kind != NODE_MAP) {
+			put_dep(c, inputs, item->text, &item->at);
+			continue;
+		}
+		name = dialect_text(item, "workflow");
+		name = name ? name : dialect_text(item, "run");
+		tag = dialect_text(item, "tag");
+		if (!name == !tag)
+			reader_error(c->rd, &item->at,
+				"a dependency must have one of `workflow` and `tag`");
+		else
+			put_dep(c, inputs,
+				tag ? workflow_arena_printf(
+					      c->rd->arena, ":%s", *tag == ':' ? tag + 1 : tag)
+				    : name,
+				&item->at);
+	}
+	for (size_t i = 0; depends && i < depends->n; i++)
+		put_dep(c, inputs, depends->entries[i].value->text, &depends->entries[i].value->at);
+}
+
+static void put_step(struct chosen *c, struct node *job)
+{
+	struct node *steps = native_list(c->rd, job, "steps", &c->map->at);
+	struct node *step = native_map(c->rd, steps, NULL, &c->map->at);
+	const struct node *image = node_get(c->map, "image");
+	const struct node *auth = node_get(c->map, "registry_auth");
+	struct node *run, *container = NULL;
+
+	native_name(c->rd, step, node_get(c->map, "name"));
+	run = native_map(c->rd, step, "run", &c->map->at);
+	native_text(c->rd, run, "command", command_of(c), &c->at);
+	native_text(c->rd, run, "shell", c->provider == BASH ? "/bin/bash" : "/bin/sh", &c->at);
+	image = image ? image : node_get(c->map, "image_name");
+	if (image)
+		container = native_container(c->rd, run, image);
+	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&
+		 dialect_is_missing(c->map, "image_name"))
+		reader_error(
+			c->rd, &c->at, "`image` is missing: the image for the provider docker");
+	if (auth) {
+		native_put(c->rd, container, "username", node_get(auth, "username"));
+		native_put(c->rd, container, "password", node_get(auth, "password"));
+	}
+}
+
+static struct node *make_job(struct chosen *c)
+{
+	struct node *job = native_map(c->rd, NULL, NULL, &c->map->at);
+	const char *folder = dialect_folder(c->rd);
+	const char *context = dialect_context(c->rd);
+	struct node *map;
+
+	bool known = read_provider(c);
+
+	if (!job || !folder)
+		return NULL;
+	if (known)
+		check_keys(c);
+	native_name(c->rd, job, node_get(c->map, "name"));
+	put_resources(c, job);
+	put_env(c, job);
+	put_deps(c, job);
+	put_python(c, job);
+	put_artifacts(c, job);
+	native_put(c->rd, job, "ports", node_get(c->map, "ports"));
+	if (context || strcmp(c->rd->workflow->file, "<stdin>") != 0) {
+		map = native_map(c->rd, job, "context", &c->map->at);
+		native_text(c->rd, map, "path", context ? context : folder, &c->map->at);
+		native_text(c->rd, map, "ignore", "gitignore", &c->map->at);
+	}
+	if (known)
+		put_step(c, job);
+	native_default_output(c->rd, job, strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder,
+		dialect_text(c->map, "name"));
+	return job;
+}
+
+/* ---- the file ---- */
+
+/* The names of all workflows, "a, b, c". */
+static const char *all_names(struct reader *rd, const struct node *list)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+
+	for (size_t i = 0; i < list->n; i++) {
+		const char *name = dialect_text(list->entries[i].value, "name");
+
+		if (name)
+			buf_printf(&out, "%s%s", out.len ? ", " : "", name);
+	}
+	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+}
+
+static const struct node *pick(struct reader *rd, const struct node *list)
+{
+	const char *wanted = rd->options->pick;
+	const struct node *found = NULL;
+	const char *names = all_names(rd, list);
+	char quoted[QUOTE_SIZE];
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		const char *name = dialect_text(item, "name");
+
+		if (item->kind != NODE_MAP)
+			continue;
+		if (!name) {
+			reader_error(rd, &item->at, "the workflow has no `name`");
+			continue;
+		}
+		if (wanted && strcmp(name, wanted) != 0)
+			continue;
+		if (found && wanted)
+			reader_error(rd, &item->at, "there are two workflows named %s",
+				quote(name, quoted));
+		found = item;
+	}
+	if (found && found->kind != NODE_MAP)
+		return NULL;
+	if (found && !wanted && list->n > 1) {
+		reader_error(rd, &list->at,
+			"there are several workflows; give the name of one with --workflow: %s",
+			names ? names : "");
+		return NULL;
+	}
+	if (!found && wanted)
+		reader_error(rd, &list->at, "there is no workflow %s; the workflows are %s",
+			quote(wanted, quoted), names && *names ? names : "none");
+	else if (!found && !list->n)
+		reader_error(rd, &list->at, "`workflows` is empty: there is nothing to run");
+	return found;
+}
+
+/* ---- files of current dstack ---- */
+
+static const struct {
+	const char *type;
+	const char *instead;
+} types_of_today[] = {
+	{"task", "write its `commands` as a workflow of .dstack/workflows.yaml with `provider: "
+		 "bash`, or as the `run` of a step, see penstock-workflow(5)"},
+	{"dev-environment",
+		"no editor can connect; 'penstock exec RUN' runs a program in a running step"},
+	{"service", "write its `commands` as the `run` of a step and its port as `ports`, see "
+		    "penstock-workflow(5)"},
+	{"fleet", "penstock runs on this machine, or with --on slurm on a cluster; 'penstock "
+		  "runners' lists the resources"},
+	{"volume", "fetch data by `inputs` and keep it by `output`, see penstock-workflow(5)"},
+	{"gateway", "penstock offers nothing to the internet"},
+	{"preset", "write its keys into the workflow"},
+};
+
+/* The advice for a file of current dstack; NULL if `root` is not one. */
+static const char *of_today(const struct node *root)
+{
+	const char *type = dialect_text(root, "type");
+
+	for (size_t i = 0; type && i < ARRAY_SIZE(types_of_today); i++) {
+		if (strcmp(type, types_of_today[i].type) == 0)
+			return types_of_today[i].instead;
+	}
+	return NULL;
+}
+
+static struct node *refuse_today(struct reader *rd, const struct node *root)
+{
+	const struct node *type = node_get(root, "type");
+
+	reader_error(rd, &type->at,
+		"this is a file of current dstack (`type: %s`), which its own server runs; "
+		"penstock reads the .dstack/workflows.yaml of 2022: %s",
+		type->text, of_today(root));
+	return NULL;
+}
+
+/* A file that is one workflow, without `workflows` around it. */
+static struct node *translate_one(struct chosen *c, struct node *root)
+{
+	c->map = root;
+	dstack_check_arguments(c->rd, root);
+	dstack_expand(c->rd, root);
+	dialect_check(c->rd, root, &schema_workflow);
+	return make_job(c);
+}
+
+static struct node *translate_picked(struct chosen *c, struct node *root, const struct node *list)
+{
+	size_t i = 0, saved;
+	struct node *map;
+
+	while (list->entries[i].value != c->map)
+		i++;
+	map = list->entries[i].value;
+	dstack_check_arguments(c->rd, map);
+	dstack_expand(c->rd, map);
+	dialect_check(c->rd, root, &schema_outer);
+	saved = reader_enter(c->rd, "workflows", 0);
+	reader_enter(c->rd, NULL, i);
+	dialect_check(c->rd, map, &schema_workflow);
+	reader_leave(c->rd, saved);
+	return make_job(c);
+}
+
+static struct node *translate(struct reader *rd, struct node *root)
+{
+	struct chosen c = {.rd = rd};
+	const struct node *list = node_get(root, "workflows");
+
+	if (of_today(root))
+		return refuse_today(rd, root);
+	if (!node_find(root, "workflows"))
+		return translate_one(&c, root);
+	if (list && list->kind == NODE_LIST) {
+		c.map = pick(rd, list);
+		if (c.map)
+			return translate_picked(&c, root, list);
+		for (size_t i = 0; i < list->n; i++)
+			dstack_expand(rd, list->entries[i].value);
+	}
+	dialect_check(rd, root, &schema_root);
+	return NULL;
+}
+
+static int recognise(const struct node *root, const char *file)
+{
+	if (of_today(root) || node_find(root, "workflows") ||
+		str_ends(file, ".dstack/workflows.yaml") || str_ends(file, ".dstack/workflows.yml"))
+		return INT_MAX;
+	return node_find(root, "provider") ? 8 : 0;
+}
+
+const struct dialect dialect_dstack = {"dstack", recognise, translate};

@@ -1,0 +1,253 @@
+/* Building the native tree of a dialect's document. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/dialects/dialect.h"
+#include "workflow/document/secrets.h"
+#include "base/banned.h"
+
+void native_put(struct reader *rd, struct node *parent, const char *key, struct node *value)
+{
+	if (parent && value)
+		node_add(rd->arena, parent, key, value->at, value);
+}
+
+static struct node *put_new(struct reader *rd, struct node *parent, const char *key,
+	enum node_kind kind, const struct workflow_place *at)
+{
+	struct node *node = node_new(rd->arena, kind, *at);
+
+	native_put(rd, parent, key, node);
+	return node;
+}
+
+struct node *native_map(
+	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at)
+{
+	return put_new(rd, parent, key, NODE_MAP, at);
+}
+
+struct node *native_list(
+	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at)
+{
+	return put_new(rd, parent, key, NODE_LIST, at);
+}
+
+void native_text(struct reader *rd, struct node *parent, const char *key, const char *text,
+	const struct workflow_place *at)
+{
+	if (text)
+		native_put(rd, parent, key, node_scalar(rd->arena, text, true, *at));
+}
+
+void native_number(struct reader *rd, struct node *parent, const char *key, int64_t value,
+	const struct workflow_place *at)
+{
+	const char *text = workflow_arena_printf(rd->arena, "%lld", (long long)value);
+
+	if (text)
+		native_put(rd, parent, key, node_scalar(rd->arena, text, false, *at));
+}
+
+void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value)
+{
+	struct node *map;
+
+	if (!value)
+		return;
+	map = native_map(rd, list, NULL, &value->at);
+	native_text(rd, map, "key", name, &value->at);
+	native_put(rd, map, "value", value);
+}
+
+void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,
+	const struct workflow_place *at)
+{
+	if (value)
+		native_variable(rd, list, name, node_scalar(rd->arena, value, true, *at));
+}
+
+/* "NAME=VALUE"; NAME alone is empty. A secret in it is found again as FIELD.NAME. */
+static void put_pair(struct reader *rd, struct node *list, const struct node *pair)
+{
+	const char *equals = strchr(pair->text, '=');
+	size_t len = equals ? (size_t)(equals - pair->text) : strlen(pair->text);
+	const char *name = workflow_arena_copy(rd->arena, pair->text, len);
+	struct node *value = node_scalar(rd->arena, equals ? equals + 1 : "", true, pair->at);
+
+	if (!name || !value)
+		return;
+	if (pair->field)
+		value->field = workflow_arena_printf(rd->arena, "%s.%s", pair->field, name);
+	native_variable(rd, list, name, value);
+}
+
+void native_variables(struct reader *rd, struct node *list, const struct node *from)
+{
+	if (!from)
+		return;
+	for (size_t i = 0; i < from->n; i++) {
+		const struct node_entry *entry = &from->entries[i];
+		struct node *value = entry->value;
+
+		if (from->kind == NODE_LIST && value->kind == NODE_SCALAR) {
+			put_pair(rd, list, value);
+		} else if (from->kind == NODE_MAP && value->kind == NODE_SCALAR) {
+			value->literal = false;
+			value->quoted = true;
+			native_variable(rd, list, entry->key, value);
+		} else {
+			reader_error(rd, &value->at, "a variable must be text, not %s",
+				node_kind_name(value));
+		}
+	}
+}
+
+/* The length of a registry's host at the beginning of an image's name; 0 if there is none. */
+static size_t registry_length(const char *image)
+{
+	size_t len = strcspn(image, "/");
+
+	if (!image[len])
+		return 0;
+	return memchr(image, '.', len) || memchr(image, ':', len) ||
+			       (len == 9 && strncmp(image, "localhost", 9) == 0)
+		       ? len
+		       : 0;
+}
+
+struct node *native_container(struct reader *rd, struct node *run, const struct node *image)
+{
+	struct node *container = native_map(rd, run, "container", &image->at);
+	const char *name = image->text;
+	size_t registry;
+
+	if (str_starts(name, "docker:"))
+		name += strlen("docker:");
+	registry = registry_length(name);
+	if (registry) {
+		native_text(rd, container, "registry",
+			workflow_arena_copy(rd->arena, name, registry), &image->at);
+		name += registry + 1;
+	}
+	native_text(rd, container, "image", name, &image->at);
+	return container;
+}
+
+bool native_bucket(struct reader *rd, struct node *parent, const char *url,
+	const struct workflow_place *at, struct node **transport)
+{
+	bool google = str_starts(url, "gs://");
+	const char *bucket = url + strlen("s3://");
+	size_t len;
+	struct node *map;
+
+	if (!google && !str_starts(url, "s3://"))
+		return false;
+	len = strcspn(bucket, "/");
+	map = native_map(rd, parent, google ? "gs" : "s3", at);
+	if (!google) {
+		native_text(rd, map, "region", "us-east-1", at);
+		native_text(rd, map, "endpointUrl", "https://s3.amazonaws.com", at);
+	}
+	native_text(rd, map, "bucketUrl",
+		workflow_arena_printf(
+			rd->arena, "%s%.*s", google ? "gs://" : "s3://", (int)len, bucket),
+		at);
+	native_text(rd, map, "path", bucket[len] ? bucket + len : "/", at);
+	*transport = map;
+	return true;
+}
+
+/* Letters, digits, "._-", beginning with a letter or digit; at most LIMIT_WORKFLOW_NAME of them. */
+static char *plain_name(struct reader *rd, const char *text)
+{
+	char *name = workflow_arena_copy(rd->arena, text, strlen(text));
+	size_t n = 0;
+
+	if (!name)
+		return NULL;
+	for (const char *p = text; *p && n < LIMIT_WORKFLOW_NAME; p++) {
+		bool good = isalnum((unsigned char)*p) || *p == '.' || *p == '_' || *p == '-';
+
+		if (good && (n || isalnum((unsigned char)*p)))
+			name[n++] = *p;
+		else if (!good && n && name[n - 1] != '-')
+			name[n++] = '-';
+	}
+	while (n && name[n - 1] == '-')
+		n--;
+	name[n] = '\0';
+	return name;
+}
+
+void native_name(struct reader *rd, struct node *job, const struct node *name)
+{
+	char quoted[QUOTE_SIZE];
+	const char *plain;
+
+	if (!name || name->kind != NODE_SCALAR)
+		return;
+	plain = plain_name(rd, name->text);
+	if (!plain || !*plain)
+		return;
+	if (strcmp(plain, name->text) != 0)
+		reader_note(rd, &name->at,
+			"the run is named `%s`: a name has only letters, digits, `.`, `_` and "
+			"`-`, not %s",
+			plain, quote(name->text, quoted));
+	native_text(rd, job, "name", plain, &name->at);
+}
+
+/* ---- the output of the configuration ---- */
+
+static void add_part(struct reader *rd, struct buf *path, const char *name)
+{
+	const char *plain = name ? plain_name(rd, name) : NULL;
+
+	if (plain && *plain)
+		buf_printf(path, "/%s", plain);
+}
+
+void native_default_output(
+	struct reader *rd, struct node *job, const char *project, const char *name)
+{
+	const struct workflow_options *o = rd->options;
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_STRING);
+	struct node *root, *output, *s3;
+	struct node_entry *entry;
+
+	if (!o->defaults || !o->defaults_len)
+		return;
+	root = document_read(
+		rd->arena, o->defaults_name, NULL, o->defaults, o->defaults_len, rd->found);
+	output = root && root->kind == NODE_MAP ? node_get(root, "output") : NULL;
+	if (!output)
+		return;
+	node_set_file(
+		output, workflow_arena_copy(rd->arena, o->defaults_name, strlen(o->defaults_name)));
+	if (output->kind != NODE_MAP) {
+		reader_error(
+			rd, &output->at, "`output` must be a map, not %s", node_kind_name(output));
+		return;
+	}
+	secrets_mark(rd->arena, output);
+	native_put(rd, job, "output", output);
+	s3 = node_get(output, "s3") ? node_get(output, "s3") : node_get(output, "gs");
+	entry = s3 ? node_find(s3, "path") : NULL;
+	if (!entry || entry->value->kind != NODE_SCALAR)
+		return;
+	buf_add_str(&path, entry->value->text);
+	while (path.len && path.data[path.len - 1] == '/')
+		buf_truncate(&path, path.len - 1);
+	add_part(rd, &path, project);
+	add_part(rd, &path, name);
+	entry->value = node_scalar(rd->arena,
+		workflow_arena_copy(rd->arena, buf_str(&path), path.len), true, entry->value->at);
+	if (!node_find(job, "continuousOutputSync"))
+		native_put(rd, job, "continuousOutputSync",
+			node_scalar(rd->arena, "true", false, output->at));
+}

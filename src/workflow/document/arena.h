@@ -1,0 +1,28 @@
+/*
+ * The memory of one workflow: nodes, strings and the model, freed together. Failures are sticky:
+ * `no_memory` is checked once, at the end of reading. Pieces are zeroed and aligned for any type.
+ */
+#ifndef WORKFLOW_DOCUMENT_ARENA_H
+#define WORKFLOW_DOCUMENT_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct workflow_arena_block;
+struct workflow_arena {
+	struct workflow_arena_block *blocks;
+	bool no_memory;
+};
+
+void workflow_arena_release(struct workflow_arena *arena);
+/* NULL if out of memory. */
+void *workflow_arena_alloc(struct workflow_arena *arena, size_t len);
+void *workflow_arena_array(struct workflow_arena *arena, size_t n, size_t size);
+/* A copy with a terminating NUL. */
+char *workflow_arena_copy(struct workflow_arena *arena, const char *s, size_t len);
+char *workflow_arena_printf(struct workflow_arena *arena, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#define workflow_arena_new(arena, type) ((type *)workflow_arena_alloc(arena, sizeof(type)))
+
+#endif

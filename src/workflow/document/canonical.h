@@ -1,0 +1,23 @@
+/* Writing a document tree as JSON: for its identity, and for the copy in a record. */
+#ifndef WORKFLOW_DOCUMENT_CANONICAL_H
+#define WORKFLOW_DOCUMENT_CANONICAL_H
+
+#include "workflow/document/document.h"
+
+/* Appends `s` as a JSON string. */
+void json_add_text(struct buf *out, const char *s);
+
+/*
+ * The form that is hashed: keys sorted by their bytes, no space, nulls and credentials left out,
+ * variables that hold secrets as null, URLs without user and signature. Comments, order of keys,
+ * JSON or YAML, and the `job:` wrapper make no difference.
+ */
+int canonical_write(const struct node *job, struct buf *out);
+/* Its SHA-256 in lower-case hexadecimal. Returns -PENSTOCK_E_LIMIT if it is too large, or
+ * -PENSTOCK_E_MEMORY. */
+int canonical_digest(const struct node *job, char digest[static 65]);
+
+/* Order of keys kept, inline secrets as `${{ file.FIELD }}` or `${{ option.FIELD }}`. */
+int record_write(const struct node *job, struct buf *out);
+
+#endif

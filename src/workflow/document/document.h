@@ -1,0 +1,103 @@
+/*
+ * A document as it was written: a tree of maps, lists and scalars, each with its position. JSON and
+ * YAML are both read into it; scalars are not interpreted yet, so that `no`, `1.10` and `007` keep
+ * their text and get the type that the reader of a field asks for (the core schema of YAML 1.2).
+ */
+#ifndef WORKFLOW_DOCUMENT_DOCUMENT_H
+#define WORKFLOW_DOCUMENT_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "workflow/document/arena.h"
+#include "workflow/document/diagnostics.h"
+
+/* A limit as a part of a message. */
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+
+enum node_kind { NODE_SCALAR, NODE_MAP, NODE_LIST };
+
+struct node_entry {
+	const char *key; /* NULL in a list */
+	struct workflow_place key_at;
+	struct node *value;
+};
+
+/* A key that an option removed: a message about its absence names the option. */
+struct node_removed {
+	const char *key;
+	const char *option;
+	struct node_removed *next;
+};
+
+struct node {
+	enum node_kind kind;
+	struct workflow_place at;
+
+	/* NODE_SCALAR */
+	const char *text; /* no NUL inside */
+	bool quoted; /* text, even if it looks like a number */
+	bool literal; /* a number, true or false of JSON, which is no other type */
+	const char *field; /* of a secret in the file as written: "output.s3.secretAccessKey" */
+
+	/* NODE_MAP, NODE_LIST */
+	struct node_entry *entries;
+	size_t n;
+	size_t cap;
+	struct node_removed *removed;
+};
+
+enum scalar_type { SCALAR_NULL, SCALAR_BOOL, SCALAR_INT, SCALAR_FLOAT, SCALAR_TEXT };
+
+/*
+ * Reads `data` as JSON (if it begins with `{`) or YAML. NULL if there is a mistake, which was added
+ * to `found`, or if out of memory (`arena->no_memory`). A non-NULL `option` is the place of all its
+ * values ("--set x"); `file` is the display name.
+ */
+struct node *document_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+/* The readers of both formats; `data` is valid UTF-8 without a byte order mark. */
+struct node *json_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found);
+/* Checks that `data` is UTF-8 text without control characters; adds a mistake to `found` if not. */
+bool text_check(const char *file, const char *option, const char *data, size_t len,
+	struct diagnostics *found);
+
+struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at);
+struct node *node_scalar(
+	struct workflow_arena *arena, const char *text, bool quoted, struct workflow_place at);
+/* Returns -1 if out of memory. `key` is NULL in a list and lives as long as the arena. */
+int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
+	struct workflow_place key_at, struct node *value);
+void node_remove(struct node *parent, size_t index);
+struct node_entry *node_find(const struct node *map, const char *key);
+/* The value of `key` unless it is missing or null. */
+struct node *node_get(const struct node *map, const char *key);
+/* Adds a mistake for each duplicate key of `map`. */
+void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found);
+/* A deep copy of at most `*left` nodes, which is counted down. NULL if there are more, or if out of
+ * memory. */
+struct node *node_copy(struct workflow_arena *arena, const struct node *node, size_t *left);
+
+/* Sets the file of a whole tree; `file` lives as long as the arena. */
+void node_set_file(struct node *node, const char *file);
+
+bool node_is_null(const struct node *node);
+/* The type of a NODE_SCALAR by the core schema. */
+enum scalar_type scalar_type(const struct node *node);
+/* "text", "a number", "a map", …, for messages. */
+const char *node_kind_name(const struct node *node);
+
+#define QUOTE_SIZE 128
+/* `text` shortened to 60 characters and without control characters, in backquotes. */
+const char *quote(const char *text, char out[static QUOTE_SIZE]);
+
+/* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for a
+ * key with dots. */
+void field_append(struct buf *path, const char *key, size_t index);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * `${{ env.NAME }}`, `${{ secrets.NAME }}` and, in recorded copies, `${{ file.FIELD }}` and `${{
+ * option.FIELD }}` in texts.
+ */
+#ifndef WORKFLOW_DOCUMENT_REFERENCE_H
+#define WORKFLOW_DOCUMENT_REFERENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "workflow/model.h"
+
+struct reference {
+	const char *start; /* "${{" */
+	const char *end; /* after "}}" */
+	enum workflow_source source;
+	const char *name; /* not terminated */
+	size_t name_len;
+};
+
+/* Finds the first reference at or after `text`. Returns 1 if there is one, 0 if not, and -1 if it
+ * is invalid; `start` is then its place. */
+int reference_find(const char *text, struct reference *out);
+/* Returns true if `text` is one reference and nothing else but spaces. */
+bool reference_is_all(const char *text, struct reference *out);
+/* "env", "secrets", "file", "option". */
+const char *reference_prefix(enum workflow_source source);
+
+#endif

@@ -1,0 +1,416 @@
+/*
+ * YAML through libyaml's events, which have positions. Aliases are expanded into copies (so that an
+ * override of one does not change the other) and counted against the limit on values, which stops
+ * alias bombs.
+ */
+#include <string.h>
+#include <yaml.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/document/document.h"
+#include "base/banned.h"
+
+struct anchor {
+	const char *name;
+	struct node *node; /* NULL while it is being read */
+};
+
+struct yaml {
+	struct workflow_arena *arena;
+	struct diagnostics *found;
+	const char *file;
+	const char *option;
+	const char *data;
+	size_t len;
+	yaml_parser_t parser;
+	struct anchor *anchors;
+	size_t n_anchors;
+	size_t cap_anchors;
+	size_t left; /* values that may still be read */
+	size_t depth;
+	size_t stray; /* the place of a comma that stopped the reading; 0 if there is none */
+};
+
+static struct workflow_place place_of(const struct yaml *y, const yaml_mark_t *mark)
+{
+	if (y->option)
+		return (struct workflow_place){0, 0, y->option};
+	return (struct workflow_place){(int)mark->line + 1, (int)mark->column + 1, NULL};
+}
+
+static struct node *fail_at(struct yaml *y, const yaml_mark_t *mark, const char *message)
+{
+	struct workflow_place at = place_of(y, mark);
+
+	diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", message);
+	return NULL;
+}
+
+/* The byte of the character at `index`, which libyaml counts in characters; the length at the
+ * end. */
+static size_t byte_at(const struct yaml *y, size_t index)
+{
+	size_t i = 0;
+
+	while (i < y->len && (((unsigned char)y->data[i] & 0xc0) == 0x80 || index-- != 0))
+		i++;
+	return i;
+}
+
+/* The comma of `key: "value",`: the last character of its line, after a quoted value. It has no
+ * meaning. */
+static bool is_stray_comma(const struct yaml *y, size_t at)
+{
+	size_t before = at;
+
+	if (at == 0 || at >= y->len || y->data[at] != ',')
+		return false;
+	while (before > 0 && y->data[before - 1] == ' ')
+		before--;
+	if (before == 0 || !strchr("\"'", y->data[before - 1]))
+		return false;
+	at++;
+	while (at < y->len && strchr(" \r", y->data[at]) && y->data[at])
+		at++;
+	return at == y->len || y->data[at] == '\n';
+}
+
+/* A better message than libyaml's, if the text shows the cause. */
+static const char *explain(const struct yaml *y, const char *problem, size_t index)
+{
+	size_t at = byte_at(y, index);
+	int c = at < y->len ? (unsigned char)y->data[at] : -1;
+
+	if (c == '\t')
+		return "a tab cannot indent YAML; use spaces";
+	if (strstr(problem, "expected key") || strstr(problem, "block end") ||
+		strstr(problem, "document start")) {
+		if (c == ',')
+			return "YAML needs no `,` after a value outside of { } and [ ]; remove it";
+		return "this fits neither the map or list before it nor the one around it; "
+		       "check the indentation and the line before";
+	}
+	if (strstr(problem, "mapping values are not allowed"))
+		return "a plain text cannot contain `: `; put the text in quotes, or check the "
+		       "indentation";
+	if (strstr(problem, "could not find expected ':'"))
+		return "a `:` is missing after this key, or the line before is incomplete";
+	if (strstr(problem, "cannot start any token"))
+		return "no plain text begins with this character; put the text in quotes";
+	return NULL;
+}
+
+static void fail_parser(struct yaml *y)
+{
+	const yaml_parser_t *p = &y->parser;
+	const char *problem = p->problem ? p->problem : "it cannot be read";
+	const char *better = explain(y, problem, p->problem_mark.index);
+	struct workflow_place at = place_of(y, &p->problem_mark);
+
+	if (p->error == YAML_MEMORY_ERROR) {
+		y->arena->no_memory = true;
+		return;
+	}
+	if (!y->option && is_stray_comma(y, byte_at(y, p->problem_mark.index))) {
+		y->stray = byte_at(y, p->problem_mark.index);
+		diagnostics_add(y->found, DIAGNOSTIC_NOTE, y->file, &at,
+			"a `,` after a value has no meaning in YAML and is ignored");
+		return;
+	}
+	/* Report the place where the quote was opened, not the end of the file. */
+	if (p->context && strstr(p->context, "quoted scalar") && strstr(problem, "end of stream")) {
+		at = place_of(y, &p->context_mark);
+		better = "the quoted text that begins here never ends";
+	}
+	if (better)
+		diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", better);
+	else if (p->context)
+		diagnostics_add(
+			y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s %s", p->context, problem);
+	else
+		diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", problem);
+}
+
+static struct node *read_node(struct yaml *y, const yaml_event_t *event);
+
+static int anchor_add(struct yaml *y, const yaml_char_t *name, size_t *index)
+{
+	if (y->n_anchors == y->cap_anchors) {
+		size_t cap = y->cap_anchors ? 2 * y->cap_anchors : 16;
+		struct anchor *grown = workflow_arena_array(y->arena, cap, sizeof(*grown));
+
+		if (!grown)
+			return -1;
+		if (y->n_anchors)
+			memcpy(grown, y->anchors, y->n_anchors * sizeof(*grown));
+		y->anchors = grown;
+		y->cap_anchors = cap;
+	}
+	*index = y->n_anchors++;
+	y->anchors[*index].node = NULL;
+	y->anchors[*index].name = workflow_arena_copy(
+		y->arena, (const char *)name, strlen((const char *)name));
+	return y->anchors[*index].name ? 0 : -1;
+}
+
+static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
+{
+	const char *name = (const char *)event->data.alias.anchor;
+	struct workflow_place at = place_of(y, &event->start_mark);
+	char quoted[QUOTE_SIZE];
+
+	/* The last anchor of a name counts. */
+	for (size_t i = y->n_anchors; i-- > 0;) {
+		struct node *copy;
+
+		if (strcmp(y->anchors[i].name, name) != 0)
+			continue;
+		if (!y->anchors[i].node)
+			return fail_at(
+				y, &event->start_mark, "this alias is inside its own anchor");
+		copy = node_copy(y->arena, y->anchors[i].node, &y->left);
+		if (!copy && !y->arena->no_memory)
+			return fail_at(y, &event->start_mark,
+				"with its aliases the workflow has too many values");
+		return copy;
+	}
+	diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at,
+		"there is no anchor &%s before it", quote(name, quoted));
+	return NULL;
+}
+
+/* Tags of the core schema; `quoted` is set for text. */
+static bool tag_is_known(const char *tag, bool *quoted)
+{
+	static const char *const plain[] = {"int", "float", "bool", "null", "map", "seq"};
+
+	if (!tag)
+		return true;
+	if (strcmp(tag, "!") == 0 || strcmp(tag, YAML_STR_TAG) == 0) {
+		*quoted = true;
+		return true;
+	}
+	if (!str_starts(tag, "tag:yaml.org,2002:"))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(plain); i++) {
+		if (strcmp(tag + strlen("tag:yaml.org,2002:"), plain[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+static struct node *read_scalar(struct yaml *y, const yaml_event_t *event)
+{
+	const char *value = (const char *)event->data.scalar.value;
+	size_t len = event->data.scalar.length;
+	bool quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+	char *text;
+
+	if (memchr(value, 0, len))
+		return fail_at(
+			y, &event->start_mark, "a workflow cannot contain the character U+0000");
+	if (!tag_is_known((const char *)event->data.scalar.tag, &quoted))
+		return fail_at(y, &event->start_mark, "custom tags are not supported; remove it");
+	text = workflow_arena_copy(y->arena, value, len);
+	return text ? node_scalar(y->arena, text, quoted, place_of(y, &event->start_mark)) : NULL;
+}
+
+/* The next event, which the caller deletes. Returns false after a mistake, which is reported. */
+static bool next_event(struct yaml *y, yaml_event_t *event)
+{
+	if (yaml_parser_parse(&y->parser, event))
+		return true;
+	fail_parser(y);
+	return false;
+}
+
+/* The key of a map; NULL after a mistake, which is reported. */
+static const char *read_key(struct yaml *y, const yaml_event_t *event)
+{
+	const struct node *key;
+
+	if (event->type == YAML_ALIAS_EVENT) {
+		fail_at(y, &event->start_mark, "an alias cannot be a key");
+		return NULL;
+	}
+	if (event->type != YAML_SCALAR_EVENT) {
+		fail_at(y, &event->start_mark, "a key must be a plain word, not a map or a list");
+		return NULL;
+	}
+	key = read_scalar(y, event);
+	if (key && strcmp(key->text, "<<") == 0 && !key->quoted) {
+		fail_at(y, &event->start_mark,
+			"the merge key `<<` is not part of YAML 1.2; write the keys out");
+		return NULL;
+	}
+	return key ? key->text : NULL;
+}
+
+/* Reads to the end of the map or list `node`. Returns false if it was not reached. */
+static bool read_members(struct yaml *y, struct node *node, yaml_event_type_t end)
+{
+	for (;;) {
+		__attribute__((cleanup(yaml_event_delete))) yaml_event_t event = {0};
+		__attribute__((cleanup(yaml_event_delete))) yaml_event_t behind_key = {0};
+		struct workflow_place key_at = {0};
+		const char *key = NULL;
+		struct node *value;
+
+		if (!next_event(y, &event))
+			return false;
+		if (event.type == end)
+			return true;
+		if (node->kind == NODE_MAP) {
+			key_at = place_of(y, &event.start_mark);
+			key = read_key(y, &event);
+			if (!key || !next_event(y, &behind_key))
+				return false;
+			value = read_node(y, &behind_key);
+		} else {
+			value = read_node(y, &event);
+		}
+		if (!value || node_add(y->arena, node, key, key_at, value) < 0)
+			return false;
+	}
+}
+
+static struct node *read_container(struct yaml *y, const yaml_event_t *event)
+{
+	bool is_map = event->type == YAML_MAPPING_START_EVENT;
+	const yaml_char_t *tag = is_map ? event->data.mapping_start.tag
+					: event->data.sequence_start.tag;
+	struct node *node = node_new(
+		y->arena, is_map ? NODE_MAP : NODE_LIST, place_of(y, &event->start_mark));
+	bool quoted = false;
+
+	if (!node)
+		return NULL;
+	if (y->depth == LIMIT_WORKFLOW_DEPTH)
+		return fail_at(y, &event->start_mark,
+			"maps and lists nest too deep here (the limit is " TEXT_OF(
+				LIMIT_WORKFLOW_DEPTH) ")");
+	if (!tag_is_known((const char *)tag, &quoted))
+		return fail_at(y, &event->start_mark, "custom tags are not supported; remove it");
+	y->depth++;
+	if (!read_members(y, node, is_map ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT))
+		return NULL;
+	y->depth--;
+	if (is_map)
+		node_check_duplicates(node, y->file, y->found);
+	return node;
+}
+
+/* The value that begins with `event`; NULL after a mistake, which is reported. */
+static struct node *read_node(struct yaml *y, const yaml_event_t *event)
+{
+	const yaml_char_t *anchor = NULL;
+	struct node *node = NULL;
+	size_t index = 0;
+
+	if (event->type == YAML_ALIAS_EVENT)
+		return read_alias(y, event);
+	if (y->left == 0)
+		return fail_at(y, &event->start_mark, "the workflow has too many values");
+	y->left--;
+	if (event->type == YAML_SCALAR_EVENT)
+		anchor = event->data.scalar.anchor;
+	else if (event->type == YAML_MAPPING_START_EVENT)
+		anchor = event->data.mapping_start.anchor;
+	else if (event->type == YAML_SEQUENCE_START_EVENT)
+		anchor = event->data.sequence_start.anchor;
+	else
+		return fail_at(y, &event->start_mark, "a value is missing");
+	if (anchor && y->n_anchors == LIMIT_WORKFLOW_ANCHORS)
+		return fail_at(y, &event->start_mark, "the workflow has too many anchors");
+	if (anchor && anchor_add(y, anchor, &index) < 0)
+		return NULL;
+	node = event->type == YAML_SCALAR_EVENT ? read_scalar(y, event) : read_container(y, event);
+	if (node && anchor)
+		y->anchors[index].node = node;
+	return node;
+}
+
+/* The one document of the stream. */
+static struct node *read_stream(struct yaml *y)
+{
+	struct node *root = NULL;
+
+	for (;;) {
+		__attribute__((cleanup(yaml_event_delete))) yaml_event_t event = {0};
+
+		if (!next_event(y, &event))
+			return NULL;
+		switch (event.type) {
+		case YAML_STREAM_START_EVENT:
+		case YAML_DOCUMENT_END_EVENT:
+			break;
+		case YAML_DOCUMENT_START_EVENT:
+			if (root)
+				return fail_at(y, &event.start_mark,
+					"a second document begins here; a workflow is one "
+					"document");
+			break;
+		case YAML_STREAM_END_EVENT:
+			if (!root)
+				diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, NULL,
+					"the workflow is empty");
+			return root;
+		default:
+			root = read_node(y, &event);
+			if (!root)
+				return NULL;
+		}
+	}
+}
+
+/* Sets `stray` to the place of a comma that has to go before the next try; 0 if there is none. */
+static struct node *read_once(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found, size_t *stray)
+{
+	struct yaml y = {
+		.arena = arena,
+		.found = found,
+		.file = file,
+		.option = option,
+		.data = data,
+		.len = len,
+		.left = LIMIT_WORKFLOW_NODES,
+	};
+	struct node *root;
+
+	if (!yaml_parser_initialize(&y.parser)) {
+		arena->no_memory = true;
+		return NULL;
+	}
+	yaml_parser_set_encoding(&y.parser, YAML_UTF8_ENCODING);
+	yaml_parser_set_input_string(&y.parser, (const unsigned char *)data, len);
+	root = read_stream(&y);
+	yaml_parser_delete(&y.parser);
+	*stray = y.stray;
+	return root;
+}
+
+struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
+	const char *data, size_t len, struct diagnostics *found)
+{
+	size_t stray = 0;
+	struct node *root = read_once(arena, file, option, data, len, found, &stray);
+	char *text = NULL;
+
+	/* Each try reads everything before the comma again, so their number is limited. */
+	for (unsigned tries = 0; stray && tries < LIMIT_WORKFLOW_STRAY_COMMAS; tries++) {
+		if (!text)
+			text = workflow_arena_copy(arena, data, len);
+		if (!text)
+			return NULL;
+		text[stray] = ' ';
+		root = read_once(arena, file, option, text, len, found, &stray);
+	}
+	if (stray)
+		diagnostics_add(found, DIAGNOSTIC_ERROR, file, NULL,
+			"more than %d lines end with a `,` that YAML does not allow",
+			LIMIT_WORKFLOW_STRAY_COMMAS);
+	return root;
+}

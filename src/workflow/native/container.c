@@ -1,0 +1,225 @@
+/* `container` of a run, and mounts. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+/* ---- the image ---- */
+
+/* "sha256:" and 64 lower-case digits. */
+static bool is_digest(const char *s)
+{
+	if (!str_starts(s, "sha256:"))
+		return false;
+	s += strlen("sha256:");
+	return strspn(s, "0123456789abcdef") == 64 && s[64] == '\0';
+}
+
+/* The mistake in the name of an image of a registry, for a message; NULL if there is none. */
+static const char *name_mistake(const char *name)
+{
+	const char *at = strchr(name, '@');
+	size_t len = at ? (size_t)(at - name) : strlen(name);
+	const char *slash = memrchr(name, '/', len);
+	const char *colon = memchr(
+		slash ? slash : name, ':', len - (size_t)((slash ? slash : name) - name));
+	const char *host_end = memchr(name, '/', len);
+
+	if (at && !is_digest(at + 1))
+		return "has no digest after `@`: sha256: and 64 hexadecimal digits";
+	if (colon) {
+		size_t tag = len - (size_t)(colon + 1 - name);
+
+		if (tag == 0 || tag > 128)
+			return "has no tag of 1 to 128 characters after `:`";
+		for (size_t i = 0; i < tag; i++) {
+			if (!isalnum((unsigned char)colon[1 + i]) && !strchr("._-", colon[1 + i]))
+				return "has a tag with other characters than letters, digits, `.`, "
+				       "`_` and `-`";
+		}
+		len = (size_t)(colon - name);
+	}
+	if (len == 0)
+		return "names no image";
+	for (size_t i = 0; i < len; i++) {
+		bool in_host = host_end && name + i < host_end;
+
+		if (isupper((unsigned char)name[i]) && !in_host)
+			return "has capital letters, which are not allowed in the name of an image";
+		if (!isalnum((unsigned char)name[i]) && !strchr("/._-", name[i]) &&
+			!(name[i] == ':' && in_host))
+			return "has other characters than lower-case letters, digits, `/`, `.`, "
+			       "`_` and `-`";
+	}
+	if (name[0] == '/' || name[len - 1] == '/' || memmem(name, len, "//", 2))
+		return "has an empty part between two `/`";
+	return NULL;
+}
+
+static void check_image(struct reader *rd, struct workflow_text *image)
+{
+	char quoted[QUOTE_SIZE];
+	const char *mistake = NULL;
+
+	if (!image->value || reader_is_open(rd, image))
+		return;
+	if (str_starts(image->value, "docker://"))
+		image->value += strlen("docker://");
+	if (*image->value == '/') {
+		if (str_ends(image->value, ".sif") || str_ends(image->value, ".sqsh") ||
+			str_ends(image->value, ".squashfs"))
+			mistake = "is a SIF or squashfs file, which is not supported; give the "
+				  "image of a registry, or a file of 'skopeo copy … "
+				  "oci-archive:FILE' or 'docker save'";
+		else if (strstr(image->value, "/../") || str_ends(image->value, "/.."))
+			mistake = "must not contain `..`";
+	} else {
+		mistake = name_mistake(image->value);
+	}
+	if (mistake)
+		reader_error(rd, &image->at, "`%s` %s: %s", reader_field(rd, "image"), mistake,
+			quote(workflow_shown(image), quoted));
+}
+
+static void check_registry(struct reader *rd, const struct workflow_container *container)
+{
+	const struct workflow_text *registry = &container->registry;
+	char quoted[QUOTE_SIZE];
+	const char *host;
+	size_t len;
+
+	if (!registry->value || reader_is_open(rd, registry))
+		return;
+	host = registry->value;
+	if (str_starts(host, "https://"))
+		host += strlen("https://");
+	else if (str_starts(host, "http://"))
+		host += strlen("http://");
+	len = strlen(host);
+	while (len > 0 && host[len - 1] == '/')
+		len--;
+	for (size_t i = 0; i < len; i++) {
+		if (!isalnum((unsigned char)host[i]) && !strchr(".-:[]", host[i]))
+			len = 0;
+	}
+	if (!len)
+		reader_error(rd, &registry->at,
+			"`%s` must be a host such as ghcr.io, with http:// in front if it has no "
+			"TLS, not %s; the path belongs in `image`",
+			reader_field(rd, "registry"), quote(workflow_shown(registry), quoted));
+	else if (container->image.value && *container->image.value == '/')
+		reader_note(rd, &registry->at, "`%s` has no effect on an image that is a file",
+			reader_field(rd, "registry"));
+}
+
+/* ---- mounts ---- */
+
+static void check_directory(struct reader *rd, const char *key, const struct workflow_text *path)
+{
+	char quoted[QUOTE_SIZE];
+
+	if (!path->value || reader_is_open(rd, path))
+		return;
+	if (*path->value != '/' || strstr(path->value, "/../") || str_ends(path->value, "/.."))
+		reader_error(rd, &path->at, "`%s` must be an absolute path without `..`, not %s",
+			reader_field(rd, key), quote(workflow_shown(path), quoted));
+}
+
+static void check_mount(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_mount *mount = out;
+
+	(void)map;
+	check_directory(rd, "hostDir", &mount->host_dir);
+	check_directory(rd, "containerDir", &mount->container_dir);
+	if (mount->container_dir.value && strcmp(mount->container_dir.value, "/") == 0)
+		reader_error(rd, &mount->container_dir.at, "`%s` would hide the whole image",
+			reader_field(rd, "containerDir"));
+}
+
+static const char *const mount_words[] = {"rw", "ro", NULL};
+
+static const struct schema_key mount_keys[] = {
+	{"hostDir", TEXT(workflow_mount, host_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "absolute path", .says = "the directory of this machine"},
+	{"containerDir", TEXT(workflow_mount, container_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "absolute path", .says = "its path in the container"},
+	{"options", WORD(workflow_mount, read_only, mount_words), .flags = KEY_SHOWN,
+		.says = "writable or read-only"},
+};
+const struct schema schema_mount = {
+	.name = "mount",
+	.what = "a mount",
+	.keys = mount_keys,
+	.n = ARRAY_SIZE(mount_keys),
+	.size = sizeof(struct workflow_mount),
+	AT(workflow_mount, at),
+	.check = check_mount,
+};
+
+/* ---- the container ---- */
+
+/* Keys that choose between engines elsewhere. */
+static void note_engine(struct reader *rd, const struct node *map)
+{
+	struct workflow_flag apptainer = {0}, hosted = {0};
+
+	if (reader_flag(rd, map, "apptainer", &apptainer) && apptainer.value)
+		reader_note(rd, &apptainer.at,
+			"`%s` has no effect: the image is the same, only the engine differs",
+			reader_field(rd, "apptainer"));
+	if (reader_flag(rd, map, "deepsquareHosted", &hosted) && hosted.value)
+		reader_note(rd, &hosted.at,
+			"`%s` has no effect: it asks for a copy on DeepSquare's machines, and "
+			"penstock pulls the image from its registry",
+			reader_field(rd, "deepsquareHosted"));
+}
+
+static void check_container(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_container *container = out;
+	bool username = node_get(map, "username") != NULL;
+	bool password = node_get(map, "password") != NULL;
+
+	check_image(rd, &container->image);
+	check_registry(rd, container);
+	if (username != password)
+		reader_missing(rd, map, &schema_container, username ? "password" : "username");
+	note_engine(rd, map);
+}
+
+static const struct schema_key container_keys[] = {
+	{"image", TEXT(workflow_container, image), .flags = KEY_REQUIRED | KEY_SHOWN | KEY_MOVABLE,
+		.value = "`NAME[:TAG][@sha256:…]`, or an absolute path",
+		.says = "the image that the step runs in; a path is an archive below "
+			"`$STORAGE_PATH` or of this machine"},
+	{"registry", TEXT(workflow_container, registry), .value = "host",
+		.otherwise = "that of the image's name, else Docker's",
+		.says = "the registry; `http://HOST` if it has no TLS"},
+	{"username", TEXT(workflow_container, username),
+		.otherwise = "the login of `podman login` or `docker login`",
+		.says = "needed with `password` to log in"},
+	{"password", CREDENTIAL(workflow_container, password),
+		.says = "needed with `username` to log in"},
+	{"apptainer", .kinds = KEY_FLAG, .says = "no effect"},
+	{"deepsquareHosted", .kinds = KEY_FLAG, .says = "no effect"},
+	{"x11", FLAG(workflow_container, x11), .says = "passes the X display of the caller"},
+	{"mountHome", FLAG(workflow_container, mount_home),
+		.says = "mounts the caller's home directory"},
+	{"readOnlyRootFS", FLAG(workflow_container, read_only_root),
+		.says = "the root file system of the image is read-only"},
+	{"mounts", LIST(workflow_container, mounts, n_mounts, &schema_mount),
+		.says = "directories of the machine in the container"},
+};
+const struct schema schema_container = {
+	.name = "container",
+	.what = "`container`",
+	.keys = container_keys,
+	.n = ARRAY_SIZE(container_keys),
+	.given = offsetof(struct workflow_container, given) + 1,
+	AT(workflow_container, at),
+	.check = check_container,
+};

@@ -1,0 +1,185 @@
+/* Variables: `env`, `args`, and the names in `secrets`. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "workflow/document/secrets.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+static const struct schema_key env_keys[] = {
+	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .value = "name of a variable",
+		.says = "letters, digits and `_`, no digit first; not `PATH` or `LD_LIBRARY_PATH`"},
+	{"value", .kinds = KEY_TEXT, .flags = KEY_REQUIRED,
+		.says = "its text; variables in it are not replaced"},
+};
+const struct schema schema_env = SCHEMA("variable", "an entry of `env`", env_keys);
+
+bool is_variable_name(const char *s)
+{
+	if (!isalpha((unsigned char)*s) && *s != '_')
+		return false;
+	for (; *s; s++) {
+		if (!isalnum((unsigned char)*s) && *s != '_')
+			return false;
+	}
+	return true;
+}
+
+bool check_variable_name(struct reader *rd, const char *key, const struct workflow_place *at)
+{
+	char quoted[QUOTE_SIZE];
+
+	if (!is_variable_name(key)) {
+		reader_error(rd, at,
+			"%s is not a variable name: use letters, digits and _, and no digit first",
+			quote(key, quoted));
+		return false;
+	}
+	if (strcmp(key, "PATH") == 0 || strcmp(key, "LD_LIBRARY_PATH") == 0) {
+		reader_error(rd, at,
+			"`%s` cannot be replaced for a whole step; set it within the command, such "
+			"as %s=/my/dir:$%s program",
+			key, key, key);
+		return false;
+	}
+	return true;
+}
+
+/* Checks a variable and appends it to `out`. */
+static void keep_variable(struct reader *rd, struct workflow_env_list *out, const char *key,
+	const struct workflow_place *key_at, const struct workflow_text *value)
+{
+	char quoted[QUOTE_SIZE];
+	struct workflow_env *env = &out->items[out->n];
+
+	if (!check_variable_name(rd, key, key_at))
+		return;
+	*env = (struct workflow_env){.key = key, .value = *value, .at = *key_at};
+	if (!value->value)
+		return;
+	out->n++;
+	if (secret_variable(key, value->value)) {
+		log_redact(value->value);
+		if (!value->shown)
+			env->value.shown = "***";
+	} else if (!value->shown && *value->value == '$' && is_variable_name(value->value + 1)) {
+		reader_note(rd, &value->at,
+			"the value of `%s` is %s literally; variables in it are not replaced", key,
+			quote(value->value, quoted));
+	}
+}
+
+/* The value of a variable; null is the empty text. */
+static void take_value(
+	struct reader *rd, struct node *node, const char *key, struct workflow_text *out)
+{
+	char quoted[QUOTE_SIZE];
+
+	*out = (struct workflow_text){.at = node->at};
+	/* Redact it before a note quotes it. */
+	if (node->kind == NODE_SCALAR && secret_variable(key, node->text) &&
+		!strstr(node->text, "${{"))
+		log_redact(node->text);
+	if (node_is_null(node)) {
+		reader_note(rd, &node->at, "the value of `%s` is read as the empty text", key);
+		node->text = out->value = "";
+		node->quoted = true;
+		return;
+	}
+	if (node->literal) {
+		reader_note(rd, &node->at, "the value of `%s` is the text %s", key,
+			quote(node->text, quoted));
+		node->literal = false;
+	}
+	reader_text_of(rd, node, reader_field(rd, "value"), out);
+}
+
+static void read_variable(struct reader *rd, const struct node *node, struct workflow_env_list *out)
+{
+	struct workflow_text key = {0}, value = {0};
+	const struct node_entry *value_entry;
+
+	if (!reader_check_map(rd, node, &schema_env))
+		return;
+	value_entry = node_find(node, "value");
+	if (!node_get(node, "key"))
+		reader_missing(rd, node, &schema_env, "key");
+	if (!value_entry)
+		reader_missing(rd, node, &schema_env, "value");
+	if (!reader_text(rd, node, "key", &key) || !value_entry)
+		return;
+	take_value(rd, value_entry->value, key.value, &value);
+	keep_variable(rd, out, key.value, &key.at, &value);
+}
+
+void read_variables(
+	struct reader *rd, const struct node *map, const char *field, struct workflow_env_list *out)
+{
+	struct node *env = node_get(map, field);
+	size_t saved;
+
+	if (!env)
+		return;
+	if (env->kind != NODE_LIST) {
+		reader_error(rd, &env->at, "`%s` must be a list of `key` and `value`, not %s",
+			reader_field(rd, field), node_kind_name(env));
+		return;
+	}
+	out->items = workflow_arena_array(rd->arena, env->n + 1, sizeof(*out->items));
+	if (!out->items)
+		return;
+	saved = reader_enter(rd, field, 0);
+	for (size_t i = 0; i < env->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		read_variable(rd, env->entries[i].value, out);
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+}
+
+/* NAME in `secrets` is the variable NAME with the value ${{ secrets.NAME }}. */
+static void read_secret(struct reader *rd, struct node *item, struct workflow_env_list *out)
+{
+	struct workflow_text name = {0}, value = {0};
+	struct node *node;
+
+	if (!reader_text_of(rd, item, buf_str(&rd->path), &name) ||
+		!check_variable_name(rd, item->text, &item->at))
+		return;
+	node = node_new(rd->arena, NODE_SCALAR, item->at);
+	if (!node)
+		return;
+	node->text = workflow_arena_printf(rd->arena, "${{ secrets.%s }}", item->text);
+	if (node->text && reader_text_of(rd, node, buf_str(&rd->path), &value))
+		keep_variable(rd, out, item->text, &item->at, &value);
+}
+
+/* Secrets come before `env`, so that a variable of the same name in `env` wins. */
+void read_secrets(struct reader *rd, const struct node *job)
+{
+	struct node *list = reader_list(rd, job, "secrets");
+	struct workflow_env_list *env = &rd->workflow->env;
+	struct workflow_env_list all = {0};
+	size_t saved;
+
+	if (!list || !list->n)
+		return;
+	all.items = workflow_arena_array(rd->arena, list->n + env->n + 1, sizeof(*all.items));
+	if (!all.items)
+		return;
+	saved = reader_enter(rd, "secrets", 0);
+	for (size_t i = 0; i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		read_secret(rd, list->entries[i].value, &all);
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+	for (size_t i = 0; i < env->n; i++)
+		all.items[all.n++] = env->items[i];
+	*env = all;
+}

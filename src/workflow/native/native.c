@@ -1,0 +1,338 @@
+/* The whole workflow: DeepSquare's grammar with its older keys, and penstock's own keys. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+/* ---- notify ---- */
+
+static void check_notify(struct reader *rd, const struct node *map, void *out)
+{
+	const struct workflow_credential *url = &((struct workflow_notify *)out)->url;
+
+	(void)map;
+	if (!url->value || rd->options->keep_references ||
+		(rd->options->places_only && strstr(url->value, "${{")))
+		return;
+	if (!str_starts(url->value, "http://") && !str_starts(url->value, "https://"))
+		reader_error(rd, &url->at,
+			"`%s` must begin with https:// or http:// (its value is a secret and not "
+			"shown)",
+			reader_field(rd, "url"));
+}
+
+static const char *const event_words[] = {"start", "end", "failure", NULL};
+
+static const struct schema_key notify_keys[] = {
+	{"url", CREDENTIAL(workflow_notify, url), .flags = KEY_REQUIRED, .value = "URL",
+		.says = "the address that is notified; it is a "
+			"[secret](#secrets-and-references)"},
+	{"events", WORDS(workflow_notify, events, event_words), .flags = KEY_SHOWN,
+		.preset = WORKFLOW_NOTIFY_START | WORKFLOW_NOTIFY_END | WORKFLOW_NOTIFY_FAILURE,
+		.otherwise = "all three",
+		.says = "the steps begin; the run has ended, with any result; the run has failed"},
+};
+static const struct schema schema_notify = {
+	.name = "notify",
+	.what = "`notify`",
+	.keys = notify_keys,
+	.n = ARRAY_SIZE(notify_keys),
+	AT(workflow_notify, at),
+	.check = check_notify,
+};
+
+static bool shows_notify(const void *out)
+{
+	return ((const struct workflow *)out)->notify.url.value != NULL;
+}
+
+/* ---- resources of a workflow without `resources` ---- */
+
+static void take_larger(struct workflow_number *number, int64_t value)
+{
+	if (value > number->value)
+		number->value = value;
+}
+
+static int take_largest(void *cookie, const struct workflow_step *step)
+{
+	struct workflow_resources *job = cookie;
+	const struct workflow_step_resources *res = &step->run.resources;
+
+	if (step->kind != WORKFLOW_STEP_RUN)
+		return 0;
+	take_larger(&job->tasks, res->tasks.value);
+	take_larger(&job->cpus_per_task, res->cpus_per_task.value);
+	take_larger(&job->mem_per_cpu, res->mem_per_cpu.value);
+	take_larger(&job->gpus, res->tasks.value * res->gpus_per_task.value);
+	return 0;
+}
+
+static void derive_resources(struct reader *rd)
+{
+	struct workflow_resources *job = &rd->workflow->resources;
+
+	take_larger(&job->tasks, rd->least.tasks.value);
+	take_larger(&job->cpus_per_task, rd->least.cpus_per_task.value);
+	take_larger(&job->gpus, rd->least.gpus.value);
+	workflow_walk(&rd->workflow->steps, take_largest, job);
+}
+
+/* ---- keys that depend on others ---- */
+
+/* The name is part of paths and of object keys. */
+static void check_name(struct reader *rd, const struct workflow_text *name)
+{
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	char quoted[QUOTE_SIZE];
+
+	if (!name->value || reader_is_open(rd, name))
+		return;
+	if (!isalnum((unsigned char)*name->value) || name->value[strspn(name->value, allowed)] ||
+		strlen(name->value) > LIMIT_WORKFLOW_NAME)
+		reader_error(rd, &name->at,
+			"`name` must be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a "
+			"letter or digit, not %s",
+			LIMIT_WORKFLOW_NAME, quote(workflow_shown(name), quoted));
+}
+
+static void read_input_mode(struct reader *rd, const struct node *job)
+{
+	struct workflow_number *mode = &rd->workflow->input_mode;
+	const struct node *node = node_get(job, "inputMode");
+	unsigned octal;
+	int used = 0;
+
+	/* 755 was probably meant as octal 0755; as a decimal number it is out of range. */
+	if (node && node->kind == NODE_SCALAR && strlen(node->text) <= 4 &&
+		sscanf(node->text, "%o%n", &octal, &used) == 1 && !node->text[used] &&
+		octal <= 0777) {
+		uint64_t decimal;
+
+		if (str_to_u64(node->text, 512, 9999, &decimal)) {
+			mode->at = node->at;
+			reader_error(rd, &node->at,
+				"`inputMode` must be the decimal value of the mode, at most 511: for "
+				"octal %03o write %u",
+				octal, octal);
+			return;
+		}
+	}
+	if (reader_number(rd, job, schema_find(&schema_job, "inputMode"), mode) &&
+		!rd->workflow->n_inputs)
+		reader_note(rd, &mode->at, "`inputMode` has no effect without an input");
+}
+
+/* True becomes false for an output that cannot be synchronized while the steps run. */
+static void check_continuous(struct reader *rd, const struct node *job)
+{
+	struct workflow_flag *flag = &rd->workflow->continuous_output_sync;
+
+	if (!flag->value || rd->workflow->output.kind == WORKFLOW_S3)
+		return;
+	if (rd->workflow->output.kind == WORKFLOW_HTTP)
+		reader_note(rd, &flag->at,
+			"`continuousOutputSync` needs an S3 output: an HTTP output is uploaded "
+			"once, at the end");
+	else if (!node_get(job, "output"))
+		reader_note(rd, &flag->at, "`continuousOutputSync` has no effect without `output`");
+	flag->value = false;
+}
+
+static void check_checkpoints(struct reader *rd, const struct workflow *wf)
+{
+	const struct workflow_checkpoints *c = &wf->checkpoints;
+
+	if (c->pattern.value && wf->output.kind != WORKFLOW_S3)
+		reader_note(rd, &c->pattern.at,
+			"`checkpoints.pattern` has no effect without an S3 output: a file becomes a "
+			"checkpoint when it is published");
+	if (c->pattern.value && c->metric.value)
+		reader_note(rd, &c->pattern.at,
+			"files that match `checkpoints.pattern` have no metrics: "
+			"`checkpoints.keep.best` keeps none of them");
+}
+
+/* A step in a container, or in a module that is not loaded and may have one. */
+static int is_contained(void *cookie, const struct workflow_step *step)
+{
+	(void)cookie;
+	return (step->kind == WORKFLOW_STEP_RUN && step->run.container.given) ||
+	       (step->kind == WORKFLOW_STEP_USE && !step->use.resolved);
+}
+
+static void check_mounts(struct reader *rd, const struct workflow *wf)
+{
+	if (wf->n_mounts && wf->steps.n && !workflow_walk(&wf->steps, is_contained, NULL))
+		reader_note(rd, &wf->mounts[0].at,
+			"`mounts` has no effect: no step has a container, and the other steps see "
+			"the directories of this machine directly");
+}
+
+static void read_job_steps(struct reader *rd, const struct node *job)
+{
+	struct workflow *wf = rd->workflow;
+	const struct node *steps = node_get(job, "steps");
+
+	if (!steps)
+		return;
+	read_steps(rd, job, "steps", &wf->steps);
+	if (steps->kind == NODE_LIST && !steps->n && !rd->partial)
+		reader_error(rd, &steps->at, "`steps` is empty: there is nothing to run");
+	if (!wf->resources.given)
+		derive_resources(rd);
+	check_handles(rd, &wf->steps);
+}
+
+/* ---- the table ---- */
+
+static void check_job(struct reader *rd, const struct node *job, void *out)
+{
+	struct workflow *wf = out;
+	const struct node *resume = node_get(job, "resume");
+
+	check_name(rd, &wf->name);
+	read_secrets(rd, job);
+	read_inputs(rd, job);
+	read_input_mode(rd, job);
+	check_continuous(rd, job);
+	wf->has_work_dir |= node_get(job, "context") || node_get(job, "python");
+	read_artifacts(rd, job);
+	read_job_steps(rd, job);
+	check_mounts(rd, wf);
+	check_checkpoints(rd, wf);
+	wf->resume_at = resume ? resume->at : job->at;
+}
+
+static const char *const resume_words[] = {
+	[WORKFLOW_RESUME_AUTO] = "auto",
+	[WORKFLOW_RESUME_NEVER] = "never",
+	NULL,
+};
+
+static bool shows_output(const void *out)
+{
+	return ((const struct workflow *)out)->output.kind != WORKFLOW_NO_TRANSPORT;
+}
+
+static bool shows_checkpoints(const void *out)
+{
+	return ((const struct workflow *)out)->checkpoints.given;
+}
+
+static bool shows_context(const void *out)
+{
+	return ((const struct workflow *)out)->context.path.value != NULL;
+}
+
+static bool shows_python(const void *out)
+{
+	const struct workflow_python *python = &((const struct workflow *)out)->python;
+
+	return python->requirements.value || python->version.value;
+}
+
+static bool shows_retry(const void *out)
+{
+	return ((const struct workflow *)out)->retry.max.value;
+}
+
+static const struct schema_key job_keys[] = {
+	{"name", TEXT(workflow, name), .flags = KEY_SHOWN,
+		.value = "1 to 64 letters, digits, `.`, `_`, `-`",
+		.says = "names the run; part of its [identity](#identity); ours"},
+	{"resources", MAP(workflow, resources, &schema_resources), .flags = KEY_SHOWN,
+		.value = "[map](#resources)", .otherwise = "what the largest step needs",
+		.says = "of this machine, for the whole run"},
+	{"env", VARIABLES(workflow, env), .flags = KEY_SHOWN, .below = &schema_env,
+		.says = "[variables](#variables) of every step"},
+	{"enableLogging", FLAG(workflow, enable_logging), .flags = KEY_SHOWN,
+		.says = "with an S3 output: also keeps the log of each attempt there, in "
+			"`.penstock/runs/ID/log/`"},
+	{"input", .kinds = KEY_MAP, .below = &schema_input, .value = "[input](#inputs)",
+		.says = "what is copied into `$DEEPSQUARE_INPUT` before the first step"},
+	{"inputs", LIST(workflow, inputs, n_inputs, &schema_input), .flags = KEY_SHOWN | KEY_OWN,
+		.value = "list of [inputs](#inputs)", .says = "further inputs; ours"},
+	{"inputMode", NUMBER(workflow, input_mode, 0, 0777), .flags = KEY_OWN,
+		.otherwise = "as in the source",
+		.says = "permissions of everything in the input directory, as the **decimal** value "
+			"of an octal mode: 511 is 0777, 493 is 0755, 448 is 0700; in YAML also "
+			"`0o755`"},
+	{"output", MAP(workflow, output, &schema_output), .flags = KEY_SHOWN, .shown = shows_output,
+		.value = "[output](#output)", .says = "where `$DEEPSQUARE_OUTPUT` is kept"},
+	{"continuousOutputSync", FLAG(workflow, continuous_output_sync), .flags = KEY_SHOWN,
+		.says = "publishes files as soon as they are complete, not only at the end; S3 "
+			"only: an HTTP output is uploaded once, at the end, and a note says so"},
+	{"virtualNetworks",
+		LIST(workflow, virtual_networks, n_virtual_networks, &schema_virtual_network),
+		.value = "list of `name`, `gatewayAddress`",
+		.says = "networks between steps, for `customNetworkInterfaces`"},
+	{"context", .kinds = KEY_MAP | KEY_TEXT, .below = &schema_context,
+		.member = offsetof(struct workflow, context) + 1, .flags = KEY_SHORT,
+		.shown = shows_context,
+		.value = "[map](#context-python-and-artifacts), or a directory",
+		.says = "a directory whose copy is the working directory of every step; ours"},
+	{"python", MAP(workflow, python, &schema_python), .shown = shows_python,
+		.value = "[map](#context-python-and-artifacts)",
+		.says = "Python packages of the steps; ours"},
+	{"artifacts", .kinds = KEY_TEXTS, .member = offsetof(struct workflow, artifacts) + 1,
+		.length = MEMBER_OF(workflow, n_artifacts, size_t), .flags = KEY_OWN,
+		.value = "list of [paths](#context-python-and-artifacts)",
+		.says = "paths of the working directory that belong to the output; ours"},
+	{"steps", .kinds = KEY_LIST, .below = &schema_step,
+		.member = offsetof(struct workflow, steps.items) + 1,
+		.length = MEMBER_OF(workflow, steps.n, size_t),
+		.flags = KEY_REQUIRED | KEY_SHOWN | KEY_OWN, .value = "list of [steps](#steps)",
+		.says = "the steps to run, one after the other"},
+	{"resume", WORD(workflow, resume, resume_words), .flags = KEY_SHOWN,
+		.says = "whether the same command continues an attempt that was interrupted; ours"},
+	{"timeout", DURATION(workflow, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
+		.value = "duration such as `90s`, `30m`, `12h`, `2d`; a bare number is seconds",
+		.says = "how long the steps may take together; then running steps are asked to "
+			"exit, and killed after the grace period of `penstock stop`; class "
+			"`timeout`; ours"},
+	{"hangTimeout", DURATION(workflow, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
+		.says = "a step that prints nothing and uses no CPU for so long is stopped the same "
+			"way; ours"},
+	{"ports", NUMBER(workflow, ports, 0, LIMIT_WORKFLOW_PORTS), .otherwise = "0",
+		.refused = "penstock chooses the ports and passes them as $PORT_0, $PORT_1, …",
+		.says = "how many free TCP ports of this machine the steps get, as `$PORT_0`, "
+			"`$PORT_1`, …; `penstock ps` shows them; ours"},
+	{"secrets", .kinds = KEY_TEXTS, .value = "list of names",
+		.says = "each is a variable of every step, as `${{ secrets.NAME }}` in `env` would "
+			"make it; `env` wins; ours"},
+	{"mounts", LIST(workflow, mounts, n_mounts, &schema_mount),
+		.value = "list of `hostDir`, `containerDir`, `options`",
+		.says = "[mounts](containers.md#the-command) of every step in a container, before the "
+			"step's own; ours"},
+	{"notify", MAP(workflow, notify, &schema_notify), .shown = shows_notify,
+		.value = "[map](#notify)", .says = "a webhook; ours"},
+	{"preemption", MAP(workflow, preemption, &schema_preemption), .otherwise = "detected",
+		.value = "[map](preemption.md)",
+		.says = "who says that the machine goes away, how the steps are warned, and how "
+			"much time there is; ours"},
+	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints), .shown = shows_checkpoints,
+		.otherwise = "all are kept", .value = "[map](checkpoints.md)",
+		.says = "which checkpoints are kept; ours"},
+	{"retry", MAP(workflow, retry, &schema_retry), .shown = shows_retry,
+		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
+};
+const struct schema schema_job = {
+	.name = "workflow",
+	.what = "a workflow",
+	.keys = job_keys,
+	.n = ARRAY_SIZE(job_keys),
+	.check = check_job,
+};
+
+void read_native(struct reader *rd, struct node *job)
+{
+	rd->job = job;
+	reader_read(rd, job, &schema_job, rd->workflow);
+}

@@ -1,0 +1,53 @@
+/* The parts of the native grammar. */
+#ifndef WORKFLOW_NATIVE_NATIVE_H
+#define WORKFLOW_NATIVE_NATIVE_H
+
+#include "workflow/native/reader.h"
+
+extern const struct schema schema_env;
+extern const struct schema schema_resources, schema_step_resources;
+extern const struct schema schema_input, schema_output, schema_s3;
+extern const struct schema schema_context, schema_python, schema_artifacts_of;
+extern const struct schema schema_container, schema_mount;
+extern const struct schema schema_interface, schema_virtual_network;
+extern const struct schema schema_run, schema_use;
+extern const struct schema schema_preemption, schema_checkpoints, schema_retry;
+/* The document at `use.source`; the record of a run has it at `use.module`. */
+extern const struct schema schema_module;
+/* Words in the printed model. */
+extern const char *const notice_words[];
+
+/* Reads a whole workflow; `job` is without its wrapper. */
+void read_native(struct reader *rd, struct node *job);
+
+/* Letters, digits and `_`, no digit first. */
+bool is_variable_name(const char *s);
+/* Reports a name that a variable cannot have, and returns false. */
+bool check_variable_name(struct reader *rd, const char *key, const struct workflow_place *at);
+/* A list of `key` and `value` at `field` of the map. */
+void read_variables(struct reader *rd, const struct node *map, const char *field,
+	struct workflow_env_list *out);
+/* `secrets` of a job; after its `env`. */
+void read_secrets(struct reader *rd, const struct node *job);
+
+/* `resources` of a step, which inherits from the job. */
+void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out);
+/* Addresses, and keys that need a network of the step's own. */
+void check_network(struct reader *rd, const struct node *map, const struct workflow_run *run);
+void read_inputs(struct reader *rd, const struct node *job);
+/* `path` lies below the directory that `where` names; any other path is reported. */
+bool check_below(
+	struct reader *rd, const char *field, const char *where, const struct workflow_text *path);
+/* `artifacts` of a job. */
+void read_artifacts(struct reader *rd, const struct node *job);
+/* Reads the map `use` of the step `rd->step`, and its module. */
+void read_use(struct reader *rd, struct node *map, struct workflow_step *step);
+
+/* `steps`, `catch` or `finally`, at `key` of a map. */
+void read_steps(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_steps *out);
+/* Each `dependsOn` names a handle in scope that was launched before, and no handle is used twice
+ * in one scope. */
+void check_handles(struct reader *rd, const struct workflow_steps *steps);
+
+#endif

@@ -1,0 +1,439 @@
+#include "workflow/native/overrides.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+/* One step of a path: `.key`, `["key"]` or `[3]`. */
+struct segment {
+	const char *key; /* NULL: an index */
+	size_t index;
+};
+
+struct path {
+	struct segment items[LIMIT_WORKFLOW_DEPTH];
+	size_t n;
+};
+
+/* Parses "[3]" or "[\"key\"]" at `p`. Returns the text after it; NULL if it is invalid. */
+static const char *parse_bracket(struct workflow_arena *arena, const char *p, struct segment *out)
+{
+	const char *end;
+	uint64_t index;
+	char digits[12] = {0};
+
+	if (p[1] == '"') {
+		end = strstr(p + 2, "\"]");
+		if (!end)
+			return NULL;
+		out->key = workflow_arena_copy(arena, p + 2, (size_t)(end - p - 2));
+		return out->key ? end + 2 : NULL;
+	}
+	end = strchr(p, ']');
+	if (!end || (size_t)(end - p - 1) >= sizeof(digits))
+		return NULL;
+	memcpy(digits, p + 1, (size_t)(end - p - 1));
+	if (!str_to_u64(digits, 0, LIMIT_WORKFLOW_NODES, &index))
+		return NULL;
+	out->index = (size_t)index;
+	return end + 1;
+}
+
+/* Returns false if `text` is not a path of at least one segment. */
+static bool path_parse(struct workflow_arena *arena, const char *text, struct path *path)
+{
+	const char *p = text;
+
+	path->n = 0;
+	while (*p) {
+		struct segment *segment = &path->items[path->n];
+
+		if (path->n == ARRAY_SIZE(path->items))
+			return false;
+		*segment = (struct segment){0};
+		if (*p == '[') {
+			p = parse_bracket(arena, p, segment);
+			if (!p)
+				return false;
+		} else {
+			size_t len;
+
+			p += path->n > 0 && *p == '.';
+			len = strcspn(p, ".[");
+			if (len == 0)
+				return false;
+			segment->key = workflow_arena_copy(arena, p, len);
+			if (!segment->key)
+				return false;
+			p += len;
+		}
+		path->n++;
+	}
+	if (path->n > 1 && path->items[0].key && strcmp(path->items[0].key, "job") == 0) {
+		path->n--;
+		memmove(path->items, path->items + 1, path->n * sizeof(path->items[0]));
+	}
+	return path->n > 0;
+}
+
+/* The member of `list` that a segment selects: by index, or a map by its `name` or `key`. */
+static struct node_entry *find_in_list(const struct node *list, const struct segment *segment)
+{
+	uint64_t index = segment->index;
+
+	if (!segment->key || str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index))
+		return index < list->n ? &list->entries[index] : NULL;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		const struct node *name = node_get(item, "name");
+
+		if (!name)
+			name = node_get(item, "key");
+		if (name && name->kind == NODE_SCALAR && strcmp(name->text, segment->key) == 0)
+			return &list->entries[i];
+	}
+	return NULL;
+}
+
+static struct node_entry *find_member(const struct node *node, const struct segment *segment)
+{
+	if (node->kind == NODE_LIST)
+		return find_in_list(node, segment);
+	return segment->key ? node_find(node, segment->key) : NULL;
+}
+
+const struct node *overrides_find(
+	struct workflow_arena *arena, const struct node *job, const char *text)
+{
+	struct path path = {.n = 0};
+	const struct node *node = job;
+
+	if (!path_parse(arena, text, &path))
+		return NULL;
+	for (size_t i = 0; i < path.n && node; i++) {
+		const struct node_entry *entry = find_member(node, &path.items[i]);
+
+		node = entry ? entry->value : NULL;
+	}
+	return node;
+}
+
+static void fail(const struct overrides *o, const char *option, const char *message)
+{
+	struct workflow_place at = {.option = option};
+
+	diagnostics_add(o->found, DIAGNOSTIC_ERROR, o->file, &at, "%s", message);
+}
+
+/* The value after `=`: JSON or YAML if it begins like that, else the text itself, typed by the
+ * reader of the field. NULL if it is invalid, which is reported. */
+static struct node *parse_value(const struct overrides *o, const char *option, const char *text)
+{
+	struct workflow_place at = {.option = option};
+	struct diagnostics json_mistakes = {0}, yaml_mistakes = {0};
+	size_t len = strlen(text);
+	struct node *node = NULL;
+	char *copy;
+
+	if (!text_check(o->file, option, text, len, o->found))
+		return NULL;
+	if (strchr("{[\"", *text) && *text) {
+		node = json_read(o->arena, o->file, option, text, len, &json_mistakes);
+		if (!node && *text != '"')
+			node = yaml_read(o->arena, o->file, option, text, len, &yaml_mistakes);
+		if (!node && *text != '"')
+			fail(o, option,
+				json_mistakes.n ? json_mistakes.items[0].message : "out of memory");
+		else if (node && node->kind != NODE_SCALAR && json_mistakes.errors == 0)
+			o->found->no_memory |= json_mistakes.no_memory;
+		diagnostics_release(&json_mistakes);
+		diagnostics_release(&yaml_mistakes);
+		if (node || *text != '"')
+			return node;
+	}
+	copy = workflow_arena_copy(o->arena, text, len);
+	return copy ? node_scalar(o->arena, copy, !*copy, at) : NULL;
+}
+
+/* The schema below a field; NULL if it has none. */
+static const struct schema *schema_below(const struct schema *schema, const struct segment *segment)
+{
+	const struct schema_key *field;
+
+	if (!schema || !segment->key)
+		return NULL;
+	field = schema_find(schema, segment->key);
+	return field ? field->below : NULL;
+}
+
+static void fail_with(const struct overrides *o, const char *option, const struct buf *message)
+{
+	if (buf_failed(message))
+		o->arena->no_memory = true;
+	fail(o, option, buf_str(message));
+}
+
+/* Reports a key that is neither in the map nor in the grammar. */
+static bool key_is_known(
+	const struct overrides *o, const char *option, const struct schema *schema, const char *key)
+{
+	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
+	const char *nearest;
+
+	if (!schema || schema_find(schema, key))
+		return true;
+	nearest = schema_nearest(schema, key);
+	buf_printf(&message, "unknown key %s in %s", quote(key, quoted), schema->what);
+	if (nearest)
+		buf_printf(&message, ", did you mean `%s`?", nearest);
+	else if (schema == &schema_step && schema_find(&schema_run, key))
+		buf_printf(&message, "; it belongs in `run`");
+	fail_with(o, option, &message);
+	return false;
+}
+
+/* Adds the member of `node` that `segment` names. NULL on failure, which is reported. */
+static struct node_entry *add_member(const struct overrides *o, const char *option,
+	struct node *node, const struct schema *schema, const struct segment *segment,
+	struct node *value)
+{
+	struct workflow_place at = {.option = option};
+	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
+	uint64_t index = segment->index;
+	const char *key = NULL;
+	bool is_index = !segment->key ||
+			(node->kind == NODE_LIST &&
+				str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index));
+
+	if (node->kind == NODE_LIST && (!is_index || index != node->n)) {
+		if (is_index && node->n)
+			buf_printf(&message, "the list ends with [%zu]; there is no [%zu]",
+				node->n - 1, (size_t)index);
+		else if (is_index)
+			buf_printf(&message, "the list begins with [0]; there is no [%zu]",
+				(size_t)index);
+		else
+			buf_printf(&message, "no entry of the list has the name %s",
+				quote(segment->key, quoted));
+		fail_with(o, option, &message);
+		return NULL;
+	}
+	if (node->kind == NODE_MAP) {
+		if (!segment->key) {
+			fail(o, option, "this is a map, which has no index");
+			return NULL;
+		}
+		if (!key_is_known(o, option, schema, segment->key))
+			return NULL;
+		key = workflow_arena_copy(o->arena, segment->key, strlen(segment->key));
+		if (!key)
+			return NULL;
+	}
+	if (node_add(o->arena, node, key, at, value) < 0)
+		return NULL;
+	return &node->entries[node->n - 1];
+}
+
+/* {key: KEY, value: VALUE} for a list of variables. NULL if out of memory. */
+static struct node *new_variable(
+	struct workflow_arena *arena, const char *key, struct node *value, struct workflow_place at)
+{
+	struct node *map = node_new(arena, NODE_MAP, at);
+	const char *copy = workflow_arena_copy(arena, key, strlen(key));
+	struct node *name = copy ? node_scalar(arena, copy, true, at) : NULL;
+
+	if (!map || !name || node_add(arena, map, "key", at, name) < 0 ||
+		node_add(arena, map, "value", at, value) < 0)
+		return NULL;
+	return map;
+}
+
+/* Sets variable `key` in `env`, a list or map of variables. */
+static void set_variable(const struct overrides *o, struct node *env, const char *key,
+	struct node *value, struct workflow_place at)
+{
+	struct segment segment = {.key = key};
+	struct node_entry *entry = find_member(env, &segment);
+	struct node *map;
+
+	if (entry && env->kind == NODE_LIST) {
+		struct node_entry *old = node_find(entry->value, "value");
+
+		if (old)
+			old->value = value;
+		else
+			node_add(o->arena, entry->value, "value", at, value);
+	} else if (entry) {
+		entry->value = value;
+		entry->key_at = at;
+	} else if (env->kind == NODE_MAP) {
+		const char *copy = workflow_arena_copy(o->arena, key, strlen(key));
+
+		if (copy)
+			node_add(o->arena, env, copy, at, value);
+	} else {
+		map = new_variable(o->arena, key, value, at);
+		if (map)
+			node_add(o->arena, env, NULL, at, map);
+	}
+}
+
+/* Remembers a removed key, so that a message about its absence names the option. */
+static void remember_removal(
+	const struct overrides *o, const char *option, struct node *node, const char *key)
+{
+	struct node_removed *removed = workflow_arena_alloc(o->arena, sizeof(*removed));
+
+	if (!removed)
+		return; /* the arena has recorded the failure */
+	*removed = (struct node_removed){key, option, node->removed};
+	if (key)
+		node->removed = removed;
+}
+
+/* Sets or removes what the last segment names in `node`. */
+static void set_last(const struct overrides *o, const char *option, struct node *node,
+	const struct schema *schema, const struct segment *segment, struct node *value)
+{
+	struct workflow_place at = {.option = option};
+	struct node_entry *entry = find_member(node, segment);
+
+	if (schema == &schema_env && segment->key && node->kind == NODE_LIST &&
+		value->kind == NODE_SCALAR && !node_is_null(value)) {
+		set_variable(o, node, segment->key, value, at);
+	} else if (!node_is_null(value)) {
+		if (!entry) {
+			add_member(o, option, node, schema, segment, value);
+		} else {
+			entry->value = value;
+			entry->key_at = at;
+		}
+	} else if (entry) {
+		remember_removal(o, option, node, entry->key);
+		node_remove(node, (size_t)(entry - node->entries));
+	} else if (node->kind == NODE_MAP && segment->key) {
+		key_is_known(o, option, schema, segment->key);
+	}
+}
+
+/* One level down, creating missing maps and lists. NULL on failure, which is reported, or if there
+ * is nothing to remove. */
+static struct node *descend(const struct overrides *o, const char *option, struct node *node,
+	const struct schema *schema, const struct path *path, size_t i, bool removing)
+{
+	struct workflow_place at = {.option = option};
+	struct node_entry *entry = find_member(node, &path->items[i]);
+	enum node_kind kind = path->items[i + 1].key ? NODE_MAP : NODE_LIST;
+	struct node *made;
+
+	if (entry && !node_is_null(entry->value)) {
+		if (entry->value->kind != NODE_SCALAR)
+			return entry->value;
+		fail(o, option,
+			"the path continues below a field that is neither a map nor a list");
+		return NULL;
+	}
+	if (removing) {
+		if (!entry && node->kind == NODE_MAP && path->items[i].key)
+			key_is_known(o, option, schema, path->items[i].key);
+		return NULL;
+	}
+	if (path->items[i].key && schema_below(schema, &path->items[i]) == &schema_env)
+		kind = NODE_LIST;
+	made = node_new(o->arena, kind, at);
+	if (!made)
+		return NULL;
+	if (entry) {
+		entry->value = made;
+		return made;
+	}
+	return add_member(o, option, node, schema, &path->items[i], made) ? made : NULL;
+}
+
+void overrides_set(struct overrides *o, const char *path_and_value)
+{
+	struct path path = {.n = 0};
+	const char *equals = strchr(path_and_value, '=');
+	const struct schema *schema = &schema_job;
+	struct node *node = o->job, *value;
+	const char *option;
+	char *name;
+
+	name = workflow_arena_copy(o->arena, path_and_value,
+		equals ? (size_t)(equals - path_and_value) : strlen(path_and_value));
+	if (!name)
+		return;
+	option = workflow_arena_printf(o->arena, "--set %s", name);
+	if (!equals) {
+		/* Without `=` the text may be a misplaced value, perhaps a secret: do not show
+		 * it. */
+		fail(o, "--set", "takes PATH=VALUE, such as resources.tasks=1");
+		return;
+	}
+	if (!path_parse(o->arena, name, &path)) {
+		if (o->arena->no_memory)
+			return;
+		fail(o, *name ? option : "--set",
+			"this is not a path; write it like steps[0].run.workDir");
+		return;
+	}
+	value = parse_value(o, option, equals + 1);
+	if (!value)
+		return;
+	for (size_t i = 0; i + 1 < path.n; i++) {
+		node = descend(o, option, node, schema, &path, i, node_is_null(value));
+		if (!node)
+			return;
+		/* Members of a list have the schema of the list. */
+		if (path.items[i].key && schema_below(schema, &path.items[i]))
+			schema = schema_below(schema, &path.items[i]);
+		else if (path.items[i].key && schema && schema_find(schema, path.items[i].key))
+			schema = NULL;
+	}
+	set_last(o, option, node, schema, &path.items[path.n - 1], value);
+}
+
+void overrides_env(struct overrides *o, const char *key_and_value)
+{
+	const char *equals = strchr(key_and_value, '=');
+	struct workflow_place at = {0};
+	struct node_entry *entry = node_find(o->job, "env");
+	struct node *env, *value;
+	const char *text;
+	char *key;
+
+	if (!equals || equals == key_and_value) {
+		fail(o, "--env", "takes KEY=VALUE");
+		return;
+	}
+	key = workflow_arena_copy(o->arena, key_and_value, (size_t)(equals - key_and_value));
+	text = workflow_arena_copy(o->arena, equals + 1, strlen(equals + 1));
+	if (!key || !text)
+		return;
+	at.option = workflow_arena_printf(o->arena, "--env %s", key);
+	if (!text_check(o->file, at.option, text, strlen(text), o->found) ||
+		!text_check(o->file, at.option, key, strlen(key), o->found))
+		return;
+	value = node_scalar(o->arena, text, true, at);
+	if (!value)
+		return;
+	if (entry && entry->value->kind != NODE_SCALAR) {
+		set_variable(o, entry->value, key, value, at);
+		return;
+	}
+	if (entry && !node_is_null(entry->value))
+		return; /* The reader reports its wrong kind. */
+	env = node_new(o->arena, NODE_LIST, at);
+	if (!env)
+		return;
+	set_variable(o, env, key, value, at);
+	if (entry)
+		entry->value = env;
+	else
+		node_add(o->arena, o->job, "env", at, env);
+}

@@ -1,0 +1,212 @@
+/* `preemption`: the sources of notices that the machine goes away, and how the steps are warned. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "workflow/workflow.h"
+#include "base/banned.h"
+
+/* ---- sources ---- */
+
+const char *const notice_words[] = {
+	[WORKFLOW_NOTICE_AUTO] = "auto",
+	[WORKFLOW_NOTICE_GCP] = "gcp",
+	[WORKFLOW_NOTICE_AWS] = "aws",
+	[WORKFLOW_NOTICE_AZURE] = "azure",
+	NULL,
+};
+
+struct made_source {
+	struct workflow_text file, command;
+};
+
+static const struct schema_key notice_source_keys[] = {
+	{"file", TEXT(made_source, file), .value = "absolute path",
+		.says = "the notice has come when this file exists"},
+	{"command", TEXT(made_source, command), .flags = KEY_NO_SECRET,
+		.says = "the notice has come when this command exits with 0"},
+};
+static const struct schema schema_notice_source = SCHEMA(
+	"notice-source", "a member of `preemption.sources`", notice_source_keys);
+
+/* {file: PATH} or {command: TEXT} */
+static void read_made_source(
+	struct reader *rd, const struct node *node, struct workflow_notice_source *out)
+{
+	struct made_source made = {0};
+
+	if (!reader_read(rd, node, &schema_notice_source, &made))
+		return;
+	if (!node_get(node, "file") == !node_get(node, "command")) {
+		reader_error(rd, &node->at, "`%s` must have either `file` or `command`",
+			buf_str(&rd->path));
+		return;
+	}
+	out->kind = made.file.value ? WORKFLOW_NOTICE_FILE : WORKFLOW_NOTICE_COMMAND;
+	out->value = made.file.value ? made.file : made.command;
+	reader_check_absolute(rd, &made.file, "file", "");
+	if (made.command.value && !made.command.value[strspn(made.command.value, " \t\r\n")])
+		reader_error(rd, &made.command.at, "`%s` is empty", reader_field(rd, "command"));
+}
+
+static void read_source(struct reader *rd, struct node *node, size_t i, void *out)
+{
+	struct workflow_notice_source *source = out;
+	struct workflow_text text = {0};
+	char quoted[QUOTE_SIZE];
+
+	(void)i;
+	source->at = node->at;
+	if (node->kind == NODE_MAP) {
+		read_made_source(rd, node, source);
+		return;
+	}
+	if (!reader_text_of(rd, node, buf_str(&rd->path), &text) || reader_is_open(rd, &text))
+		return;
+	for (size_t k = 0; notice_words[k]; k++) {
+		if (strcmp(text.value, notice_words[k]) == 0) {
+			source->kind = (enum workflow_notice_kind)k;
+			return;
+		}
+	}
+	reader_error(rd, &node->at,
+		"`%s` must be auto, gcp, aws, azure, {file: PATH} or {command: TEXT}, not %s",
+		buf_str(&rd->path), quote(workflow_shown(&text), quoted));
+}
+
+/* Signals are always notices, so that an empty list means signals only. */
+static void read_sources(struct reader *rd, const struct node *map, struct workflow_preemption *out)
+{
+	struct node *list = reader_list(rd, map, "sources");
+
+	if (!list)
+		return;
+	out->sources_given = true;
+	if (list->n > LIMIT_NOTICE_SOURCES)
+		reader_error(rd, &list->at, "`%s` has more than %d members",
+			reader_field(rd, "sources"), LIMIT_NOTICE_SOURCES);
+	else
+		out->sources = reader_each(
+			rd, map, "sources", sizeof(*out->sources), &out->n_sources, read_source);
+}
+
+/* ---- signal, metadata and the whole ---- */
+
+static const char *const signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2", NULL};
+
+/* Also the names that messages do not list. */
+static const char *const all_signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2",
+	"SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", NULL};
+
+static void read_signal(struct reader *rd, const struct node *map, struct workflow_preemption *out)
+{
+	static const struct schema_key key = {.words = signal_words};
+	static const int signals[] = {0, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+	struct workflow_text text = {0};
+	size_t i;
+
+	if (!reader_text(rd, map, "signal", &text) || reader_is_open(rd, &text))
+		return;
+	if (str_starts(text.value, "SIG"))
+		text.value += strlen("SIG");
+	if (!reader_word(rd, &text, reader_field(rd, "signal"), &key, &i))
+		return;
+	out->signal = signals[i];
+	out->signal_given = true;
+}
+
+static void check_address(struct reader *rd, const char *key, struct workflow_text *address)
+{
+	char quoted[QUOTE_SIZE];
+
+	if (!address->value || reader_is_open(rd, address) ||
+		str_starts(address->value, "http://") || str_starts(address->value, "https://"))
+		return;
+	reader_error(rd, &address->at, "`%s` must begin with http:// or https://, not %s",
+		reader_field(rd, key), quote(workflow_shown(address), quoted));
+	address->value = NULL;
+}
+
+static void check_metadata(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_preemption *p = out;
+
+	(void)map;
+	check_address(rd, "gcp", &p->gcp);
+	check_address(rd, "aws", &p->aws);
+	check_address(rd, "azure", &p->azure);
+}
+
+static const struct schema_key metadata_keys[] = {
+	{"gcp", TEXT(workflow_preemption, gcp), .value = "URL", .otherwise = "the cloud's",
+		.says = "of Google Cloud"},
+	{"aws", TEXT(workflow_preemption, aws), .value = "URL", .otherwise = "the cloud's",
+		.says = "of AWS"},
+	{"azure", TEXT(workflow_preemption, azure), .value = "URL", .otherwise = "the cloud's",
+		.says = "of Azure"},
+};
+static const struct schema schema_metadata = {
+	.name = "metadata",
+	.what = "`preemption.metadata`",
+	.keys = metadata_keys,
+	.n = ARRAY_SIZE(metadata_keys),
+	.check = check_metadata,
+};
+
+static void check_preemption(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_preemption *p = out;
+
+	read_sources(rd, map, p);
+	read_signal(rd, map, p);
+	if (p->grace.given && p->reserve.given && p->reserve.value >= p->grace.value)
+		reader_error(rd, &p->reserve.at,
+			"`%s` must be shorter than `%s`, which includes it",
+			reader_field(rd, "reserve"), reader_field(rd, "grace"));
+}
+
+static const struct schema_key preemption_keys[] = {
+	{"sources", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_notice_source,
+		.words = notice_words,
+		.value = "list of `auto`, `gcp`, `aws`, `azure`, `{file: PATH}`, `{command: TEXT}`",
+		.otherwise = "[`auto`]", .says = "where notices come from, in addition to signals"},
+	{"signal", .kinds = KEY_TEXT, .value = "`TERM`, `INT`, `HUP`, `USR1`, `USR2` or `none`",
+		.words = all_signal_words, .otherwise = "`TERM`",
+		.says = "the signal that the steps get after a notice"},
+	{"grace", DURATION(workflow_preemption, grace, 1, LIMIT_WORKFLOW_DURATION),
+		.otherwise = "that of the source",
+		.says = "from a notice to the end of the machine, if the source does not say"},
+	{"reserve", DURATION(workflow_preemption, reserve, 1, LIMIT_WORKFLOW_DURATION),
+		.otherwise = "a sixth of `grace`, 1 s to 30 s",
+		.says = "the part of `grace` that is kept for publishing"},
+	{"metadata", MAP_OF(&schema_metadata), .says = "addresses of the metadata services"},
+};
+const struct schema schema_preemption = {
+	.name = "preemption",
+	.what = "`preemption`",
+	.keys = preemption_keys,
+	.n = ARRAY_SIZE(preemption_keys),
+	AT(workflow_preemption, at),
+	.check = check_preemption,
+};
+
+void workflow_read_preemption(struct workflow_arena *arena, const char *file, struct node *map,
+	struct workflow_preemption *out, struct diagnostics *found)
+{
+	static const struct workflow_options options;
+	struct workflow workflow = {.file = file};
+	struct reader rd = {
+		.workflow = &workflow,
+		.arena = arena,
+		.options = &options,
+		.found = found,
+		.path = BUF_INIT(LIMIT_STRING),
+	};
+
+	reader_enter(&rd, "preemption", 0);
+	reader_read(&rd, map, &schema_preemption, out);
+	buf_release(&rd.path);
+}

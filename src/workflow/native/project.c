@@ -1,0 +1,166 @@
+/* `context`, `python` and `artifacts`: files and packages that are not inputs. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+bool check_below(
+	struct reader *rd, const char *field, const char *where, const struct workflow_text *path)
+{
+	char quoted[QUOTE_SIZE];
+
+	if (reader_is_open(rd, path))
+		return true;
+	if (*path->value && *path->value != '/' && !reader_has_dots(path->value))
+		return true;
+	reader_error(rd, &path->at,
+		"`%s` must be a path below %s, without `/` in front and without `.` or `..`, not "
+		"%s",
+		field, where, quote(workflow_shown(path), quoted));
+	return false;
+}
+
+/* ---- artifacts of another run ---- */
+
+static void check_artifacts_of(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_artifacts *from = out;
+
+	if (node_get(map, "run") && node_get(map, "tag"))
+		reader_error(rd, &from->tag.at, "`%s` has both `run` and `tag`; keep one",
+			buf_str(&rd->path));
+	else if (!node_get(map, "run") && !node_get(map, "tag"))
+		reader_missing(rd, map, &schema_artifacts_of, "run");
+}
+
+static const struct schema_key artifacts_of_keys[] = {
+	{"run", TEXT(workflow_artifacts, run),
+		.says = "the name of a run, or give `tag`; its newest attempt must have succeeded"},
+	{"tag", TEXT(workflow_artifacts, tag), .says = "a tag of `penstock tag`, instead of `run`"},
+};
+const struct schema schema_artifacts_of = {
+	.name = "artifacts",
+	.what = "`artifacts` of an input",
+	.keys = artifacts_of_keys,
+	.n = ARRAY_SIZE(artifacts_of_keys),
+	AT(workflow_artifacts, at),
+	.check = check_artifacts_of,
+};
+
+/* ---- context ---- */
+
+static void check_context(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_context *context = out;
+
+	rd->workflow->has_work_dir = true;
+	if (context->path.value && !*context->path.value)
+		reader_error(rd, &context->path.at, "`%s` is empty; the folder of this file is `.`",
+			reader_field(rd, "path"));
+	else if (context->path.value)
+		reader_anchor(rd, node_get(map, "path"), &context->path);
+}
+
+static const char *const ignore_words[] = {
+	[WORKFLOW_IGNORE_NONE] = "none",
+	[WORKFLOW_IGNORE_GIT] = "gitignore",
+	[WORKFLOW_IGNORE_DET] = "detignore",
+	NULL,
+};
+
+static const struct schema_key context_keys[] = {
+	{"path", TEXT(workflow_context, path), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "directory",
+		.says = "a directory, relative to the folder of the workflow file; it is copied to "
+			"`$STORAGE_PATH/work`, where every step without `workDir` starts"},
+	{"ignore", WORD(workflow_context, ignore, ignore_words), .flags = KEY_SHOWN,
+		.says = "leaves out nothing; or `.git` and the matches of `.gitignore`; or the "
+			"files that Determined leaves out and the matches of `.detignore`"},
+	{"maxBytes", NUMBER(workflow_context, max_bytes, 1, INT64_MAX), .value = "bytes",
+		.says = "a larger context is an error, before anything runs"},
+};
+const struct schema schema_context = {
+	.name = "context",
+	.what = "`context`",
+	.keys = context_keys,
+	.n = ARRAY_SIZE(context_keys),
+	AT(workflow_context, at),
+	.check = check_context,
+};
+
+/* ---- python ---- */
+
+static bool is_version(const char *text)
+{
+	const char *dot = strchr(text, '.');
+
+	return dot && dot > text && dot[1] && strspn(text, "0123456789") == (size_t)(dot - text) &&
+	       dot[1 + strspn(dot + 1, "0123456789")] == '\0';
+}
+
+static void check_python(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_python *python = out;
+	char quoted[QUOTE_SIZE];
+
+	(void)map;
+	rd->workflow->has_work_dir = true;
+	if (python->requirements.value)
+		check_below(rd, reader_field(rd, "requirements"), "the working directory",
+			&python->requirements);
+	if (python->version.value && !reader_is_open(rd, &python->version) &&
+		!is_version(python->version.value))
+		reader_error(rd, &python->version.at, "`%s` must be a version such as 3.11, not %s",
+			reader_field(rd, "version"),
+			quote(workflow_shown(&python->version), quoted));
+}
+
+static const struct schema_key python_keys[] = {
+	{"requirements", TEXT(workflow_python, requirements), .flags = KEY_SHOWN,
+		.value = "path in the working directory",
+		.says = "packages of the steps; installed once by pip into an environment that "
+			"runs with the same requirements share"},
+	{"version", TEXT(workflow_python, version), .flags = KEY_SHOWN, .value = "such as `3.11`",
+		.otherwise = "that of `python3`",
+		.says = "the version of Python; it must be installed on this machine"},
+	{"systemPackages", FLAG(workflow_python, system_packages), .flags = KEY_SHOWN, .preset = 1,
+		.says = "the packages of the machine are visible, and those that meet the "
+			"requirements are not installed again"},
+};
+const struct schema schema_python = {
+	.name = "python",
+	.what = "`python`",
+	.keys = python_keys,
+	.n = ARRAY_SIZE(python_keys),
+	AT(workflow_python, at),
+	.check = check_python,
+};
+
+/* ---- artifacts ---- */
+
+void read_artifacts(struct reader *rd, const struct node *job)
+{
+	struct workflow *wf = rd->workflow;
+	struct node *list = reader_list(rd, job, "artifacts");
+	size_t saved;
+
+	if (!list || !list->n)
+		return;
+	wf->has_work_dir = true;
+	wf->artifacts = workflow_arena_array(rd->arena, list->n, sizeof(*wf->artifacts));
+	if (!wf->artifacts)
+		return;
+	saved = reader_enter(rd, "artifacts", 0);
+	for (size_t i = 0; i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+		struct workflow_text *path = &wf->artifacts[wf->n_artifacts];
+
+		if (reader_text_of(rd, list->entries[i].value, buf_str(&rd->path), path) &&
+			check_below(rd, buf_str(&rd->path), "the working directory", path))
+			wf->n_artifacts++;
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+}

@@ -1,0 +1,107 @@
+/*
+ * Typed values out of a document tree. Each function reports a mistake at its place, leaves the
+ * default in the model and continues, so that one reading reports all mistakes.
+ */
+#ifndef WORKFLOW_NATIVE_READER_H
+#define WORKFLOW_NATIVE_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workflow/document/arena.h"
+#include "workflow/document/document.h"
+#include "workflow/model.h"
+#include "workflow/native/schema.h"
+#include "workflow/workflow.h"
+
+#define READER_MODULES 8 /* levels of modules that use modules */
+
+struct reader {
+	struct workflow *workflow;
+	struct workflow_arena *arena;
+	const struct workflow_options *options;
+	struct diagnostics *found;
+	struct buf path; /* the field that is being read, "steps[0].run"; empty at the top */
+	const struct node *job; /* the whole document */
+	const struct node *step; /* the step that is being read */
+	/* Invalid parts of another runner's file were left out: do not report missing keys. */
+	bool partial;
+	unsigned modules; /* nesting of the module that is being read */
+	const char *chain[READER_MODULES]; /* sources of the modules around it */
+	struct workflow_resources least; /* what modules need, if there is no `resources` */
+	struct buf number; /* of the step that is being read, "2.1" */
+};
+
+void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void reader_note(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Extends the path by `key`, or by [index] if `key` is NULL. Returns the argument for
+ * reader_leave(). */
+size_t reader_enter(struct reader *rd, const char *key, size_t index);
+void reader_leave(struct reader *rd, size_t saved);
+/* The full name of `key` in the current path, for messages; owned by the arena. */
+const char *reader_field(struct reader *rd, const char *key);
+
+/*
+ * Reads `map` into `out`, the struct of `schema`: reports unknown and missing keys, sets defaults,
+ * reads each row that has a member, and calls `check` of the schema. Returns false if `map` is not
+ * a map, which it reports.
+ */
+bool reader_read(struct reader *rd, const struct node *map, const struct schema *schema, void *out);
+/* Reads one row into its member of `out`. */
+void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out);
+/* Calls `read` with each member of the list at `key`, its index and its struct of `size` bytes.
+ * Returns the array of `*n` structs; NULL if there is no list. */
+void *reader_each(struct reader *rd, const struct node *map, const char *key, size_t size,
+	size_t *n, void (*read)(struct reader *rd, struct node *item, size_t i, void *out));
+
+/* Checks that `node` is a map, and each of its keys. */
+bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema);
+/* The map or list at `key`; NULL if it is missing, null, or of another kind, which is reported. */
+struct node *reader_map(struct reader *rd, const struct node *map, const char *key);
+struct node *reader_list(struct reader *rd, const struct node *map, const char *key);
+/* Reports a key that `map` lacks, unless `map` has a misspelled one. */
+void reader_missing(
+	struct reader *rd, const struct node *map, const struct schema *schema, const char *key);
+
+/*
+ * Each returns true if there is a usable value. Without one `out` is unchanged except for its place,
+ * which becomes the map's. References are resolved. The node gets the type it was read as, so that
+ * a record of the document is unambiguous.
+ */
+bool reader_text(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);
+bool reader_text_of(
+	struct reader *rd, struct node *node, const char *field, struct workflow_text *out);
+/* A whole number or a duration within the bounds of `key`. */
+bool reader_number(struct reader *rd, const struct node *map, const struct schema_key *key,
+	struct workflow_number *out);
+bool reader_flag(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_flag *out);
+bool reader_credential(struct reader *rd, const struct node *map, const char *key,
+	struct workflow_credential *out);
+/* A list of texts. A single text is read as a list of one, with a note; `numbers` also allows
+ * literal numbers of JSON. Returns true if all members were usable. */
+bool reader_texts(struct reader *rd, const struct node *map, const char *key, bool numbers,
+	struct workflow_texts *out);
+/* The index of `text` in the words of `key`; any other text is reported. */
+bool reader_word(struct reader *rd, const struct workflow_text *text, const char *field,
+	const struct schema_key *key, size_t *index);
+
+/* Returns true if references in the text were left unresolved on purpose: its value is unknown. */
+bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
+/* Reports a reference to a secret: every user of the machine can read command lines. */
+bool reader_refuse_secret(struct reader *rd, const struct node *node, const char *field);
+/* Makes a relative path absolute, starting at the folder of the workflow file. The tree gets the
+ * new path, too, because its record is read elsewhere. */
+void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
+/* Reports a relative path; `hint` is appended to the message. */
+bool reader_check_absolute(
+	struct reader *rd, const struct workflow_text *path, const char *key, const char *hint);
+/* Returns true if a segment of the path is "." or "..". */
+bool reader_has_dots(const char *path);
+
+#endif

@@ -1,0 +1,146 @@
+/* `run` of a step. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+#define MAX_RESTARTS 1000
+#define MAX_ID	     4294967294 /* the next one means "no change" to the kernel */
+
+static void check_shell(struct reader *rd, struct workflow_run *run)
+{
+	static const char *const shells[] = {"/bin/sh", "/bin/bash", "/bin/ash"};
+	struct workflow_text *shell = &run->shell;
+	char quoted[QUOTE_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
+		bool short_form = strcmp(shell->value, shells[i] + strlen("/bin/")) == 0;
+
+		if (!short_form && strcmp(shell->value, shells[i]) != 0)
+			continue;
+		if (short_form)
+			reader_note(rd, &shell->at, "`shell: %s` is read as %s", shell->value,
+				shells[i]);
+		shell->value = shells[i];
+		shell->shown = NULL;
+		return;
+	}
+	if (strcmp(shell->value, "ENTRYPOINT") != 0)
+		reader_error(rd, &shell->at,
+			"`%s` must be /bin/sh, /bin/bash, /bin/ash or, in a container, ENTRYPOINT, "
+			"not %s",
+			reader_field(rd, "shell"), quote(workflow_shown(shell), quoted));
+	else if (!run->container.given)
+		reader_error(rd, &shell->at,
+			"`shell: ENTRYPOINT` is the entry point of an image and needs a "
+			"`container`; name a shell, such as /bin/sh");
+}
+
+/* `mapRoot` is the older form of `mapUid: 0` and `mapGid: 0`. */
+static void read_map_root(struct reader *rd, const struct node *map, struct workflow_run *run)
+{
+	struct workflow_flag root = {0};
+
+	if (!reader_flag(rd, map, "mapRoot", &root) || !root.value)
+		return;
+	if (run->map_uid.given || run->map_gid.given) {
+		reader_error(rd, &root.at,
+			"`%s` is the older form of `mapUid: 0` and `mapGid: 0`; keep one of them",
+			reader_field(rd, "mapRoot"));
+		return;
+	}
+	run->map_uid = run->map_gid = (struct workflow_number){0, true, root.at};
+}
+
+static void check_run(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_run *run = out;
+	const struct node *network = node_get(map, "network");
+
+	run->network_at = network ? network->at : map->at;
+	if (run->command.value && !run->container.given &&
+		!run->command.value[strspn(run->command.value, " \t\r\n")])
+		reader_error(rd, &run->command.at,
+			"`%s` is empty, which is only allowed in a container",
+			reader_field(rd, "command"));
+	check_shell(rd, run);
+	read_step_resources(rd, map, run);
+	check_network(rd, map, run);
+	read_map_root(rd, map, run);
+	reader_check_absolute(
+		rd, &run->work_dir, "workDir", "; without it a step starts in $STORAGE_PATH");
+}
+
+static bool shows_container(const void *out)
+{
+	return ((const struct workflow_run *)out)->container.given;
+}
+
+static const char *const shell_words[] = {
+	"/bin/sh", "/bin/bash", "/bin/ash", "ENTRYPOINT", "sh", "bash", "ash", NULL};
+static const char *const network_words[] = {
+	[WORKFLOW_NETWORK_HOST] = "host",
+	[WORKFLOW_NETWORK_SLIRP4NETNS] = "slirp4netns",
+	[WORKFLOW_NETWORK_PASTA] = "pasta",
+	NULL,
+};
+static const char *const mpi_words[] = {"none", "pmix_v4", "pmi2", NULL};
+
+static const struct schema_key run_keys[] = {
+	{"command", TEXT(workflow_run, command),
+		.flags = KEY_REQUIRED | KEY_SHOWN | KEY_NO_SECRET | KEY_MOVABLE,
+		.says = "given to the shell; may be empty only in a container"},
+	{"shell", TEXT(workflow_run, shell), .flags = KEY_SHOWN, .preset_text = "/bin/sh",
+		.words = shell_words,
+		.value = "`/bin/sh`, `/bin/bash`, `/bin/ash`; in a container also `ENTRYPOINT`",
+		.says = "runs the command"},
+	{"workDir", TEXT(workflow_run, work_dir), .flags = KEY_SHOWN, .value = "absolute path",
+		.otherwise = "`$STORAGE_PATH`", .says = "where the command starts"},
+	{"env", VARIABLES(workflow_run, env), .flags = KEY_SHOWN, .below = &schema_env,
+		.says = "variables of this step only"},
+	{"resources", MAP(workflow_run, resources, &schema_step_resources),
+		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "one task, as the run's",
+		.says = "the step's share of the run's resources"},
+	{"container", MAP(workflow_run, container, &schema_container), .shown = shows_container,
+		.says = "the [image](containers.md) that the step runs in, instead of on the "
+			"machine itself"},
+	{"restarts", NUMBER(workflow_run, restarts, 0, MAX_RESTARTS), .otherwise = "0",
+		.says = "how often the step is restarted after a failure, with the number in "
+			"`$PENSTOCK_RESTART` and its newest checkpoint in `$PENSTOCK_CHECKPOINT`; "
+			"ours"},
+	{"timeout", DURATION(workflow_run, timeouts.timeout, 1, LIMIT_WORKFLOW_DURATION),
+		.says = "how long each execution of this step may take; ours"},
+	{"hangTimeout", DURATION(workflow_run, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
+		.otherwise = "the workflow's", .says = "as for the workflow, for this step; ours"},
+	{"network", WORD(workflow_run, network, network_words),
+		.says = "the network of the machine, or [one of the step's own](#networks)"},
+	{"dns", TEXTS(workflow_run, dns), .value = "list of addresses",
+		.otherwise = "those of the machine",
+		.says = "name servers, for a network of the step's own"},
+	{"customNetworkInterfaces", LIST(workflow_run, interfaces, n_interfaces, &schema_interface),
+		.value = "list of [interfaces](#networks)",
+		.says = "further interfaces, for a network of the step's own"},
+	{"mapUid", NUMBER(workflow_run, map_uid, 0, MAX_ID), .otherwise = "the calling user",
+		.says = "the user that the step runs as, as it sees itself"},
+	{"mapGid", NUMBER(workflow_run, map_gid, 0, MAX_ID), .otherwise = "the calling group",
+		.says = "the group that the step runs as, as it sees itself"},
+	{"mapRoot", .kinds = KEY_FLAG, .says = "the older form of `mapUid: 0` and `mapGid: 0`"},
+	{"disableCpuBinding", FLAG(workflow_run, disable_cpu_binding),
+		.says = "its tasks may use every CPU of the run"},
+	{"mpi", WORD(workflow_run, mpi, mpi_words), .otherwise = "the machine's",
+		.says = "how several tasks find each other"},
+	{"image", .kinds = KEY_TEXT, .flags = KEY_LEGACY},
+	{"registry", .kinds = KEY_TEXT, .flags = KEY_LEGACY},
+	{"mounts", .kinds = KEY_LIST, .below = &schema_mount, .flags = KEY_LEGACY},
+};
+const struct schema schema_run = {
+	.name = "run",
+	.what = "`run`",
+	.keys = run_keys,
+	.n = ARRAY_SIZE(run_keys),
+	AT(workflow_run, at),
+	.check = check_run,
+};

@@ -1,0 +1,504 @@
+/* The tree of steps: groups, conditions, loops and launches; use.c reads modules. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+#define MAX_INDEX  1000000000000 /* of a loop; far from the limits of 64 bits */
+#define MAX_SIGNAL 64
+
+/* The position of a step, "2.1", which names one without `name`. */
+static const char *number_of(struct reader *rd, size_t i)
+{
+	if (*buf_str(&rd->number))
+		return workflow_arena_printf(rd->arena, "%s.%zu", buf_str(&rd->number), i + 1);
+	return workflow_arena_printf(rd->arena, "%zu", i + 1);
+}
+
+/* ---- for ---- */
+
+static void check_range(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_for *loop = &((struct workflow_step *)out)->loop;
+	int64_t increment, span;
+
+	if (!loop->increment.value) {
+		reader_note(rd, &loop->increment.at, "`increment` 0 is read as 1");
+		loop->increment.value = 1;
+	}
+	if (!loop->begin.given || !loop->end.given)
+		return;
+	increment = loop->increment.value;
+	span = increment > 0 ? loop->end.value - loop->begin.value
+			     : loop->begin.value - loop->end.value;
+	if (span >= 0)
+		loop->count = (uint64_t)(span / (increment > 0 ? increment : -increment)) + 1;
+	else
+		reader_note(rd, &map->at, "`%s` contains no index: the loop does nothing",
+			buf_str(&rd->path));
+	if (loop->count > LIMIT_WORKFLOW_ITERATIONS)
+		reader_error(rd, &map->at, "`%s` has %llu iterations; a loop has at most %d",
+			buf_str(&rd->path), (unsigned long long)loop->count,
+			LIMIT_WORKFLOW_ITERATIONS);
+}
+
+static const struct schema_key range_keys[] = {
+	{"begin", NUMBER(workflow_step, loop.begin, -MAX_INDEX, MAX_INDEX),
+		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the first index"},
+	{"end", NUMBER(workflow_step, loop.end, -MAX_INDEX, MAX_INDEX),
+		.flags = KEY_REQUIRED | KEY_SHOWN, .says = "the last index, which is included"},
+	{"increment", NUMBER(workflow_step, loop.increment, -MAX_INDEX, MAX_INDEX),
+		.flags = KEY_SHOWN, .preset = 1, .says = "may be negative"},
+};
+static const struct schema schema_range = {
+	.name = "range",
+	.what = "`range`",
+	.keys = range_keys,
+	.n = ARRAY_SIZE(range_keys),
+	.check = check_range,
+};
+
+static const struct schema schema_for;
+
+static void check_for(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_step *step = out;
+	const struct node *items = node_get(map, "items");
+	const struct node *range = node_get(map, "range");
+
+	if (!node_get(map, "parallel"))
+		reader_note(rd, &map->at,
+			"`%s` does not say `parallel`: read as false, one iteration after the "
+			"other",
+			buf_str(&rd->path));
+	if (items && range)
+		reader_error(rd, &map->at, "`%s` has both `items` and `range`; keep one of them",
+			buf_str(&rd->path));
+	else if (!items && !range)
+		reader_error(
+			rd, &map->at, "`%s` has neither `items` nor `range`", buf_str(&rd->path));
+	step->loop.has_items = items != NULL;
+	if (items)
+		step->loop.count = step->loop.items.n;
+	if (!node_get(map, "steps"))
+		reader_missing(rd, map, &schema_for, "steps");
+	read_steps(rd, map, "steps", &step->steps);
+}
+
+static bool loops_over_items(const void *out)
+{
+	return ((const struct workflow_step *)out)->loop.has_items;
+}
+
+static bool loops_over_range(const void *out)
+{
+	return !((const struct workflow_step *)out)->loop.has_items;
+}
+
+/* `steps` may also be next to `for` and `launch`, with a note, so it is not required here. */
+#define STEPS(items, n, text)                                                                      \
+	LIST(workflow_step, items, n, &schema_step), .value = "list of [steps](#steps)",           \
+						     .says = (text)
+
+static const struct schema_key for_keys[] = {
+	{"parallel", FLAG(workflow_step, loop.parallel), .flags = KEY_SHOWN,
+		.says = "all iterations run at the same time"},
+	{"items", TEXTS(workflow_step, loop.items), .flags = KEY_SHOWN | KEY_NUMBERS,
+		.shown = loops_over_items, .otherwise = "or `range`",
+		.says = "one iteration for each, in the variable `item`"},
+	{"range", MAP_OF(&schema_range), .shown = loops_over_range, .value = "[map](#for)",
+		.otherwise = "or `items`",
+		.says = "one iteration for each number, in the variable `index`"},
+	{"steps", STEPS(steps.items, steps.n, "the steps of each iteration"),
+		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
+};
+static const struct schema schema_for = {
+	.name = "for",
+	.what = "`for`",
+	.keys = for_keys,
+	.n = ARRAY_SIZE(for_keys),
+	.check = check_for,
+};
+
+/* ---- launch and dependsOn ---- */
+
+/* Handles are case-insensitive: upper case, as in PID_NAME. */
+static bool take_handle(struct reader *rd, struct workflow_text *text, const char *field)
+{
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+	char quoted[QUOTE_SIZE];
+	char *upper;
+
+	if (!*text->value || text->value[strspn(text->value, allowed)] ||
+		strlen(text->value) > LIMIT_WORKFLOW_NAME) {
+		reader_error(rd, &text->at, "`%s` must be 1 to %d letters, digits and `_`, not %s",
+			field, LIMIT_WORKFLOW_NAME, quote(workflow_shown(text), quoted));
+		text->value = text->shown = NULL;
+		return false;
+	}
+	upper = workflow_arena_copy(rd->arena, text->value, strlen(text->value));
+	if (!upper)
+		return false;
+	for (char *c = upper; *c; c++)
+		*c = (char)toupper((unsigned char)*c);
+	text->value = upper;
+	text->shown = NULL;
+	return true;
+}
+
+static const struct schema schema_launch;
+
+static void check_launch(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_step *step = out;
+
+	if (step->launch.handle.value)
+		take_handle(rd, &step->launch.handle, reader_field(rd, "handleName"));
+	if (!node_get(map, "steps"))
+		reader_missing(rd, map, &schema_launch, "steps");
+	read_steps(rd, map, "steps", &step->steps);
+}
+
+static const struct schema_key launch_keys[] = {
+	{"handleName", TEXT(workflow_step, launch.handle), .flags = KEY_SHOWN,
+		.value = "letters, digits, `_`",
+		.says = "the name for `dependsOn`; case does not matter"},
+	{"signalOnParentStepExit", NUMBER(workflow_step, launch.signal, 0, MAX_SIGNAL),
+		.flags = KEY_SHOWN, .preset = 15,
+		.says = "the signal for its steps that still run when its scope ends; 0: none"},
+	{"steps", STEPS(steps.items, steps.n, "the steps to launch, one after the other"),
+		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
+};
+static const struct schema schema_launch = {
+	.name = "launch",
+	.what = "`launch`",
+	.keys = launch_keys,
+	.n = ARRAY_SIZE(launch_keys),
+	.check = check_launch,
+};
+
+static void check_depends_on(struct reader *rd, struct workflow_texts *handles)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < handles->n; i++) {
+		if (take_handle(rd, &handles->items[i], reader_field(rd, "dependsOn")))
+			handles->items[kept++] = handles->items[i];
+	}
+	handles->n = kept;
+}
+
+/* ---- a step ---- */
+
+static const struct {
+	const char *key;
+	enum workflow_step_kind kind;
+} bodies[] = {
+	{"run", WORKFLOW_STEP_RUN},
+	{"steps", WORKFLOW_STEP_GROUP},
+	{"for", WORKFLOW_STEP_FOR},
+	{"launch", WORKFLOW_STEP_LAUNCH},
+	{"use", WORKFLOW_STEP_USE},
+};
+
+/* Reads the body of the step; a step has at most one. */
+static void read_body(struct reader *rd, const struct node *node, struct workflow_step *step)
+{
+	const char *first = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		const struct node_entry *entry = node_find(node, bodies[i].key);
+
+		if (!entry || node_is_null(entry->value))
+			continue;
+		if (first) {
+			reader_error(rd, &entry->key_at,
+				"`%s` has both `%s` and `%s`; a step has one of `run`, `steps`, "
+				"`for`, `launch` and `use`",
+				buf_str(&rd->path), first, bodies[i].key);
+			continue;
+		}
+		first = bodies[i].key;
+		step->kind = bodies[i].kind;
+		if (step->kind == WORKFLOW_STEP_GROUP)
+			read_steps(rd, node, "steps", &step->steps);
+		else if (step->kind == WORKFLOW_STEP_USE)
+			read_use(rd, entry->value, step);
+		else
+			reader_key(rd, node, schema_find(&schema_step, first), step);
+	}
+}
+
+static void check_step(struct reader *rd, const struct node *node, void *out)
+{
+	struct workflow_step *step = out;
+
+	check_depends_on(rd, &step->depends_on);
+	/* As in DeepSquare, an empty condition is true. */
+	if (step->condition.value &&
+		!step->condition.value[strspn(step->condition.value, " \t\r\n")])
+		step->condition.value = NULL;
+	read_body(rd, node, step);
+	read_steps(rd, node, "catch", &step->catch_steps);
+	read_steps(rd, node, "finally", &step->finally_steps);
+	if (step->kind == WORKFLOW_STEP_EMPTY && !step->finally_steps.n && !step->depends_on.n)
+		reader_note(rd, &node->at,
+			"`%s` has none of `run`, `steps`, `for`, `launch` and `use`: it does "
+			"nothing",
+			buf_str(&rd->path));
+}
+
+static bool is_run(const void *out)
+{
+	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_RUN;
+}
+
+static bool is_group(const void *out)
+{
+	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_GROUP;
+}
+
+static bool is_for(const void *out)
+{
+	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_FOR;
+}
+
+static bool is_launch(const void *out)
+{
+	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_LAUNCH;
+}
+
+static bool is_use(const void *out)
+{
+	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_USE;
+}
+
+static const struct schema_key step_keys[] = {
+	{"name", TEXT(workflow_step, name), .flags = KEY_SHOWN,
+		.otherwise = "\"step 2.1\", its position",
+		.says = "for messages and overrides; names may repeat"},
+	{"dependsOn", TEXTS(workflow_step, depends_on), .value = "list of handles",
+		.says = "waits until these [launches](#launch-and-dependson) have ended"},
+	{"if", TEXT(workflow_step, condition), .flags = KEY_NO_SECRET | KEY_NUMBERS,
+		.otherwise = "always",
+		.says = "the step is skipped unless bash's `[[ … ]]` is true; evaluated after "
+			"`dependsOn`"},
+	{"run", MAP(workflow_step, run, &schema_run), .flags = KEY_OWN, .shown = is_run,
+		.value = "[map](#run)", .says = "one command"},
+	{"steps", STEPS(steps.items, steps.n, "a group: one step after the other"),
+		.flags = KEY_SHOWN | KEY_OWN, .shown = is_group},
+	{"for", MAP_OF(&schema_for), .flags = KEY_OWN, .shown = is_for, .value = "[map](#for)",
+		.says = "a loop"},
+	{"launch", MAP_OF(&schema_launch), .flags = KEY_OWN, .shown = is_launch,
+		.value = "[map](#launch-and-dependson)", .says = "steps in the background"},
+	{"use", .kinds = KEY_MAP, .below = &schema_use, .member = 1, .flags = KEY_OWN,
+		.shown = is_use, .value = "[map](#use)", .says = "a module: steps from elsewhere"},
+	{"catch",
+		STEPS(catch_steps.items, catch_steps.n,
+			"run only if the step failed; then the workflow continues"),
+		.flags = KEY_OWN},
+	{"finally", STEPS(finally_steps.items, finally_steps.n, "run after the step in any case"),
+		.flags = KEY_OWN},
+};
+const struct schema schema_step = {
+	.name = "step",
+	.what = "a step",
+	.keys = step_keys,
+	.n = ARRAY_SIZE(step_keys),
+	.size = sizeof(struct workflow_step),
+	AT(workflow_step, at),
+	.check = check_step,
+};
+
+static void read_step(struct reader *rd, struct node *node, size_t i, void *out)
+{
+	struct workflow_step *step = out;
+	const char *number = number_of(rd, i);
+	const struct node *name = node_get(node, "name");
+	_cleanup_free_ char *saved = strdup(buf_str(&rd->number));
+
+	step->path = workflow_arena_copy(rd->arena, buf_str(&rd->path), rd->path.len);
+	step->label = workflow_arena_printf(rd->arena, "step %s", number ? number : "");
+	if (!number || !saved) {
+		rd->arena->no_memory = true;
+		return;
+	}
+	buf_truncate(&rd->number, 0);
+	buf_add_str(&rd->number, number);
+	rd->step = node;
+	reader_read(rd, node, &schema_step, step);
+	if (name && step->name.value && *workflow_shown(&step->name))
+		step->label = workflow_shown(&step->name);
+	buf_truncate(&rd->number, 0);
+	buf_add_str(&rd->number, saved);
+}
+
+void read_steps(
+	struct reader *rd, const struct node *map, const char *key, struct workflow_steps *out)
+{
+	const struct node *list = node_get(map, key);
+
+	out->at = list && list->kind == NODE_LIST ? list->at : map->at;
+	out->items = reader_each(rd, map, key, sizeof(*out->items), &out->n, read_step);
+}
+
+static int walk(const struct workflow_step *step,
+	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie)
+{
+	int r = fn(cookie, step);
+
+	if (!r)
+		r = workflow_walk(&step->steps, fn, cookie);
+	if (!r)
+		r = workflow_walk(&step->catch_steps, fn, cookie);
+	return r ? r : workflow_walk(&step->finally_steps, fn, cookie);
+}
+
+int workflow_walk(const struct workflow_steps *steps,
+	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie)
+{
+	int r = 0;
+
+	for (size_t i = 0; !r && i < steps->n; i++)
+		r = walk(&steps->items[i], fn, cookie);
+	return r;
+}
+
+/* ---- handles ---- */
+
+/*
+ * A step can wait for a handle that was launched before it in its own list of steps, or in a list
+ * around that. A plain group belongs to the list that contains it. Loops, launches, modules and
+ * steps with `catch` or `finally` are scopes: their launches are stopped when they end. A
+ * step never waits for a later one, so there are no cycles.
+ */
+struct handle {
+	const char *name;
+	const struct workflow_step *step;
+	const struct handle *before; /* launched before it, and in scope */
+};
+
+struct scope {
+	const struct handle *last;
+	const struct handle *own_end; /* handles from `last` to here were launched in this scope */
+};
+
+static const struct handle *handle_find(
+	const struct handle *from, const struct handle *until, const char *name)
+{
+	for (const struct handle *h = from; h != until; h = h->before) {
+		if (strcmp(h->name, name) == 0)
+			return h;
+	}
+	return NULL;
+}
+
+struct search {
+	const char *name;
+	const struct workflow_step *found;
+};
+
+static int is_launch_of(void *cookie, const struct workflow_step *step)
+{
+	struct search *search = cookie;
+
+	if (step->kind != WORKFLOW_STEP_LAUNCH || !step->launch.handle.value ||
+		strcmp(step->launch.handle.value, search->name) != 0)
+		return 0;
+	search->found = step;
+	return 1;
+}
+
+/* Reports a handle that is not in scope, with the reason. */
+static void report_handle(struct reader *rd, const struct workflow_steps *all,
+	const struct workflow_step *step, const struct workflow_text *handle)
+{
+	struct search search = {.name = handle->value};
+	size_t len;
+
+	if (!workflow_walk(all, is_launch_of, &search)) {
+		reader_error(rd, &handle->at,
+			"`%s.dependsOn`: nothing is launched with the `handleName` %s", step->path,
+			handle->value);
+		return;
+	}
+	len = strlen(search.found->path);
+	if (strncmp(step->path, search.found->path, len) == 0 &&
+		(!step->path[len] || step->path[len] == '.')) {
+		reader_error(rd, &handle->at,
+			"`%s.dependsOn`: the step is part of %s and would wait for itself forever",
+			step->path, handle->value);
+		return;
+	}
+	reader_error(rd, &handle->at,
+		"`%s.dependsOn`: %s is not launched before this step in the same list of steps; "
+		"it is launched by `%s`",
+		step->path, handle->value, search.found->path);
+}
+
+static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
+	const struct workflow_steps *steps, struct scope *scope);
+
+static void handles_within(struct reader *rd, const struct workflow_steps *all,
+	const struct workflow_steps *steps, const struct scope *outer)
+{
+	struct scope scope = {outer->last, outer->last};
+
+	handles_of_list(rd, all, steps, &scope);
+}
+
+static void report_duplicate(
+	struct reader *rd, const struct workflow_step *step, const struct scope *scope)
+{
+	const struct handle *other = handle_find(scope->last, NULL, step->launch.handle.value);
+
+	if (other)
+		reader_error(rd, &step->launch.handle.at,
+			"the handle %s is also used by `%s`; rename one of them",
+			step->launch.handle.value, other->step->path);
+}
+
+static void handles_of_step(struct reader *rd, const struct workflow_steps *all,
+	const struct workflow_step *step, struct scope *scope)
+{
+	bool closed = step->catch_steps.n || step->finally_steps.n;
+
+	for (size_t i = 0; i < step->depends_on.n; i++) {
+		if (!handle_find(scope->last, NULL, step->depends_on.items[i].value))
+			report_handle(rd, all, step, &step->depends_on.items[i]);
+	}
+	if (step->kind == WORKFLOW_STEP_GROUP && !closed)
+		handles_of_list(rd, all, &step->steps, scope);
+	else
+		handles_within(rd, all, &step->steps, scope);
+	handles_within(rd, all, &step->catch_steps, scope);
+	handles_within(rd, all, &step->finally_steps, scope);
+	if (step->kind == WORKFLOW_STEP_LAUNCH && step->launch.handle.value) {
+		struct handle *h = workflow_arena_new(rd->arena, struct handle);
+
+		report_duplicate(rd, step, scope);
+		if (!h || closed) /* its scope ends with the step itself */
+			return;
+		*h = (struct handle){step->launch.handle.value, step, scope->last};
+		scope->last = h;
+	}
+}
+
+static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
+	const struct workflow_steps *steps, struct scope *scope)
+{
+	for (size_t i = 0; i < steps->n; i++)
+		handles_of_step(rd, all, &steps->items[i], scope);
+}
+
+void check_handles(struct reader *rd, const struct workflow_steps *steps)
+{
+	struct scope scope = {0};
+
+	handles_of_list(rd, steps, steps, &scope);
+}

@@ -1,0 +1,688 @@
+/* Inputs and the output: HTTP, S3, Google Cloud Storage and files of this machine. */
+#include <ctype.h>
+#include <strings.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/document/secrets.h"
+#include "workflow/native/native.h"
+#include "base/banned.h"
+
+/* The length of a typographic hyphen, as word processors put in for "-"; 0 if there is none. */
+static size_t hyphen_length(const char *s)
+{
+	static const char *const dashes[] = {
+		"\xe2\x80\x90", "\xe2\x80\x91", "\xe2\x80\x92", "\xe2\x80\x93", "\xe2\x88\x92"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(dashes); i++) {
+		if (str_starts(s, dashes[i]))
+			return strlen(dashes[i]);
+	}
+	return 0;
+}
+
+/* Text that was pasted from a web page may have non-breaking hyphens for "-". */
+static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
+{
+	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
+	bool odd = false;
+
+	for (const char *p = text->value; *p;) {
+		size_t len = hyphen_length(p);
+
+		buf_add_char(&plain, len ? '-' : *p);
+		odd = odd || len;
+		p += len ? len : 1;
+	}
+	if (buf_failed(&plain))
+		rd->arena->no_memory = true;
+	if (!odd || buf_failed(&plain))
+		return;
+	reader_note(rd, &text->at, "`%s` has typographic hyphens: read as %s",
+		reader_field(rd, key), quote(buf_str(&plain), quoted));
+	text->value = workflow_arena_copy(rd->arena, buf_str(&plain), plain.len);
+}
+
+/* The mistake in `url`, for a message; NULL if there is none. */
+static const char *url_mistake(const char *url)
+{
+	const char *host;
+	size_t len;
+
+	for (const char *p = url; *p; p++) {
+		if ((unsigned char)*p <= ' ')
+			return "contains a space; write it as %20";
+	}
+	if (strncasecmp(url, "http://", 7) == 0)
+		host = url + 7;
+	else if (strncasecmp(url, "https://", 8) == 0)
+		host = url + 8;
+	else
+		return "must begin with https:// or http://";
+	len = strcspn(host, "/?#");
+	if (memrchr(host, '@', len)) {
+		const char *at = memrchr(host, '@', len);
+
+		len -= (size_t)(at + 1 - host);
+		host = at + 1;
+	}
+	if (len == 0 || *host == ':')
+		return "names no host";
+	if (*host == '[' && !memchr(host, ']', len))
+		return "has a `[` without `]` in its host";
+	if (*host != '[') {
+		const char *port = memchr(host, ':', len);
+		uint64_t number;
+		char digits[8] = {0};
+
+		if (!port)
+			return NULL;
+		len -= (size_t)(port + 1 - host);
+		if (len == 0 || len >= sizeof(digits))
+			return "has no port after `:`";
+		memcpy(digits, port + 1, len);
+		if (!str_to_u64(digits, 1, 65535, &number))
+			return "has a port that is not from 1 to 65535";
+	}
+	return NULL;
+}
+
+/* Checks a URL. The shown form lacks its user and its signature. */
+static void check_url(struct reader *rd, const char *key, struct workflow_text *url)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
+	const char *mistake;
+	char quoted[QUOTE_SIZE];
+
+	if (!url->value)
+		return;
+	secret_redact_url(url->value);
+	plain_dashes(rd, key, url);
+	if (!url->value || reader_is_open(rd, url))
+		return;
+	if (secret_mask_url(url->value, &masked) && !url->shown)
+		url->shown = workflow_arena_copy(rd->arena, buf_str(&masked), masked.len);
+	if (buf_failed(&masked))
+		rd->arena->no_memory = true;
+	mistake = url_mistake(url->value);
+	if (mistake)
+		reader_error(rd, &url->at, "`%s` %s: %s", reader_field(rd, key), mistake,
+			quote(workflow_shown(url), quoted));
+}
+
+static void check_http(struct reader *rd, const struct node *map, void *out)
+{
+	(void)map;
+	check_url(rd, "url", out);
+}
+
+static const struct schema_key http_keys[] = {
+	{"url", .kinds = KEY_TEXT, .member = 1, .size = sizeof(struct workflow_text),
+		.flags = KEY_REQUIRED | KEY_SHOWN, .value = "URL",
+		.says = "begins with `https://` or `http://`; the file is kept under the last part "
+			"of its path"},
+};
+static const struct schema schema_http = {
+	.name = "http",
+	.what = "`http`",
+	.keys = http_keys,
+	.n = ARRAY_SIZE(http_keys),
+	.check = check_http,
+};
+
+/* ---- s3 and gs ---- */
+
+static bool all_of(const char *s, const char *allowed)
+{
+	return s[strspn(s, allowed)] == '\0';
+}
+
+#define LETTERS_AND_DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+static void check_region(struct reader *rd, const struct node *map, struct workflow_s3 *s3)
+{
+	char quoted[QUOTE_SIZE];
+
+	if (!node_get(map, "region")) {
+		if (s3->embedded)
+			s3->region.value = "us-east-1";
+		else
+			reader_missing(rd, map, &schema_s3, "region");
+		return;
+	}
+	if (!s3->region.value)
+		return;
+	plain_dashes(rd, "region", &s3->region);
+	if (s3->region.value && !reader_is_open(rd, &s3->region) &&
+		(!*s3->region.value || !all_of(s3->region.value, LETTERS_AND_DIGITS "-_.")))
+		reader_error(rd, &s3->region.at, "`%s` must be letters, digits and `-`, not %s",
+			reader_field(rd, "region"), quote(workflow_shown(&s3->region), quoted));
+}
+
+static bool is_s3_bucket(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len >= 3 && len <= 63 && all_of(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") &&
+	       !strchr(".-", name[0]) && !strchr(".-", name[len - 1]) && !strstr(name, "..");
+}
+
+/* The store would refuse the bucket with a bare status 400, after the run has begun. */
+static void refuse_bucket(struct reader *rd, const struct workflow_text *url, const char *name)
+{
+	char *other = workflow_arena_copy(rd->arena, name, strlen(name));
+	char quoted[QUOTE_SIZE], hint[QUOTE_SIZE];
+
+	for (char *c = other; c && *c; c++)
+		*c = *c == '_' || *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
+	reader_error(rd, &url->at,
+		"`%s` names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
+		reader_field(rd, "bucketUrl"), quote(name, quoted),
+		other && is_s3_bucket(other) ? ", such as " : "",
+		other && is_s3_bucket(other) ? quote(other, hint) : "");
+}
+
+/* Sets `bucket`, and appends the rest of the URL to `prefix`. */
+static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
+{
+	struct workflow_text *url = &s3->bucket_url;
+	const char *name, *slash;
+	char quoted[QUOTE_SIZE];
+	size_t len;
+	const char *scheme = s3->google ? "gs://" : "s3://";
+
+	if (!url->value)
+		return;
+	plain_dashes(rd, "bucketUrl", url);
+	if (!url->value || reader_is_open(rd, url))
+		return;
+	if (!str_starts(url->value, scheme)) {
+		reader_error(rd, &url->at, "`%s` must begin with %s, such as %smy-bucket: %s",
+			reader_field(rd, "bucketUrl"), scheme, scheme,
+			quote(workflow_shown(url), quoted));
+		return;
+	}
+	name = url->value + strlen(scheme);
+	len = strcspn(name, "/");
+	slash = name + len;
+	s3->bucket = workflow_arena_copy(rd->arena, name, len);
+	if (!s3->bucket)
+		return;
+	if (!s3->google && !is_s3_bucket(s3->bucket)) {
+		refuse_bucket(rd, url, s3->bucket);
+		return;
+	}
+	if (len < 3 || len > 63 || !isalnum((unsigned char)*name) ||
+		!all_of(s3->bucket, LETTERS_AND_DIGITS "._-")) {
+		reader_error(rd, &url->at,
+			"`%s` names the bucket %s: 3 to 63 letters, digits, `.`, `_` and `-`",
+			reader_field(rd, "bucketUrl"), quote(s3->bucket, quoted));
+		return;
+	}
+	if (*slash && url->value[strlen(url->value) - 1] == '/')
+		reader_note(rd, &url->at, "the `/` at the end of `%s` is ignored",
+			reader_field(rd, "bucketUrl"));
+	buf_add_str(prefix, slash);
+}
+
+/* "/a//b/" becomes "a//b/": exactly one slash, and at the end. */
+static const char *make_prefix(struct reader *rd, const char *path)
+{
+	size_t len;
+
+	path += strspn(path, "/");
+	len = strlen(path);
+	while (len > 0 && path[len - 1] == '/')
+		len--;
+	if (len == 0)
+		return "";
+	return workflow_arena_printf(rd->arena, "%.*s/", (int)len, path);
+}
+
+static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
+{
+	struct workflow_text *path = &s3->path;
+	char quoted[QUOTE_SIZE];
+
+	if (!path->value || reader_is_open(rd, path))
+		return;
+	if (*path->value != '/') {
+		path->value = workflow_arena_printf(rd->arena, "/%s", path->value);
+		if (!path->value)
+			return;
+		reader_note(rd, &path->at, "`%s` begins with `/`: read as %s",
+			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
+	}
+	buf_add_str(prefix, path->value);
+	if (reader_has_dots(buf_str(prefix)))
+		reader_error(rd, &path->at, "`%s` must not contain `.` or `..`: %s",
+			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
+	else if (prefix->len > LIMIT_WORKFLOW_PREFIX)
+		reader_error(rd, &path->at, "`%s` is longer than %d bytes",
+			reader_field(rd, "path"), LIMIT_WORKFLOW_PREFIX);
+	else if (str_starts(buf_str(prefix), "/.penstock/") ||
+		 strcmp(buf_str(prefix), "/.penstock") == 0)
+		reader_error(rd, &path->at,
+			"`%s` is in .penstock/, which is reserved for the state of runs",
+			reader_field(rd, "path"));
+}
+
+static void check_endpoint(struct reader *rd, struct workflow_s3 *s3)
+{
+	struct workflow_text *endpoint = &s3->endpoint_url;
+
+	if (!endpoint->value)
+		return;
+	if (strcmp(endpoint->value, "embedded") == 0 && !s3->google) {
+		*endpoint = (struct workflow_text){.shown = "embedded", .at = endpoint->at};
+		s3->embedded = true;
+		return;
+	}
+	check_url(rd, "endpointUrl", endpoint);
+	if (endpoint->value && !reader_is_open(rd, endpoint) && strpbrk(endpoint->value, "?#@"))
+		reader_error(rd, &endpoint->at,
+			"`%s` must be scheme, host and port only; credentials belong in "
+			"accessKeyId and secretAccessKey",
+			reader_field(rd, "endpointUrl"));
+}
+
+/* Published workflows have "EXO***" or "***" for keys. */
+static void check_placeholder(
+	struct reader *rd, const char *key, const struct workflow_credential *credential)
+{
+	if (credential->value && str_ends(credential->value, "***"))
+		reader_note(rd, &credential->at,
+			"`%s` ends in ***, which looks like a placeholder for the real key",
+			reader_field(rd, key));
+}
+
+static void check_credentials(struct reader *rd, const struct node *map,
+	const struct schema *schema, struct workflow_s3 *s3)
+{
+	bool id = node_get(map, "accessKeyId") != NULL;
+	bool secret = node_get(map, "secretAccessKey") != NULL;
+
+	if (id != secret)
+		reader_missing(rd, map, schema, id ? "secretAccessKey" : "accessKeyId");
+	if (s3->service_account_key.value && (id || secret))
+		reader_error(rd, &s3->service_account_key.at,
+			"`%s` and an HMAC key are two identities; keep one",
+			reader_field(rd, "serviceAccountKey"));
+	check_placeholder(rd, "accessKeyId", &s3->access_key_id);
+	check_placeholder(rd, "secretAccessKey", &s3->secret_access_key);
+}
+
+static void check_store(struct reader *rd, const struct node *map, const struct schema *schema,
+	struct workflow_s3 *s3)
+{
+	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_WORKFLOW_FILE);
+
+	s3->prefix = "";
+	check_endpoint(rd, s3);
+	if (!s3->google)
+		check_region(rd, map, s3);
+	check_bucket(rd, s3, &prefix);
+	check_path(rd, s3, &prefix);
+	s3->prefix = make_prefix(rd, buf_str(&prefix));
+	check_credentials(rd, map, schema, s3);
+}
+
+static void check_s3(struct reader *rd, const struct node *map, void *out)
+{
+	check_store(rd, map, &schema_s3, out);
+}
+
+static const struct schema_key s3_keys[] = {
+	{"region", TEXT(workflow_s3, region), .flags = KEY_SHOWN,
+		.otherwise = "required, except for `embedded`",
+		.says = "the region of the store, or us-east-1 if it has none"},
+	{"bucketUrl", TEXT(workflow_s3, bucket_url), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "`s3://BUCKET`", .says = "the bucket, such as s3://my-bucket"},
+	{"path", TEXT(workflow_s3, path), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "begins with `/`",
+		.says = "`/` is the whole bucket; `/foo` is the object `foo` and everything below "
+			"`foo/`, never `foobar`"},
+	{"accessKeyId", CREDENTIAL(workflow_s3, access_key_id), .flags = KEY_SHOWN,
+		.otherwise = "environment, AWS profile, container or instance",
+		.says = "give both keys or neither; the defaults are tried in this order"},
+	{"secretAccessKey", CREDENTIAL(workflow_s3, secret_access_key), .flags = KEY_SHOWN,
+		.otherwise = "with `accessKeyId`", .says = "give both keys or neither"},
+	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "URL, or `embedded`",
+		.says = "the URL of the store, such as https://s3.us-east-2.amazonaws.com, or "
+			"`embedded`; without bucket and credentials. `embedded` is penstock's own "
+			"store on this machine"},
+	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN,
+		.says = "an output's objects that this run published are deleted with their files; "
+			"no effect on inputs"},
+};
+const struct schema schema_s3 = {
+	.name = "s3",
+	.what = "`s3`",
+	.keys = s3_keys,
+	.n = ARRAY_SIZE(s3_keys),
+	AT(workflow_s3, at),
+	.check = check_s3,
+};
+
+static const struct schema schema_gs;
+
+static void check_gs(struct reader *rd, const struct node *map, void *out)
+{
+	((struct workflow_s3 *)out)->google = true;
+	check_store(rd, map, &schema_gs, out);
+}
+
+static const struct schema_key gs_keys[] = {
+	{"bucketUrl", TEXT(workflow_s3, bucket_url), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "`gs://BUCKET`", .says = "the bucket, such as gs://my-bucket"},
+	{"path", TEXT(workflow_s3, path), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "begins with `/`", .says = "`/` is the whole bucket; as for `s3`"},
+	{"accessKeyId", CREDENTIAL(workflow_s3, access_key_id), .flags = KEY_SHOWN,
+		.says = "an HMAC key instead of `serviceAccountKey`; give both keys or neither"},
+	{"secretAccessKey", CREDENTIAL(workflow_s3, secret_access_key), .flags = KEY_SHOWN,
+		.says = "the secret of the HMAC key; give both keys or neither"},
+	{"serviceAccountKey", CREDENTIAL(workflow_s3, service_account_key), .flags = KEY_SHOWN,
+		.otherwise = "see after the table",
+		.says = "the JSON of a service account's key file, as `${{ secrets.GCP_KEY }}`"},
+	{"endpointUrl", TEXT(workflow_s3, endpoint_url), .value = "URL",
+		.otherwise = "`https://storage.googleapis.com`",
+		.says = "another server, such as an emulator"},
+	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN, .says = "as for `s3`"},
+};
+static const struct schema schema_gs = {
+	.name = "gs",
+	.what = "`gs`",
+	.keys = gs_keys,
+	.n = ARRAY_SIZE(gs_keys),
+	AT(workflow_s3, at),
+	.check = check_gs,
+};
+
+/* ---- local ---- */
+
+static void check_local(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_text *path = out;
+
+	if (path->value && !*path->value)
+		reader_error(rd, &path->at, "`%s` is empty", reader_field(rd, "path"));
+	else if (path->value)
+		reader_anchor(rd, node_get(map, "path"), path);
+}
+
+static const struct schema_key local_keys[] = {
+	{"path", .kinds = KEY_TEXT, .member = 1, .size = sizeof(struct workflow_text),
+		.flags = KEY_REQUIRED | KEY_SHOWN,
+		.says = "a file or directory of this machine; a relative path starts at the folder "
+			"of the workflow file"},
+};
+static const struct schema schema_local = {
+	.name = "local",
+	.what = "`local`",
+	.keys = local_keys,
+	.n = ARRAY_SIZE(local_keys),
+	.check = check_local,
+};
+
+/* ---- inputs ---- */
+
+/* False if an unknown key was reported: it may be the misspelled transport. */
+static bool all_keys_known(const struct node *map, const struct schema *schema)
+{
+	for (size_t i = 0; i < map->n; i++) {
+		if (!schema_find(schema, map->entries[i].key))
+			return false;
+	}
+	return true;
+}
+
+/* The transport that `map` has. Reports a map without one, or with several. */
+static enum workflow_transport transport_of(
+	struct reader *rd, const struct node *map, bool is_input)
+{
+	static const char *const keys[] = {"http", "s3", "gs", "local", "artifacts"};
+	static const enum workflow_transport kinds[] = {
+		WORKFLOW_HTTP, WORKFLOW_S3, WORKFLOW_S3, WORKFLOW_LOCAL, WORKFLOW_ARTIFACTS};
+	enum workflow_transport kind = WORKFLOW_NO_TRANSPORT;
+	const char *first = NULL;
+
+	for (size_t i = 0; i < (is_input ? 5 : 3); i++) {
+		const struct node_entry *entry = node_find(map, keys[i]);
+
+		if (!entry || node_is_null(entry->value))
+			continue;
+		if (first)
+			reader_error(rd, &entry->key_at, "`%s` has both `%s` and `%s`; keep one%s",
+				buf_str(&rd->path), first, keys[i],
+				is_input ? ", or list several sources in `inputs`" : "");
+		if (!first) {
+			first = keys[i];
+			kind = kinds[i];
+		}
+	}
+	if (!first && !rd->partial &&
+		all_keys_known(map, is_input ? &schema_input : &schema_output))
+		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
+			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`"
+				 : "`http`, `s3` or `gs`");
+	return kind;
+}
+
+static void check_destination(struct reader *rd, struct workflow_text *path)
+{
+	size_t len;
+
+	if (!*path->value || reader_is_open(rd, path) ||
+		!check_below(rd, reader_field(rd, "path"), "the input directory", path))
+		return;
+	len = strlen(path->value);
+	while (len > 0 && path->value[len - 1] == '/')
+		len--;
+	path->value = workflow_arena_copy(rd->arena, path->value, len);
+}
+
+static void check_sha256(struct reader *rd, struct workflow_input *input)
+{
+	struct workflow_text *sum = &input->sha256;
+	unsigned char bytes[32];
+	char quoted[QUOTE_SIZE];
+	char *lower;
+
+	if (!sum->value || reader_is_open(rd, sum))
+		return;
+	if (str_unhex(sum->value, bytes, sizeof(bytes)) < 0) {
+		reader_error(rd, &sum->at, "`%s` must be 64 hexadecimal digits, not %s",
+			reader_field(rd, "sha256"), quote(workflow_shown(sum), quoted));
+		return;
+	}
+	if (input->kind == WORKFLOW_S3)
+		reader_error(rd, &sum->at,
+			"`%s` is for one file; each object of an S3 input is verified by itself",
+			reader_field(rd, "sha256"));
+	lower = workflow_arena_alloc(rd->arena, 2 * sizeof(bytes) + 1);
+	if (lower)
+		str_hex(bytes, sizeof(bytes), lower);
+	sum->value = lower;
+}
+
+static void check_mode(struct reader *rd, const struct node *map)
+{
+	struct workflow_text mode = {0};
+	size_t index;
+
+	if (!reader_text(rd, map, "mode", &mode))
+		return;
+	if (strcmp(mode.value, "mount") == 0)
+		reader_error(rd, &mode.at,
+			"`mode: mount` is not supported: inputs are copied; remove it, or write "
+			"`mode: copy`");
+	else
+		reader_word(rd, &mode, reader_field(rd, "mode"), schema_find(&schema_input, "mode"),
+			&index);
+}
+
+static void check_input(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_input *input = out;
+	size_t saved;
+
+	input->kind = transport_of(rd, map, true);
+	if (input->link.value) {
+		rd->workflow->has_work_dir = true;
+		if (strcmp(input->link.value, ".") != 0)
+			check_below(rd, reader_field(rd, "link"), "the working directory",
+				&input->link);
+	}
+	check_destination(rd, &input->path);
+	check_sha256(rd, input);
+	check_mode(rd, map);
+	if (!input->unpack.given)
+		input->unpack.value = input->kind == WORKFLOW_HTTP || input->kind == WORKFLOW_LOCAL;
+	if (!input->s3.delete_sync.value)
+		return;
+	saved = reader_enter(rd, input->s3.google ? "gs" : "s3", 0);
+	reader_note(rd, &input->s3.delete_sync.at,
+		"`%s` has no effect: nothing is ever deleted from an input",
+		reader_field(rd, "deleteSync"));
+	reader_leave(rd, saved);
+}
+
+static bool input_is_http(const void *input)
+{
+	return ((const struct workflow_input *)input)->kind == WORKFLOW_HTTP;
+}
+
+static bool input_is_s3(const void *input)
+{
+	const struct workflow_input *i = input;
+
+	return i->kind == WORKFLOW_S3 && !i->s3.google;
+}
+
+static bool input_is_gs(const void *input)
+{
+	const struct workflow_input *i = input;
+
+	return i->kind == WORKFLOW_S3 && i->s3.google;
+}
+
+static bool input_is_local(const void *input)
+{
+	return ((const struct workflow_input *)input)->kind == WORKFLOW_LOCAL;
+}
+
+static bool input_is_artifacts(const void *input)
+{
+	return ((const struct workflow_input *)input)->kind == WORKFLOW_ARTIFACTS;
+}
+
+static const char *const copy_words[] = {"copy", NULL};
+
+static const struct schema_key input_keys[] = {
+	{"http", MAP(workflow_input, http_url, &schema_http), .shown = input_is_http,
+		.says = "one file from a web server"},
+	{"s3", MAP(workflow_input, s3, &schema_s3), .shown = input_is_s3,
+		.says = "objects of an S3 store"},
+	{"gs", MAP(workflow_input, s3, &schema_gs), .shown = input_is_gs,
+		.says = "objects of Google Cloud Storage"},
+	{"local", MAP(workflow_input, local_path, &schema_local), .shown = input_is_local,
+		.says = "a file or directory of this machine"},
+	{"artifacts", MAP(workflow_input, artifacts, &schema_artifacts_of),
+		.shown = input_is_artifacts, .says = "the output of another run"},
+	{"path", TEXT(workflow_input, path), .flags = KEY_SHOWN, .preset_text = "",
+		.value = "relative path", .otherwise = "the input directory",
+		.says = "where the data goes below the input directory"},
+	{"link", TEXT(workflow_input, link), .value = "relative path, or `.`",
+		.says = "where in the working directory the data also appears, as a link; `.` links "
+			"each of its entries"},
+	{"sha256", TEXT(workflow_input, sha256), .value = "64 hexadecimal digits",
+		.says = "the digest of the file as it was fetched; not for `s3` and `gs`"},
+	{"unpack", FLAG(workflow_input, unpack), .flags = KEY_SHOWN,
+		.otherwise = "true for `http` and `local`, false for `s3` and `gs`",
+		.says = "unpacks archives, one level deep, next to themselves"},
+	{"mode", .kinds = KEY_WORD, .words = copy_words, .flags = KEY_SHOWN | KEY_OWN,
+		.says = "inputs are copied"},
+};
+const struct schema schema_input = {
+	.name = "input",
+	.what = "an input",
+	.keys = input_keys,
+	.n = ARRAY_SIZE(input_keys),
+	.size = sizeof(struct workflow_input),
+	AT(workflow_input, at),
+	.check = check_input,
+};
+
+static void check_output(struct reader *rd, const struct node *map, void *out)
+{
+	struct workflow_output *output = out;
+
+	output->kind = transport_of(rd, map, false);
+}
+
+static bool output_is_http(const void *output)
+{
+	return ((const struct workflow_output *)output)->kind == WORKFLOW_HTTP;
+}
+
+static bool output_is_s3(const void *output)
+{
+	const struct workflow_output *o = output;
+
+	return o->kind == WORKFLOW_S3 && !o->s3.google;
+}
+
+static bool output_is_gs(const void *output)
+{
+	const struct workflow_output *o = output;
+
+	return o->kind == WORKFLOW_S3 && o->s3.google;
+}
+
+static const struct schema_key output_keys[] = {
+	{"http", MAP(workflow_output, http_url, &schema_http), .shown = output_is_http,
+		.says = "a web server: one file is sent with PUT, several are zipped first"},
+	{"s3", MAP(workflow_output, s3, &schema_s3), .shown = output_is_s3, .says = "an S3 store"},
+	{"gs", MAP(workflow_output, s3, &schema_gs), .shown = output_is_gs,
+		.says = "Google Cloud Storage"},
+};
+const struct schema schema_output = {
+	.name = "output",
+	.what = "`output`",
+	.keys = output_keys,
+	.n = ARRAY_SIZE(output_keys),
+	AT(workflow_output, at),
+	.check = check_output,
+};
+
+void read_inputs(struct reader *rd, const struct node *job)
+{
+	struct workflow *wf = rd->workflow;
+	const struct node *single = node_get(job, "input");
+	const struct node *list = reader_list(rd, job, "inputs");
+	size_t n = (single ? 1 : 0) + (list ? list->n : 0);
+	size_t saved;
+
+	if (!n)
+		return;
+	wf->inputs = workflow_arena_array(rd->arena, n, sizeof(*wf->inputs));
+	if (!wf->inputs)
+		return;
+	if (single) {
+		saved = reader_enter(rd, "input", 0);
+		reader_read(rd, single, &schema_input, &wf->inputs[wf->n_inputs++]);
+		reader_leave(rd, saved);
+	}
+	saved = reader_enter(rd, "inputs", 0);
+	for (size_t i = 0; list && i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		reader_read(rd, list->entries[i].value, &schema_input, &wf->inputs[wf->n_inputs++]);
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+}

@@ -1,0 +1,368 @@
+/* `use` of a step: a module, which is a group of steps from elsewhere. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/native/native.h"
+#include "workflow/native/legacy.h"
+#include "workflow/native/template.h"
+#include "base/banned.h"
+
+static void check_source(struct reader *rd, const struct workflow_text *text)
+{
+	char quoted[QUOTE_SIZE];
+	const char *source = text->value;
+	bool is_plain;
+
+	if (!source || reader_is_open(rd, text))
+		return;
+	is_plain = *source == '/' || *source == '.' || strstr(source, "://") ||
+		   (strchr(source, '/') && !str_ends(source, "@") && !strpbrk(source, " \t"));
+	if (!is_plain || strpbrk(source, "\r\n"))
+		reader_error(rd, &text->at,
+			"`%s` must be a directory (beginning with `/` or `./`) or a Git repository "
+			"as github.com/OWNER/NAME@TAG, not %s",
+			reader_field(rd, "source"), quote(workflow_shown(text), quoted));
+}
+
+/* ---- the module ---- */
+
+/* The file of the module, for messages. */
+static const char *module_file(struct reader *rd, const char *source)
+{
+	return workflow_arena_printf(rd->arena, "%s: module.yaml", source);
+}
+
+/* Loads the module and renders it as a template. NULL if that failed, which is reported, or if the
+ * module is not fetched yet. */
+static struct node *fetch(struct reader *rd, const struct workflow_use *use)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	_cleanup_(buf_release) struct buf rendered = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	struct template_context context = {rd->arena, rd->job, rd->step, &rd->workflow->resources};
+	const char *file = module_file(rd, workflow_shown(&use->source));
+	struct workflow_place at = {.line = 1, .column = 1, .file = file};
+	struct node *module;
+	const char *mistake;
+	int r = rd->options->module(rd->options->module_cookie, use->source.value, &text, &err);
+
+	if (r < 0)
+		reader_error(rd, &use->source.at, "%s",
+			err.message ? err.message : "the module cannot be read");
+	if (r > 0)
+		reader_note(rd, &use->source.at,
+			"the module %s is not fetched yet; 'penstock run' fetches it",
+			workflow_shown(&use->source));
+	if (r || !file)
+		return NULL;
+	mistake = template_render(&context, buf_str(&text), &rendered, &at.line);
+	if (mistake) {
+		reader_error(rd, &at, "%s", mistake);
+		return NULL;
+	}
+	module = document_read(rd->arena, file, NULL, buf_str(&rendered), rendered.len, rd->found);
+	if (!module)
+		return NULL;
+	legacy_module_normalize(rd->arena, file, module, &schema_step, rd->found);
+	node_set_file(module, file);
+	return module;
+}
+
+/* Less than the module needs is accepted from the command line, and when the record of a run is
+ * read, where modules are not loaded. */
+static void check_minimum(struct reader *rd, const struct workflow_use *use, const char *what,
+	int64_t need, const struct workflow_number *have)
+{
+	if (need <= have->value || !rd->workflow->resources.given)
+		return;
+	if (have->given && have->at.option)
+		reader_note(rd, &use->source.at,
+			"the module needs `%s` of at least %lld, and %s has %lld", what,
+			(long long)need, have->at.option, (long long)have->value);
+	else if (rd->options->module)
+		reader_error(rd, &use->source.at,
+			"the module needs `%s` of at least %lld, the workflow has %lld; raise "
+			"`resources`",
+			what, (long long)need, (long long)have->value);
+}
+
+static void make_at_least(struct workflow_number *number, int64_t least)
+{
+	if (number->value < least)
+		number->value = least;
+}
+
+/* A workflow without `resources` asks for what its modules need; of memory, for no limit. The
+ * CPUs per task are set at once, because the module's steps inherit them. */
+static void need_least(struct reader *rd, const struct workflow_resources *least)
+{
+	make_at_least(&rd->least.tasks, least->tasks.value);
+	make_at_least(&rd->least.cpus_per_task, least->cpus_per_task.value);
+	make_at_least(&rd->least.gpus, least->gpus.value);
+	make_at_least(&rd->workflow->resources.cpus_per_task, least->cpus_per_task.value);
+}
+
+static void read_minimum(
+	struct reader *rd, const struct node *module, const struct workflow_use *use)
+{
+	const struct workflow_resources *job = &rd->workflow->resources;
+	const struct node *map = reader_map(rd, module, "minimumResources");
+	struct workflow_resources least = {.at = module->at};
+	struct workflow_number gpus = job->gpus;
+	size_t saved;
+
+	if (!map)
+		return;
+	saved = reader_enter(rd, "minimumResources", 0);
+	reader_read(rd, map, &schema_resources, &least);
+	reader_leave(rd, saved);
+	if (!job->given)
+		need_least(rd, &least);
+	check_minimum(rd, use, "tasks", least.tasks.value, &job->tasks);
+	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, &job->cpus_per_task);
+	if (job->mem_per_cpu.value)
+		check_minimum(rd, use, "memPerCpu", least.mem_per_cpu.value, &job->mem_per_cpu);
+	gpus.given |= job->gpus_per_task.given;
+	check_minimum(rd, use, "gpus", least.gpus.value, &gpus);
+}
+
+static const struct schema_key module_input_keys[] = {
+	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .says = "the name of the input"},
+	{"description", .kinds = KEY_ANY, .says = "for readers"},
+	{"default", .kinds = KEY_TEXT, .otherwise = "none: the input must be given",
+		.says = "the value if `args` has none"},
+};
+static const struct schema schema_module_input = SCHEMA(
+	"module-input", "an input of a module", module_input_keys);
+
+static const struct schema_key module_output_keys[] = {
+	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .says = "the name of the output"},
+	{"description", .kinds = KEY_ANY, .says = "for readers"},
+};
+static const struct schema schema_module_output = SCHEMA(
+	"module-output", "an output of a module", module_output_keys);
+
+/* The name of an input or output. Unknown keys are allowed there: they only describe it. */
+static bool read_key(struct reader *rd, const struct node *node, const struct schema *schema,
+	struct workflow_text *key)
+{
+	if (node->kind != NODE_MAP) {
+		reader_error(rd, &node->at, "`%s` must be a map, not %s", buf_str(&rd->path),
+			node_kind_name(node));
+		return false;
+	}
+	if (!node_get(node, "key"))
+		reader_missing(rd, node, schema, "key");
+	return reader_text(rd, node, "key", key) && check_variable_name(rd, key->value, &key->at);
+}
+
+/* The last value of `key`; NULL if there is none. */
+static const struct workflow_env *find_variable(
+	const struct workflow_env_list *env, const char *key)
+{
+	for (size_t i = env->n; i-- > 0;) {
+		if (strcmp(env->items[i].key, key) == 0)
+			return &env->items[i];
+	}
+	return NULL;
+}
+
+/* The value of an input: its argument, else its default. */
+static void read_input_of(struct reader *rd, const struct node *node, struct workflow_use *use)
+{
+	const struct workflow_env *given;
+	struct workflow_env *env = &use->env.items[use->env.n];
+	struct workflow_text key = {0};
+	struct node *preset = node_get(node, "default");
+
+	if (!read_key(rd, node, &schema_module_input, &key))
+		return;
+	*env = (struct workflow_env){.key = key.value, .at = key.at};
+	given = find_variable(&use->args, key.value);
+	if (given) {
+		env->value = given->value;
+	} else if (preset) {
+		preset->literal = false;
+		if (!reader_text_of(rd, preset, reader_field(rd, "default"), &env->value))
+			return;
+	} else if (!node_find(node, "default")) {
+		reader_error(rd, &use->source.at,
+			"the module's input `%s` has no default and is not among the `args`",
+			key.value);
+		return;
+	} else {
+		env->value.value = "";
+	}
+	use->env.n++;
+}
+
+static void read_inputs_of(struct reader *rd, const struct node *module, struct workflow_use *use)
+{
+	const struct node *list = reader_list(rd, module, "inputs");
+	size_t saved = reader_enter(rd, "inputs", 0);
+
+	use->env.items = workflow_arena_array(
+		rd->arena, (list ? list->n : 0) + 1, sizeof(*use->env.items));
+	for (size_t i = 0; use->env.items && list && i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		read_input_of(rd, list->entries[i].value, use);
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+	for (size_t i = 0; i < use->args.n; i++) {
+		const char *key = use->args.items[i].key;
+		bool known = false;
+
+		for (size_t j = 0; list && j < list->n; j++) {
+			const struct node *name = node_get(list->entries[j].value, "key");
+
+			known |= name && name->kind == NODE_SCALAR && strcmp(name->text, key) == 0;
+		}
+		if (!known)
+			reader_error(
+				rd, &use->args.items[i].at, "the module has no input `%s`", key);
+	}
+}
+
+static void read_outputs_of(struct reader *rd, const struct node *module, struct workflow_use *use)
+{
+	const struct node *list = reader_list(rd, module, "outputs");
+	size_t saved = reader_enter(rd, "outputs", 0);
+
+	use->outputs.items = workflow_arena_array(
+		rd->arena, (list ? list->n : 0) + 1, sizeof(*use->outputs.items));
+	for (size_t i = 0; use->outputs.items && list && i < list->n; i++) {
+		size_t at_list = reader_enter(rd, NULL, i);
+
+		if (read_key(rd, list->entries[i].value, &schema_module_output,
+			    &use->outputs.items[use->outputs.n]))
+			use->outputs.n++;
+		reader_leave(rd, at_list);
+	}
+	reader_leave(rd, saved);
+}
+
+static void check_module(struct reader *rd, const struct node *module, void *out)
+{
+	struct workflow_step *step = out;
+	struct workflow_number cpus = rd->workflow->resources.cpus_per_task;
+
+	step->use.resolved = true;
+	read_minimum(rd, module, &step->use);
+	read_inputs_of(rd, module, &step->use);
+	read_outputs_of(rd, module, &step->use);
+	if (rd->modules < READER_MODULES)
+		rd->chain[rd->modules] = workflow_shown(&step->use.source);
+	rd->modules++;
+	read_steps(rd, module, "steps", &step->steps);
+	rd->modules--;
+	rd->workflow->resources.cpus_per_task = cpus;
+}
+
+static const struct schema_key module_keys[] = {
+	{"name", TEXT(workflow_step, use.module_name), .flags = KEY_REQUIRED,
+		.says = "the name of the module"},
+	{"description", .kinds = KEY_ANY, .says = "for readers"},
+	{"minimumResources", .kinds = KEY_MAP, .below = &schema_resources, .flags = KEY_OWN,
+		.says = "the workflow's `resources` must be at least these"},
+	{"resources", .kinds = KEY_MAP, .below = &schema_resources, .flags = KEY_LEGACY},
+	{"inputs", .kinds = KEY_LIST, .below = &schema_module_input,
+		.says = "the variables that `args` gives"},
+	{"outputs", .kinds = KEY_LIST, .below = &schema_module_output,
+		.says = "the variables that `exportEnvAs` exports"},
+	{"steps", .kinds = KEY_LIST, .below = &schema_step, .flags = KEY_REQUIRED | KEY_OWN,
+		.says = "the steps of the module"},
+};
+const struct schema schema_module = {
+	.name = "module",
+	.what = "a module",
+	.keys = module_keys,
+	.n = ARRAY_SIZE(module_keys),
+	.check = check_module,
+};
+
+/* A template may end the recursion, so that only the depth shows a cycle. */
+static void report_depth(struct reader *rd, const struct workflow_use *use)
+{
+	_cleanup_(buf_release) struct buf chain = BUF_INIT(LIMIT_STRING);
+	const char *last = workflow_shown(&use->source);
+	unsigned begin = READER_MODULES;
+
+	while (begin > 0 && strcmp(rd->chain[begin - 1], last) != 0)
+		begin--;
+	if (!begin) {
+		reader_error(rd, &use->source.at, "modules are nested more than %d deep",
+			READER_MODULES);
+		return;
+	}
+	for (unsigned i = begin - 1; i < READER_MODULES; i++)
+		buf_printf(&chain, "%s uses ", rd->chain[i]);
+	reader_error(rd, &use->source.at,
+		"modules use each other in a circle: %s%s; remove one of these `use`",
+		buf_str(&chain), last);
+}
+
+/* The record of a run contains the module as it was when the run began. */
+static struct node *find_module(struct reader *rd, struct node *map, const struct workflow_use *use)
+{
+	struct node *module = reader_map(rd, map, "module");
+
+	if (module || !rd->options->module || !use->source.value ||
+		reader_is_open(rd, &use->source))
+		return module;
+	if (rd->modules >= READER_MODULES) {
+		report_depth(rd, use);
+		return NULL;
+	}
+	module = fetch(rd, use);
+	if (module && node_add(rd->arena, map, "module", module->at, module) < 0)
+		return NULL;
+	return module;
+}
+
+static const struct schema_key use_keys[] = {
+	{"source", TEXT(workflow_step, use.source), .flags = KEY_REQUIRED | KEY_SHOWN,
+		.value = "a directory, or a Git repository",
+		.says = "where `module.yaml` is: a directory, or a Git repository as "
+			"github.com/OWNER/NAME@TAG"},
+	{"args", VARIABLES(workflow_step, use.args), .flags = KEY_SHOWN, .below = &schema_env,
+		.says = "the module's inputs"},
+	{"exportEnvAs", TEXT(workflow_step, use.export_env_as), .flags = KEY_SHOWN,
+		.value = "name of a variable",
+		.says = "outputs become variables with this name and `_` in front"},
+	{"steps", .kinds = KEY_LIST, .below = &schema_step,
+		.says = "steps that the module may insert among its own"},
+	{"module", .kinds = KEY_MAP, .below = &schema_module, .otherwise = "loaded from `source`",
+		.says = "the module itself, in the record of a run, which so continues with the "
+			"module that it began with"},
+};
+const struct schema schema_use = SCHEMA("use", "`use`", use_keys);
+
+void read_use(struct reader *rd, struct node *map, struct workflow_step *step)
+{
+	const struct node *whole = rd->step;
+	struct node *module;
+	struct workflow_use *use = &step->use;
+	size_t errors = rd->found->errors, saved = reader_enter(rd, "use", 0), inner;
+
+	if (reader_read(rd, map, &schema_use, step)) {
+		check_source(rd, &use->source);
+		if (use->export_env_as.value)
+			check_variable_name(rd, use->export_env_as.value, &use->export_env_as.at);
+		/* Report mistakes of these steps here, not where the module inserts them. */
+		read_steps(rd, map, "steps", &step->steps);
+		rd->step = whole;
+	}
+	module = rd->found->errors == errors ? find_module(rd, map, use) : NULL;
+	if (module) {
+		step->steps = (struct workflow_steps){.at = module->at};
+		inner = reader_enter(rd, "module", 0);
+		reader_read(rd, module, &schema_module, step);
+		reader_leave(rd, inner);
+	}
+	reader_leave(rd, saved);
+}

@@ -1,0 +1,252 @@
+"""The command line's frame: help, misuse, man pages, completion, output errors, and the verbs that need no run."""
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness.program import TOP, binary
+
+
+def verbs():
+    """From the table in main.c, as the build reads it, too."""
+    return re.findall(r"^\t&command_(\w+),", (TOP / "src" / "cli" / "main.c").read_text(), re.M)
+
+
+@pytest.fixture(params=verbs())
+def verb(request):
+    return request.param
+
+
+def one_line(result, begin, end=""):
+    """Its stderr is one line that begins and ends so, and nothing is on stdout."""
+    assert result.out == ""
+    assert result.err.count("\n") == 1 and result.err.startswith(begin) and result.err.endswith(end + "\n"), result.err
+
+
+# What was asked for goes to stdout and fits a narrow terminal; `help VERB` is the same text.
+def test_help_of_every_verb(penstock, verb):
+    result = penstock.run(verb, "--help").ok()
+
+    assert result.err == ""
+    assert result.out.startswith(f"usage: penstock {verb} ")
+    assert max(map(len, result.out.splitlines())) <= 80, result.out
+    for part in ("Options:", "Examples:", "Exit codes:"):
+        assert f"\n{part}\n" in result.out
+    assert f"  penstock {verb}" in result.out
+    codes = re.findall(r"^  (\d+)\S* +\S", result.out.partition("Exit codes:")[2], re.M)
+    assert codes == sorted(codes, key=int) and {"0", "64", "70"} <= set(codes)
+    assert penstock.run("help", verb).ok().out == result.out
+
+
+def test_overview_names_every_verb(penstock):
+    result = penstock.run("--help").ok()
+
+    assert max(map(len, result.out.splitlines())) <= 80
+    assert set(verbs()) <= set(re.findall(r"^  ([a-z]+) ", result.out, re.M))
+    assert penstock.run("help").ok().out == result.out
+    assert penstock.run("help", "--help").ok().out == result.out
+    assert penstock.run("version").ok().out == penstock.run("--version").ok().out
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", penstock.run("--version").out)
+
+
+# A mistake is one line on stderr and exit code 64, and never does half of what was meant.
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], "penstock: missing verb"),
+        (["sho"], "penstock: unknown verb 'sho', did you mean 'show'?"),
+        (["frobnicate"], "penstock: unknown verb 'frobnicate'"),
+        (["--hlp"], "penstock: unknown option --hlp, did you mean --help?"),
+        (["help", "sho"], "penstock: unknown verb 'sho', did you mean 'show'?"),
+        (["ps", "--jsn"], "penstock ps: unknown option --jsn, did you mean --json?"),
+        (["ps", "--json=yes"], "penstock ps: option --json takes no argument"),
+        (["ps", "-Z"], "penstock ps: unknown option -Z"),
+        (["ps", "extra"], "penstock ps: unexpected operand 'extra'"),
+        (["show"], "penstock show: missing RUN"),
+        (["logs", "x", "-n"], "penstock logs: option --lines needs N"),
+        (["logs", "x", "-n", "many"], "penstock logs: invalid --lines 'many': expected a number from 0 to"),
+        (["logs", "x", "--attempt", "0"], "penstock logs: invalid --attempt '0': expected a number from 1 to"),
+        (["stop", "x", "--grace", "soon"], "penstock stop: invalid --grace 'soon': expected a duration such as"),
+        (["--log-level", "loud", "ps"], "penstock: invalid --log-level 'loud': expected debug,"),
+    ],
+)
+def test_misuse_is_told_in_one_line(penstock, arguments, says):
+    result = penstock.run(*arguments).exits(64)
+
+    verb = says.split(":")[0]
+    one_line(result, says, f"see '{verb} --help'")
+    assert not penstock.home.exists()
+
+
+# A full disk or a closed pipe behind stdout is an error of the verb, not silence.
+def test_errors_of_standard_output_are_found(penstock):
+    with open("/dev/full", "w") as full:
+        failed = subprocess.run([binary(), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert failed.returncode == 70
+    assert "No space left on device" in failed.stderr and failed.stderr.count("\n") == 1
+    reading, writing = os.pipe()
+    os.close(reading)
+    failed = subprocess.run([binary(), "--help"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert failed.returncode == 70 and "Broken pipe" in failed.stderr and failed.stderr.count("\n") == 1
+
+
+# Messages of a penstock that was started without stderr must not land in its database.
+def test_closed_descriptors_are_no_files_of_ours(penstock):
+    command = f"exec {binary()} ps --frob >&- 2>&-"
+
+    assert subprocess.run(["/bin/sh", "-c", command], env=penstock.env, check=False).returncode == 64
+    assert subprocess.run(["/bin/sh", "-c", f"exec {binary()} ps <&- >&- 2>&-"], env=penstock.env, check=False).returncode == 0
+    penstock.run("ps").ok()
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="groff checks the pages")
+def test_man_pages_are_sound(penstock, verb):
+    page = penstock.run("--man", verb).ok().out
+
+    checked = subprocess.run(["groff", "-man", "-ww", "-Tutf8"], input=page, capture_output=True, text=True, check=True)
+
+    assert checked.stderr == ""
+    plain = re.sub(".\x08", "", checked.stdout)  # bold letters are struck twice
+    for option in re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", penstock.run(verb, "--help").out, re.M):
+        assert option in plain
+
+
+def test_man_overview_names_every_verb(penstock):
+    page = penstock.run("--man").ok().out
+
+    assert re.findall(r"^\.BR penstock\\-(\w+) \(1\)$", page, re.M) == verbs()
+    one_line(penstock.run("--man", "sow").exits(64), "penstock: unknown verb 'sow'")
+
+
+def complete(penstock, *words):
+    script = penstock.run("--completion", "bash").ok().out
+    array = " ".join(f"'{word}'" for word in words)
+    script += f"\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _penstock; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=penstock.env).stdout.split()
+
+
+def test_completion_knows_verbs_and_options(penstock):
+    assert complete(penstock, "penstock", "sh") == ["show"]
+    assert complete(penstock, "penstock", "ps", "--js") == ["--json"]
+    assert set(verbs()) <= set(complete(penstock, "penstock", ""))
+    assert complete(penstock, "penstock", "run", "--set", "resources.t") == ["resources.tasks="]
+    assert complete(penstock, "penstock", "validate", "-s", "steps[0].run.hang") == ["steps[0].run.hangTimeout="]
+    assert complete(penstock, "penstock", "run", "--set", "e") == ["env.", "enableLogging="]
+    one_line(penstock.run("--completion", "tcsh").exits(64), "penstock: --completion supports only bash")
+
+
+def test_ps_without_runs(penstock):
+    assert penstock.ps() == []
+    assert penstock.run("ps").ok().out.split()[:3] == ["ID", "NAME", "STATE"]
+    assert (penstock.home.stat().st_mode & 0o777, (penstock.home / "runs.db").stat().st_mode & 0o777) == (0o700, 0o600)
+    assert json.loads(penstock.run("ps", "--claims", "--json").ok().out) == []
+
+
+@pytest.mark.parametrize("verb", ["show", "logs", "stop", "rm"])
+def test_a_run_that_is_not_there_is_told(penstock, verb):
+    one_line(penstock.run(verb, "nobody").exits(66), f"penstock {verb}: there is no run nobody", "lists them")
+
+
+# A home that cannot be one, and records that are not ours, are told by name and left alone.
+def test_an_unusable_home_is_told(penstock, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("precious")
+
+    result = penstock.run("ps", env={"PENSTOCK_HOME": str(file)})
+    assert result.code != 0
+    one_line(result, "penstock ps: set PENSTOCK_HOME to a writable directory")
+    assert file.read_text() == "precious"
+    penstock.home.mkdir()
+    (penstock.home / "runs.db").write_text("no database " * 1000)
+    result = penstock.run("ps").exits(70)
+    one_line(result, f"penstock ps: {penstock.home}/runs.db:")
+    assert "runs.db" in result.err and (penstock.home / "runs.db").read_text() == "no database " * 1000
+
+
+# Each line of doctor has a verdict and a subject; what is wrong has an advice, and the exit code says so.
+def test_doctor_judges_the_machine(penstock):
+    lines = json.loads(penstock.run("doctor", "--json").ok().out)
+
+    assert {line["status"] for line in lines} <= {"ok", "warn"}
+    assert {"kernel", "inotify", "clock", "resources", "home", "space", "libcurl", "credentials"} <= {line["subject"] for line in lines}
+    assert all(line["advice"] for line in lines if line["status"] == "warn")
+    broken = penstock.run("doctor", env={"SSL_CERT_FILE": "/nonexistent/ca.pem", "AWS_CA_BUNDLE": None, "CURL_CA_BUNDLE": None})
+    broken.exits(78)
+    assert re.search(r"^fail +certificates .*/nonexistent/ca.pem", broken.out, re.M)
+
+
+def test_doctor_asks_for_a_bucket(penstock, store):
+    store.client.create_bucket(Bucket="here")
+
+    penstock.run("doctor", "--bucket", "s3://here", env=store.env).ok()
+    missing = penstock.run("doctor", "--bucket", "s3://missing", env=store.env).exits(78)
+
+    assert re.search(r"^fail +bucket .*missing", missing.out, re.M)
+    assert store.secret_key not in missing.text
+    elsewhere = store.env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    penstock.run("doctor", "--bucket", "s3://here", "--endpoint-url", store.endpoint, env=elsewhere).ok()
+
+
+def on_terminal(penstock, *arguments, env=None):
+    """What it prints to a terminal of 60 columns."""
+    master, slave = pty.openpty()
+    subprocess.run(["stty", "cols", "60", "rows", "24"], stdin=slave, check=True)
+    process = subprocess.Popen([binary(), *arguments], env=penstock.env | {"TERM": "xterm"} | (env or {}), stdout=slave, stderr=slave)
+    os.close(slave)
+    text = b""
+    try:
+        while chunk := os.read(master, 65536):
+            text += chunk
+    except OSError:
+        pass  # the last writer has closed it
+    os.close(master)
+    assert process.wait(30) == 0
+    return text.decode()
+
+
+# Colours are for terminals, and for those who want them.
+def test_colours_are_for_terminals(penstock):
+    assert "\x1b[32mok\x1b[0m" in on_terminal(penstock, "doctor")
+    assert "\x1b" not in on_terminal(penstock, "doctor", env={"NO_COLOR": "1"})
+    assert "\x1b" not in on_terminal(penstock, "doctor", env={"TERM": "dumb"})
+    assert "\x1b" not in penstock.run("doctor").ok().out
+
+
+def test_help_knows_the_workflow_file(penstock, tmp_path):
+    # Every key that a workflow may have, and an example that is one.
+    shown = penstock.run("help", "workflow").ok().out
+
+    keys = {line.strip() for line in shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0].splitlines()}
+    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= keys and "unsupported" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    penstock.run("validate", "-", input=shown.partition("\nExample:\n")[2]).ok()
+    assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
+
+
+def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
+    refused = penstock.run("serve", "--root", tmp_path / "other", "--listen", store.address).exits(69)
+
+    address, port = store.address.split(":")
+    assert address in refused.err and str(port) in refused.err and refused.err.count("\n") == 1
+    assert "69" in penstock.run("help", "serve").ok().out
+    elsewhere = penstock.run("serve", "--root", tmp_path / "other", "--listen", "192.0.2.1:0").exits(78)
+    assert "192.0.2.1" in elsewhere.err and elsewhere.err.count("\n") == 1
+
+
+def test_libraries_that_few_need_are_not_loaded_with_the_program(penstock, tmp_path):
+    # They would be half of the time that a trivial run takes. The last line shows that the test can see one.
+    few = re.compile(r"lib(curl|archive|microhttpd|gnutls|ldap|krb5|icudata)[.-]")
+    workflow = tmp_path / "wf.json"
+    workflow.write_text(json.dumps({"steps": [{"run": {"command": "true"}}]}))
+
+    ran = penstock.run("run", workflow, env={"LD_DEBUG": "files"}).ok()
+    asked = penstock.run("doctor", env={"LD_DEBUG": "files"})
+
+    assert "libsqlite3" in ran.err and not few.search(ran.err)
+    assert {found[1] for found in few.finditer(asked.err)} >= {"curl", "archive", "microhttpd"}

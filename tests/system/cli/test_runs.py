@@ -1,0 +1,308 @@
+"""The verbs that look at runs and end them: ps, show, logs, stop, rm."""
+import hashlib
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.waiting import wait_for
+from harness.workflows import write_workflow
+
+
+@pytest.fixture
+def job(tmp_path):
+    """job(command...): path of a workflow with these steps; other keys by name."""
+
+    def write(*commands, **extra):
+        return write_workflow(tmp_path, *commands, file=f"{extra.get('name', 'job')}.json", named="step {}", **extra)
+
+    return write
+
+
+def output_of(store, path="/"):
+    keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
+    return {"s3": {"region": "us-east-1", "bucketUrl": "s3://results", "path": path} | keys}
+
+
+def state_of(penstock, run):
+    return penstock.run("show", "--json", run).json()["state"]
+
+
+def begin(penstock, path, text):
+    """A run beside the test, once its step has printed the line `text`."""
+    process = penstock.popen("run", path)
+    process.wait_for_output(f"^{text}$")
+    return process
+
+
+def test_ps_lists_newest_first_with_all_fields(penstock, job):
+    penstock.run("run", job("echo one", name="first")).ok()
+    penstock.run("run", job("exit 5", name="second")).exits(5)
+
+    runs = penstock.ps()
+
+    assert [run["name"] for run in runs] == ["second", "first"]
+    wanted = "id name state attempt class started sync_lag_bytes sync_lag_ms exit_code message workflow output"
+    assert set(wanted.split()) <= set(runs[0])
+    second, first = runs
+    assert (second["state"], second["class"], second["exit_code"], second["attempt"]) == ("failed", "user", 5, 1)
+    assert (first["state"], first["class"], first["exit_code"], first["output"]) == ("succeeded", None, 0, None)
+    assert re.fullmatch(r"[0-9a-f]{12}", first["id"]) and first["started"] < second["started"]
+    table = penstock.run("ps").ok().out.splitlines()
+    assert [line.split()[1] for line in table] == ["NAME", "second", "first"]
+
+
+# A run is named by its id, the beginning of it, or its name.
+def test_show_tells_attempts_steps_and_provenance(penstock, job):
+    path = job("true", "test -e $DEEPSQUARE_OUTPUT/again || { touch $DEEPSQUARE_OUTPUT/again; exit 7; }", name="twice")
+    penstock.run("run", path).exits(7)
+    penstock.run("resume", "twice").ok()
+
+    run = penstock.run("show", "twice", "--json").json()
+
+    assert penstock.run("show", run["id"][:6], "--json").json() == run
+    assert [(a["attempt"], a["state"], a["exit_code"]) for a in run["attempts"]] == [(1, "failed", 7), (2, "succeeded", 0)]
+    assert [(s["attempt"], s["step"], s["name"]) for s in run["steps"]] == [(1, 1, "step 1"), (2, 2, "step 2")]
+    assert run["attempts"][1]["provenance"]["penstock"]
+    assert run["resources"]["cpusPerTask"] == 1
+    assert Path(run["log"]).exists() and run["workflow"] == str(path)
+    text = penstock.run("show", "twice").ok().out
+    for part in ("(twice)", "succeeded", "attempts", "finished steps", run["log"], str(path)):
+        assert part in text
+
+
+def test_a_step_knows_its_run_by_the_name_that_others_use(penstock, job):
+    # In every attempt, and whatever the shell says that penstock was started from: it may be a step of another run.
+    path = job("echo id=$PENSTOCK_RUN_ID=$PENSTOCK_ATTEMPT=; exit 7")
+    outer = {"PENSTOCK_RUN_ID": "ffffffffffff", "PENSTOCK_ATTEMPT": "9"}
+
+    first = penstock.run("run", path, env=outer).exits(7).out
+    run = penstock.ps()[0]["id"]
+    second = penstock.run("resume", run, env=outer).exits(7).out
+
+    assert (first, second) == (f"id={run}=1=\n", f"id={run}=2=\n")
+
+
+def test_ps_tells_how_far_the_output_of_a_live_run_is_behind(penstock, job, store, fault_proxy):
+    wait = "while [ ! -e $STORAGE_PATH/%s ]; do sleep 0.02; done; "
+    output = output_of(store, "/late")
+    output["s3"]["endpointUrl"] = fault_proxy.url
+    path = job("echo begun; " + wait % "go" + "printf 12345 > $DEEPSQUARE_OUTPUT/a; " + wait % "end", name="late", output=output, continuousOutputSync=True)
+    run = begin(penstock, path, "begun")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    fault_proxy.down()
+    (storage / "go").touch()
+
+    behind = wait_for(lambda: [r for r in penstock.ps() if r["sync_lag_ms"] > 300 and r["sync_lag_bytes"] == 5])
+    table = penstock.run("ps").ok().out
+    fault_proxy.up()
+    caught_up = wait_for(lambda: [r for r in penstock.ps() if r["sync_lag_ms"] == r["sync_lag_bytes"] == 0])
+    (storage / "end").touch()
+    run.wait().ok()
+
+    assert behind[0]["state"] == caught_up[0]["state"] == "running"
+    assert re.search(r"late .* 5 B", table)
+    assert store.bytes("results", "late/a") == b"12345"
+
+
+def test_show_lists_what_was_published(penstock, job, store):
+    penstock.run("run", job("echo hello > $DEEPSQUARE_OUTPUT/a.txt; mkdir -p $DEEPSQUARE_OUTPUT/d; echo > $DEEPSQUARE_OUTPUT/d/b",
+                            name="published", output=output_of(store, "/x"))).ok()  # fmt: skip
+
+    run = penstock.run("show", "published", "--json").json()
+
+    etag = hashlib.md5(b"hello\n").hexdigest()
+    assert [(o["url"], o["size"]) for o in run["outputs"]] == [("s3://results/x/a.txt", 6), ("s3://results/x/d/b", 1)]
+    assert run["outputs"][0]["etag"] == etag
+    assert re.search(rf"s3://results/x/a\.txt .*{etag}", penstock.run("show", "published").ok().out)
+    assert store.secret_key not in penstock.run("show", "published", "--json").text
+
+
+def test_logs_show_lines_and_attempts(penstock, job):
+    path = job("for i in $(seq 50); do echo line $i; done", name="talk")
+    penstock.run("run", path).ok()
+    penstock.run("run", job("echo other", name="talk"), "--fresh").ok()
+
+    assert "other\n" in penstock.run("logs", "talk").ok().out
+    first = penstock.run("logs", "talk", "--attempt", "1").ok().out
+    assert [line for line in first.splitlines() if line.startswith("line")] == [f"line {i}" for i in range(1, 51)]
+    assert penstock.run("logs", "talk", "--attempt", "1", "-n", "5").ok().out == "".join(first.splitlines(True)[-5:])
+    assert penstock.run("logs", "talk", "--attempt", "1", "-n", "5000").ok().out == first
+    assert penstock.run("logs", "talk", "-n", "0").ok().out == ""
+    assert "2" in penstock.run("logs", "talk", "--attempt", "3").exits(64).err
+
+
+# The tail of a growing log, line by line, until the run ends by itself.
+def test_logs_follow_until_the_end(penstock, job, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    run = begin(penstock, job(f"echo early; read word < {gate}; echo got $word", name="slow"), "early")
+
+    follower = penstock.popen("logs", "-f", "slow")
+    follower.wait_for_output("early")
+    assert follower.running()
+    gate.write_text("it\n")
+
+    assert "got it\n" in follower.wait(30).ok().out
+    run.wait(30).ok()
+    assert penstock.run("logs", "-f", "slow").ok().out == penstock.run("logs", "slow").ok().out
+
+
+# Only `run` can as well begin another run; rm and resume do not advise it.
+def test_a_live_run_is_refused_with_fitting_advice(penstock, job):
+    run = begin(penstock, job("echo up; sleep 1000", name="busy"), "up")
+
+    for verb in "rm", "resume", "flush":
+        refused = penstock.run(verb, "busy").exits(69)
+        assert "penstock stop" in refused.err and "--name" not in refused.err
+
+    run.send(signal.SIGINT)
+    ended = run.wait().exits(130)
+    assert "'step 1'" in ended.err
+
+
+# A flush where everything is uploaded already has nothing to do, however the run ended.
+@pytest.mark.parametrize("command, code", [("true", 0), ("exit 3", 3)])
+def test_a_flush_that_is_not_needed_succeeds(penstock, job, command, code):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    penstock.run("run", job(f"echo a > $DEEPSQUARE_OUTPUT/a; {command}", name="done", output=output)).exits(code)
+
+    for _ in range(2):
+        penstock.run("flush", "done").ok()
+
+
+# What a killed penstock left is uploaded without running anything; the run stays lost, can go, and can go on.
+def test_a_flush_of_a_lost_run(penstock, job):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    step = "echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/a; echo up; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000"
+    path = job(step, name="gone", output=output)
+    run = begin(penstock, path, "up")
+    run.send(signal.SIGKILL)
+    run.wait()
+    assert "penstock flush" in penstock.run("rm", "gone").exits(73).err
+
+    for _ in range(2):
+        assert "lost" in penstock.run("flush", "gone").ok().err
+
+    assert state_of(penstock, "gone") == "lost"
+    assert [file["path"] for file in json.loads(penstock.run("show", "--json", "gone").ok().out)["outputs"]] == ["a"]
+    penstock.run("run", path).ok()
+    assert state_of(penstock, "gone") == "succeeded"
+
+
+def test_a_flushed_lost_run_can_be_removed(penstock, job):
+    output = {"s3": {"bucketUrl": "s3://out", "path": "/", "endpointUrl": "embedded"}}
+    run = begin(penstock, job("echo a > $DEEPSQUARE_OUTPUT/a; echo up; exec sleep 1000", name="gone", output=output), "up")
+    run.send(signal.SIGKILL)
+    run.wait()
+
+    penstock.run("flush", "gone").ok()
+
+    penstock.run("rm", "gone").ok()
+
+
+def test_stop_ends_a_run_and_waits(penstock, job):
+    run = begin(penstock, job("trap 'echo bye; exit 0' TERM INT; echo up; while :; do sleep 0.05; done", name="endless"), "up")
+
+    result = penstock.run("stop", "endless").ok()
+
+    assert re.fullmatch(r"run [0-9a-f]{12}: stopped .*'step 1'.*\n", result.out), result.out
+    assert run.wait(10).code == 130
+    assert state_of(penstock, "endless") == "stopped"
+    again = penstock.run("stop", "endless").ok()
+    assert "stopped" in again.out
+
+
+# Who does not react to the request is killed after the grace.
+def test_stop_insists_after_the_grace(penstock, job):
+    run = begin(penstock, job("trap '' TERM INT; echo up; while :; do sleep 0.05; done", name="deaf"), "up")
+
+    result = penstock.run("stop", "deaf", "--grace", "300ms").ok()
+
+    assert result.seconds < 15
+    assert ": stopped" in result.out
+    assert run.wait(10).code in (130, 137)
+
+
+# kill -9 leaves a run that is seen as lost, and cannot be mistaken for a live one.
+def test_a_killed_run_is_lost(penstock, job):
+    run = begin(penstock, job("echo up; exec sleep 1000", name="doomed"), "up")
+    assert state_of(penstock, "doomed") == "running"
+    refused = penstock.run("rm", "doomed").exits(69)
+    assert "penstock stop" in refused.err
+
+    run.kill()
+
+    assert penstock.ps()[0]["state"] == "lost"
+    penstock.run("stop", "doomed").ok()
+    penstock.run("rm", "doomed").ok()  # and ends the step that was left
+    assert penstock.ps() == []
+
+
+def test_rm_forgets_runs_and_their_directories(penstock, job):
+    for name in ("one", "two", "three"):
+        penstock.run("run", job("echo x > $DEEPSQUARE_OUTPUT/x", name=name)).ok()
+    run = penstock.run("show", "one", "--json").json()
+
+    removed = penstock.run("rm", "one", "nobody", "two")
+
+    removed.exits(66)
+    assert "nobody" in removed.err and removed.out.count("removed run") == 2
+    assert [left["name"] for left in penstock.ps()] == ["three"]
+    assert not Path(run["directory"]).exists()
+    penstock.run("run", job("true", name="one")).ok()
+    assert penstock.ps()[0]["attempt"] == 1
+
+
+# Output that is only here is not removed by a slip.
+def test_rm_keeps_what_is_not_uploaded(penstock, job, store):
+    run = begin(penstock, job("echo x > $DEEPSQUARE_OUTPUT/x; echo up; exec sleep 1000", name="kept", output=output_of(store)), "up")
+    run.kill()
+
+    refused = penstock.run("rm", "kept").exits(73)
+
+    assert "--force" in refused.err and refused.out == ""
+    directory = Path(penstock.run("show", "kept", "--json").json()["directory"])
+    assert directory.exists()
+    penstock.run("rm", "--force", "kept").ok()
+    assert not directory.exists()
+
+
+# The claims of runs are seen by everybody, and are gone with the run.
+def test_claims_are_listed(penstock, job):
+    run = begin(penstock, job("echo up; exec sleep 1000", name="holder"), "up")
+
+    holders = json.loads(penstock.run("ps", "--claims", "--json").ok().out)
+    assert [(h["name"], h["cpus"], h["waiting"]) for h in holders] == [("holder", 1, False)]
+    assert re.search(r"^holds +\S+ +1 .*holder$", penstock.run("ps", "--claims").ok().out, re.M)
+    run.send(signal.SIGINT)
+    run.wait(30)
+
+    assert json.loads(penstock.run("ps", "--claims", "--json").ok().out) == []
+
+
+# Looking at a run never keeps its next attempt from beginning.
+def test_looking_does_not_disturb(penstock, job, tmp_path):
+    path = job("true", name="watched")
+    penstock.run("run", path).ok()
+    watcher = penstock.popen("ps", "--json")  # one at least beside the runs
+    for _ in range(10):
+        watchers = [penstock.popen("ps", "--json") for _ in range(3)]
+        penstock.run("run", path).ok()
+        for one in watchers:
+            one.wait(30).ok()
+    watcher.wait(30).ok()
+    assert wait_for(lambda: penstock.ps()[0]["attempt"] == 11)
+
+
+def test_ps_in_a_pipe_keeps_messages_short(penstock, job):
+    # One line is for one run; show has the whole message.
+    penstock.run("run", job("true", name="long", input={"local": {"path": "/not/there" + "/at-all" * 12}})).exits(66)
+
+    whole = penstock.ps()[0]["message"]
+    row = penstock.run("ps").ok().out.splitlines()[1]
+    assert len(whole) > 72 and row.endswith("…") and whole not in row
+    assert whole[:60] in row and whole in penstock.run("show", "long").ok().out

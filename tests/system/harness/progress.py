@@ -1,0 +1,22 @@
+"""The words of progress lines that tests wait for, as regular expressions: the only place to change when one is reworded."""
+
+WAITING = "waiting for"  # for resources, or for a store
+WATCHING = "watching for"  # whether an owner elsewhere still renews its lease
+CONTINUES = "continues the last one"  # an attempt continues the one before it
+FROM_FIRST_STEP = "starts at its first step"
+ENDED_STRAYS = r"(ended|killed) \d+ process(es)?\b"  # of an attempt that was killed
+OLD_MODULE = "fetched before"  # the source of a module does not answer
+
+# Ctrl-C
+KILLS_NEXT = "once more kills it"
+STOPPING = "stopping before the steps"
+STOPPED_BETWEEN_STEPS = "stopped during 'the change of steps'"
+UPLOADING = "still uploading"
+
+# Preemption
+NOTICE_OF = "preemption notice from"
+ASKED_TO_SAVE = "asking the step to save"
+WITHDRAWN = "was withdrawn"
+STAYS = "this machine stays for now"
+RUN_CONTINUES = "the run continues"
+OTHER_NOTICE_REMAINS = "notice of preempt still holds"

@@ -1,0 +1,30 @@
+"""The example of README.md: its workflow is examples/first, and a run that is killed there resumes to the end that README prints."""
+import json
+import re
+import shutil
+
+from harness.program import TOP
+
+EXAMPLE = TOP / "examples" / "first"
+README = (TOP / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_shows_the_workflow_of_the_example():
+    shown = re.search(r"^```yaml\n(.*?)^```", README, re.M | re.S).group(1)
+
+    assert shown == (EXAMPLE / "workflow.yaml").read_text(encoding="utf-8")
+
+
+# The session of README, in a copy of the example.
+def test_killed_run_of_the_readme_resumes_to_the_model_that_it_prints(penstock, tmp_path):
+    folder = shutil.copytree(EXAMPLE, tmp_path / "first")
+    model = json.loads(re.search(r'^    (\{"step": .*\})$', README, re.M).group(1))
+    first = penstock.popen("run", "workflow.yaml", cwd=folder)
+    first.wait_for_output(r"^step 3 ")
+    first.kill()
+
+    resumed = penstock.run("run", "workflow.yaml", "--env", "DELAY=0", cwd=folder).ok()
+
+    assert re.search(r"^resumed at step [1-9]", resumed.out, re.M), resumed.text
+    kept = json.loads(penstock.run("cat", "s3://first/model.json", "--endpoint-url", "embedded").ok().out)
+    assert kept == model

@@ -1,0 +1,350 @@
+"""What stood under a name before is kept before it is first overwritten, and `penstock show` says where. Nothing is lost."""
+import re
+import subprocess
+import urllib.parse
+
+import pytest
+
+from harness.fault_proxy import FaultProxy, s3_error
+from harness.program import Penstock, binary
+from harness.small_store import SmallStore
+from harness.sync_driver import Syncer
+from harness.waiting import wait_for
+from harness.workflows import s3_place, write_workflow
+
+PATIENCE = 60
+COPY = {"method": "PUT", "path": "^/out/.penstock/.*/replaced/", "when": lambda request: "x-amz-copy-source" in request.headers}
+OVERWRITE = {"method": "PUT", "path": "^/out/model$", "when": lambda request: "if-match" in request.headers}
+
+
+@pytest.fixture
+def job(store, tmp_path):
+    """job(command, **s3 fields): the path of a workflow of one step whose output is s3://out/."""
+
+    def write(command, file="wf.json", name=None, **fields):
+        return write_workflow(tmp_path, command, file=file, named="only", name=name, output=s3_place(store, **fields), continuousOutputSync=True)
+
+    return write
+
+
+@pytest.fixture
+def proxy(store):
+    with FaultProxy(store.endpoint) as running:
+        yield running
+
+
+def put(store, key, content):
+    try:
+        store.client.create_bucket(Bucket="out")
+    except store.client.exceptions.BucketAlreadyOwnedByYou:
+        pass
+    store.client.put_object(Bucket="out", Key=key, Body=content)
+
+
+def kept_keys(store):
+    return [key for key in store.keys("out", ".penstock/") if "/replaced/" in key]
+
+
+def kept(store, path):
+    """The contents of all copies of `path`."""
+    return sorted(store.bytes("out", key) for key in kept_keys(store) if key.endswith("/" + path))
+
+
+def only_run(penstock):
+    (run,) = penstock.ps()
+    return run["id"]
+
+
+def shown(penstock, run=None):
+    return penstock.run("show", "--json", run or only_run(penstock)).json()["replaced"]
+
+
+def save(content, path="model"):
+    return f"printf %s '{content}' > $DEEPSQUARE_OUTPUT/{path}"
+
+
+# --- keeping
+
+
+def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job):
+    put(store, "model", b"theirs")
+    put(store, "it's odd", b"odd")
+
+    done = penstock.run("run", job(save("ours") + "; printf x > \"$DEEPSQUARE_OUTPUT/it's odd\"")).ok()
+
+    assert store.bytes("out", "model") == b"ours"
+    run = penstock.ps()[0]["id"]
+    one, other = sorted(shown(penstock, run), key=lambda entry: entry["path"], reverse=True)
+    assert one["path"] == "model" and store.bytes("out", one["kept"]) == b"theirs"
+    assert one["url"] == "s3://out/" + one["kept"] and one["kept"].startswith(f".penstock/runs/{run}/replaced/")
+    text = penstock.run("show", run).ok().out
+    assert one["url"] in text and one["restore"] in text and re.search(r"\bmodel\b.*6 B", done.err)
+    assert (one["size"], other["size"]) == (6, 3) and "9 B" in text
+    again = penstock.run("run", job(save("ours") + "; printf x > \"$DEEPSQUARE_OUTPUT/it's odd\"")).ok()
+    assert again.err.count("2 files, 5 B") == 1
+    for entry in (one, other):
+        environment = penstock.env | store.env | {"NO_PROXY": "127.0.0.1"}
+        environment.pop("AWS_ENDPOINT_URL")
+        subprocess.run(["sh", "-c", entry["restore"].replace("aws", "/usr/bin/aws", 1)], env=environment, check=True, timeout=120)
+    assert store.bytes("out", "model") == b"theirs" and store.bytes("out", "it's odd") == b"odd"
+
+
+def test_the_way_back_in_the_embedded_store_needs_no_other_program(penstock, job):
+    # It listens only while penstock uses it: `aws` would ask AWS for a bucket of that name.
+    def embedded(verb, url, input=None):
+        return penstock.run(verb, "--endpoint-url", "embedded", url, input=input).ok().out
+
+    embedded("mb", "s3://out")
+    embedded("put", "s3://out/it's odd", input="theirs")
+    penstock.run("run", job('printf ours > "$DEEPSQUARE_OUTPUT/it\'s odd"', endpointUrl="embedded", accessKeyId=None, secretAccessKey=None)).ok()
+    (entry,) = shown(penstock)
+    environment = penstock.env | {"PATH": f"{binary().parent}:/usr/bin:/bin"}
+
+    subprocess.run(["sh", "-c", entry["restore"]], env=environment, check=True, timeout=120)
+
+    assert embedded("cat", "s3://out/it's odd") == "theirs"
+
+
+def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store, job):
+    # One name for all copies of a run would let a later one take the first one's place, or be left out.
+    written = []
+    for turn in range(3):
+        for run in ("a", "b"):
+            written.append(f"{run}{turn}".encode())
+            penstock.run("run", job(save(f"{run}{turn}"), f"{run}{turn}.json", run)).ok()
+
+    assert store.bytes("out", "model") == written[-1]
+    assert kept(store, "model") == sorted(written[:-1])
+    assert sorted(store.bytes("out", e["kept"]) for run in "ab" for e in shown(penstock, run)) == sorted(written[:-1])
+
+
+def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job):
+    # The same command after a success begins anew: its first half trained model must not cost the last good one.
+    path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; printf %s again$PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model")
+    for _ in range(3):
+        penstock.run("run", path).ok()
+
+    assert store.bytes("out", "model") == b"again3"
+    assert kept(store, "model") == [b"again1", b"again2"]
+    assert [store.bytes("out", entry["kept"]) for entry in shown(penstock)] == [b"again1", b"again2"]
+
+
+def test_an_attempt_that_goes_on_copies_nothing_again(penstock, store, job):
+    # It owns what the attempts before it published; and what they kept stays the only copy.
+    put(store, "model", b"theirs")
+    path = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model; echo wrote; [ $PENSTOCK_ATTEMPT = 3 ] || exec sleep 1000")
+    for attempt in (1, 2):
+        run = penstock.popen("run", path)
+        run.wait_for_output("wrote")
+        wait_for(lambda: store.bytes("out", "model") == b"%d" % attempt, PATIENCE)
+        run.kill()
+    penstock.run("run", path).ok()
+
+    assert store.bytes("out", "model") == b"3" and kept(store, "model") == [b"theirs"]
+    assert len(shown(penstock)) == 1
+
+
+def test_deleting_leaves_what_was_kept_and_what_is_not_ours(penstock, store, job):
+    put(store, "model", b"theirs")
+    put(store, "other", b"other")
+    step = f"""{save('ours')}; {save('mine', 'both')}; echo wrote; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done
+        cd $DEEPSQUARE_OUTPUT; rm model both"""
+    run = penstock.popen("run", job(step, deleteSync=True))
+    run.wait_for_output("wrote")
+    wait_for(lambda: {"model", "both"} <= set(store.keys("out")) and store.bytes("out", "model") == b"ours", PATIENCE)
+    put(store, "both", b"somebody else's since")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+    run.wait().ok()
+
+    assert "model" not in store.keys("out") and kept(store, "model") == [b"theirs"]
+    assert store.bytes("out", "both") == b"somebody else's since" and store.bytes("out", "other") == b"other"
+
+
+def test_versions_of_the_bucket_are_copies_enough(penstock, job):
+    # Where the bucket keeps versions nothing is copied, and show names the version.
+    with SmallStore(versions=True) as store:
+        old = store.put("out/a/the model", b"theirs")
+        path = job(save("ours", "'the model'"), accessKeyId=store.access_key, secretAccessKey=store.secret_key,
+                   endpointUrl=store.endpoint, path="/a")  # fmt: skip
+        penstock.run("run", path).ok()
+
+        assert store.bytes("out", "a/the model") == b"ours"
+        assert [version.body for version in store.objects["out/a/the model"]] == [b"theirs", b"ours"]
+        assert not [key for key in store.keys("out", "a/.penstock/") if "/replaced/" in key]
+        (entry,) = shown(penstock)
+        assert entry["kept"] == f"version:{old.name}" and entry["url"] == f"s3://out/a/the model?versionId={old.name}"
+        assert f"--copy-source 'out/a/the%20model?versionId={old.name}'" in entry["restore"]
+        assert entry["restore"] in penstock.run("show", only_run(penstock)).ok().out
+
+
+# --- when it goes wrong
+
+
+def test_what_cannot_be_kept_is_not_overwritten(penstock, store, proxy, job):
+    # The copy is refused: exit 73 says why, and once it is allowed `penstock flush` brings the rest.
+    put(store, "model", b"theirs")
+    proxy.fault(**COPY, times=10**6, status=403, body=s3_error("AccessDenied"))
+
+    ended = penstock.run("run", job(save("ours") + "; " + save("fine", "new"), endpointUrl=proxy.url)).exits(73)
+
+    assert store.bytes("out", "model") == b"theirs" and store.bytes("out", "new") == b"fine"
+    assert "model" in ended.err and "penstock flush" in ended.err
+    proxy.clear()
+    penstock.run("flush", only_run(penstock)).ok()
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+    assert [entry["path"] for entry in shown(penstock)] == ["model"]
+
+
+def test_what_cannot_be_looked_at_is_not_overwritten(penstock, store, proxy, job):
+    put(store, "model", b"theirs")
+    proxy.fault("HEAD", "^/out/model$", times=10**6, status=403)
+
+    ended = penstock.run("run", job(save("ours"), endpointUrl=proxy.url)).exits(73)
+
+    assert store.bytes("out", "model") == b"theirs" and "model" in ended.err
+
+
+def test_a_copy_whose_reply_was_lost_is_made_once(penstock, store, proxy, job):
+    put(store, "model", b"theirs")
+    lost = proxy.fault(**COPY, lose_reply=True)
+
+    penstock.run("run", job(save("ours"), endpointUrl=proxy.url)).ok()
+
+    assert lost.hits == 1
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+    assert len(shown(penstock)) == 1
+
+
+def between(penstock, proxy, workflow, rule, action):
+    """Runs the workflow, and does `action` when the request of the rule has come and the store has not seen it yet."""
+    held = proxy.fault(hold="request", **rule)
+    run = penstock.popen("run", workflow)
+    held.wait()
+    action()
+    held.release()
+    return run.wait().ok()
+
+
+def test_what_is_replaced_before_the_copy_is_made_is_kept_instead(penstock, store, proxy, job):
+    # Between the look and the copy somebody else writes: what is overwritten in the end is what must be kept.
+    put(store, "model", b"theirs")
+
+    between(penstock, proxy, job(save("ours"), endpointUrl=proxy.url), COPY, lambda: put(store, "model", b"newer"))
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"newer"]
+
+
+def test_what_is_replaced_after_the_copy_is_kept_as_well(penstock, store, proxy, job):
+    put(store, "model", b"theirs")
+
+    between(penstock, proxy, job(save("ours"), endpointUrl=proxy.url), OVERWRITE, lambda: put(store, "model", b"newer"))
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"newer", b"theirs"]
+    assert len(shown(penstock)) == 2
+
+
+def test_what_is_deleted_before_the_copy_is_made_is_no_obstacle(penstock, store, proxy, job):
+    put(store, "model", b"theirs")
+
+    between(penstock, proxy, job(save("ours"), endpointUrl=proxy.url), COPY, lambda: store.client.delete_object(Bucket="out", Key="model"))
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == []
+
+
+@pytest.mark.parametrize("rule, held_at", [("COPY", "request"), ("COPY", "reply"), ("OVERWRITE", "request"), ("OVERWRITE", "reply")])
+def test_a_kill_at_any_moment_leaves_one_copy_that_is_shown(penstock, store, proxy, job, rule, held_at):
+    # Before and after the copy, before and after the overwriting: the reply never comes, so nothing could be noted after it.
+    put(store, "model", b"theirs")
+    held = proxy.fault(hold=held_at, **{"COPY": COPY, "OVERWRITE": OVERWRITE}[rule])
+    path = job(save("ours") + "; echo wrote; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000", endpointUrl=proxy.url)
+
+    run = penstock.popen("run", path)
+    held.wait()
+    if held_at == "reply":
+        wait_for(lambda: [r for r in proxy.seen() if r.rule is held and r.carried_out == 200], PATIENCE)
+    run.kill()
+    held.stop()
+    assert store.bytes("out", "model") == (b"ours" if (rule, held_at) == ("OVERWRITE", "reply") else b"theirs")
+    if rule == "OVERWRITE":
+        assert [store.bytes("out", entry["kept"]) for entry in shown(penstock)] == [b"theirs"]
+    penstock.run("run", path).ok()
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+    assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(penstock)] == [("model", b"theirs")]
+
+
+def test_what_a_machine_kept_before_it_was_lost_is_shown_on_the_next(penstock, store, proxy, job, tmp_path):
+    # Neither its journal nor a manifest tells: the object was overwritten, and the machine went away with the answer.
+    put(store, "model", b"theirs")
+    proxy.fault("PUT", "/manifest.json$", times=10**6, status=503)
+    held = proxy.fault(hold="reply", **OVERWRITE)
+    path = job(save("ours") + "; echo wrote; [ -n \"$LAST\" ] || exec sleep 1000", endpointUrl=proxy.url)
+    run = penstock.popen("run", path)
+    held.wait()
+    wait_for(lambda: store.bytes("out", "model") == b"ours", PATIENCE)
+    run.kill()
+    proxy.clear()
+    elsewhere = Penstock(tmp_path / "elsewhere")
+
+    elsewhere.run("run", path, "--env", "LAST=1").ok()
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+    assert [(entry["path"], store.bytes("out", entry["kept"])) for entry in shown(elsewhere)] == [("model", b"theirs")]
+    # Begun anew there, where the attempts are counted otherwise, what the first machine had put out is kept as well.
+    elsewhere.run("run", path, "--env", "LAST=1").ok()
+    assert kept(store, "model") == [b"ours", b"theirs"]
+    elsewhere.close()
+
+
+LARGE = 65 << 20  # more than goes up in one request
+
+
+def test_what_an_upload_in_parts_overwrites_is_kept(penstock, store, proxy, job):
+    # Before it was begun, and once more what has come meanwhile.
+    put(store, "model", b"theirs")
+    complete = {"method": "POST", "path": "^/out/model$", "query": "uploadId="}
+
+    between(penstock, proxy, job(f"truncate -s {LARGE} $DEEPSQUARE_OUTPUT/model", endpointUrl=proxy.url), complete, lambda: put(store, "model", b"newer"))
+
+    assert store.client.head_object(Bucket="out", Key="model")["ContentLength"] == LARGE
+    assert kept(store, "model") == [b"newer", b"theirs"] and len(shown(penstock)) == 2
+
+
+def test_a_store_that_ignores_conditions_of_parts_is_looked_at_before_them(penstock, tmp_path):
+    with SmallStore(parts=True) as store:
+        sync = Syncer(penstock, store, tmp_path)
+        (sync.out / "model").write_bytes(b"one")
+        sync.wait_event("published", "model", deadline_s=PATIENCE)
+        store.put("out-bucket/p/model", b"theirs, later")
+        with open(sync.out / "model", "wb") as file:
+            file.write(b"two")
+            file.truncate(LARGE)
+        sync.wait_event("published", "model", count=2, deadline_s=PATIENCE)
+        sync.flush()
+
+        assert len(sync.object("model")) == LARGE and sync.object("model").startswith(b"two")
+        (entry,) = sync.manifest_list("replaced")
+        assert store.bytes("out-bucket", urllib.parse.unquote(entry["kept"])) == b"theirs, later"
+        sync.quit()
+
+
+def test_a_store_that_ignores_conditions_is_looked_at_before_every_overwriting(penstock, tmp_path):
+    # Nothing else would tell that somebody wrote there since; and that what is deleted is not this run's any more.
+    with SmallStore(conditions=False) as store:
+        sync = Syncer(penstock, store, tmp_path, "--delete")
+        (sync.out / "model").write_bytes(b"one")
+        sync.wait_event("published", "model", deadline_s=PATIENCE)
+        store.put("out-bucket/p/model", b"theirs, later")
+        (sync.out / "model").write_bytes(b"two!")
+        sync.wait_event("published", "model", count=2, deadline_s=PATIENCE)
+        sync.flush()
+
+        assert sync.object("model") == b"two!"
+        (entry,) = sync.manifest_list("replaced")
+        assert store.bytes("out-bucket", urllib.parse.unquote(entry["kept"])) == b"theirs, later"
+        store.put("out-bucket/p/model", b"theirs again")
+        (sync.out / "model").unlink()
+        sync.flush()
+        assert sync.object("model") == b"theirs again"
+        sync.quit()

@@ -1,0 +1,70 @@
+"""What cp, mv, sync, put and rm are told that cannot be meant: a line that says so, and nothing is done."""
+import pytest
+
+
+@pytest.fixture
+def s3(penstock, store, tmp_path):
+    """Runs verbs in a directory with the file "a" and the directory "d"; s3://bucket has "a"."""
+    store.client.create_bucket(Bucket="bucket")
+    store.client.put_object(Bucket="bucket", Key="a", Body=b"there")
+    (tmp_path / "a").write_text("here")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x").write_text("x")
+
+    def run(*arguments, **more):
+        return penstock.run(*arguments, env=store.env | more.pop("env", {}), cwd=tmp_path, **more)
+
+    run.store, run.folder = store, tmp_path
+    return run
+
+
+REFUSED = {
+    "of size and content one decides": (["sync", "--size-only", "--checksum", "d", "s3://bucket/d"], "--checksum"),
+    "of size and time one decides": (["sync", "--exact-timestamps", "--size-only", "d", "s3://bucket/d"], "--exact-timestamps"),
+    "left out or an error": (["cp", "--no-clobber", "--if-none-match", "a", "s3://bucket/b"], "--if-none-match"),
+    "there, and not there": (["put", "--if-match", '"x"', "--if-none-match", "s3://bucket/b"], "--if-match"),
+    "an age of objects": (["rm", "--older-than", "7d", "s3://bucket/a"], "--older-than"),
+    "a pattern of uploads": (["rm", "--uploads", "--include", "x*", "s3://bucket/"], "--include"),
+    "a name that is no header's": (["cp", "--metadata", "a b=1", "a", "s3://bucket/b"], "'a b=1'"),
+    "a value that is no header's": (["cp", "--metadata", "x=1\n2", "a", "s3://bucket/b"], "'x'"),
+    "a name of a pipe's": (["put", "--metadata", "a:b=1", "s3://bucket/b"], "'a:b=1'"),
+    "a name twice": (["cp", "--metadata", "x=1", "--metadata", "X=2", "a", "s3://bucket/b"], "'X'"),
+    "a time twice": (["cp", "--preserve", "--metadata", "mtime=1", "a", "s3://bucket/b"], "mtime"),
+    "lists among bytes": (["cp", "--json", "s3://bucket/a", "-"], "--json"),
+    "a port": (["cp", "--endpoint-url", "http://127.0.0.1:99999", "a", "s3://bucket/b"], "port"),
+    "no port": (["cp", "--endpoint-url", "http://localhost:x", "a", "s3://bucket/b"], "port"),
+}
+
+
+@pytest.mark.parametrize("arguments, says", REFUSED.values(), ids=REFUSED)
+def test_it_is_refused(s3, arguments, says):
+    done = s3(*arguments, input=b"")
+
+    assert says in done.exits(64).err and len(done.err.splitlines()) == 1
+    assert done.out == "" and s3.store.keys("bucket") == ["a"] and s3.store.bytes("bucket", "a") == b"there"
+
+
+# What was to spare the run would not have.
+@pytest.mark.parametrize("option", [["--dry-run"], ["--include", "x"], ["--older-than", "7d"]], ids=lambda option: option[0])
+def test_runs_are_not_removed_with_what_is_for_objects(s3, option):
+    (s3.folder / "w.yaml").write_text("name: mine\nsteps: [{name: s, run: {command: 'true'}}]\nresources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n")
+    s3("run", "w.yaml").ok()
+
+    assert option[0] in s3("rm", *option, "mine").exits(64).err
+
+    assert "mine" in s3("ps", "-a").ok().out
+    assert s3("rm", "mine").ok().out.startswith("removed run")
+
+
+# What is told of a transfer is not part of it.
+def test_lines_about_items_are_not_among_the_bytes(s3):
+    done = s3("cp", "--verbose", "s3://bucket/a", "-").ok()
+
+    assert done.out == "there" and "s3://bucket/a -> -" in done.err
+
+
+# Short names are part of many words.
+def test_each_failure_names_what_failed(s3):
+    assert "--recursive" in s3("cp", "d", "s3://bucket/").exits(66).err
+    first, second = s3("cp", "d", "none", "s3://bucket/").exits(66).err.splitlines()[:2]
+    assert "--recursive" in first and "none" in second and "No such file or directory" in second

@@ -1,0 +1,246 @@
+"""`penstock validate`: all mistakes of a workflow file, and nothing of the machine."""
+import json
+
+import pytest
+
+from harness.jobs import PUBLISHED, published, write
+from harness.program import TOP
+
+MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
+
+def copy_of(name, folder):
+    """The page's file byte for byte where the page is at hand."""
+    if not PUBLISHED.exists():
+        return write(published(name), folder / f"{name}.json")
+    text = PUBLISHED.read_text().split('```json title="')[1 if name == "first" else 2]
+    path = folder / f"{name}.json"
+    path.write_text(text.split("\n", 1)[1].split("```")[0])
+    return path
+
+
+# Both published files are valid as they are.
+@pytest.mark.parametrize("name", ["first", "resume"])
+def test_published_workflows_are_valid(penstock, tmp_path, name):
+    path = copy_of(name, tmp_path)
+
+    valid = penstock.run("validate", path).ok()
+
+    assert f"{path}: valid" in valid.out
+    assert "secretAccessKey" not in valid.out
+
+
+# A bucket that no store would take is told before anything starts, with the name it might have been meant to be.
+def test_a_bucket_name_that_cannot_be_is_told(penstock, tmp_path):
+    path = tmp_path / "wf.json"
+    s3 = {"region": "r", "bucketUrl": "s3://Bad_Name", "path": "/", "endpointUrl": "embedded"}
+    path.write_text(json.dumps({"output": {"s3": s3}, "steps": [{"run": {"command": "echo hello"}}]}))
+
+    for verb in ("validate", "run"):
+        told = penstock.run(verb, path).exits(65)
+        assert "Bad_Name" in told.err and "bad-name" in told.err
+    assert penstock.ps() == []
+
+
+# Every mistake comes at once, with line and column, in the order of the file; stdout stays empty.
+def test_mistakes_are_told_with_their_places(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("resources:\n  task: 1\n  cpusPerTask: 0\nsteps:\n  - run: {commandd: x}\n")
+
+    result = penstock.run("validate", "wf.yaml", cwd=tmp_path).exits(65)
+
+    assert result.out == ""
+    facts = [
+        ("wf.yaml:2:3: ", "task", "resources", "tasks"),
+        ("wf.yaml:3:16: ", "resources.cpusPerTask", "65536", "0"),
+        ("wf.yaml:5:11: ", "commandd", "run", "command"),
+    ]
+    lines = result.err.splitlines()
+    assert len(lines) == len(facts)
+    assert all(line.startswith(start) and all(name in line for name in names) for line, (start, *names) in zip(lines, facts))
+
+
+# Programs get the same mistakes as JSON, also where the workflow is wrong.
+def test_json_holds_mistakes_and_model(penstock):
+    wrong = penstock.run("validate", "--json", "-", input="{\n \"steps\": 5\n}").exits(65)
+    right = penstock.run("validate", "--json", "-", "--set", "resources.tasks=1", input=MINIMAL).json()
+
+    report = json.loads(wrong.out)
+    assert (report["valid"], report["mistakes"], report["workflow"]) == (False, 1, None)
+    assert report["diagnostics"] == [
+        {
+            "severity": "error",
+            "file": "<stdin>",
+            "line": 2,
+            "column": 11,
+            "option": None,
+            "message": report["diagnostics"][0]["message"],
+        }
+    ]
+    assert right["valid"] and len(right["digest"]) == 64
+    assert right["workflow"]["steps"][0]["run"]["shell"] == "/bin/sh"
+
+
+# It looks at the file only: what no machine has, and secrets that nobody gave, are no mistakes.
+def test_the_machine_and_its_environment_are_not_looked_at(penstock):
+    text = MINIMAL + "resources: {tasks: 1000, gpus: 1000}\nenv: [{key: A, value: '${{ secrets.NOT_THERE }}'}]\n"
+
+    penstock.run("validate", "-", input=text).ok()
+
+    assert not penstock.home.exists()
+
+
+# A secret of the file is in no line of what validate says, whatever is wrong with it.
+def test_secrets_are_not_shown(penstock):
+    keys = '"accessKeyId": "AKIDSECRETID", "secretAccessKey": "very-secret-key"'
+    text = '{"output": {"s3": {"bucketUrl": "very-secret-key", "path": "/", "endpointUrl": "http://AKIDSECRETID", %s}}, "steps": 1}' % keys
+
+    for arguments in (["-"], ["-", "--json"], ["-", "--set", "output.s3.region=very-secret-key!"]):
+        result = penstock.run("validate", *arguments, input=text).exits(65)
+
+        assert "very-secret-key" not in result.text
+        assert "AKIDSECRETID" not in result.text
+
+
+# A key that stands in the file is told as `run` tells it, and shown no more than there; one that does not is no matter.
+@pytest.mark.parametrize("key,warned", [("very-secret-key", True), ("${{ secrets.KEY }}", False), ("***", False)])
+def test_a_key_in_the_file_is_told(penstock, tmp_path, key, warned):
+    s3 = {"bucketUrl": "s3://results", "path": "/", "region": "r", "endpointUrl": "http://store.example", "accessKeyId": "id", "secretAccessKey": key}
+    path = tmp_path / "wf.json"
+    path.write_text(json.dumps({"output": {"s3": s3}, "steps": [{"run": {"command": "echo hello"}}]}))
+
+    for arguments in ([], ["--json"]):
+        told = penstock.run("validate", path, *arguments).ok()
+        assert ("plaintext secret in this file" in told.err) == warned
+        assert "very-secret-key" not in told.text
+
+
+# So are those of variables and registries, each with its place; a reference to one is none, and neither is what only sounds like one.
+def test_a_key_in_a_variable_is_told(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("""
+env:
+  - {key: HF_TOKEN, value: hf_secret_of_mine}
+  - {key: PLAIN, value: ghp_A1b2C3d4E5f6G7h8I9j0A1b2C3d4E5f6G7h8}
+  - {key: SIGNING_KEY, value: 8fJ3kLm0Qw7zXc1vBn5t}
+  - {key: SORT_KEY, value: created_at_in_descending_order}
+  - {key: REF_TOKEN, value: $HF_TOKEN}
+  - {key: SECRET_TOKEN, value: "${{ secrets.TOKEN }}"}
+steps:
+  - run:
+      command: "true"
+      env: [{key: DB_PASSWORD, value: correct-horse}]
+      container: {image: a, username: u, password: battery-staple}
+""")
+
+    told = penstock.run("validate", path, "--set", "steps[0].run.env.API_TOKEN=given-by-hand").ok()
+    warned = [line for line in told.err.splitlines() if "plaintext secret in this file" in line]
+
+    assert [line.split("wf.yaml:")[1].split(": ")[0] for line in warned] == ["3:28", "4:25", "5:31", "12:39", "13:52"]
+    assert "HF_TOKEN" in warned[0] and "'penstock secret set HF_TOKEN'" in warned[0] and "${{ secrets.HF_TOKEN }}" in warned[0]
+    for value in ("hf_secret", "ghp_", "8fJ3", "correct-horse", "battery-staple", "given-by-hand"):
+        assert value not in told.text
+
+
+# What is only called like a key, and says where one is or that there is none, is not told of; neither is what begins like one.
+def test_what_is_no_key_is_not_warned_of(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("""
+env:
+  EOS_TOKEN: "<|endoftext|>"
+  MASK_TOKEN: "[MASK]<mask>"
+  WANDB_API_KEY: disabled
+  GOOGLE_APPLICATION_CREDENTIALS: creds/service-account.json
+  MORE_CREDENTIALS: $DEEPSQUARE_INPUT/creds.json
+  BARE_CREDENTIALS: service-account.json
+  CMD_SECRET: ~/.secret/token
+  DB_PASSWORD: <your password>
+  S3_KEY: datasets/imagenet2012/train-shard0001
+  CACHE_KEY: pip-linux-x86_64-py311-cu121
+  DATASET: ASIA_PACIFIC_SALES_2023
+  RUN_NAME: hf_llama2_7b_bs128_seed42
+steps:
+  - run: {command: "true"}
+""")
+
+    assert "plaintext secret in this file" not in penstock.run("validate", path).ok().err
+
+    # Passwords are made of words and of anything else.
+    path.write_text(path.read_text().replace("<your password>", "pa$sword|<of>mine").replace("disabled", "0123456789abcdef0123"))
+    warned = [line for line in penstock.run("validate", path).ok().err.splitlines() if "plaintext secret in this file" in line]
+    assert len(warned) == 2 and "WANDB_API_KEY" in warned[0] and "DB_PASSWORD" in warned[1]
+
+
+# The example's workflows are what users copy first.
+def test_workflows_of_the_examples_are_valid(penstock):
+    found = sorted(TOP.glob("examples/*/*.json")) + sorted(TOP.glob("examples/*/workflow*.yaml"))
+
+    assert found
+    for path in found:
+        assert penstock.run("validate", path).ok().err == ""
+
+
+# A file that cannot be read is no wrong workflow.
+def test_unreadable_files_have_their_own_exit_codes(penstock, tmp_path):
+    missing = penstock.run("validate", tmp_path / "no.json").exits(66)
+    penstock.run("validate").exits(64)
+
+    assert missing.err.count("\n") == 1 and "no.json" in missing.err
+
+
+# Whoever types a dot meant the file in it; no file is there, which is 66 as for a name that is wrong.
+@pytest.mark.parametrize("verb", ["validate", "run"])
+def test_a_directory_is_no_workflow(penstock, tmp_path, verb):
+    told = penstock.run(verb, ".", cwd=tmp_path).exits(66)
+
+    assert told.err.startswith(f"penstock {verb}: ") and told.err.count("\n") == 1 and told.out == ""
+
+
+# A mistake that an option made is not looked for in a file that is right.
+@pytest.mark.parametrize(
+    "option, says",
+    [
+        ("steps=null", "`steps` is missing"),
+        ("steps[0].run.command=null", "`steps[0].run.command` is missing"),
+        ("steps[0].run.env[0].key=null", "`steps[0].run.env[0].key` is missing"),
+        ("resources.tasks=many", "`resources.tasks` must be a whole number from 1 to 1000000, not `many`"),
+        ('output={"s3":{"path":"/"', "the value ends in the middle; a `}` or `]` is missing"),
+    ],
+)
+def test_mistakes_of_an_option_are_told_of_it(penstock, tmp_path, option, says):
+    path = write({"steps": [{"run": {"command": "true", "env": [{"key": "A", "value": "b"}]}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("validate", path, "--set", option).exits(65)
+    ran = penstock.run("run", path, "--set", option).exits(65)
+
+    assert told.err.startswith(f"--set {option.partition('=')[0]}: {says}") and told.err.count("\n") == 1
+    assert ran.err.startswith(told.err) and "1" in ran.err[len(told.err):] and ran.err.count("\n") == told.err.count("\n") + 1
+    assert str(path) not in ran.err
+
+
+# What is missing in the file stays the file's, beside an option that took something else away.
+def test_a_mistake_of_the_file_stays_with_the_file(penstock, tmp_path):
+    path = write({"steps": [{"name": "s", "run": {"workDir": "/"}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("validate", path, "--set", "steps[0].run.workDir=null").exits(65)
+
+    assert "steps[0].run.command" in told.err and told.err.startswith(f"{path}:")
+
+
+# What does not fit this machine is blamed on the option that asks for it.
+@pytest.mark.parametrize("field", ["gpus", "tasks", "cpusPerTask", "memPerCpu"])
+def test_an_option_that_asks_for_too_much_is_named(penstock, tmp_path, field):
+    path = write({"resources": {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}, "steps": [{"run": {"command": "true"}}]}, tmp_path / "wf.json")
+
+    told = penstock.run("run", path, "--set", f"resources.{field}=1000000" if field != "cpusPerTask" else f"resources.{field}=60000").exits(65)
+
+    assert told.err.startswith(f"penstock run: --set resources.{field}: ")
+
+
+# The name of one of several comes from the file, and no terminal obeys it.
+def test_a_name_moves_no_cursor(penstock, tmp_path):
+    path = tmp_path / "workflows.yaml"
+    path.write_text('workflows:\n  - {name: "a\\e[31mred", provider: bash, commands: [x]}\n  - {name: b, provider: bash, commands: [x]}\n')
+
+    result = penstock.run("validate", path).ok()
+
+    assert "a?[31mred: valid" in result.out and "\x1b" not in result.text

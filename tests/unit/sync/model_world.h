@@ -1,0 +1,429 @@
+/* The world of the model: files, programs that write them, the events about that, and what the
+ * observer and the journal make of events. */
+#ifndef TESTS_SYNC_MODEL_WORLD_H
+#define TESTS_SYNC_MODEL_WORLD_H
+
+#include "plan_fixture.h"
+
+#include "base/cleanup.h"
+#include "sync/plan/state.h"
+
+#define RUNS	   3000
+#define STEPS	   80
+#define BURST	   700 /* files at once, more than a directory's queue holds */
+#define N_NAMES	   (8 + BURST)
+#define VERSIONS   16384
+#define EVENTS	   4096
+#define JOBS	   4
+#define DELIVER_MS 400 /* an event waits no longer */
+
+enum status { WRITING, GOOD, DEAD, EITHER /* closed so near to a death that both are right */ };
+
+/* One content that a file had at some time. */
+struct version {
+	enum status status;
+	uint64_t log; /* not 0: one of a file that was only appended to */
+	uint64_t size;
+};
+
+struct file {
+	bool exists, open, append;
+	bool unsure; /* the plan may not know how its last writer ended */
+	bool untold; /* at a restart: some event about it was not delivered */
+	enum close_kind fate; /* what the plan learns of the writer if it ends well */
+	unsigned version;
+	uint64_t seq; /* of its last close */
+	int64_t closed_ms;
+	struct ident ident;
+	int64_t opened_ms;
+};
+
+struct object {
+	unsigned version; /* 0: no object */
+	uint64_t seq, ino;
+};
+
+struct event {
+	char kind; /* 'm'odified, 'c'losed, 'v' moved here, 'a'ppeared, 'g'one */
+	unsigned name;
+	enum close_kind fate;
+	int64_t at_ms;
+};
+
+struct upload {
+	struct job job;
+	unsigned name, version;
+	uint64_t seq;
+	struct ident ident;
+	enum job_outcome outcome; /* known at its start; JOB_DONE: not known yet */
+	enum job_kind kind;
+	bool copy; /* sent from a copy, not from the file */
+	bool busy;
+};
+
+/* A record of the journal: the last of each kind that counts. */
+struct record {
+	bool published, has_close, suspect, gone, appended;
+	struct ident object, close;
+	uint64_t crc;
+	char etag[ENTRY_ETAG_SIZE];
+};
+
+struct world {
+	struct fixture f;
+	uint64_t random;
+	struct file files[N_NAMES];
+	struct object store[N_NAMES], partial[N_NAMES];
+	struct record journal[N_NAMES];
+	/* Retention removed the file: its object is to go, or (the file came back) may go. */
+	bool retired[N_NAMES], permitted[N_NAMES];
+	bool failed[N_NAMES], passed[N_NAMES];
+	struct version versions[VERSIONS];
+	unsigned n_versions;
+	struct event events[EVENTS];
+	unsigned n_events;
+	struct upload uploads[JOBS];
+	uint64_t seq, ticks;
+	bool flaky, deadline, burst;
+	unsigned n_names; /* in use */
+	unsigned step;
+};
+
+static struct world *world;
+static jmp_buf failure;
+static char what[256];
+static bool trace;
+static unsigned seed_now;
+
+static inline void broken(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static inline void broken(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	longjmp(failure, 1);
+}
+
+#define SAY(...)                                                                                   \
+	do {                                                                                       \
+		if (trace) {                                                                       \
+			printf("%7lld ", (long long)world->f.now);                                 \
+			printf(__VA_ARGS__);                                                       \
+			putchar('\n');                                                             \
+		}                                                                                  \
+	} while (0)
+
+static inline unsigned rnd(unsigned n)
+{
+	world->random = world->random * UINT64_C(6364136223846793005) + 1442695040888963407;
+	return (unsigned)((world->random >> 33) % n);
+}
+
+static const char *name_of(unsigned n)
+{
+	static const char *const few[] = {
+		"a", "b", "latest", "d/x", "d/y", "d/latest", "d/log", "e/COMMIT.json"};
+	static char many[32];
+
+	if (n < 8)
+		return few[n];
+	snprintf(many, sizeof(many), "p/f%u", n - 8);
+	return many;
+}
+
+static inline unsigned number_of(const struct entry *e)
+{
+	struct buf path = BUF_INIT(256);
+	unsigned n = 0;
+
+	entry_path(e, &path);
+	if (str_starts(buf_str(&path), "p/f"))
+		n = 8 + (unsigned)strtoul(buf_str(&path) + 3, NULL, 10);
+	else
+		while (strcmp(name_of(n), buf_str(&path)) != 0)
+			n++;
+	buf_release(&path);
+	return n;
+}
+
+static inline bool same_dir(unsigned a, unsigned b)
+{
+	const char *x = strchr(name_of(a), '/'), *y;
+	char dir = x ? *name_of(a) : 0;
+
+	y = strchr(name_of(b), '/');
+	return dir == (y ? *name_of(b) : 0);
+}
+
+static inline struct version *version_of(unsigned v)
+{
+	return &world->versions[v];
+}
+
+static inline struct entry *entry_of(unsigned n)
+{
+	return table_find_path(&world->f.table, name_of(n));
+}
+
+/* ---- the journal ---- */
+
+static inline void on_record(
+	void *cookie, enum journal_type type, struct entry *e, const struct ident *ident)
+{
+	struct record *r = &world->journal[number_of(e)];
+
+	(void)cookie;
+	switch (type) {
+	case JOURNAL_PUBLISHED:
+	case JOURNAL_APPENDED:
+	case JOURNAL_GONE:
+		*r = (struct record){.published = true,
+			.appended = type == JOURNAL_APPENDED,
+			.gone = type == JOURNAL_GONE,
+			.object = *ident,
+			.crc = e->crc};
+		entry_etag(e, r->etag);
+		break;
+	case JOURNAL_CLOSED:
+	case JOURNAL_SUSPECT:
+		r->has_close = true;
+		r->suspect = type == JOURNAL_SUSPECT;
+		r->close = *ident;
+		break;
+	default:
+		*r = (struct record){.published = false};
+	}
+}
+
+/* ---- files, and the events about them ---- */
+
+static inline void event(char kind, unsigned n, enum close_kind fate)
+{
+	if (world->n_events == EVENTS)
+		broken("too many events");
+	world->events[world->n_events++] = (struct event){kind, n, fate, world->f.now};
+}
+
+static inline void touch(struct file *f)
+{
+	f->ident.mtime_ns = f->ident.ctime_ns = (int64_t)++world->ticks;
+}
+
+static inline void new_version(struct file *f, enum status status, uint64_t size, uint64_t log)
+{
+	if (++world->n_versions == VERSIONS)
+		broken("too many versions");
+	f->version = world->n_versions;
+	*version_of(f->version) = (struct version){status, log, size};
+	f->ident.size = size;
+}
+
+static inline void create(unsigned n)
+{
+	struct file *f = &world->files[n];
+
+	*f = (struct file){.exists = true, .ident.ino = ++world->ticks};
+	new_version(f, WRITING, 0, 0);
+	touch(f);
+	world->retired[n] = false;
+	event('a', n, CLOSE_TRUE);
+}
+
+static inline void write_file(unsigned n)
+{
+	struct file *f = &world->files[n];
+	uint64_t log = f->append ? version_of(f->version)->log : 0;
+	uint64_t size = rnd(3) ? 1 + rnd(1000) : LARGE + rnd(1000);
+
+	if (f->append) {
+		size = f->ident.size + 1 + rnd(100);
+		log = log ? log : ++world->ticks;
+	}
+	new_version(f, WRITING, size, log);
+	touch(f);
+	event('m', n, CLOSE_TRUE);
+}
+
+static inline void open_file(unsigned n)
+{
+	static const enum close_kind fates[] = {CLOSE_TRUE, CLOSE_TRUE, CLOSE_UNSEEN, CLOSE_EXIT};
+	struct file *f = &world->files[n];
+	bool append = n == 6;
+
+	if (!f->exists)
+		create(n);
+	else if (!append)
+		write_file(n); /* it is cut */
+	f->open = true;
+	f->append = append;
+	f->opened_ms = world->f.now;
+	f->fate = fates[rnd(world->burst ? 2 : 4)];
+}
+
+static inline void close_file(unsigned n)
+{
+	struct file *f = &world->files[n];
+	struct version *v = version_of(f->version);
+
+	f->open = false;
+	f->unsure = f->fate != CLOSE_TRUE;
+	if (v->status == WRITING)
+		v->status = GOOD;
+	f->seq = ++world->seq;
+	f->closed_ms = world->f.now;
+	event('c', n, f->fate);
+}
+
+static inline void remove_file(unsigned n)
+{
+	world->files[n] = (struct file){.exists = false};
+	event('g', n, CLOSE_TRUE);
+}
+
+/* Living processes put the file there, so its content counts. */
+static inline void rename_file(unsigned from, unsigned to)
+{
+	struct file *f = &world->files[to];
+
+	*f = world->files[from];
+	world->files[from] = (struct file){.exists = false};
+	f->ident.ctime_ns = (int64_t)++world->ticks;
+	if (!f->open) {
+		uint64_t log = version_of(f->version)->log;
+
+		if (version_of(f->version)->status != GOOD)
+			new_version(f, GOOD, f->ident.size, log);
+		f->unsure = false;
+		f->seq = ++world->seq;
+		f->closed_ms = world->f.now;
+	}
+	world->retired[to] = false;
+	event('g', from, CLOSE_TRUE);
+	event('v', to, CLOSE_TRUE);
+}
+
+/* ---- what observe.c makes of events ---- */
+
+static inline void look(unsigned n)
+{
+	struct plan *p = &world->f.plan;
+	struct file *f = &world->files[n];
+	struct entry *e = entry_of(n);
+	struct work *w;
+	int rc = 0;
+
+	if (!f->exists) {
+		if (e)
+			plan_gone(p, e, world->f.now);
+		return;
+	}
+	e = at(&world->f, name_of(n));
+	w = e->work;
+	e->flags &= (uint16_t)~ENTRY_KEEP;
+	if (w && e->state != ENTRY_GONE)
+		return;
+	if (e->state == ENTRY_GONE && !(w && w->send != SEND_IDLE))
+		plan_returned(p, e);
+	if (!e->work && ident_equal(&e->seen, &f->ident) && !(e->flags & ENTRY_APPENDED))
+		return;
+	if (f->open)
+		rc = plan_changed(p, e, world->f.now);
+	else
+		rc = plan_closed(p, e, &f->ident, 0100644, CLOSE_UNSEEN, world->f.now);
+	if (!f->open)
+		plan_found(e);
+	assert_int_equal(rc, 0);
+}
+
+static inline void on_close(unsigned n, bool moved, enum close_kind fate)
+{
+	struct file *f = &world->files[n];
+	struct entry *e = entry_of(n);
+
+	if (!e || !e->work) {
+		look(n);
+		e = entry_of(n);
+		if (!e)
+			return;
+		if (e->work && !e->work->modified && e->state == ENTRY_CLOSED) {
+			plan_seen(e, moved);
+			return;
+		}
+	}
+	if (!f->exists)
+		return;
+	if (moved)
+		plan_rewritten(e);
+	if (moved || !e->work)
+		fate = CLOSE_TRUE;
+	if (f->open && fate != CLOSE_KILLED)
+		fate = CLOSE_EXIT; /* opened again already */
+	plan_closed(&world->f.plan, e, &f->ident, 0100644, fate, world->f.now);
+	if (f->open && fate != CLOSE_KILLED)
+		plan_changed(&world->f.plan, e, world->f.now);
+}
+
+static inline void deliver(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const struct event ev = world->events[i];
+		struct entry *e = entry_of(ev.name);
+
+		SAY("  event %c of %s", ev.kind, name_of(ev.name));
+
+		switch (ev.kind) {
+		case 'm':
+			e = at(&world->f, name_of(ev.name));
+			plan_changed(&world->f.plan, e, world->f.now);
+			if (world->files[ev.name].append)
+				e->work->appender = true;
+			break;
+		case 'c':
+		case 'v':
+			on_close(ev.name, ev.kind == 'v', ev.fate);
+			break;
+		default:
+			look(ev.name);
+		}
+	}
+	world->n_events -= n;
+	memmove(world->events, world->events + n, world->n_events * sizeof(world->events[0]));
+}
+
+static inline void deliver_all(void)
+{
+	deliver(world->n_events);
+}
+
+/* Both events of a rename come together. */
+static inline void deliver_some(void)
+{
+	unsigned n = world->n_events ? rnd(world->n_events + 1) : 0;
+
+	while (n && n < world->n_events && world->events[n].kind == 'v')
+		n++;
+	deliver(n);
+}
+
+/* Every name is compared; an open file without a writer was closed. */
+static inline void scan(void)
+{
+	deliver_all();
+	for (unsigned n = 0; n < world->n_names; n++) {
+		struct file *f = &world->files[n];
+		struct entry *e = entry_of(n);
+
+		if (!f->exists && !e)
+			continue;
+		if (f->exists && e && e->state == ENTRY_OPEN && !f->open &&
+			e->work->send == SEND_IDLE)
+			plan_closed(
+				&world->f.plan, e, &f->ident, 0100644, CLOSE_UNSEEN, world->f.now);
+		else
+			look(n);
+	}
+}
+
+#endif
