@@ -1,11 +1,11 @@
 /*
  * The frame of the command line: one table row per verb, one file per verb.
  *
- *	static const struct option_spec options[] = {
- *		{ 'a', "all", NULL, "Also runs that ended long ago" },
- *		{ 0, "json", NULL, "Print a list of objects" },
- *		{ 0, NULL, NULL, NULL } };
- *	const struct command command_ps = { .name = "ps", .options = options, .run = run_ps, ... };
+ *	const struct command command_ps = {
+ *		.name = "ps",
+ *		.options = OPTIONS({'a', "all", NULL, "Also runs that ended long ago"},
+ *			{0, "json", NULL, "Print a list of objects"}),
+ *		.run = run_ps, ... };
  *
  * A verb also has a line in commands.h and in the table of main.c. Its row defines the parsing,
  * `--help`, the man page, the completion and the check of the operands. The verb itself is
@@ -49,6 +49,13 @@ struct command_exit {
 	const char *code; /* "73", "128+n"; NULL ends a table */
 	const char *says;
 };
+
+/* Tables of a verb's row. */
+/* clang-format off */
+#define OPTIONS(...)  (const struct option_spec[]){__VA_ARGS__, {0}}
+#define EXAMPLES(...) (const struct command_example[]){__VA_ARGS__, {0}}
+#define EXITS(...)    (const struct command_exit[]){__VA_ARGS__, {0}}
+/* clang-format on */
 
 struct cli;
 

@@ -496,19 +496,6 @@ static int run_tag(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec artifacts_options[] = {
-	{'o', "output", "DIR", "get: directory for the files; default: this directory"},
-	{'t', "tag", "TAG", "put: name of the tag"},
-	{0, "json", NULL, "list: a list of objects with path and size"},
-	{0, NULL, NULL, NULL},
-};
-static const struct command_example artifacts_examples[] = {
-	{"penstock artifacts list train-mnist", "The files of the run's output, with their sizes"},
-	{"penstock artifacts get train-mnist -o models", "Download them"},
-	{"penstock artifacts get :v1", "Download the files of a tag"},
-	{"penstock artifacts put data --tag mnist", "Create a tag from a local directory"},
-	{NULL, NULL},
-};
 static const struct command_exit exits[] = {
 	{"66", "There is no such run or tag, or get finds no artifacts"},
 	{"69", "The store does not respond, or the tag exists already"},
@@ -526,17 +513,17 @@ const struct command command_artifacts = {
 		"Lists and downloads the output of a run, on this machine or in a store, or the "
 		"files of a tag; and creates a tag from a directory. RUN is an id, the "
 		"beginning of one, or a name.",
-	.options = artifacts_options,
-	.examples = artifacts_examples,
+	.options = OPTIONS(
+		{'o', "output", "DIR", "get: directory for the files; default: this directory"},
+		{'t', "tag", "TAG", "put: name of the tag"},
+		{0, "json", NULL, "list: a list of objects with path and size"}),
+	.examples = EXAMPLES({"penstock artifacts list train-mnist",
+				     "The files of the run's output, with their sizes"},
+		{"penstock artifacts get train-mnist -o models", "Download them"},
+		{"penstock artifacts get :v1", "Download the files of a tag"},
+		{"penstock artifacts put data --tag mnist", "Create a tag from a local directory"}),
 	.exits = exits,
 	.run = run_artifacts,
-};
-
-static const struct command_example tag_examples[] = {
-	{"penstock tag add v1 train-mnist", "Keep the output of the run under a name"},
-	{"penstock tag list", "List the tags of this machine"},
-	{"penstock tag rm v1", "Remove the tag with its copy"},
-	{NULL, NULL},
 };
 
 const struct command command_tag = {
@@ -549,7 +536,10 @@ const struct command command_tag = {
 		"A tag is a copy of a run's output, made by the store itself if the output is "
 		"in one. It does not change when the run is restarted; workflows use it with "
 		"`deps` or `artifacts: {tag: TAG}` of an input.",
-	.examples = tag_examples,
+	.examples = EXAMPLES(
+		{"penstock tag add v1 train-mnist", "Keep the output of the run under a name"},
+		{"penstock tag list", "List the tags of this machine"},
+		{"penstock tag rm v1", "Remove the tag with its copy"}),
 	.exits = exits,
 	.run = run_tag,
 };

@@ -630,33 +630,6 @@ static int run_checkpoints(const struct cli *cli)
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "json", NULL, "list: print a list of objects"},
-	{'o', "output", "DIR", "get: target directory; default: this directory"},
-	{0, "path", "DIR",
-		"Their directory below the output; default: that of the workflow, or checkpoints"},
-	{0, "here", NULL, "Those on this machine, even if the output is in a store"},
-	{0, "force", NULL, "rm: also the newest"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-static const struct command_example examples[] = {
-	{"penstock checkpoints list cifar10",
-		"List the checkpoints of the run, newest first, with steps and metrics"},
-	{"penstock checkpoints get cifar10 -o models", "Download the newest intact one"},
-	{"penstock checkpoints verify s3://bucket/results",
-		"For a run of another machine: read and verify every byte"},
-	{"penstock checkpoints rm cifar10 step-000000001000-1",
-		"Remove one, here and in the store"},
-	{NULL, NULL},
-};
-static const struct command_exit exits[] = {
-	{"66", "There is no such bucket, run or checkpoint"},
-	{"69", "The store does not respond, or a checkpoint is damaged"},
-	{"77", "The store denies access, or there are no credentials"},
-	{NULL, NULL},
-};
-
 const struct command command_checkpoints = {
 	.name = "checkpoints",
 	.summary = "list, download, remove and verify checkpoints of a run",
@@ -671,8 +644,22 @@ const struct command command_checkpoints = {
 		"\n"
 		"Without a NAME, get downloads the newest intact one and reports those that it "
 		"skipped, and verify reads all of them.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "json", NULL, "list: print a list of objects"},
+		{'o', "output", "DIR", "get: target directory; default: this directory"},
+		{0, "path", "DIR",
+			"Their directory below the output; default: that of the workflow, or checkpoints"},
+		{0, "here", NULL, "Those on this machine, even if the output is in a store"},
+		{0, "force", NULL, "rm: also the newest"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock checkpoints list cifar10",
+			"List the checkpoints of the run, newest first, with steps and metrics"},
+		{"penstock checkpoints get cifar10 -o models", "Download the newest intact one"},
+		{"penstock checkpoints verify s3://bucket/results",
+			"For a run of another machine: read and verify every byte"},
+		{"penstock checkpoints rm cifar10 step-000000001000-1",
+			"Remove one, here and in the store"}),
+	.exits = EXITS({"66", "There is no such bucket, run or checkpoint"},
+		{"69", "The store does not respond, or a checkpoint is damaged"},
+		{"77", "The store denies access, or there are no credentials"}),
 	.run = run_checkpoints,
 };

@@ -158,28 +158,6 @@ static int run_logs(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{'f', "follow", NULL, "Continue until the run ends"},
-	{'n', "lines", "N", "Only the last N lines"},
-	{0, "attempt", "N", "The log of this attempt instead of the last one"},
-	{'a', "all", NULL, "The logs of all attempts in order, on any machine"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock logs cifar10", "The output of the last attempt of the run named cifar10"},
-	{"penstock logs -f -n 20 3f2a", "The last 20 lines, and further ones until the run ends"},
-	{"penstock logs --all cifar10", "All its attempts, also those on other machines"},
-	{"penstock logs -f s3://bucket/results", "A run on another machine, while it is running"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run, or it has no log"},
-	{NULL, NULL},
-};
-
 const struct command command_logs = {
 	.name = "logs",
 	.summary = "show what a run printed",
@@ -195,8 +173,18 @@ const struct command command_logs = {
 		"it prints the log that `enableLogging` keeps there, of a run on any machine; "
 		"RUN is then a whole id, needed if several runs log there. With --follow it "
 		"continues from attempt to attempt until the run has ended.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
+		{'n', "lines", "N", "Only the last N lines"},
+		{0, "attempt", "N", "The log of this attempt instead of the last one"},
+		{'a', "all", NULL, "The logs of all attempts in order, on any machine"},
+		REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock logs cifar10",
+				     "The output of the last attempt of the run named cifar10"},
+		{"penstock logs -f -n 20 3f2a",
+			"The last 20 lines, and further ones until the run ends"},
+		{"penstock logs --all cifar10", "All its attempts, also those on other machines"},
+		{"penstock logs -f s3://bucket/results",
+			"A run on another machine, while it is running"}),
+	.exits = EXITS({"66", "There is no such run, or it has no log"}),
 	.run = run_logs,
 };

@@ -273,26 +273,6 @@ static int run_ps(const struct cli *cli)
 	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
 }
 
-static const struct option_spec options[] = {
-	{'a', "all", NULL, "Also runs that ended more than a day ago"},
-	{0, "claims", NULL,
-		"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
-		"waits for them, of all users"},
-	{0, "json", NULL, "Print a list of objects"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
-	{"penstock ps -a --json", "All runs, newest first, as JSON"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"77", "The records cannot be read for lack of permission"},
-	{NULL, NULL},
-};
-
 const struct command command_ps = {
 	.name = "ps",
 	.summary = "list the runs of this machine",
@@ -302,8 +282,14 @@ const struct command command_ps = {
 		"\n"
 		"A run is 'lost' if its penstock disappeared without recording an end (it was "
 		"killed, or the machine went down); the same 'penstock run' resumes it.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
+		{0, "claims", NULL,
+			"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
+			"waits for them, of all users"},
+		{0, "json", NULL, "Print a list of objects"}),
+	.examples = EXAMPLES(
+		{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
+		{"penstock ps -a --json", "All runs, newest first, as JSON"}),
+	.exits = EXITS({"77", "The records cannot be read for lack of permission"}),
 	.run = run_ps,
 };

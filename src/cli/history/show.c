@@ -391,22 +391,6 @@ static int run_show(const struct cli *cli)
 	return 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "json", NULL, "Print one object"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock show cifar10", "Everything that is known about the run named cifar10"},
-	{"penstock show --json 3f2a", "The same for the run whose id begins with 3f2a, as JSON"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run"},
-	{NULL, NULL},
-};
-
 const struct command command_show = {
 	.name = "show",
 	.summary = "show everything that is known about a run",
@@ -420,8 +404,11 @@ const struct command command_show = {
 		"overwriting them.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "json", NULL, "Print one object"}),
+	.examples = EXAMPLES(
+		{"penstock show cifar10", "Everything that is known about the run named cifar10"},
+		{"penstock show --json 3f2a",
+			"The same for the run whose id begins with 3f2a, as JSON"}),
+	.exits = EXITS({"66", "There is no such run"}),
 	.run = run_show,
 };

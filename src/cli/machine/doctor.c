@@ -38,25 +38,6 @@ static int run_doctor(const struct cli *cli)
 	return doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "bucket", "s3://BUCKET", "Also check access to this bucket"},
-	{0, "json", NULL, "Print a list of objects"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock doctor", "Check this machine, and list what should be changed"},
-	{"penstock doctor --bucket s3://cifar10",
-		"Also check that the bucket is readable with the credentials of the environment"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"78", "A check failed that would keep runs from working; its line says what to do"},
-	{NULL, NULL},
-};
-
 const struct command command_doctor = {
 	.name = "doctor",
 	.summary = "check this machine and say what to change",
@@ -65,8 +46,13 @@ const struct command command_doctor = {
 		"resources, directories and their space, the clock, libraries, and credentials "
 		"for object storage. Each line is ok, warn (works with limitations) or fail, "
 		"with advice.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "bucket", "s3://BUCKET", "Also check access to this bucket"},
+		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock doctor", "Check this machine, and list what should be changed"},
+		{"penstock doctor --bucket s3://cifar10",
+			"Also check that the bucket is readable with the credentials of the environment"}),
+	.exits = EXITS({"78",
+		"A check failed that would keep runs from working; its line says what to do"}),
 	.run = run_doctor,
 };

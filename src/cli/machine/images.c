@@ -195,27 +195,6 @@ static int run_images(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "json", NULL, "list: print a list of objects"},
-	{0, "older-than", "DURATION", "prune: those not used for this long, such as 30d"},
-	{0, "max-size", "SIZE",
-		"prune: the least recently used ones, until the rest take no more than this, "
-		"such as 50G"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock images", "List the images, the most recently used first"},
-	{"penstock images prune --max-size 50G", "Free space, for example from a timer"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such image"},
-	{"69", "The image is in use by a run, or an image is being pulled"},
-	{NULL, NULL},
-};
-
 const struct command command_images = {
 	.name = "images",
 	.summary = "list and remove container images",
@@ -228,8 +207,14 @@ const struct command command_images = {
 		"\n"
 		"Images in use by a run are kept. Without an option, prune removes only layers "
 		"that belong to no image any more.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "json", NULL, "list: print a list of objects"},
+		{0, "older-than", "DURATION", "prune: those not used for this long, such as 30d"},
+		{0, "max-size", "SIZE",
+			"prune: the least recently used ones, until the rest take no more than this, "
+			"such as 50G"}),
+	.examples = EXAMPLES({"penstock images", "List the images, the most recently used first"},
+		{"penstock images prune --max-size 50G", "Free space, for example from a timer"}),
+	.exits = EXITS({"66", "There is no such image"},
+		{"69", "The image is in use by a run, or an image is being pulled"}),
 	.run = run_images,
 };

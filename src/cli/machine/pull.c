@@ -86,26 +86,6 @@ static int run_pull(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "registry", "HOST",
-		"Registry, if it is not part of the name; with http:// in front if it has no TLS"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock pull debian:12", "Pull an image from Docker's registry"},
-	{"penstock pull ghcr.io/org/name@sha256:...", "Pull an image by its digest"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such image or tag, or no image for this machine"},
-	{"69", "The registry does not respond"},
-	{"77", "The registry requires a login, or refused the given one"},
-	{"78", "A configuration file is invalid"},
-	{NULL, NULL},
-};
-
 const struct command command_pull = {
 	.name = "pull",
 	.summary = "pull container images",
@@ -119,8 +99,13 @@ const struct command command_pull = {
 		"\n"
 		"Logins are those of 'podman login' and 'docker login'. For each image it "
 		"prints the name and the current digest.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "registry", "HOST",
+		"Registry, if it is not part of the name; with http:// in front if it has no TLS"}),
+	.examples = EXAMPLES({"penstock pull debian:12", "Pull an image from Docker's registry"},
+		{"penstock pull ghcr.io/org/name@sha256:...", "Pull an image by its digest"}),
+	.exits = EXITS({"66", "There is no such image or tag, or no image for this machine"},
+		{"69", "The registry does not respond"},
+		{"77", "The registry requires a login, or refused the given one"},
+		{"78", "A configuration file is invalid"}),
 	.run = run_pull,
 };

@@ -196,24 +196,6 @@ static int run_runners(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "json", NULL, "Print a list of objects"},
-	CLUSTER_WHERE,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock runners", "The resources of this machine, the claims on them, and your limits"},
-	{"penstock ps --claims", "The runs that hold the claims"},
-	{"penstock runners --on slurm", "The nodes of the cluster"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"78", "A configuration file is invalid"},
-	{NULL, NULL},
-};
-
 const struct command command_runners = {
 	.name = "runners",
 	.summary = "show the resources of this machine and who uses them",
@@ -227,8 +209,12 @@ const struct command command_runners = {
 		"32GiB, gpus: 1, runs: 2}}', with '*' for all other users. A run that would "
 		"exceed them waits, in order, until others of yours have ended; one that can "
 		"never fit is refused.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, CLUSTER_WHERE),
+	.examples = EXAMPLES(
+		{"penstock runners",
+			"The resources of this machine, the claims on them, and your limits"},
+		{"penstock ps --claims", "The runs that hold the claims"},
+		{"penstock runners --on slurm", "The nodes of the cluster"}),
+	.exits = EXITS({"78", "A configuration file is invalid"}),
 	.run = run_runners,
 };

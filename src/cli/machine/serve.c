@@ -39,36 +39,6 @@ static int run_serve(const struct cli *cli)
 	return 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "root", "DIR", "Directory of the store; created if missing"},
-	{0, "listen", "ADDRESS:PORT",
-		"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
-	{0, "durability", "full|relaxed",
-		"full (default): a write is acknowledged when it is on stable storage. relaxed: "
-		"a crash of the machine may undo whole changes of the last half minute; a crash "
-		"of the process loses nothing"},
-	{0, "abort-uploads-after", "DURATION",
-		"Abort an unfinished multipart upload this long after it was started and "
-		"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
-	{0, "embedded", NULL, "Exit when the store has not been used for some seconds"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},
-	{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
-		"A throw-away store on a free port"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "DIR cannot be created or opened"},
-	{"69", "another process serves DIR or uses the port, or a newer penstock created DIR"},
-	{"77", "permission denied"},
-	{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid"},
-	{NULL, NULL},
-};
-
 const struct command command_serve = {
 	.name = "serve",
 	.summary = "serve an S3-compatible object store from a directory",
@@ -87,8 +57,24 @@ const struct command command_serve = {
 		"run as the same user.\n"
 		"\n"
 		"Only one process can serve a directory at a time.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "root", "DIR", "Directory of the store; created if missing"},
+		{0, "listen", "ADDRESS:PORT",
+			"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
+		{0, "durability", "full|relaxed",
+			"full (default): a write is acknowledged when it is on stable storage. relaxed: "
+			"a crash of the machine may undo whole changes of the last half minute; a crash "
+			"of the process loses nothing"},
+		{0, "abort-uploads-after", "DURATION",
+			"Abort an unfinished multipart upload this long after it was started and "
+			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
+		{0, "embedded", NULL, "Exit when the store has not been used for some seconds"}),
+	.examples = EXAMPLES(
+		{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},
+		{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
+			"A throw-away store on a free port"}),
+	.exits = EXITS({"66", "DIR cannot be created or opened"},
+		{"69", "another process serves DIR or uses the port, or a newer penstock created DIR"},
+		{"77", "permission denied"},
+		{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid"}),
 	.run = run_serve,
 };

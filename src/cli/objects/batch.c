@@ -233,26 +233,6 @@ static int run_batch(const struct cli *cli)
 	return cli_interrupted() ? 128 + cli_interrupted() : lines.code;
 }
 
-static const struct option_spec options[] = {
-	{0, "fail-fast", NULL,
-		"Ends at the first line that fails; without --jobs one line at a time"},
-	{'j', "jobs", "N", "Lines at a time, at most; default: 8"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock batch jobs.txt", "Runs the commands in a file"},
-	{"sed 's|.*|rm s3://data/&|' names | penstock batch -", "Runs those that a pipe gives"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such file; or that of a line"},
-	{"130", "Interrupted"},
-	{NULL, NULL},
-};
-
 const struct command command_batch = {
 	.name = "batch",
 	.summary = "run many commands over the same connections",
@@ -273,8 +253,13 @@ const struct command command_batch = {
 		"A line that fails is told with its number, and the others run. The exit code "
 		"is the highest of all lines. Options for the store hold for every line that "
 		"does not give its own.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "fail-fast", NULL,
+			"Ends at the first line that fails; without --jobs one line at a time"},
+		{'j', "jobs", "N", "Lines at a time, at most; default: 8"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock batch jobs.txt", "Runs the commands in a file"},
+		{"sed 's|.*|rm s3://data/&|' names | penstock batch -",
+			"Runs those that a pipe gives"}),
+	.exits = EXITS({"66", "There is no such file; or that of a line"}, {"130", "Interrupted"}),
 	.run = run_batch,
 };

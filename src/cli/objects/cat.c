@@ -41,21 +41,6 @@ static int run_cat(const struct cli *cli)
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "offset", "N", "Begin at this byte"},
-	{0, "length", "N", "At most so many bytes"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock cat s3://cifar10/log.txt", "Prints an object"},
-	{"penstock cat s3://data/train.tar.gz | tar tz", "Looks into an archive on its way"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {REMOTE_EXITS, {NULL, NULL}};
-
 const struct command command_cat = {
 	.name = "cat",
 	.summary = "write objects to standard output",
@@ -67,8 +52,11 @@ const struct command command_cat = {
 		"ahead in parallel. The store's checksum is verified at the end: a failure "
 		"comes after the bytes, so look at the exit code. An object that is replaced "
 		"meanwhile is an error, never a mixture.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "offset", "N", "Begin at this byte"},
+		{0, "length", "N", "At most so many bytes"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock cat s3://cifar10/log.txt", "Prints an object"},
+		{"penstock cat s3://data/train.tar.gz | tar tz",
+			"Looks into an archive on its way"}),
+	.exits = EXITS(REMOTE_EXITS),
 	.run = run_cat,
 };

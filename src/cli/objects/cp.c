@@ -99,16 +99,14 @@ static int run_mv(const struct cli *cli)
 }
 
 /* clang-format off */
-#define OPTIONS                                                                                     \
-	{'r', "recursive", NULL, "All that is below a source; see above for the names it gets"},    \
-	{0, "no-clobber", NULL, "Leaves out what is there already"},                               \
-	{0, "raw", NULL,                                                                            \
-		"'*' and '?' in sources are ordinary characters, and so is a '/' at the end of a key "    \
-		"without --recursive"},                                                                \
-	COPY_OPTIONS
+static const struct option_spec options[] = {
+	{'r', "recursive", NULL, "All that is below a source; see above for the names it gets"},
+	{0, "no-clobber", NULL, "Leaves out what is there already"},
+	{0, "raw", NULL,
+		"'*' and '?' in sources are ordinary characters, and so is a '/' at the end of a key "
+		"without --recursive"},
+	COPY_OPTIONS, {0}};
 /* clang-format on */
-
-static const struct option_spec options[] = {OPTIONS, {0, NULL, NULL, NULL}};
 
 #define NAMES                                                                                      \
 	"Where TARGET ends in '/', is a bucket or a local directory, or there are several "        \
@@ -119,24 +117,6 @@ static const struct option_spec options[] = {OPTIONS, {0, NULL, NULL, NULL}};
 	"that is a directory or prefix stands for all below it: with a '/' at its end (or as a "   \
 	"bucket, or '.') what is in it, else itself with its name. Patterns of --include and "     \
 	"--exclude are held against the names below the source.\n\n"
-
-static const struct command_example cp_examples[] = {
-	{"penstock cp model.pth s3://models/", "Uploads a file under its name"},
-	{"penstock cp 's3://data/train/*.tar' shards/", "Downloads what matches"},
-	{"penstock cp -r runs/ s3://models/runs/", "Uploads what is in a directory"},
-	{"penstock cp s3://old/big.tar s3://new/ --source-profile lab",
-		"Copies between two stores, through this machine"},
-	{"tar c . | penstock cp - s3://data/all.tar", "Stores what a pipe gives"},
-	{NULL, NULL},
-};
-
-static const struct command_example mv_examples[] = {
-	{"penstock mv s3://data/new/a.csv s3://data/old/", "Moves an object, within the store"},
-	{"penstock mv -r results/ s3://models/results/", "Uploads files and removes them here"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {COPY_EXITS, {NULL, NULL}};
 
 const struct command command_cp = {
 	.name = "cp",
@@ -151,8 +131,14 @@ const struct command command_cp = {
 		"PUT. " NAMES
 		"What is there already is written over, but for --no-clobber and --if-none-match.",
 	.options = options,
-	.examples = cp_examples,
-	.exits = exits,
+	.examples = EXAMPLES(
+		{"penstock cp model.pth s3://models/", "Uploads a file under its name"},
+		{"penstock cp 's3://data/train/*.tar' shards/", "Downloads what matches"},
+		{"penstock cp -r runs/ s3://models/runs/", "Uploads what is in a directory"},
+		{"penstock cp s3://old/big.tar s3://new/ --source-profile lab",
+			"Copies between two stores, through this machine"},
+		{"tar c . | penstock cp - s3://data/all.tar", "Stores what a pipe gives"}),
+	.exits = EXITS(COPY_EXITS),
 	.run = run_cp,
 };
 
@@ -168,7 +154,10 @@ const struct command command_mv = {
 		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; one of "
 		"both is an object. " NAMES "Local directories that became empty are removed.",
 	.options = options,
-	.examples = mv_examples,
-	.exits = exits,
+	.examples = EXAMPLES({"penstock mv s3://data/new/a.csv s3://data/old/",
+				     "Moves an object, within the store"},
+		{"penstock mv -r results/ s3://models/results/",
+			"Uploads files and removes them here"}),
+	.exits = EXITS(COPY_EXITS),
 	.run = run_mv,
 };

@@ -71,21 +71,6 @@ static int run_du(const struct cli *cli)
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{'H', "human", NULL, "Sizes with units"},
-	{0, "json", NULL, "A list of objects with url, objects and bytes"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock du -H s3://cifar10/", "How much a bucket holds"},
-	{"penstock du 's3://cifar10/runs/*.pth'", "How much all checkpoints take"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {REMOTE_EXITS, {NULL, NULL}};
-
 const struct command command_du = {
 	.name = "du",
 	.summary = "add up the sizes of objects",
@@ -95,8 +80,10 @@ const struct command command_du = {
 	.description = "Prints bytes and number of the objects that each operand means: an object, "
 		       "all below a prefix that ends in '/', a bucket, or all that match a pattern "
 		       "with '*' and '?'.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({'H', "human", NULL, "Sizes with units"},
+		{0, "json", NULL, "A list of objects with url, objects and bytes"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock du -H s3://cifar10/", "How much a bucket holds"},
+		{"penstock du 's3://cifar10/runs/*.pth'", "How much all checkpoints take"}),
+	.exits = EXITS(REMOTE_EXITS),
 	.run = run_du,
 };

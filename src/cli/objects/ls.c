@@ -140,27 +140,6 @@ static int run_ls(const struct cli *cli)
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{'r', "recursive", NULL, "All objects below, instead of one level"},
-	{'H', "human", NULL, "Sizes with units"},
-	{0, "uploads", NULL,
-		"Instead of objects the uploads in parts that were neither completed nor ended"},
-	{0, "json", NULL, "A list of objects with key, size, etag and modified"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock ls", "The buckets of this account"},
-	{"penstock ls s3://cifar10/", "What is at the top of a bucket"},
-	{"penstock ls 's3://cifar10/epoch-*.pth'", "Objects by pattern"},
-	{"penstock ls --uploads s3://cifar10/", "What interrupted uploads have left"},
-	{"penstock ls -r --json s3://cifar10/runs/", "Everything below, for programs"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {REMOTE_EXITS, {NULL, NULL}};
-
 const struct command command_ls = {
 	.name = "ls",
 	.summary = "list buckets and objects",
@@ -171,8 +150,17 @@ const struct command command_ls = {
 		"lies deeper as DIR; without an operand the buckets.\n\n"
 		"In PREFIX '*' stands for any characters and '?' for one; put it in quotes. Keys "
 		"are in byte order.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({'r', "recursive", NULL, "All objects below, instead of one level"},
+		{'H', "human", NULL, "Sizes with units"},
+		{0, "uploads", NULL,
+			"Instead of objects the uploads in parts that were neither completed nor ended"},
+		{0, "json", NULL, "A list of objects with key, size, etag and modified"},
+		REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock ls", "The buckets of this account"},
+		{"penstock ls s3://cifar10/", "What is at the top of a bucket"},
+		{"penstock ls 's3://cifar10/epoch-*.pth'", "Objects by pattern"},
+		{"penstock ls --uploads s3://cifar10/", "What interrupted uploads have left"},
+		{"penstock ls -r --json s3://cifar10/runs/", "Everything below, for programs"}),
+	.exits = EXITS(REMOTE_EXITS),
 	.run = run_ls,
 };

@@ -59,31 +59,6 @@ static int run_rb(const struct cli *cli)
 	return each_bucket(cli, unmake);
 }
 
-static const struct option_spec options[] = {REMOTE_OPTIONS, {0, NULL, NULL, NULL}};
-
-static const struct command_example mb_examples[] = {
-	{"penstock mb s3://cifar10", "Makes a bucket"},
-	{NULL, NULL},
-};
-
-static const struct command_example rb_examples[] = {
-	{"penstock rb s3://cifar10", "Removes a bucket in which there is nothing"},
-	{NULL, NULL},
-};
-
-static const struct command_exit mb_exits[] = {
-	{"69", "The store does not answer, or the name is taken by somebody else"},
-	{"77", "The store refuses, or there are no credentials"},
-	{NULL, NULL},
-};
-
-static const struct command_exit rb_exits[] = {
-	{"66", "There is no such bucket"},
-	{"69", "The store does not answer, or the bucket is not empty"},
-	{"77", "The store refuses, or there are no credentials"},
-	{NULL, NULL},
-};
-
 const struct command command_mb = {
 	.name = "mb",
 	.summary = "make buckets",
@@ -91,9 +66,10 @@ const struct command command_mb = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description = "Makes buckets. One that is there already and ours is fine.",
-	.options = options,
-	.examples = mb_examples,
-	.exits = mb_exits,
+	.options = OPTIONS(REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock mb s3://cifar10", "Makes a bucket"}),
+	.exits = EXITS({"69", "The store does not answer, or the name is taken by somebody else"},
+		{"77", "The store refuses, or there are no credentials"}),
 	.run = run_mb,
 };
 
@@ -104,8 +80,11 @@ const struct command command_rb = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description = "Removes buckets. One that holds objects is left as it is.",
-	.options = options,
-	.examples = rb_examples,
-	.exits = rb_exits,
+	.options = OPTIONS(REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock rb s3://cifar10", "Removes a bucket in which there is nothing"}),
+	.exits = EXITS({"66", "There is no such bucket"},
+		{"69", "The store does not answer, or the bucket is not empty"},
+		{"77", "The store refuses, or there are no credentials"}),
 	.run = run_rb,
 };

@@ -46,25 +46,6 @@ static int run_presign(const struct cli *cli)
 	return 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "expires", "TIME", "How long it is good for, at most 7d; default 1h"},
-	{0, "method", "METHOD", "GET (default), HEAD, PUT or DELETE"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock presign s3://cifar10/ckpt.pth", "A link to a checkpoint, good for an hour"},
-	{"penstock presign --method PUT --expires 10m s3://cifar10/in.bin",
-		"A place where somebody without keys may put one object"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"77", "There are no credentials to sign with"},
-	{NULL, NULL},
-};
-
 const struct command command_presign = {
 	.name = "presign",
 	.summary = "make a URL that needs no credentials",
@@ -74,8 +55,13 @@ const struct command command_presign = {
 	.description =
 		"Prints a URL with which anybody may do one thing to one object until it expires. "
 		"Nothing is sent, and nothing is checked to be there. The URL is a secret.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "expires", "TIME", "How long it is good for, at most 7d; default 1h"},
+		{0, "method", "METHOD", "GET (default), HEAD, PUT or DELETE"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock presign s3://cifar10/ckpt.pth",
+				     "A link to a checkpoint, good for an hour"},
+		{"penstock presign --method PUT --expires 10m s3://cifar10/in.bin",
+			"A place where somebody without keys may put one object"}),
+	.exits = EXITS({"77", "There are no credentials to sign with"}),
 	.run = run_presign,
 };

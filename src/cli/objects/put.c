@@ -111,31 +111,6 @@ static int run_put(const struct cli *cli)
 	return 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "if-none-match", NULL, "Only where there is no such object yet"},
-	{0, "if-match", "ETAG", "Only where the object there has this ETag"},
-	{0, "content-type", "TYPE", "Default: application/octet-stream"},
-	{0, "metadata", "NAME=VALUE", "Kept with the object; may be repeated"},
-	{0, "storage-class", "CLASS", "As the store names it, such as STANDARD_IA"},
-	{0, "part-size", "SIZE", "Of an upload in parts; default: 8MiB, growing"},
-	{0, "json", NULL, "Key, size, ETag and version as an object"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"tar c data | penstock put s3://cifar10/data.tar", "Stores what a pipe gives"},
-	{"penstock put --if-none-match s3://cifar10/lock < id", "Stores a file, once"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such bucket"},
-	{"69", "The store does not answer, or the condition does not hold"},
-	{"77", "The store refuses, or there are no credentials"},
-	{NULL, NULL},
-};
-
 const struct command command_put = {
 	.name = "put",
 	.summary = "store what standard input gives",
@@ -148,8 +123,18 @@ const struct command command_put = {
 		"interrupted, nothing changes.\n\n"
 		"A program that fails at the head of a pipe looks like one that ended: use 'set -o "
 		"pipefail', or store under another name first.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "if-none-match", NULL, "Only where there is no such object yet"},
+		{0, "if-match", "ETAG", "Only where the object there has this ETag"},
+		{0, "content-type", "TYPE", "Default: application/octet-stream"},
+		{0, "metadata", "NAME=VALUE", "Kept with the object; may be repeated"},
+		{0, "storage-class", "CLASS", "As the store names it, such as STANDARD_IA"},
+		{0, "part-size", "SIZE", "Of an upload in parts; default: 8MiB, growing"},
+		{0, "json", NULL, "Key, size, ETag and version as an object"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"tar c data | penstock put s3://cifar10/data.tar", "Stores what a pipe gives"},
+		{"penstock put --if-none-match s3://cifar10/lock < id", "Stores a file, once"}),
+	.exits = EXITS({"66", "There is no such bucket"},
+		{"69", "The store does not answer, or the condition does not hold"},
+		{"77", "The store refuses, or there are no credentials"}),
 	.run = run_put,
 };

@@ -2,8 +2,6 @@
  * What the verbs that look at object storage share: their options, one client, Ctrl-C, lists of
  * objects.
  *
- *	static const struct option_spec options[] = { REMOTE_OPTIONS, { 0, NULL, NULL, NULL } };
- *
  *	_cleanup_(remote_release) struct remote remote = { 0 };
  *
  *	remote_open(&remote, cli, err);

@@ -88,19 +88,6 @@ static int run_stat(const struct cli *cli)
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "json", NULL, "A list of objects, for programs"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock stat s3://cifar10/ckpt.pth", "Size, date, ETag and metadata of a checkpoint"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {REMOTE_EXITS, {NULL, NULL}};
-
 const struct command command_stat = {
 	.name = "stat",
 	.summary = "show what the store knows of an object",
@@ -109,8 +96,9 @@ const struct command command_stat = {
 	.max_operands = (unsigned)-1,
 	.description = "Shows size, date, ETag, version and metadata of objects, from one request "
 		       "each.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "json", NULL, "A list of objects, for programs"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
+		"Size, date, ETag and metadata of a checkpoint"}),
+	.exits = EXITS(REMOTE_EXITS),
 	.run = run_stat,
 };

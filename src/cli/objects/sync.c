@@ -45,24 +45,6 @@ static int run_sync(const struct cli *cli)
 	return copying_end(&v, r, &err);
 }
 
-static const struct option_spec options[] = {
-	{0, "delete", NULL, "Deletes what is at the target only, once all else succeeded"},
-	{0, "size-only", NULL, "What has the same size is the same"},
-	{0, "exact-timestamps", NULL, "What has another time is another, older ones too"},
-	{0, "checksum", NULL, "The content decides; reads all files of the same size"},
-	COPY_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock sync data/ s3://data/train/", "Uploads what is new or has changed"},
-	{"penstock sync --delete s3://data/train data", "Makes a directory like a prefix"},
-	{"penstock sync -n s3://old/x s3://new/x", "Says what is missing in another bucket"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {COPY_EXITS, {NULL, NULL}};
-
 const struct command command_sync = {
 	.name = "sync",
 	.summary = "make a directory or prefix like another",
@@ -79,8 +61,17 @@ const struct command command_sync = {
 		"With --delete what is only at the target is deleted, at the end, and only if "
 		"everything else succeeded; what --include and --exclude leave out stays, and "
 		"so does what runs keep below .penstock/, but for --force.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "delete", NULL, "Deletes what is at the target only, once all else succeeded"},
+		{0, "size-only", NULL, "What has the same size is the same"},
+		{0, "exact-timestamps", NULL, "What has another time is another, older ones too"},
+		{0, "checksum", NULL, "The content decides; reads all files of the same size"},
+		COPY_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock sync data/ s3://data/train/", "Uploads what is new or has changed"},
+		{"penstock sync --delete s3://data/train data", "Makes a directory like a prefix"},
+		{"penstock sync -n s3://old/x s3://new/x",
+			"Says what is missing in another bucket"}),
+	.exits = EXITS(COPY_EXITS),
 	.run = run_sync,
 };

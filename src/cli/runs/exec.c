@@ -156,25 +156,6 @@ static int run_exec(const struct cli *cli)
 	return cli_fail(cli, &err);
 }
 
-static const struct option_spec options[] = {
-	{0, "rank", "N", "Task of a step that has several; default 0"},
-	{0, "step", "NAME", "Step to use if several are running"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock exec cifar10 nvidia-smi", "Show the GPUs that the step sees"},
-	{"penstock exec cifar10 --rank 1 bash", "A shell next to the second task"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run, or it has no live step"},
-	{"69", "The step runs on a cluster, and srun is not available here"},
-	{"N", "Otherwise the exit code of the command"},
-	{NULL, NULL},
-};
-
 const struct command command_exec = {
 	.name = "exec",
 	.summary = "run a command inside a running step",
@@ -192,8 +173,13 @@ const struct command command_exec = {
 		"node of that task; it can be started wherever srun is available.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "rank", "N", "Task of a step that has several; default 0"},
+		{0, "step", "NAME", "Step to use if several are running"}),
+	.examples = EXAMPLES(
+		{"penstock exec cifar10 nvidia-smi", "Show the GPUs that the step sees"},
+		{"penstock exec cifar10 --rank 1 bash", "A shell next to the second task"}),
+	.exits = EXITS({"66", "There is no such run, or it has no live step"},
+		{"69", "The step runs on a cluster, and srun is not available here"},
+		{"N", "Otherwise the exit code of the command"}),
 	.run = run_exec,
 };

@@ -91,28 +91,6 @@ static int run_preempt(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
-static const struct option_spec options[] = {
-	{0, "grace", "TIME",
-		"Time until the simulated machine goes away, such as 30s or 2m; default 30s. "
-		"The steps get most of it, the rest is for publishing"},
-	{0, "no-wait", NULL, "Return once the run is notified, instead of when it has ended"},
-	{0, "json", NULL, "Print the state of the run as JSON"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock preempt cifar10", "Simulate a cloud that takes the machine in 30 seconds"},
-	{"penstock preempt --grace 10s 3f2a", "The same with 10 seconds"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run, or it is not live"},
-	{"69", "The run's process cannot be reached from here"},
-	{"73", "The run ended, but its output is not completely uploaded; see penstock flush"},
-	{NULL, NULL},
-};
-
 const struct command command_preempt = {
 	.name = "preempt",
 	.summary = "simulate a preemption of the run's machine",
@@ -126,8 +104,18 @@ const struct command command_preempt = {
 		"'penstock run' resumes it.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "grace", "TIME",
+			"Time until the simulated machine goes away, such as 30s or 2m; default 30s. "
+			"The steps get most of it, the rest is for publishing"},
+		{0, "no-wait", NULL,
+			"Return once the run is notified, instead of when it has ended"},
+		{0, "json", NULL, "Print the state of the run as JSON"}),
+	.examples = EXAMPLES({"penstock preempt cifar10",
+				     "Simulate a cloud that takes the machine in 30 seconds"},
+		{"penstock preempt --grace 10s 3f2a", "The same with 10 seconds"}),
+	.exits = EXITS({"66", "There is no such run, or it is not live"},
+		{"69", "The run's process cannot be reached from here"},
+		{"73", "The run ended, but its output is not completely uploaded; see penstock flush"}),
 	.run = run_preempt,
 };

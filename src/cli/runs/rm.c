@@ -163,50 +163,6 @@ static int run_rm(const struct cli *cli)
 	return code;
 }
 
-static const struct option_spec options[] = {
-	{0, "force", NULL,
-		"Runs: remove output that is not uploaded, too. Objects: also what runs keep "
-		"below .penstock/"},
-	{'r', "recursive", NULL,
-		"Objects: everything below an operand that ends in '/', or a bucket"},
-	{0, "include", "PATTERN",
-		"Objects: only those that match one of these patterns; may be repeated"},
-	{0, "exclude", "PATTERN",
-		"Objects: none that match one of these patterns; may be repeated"},
-	{0, "raw", NULL,
-		"Objects: an operand is one key, in which '*', '?' and a '/' at the end are "
-		"ordinary characters"},
-	{0, "uploads", NULL,
-		"Abort unfinished multipart uploads of keys that begin with the operand's; "
-		"objects stay"},
-	{0, "older-than", "AGE",
-		"Uploads: only those at least this old, such as 12h or 7d; default: 1d, as "
-		"newer ones may be in progress"},
-	{'n', "dry-run", NULL, "Objects: only list what would be removed"},
-	{0, "json", NULL, "Objects: print a list of what was removed"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock rm cifar10",
-		"Remove the records and local directories of the run named cifar10"},
-	{"penstock rm 's3://cifar10/tmp/*'", "Remove the objects that match"},
-	{"penstock rm --uploads --older-than 7d s3://cifar10/",
-		"Free the space of interrupted uploads"},
-	{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
-		"Remove everything except checkpoints"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run or object"},
-	{"69", "The run is live, or the store does not respond"},
-	{"73", "The run has output that is not uploaded"},
-	{"77", "The store denies access to at least some of the objects"},
-	{NULL, NULL},
-};
-
 const struct command command_rm = {
 	.name = "rm",
 	.summary = "remove ended runs from this machine, or objects",
@@ -226,8 +182,38 @@ const struct command command_rm = {
 		"last '/' before the first wildcard. What runs keep below .penstock/ (state, "
 		"logs, copies of what they overwrote) is left, unless it is named itself, or "
 		"with --force.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "force", NULL,
+			"Runs: remove output that is not uploaded, too. Objects: also what runs keep "
+			"below .penstock/"},
+		{'r', "recursive", NULL,
+			"Objects: everything below an operand that ends in '/', or a bucket"},
+		{0, "include", "PATTERN",
+			"Objects: only those that match one of these patterns; may be repeated"},
+		{0, "exclude", "PATTERN",
+			"Objects: none that match one of these patterns; may be repeated"},
+		{0, "raw", NULL,
+			"Objects: an operand is one key, in which '*', '?' and a '/' at the end are "
+			"ordinary characters"},
+		{0, "uploads", NULL,
+			"Abort unfinished multipart uploads of keys that begin with the operand's; "
+			"objects stay"},
+		{0, "older-than", "AGE",
+			"Uploads: only those at least this old, such as 12h or 7d; default: 1d, as "
+			"newer ones may be in progress"},
+		{'n', "dry-run", NULL, "Objects: only list what would be removed"},
+		{0, "json", NULL, "Objects: print a list of what was removed"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock rm cifar10",
+			"Remove the records and local directories of the run named cifar10"},
+		{"penstock rm 's3://cifar10/tmp/*'", "Remove the objects that match"},
+		{"penstock rm --uploads --older-than 7d s3://cifar10/",
+			"Free the space of interrupted uploads"},
+		{"penstock rm -r --exclude '*.pth' s3://cifar10/runs/",
+			"Remove everything except checkpoints"}),
+	.exits = EXITS({"66", "There is no such run or object"},
+		{"69", "The run is live, or the store does not respond"},
+		{"73", "The run has output that is not uploaded"},
+		{"77", "The store denies access to at least some of the objects"}),
 	.run = run_rm,
 };

@@ -199,37 +199,6 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 
 /* ---- run ---- */
 
-static const struct option_spec run_options_table[] = {
-	{'d', "detach", NULL, "Run in the background; prints the id of each run"},
-	{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
-	{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
-	{0, "name", "NAME", "Name of the run; another name is another run"},
-	{'w', "workflow", "NAME", "Workflow to run, of a dstack file that has several"},
-	{'c', "context", "DIR", "Directory whose copy the steps start in"},
-	{0, "wait", NULL, "Wait for the end; the default without --detach"},
-	{'s', "set", "PATH=VALUE",
-		"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
-		"it"},
-	{'e', "env", "KEY=VALUE", "Add a variable to the environment of the steps"},
-	CLUSTER_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example run_examples[] = {
-	{"penstock run train.yaml",
-		"Run a workflow; the same command continues it after a preemption"},
-	{"penstock run train.yaml --set resources.gpusPerTask=0 --env EPOCHS=3",
-		"With less than the file requests"},
-	{"penstock run -d train.yaml; penstock logs -f train", "In the background"},
-	{"penstock run s3://bucket/train.json", "A workflow from object storage"},
-	{"penstock run prepare train --epochs 3",
-		"Two workflows of .dstack/workflows.yaml, one after the other, with a variable"},
-	{"penstock run --on slurm --partition gpu --sbatch=--time=8:00:00 train.yaml",
-		"As a batch job of Slurm, following its log"},
-	{"penstock run const.yaml --context .", "An experiment of Determined with its directory"},
-	{NULL, NULL},
-};
-
 static const struct command_exit run_exits[] = {
 	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
@@ -552,8 +521,32 @@ const struct command command_run = {
 		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
 		"either way. Before the first step it ends the run at once. While the output is "
 		"being completed a second one leaves the rest for 'penstock flush'.",
-	.options = run_options_table,
-	.examples = run_examples,
+	.options = OPTIONS(
+		{'d', "detach", NULL, "Run in the background; prints the id of each run"},
+		{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
+		{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
+		{0, "name", "NAME", "Name of the run; another name is another run"},
+		{'w', "workflow", "NAME", "Workflow to run, of a dstack file that has several"},
+		{'c', "context", "DIR", "Directory whose copy the steps start in"},
+		{0, "wait", NULL, "Wait for the end; the default without --detach"},
+		{'s', "set", "PATH=VALUE",
+			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
+			"it"},
+		{'e', "env", "KEY=VALUE", "Add a variable to the environment of the steps"},
+		CLUSTER_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock run train.yaml",
+			"Run a workflow; the same command continues it after a preemption"},
+		{"penstock run train.yaml --set resources.gpusPerTask=0 --env EPOCHS=3",
+			"With less than the file requests"},
+		{"penstock run -d train.yaml; penstock logs -f train", "In the background"},
+		{"penstock run s3://bucket/train.json", "A workflow from object storage"},
+		{"penstock run prepare train --epochs 3",
+			"Two workflows of .dstack/workflows.yaml, one after the other, with a variable"},
+		{"penstock run --on slurm --partition gpu --sbatch=--time=8:00:00 train.yaml",
+			"As a batch job of Slurm, following its log"},
+		{"penstock run const.yaml --context .",
+			"An experiment of Determined with its directory"}),
 	.exits = run_exits,
 	.run = run_run,
 };
@@ -585,25 +578,6 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 	}
 	return r;
 }
-
-static const struct option_spec resume_options_table[] = {
-	{0, "credentials-from", "FILE", "Workflow file with the credentials of the original"},
-	{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
-	{'d', "detach", NULL, "Run in the background; prints the run's id"},
-	CLUSTER_OPTIONS,
-	{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},
-	{0, "due", NULL, "Only if it was preempted or lost; used by 'penstock watch'"},
-	REMOTE_OPTIONS,
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example resume_examples[] = {
-	{"penstock resume train", "Continue the run named train"},
-	{"penstock resume 3f2a91", "By the beginning of its id"},
-	{"penstock resume s3://bucket/results/train",
-		"On a machine without records of it, from its state next to the output"},
-	{NULL, NULL},
-};
 
 /* Returns true if Slurm restarts a job whose run has ended for good: Slurm did not see its end. */
 static bool has_ended_for_good(
@@ -730,29 +704,20 @@ const struct command command_resume = {
 		"With the place of its output in front, the run may be from any machine: its "
 		"workflow is taken from its state there, and credentials from where the "
 		"workflow refers to. The endpoint and credentials given here are used to find it.",
-	.options = resume_options_table,
-	.examples = resume_examples,
+	.options = OPTIONS({0, "credentials-from", "FILE",
+				   "Workflow file with the credentials of the original"},
+		{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+		{'d', "detach", NULL, "Run in the background; prints the run's id"},
+		CLUSTER_OPTIONS,
+		{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},
+		{0, "due", NULL, "Only if it was preempted or lost; used by 'penstock watch'"},
+		REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock resume train", "Continue the run named train"},
+		{"penstock resume 3f2a91", "By the beginning of its id"},
+		{"penstock resume s3://bucket/results/train",
+			"On a machine without records of it, from its state next to the output"}),
 	.exits = run_exits,
 	.run = run_resume,
-};
-
-static const struct option_spec flush_options_table[] = {
-	{0, "credentials-from", "FILE", "Workflow file with the credentials of the original"},
-	{'s', "set", "PATH=VALUE",
-		"Replace a field of the workflow, such as output.s3.endpointUrl"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example flush_examples[] = {
-	{"penstock flush train", "Upload what could not be uploaded when the run ended"},
-	{NULL, NULL},
-};
-
-static const struct command_exit flush_exits[] = {
-	{"66", "There is no such run"},
-	{"69", "The run is live"},
-	{"73", "The output is still incomplete; the message says why"},
-	{NULL, NULL},
 };
 
 static int run_flush_verb(const struct cli *cli)
@@ -796,8 +761,13 @@ const struct command command_flush = {
 		"Completes the output of a run whose last upload failed (exit code 73), or "
 		"whose supervisor was killed, without running anything. The end state of the "
 		"run does not change.",
-	.options = flush_options_table,
-	.examples = flush_examples,
-	.exits = flush_exits,
+	.options = OPTIONS({0, "credentials-from", "FILE",
+				   "Workflow file with the credentials of the original"},
+		{'s', "set", "PATH=VALUE",
+			"Replace a field of the workflow, such as output.s3.endpointUrl"}),
+	.examples = EXAMPLES(
+		{"penstock flush train", "Upload what could not be uploaded when the run ended"}),
+	.exits = EXITS({"66", "There is no such run"}, {"69", "The run is live"},
+		{"73", "The output is still incomplete; the message says why"}),
 	.run = run_flush_verb,
 };

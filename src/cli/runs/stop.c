@@ -158,25 +158,6 @@ static int run_stop(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
-static const struct option_spec options[] = {
-	{0, "grace", "TIME",
-		"Time for its steps to end before they are killed, such as 30s or 5m; default 30s"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock stop cifar10", "Stop the run and wait until its output is complete"},
-	{"penstock stop --grace 5m 3f2a", "Give its steps five minutes"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such run"},
-	{"69", "The run's process cannot be reached from here"},
-	{"73", "The run ended, but its output is not completely uploaded; see penstock flush"},
-	{NULL, NULL},
-};
-
 const struct command command_stop = {
 	.name = "stop",
 	.summary = "stop a run and wait until it has ended",
@@ -191,8 +172,13 @@ const struct command command_stop = {
 		"was stopped; 'penstock resume' does.\n"
 		"\n"
 		"RUN is an id, the beginning of one, or a name.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS({0, "grace", "TIME",
+		"Time for its steps to end before they are killed, such as 30s or 5m; default 30s"}),
+	.examples = EXAMPLES(
+		{"penstock stop cifar10", "Stop the run and wait until its output is complete"},
+		{"penstock stop --grace 5m 3f2a", "Give its steps five minutes"}),
+	.exits = EXITS({"66", "There is no such run"},
+		{"69", "The run's process cannot be reached from here"},
+		{"73", "The run ended, but its output is not completely uploaded; see penstock flush"}),
 	.run = run_stop,
 };

@@ -363,29 +363,6 @@ static int run_watch(const struct cli *cli)
 	return watch.n_failed && watch.once ? CLI_EXIT_UNAVAILABLE : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "once", NULL, "Start all runs that are due, in the background, and exit"},
-	{0, "every", "TIME", "Time between two scans of the records; default 5s"},
-	{0, "after", "TIME",
-		"Time from a preemption to the restart of the run, if the machine is still "
-		"there; default 2m"},
-	{0, "json", NULL, "Print an object for each event; with --once a list"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock watch --once", "After a reboot: resume interrupted runs"},
-	{"systemctl --user enable --now penstock-watch",
-		"The same at every start of the machine, by the installed unit"},
-	{"penstock watch --json", "Report each start and end, one line each"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"69", "With --once: a run that is due could not be started; the others were"},
-	{NULL, NULL},
-};
-
 const struct command command_watch = {
 	.name = "watch",
 	.summary = "resume runs that were preempted or lost on this machine",
@@ -401,8 +378,18 @@ const struct command command_watch = {
 		"\n"
 		"SIGTERM ends it: the runs that it started are preempted, and resumed when it "
 		"is started again. If it is killed, they keep running.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "once", NULL, "Start all runs that are due, in the background, and exit"},
+		{0, "every", "TIME", "Time between two scans of the records; default 5s"},
+		{0, "after", "TIME",
+			"Time from a preemption to the restart of the run, if the machine is still "
+			"there; default 2m"},
+		{0, "json", NULL, "Print an object for each event; with --once a list"}),
+	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
+		{"systemctl --user enable --now penstock-watch",
+			"The same at every start of the machine, by the installed unit"},
+		{"penstock watch --json", "Report each start and end, one line each"}),
+	.exits = EXITS(
+		{"69", "With --once: a run that is due could not be started; the others were"}),
 	.run = run_watch,
 };

@@ -23,13 +23,6 @@ static int run_schema(const struct cli *cli)
 	return show_json(json_loads(buf_str(&text), 0, NULL)) < 0 ? CLI_EXIT_INTERNAL : 0;
 }
 
-static const struct command_example examples[] = {
-	{"penstock schema > workflow.schema.json",
-		"Write the schema; an editor reads it by a line in the workflow: # "
-		"yaml-language-server: $schema=workflow.schema.json"},
-	{NULL, NULL},
-};
-
 const struct command command_schema = {
 	.name = "schema",
 	.summary = "print the JSON Schema of workflow files, for editors",
@@ -39,6 +32,8 @@ const struct command command_schema = {
 		"It accepts every file that 'penstock validate' accepts, which also checks "
 		"rules that a schema cannot express. 'make install' writes the same to "
 		"PREFIX/share/penstock/workflow.schema.json.",
-	.examples = examples,
+	.examples = EXAMPLES({"penstock schema > workflow.schema.json",
+		"Write the schema; an editor reads it by a line in the workflow: # "
+		"yaml-language-server: $schema=workflow.schema.json"}),
 	.run = run_schema,
 };

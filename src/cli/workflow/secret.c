@@ -138,25 +138,6 @@ static int run_secret(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
-static const struct option_spec options[] = {
-	{0, "keyring", NULL, "Store it in the desktop's keyring, through secret-tool"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock secret set S3_KEY", "Ask for the value, without showing it"},
-	{"penstock secret set S3_KEY < key.txt", "Read it from a file"},
-	{"penstock secret list", "List the names; values are never shown"},
-	{"penstock secret rm S3_KEY", "Remove it"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"66", "There is no such secret"},
-	{"69", "The keyring does not respond"},
-	{NULL, NULL},
-};
-
 const struct command command_secret = {
 	.name = "secret",
 	.summary = "store the secrets that workflows refer to",
@@ -168,8 +149,13 @@ const struct command command_secret = {
 		"penstock's home, which only this user can read, or in the desktop's keyring. "
 		"The value is read from standard input, never from the command line. "
 		"PENSTOCK_SECRET_NAME in the environment takes precedence over a stored value.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{0, "keyring", NULL, "Store it in the desktop's keyring, through secret-tool"}),
+	.examples = EXAMPLES(
+		{"penstock secret set S3_KEY", "Ask for the value, without showing it"},
+		{"penstock secret set S3_KEY < key.txt", "Read it from a file"},
+		{"penstock secret list", "List the names; values are never shown"},
+		{"penstock secret rm S3_KEY", "Remove it"}),
+	.exits = EXITS({"66", "There is no such secret"}, {"69", "The keyring does not respond"}),
 	.run = run_secret,
 };

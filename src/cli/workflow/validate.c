@@ -248,30 +248,6 @@ static int run_validate(const struct cli *cli)
 	return v.found.errors ? CLI_EXIT_WORKFLOW : 0;
 }
 
-static const struct option_spec options[] = {
-	{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
-	{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
-	{'w', "workflow", "NAME",
-		"Workflow to read, of a dstack file that has several; all if not given"},
-	{'c', "context", "DIR", "Directory whose copy the steps would start in"},
-	{0, "json", NULL, "Print an object with all errors and the parsed workflow"},
-	{0, NULL, NULL, NULL},
-};
-
-static const struct command_example examples[] = {
-	{"penstock validate workflow.json", "Report every error with its line and column"},
-	{"penstock validate - --json < workflow.yaml",
-		"The parsed workflow with all defaults, as JSON"},
-	{NULL, NULL},
-};
-
-static const struct command_exit exits[] = {
-	{"65", "The workflow has errors"},
-	{"66", "There is no such file, or it is a directory"},
-	{"78", "The configuration's default output has errors, and nothing else has"},
-	{NULL, NULL},
-};
-
 const struct command command_validate = {
 	.name = "validate",
 	.summary = "report the errors of a workflow file",
@@ -288,8 +264,19 @@ const struct command command_validate = {
 		"format, if it is that of another runner, and a line for each step that runs in "
 		"a container. penstock-workflow(5) describes the format, and "
 		"penstock-dialects(5) those of other runners.",
-	.options = options,
-	.examples = examples,
-	.exits = exits,
+	.options = OPTIONS(
+		{'s', "set", "PATH=VALUE", "Override a field of the workflow; may be repeated"},
+		{'e', "env", "KEY=VALUE", "Set a variable of the workflow; may be repeated"},
+		{'w', "workflow", "NAME",
+			"Workflow to read, of a dstack file that has several; all if not given"},
+		{'c', "context", "DIR", "Directory whose copy the steps would start in"},
+		{0, "json", NULL, "Print an object with all errors and the parsed workflow"}),
+	.examples = EXAMPLES(
+		{"penstock validate workflow.json", "Report every error with its line and column"},
+		{"penstock validate - --json < workflow.yaml",
+			"The parsed workflow with all defaults, as JSON"}),
+	.exits = EXITS({"65", "The workflow has errors"},
+		{"66", "There is no such file, or it is a directory"},
+		{"78", "The configuration's default output has errors, and nothing else has"}),
 	.run = run_validate,
 };
