@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/banned.h"
 
 /*
@@ -106,6 +107,7 @@ static void shard_detach(struct shard *shard, struct entry *e)
 		at = &(*at)->chain;
 	*at = e->chain;
 	list_remove(shard, e);
+	MUST(shard->cost >= e->cost);
 	shard->n--;
 	shard->cost -= e->cost;
 }
@@ -242,6 +244,7 @@ void cache_settle(struct cache *cache, const char *bucket, const char *key)
 	struct shard *shard = shard_of(cache, name_hash(bucket, key));
 
 	LOCK_SCOPE(&shard->lock);
+	MUST(shard->busy > 0);
 	shard->busy--;
 	shard->generation++;
 }

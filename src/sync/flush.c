@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "sync/internal.h"
 #include "base/banned.h"
@@ -85,6 +86,7 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 /* Returns 1 if the flush is complete, 0 if not yet, negative if it cannot be. Under lock. */
 static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
+	MUST_HOLD(&s->lock);
 	if (s->lost || s->plan.fault[0] ||
 		(s->attach_error.message && !error_is_retryable(&s->attach_error)))
 		return flush_failure(s, false, err);

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "sync/kernel/lease.h"
 #include "sync/internal.h"
 #include "base/banned.h"
@@ -124,6 +125,7 @@ void freeze_dir(struct sync *s, struct dir *d)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
+	MUST_HOLD(&s->lock);
 	if (!d->freeze_since_ms)
 		d->freeze_since_ms = now_ms;
 	d->busy = true; /* keeps the directory while events are read */

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "sync/kernel/lease.h"
 #include "sync/plan/commits.h"
 #include "sync/internal.h"
@@ -429,6 +430,7 @@ static void on_watch(
 
 bool observe_events(struct sync *s)
 {
+	MUST_HOLD(&s->lock);
 	return s->watch && watch_read(s->watch, on_watch, s);
 }
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "sync/content.h"
 #include "sync/record/names.h"
@@ -181,6 +182,7 @@ static int forget(void *cookie, struct entry *e)
 
 void recheck_over(struct sync *s)
 {
+	MUST_HOLD(&s->lock);
 	if (recheck_counts(s))
 		table_each(&s->table, forget, NULL);
 }

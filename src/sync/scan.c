@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 
@@ -79,6 +80,7 @@ int observe_scan(struct sync *s, int64_t now_ms)
 	int64_t pause;
 	unsigned n = 0;
 
+	MUST_HOLD(&s->lock);
 	if (!s->scan_dir && !s->scan_first && !s->scan_all &&
 		(now_ms >= s->scan_ms || (s->look_again && now_ms >= s->again_ms)))
 		dirs_push_all(s);
@@ -145,6 +147,7 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 	int64_t next = INT64_MAX;
 	size_t n = 0, looked = 0;
 
+	MUST_HOLD(&s->lock);
 	for (struct work *w = s->table.works; w && looked < LOOK_WORKS; w = w->all_next, looked++) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 		struct opening *o = w->opening;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "sync/plan/line.h"
 #include "sync/record/names.h"
 #include "sync/internal.h"
@@ -474,6 +475,7 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
+	MUST(s->attached); /* else it would hide what the bucket has */
 	f = manifest_file(s);
 	items = f ? write_all(s, f) : 0;
 	if (!f || fflush(f) != 0) {

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "sync/internal.h"
 #include "base/banned.h"
@@ -67,6 +68,7 @@ static void run_job(struct sync *s, const struct job *job)
 	struct job_result r;
 	int64_t now_ms;
 
+	MUST(s->attached);
 	entry_path(job->entry, &path);
 	/* Other workers may find something to do, too. */
 	pthread_cond_signal(&s->work);
@@ -386,7 +388,9 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 
 	if (rc < 0)
 		return rc;
+	pthread_mutex_lock(&s->lock);
 	rc = look_around(s, err);
+	pthread_mutex_unlock(&s->lock);
 	if (rc == 0)
 		rc = start_threads(s, err);
 	sync_deliver(s);

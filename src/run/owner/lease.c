@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/must.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "run/owner/lease_internal.h"
@@ -113,6 +114,7 @@ static void *renew(void *cookie)
 /* Makes the next renewal start at once. */
 static void renew_now(struct lease *lease)
 {
+	MUST_HOLD(&lease->lock);
 	if (lease->dirty)
 		return;
 	lease->dirty = true;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/must.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "run/owner/lease_internal.h"
@@ -72,6 +73,7 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 
 void lease_hold(struct lease *lease)
 {
+	MUST(!lease->lost && !lease->output_lost);
 	atomic_store(&lease->held_until_ms, lease->sent_ms + lease->term_ms * 5 / 6);
 }
 
@@ -174,8 +176,10 @@ int lease_write_state(struct lease *lease, const char *state, struct penstock_er
 {
 	struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct seen seen = {0};
-	int r = write_once(lease, state, &e);
+	int r;
 
+	MUST(!lease->lost || lease->output_lost);
+	r = write_once(lease, state, &e);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && lease_load(lease, lease->key, &seen, NULL) == 0 &&
 		(is_own(lease, &seen) || (lease->etag[0] && !seen.etag[0]))) {
 		penstock_error_release(&e);

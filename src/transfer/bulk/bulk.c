@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/must.h"
 #include "net/http/http.h"
 #include "base/banned.h"
 
@@ -158,6 +159,7 @@ static void report_ended(struct bulk *bulk)
 		task_free(task);
 	}
 	pthread_mutex_lock(&bulk->lock);
+	MUST(n <= bulk->pending && charge <= bulk->charged);
 	bulk->pending -= n;
 	bulk->charged -= charge;
 }

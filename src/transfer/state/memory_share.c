@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/banned.h"
 
 #define POLL_MS 50 /* interval for checking the caller's cancel flag */
@@ -58,6 +59,7 @@ size_t memory_turn_take(size_t least, size_t most, const atomic_int *cancel)
 void memory_turn_give(size_t bytes)
 {
 	pthread_mutex_lock(&turn.lock);
+	MUST(bytes <= turn.bytes);
 	turn.bytes -= bytes;
 	pthread_cond_broadcast(&turn.given);
 	pthread_mutex_unlock(&turn.lock);
@@ -80,7 +82,7 @@ unsigned memory_share_take(unsigned wanted, size_t piece)
 
 void memory_share_give(unsigned n, size_t piece)
 {
-	atomic_fetch_sub(&taken, n * piece);
+	MUST(atomic_fetch_sub(&taken, n * piece) >= n * piece);
 }
 
 size_t memory_share_taken(void)
