@@ -51,12 +51,14 @@ quickstart: deps
 .PHONY: check check-style check-unit check-tidy check-program check-python check-system
 check: deps
 	$(MAKE) check-style
-	$(MAKE) check-unit all
+	$(MAKE) check-unit
 	$(MAKE) -j 2 check-tidy check-program
 	@echo "make check: all passed"
 
-check-style: format-check
+check-style: format-check all
 	tools/check-includes.py
+	tools/check-shape $(BUILD)
+	tools/check-words
 	tools/check-docs
 	shellcheck $(SCRIPTS)
 	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore

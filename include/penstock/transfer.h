@@ -213,8 +213,8 @@ struct penstock_tree_options {
 	bool remove; /* with `update`: removes what only the target has, if nothing failed */
 	bool if_none_match; /* an existing target is an error */
 	unsigned parallel; /* requests at a time; 0: as many as pay */
-	/* For each item that was copied, or failed with `error`. `from` and `to` are for messages and
-	 * valid during the call; `to` is NULL for an item that was removed. */
+	/* For each item that was copied, or failed with `error`. `from` and `to` are for messages
+	 * and valid during the call; `to` is NULL for an item that was removed. */
 	void (*each)(void *cookie, const char *from, const char *to, uint64_t size,
 		const struct penstock_error *error);
 	void (*progress)(void *cookie, int64_t bytes); /* as in struct penstock_call_options */
@@ -237,12 +237,12 @@ struct penstock_tree_result {
 
 /*
  * Copies everything below `from` to below `to`, under the same names. Each is "s3://BUCKET/PREFIX",
- * "gs://BUCKET/PREFIX" or a local directory, and one of both is in a store; a "/" at the end makes no
- * difference. Directories that are missing are made; a key that ends in "/" becomes one. Links in a
- * local tree are followed. Each item appears whole or not at all; downloads are synced to disk at
- * the end. An item that fails does not stop the others: the call then returns the first error. Names
- * that the target cannot have fail. `options` and `result` may be NULL; `result` is set after a
- * failure, too.
+ * "gs://BUCKET/PREFIX" or a local directory, and one of both is in a store; a "/" at the end makes
+ * no difference. Directories that are missing are made; a key that ends in "/" becomes one. Links
+ * in a local tree are followed. Each item appears whole or not at all; downloads are synced to disk
+ * at the end. An item that fails does not stop the others: the call then returns the first error.
+ * Names that the target cannot have fail. `options` and `result` may be NULL; `result` is set after
+ * a failure, too.
  */
 PENSTOCK_API int penstock_copy_tree(struct penstock_transfer *transfer, const char *from,
 	const char *to, const struct penstock_tree_options *options,

@@ -2,10 +2,10 @@
  * A Unix socket that serves the same bytes as a TCP port of the loopback interface, for clients on
  * the same machine, at two thirds of the cost of TCP (docs/decisions/near-socket.md).
  *
- *	server:	fd = near_listen(&address, &name);	`address`: the one that its TCP socket listens on
+ *	server:  fd = near_listen(&address, &name);  `address` of its TCP socket
  *		...
  *		near_unlink(&name);			while no other process can have the port
- *	client:	if (near_find(&address, &name))		`address`: the one that TCP would connect to
+ *	client:	if (near_find(&address, &name))		`address` that TCP would connect to
  *			connect to `name` instead
  *
  * The sockets of a user are in a directory that only this user can enter: /run/user/UID/penstock,

@@ -6,7 +6,7 @@
  * directory whose names start with COMMIT_HIDDEN:
  *
  *	.penstock-save		a random word of rank 0, written when it starts
- *	.penstock-rank-R.json	the files of rank R, in the form of a commit, with that word as its run
+ *	.penstock-rank-R.json  the files of rank R, as a commit with that word as its run
  *
  * A rank writes its list with the word that it finds, and writes it again when the word changes: so
  * the leftover of a killed save of the same step is never taken for a part of a new one. A rank

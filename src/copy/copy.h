@@ -154,8 +154,8 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 
 /*
  * The prefix is a path: "foo" ("/foo", "foo/") means the object "foo" and all objects "foo/…", and
- * "" or "/" the whole bucket. Object "foo/a/b" becomes DIR/a/b, "foo" itself DIR/foo, and a key with
- * a "/" at its end a directory. All names are checked before the first file is made.
+ * "" or "/" the whole bucket. Object "foo/a/b" becomes DIR/a/b, "foo" itself DIR/foo, and a key
+ * with a "/" at its end a directory. All names are checked before the first file is made.
  */
 struct copy_prefix {
 	const char *bucket, *prefix, *dir;

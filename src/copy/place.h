@@ -38,7 +38,8 @@ struct place {
 int place_parse(struct place *out, const char *text, bool literal, struct penstock_error *err);
 /* A local directory, taken literally. Returns -1 if out of memory. */
 int place_of_directory(struct place *out, const char *path);
-/* The objects "PREFIX/…" of a bucket, all of them if the prefix is "". Returns -1 if out of memory. */
+/* The objects "PREFIX/…" of a bucket, all of them if the prefix is "". Returns -1 if out of
+ * memory. */
 int place_of_prefix(struct place *out, const char *bucket, const char *prefix);
 void place_release(struct place *place);
 static inline bool place_is_object(const struct place *place)

@@ -1,7 +1,8 @@
 /*
  * Submits a tree to a copy, name by name.
  *
- *	_cleanup_(source_tree_release) struct source_tree tree = {.copy = &copy, .source = &from, .target = &to,
+ *	_cleanup_(source_tree_release) struct source_tree tree = {
+ *		.copy = &copy, .source = &from, .target = &to,
  *		.under = ""};
  *
  *	source_tree_open(&tree, &from, &entries, err);
@@ -47,7 +48,8 @@ void source_tree_release(struct source_tree *tree);
 /* From open to end. */
 int source_tree_push_all(struct source_tree *tree, struct penstock_error *err);
 
-/* The checks of source_tree_push() alone, for a download: PENSTOCK_E_INVALID if the name is impossible. */
+/* The checks of source_tree_push() alone, for a download: PENSTOCK_E_INVALID if the name is
+ * impossible. */
 int source_tree_check(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 /* Whether keep_same applies to the file of an entry: it has the size and time of its object. */

@@ -33,8 +33,8 @@ struct unpacking {
 /*
  *
  * Pads the tar at its end. Some tools write no padding after the last member and no end marker, so
- * the last block is filled with zeros. check_received() makes sure that these zeros are never taken for
- * file data, and a header has a checksum.
+ * the last block is filled with zeros. check_received() makes sure that these zeros are never taken
+ * for file data, and a header has a checksum.
  */
 static la_ssize_t pad(struct unpacking *u, const void **data)
 {

@@ -2,7 +2,7 @@
  * Metadata services of clouds: small documents over plain HTTP on the machine itself, never through
  * a proxy. Used for credentials and preemption notices.
  *
- *	struct metadata_request ask = {.url = url, .headers = {"Metadata: true"}, .timeout_ms = 1000};
+ *	struct metadata_request ask = {.url = url, .headers = {"Metadata: true"}};
  *
  *	r = metadata_ask(engine, &ask, &body, &reply, err);
  */

@@ -13,7 +13,7 @@
  *	HOME/runs/ID/storage/work/	working directory of steps if the workflow has a context
  *	HOME/runs/ID/state/		journals of staging and sync
  *	HOME/runs/ID/output.before-N/	files not yet uploaded when attempt N started afresh
- *	HOME/runs/ID/published		the journal of sync, after the storage of its attempt is gone
+ *	HOME/runs/ID/published	the journal of sync, after the storage of its attempt is gone
  *	HOME/runs/ID/tmp/		snapshots of files that change while they are uploaded
  *	HOME/tmp/			$DEEPSQUARE_TMP: shared by this user's runs, survives them
  *	/var/tmp/penstock-world		$DEEPSQUARE_SHARED_WORLD_TMP: shared by all users
@@ -24,8 +24,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define RUN_ASIDE_PREFIX      "output.before-"
-#define RUN_STATE_ROOT	      ".penstock/runs/" /* below the output in a bucket; then the run's id */
+#define RUN_ASIDE_PREFIX "output.before-"
+/* Below the output in a bucket; the id of the run follows. */
+#define RUN_STATE_ROOT	      ".penstock/runs/"
 #define RUN_STATE_PREFIX_SIZE 48
 
 struct penstock_error;

@@ -55,33 +55,26 @@ bool run_state_is_live(enum run_state state)
 	return state <= RUN_FLUSHING;
 }
 
-static const char schema[] = PRAGMA("application_id", APPLICATION_ID) PRAGMA("user_version",
-	SCHEMA_VERSION) "CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT, workflow TEXT NOT "
-			"NULL, output TEXT,"
-			" created INTEGER NOT NULL);"
-			"CREATE TABLE attempts (run TEXT NOT NULL REFERENCES runs(id) ON DELETE "
-			"CASCADE,"
-			" n INTEGER NOT NULL, state INTEGER NOT NULL, class INTEGER NOT NULL "
-			"DEFAULT 0,"
-			" exit_code INTEGER NOT NULL DEFAULT 0, step_code INTEGER NOT NULL DEFAULT "
-			"0,"
-			" unflushed INTEGER NOT NULL DEFAULT 0, flushed_state INTEGER NOT NULL "
-			"DEFAULT 0,"
-			" flushed_class INTEGER NOT NULL DEFAULT 0, flushed_exit_code INTEGER NOT "
-			"NULL DEFAULT 0,"
-			" steps_done INTEGER NOT NULL DEFAULT 0, started INTEGER NOT NULL,"
-			" ended INTEGER NOT NULL DEFAULT 0, pid INTEGER NOT NULL, message TEXT, "
-			"provenance TEXT,"
-			" sync_lag INTEGER NOT NULL DEFAULT 0, sync_waiting INTEGER NOT NULL "
-			"DEFAULT 0,"
-			" sync_files INTEGER NOT NULL DEFAULT 0, sync_bytes INTEGER NOT NULL "
-			"DEFAULT 0,"
-			" sync_error TEXT, sync_at INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run, "
-			"n));"
-			"CREATE TABLE steps (run TEXT NOT NULL REFERENCES runs(id) ON DELETE "
-			"CASCADE,"
-			" attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,"
-			" ended INTEGER NOT NULL, PRIMARY KEY (run, attempt, step));";
+/* clang-format off */
+static const char schema[] =
+	PRAGMA("application_id", APPLICATION_ID)
+	PRAGMA("user_version", SCHEMA_VERSION)
+	"CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT, workflow TEXT NOT NULL, output TEXT,"
+	" created INTEGER NOT NULL);"
+	"CREATE TABLE attempts (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE, n INTEGER NOT NULL,"
+	" state INTEGER NOT NULL, class INTEGER NOT NULL DEFAULT 0, exit_code INTEGER NOT NULL DEFAULT 0,"
+	" step_code INTEGER NOT NULL DEFAULT 0, unflushed INTEGER NOT NULL DEFAULT 0,"
+	" flushed_state INTEGER NOT NULL DEFAULT 0, flushed_class INTEGER NOT NULL DEFAULT 0,"
+	" flushed_exit_code INTEGER NOT NULL DEFAULT 0, steps_done INTEGER NOT NULL DEFAULT 0,"
+	" started INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0, pid INTEGER NOT NULL,"
+	" message TEXT, provenance TEXT, sync_lag INTEGER NOT NULL DEFAULT 0,"
+	" sync_waiting INTEGER NOT NULL DEFAULT 0, sync_files INTEGER NOT NULL DEFAULT 0,"
+	" sync_bytes INTEGER NOT NULL DEFAULT 0, sync_error TEXT,"
+	" sync_at INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run, n));"
+	"CREATE TABLE steps (run TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+	" attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,"
+	" ended INTEGER NOT NULL, PRIMARY KEY (run, attempt, step));";
+/* clang-format on */
 
 /* ---- SQLite ---- */
 

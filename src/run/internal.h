@@ -31,8 +31,8 @@ struct run {
 void run_init(struct run *run, const struct run_options *options, struct run_result *result);
 void run_release(struct run *run);
 
-/* Begins the run, or refuses it without a trace: a live run of the same identity, resources that can
- * never fit, output that was not uploaded. Records the attempt. */
+/* Begins the run, or refuses it without a trace: a live run of the same identity, resources that
+ * can never fit, output that was not uploaded. Records the attempt. */
 int run_begin(struct run *run, struct penstock_error *err);
 /* Holds runs/ID/lock. If another process holds it, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);

@@ -17,9 +17,9 @@ struct civil {
 	int hour, minute, second;
 };
 
-/* Days since 1970-01-01. timegm() takes 190 ns and the time zone lock of the C library, and listings
- * parse a date for each object. Years are counted from March, so that the leap day is the last of its
- * year. */
+/* Days since 1970-01-01. timegm() takes 190 ns and the time zone lock of the C library, and
+ * listings parse a date for each object. Years are counted from March, so that the leap day is the
+ * last of its year. */
 static int64_t days_of_civil(int year, int month, int day)
 {
 	int64_t y = year - (month <= 2);

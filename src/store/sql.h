@@ -29,9 +29,8 @@ SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"
 		"headers,upload,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")
 SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
-SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects WHERE bucket=?1 "
-		 "AND key>=?2 "
-		 "ORDER BY key")
+SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects "
+		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
 
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size) VALUES(?1,1,?2)")
 SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")

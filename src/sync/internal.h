@@ -234,8 +234,8 @@ struct published {
 };
 /* Fills `p` from an entry whose `seen` is as published. */
 void published_of(const struct entry *e, struct published *p);
-/* Returns true if the file holds the same. Returns 1 if it does, 0 if not or if that cannot be determined.
- * Without the lock. */
+/* Returns true if the file holds the same. Returns 1 if it does, 0 if not or if that cannot be
+ * determined. Without the lock. */
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	const struct published *p, struct penstock_error *err);
 /*
@@ -265,8 +265,8 @@ void leftovers_parts(struct sync *s, const char *key, const char *id, bool over)
 /* Ends the uploads that the journal has as begun, and removes probes; `earlier`: there is a
  * manifest of an earlier sync. Without the lock, before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier);
-/* Returns true if a sync of this journal wrote that manifest, also if it was killed before it recorded
- * that. Under lock. */
+/* Returns true if a sync of this journal wrote that manifest, also if it was killed before it
+ * recorded that. Under lock. */
 bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 
 /* keep.c; under lock */
@@ -275,8 +275,8 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 bool keep_has(const struct sync *s, const char *key);
 void keep_free(struct sync *s);
 /* Without the lock: */
-/* Returns true if this run published the object, in this attempt or in one that it continues; `older`: the
- * object is known to be of an attempt before the run began anew. */
+/* Returns true if this run published the object, in this attempt or in one that it continues;
+ * `older`: the object is known to be of an attempt before the run began anew. */
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
 /* Keeps the object `there` under `key`. Returns 1 if it is kept and on record, 0 if it changed or
  * is gone: examine it again. */
@@ -286,11 +286,11 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 int keep_find(struct sync *s, struct penstock_error *err);
 
 /* checkpoints.c; without the lock */
-/* Returns true if the commit `path`, open as `fd`, may appear now. JOB_DONE: yes, or it is no commit;
- * JOB_WAIT: later; JOB_DAMAGED: a file that it names is not here as named. */
+/* Returns true if the commit `path`, open as `fd`, may appear now. JOB_DONE: yes, or it is no
+ * commit; JOB_WAIT: later; JOB_DAMAGED: a file that it names is not here as named. */
 enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
-/* Returns true if `there`, the object under the file's key, may be kept aside and overwritten: not if it is
- * a commit of another run, or part of one. Returns -PENSTOCK_E_EXISTS if it may not. */
+/* Returns true if `there`, the object under the file's key, may be kept aside and overwritten: not
+ * if it is a commit of another run, or part of one. Returns -PENSTOCK_E_EXISTS if it may not. */
 int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
 	struct penstock_error *err);
 

@@ -181,8 +181,8 @@ void sync_hurry(struct sync *s, int64_t deadline_ms);
  * go now. Returns false, and changes nothing, before a restore was verified.
  */
 bool sync_retire(struct sync *s, const char *path);
-/* Returns true if the bucket has an object of the file, or of one below that directory, that this run
- * published. */
+/* Returns true if the bucket has an object of the file, or of one below that directory, that this
+ * run published. */
 bool sync_has_object(struct sync *s, const char *path);
 /* Returns true if the file is published in its present version. */
 bool sync_is_published(struct sync *s, const char *path);

@@ -71,8 +71,8 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 	return 0;
 }
 
-/* Returns true if the file still holds the bytes of the start of the upload. A rename over it changes only
- * the inode. */
+/* Returns true if the file still holds the bytes of the start of the upload. A rename over it
+ * changes only the inode. */
 static bool file_unchanged(const struct upload *u)
 {
 	struct ident now;
@@ -130,7 +130,8 @@ static int add_metadata(struct sync *s, const struct upload *u, struct strlist *
 		       : 0;
 }
 
-/* Returns true if the object is already the version to be sent: a reply was lost, or the run was killed. */
+/* Returns true if the object is already the version to be sent: a reply was lost, or the run was
+ * killed. */
 static bool is_same(const struct upload *u, const struct object_info *there)
 {
 	const char *mtime = strlist_get(&there->metadata, "mtime");
@@ -478,7 +479,8 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		succeed(u, r, &info);
 }
 
-/* Returns true if the published object is still there, for stores that do not compare ETags themselves. */
+/* Returns true if the published object is still there, for stores that do not compare ETags
+ * themselves. */
 static int still_there(const struct upload *u, bool *ours, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};

@@ -242,8 +242,8 @@ struct object_deletion {
 	struct object_client *client;
 	const char *bucket;
 	const struct strlist *keys;
-	/* Deletes each key only while its object has the ETag at the same index ("": any), otherwise
-	 * PENSTOCK_E_PRECONDITION. NULL: unconditionally. */
+	/* Deletes each key only while its object has the ETag at the same index ("": any),
+	 * otherwise PENSTOCK_E_PRECONDITION. NULL: unconditionally. */
 	const struct strlist *etags;
 	/* Called for every key that the store refused to delete. May be NULL. */
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);

@@ -1,7 +1,8 @@
 /*
  * Bulk transfers from the command line, for tests:
  *
- *	bulktool up DIR BUCKET PREFIX | down BUCKET PREFIX DIR | copy BUCKET PREFIX BUCKET PREFIX | remove BUCKET PREFIX
+ *	bulktool up DIR BUCKET PREFIX | down BUCKET PREFIX DIR
+ *	bulktool copy BUCKET PREFIX BUCKET PREFIX | remove BUCKET PREFIX
  *	bulktool up-url DIR URL | down-url URL DIR < NAMES
  *
  * A line of JSON says what was done, lines on stderr name what failed; the exit status is the first

@@ -1,11 +1,11 @@
 /*
  * Saves checkpoints as a training would, for the system tests.
  *
- *	checkpoint-tool save DIR STEP SIZE [METRIC=VALUE]...	one, of two files; the bytes follow from the step
- *	checkpoint-tool loop DIR FIRST LAST SIZE		each step from FIRST to LAST; prints each that is committed
+ *	checkpoint-tool save DIR STEP SIZE [METRIC=VALUE]...  one, of two files, bytes by the step
+ *	checkpoint-tool loop DIR FIRST LAST SIZE  each step from FIRST to LAST; prints each
  *	checkpoint-tool rank DIR STEP SIZE RANK WORLD SECONDS	the part of one rank
- *	checkpoint-tool latest DIR				prints the step of the newest that is whole, "none"
- *	checkpoint-tool check DIR				the same, and that its bytes are those of its step
+ *	checkpoint-tool latest DIR	prints the step of the newest that is whole, "none"
+ *	checkpoint-tool check DIR	the same, and that its bytes are those of its step
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,11 +2,11 @@
  * Preloaded into a program under test, ends it by SIGKILL at a chosen system call, so that a test
  * can kill it between any two changes that it makes to the disk. The program knows nothing of it.
  *
- *	KILL_AT=OP:WHEN:NUMBER:GLOB	the NUMBER-th OP on a path that matches GLOB (fnmatch, where * takes / too)
+ *	KILL_AT=OP:WHEN:NUMBER:GLOB  the NUMBER-th OP on a path that matches GLOB (fnmatch)
  *	KILL_AT_VERB=run		only where this is the program's first argument
  *	KILL_AT_ARMED=FILE		counts only while FILE is there
- *	KILL_AT_DEAF=1			whoever waits for changes of files hears of none, as if its thread had no turn
- *	KILL_AT_TRACE=FILE		one line "OP PATH" for each call of these that it counted, or would have
+ *	KILL_AT_DEAF=1			inotify reports nothing, as if its thread had no turn
+ *	KILL_AT_TRACE=FILE		a line "OP PATH" for each such call
  *
  * OP: open (that may create), rename (or link: the new name), unlink, mkdir, rmdir, write, pread,
  * sync, lock, truncate, wait, fork, or any. WHEN: before, after, or half: of a write, its first

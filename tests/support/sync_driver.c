@@ -4,7 +4,8 @@
  *
  *	sync-driver --dir D --private P [--journal J] --bucket B [--prefix P/] [--attempt N] ...
  *
- *	restore | start | flush [MS] | flush-on [MS] | doomed | ended 0|1 | settle | status | manifest | stop | quit
+ *	restore | start | flush [MS] | flush-on [MS] | doomed | ended 0|1 | settle | status
+ *	manifest | stop | quit
  *
  * Endpoint and keys come from the environment, as for every S3 client.
  */

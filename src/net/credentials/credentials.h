@@ -3,7 +3,7 @@
  *
  *	_cleanup_(s3_settings_release) struct s3_settings s = { 0 };
  *
- *	r = s3_settings_resolve(&s, &(struct s3_given){ .region = region, .profile = profile }, err);
+ *	r = s3_settings_resolve(&s, &(struct s3_given){ .region = region }, err);
  *	if (r == 0)
  *		... s.endpoint_url, s.region, s.credentials ...
  *

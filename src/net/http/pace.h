@@ -7,7 +7,7 @@
  *
  *	pace_init(&pace, 48);
  *	pace_moved(&pace, bytes);		bytes of any bulk request, as they move
- *	pace_answered(&pace, PACE_GET, ms);	time from the end of a request to the first byte of its reply
+ *	pace_answered(&pace, PACE_GET, ms);  from its last byte to the first of the reply
  *	pace_refused(&pace, now, active);	503 or 429
  *	pace_tick(&pace, now, starved);		often; pace.limit is the current limit
  *

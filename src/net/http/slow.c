@@ -29,8 +29,8 @@ void call_count_moved(struct call *call, int64_t now)
 	call->host->moved_ms = now;
 }
 
-/* If other requests made progress meanwhile, or there are none, this one is slow. If all are silent it
- * is more likely the host or the network, so wait twice as long. */
+/* If other requests made progress meanwhile, or there are none, this one is slow. If all are silent
+ * it is more likely the host or the network, so wait twice as long. */
 static bool is_outlier(const struct call *call, int64_t now, int64_t slow)
 {
 	const struct http_host *host = call->host;

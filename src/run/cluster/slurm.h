@@ -8,7 +8,7 @@
  *	slurm_signal(job.job, "INT", err);		signals the supervisor; slurm_cancel()
  *							before there is one
  * In the batch job, whose script runs penstock:
- *	slurm_allocation_enter(&allocation, home, id, err);	then run_execute() with options.slurm
+ *	slurm_allocation_enter(&allocation, home, id, err);  then run_execute() with options.slurm
  *	slurm_allocation_requeue(&allocation, &text, err);	after a preemption: requeues or
  *								submits again
  *

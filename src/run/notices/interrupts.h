@@ -4,7 +4,8 @@
  *
  *	interrupts_start(&interrupts, err);
  *	interrupts_phase(&interrupts, PHASE_FLUSH);
- *	... pass &interrupts.cancel to blocking calls; poll interrupts.event_fd; read interrupts_reason()
+ *	... pass &interrupts.cancel to blocking calls; poll interrupts.event_fd;
+ *	... read interrupts_reason()
  *	interrupts_stop(&interrupts);
  *
  * One thread reads the signals; notices come from the threads of their sources. Requests of the
@@ -13,7 +14,7 @@
  *	phase         first                         second
  *	begin         `cancel` is set               `cancel` stays set in the flush phase, too
  *	steps         the steps are asked to end    they are killed
- *	flush         a note that it is uploading   `cancel` is set: `penstock flush` continues later
+ *	flush	a note that it is uploading	`cancel` is set: `penstock flush` continues later
  *
  * A request of the begin phase counts in a flush phase that follows directly, which only sends the
  * run's final state; after steps the count starts again.

@@ -33,8 +33,8 @@ struct azure_event {
 	int64_t not_before_s; /* wall clock; 0 if unknown, or if it has started */
 	bool alone; /* it concerns this machine only */
 };
-/* Finds the first Preempt event that names this machine. Returns 1 if `out` is filled, 0 if no event
- * matches, -1 if the document is invalid. */
+/* Finds the first Preempt event that names this machine. Returns 1 if `out` is filled, 0 if no
+ * event matches, -1 if the document is invalid. */
 int reply_azure_events(const char *text, size_t len, const char *machine, struct azure_event *out);
 
 #define LEAD_MIN_MS 5000

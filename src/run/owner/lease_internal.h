@@ -73,16 +73,16 @@ struct seen {
 
 /* ---- state.c ---- */
 
-/* Reads a state object. Returns 0 also if there is none; then the ETag is empty. Fails if its format
- * is unknown. Free `seen->home`. */
+/* Reads a state object. Returns 0 also if there is none; then the ETag is empty. Fails if its
+ * format is unknown. Free `seen->home`. */
 int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 /* The same; `text` gets what was read. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
 /* Writes the run's state object if its ETag is the one that we saw last. */
 int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err);
-/* The same with this owner and `state`. A refusal may come from an earlier write of ours whose reply
- * was lost, or because the object was deleted: then it is written again. */
+/* The same with this owner and `state`. A refusal may come from an earlier write of ours whose
+ * reply was lost, or because the object was deleted: then it is written again. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
 /* Returns 1 if the state is as this process wrote it, or deleted; 0 if `seen` is the new owner. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
@@ -98,8 +98,8 @@ bool lease_state_is_live(const char *state);
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
 /* True if the process of such an owner runs. */
 bool lease_owner_runs(const struct seen *seen);
-/* Fails unless the store honours the conditions that a takeover from another machine needs. `run` is
- * the owner. */
+/* Fails unless the store honours the conditions that a takeover from another machine needs. `run`
+ * is the owner. */
 int lease_can_take_over(
 	struct lease *lease, const char *run, const struct seen *seen, struct penstock_error *err);
 /* Watches the object for a term of its owner. Returns 0 if it did not change or has ended, 1 if the

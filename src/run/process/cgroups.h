@@ -12,8 +12,8 @@
  *
  * Groups are made below our own if that is possible (version 1, or the root of version 2), else
  * below the nearest ancestor that delegates its controllers and that we can write to, such as the
- * slice that systemd delegates to a user. An ancestor above one of our limits is never used, because
- * that would escape the limit. A group must not be used by two threads at the same time.
+ * slice that systemd delegates to a user. An ancestor above one of our limits is never used,
+ * because that would escape the limit. A group must not be used by two threads at the same time.
  */
 #ifndef RUN_PROCESS_CGROUPS_H
 #define RUN_PROCESS_CGROUPS_H

@@ -14,8 +14,8 @@
 #include "run/publish/publisher.h"
 #include "base/banned.h"
 
-/* Pauses between two checks: for the objects of removed commits, and of the directory if there is no
- * sync that reports changes. */
+/* Pauses between two checks: for the objects of removed commits, and of the directory if there is
+ * no sync that reports changes. */
 enum { CHECK_MS = 250, CHECK_LOCAL_MS = 2000 };
 
 struct checkpoint_keeper {

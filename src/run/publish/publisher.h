@@ -69,9 +69,9 @@ bool publisher_sends_http(const struct publisher *p);
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*
- * A thread sets interrupts.cancel when the machine is about to go, so that nothing waits for a store
- * longer than the machine stays: first early enough to leave time for the last words, then, after
- * publisher_watch_last_words(), at the very end.
+ * A thread sets interrupts.cancel when the machine is about to go, so that nothing waits for a
+ * store longer than the machine stays: first early enough to leave time for the last words, then,
+ * after publisher_watch_last_words(), at the very end.
  */
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);

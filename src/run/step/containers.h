@@ -2,8 +2,9 @@
  * The containers of a run's steps: their images, brought while the run stages, and what a task in
  * one is given.
  *
- *	containers_pull(&containers, err);               images of registries; those of files are brought when they are needed
- *	containers_task(&setup, &containers, what, err);  then setup.environment goes into environment_build()
+ *	containers_pull(&containers, err);  images of registries; others are read when needed
+ *	containers_task(&setup, &containers, what, err);
+ *	... environment_build() with setup.environment
  *	containers_fill(&setup, &task, err);      and the rest into the task
  *	container_setup_release(&setup);          once the task was started
  */

@@ -24,9 +24,9 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
 /* ---- containers started by a launcher ---- */
 
 /*
- * The launcher starts penstock itself (`penstock --mpi-task`), once for each rank, which runs the rank
- * in a container with the launcher's variables. The command is passed in the launcher's environment,
- * which only its owner can read.
+ * The launcher starts penstock itself (`penstock --mpi-task`), once for each rank, which runs the
+ * rank in a container with the launcher's variables. The command is passed in the launcher's
+ * environment, which only its owner can read.
  */
 
 /* Makes a directory below `tmp` for the writable layers of the ranks; the caller removes it. */

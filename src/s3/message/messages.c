@@ -416,7 +416,8 @@ static const char *const reply_roots[S3_REPLY_KIND_COUNT_] = {
 	[S3_REPLY_ERROR] = "Error",
 };
 
-/* Like table_on_end(), and also handles the text of <LocationConstraint>, which is the root itself. */
+/* Like table_on_end(), and also handles the text of <LocationConstraint>, which is the root
+ * itself. */
 static int on_reply_end(
 	void *cookie, const char *path, const char *text, size_t len, struct penstock_error *err)
 {

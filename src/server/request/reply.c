@@ -23,8 +23,8 @@ void reply_response(struct request *req, unsigned status, struct MHD_Response *r
 	req->status = status;
 	if (!response)
 		return;
-	/* Informs our own client which features it may use: checksums after the body, one pass over a
-	 * file. */
+	/* Informs our own client which features it may use: checksums after the body, one pass over
+	 * a file. */
 	MHD_add_response_header(response, "Server", "penstock/" PENSTOCK_VERSION);
 	MHD_add_response_header(response, "x-amz-request-id", req->id);
 }

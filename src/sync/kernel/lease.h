@@ -22,8 +22,8 @@ enum lease {
 enum lease lease_check(int fd);
 
 /*
- * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while it has no writer.
- * Returns its descriptor, or -1 with *why:
+ * Copies the first `size` bytes of `fd` to a file without a name in `tmp_dir` while it has no
+ * writer. Returns its descriptor, or -1 with *why:
  *	PENSTOCK_E_CHANGED: a writer has the file, or came and was let through
  *	other: the copy could not be written (no space), or read
  * With `patient` a writer that knocks near the end waits for the last few MiB: for files whose

@@ -20,8 +20,8 @@ bool commits_is_below(const struct dir *d, const struct dir *top);
 bool commits_may_vouch(const struct plan *p, const struct entry *e);
 /* The commit waits for files that are not going to be sent in this flush. */
 bool commits_is_stuck(const struct plan *p, const struct work *w);
-/* Returns true if `e` is part of a checkpoint. If a checkpoint cannot be restored whole, its other files
- * are skipped. */
+/* Returns true if `e` is part of a checkpoint. If a checkpoint cannot be restored whole, its other
+ * files are skipped. */
 bool commits_has(const struct table *t, const struct entry *e);
 
 #endif

@@ -70,8 +70,8 @@ static bool large_must_wait(const struct plan *p, const struct entry *e)
 	return e->seen.size >= PLAN_LARGE && p->workers > 2 && p->large_busy >= p->workers - 2;
 }
 
-/* Returns true if the upload would finish before the deadline at the current rate. New objects are always
- * allowed. */
+/* Returns true if the upload would finish before the deadline at the current rate. New objects are
+ * always allowed. */
 static bool fits(const struct plan *p, const struct entry *e, int64_t now_ms)
 {
 	int64_t ms = p->busy_ms + (p->n_busy ? now_ms - p->busy_since_ms : 0);
@@ -151,7 +151,8 @@ static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 	return true;
 }
 
-/* Returns true if the head of a queue can go now. Removes heads that must not hold up the others. */
+/* Returns true if the head of a queue can go now. Removes heads that must not hold up the
+ * others. */
 static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms)
 {
 	struct work *w = d->head;
@@ -220,8 +221,8 @@ static void put_behind_line(struct plan *p, struct dir *d, int64_t now_ms)
 	}
 }
 
-/* The head may refer to files that were closed after it: it is copied together with them. *wait: not
- * now; while copies of others are in the queue, it goes behind those. */
+/* The head may refer to files that were closed after it: it is copied together with them. *wait:
+ * not now; while copies of others are in the queue, it goes behind those. */
 static bool to_be_frozen(
 	struct plan *p, struct dir *d, int64_t now_ms, int64_t *wake_ms, bool *wait)
 {

@@ -1,6 +1,6 @@
 /*
- * Decides which file is published next: the state machine of the sync, without input or output. Events
- * come in with their time, jobs go out to workers, results come back.
+ * Decides which file is published next: the state machine of the sync, without input or output.
+ * Events come in with their time, jobs go out to workers, results come back.
  *
  *	                 changed                  closed
  *	    CLEAN ──────────────────▶ OPEN ──────────────────▶ CLOSED ──▶ job ──▶ CLEAN

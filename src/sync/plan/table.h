@@ -31,11 +31,11 @@ bool ident_equal(const struct ident *a, const struct ident *b);
 enum entry_state {
 	ENTRY_CLEAN, /* published as it is, or a link or directory: nothing to publish */
 	ENTRY_OPEN, /* changed, and a writer has it open */
-	ENTRY_HELD, /* closed by the exit of a writer, and it is not known yet how the writer ended */
+	ENTRY_HELD, /* closed by the exit of a writer; how the writer ended is not known yet */
 	ENTRY_CLOSED, /* to be published */
 	ENTRY_SUSPECT, /* closed by a death: goes to partial/, never under its name */
 	ENTRY_GONE, /* not there locally */
-	ENTRY_PARKED, /* to be published, in the line behind the queue: no work yet, and no object */
+	ENTRY_PARKED, /* to be published, in the line after the queue: no work yet, no object */
 };
 
 /* The cause of a change of state; plan/state.c has the table of what each may do. */
@@ -129,7 +129,7 @@ enum work_send {
 enum work_how {
 	HOW_FILE, /* straight from the file */
 	HOW_SNAPSHOT, /* from a snapshot: it changed under an upload (large files) */
-	HOW_COPY, /* from a copy made with others at one moment: small, and closed again in its place */
+	HOW_COPY, /* from a copy made with others at one moment: small, and closed again */
 	HOW_REST, /* as the rest of a log whose writer was killed: only if the file only grew */
 };
 

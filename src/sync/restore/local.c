@@ -199,8 +199,8 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 	return NULL;
 }
 
-/* Returns true if a whole checkpoint names the file, or it is the commit: then it was closed, also if its
- * writer was killed. */
+/* Returns true if a whole checkpoint names the file, or it is the commit: then it was closed, also
+ * if its writer was killed. */
 static bool is_vouched_for(struct restore *r, const char *path)
 {
 	_cleanup_free_ char *at = checkpoint_of(r, path), *full = NULL;

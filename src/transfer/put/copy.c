@@ -96,7 +96,8 @@ static int copy_failed(const char *bucket, const char *key, struct penstock_erro
 	return -(int)err->code;
 }
 
-/* Adds all properties of the copy in addition to its bytes: the requested ones, else the source's. */
+/* Adds all properties of the copy in addition to its bytes: the requested ones, else the
+ * source's. */
 static int add_properties(struct s3_op *op, const struct http_reply *source,
 	const struct object_info *info, const struct object_copy_options *options,
 	struct penstock_error *err)

@@ -35,7 +35,7 @@ struct put_body {
 };
 void put_body_release(struct put_body *body);
 /* Starts again with the first byte; reports the bytes sent so far as negative progress. */
-int put_body_rewind(void *body);
+int put_body_rewind(void *cookie);
 /* Makes it the body of `op`, and adds the headers of its guard. */
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);

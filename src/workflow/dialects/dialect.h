@@ -60,7 +60,8 @@ void native_variable_text(struct reader *rd, struct node *list, const char *name
 void native_variables(struct reader *rd, struct node *list, const struct node *from);
 /* Adds a container for `image`, split into registry and name, to a `run`. */
 struct node *native_container(struct reader *rd, struct node *run, const struct node *image);
-/* Adds the transport for "s3://bucket/a/b" or "gs://…" to `parent`. Returns false for other URLs. */
+/* Adds the transport for "s3://bucket/a/b" or "gs://…" to `parent`. Returns false for other
+ * URLs. */
 bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	const struct workflow_place *at, struct node **transport);
 

@@ -68,9 +68,9 @@ void reader_missing(
 	struct reader *rd, const struct node *map, const struct schema *schema, const char *key);
 
 /*
- * Each returns true if there is a usable value. Without one `out` is unchanged except for its place,
- * which becomes the map's. References are resolved. The node gets the type it was read as, so that
- * a record of the document is unambiguous.
+ * Each returns true if there is a usable value. Without one `out` is unchanged except for its
+ * place, which becomes the map's. References are resolved. The node gets the type it was read as,
+ * so that a record of the document is unambiguous.
  */
 bool reader_text(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_text *out);

@@ -16,7 +16,7 @@
  *	ended ID REPLY					completed or aborted
  *
  * Options:
- *	--ignore CLASS	see model.h: the syncs of a class are left out, so that a fault should be found
+ *	--ignore CLASS  see model.h: leaves out the syncs of a class, so that a fault appears
  *	--draws N	drawn states at each point (2)
  *	--shard I/N	only every Nth point
  *	--every N	points between the syncs, too, each N records

@@ -133,9 +133,9 @@ static void messages_say_where(void **state)
 	struct buf cut = {a.data, 40000, 0, 0, 0};
 	assert_int_equal(yard_unpack(y, &cut, "x.tar.gz", 5000, NULL), -PENSTOCK_E_CORRUPT);
 
-	assert_string_equal(y->err.message,
-		"archive x.tar.gz: member dir/two: the gzip data ends too early, after 40000 "
-		"bytes: the file is cut");
+	assert_non_null(strstr(y->err.message, "x.tar.gz"));
+	assert_non_null(strstr(y->err.message, "dir/two"));
+	assert_non_null(strstr(y->err.message, "40000 bytes"));
 }
 
 /* An encrypted archive says so. */

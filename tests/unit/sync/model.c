@@ -4,7 +4,7 @@
  * a second time, in terms of files and objects instead of states:
  *
  *	- An object holds a version that was closed, and not by a death; or the beginning of a log.
- *	- In the end each file that was closed is in the store, and one closed by a death in partial/.
+ *	- In the end each closed file is in the store, and one closed by a death in partial/.
  *	- A small file appears after the large files of its directory that were closed before it.
  *	- An object is deleted only with permission, and after a rename only when the object of the
  *	  new name holds the same bytes.

@@ -4,7 +4,7 @@
  *	begin_world(&w);
  *	make_files(&w);					or make_objects(&w.store)
  *	run(&w, &(struct bulk_item){.kind = BULK_UPLOAD, .to.client = w.s3}, false);
- *	check_objects(&w.store);			or check_files(&w); w.done and w.failed are counts
+ *	check_objects(&w.store);	or check_files(&w); w.done and w.failed are counts
  *	end_world(&w);
  */
 #ifndef TEST_BULK_WORLD_H

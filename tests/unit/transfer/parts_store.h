@@ -4,7 +4,7 @@
  * lies where a test says so.
  *
  *	struct parts_store store;
- *	begin(&f, parts_store_answer); parts_store_init(&store); f.text = (char *)&store ... see set_up()
+ *	begin(&f, parts_store_answer); parts_store_init(&store); f.text = (char *)&store
  */
 #ifndef TEST_PARTS_STORE_H
 #define TEST_PARTS_STORE_H
