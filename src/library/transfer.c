@@ -61,25 +61,35 @@ static const atomic_int *flag_of(const struct penstock_cancel *cancel)
 
 /* ---- the handle ---- */
 
-static bool copy_text(char **to, const char *from)
+static const char *keep(struct penstock_transfer *t, const char *text, int *r)
 {
-	*to = from ? strdup(from) : NULL;
-	return *to || !from;
+	if (!text || *r < 0)
+		return NULL;
+	*r = strlist_add(&t->texts, text);
+	return *r < 0 ? NULL : t->texts.items[t->texts.n - 1];
 }
 
 static int copy_options(struct penstock_transfer *t, const struct penstock_transfer_options *o,
 	struct penstock_error *err)
 {
-	t->anonymous = o->anonymous;
-	return copy_text(&t->endpoint_url, o->endpoint_url) && copy_text(&t->region, o->region) &&
-			       copy_text(&t->profile, o->profile) &&
-			       copy_text(&t->access_key_id, o->access_key_id) &&
-			       copy_text(&t->secret_access_key, o->secret_access_key) &&
-			       copy_text(&t->session_token, o->session_token) &&
-			       copy_text(&t->google_endpoint_url, o->google_endpoint_url) &&
-			       copy_text(&t->google_key_file, o->google_key_file)
-		       ? 0
-		       : error_memory(err);
+	int r = 0;
+
+	t->places[0] = (struct store_place){
+		.endpoint_url = keep(t, o->endpoint_url, &r),
+		.region = keep(t, o->region, &r),
+		.profile = keep(t, o->profile, &r),
+		.access_key_id = keep(t, o->access_key_id, &r),
+		.secret_access_key = keep(t, o->secret_access_key, &r),
+		.session_token = keep(t, o->session_token, &r),
+		.anonymous = o->anonymous,
+	};
+	t->places[1] = (struct store_place){
+		.endpoint_url = keep(t, o->google_endpoint_url, &r),
+		.google_key = keep(t, o->google_key_file, &r),
+		.google = true,
+		.anonymous = o->anonymous,
+	};
+	return r < 0 ? error_memory(err) : 0;
 }
 
 int penstock_transfer_new(struct penstock_transfer **out,
@@ -111,64 +121,24 @@ int penstock_transfer_new(struct penstock_transfer **out,
 	return 0;
 }
 
-static void wipe(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
-static void store_release(struct library_store *store)
-{
-	object_client_free(store->client);
-	s3_settings_release(&store->settings);
-}
-
 void penstock_transfer_free(struct penstock_transfer *t)
 {
 	if (!t)
 		return;
-	for (size_t i = 0; i < ARRAY_SIZE(t->stores); i++)
-		store_release(&t->stores[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(t->clients); i++)
+		object_client_free(t->clients[i]);
 	http_engine_free(t->engine);
-	free(t->endpoint_url);
-	free(t->region);
-	free(t->profile);
-	free(t->access_key_id);
-	wipe(t->secret_access_key);
-	wipe(t->session_token);
-	free(t->google_endpoint_url);
-	free(t->google_key_file);
+	for (size_t i = 0; i < t->texts.n; i++) /* some are secrets */
+		explicit_bzero(t->texts.items[i], strlen(t->texts.items[i]));
+	strlist_release(&t->texts);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
-}
-
-/* Call it without the lock: resolving settings may take a while. */
-static int store_open(struct library_store *store, const struct penstock_transfer *t, bool google,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	const struct s3_given given = {
-		.endpoint_url = google ? t->google_endpoint_url : t->endpoint_url,
-		.region = google ? NULL : t->region,
-		.profile = google ? NULL : t->profile,
-		.access_key_id = google ? NULL : t->access_key_id,
-		.secret_access_key = google ? NULL : t->secret_access_key,
-		.session_token = google ? NULL : t->session_token,
-		.anonymous = t->anonymous,
-		.google = google,
-		.google_key = t->google_key_file,
-		.cancel = cancel,
-		.cancel_all = http_engine_cancel(t->engine),
-	};
-	int r = s3_settings_resolve(&store->settings, &given, err);
-
-	return r < 0 ? r : object_client_open(&store->client, t->engine, &store->settings, err);
 }
 
 static struct object_client *client_present(struct penstock_transfer *t, bool google)
 {
 	LOCK_SCOPE(&t->lock);
-	return t->stores[google].client;
+	return t->clients[google];
 }
 
 /* The client for s3:// or gs://, created on first use; if two are created at the same time, one is
@@ -176,21 +146,26 @@ static struct object_client *client_present(struct penstock_transfer *t, bool go
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err)
 {
-	_cleanup_(store_release) struct library_store made = {0};
+	struct store_place place = t->places[google];
+	struct object_client *made;
 	int r;
 
 	*out = client_present(t, google);
 	if (*out)
 		return 0;
-	r = store_open(&made, t, google, cancel, err);
+	place.cancel = cancel;
+	/* Without the lock, because to find the credentials may take a while. */
+	r = object_client_open(&made, t->engine, &place, err);
 	if (r < 0)
 		return r;
-	LOCK_SCOPE(&t->lock);
-	if (!t->stores[google].client) {
-		t->stores[google] = made;
-		made = (struct library_store){0};
+	pthread_mutex_lock(&t->lock);
+	if (!t->clients[google]) {
+		t->clients[google] = made;
+		made = NULL;
 	}
-	*out = t->stores[google].client;
+	*out = t->clients[google];
+	pthread_mutex_unlock(&t->lock);
+	object_client_free(made);
 	return 0;
 }
 
@@ -251,6 +226,12 @@ void penstock_object_release(struct penstock_object *object)
 	release_members(&own);
 	memset(object, 0, size);
 	object->struct_size = size;
+}
+
+static bool copy_text(char **to, const char *from)
+{
+	*to = from ? strdup(from) : NULL;
+	return *to || !from;
 }
 
 static int describe(

@@ -3,9 +3,8 @@
  *
  *	struct object_client *s3 = NULL;
  *
- *	object_client_new(&s3, &(struct object_client_options){ .engine = engine,
- *		.endpoint_url = "http://127.0.0.1:9000", .region = "us-east-1",
- *		.credentials = provider }, err);
+ *	object_client_open(&s3, engine, &(struct store_place){
+ *		.endpoint_url = "http://127.0.0.1:9000", .profile = "lab" }, err);
  *	object_put_file(object_at(s3, "bucket", "ckpt.pth"), fd, size,
  *		&(struct object_put_options){ 0 }, &info, err);
  *	object_info_release(&info);
@@ -31,9 +30,8 @@
 struct penstock_error;
 struct http_engine;
 struct http_gate;
-struct credentials_provider;
-struct google_key;
 struct s3_settings;
+struct store_place;
 struct object_client;
 
 /* An object of a store, or the objects below a prefix. All members are borrowed for the duration of
@@ -68,30 +66,22 @@ void object_info_release(struct object_info *info);
 /* Called from any thread with the bytes moved since the last call; negative after a retry. */
 typedef void (*object_progress_fn)(void *cookie, int64_t bytes);
 
-struct object_client_options {
-	struct http_engine *engine; /* borrowed; outlives the client */
-	const char *endpoint_url; /* NULL: the one of AWS for the region */
-	const char *region; /* NULL: from the environment or the configuration, else us-east-1 */
-	struct credentials_provider *credentials; /* borrowed; NULL: requests are not signed */
-	bool virtual_host; /* bucket in the host name; default: only on amazonaws.com */
-	/*
-	 * The endpoint is Google Cloud Storage (storage.googleapis.com always is): an object's
-	 * `etag` is its generation in quotes, and conditions are generation-match headers. If the
-	 * XML API lacks an operation, a slower one is used: copies of any size and uploads under a
-	 * condition go in one request, and deleting many keys takes as many requests.
-	 */
-	bool google;
-	/* borrowed; signs URLs; NULL: HMAC keys do, if there are any */
-	const struct google_key *google_key;
-	const char *project; /* of new buckets and their list; NULL: the account's */
-};
-int object_client_new(struct object_client **out, const struct object_client_options *options,
-	struct penstock_error *err);
-/* Makes a client from resolved settings (net/credentials/credentials.h), which must outlive it. */
+/*
+ * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed for this
+ * call only. Sends requests only to a metadata service that has the keys; the engine's cancel flag
+ * ends those too. The engine is borrowed and outlives the client. The bucket is in the host name
+ * on amazonaws.com, and in the path elsewhere.
+ *
+ * On Google Cloud Storage (storage.googleapis.com always is) an object's `etag` is its generation
+ * in quotes, and conditions are generation-match headers. If the XML API lacks an operation, a
+ * slower one is used: copies of any size and uploads under a condition go in one request, and
+ * deleting many keys takes as many requests.
+ */
 int object_client_open(struct object_client **out, struct http_engine *engine,
-	const struct s3_settings *settings, struct penstock_error *err);
+	const struct store_place *place, struct penstock_error *err);
 void object_client_free(struct object_client *client);
-/* The engine of its options. */
+/* Endpoint, region and credentials in use; valid as long as the client. */
+const struct s3_settings *object_client_settings(const struct object_client *client);
 struct http_engine *object_client_engine(const struct object_client *client);
 /* "s3" or "gs": the scheme of its objects' URLs. */
 const char *object_client_scheme(const struct object_client *client);

@@ -183,7 +183,6 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct s3_settings settings = {0};
 	struct bulk_totals totals = {0};
 	struct http_counters c = {0};
 	struct penstock_error finish = PENSTOCK_ERROR_INIT;
@@ -193,14 +192,7 @@ int main(int argc, char **argv)
 	signal(SIGINT, on_signal);
 	r = http_engine_new(&engine, &(struct http_engine_options){.cancel = &cancel}, &err);
 	if (r == 0)
-		r = s3_settings_resolve(&settings, &(struct s3_given){0}, &err);
-	if (r == 0)
-		r = object_client_new(&s3,
-			&(struct object_client_options){.engine = engine,
-				.endpoint_url = settings.endpoint_url,
-				.region = settings.region,
-				.credentials = settings.credentials},
-			&err);
+		r = object_client_open(&s3, engine, &(struct store_place){0}, &err);
 	if (r == 0)
 		r = bulk_new(&bulk, engine,
 			&(struct bulk_options){.on_done = on_done,
@@ -225,7 +217,6 @@ int main(int argc, char **argv)
 	bulk_free(bulk);
 	object_client_free(s3);
 	http_engine_free(engine);
-	s3_settings_release(&settings);
 	penstock_error_release(&err);
 	log_redact_clear();
 	return -r;

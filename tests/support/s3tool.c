@@ -374,20 +374,11 @@ static const struct {
 
 static int run_verb(size_t i, char **arguments)
 {
-	struct s3_settings settings = {0};
 	int r = http_engine_new(&engine, NULL, &err);
 
-	if (r == 0 && !verbs[i].plain) {
-		r = s3_settings_resolve(&settings,
-			&(struct s3_given){.anonymous = option("ANONYMOUS") != NULL}, &err);
-		if (r == 0)
-			r = object_client_new(&s3,
-				&(struct object_client_options){.engine = engine,
-					.endpoint_url = settings.endpoint_url,
-					.region = settings.region,
-					.credentials = settings.credentials},
-				&err);
-	}
+	if (r == 0 && !verbs[i].plain)
+		r = object_client_open(&s3, engine,
+			&(struct store_place){.anonymous = option("ANONYMOUS") != NULL}, &err);
 	if (r == 0)
 		r = verbs[i].run(arguments);
 	if (option("COUNTERS")) {
@@ -401,7 +392,6 @@ static int run_verb(size_t i, char **arguments)
 	}
 	object_client_free(s3);
 	http_engine_free(engine);
-	s3_settings_release(&settings);
 	return r;
 }
 

@@ -346,7 +346,6 @@ static int parse(int argc, char **argv, struct sync_options *o, char *state, siz
 int main(int argc, char **argv)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_settings settings = {0};
 	struct http_engine *engine = NULL;
 	struct sync_options o = {.prefix = "",
 		.run_id = "run",
@@ -361,16 +360,9 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	log_set_level_name(getenv("PENSTOCK_LOG"));
-	rc = s3_settings_resolve(&settings, &(struct s3_given){0}, &err);
+	rc = http_engine_new(&engine, &(struct http_engine_options){0}, &err);
 	if (rc == 0)
-		rc = http_engine_new(&engine, &(struct http_engine_options){0}, &err);
-	if (rc == 0)
-		rc = object_client_new(&o.client,
-			&(struct object_client_options){.engine = engine,
-				.endpoint_url = settings.endpoint_url,
-				.region = settings.region,
-				.credentials = settings.credentials},
-			&err);
+		rc = object_client_open(&o.client, engine, &(struct store_place){0}, &err);
 	if (rc == 0)
 		rc = bucket_create(o.client, o.bucket, &err);
 	if (rc == 0)
@@ -379,7 +371,6 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err.message);
 	object_client_free(o.client);
 	http_engine_free(engine);
-	s3_settings_release(&settings);
 	penstock_error_release(&err);
 	return rc < 0 ? 69 : 0;
 }

@@ -55,7 +55,7 @@ static int open_place(struct session *s, const char *word, struct penstock_error
 
 	if (r < 0 || s->place.dir)
 		return r;
-	ops = run_embedded_ops(s->home);
+	ops = remote_embedded_ops(s->home);
 	r = stores_init(&s->stores, &ops, NULL, err);
 	if (r < 0)
 		return r;

@@ -34,7 +34,4 @@ int artifacts_tag_path(char **out, const char *home, const char *tag, const char
 int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
 	struct artifacts_place *places, struct penstock_error *err);
 
-/* Callbacks that connect to the embedded store; `home` is borrowed. In embedded.c. */
-struct stores_embedded_ops run_embedded_ops(char *home);
-
 #endif

@@ -90,7 +90,7 @@ static int open_address(
 
 static int open_store(struct session *s, const char *path, struct penstock_error *err)
 {
-	struct stores_embedded_ops ops = run_embedded_ops(s->home);
+	struct stores_embedded_ops ops = remote_embedded_ops(s->home);
 	struct run_store *store;
 	int r = stores_init(&s->stores, &ops, NULL, err);
 

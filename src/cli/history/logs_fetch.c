@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "cli/history/artifacts_place.h"
+#include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
 #include "records/records.h"
 #include "run/stage/stores.h"
@@ -21,7 +21,7 @@
 static int fetch(const struct workflow *workflow, const char *home, const char *id, int attempt,
 	const char *path, struct penstock_error *err)
 {
-	struct stores_embedded_ops ops = run_embedded_ops((char *)(uintptr_t)home);
+	struct stores_embedded_ops ops = remote_embedded_ops(home);
 	_cleanup_free_ char *key = NULL;
 	struct run_store *store = NULL;
 	struct stores stores = {0};

@@ -44,6 +44,7 @@ void doctor_store(struct doctor *doctor, const struct cli *cli)
 	_cleanup_(remote_release) struct remote remote = {0};
 	_cleanup_free_ char *bucket = NULL;
 	const char *bucket_url = cli_value(cli, "bucket");
+	const struct s3_settings *s;
 
 	if (remote_open(&remote, cli, &err) < 0) {
 		doctor_say(doctor, bucket_url ? VERDICT_FAIL : VERDICT_WARN, "credentials",
@@ -52,8 +53,9 @@ void doctor_store(struct doctor *doctor, const struct cli *cli)
 			"%s", err.message);
 		return;
 	}
-	doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s",
-		remote.settings.source, remote.settings.endpoint_url, remote.settings.region);
+	s = object_client_settings(remote.client);
+	doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s", s->source,
+		s->endpoint_url, s->region);
 	if (!bucket_url)
 		return;
 	bucket = strdup(str_starts(bucket_url, "s3://") ? bucket_url + 5 : bucket_url);

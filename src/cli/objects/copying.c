@@ -85,8 +85,9 @@ static int open_stores(struct copying *v, const struct place *from, const struct
 	o->to = to ? v->remote.client : NULL;
 	o->from = !from ? NULL : elsewhere ? v->source.client : v->remote.client;
 	o->same_store = from && to &&
-			(o->from == o->to || copy_is_same_store(v->source.settings.endpoint_url,
-						     v->remote.settings.endpoint_url));
+			(o->from == o->to ||
+				copy_is_same_store(object_client_settings(o->from)->endpoint_url,
+					object_client_settings(o->to)->endpoint_url));
 	o->engine = v->remote.engine;
 	o->twin = v->remote.twin;
 	o->cancel = v->remote.cancel;

@@ -14,28 +14,38 @@
 #include "cli/print/util.h"
 #include "copy/copy.h"
 #include "net/http/http.h"
+#include "run/stage/stores.h"
 #include "server/embedded.h"
 #include "transfer/listing.h"
 #include "base/banned.h"
 
-static int join_embedded(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+static int join_embedded(
+	const char *home, void **handle, struct store_place *place, struct penstock_error *err)
 {
-	_cleanup_free_ char *home = NULL, *root = NULL;
-	int r = records_home(&home, err);
+	_cleanup_free_ char *root = path_join(home, "store");
+	struct embedded_store *store = NULL;
+	int r;
 
-	if (r < 0)
-		return r;
-	root = path_join(home, "store");
 	if (!root)
 		return error_memory(err);
-	r = embedded_store_acquire(
-		&remote->embedded, &(struct embedded_store_options){.root = root}, err);
+	r = embedded_store_acquire(&store, &(struct embedded_store_options){.root = root}, err);
 	if (r < 0)
 		return r;
-	given->endpoint_url = embedded_store_endpoint(remote->embedded);
-	given->access_key_id = embedded_store_access_key_id(remote->embedded);
-	given->secret_access_key = embedded_store_secret_access_key(remote->embedded);
+	place->endpoint_url = embedded_store_endpoint(store);
+	place->access_key_id = embedded_store_access_key_id(store);
+	place->secret_access_key = embedded_store_secret_access_key(store);
+	*handle = store;
 	return 0;
+}
+
+static void leave_embedded(void *handle)
+{
+	embedded_store_free(handle);
+}
+
+struct stores_embedded_ops remote_embedded_ops(const char *home)
+{
+	return (struct stores_embedded_ops){join_embedded, leave_embedded, home};
 }
 
 bool remote_is_google(const struct cli *cli)
@@ -94,7 +104,7 @@ int remote_metadata(const struct cli *cli, const struct strlist **out)
 
 int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
 {
-	if (at->google == remote->settings.google)
+	if (at->google == object_client_settings(remote->client)->google)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
 		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
@@ -113,13 +123,13 @@ static struct {
 	} * remotes;
 } shared;
 
-static char *name_of(const struct s3_given *given)
+static char *name_of(const struct store_place *place)
 {
 	char *name = NULL;
 	int n = asprintf(&name, "%s\n%s\n%s\n%s\n%d %d",
-		given->endpoint_url ? given->endpoint_url : "",
-		given->profile ? given->profile : "", given->region ? given->region : "",
-		given->google_key ? given->google_key : "", given->anonymous, given->google);
+		place->endpoint_url ? place->endpoint_url : "",
+		place->profile ? place->profile : "", place->region ? place->region : "",
+		place->google_key ? place->google_key : "", place->anonymous, place->google);
 
 	return n < 0 ? NULL : name;
 }
@@ -129,7 +139,6 @@ static void close_remote(struct remote *remote)
 	object_client_free(remote->client);
 	if (!remote->borrows_engine)
 		http_engine_free(remote->engine);
-	s3_settings_release(&remote->settings);
 	embedded_store_free(remote->embedded);
 }
 
@@ -206,28 +215,25 @@ int remote_open_engine(struct remote *remote, struct penstock_error *err)
 	return r;
 }
 
-static int open_new(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+static int open_new(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	int r = 0;
+	_cleanup_free_ char *home = NULL;
+	int r = open_engine(remote, err);
 
-	given->cancel = cli_interrupt_flag();
-	if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0 && given->google)
-		r = error_set(err, PENSTOCK_E_INVALID,
-			"the embedded store speaks S3: name its objects s3://, not gs://");
-	else if (given->endpoint_url && strcmp(given->endpoint_url, "embedded") == 0)
-		r = join_embedded(remote, given, err);
-	if (r == 0)
-		r = s3_settings_resolve(&remote->settings, given, err);
-	if (r == 0)
-		r = open_engine(remote, err);
-	if (r == 0)
-		r = object_client_open(&remote->client, remote->engine, &remote->settings, err);
-	return r;
+	if (r == 0 && place->endpoint_url && strcmp(place->endpoint_url, "embedded") == 0) {
+		if (place->google)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"the embedded store speaks S3: name its objects s3://, not gs://");
+		r = records_home(&home, err);
+		if (r == 0)
+			r = join_embedded(home, &remote->embedded, place, err);
+	}
+	return r < 0 ? r : object_client_open(&remote->client, remote->engine, place, err);
 }
 
-static int open_shared(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+static int open_shared(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	_cleanup_free_ char *name = name_of(given);
+	_cleanup_free_ char *name = name_of(place);
 	LOCK_SCOPE(&shared.lock);
 	struct shared_remote *found = shared.remotes;
 	int r;
@@ -240,7 +246,7 @@ static int open_shared(struct remote *remote, struct s3_given *given, struct pen
 		found = calloc(1, sizeof(*found));
 		if (!found)
 			return error_memory(err);
-		r = open_new(&found->remote, given, err);
+		r = open_new(&found->remote, place, err);
 		if (r < 0) {
 			close_remote(&found->remote);
 			free(found);
@@ -255,15 +261,15 @@ static int open_shared(struct remote *remote, struct s3_given *given, struct pen
 	return 0;
 }
 
-static int open_given(struct remote *remote, struct s3_given *given, struct penstock_error *err)
+static int open_given(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	return shared.on ? open_shared(remote, given, err) : open_new(remote, given, err);
+	return shared.on ? open_shared(remote, place, err) : open_new(remote, place, err);
 }
 
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
 {
 	return open_given(remote,
-		&(struct s3_given){.endpoint_url = cli_value(cli, "endpoint-url"),
+		&(struct store_place){.endpoint_url = cli_value(cli, "endpoint-url"),
 			.profile = cli_value(cli, "profile"),
 			.region = cli_value(cli, "region"),
 			.anonymous = cli_has(cli, "no-sign-request"),
@@ -287,7 +293,7 @@ int remote_open_source(struct remote *remote, const struct remote *beside, const
 		remote->cancel = beside->cancel;
 	}
 	return open_given(remote,
-		&(struct s3_given){.endpoint_url = cli_value(cli, "source-endpoint-url"),
+		&(struct store_place){.endpoint_url = cli_value(cli, "source-endpoint-url"),
 			.profile = cli_value(cli, "source-profile"),
 			.region = cli_value(cli, "source-region"),
 			.anonymous = cli_has(cli, "source-no-sign-request"),

@@ -24,7 +24,6 @@
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
-struct embedded_store;
 struct http_engine;
 
 /* For verbs that make many requests, before any thread is: bounds what freed memory is kept. */
@@ -57,8 +56,7 @@ void remote_many_requests(void);
 /* clang-format on */
 
 struct remote {
-	struct embedded_store *embedded; /* NULL: another one */
-	struct s3_settings settings;
+	void *embedded; /* NULL: another one */
 	struct http_engine *engine;
 	struct http_engine *twin; /* of a batch: for whatever has many items; NULL: none */
 	struct object_client *client;
@@ -76,6 +74,8 @@ bool remote_has_source(const struct cli *cli);
 int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
 	bool google, struct penstock_error *err);
 void remote_release(struct remote *remote);
+/* The way to join the embedded store, for runs; `home` is borrowed. */
+struct stores_embedded_ops remote_embedded_ops(const char *home);
 
 /* From now on all remotes have one engine, and those that were asked for in the same words are
  * one. */

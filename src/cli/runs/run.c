@@ -110,7 +110,7 @@ static int session_open(struct session *session, const struct cli *cli, struct p
 	if (r == 0)
 		r = records_open(&session->records, session->home, err);
 	session->view.cli = cli;
-	session->embedded = run_embedded_ops(session->home);
+	session->embedded = remote_embedded_ops(session->home);
 	return r;
 }
 

@@ -20,7 +20,6 @@ static int read_stdin(struct buf *bytes, struct penstock_error *err)
 
 static int fetch_object(const char *url, struct buf *bytes, struct penstock_error *err)
 {
-	_cleanup_(s3_settings_release) struct s3_settings settings = {0};
 	struct object_client *client = NULL;
 	struct http_engine *engine = NULL;
 	_cleanup_free_ char *bucket = NULL;
@@ -33,17 +32,14 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 	bucket = strndup(url + 5, (size_t)(key - url) - 5);
 	if (!bucket)
 		return error_memory(err);
-	r = s3_settings_resolve(&settings, &(struct s3_given){.google = *url == 'g'}, err);
+	r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
 	if (r == 0)
-		r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
-	if (r == 0)
-		r = object_client_open(&client, engine, &settings, err);
+		r = object_client_open(
+			&client, engine, &(struct store_place){.google = *url == 'g'}, err);
 	if (r == 0)
 		r = object_get(object_at(client, bucket, key + 1), NULL, bytes, NULL, err);
-	if (client)
-		object_client_free(client);
-	if (engine)
-		http_engine_free(engine);
+	object_client_free(client);
+	http_engine_free(engine);
 	return r;
 }
 

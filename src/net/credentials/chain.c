@@ -17,7 +17,7 @@
 
 /* State of the search for credentials. */
 struct chain {
-	const struct s3_given *given;
+	const struct store_place *given;
 	const struct aws_config *config;
 	const char *profile;
 	const char *source; /* the source of the credentials; a literal */
@@ -314,7 +314,7 @@ static int resolve_credentials(
 		from_container, from_instance};
 	static const place_fn unnamed[] = {from_environment, from_web_identity, from_chosen_profile,
 		from_container, from_instance};
-	const struct s3_given *given = chain->given;
+	const struct store_place *given = chain->given;
 	int r = 0;
 
 	if (given->anonymous) {
@@ -375,7 +375,7 @@ static int resolve_place(
 }
 
 int s3_settings_resolve(
-	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err)
+	struct s3_settings *out, const struct store_place *given, struct penstock_error *err)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
 	_cleanup_(s3_settings_release) struct s3_settings s = {0};

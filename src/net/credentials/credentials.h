@@ -3,7 +3,7 @@
  *
  *	_cleanup_(s3_settings_release) struct s3_settings s = { 0 };
  *
- *	r = s3_settings_resolve(&s, &(struct s3_given){ .region = region }, err);
+ *	r = s3_settings_resolve(&s, &(struct store_place){ .region = region }, err);
  *	if (r == 0)
  *		... s.endpoint_url, s.region, s.credentials ...
  *
@@ -93,7 +93,7 @@ bool credentials_refused(struct credentials_provider *provider, const struct cre
 void credentials_invalidate(struct credentials_provider *provider);
 
 /* Settings from the user or the workflow; every member may be NULL. */
-struct s3_given {
+struct store_place {
 	const char *access_key_id;
 	const char *secret_access_key;
 	const char *session_token;
@@ -127,7 +127,7 @@ struct s3_settings {
  * was named explicitly, or for half a key pair.
  */
 int s3_settings_resolve(
-	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err);
+	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
 /*
  * Like s3_settings_resolve(), for Google Cloud Storage. Endpoint: the caller;
  * STORAGE_EMULATOR_HOST; https://storage.googleapis.com. Credentials: keys of the caller (HMAC
@@ -138,7 +138,7 @@ int s3_settings_resolve(
  * Project: GOOGLE_CLOUD_PROJECT, else that of the key file.
  */
 int gs_settings_resolve(
-	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err);
+	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
 void s3_settings_release(struct s3_settings *settings);
 
 #endif

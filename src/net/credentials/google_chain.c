@@ -19,7 +19,7 @@
 /* ---- endpoint ---- */
 
 static int resolve_place(
-	struct s3_settings *s, const struct s3_given *given, struct penstock_error *err)
+	struct s3_settings *s, const struct store_place *given, struct penstock_error *err)
 {
 	const char *emulator = str_env("STORAGE_EMULATOR_HOST");
 	const char *region = given->region && *given->region ? given->region : ANY_REGION;
@@ -138,7 +138,7 @@ static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 }
 
 /* The last resort, which must be queried to find out if it exists. */
-static int from_instance(struct s3_settings *s, const struct s3_given *given,
+static int from_instance(struct s3_settings *s, const struct store_place *given,
 	struct penstock_error *why, struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials token = {0};
@@ -171,7 +171,7 @@ static int anonymous(struct s3_settings *s, struct penstock_error *err)
 	return r < 0 ? r : 1;
 }
 
-static int resolve_credentials(struct s3_settings *s, const struct s3_given *given,
+static int resolve_credentials(struct s3_settings *s, const struct store_place *given,
 	struct penstock_error *why, struct penstock_error *err)
 {
 	int r;
@@ -220,7 +220,7 @@ static int check_token_transport(const struct s3_settings *s, struct penstock_er
 }
 
 int gs_settings_resolve(
-	struct s3_settings *out, const struct s3_given *given, struct penstock_error *err)
+	struct s3_settings *out, const struct store_place *given, struct penstock_error *err)
 {
 	_cleanup_(s3_settings_release) struct s3_settings s = {0};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;

@@ -54,14 +54,6 @@ int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
 	return 0;
 }
 
-static void run_store_free(struct run_store *store)
-{
-	if (store->client)
-		object_client_free(store->client);
-	s3_settings_release(&store->settings);
-	free(store);
-}
-
 void stores_release(struct stores *stores)
 {
 	if (!stores || !stores->engine)
@@ -70,11 +62,12 @@ void stores_release(struct stores *stores)
 		struct run_store *store = stores->opened;
 
 		stores->opened = store->next;
-		run_store_free(store);
+		object_client_free(store->client);
+		free(store);
 	}
 	http_engine_free(stores->engine);
-	if (stores->embedded.handle)
-		stores->ops.release(&stores->embedded);
+	if (stores->embedded)
+		stores->ops.leave(stores->embedded);
 	pthread_mutex_destroy(&stores->lock);
 	*stores = (struct stores){0};
 }
@@ -89,22 +82,33 @@ void stores_hurry(struct stores *stores)
 		object_client_patience(store->client, 0, NULL);
 }
 
-/* Acquires the embedded store on first use. */
-static int join_embedded(struct stores *stores, struct penstock_error *err)
+/* Joins the embedded store on first use. */
+static int join_embedded(
+	struct stores *stores, struct store_place *place, struct penstock_error *err)
 {
 	LOCK_SCOPE(&stores->lock);
-	if (stores->embedded.handle)
-		return 0;
-	if (!stores->ops.acquire)
+	int r = 0;
+
+	if (!stores->ops.join)
 		return error_set(
 			err, PENSTOCK_E_UNSUPPORTED, "the embedded store is not available here");
-	return stores->ops.acquire(stores->ops.cookie, &stores->embedded, err);
+	if (!stores->embedded) {
+		r = stores->ops.join(
+			stores->ops.home, &stores->embedded, &stores->embedded_place, err);
+		if (r == 0)
+			log_info("using the embedded store in %s/store", stores->ops.home);
+	}
+	place->endpoint_url = stores->embedded_place.endpoint_url;
+	/* The embedded store has one account: keys in the workflow belong to another store. */
+	place->access_key_id = stores->embedded_place.access_key_id;
+	place->secret_access_key = stores->embedded_place.secret_access_key;
+	return r;
 }
 
-static int resolve(struct stores *stores, const struct workflow_s3 *s3,
-	struct s3_settings *settings, struct penstock_error *err)
+static int open_client(struct stores *stores, const struct workflow_s3 *s3,
+	struct object_client **out, struct penstock_error *err)
 {
-	struct s3_given given = {
+	struct store_place place = {
 		.access_key_id = s3->access_key_id.value,
 		.secret_access_key = s3->secret_access_key.value,
 		.region = s3->region.value,
@@ -112,33 +116,9 @@ static int resolve(struct stores *stores, const struct workflow_s3 *s3,
 		.google = s3->google,
 		.google_key_json = s3->service_account_key.value,
 	};
-	int r;
+	int r = s3->embedded ? join_embedded(stores, &place, err) : 0;
 
-	if (s3->embedded) {
-		r = join_embedded(stores, err);
-		if (r < 0)
-			return r;
-		given.endpoint_url = stores->embedded.endpoint_url;
-		/* The embedded store has one account: keys in the workflow belong to another
-		 * store. */
-		given.access_key_id = stores->embedded.access_key;
-		given.secret_access_key = stores->embedded.secret_key;
-		if (log_redact(given.secret_access_key) < 0)
-			return error_memory(err);
-	}
-	return s3_settings_resolve(settings, &given, err);
-}
-
-static int open_store(struct stores *stores, const struct workflow_s3 *s3, struct run_store *store,
-	struct penstock_error *err)
-{
-	int r = resolve(stores, s3, &store->settings, err);
-
-	if (r < 0)
-		return r;
-	store->bucket = s3->bucket;
-	store->prefix = s3->prefix;
-	return object_client_open(&store->client, stores->engine, &store->settings, err);
+	return r < 0 ? r : object_client_open(out, stores->engine, &place, err);
 }
 
 int stores_open(struct stores *stores, const struct workflow *workflow,
@@ -149,11 +129,13 @@ int stores_open(struct stores *stores, const struct workflow *workflow,
 
 	if (!store)
 		return error_memory(err);
-	r = open_store(stores, s3, store, err);
+	store->bucket = s3->bucket;
+	store->prefix = s3->prefix;
+	r = open_client(stores, s3, &store->client, err);
 	if (r < 0) {
 		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 
-		run_store_free(store);
+		free(store);
 		workflow_place_format(workflow, &s3->at, &place);
 		return error_prefix(err, "%s", buf_str(&place));
 	}
@@ -165,19 +147,4 @@ int stores_open(struct stores *stores, const struct workflow *workflow,
 	pthread_mutex_unlock(&stores->lock);
 	*out = store;
 	return 0;
-}
-
-void run_store_describe(
-	const struct run_store *from, struct credentials *keys, struct store_access *store)
-{
-	/* S3 clients can use only Google's HMAC keys. */
-	if (!from || (from->settings.google && from->settings.key))
-		return;
-	store->endpoint_url = from->settings.endpoint_url;
-	store->region = from->settings.region;
-	if (credentials_get(from->settings.credentials, keys, NULL) == 0) {
-		store->access_key = keys->access_key_id;
-		store->secret_key = keys->secret_access_key;
-		store->session_token = keys->session_token;
-	}
 }

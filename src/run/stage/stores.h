@@ -20,19 +20,13 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-/* The address of an embedded store. */
-struct stores_embedded {
-	const char *endpoint_url; /* valid until it is released */
-	const char *access_key;
-	const char *secret_key;
-	void *handle;
-};
-
 /* The caller starts and joins the embedded store, because run does not depend on the server. */
 struct stores_embedded_ops {
-	int (*acquire)(void *cookie, struct stores_embedded *out, struct penstock_error *err);
-	void (*release)(struct stores_embedded *embedded);
-	void *cookie;
+	/* Fills in endpoint and keys, valid until `leave`. */
+	int (*join)(const char *home, void **handle, struct store_place *place,
+		struct penstock_error *err);
+	void (*leave)(void *handle);
+	const char *home; /* borrowed */
 };
 
 /* At the start of a run an absent host, or one that is not ready, is waited for, up to
@@ -45,7 +39,6 @@ struct stores_patience {
 };
 
 struct run_store {
-	struct s3_settings settings;
 	struct object_client *client;
 	const char *bucket; /* borrowed from the workflow */
 	const char *prefix; /* borrowed: "" or "a/b/" */
@@ -58,7 +51,8 @@ struct stores {
 	struct stores_patience patience;
 	atomic_llong patience_ms; /* 0 for none, or no longer any */
 	pthread_mutex_t lock;
-	struct stores_embedded embedded; /* under lock; handle is NULL until acquired */
+	void *embedded; /* under lock; NULL until it is joined */
+	struct store_place embedded_place; /* endpoint and keys */
 	struct run_store *opened; /* under lock */
 };
 
@@ -73,20 +67,5 @@ void stores_hurry(struct stores *stores);
  * by `stores`. Any thread. Errors have the place in the workflow. */
 int stores_open(struct stores *stores, const struct workflow *workflow,
 	const struct workflow_s3 *s3, struct run_store **out, struct penstock_error *err);
-
-/* Endpoint and credentials of a store for the steps' own clients; all NULL if there is none.
- * Borrowed. */
-struct store_access {
-	const char *endpoint_url;
-	const char *region;
-	const char *access_key;
-	const char *secret_key;
-	const char *session_token; /* of temporary keys, else NULL */
-};
-
-/* Describes the store for a step's own clients; does nothing if `from` is NULL. `keys` own the
- * strings of `store`. */
-void run_store_describe(
-	const struct run_store *from, struct credentials *keys, struct store_access *store);
 
 #endif

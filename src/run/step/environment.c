@@ -9,6 +9,8 @@
 #include "base/fs.h"
 #include "run/step/env_file.h"
 #include "run/notices/reaction.h"
+#include "net/credentials/credentials.h"
+#include "transfer/objects.h"
 #include "base/banned.h"
 
 /* Settings of penstock that a step must not inherit. */
@@ -55,21 +57,28 @@ static void forget(struct strlist *env, const char *key)
 	}
 }
 
-static int add_store(struct strlist *env, const struct store_access *store)
+static int add_store(struct strlist *env, const struct object_client *store)
 {
-	if (set_if(env, "AWS_ENDPOINT_URL", store->endpoint_url) < 0 ||
-		set_if(env, "S3_ENDPOINT_URL", store->endpoint_url) < 0 || /* for s5cmd */
-		set_if(env, "AWS_REGION", store->region) < 0 ||
-		set_if(env, "AWS_DEFAULT_REGION", store->region) < 0 ||
-		set_if(env, "AWS_ACCESS_KEY_ID", store->access_key) < 0 ||
-		set_if(env, "AWS_SECRET_ACCESS_KEY", store->secret_key) < 0)
+	const struct s3_settings *s = store ? object_client_settings(store) : NULL;
+	_cleanup_(credentials_release) struct credentials keys = {0};
+
+	/* S3 clients can use only Google's HMAC keys. */
+	if (!s || (s->google && s->key))
+		return 0;
+	if (strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
+		strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) < 0 || /* for s5cmd */
+		strlist_set(env, "AWS_REGION", s->region) < 0 ||
+		strlist_set(env, "AWS_DEFAULT_REGION", s->region) < 0)
 		return -1;
+	if (credentials_get(s->credentials, &keys, NULL) < 0 || !keys.access_key_id)
+		return 0;
 	/* A token belongs to its keys and would invalidate others. */
-	if (store->access_key) {
-		forget(env, "AWS_SESSION_TOKEN");
-		forget(env, "AWS_SECURITY_TOKEN");
-	}
-	return set_if(env, "AWS_SESSION_TOKEN", store->session_token);
+	forget(env, "AWS_SESSION_TOKEN");
+	forget(env, "AWS_SECURITY_TOKEN");
+	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys.access_key_id) < 0 ||
+		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys.secret_access_key) < 0)
+		return -1;
+	return keys.session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys.session_token) : 0;
 }
 
 static int add_list(struct strlist *env, const struct workflow_env_list *list)

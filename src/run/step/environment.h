@@ -9,9 +9,9 @@
 
 #include "base/str.h"
 #include "records/layout.h"
-#include "run/stage/stores.h"
 #include "workflow/model.h"
 
+struct object_client;
 struct penstock_error;
 
 /* For a step in a container. All borrowed; lists are NULL-terminated, or NULL. */
@@ -31,7 +31,7 @@ struct environment_spec {
 	/* $DEEPSQUARE_ENV of a module, read after that of the run; NULL if there is none */
 	const char *env_file;
 	const struct run_layout *layout;
-	const struct store_access *store;
+	const struct object_client *store; /* for the step's own clients; NULL if there is none */
 	const char *run_id;
 	int attempt;
 	unsigned long serial; /* of the execution */

@@ -27,14 +27,11 @@ static int build_environment(const struct step_run *step, const struct step_run_
 	const struct strlist *defaults, const struct environment_container *container,
 	struct strlist *env, struct penstock_error *err)
 {
-	_cleanup_(credentials_release) struct credentials keys = {0};
-	struct store_access store = {0};
 	char deadline[STEP_DEADLINE_SIZE];
 	const struct step_host *host = step->host;
 	const struct attempt *attempt = host->attempt;
 
 	step_deadline(&host->times, attempt->workflow, spec->step, deadline);
-	run_store_describe(spec->store, &keys, &store);
 	return environment_build(
 		&(struct environment_spec){
 			.workflow = attempt->workflow,
@@ -43,7 +40,7 @@ static int build_environment(const struct step_run *step, const struct step_run_
 			.extra = spec->env,
 			.env_file = spec->env_file,
 			.layout = &attempt->layout,
-			.store = &store,
+			.store = spec->store ? spec->store->client : NULL,
 			.run_id = attempt->id,
 			.attempt = attempt->number,
 			.serial = host->serial,

@@ -16,9 +16,9 @@ int bucket_create(struct object_client *client, const char *bucket, struct penst
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r = s3_op_init(&op, "PUT", object_at(client, bucket, NULL), err);
 
-	if (r == 0 && ((client->aws && strcmp(client->region, "us-east-1") != 0) ||
-			      (client->google && strcmp(client->region, "auto") != 0)))
-		s3_create_bucket_write(&body, client->region);
+	if (r == 0 && ((client->aws && strcmp(client->settings.region, "us-east-1") != 0) ||
+			      (client->google && strcmp(client->settings.region, "auto") != 0)))
+		s3_create_bucket_write(&body, client->settings.region);
 	if (r == 0)
 		r = s3_op_body(&op, body.data, body.len, err);
 	if (r < 0)

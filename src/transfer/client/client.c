@@ -106,7 +106,7 @@ static int parse_endpoint(struct object_client *client, const char *url, struct 
 		return error_memory(err);
 	client->aws = str_ends(client->authority, ".amazonaws.com") ||
 		      str_ends(client->authority, ".amazonaws.com.cn");
-	client->google = client->google || google_is_host(client->authority);
+	client->google = client->settings.google || google_is_host(client->authority);
 	return 0;
 }
 
@@ -135,12 +135,11 @@ static int signers_init(struct object_client *client, struct penstock_error *err
 	return r;
 }
 
-int object_client_new(struct object_client **out, const struct object_client_options *options,
-	struct penstock_error *err)
+int object_client_open(struct object_client **out, struct http_engine *engine,
+	const struct store_place *place, struct penstock_error *err)
 {
 	struct object_client *client = calloc(1, sizeof(*client));
-	const char *region = options->region;
-	_cleanup_free_ char *aws = NULL;
+	struct store_place asked = *place;
 	int r;
 
 	if (!client)
@@ -148,50 +147,21 @@ int object_client_new(struct object_client **out, const struct object_client_opt
 	pthread_mutex_init(&client->probe_lock, NULL);
 	for (unsigned i = 0; i < CLIENT_SIGNERS; i++)
 		pthread_mutex_init(&client->signers[i].lock, NULL);
-	if (!region || !*region)
-		region = getenv("AWS_REGION");
-	if (!region || !*region)
-		region = getenv("AWS_DEFAULT_REGION");
-	if (!region || !*region)
-		region = "us-east-1";
-	client->engine = options->engine;
-	client->credentials = options->credentials;
-	client->google = options->google;
-	client->google_key = options->google_key;
-	client->project = options->project ? strdup(options->project) : NULL;
-	client->region = strdup(region);
-	if (!client->region || (options->project && !client->project) ||
-		asprintf(&aws, "https://s3.%s.amazonaws.com%s", region,
-			str_starts(region, "cn-") ? ".cn" : "") < 0)
-		r = error_memory(err);
-	else
-		r = parse_endpoint(
-			client, options->endpoint_url ? options->endpoint_url : aws, err);
+	client->engine = engine;
+	asked.cancel_all = http_engine_cancel(engine);
+	r = s3_settings_resolve(&client->settings, &asked, err);
+	if (r == 0)
+		r = parse_endpoint(client, client->settings.endpoint_url, err);
 	if (r == 0)
 		r = signers_init(client, err);
 	if (r < 0) {
 		object_client_free(client);
 		return r;
 	}
-	client->virtual_host = options->virtual_host || client->aws;
 	client->guard_kind = client->google ? CHECKSUM_CRC32C : CHECKSUM_CRC64NVME;
 	atomic_init(&client->guard, first_guard(client));
 	*out = client;
 	return 0;
-}
-
-int object_client_open(struct object_client **out, struct http_engine *engine,
-	const struct s3_settings *settings, struct penstock_error *err)
-{
-	return object_client_new(out,
-		&(struct object_client_options){.engine = engine,
-			.endpoint_url = settings->endpoint_url,
-			.region = settings->region,
-			.credentials = settings->credentials,
-			.google = settings->google,
-			.google_key = settings->key,
-			.project = settings->project},
-		err);
 }
 
 void object_client_free(struct object_client *client)
@@ -205,9 +175,13 @@ void object_client_free(struct object_client *client)
 	pthread_mutex_destroy(&client->probe_lock);
 	free(client->authority);
 	free(client->base_path);
-	free(client->region);
-	free(client->project);
+	s3_settings_release(&client->settings);
 	free(client);
+}
+
+const struct s3_settings *object_client_settings(const struct object_client *client)
+{
+	return &client->settings;
 }
 
 struct http_engine *object_client_engine(const struct object_client *client)
@@ -262,7 +236,7 @@ static int op_translate(void *cookie, struct http_reply *reply, struct penstock_
 /* No certificate covers a dotted bucket as a host name. */
 static bool bucket_in_host(const struct object_client *client, const char *bucket)
 {
-	return client->virtual_host && bucket && !(client->https && strchr(bucket, '.'));
+	return client->aws && bucket && !(client->https && strchr(bucket, '.'));
 }
 
 static int op_names(struct s3_op *op, struct penstock_error *err)
@@ -398,10 +372,10 @@ int s3_op_ready(struct s3_op *op, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	credentials_release(&op->keys);
-	if (credentials_anonymous(op->at.client->credentials))
+	if (credentials_anonymous(op->at.client->settings.credentials))
 		return 0;
 	/* Not in the hook: fetching keys takes time. */
-	return credentials_get_within(op->at.client->credentials,
+	return credentials_get_within(op->at.client->settings.credentials,
 		&(struct credentials_patience){.cancel = op->request.cancel,
 			.cancel_all = op->request.tidies_up
 					      ? NULL
@@ -423,7 +397,7 @@ int s3_op_perform(struct s3_op *op, struct penstock_error *err)
 			return 0;
 		if (again && (op->error == S3_E_EXPIRED_TOKEN ||
 				     (op->keys.bearer && own.http_status == 401))) {
-			credentials_invalidate(op->at.client->credentials);
+			credentials_invalidate(op->at.client->settings.credentials);
 			buf_clear(&op->document);
 			continue;
 		}
@@ -468,8 +442,8 @@ static int add_lines(struct strlist *lines, const struct sigv4_header *headers, 
 
 static int add_own_headers(const struct s3_op *op, struct signing *s, struct penstock_error *err)
 {
-	if (op->at.client->google && op->at.client->project && !op->at.key)
-		sign_add(s, "x-goog-project-id", op->at.client->project);
+	if (op->at.client->google && op->at.client->settings.project && !op->at.key)
+		sign_add(s, "x-goog-project-id", op->at.client->settings.project);
 	for (size_t i = 0; i < op->n_headers; i++) {
 		struct sigv4_header *to = &s->headers[s->n];
 		bool no_memory = false;
@@ -511,7 +485,7 @@ static int sign(struct s3_op *op, struct signing *s, int64_t now, struct penstoc
 
 	struct client_signer *signer = signer_take(op->at.client);
 	int r = sigv4_sign(&signer->sigv4, &request,
-		(struct sigv4_identity){&keys, op->at.client->region,
+		(struct sigv4_identity){&keys, op->at.client->settings.region,
 			op->at.client->google ? "storage" : "s3", now},
 		&s->authorization, NULL, err);
 
@@ -553,7 +527,7 @@ static int op_prepare(
 
 	/* A request that is retried for long outlives its first keys; each set of keys gets its own
 	 * attempts. */
-	if (attempt > 1 && credentials_renewed(op->at.client->credentials, &op->keys))
+	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys))
 		op->refusals = op->refusals ? REFUSALS_MAX : 0;
 	op->error = S3_OK;
 	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
@@ -718,7 +692,7 @@ static enum http_verdict judge_expiry(
 	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
 
 	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
-		!credentials_refused(op->at.client->credentials, &op->keys))
+		!credentials_refused(op->at.client->settings.credentials, &op->keys))
 		return verdict;
 	op->refusals++;
 	return HTTP_VERDICT_RETRY;

@@ -190,7 +190,7 @@ static void once_more(struct deletion *d, struct single *single)
 	const char *key = d->keys[single->i];
 
 	penstock_error_release(&single->error);
-	credentials_invalidate(d->client->credentials);
+	credentials_invalidate(d->client->settings.credentials);
 	if (!single->look)
 		object_delete(object_at(d->client, d->bucket, key),
 			d->compares ? expected(d, single->i) : NULL, &single->error);

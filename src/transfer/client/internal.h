@@ -39,16 +39,12 @@ struct client_signer {
 
 struct object_client {
 	struct http_engine *engine;
-	struct credentials_provider *credentials;
+	struct s3_settings settings;
 	bool https;
 	bool aws;
 	bool google; /* see google.h */
-	bool virtual_host;
-	const struct google_key *google_key;
-	char *project; /* may be NULL */
 	char *authority; /* "host:port"; no port if it is the scheme's default */
 	char *base_path; /* "" or "/prefix" */
-	char *region;
 	struct client_signer signers[CLIENT_SIGNERS];
 	/* For GUARD_HEADER and GUARD_TRAILER: CRC64NVME, for Google CRC32C. */
 	enum checksum_kind guard_kind;

@@ -494,7 +494,7 @@ static int presign_keys(const struct s3_op *op, struct sigv4 *signer,
 	struct sigv4_credentials *keys, struct penstock_error *err)
 {
 	const struct object_client *client = op->at.client;
-	const struct google_key *key = client->google_key;
+	const struct google_key *key = client->settings.key;
 
 	signer->kind = client->signers[0].sigv4.kind;
 	if (client->google && key && key->kind == GOOGLE_SERVICE_ACCOUNT) {
@@ -524,7 +524,7 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 	struct sigv4 signer = {0};
 	struct sigv4_credentials keys;
 	/* A key file signs without a token. */
-	bool offline = at.client->google && at.client->google_key;
+	bool offline = at.client->google && at.client->settings.key;
 	int r = s3_op_init(&op, method, at, err);
 
 	if (r == 0)
@@ -545,7 +545,7 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 		int64_t now = clock_wall_ns() / NS_PER_S + atomic_load(&at.client->skew_s);
 
 		r = sigv4_presign(&signer, &request,
-			(struct sigv4_identity){&keys, at.client->region,
+			(struct sigv4_identity){&keys, at.client->settings.region,
 				at.client->google ? "storage" : "s3", now},
 			expires_s, &query, err);
 	}

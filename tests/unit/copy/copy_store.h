@@ -60,11 +60,11 @@ static void copy_store_begin(struct copy_store *s)
 	tiny_start(&s->store);
 	s->store.trouble = list_bucket;
 	mini_url(&s->store.server, "", url);
-	assert_int_equal(0, object_client_new(&s->s3,
-				    &(struct object_client_options){.engine = s->f.engine,
-					    .endpoint_url = url,
+	assert_int_equal(0, object_client_open(&s->s3, s->f.engine,
+				    &(struct store_place){.endpoint_url = url,
 					    .region = "us-east-1",
-					    .credentials = s->f.keys},
+					    .access_key_id = "AKIDEXAMPLE",
+					    .secret_access_key = "very/secret"},
 				    &s->f.err));
 	snprintf(s->dir, sizeof(s->dir), "/tmp/copy-XXXXXX");
 	assert_non_null(mkdtemp(s->dir));

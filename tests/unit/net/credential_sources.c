@@ -357,7 +357,7 @@ static void assert_resolves(const char *source, const char *id, const char *toke
 	struct s3_settings settings = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (s3_settings_resolve(&settings, &(struct s3_given){0}, &err) < 0)
+	if (s3_settings_resolve(&settings, &(struct store_place){0}, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_string_equal(source, settings.source);
 	assert_gives(settings.credentials, id, token);
@@ -369,7 +369,8 @@ static void assert_refused(enum penstock_code code, const char *says)
 	struct s3_settings settings = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	assert_int_equal(-(int)code, s3_settings_resolve(&settings, &(struct s3_given){0}, &err));
+	assert_int_equal(
+		-(int)code, s3_settings_resolve(&settings, &(struct store_place){0}, &err));
 	if (!strstr(err.message, says))
 		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
 	penstock_error_release(&err);

@@ -77,7 +77,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-static struct s3_settings resolve(const struct s3_given *given)
+static struct s3_settings resolve(const struct store_place *given)
 {
 	struct s3_settings s = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -97,7 +97,8 @@ static void assert_keys(const struct s3_settings *s, const char *id, const char 
 	credentials_release(&c);
 }
 
-static void assert_refused(const struct s3_given *given, enum penstock_code code, const char *says)
+static void assert_refused(
+	const struct store_place *given, enum penstock_code code, const char *says)
 {
 	struct s3_settings s = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -110,7 +111,7 @@ static void assert_refused(const struct s3_given *given, enum penstock_code code
 
 static void the_default_profile_is_used_where_nothing_else_is_said(void **state)
 {
-	struct s3_settings s = resolve(&(struct s3_given){0});
+	struct s3_settings s = resolve(&(struct store_place){0});
 
 	(void)state;
 	assert_keys(&s, "DEFAULTID", "default/secret+key=");
@@ -128,7 +129,7 @@ static void a_profile_brings_its_keys_token_region_and_endpoint(void **state)
 	(void)state;
 	setenv("AWS_PROFILE", "lab", 1);
 
-	s = resolve(&(struct s3_given){0});
+	s = resolve(&(struct store_place){0});
 
 	assert_keys(&s, "LABID", "labsecret#1");
 	assert_int_equal(0, credentials_get(s.credentials, &c, NULL));
@@ -142,7 +143,7 @@ static void a_profile_brings_its_keys_token_region_and_endpoint(void **state)
 static void a_services_section_names_the_endpoint_of_s3_only(void **state)
 {
 	struct s3_settings s = resolve(
-		&(struct s3_given){.profile = "two words", .anonymous = true});
+		&(struct store_place){.profile = "two words", .anonymous = true});
 
 	(void)state;
 	assert_string_equal("http://127.0.0.1:1", s.endpoint_url);
@@ -161,7 +162,7 @@ static void the_environment_goes_before_the_files(void **state)
 	setenv("AWS_ENDPOINT_URL", "http://general", 1);
 	setenv("AWS_ENDPOINT_URL_S3", "http://for-s3", 1);
 
-	s = resolve(&(struct s3_given){0});
+	s = resolve(&(struct store_place){0});
 
 	assert_keys(&s, "ENVID", "envsecret");
 	assert_string_equal("env-1", s.region);
@@ -180,7 +181,7 @@ static void what_is_given_goes_before_everything(void **state)
 	setenv("AWS_ENDPOINT_URL", "http://general", 1);
 	setenv("AWS_PROFILE", "nobody", 1);
 
-	s = resolve(&(struct s3_given){.access_key_id = "GIVEN",
+	s = resolve(&(struct store_place){.access_key_id = "GIVEN",
 		.secret_access_key = "given-secret",
 		.region = "r",
 		.endpoint_url = "http://given"});
@@ -199,7 +200,7 @@ static void a_profile_given_by_name_goes_before_the_environment(void **state)
 	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "envsecret", 1);
 
-	s = resolve(&(struct s3_given){.profile = "lab"});
+	s = resolve(&(struct store_place){.profile = "lab"});
 
 	assert_keys(&s, "LABID", "labsecret#1");
 	s3_settings_release(&s);
@@ -208,20 +209,20 @@ static void a_profile_given_by_name_goes_before_the_environment(void **state)
 static void mistakes_are_named_with_their_place(void **state)
 {
 	(void)state;
-	assert_refused(&(struct s3_given){.profile = "nobody"}, PENSTOCK_E_INVALID, "nobody");
-	assert_refused(&(struct s3_given){.profile = "role"}, PENSTOCK_E_INVALID, "role_arn");
-	assert_refused(&(struct s3_given){.access_key_id = "A"}, PENSTOCK_E_INVALID, "secret");
-	assert_refused(&(struct s3_given){.endpoint_url = "lab:9000", .profile = "lab"},
+	assert_refused(&(struct store_place){.profile = "nobody"}, PENSTOCK_E_INVALID, "nobody");
+	assert_refused(&(struct store_place){.profile = "role"}, PENSTOCK_E_INVALID, "role_arn");
+	assert_refused(&(struct store_place){.access_key_id = "A"}, PENSTOCK_E_INVALID, "secret");
+	assert_refused(&(struct store_place){.endpoint_url = "lab:9000", .profile = "lab"},
 		PENSTOCK_E_INVALID, "http://");
 	setenv("AWS_ACCESS_KEY_ID", "ENVID", 1);
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "secret");
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_INVALID, "secret");
 	unsetenv("AWS_ACCESS_KEY_ID");
 	write_file(".aws/config", "[default]\nregion = x\nnonsense\n");
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:3");
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_INVALID, "config:3");
 	write_file(".aws/config", "region = x\n");
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:1");
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_INVALID, "config:1");
 	write_file(".aws/config", "\n[default\n");
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_INVALID, "config:2");
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_INVALID, "config:2");
 }
 
 static void missing_credentials_say_where_they_were_looked_for(void **state)
@@ -230,13 +231,13 @@ static void missing_credentials_say_where_they_were_looked_for(void **state)
 	setenv("AWS_CONFIG_FILE", "~/nothing", 1);
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/credentials", 1);
 
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_PERMISSION, "/nowhere/credentials");
-	assert_refused(&(struct s3_given){0}, PENSTOCK_E_PERMISSION, directory);
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, "/nowhere/credentials");
+	assert_refused(&(struct store_place){0}, PENSTOCK_E_PERMISSION, directory);
 }
 
 static void secrets_are_masked_in_the_log(void **state)
 {
-	struct s3_settings s = resolve(&(struct s3_given){.profile = "lab"});
+	struct s3_settings s = resolve(&(struct store_place){.profile = "lab"});
 	struct buf line = BUF_INIT(1000);
 
 	(void)state;

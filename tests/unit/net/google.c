@@ -319,7 +319,7 @@ static void tokens_are_read_with_their_end(void **state)
 	}
 }
 
-static struct s3_settings resolved(const struct s3_given *given, const char *source)
+static struct s3_settings resolved(const struct store_place *given, const char *source)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_settings s = {0};
@@ -362,54 +362,54 @@ static void credentials_are_looked_for_in_order(void **state)
 	fclose(file);
 	free(text);
 
-	assert_int_equal(
-		-(int)PENSTOCK_E_PERMISSION, gs_settings_resolve(&s, &(struct s3_given){0}, &err));
+	assert_int_equal(-(int)PENSTOCK_E_PERMISSION,
+		gs_settings_resolve(&s, &(struct store_place){0}, &err));
 	assert_non_null(strstr(err.message, "GOOGLE_APPLICATION_CREDENTIALS"));
 	penstock_error_release(&err);
 
 	setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:4443", 1);
-	s = resolved(&(struct s3_given){0}, "anonymous");
+	s = resolved(&(struct store_place){0}, "anonymous");
 	assert_string_equal("http://127.0.0.1:4443", s.endpoint_url);
 	s3_settings_release(&s);
 	setenv("CLOUDSDK_CONFIG", folder, 1);
-	s = resolved(&(struct s3_given){0}, "gcloud");
+	s = resolved(&(struct store_place){0}, "gcloud");
 	assert_string_equal("lab", s.project);
 	s3_settings_release(&s);
 	setenv("AWS_ACCESS_KEY_ID", "AKIANOTGOOGLES", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
-	s = resolved(&(struct s3_given){0}, "gcloud");
+	s = resolved(&(struct store_place){0}, "gcloud");
 	s3_settings_release(&s);
 	setenv("AWS_ACCESS_KEY_ID", "GOOG1EXAMPLE", 1);
-	s = resolved(&(struct s3_given){0}, "environment");
+	s = resolved(&(struct store_place){0}, "environment");
 	assert_null(s.key);
 	s3_settings_release(&s);
 	setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
 	unsetenv("CLOUDSDK_CONFIG");
-	s = resolved(&(struct s3_given){0}, "key file");
+	s = resolved(&(struct store_place){0}, "key file");
 	s3_settings_release(&s);
 	setenv("GS_ACCESS_KEY_ID", "GOOG1OTHER", 1);
 	setenv("GS_SECRET_ACCESS_KEY", "secret", 1);
-	s = resolved(&(struct s3_given){0}, "environment");
+	s = resolved(&(struct store_place){0}, "environment");
 	s3_settings_release(&s);
-	s = resolved(&(struct s3_given){.google_key = path}, "given");
+	s = resolved(&(struct store_place){.google_key = path}, "given");
 	assert_non_null(s.key);
 	s3_settings_release(&s);
-	s = resolved(&(struct s3_given){.anonymous = true, .google_key = path}, "anonymous");
+	s = resolved(&(struct store_place){.anonymous = true, .google_key = path}, "anonymous");
 	s3_settings_release(&s);
 
 	/* Who sees a token has what it opens. Signatures may be seen. */
 	unsetenv("STORAGE_EMULATOR_HOST");
 	assert_int_equal(
 		-(int)PENSTOCK_E_INVALID, gs_settings_resolve(&s,
-						  &(struct s3_given){.google_key = path,
+						  &(struct store_place){.google_key = path,
 							  .endpoint_url = "http://elsewhere:4443"},
 						  &err));
 	assert_non_null(strstr(err.message, "http://elsewhere:4443"));
 	penstock_error_release(&err);
-	s = resolved(&(struct s3_given){.google_key = path, .endpoint_url = "https://elsewhere"},
+	s = resolved(&(struct store_place){.google_key = path, .endpoint_url = "https://elsewhere"},
 		"given");
 	s3_settings_release(&s);
-	s = resolved(&(struct s3_given){.endpoint_url = "http://elsewhere:4443"}, "environment");
+	s = resolved(&(struct store_place){.endpoint_url = "http://elsewhere:4443"}, "environment");
 	s3_settings_release(&s);
 
 	clear_environment();

@@ -184,7 +184,7 @@ static void the_settings_of_a_store(void **state)
 		struct credentials keys = {0};
 
 		alloc_fail_arm(n);
-		int rc = s3_settings_resolve(&settings, &(struct s3_given){0}, &err);
+		int rc = s3_settings_resolve(&settings, &(struct store_place){0}, &err);
 
 		if (rc == 0)
 			rc = credentials_get(settings.credentials, &keys, &err);

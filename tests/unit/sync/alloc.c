@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mini_http.h"
+#include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "s3/uri.h"
 #include "sync/sync.h"
@@ -503,9 +504,9 @@ static int set_up(void **state)
 	alloc_fail_skip_library("libssl");
 	assert_int_equal(http_engine_new(&f->engine, &(struct http_engine_options){0}, NULL), 0);
 	assert_int_equal(
-		object_client_new(&f->s3,
-			&(struct object_client_options){
-				.engine = f->engine, .endpoint_url = f->url, .region = "us-east-1"},
+		object_client_open(&f->s3, f->engine,
+			&(struct store_place){
+				.endpoint_url = f->url, .region = "us-east-1", .anonymous = true},
 			NULL),
 		0);
 	*state = f;

@@ -44,7 +44,6 @@ int syncfs(int fd)
 struct world {
 	struct tiny_store store, other;
 	struct http_engine *engine;
-	struct credentials_provider *keys;
 	struct object_client *s3, *elsewhere;
 	struct penstock_error err;
 	struct bulk_totals totals;
@@ -65,11 +64,11 @@ static inline void make_client(
 	char url[MINI_URL_SIZE];
 
 	mini_url(&store->server, "", url);
-	assert_int_equal(0, object_client_new(out,
-				    &(struct object_client_options){.engine = w->engine,
-					    .endpoint_url = url,
+	assert_int_equal(0, object_client_open(out, w->engine,
+				    &(struct store_place){.endpoint_url = url,
 					    .region = "us-east-1",
-					    .credentials = w->keys},
+					    .access_key_id = "AKIDEXAMPLE",
+					    .secret_access_key = "very/secret"},
 				    &w->err));
 }
 
@@ -102,8 +101,6 @@ static inline void begin_world(struct world *w)
 		0, http_engine_new(&w->engine,
 			   &(struct http_engine_options){.retry_base_ms = 2, .max_attempts = 4},
 			   &w->err));
-	assert_int_equal(0, credentials_provider_new_static(
-				    &w->keys, "AKIDEXAMPLE", "very/secret", NULL, &w->err));
 	make_client(w, &w->store, &w->s3);
 	make_client(w, &w->other, &w->elsewhere);
 	snprintf(w->dir, sizeof(w->dir), "/tmp/bulk-XXXXXX");
@@ -118,7 +115,6 @@ static inline void end_world(struct world *w)
 	object_client_free(w->s3);
 	object_client_free(w->elsewhere);
 	http_engine_free(w->engine);
-	credentials_provider_free(w->keys);
 	tiny_stop(&w->store);
 	tiny_stop(&w->other);
 	assert_int_equal(0, fs_remove_tree(w->dir, NULL));

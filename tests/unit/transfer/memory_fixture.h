@@ -159,28 +159,27 @@ static int stop_server(void **state)
 
 struct client {
 	struct http_engine *engine;
-	struct credentials_provider *keys;
 	struct object_client *s3;
 };
 
 static int client_new(struct client *c, struct penstock_error *err)
 {
-	struct object_client_options options = {.endpoint_url = server.url, .region = "us-east-1"};
 	int rc = http_engine_new(
 		&c->engine, &(struct http_engine_options){.retry_base_ms = 1}, err);
 
-	if (rc == 0)
-		rc = credentials_provider_new_static(&c->keys, "AKID", "very/secret", NULL, err);
-	options.engine = c->engine;
-	options.credentials = c->keys;
-	return rc == 0 ? object_client_new(&c->s3, &options, err) : rc;
+	return rc < 0 ? rc
+		      : object_client_open(&c->s3, c->engine,
+				&(struct store_place){.endpoint_url = server.url,
+					.region = "us-east-1",
+					.access_key_id = "AKID",
+					.secret_access_key = "very/secret"},
+				err);
 }
 
 static void client_release(struct client *c)
 {
 	object_client_free(c->s3);
 	http_engine_free(c->engine);
-	credentials_provider_free(c->keys);
 	*c = (struct client){NULL};
 }
 

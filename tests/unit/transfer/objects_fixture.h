@@ -28,7 +28,6 @@
 struct fixture {
 	struct mini_http server;
 	struct http_engine *engine;
-	struct credentials_provider *keys;
 	struct object_client *s3;
 	struct penstock_error err;
 	struct object_info info;
@@ -58,13 +57,11 @@ static inline void begin(struct fixture *f, mini_answer_fn answer)
 		0, http_engine_new(&f->engine,
 			   &(struct http_engine_options){.retry_base_ms = 2, .max_attempts = 4},
 			   &f->err));
-	assert_int_equal(0, credentials_provider_new_static(
-				    &f->keys, "AKIDEXAMPLE", "very/secret", NULL, &f->err));
-	assert_int_equal(0, object_client_new(&f->s3,
-				    &(struct object_client_options){.engine = f->engine,
-					    .endpoint_url = url,
+	assert_int_equal(0, object_client_open(&f->s3, f->engine,
+				    &(struct store_place){.endpoint_url = url,
 					    .region = "us-east-1",
-					    .credentials = f->keys},
+					    .access_key_id = "AKIDEXAMPLE",
+					    .secret_access_key = "very/secret"},
 				    &f->err));
 }
 
@@ -72,7 +69,6 @@ static inline void end(struct fixture *f)
 {
 	object_client_free(f->s3);
 	http_engine_free(f->engine);
-	credentials_provider_free(f->keys);
 	mini_stop(&f->server);
 	object_info_release(&f->info);
 	penstock_error_release(&f->err);

@@ -420,11 +420,11 @@ static void what_nobody_can_go_on_with_is_swept(void **state)
 	object_client_free(f->s3); /* sweeps once */
 	char url[MINI_URL_SIZE];
 	mini_url(&f->server, "", url);
-	assert_int_equal(0, object_client_new(&f->s3,
-				    &(struct object_client_options){.engine = f->engine,
-					    .endpoint_url = url,
+	assert_int_equal(0, object_client_open(&f->s3, f->engine,
+				    &(struct store_place){.endpoint_url = url,
 					    .region = "us-east-1",
-					    .credentials = f->keys},
+					    .access_key_id = "AKIDEXAMPLE",
+					    .secret_access_key = "very/secret"},
 				    &f->err));
 
 	assert_int_equal(0, put_as(f, "other", NULL, false));
