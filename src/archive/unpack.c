@@ -22,6 +22,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "base/banned.h"
 
 /*
@@ -93,9 +94,9 @@ static int decode_and_unpack(struct unpacker *u, struct penstock_error *err)
 
 	if (ring_init(&u->decoded, LIMIT_ARCHIVE_QUEUE) < 0)
 		return error_memory(err);
-	r = pthread_create(&back, NULL, back_main, u);
-	if (r != 0)
-		return error_errno(err, r, "cannot start a thread");
+	r = thread_start(&back, "unpack", back_main, u, err);
+	if (r < 0)
+		return r;
 	r = decode_stream(u->kind, &u->fed, &u->decoded, u->options.cancel, &why);
 	pthread_join(back, NULL);
 	u->result = u->back_is_tar ? UNPACK_TREE : UNPACK_SINGLE;
@@ -244,11 +245,9 @@ static int prepare(struct unpacker *u, const char *dir, struct penstock_error *e
 	if (r < 0)
 		return r;
 	u->has_tree = true;
-	r = pthread_create(&u->front, NULL, front_main, u);
-	if (r != 0)
-		return error_errno(err, r, "cannot start a thread");
-	u->front_runs = true;
-	return 0;
+	r = thread_start(&u->front, "decode", front_main, u, err);
+	u->front_runs = r == 0;
+	return r;
 }
 
 int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,

@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "image/layer.h"
 #include "image/source.h"
 #include "image/store.h"
@@ -36,11 +37,6 @@ struct pull {
 	struct image_source *source;
 	const struct image_manifest *manifest;
 	atomic_int stop; /* set by the caller's cancel flag or by the first failed layer */
-
-	pthread_mutex_t lock;
-	/* under lock */
-	size_t next;
-	struct penstock_error failure; /* first failure */
 };
 
 struct fetching {
@@ -50,13 +46,6 @@ struct fetching {
 	struct penstock_error error;
 	int result;
 };
-
-static bool is_stopped(struct pull *b)
-{
-	if (b->store->cancel && atomic_load(b->store->cancel))
-		atomic_store(&b->stop, 1);
-	return atomic_load(&b->stop) != 0;
-}
 
 static void *fetch(void *arg)
 {
@@ -86,9 +75,10 @@ static int pull_once(
 
 	if (ring_init(&ring, LIMIT_IMAGE_QUEUE) < 0)
 		return error_memory(err);
-	if (pthread_create(&thread, NULL, fetch, &f) != 0) {
+	r = thread_start(&thread, "fetch", fetch, &f, err);
+	if (r < 0) {
 		ring_release(&ring);
-		return error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
+		return r;
 	}
 	r = layer_unpack(part,
 		&(struct layer_input){.ring = &ring,
@@ -156,7 +146,7 @@ static int pull_locked(struct pull *b, const struct image_blob *blob, const char
 			r = put_in_place(part, layer, err);
 		if (r == 0)
 			return 0;
-		if (is_stopped(b) || !error_is_retryable(err) || i + 1 == TRIES)
+		if (atomic_load(&b->stop) || !error_is_retryable(err) || i + 1 == TRIES)
 			break;
 		penstock_error_release(err);
 	}
@@ -184,34 +174,21 @@ static int pull_layer(struct pull *b, const struct image_blob *blob, struct pens
 			return error_errno(err, errno, "cannot lock '%s'", lock);
 		if (r == 0)
 			break;
-		if (is_stopped(b))
+		if (atomic_load(&b->stop))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		clock_sleep_ms(LOCK_POLL_MS);
 	}
 	return access(layer, F_OK) == 0 ? 0 : pull_locked(b, blob, layer, err);
 }
 
-static void *work(void *arg)
+static int pull_missing(void *cookie, size_t i, struct penstock_error *err)
 {
-	struct pull *b = arg;
+	struct pull *b = cookie;
+	const struct image_blob *blob = &b->manifest->layers[i];
 
-	pthread_mutex_lock(&b->lock);
-	while (b->next < b->manifest->n_layers && !is_stopped(b)) {
-		const struct image_blob *blob = &b->manifest->layers[b->next++];
-		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-
-		pthread_mutex_unlock(&b->lock);
-		if (!image_store_has_layer(b->store, blob->digest) &&
-			pull_layer(b, blob, &why) < 0) {
-			error_prefix(&why, "layer %.19s", blob->digest);
-			atomic_store(&b->stop, 1);
-		}
-		pthread_mutex_lock(&b->lock);
-		if (why.code && !b->failure.code)
-			error_move(&b->failure, &why);
-	}
-	pthread_mutex_unlock(&b->lock);
-	return NULL;
+	if (image_store_has_layer(b->store, blob->digest) || pull_layer(b, blob, err) == 0)
+		return 0;
+	return error_prefix(err, "layer %.19s", blob->digest);
 }
 
 static size_t count_missing(const struct pull *b, uint64_t *bytes)
@@ -249,28 +226,22 @@ static int check_room(const struct image_store *store, uint64_t bytes, struct pe
 int image_store_pull_layers(const struct image_store *store, struct image_source *source,
 	const struct image_manifest *manifest, struct penstock_error *err)
 {
-	struct pull b = {.store = store,
-		.source = source,
-		.manifest = manifest,
-		.failure = PENSTOCK_ERROR_INIT};
-	pthread_t threads[LIMIT_IMAGE_PARALLEL];
+	struct pull b = {.store = store, .source = source, .manifest = manifest};
 	uint64_t bytes;
 	size_t missing = count_missing(&b, &bytes);
-	size_t started = 0;
 	int r = check_room(store, bytes, err);
 
 	if (r < 0 || !missing)
 		return r;
-	pthread_mutex_init(&b.lock, NULL);
-	while (started < missing && started < LIMIT_IMAGE_PARALLEL &&
-		pthread_create(&threads[started], NULL, work, &b) == 0)
-		started++;
-	for (size_t i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
-	pthread_mutex_destroy(&b.lock);
-	if (b.failure.code)
-		return error_move(err, &b.failure);
-	if (is_stopped(&b))
-		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-	return started ? 0 : error_set(err, PENSTOCK_E_MEMORY, "cannot start a thread");
+	r = thread_each(&(struct thread_work){.name = "pull",
+				.n = manifest->n_layers,
+				.parallel = LIMIT_IMAGE_PARALLEL,
+				.fn = pull_missing,
+				.cookie = &b,
+				.cancel = store->cancel,
+				.stop = &b.stop},
+		err);
+	if (r == 0 && atomic_load(&b.stop))
+		r = error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	return r;
 }

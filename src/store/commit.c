@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/banned.h"
 
 int64_t store_tick(struct store *store)
@@ -373,11 +374,8 @@ static void *committer_main(void *arg)
 
 int committer_start(struct store *store, struct penstock_error *err)
 {
-	int rc;
-
 	store->queue_tail = &store->queue_head;
-	rc = pthread_create(&store->committer, NULL, committer_main, store);
-	return rc ? error_errno(err, rc, "cannot start the store's committer") : 0;
+	return thread_start(&store->committer, "commit", committer_main, store, err);
 }
 
 void committer_stop(struct store *store)

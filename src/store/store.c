@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/internal.h"
 #include "base/banned.h"
 
@@ -129,11 +130,9 @@ static int start_sweep(struct store *store, struct penstock_error *err)
 		rc = meta_set(store, "clean", 0, err);
 	if (rc < 0 || clean)
 		return rc;
-	rc = pthread_create(&store->sweeper, NULL, blob_sweep, store);
-	if (rc)
-		return error_errno(err, rc, "cannot start the store's sweeper");
-	store->sweeping = true;
-	return 0;
+	rc = thread_start(&store->sweeper, "sweep", blob_sweep, store, err);
+	store->sweeping = rc == 0;
+	return rc;
 }
 
 static void store_init(struct store *store)

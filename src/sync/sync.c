@@ -19,6 +19,7 @@
 #include "base/limits.h"
 #include "base/must.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 
@@ -351,14 +352,14 @@ static int look_around(struct sync *s, struct penstock_error *err)
 
 static int start_threads(struct sync *s, struct penstock_error *err)
 {
-	int rc = pthread_create(&s->owner, NULL, owner_main, s);
+	int rc = thread_start(&s->owner, "sync", owner_main, s, err);
 
 	s->owner_started = rc == 0;
 	while (rc == 0 && s->n_started < s->n_workers) {
-		rc = pthread_create(&s->workers[s->n_started], NULL, worker_main, s);
+		rc = thread_start(&s->workers[s->n_started], "upload", worker_main, s, err);
 		s->n_started += rc == 0;
 	}
-	return rc ? error_errno(err, rc, "cannot start a thread of the sync") : 0;
+	return rc;
 }
 
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err)

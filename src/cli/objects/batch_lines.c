@@ -1,10 +1,10 @@
 #include "cli/objects/batch_lines.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "cli/frame/interrupt.h"
 #include "base/banned.h"
 
@@ -177,7 +177,6 @@ static void *worker_main(void *arg)
 	struct batch_line *line;
 	bool any;
 
-	pthread_setname_np(pthread_self(), "batch");
 	pthread_mutex_lock(&lines->lock);
 	for (;;) {
 		line = pick(lines, &any);
@@ -208,18 +207,12 @@ static void *worker_main(void *arg)
 
 void batch_lines_begin(struct batch_lines *lines, unsigned jobs, bool fail_fast)
 {
-	sigset_t all, before;
-
 	*lines = (struct batch_lines){.fail_fast = fail_fast};
 	pthread_mutex_init(&lines->lock, NULL);
 	pthread_cond_init(&lines->moved, NULL);
-	/* Signals are for the thread that reads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (lines->n_threads < jobs &&
-		pthread_create(&lines->threads[lines->n_threads], NULL, worker_main, lines) == 0)
+	while (lines->n_threads < jobs && thread_start(&lines->threads[lines->n_threads], "batch",
+						  worker_main, lines, NULL) == 0)
 		lines->n_threads++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!lines->n_threads)
 		abort();
 }

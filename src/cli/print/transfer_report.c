@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "cli/command.h"
 #include "cli/frame/interrupt.h"
 #include "base/banned.h"
@@ -96,7 +97,7 @@ static void start_ticking(struct report *report)
 	if (!report->terminal || report->ticking)
 		return;
 	report->ticking = true;
-	if (pthread_create(&report->ticker, NULL, tick, report) != 0)
+	if (thread_start(&report->ticker, "progress", tick, report, NULL) < 0)
 		report->ticking = report->terminal = false; /* no line is shown then */
 }
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "net/credentials/google.h"
 #include "base/banned.h"
 
@@ -272,17 +273,13 @@ static void *fetch_main(void *arg)
 /* Starts a fetch on its own thread, so that waiters can leave. Call it under the lock. */
 static int fetch_begin(struct credentials_provider *provider, struct penstock_error *err)
 {
-	sigset_t all, before;
 	pthread_t thread;
-	int errnum;
+	int r;
 
 	atomic_store(&provider->stop, 0);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	errnum = pthread_create(&thread, NULL, fetch_main, provider);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (errnum)
-		return error_errno(err, errnum, "cannot start a thread that fetches credentials");
+	r = thread_start(&thread, "credentials", fetch_main, provider, err);
+	if (r < 0)
+		return r;
 	pthread_detach(thread);
 	provider->fetching = true;
 	return 0;

@@ -2,7 +2,6 @@
 #include "net/http/http.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -571,7 +570,6 @@ void *http_engine_main(void *arg)
 	bool ending;
 	bool resume;
 
-	pthread_setname_np(pthread_self(), "http");
 	for (;;) {
 		unsigned started;
 		int running;

@@ -5,7 +5,6 @@
 #include "net/http/http.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/http/internal.h"
 #include "base/banned.h"
 
@@ -114,20 +114,6 @@ static void engine_release(struct http_engine *engine)
 	free(engine);
 }
 
-/* Signals are for the other threads; a broken pipe is an error code here. */
-static int engine_spawn(struct http_engine *engine)
-{
-	sigset_t all;
-	sigset_t before;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&engine->thread, NULL, http_engine_main, engine);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return r;
-}
-
 /* libcurl reads these by itself, and they may contain passwords. */
 static void redact_proxies(void)
 {
@@ -202,11 +188,9 @@ static int start_thread(struct http_engine *engine, struct penstock_error *err)
 	curl_multi_setopt(
 		engine->multi, CURLMOPT_MAXCONNECTS, (long)engine->options.max_connections);
 	curl_multi_setopt(engine->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-	r = engine_spawn(engine);
-	if (r)
-		return error_errno(err, r, "cannot start the transfer thread");
-	engine->synced.started = true;
-	return 0;
+	r = thread_start(&engine->thread, "http", http_engine_main, engine, err);
+	engine->synced.started = r == 0;
+	return r;
 }
 
 void http_engine_free(struct http_engine *engine)

@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "run/notices/notice.h"
 #include "records/layout.h"
 #include "base/banned.h"
@@ -186,19 +187,16 @@ static void *watch(void *cookie)
 int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err)
 {
 	int r = fs_write_atomic(allocation->notice, "", 0, 0600, err);
-	int e;
 
 	if (r < 0)
 		return r;
 	allocation->quit_fd = eventfd(0, EFD_CLOEXEC);
 	if (allocation->quit_fd < 0)
 		return error_errno(err, errno, "cannot watch the tasks");
-	e = pthread_create(&allocation->watcher, NULL, watch, allocation);
-	if (e) {
+	r = thread_start(&allocation->watcher, "slurm", watch, allocation, err);
+	if (r < 0)
 		close(take_fd(allocation->quit_fd));
-		return error_errno(err, e, "cannot start a thread");
-	}
-	return 0;
+	return r;
 }
 
 static void stop_watching(struct slurm_allocation *allocation)

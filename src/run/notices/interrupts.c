@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "run/config/times.h"
 #include "base/banned.h"
 
@@ -273,7 +274,7 @@ static void close_all(struct interrupts *interrupts)
 int interrupts_start(struct interrupts *interrupts, struct penstock_error *err)
 {
 	sigset_t set;
-	int e;
+	int r;
 
 	pthread_mutex_init(&interrupts->lock, NULL);
 	interrupt_signals(&set);
@@ -281,16 +282,14 @@ int interrupts_start(struct interrupts *interrupts, struct penstock_error *err)
 	interrupts->quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	interrupts->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (interrupts->event_fd < 0 || interrupts->quit_fd < 0 || interrupts->signal_fd < 0) {
-		e = errno;
+		r = error_errno(err, errno, "cannot watch for signals");
 		close_all(interrupts);
-		return error_errno(err, e, "cannot watch for signals");
+		return r;
 	}
-	e = pthread_create(&interrupts->thread, NULL, read_signals, interrupts);
-	if (e) {
+	r = thread_start(&interrupts->thread, "signals", read_signals, interrupts, err);
+	if (r < 0)
 		close_all(interrupts);
-		return error_errno(err, e, "cannot start a thread");
-	}
-	return 0;
+	return r;
 }
 
 void interrupts_stop(struct interrupts *interrupts)

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/http/http.h"
 #include "base/banned.h"
 
@@ -26,7 +27,6 @@ enum {
 	UNSURE_AFTER_MS = 2000,
 	PROBE_AGAIN_MS = 1000, /* at first; doubles each time, up to */
 	PROBE_RARELY_MS = 32000,
-	STACK_BYTES = 256 * 1024,
 };
 
 struct watch_thread {
@@ -245,19 +245,15 @@ static void choose(struct notices *notices)
 
 static int start_threads(struct notices *notices, struct penstock_error *err)
 {
-	pthread_attr_t attr;
-	int e = 0;
+	int r = 0;
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	for (size_t i = 0; i < notices->n && !e; i++) {
+	for (size_t i = 0; i < notices->n && r == 0; i++) {
 		struct watch_thread *t = &notices->threads[i];
 
-		e = pthread_create(&t->thread, &attr, watch_one, t);
-		t->started = !e;
+		r = thread_start(&t->thread, "notice", watch_one, t, err);
+		t->started = r == 0;
 	}
-	pthread_attr_destroy(&attr);
-	return e ? error_errno(err, e, "cannot start a thread") : 0;
+	return r;
 }
 
 int notices_start(

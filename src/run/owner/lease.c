@@ -21,6 +21,7 @@
 #include "base/must.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
@@ -279,12 +280,8 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	snprintf(lease->host, sizeof(lease->host), "%.64s", system.nodename);
 	r = copy_options(lease, options) < 0 ? error_memory(err)
 					     : lease_take_state(lease, found, err);
-	if (r == 0) {
-		int e = pthread_create(&lease->thread, NULL, renew, lease);
-
-		if (e)
-			r = error_errno(err, e, "cannot start a thread");
-	}
+	if (r == 0)
+		r = thread_start(&lease->thread, "lease", renew, lease, err);
 	if (r < 0) {
 		lease_free(lease);
 		return r;

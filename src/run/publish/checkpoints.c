@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "checkpoint/read.h"
 #include "run/publish/keeper.h"
 #include "run/publish/publisher.h"
@@ -120,8 +121,8 @@ static int start(struct publisher *p, struct penstock_error *err)
 	c->keeper.cancel = &c->cancel;
 	if (r == 0)
 		r = keeper_load_retired(&c->keeper, err);
-	if (r == 0 && (r = -pthread_create(&c->thread, NULL, keeper_main, c)) < 0)
-		r = error_errno(err, -r, "cannot start a thread");
+	if (r == 0)
+		r = thread_start(&c->thread, "checkpoints", keeper_main, c, err);
 	if (r < 0) {
 		keeper_release(&c->keeper);
 		free(c);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
@@ -110,7 +111,7 @@ int log_upload_start(struct log_upload **out, struct object_client *client, cons
 	const char *key, const char *path, struct penstock_error *err)
 {
 	struct log_upload *upload = calloc(1, sizeof(*upload));
-	int e;
+	int r;
 
 	if (!upload)
 		return error_memory(err);
@@ -124,10 +125,10 @@ int log_upload_start(struct log_upload **out, struct object_client *client, cons
 		log_upload_free(upload);
 		return error_memory(err);
 	}
-	e = pthread_create(&upload->thread, NULL, upload_thread, upload);
-	if (e) {
+	r = thread_start(&upload->thread, "log", upload_thread, upload, err);
+	if (r < 0) {
 		log_upload_free(upload);
-		return error_errno(err, e, "cannot start a thread");
+		return r;
 	}
 	*out = upload;
 	return 0;

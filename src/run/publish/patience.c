@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/http/http.h"
 #include "run/config/times.h"
 #include "run/owner/lease.h"
@@ -171,7 +172,7 @@ void publisher_watch_time(struct publisher *p)
 	c->publisher = p;
 	pthread_mutex_init(&c->lock, NULL);
 	clock_cond_init(&c->wake);
-	if (pthread_create(&c->thread, NULL, watch_time, c) != 0) {
+	if (thread_start(&c->thread, "flush", watch_time, c, NULL) < 0) {
 		log_debug("cannot watch the time of the flush: no thread");
 		free(c);
 		return;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "net/http/http.h"
 #include "base/banned.h"
 
@@ -150,12 +151,8 @@ int notify_start(struct notify **out, const struct workflow_notify *to, struct p
 	notify->url = strdup(to->url.value);
 	r = notify->url ? http_engine_new(&notify->engine, &(struct http_engine_options){0}, err)
 			: error_memory(err);
-	if (r == 0) {
-		int e = pthread_create(&notify->thread, NULL, send_all, notify);
-
-		if (e)
-			r = error_errno(err, e, "cannot start a thread");
-	}
+	if (r == 0)
+		r = thread_start(&notify->thread, "notify", send_all, notify, err);
 	if (r < 0) {
 		release(notify);
 		return r;

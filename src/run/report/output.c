@@ -22,6 +22,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/banned.h"
 
 /* A longer line of a labelled stream is shown in pieces. */
@@ -560,12 +561,8 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	buf_init(&output->waiting, LIMIT_LOG_WAITING);
 	clock_cond_init(&output->drained);
 	r = output_open(output, log_path, (int[]){stdout_fd, stderr_fd}, err);
-	if (r == 0) {
-		int e = pthread_create(&output->thread, NULL, pump_thread, output);
-
-		if (e)
-			r = error_errno(err, e, "cannot start a thread");
-	}
+	if (r == 0)
+		r = thread_start(&output->thread, "output", pump_thread, output, err);
 	if (r < 0) {
 		output_free(output);
 		return r;

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,17 +12,14 @@
 
 #include "archive/unpack.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "run/stage/input.h"
 #include "run/stage/state.h"
 #include "base/banned.h"
-
-/* Interval of the check of the caller's cancel flag. */
-#define POLL_MS 50
 
 struct stage {
 	const struct stage_options *options;
@@ -33,12 +29,6 @@ struct stage {
 	bool has_state;
 	atomic_llong space;
 	atomic_int stop; /* set by the caller's cancel flag, or by the failure of one input */
-
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	/* under lock */
-	size_t next, working;
-	struct penstock_error failure; /* the first */
 };
 
 /* ---- the plan ---- */
@@ -171,77 +161,27 @@ static int fetch_input(struct stage_input *in, struct penstock_error *err)
 
 /* ---- the work ---- */
 
-static void *work(void *arg)
+static int bring_one(void *cookie, size_t i, struct penstock_error *err)
 {
-	struct stage *s = arg;
+	struct stage *s = cookie;
 
-	pthread_mutex_lock(&s->lock);
-	while (s->next < s->n && !atomic_load(&s->stop)) {
-		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-		size_t i = s->next++;
-		int r = 0;
-
-		pthread_mutex_unlock(&s->lock);
-		if (!s->state.marks[i].complete)
-			r = fetch_input(&s->inputs[i], &why);
-		pthread_mutex_lock(&s->lock);
-		if (r < 0) {
-			/* The other inputs are cancelled; their errors are ignored. */
-			atomic_store(&s->stop, 1);
-			if (!s->failure.code)
-				error_move(&s->failure, &why);
-		}
-	}
-	s->working--;
-	pthread_cond_signal(&s->ended);
-	pthread_mutex_unlock(&s->lock);
-	return NULL;
-}
-
-/* Forwards the caller's cancel flag until the last worker has ended. */
-static void watch(struct stage *s)
-{
-	LOCK_SCOPE(&s->lock);
-
-	while (s->working > 0) {
-		clock_cond_wait_ms(&s->ended, &s->lock, POLL_MS);
-		if (s->options->cancel && atomic_load(s->options->cancel))
-			atomic_store(&s->stop, 1);
-	}
+	return s->state.marks[i].complete ? 0 : fetch_input(&s->inputs[i], err);
 }
 
 static int bring_all(struct stage *s, struct penstock_error *err)
 {
-	pthread_t threads[LIMIT_STAGE_PARALLEL];
-	size_t n = 0, want = s->n < LIMIT_STAGE_PARALLEL ? s->n : LIMIT_STAGE_PARALLEL;
-	int failed = 0;
+	int r = thread_each(&(struct thread_work){.name = "stage",
+				    .n = s->n,
+				    .parallel = LIMIT_STAGE_PARALLEL,
+				    .fn = bring_one,
+				    .cookie = s,
+				    .cancel = s->options->cancel,
+				    .stop = &s->stop},
+		err);
 
-	if (s->options->cancel && atomic_load(s->options->cancel))
-		return error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
-	while (n < want && !failed) {
-		pthread_mutex_lock(&s->lock);
-		s->working++;
-		pthread_mutex_unlock(&s->lock);
-		failed = pthread_create(&threads[n], NULL, work, s);
-		if (failed) {
-			pthread_mutex_lock(&s->lock);
-			s->working--;
-			pthread_mutex_unlock(&s->lock);
-			atomic_store(&s->stop, 1);
-		} else {
-			n++;
-		}
-	}
-	watch(s);
-	for (size_t i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
-	if (s->failure.code)
-		return error_move(err, &s->failure);
-	if (failed)
-		return error_errno(err, failed, "cannot start a thread");
-	if (atomic_load(&s->stop))
-		return error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
-	return 0;
+	if (r == 0 && atomic_load(&s->stop))
+		r = error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
+	return r;
 }
 
 static int prepare(struct stage *s, struct penstock_error *err)
@@ -359,16 +299,11 @@ int stage_inputs(
 	 * run. */
 	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
 		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
-	pthread_mutex_init(&s.lock, NULL);
-	clock_cond_init(&s.ended);
 	r = run_stage(&s, provenance, err);
 	for (size_t i = 0; i < s.n; i++)
 		stage_input_release(&s.inputs[i]);
 	free(s.inputs);
 	if (s.has_state)
 		stage_state_release(&s.state);
-	penstock_error_release(&s.failure);
-	pthread_mutex_destroy(&s.lock);
-	pthread_cond_destroy(&s.ended);
 	return r;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/banned.h"
 
 /* Bounds the disk space held if steps end faster than their directories are removed. */
@@ -53,18 +54,16 @@ static void *run(void *arg)
 	struct job job;
 
 	(void)arg;
-	pthread_setname_np(pthread_self(), "litter");
 	while ((job = next()).fn)
 		job.fn(job.path);
 	return NULL;
 }
 
-/* Signals are already blocked in the caller, as in every thread. */
 bool litter_hand_over(void (*fn)(char *path), char *path)
 {
 	LOCK_SCOPE(&litter.lock);
 	if (!litter.running)
-		litter.running = pthread_create(&litter.thread, NULL, run, NULL) == 0;
+		litter.running = thread_start(&litter.thread, "litter", run, NULL, NULL) == 0;
 	if (!litter.running || litter.n == MAX_WAITING)
 		return false;
 	litter.waiting[litter.n++] = (struct job){fn, path};

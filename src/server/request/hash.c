@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "s3/sum/md5_lanes.h"
 #include "server/request/request.h"
 #include "server/request/reply.h"
@@ -238,13 +239,13 @@ int hasher_start(struct hasher **out, struct penstock_error *err)
 	hasher->tail = &hasher->head;
 	pthread_mutex_init(&hasher->lock, NULL);
 	clock_cond_init(&hasher->filled);
-	rc = pthread_create(&hasher->thread, NULL, hasher_main, hasher);
-	if (rc) {
+	rc = thread_start(&hasher->thread, "hash", hasher_main, hasher, err);
+	if (rc < 0) {
 		pthread_cond_destroy(&hasher->filled);
 		pthread_mutex_destroy(&hasher->lock);
 		free(hasher->data);
 		free(hasher);
-		return error_errno(err, rc, "cannot start the hasher thread");
+		return rc;
 	}
 	*out = hasher;
 	return 0;

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include "server/request/request.h"
 #include "base/banned.h"
 
@@ -54,11 +55,11 @@ int workers_start(struct worker_pool **out, struct penstock_error *err)
 	pthread_cond_init(&pool->filled, NULL);
 	pool->tail = &pool->head;
 	for (; pool->n < LIMIT_SERVER_WORKERS; pool->n++) {
-		int rc = pthread_create(&pool->threads[pool->n], NULL, worker_main, pool);
+		int rc = thread_start(&pool->threads[pool->n], "worker", worker_main, pool, err);
 
-		if (rc) {
+		if (rc < 0) {
 			workers_stop(pool);
-			return error_errno(err, rc, "cannot start a worker thread");
+			return rc;
 		}
 	}
 	*out = pool;

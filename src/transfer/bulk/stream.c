@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/thread.h"
 #include "transfer/state/memory_share.h"
 #include "transfer/put/internal.h"
 #include "base/banned.h"
@@ -77,11 +77,11 @@ static int through_pipe(
 		return error_errno(err, errno, "cannot create a pipe");
 	s->out = fds[0];
 	s->in = fds[1];
-	r = pthread_create(&thread, NULL, upload_main, s);
-	if (r) {
+	r = thread_start(&thread, "upload", upload_main, s, err);
+	if (r < 0) {
 		close(s->in);
 		close(s->out);
-		return error_errno(err, r, "cannot start a thread");
+		return r;
 	}
 	r = object_get_stream(item->from, &get, to_pipe, s, NULL, &own);
 	/* An incomplete download does not become an object. */

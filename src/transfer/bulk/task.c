@@ -1,12 +1,12 @@
 /* The lists of tasks, the workers, and the end of each task. */
 #include "transfer/bulk/internal.h"
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "net/http/http.h"
 #include "base/banned.h"
 
@@ -62,7 +62,6 @@ static void *worker_main(void *arg)
 	struct bulk *bulk = arg;
 	struct bulk_task *task;
 
-	pthread_setname_np(pthread_self(), "bulk");
 	pthread_mutex_lock(&bulk->lock);
 	for (;;) {
 		while (!bulk->queue.first && !bulk->closing) {
@@ -81,22 +80,17 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Call it with the lock held. Signals are for the other threads. If out of memory, existing threads
- * suffice. */
+/* Call it with the lock held. If out of memory, existing threads suffice. */
 static void start_worker(struct bulk *bulk)
 {
 	unsigned most = bulk->options.parallel;
-	sigset_t all, before;
 
 	if (!most || most > LIMIT_BULK_WORKERS)
 		most = LIMIT_BULK_WORKERS;
 	if (bulk->idle >= bulk->queue.n || bulk->n_workers >= most)
 		return;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (pthread_create(&bulk->workers[bulk->n_workers], NULL, worker_main, bulk) == 0)
+	if (thread_start(&bulk->workers[bulk->n_workers], "bulk", worker_main, bulk, NULL) == 0)
 		bulk->n_workers++;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void bulk_queue(struct bulk_task *task)

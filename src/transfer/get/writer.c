@@ -1,13 +1,13 @@
 #include "transfer/get/writer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "base/banned.h"
 
 /*
@@ -81,7 +81,6 @@ static void *writer_main(void *arg)
 {
 	struct get_writer *w = arg;
 
-	pthread_setname_np(pthread_self(), "write");
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
 		if (!is_to_begin(w))
@@ -108,9 +107,6 @@ static void release(struct get_writer *w)
 struct get_writer *get_writer_start(get_writer_fn *fn, int64_t linger_ms)
 {
 	struct get_writer *w = process_is_parallel() ? calloc(1, sizeof(*w)) : NULL;
-	sigset_t all;
-	sigset_t before;
-	int rc;
 
 	if (!w)
 		return NULL;
@@ -119,11 +115,7 @@ struct get_writer *get_writer_start(get_writer_fn *fn, int64_t linger_ms)
 	pthread_mutex_init(&w->lock, NULL);
 	clock_cond_init(&w->came);
 	pthread_cond_init(&w->written, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&w->thread, NULL, writer_main, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc) {
+	if (thread_start(&w->thread, "write", writer_main, w, NULL) < 0) {
 		release(w);
 		return NULL;
 	}

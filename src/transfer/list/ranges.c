@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "transfer/list/split.h"
 #include "transfer/client/internal.h"
 #include "base/banned.h"
@@ -404,11 +405,9 @@ static void start_threads(struct list_ranges *l)
 {
 	unsigned wanted = l->counters.pages && l->ranges && !l->ranges->finished ? l->parallel : 1;
 
-	while (l->started < wanted && l->idle == 0) {
-		if (pthread_create(&l->threads[l->started], NULL, thread_main, l) != 0)
-			break;
+	while (l->started < wanted && l->idle == 0 &&
+		thread_start(&l->threads[l->started], "list", thread_main, l, NULL) == 0)
 		l->started++;
-	}
 }
 
 /* ---- interface ---- */

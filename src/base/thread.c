@@ -1,0 +1,90 @@
+#include "base/thread.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/banned.h"
+
+/* Interval of the check of the caller's cancel flag. */
+#define POLL_MS 50
+
+int thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg,
+	struct penstock_error *err)
+{
+	sigset_t all, before;
+	int e;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	e = pthread_create(out, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (e)
+		return error_errno(err, e, "cannot start the thread '%s'", name);
+	pthread_setname_np(*out, name);
+	return 0;
+}
+
+struct team {
+	const struct thread_work *work;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	/* under lock */
+	size_t next, working;
+	struct penstock_error failure; /* the first */
+};
+
+static void *member_main(void *arg)
+{
+	struct team *team = arg;
+	const struct thread_work *work = team->work;
+
+	pthread_mutex_lock(&team->lock);
+	while (team->next < work->n && !atomic_load(work->stop)) {
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		size_t i = team->next++;
+
+		pthread_mutex_unlock(&team->lock);
+		if (work->fn(work->cookie, i, &why) < 0)
+			atomic_store(work->stop, 1);
+		pthread_mutex_lock(&team->lock);
+		if (why.code && !team->failure.code)
+			error_move(&team->failure, &why);
+	}
+	team->working--;
+	pthread_cond_signal(&team->ended);
+	pthread_mutex_unlock(&team->lock);
+	return NULL;
+}
+
+int thread_each(const struct thread_work *work, struct penstock_error *err)
+{
+	size_t n = 0, want = work->n < work->parallel ? work->n : work->parallel;
+	_cleanup_free_ pthread_t *threads = calloc(want + 1, sizeof(*threads));
+	struct team team = {.work = work, .failure = PENSTOCK_ERROR_INIT};
+	int r = threads ? 0 : error_memory(err);
+
+	pthread_mutex_init(&team.lock, NULL);
+	clock_cond_init(&team.ended);
+	pthread_mutex_lock(&team.lock);
+	while (r == 0 && n < want) {
+		r = thread_start(&threads[n], work->name, member_main, &team, n ? NULL : err);
+		n += r == 0;
+	}
+	team.working = n;
+	while (team.working > 0) {
+		if (work->cancel && atomic_load(work->cancel))
+			atomic_store(work->stop, 1);
+		clock_cond_wait_ms(&team.ended, &team.lock, POLL_MS);
+	}
+	pthread_mutex_unlock(&team.lock);
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	pthread_cond_destroy(&team.ended);
+	pthread_mutex_destroy(&team.lock);
+	if (team.failure.code)
+		return error_move(err, &team.failure);
+	return n || !want ? 0 : r;
+}
