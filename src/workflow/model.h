@@ -348,6 +348,7 @@ struct workflow_context {
 
 /* Packages for the steps that run on the host. */
 struct workflow_python {
+	bool given;
 	struct workflow_text requirements; /* below the working directory; value NULL: not given */
 	struct workflow_text version; /* "3.11"; value NULL: the version of python3 */
 	/* the packages of the machine are visible; default true */

@@ -152,9 +152,20 @@ static size_t length_at(const struct schema_key *key, const char *out)
 	return key->length ? *(const size_t *)(out + key->length - 1) : 0;
 }
 
+static bool holds(const struct schema_condition *c, const char *out)
+{
+	static const char zeros[sizeof(int64_t)];
+	const void *member = out + c->member - 1;
+
+	if (!c->member)
+		return true;
+	return (c->size == sizeof(int) ? *(const int *)member == c->value
+				       : memcmp(member, zeros, c->size) == 0) != c->differs;
+}
+
 static bool is_shown(const struct schema_key *key, const char *out)
 {
-	if (!key->member || (key->shown && !key->shown(out)))
+	if (!key->member || !holds(&key->shown[0], out) || !holds(&key->shown[1], out))
 		return false;
 	return (key->flags & KEY_SHOWN) ||
 	       is_given(key, out + key->member - 1, length_at(key, out));

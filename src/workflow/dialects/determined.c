@@ -22,7 +22,7 @@ static const struct schema_key length_keys[] = {
 	{"records", .kinds = KEY_WHOLE, .max = INT64_MAX},
 	{"epochs", .kinds = KEY_WHOLE, .max = INT64_MAX},
 };
-static const struct schema schema_length = SCHEMA(NULL, "a length", length_keys);
+static const struct schema schema_length = {SCHEMA(NULL, "a length", length_keys)};
 
 static const struct schema_key searcher_keys[] = {
 	{"name", .kinds = KEY_TEXT},
@@ -43,7 +43,7 @@ static const struct schema_key searcher_keys[] = {
 	{"stop_once", .kinds = KEY_ANY, .refused = "only one trial is run"},
 	{"bracket_rungs", .kinds = KEY_ANY, .refused = "only one trial is run"},
 };
-static const struct schema schema_searcher = SCHEMA(NULL, "`searcher`", searcher_keys);
+static const struct schema schema_searcher = {SCHEMA(NULL, "`searcher`", searcher_keys)};
 
 static const struct schema_key resources_keys[] = {
 	{"slots_per_trial", .kinds = KEY_WHOLE, .max = 4096},
@@ -57,7 +57,7 @@ static const struct schema_key resources_keys[] = {
 	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
 	{"devices", .kinds = KEY_ANY, .refused = "single devices of the machine cannot be passed on"},
 };
-static const struct schema schema_resources = SCHEMA(NULL, "`resources`", resources_keys);
+static const struct schema schema_resources = {SCHEMA(NULL, "`resources`", resources_keys)};
 
 static const struct schema_key mount_keys[] = {
 	{"host_path", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
@@ -65,7 +65,7 @@ static const struct schema_key mount_keys[] = {
 	{"read_only", .kinds = KEY_FLAG},
 	{"propagation", .kinds = KEY_TEXT},
 };
-static const struct schema schema_mount = SCHEMA(NULL, "a bind mount", mount_keys);
+static const struct schema schema_mount = {SCHEMA(NULL, "a bind mount", mount_keys)};
 
 static const struct schema_key auth_keys[] = {
 	{"username", .kinds = KEY_TEXT},
@@ -73,7 +73,7 @@ static const struct schema_key auth_keys[] = {
 	{"serveraddress", .kinds = KEY_TEXT},
 	{"email", .kinds = KEY_TEXT, .note = "has no effect: no registry asks for it"},
 };
-static const struct schema schema_auth = SCHEMA(NULL, "`registry_auth`", auth_keys);
+static const struct schema schema_auth = {SCHEMA(NULL, "`registry_auth`", auth_keys)};
 
 static const struct schema_key image_keys[] = {
 	{"cpu", .kinds = KEY_TEXT},
@@ -81,7 +81,7 @@ static const struct schema_key image_keys[] = {
 	{"gpu", .kinds = KEY_TEXT},
 	{"rocm", .kinds = KEY_TEXT},
 };
-static const struct schema schema_image = SCHEMA(NULL, "`image`", image_keys);
+static const struct schema schema_image = {SCHEMA(NULL, "`image`", image_keys)};
 
 static const struct schema_key environment_keys[] = {
 	{"image", .kinds = KEY_TEXT | KEY_MAP, .below = &schema_image},
@@ -94,7 +94,7 @@ static const struct schema_key environment_keys[] = {
 	{"drop_capabilities", .kinds = KEY_ANY, .refused = "a step has the rights of the user who starts it"},
 	{"pod_spec", .kinds = KEY_ANY, .refused = "there is no Kubernetes"},
 };
-static const struct schema schema_environment = SCHEMA(NULL, "`environment`", environment_keys);
+static const struct schema schema_environment = {SCHEMA(NULL, "`environment`", environment_keys)};
 
 static const struct schema_key storage_keys[] = {
 	{"type", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
@@ -115,12 +115,12 @@ static const struct schema_key storage_keys[] = {
 	{"save_trial_best", .kinds = KEY_WHOLE, .max = INT64_MAX},
 	{"save_trial_latest", .kinds = KEY_WHOLE, .max = INT64_MAX},
 };
-static const struct schema schema_storage = SCHEMA(NULL, "`checkpoint_storage`", storage_keys);
+static const struct schema schema_storage = {SCHEMA(NULL, "`checkpoint_storage`", storage_keys)};
 
 static const struct schema_key seed_keys[] = {
 	{"experiment_seed", .kinds = KEY_WHOLE, .max = UINT32_MAX},
 };
-static const struct schema schema_seed = SCHEMA(NULL, "`reproducibility`", seed_keys);
+static const struct schema schema_seed = {SCHEMA(NULL, "`reproducibility`", seed_keys)};
 
 static const struct schema_key root_keys[] = {
 	{"name", .kinds = KEY_TEXT},
@@ -157,7 +157,7 @@ static const struct schema_key root_keys[] = {
 	{"slurm", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
 	{"pbs", .kinds = KEY_ANY, .refused = "the run is on this machine, not on a cluster"},
 };
-static const struct schema schema_root = SCHEMA(NULL, "an experiment", root_keys);
+static const struct schema schema_root = {SCHEMA(NULL, "an experiment", root_keys)};
 /* clang-format on */
 
 struct experiment {

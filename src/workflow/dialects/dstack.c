@@ -17,7 +17,7 @@ static const struct schema_key count_keys[] = {
 	{"name", .kinds = KEY_TEXT, .note = "is not compared with what this machine has"},
 	{"memory", .kinds = KEY_TEXT, .note = "is not compared with what this machine has"},
 };
-static const struct schema schema_count = SCHEMA(NULL, "`cpu` or `gpu`", count_keys);
+static const struct schema schema_count = {SCHEMA(NULL, "`cpu` or `gpu`", count_keys)};
 
 static const struct schema_key resources_keys[] = {
 	{"cpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .min = 1, .max = 4096},
@@ -28,13 +28,13 @@ static const struct schema_key resources_keys[] = {
 	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
 	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = DIALECT_ONE_NODE},
 };
-static const struct schema schema_resources = SCHEMA(NULL, "`resources`", resources_keys);
+static const struct schema schema_resources = {SCHEMA(NULL, "`resources`", resources_keys)};
 
 static const struct schema_key artifact_keys[] = {
 	{"path", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
 	{"mount", .kinds = KEY_FLAG},
 };
-static const struct schema schema_artifact = SCHEMA(NULL, "an artifact", artifact_keys);
+static const struct schema schema_artifact = {SCHEMA(NULL, "an artifact", artifact_keys)};
 
 static const struct schema_key dep_keys[] = {
 	{"workflow", .kinds = KEY_TEXT},
@@ -42,31 +42,31 @@ static const struct schema_key dep_keys[] = {
 	{"tag", .kinds = KEY_TEXT},
 	{"mount", .kinds = KEY_FLAG, .note = "has no effect: artifacts of others are copied before the steps"},
 };
-static const struct schema schema_dep = SCHEMA(NULL, "a dependency", dep_keys);
+static const struct schema schema_dep = {SCHEMA(NULL, "a dependency", dep_keys)};
 
 static const struct schema_key repo_keys[] = {
 	{"include", .kinds = KEY_TEXT | KEY_TEXTS, .note = "has no effect: the whole project is there"},
 };
-static const struct schema schema_repo = SCHEMA(NULL, "`repo`", repo_keys);
+static const struct schema schema_repo = {SCHEMA(NULL, "`repo`", repo_keys)};
 
 static const struct schema_key depends_keys[] = {
 	{"repo", .kinds = KEY_MAP, .below = &schema_repo},
 	{"workflows", .kinds = KEY_TEXTS},
 };
-static const struct schema schema_depends = SCHEMA(NULL, "`depends-on`", depends_keys);
+static const struct schema schema_depends = {SCHEMA(NULL, "`depends-on`", depends_keys)};
 
 static const struct schema_key provider_keys[] = {
 	{"name", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
 	{"repo", .kinds = KEY_TEXT, .refused = "providers of other repositories are not fetched; use bash with `commands`"},
 	{"file", .kinds = KEY_TEXT, .refused = "custom providers are not run; use bash with `commands`"},
 };
-static const struct schema schema_provider = SCHEMA(NULL, "`provider`", provider_keys);
+static const struct schema schema_provider = {SCHEMA(NULL, "`provider`", provider_keys)};
 
 static const struct schema_key auth_keys[] = {
 	{"username", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
 	{"password", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
 };
-static const struct schema schema_auth = SCHEMA(NULL, "`registry_auth`", auth_keys);
+static const struct schema schema_auth = {SCHEMA(NULL, "`registry_auth`", auth_keys)};
 
 static const struct schema_key workflow_keys[] = {
 	{"name", .kinds = KEY_TEXT},
@@ -101,18 +101,18 @@ static const struct schema_key workflow_keys[] = {
 	{"template", .kinds = KEY_ANY, .refused = "templates are not merged; write its keys into the workflow"},
 	{"type", .kinds = KEY_ANY, .refused = "this is a file of current dstack; penstock reads the files of 2022"},
 };
-static const struct schema schema_workflow = SCHEMA(NULL, "a workflow", workflow_keys);
+static const struct schema schema_workflow = {SCHEMA(NULL, "a workflow", workflow_keys)};
 
 static const struct schema_key root_keys[] = {
 	{"workflows", .kinds = KEY_LIST, .flags = KEY_REQUIRED, .below = &schema_workflow},
 };
-static const struct schema schema_root = SCHEMA(NULL, "the file", root_keys);
+static const struct schema schema_root = {SCHEMA(NULL, "the file", root_keys)};
 
 /* For a chosen workflow, mistakes in the others do not matter. */
 static const struct schema_key outer_keys[] = {
 	{"workflows", .kinds = KEY_ANY, .flags = KEY_REQUIRED},
 };
-static const struct schema schema_outer = SCHEMA(NULL, "the file", outer_keys);
+static const struct schema schema_outer = {SCHEMA(NULL, "the file", outer_keys)};
 /* clang-format on */
 
 /* Keys that only some providers have; keys of all providers are not listed. */

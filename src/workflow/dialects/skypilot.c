@@ -16,7 +16,7 @@ static const struct schema_key recovery_keys[] = {
 	{"max_restarts_on_errors", .kinds = KEY_WHOLE, .max = 1000},
 	{"recover_on_exit_codes", .kinds = KEY_WHOLE | KEY_TEXTS, .max = 255},
 };
-static const struct schema schema_recovery = SCHEMA(NULL, "`job_recovery`", recovery_keys);
+static const struct schema schema_recovery = {SCHEMA(NULL, "`job_recovery`", recovery_keys)};
 
 static const struct schema_key resources_keys[] = {
 	{"accelerators", .kinds = KEY_TEXT | KEY_FREE | KEY_TEXTS},
@@ -42,7 +42,7 @@ static const struct schema_key resources_keys[] = {
 	{"any_of", .kinds = KEY_ANY, .refused = "there is one machine to choose from; give its resources"},
 	{"ordered", .kinds = KEY_ANY, .refused = "there is one machine to choose from; give its resources"},
 };
-static const struct schema schema_resources = SCHEMA(NULL, "`resources`", resources_keys);
+static const struct schema schema_resources = {SCHEMA(NULL, "`resources`", resources_keys)};
 
 static const struct schema_key mount_keys[] = {
 	{"name", .kinds = KEY_TEXT},
@@ -52,7 +52,7 @@ static const struct schema_key mount_keys[] = {
 	{"persistent", .kinds = KEY_FLAG, .note = "has no effect: nothing in a bucket is deleted"},
 	{"_is_sky_managed", .kinds = KEY_ANY, .refused = "it is internal to SkyPilot"},
 };
-static const struct schema schema_mount = SCHEMA(NULL, "a file mount", mount_keys);
+static const struct schema schema_mount = {SCHEMA(NULL, "a file mount", mount_keys)};
 
 static const struct schema_key root_keys[] = {
 	{"name", .kinds = KEY_TEXT},
@@ -71,7 +71,7 @@ static const struct schema_key root_keys[] = {
 	{"config", .kinds = KEY_ANY, .refused = "there are no clouds to configure"},
 	{"experimental", .kinds = KEY_ANY, .refused = "there are no clouds to be configured"},
 };
-static const struct schema schema_root = SCHEMA(NULL, "a task", root_keys);
+static const struct schema schema_root = {SCHEMA(NULL, "a task", root_keys)};
 /* clang-format on */
 
 struct task {

@@ -55,12 +55,7 @@ static const struct schema_key best_keys[] = {
 	{"n", NUMBER(workflow_checkpoints, best, 1, MAX_KEPT), .flags = KEY_SHOWN, .preset = 1,
 		.says = "how many of the best are kept"},
 };
-static const struct schema schema_best = SCHEMA("best", "`best`", best_keys);
-
-static bool shows_best(const void *out)
-{
-	return ((const struct workflow_checkpoints *)out)->metric.value != NULL;
-}
+static const struct schema schema_best = {SCHEMA("best", "`best`", best_keys)};
 
 static void check_keep(struct reader *rd, const struct node *map, void *out)
 {
@@ -79,20 +74,10 @@ static const struct schema_key keep_keys[] = {
 		.says = "how many of the newest are kept"},
 	{"every", NUMBER(workflow_checkpoints, every, 1, INT64_MAX), .value = "steps",
 		.says = "keeps those whose step is a multiple of it"},
-	{"best", MAP_OF(&schema_best), .shown = shows_best, .says = "keeps the best by a metric"},
+	{"best", MAP_OF(&schema_best), .shown = {SET(workflow_checkpoints, metric.value)},
+		.says = "keeps the best by a metric"},
 };
-static const struct schema schema_keep = {
-	.name = "keep",
-	.what = "`keep`",
-	.keys = keep_keys,
-	.n = ARRAY_SIZE(keep_keys),
-	.check = check_keep,
-};
-
-static bool shows_keep(const void *out)
-{
-	return ((const struct workflow_checkpoints *)out)->keeps;
-}
+static const struct schema schema_keep = {SCHEMA("keep", "`keep`", keep_keys), .check = check_keep};
 
 static void check_checkpoints(struct reader *rd, const struct node *map, void *out)
 {
@@ -108,15 +93,9 @@ static const struct schema_key checkpoints_keys[] = {
 		.value = "path below the output, or `.`", .says = "where the checkpoints are"},
 	{"pattern", TEXT(workflow_checkpoints, pattern), .value = "such as `*.pth`",
 		.says = "files with matching names are checkpoints by themselves"},
-	{"keep", MAP_OF(&schema_keep), .shown = shows_keep, .otherwise = "all",
-		.says = "which checkpoints are kept; the newest always is"},
+	{"keep", MAP_OF(&schema_keep), .shown = {SET(workflow_checkpoints, keeps)},
+		.otherwise = "all", .says = "which checkpoints are kept; the newest always is"},
 };
-const struct schema schema_checkpoints = {
-	.name = "checkpoints",
-	.what = "`checkpoints`",
-	.keys = checkpoints_keys,
-	.n = ARRAY_SIZE(checkpoints_keys),
-	.given = offsetof(struct workflow_checkpoints, given) + 1,
-	AT(workflow_checkpoints, at),
-	.check = check_checkpoints,
-};
+const struct schema schema_checkpoints = {SCHEMA("checkpoints", "`checkpoints`", checkpoints_keys),
+	.given = offsetof(struct workflow_checkpoints, given) + 1, AT(workflow_checkpoints, at),
+	.check = check_checkpoints};

@@ -150,15 +150,8 @@ static const struct schema_key mount_keys[] = {
 	{"options", WORD(workflow_mount, read_only, mount_words), .flags = KEY_SHOWN,
 		.says = "writable or read-only"},
 };
-const struct schema schema_mount = {
-	.name = "mount",
-	.what = "a mount",
-	.keys = mount_keys,
-	.n = ARRAY_SIZE(mount_keys),
-	.size = sizeof(struct workflow_mount),
-	AT(workflow_mount, at),
-	.check = check_mount,
-};
+const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
+	.size = sizeof(struct workflow_mount), AT(workflow_mount, at), .check = check_mount};
 
 /* ---- the container ---- */
 
@@ -214,12 +207,6 @@ static const struct schema_key container_keys[] = {
 	{"mounts", LIST(workflow_container, mounts, n_mounts, &schema_mount),
 		.says = "directories of the machine in the container"},
 };
-const struct schema schema_container = {
-	.name = "container",
-	.what = "`container`",
-	.keys = container_keys,
-	.n = ARRAY_SIZE(container_keys),
-	.given = offsetof(struct workflow_container, given) + 1,
-	AT(workflow_container, at),
-	.check = check_container,
-};
+const struct schema schema_container = {SCHEMA("container", "`container`", container_keys),
+	.given = offsetof(struct workflow_container, given) + 1, AT(workflow_container, at),
+	.check = check_container};

@@ -15,7 +15,7 @@ static const struct schema_key env_keys[] = {
 	{"value", .kinds = KEY_TEXT, .flags = KEY_REQUIRED,
 		.says = "its text; variables in it are not replaced"},
 };
-const struct schema schema_env = SCHEMA("variable", "an entry of `env`", env_keys);
+const struct schema schema_env = {SCHEMA("variable", "an entry of `env`", env_keys)};
 
 bool is_variable_name(const char *s)
 {

@@ -38,18 +38,7 @@ static const struct schema_key notify_keys[] = {
 		.says = "the steps begin; the run has ended, with any result; the run has failed"},
 };
 static const struct schema schema_notify = {
-	.name = "notify",
-	.what = "`notify`",
-	.keys = notify_keys,
-	.n = ARRAY_SIZE(notify_keys),
-	AT(workflow_notify, at),
-	.check = check_notify,
-};
-
-static bool shows_notify(const void *out)
-{
-	return ((const struct workflow *)out)->notify.url.value != NULL;
-}
+	SCHEMA("notify", "`notify`", notify_keys), AT(workflow_notify, at), .check = check_notify};
 
 /* ---- resources of a workflow without `resources` ---- */
 
@@ -216,33 +205,6 @@ static const char *const resume_words[] = {
 	NULL,
 };
 
-static bool shows_output(const void *out)
-{
-	return ((const struct workflow *)out)->output.kind != WORKFLOW_NO_TRANSPORT;
-}
-
-static bool shows_checkpoints(const void *out)
-{
-	return ((const struct workflow *)out)->checkpoints.given;
-}
-
-static bool shows_context(const void *out)
-{
-	return ((const struct workflow *)out)->context.path.value != NULL;
-}
-
-static bool shows_python(const void *out)
-{
-	const struct workflow_python *python = &((const struct workflow *)out)->python;
-
-	return python->requirements.value || python->version.value;
-}
-
-static bool shows_retry(const void *out)
-{
-	return ((const struct workflow *)out)->retry.max.value;
-}
-
 static const struct schema_key job_keys[] = {
 	{"name", TEXT(workflow, name), .flags = KEY_SHOWN,
 		.value = "1 to 64 letters, digits, `.`, `_`, `-`",
@@ -264,8 +226,9 @@ static const struct schema_key job_keys[] = {
 		.says = "permissions of everything in the input directory, as the **decimal** value "
 			"of an octal mode: 511 is 0777, 493 is 0755, 448 is 0700; in YAML also "
 			"`0o755`"},
-	{"output", MAP(workflow, output, &schema_output), .flags = KEY_SHOWN, .shown = shows_output,
-		.value = "[output](#output)", .says = "where `$DEEPSQUARE_OUTPUT` is kept"},
+	{"output", MAP(workflow, output, &schema_output), .flags = KEY_SHOWN,
+		.shown = {SET(workflow, output.kind)}, .value = "[output](#output)",
+		.says = "where `$DEEPSQUARE_OUTPUT` is kept"},
 	{"continuousOutputSync", FLAG(workflow, continuous_output_sync), .flags = KEY_SHOWN,
 		.says = "publishes files as soon as they are complete, not only at the end; S3 "
 			"only: an HTTP output is uploaded once, at the end, and a note says so"},
@@ -275,10 +238,10 @@ static const struct schema_key job_keys[] = {
 		.says = "networks between steps, for `customNetworkInterfaces`"},
 	{"context", .kinds = KEY_MAP | KEY_TEXT, .below = &schema_context,
 		.member = offsetof(struct workflow, context) + 1, .flags = KEY_SHORT,
-		.shown = shows_context,
+		.shown = {SET(workflow, context.path.value)},
 		.value = "[map](#context-python-and-artifacts), or a directory",
 		.says = "a directory whose copy is the working directory of every step; ours"},
-	{"python", MAP(workflow, python, &schema_python), .shown = shows_python,
+	{"python", MAP(workflow, python, &schema_python), .shown = {SET(workflow, python.given)},
 		.value = "[map](#context-python-and-artifacts)",
 		.says = "Python packages of the steps; ours"},
 	{"artifacts", .kinds = KEY_TEXTS, .member = offsetof(struct workflow, artifacts) + 1,
@@ -311,25 +274,20 @@ static const struct schema_key job_keys[] = {
 		.value = "list of `hostDir`, `containerDir`, `options`",
 		.says = "[mounts](containers.md#the-command) of every step in a container, before the "
 			"step's own; ours"},
-	{"notify", MAP(workflow, notify, &schema_notify), .shown = shows_notify,
-		.value = "[map](#notify)", .says = "a webhook; ours"},
+	{"notify", MAP(workflow, notify, &schema_notify),
+		.shown = {SET(workflow, notify.url.value)}, .value = "[map](#notify)",
+		.says = "a webhook; ours"},
 	{"preemption", MAP(workflow, preemption, &schema_preemption), .otherwise = "detected",
 		.value = "[map](preemption.md)",
 		.says = "who says that the machine goes away, how the steps are warned, and how "
 			"much time there is; ours"},
-	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints), .shown = shows_checkpoints,
-		.otherwise = "all are kept", .value = "[map](checkpoints.md)",
-		.says = "which checkpoints are kept; ours"},
-	{"retry", MAP(workflow, retry, &schema_retry), .shown = shows_retry,
+	{"checkpoints", MAP(workflow, checkpoints, &schema_checkpoints),
+		.shown = {SET(workflow, checkpoints.given)}, .otherwise = "all are kept",
+		.value = "[map](checkpoints.md)", .says = "which checkpoints are kept; ours"},
+	{"retry", MAP(workflow, retry, &schema_retry), .shown = {SET(workflow, retry.max.value)},
 		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
 };
-const struct schema schema_job = {
-	.name = "workflow",
-	.what = "a workflow",
-	.keys = job_keys,
-	.n = ARRAY_SIZE(job_keys),
-	.check = check_job,
-};
+const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 
 void read_native(struct reader *rd, struct node *job)
 {

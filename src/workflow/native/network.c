@@ -100,15 +100,8 @@ static const struct schema_key peer_keys[] = {
 	{"persistentKeepalive", NUMBER(workflow_peer, persistent_keepalive, 0, MAX_KEEPALIVE),
 		.flags = KEY_SHOWN, .otherwise = "0", .says = "seconds between packets; 0: none"},
 };
-static const struct schema schema_peer = {
-	.name = "peer",
-	.what = "a peer of `wireguard`",
-	.keys = peer_keys,
-	.n = ARRAY_SIZE(peer_keys),
-	.size = sizeof(struct workflow_peer),
-	AT(workflow_peer, at),
-	.check = check_peer,
-};
+static const struct schema schema_peer = {SCHEMA("peer", "a peer of `wireguard`", peer_keys),
+	.size = sizeof(struct workflow_peer), AT(workflow_peer, at), .check = check_peer};
 
 static void check_wireguard(struct reader *rd, const struct node *map, void *out)
 {
@@ -128,12 +121,7 @@ static const struct schema_key wireguard_keys[] = {
 		.flags = KEY_SHOWN, .says = "the other sides"},
 };
 static const struct schema schema_wireguard = {
-	.name = "wireguard",
-	.what = "`wireguard`",
-	.keys = wireguard_keys,
-	.n = ARRAY_SIZE(wireguard_keys),
-	.check = check_wireguard,
-};
+	SCHEMA("wireguard", "`wireguard`", wireguard_keys), .check = check_wireguard};
 
 /* ---- bore ---- */
 
@@ -181,13 +169,7 @@ static const struct schema_key bore_keys[] = {
 	{"port", .kinds = KEY_WHOLE, .min = 1, .max = MAX_PORT, .otherwise = "7835",
 		.says = "the older key, with `address`"},
 };
-static const struct schema schema_bore = {
-	.name = "bore",
-	.what = "`bore`",
-	.keys = bore_keys,
-	.n = ARRAY_SIZE(bore_keys),
-	.check = check_bore,
-};
+static const struct schema schema_bore = {SCHEMA("bore", "`bore`", bore_keys), .check = check_bore};
 
 /* ---- vnet ---- */
 
@@ -220,13 +202,7 @@ static const struct schema_key vnet_keys[] = {
 		.value = "`ADDRESS/BITS`",
 		.says = "an address with its network, such as 10.0.0.2/24"},
 };
-static const struct schema schema_vnet = {
-	.name = "vnet",
-	.what = "`vnet`",
-	.keys = vnet_keys,
-	.n = ARRAY_SIZE(vnet_keys),
-	.check = check_vnet,
-};
+static const struct schema schema_vnet = {SCHEMA("vnet", "`vnet`", vnet_keys), .check = check_vnet};
 
 /* ---- interfaces ---- */
 
@@ -238,41 +214,23 @@ static void check_interface(struct reader *rd, const struct node *map, void *out
 			buf_str(&rd->path));
 }
 
-static bool is_wireguard(const void *out)
-{
-	return ((const struct workflow_interface *)out)->kind == WORKFLOW_WIREGUARD;
-}
-
-static bool is_bore(const void *out)
-{
-	return ((const struct workflow_interface *)out)->kind == WORKFLOW_BORE;
-}
-
-static bool is_vnet(const void *out)
-{
-	return ((const struct workflow_interface *)out)->kind == WORKFLOW_VNET;
-}
-
 static const struct schema_key interface_keys[] = {
-	{"wireguard", MAP_OF(&schema_wireguard), .shown = is_wireguard,
+	{"wireguard", MAP_OF(&schema_wireguard),
+		.shown = {IS(workflow_interface, kind, WORKFLOW_WIREGUARD)},
 		.says = "`wg0` and so on, made by `wg-quick` (package wireguard-tools) before the "
 			"step begins, through the kernel or, if that has no WireGuard, "
 			"wireguard-go. Keys are never written to disk"},
-	{"bore", MAP_OF(&schema_bore), .shown = is_bore,
+	{"bore", MAP_OF(&schema_bore), .shown = {IS(workflow_interface, kind, WORKFLOW_BORE)},
 		.says = "the program `bore` (github.com/jkuri/bore) makes a port of the step "
 			"reachable at a server; it is restarted until the step listens, and its "
 			"output goes to the log"},
-	{"vnet", MAP_OF(&schema_vnet), .shown = is_vnet, .says = "refused when the run starts"},
+	{"vnet", MAP_OF(&schema_vnet), .shown = {IS(workflow_interface, kind, WORKFLOW_VNET)},
+		.says = "refused when the run starts"},
 };
 const struct schema schema_interface = {
-	.name = "interface",
-	.what = "an entry of `customNetworkInterfaces`",
-	.keys = interface_keys,
-	.n = ARRAY_SIZE(interface_keys),
-	.size = sizeof(struct workflow_interface),
-	AT(workflow_interface, at),
-	.check = check_interface,
-};
+	SCHEMA("interface", "an entry of `customNetworkInterfaces`", interface_keys),
+	.size = sizeof(struct workflow_interface), AT(workflow_interface, at),
+	.check = check_interface};
 
 /* `dns` and `customNetworkInterfaces` of the run `map`. */
 void check_network(struct reader *rd, const struct node *map, const struct workflow_run *run)
@@ -330,11 +288,6 @@ static const struct schema_key virtual_network_keys[] = {
 		.says = "an address with its network, such as 10.0.0.1/24"},
 };
 const struct schema schema_virtual_network = {
-	.name = "virtual-network",
-	.what = "an entry of `virtualNetworks`",
-	.keys = virtual_network_keys,
-	.n = ARRAY_SIZE(virtual_network_keys),
-	.size = sizeof(struct workflow_virtual_network),
-	AT(workflow_virtual_network, at),
-	.check = check_virtual_network,
-};
+	SCHEMA("virtual-network", "an entry of `virtualNetworks`", virtual_network_keys),
+	.size = sizeof(struct workflow_virtual_network), AT(workflow_virtual_network, at),
+	.check = check_virtual_network};

@@ -29,8 +29,8 @@ static const struct schema_key notice_source_keys[] = {
 	{"command", TEXT(made_source, command), .flags = KEY_NO_SECRET,
 		.says = "the notice has come when this command exits with 0"},
 };
-static const struct schema schema_notice_source = SCHEMA(
-	"notice-source", "a member of `preemption.sources`", notice_source_keys);
+static const struct schema schema_notice_source = {
+	SCHEMA("notice-source", "a member of `preemption.sources`", notice_source_keys)};
 
 /* {file: PATH} or {command: TEXT} */
 static void read_made_source(
@@ -149,12 +149,7 @@ static const struct schema_key metadata_keys[] = {
 		.says = "of Azure"},
 };
 static const struct schema schema_metadata = {
-	.name = "metadata",
-	.what = "`preemption.metadata`",
-	.keys = metadata_keys,
-	.n = ARRAY_SIZE(metadata_keys),
-	.check = check_metadata,
-};
+	SCHEMA("metadata", "`preemption.metadata`", metadata_keys), .check = check_metadata};
 
 static void check_preemption(struct reader *rd, const struct node *map, void *out)
 {
@@ -184,14 +179,8 @@ static const struct schema_key preemption_keys[] = {
 		.says = "the part of `grace` that is kept for publishing"},
 	{"metadata", MAP_OF(&schema_metadata), .says = "addresses of the metadata services"},
 };
-const struct schema schema_preemption = {
-	.name = "preemption",
-	.what = "`preemption`",
-	.keys = preemption_keys,
-	.n = ARRAY_SIZE(preemption_keys),
-	AT(workflow_preemption, at),
-	.check = check_preemption,
-};
+const struct schema schema_preemption = {SCHEMA("preemption", "`preemption`", preemption_keys),
+	AT(workflow_preemption, at), .check = check_preemption};
 
 void workflow_read_preemption(struct workflow_arena *arena, const char *file, struct node *map,
 	struct workflow_preemption *out, struct diagnostics *found)

@@ -41,13 +41,8 @@ static const struct schema_key artifacts_of_keys[] = {
 	{"tag", TEXT(workflow_artifacts, tag), .says = "a tag of `penstock tag`, instead of `run`"},
 };
 const struct schema schema_artifacts_of = {
-	.name = "artifacts",
-	.what = "`artifacts` of an input",
-	.keys = artifacts_of_keys,
-	.n = ARRAY_SIZE(artifacts_of_keys),
-	AT(workflow_artifacts, at),
-	.check = check_artifacts_of,
-};
+	SCHEMA("artifacts", "`artifacts` of an input", artifacts_of_keys),
+	AT(workflow_artifacts, at), .check = check_artifacts_of};
 
 /* ---- context ---- */
 
@@ -81,14 +76,8 @@ static const struct schema_key context_keys[] = {
 	{"maxBytes", NUMBER(workflow_context, max_bytes, 1, INT64_MAX), .value = "bytes",
 		.says = "a larger context is an error, before anything runs"},
 };
-const struct schema schema_context = {
-	.name = "context",
-	.what = "`context`",
-	.keys = context_keys,
-	.n = ARRAY_SIZE(context_keys),
-	AT(workflow_context, at),
-	.check = check_context,
-};
+const struct schema schema_context = {SCHEMA("context", "`context`", context_keys),
+	AT(workflow_context, at), .check = check_context};
 
 /* ---- python ---- */
 
@@ -129,14 +118,9 @@ static const struct schema_key python_keys[] = {
 		.says = "the packages of the machine are visible, and those that meet the "
 			"requirements are not installed again"},
 };
-const struct schema schema_python = {
-	.name = "python",
-	.what = "`python`",
-	.keys = python_keys,
-	.n = ARRAY_SIZE(python_keys),
-	AT(workflow_python, at),
-	.check = check_python,
-};
+const struct schema schema_python = {SCHEMA("python", "`python`", python_keys),
+	.given = offsetof(struct workflow_python, given) + 1, AT(workflow_python, at),
+	.check = check_python};
 
 /* ---- artifacts ---- */
 

@@ -10,11 +10,6 @@
 #define MAX_GPUS	1000000
 #define MAX_PROCESSES	4194304 /* the largest pid_max of Linux */
 
-static bool shows_gpus(const void *out)
-{
-	return !((const struct workflow_resources *)out)->gpus_per_task.given;
-}
-
 static void check_resources(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_resources *res = out;
@@ -41,7 +36,8 @@ static const struct schema_key resources_keys[] = {
 		.flags = KEY_SHOWN, .otherwise = "not limited",
 		.says = "memory for each CPU, in MB of 2^20 bytes"},
 	{"gpus", NUMBER(workflow_resources, gpus, 0, MAX_GPUS), .flags = KEY_SHOWN,
-		.shown = shows_gpus, .otherwise = "0", .says = "GPUs of the whole run"},
+		.shown = {UNSET(workflow_resources, gpus_per_task.given)}, .otherwise = "0",
+		.says = "GPUs of the whole run"},
 	{"gpusPerTask", NUMBER(workflow_resources, gpus_per_task, 0, MAX_GPUS),
 		.says = "the older key, instead of `gpus`: `gpus` is then `gpusPerTask` times "
 			"`tasks`, and steps inherit it"},
@@ -51,15 +47,9 @@ static const struct schema_key resources_keys[] = {
 			"penstock; ours"},
 	{"ntasks", .kinds = KEY_WHOLE, .min = 1, .max = MAX_TASKS, .flags = KEY_LEGACY},
 };
-const struct schema schema_resources = {
-	.name = "resources",
-	.what = "`resources`",
-	.keys = resources_keys,
-	.n = ARRAY_SIZE(resources_keys),
-	.given = offsetof(struct workflow_resources, given) + 1,
-	AT(workflow_resources, at),
-	.check = check_resources,
-};
+const struct schema schema_resources = {SCHEMA("resources", "`resources`", resources_keys),
+	.given = offsetof(struct workflow_resources, given) + 1, AT(workflow_resources, at),
+	.check = check_resources};
 
 /* Reports a step that needs more than the job has. */
 static void check_share(struct reader *rd, const struct workflow_place *at, const char *what,
@@ -108,13 +98,8 @@ static const struct schema_key step_resources_keys[] = {
 	{"gpus", .kinds = KEY_WHOLE, .min = 0, .max = MAX_GPUS, .flags = KEY_LEGACY},
 };
 const struct schema schema_step_resources = {
-	.name = "step-resources",
-	.what = "the `resources` of a step",
-	.keys = step_resources_keys,
-	.n = ARRAY_SIZE(step_resources_keys),
-	AT(workflow_step_resources, at),
-	.check = check_step_resources,
-};
+	SCHEMA("step-resources", "the `resources` of a step", step_resources_keys),
+	AT(workflow_step_resources, at), .check = check_step_resources};
 
 void read_step_resources(struct reader *rd, const struct node *run, struct workflow_run *out)
 {

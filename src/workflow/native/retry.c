@@ -35,10 +35,4 @@ static const struct schema_key retry_keys[] = {
 			"minutes (or `backoff`, if that is longer), ± 20 %"},
 };
 const struct schema schema_retry = {
-	.name = "retry",
-	.what = "`retry`",
-	.keys = retry_keys,
-	.n = ARRAY_SIZE(retry_keys),
-	AT(workflow_retry, at),
-	.check = check_retry,
-};
+	SCHEMA("retry", "`retry`", retry_keys), AT(workflow_retry, at), .check = check_retry};

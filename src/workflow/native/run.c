@@ -74,11 +74,6 @@ static void check_run(struct reader *rd, const struct node *map, void *out)
 		rd, &run->work_dir, "workDir", "; without it a step starts in $STORAGE_PATH");
 }
 
-static bool shows_container(const void *out)
-{
-	return ((const struct workflow_run *)out)->container.given;
-}
-
 static const char *const shell_words[] = {
 	"/bin/sh", "/bin/bash", "/bin/ash", "ENTRYPOINT", "sh", "bash", "ash", NULL};
 static const char *const network_words[] = {
@@ -104,7 +99,8 @@ static const struct schema_key run_keys[] = {
 	{"resources", MAP(workflow_run, resources, &schema_step_resources),
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "one task, as the run's",
 		.says = "the step's share of the run's resources"},
-	{"container", MAP(workflow_run, container, &schema_container), .shown = shows_container,
+	{"container", MAP(workflow_run, container, &schema_container),
+		.shown = {SET(workflow_run, container.given)},
 		.says = "the [image](containers.md) that the step runs in, instead of on the "
 			"machine itself"},
 	{"restarts", NUMBER(workflow_run, restarts, 0, MAX_RESTARTS), .otherwise = "0",
@@ -137,10 +133,4 @@ static const struct schema_key run_keys[] = {
 	{"mounts", .kinds = KEY_LIST, .below = &schema_mount, .flags = KEY_LEGACY},
 };
 const struct schema schema_run = {
-	.name = "run",
-	.what = "`run`",
-	.keys = run_keys,
-	.n = ARRAY_SIZE(run_keys),
-	AT(workflow_run, at),
-	.check = check_run,
-};
+	SCHEMA("run", "`run`", run_keys), AT(workflow_run, at), .check = check_run};

@@ -6,7 +6,7 @@
  *			SAYS("attempts after failures")},
  *		...
  *	};
- *	const struct schema schema_retry = SCHEMA("retry", "`retry`", retry_keys);
+ *	const struct schema schema_retry = {SCHEMA("retry", "`retry`", retry_keys)};
  *
  * A row drives reading with its checks of type and range (fields.c), the nearest key in messages,
  * `--set`, the printed model (print.c), the JSON Schema (json_schema.c), the tables of the manual
@@ -56,6 +56,14 @@ enum {
 	KEY_MOVABLE = 1 << 7, /* legacy.c moves it here from the map around this one */
 };
 
+/* IS(), SET() or UNSET(). */
+struct schema_condition {
+	size_t member; /* one more than its offset; 0: no condition */
+	size_t size;
+	int value;
+	bool differs;
+};
+
 struct schema_key {
 	const char *name;
 	unsigned kinds;
@@ -81,9 +89,7 @@ struct schema_key {
 	 * there is none. Of a list: that of its pointer and its length. */
 	size_t member, length;
 	size_t size; /* of the member */
-	/* Returns false if the printed model omits the key; NULL: never. `out` is the schema's
-	 * struct. */
-	bool (*shown)(const void *out);
+	struct schema_condition shown[2]; /* the printed model omits the key unless both hold */
 };
 
 struct schema {
@@ -135,10 +141,18 @@ struct schema {
 	.length = MEMBER_OF(s, n, size_t)
 
 #define SCHEMA(text, in_messages, rows)                                                            \
+	.name = (text), .what = (in_messages), .keys = (rows), .n = ARRAY_SIZE(rows)
+/* Conditions on a member: an int or enum is `v`; anything is not 0, or is 0. */
+#define IS(s, m, v)                                                                                \
 	{                                                                                          \
-		.name = (text), .what = (in_messages), .keys = (rows), .n = ARRAY_SIZE(rows)       \
+		offsetof(struct s, m) + 1, sizeof(((struct s *)NULL)->m), (v), false               \
 	}
-#define AT(s, m) .at = offsetof(struct s, m) + 1
+#define SET(s, m)                                                                                  \
+	{                                                                                          \
+		offsetof(struct s, m) + 1, sizeof(((struct s *)NULL)->m), 0, true                  \
+	}
+#define UNSET(s, m) IS(s, m, 0)
+#define AT(s, m)    .at = offsetof(struct s, m) + 1
 
 /* The keys of a workflow file, and of each of its steps. */
 extern const struct schema schema_job, schema_step;

@@ -55,12 +55,7 @@ static const struct schema_key range_keys[] = {
 		.flags = KEY_SHOWN, .preset = 1, .says = "may be negative"},
 };
 static const struct schema schema_range = {
-	.name = "range",
-	.what = "`range`",
-	.keys = range_keys,
-	.n = ARRAY_SIZE(range_keys),
-	.check = check_range,
-};
+	SCHEMA("range", "`range`", range_keys), .check = check_range};
 
 static const struct schema schema_for;
 
@@ -89,16 +84,6 @@ static void check_for(struct reader *rd, const struct node *map, void *out)
 	read_steps(rd, map, "steps", &step->steps);
 }
 
-static bool loops_over_items(const void *out)
-{
-	return ((const struct workflow_step *)out)->loop.has_items;
-}
-
-static bool loops_over_range(const void *out)
-{
-	return !((const struct workflow_step *)out)->loop.has_items;
-}
-
 /* `steps` may also be next to `for` and `launch`, with a note, so it is not required here. */
 #define STEPS(items, n, text)                                                                      \
 	LIST(workflow_step, items, n, &schema_step), .value = "list of [steps](#steps)",           \
@@ -108,21 +93,15 @@ static const struct schema_key for_keys[] = {
 	{"parallel", FLAG(workflow_step, loop.parallel), .flags = KEY_SHOWN,
 		.says = "all iterations run at the same time"},
 	{"items", TEXTS(workflow_step, loop.items), .flags = KEY_SHOWN | KEY_NUMBERS,
-		.shown = loops_over_items, .otherwise = "or `range`",
+		.shown = {SET(workflow_step, loop.has_items)}, .otherwise = "or `range`",
 		.says = "one iteration for each, in the variable `item`"},
-	{"range", MAP_OF(&schema_range), .shown = loops_over_range, .value = "[map](#for)",
-		.otherwise = "or `items`",
+	{"range", MAP_OF(&schema_range), .shown = {UNSET(workflow_step, loop.has_items)},
+		.value = "[map](#for)", .otherwise = "or `items`",
 		.says = "one iteration for each number, in the variable `index`"},
 	{"steps", STEPS(steps.items, steps.n, "the steps of each iteration"),
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
 };
-static const struct schema schema_for = {
-	.name = "for",
-	.what = "`for`",
-	.keys = for_keys,
-	.n = ARRAY_SIZE(for_keys),
-	.check = check_for,
-};
+static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .check = check_for};
 
 /* ---- launch and dependsOn ---- */
 
@@ -175,12 +154,7 @@ static const struct schema_key launch_keys[] = {
 		.flags = KEY_SHOWN | KEY_OWN, .otherwise = "required"},
 };
 static const struct schema schema_launch = {
-	.name = "launch",
-	.what = "`launch`",
-	.keys = launch_keys,
-	.n = ARRAY_SIZE(launch_keys),
-	.check = check_launch,
-};
+	SCHEMA("launch", "`launch`", launch_keys), .check = check_launch};
 
 static void check_depends_on(struct reader *rd, struct workflow_texts *handles)
 {
@@ -253,31 +227,6 @@ static void check_step(struct reader *rd, const struct node *node, void *out)
 			buf_str(&rd->path));
 }
 
-static bool is_run(const void *out)
-{
-	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_RUN;
-}
-
-static bool is_group(const void *out)
-{
-	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_GROUP;
-}
-
-static bool is_for(const void *out)
-{
-	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_FOR;
-}
-
-static bool is_launch(const void *out)
-{
-	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_LAUNCH;
-}
-
-static bool is_use(const void *out)
-{
-	return ((const struct workflow_step *)out)->kind == WORKFLOW_STEP_USE;
-}
-
 static const struct schema_key step_keys[] = {
 	{"name", TEXT(workflow_step, name), .flags = KEY_SHOWN,
 		.otherwise = "\"step 2.1\", its position",
@@ -288,16 +237,21 @@ static const struct schema_key step_keys[] = {
 		.otherwise = "always",
 		.says = "the step is skipped unless bash's `[[ … ]]` is true; evaluated after "
 			"`dependsOn`"},
-	{"run", MAP(workflow_step, run, &schema_run), .flags = KEY_OWN, .shown = is_run,
-		.value = "[map](#run)", .says = "one command"},
+	{"run", MAP(workflow_step, run, &schema_run), .flags = KEY_OWN,
+		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_RUN)}, .value = "[map](#run)",
+		.says = "one command"},
 	{"steps", STEPS(steps.items, steps.n, "a group: one step after the other"),
-		.flags = KEY_SHOWN | KEY_OWN, .shown = is_group},
-	{"for", MAP_OF(&schema_for), .flags = KEY_OWN, .shown = is_for, .value = "[map](#for)",
+		.flags = KEY_SHOWN | KEY_OWN,
+		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_GROUP)}},
+	{"for", MAP_OF(&schema_for), .flags = KEY_OWN,
+		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_FOR)}, .value = "[map](#for)",
 		.says = "a loop"},
-	{"launch", MAP_OF(&schema_launch), .flags = KEY_OWN, .shown = is_launch,
+	{"launch", MAP_OF(&schema_launch), .flags = KEY_OWN,
+		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_LAUNCH)},
 		.value = "[map](#launch-and-dependson)", .says = "steps in the background"},
 	{"use", .kinds = KEY_MAP, .below = &schema_use, .member = 1, .flags = KEY_OWN,
-		.shown = is_use, .value = "[map](#use)", .says = "a module: steps from elsewhere"},
+		.shown = {IS(workflow_step, kind, WORKFLOW_STEP_USE)}, .value = "[map](#use)",
+		.says = "a module: steps from elsewhere"},
 	{"catch",
 		STEPS(catch_steps.items, catch_steps.n,
 			"run only if the step failed; then the workflow continues"),
@@ -305,15 +259,8 @@ static const struct schema_key step_keys[] = {
 	{"finally", STEPS(finally_steps.items, finally_steps.n, "run after the step in any case"),
 		.flags = KEY_OWN},
 };
-const struct schema schema_step = {
-	.name = "step",
-	.what = "a step",
-	.keys = step_keys,
-	.n = ARRAY_SIZE(step_keys),
-	.size = sizeof(struct workflow_step),
-	AT(workflow_step, at),
-	.check = check_step,
-};
+const struct schema schema_step = {SCHEMA("step", "a step", step_keys),
+	.size = sizeof(struct workflow_step), AT(workflow_step, at), .check = check_step};
 
 static void read_step(struct reader *rd, struct node *node, size_t i, void *out)
 {

@@ -125,13 +125,7 @@ static const struct schema_key http_keys[] = {
 		.says = "begins with `https://` or `http://`; the file is kept under the last part "
 			"of its path"},
 };
-static const struct schema schema_http = {
-	.name = "http",
-	.what = "`http`",
-	.keys = http_keys,
-	.n = ARRAY_SIZE(http_keys),
-	.check = check_http,
-};
+static const struct schema schema_http = {SCHEMA("http", "`http`", http_keys), .check = check_http};
 
 /* ---- s3 and gs ---- */
 
@@ -360,13 +354,7 @@ static const struct schema_key s3_keys[] = {
 			"no effect on inputs"},
 };
 const struct schema schema_s3 = {
-	.name = "s3",
-	.what = "`s3`",
-	.keys = s3_keys,
-	.n = ARRAY_SIZE(s3_keys),
-	AT(workflow_s3, at),
-	.check = check_s3,
-};
+	SCHEMA("s3", "`s3`", s3_keys), AT(workflow_s3, at), .check = check_s3};
 
 static const struct schema schema_gs;
 
@@ -394,13 +382,7 @@ static const struct schema_key gs_keys[] = {
 	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN, .says = "as for `s3`"},
 };
 static const struct schema schema_gs = {
-	.name = "gs",
-	.what = "`gs`",
-	.keys = gs_keys,
-	.n = ARRAY_SIZE(gs_keys),
-	AT(workflow_s3, at),
-	.check = check_gs,
-};
+	SCHEMA("gs", "`gs`", gs_keys), AT(workflow_s3, at), .check = check_gs};
 
 /* ---- local ---- */
 
@@ -421,12 +403,7 @@ static const struct schema_key local_keys[] = {
 			"of the workflow file"},
 };
 static const struct schema schema_local = {
-	.name = "local",
-	.what = "`local`",
-	.keys = local_keys,
-	.n = ARRAY_SIZE(local_keys),
-	.check = check_local,
-};
+	SCHEMA("local", "`local`", local_keys), .check = check_local};
 
 /* ---- inputs ---- */
 
@@ -551,48 +528,24 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 	reader_leave(rd, saved);
 }
 
-static bool input_is_http(const void *input)
-{
-	return ((const struct workflow_input *)input)->kind == WORKFLOW_HTTP;
-}
-
-static bool input_is_s3(const void *input)
-{
-	const struct workflow_input *i = input;
-
-	return i->kind == WORKFLOW_S3 && !i->s3.google;
-}
-
-static bool input_is_gs(const void *input)
-{
-	const struct workflow_input *i = input;
-
-	return i->kind == WORKFLOW_S3 && i->s3.google;
-}
-
-static bool input_is_local(const void *input)
-{
-	return ((const struct workflow_input *)input)->kind == WORKFLOW_LOCAL;
-}
-
-static bool input_is_artifacts(const void *input)
-{
-	return ((const struct workflow_input *)input)->kind == WORKFLOW_ARTIFACTS;
-}
-
 static const char *const copy_words[] = {"copy", NULL};
 
 static const struct schema_key input_keys[] = {
-	{"http", MAP(workflow_input, http_url, &schema_http), .shown = input_is_http,
+	{"http", MAP(workflow_input, http_url, &schema_http),
+		.shown = {IS(workflow_input, kind, WORKFLOW_HTTP)},
 		.says = "one file from a web server"},
-	{"s3", MAP(workflow_input, s3, &schema_s3), .shown = input_is_s3,
+	{"s3", MAP(workflow_input, s3, &schema_s3),
+		.shown = {IS(workflow_input, kind, WORKFLOW_S3), UNSET(workflow_input, s3.google)},
 		.says = "objects of an S3 store"},
-	{"gs", MAP(workflow_input, s3, &schema_gs), .shown = input_is_gs,
+	{"gs", MAP(workflow_input, s3, &schema_gs),
+		.shown = {IS(workflow_input, kind, WORKFLOW_S3), SET(workflow_input, s3.google)},
 		.says = "objects of Google Cloud Storage"},
-	{"local", MAP(workflow_input, local_path, &schema_local), .shown = input_is_local,
+	{"local", MAP(workflow_input, local_path, &schema_local),
+		.shown = {IS(workflow_input, kind, WORKFLOW_LOCAL)},
 		.says = "a file or directory of this machine"},
 	{"artifacts", MAP(workflow_input, artifacts, &schema_artifacts_of),
-		.shown = input_is_artifacts, .says = "the output of another run"},
+		.shown = {IS(workflow_input, kind, WORKFLOW_ARTIFACTS)},
+		.says = "the output of another run"},
 	{"path", TEXT(workflow_input, path), .flags = KEY_SHOWN, .preset_text = "",
 		.value = "relative path", .otherwise = "the input directory",
 		.says = "where the data goes below the input directory"},
@@ -607,15 +560,8 @@ static const struct schema_key input_keys[] = {
 	{"mode", .kinds = KEY_WORD, .words = copy_words, .flags = KEY_SHOWN | KEY_OWN,
 		.says = "inputs are copied"},
 };
-const struct schema schema_input = {
-	.name = "input",
-	.what = "an input",
-	.keys = input_keys,
-	.n = ARRAY_SIZE(input_keys),
-	.size = sizeof(struct workflow_input),
-	AT(workflow_input, at),
-	.check = check_input,
-};
+const struct schema schema_input = {SCHEMA("input", "an input", input_keys),
+	.size = sizeof(struct workflow_input), AT(workflow_input, at), .check = check_input};
 
 static void check_output(struct reader *rd, const struct node *map, void *out)
 {
@@ -624,40 +570,20 @@ static void check_output(struct reader *rd, const struct node *map, void *out)
 	output->kind = transport_of(rd, map, false);
 }
 
-static bool output_is_http(const void *output)
-{
-	return ((const struct workflow_output *)output)->kind == WORKFLOW_HTTP;
-}
-
-static bool output_is_s3(const void *output)
-{
-	const struct workflow_output *o = output;
-
-	return o->kind == WORKFLOW_S3 && !o->s3.google;
-}
-
-static bool output_is_gs(const void *output)
-{
-	const struct workflow_output *o = output;
-
-	return o->kind == WORKFLOW_S3 && o->s3.google;
-}
-
 static const struct schema_key output_keys[] = {
-	{"http", MAP(workflow_output, http_url, &schema_http), .shown = output_is_http,
+	{"http", MAP(workflow_output, http_url, &schema_http),
+		.shown = {IS(workflow_output, kind, WORKFLOW_HTTP)},
 		.says = "a web server: one file is sent with PUT, several are zipped first"},
-	{"s3", MAP(workflow_output, s3, &schema_s3), .shown = output_is_s3, .says = "an S3 store"},
-	{"gs", MAP(workflow_output, s3, &schema_gs), .shown = output_is_gs,
+	{"s3", MAP(workflow_output, s3, &schema_s3),
+		.shown = {IS(workflow_output, kind, WORKFLOW_S3),
+			UNSET(workflow_output, s3.google)},
+		.says = "an S3 store"},
+	{"gs", MAP(workflow_output, s3, &schema_gs),
+		.shown = {IS(workflow_output, kind, WORKFLOW_S3), SET(workflow_output, s3.google)},
 		.says = "Google Cloud Storage"},
 };
 const struct schema schema_output = {
-	.name = "output",
-	.what = "`output`",
-	.keys = output_keys,
-	.n = ARRAY_SIZE(output_keys),
-	AT(workflow_output, at),
-	.check = check_output,
-};
+	SCHEMA("output", "`output`", output_keys), AT(workflow_output, at), .check = check_output};
 
 void read_inputs(struct reader *rd, const struct node *job)
 {

@@ -135,15 +135,15 @@ static const struct schema_key module_input_keys[] = {
 	{"default", .kinds = KEY_TEXT, .otherwise = "none: the input must be given",
 		.says = "the value if `args` has none"},
 };
-static const struct schema schema_module_input = SCHEMA(
-	"module-input", "an input of a module", module_input_keys);
+static const struct schema schema_module_input = {
+	SCHEMA("module-input", "an input of a module", module_input_keys)};
 
 static const struct schema_key module_output_keys[] = {
 	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .says = "the name of the output"},
 	{"description", .kinds = KEY_ANY, .says = "for readers"},
 };
-static const struct schema schema_module_output = SCHEMA(
-	"module-output", "an output of a module", module_output_keys);
+static const struct schema schema_module_output = {
+	SCHEMA("module-output", "an output of a module", module_output_keys)};
 
 /* The name of an input or output. Unknown keys are allowed there: they only describe it. */
 static bool read_key(struct reader *rd, const struct node *node, const struct schema *schema,
@@ -278,12 +278,7 @@ static const struct schema_key module_keys[] = {
 		.says = "the steps of the module"},
 };
 const struct schema schema_module = {
-	.name = "module",
-	.what = "a module",
-	.keys = module_keys,
-	.n = ARRAY_SIZE(module_keys),
-	.check = check_module,
-};
+	SCHEMA("module", "a module", module_keys), .check = check_module};
 
 /* A template may end the recursion, so that only the depth shows a cycle. */
 static void report_depth(struct reader *rd, const struct workflow_use *use)
@@ -340,7 +335,7 @@ static const struct schema_key use_keys[] = {
 		.says = "the module itself, in the record of a run, which so continues with the "
 			"module that it began with"},
 };
-const struct schema schema_use = SCHEMA("use", "`use`", use_keys);
+const struct schema schema_use = {SCHEMA("use", "`use`", use_keys)};
 
 void read_use(struct reader *rd, struct node *map, struct workflow_step *step)
 {
