@@ -8,41 +8,15 @@
 
 #define MAX_KEPT 1000000
 
-static bool has_control(const char *text)
+static bool is_below_output(const char *path)
 {
-	for (; *text; text++) {
-		if ((unsigned char)*text < ' ' || *text == 127)
-			return true;
+	for (const char *p = path; *p; p++) {
+		if ((unsigned char)*p < ' ' || *p == 127)
+			return false;
 	}
-	return false;
-}
-
-static void check_path(struct reader *rd, const struct workflow_text *path)
-{
-	char quoted[QUOTE_SIZE];
-
-	if (reader_is_open(rd, path) || strcmp(path->value, ".") == 0)
-		return;
-	if (*path->value == '/' || str_ends(path->value, "/") || strstr(path->value, "//") ||
-		reader_has_dots(path->value) || has_control(path->value) ||
-		strcmp(path->value, ".penstock") == 0 || str_starts(path->value, ".penstock/"))
-		reader_error(rd, &path->at,
-			"`%s` must be a directory below the output, such as checkpoints or "
-			"model/saved, or . for the output itself, not %s",
-			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
-}
-
-static void check_pattern(struct reader *rd, const struct workflow_text *pattern)
-{
-	char quoted[QUOTE_SIZE];
-
-	if (!pattern->value || reader_is_open(rd, pattern))
-		return;
-	if (!*pattern->value || strchr(pattern->value, '/'))
-		reader_error(rd, &pattern->at,
-			"`%s` must be a pattern for file names, such as *.pth; their directory is "
-			"`path`; not %s",
-			reader_field(rd, "pattern"), quote(workflow_shown(pattern), quoted));
+	return *path != '/' && !str_ends(path, "/") && !strstr(path, "//") &&
+	       !reader_has_dots(path) && strcmp(path, ".penstock") != 0 &&
+	       !str_starts(path, ".penstock/");
 }
 
 static const char *const mode_words[] = {"min", "max", NULL};
@@ -81,11 +55,17 @@ static const struct schema schema_keep = {SCHEMA("keep", "`keep`", keep_keys), .
 
 static void check_checkpoints(struct reader *rd, const struct node *map, void *out)
 {
-	struct workflow_checkpoints *c = out;
+	const struct workflow_checkpoints *c = out;
 
 	(void)map;
-	check_path(rd, &c->path);
-	check_pattern(rd, &c->pattern);
+	if (reader_knows(rd, &c->path) && strcmp(c->path.value, ".") != 0 &&
+		!is_below_output(c->path.value))
+		reader_refuse(rd, &c->path, "path",
+			"be a directory below the output, such as checkpoints or model/saved, or . "
+			"for the output itself");
+	if (reader_knows(rd, &c->pattern) && (!*c->pattern.value || strchr(c->pattern.value, '/')))
+		reader_refuse(rd, &c->pattern, "pattern",
+			"be a pattern for file names, such as *.pth, whose directory is `path`");
 }
 
 static const struct schema_key checkpoints_keys[] = {

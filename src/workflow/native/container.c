@@ -64,7 +64,7 @@ static void check_image(struct reader *rd, struct workflow_text *image)
 	char quoted[QUOTE_SIZE];
 	const char *mistake = NULL;
 
-	if (!image->value || reader_is_open(rd, image))
+	if (!reader_knows(rd, image))
 		return;
 	if (str_starts(image->value, "docker://"))
 		image->value += strlen("docker://");
@@ -87,11 +87,10 @@ static void check_image(struct reader *rd, struct workflow_text *image)
 static void check_registry(struct reader *rd, const struct workflow_container *container)
 {
 	const struct workflow_text *registry = &container->registry;
-	char quoted[QUOTE_SIZE];
 	const char *host;
 	size_t len;
 
-	if (!registry->value || reader_is_open(rd, registry))
+	if (!reader_knows(rd, registry))
 		return;
 	host = registry->value;
 	if (str_starts(host, "https://"))
@@ -106,10 +105,9 @@ static void check_registry(struct reader *rd, const struct workflow_container *c
 			len = 0;
 	}
 	if (!len)
-		reader_error(rd, &registry->at,
-			"`%s` must be a host such as ghcr.io, with http:// in front if it has no "
-			"TLS, not %s; the path belongs in `image`",
-			reader_field(rd, "registry"), quote(workflow_shown(registry), quoted));
+		reader_refuse(rd, registry, "registry",
+			"be a host such as ghcr.io, with http:// in front if it has no TLS, without "
+			"a path, which belongs in `image`");
 	else if (container->image.value && *container->image.value == '/')
 		reader_note(rd, &registry->at, "`%s` has no effect on an image that is a file",
 			reader_field(rd, "registry"));
@@ -119,13 +117,9 @@ static void check_registry(struct reader *rd, const struct workflow_container *c
 
 static void check_directory(struct reader *rd, const char *key, const struct workflow_text *path)
 {
-	char quoted[QUOTE_SIZE];
-
-	if (!path->value || reader_is_open(rd, path))
-		return;
-	if (*path->value != '/' || strstr(path->value, "/../") || str_ends(path->value, "/.."))
-		reader_error(rd, &path->at, "`%s` must be an absolute path without `..`, not %s",
-			reader_field(rd, key), quote(workflow_shown(path), quoted));
+	if (reader_knows(rd, path) && (*path->value != '/' || strstr(path->value, "/../") ||
+					      str_ends(path->value, "/..")))
+		reader_refuse(rd, path, key, "be an absolute path without `..`");
 }
 
 static void check_mount(struct reader *rd, const struct node *map, void *out)

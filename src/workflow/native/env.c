@@ -48,19 +48,17 @@ bool check_variable_name(struct reader *rd, const char *key, const struct workfl
 	return true;
 }
 
-/* Checks a variable and appends it to `out`. */
-static void keep_variable(struct reader *rd, struct workflow_env_list *out, const char *key,
+/* Checks a variable and stores it in `env`. Returns false if it is not usable. */
+static bool keep_variable(struct reader *rd, struct workflow_env *env, const char *key,
 	const struct workflow_place *key_at, const struct workflow_text *value)
 {
 	char quoted[QUOTE_SIZE];
-	struct workflow_env *env = &out->items[out->n];
 
 	if (!check_variable_name(rd, key, key_at))
-		return;
+		return false;
 	*env = (struct workflow_env){.key = key, .value = *value, .at = *key_at};
 	if (!value->value)
-		return;
-	out->n++;
+		return false;
 	if (secret_variable(key, value->value)) {
 		log_redact(value->value);
 		if (!value->shown)
@@ -70,6 +68,7 @@ static void keep_variable(struct reader *rd, struct workflow_env_list *out, cons
 			"the value of `%s` is %s literally; variables in it are not replaced", key,
 			quote(value->value, quoted));
 	}
+	return true;
 }
 
 /* The value of a variable; null is the empty text. */
@@ -97,89 +96,68 @@ static void take_value(
 	reader_text_of(rd, node, reader_field(rd, "value"), out);
 }
 
-static void read_variable(struct reader *rd, const struct node *node, struct workflow_env_list *out)
+static bool read_variable(struct reader *rd, struct node *node, void *out)
 {
 	struct workflow_text key = {0}, value = {0};
 	const struct node_entry *value_entry;
 
 	if (!reader_check_map(rd, node, &schema_env))
-		return;
+		return false;
 	value_entry = node_find(node, "value");
 	if (!node_get(node, "key"))
 		reader_missing(rd, node, &schema_env, "key");
 	if (!value_entry)
 		reader_missing(rd, node, &schema_env, "value");
 	if (!reader_text(rd, node, "key", &key) || !value_entry)
-		return;
+		return false;
 	take_value(rd, value_entry->value, key.value, &value);
-	keep_variable(rd, out, key.value, &key.at, &value);
+	return keep_variable(rd, out, key.value, &key.at, &value);
 }
 
 void read_variables(
 	struct reader *rd, const struct node *map, const char *field, struct workflow_env_list *out)
 {
-	struct node *env = node_get(map, field);
-	size_t saved;
+	const struct node *env = node_get(map, field);
 
-	if (!env)
-		return;
-	if (env->kind != NODE_LIST) {
+	if (env && env->kind != NODE_LIST)
 		reader_error(rd, &env->at, "`%s` must be a list of `key` and `value`, not %s",
 			reader_field(rd, field), node_kind_name(env));
-		return;
-	}
-	out->items = workflow_arena_array(rd->arena, env->n + 1, sizeof(*out->items));
-	if (!out->items)
-		return;
-	saved = reader_enter(rd, field, 0);
-	for (size_t i = 0; i < env->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-
-		read_variable(rd, env->entries[i].value, out);
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
+	else
+		out->items = reader_each(
+			rd, map, field, sizeof(*out->items), &out->n, read_variable);
 }
 
 /* NAME in `secrets` is the variable NAME with the value ${{ secrets.NAME }}. */
-static void read_secret(struct reader *rd, struct node *item, struct workflow_env_list *out)
+static bool read_secret(struct reader *rd, struct node *item, void *out)
 {
 	struct workflow_text name = {0}, value = {0};
+	const char *text;
 	struct node *node;
 
 	if (!reader_text_of(rd, item, buf_str(&rd->path), &name) ||
 		!check_variable_name(rd, item->text, &item->at))
-		return;
-	node = node_new(rd->arena, NODE_SCALAR, item->at);
-	if (!node)
-		return;
-	node->text = workflow_arena_printf(rd->arena, "${{ secrets.%s }}", item->text);
-	if (node->text && reader_text_of(rd, node, buf_str(&rd->path), &value))
-		keep_variable(rd, out, item->text, &item->at, &value);
+		return false;
+	text = workflow_arena_printf(rd->arena, "${{ secrets.%s }}", item->text);
+	node = text ? node_scalar(rd->arena, text, true, item->at) : NULL;
+	return node && reader_text_of(rd, node, buf_str(&rd->path), &value) &&
+	       keep_variable(rd, out, item->text, &item->at, &value);
 }
 
 /* Secrets come before `env`, so that a variable of the same name in `env` wins. */
 void read_secrets(struct reader *rd, const struct node *job)
 {
-	struct node *list = reader_list(rd, job, "secrets");
 	struct workflow_env_list *env = &rd->workflow->env;
-	struct workflow_env_list all = {0};
-	size_t saved;
+	struct workflow_env *all, *secrets;
+	size_t n;
 
-	if (!list || !list->n)
+	secrets = reader_each(rd, job, "secrets", sizeof(*secrets), &n, read_secret);
+	if (!n)
 		return;
-	all.items = workflow_arena_array(rd->arena, list->n + env->n + 1, sizeof(*all.items));
-	if (!all.items)
+	all = workflow_arena_array(rd->arena, n + env->n, sizeof(*all));
+	if (!all)
 		return;
-	saved = reader_enter(rd, "secrets", 0);
-	for (size_t i = 0; i < list->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-
-		read_secret(rd, list->entries[i].value, &all);
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
-	for (size_t i = 0; i < env->n; i++)
-		all.items[all.n++] = env->items[i];
-	*env = all;
+	memcpy(all, secrets, n * sizeof(*all));
+	if (env->n)
+		memcpy(all + n, env->items, env->n * sizeof(*all));
+	*env = (struct workflow_env_list){all, n + env->n};
 }

@@ -19,21 +19,6 @@ static size_t *length_of(const struct schema_key *key, void *out)
 	return (size_t *)((char *)out + key->length - 1);
 }
 
-static void store_index(const struct schema_key *key, void *member, size_t index)
-{
-	if (key->size == sizeof(bool))
-		*(bool *)member = index > 0;
-	else
-		*(unsigned *)member = (unsigned)index;
-}
-
-/* Appends "none, pmix_v4 or pmi2". */
-static void add_words(struct buf *out, const char *const *words)
-{
-	for (size_t i = 0; words[i]; i++)
-		buf_printf(out, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
-}
-
 bool reader_word(struct reader *rd, const struct workflow_text *text, const char *field,
 	const struct schema_key *key, size_t *index)
 {
@@ -46,8 +31,9 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 			*index = i;
 			return true;
 		}
+		/* "none, pmix_v4 or pmi2" */
+		buf_printf(&list, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
 	}
-	add_words(&list, words);
 	if (buf_failed(&list))
 		rd->arena->no_memory = true;
 	reader_error(rd, &text->at, "`%s` must be %s, not %s%s%s", field, buf_str(&list),
@@ -67,8 +53,10 @@ static void read_word(
 		return;
 	if (key->size == sizeof(text))
 		*(struct workflow_text *)member = text;
+	else if (key->size == sizeof(bool))
+		*(bool *)member = index > 0;
 	else if (member)
-		store_index(key, member, index);
+		*(unsigned *)member = (unsigned)index;
 }
 
 /* A list that is given must not be empty: it would leave nothing where no list means all. */
@@ -131,7 +119,7 @@ static void read_wholes(
 }
 
 void *reader_each(struct reader *rd, const struct node *map, const char *key, size_t size,
-	size_t *n, void (*read)(struct reader *rd, struct node *item, size_t i, void *out))
+	size_t *n, bool (*read)(struct reader *rd, struct node *item, void *out))
 {
 	struct node *list = reader_list(rd, map, key);
 	char *items = NULL;
@@ -142,12 +130,12 @@ void *reader_each(struct reader *rd, const struct node *map, const char *key, si
 		items = workflow_arena_array(rd->arena, list->n + 1, size);
 	if (!items)
 		return NULL;
-	*n = list->n;
 	saved = reader_enter(rd, key, 0);
 	for (size_t i = 0; i < list->n; i++) {
 		size_t at_list = reader_enter(rd, NULL, i);
 
-		read(rd, list->entries[i].value, i, items + i * size);
+		rd->index = i;
+		*n += read(rd, list->entries[i].value, items + *n * size);
 		reader_leave(rd, at_list);
 	}
 	reader_leave(rd, saved);

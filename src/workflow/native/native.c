@@ -79,16 +79,14 @@ static void check_name(struct reader *rd, const struct workflow_text *name)
 {
 	static const char allowed[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-	char quoted[QUOTE_SIZE];
 
-	if (!name->value || reader_is_open(rd, name))
-		return;
-	if (!isalnum((unsigned char)*name->value) || name->value[strspn(name->value, allowed)] ||
-		strlen(name->value) > LIMIT_WORKFLOW_NAME)
-		reader_error(rd, &name->at,
-			"`name` must be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a "
-			"letter or digit, not %s",
-			LIMIT_WORKFLOW_NAME, quote(workflow_shown(name), quoted));
+	if (reader_knows(rd, name) && (!isalnum((unsigned char)*name->value) ||
+					      name->value[strspn(name->value, allowed)] ||
+					      strlen(name->value) > LIMIT_WORKFLOW_NAME))
+		reader_refuse(rd, name, "name",
+			"be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a letter or "
+			"digit",
+			LIMIT_WORKFLOW_NAME);
 }
 
 static void read_input_mode(struct reader *rd, const struct node *job)

@@ -35,9 +35,9 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 /* Addresses, and keys that need a network of the step's own. */
 void check_network(struct reader *rd, const struct node *map, const struct workflow_run *run);
 void read_inputs(struct reader *rd, const struct node *job);
-/* `path` lies below the directory that `where` names; any other path is reported. */
+/* Reports a path at `key` (NULL: the current path) that is not below the directory `where`. */
 bool check_below(
-	struct reader *rd, const char *field, const char *where, const struct workflow_text *path);
+	struct reader *rd, const char *key, const char *where, const struct workflow_text *path);
 /* `artifacts` of a job. */
 void read_artifacts(struct reader *rd, const struct node *job);
 /* Reads the map `use` of the step `rd->step`, and its module. */

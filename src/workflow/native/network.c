@@ -34,47 +34,29 @@ static bool is_cidr(const char *text, bool plain)
 	       str_to_u64(slash + 1, 0, strchr(address, ':') ? 128 : 32, &bits);
 }
 
-/* "host:port" */
-static bool is_host_and_port(const char *text)
-{
-	const char *colon = strrchr(text, ':');
-	uint64_t port;
-
-	return colon && colon != text && str_to_u64(colon + 1, 1, MAX_PORT, &port);
-}
-
 static void check_cidr(struct reader *rd, const char *key, const struct workflow_text *text)
 {
-	char quoted[QUOTE_SIZE];
-
-	if (text->value && !is_cidr(text->value, false) && !reader_is_open(rd, text))
-		reader_error(rd, &text->at,
-			"`%s` must be an address with its network, such as 10.0.0.2/24, not %s",
-			reader_field(rd, key), quote(workflow_shown(text), quoted));
+	if (reader_knows(rd, text) && !is_cidr(text->value, false))
+		reader_refuse(rd, text, key, "be an address with its network, such as 10.0.0.2/24");
 }
 
 static void check_cidrs(struct reader *rd, const char *key, const struct workflow_texts *texts)
 {
-	char quoted[QUOTE_SIZE];
-
 	for (size_t i = 0; i < texts->n; i++) {
-		const struct workflow_text *text = &texts->items[i];
-
-		if (!is_cidr(text->value, true) && !reader_is_open(rd, text))
-			reader_error(rd, &text->at,
-				"`%s` must be addresses with their networks, such as 10.0.0.2/24, "
-				"not %s",
-				reader_field(rd, key), quote(workflow_shown(text), quoted));
+		if (reader_knows(rd, &texts->items[i]) && !is_cidr(texts->items[i].value, true))
+			reader_refuse(rd, &texts->items[i], key,
+				"be addresses with their networks, such as 10.0.0.2/24");
 	}
 }
 
 static void check_endpoint(struct reader *rd, const char *key, const struct workflow_text *text)
 {
-	char quoted[QUOTE_SIZE];
+	const char *colon = text->value ? strrchr(text->value, ':') : NULL;
+	uint64_t port;
 
-	if (text->value && !is_host_and_port(text->value) && !reader_is_open(rd, text))
-		reader_error(rd, &text->at, "`%s` must be HOST:PORT, not %s", reader_field(rd, key),
-			quote(workflow_shown(text), quoted));
+	if (reader_knows(rd, text) &&
+		(!colon || colon == text->value || !str_to_u64(colon + 1, 1, MAX_PORT, &port)))
+		reader_refuse(rd, text, key, "be HOST:PORT");
 }
 
 /* ---- wireguard ---- */
@@ -237,15 +219,11 @@ void check_network(struct reader *rd, const struct node *map, const struct workf
 {
 	static const char *const keys[] = {"dns", "customNetworkInterfaces"};
 	const struct node *network = node_get(map, "network");
-	char quoted[QUOTE_SIZE];
 
 	for (size_t i = 0; i < run->dns.n; i++) {
-		const struct workflow_text *text = &run->dns.items[i];
-
-		if (!is_address(text->value) && !reader_is_open(rd, text))
-			reader_error(rd, &text->at,
-				"`%s` must be addresses, such as 1.1.1.1, not %s",
-				reader_field(rd, "dns"), quote(workflow_shown(text), quoted));
+		if (reader_knows(rd, &run->dns.items[i]) && !is_address(run->dns.items[i].value))
+			reader_refuse(
+				rd, &run->dns.items[i], "dns", "be addresses, such as 1.1.1.1");
 	}
 	/* An unknown network was reported, and is not the host's. */
 	if (run->network != WORKFLOW_NETWORK_HOST ||

@@ -47,34 +47,33 @@ static void read_made_source(
 	}
 	out->kind = made.file.value ? WORKFLOW_NOTICE_FILE : WORKFLOW_NOTICE_COMMAND;
 	out->value = made.file.value ? made.file : made.command;
-	reader_check_absolute(rd, &made.file, "file", "");
+	if (reader_knows(rd, &made.file) && *made.file.value != '/')
+		reader_refuse(rd, &made.file, "file", "be an absolute path");
 	if (made.command.value && !made.command.value[strspn(made.command.value, " \t\r\n")])
 		reader_error(rd, &made.command.at, "`%s` is empty", reader_field(rd, "command"));
 }
 
-static void read_source(struct reader *rd, struct node *node, size_t i, void *out)
+static bool read_source(struct reader *rd, struct node *node, void *out)
 {
 	struct workflow_notice_source *source = out;
 	struct workflow_text text = {0};
-	char quoted[QUOTE_SIZE];
+	size_t k = 0;
 
-	(void)i;
 	source->at = node->at;
 	if (node->kind == NODE_MAP) {
 		read_made_source(rd, node, source);
-		return;
+		return true;
 	}
 	if (!reader_text_of(rd, node, buf_str(&rd->path), &text) || reader_is_open(rd, &text))
-		return;
-	for (size_t k = 0; notice_words[k]; k++) {
-		if (strcmp(text.value, notice_words[k]) == 0) {
-			source->kind = (enum workflow_notice_kind)k;
-			return;
-		}
-	}
-	reader_error(rd, &node->at,
-		"`%s` must be auto, gcp, aws, azure, {file: PATH} or {command: TEXT}, not %s",
-		buf_str(&rd->path), quote(workflow_shown(&text), quoted));
+		return true;
+	while (notice_words[k] && strcmp(text.value, notice_words[k]) != 0)
+		k++;
+	if (notice_words[k])
+		source->kind = (enum workflow_notice_kind)k;
+	else
+		reader_refuse(rd, &text, NULL,
+			"be auto, gcp, aws, azure, {file: PATH} or {command: TEXT}");
+	return true;
 }
 
 /* Signals are always notices, so that an empty list means signals only. */
@@ -120,13 +119,10 @@ static void read_signal(struct reader *rd, const struct node *map, struct workfl
 
 static void check_address(struct reader *rd, const char *key, struct workflow_text *address)
 {
-	char quoted[QUOTE_SIZE];
-
-	if (!address->value || reader_is_open(rd, address) ||
-		str_starts(address->value, "http://") || str_starts(address->value, "https://"))
+	if (!reader_knows(rd, address) || str_starts(address->value, "http://") ||
+		str_starts(address->value, "https://"))
 		return;
-	reader_error(rd, &address->at, "`%s` must begin with http:// or https://, not %s",
-		reader_field(rd, key), quote(workflow_shown(address), quoted));
+	reader_refuse(rd, address, key, "begin with http:// or https://");
 	address->value = NULL;
 }
 

@@ -7,18 +7,13 @@
 #include "base/banned.h"
 
 bool check_below(
-	struct reader *rd, const char *field, const char *where, const struct workflow_text *path)
+	struct reader *rd, const char *key, const char *where, const struct workflow_text *path)
 {
-	char quoted[QUOTE_SIZE];
-
-	if (reader_is_open(rd, path))
+	if (!reader_knows(rd, path) ||
+		(*path->value && *path->value != '/' && !reader_has_dots(path->value)))
 		return true;
-	if (*path->value && *path->value != '/' && !reader_has_dots(path->value))
-		return true;
-	reader_error(rd, &path->at,
-		"`%s` must be a path below %s, without `/` in front and without `.` or `..`, not "
-		"%s",
-		field, where, quote(workflow_shown(path), quoted));
+	reader_refuse(rd, path, key,
+		"be a path below %s, without `/` in front and without `.` or `..`", where);
 	return false;
 }
 
@@ -83,27 +78,21 @@ const struct schema schema_context = {SCHEMA("context", "`context`", context_key
 
 static bool is_version(const char *text)
 {
-	const char *dot = strchr(text, '.');
+	size_t major = strspn(text, "0123456789");
+	size_t minor = text[major] == '.' ? strspn(text + major + 1, "0123456789") : 0;
 
-	return dot && dot > text && dot[1] && strspn(text, "0123456789") == (size_t)(dot - text) &&
-	       dot[1 + strspn(dot + 1, "0123456789")] == '\0';
+	return major && minor && !text[major + 1 + minor];
 }
 
 static void check_python(struct reader *rd, const struct node *map, void *out)
 {
-	struct workflow_python *python = out;
-	char quoted[QUOTE_SIZE];
+	const struct workflow_python *python = out;
 
 	(void)map;
 	rd->workflow->has_work_dir = true;
-	if (python->requirements.value)
-		check_below(rd, reader_field(rd, "requirements"), "the working directory",
-			&python->requirements);
-	if (python->version.value && !reader_is_open(rd, &python->version) &&
-		!is_version(python->version.value))
-		reader_error(rd, &python->version.at, "`%s` must be a version such as 3.11, not %s",
-			reader_field(rd, "version"),
-			quote(workflow_shown(&python->version), quoted));
+	check_below(rd, "requirements", "the working directory", &python->requirements);
+	if (reader_knows(rd, &python->version) && !is_version(python->version.value))
+		reader_refuse(rd, &python->version, "version", "be a version such as 3.11");
 }
 
 static const struct schema_key python_keys[] = {
@@ -124,27 +113,18 @@ const struct schema schema_python = {SCHEMA("python", "`python`", python_keys),
 
 /* ---- artifacts ---- */
 
+static bool read_artifact(struct reader *rd, struct node *item, void *path)
+{
+	return reader_text_of(rd, item, buf_str(&rd->path), path) &&
+	       check_below(rd, NULL, "the working directory", path);
+}
+
 void read_artifacts(struct reader *rd, const struct node *job)
 {
 	struct workflow *wf = rd->workflow;
-	struct node *list = reader_list(rd, job, "artifacts");
-	size_t saved;
 
-	if (!list || !list->n)
-		return;
-	wf->has_work_dir = true;
-	wf->artifacts = workflow_arena_array(rd->arena, list->n, sizeof(*wf->artifacts));
-	if (!wf->artifacts)
-		return;
-	saved = reader_enter(rd, "artifacts", 0);
-	for (size_t i = 0; i < list->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-		struct workflow_text *path = &wf->artifacts[wf->n_artifacts];
-
-		if (reader_text_of(rd, list->entries[i].value, buf_str(&rd->path), path) &&
-			check_below(rd, buf_str(&rd->path), "the working directory", path))
-			wf->n_artifacts++;
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
+	wf->artifacts = reader_each(
+		rd, job, "artifacts", sizeof(*wf->artifacts), &wf->n_artifacts, read_artifact);
+	if (wf->n_artifacts)
+		wf->has_work_dir = true;
 }

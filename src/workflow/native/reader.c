@@ -44,6 +44,23 @@ void reader_note(struct reader *rd, const struct workflow_place *at, const char 
 	va_end(ap);
 }
 
+void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
+	const char *expected, ...)
+{
+	_cleanup_(buf_release) struct buf what = BUF_INIT(LIMIT_STRING);
+	char quoted[QUOTE_SIZE];
+	va_list ap;
+
+	va_start(ap, expected);
+	buf_vprintf(&what, expected, ap);
+	va_end(ap);
+	if (buf_failed(&what))
+		rd->arena->no_memory = true;
+	reader_error(rd, &text->at, "`%s` must %s, not %s",
+		key ? reader_field(rd, key) : buf_str(&rd->path), buf_str(&what),
+		quote(workflow_shown(text), quoted));
+}
+
 size_t reader_enter(struct reader *rd, const char *key, size_t index)
 {
 	size_t saved = rd->path.len;
@@ -326,6 +343,11 @@ bool reader_is_open(const struct reader *rd, const struct workflow_text *text)
 	       strstr(text->value, "${{");
 }
 
+bool reader_knows(const struct reader *rd, const struct workflow_text *text)
+{
+	return text->value && !reader_is_open(rd, text);
+}
+
 static const struct {
 	const char *name;
 	int64_t ms;
@@ -383,7 +405,6 @@ static bool read_duration(struct reader *rd, const struct node *map, const struc
 {
 	struct node *node = node_get(map, key->name);
 	struct workflow_text text = {0};
-	char quoted[QUOTE_SIZE];
 	int64_t ms;
 
 	if (node && node->kind == NODE_SCALAR)
@@ -392,10 +413,9 @@ static bool read_duration(struct reader *rd, const struct node *map, const struc
 		return false;
 	ms = duration_ms(text.value, key->max);
 	if (ms < key->min || ms > key->max) {
-		reader_error(rd, &text.at,
-			"`%s` must be a duration from %s to %s, such as 90s, 30m, 12h or 2d, not %s",
-			reader_field(rd, key->name), duration_text(rd, key->min),
-			duration_text(rd, key->max), quote(workflow_shown(&text), quoted));
+		reader_refuse(rd, &text, key->name,
+			"be a duration from %s to %s, such as 90s, 30m, 12h or 2d",
+			duration_text(rd, key->min), duration_text(rd, key->max));
 		return false;
 	}
 	out->value = ms;
@@ -629,16 +649,4 @@ void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *p
 	path->value = absolute;
 	if (!path->shown)
 		node->text = absolute;
-}
-
-bool reader_check_absolute(
-	struct reader *rd, const struct workflow_text *path, const char *key, const char *hint)
-{
-	char quoted[QUOTE_SIZE];
-
-	if (!path->value || reader_is_open(rd, path) || *path->value == '/')
-		return true;
-	reader_error(rd, &path->at, "`%s` must be an absolute path, not %s%s",
-		reader_field(rd, key), quote(workflow_shown(path), quoted), hint);
-	return false;
 }

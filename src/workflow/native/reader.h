@@ -25,12 +25,14 @@ struct reader {
 	struct buf path; /* the field that is being read, "steps[0].run"; empty at the top */
 	const struct node *job; /* the whole document */
 	const struct node *step; /* the step that is being read */
+	const struct workflow_use *use; /* the use of the module whose inputs are being read */
 	/* Invalid parts of another runner's file were left out: do not report missing keys. */
 	bool partial;
 	unsigned modules; /* nesting of the module that is being read */
 	const char *chain[READER_MODULES]; /* sources of the modules around it */
 	struct workflow_resources least; /* what modules need, if there is no `resources` */
 	struct buf number; /* of the step that is being read, "2.1" */
+	size_t index; /* of the member that reader_each() reads */
 };
 
 void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
@@ -53,10 +55,10 @@ const char *reader_field(struct reader *rd, const char *key);
 bool reader_read(struct reader *rd, const struct node *map, const struct schema *schema, void *out);
 /* Reads one row into its member of `out`. */
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out);
-/* Calls `read` with each member of the list at `key`, its index and its struct of `size` bytes.
- * Returns the array of `*n` structs; NULL if there is no list. */
+/* Calls `read` with each member of the list at `key` and its struct of `size` bytes, which is kept
+ * if `read` returns true. Returns the array of `*n` structs; NULL if there is no list. */
 void *reader_each(struct reader *rd, const struct node *map, const char *key, size_t size,
-	size_t *n, void (*read)(struct reader *rd, struct node *item, size_t i, void *out));
+	size_t *n, bool (*read)(struct reader *rd, struct node *item, void *out));
 
 /* Checks that `node` is a map, and each of its keys. */
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema);
@@ -93,14 +95,17 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 
 /* Returns true if references in the text were left unresolved on purpose: its value is unknown. */
 bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
+/* Returns true if the text was given and its value is known. */
+bool reader_knows(const struct reader *rd, const struct workflow_text *text);
+/* Reports "`FIELD` must EXPECTED, not TEXT" for the text at `key`, or at the current path if `key`
+ * is NULL. */
+void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
+	const char *expected, ...) __attribute__((format(printf, 4, 5)));
 /* Reports a reference to a secret: every user of the machine can read command lines. */
 bool reader_refuse_secret(struct reader *rd, const struct node *node, const char *field);
 /* Makes a relative path absolute, starting at the folder of the workflow file. The tree gets the
  * new path, too, because its record is read elsewhere. */
 void reader_anchor(struct reader *rd, struct node *node, struct workflow_text *path);
-/* Reports a relative path; `hint` is appended to the message. */
-bool reader_check_absolute(
-	struct reader *rd, const struct workflow_text *path, const char *key, const char *hint);
 /* Returns true if a segment of the path is "." or "..". */
 bool reader_has_dots(const char *path);
 

@@ -14,7 +14,6 @@ static void check_shell(struct reader *rd, struct workflow_run *run)
 {
 	static const char *const shells[] = {"/bin/sh", "/bin/bash", "/bin/ash"};
 	struct workflow_text *shell = &run->shell;
-	char quoted[QUOTE_SIZE];
 
 	for (size_t i = 0; i < ARRAY_SIZE(shells); i++) {
 		bool short_form = strcmp(shell->value, shells[i] + strlen("/bin/")) == 0;
@@ -29,10 +28,8 @@ static void check_shell(struct reader *rd, struct workflow_run *run)
 		return;
 	}
 	if (strcmp(shell->value, "ENTRYPOINT") != 0)
-		reader_error(rd, &shell->at,
-			"`%s` must be /bin/sh, /bin/bash, /bin/ash or, in a container, ENTRYPOINT, "
-			"not %s",
-			reader_field(rd, "shell"), quote(workflow_shown(shell), quoted));
+		reader_refuse(rd, shell, "shell",
+			"be /bin/sh, /bin/bash, /bin/ash or, in a container, ENTRYPOINT");
 	else if (!run->container.given)
 		reader_error(rd, &shell->at,
 			"`shell: ENTRYPOINT` is the entry point of an image and needs a "
@@ -70,8 +67,9 @@ static void check_run(struct reader *rd, const struct node *map, void *out)
 	read_step_resources(rd, map, run);
 	check_network(rd, map, run);
 	read_map_root(rd, map, run);
-	reader_check_absolute(
-		rd, &run->work_dir, "workDir", "; without it a step starts in $STORAGE_PATH");
+	if (reader_knows(rd, &run->work_dir) && *run->work_dir.value != '/')
+		reader_refuse(rd, &run->work_dir, "workDir",
+			"be an absolute path or left out, for a start in $STORAGE_PATH");
 }
 
 static const char *const shell_words[] = {

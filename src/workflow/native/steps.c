@@ -11,14 +11,6 @@
 #define MAX_INDEX  1000000000000 /* of a loop; far from the limits of 64 bits */
 #define MAX_SIGNAL 64
 
-/* The position of a step, "2.1", which names one without `name`. */
-static const char *number_of(struct reader *rd, size_t i)
-{
-	if (*buf_str(&rd->number))
-		return workflow_arena_printf(rd->arena, "%s.%zu", buf_str(&rd->number), i + 1);
-	return workflow_arena_printf(rd->arena, "%zu", i + 1);
-}
-
 /* ---- for ---- */
 
 static void check_range(struct reader *rd, const struct node *map, void *out)
@@ -106,17 +98,16 @@ static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .chec
 /* ---- launch and dependsOn ---- */
 
 /* Handles are case-insensitive: upper case, as in PID_NAME. */
-static bool take_handle(struct reader *rd, struct workflow_text *text, const char *field)
+static bool take_handle(struct reader *rd, struct workflow_text *text, const char *key)
 {
 	static const char allowed[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-	char quoted[QUOTE_SIZE];
 	char *upper;
 
 	if (!*text->value || text->value[strspn(text->value, allowed)] ||
 		strlen(text->value) > LIMIT_WORKFLOW_NAME) {
-		reader_error(rd, &text->at, "`%s` must be 1 to %d letters, digits and `_`, not %s",
-			field, LIMIT_WORKFLOW_NAME, quote(workflow_shown(text), quoted));
+		reader_refuse(
+			rd, text, key, "be 1 to %d letters, digits and `_`", LIMIT_WORKFLOW_NAME);
 		text->value = text->shown = NULL;
 		return false;
 	}
@@ -137,7 +128,7 @@ static void check_launch(struct reader *rd, const struct node *map, void *out)
 	struct workflow_step *step = out;
 
 	if (step->launch.handle.value)
-		take_handle(rd, &step->launch.handle, reader_field(rd, "handleName"));
+		take_handle(rd, &step->launch.handle, "handleName");
 	if (!node_get(map, "steps"))
 		reader_missing(rd, map, &schema_launch, "steps");
 	read_steps(rd, map, "steps", &step->steps);
@@ -155,17 +146,6 @@ static const struct schema_key launch_keys[] = {
 };
 static const struct schema schema_launch = {
 	SCHEMA("launch", "`launch`", launch_keys), .check = check_launch};
-
-static void check_depends_on(struct reader *rd, struct workflow_texts *handles)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < handles->n; i++) {
-		if (take_handle(rd, &handles->items[i], reader_field(rd, "dependsOn")))
-			handles->items[kept++] = handles->items[i];
-	}
-	handles->n = kept;
-}
 
 /* ---- a step ---- */
 
@@ -211,8 +191,14 @@ static void read_body(struct reader *rd, const struct node *node, struct workflo
 static void check_step(struct reader *rd, const struct node *node, void *out)
 {
 	struct workflow_step *step = out;
+	struct workflow_texts *handles = &step->depends_on;
+	size_t kept = 0;
 
-	check_depends_on(rd, &step->depends_on);
+	for (size_t i = 0; i < handles->n; i++) {
+		if (take_handle(rd, &handles->items[i], "dependsOn"))
+			handles->items[kept++] = handles->items[i];
+	}
+	handles->n = kept;
 	/* As in DeepSquare, an empty condition is true. */
 	if (step->condition.value &&
 		!step->condition.value[strspn(step->condition.value, " \t\r\n")])
@@ -262,10 +248,12 @@ static const struct schema_key step_keys[] = {
 const struct schema schema_step = {SCHEMA("step", "a step", step_keys),
 	.size = sizeof(struct workflow_step), AT(workflow_step, at), .check = check_step};
 
-static void read_step(struct reader *rd, struct node *node, size_t i, void *out)
+static bool read_step(struct reader *rd, struct node *node, void *out)
 {
 	struct workflow_step *step = out;
-	const char *number = number_of(rd, i);
+	/* The position of the step, "2.1", which names one without `name`. */
+	const char *number = workflow_arena_printf(rd->arena, "%s%s%zu", buf_str(&rd->number),
+		rd->number.len ? "." : "", rd->index + 1);
 	const struct node *name = node_get(node, "name");
 	_cleanup_free_ char *saved = strdup(buf_str(&rd->number));
 
@@ -273,7 +261,7 @@ static void read_step(struct reader *rd, struct node *node, size_t i, void *out)
 	step->label = workflow_arena_printf(rd->arena, "step %s", number ? number : "");
 	if (!number || !saved) {
 		rd->arena->no_memory = true;
-		return;
+		return true;
 	}
 	buf_truncate(&rd->number, 0);
 	buf_add_str(&rd->number, number);
@@ -283,6 +271,7 @@ static void read_step(struct reader *rd, struct node *node, size_t i, void *out)
 		step->label = workflow_shown(&step->name);
 	buf_truncate(&rd->number, 0);
 	buf_add_str(&rd->number, saved);
+	return true;
 }
 
 void read_steps(

@@ -101,7 +101,7 @@ static void check_url(struct reader *rd, const char *key, struct workflow_text *
 		return;
 	secret_redact_url(url->value);
 	plain_dashes(rd, key, url);
-	if (!url->value || reader_is_open(rd, url))
+	if (!reader_knows(rd, url))
 		return;
 	if (secret_mask_url(url->value, &masked) && !url->shown)
 		url->shown = workflow_arena_copy(rd->arena, buf_str(&masked), masked.len);
@@ -138,8 +138,6 @@ static bool all_of(const char *s, const char *allowed)
 
 static void check_region(struct reader *rd, const struct node *map, struct workflow_s3 *s3)
 {
-	char quoted[QUOTE_SIZE];
-
 	if (!node_get(map, "region")) {
 		if (s3->embedded)
 			s3->region.value = "us-east-1";
@@ -150,10 +148,9 @@ static void check_region(struct reader *rd, const struct node *map, struct workf
 	if (!s3->region.value)
 		return;
 	plain_dashes(rd, "region", &s3->region);
-	if (s3->region.value && !reader_is_open(rd, &s3->region) &&
+	if (reader_knows(rd, &s3->region) &&
 		(!*s3->region.value || !all_of(s3->region.value, LETTERS_AND_DIGITS "-_.")))
-		reader_error(rd, &s3->region.at, "`%s` must be letters, digits and `-`, not %s",
-			reader_field(rd, "region"), quote(workflow_shown(&s3->region), quoted));
+		reader_refuse(rd, &s3->region, "region", "be letters, digits and `-`");
 }
 
 static bool is_s3_bucket(const char *name)
@@ -191,7 +188,7 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	if (!url->value)
 		return;
 	plain_dashes(rd, "bucketUrl", url);
-	if (!url->value || reader_is_open(rd, url))
+	if (!reader_knows(rd, url))
 		return;
 	if (!str_starts(url->value, scheme)) {
 		reader_error(rd, &url->at, "`%s` must begin with %s, such as %smy-bucket: %s",
@@ -241,7 +238,7 @@ static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *pr
 	struct workflow_text *path = &s3->path;
 	char quoted[QUOTE_SIZE];
 
-	if (!path->value || reader_is_open(rd, path))
+	if (!reader_knows(rd, path))
 		return;
 	if (*path->value != '/') {
 		path->value = workflow_arena_printf(rd->arena, "/%s", path->value);
@@ -276,7 +273,7 @@ static void check_endpoint(struct reader *rd, struct workflow_s3 *s3)
 		return;
 	}
 	check_url(rd, "endpointUrl", endpoint);
-	if (endpoint->value && !reader_is_open(rd, endpoint) && strpbrk(endpoint->value, "?#@"))
+	if (reader_knows(rd, endpoint) && strpbrk(endpoint->value, "?#@"))
 		reader_error(rd, &endpoint->at,
 			"`%s` must be scheme, host and port only; credentials belong in "
 			"accessKeyId and secretAccessKey",
@@ -454,7 +451,7 @@ static void check_destination(struct reader *rd, struct workflow_text *path)
 	size_t len;
 
 	if (!*path->value || reader_is_open(rd, path) ||
-		!check_below(rd, reader_field(rd, "path"), "the input directory", path))
+		!check_below(rd, "path", "the input directory", path))
 		return;
 	len = strlen(path->value);
 	while (len > 0 && path->value[len - 1] == '/')
@@ -466,14 +463,12 @@ static void check_sha256(struct reader *rd, struct workflow_input *input)
 {
 	struct workflow_text *sum = &input->sha256;
 	unsigned char bytes[32];
-	char quoted[QUOTE_SIZE];
 	char *lower;
 
-	if (!sum->value || reader_is_open(rd, sum))
+	if (!reader_knows(rd, sum))
 		return;
 	if (str_unhex(sum->value, bytes, sizeof(bytes)) < 0) {
-		reader_error(rd, &sum->at, "`%s` must be 64 hexadecimal digits, not %s",
-			reader_field(rd, "sha256"), quote(workflow_shown(sum), quoted));
+		reader_refuse(rd, sum, "sha256", "be 64 hexadecimal digits");
 		return;
 	}
 	if (input->kind == WORKFLOW_S3)
@@ -511,8 +506,7 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 	if (input->link.value) {
 		rd->workflow->has_work_dir = true;
 		if (strcmp(input->link.value, ".") != 0)
-			check_below(rd, reader_field(rd, "link"), "the working directory",
-				&input->link);
+			check_below(rd, "link", "the working directory", &input->link);
 	}
 	check_destination(rd, &input->path);
 	check_sha256(rd, input);
@@ -585,30 +579,30 @@ static const struct schema_key output_keys[] = {
 const struct schema schema_output = {
 	SCHEMA("output", "`output`", output_keys), AT(workflow_output, at), .check = check_output};
 
+static bool read_input(struct reader *rd, struct node *item, void *out)
+{
+	reader_read(rd, item, &schema_input, out);
+	return true;
+}
+
 void read_inputs(struct reader *rd, const struct node *job)
 {
 	struct workflow *wf = rd->workflow;
-	const struct node *single = node_get(job, "input");
-	const struct node *list = reader_list(rd, job, "inputs");
-	size_t n = (single ? 1 : 0) + (list ? list->n : 0);
-	size_t saved;
+	struct node *single = node_get(job, "input");
+	struct workflow_input *more, *all;
+	size_t n, saved;
 
-	if (!n)
-		return;
-	wf->inputs = workflow_arena_array(rd->arena, n, sizeof(*wf->inputs));
-	if (!wf->inputs)
+	more = reader_each(rd, job, "inputs", sizeof(*more), &n, read_input);
+	all = workflow_arena_array(rd->arena, n + 1, sizeof(*all));
+	if (!all)
 		return;
 	if (single) {
 		saved = reader_enter(rd, "input", 0);
-		reader_read(rd, single, &schema_input, &wf->inputs[wf->n_inputs++]);
+		read_input(rd, single, &all[wf->n_inputs++]);
 		reader_leave(rd, saved);
 	}
-	saved = reader_enter(rd, "inputs", 0);
-	for (size_t i = 0; list && i < list->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-
-		reader_read(rd, list->entries[i].value, &schema_input, &wf->inputs[wf->n_inputs++]);
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
+	if (n)
+		memcpy(all + wf->n_inputs, more, n * sizeof(*all));
+	wf->n_inputs += n;
+	wf->inputs = all;
 }

@@ -12,19 +12,17 @@
 
 static void check_source(struct reader *rd, const struct workflow_text *text)
 {
-	char quoted[QUOTE_SIZE];
 	const char *source = text->value;
 	bool is_plain;
 
-	if (!source || reader_is_open(rd, text))
+	if (!reader_knows(rd, text))
 		return;
 	is_plain = *source == '/' || *source == '.' || strstr(source, "://") ||
 		   (strchr(source, '/') && !str_ends(source, "@") && !strpbrk(source, " \t"));
 	if (!is_plain || strpbrk(source, "\r\n"))
-		reader_error(rd, &text->at,
-			"`%s` must be a directory (beginning with `/` or `./`) or a Git repository "
-			"as github.com/OWNER/NAME@TAG, not %s",
-			reader_field(rd, "source"), quote(workflow_shown(text), quoted));
+		reader_refuse(rd, text, "source",
+			"be a directory (beginning with `/` or `./`) or a Git repository as "
+			"github.com/OWNER/NAME@TAG");
 }
 
 /* ---- the module ---- */
@@ -171,48 +169,41 @@ static const struct workflow_env *find_variable(
 }
 
 /* The value of an input: its argument, else its default. */
-static void read_input_of(struct reader *rd, const struct node *node, struct workflow_use *use)
+static bool read_input_of(struct reader *rd, struct node *node, void *out)
 {
+	const struct workflow_use *use = rd->use;
 	const struct workflow_env *given;
-	struct workflow_env *env = &use->env.items[use->env.n];
+	struct workflow_env *env = out;
 	struct workflow_text key = {0};
 	struct node *preset = node_get(node, "default");
 
 	if (!read_key(rd, node, &schema_module_input, &key))
-		return;
+		return false;
 	*env = (struct workflow_env){.key = key.value, .at = key.at};
 	given = find_variable(&use->args, key.value);
 	if (given) {
 		env->value = given->value;
 	} else if (preset) {
 		preset->literal = false;
-		if (!reader_text_of(rd, preset, reader_field(rd, "default"), &env->value))
-			return;
+		return reader_text_of(rd, preset, reader_field(rd, "default"), &env->value);
 	} else if (!node_find(node, "default")) {
 		reader_error(rd, &use->source.at,
 			"the module's input `%s` has no default and is not among the `args`",
 			key.value);
-		return;
+		return false;
 	} else {
 		env->value.value = "";
 	}
-	use->env.n++;
+	return true;
 }
 
 static void read_inputs_of(struct reader *rd, const struct node *module, struct workflow_use *use)
 {
 	const struct node *list = reader_list(rd, module, "inputs");
-	size_t saved = reader_enter(rd, "inputs", 0);
 
-	use->env.items = workflow_arena_array(
-		rd->arena, (list ? list->n : 0) + 1, sizeof(*use->env.items));
-	for (size_t i = 0; use->env.items && list && i < list->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-
-		read_input_of(rd, list->entries[i].value, use);
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
+	rd->use = use;
+	use->env.items = reader_each(
+		rd, module, "inputs", sizeof(*use->env.items), &use->env.n, read_input_of);
 	for (size_t i = 0; i < use->args.n; i++) {
 		const char *key = use->args.items[i].key;
 		bool known = false;
@@ -228,22 +219,9 @@ static void read_inputs_of(struct reader *rd, const struct node *module, struct 
 	}
 }
 
-static void read_outputs_of(struct reader *rd, const struct node *module, struct workflow_use *use)
+static bool read_output_of(struct reader *rd, struct node *node, void *out)
 {
-	const struct node *list = reader_list(rd, module, "outputs");
-	size_t saved = reader_enter(rd, "outputs", 0);
-
-	use->outputs.items = workflow_arena_array(
-		rd->arena, (list ? list->n : 0) + 1, sizeof(*use->outputs.items));
-	for (size_t i = 0; use->outputs.items && list && i < list->n; i++) {
-		size_t at_list = reader_enter(rd, NULL, i);
-
-		if (read_key(rd, list->entries[i].value, &schema_module_output,
-			    &use->outputs.items[use->outputs.n]))
-			use->outputs.n++;
-		reader_leave(rd, at_list);
-	}
-	reader_leave(rd, saved);
+	return read_key(rd, node, &schema_module_output, out);
 }
 
 static void check_module(struct reader *rd, const struct node *module, void *out)
@@ -254,7 +232,8 @@ static void check_module(struct reader *rd, const struct node *module, void *out
 	step->use.resolved = true;
 	read_minimum(rd, module, &step->use);
 	read_inputs_of(rd, module, &step->use);
-	read_outputs_of(rd, module, &step->use);
+	step->use.outputs.items = reader_each(rd, module, "outputs",
+		sizeof(*step->use.outputs.items), &step->use.outputs.n, read_output_of);
 	if (rd->modules < READER_MODULES)
 		rd->chain[rd->modules] = workflow_shown(&step->use.source);
 	rd->modules++;
