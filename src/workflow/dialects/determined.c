@@ -209,7 +209,7 @@ static void put_hyperparameters(struct experiment *e)
 static void check_searcher(struct experiment *e)
 {
 	const struct node *searcher = node_get(e->root, "searcher");
-	const struct node *name = searcher ? node_get(searcher, "name") : NULL;
+	const struct node *name = node_get(searcher, "name");
 
 	if (name && strcmp(name->text, "single") != 0)
 		reader_error(e->rd, &name->at,
@@ -221,7 +221,7 @@ static void check_searcher(struct experiment *e)
 
 static void put_environment_variables(struct experiment *e, const struct node *environment)
 {
-	struct node *all = environment ? node_get(environment, "environment_variables") : NULL;
+	struct node *all = node_get(environment, "environment_variables");
 	struct node *cpu, *cuda;
 
 	if (!all)
@@ -259,7 +259,7 @@ static void put_det_variables(struct experiment *e)
 
 static const struct node *image_of(const struct experiment *e, const struct node *environment)
 {
-	const struct node *image = environment ? node_get(environment, "image") : NULL;
+	const struct node *image = node_get(environment, "image");
 	const struct node *found;
 
 	if (!image || image->kind == NODE_SCALAR)
@@ -274,7 +274,7 @@ static const struct node *image_of(const struct experiment *e, const struct node
 
 static bool was_image_wrong(const struct node *root, const struct node *environment)
 {
-	const struct node *image = environment ? node_get(environment, "image") : NULL;
+	const struct node *image = node_get(environment, "image");
 
 	if (dialect_was_invalid(root, "environment") ||
 		(environment && dialect_was_invalid(environment, "image")))
@@ -601,8 +601,8 @@ static void put_retention(struct experiment *e)
 {
 	const struct node *storage = node_get(e->root, "checkpoint_storage");
 	const struct node *searcher = node_get(e->root, "searcher");
-	const struct node *metric = searcher ? node_get(searcher, "metric") : NULL;
-	const struct node *smaller = searcher ? node_get(searcher, "smaller_is_better") : NULL;
+	const struct node *metric = node_get(searcher, "metric");
+	const struct node *smaller = node_get(searcher, "smaller_is_better");
 	int64_t best, latest, all;
 	struct node *keep, *map;
 
@@ -656,7 +656,7 @@ static void put_context(struct experiment *e)
 static void put_resources(struct experiment *e)
 {
 	const struct node *resources = node_get(e->root, "resources");
-	const struct node *slots = resources ? node_get(resources, "slots_per_trial") : NULL;
+	const struct node *slots = node_get(resources, "slots_per_trial");
 	struct node *map;
 
 	if (!slots || !node_whole(slots, &e->slots) || !e->slots)
@@ -669,7 +669,7 @@ static void put_resources(struct experiment *e)
 
 static void put_image(struct experiment *e, const struct node *environment)
 {
-	const struct node *auth = environment ? node_get(environment, "registry_auth") : NULL;
+	const struct node *auth = node_get(environment, "registry_auth");
 
 	if (!e->image)
 		return;

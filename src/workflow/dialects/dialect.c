@@ -24,40 +24,6 @@ static bool takes_one(const struct schema_key *field)
 	return field->min && field->min == field->max;
 }
 
-static void remember_removal(struct reader *rd, struct node *map, const char *key)
-{
-	struct node_removed *removed = workflow_arena_array(rd->arena, 1, sizeof(*removed));
-
-	if (!removed)
-		return;
-	*removed = (struct node_removed){.key = key, .next = map->removed};
-	map->removed = removed;
-}
-
-/* Reports an unknown key with the nearest one, or with all. */
-static void report_unknown(struct reader *rd, struct node *map, const struct node_entry *entry,
-	const struct schema *schema)
-{
-	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
-	const char *nearest = schema_nearest(schema, entry->key);
-	char quoted[QUOTE_SIZE];
-
-	if (nearest) {
-		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
-			quote(entry->key, quoted), schema->what, nearest);
-		remember_removal(rd, map, nearest); /* probably meant by the user */
-		return;
-	}
-	for (size_t i = 0; i < schema->n; i++) {
-		if (!schema->keys[i].refused || takes_one(&schema->keys[i]))
-			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->keys[i].name);
-	}
-	if (buf_failed(&keys))
-		rd->arena->no_memory = true;
-	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
-		quote(entry->key, quoted), schema->what, buf_str(&keys));
-}
-
 bool node_whole(const struct node *node, int64_t *out)
 {
 	char *end;
@@ -134,7 +100,7 @@ static bool scalar_fits(const struct node *node, const struct schema_key *field)
 void dialect_remove(struct reader *rd, struct node *node, size_t i)
 {
 	if (node->entries[i].key)
-		remember_removal(rd, node, node->entries[i].key);
+		node_forget(rd->arena, node, node->entries[i].key, NULL);
 	node_remove(node, i);
 }
 
@@ -233,12 +199,15 @@ static bool check_entry(struct reader *rd, struct node *map, const struct node_e
 	size_t saved;
 
 	if (!field) {
-		report_unknown(rd, map, entry, schema);
+		const char *nearest = reader_unknown(rd, entry, schema);
+
+		if (nearest) /* probably meant by the user */
+			node_forget(rd->arena, map, nearest, NULL);
 		return false;
 	}
 	if (node_is_null(entry->value))
 		return true;
-	if (field->refused && !takes_one(field)) {
+	if (schema_refuses(field)) {
 		reader_error(rd, &entry->key_at, "`%s` is not supported: %s",
 			reader_field(rd, entry->key), field->refused);
 		return false;

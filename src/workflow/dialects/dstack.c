@@ -303,7 +303,7 @@ static const char *python_of(struct chosen *c)
 static int64_t gpus_of(const struct node *map)
 {
 	const struct node *resources = node_get(map, "resources");
-	const struct node *gpu = resources ? node_get(resources, "gpu") : NULL;
+	const struct node *gpu = node_get(resources, "gpu");
 	int64_t count = 0;
 
 	gpu = gpu ? gpu : node_get(map, "gpu");
@@ -409,9 +409,9 @@ static void put_memory(
 static void put_resources(struct chosen *c, struct node *job)
 {
 	const struct node *resources = node_get(c->map, "resources");
-	const struct node *cpu = resources ? node_get(resources, "cpu") : NULL;
-	const struct node *memory = resources ? node_get(resources, "memory") : NULL;
-	const struct node *gpu = resources ? node_get(resources, "gpu") : NULL;
+	const struct node *cpu = node_get(resources, "cpu");
+	const struct node *memory = node_get(resources, "memory");
+	const struct node *gpu = node_get(resources, "gpu");
 	int64_t cpus = 1, gpus = gpus_of(c->map);
 	struct node *out;
 

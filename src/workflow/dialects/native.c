@@ -54,13 +54,8 @@ void native_number(struct reader *rd, struct node *parent, const char *key, int6
 
 void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value)
 {
-	struct node *map;
-
-	if (!value)
-		return;
-	map = native_map(rd, list, NULL, &value->at);
-	native_text(rd, map, "key", name, &value->at);
-	native_put(rd, map, "value", value);
+	if (value)
+		native_put(rd, list, NULL, node_variable(rd->arena, name, value->at, value));
 }
 
 void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,
@@ -237,7 +232,7 @@ void native_default_output(
 	secrets_mark(rd->arena, output);
 	native_put(rd, job, "output", output);
 	s3 = node_get(output, "s3") ? node_get(output, "s3") : node_get(output, "gs");
-	entry = s3 ? node_find(s3, "path") : NULL;
+	entry = node_find(s3, "path");
 	if (!entry || entry->value->kind != NODE_SCALAR)
 		return;
 	buf_add_str(&path, entry->value->text);

@@ -196,10 +196,10 @@ static void put_recovery(struct task *t, const struct node *recovery)
 static void put_resources(struct task *t)
 {
 	const struct node *resources = node_get(t->root, "resources");
-	const struct node *kinds = resources ? node_get(resources, "accelerators") : NULL;
-	const struct node *cpu = resources ? node_get(resources, "cpus") : NULL;
-	const struct node *memory = resources ? node_get(resources, "memory") : NULL;
-	const struct node *recovery = resources ? node_get(resources, "job_recovery") : NULL;
+	const struct node *kinds = node_get(resources, "accelerators");
+	const struct node *cpu = node_get(resources, "cpus");
+	const struct node *memory = node_get(resources, "memory");
+	const struct node *recovery = node_get(resources, "job_recovery");
 	struct node *out;
 	int64_t cpus;
 
@@ -450,7 +450,7 @@ static void put_context(struct task *t)
 static const struct node *image_of(struct task *t)
 {
 	const struct node *resources = node_get(t->root, "resources");
-	const struct node *image = resources ? node_get(resources, "image_id") : NULL;
+	const struct node *image = node_get(resources, "image_id");
 
 	if (image && image->kind == NODE_MAP && image->n)
 		image = image->entries[0].value;

@@ -74,9 +74,16 @@ struct node *node_scalar(
 int node_add(struct workflow_arena *arena, struct node *parent, const char *key,
 	struct workflow_place key_at, struct node *value);
 void node_remove(struct node *parent, size_t index);
+/* NULL if `map` is NULL, is no map, or lacks the key. */
 struct node_entry *node_find(const struct node *map, const char *key);
 /* The value of `key` unless it is missing or null. */
 struct node *node_get(const struct node *map, const char *key);
+/* {key: NAME, value: VALUE}. NULL if out of memory; `name` lives as long as the arena. */
+struct node *node_variable(struct workflow_arena *arena, const char *name,
+	struct workflow_place at, struct node *value);
+/* Records that `key` was removed from the map, by `option` or (NULL) as invalid. */
+void node_forget(
+	struct workflow_arena *arena, struct node *map, const char *key, const char *option);
 /* Adds a mistake for each duplicate key of `map`. */
 void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found);
 /* A deep copy of at most `*left` nodes, which is counted down. NULL if there are more, or if out of

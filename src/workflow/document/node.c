@@ -56,7 +56,7 @@ void node_remove(struct node *parent, size_t index)
 
 struct node_entry *node_find(const struct node *map, const char *key)
 {
-	if (map->kind != NODE_MAP)
+	if (!map || map->kind != NODE_MAP)
 		return NULL;
 	for (size_t i = 0; i < map->n; i++) {
 		if (strcmp(map->entries[i].key, key) == 0)
@@ -70,6 +70,29 @@ struct node *node_get(const struct node *map, const char *key)
 	const struct node_entry *entry = node_find(map, key);
 
 	return entry && !node_is_null(entry->value) ? entry->value : NULL;
+}
+
+struct node *node_variable(struct workflow_arena *arena, const char *name, struct workflow_place at,
+	struct node *value)
+{
+	struct node *map = node_new(arena, NODE_MAP, at);
+	struct node *key = node_scalar(arena, name, true, at);
+
+	if (!map || !key || !value || node_add(arena, map, "key", at, key) < 0 ||
+		node_add(arena, map, "value", value->at, value) < 0)
+		return NULL;
+	return map;
+}
+
+void node_forget(
+	struct workflow_arena *arena, struct node *map, const char *key, const char *option)
+{
+	struct node_removed *removed = workflow_arena_new(arena, struct node_removed);
+
+	if (!removed)
+		return; /* the arena has recorded the failure */
+	*removed = (struct node_removed){key, option, map->removed};
+	map->removed = removed;
 }
 
 static int by_key(const void *left, const void *right)

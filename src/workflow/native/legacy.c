@@ -33,8 +33,8 @@ static void rename_ntasks(const struct normalizer *o, struct node *parent)
 static void rename_gpus(const struct normalizer *o, struct node *run)
 {
 	struct node *resources = node_get(run, "resources");
-	struct node_entry *entry = resources ? node_find(resources, "gpus") : NULL;
-	const struct node *tasks = resources ? node_get(resources, "tasks") : NULL;
+	struct node_entry *entry = node_find(resources, "gpus");
+	const struct node *tasks = node_get(resources, "tasks");
 
 	if (!entry || node_find(resources, "gpusPerTask") ||
 		(tasks && (tasks->kind != NODE_SCALAR || strcmp(tasks->text, "1") != 0)))
@@ -59,19 +59,6 @@ static void rename_http(const struct normalizer *o, struct node *transport)
 	entry->key = "s3";
 }
 
-/* {key: NAME, value: VALUE}. NULL if out of memory. */
-static struct node *new_variable(
-	const struct normalizer *o, const char *name, struct workflow_place at, struct node *value)
-{
-	struct node *map = node_new(o->arena, NODE_MAP, at);
-	struct node *key = node_scalar(o->arena, name, true, at);
-
-	if (!map || !key || !value || node_add(o->arena, map, "key", at, key) < 0 ||
-		node_add(o->arena, map, "value", at, value) < 0)
-		return NULL;
-	return map;
-}
-
 /* "NAME=VALUE" as an entry of the list. */
 static void split_variable(const struct normalizer *o, struct node_entry *entry)
 {
@@ -86,7 +73,8 @@ static void split_variable(const struct normalizer *o, struct node_entry *entry)
 	name = workflow_arena_copy(o->arena, text->text, (size_t)(equals - text->text));
 	if (!name)
 		return;
-	map = new_variable(o, name, text->at, node_scalar(o->arena, equals + 1, true, text->at));
+	map = node_variable(
+		o->arena, name, text->at, node_scalar(o->arena, equals + 1, true, text->at));
 	if (!map)
 		return;
 	entry->value = map;
@@ -112,7 +100,7 @@ static void list_variables(const struct normalizer *o, struct node *parent, cons
 		return;
 	for (size_t i = 0; i < entry->value->n; i++) {
 		const struct node_entry *old = &entry->value->entries[i];
-		struct node *map = new_variable(o, old->key, old->key_at, old->value);
+		struct node *map = node_variable(o->arena, old->key, old->key_at, old->value);
 
 		if (!map || node_add(o->arena, list, NULL, (struct workflow_place){0}, map) < 0)
 			return;

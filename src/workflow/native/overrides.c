@@ -239,27 +239,12 @@ static struct node_entry *add_member(const struct overrides *o, const char *opti
 	return &node->entries[node->n - 1];
 }
 
-/* {key: KEY, value: VALUE} for a list of variables. NULL if out of memory. */
-static struct node *new_variable(
-	struct workflow_arena *arena, const char *key, struct node *value, struct workflow_place at)
-{
-	struct node *map = node_new(arena, NODE_MAP, at);
-	const char *copy = workflow_arena_copy(arena, key, strlen(key));
-	struct node *name = copy ? node_scalar(arena, copy, true, at) : NULL;
-
-	if (!map || !name || node_add(arena, map, "key", at, name) < 0 ||
-		node_add(arena, map, "value", at, value) < 0)
-		return NULL;
-	return map;
-}
-
 /* Sets variable `key` in `env`, a list or map of variables. */
 static void set_variable(const struct overrides *o, struct node *env, const char *key,
 	struct node *value, struct workflow_place at)
 {
 	struct segment segment = {.key = key};
 	struct node_entry *entry = find_member(env, &segment);
-	struct node *map;
 
 	if (entry && env->kind == NODE_LIST) {
 		struct node_entry *old = node_find(entry->value, "value");
@@ -271,29 +256,15 @@ static void set_variable(const struct overrides *o, struct node *env, const char
 	} else if (entry) {
 		entry->value = value;
 		entry->key_at = at;
-	} else if (env->kind == NODE_MAP) {
-		const char *copy = workflow_arena_copy(o->arena, key, strlen(key));
-
-		if (copy)
-			node_add(o->arena, env, copy, at, value);
 	} else {
-		map = new_variable(o->arena, key, value, at);
-		if (map)
-			node_add(o->arena, env, NULL, at, map);
+		const char *copy = workflow_arena_copy(o->arena, key, strlen(key));
+		bool is_map = env->kind == NODE_MAP;
+
+		if (copy && !is_map)
+			value = node_variable(o->arena, copy, at, value);
+		if (copy && value)
+			node_add(o->arena, env, is_map ? copy : NULL, at, value);
 	}
-}
-
-/* Remembers a removed key, so that a message about its absence names the option. */
-static void remember_removal(
-	const struct overrides *o, const char *option, struct node *node, const char *key)
-{
-	struct node_removed *removed = workflow_arena_alloc(o->arena, sizeof(*removed));
-
-	if (!removed)
-		return; /* the arena has recorded the failure */
-	*removed = (struct node_removed){key, option, node->removed};
-	if (key)
-		node->removed = removed;
 }
 
 /* Sets or removes what the last segment names in `node`. */
@@ -314,7 +285,9 @@ static void set_last(const struct overrides *o, const char *option, struct node 
 			entry->key_at = at;
 		}
 	} else if (entry) {
-		remember_removal(o, option, node, entry->key);
+		/* A message about its absence names the option. */
+		if (entry->key)
+			node_forget(o->arena, node, entry->key, option);
 		node_remove(node, (size_t)(entry - node->entries));
 	} else if (node->kind == NODE_MAP && segment->key) {
 		key_is_known(o, option, schema, segment->key);

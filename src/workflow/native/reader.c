@@ -84,28 +84,29 @@ const char *reader_field(struct reader *rd, const char *key)
 	return field ? field : key;
 }
 
-static void check_key(
+const char *reader_unknown(
 	struct reader *rd, const struct node_entry *entry, const struct schema *schema)
 {
 	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
+	const char *nearest = schema_nearest(schema, entry->key);
 	char quoted[QUOTE_SIZE];
-	const char *nearest;
 
-	if (schema_find(schema, entry->key))
-		return;
-	nearest = schema_nearest(schema, entry->key);
 	if (nearest) {
 		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
 			quote(entry->key, quoted), schema->what, nearest);
-		return;
+		return nearest;
 	}
-	for (size_t i = 0; i < schema->n; i++)
-		if (!(schema->keys[i].flags & KEY_LEGACY))
-			buf_printf(&keys, "%s%s", keys.len ? ", " : "", schema->keys[i].name);
+	for (size_t i = 0; i < schema->n; i++) {
+		const struct schema_key *key = &schema->keys[i];
+
+		if (!(key->flags & KEY_LEGACY) && !schema_refuses(key))
+			buf_printf(&keys, "%s%s", keys.len ? ", " : "", key->name);
+	}
 	if (buf_failed(&keys))
 		rd->arena->no_memory = true;
 	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
 		quote(entry->key, quoted), schema->what, buf_str(&keys));
+	return NULL;
 }
 
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema)
@@ -115,8 +116,10 @@ bool reader_check_map(struct reader *rd, const struct node *node, const struct s
 			node_kind_name(node));
 		return false;
 	}
-	for (size_t i = 0; i < node->n; i++)
-		check_key(rd, &node->entries[i], schema);
+	for (size_t i = 0; i < node->n; i++) {
+		if (!schema_find(schema, node->entries[i].key))
+			reader_unknown(rd, &node->entries[i], schema);
+	}
 	return true;
 }
 

@@ -62,6 +62,9 @@ void *reader_each(struct reader *rd, const struct node *map, const char *key, si
 
 /* Checks that `node` is a map, and each of its keys. */
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema);
+/* Reports an unknown key. Returns the nearest one, or NULL. */
+const char *reader_unknown(
+	struct reader *rd, const struct node_entry *entry, const struct schema *schema);
 /* The map or list at `key`; NULL if it is missing, null, or of another kind, which is reported. */
 struct node *reader_map(struct reader *rd, const struct node *map, const char *key);
 struct node *reader_list(struct reader *rd, const struct node *map, const char *key);

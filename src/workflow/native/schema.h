@@ -157,6 +157,11 @@ struct schema {
 /* The keys of a workflow file, and of each of its steps. */
 extern const struct schema schema_job, schema_step;
 
+/* Returns true if a dialect refuses the key with any value. */
+static inline bool schema_refuses(const struct schema_key *key)
+{
+	return key->refused && !key->member && !(key->min && key->min == key->max);
+}
 /* NULL if there is no such key. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);
 /* The key that is nearest to `name`, also one that differs only in case or separators, or NULL. */
