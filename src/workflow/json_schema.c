@@ -81,13 +81,6 @@ static void add_whole(struct buf *out, const struct schema_key *key)
 		(long long)key->min, (long long)key->max);
 }
 
-static void add_list_of_maps(struct generator *g, const struct schema_key *key)
-{
-	buf_add_str(g->out, "{" LIST_TYPE);
-	add_ref(g, key->below);
-	buf_add_char(g->out, '}');
-}
-
 /* `http` with a bucket is a legacy form of `s3`. */
 static void add_map(struct generator *g, const struct schema_key *key)
 {
@@ -96,15 +89,6 @@ static void add_map(struct generator *g, const struct schema_key *key)
 	add_ref(g, key->below);
 	if (strcmp(key->name, "http") == 0)
 		buf_add_str(g->out, "]}");
-}
-
-/* Entries, and the legacy forms "KEY=VALUE" and a map. */
-static void add_variables(struct generator *g, const struct schema_key *key)
-{
-	buf_add_str(g->out, "{" LIST_TYPE "{\"anyOf\": [");
-	add_ref(g, key->below);
-	buf_add_str(g->out, ", {\"type\": \"string\", \"pattern\": \"=\"}]}}, {\"type\": "
-			    "\"object\", \"additionalProperties\": {" TEXT_TYPE "}}");
 }
 
 /* Appends the schema of one of the kinds of a row. */
@@ -155,13 +139,19 @@ static void add_kind(struct generator *g, const struct schema_key *key, unsigned
 		buf_add_str(g->out, "]}}");
 		break;
 	case KEY_VARIABLES:
-		add_variables(g, key);
+		/* Entries, and the legacy forms "KEY=VALUE" and a map. */
+		buf_add_str(g->out, "{" LIST_TYPE "{\"anyOf\": [");
+		add_ref(g, key->below);
+		buf_add_str(g->out, ", {\"type\": \"string\", \"pattern\": \"=\"}]}}, {\"type\": "
+				    "\"object\", \"additionalProperties\": {" TEXT_TYPE "}}");
 		break;
 	case KEY_MAP:
 		add_map(g, key);
 		break;
 	case KEY_LIST:
-		add_list_of_maps(g, key);
+		buf_add_str(g->out, "{" LIST_TYPE);
+		add_ref(g, key->below);
+		buf_add_char(g->out, '}');
 		break;
 	default: /* KEY_ANY */
 		buf_add_str(g->out, "true");
@@ -222,21 +212,6 @@ static void add_required(struct buf *out, const struct schema *schema)
 		buf_add_char(out, ']');
 }
 
-/* Keys of `run` in the step around it, a legacy form. */
-static void add_moved(struct generator *g)
-{
-	const struct schema *run = schema_find(&schema_step, "run")->below;
-
-	for (size_t i = 0; i < run->n; i++) {
-		const char *name = run->keys[i].name;
-
-		if (!schema_find(&schema_step, name) && !(run->keys[i].flags & KEY_LEGACY))
-			buf_printf(g->out,
-				", \"%s\": {\"$ref\": \"#/definitions/run/properties/%s\"}", name,
-				name);
-	}
-}
-
 static void add_definition(struct generator *g, const struct schema *schema)
 {
 	json_add_text(g->out, schema->name);
@@ -248,8 +223,19 @@ static void add_definition(struct generator *g, const struct schema *schema)
 		buf_add_str(g->out, i ? ", " : "");
 		add_key(g, &schema->keys[i]);
 	}
-	if (schema == &schema_step)
-		add_moved(g);
+	/* Keys of `run` in the step around it, a legacy form */
+	if (schema == &schema_step) {
+		const struct schema *run = schema_find(&schema_step, "run")->below;
+
+		for (size_t i = 0; i < run->n; i++) {
+			const char *name = run->keys[i].name;
+
+			if (!schema_find(&schema_step, name) && !(run->keys[i].flags & KEY_LEGACY))
+				buf_printf(g->out,
+					", \"%s\": {\"$ref\": \"#/definitions/run/properties/%s\"}",
+					name, name);
+		}
+	}
 	buf_printf(g->out, "}%s}", schema->open ? "" : ", \"additionalProperties\": false");
 }
 

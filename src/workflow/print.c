@@ -62,24 +62,6 @@ static void put_texts(
 
 /* ---- values that no row describes ---- */
 
-static void put_notice_sources(struct json_writer *w, const struct workflow_preemption *preemption)
-{
-	json_write_open(w, "sources", '[');
-	for (size_t i = 0; i < preemption->n_sources; i++) {
-		const struct workflow_notice_source *source = &preemption->sources[i];
-
-		if (!source->value.value) {
-			json_write_string(w, NULL, notice_words[source->kind]);
-			continue;
-		}
-		json_write_open(w, NULL, '{');
-		put_text(w, source->kind == WORKFLOW_NOTICE_FILE ? "file" : "command",
-			&source->value);
-		json_write_close(w, '}');
-	}
-	json_write_close(w, ']');
-}
-
 static void put_schema(struct json_writer *w, const struct schema *schema, const char *out);
 
 static void put_list(struct json_writer *w, const char *key, const struct schema *schema,
@@ -110,8 +92,22 @@ static void put_module(struct json_writer *w, const struct workflow_step *step)
 
 static void put_notices(struct json_writer *w, const struct workflow_preemption *preemption)
 {
-	if (preemption->sources_given)
-		put_notice_sources(w, preemption);
+	if (preemption->sources_given) {
+		json_write_open(w, "sources", '[');
+		for (size_t i = 0; i < preemption->n_sources; i++) {
+			const struct workflow_notice_source *source = &preemption->sources[i];
+
+			if (!source->value.value) {
+				json_write_string(w, NULL, notice_words[source->kind]);
+				continue;
+			}
+			json_write_open(w, NULL, '{');
+			put_text(w, source->kind == WORKFLOW_NOTICE_FILE ? "file" : "command",
+				&source->value);
+			json_write_close(w, '}');
+		}
+		json_write_close(w, ']');
+	}
 	if (preemption->signal_given)
 		json_write_string(w, "signal",
 			preemption->signal ? sigabbrev_np(preemption->signal) : "none");
@@ -199,34 +195,6 @@ static void put_number_of(
 	}
 }
 
-static void put_word(struct json_writer *w, const struct schema_key *key, const char *member)
-{
-	if (key->size == sizeof(struct workflow_text))
-		put_text(w, key->name, (const void *)member);
-	else
-		json_write_string(w, key->name,
-			key->words[key->size == sizeof(bool) ? *(const bool *)member
-							     : *(const unsigned *)member]);
-}
-
-static void put_words(struct json_writer *w, const struct schema_key *key, unsigned set)
-{
-	json_write_open(w, key->name, '[');
-	for (size_t i = 0; key->words[i]; i++) {
-		if (set & 1U << i)
-			json_write_string(w, NULL, key->words[i]);
-	}
-	json_write_close(w, ']');
-}
-
-static void put_wholes(struct json_writer *w, const char *key, const int *items, size_t n)
-{
-	json_write_open(w, key, '[');
-	for (size_t i = 0; i < n; i++)
-		json_write_number(w, NULL, items[i]);
-	json_write_close(w, ']');
-}
-
 static void put_value(struct json_writer *w, const struct schema_key *key, const char *out)
 {
 	const char *member = out + key->member - 1;
@@ -240,7 +208,10 @@ static void put_value(struct json_writer *w, const struct schema_key *key, const
 	} else if (key->kinds & KEY_LIST) {
 		put_list(w, key->name, key->below, *(const char *const *)member, length);
 	} else if (key->kinds & KEY_WHOLES) {
-		put_wholes(w, key->name, *(const int *const *)member, length);
+		json_write_open(w, key->name, '[');
+		for (size_t i = 0; i < length; i++)
+			json_write_number(w, NULL, (*(const int *const *)member)[i]);
+		json_write_close(w, ']');
 	} else if ((key->kinds & KEY_TEXTS) && key->length) {
 		put_texts(w, key->name, *(const struct workflow_text *const *)member, length);
 	} else if (key->kinds & KEY_TEXTS) {
@@ -250,9 +221,19 @@ static void put_value(struct json_writer *w, const struct schema_key *key, const
 	} else if (key->kinds & KEY_CREDENTIAL) {
 		put_credential(w, key->name, (const void *)member);
 	} else if (key->kinds & KEY_WORDS) {
-		put_words(w, key, *(const unsigned *)member);
+		json_write_open(w, key->name, '[');
+		for (size_t i = 0; key->words[i]; i++) {
+			if (*(const unsigned *)member & 1U << i)
+				json_write_string(w, NULL, key->words[i]);
+		}
+		json_write_close(w, ']');
 	} else if (key->kinds & KEY_WORD) {
-		put_word(w, key, member);
+		if (key->size == sizeof(struct workflow_text))
+			put_text(w, key->name, (const void *)member);
+		else
+			json_write_string(w, key->name,
+				key->words[key->size == sizeof(bool) ? *(const bool *)member
+								     : *(const unsigned *)member]);
 	} else if (key->kinds & KEY_FLAG) {
 		json_write_bool(w, key->name, ((const struct workflow_flag *)member)->value);
 	} else if (key->kinds & (KEY_WHOLE | KEY_DURATION)) {

@@ -92,18 +92,6 @@ static struct node *unwrap(const char *file, struct node *root, struct diagnosti
 	return NULL;
 }
 
-static void apply_overrides(struct reader *rd, struct node *job)
-{
-	struct overrides o = {rd->arena, rd->workflow->file, rd->found, job};
-	const struct strlist *sets = rd->options->sets;
-	const struct strlist *env = rd->options->env;
-
-	for (size_t i = 0; sets && i < sets->n; i++)
-		overrides_set(&o, sets->items[i]);
-	for (size_t i = 0; env && i < env->n; i++)
-		overrides_env(&o, env->items[i]);
-}
-
 /* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
 static struct node *job_of(struct reader *rd, struct node *root)
 {
@@ -130,6 +118,9 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	struct workflow *wf = rd->workflow;
 	struct node *root = document_read(rd->arena, wf->file, NULL, data, len, rd->found);
 	struct node *job = root ? job_of(rd, root) : NULL;
+	struct overrides o = {rd->arena, wf->file, rd->found, job};
+	const struct strlist *sets = rd->options->sets;
+	const struct strlist *env = rd->options->env;
 	int r;
 
 	if (!job)
@@ -143,8 +134,10 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	if (r < 0)
 		return;
 	/* An override may refer to a part that was left out as invalid. */
-	if (!rd->partial)
-		apply_overrides(rd, job);
+	for (size_t i = 0; !rd->partial && sets && i < sets->n; i++)
+		overrides_set(&o, sets->items[i]);
+	for (size_t i = 0; !rd->partial && env && i < env->n; i++)
+		overrides_env(&o, env->items[i]);
 	/* Again, for legacy forms in overrides. */
 	legacy_forms_normalize(rd->arena, wf->file, job, &schema_job, rd->found);
 	wf->own->job = job;
@@ -165,16 +158,6 @@ static struct workflow *workflow_new(const char *name)
 		return NULL;
 	}
 	return wf;
-}
-
-/* Returns true if the file itself has no mistake. */
-static bool only_of_options(const struct diagnostics *found)
-{
-	for (size_t i = 0; i < found->n; i++) {
-		if (found->items[i].severity == DIAGNOSTIC_ERROR && !found->items[i].option)
-			return false;
-	}
-	return true;
 }
 
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
@@ -210,7 +193,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		return error_memory(err);
 	if (found->errors)
 		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s",
-			only_of_options(found) ? "the command line"
+			diagnostics_all_of(found, NULL) ? "the command line"
 			: diagnostics_all_of(found, rd.options->defaults_name)
 				? rd.options->defaults_name
 				: name,

@@ -206,17 +206,6 @@ static void put_hyperparameters(struct experiment *e)
 		values ? dialect_json(e->rd, values) : "{}", all ? &all->at : &e->root->at);
 }
 
-static void check_searcher(struct experiment *e)
-{
-	const struct node *searcher = node_get(e->root, "searcher");
-	const struct node *name = node_get(searcher, "name");
-
-	if (name && strcmp(name->text, "single") != 0)
-		reader_error(e->rd, &name->at,
-			"the searcher %s runs many trials, which is not supported: use `single`",
-			name->text);
-}
-
 /* ---- the environment ---- */
 
 static void put_environment_variables(struct experiment *e, const struct node *environment)
@@ -422,15 +411,6 @@ static void put_mounts(struct experiment *e)
 
 /* ---- the command ---- */
 
-/* "model_def:MyTrial", which needs Determined's own library. */
-static bool is_trial_class(const char *text)
-{
-	return strchr(text, ':') && !strpbrk(text, " /\t\n;&|") &&
-	       text[strspn(text,
-		       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:")] ==
-		       '\0';
-}
-
 static const char *joined(struct experiment *e, const struct node *list)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
@@ -487,7 +467,11 @@ static void put_command(struct experiment *e)
 	text = entrypoint->kind == NODE_LIST ? joined(e, entrypoint) : entrypoint->text;
 	if (!text)
 		return;
-	if (is_trial_class(text)) {
+	/* "model_def:MyTrial" */
+	if (strchr(text, ':') && !strpbrk(text, " /\t\n;&|") &&
+		text[strspn(text,
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:")] ==
+			'\0') {
 		reader_error(e->rd, &entrypoint->at,
 			"the entrypoint `%s` is a trial class, which needs Determined's harness; "
 			"give a script, such as python3 train.py",
@@ -686,10 +670,16 @@ static struct node *translate(struct reader *rd, struct node *root)
 	const struct node *environment = node_get(root, "environment");
 	const struct node *restarts = node_get(root, "max_restarts");
 	struct node *step;
+	const struct node *searcher, *name;
 
 	if (!dialect_check(rd, root, &schema_root) && root->kind != NODE_MAP)
 		return NULL;
-	check_searcher(&e);
+	searcher = node_get(e.root, "searcher");
+	name = node_get(searcher, "name");
+	if (name && strcmp(name->text, "single") != 0)
+		reader_error(e.rd, &name->at,
+			"the searcher %s runs many trials, which is not supported: use `single`",
+			name->text);
 	e.job = native_map(rd, NULL, NULL, &root->at);
 	native_name(rd, e.job, node_get(root, "name"));
 	put_resources(&e);

@@ -244,18 +244,6 @@ static bool read_provider(struct chosen *c)
 
 /* ---- the command ---- */
 
-static void add_args(struct chosen *c, struct buf *out)
-{
-	const struct node *args = node_get(c->map, "args");
-
-	if (c->script_args && *c->script_args)
-		buf_printf(out, " %s", c->script_args);
-	if (args && args->kind == NODE_SCALAR && *args->text)
-		buf_printf(out, " %s", args->text);
-	for (size_t i = 0; args && args->kind == NODE_LIST && i < args->n; i++)
-		buf_printf(out, " %s", dialect_quoted(c->rd, args->entries[i].value->text));
-}
-
 static bool was_any_wrong(const struct chosen *c, const char *const *keys, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -317,6 +305,7 @@ static void add_python(struct chosen *c, struct buf *out)
 	const char *script = script_of(c);
 	int64_t gpus = gpus_of(c->map);
 	const char *python = python_of(c);
+	const struct node *args;
 
 	if (!script || !python)
 		return;
@@ -326,7 +315,13 @@ static void add_python(struct chosen *c, struct buf *out)
 			" -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node=%lld",
 			(long long)dialect_whole(c->map, "nproc", gpus > 0 ? gpus : 1));
 	buf_printf(out, " %s", dialect_quoted(c->rd, script));
-	add_args(c, out);
+	args = node_get(c->map, "args");
+	if (c->script_args && *c->script_args)
+		buf_printf(out, " %s", c->script_args);
+	if (args && args->kind == NODE_SCALAR && *args->text)
+		buf_printf(out, " %s", args->text);
+	for (size_t i = 0; args && args->kind == NODE_LIST && i < args->n; i++)
+		buf_printf(out, " %s", dialect_quoted(c->rd, args->entries[i].value->text));
 }
 
 static void add_curl(struct chosen *c, struct buf *out)
@@ -689,27 +684,6 @@ static const char *of_today(const struct node *root)
 	return NULL;
 }
 
-static struct node *refuse_today(struct reader *rd, const struct node *root)
-{
-	const struct node *type = node_get(root, "type");
-
-	reader_error(rd, &type->at,
-		"this is a file of current dstack (`type: %s`), which its own server runs; "
-		"penstock reads the .dstack/workflows.yaml of 2022: %s",
-		type->text, of_today(root));
-	return NULL;
-}
-
-/* A file that is one workflow, without `workflows` around it. */
-static struct node *translate_one(struct chosen *c, struct node *root)
-{
-	c->map = root;
-	dstack_check_arguments(c->rd, root);
-	dstack_expand(c->rd, root);
-	dialect_check(c->rd, root, &schema_workflow);
-	return make_job(c);
-}
-
 static struct node *translate_picked(struct chosen *c, struct node *root, const struct node *list)
 {
 	size_t i = 0, saved;
@@ -733,10 +707,22 @@ static struct node *translate(struct reader *rd, struct node *root)
 	struct chosen c = {.rd = rd};
 	const struct node *list = node_get(root, "workflows");
 
-	if (of_today(root))
-		return refuse_today(rd, root);
-	if (!node_find(root, "workflows"))
-		return translate_one(&c, root);
+	if (of_today(root)) {
+		const struct node *type = node_get(root, "type");
+
+		reader_error(rd, &type->at,
+			"this is a file of current dstack (`type: %s`), which its own server runs; "
+			"penstock reads the .dstack/workflows.yaml of 2022: %s",
+			type->text, of_today(root));
+		return NULL;
+	}
+	if (!node_find(root, "workflows")) {
+		c.map = root;
+		dstack_check_arguments(c.rd, root);
+		dstack_expand(c.rd, root);
+		dialect_check(c.rd, root, &schema_workflow);
+		return make_job(&c);
+	}
 	if (list && list->kind == NODE_LIST) {
 		c.map = pick(rd, list);
 		if (c.map)

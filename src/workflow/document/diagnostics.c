@@ -94,17 +94,15 @@ void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity
 	list->items[list->n++] = d;
 }
 
-static bool is_same(const struct diagnostic *a, const struct diagnostic *b)
-{
-	return a->severity == b->severity && a->line == b->line && a->column == b->column &&
-	       strcmp(a->file, b->file) == 0 && strcmp(a->message, b->message) == 0 &&
-	       strcmp(a->option ? a->option : "", b->option ? b->option : "") == 0;
-}
-
 static bool has_same(const struct diagnostics *list, const struct diagnostic *d)
 {
 	for (size_t i = 0; i < list->n; i++) {
-		if (is_same(&list->items[i], d))
+		if (list->items[i].severity == d->severity && list->items[i].line == d->line &&
+			list->items[i].column == d->column &&
+			strcmp(list->items[i].file, d->file) == 0 &&
+			strcmp(list->items[i].message, d->message) == 0 &&
+			strcmp(list->items[i].option ? list->items[i].option : "",
+				d->option ? d->option : "") == 0)
 			return true;
 	}
 	return false;
@@ -142,7 +140,7 @@ bool diagnostics_all_of(const struct diagnostics *list, const char *file)
 		const struct diagnostic *d = &list->items[i];
 
 		if (d->severity == DIAGNOSTIC_ERROR &&
-			(d->option || !file || strcmp(d->file, file) != 0))
+			(file ? d->option || strcmp(d->file, file) != 0 : !d->option))
 			return false;
 	}
 	return list->errors > 0;

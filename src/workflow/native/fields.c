@@ -207,37 +207,6 @@ static void read_map(
 	reader_leave(rd, saved);
 }
 
-static void read_number(
-	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
-{
-	struct workflow_number *number = member;
-
-	if (!number->given && key->preset)
-		number->value = key->preset;
-	reader_number(rd, map, key, number);
-}
-
-static void read_text(
-	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
-{
-	struct workflow_text *text = member;
-
-	if (reader_text(rd, map, key->name, text) || !key->preset_text)
-		return;
-	text->value = key->preset_text;
-	text->shown = NULL;
-}
-
-static void read_flag(
-	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
-{
-	struct workflow_flag *flag = member;
-
-	if (key->preset)
-		flag->value = true;
-	reader_flag(rd, map, key->name, flag);
-}
-
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out)
 {
 	void *member = member_of(key, out);
@@ -266,12 +235,26 @@ void reader_key(struct reader *rd, const struct node *map, const struct schema_k
 		read_wholes(rd, map, key, out);
 	else if (key->kinds & KEY_CREDENTIAL)
 		reader_credential(rd, map, key->name, member);
-	else if (key->kinds & KEY_FLAG)
-		read_flag(rd, map, key, member);
-	else if (key->kinds & (KEY_WHOLE | KEY_DURATION))
-		read_number(rd, map, key, member);
-	else
-		read_text(rd, map, key, member);
+	else if (key->kinds & KEY_FLAG) {
+		struct workflow_flag *flag = member;
+
+		if (key->preset)
+			flag->value = true;
+		reader_flag(rd, map, key->name, flag);
+	} else if (key->kinds & (KEY_WHOLE | KEY_DURATION)) {
+		struct workflow_number *number = member;
+
+		if (!number->given && key->preset)
+			number->value = key->preset;
+		reader_number(rd, map, key, number);
+	} else {
+		struct workflow_text *text = member;
+
+		if (reader_text(rd, map, key->name, text) || !key->preset_text)
+			return;
+		text->value = key->preset_text;
+		text->shown = NULL;
+	}
 }
 
 static void read_keys(struct reader *rd, const struct node *map, const struct schema *schema,

@@ -163,16 +163,6 @@ static void move_into_run(const struct normalizer *o, struct node *step)
 	}
 }
 
-/* Moves `steps` next to `for` or `launch` into it. */
-static void move_into_block(const struct normalizer *o, struct node *step, const char *block)
-{
-	struct node *map = node_get(step, block);
-	const struct node_entry *steps = node_find(step, "steps");
-
-	if (map && steps && !node_get(step, "run"))
-		move_member(o, step, (size_t)(steps - step->entries), map, block, block);
-}
-
 /* The form of 2022: `image`, `registry` and `mounts` of `run` belong in `run.container`. */
 static void move_into_container(const struct normalizer *o, struct node *run)
 {
@@ -213,7 +203,13 @@ static void normalize_step(const struct normalizer *o, struct node *step)
 		move_into_container(o, run);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
-		move_into_block(o, step, blocks[i]);
+		struct node *map = node_get(step, blocks[i]);
+		const struct node_entry *steps = node_find(step, "steps");
+
+		/* `steps` next to `for` or `launch` */
+		if (map && steps && !node_get(step, "run"))
+			move_member(o, step, (size_t)(steps - step->entries), map, blocks[i],
+				blocks[i]);
 		normalize_steps(o, node_get(step, blocks[i]), "steps");
 	}
 	use = node_get(step, "use");

@@ -74,21 +74,6 @@ static void derive_resources(struct reader *rd)
 
 /* ---- keys that depend on others ---- */
 
-/* The name is part of paths and of object keys. */
-static void check_name(struct reader *rd, const struct workflow_text *name)
-{
-	static const char allowed[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-
-	if (reader_knows(rd, name) && (!isalnum((unsigned char)*name->value) ||
-					      name->value[strspn(name->value, allowed)] ||
-					      strlen(name->value) > LIMIT_WORKFLOW_NAME))
-		reader_refuse(rd, name, "name",
-			"be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a letter or "
-			"digit",
-			LIMIT_WORKFLOW_NAME);
-}
-
 static void read_input_mode(struct reader *rd, const struct node *job)
 {
 	struct workflow_number *mode = &rd->workflow->input_mode;
@@ -132,34 +117,12 @@ static void check_continuous(struct reader *rd, const struct node *job)
 	flag->value = false;
 }
 
-static void check_checkpoints(struct reader *rd, const struct workflow *wf)
-{
-	const struct workflow_checkpoints *c = &wf->checkpoints;
-
-	if (c->pattern.value && wf->output.kind != WORKFLOW_S3)
-		reader_note(rd, &c->pattern.at,
-			"`checkpoints.pattern` has no effect without an S3 output: a file becomes a "
-			"checkpoint when it is published");
-	if (c->pattern.value && c->metric.value)
-		reader_note(rd, &c->pattern.at,
-			"files that match `checkpoints.pattern` have no metrics: "
-			"`checkpoints.keep.best` keeps none of them");
-}
-
 /* A step in a container, or in a module that is not loaded and may have one. */
 static int is_contained(void *cookie, const struct workflow_step *step)
 {
 	(void)cookie;
 	return (step->kind == WORKFLOW_STEP_RUN && step->run.container.given) ||
 	       (step->kind == WORKFLOW_STEP_USE && !step->use.resolved);
-}
-
-static void check_mounts(struct reader *rd, const struct workflow *wf)
-{
-	if (wf->n_mounts && wf->steps.n && !workflow_walk(&wf->steps, is_contained, NULL))
-		reader_note(rd, &wf->mounts[0].at,
-			"`mounts` has no effect: no step has a container, and the other steps see "
-			"the directories of this machine directly");
 }
 
 static void read_job_steps(struct reader *rd, const struct node *job)
@@ -183,8 +146,19 @@ static void check_job(struct reader *rd, const struct node *job, void *out)
 {
 	struct workflow *wf = out;
 	const struct node *resume = node_get(job, "resume");
+	const struct workflow_checkpoints *c;
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-	check_name(rd, &wf->name);
+	/* The name is part of paths and of object keys. */
+	if (reader_knows(rd, &wf->name) &&
+		(!isalnum((unsigned char)*wf->name.value) ||
+			wf->name.value[strspn(wf->name.value, allowed)] ||
+			strlen(wf->name.value) > LIMIT_WORKFLOW_NAME))
+		reader_refuse(rd, &wf->name, "name",
+			"be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a letter or "
+			"digit",
+			LIMIT_WORKFLOW_NAME);
 	read_secrets(rd, job);
 	read_inputs(rd, job);
 	read_input_mode(rd, job);
@@ -192,8 +166,19 @@ static void check_job(struct reader *rd, const struct node *job, void *out)
 	wf->has_work_dir |= node_get(job, "context") || node_get(job, "python");
 	read_artifacts(rd, job);
 	read_job_steps(rd, job);
-	check_mounts(rd, wf);
-	check_checkpoints(rd, wf);
+	if (wf->n_mounts && wf->steps.n && !workflow_walk(&wf->steps, is_contained, NULL))
+		reader_note(rd, &wf->mounts[0].at,
+			"`mounts` has no effect: no step has a container, and the other steps see "
+			"the directories of this machine directly");
+	c = &wf->checkpoints;
+	if (c->pattern.value && wf->output.kind != WORKFLOW_S3)
+		reader_note(rd, &c->pattern.at,
+			"`checkpoints.pattern` has no effect without an S3 output: a file becomes a "
+			"checkpoint when it is published");
+	if (c->pattern.value && c->metric.value)
+		reader_note(rd, &c->pattern.at,
+			"files that match `checkpoints.pattern` have no metrics: "
+			"`checkpoints.keep.best` keeps none of them");
 	wf->resume_at = resume ? resume->at : job->at;
 }
 

@@ -79,29 +79,26 @@ static bool path_parse(struct workflow_arena *arena, const char *text, struct pa
 	return path->n > 0;
 }
 
-/* The member of `list` that a segment selects: by index, or a map by its `name` or `key`. */
-static struct node_entry *find_in_list(const struct node *list, const struct segment *segment)
-{
-	uint64_t index = segment->index;
-
-	if (!segment->key || str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index))
-		return index < list->n ? &list->entries[index] : NULL;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct node *item = list->entries[i].value;
-		const struct node *name = node_get(item, "name");
-
-		if (!name)
-			name = node_get(item, "key");
-		if (name && name->kind == NODE_SCALAR && strcmp(name->text, segment->key) == 0)
-			return &list->entries[i];
-	}
-	return NULL;
-}
-
+/* The member that a segment selects: of a list by index, or a map in it by its `name` or `key`. */
 static struct node_entry *find_member(const struct node *node, const struct segment *segment)
 {
-	if (node->kind == NODE_LIST)
-		return find_in_list(node, segment);
+	if (node->kind == NODE_LIST) {
+		uint64_t index = segment->index;
+
+		if (!segment->key || str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index))
+			return index < node->n ? &node->entries[index] : NULL;
+		for (size_t i = 0; i < node->n; i++) {
+			const struct node *item = node->entries[i].value;
+			const struct node *name = node_get(item, "name");
+
+			if (!name)
+				name = node_get(item, "key");
+			if (name && name->kind == NODE_SCALAR &&
+				strcmp(name->text, segment->key) == 0)
+				return &node->entries[i];
+		}
+		return NULL;
+	}
 	return segment->key ? node_find(node, segment->key) : NULL;
 }
 

@@ -145,18 +145,12 @@ struct node *reader_list(struct reader *rd, const struct node *map, const char *
 	return of_kind(rd, map, key, NODE_LIST);
 }
 
-/* The meaning of a key up to its first `;`. */
-static int hint_length(const struct schema_key *key)
-{
-	return key && key->says ? (int)strcspn(key->says, ";") : 0;
-}
-
 void reader_missing(
 	struct reader *rd, const struct node *map, const struct schema *schema, const char *key)
 {
 	const struct schema_key *row = schema_find(schema, key);
 	struct workflow_place at = map->at;
-	int hint = hint_length(row);
+	int hint = row && row->says ? (int)strcspn(row->says, ";") : 0;
 
 	if (rd->partial)
 		return;

@@ -160,7 +160,7 @@ extern const struct schema schema_job, schema_step;
 /* Returns true if a dialect refuses the key with any value. */
 static inline bool schema_refuses(const struct schema_key *key)
 {
-	return key->refused && !key->member && !(key->min && key->min == key->max);
+	return key->refused && !key->member && !key->words && !(key->min && key->min == key->max);
 }
 /* NULL if there is no such key. */
 const struct schema_key *schema_find(const struct schema *schema, const char *name);

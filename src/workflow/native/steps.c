@@ -388,17 +388,6 @@ static void handles_within(struct reader *rd, const struct workflow_steps *all,
 	handles_of_list(rd, all, steps, &scope);
 }
 
-static void report_duplicate(
-	struct reader *rd, const struct workflow_step *step, const struct scope *scope)
-{
-	const struct handle *other = handle_find(scope->last, NULL, step->launch.handle.value);
-
-	if (other)
-		reader_error(rd, &step->launch.handle.at,
-			"the handle %s is also used by `%s`; rename one of them",
-			step->launch.handle.value, other->step->path);
-}
-
 static void handles_of_step(struct reader *rd, const struct workflow_steps *all,
 	const struct workflow_step *step, struct scope *scope)
 {
@@ -416,8 +405,13 @@ static void handles_of_step(struct reader *rd, const struct workflow_steps *all,
 	handles_within(rd, all, &step->finally_steps, scope);
 	if (step->kind == WORKFLOW_STEP_LAUNCH && step->launch.handle.value) {
 		struct handle *h = workflow_arena_new(rd->arena, struct handle);
+		const struct handle *other = handle_find(
+			scope->last, NULL, step->launch.handle.value);
 
-		report_duplicate(rd, step, scope);
+		if (other)
+			reader_error(rd, &step->launch.handle.at,
+				"the handle %s is also used by `%s`; rename one of them",
+				step->launch.handle.value, other->step->path);
 		if (!h || closed) /* its scope ends with the step itself */
 			return;
 		*h = (struct handle){step->launch.handle.value, step, scope->last};

@@ -219,20 +219,6 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	buf_add_str(prefix, slash);
 }
 
-/* "/a//b/" becomes "a//b/": exactly one slash, and at the end. */
-static const char *make_prefix(struct reader *rd, const char *path)
-{
-	size_t len;
-
-	path += strspn(path, "/");
-	len = strlen(path);
-	while (len > 0 && path[len - 1] == '/')
-		len--;
-	if (len == 0)
-		return "";
-	return workflow_arena_printf(rd->arena, "%.*s/", (int)len, path);
-}
-
 static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
 {
 	struct workflow_text *path = &s3->path;
@@ -290,12 +276,27 @@ static void check_placeholder(
 			reader_field(rd, key));
 }
 
-static void check_credentials(struct reader *rd, const struct node *map,
-	const struct schema *schema, struct workflow_s3 *s3)
+static void check_store(struct reader *rd, const struct node *map, const struct schema *schema,
+	struct workflow_s3 *s3)
 {
+	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_WORKFLOW_FILE);
 	bool id = node_get(map, "accessKeyId") != NULL;
 	bool secret = node_get(map, "secretAccessKey") != NULL;
+	const char *path;
+	size_t len;
 
+	s3->prefix = "";
+	check_endpoint(rd, s3);
+	if (!s3->google)
+		check_region(rd, map, s3);
+	check_bucket(rd, s3, &prefix);
+	check_path(rd, s3, &prefix);
+	/* "/a//b/" becomes "a//b/": exactly one slash, and at the end. */
+	path = buf_str(&prefix) + strspn(buf_str(&prefix), "/");
+	len = strlen(path);
+	while (len > 0 && path[len - 1] == '/')
+		len--;
+	s3->prefix = len ? workflow_arena_printf(rd->arena, "%.*s/", (int)len, path) : "";
 	if (id != secret)
 		reader_missing(rd, map, schema, id ? "secretAccessKey" : "accessKeyId");
 	if (s3->service_account_key.value && (id || secret))
@@ -304,21 +305,6 @@ static void check_credentials(struct reader *rd, const struct node *map,
 			reader_field(rd, "serviceAccountKey"));
 	check_placeholder(rd, "accessKeyId", &s3->access_key_id);
 	check_placeholder(rd, "secretAccessKey", &s3->secret_access_key);
-}
-
-static void check_store(struct reader *rd, const struct node *map, const struct schema *schema,
-	struct workflow_s3 *s3)
-{
-	_cleanup_(buf_release) struct buf prefix = BUF_INIT(LIMIT_WORKFLOW_FILE);
-
-	s3->prefix = "";
-	check_endpoint(rd, s3);
-	if (!s3->google)
-		check_region(rd, map, s3);
-	check_bucket(rd, s3, &prefix);
-	check_path(rd, s3, &prefix);
-	s3->prefix = make_prefix(rd, buf_str(&prefix));
-	check_credentials(rd, map, schema, s3);
 }
 
 static void check_s3(struct reader *rd, const struct node *map, void *out)
@@ -481,22 +467,6 @@ static void check_sha256(struct reader *rd, struct workflow_input *input)
 	sum->value = lower;
 }
 
-static void check_mode(struct reader *rd, const struct node *map)
-{
-	struct workflow_text mode = {0};
-	size_t index;
-
-	if (!reader_text(rd, map, "mode", &mode))
-		return;
-	if (strcmp(mode.value, "mount") == 0)
-		reader_error(rd, &mode.at,
-			"`mode: mount` is not supported: inputs are copied; remove it, or write "
-			"`mode: copy`");
-	else
-		reader_word(rd, &mode, reader_field(rd, "mode"), schema_find(&schema_input, "mode"),
-			&index);
-}
-
 static void check_input(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_input *input = out;
@@ -510,7 +480,6 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 	}
 	check_destination(rd, &input->path);
 	check_sha256(rd, input);
-	check_mode(rd, map);
 	if (!input->unpack.given)
 		input->unpack.value = input->kind == WORKFLOW_HTTP || input->kind == WORKFLOW_LOCAL;
 	if (!input->s3.delete_sync.value)
@@ -551,8 +520,8 @@ static const struct schema_key input_keys[] = {
 	{"unpack", FLAG(workflow_input, unpack), .flags = KEY_SHOWN,
 		.otherwise = "true for `http` and `local`, false for `s3` and `gs`",
 		.says = "unpacks archives, one level deep, next to themselves"},
-	{"mode", .kinds = KEY_WORD, .words = copy_words, .flags = KEY_SHOWN | KEY_OWN,
-		.says = "inputs are copied"},
+	{"mode", .kinds = KEY_WORD, .words = copy_words, .flags = KEY_SHOWN,
+		.refused = "inputs are copied, never mounted", .says = "inputs are copied"},
 };
 const struct schema schema_input = {SCHEMA("input", "an input", input_keys),
 	.size = sizeof(struct workflow_input), AT(workflow_input, at), .check = check_input};

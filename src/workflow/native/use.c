@@ -27,12 +27,6 @@ static void check_source(struct reader *rd, const struct workflow_text *text)
 
 /* ---- the module ---- */
 
-/* The file of the module, for messages. */
-static const char *module_file(struct reader *rd, const char *source)
-{
-	return workflow_arena_printf(rd->arena, "%s: module.yaml", source);
-}
-
 /* Loads the module and renders it as a template. NULL if that failed, which is reported, or if the
  * module is not fetched yet. */
 static struct node *fetch(struct reader *rd, const struct workflow_use *use)
@@ -41,7 +35,8 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE);
 	_cleanup_(buf_release) struct buf rendered = BUF_INIT(LIMIT_WORKFLOW_FILE);
 	struct template_context context = {rd->arena, rd->job, rd->step, &rd->workflow->resources};
-	const char *file = module_file(rd, workflow_shown(&use->source));
+	const char *file = workflow_arena_printf(
+		rd->arena, "%s: module.yaml", workflow_shown(&use->source));
 	struct workflow_place at = {.line = 1, .column = 1, .file = file};
 	struct node *module;
 	const char *mistake;
@@ -93,16 +88,6 @@ static void make_at_least(struct workflow_number *number, int64_t least)
 		number->value = least;
 }
 
-/* A workflow without `resources` asks for what its modules need; of memory, for no limit. The
- * CPUs per task are set at once, because the module's steps inherit them. */
-static void need_least(struct reader *rd, const struct workflow_resources *least)
-{
-	make_at_least(&rd->least.tasks, least->tasks.value);
-	make_at_least(&rd->least.cpus_per_task, least->cpus_per_task.value);
-	make_at_least(&rd->least.gpus, least->gpus.value);
-	make_at_least(&rd->workflow->resources.cpus_per_task, least->cpus_per_task.value);
-}
-
 static void read_minimum(
 	struct reader *rd, const struct node *module, const struct workflow_use *use)
 {
@@ -117,8 +102,14 @@ static void read_minimum(
 	saved = reader_enter(rd, "minimumResources", 0);
 	reader_read(rd, map, &schema_resources, &least);
 	reader_leave(rd, saved);
-	if (!job->given)
-		need_least(rd, &least);
+	/* A workflow without `resources` asks for what its modules need; of memory, for no limit.
+	 * The CPUs per task are set at once, because the module's steps inherit them. */
+	if (!job->given) {
+		make_at_least(&rd->least.tasks, least.tasks.value);
+		make_at_least(&rd->least.cpus_per_task, least.cpus_per_task.value);
+		make_at_least(&rd->least.gpus, least.gpus.value);
+		make_at_least(&rd->workflow->resources.cpus_per_task, least.cpus_per_task.value);
+	}
 	check_minimum(rd, use, "tasks", least.tasks.value, &job->tasks);
 	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, &job->cpus_per_task);
 	if (job->mem_per_cpu.value)
