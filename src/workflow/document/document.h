@@ -79,8 +79,8 @@ struct node_entry *node_find(const struct node *map, const char *key);
 /* The value of `key` unless it is missing or null. */
 struct node *node_get(const struct node *map, const char *key);
 /* {key: NAME, value: VALUE}. NULL if out of memory; `name` lives as long as the arena. */
-struct node *node_variable(struct workflow_arena *arena, const char *name,
-	struct workflow_place at, struct node *value);
+struct node *node_variable(struct workflow_arena *arena, const char *name, struct workflow_place at,
+	struct node *value);
 /* Records that `key` was removed from the map, by `option` or (NULL) as invalid. */
 void node_forget(
 	struct workflow_arena *arena, struct node *map, const char *key, const char *option);
