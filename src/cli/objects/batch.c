@@ -1,4 +1,4 @@
-/* `batch`: many commands, one engine. */
+/* `batch`: runs many commands with one engine. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 
 #define JOBS_DEFAULT 8
 
-/* Those that are about objects, and neither long-lived nor asking anything of the terminal. */
+/* Verbs for objects that end by themselves and do not use the terminal. */
 static const char *const verbs[] = {
 	"cat", "cp", "du", "ls", "mb", "mv", "presign", "put", "rb", "rm", "stat", "sync"};
 
-/* What every line has unless it says otherwise. */
+/* Options of the batch that are defaults for its lines. */
 static const char *const inherited[] = {
 	"endpoint-url", "profile", "region", "no-sign-request", "google-key"};
 
@@ -32,22 +32,6 @@ struct batch {
 	bool is_stdin;
 	uint64_t line; /* its number */
 };
-
-static void say_wrong(struct batch *batch, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void say_wrong(struct batch *batch, const char *fmt, ...)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	va_list ap;
-
-	va_start(ap, fmt);
-	buf_vprintf(&text, fmt, ap);
-	va_end(ap);
-	error_set(&err, PENSTOCK_E_INVALID, "%s", buf_str(&text));
-	cli_fail(batch->cli, &err);
-}
 
 static bool reads_stdin(const struct strlist *words)
 {
@@ -60,27 +44,27 @@ static bool reads_stdin(const struct strlist *words)
 	return false;
 }
 
-/* 0: it may be run. */
-static int check_words(struct batch *batch, const struct strlist *words)
+/* Fails if the line may not be run. */
+static int check_words(
+	const struct batch *batch, const struct strlist *words, struct penstock_error *err)
 {
 	const char *verb = words->items[0], *near;
 
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
 		if (strcmp(verb, verbs[i]) != 0)
 			continue;
-		if (!batch->is_stdin || !reads_stdin(words))
-			return 0;
-		say_wrong(batch, "standard input holds the commands and cannot be stored; put them "
-				 "into a file");
-		return CLI_EXIT_USAGE;
+		return batch->is_stdin && reads_stdin(words)
+			       ? error_set(err, PENSTOCK_E_INVALID,
+					 "standard input has the commands and cannot be stored; put "
+					 "the commands into a file")
+			       : 0;
 	}
 	near = str_nearest(verb, verbs, ARRAY_SIZE(verbs));
-	say_wrong(batch, "'%s' is no verb of a batch%s%s%s", verb, near ? ", did you mean '" : "",
-		near ? near : "", near ? "'?" : "");
-	return CLI_EXIT_USAGE;
+	return error_set(err, PENSTOCK_E_INVALID, "'%s' is not a verb for a batch%s%s%s", verb,
+		near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* Behind the verb: what the line itself says comes later and counts. */
+/* Adds the words after the verb, so that options of the line itself come later and win. */
 static int add_inherited(const struct batch *batch, struct strlist *words)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++) {
@@ -97,50 +81,40 @@ static int add_inherited(const struct batch *batch, struct strlist *words)
 	return 0;
 }
 
-/* NULL: there is nothing to be run, and `*code` is the line's. */
-static struct cli *read_words(struct batch *batch, const struct strlist *given, int *code)
+static int read_line(const struct batch *batch, struct batch_line *line, const char *text,
+	struct penstock_error *err)
 {
-	_cleanup_(strlist_release) struct strlist words = {0};
+	_cleanup_(strlist_release) struct strlist given = {0}, words = {0};
+	size_t first = 0;
+	int r = words_split(&given, text, err);
 
-	*code = check_words(batch, given);
-	if (*code)
-		return NULL;
-	if (strlist_add(&words, given->items[0]) < 0 || add_inherited(batch, &words) < 0)
+	/* Lines may be pasted from a script. */
+	if (r == 0 && given.n && strcmp(given.items[0], "penstock") == 0)
+		first = 1;
+	line->empty = given.n == first;
+	if (r < 0 || line->empty)
+		return r;
+	r = check_words(batch, &(struct strlist){given.items + first, given.n - first}, err);
+	if (r < 0)
+		return r;
+	if (strlist_add(&words, given.items[first]) < 0 || add_inherited(batch, &words) < 0)
 		abort();
-	for (size_t i = 1; i < given->n; i++) {
-		if (strlist_add(&words, given->items[i]) < 0)
+	for (size_t i = first + 1; i < given.n; i++) {
+		if (strlist_add(&words, given.items[i]) < 0)
 			abort();
 	}
-	return cli_read_words(batch->cli, &words, code);
+	line->cli = cli_read_words(batch->cli, &words, &line->code);
+	return 0;
 }
 
-static void read_line(struct batch *batch, struct batch_line *line, const char *text)
-{
-	_cleanup_(strlist_release) struct strlist words = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (words_split(&words, text, &err) < 0) {
-		cli_fail(batch->cli, &err);
-		line->code = CLI_EXIT_USAGE;
-		return;
-	}
-	/* Lines may be pasted from a script. */
-	if (words.n && strcmp(words.items[0], "penstock") == 0) {
-		free(words.items[0]);
-		memmove(words.items, words.items + 1, words.n * sizeof(*words.items));
-		words.n--;
-	}
-	line->empty = !words.n;
-	if (words.n)
-		line->cli = read_words(batch, &words, &line->code);
-}
-
-/* What is wrong with it is among what the line prints; --quiet and --log-level are its own. */
+/* Errors of the line are part of its output; --quiet and --log-level apply only to the line. */
 static struct batch_line *make_line(
 	struct batch *batch, struct batch_lines *lines, const struct buf *text, bool too_long)
 {
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct batch_line *line;
 	char *where = NULL;
+	int r;
 
 	if (asprintf(&where, "%s:%llu: ", batch->name, (unsigned long long)batch->line) < 0)
 		abort();
@@ -150,15 +124,16 @@ static struct batch_line *make_line(
 	line->lines = lines;
 	batch_line_take(line);
 	log_own_level();
-	if (too_long || memchr(buf_str(text), '\0', text->len)) {
-		if (too_long)
-			say_wrong(batch, "the line is longer than %zu KiB; divide it",
-				(size_t)(LIMIT_STRING / KIB));
-		else
-			say_wrong(batch, "the line has a NUL in it");
+	if (too_long)
+		r = error_set(&err, PENSTOCK_E_INVALID,
+			"the line is longer than %zu KiB; divide it", (size_t)(LIMIT_STRING / KIB));
+	else if (memchr(buf_str(text), '\0', text->len))
+		r = error_set(&err, PENSTOCK_E_INVALID, "the line has a NUL in it");
+	else
+		r = read_line(batch, line, buf_str(text), &err);
+	if (r < 0) {
+		cli_fail(batch->cli, &err);
 		line->code = CLI_EXIT_USAGE;
-	} else {
-		read_line(batch, line, buf_str(text));
 	}
 	line->level = log_own_level();
 	log_no_own_level();
@@ -168,7 +143,7 @@ static struct batch_line *make_line(
 	return line;
 }
 
-/* 0: the end. What is too long is read to its end, but not kept. */
+/* Returns 0 at the end of the file. Does not keep the rest of a line that is too long. */
 static int next_line(FILE *file, struct buf *text, bool *too_long)
 {
 	int c;
@@ -242,24 +217,24 @@ const struct command command_batch = {
 	.description =
 		"Reads commands from FILE ('-': standard input), one on each line, as 'cp a.csv "
 		"s3://data/', and runs them with one set of connections and credentials: "
-		"several at a time, but each behind those before it that touch the same object, "
-		"file, prefix or directory, where one of them writes. What they print comes in "
-		"the order of the lines; cat, du, ls, mb, presign, put, rb and stat wait for "
-		"all lines before them. The verbs are these and cp, mv, rm and sync, with their "
-		"options. Words are divided by blanks; '...', \"...\" and \\ keep blanks and "
-		"others together as in a shell, nothing is expanded but what the verbs "
-		"themselves expand, and '#' begins a comment.\n"
+		"several at a time, but each after earlier lines that touch the same object, "
+		"file, prefix or directory, if one of them writes it. Output is printed in the "
+		"order of the lines; cat, du, ls, mb, presign, put, rb and stat wait for all "
+		"lines before them. The verbs are these and cp, mv, rm and sync, with their "
+		"options. Blanks separate words; '...', \"...\" and \\ quote as in a shell, but "
+		"only the verbs themselves expand anything, and '#' begins a comment.\n"
 		"\n"
-		"A line that fails is told with its number, and the others run. The exit code "
-		"is the highest of all lines. Options for the store hold for every line that "
-		"does not give its own.",
+		"A line that fails is reported with its number, and the others run. The exit "
+		"code is the highest of all lines. Options for the store apply to every line "
+		"that does not give its own.",
 	.options = OPTIONS(
 		{0, "fail-fast", NULL,
-			"Ends at the first line that fails; without --jobs one line at a time"},
-		{'j', "jobs", "N", "Lines at a time, at most; default: 8"}, REMOTE_OPTIONS),
-	.examples = EXAMPLES({"penstock batch jobs.txt", "Runs the commands in a file"},
+			"Stop at the first line that fails; without --jobs one line at a time"},
+		{'j', "jobs", "N", "At most N lines at a time; default: 8"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock batch jobs.txt", "Run the commands in a file"},
 		{"sed 's|.*|rm s3://data/&|' names | penstock batch -",
-			"Runs those that a pipe gives"}),
-	.exits = EXITS({"66", "There is no such file; or that of a line"}, {"130", "Interrupted"}),
+			"Run the commands of a pipe"}),
+	.exits = EXITS(
+		{"66", "The file, or a file of a line, does not exist"}, {"130", "Interrupted"}),
 	.run = run_batch,
 };

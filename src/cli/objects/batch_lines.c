@@ -8,9 +8,9 @@
 #include "cli/frame/interrupt.h"
 #include "base/banned.h"
 
-/* ---- what lines print ---- */
+/* ---- output of the lines ---- */
 
-/* Under the lock. */
+/* Called with the lock held. */
 static void tape_play(struct batch_tape *tape)
 {
 	if (!tape->held.len)
@@ -20,7 +20,7 @@ static void tape_play(struct batch_tape *tape)
 	buf_clear(&tape->held);
 }
 
-/* Whose turn it is prints; others keep a little, and wait with more. */
+/* The first line prints at once; others hold a little, and wait before they hold more. */
 static ssize_t tape_write(void *cookie, const char *data, size_t len)
 {
 	struct batch_tape *tape = cookie;
@@ -82,7 +82,7 @@ struct batch_line *batch_line_new(char *where)
 	line->out.line = line->err.line = line;
 	line->out.to = stdout;
 	line->err.to = stderr;
-	/* The last write of a thread that has waited may be more than was asked for. */
+	/* The last write of a thread that waited may exceed the limit. */
 	buf_init(&line->out.held, 2 * LIMIT_BATCH_HELD);
 	buf_init(&line->err.held, 2 * LIMIT_BATCH_HELD);
 	return line;
@@ -100,14 +100,14 @@ void batch_line_free(struct batch_line *line)
 	free(line);
 }
 
-/* Under the lock: those at the beginning that are over leave, and the next one prints what it has
+/* Removes the ended lines at the head, and prints what the next one has held. Called with the lock
  * held. */
 static void lines_advance(struct batch_lines *lines)
 {
 	struct batch_line *line;
 
 	while ((line = lines->first)) {
-		/* Those behind one that failed were not to be read any more. */
+		/* Lines after a failed one do not count. */
 		if (lines->stop && !line->cli) {
 			line->empty = true;
 			line->code = 0;
@@ -132,7 +132,7 @@ static void lines_advance(struct batch_lines *lines)
 	pthread_cond_broadcast(&lines->moved);
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static bool may_run(const struct batch_lines *lines, const struct batch_line *line)
 {
 	if (line->in_turn && line != lines->first)
@@ -147,7 +147,7 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Under the lock. NULL: none may run now; `*any`: but some wait. */
+/* Returns NULL if no line may run now; sets `*any` if some wait. Called with the lock held. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {
 	*any = false;
@@ -159,16 +159,6 @@ static struct batch_line *pick(struct batch_lines *lines, bool *any)
 			return line;
 	}
 	return NULL;
-}
-
-static void line_run(struct batch_line *line)
-{
-	batch_line_take(line);
-	log_own_level();
-	log_set_level(line->level);
-	line->code = cli_run(line->cli);
-	log_no_own_level();
-	batch_line_let_go(line);
 }
 
 static void *worker_main(void *arg)
@@ -192,7 +182,12 @@ static void *worker_main(void *arg)
 			line->empty = true;
 		} else {
 			pthread_mutex_unlock(&lines->lock);
-			line_run(line);
+			batch_line_take(line);
+			log_own_level();
+			log_set_level(line->level);
+			line->code = cli_run(line->cli);
+			log_no_own_level();
+			batch_line_let_go(line);
 			pthread_mutex_lock(&lines->lock);
 		}
 		if (line->heavy)

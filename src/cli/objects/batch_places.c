@@ -1,4 +1,4 @@
-/* What a line of a batch touches. Where that is hard to say it is more than it is. */
+/* The places that a line of a batch reads and writes; too many rather than too few. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "copy/place.h"
 #include "base/banned.h"
 
-/* ---- texts by which places are compared ---- */
+/* ---- places as texts ---- */
 
 #define ANY_FILE "file:"
 
@@ -27,7 +27,8 @@ static bool leads_up(const char *path)
 	return false;
 }
 
-/* The real path of what there is of it, and the rest as it is given. NULL: cannot be told. */
+/* Returns the real path of the part that exists, followed by the rest as given; NULL if the place
+ * cannot be determined. */
 static char *real_path(const char *path)
 {
 	_cleanup_free_ char *known = NULL, *begin = NULL;
@@ -65,12 +66,14 @@ static char *local_text(const char *path)
 {
 	char *text = real_path(path);
 
-	if (!text && !(text = strdup(ANY_FILE)))
+	if (!text)
+		text = strdup(ANY_FILE);
+	if (!text)
 		abort();
 	return text;
 }
 
-/* Of the place itself, or of `name` below it. NULL for a pipe. */
+/* Returns the text of the place itself, or of `name` below it; NULL for a pipe. */
 static char *place_text(const struct place *place, const char *name)
 {
 	_cleanup_free_ char *path = NULL;
@@ -98,7 +101,7 @@ static char *place_text(const struct place *place, const char *name)
 	return NULL;
 }
 
-/* Takes the text over; NULL: nothing. */
+/* Takes ownership of the text, which may be NULL. */
 static void add(struct batch_line *line, char *text, bool tree, bool write)
 {
 	struct batch_place *grown;
@@ -110,7 +113,7 @@ static void add(struct batch_line *line, char *text, bool tree, bool write)
 		abort();
 	line->places = grown;
 	tree = tree || strcmp(text, ANY_FILE) == 0;
-	/* Behind a tree of files nothing is to be known of the slash at its end. */
+	/* Files below a tree must match without its trailing slash, too. */
 	if (tree && str_starts(text, "file:")) {
 		while (str_ends(text, "/"))
 			text[strlen(text) - 1] = '\0';
@@ -118,18 +121,16 @@ static void add(struct batch_line *line, char *text, bool tree, bool write)
 	grown[line->n_places++] = (struct batch_place){text, tree, write};
 }
 
-static bool overlap(const struct batch_place *a, const struct batch_place *b)
-{
-	return strcmp(a->text, b->text) == 0 || (a->tree && str_starts(b->text, a->text)) ||
-	       (b->tree && str_starts(a->text, b->text));
-}
-
 bool batch_places_clash(const struct batch_line *a, const struct batch_line *b)
 {
 	for (size_t i = 0; i < a->n_places; i++) {
 		for (size_t j = 0; j < b->n_places; j++) {
-			if ((a->places[i].write || b->places[j].write) &&
-				overlap(&a->places[i], &b->places[j]))
+			const struct batch_place *p = &a->places[i], *q = &b->places[j];
+
+			if ((p->write || q->write) &&
+				(strcmp(p->text, q->text) == 0 ||
+					(p->tree && str_starts(q->text, p->text)) ||
+					(q->tree && str_starts(p->text, q->text))))
 				return true;
 		}
 	}
@@ -137,6 +138,13 @@ bool batch_places_clash(const struct batch_line *a, const struct batch_line *b)
 }
 
 /* ---- by verb ---- */
+
+static bool is_one_of(const char *verb, const char *const *list)
+{
+	while (*list && strcmp(*list, verb) != 0)
+		list++;
+	return *list;
+}
 
 /* cp and mv; `places` are the sources and, last, the target. */
 static void plan_copy(struct batch_line *line, const struct place *places, size_t n)
@@ -166,12 +174,11 @@ static void plan_copy(struct batch_line *line, const struct place *places, size_
 
 static void plan_others(struct batch_line *line, const struct place *places, size_t n)
 {
-	static const char *const readers[] = {"cat", "du", "ls", "presign", "stat"};
 	const char *verb = cli_verb(line->cli);
-	bool write = true, rm = strcmp(verb, "rm") == 0;
+	bool write = !is_one_of(
+		verb, (const char *const[]){"cat", "du", "ls", "presign", "stat", NULL});
+	bool rm = strcmp(verb, "rm") == 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(readers); i++)
-		write = write && strcmp(verb, readers[i]) != 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct place *place = &places[i];
 		bool tree = !rm || place->wildcard || place->directory;
@@ -184,33 +191,18 @@ static void plan_others(struct batch_line *line, const struct place *places, siz
 		add(line, strdup("object:"), true, write);
 }
 
-static void plan_sync(struct batch_line *line, const struct place *places)
-{
-	add(line, place_text(&places[0], ""), true, false);
-	add(line, place_text(&places[1], ""), true, true);
-	line->heavy = true;
-}
-
-static bool is_one_of(const char *verb, const char *const *list)
-{
-	while (*list && strcmp(*list, verb) != 0)
-		list++;
-	return *list;
-}
-
 void batch_line_plan(struct batch_line *line)
 {
-	static const char *const beside[] = {"cp", "mv", "rm", "sync", NULL};
-	static const char *const trees[] = {"sync", NULL};
+	static const char *const parallel[] = {"cp", "mv", "rm", "sync", NULL};
 	static const char *const copies[] = {"cp", "mv", NULL};
 	const char *verb = cli_verb(line->cli);
-	bool copy = is_one_of(verb, copies), sync = is_one_of(verb, trees), fine = true;
+	bool copy = is_one_of(verb, copies), sync = strcmp(verb, "sync") == 0, fine = true;
 	size_t n = cli_n_operands(line->cli), parsed = 0;
 	struct place *places = calloc(n + 1, sizeof(*places));
 
 	if (!places)
 		abort();
-	line->in_turn = !is_one_of(verb, beside) ||
+	line->in_turn = !is_one_of(verb, parallel) ||
 			(strcmp(verb, "rm") == 0 && cli_has(line->cli, "uploads"));
 	for (; fine && parsed < n; parsed += fine) {
 		bool raw = sync || (copy && (parsed == n - 1 || cli_has(line->cli, "raw")));
@@ -218,15 +210,17 @@ void batch_line_plan(struct batch_line *line)
 		fine = place_parse(&places[parsed], cli_operand(line->cli, parsed), raw, NULL) == 0;
 		line->in_turn = line->in_turn || (fine && places[parsed].kind == LOCATION_STDIO);
 	}
-	/* What cannot be understood fails when its turn comes. */
-	if (!fine)
-		line->in_turn = true;
-	else if (copy)
+	if (!fine) {
+		line->in_turn = true; /* the verb itself reports the error */
+	} else if (copy) {
 		plan_copy(line, places, n);
-	else if (sync)
-		plan_sync(line, places);
-	else
+	} else if (sync) {
+		add(line, place_text(&places[0], ""), true, false);
+		add(line, place_text(&places[1], ""), true, true);
+		line->heavy = true;
+	} else {
 		plan_others(line, places, n);
+	}
 	for (size_t i = 0; i < parsed; i++)
 		place_release(&places[i]);
 	free(places);

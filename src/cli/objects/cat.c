@@ -7,38 +7,29 @@
 #include "copy/copy.h"
 #include "base/banned.h"
 
-static int cat_operand(struct remote *remote, const char *text,
-	const struct object_get_options *options, struct penstock_error *err)
+static int cat_operand(
+	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	_cleanup_(location_release) struct location at = {0};
-	int r = remote_location(text, true, &at, err);
+	struct object_get_options *options = cookie;
+	struct object_ref object = object_at(remote->client, at->bucket, at->key);
 
-	if (r == 0)
-		r = remote_fits(remote, &at, err);
-	if (r == 0)
-		r = object_get_stream(object_at(remote->client, at.bucket, at.key), options,
-			copy_to_stdout, &remote->cancel, NULL, err);
-	return r < 0 && at.text ? remote_missing(remote, &at, err) : r;
+	options->cancel = remote->cancel;
+	return object_get_stream(object, options, copy_to_stdout, &remote->cancel, NULL, err) < 0
+		       ? copy_explain_missing(object, at->text, err)
+		       : 0;
 }
 
 static int run_cat(const struct cli *cli)
 {
-	_cleanup_(remote_release) struct remote remote = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct object_get_options options = {0};
 	int64_t offset, length;
-	int r;
 
 	if (!cli_number(cli, "offset", 0, INT64_MAX, 0, &offset) ||
 		!cli_number(cli, "length", 1, INT64_MAX, 0, &length))
 		return CLI_EXIT_USAGE;
 	options.offset = (uint64_t)offset;
 	options.length = (uint64_t)length;
-	r = remote_open(&remote, cli, &err);
-	options.cancel = remote.cancel;
-	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
-		r = cat_operand(&remote, cli_operand(cli, i), &options, &err);
-	return r < 0 ? remote_fail(cli, &err) : 0;
+	return remote_operands(cli, true, cat_operand, &options, NULL);
 }
 
 const struct command command_cat = {
@@ -48,15 +39,15 @@ const struct command command_cat = {
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Writes objects one after the other to standard output. Pieces are fetched "
-		"ahead in parallel. The store's checksum is verified at the end: a failure "
-		"comes after the bytes, so look at the exit code. An object that is replaced "
-		"meanwhile is an error, never a mixture.",
-	.options = OPTIONS({0, "offset", "N", "Begin at this byte"},
-		{0, "length", "N", "At most so many bytes"}, REMOTE_OPTIONS),
-	.examples = EXAMPLES({"penstock cat s3://cifar10/log.txt", "Prints an object"},
+		"Writes objects one after the other to standard output, fetching parts ahead in "
+		"parallel. The store's checksum is verified at the end, after the bytes were "
+		"written, so check the exit code. If an object is replaced meanwhile, cat fails "
+		"instead of mixing both.",
+	.options = OPTIONS({0, "offset", "N", "Begin at byte N"},
+		{0, "length", "N", "Write at most N bytes"}, REMOTE_OPTIONS),
+	.examples = EXAMPLES({"penstock cat s3://cifar10/log.txt", "Print an object"},
 		{"penstock cat s3://data/train.tar.gz | tar tz",
-			"Looks into an archive on its way"}),
+			"List an archive without storing it"}),
 	.exits = EXITS(REMOTE_EXITS),
 	.run = run_cat,
 };

@@ -18,28 +18,28 @@
 
 /* clang-format off */
 #define COPY_OPTIONS                                                                            \
-	{ 0, "include", "PATTERN", "Copies only names below the source that match; may be repeated" }, \
-	{ 0, "exclude", "PATTERN", "Leaves out names that match; may be repeated" },          \
-	{ 'n', "dry-run", NULL, "Prints what would be done" },                                   \
-	{ 0, "preserve", NULL, "Keeps time of change, mode, links and empty directories, in x-amz-meta-mtime and -mode" }, \
-	{ 0, "no-follow-symlinks", NULL, "Leaves out symbolic links; default: follows them" },   \
-	{ 0, "if-none-match", NULL, "Fails for each target that exists" }, \
+	{ 0, "include", "PATTERN", "Copy only names below the source that match; may be repeated" }, \
+	{ 0, "exclude", "PATTERN", "Skip names that match; may be repeated" },          \
+	{ 'n', "dry-run", NULL, "Print what would be done" },                                   \
+	{ 0, "preserve", NULL, "Keep time of change, mode, links and empty directories, in x-amz-meta-mtime and -mode" }, \
+	{ 0, "no-follow-symlinks", NULL, "Skip symbolic links; default: follow them" },   \
+	{ 0, "if-none-match", NULL, "Fail for each target that exists" }, \
 	{ 0, "storage-class", "CLASS", "Storage class of new objects, such as STANDARD_IA" },              \
 	{ 0, "content-type", "TYPE", "Type of new objects; default: by the ending of the name" },   \
 	{ 0, "metadata", "NAME=VALUE", "Metadata of new objects; may be repeated" },             \
 	{ 0, "parallel", "N", "Requests at a time; default: chosen by the throughput" },                      \
 	{ 0, "part-size", "SIZE", "Size of the parts of an upload; default: by its size" },                  \
-	{ 0, "resume", NULL, "Keeps the progress of large transfers, so that the same command resumes them" }, \
-	{ 0, "delta", NULL, "Sends only the changes of a large file that was sent with this option before" }, \
-	{ 0, "force", NULL, "Also moves or deletes the state of runs below .penstock/" },                       \
-	{ 'v', "verbose", NULL, "Prints a line for each item" },                                         \
-	{ 0, "json", NULL, "Prints a JSON array with an object for each item" },                                \
+	{ 0, "resume", NULL, "Keep the progress of large transfers, so that the same command resumes them" }, \
+	{ 0, "delta", NULL, "Send only the changes of a large file that was sent with this option before" }, \
+	{ 0, "force", NULL, "Also move or delete the state of runs below .penstock/" },                       \
+	{ 'v', "verbose", NULL, "Print a line for each item" },                                         \
+	{ 0, "json", NULL, "Print a JSON array with an object for each item" },                                \
 	REMOTE_OPTIONS, SOURCE_REMOTE_OPTIONS
 /* clang-format on */
 
 #define COPY_EXITS                                                                                 \
 	{"66", "A source does not exist, or its name is impossible at the target"},                \
-		{"69", "A store does not answer, or an item changed during its copy"},             \
+		{"69", "A store does not respond, or an item changed during its copy"},            \
 		{"77", "A store or the file system denies access, or there are no credentials"},   \
 	{                                                                                          \
 		"130", "Interrupted; no item is incomplete"                                        \

@@ -1,4 +1,4 @@
-/* `cp` and `mv`: files and objects, from anywhere to anywhere. */
+/* `cp` and `mv`: copy and move files and objects. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ static int parse_operands(struct operands *o, struct copying *v, struct penstock
 	return 0;
 }
 
-/* The source whose store is opened; NULL if none is in a store. */
+/* Returns the source whose store is opened; NULL if no source is in a store. */
 static const struct place *first_object(const struct operands *o)
 {
 	for (size_t i = 0; i < o->n; i++) {
@@ -100,23 +100,23 @@ static int run_mv(const struct cli *cli)
 
 /* clang-format off */
 static const struct option_spec options[] = {
-	{'r', "recursive", NULL, "All that is below a source; see above for the names it gets"},
-	{0, "no-clobber", NULL, "Leaves out what is there already"},
+	{'r', "recursive", NULL, "Copy everything below a source; see above for the names"},
+	{0, "no-clobber", NULL, "Skip targets that exist"},
 	{0, "raw", NULL,
-		"'*' and '?' in sources are ordinary characters, and so is a '/' at the end of a key "
-		"without --recursive"},
+		"Take '*' and '?' in sources as ordinary characters, and without --recursive a '/' "
+		"at the end of a key"},
 	COPY_OPTIONS, {0}};
 /* clang-format on */
 
 #define NAMES                                                                                      \
-	"Where TARGET ends in '/', is a bucket or a local directory, or there are several "        \
-	"sources, things are put into it under "                                                   \
-	"their names; else TARGET is the new name.\n\n"                                            \
-	"'*' (any characters, '/' too) and '?' (one) in a source stand for all that match; what "  \
-	"follows the last '/' before the first of them is the name. With --recursive a source "    \
-	"that is a directory or prefix stands for all below it: with a '/' at its end (or as a "   \
-	"bucket, or '.') what is in it, else itself with its name. Patterns of --include and "     \
-	"--exclude are held against the names below the source.\n\n"
+	"If TARGET ends in '/', is a bucket or a local directory, or if there are several "        \
+	"sources, items are put below it under their names; otherwise TARGET is the new "          \
+	"name.\n\n"                                                                                \
+	"'*' (any characters, also '/') and '?' (one) in a source match; the part after the last " \
+	"'/' before the first of them is the name. With --recursive a directory or prefix means "  \
+	"everything below it: its content if it ends in '/' (or is a bucket, or '.'), otherwise "  \
+	"itself under its name. Patterns of --include and --exclude are matched against the "      \
+	"names below the source.\n\n"
 
 const struct command command_cp = {
 	.name = "cp",
@@ -125,19 +125,18 @@ const struct command command_cp = {
 	.min_operands = 2,
 	.max_operands = UINT_MAX,
 	.description =
-		"Copies, many things at a time, each whole or not at all and verified.\n\n"
-		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY, http(s)://..., a file, or '-', "
+		"Copies many items at a time, each completely or not at all, and verified.\n\n"
+		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY, http(s)://..., a file, or '-' for "
 		"standard input. TARGET is one of these; '-' is standard output, a URL gets a "
-		"PUT. " NAMES
-		"What is there already is written over, but for --no-clobber and --if-none-match.",
+		"PUT. " NAMES "Existing targets are overwritten without --no-clobber and "
+		"--if-none-match.",
 	.options = options,
-	.examples = EXAMPLES(
-		{"penstock cp model.pth s3://models/", "Uploads a file under its name"},
-		{"penstock cp 's3://data/train/*.tar' shards/", "Downloads what matches"},
-		{"penstock cp -r runs/ s3://models/runs/", "Uploads what is in a directory"},
+	.examples = EXAMPLES({"penstock cp model.pth s3://models/", "Upload a file under its name"},
+		{"penstock cp 's3://data/train/*.tar' shards/", "Download the objects that match"},
+		{"penstock cp -r runs/ s3://models/runs/", "Upload the content of a directory"},
 		{"penstock cp s3://old/big.tar s3://new/ --source-profile lab",
-			"Copies between two stores, through this machine"},
-		{"tar c . | penstock cp - s3://data/all.tar", "Stores what a pipe gives"}),
+			"Copy between two stores, through this machine"},
+		{"tar c . | penstock cp - s3://data/all.tar", "Store the output of a program"}),
 	.exits = EXITS(COPY_EXITS),
 	.run = run_cp,
 };
@@ -149,15 +148,15 @@ const struct command command_mv = {
 	.min_operands = 2,
 	.max_operands = UINT_MAX,
 	.description =
-		"Copies as 'penstock cp' does, and removes each source once its successor is there "
-		"and verified. What runs keep below .penstock/ stays, but for --force.\n\n"
+		"Copies like 'penstock cp', and removes each source when its copy is complete and "
+		"verified. The state of runs below .penstock/ stays without --force.\n\n"
 		"A source is s3://BUCKET/KEY, gs://BUCKET/KEY or a file, and so is TARGET; one of "
 		"both is an object. " NAMES "Local directories that became empty are removed.",
 	.options = options,
 	.examples = EXAMPLES({"penstock mv s3://data/new/a.csv s3://data/old/",
-				     "Moves an object, within the store"},
+				     "Move an object, within the store"},
 		{"penstock mv -r results/ s3://models/results/",
-			"Uploads files and removes them here"}),
+			"Upload files and remove them here"}),
 	.exits = EXITS(COPY_EXITS),
 	.run = run_mv,
 };

@@ -41,7 +41,7 @@ static int run_presign(const struct cli *cli)
 	puts(buf_str(&url));
 	if (remote.embedded && !cli_quiet(cli))
 		log_warn("the embedded store listens only while it is used, on another port each "
-			 "time: for a link that lasts run 'penstock serve', and give its URL with "
+			 "time; for a lasting link run 'penstock serve' and give its URL with "
 			 "--endpoint-url");
 	return 0;
 }
@@ -53,15 +53,14 @@ const struct command command_presign = {
 	.min_operands = 1,
 	.max_operands = 1,
 	.description =
-		"Prints a URL with which anybody may do one thing to one object until it expires. "
-		"Nothing is sent, and nothing is checked to be there. The URL is a secret.",
-	.options = OPTIONS(
-		{0, "expires", "TIME", "How long it is good for, at most 7d; default 1h"},
+		"Prints a URL that permits one operation on one object, without credentials, "
+		"until it expires. Nothing is sent: the object need not exist. The URL is a secret.",
+	.options = OPTIONS({0, "expires", "TIME", "Time until it expires, at most 7d; default: 1h"},
 		{0, "method", "METHOD", "GET (default), HEAD, PUT or DELETE"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock presign s3://cifar10/ckpt.pth",
-				     "A link to a checkpoint, good for an hour"},
+				     "A link to a checkpoint, valid for an hour"},
 		{"penstock presign --method PUT --expires 10m s3://cifar10/in.bin",
-			"A place where somebody without keys may put one object"}),
+			"A link that permits the upload of one object"}),
 	.exits = EXITS({"77", "There are no credentials to sign with"}),
 	.run = run_presign,
 };

@@ -25,20 +25,14 @@ static void on_bytes(void *cookie, int64_t bytes)
 	progress_update(transfer->progress, transfer->name, done > 0 ? (uint64_t)done : 0, 0);
 }
 
-static void show(const struct cli *cli, const struct location *at, struct object_info *info)
+static void show(const struct cli *cli, const struct location *at, const struct object_info *info)
 {
 	char size[STR_SIZE_SIZE];
-	json_t *object;
 
 	if (cli_has(cli, "json")) {
-		info->key = strdup(at->key);
-		object = json_object();
-		json_object_set_new(object, "bucket", json_text(at->bucket));
-		json_object_set_new(object, "key", json_text(info->key));
-		json_object_set_new(object, "size", json_integer((json_int_t)info->size));
-		json_object_set_new(object, "etag", json_text(info->etag));
-		json_object_set_new(object, "version", json_text(info->version_id));
-		show_json(object);
+		show_json(json_pack("{s:o, s:o, s:I, s:o, s:o}", "bucket", json_text(at->bucket),
+			"key", json_text(at->key), "size", (json_int_t)info->size, "etag",
+			json_text(info->etag), "version", json_text(info->version_id)));
 	} else if (!cli_quiet(cli)) {
 		str_format_size(info->size, size);
 		show_name(stdout, at->text);
@@ -46,22 +40,6 @@ static void show(const struct cli *cli, const struct location *at, struct object
 		show_name(stdout, info->etag);
 		putchar('\n');
 	}
-}
-
-/* What the condition was is known here; the store only says that it did not hold. */
-static void refused(const struct object_put_options *options, const struct location *at,
-	struct penstock_error *err)
-{
-	if (err->code != PENSTOCK_E_PRECONDITION)
-		return;
-	if (options->if_none_match)
-		error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s is there already, and --if-none-match does not write over it",
-			at->text);
-	else
-		error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s does not have the ETag %s any more; 'penstock stat' shows its own",
-			at->text, options->if_match);
 }
 
 static int run_put(const struct cli *cli)
@@ -90,7 +68,7 @@ static int run_put(const struct cli *cli)
 				 options.part_size > LIMIT_S3_PART_MAX))
 		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
 	if (isatty(STDIN_FILENO))
-		return cli_misuse(cli, "standard input is a terminal; pipe what is to be stored");
+		return cli_misuse(cli, "standard input is a terminal; pipe the content into it");
 	r = remote_location(cli_operand(cli, 0), true, &at, &err);
 	if (r == 0)
 		r = remote_open(&remote, cli, &err);
@@ -104,7 +82,15 @@ static int run_put(const struct cli *cli)
 	progress_clear(transfer.progress);
 	progress_free(transfer.progress);
 	if (r < 0) {
-		refused(&options, &at, &err);
+		/* The store does not say which condition failed. */
+		if (err.code == PENSTOCK_E_PRECONDITION && options.if_none_match)
+			error_set(&err, PENSTOCK_E_PRECONDITION,
+				"%s exists already; --if-none-match does not overwrite it",
+				at.text);
+		else if (err.code == PENSTOCK_E_PRECONDITION)
+			error_set(&err, PENSTOCK_E_PRECONDITION,
+				"%s does not have the ETag %s (any more); 'penstock stat' shows its ETag",
+				at.text, options.if_match);
 		return remote_fail(cli, &err);
 	}
 	show(cli, &at, &info);
@@ -113,28 +99,31 @@ static int run_put(const struct cli *cli)
 
 const struct command command_put = {
 	.name = "put",
-	.summary = "store what standard input gives",
+	.summary = "store standard input as an object",
 	.operands = "s3://BUCKET/KEY",
 	.min_operands = 1,
 	.max_operands = 1,
 	.description =
-		"Stores standard input, of any length, as one object. It is sent in parts while it "
-		"arrives, guarded by checksums, and visible only when all of it is there: if it is "
+		"Stores standard input, of any length, as one object. It is sent in parts as it "
+		"arrives, with checksums, and becomes visible only when it is complete: if put is "
 		"interrupted, nothing changes.\n\n"
-		"A program that fails at the head of a pipe looks like one that ended: use 'set -o "
+		"If the program before a pipe fails, put stores what it has written: use 'set -o "
 		"pipefail', or store under another name first.",
-	.options = OPTIONS({0, "if-none-match", NULL, "Only where there is no such object yet"},
-		{0, "if-match", "ETAG", "Only where the object there has this ETag"},
-		{0, "content-type", "TYPE", "Default: application/octet-stream"},
-		{0, "metadata", "NAME=VALUE", "Kept with the object; may be repeated"},
-		{0, "storage-class", "CLASS", "As the store names it, such as STANDARD_IA"},
-		{0, "part-size", "SIZE", "Of an upload in parts; default: 8MiB, growing"},
-		{0, "json", NULL, "Key, size, ETag and version as an object"}, REMOTE_OPTIONS),
-	.examples = EXAMPLES(
-		{"tar c data | penstock put s3://cifar10/data.tar", "Stores what a pipe gives"},
-		{"penstock put --if-none-match s3://cifar10/lock < id", "Stores a file, once"}),
+	.options = OPTIONS({0, "if-none-match", NULL, "Fail if the object exists"},
+		{0, "if-match", "ETAG", "Fail unless the object has this ETag"},
+		{0, "content-type", "TYPE",
+			"Type of the object; default: application/octet-stream"},
+		{0, "metadata", "NAME=VALUE", "Metadata of the object; may be repeated"},
+		{0, "storage-class", "CLASS", "Storage class, such as STANDARD_IA"},
+		{0, "part-size", "SIZE", "Size of the parts; default: 8MiB, growing"},
+		{0, "json", NULL, "Print an object with key, size, ETag and version"},
+		REMOTE_OPTIONS),
+	.examples = EXAMPLES({"tar c data | penstock put s3://cifar10/data.tar",
+				     "Store the output of a program"},
+		{"penstock put --if-none-match s3://cifar10/lock < id",
+			"Store a file, unless the object exists"}),
 	.exits = EXITS({"66", "There is no such bucket"},
-		{"69", "The store does not answer, or the condition does not hold"},
-		{"77", "The store refuses, or there are no credentials"}),
+		{"69", "The store does not respond, or the condition is not met"},
+		{"77", "The store denies access, or there are no credentials"}),
 	.run = run_put,
 };

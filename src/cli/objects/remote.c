@@ -72,7 +72,7 @@ static bool is_printable(const char *value)
 
 int remote_metadata(const struct cli *cli, const struct strlist **out)
 {
-	/* What names of headers are made of. */
+	/* Characters of a header name. */
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				      "0123456789!#$%&'*+-.^_`|~";
 	const struct strlist *given = cli_values(cli, "metadata");
@@ -110,7 +110,7 @@ int remote_fits(const struct remote *remote, const struct location *at, struct p
 		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
 }
 
-/* ---- what the lines of a batch share ---- */
+/* ---- shared by the lines of a batch ---- */
 
 static struct {
 	bool on;
@@ -118,7 +118,7 @@ static struct {
 	struct http_engine *engine, *twin;
 	struct shared_remote {
 		struct shared_remote *next;
-		char *name; /* what was asked for */
+		char *name; /* from name_of() */
 		struct remote remote;
 	} * remotes;
 } shared;
@@ -143,10 +143,10 @@ static void close_remote(struct remote *remote)
 }
 
 /*
- * Each request has buffers of some hundred KiB, which go when it is over. Given back to the kernel
- * every time they cost as much again: their pages are to be had, and cleared, anew. The pages of a
- * listing are made by one thread and freed by another; with a heap for each, these grow by turns (a
- * sync of a million files: 71 MiB, else 46).
+ * Each request has buffers of some hundred KiB. If they were returned to the kernel after each
+ * request, the kernel would have to clear the pages of the next ones. One thread allocates the pages
+ * of a listing and another frees them, so a heap for each thread grows (a sync of a million files:
+ * 71 MiB instead of 46).
  */
 void remote_many_requests(void)
 {
@@ -180,7 +180,7 @@ void remote_share_end(void)
 	shared = (__typeof__(shared)){0};
 }
 
-/* Under the lock, where it is shared. */
+/* Called with the lock held if the engine is shared. */
 static int open_engine(struct remote *remote, struct penstock_error *err)
 {
 	struct http_engine **engine = shared.on ? &shared.engine : &remote->engine;
@@ -284,13 +284,13 @@ bool remote_has_source(const struct cli *cli)
 	       cli_has(cli, "source-region") || cli_has(cli, "source-no-sign-request");
 }
 
-int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
+int remote_open_source(struct remote *remote, const struct remote *target, const struct cli *cli,
 	bool google, struct penstock_error *err)
 {
 	if (!shared.on) {
-		remote->engine = beside->engine;
+		remote->engine = target->engine;
 		remote->borrows_engine = true;
-		remote->cancel = beside->cancel;
+		remote->cancel = target->cancel;
 	}
 	return open_given(remote,
 		&(struct store_place){.endpoint_url = cli_value(cli, "source-endpoint-url"),
@@ -312,21 +312,18 @@ void remote_release(struct remote *remote)
 int remote_fail(const struct cli *cli, struct penstock_error *err)
 {
 	int number = cli_interrupted();
-	/* Bytes that are wrong are the store's here; elsewhere our own records'. */
-	bool corrupt = err->code == PENSTOCK_E_CORRUPT;
-	/* There is no workflow here that could be wrong: it was an operand, an option or a
-	 * variable. */
-	bool invalid = err->code == PENSTOCK_E_INVALID;
+	enum penstock_code code = (enum penstock_code)err->code;
+	int exit_code;
 
-	if (!number) {
-		int code = cli_fail(cli, err);
-
-		if (invalid)
-			return CLI_EXIT_USAGE;
-		return corrupt ? CLI_EXIT_UNAVAILABLE : code;
+	if (number) {
+		penstock_error_release(err);
+		return 128 + number;
 	}
-	penstock_error_release(err);
-	return 128 + number;
+	exit_code = cli_fail(cli, err);
+	/* Invalid is an operand, an option or a variable here, and corrupt is the store. */
+	return code == PENSTOCK_E_INVALID   ? CLI_EXIT_USAGE
+	       : code == PENSTOCK_E_CORRUPT ? CLI_EXIT_UNAVAILABLE
+					    : exit_code;
 }
 
 int remote_location(
@@ -345,9 +342,25 @@ int remote_location(
 	return r;
 }
 
-int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err)
+int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
+	struct json_stream *stream)
 {
-	return copy_explain_missing(object_at(remote->client, at->bucket, at->key), at->text, err);
+	_cleanup_(remote_release) struct remote remote = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = remote_open(&remote, cli, &err);
+
+	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
+		_cleanup_(location_release) struct location at = {0};
+
+		r = remote_location(cli_operand(cli, i), needs_key, &at, &err);
+		if (r == 0)
+			r = remote_fits(&remote, &at, &err);
+		if (r == 0)
+			r = fn(cookie, &remote, &at, &err);
+	}
+	if (stream && (r == 0 || stream->begun))
+		json_stream_end(stream);
+	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
 int remote_list(struct remote *remote, const char *bucket, const char *prefix,
@@ -375,7 +388,7 @@ int remote_list(struct remote *remote, const char *bucket, const char *prefix,
 	return r;
 }
 
-/* --- objects that an operand means ----------------------------------------------------------- */
+/* ---- the objects of an operand ---- */
 
 struct each {
 	const struct location *at;
@@ -395,34 +408,27 @@ static int on_object(void *cookie, const struct object_info *info)
 	return each->fn(each->cookie, info);
 }
 
-static int list_each(struct remote *remote, struct each *each, struct penstock_error *err)
-{
-	const struct location *at = each->at;
-	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
-	int r;
-
-	if (!prefix)
-		return error_memory(err);
-	r = remote_list(remote, at->bucket, prefix, NULL, on_object, each, err);
-	if (r == 0 && !each->found && *at->key)
-		return error_set(
-			err, PENSTOCK_E_NOT_FOUND, "%s: there is no such object", at->text);
-	return r;
-}
-
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err)
 {
 	struct each each = {
 		.at = at, .wildcard = location_has_wildcard(at), .fn = fn, .cookie = cookie};
 	_cleanup_(object_info_release) struct object_info info = {0};
+	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
 	int r;
 
-	if (each.wildcard || !*at->key || (!at->literal && str_ends(at->key, "/")))
-		return list_each(remote, &each, err);
+	if (!prefix)
+		return error_memory(err);
+	if (each.wildcard || !*at->key || (!at->literal && str_ends(at->key, "/"))) {
+		r = remote_list(remote, at->bucket, prefix, NULL, on_object, &each, err);
+		return r == 0 && !each.found && *at->key ? error_set(err, PENSTOCK_E_NOT_FOUND,
+								   "%s: no such object", at->text)
+							 : r;
+	}
 	r = object_head(object_at(remote->client, at->bucket, at->key), &info, err);
 	if (r < 0)
-		return remote_missing(remote, at, err);
+		return copy_explain_missing(
+			object_at(remote->client, at->bucket, at->key), at->text, err);
 	info.key = strdup(at->key);
 	if (!info.key)
 		return error_memory(err);

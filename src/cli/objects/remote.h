@@ -1,16 +1,15 @@
 /*
- * What the verbs that look at object storage share: their options, one client, Ctrl-C, lists of
- * objects.
+ * Common parts of the verbs for object storage: options, the client, Ctrl-C, lists of objects.
  *
  *	_cleanup_(remote_release) struct remote remote = { 0 };
  *
  *	remote_open(&remote, cli, err);
- *	object_head(remote.client, bucket, key, &info, err);
+ *	object_head(object_at(remote.client, bucket, key), &info, err);
  *
- * "--endpoint-url embedded" is the store that workflows know by that name, joined or started as for
- * them. From remote_open() on SIGINT, SIGTERM and SIGHUP set `cancel`. It ends every request of the
- * engine, and is to be given to every call that takes a flag; the verb then ends with an error, and
- * remote_fail() gives the shell's code for it.
+ * "--endpoint-url embedded" is the embedded store, joined or started as for workflows. After
+ * remote_open() SIGINT, SIGTERM and SIGHUP set `cancel`, which ends every request of the engine;
+ * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's exit
+ * code for the signal.
  */
 #ifndef CLI_OBJECTS_REMOTE_H
 #define CLI_OBJECTS_REMOTE_H
@@ -25,93 +24,102 @@
 #include "transfer/objects.h"
 
 struct http_engine;
+struct json_stream;
 
-/* For verbs that make many requests, before any thread is: bounds what freed memory is kept. */
+/* Limits the freed memory that the process keeps. For verbs with many requests, before threads
+ * start. */
 void remote_many_requests(void);
 
 /* clang-format off */
 #define REMOTE_OPTIONS                                                                              \
-	{ 0, "endpoint-url", "URL", "The store to talk to, or \"embedded\"; default: "            \
+	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\"; default: "            \
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
 	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \
-	{ 0, "no-sign-request", NULL, "Anonymously: for buckets that everybody may read" },          \
+	{ 0, "no-sign-request", NULL, "Send no credentials, for public buckets" },          \
 	{ 0, "google-key", "FILE", "For gs://: the key file of a service account; default: "        \
 				   "GOOGLE_APPLICATION_CREDENTIALS" }
 /* clang-format on */
 
 #define REMOTE_EXITS                                                                               \
-	{"66", "There is no such bucket or object"}, {"69", "The store does not answer"},          \
+	{"66", "There is no such bucket or object"}, {"69", "The store does not respond"},         \
 	{                                                                                          \
-		"77", "The store refuses, or there are no credentials"                             \
+		"77", "The store denies access, or there are no credentials"                       \
 	}
 
-/* Of verbs that read from one store and write to another. */
+/* For verbs that read from one store and write to another. */
 /* clang-format off */
 #define SOURCE_REMOTE_OPTIONS                                                                       \
-	{ 0, "source-endpoint-url", "URL", "The store that s3:// sources are in, where it is another one" }, \
+	{ 0, "source-endpoint-url", "URL", "URL of the store of s3:// sources, if it is another one" }, \
 	{ 0, "source-profile", "NAME", "Its credentials, region and endpoint" },                    \
 	{ 0, "source-region", "NAME", "Its region" },                                               \
 	{ 0, "source-no-sign-request", NULL, "Read it anonymously" }
 /* clang-format on */
 
 struct remote {
-	void *embedded; /* NULL: another one */
+	void *embedded; /* NULL for any other store */
 	struct http_engine *engine;
-	struct http_engine *twin; /* of a batch: for whatever has many items; NULL: none */
+	struct http_engine *twin; /* for the lines of a batch with many items; may be NULL */
 	struct object_client *client;
 	const atomic_int *cancel;
 	bool borrows_engine;
-	bool borrowed; /* all of it: of a batch */
+	bool borrowed; /* owned by the batch */
 };
 
-/* Only the engine, without a store or credentials; also of one that is to be opened later. */
+/* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
-/* Whether SOURCE_REMOTE_OPTIONS say that sources are in another store; then that store, with the
- * same engine. */
+/* Returns true if SOURCE_REMOTE_OPTIONS name another store for the sources. */
 bool remote_has_source(const struct cli *cli);
-int remote_open_source(struct remote *remote, const struct remote *beside, const struct cli *cli,
+/* Opens that store, with the engine of `target`. */
+int remote_open_source(struct remote *remote, const struct remote *target, const struct cli *cli,
 	bool google, struct penstock_error *err);
 void remote_release(struct remote *remote);
 /* The way to join the embedded store, for runs; `home` is borrowed. */
 struct stores_embedded_ops remote_embedded_ops(const char *home);
 
-/* From now on all remotes have one engine, and those that were asked for in the same words are
- * one. */
+/* From now on all remotes share one engine, and those with the same options are one. */
 void remote_share_begin(void);
 void remote_share_end(void);
 
-/* cli_fail(), but 128 + the signal's number where one ended it. */
+/* Like cli_fail(), but returns 128 + the signal's number if a signal ended the verb. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
-/* The values of --metadata. 0, or cli_misuse(): one is not NAME=VALUE, or cannot be a header. */
+/* Reads --metadata. Returns 0, or the exit code of cli_misuse() if a value is not NAME=VALUE or
+ * cannot be a header. */
 int remote_metadata(const struct cli *cli, const struct strlist **out);
-/* Whether the last operand that names an object is one of gs://: that is the store to open. */
+/* Returns true if the last operand that names an object begins with gs://: its store is opened. */
 bool remote_is_google(const struct cli *cli);
-/* An error where the operand is gs:// and the store that was opened is not Google's, or the other
- * way. */
+/* Fails if the operand begins with gs:// and the opened store is not Google's, or vice versa. */
 int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err);
-/* An operand that must be s3://BUCKET or s3://BUCKET/KEY, or gs://; `needs_key` refuses the
- * former. */
+/* Parses an operand s3://BUCKET/KEY or gs://BUCKET/KEY; without a key only if `needs_key` is
+ * false. */
 int remote_location(
 	const char *text, bool needs_key, struct location *out, struct penstock_error *err);
 
-/* Where an object was not found because its bucket is not there, the error says so instead: a
- * HEAD's answer cannot. Returns the -code. */
-int remote_missing(struct remote *remote, const struct location *at, struct penstock_error *err);
+typedef int (*remote_operand_fn)(
+	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
+/* Opens the store and calls `fn` for each operand, until one fails; then ends `stream`, which may be
+ * NULL. Returns the exit code. */
+int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
+	struct json_stream *stream);
 
-/* As object_list(), with several requests at a time: in byte order of the keys whatever the store
- * does, and a store that is far away keeps nobody waiting. */
+/* Like object_list(), but sends several requests at a time, and always in byte order of the keys. */
 int remote_list(struct remote *remote, const char *bucket, const char *prefix,
 	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
 
 /*
- * Calls `fn` for every object that an operand means: that of the key; with a wildcard all that
- * match; with a trailing "/", or no key at all, all below. PENSTOCK_E_NOT_FOUND: none. `fn` is
- * object_list()'s.
+ * Calls `fn`, as object_list() does, for every object of an operand: the one with that key; with a
+ * wildcard all that match; with a trailing "/" or without a key all below. Fails with
+ * PENSTOCK_E_NOT_FOUND if there is none.
  */
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
+
+/* Parts of `rm` and `ls`, for objects and for unfinished multipart uploads. Each returns the exit
+ * code; uploads_end() aborts the uploads that are as old as --older-than. */
+int rm_objects(const struct cli *cli);
+int uploads_list(const struct cli *cli);
+int uploads_end(const struct cli *cli);
 
 #endif

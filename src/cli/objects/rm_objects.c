@@ -1,5 +1,4 @@
-#include "cli/objects/rm_objects.h"
-
+/* `penstock rm s3://…`: the operands that are objects, not runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,27 +15,23 @@ struct removal {
 	struct remote *remote;
 	const struct location *at;
 	struct path_filter filter;
-	size_t cut; /* bytes of a key before what the filter looks at */
+	size_t cut; /* bytes of a key that the filter does not see */
 	bool dry_run;
-	struct json_stream *stream; /* NULL: text */
+	struct json_stream *stream; /* NULL for text */
 	struct strlist keys; /* found, not removed yet */
-	struct strlist kept; /* of the last batch: those that were refused */
+	struct strlist kept; /* refused keys of the last batch */
 	uint64_t refused;
-	bool force; /* what runs keep for themselves, too */
-	uint64_t spared; /* of that, where not */
-	struct penstock_error error; /* the first that ends it */
+	bool force; /* also the state of runs */
+	uint64_t spared; /* objects of runs that were left */
+	struct penstock_error error; /* the first that ends the removal */
 };
 
 static void report(struct removal *removal, const char *key)
 {
-	json_t *object;
-
 	if (removal->stream) {
-		object = json_object();
-		json_object_set_new(object, "bucket", json_text(removal->at->bucket));
-		json_object_set_new(object, "key", json_text(key));
-		json_object_set_new(object, "removed", json_boolean(!removal->dry_run));
-		json_stream_add(removal->stream, object);
+		json_stream_add(removal->stream,
+			json_pack("{s:o, s:o, s:b}", "bucket", json_text(removal->at->bucket),
+				"key", json_text(key), "removed", !removal->dry_run));
 	} else if (!cli_quiet(removal->cli)) {
 		fprintf(cli_out(), "%s %s://%s/", removal->dry_run ? "would remove" : "removed",
 			location_scheme(removal->at), removal->at->bucket);
@@ -59,15 +54,6 @@ static void on_refused(void *cookie, const char *key, const struct penstock_erro
 		abort();
 }
 
-static bool was_kept(const struct removal *removal, const char *key)
-{
-	for (size_t i = 0; i < removal->kept.n; i++) {
-		if (strcmp(removal->kept.items[i], key) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int flush(struct removal *removal, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -81,30 +67,31 @@ static int flush(struct removal *removal, struct penstock_error *err)
 					       .on_error = on_refused,
 					       .cookie = removal},
 			NULL, &own);
-	/* Refusals of single keys were told, and the others are gone. */
+	/* Refusals of single keys were reported, and the other keys are removed. */
 	if (r < 0 && removal->refused == refused)
 		return error_move(err, &own);
 	for (size_t i = 0; i < removal->keys.n; i++) {
-		if (!was_kept(removal, removal->keys.items[i]))
-			report(removal, removal->keys.items[i]);
+		const char *key = removal->keys.items[i];
+		size_t kept = 0;
+
+		while (kept < removal->kept.n && strcmp(removal->kept.items[kept], key) != 0)
+			kept++;
+		if (kept == removal->kept.n)
+			report(removal, key);
 	}
 	strlist_release(&removal->keys);
 	strlist_release(&removal->kept);
 	return 0;
 }
 
-/* Below ".penstock/" runs keep their state, their logs, and the only copies of what they overwrote.
- * It goes where it is named itself, or with --force. */
-static bool belongs_to_runs(const char *path)
-{
-	return str_starts(path, ".penstock/") || strstr(path, "/.penstock/");
-}
-
 static int on_object(void *cookie, const struct object_info *info)
 {
 	struct removal *removal = cookie;
+	const char *below = info->key + location_literal_prefix(removal->at);
 
-	if (!removal->force && belongs_to_runs(info->key + location_literal_prefix(removal->at))) {
+	/* Runs keep their state, their logs, and the only copies of overwritten files below
+	 * ".penstock/". They are removed if the operand names that, or with --force. */
+	if (!removal->force && (str_starts(below, ".penstock/") || strstr(below, "/.penstock/"))) {
 		removal->spared++;
 		return 0;
 	}
@@ -115,59 +102,46 @@ static int on_object(void *cookie, const struct object_info *info)
 	return removal->keys.n == LIMIT_S3_LIST_KEYS && flush(removal, &removal->error) < 0;
 }
 
-static int remove_operand(struct removal *removal, const char *text, struct penstock_error *err)
+static int remove_operand(
+	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	_cleanup_(location_release) struct location at = {0};
-	int r = remote_location(text, false, &at, err);
+	struct removal *removal = cookie;
+	int r;
 
-	if (r == 0)
-		r = remote_fits(removal->remote, &at, err);
-	if (r < 0)
-		return r;
-	at.literal = cli_has(removal->cli, "raw");
-	if ((!*at.key || (!at.literal && str_ends(at.key, "/"))) &&
+	at->literal = cli_has(removal->cli, "raw");
+	if ((!*at->key || (!at->literal && str_ends(at->key, "/"))) &&
 		!cli_has(removal->cli, "recursive"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s means everything below it; say --recursive if that is what you want",
-			text);
-	removal->at = &at;
-	removal->cut = location_literal_prefix(&at);
-	while (removal->cut && at.key[removal->cut - 1] != '/')
+			"%s means all objects below it; --recursive removes them", at->text);
+	removal->remote = remote;
+	removal->at = at;
+	removal->cut = location_literal_prefix(at);
+	while (removal->cut && at->key[removal->cut - 1] != '/')
 		removal->cut--;
-	r = remote_each(removal->remote, &at, on_object, removal, err);
+	r = remote_each(remote, at, on_object, removal, err);
 	if (r == 0 && removal->error.code)
 		r = error_move(err, &removal->error);
 	if (r == 0)
 		r = flush(removal, err);
 	strlist_release(&removal->keys);
-	removal->at = NULL;
 	return r;
 }
 
 int rm_objects(const struct cli *cli)
 {
-	_cleanup_(remote_release) struct remote remote = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct json_stream stream = {0};
 	struct removal removal = {.cli = cli,
-		.remote = &remote,
 		.filter = {cli_values(cli, "include"), cli_values(cli, "exclude")},
 		.dry_run = cli_has(cli, "dry-run"),
 		.force = cli_has(cli, "force"),
 		.stream = cli_has(cli, "json") ? &stream : NULL};
-	int r;
+	int code;
 
 	remote_many_requests();
-	r = remote_open(&remote, cli, &err);
-	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
-		r = remove_operand(&removal, cli_operand(cli, i), &err);
+	code = remote_operands(cli, false, remove_operand, &removal, removal.stream);
 	if (removal.spared)
 		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "
-			 "runs; --force removes them, too",
+			 "runs; --force also removes them",
 			(unsigned long long)removal.spared, removal.spared == 1 ? "" : "s");
-	if (removal.stream && (r == 0 || stream.begun))
-		json_stream_end(&stream);
-	if (r < 0)
-		return remote_fail(cli, &err);
-	return removal.refused ? CLI_EXIT_PERMISSION : 0;
+	return code || !removal.refused ? code : CLI_EXIT_PERMISSION;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
+#include "copy/copy.h"
 #include "cli/print/util.h"
 #include "base/banned.h"
 
@@ -53,50 +54,37 @@ static json_t *object_of(const struct location *at, struct object_info *info)
 	return object;
 }
 
-static int stat_operand(struct remote *remote, const char *text, struct json_stream *stream,
-	struct penstock_error *err)
+static int stat_operand(
+	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	_cleanup_(location_release) struct location at = {0};
 	_cleanup_(object_info_release) struct object_info info = {0};
-	int r = remote_location(text, true, &at, err);
+	struct object_ref object = object_at(remote->client, at->bucket, at->key);
 
-	if (r == 0)
-		r = remote_fits(remote, &at, err);
-	if (r == 0)
-		r = object_head(object_at(remote->client, at.bucket, at.key), &info, err);
-	if (r < 0 && at.text)
-		return remote_missing(remote, &at, err);
-	if (r == 0 && stream)
-		json_stream_add(stream, object_of(&at, &info));
-	else if (r == 0)
-		print_object(&at, &info);
-	return r;
+	if (object_head(object, &info, err) < 0)
+		return copy_explain_missing(object, at->text, err);
+	if (cookie)
+		json_stream_add(cookie, object_of(at, &info));
+	else
+		print_object(at, &info);
+	return 0;
 }
 
 static int run_stat(const struct cli *cli)
 {
-	_cleanup_(remote_release) struct remote remote = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct json_stream stream = {0};
-	bool json = cli_has(cli, "json");
-	int r = remote_open(&remote, cli, &err);
+	struct json_stream stream = {0}, *json = cli_has(cli, "json") ? &stream : NULL;
 
-	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
-		r = stat_operand(&remote, cli_operand(cli, i), json ? &stream : NULL, &err);
-	if (json && (r == 0 || stream.begun))
-		json_stream_end(&stream);
-	return r < 0 ? remote_fail(cli, &err) : 0;
+	return remote_operands(cli, true, stat_operand, json, json);
 }
 
 const struct command command_stat = {
 	.name = "stat",
-	.summary = "show what the store knows of an object",
+	.summary = "show size, date and metadata of an object",
 	.operands = "s3://BUCKET/KEY...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
 	.description = "Shows size, date, ETag, version and metadata of objects, from one request "
 		       "each.",
-	.options = OPTIONS({0, "json", NULL, "A list of objects, for programs"}, REMOTE_OPTIONS),
+	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
 		"Size, date, ETag and metadata of a checkpoint"}),
 	.exits = EXITS(REMOTE_EXITS),

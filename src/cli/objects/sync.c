@@ -1,4 +1,4 @@
-/* `sync`: makes a tree like another. */
+/* `sync`: makes one tree like another. */
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -52,26 +52,26 @@ const struct command command_sync = {
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
-		"Brings what lies below SOURCE below TARGET, under the same names; each is a "
-		"local directory or s3://BUCKET[/PREFIX], and a '/' at the end makes no "
-		"difference. Sent is what is not there, has another size, or is newer than what "
-		"is there; nobody is asked about single objects. An upload's time is that of "
-		"the store, and a download gets it, so the next sync finds nothing to do.\n"
+		"Copies the items below SOURCE to TARGET, under the same names. Each is a local "
+		"directory or s3://BUCKET[/PREFIX]; a '/' at the end makes no difference. An item "
+		"is copied if the target lacks it, has another size, or is older. An upload gets "
+		"the time of the store, and a download takes it over, so that the next sync finds "
+		"nothing to do.\n"
 		"\n"
-		"With --delete what is only at the target is deleted, at the end, and only if "
-		"everything else succeeded; what --include and --exclude leave out stays, and "
-		"so does what runs keep below .penstock/, but for --force.",
+		"With --delete items that only the target has are deleted, at the end, and only "
+		"if everything else succeeded. Items that --include and --exclude leave out stay, "
+		"and without --force the state of runs below .penstock/.",
 	.options = OPTIONS(
-		{0, "delete", NULL, "Deletes what is at the target only, once all else succeeded"},
-		{0, "size-only", NULL, "What has the same size is the same"},
-		{0, "exact-timestamps", NULL, "What has another time is another, older ones too"},
-		{0, "checksum", NULL, "The content decides; reads all files of the same size"},
+		{0, "delete", NULL, "Delete items that only the target has, if all else succeeded"},
+		{0, "size-only", NULL, "Take items of the same size as the same"},
+		{0, "exact-timestamps", NULL, "Copy items with another time, also older ones"},
+		{0, "checksum", NULL, "Compare contents; reads all files of the same size"},
 		COPY_OPTIONS),
 	.examples = EXAMPLES(
-		{"penstock sync data/ s3://data/train/", "Uploads what is new or has changed"},
-		{"penstock sync --delete s3://data/train data", "Makes a directory like a prefix"},
+		{"penstock sync data/ s3://data/train/", "Upload new and changed files"},
+		{"penstock sync --delete s3://data/train data", "Make a directory like a prefix"},
 		{"penstock sync -n s3://old/x s3://new/x",
-			"Says what is missing in another bucket"}),
+			"List the objects that another bucket lacks"}),
 	.exits = EXITS(COPY_EXITS),
 	.run = run_sync,
 };

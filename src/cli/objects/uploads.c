@@ -1,5 +1,4 @@
-#include "cli/objects/uploads.h"
-
+/* `penstock ls --uploads` and `rm --uploads`: unfinished multipart uploads. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,32 +11,30 @@
 #include "cli/print/util.h"
 #include "base/banned.h"
 
-/* What may still be under way somewhere is left, unless somebody says otherwise. */
+/* Newer uploads may still be in progress; they stay unless --older-than is given. */
 #define DEFAULT_AGE_MS (INT64_C(24) * 3600 * 1000)
 
 struct uploads {
 	const struct cli *cli;
 	struct remote *remote;
 	const struct location *at;
-	bool end; /* else they are only listed */
+	bool end; /* abort them; otherwise only list them */
 	bool dry_run;
-	struct json_stream *stream; /* NULL: text */
-	int64_t before_ns; /* those that were begun later are left */
+	struct json_stream *stream; /* NULL for text */
+	int64_t before_ns; /* uploads that started later stay */
 	uint64_t refused;
-	struct penstock_error error; /* the first that ends it */
+	struct penstock_error error; /* the first that ends the listing */
 };
 
 static void show(struct uploads *u, const char *key, const char *id, int64_t initiated_ns)
 {
 	char when[SHOW_TIME_SIZE];
-	json_t *object;
 
 	if (u->stream) {
-		object = json_object();
-		json_object_set_new(object, "bucket", json_text(u->at->bucket));
-		json_object_set_new(object, "key", json_text(key));
-		json_object_set_new(object, "upload_id", json_text(id));
-		json_object_set_new(object, "initiated", json_time(initiated_ns));
+		json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "bucket",
+			json_text(u->at->bucket), "key", json_text(key), "upload_id", json_text(id),
+			"initiated", json_time(initiated_ns));
+
 		if (u->end)
 			json_object_set_new(object, "ended", json_boolean(!u->dry_run));
 		json_stream_add(u->stream, object);
@@ -45,12 +42,11 @@ static void show(struct uploads *u, const char *key, const char *id, int64_t ini
 	}
 	if (u->end && cli_quiet(u->cli))
 		return;
-	if (u->end)
-		printf("%s upload of %s://%s/", u->dry_run ? "would end" : "ended",
-			location_scheme(u->at), u->at->bucket);
-	else
-		printf("%s  %s://%s/", show_time(initiated_ns, when), location_scheme(u->at),
-			u->at->bucket);
+	printf("%s%s%s://%s/",
+		!u->end	     ? show_time(initiated_ns, when)
+		: u->dry_run ? "would end upload of"
+			     : "ended upload of",
+		u->end ? " " : "  ", location_scheme(u->at), u->at->bucket);
 	show_name(stdout, key);
 	printf("  ");
 	show_name(stdout, id);
@@ -64,7 +60,7 @@ static int on_upload(void *cookie, const char *key, const char *id, int64_t init
 
 	if (atomic_load(u->remote->cancel))
 		return error_set(&u->error, PENSTOCK_E_CANCELLED, "cancelled"), 1;
-	/* One that does not say when it was begun may be under way. */
+	/* An upload without a time may still be in progress. */
 	if (u->end && u->before_ns != INT64_MAX &&
 		(initiated_ns <= 0 || initiated_ns > u->before_ns))
 		return 0;
@@ -79,54 +75,37 @@ static int on_upload(void *cookie, const char *key, const char *id, int64_t init
 	return ferror(stdout) != 0;
 }
 
-static int each_operand(struct uploads *u, const char *text, struct penstock_error *err)
+static int each_operand(
+	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	_cleanup_(location_release) struct location at = {0};
-	int r = remote_location(text, false, &at, err);
+	struct uploads *u = cookie;
+	int r;
 
-	if (r == 0)
-		r = remote_fits(u->remote, &at, err);
-	if (r == 0 && location_has_wildcard(&at))
-		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: uploads are found by what their keys begin with, not by a pattern",
-			text);
-	if (r < 0)
-		return r;
-	u->at = &at;
-	r = object_list_uploads(object_at(u->remote->client, at.bucket, at.key), on_upload, u, err);
-	if (r == 0 && u->error.code)
-		r = error_move(err, &u->error);
-	u->at = NULL;
-	return r;
+	if (location_has_wildcard(at))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%s: uploads are selected by the beginning of their keys, not by a pattern",
+			at->text);
+	u->remote = remote;
+	u->at = at;
+	r = object_list_uploads(object_at(remote->client, at->bucket, at->key), on_upload, u, err);
+	return r == 0 && u->error.code ? error_move(err, &u->error) : r;
 }
 
 static int run(struct uploads *u)
 {
-	_cleanup_(remote_release) struct remote remote = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct json_stream stream = {0};
-	int r = remote_open(&remote, u->cli, &err);
+	int code;
 
-	u->remote = &remote;
 	u->stream = cli_has(u->cli, "json") ? &stream : NULL;
-	for (size_t i = 0; r == 0 && i < cli_n_operands(u->cli); i++)
-		r = each_operand(u, cli_operand(u->cli, i), &err);
-	if (u->stream && (r == 0 || stream.begun))
-		json_stream_end(&stream);
-	u->remote = NULL;
-	u->stream = NULL;
-	if (r < 0)
-		return remote_fail(u->cli, &err);
-	return u->refused ? CLI_EXIT_PERMISSION : 0;
+	code = remote_operands(u->cli, false, each_operand, u, u->stream);
+	return code || !u->refused ? code : CLI_EXIT_PERMISSION;
 }
 
 int uploads_list(const struct cli *cli)
 {
-	struct uploads u = {.cli = cli};
-
 	if (cli_n_operands(cli) == 0)
-		return cli_misuse(cli, "--uploads wants a bucket, as in s3://BUCKET");
-	return run(&u);
+		return cli_misuse(cli, "--uploads needs a bucket, as in s3://BUCKET");
+	return run(&(struct uploads){.cli = cli});
 }
 
 int uploads_end(const struct cli *cli)

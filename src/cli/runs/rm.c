@@ -10,8 +10,6 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
-#include "cli/objects/rm_objects.h"
-#include "cli/objects/uploads.h"
 #include "cli/print/util.h"
 #include "records/supervisor.h"
 #include "records/layout.h"

@@ -93,7 +93,7 @@ def test_what_is_not_there_is_66(s3):
 
 def test_mistakes_in_operands_are_named(s3):
     for operand, says in [
-        ("bucket/key", "must begin with s3://"), ("s3://", "a bucket name is missing"), ("s3://bucket", "the key of an object is missing"),
+        ("bucket/key", "must begin with s3://"), ("s3://", "bucket name"), ("s3://bucket", "the key of an object is missing"),
         ("gopher://x/y", "none of s3://"), ("s3://B_/x", "the bucket name"),
     ]:  # fmt: skip
         result = s3("cat", operand).exits(64)
