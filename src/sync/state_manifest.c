@@ -38,6 +38,7 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *key = NULL, *path = NULL, *name = NULL;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	FILE *f;
 	int rc;
 
@@ -46,13 +47,16 @@ int state_fetch_manifest(const struct sync_options *o, const char *state,
 		asprintf(&name, "%s://%s/%s", object_client_scheme(o->client), o->bucket, key) < 0)
 		return error_memory(err);
 	rc = object_get_file(object_at(o->client, o->bucket, key), path,
-		&(struct object_get_options){.cancel = o->cancel}, info, err);
+		&(struct object_get_options){.cancel = o->cancel}, info, &own);
+	/* Only the store may say that there is no manifest: a restore would do nothing. */
+	if (rc == -PENSTOCK_E_NOT_FOUND && !own.http_status)
+		return error_set(err, PENSTOCK_E_IO, "%s", own.message);
 	if (rc < 0)
-		return rc;
+		return error_move(err, &own);
 	f = fopen(path, "re");
-	unlink(path);
 	if (!f)
-		return error_errno(err, errno, "cannot read %s", path);
+		return error_set(err, PENSTOCK_E_IO, "cannot read '%s': %m", path);
+	unlink(path);
 	rc = manifest_read(f, name, head, fn, cookie, err);
 	fclose(f);
 	if (rc == 0 && o->run_id && strcmp(head->run, o->run_id) != 0)
