@@ -60,6 +60,7 @@ check-style: format-check all
 	tools/check-shape $(BUILD)
 	tools/check-words
 	tools/check-docs
+	tools/check-examples
 	shellcheck $(SCRIPTS)
 	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 

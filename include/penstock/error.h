@@ -5,9 +5,11 @@
  * A function that can fail takes `struct penstock_error *err` last and returns 0 on success and a
  * negative number, -(enum penstock_code), on failure. Then `*err` describes the failure:
  *
+ *	#include <penstock/transfer.h>
+ *
  *	struct penstock_error err = PENSTOCK_ERROR_INIT;
  *
- *	if (penstock_something(..., &err) < 0) {
+ *	if (penstock_put_file(t, "s3://bucket/key", "a.pth", NULL, NULL, &err) < 0) {
  *		fprintf(stderr, "%s\n", err.message);
  *		penstock_error_release(&err);
  *	}

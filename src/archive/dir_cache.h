@@ -4,7 +4,7 @@
  *
  *	struct dir_cache dirs = {0};
  *
- *	fd = dir_cache_open(&dirs, top, "a/b", 3, open_or_make, cookie);	borrowed
+ *	fd = dir_cache_open(&dirs, top, "a/b", 3, open_or_make, cookie);	// borrowed
  *	dir_cache_release(&dirs);
  */
 #ifndef ARCHIVE_DIR_CACHE_H

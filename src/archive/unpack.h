@@ -6,7 +6,7 @@
  *
  *	unpacker_new(&u, "/run/input", &(struct unpack_options){ .name = "cifar.tar.gz" }, err);
  *	while (more)
- *		unpacker_feed(u, data, len, err);	blocks while its queue is full
+ *		unpacker_feed(u, data, len, err);	// blocks while its queue is full
  *	unpacker_finish(u, "/run/input/cifar.tar.gz", &stats, err);
  *	unpacker_free(u);
  *

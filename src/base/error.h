@@ -1,10 +1,12 @@
 /*
  * Raising errors inside penstock. The contract is in <penstock/error.h>; the raise is the return:
  *
+ *	#include "base/fs.h"
+ *
  *	if (fd < 0)
  *		return error_errno(err, errno, "cannot open %s", path);
  *	...
- *	if (thing_load(&thing, path, err) < 0)
+ *	if (fs_read(path, &text, err) < 0)
  *		return error_prefix(err, "run %s", id);
  */
 #ifndef BASE_ERROR_H

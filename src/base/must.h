@@ -3,7 +3,7 @@
  * program: every build prints its place and aborts.
  *
  *	MUST(n <= pool->taken);
- *	MUST_HOLD(&s->lock);	"under lock"
+ *	MUST_HOLD(&s->lock);	// "under lock"
  */
 #ifndef BASE_MUST_H
 #define BASE_MUST_H

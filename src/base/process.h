@@ -8,7 +8,7 @@
  *		.stdin_fd = -1, .stdout_fd = out, .stderr_fd = out, .new_session = true }, err);
  *	if (r < 0)
  *		return r;
- *	poll(p.pidfd) ...
+ *	... poll p.pidfd ...
  *	process_wait(&p, -1, &status);
  *	process_release(&p);
  */

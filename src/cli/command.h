@@ -5,14 +5,16 @@
  *		.name = "ps",
  *		.options = OPTIONS({'a', "all", NULL, "Also runs that ended long ago"},
  *			{0, "json", NULL, "Print a list of objects"}),
- *		.run = run_ps, ... };
+ *		.run = run_ps };
  *
  * A verb also has a line in commands.h and in the table of main.c. Its row defines the parsing,
  * `--help`, the man page, the completion and the check of the operands. The verb itself is
  *
+ *	int ps_print(bool all, struct penstock_error *err);
+ *
  *	static int run_ps(const struct cli *cli)
  *	{
- *		if (thing(cli_has(cli, "all"), &err) < 0)
+ *		if (ps_print(cli_has(cli, "all"), &err) < 0)
  *			return cli_fail(cli, &err);
  *		return 0;
  *	}

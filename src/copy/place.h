@@ -5,7 +5,7 @@
  *	_cleanup_(target_release) struct target target = {0};
  *
  *	place_parse(&to, "s3://bucket/data", false, err);
- *	target_resolve(&target, &to, "a/b", err);		target.key is "data/a/b"
+ *	target_resolve(&target, &to, "a/b", err);	// target.key is "data/a/b"
  */
 #ifndef COPY_PLACE_H
 #define COPY_PLACE_H

@@ -7,7 +7,7 @@
  *
  *	source_tree_open(&tree, &from, &entries, err);
  *	while (entry_source_next(entries, &entry, err) > 0)
- *		source_tree_push(&tree, &entry, err);		in the order of the names
+ *		source_tree_push(&tree, &entry, err);	// in the order of the names
  *	source_tree_end(&tree, err);
  *
  * Reported and left out are names that the target cannot have and files that cannot be read. A move

@@ -3,9 +3,9 @@
  *
  *	struct image_kept_list list = {0};
  *
- *	image_kept_read(&list, dir, err);		least recently used first
- *	image_kept_remove(dir, &list.items[0], err);	EXISTS while a run uses it
- *	image_kept_sweep(dir, &bytes, err);		layers that belong to no image
+ *	image_kept_read(&list, dir, err);	// least recently used first
+ *	image_kept_remove(dir, &list.items[0], err);	// EXISTS while a run uses it
+ *	image_kept_sweep(dir, &bytes, err);	// layers that belong to no image
  *	image_kept_release(&list);
  *
  * image_get() holds the store's lock until it returns, and a lock of the image until image_free().

@@ -5,9 +5,9 @@
  *	struct claim *claim = NULL;
  *
  *	machine_capacity(&machine);
- *	r = claim_check_fits(&machine, &request, err);		rejects requests that can never fit
+ *	r = claim_check_fits(&machine, &request, err);	// rejects requests that can never fit
  *	if (r == 0)
- *		r = claim_acquire(&claim, &machine, &request, &wait, err);	waits in line
+ *		r = claim_acquire(&claim, &machine, &request, &wait, err);	// waits in line
  *	if (r == 0)
  *		cpus = claim_cpus(claim, &n);
  *	claim_release(claim);

@@ -2,11 +2,11 @@
  * The supervisor of a run: it holds HOME/runs/ID/lock (fs_lock()) for its lifetime, and has written
  * its pid into that file.
  *
- *	r = supervisor_begin(path, id, &lock_fd, err);		called by the supervisor
+ *	r = supervisor_begin(path, id, &lock_fd, err);	// called by the supervisor
  *
- *	r = supervisor_find(home, id, &supervisor, err);	1 if there is one
+ *	r = supervisor_find(home, id, &supervisor, err);	// 1 if there is one
  *	process_signal(&supervisor, SIGINT);
- *	poll(supervisor.pidfd) ...
+ *	... poll supervisor.pidfd ...
  *	process_release(&supervisor);
  */
 #ifndef RECORDS_SUPERVISOR_H

@@ -4,9 +4,10 @@
  *	struct byte_range r;
  *
  *	switch (range_parse(header, size, &r)) {
- *	case RANGE_WHOLE:		200, the whole object
- *	case RANGE_PART:		206, bytes r.first to r.last, range_format_content()
- *	case RANGE_UNSATISFIABLE:	416 InvalidRange, range_format_unsatisfied()
+ *	case RANGE_WHOLE:	// 200, the whole object
+ *	case RANGE_PART:	// 206, bytes r.first to r.last, range_format_content()
+ *	case RANGE_UNSATISFIABLE:	// 416 InvalidRange, range_format_unsatisfied()
+ *		break;
  *	}
  */
 #ifndef S3_RANGE_H

@@ -7,12 +7,13 @@
  *		.bucket = "cifar10", .prefix = "run7/", .state_prefix = ".penstock/runs/ID",
  *		.run_id = "ID", .journal_path = journal, .continuous = true };
  *
- *	if (resuming && sync_restore(&o, &restored, err) < 0) ...	before the steps
- *	sync_start(&s, &o, err);					before the first step
- *	...	run the steps; after each task that ended:
- *	sync_kill_coming(s);			what it left behind is killed now
+ *	if (resuming)
+ *		sync_restore(&o, &restored, err);	// before the steps
+ *	sync_start(&s, &o, err);	// before the first step
+ *	... run the steps, and after each task that ended:
+ *	sync_kill_coming(s);	// what it left behind is killed now
  *	sync_task_ended(s, killed_by_signal);
- *	...	on every way out, when the tasks are gone:
+ *	... on every way out, when the tasks are gone:
  *	sync_flush(s, deadline_ms, err);
  *	sync_free(s);
  *

@@ -1,13 +1,15 @@
 /*
  * Moves many objects and files at once.
  *
+ *	#include "transfer/listing.h"
+ *
  *	struct bulk *bulk = NULL;
  *	struct bulk_totals totals;
  *
  *	bulk_new(&bulk, engine, &(struct bulk_options){ .on_done = report, .cancel = cancel }, err);
- *	while (walk(&file))
+ *	while (entry_source_next(source, &file, err) > 0)
  *		bulk_push(bulk, &(struct bulk_item){ .kind = BULK_UPLOAD, .path = file.path,
- *			.to = object_at(s3, "bucket", file.key) }, err);
+ *			.to = object_at(s3, "bucket", file.path) }, err);
  *	bulk_finish(bulk, &totals, err);
  *	bulk_free(bulk);
  *

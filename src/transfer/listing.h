@@ -2,13 +2,15 @@
  * Streams of the entries below a prefix or a directory, in byte order of the relative path, in
  * bounded memory for any number of entries.
  *
+ *	#include "transfer/objects.h"
+ *
  *	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
  *	struct entry entry;
  *	int r = entry_source_objects(&source, object_at(s3, "bucket", "data/"),
  *		&(struct object_source_options){ 0 }, err);
  *
  *	while (r >= 0 && (r = entry_source_next(source, &entry, err)) > 0)
- *		printf("%s %" PRIu64 "\n", entry.path, entry.size);
+ *		puts(entry.path);
  *
  * Byte order means that "/" sorts like any other byte: "a-b", "a.txt", "a/x", "a0". Both kinds of
  * stream use it, so that two can be merged (compare.h). A source is used by one thread at a time.

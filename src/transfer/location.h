@@ -6,7 +6,8 @@
  *	_cleanup_(location_release) struct location at = { 0 };
  *
  *	location_parse(&at, "s3://bucket/2024-*", err);
- *	at.kind == LOCATION_OBJECT, at.bucket "bucket", at.key "2024-*", location_has_wildcard(&at)
+ *	... at.kind is LOCATION_OBJECT, at.bucket "bucket", at.key "2024-*", and
+ *	... location_has_wildcard(&at) is true
  *
  * Keys are literal (no %-decoding). In keys and local paths '*' matches any characters including
  * '/', and '?' matches one; nothing else is special.

@@ -1,6 +1,8 @@
 /*
  * Operations on objects and buckets of one S3-compatible endpoint.
  *
+ *	#include "net/credentials/credentials.h"
+ *
  *	struct object_client *s3 = NULL;
  *
  *	object_client_open(&s3, engine, &(struct store_place){

@@ -2,9 +2,9 @@
  * The lines of a batch, several at a time:
  *
  *	batch_lines_begin(&lines, jobs, fail_fast);
- *	while (batch_lines_add(&lines, line))		waits for room; false if it is to end
+ *	while (batch_lines_add(&lines, line))	// waits for room; false if it is to end
  *		...
- *	batch_lines_end(&lines);			waits for all; sets lines.n_failed, lines.code
+ *	batch_lines_end(&lines);	// waits for all; sets lines.n_failed, lines.code
  *
  * A line waits for each earlier one that touches the same place if one of the two writes it. Output
  * is printed in the order of the lines: it is held until the earlier lines have ended. Verbs whose

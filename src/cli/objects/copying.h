@@ -4,9 +4,9 @@
  *	struct copying v = COPYING_INIT;
  *
  *	r = copying_options(&v, cli);
- *	place_parse(...);
+ *	place_parse(&from, "data", false, &err);
  *	r = copying_open(&v, &from, &to, &err);
- *	copy_sources(&v.copy, ...);
+ *	copy_sources(&v.copy, &(struct copy_request){.sources = &from, .n = 1, .target = &to}, &err);
  *	return copying_end(&v, r, &err);
  */
 #ifndef CLI_OBJECTS_COPYING_H

@@ -1,6 +1,8 @@
 /*
  * Common parts of the verbs for object storage: options, the client, Ctrl-C, lists of objects.
  *
+ *	#include "transfer/objects.h"
+ *
  *	_cleanup_(remote_release) struct remote remote = { 0 };
  *
  *	remote_open(&remote, cli, err);

@@ -3,9 +3,9 @@
  *
  *	struct progress *p = progress_new(quiet);
  *
- *	progress_update(p, "cifar-10-python.tar.gz", done, total); any thread, at any rate
- *	progress_note(p, "waiting for 2 CPUs"); prints a line above the bars
- *	progress_clear(p); removes the bars, before other output
+ *	progress_update(p, "cifar-10-python.tar.gz", done, total);	// any thread, at any rate
+ *	progress_note(p, "waiting for 2 CPUs");	// prints a line above the bars
+ *	progress_clear(p);	// removes the bars, before other output
  *	progress_free(p);
  *
  * A terminal gets one line for each item, redrawn at most ten times a second, with bytes, rate and

@@ -7,7 +7,7 @@
  *	report_begin(&report, cli, dry_run);
  *	copy_begin(&copy, &(struct copy_options){.report = report_callbacks(&report)}, err);
  *	...
- *	return report_end(&report); the exit code
+ *	return report_end(&report);	// the exit code
  */
 #ifndef CLI_PRINT_TRANSFER_REPORT_H
 #define CLI_PRINT_TRANSFER_REPORT_H

@@ -73,7 +73,7 @@ const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE]);
  *
  *	struct json_stream stream = { 0 };
  *
- *	json_stream_add(&stream, json_pack(...)); takes the reference
+ *	json_stream_add(&stream, json_object_info(&info));	// takes the reference
  *	json_stream_end(&stream);
  */
 struct json_stream {

@@ -4,7 +4,7 @@
  * read. Instead git gets them through a credential helper that reads a file in memory: they are in
  * no argument, in no environment and on no disk.
  *
- *	git_login_take(&login, url, err); url has no user any more
+ *	git_login_take(&login, url, err);	// url has no user any more
  *	git_login_way(&way, &login, GIT_LOGIN_FIRST, err);
  *	... git with way.options, and way.fd as descriptor PROCESS_HANDED_FD ...
  *	git_login_way_release(&way); git_login_release(&login);

@@ -4,7 +4,7 @@
  *
  *	_cleanup_(aws_config_release) struct aws_config c = { 0 };
  *
- *	if (aws_config_load(&c, err) < 0)	both files, if they exist
+ *	if (aws_config_load(&c, err) < 0)	// both files, if they exist
  *		return -err->code;
  *	aws_config_get(&c, "default", "region")
  */

@@ -5,9 +5,9 @@
  *
  *	r = google_key_load(&key, "/etc/keys/trainer.json", err);
  *	if (r == 0)
- *		r = credential_source_google(&provider, key, err);	the caller keeps the key
+ *		r = credential_source_google(&provider, key, err);	// the caller keeps the key
  *	if (r == 0)
- *		r = credentials_get(provider, &keys, err);		keys.bearer is the token
+ *		r = credentials_get(provider, &keys, err);	// keys.bearer is the token
  *
  * A token is fetched on first use and again five minutes before it expires, with an HTTP engine of
  * its own. Private keys, refresh tokens and tokens are passed to log_redact().

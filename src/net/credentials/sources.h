@@ -3,6 +3,8 @@
  * program, or STS in exchange for a role. Each makes a provider that fetches on first use and again
  * before the keys expire; the constructors send nothing.
  *
+ *	#include "net/credentials/credentials.h"
+ *
  *	r = credential_source_instance(&provider, err);
  *	if (r == 0)
  *		r = credentials_get(provider, &keys, err);

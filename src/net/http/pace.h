@@ -6,10 +6,10 @@
  *	struct pace pace;
  *
  *	pace_init(&pace, 48);
- *	pace_moved(&pace, bytes);		bytes of any bulk request, as they move
- *	pace_answered(&pace, PACE_GET, ms);  from its last byte to the first of the reply
- *	pace_refused(&pace, now, active);	503 or 429
- *	pace_tick(&pace, now, starved);		often; pace.limit is the current limit
+ *	pace_moved(&pace, bytes);	// bytes of any bulk request, as they move
+ *	pace_answered(&pace, PACE_GET, ms);	// from its last byte to the first of the reply
+ *	pace_refused(&pace, now, active);	// 503 or 429
+ *	pace_tick(&pace, now, starved);	// often; pace.limit is the current limit
  *
  * Owned by the engine's thread.
  */

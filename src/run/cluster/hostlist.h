@@ -4,7 +4,7 @@
  *
  *	_cleanup_(strlist_release) struct strlist hosts = {0};
  *
- *	r = hostlist_expand("n[01-03]", &hosts, err);	"n01", "n02", "n03"
+ *	r = hostlist_expand("n[01-03]", &hosts, err);	// "n01", "n02", "n03"
  */
 #ifndef RUN_CLUSTER_HOSTLIST_H
 #define RUN_CLUSTER_HOSTLIST_H

@@ -4,8 +4,8 @@
  *
  *	r = node_inputs_take(&inputs, &(struct node_inputs_spec){ ... }, err);
  *	... inputs.path ...			before and during the task
- *	node_inputs_release(&inputs);		after it
- *	node_inputs_sweep(where, id);		after the run, by one task on each node
+ *	node_inputs_release(&inputs);	// after it
+ *	node_inputs_sweep(where, id);	// after the run, by one task on each node
  *
  * WHERE/penstock-UID/ID-ATTEMPT/ appears complete. Its users hold
  * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of

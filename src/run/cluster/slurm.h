@@ -4,9 +4,9 @@
  *
  * On the machine where the user runs `penstock run --on slurm`:
  *	slurm_submit(&job, home, id, err);
- *	slurm_status_read(job.job, id, &status, err);	pending (with the reason), running, gone
- *	slurm_signal(job.job, "INT", err);		signals the supervisor; slurm_cancel()
- *							before there is one
+ *	slurm_status_read(job.job, id, &status, err);	// pending (with the reason), running, gone
+ *	slurm_signal(job.job, "INT", err);	// signals the supervisor; slurm_cancel()
+ *							// before there is one
  * In the batch job, whose script runs penstock:
  *	slurm_allocation_enter(&allocation, home, id, err);  then run_execute() with options.slurm
  *	slurm_allocation_requeue(&allocation, &text, err);	after a preemption: requeues or

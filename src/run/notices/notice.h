@@ -4,7 +4,7 @@
  *	notices_start(&notices, &(struct notices_options){ .preemption = &p, .on_notice = fn,
  *		.cookie = c }, err);
  *	... fn(c, &notice) is called for each notice, from a thread of its source
- *	notices_done(notices, alone);	the state is written: the machine can be taken
+ *	notices_done(notices, alone);	// the state is written: the machine can be taken
  *	notices_stop(notices);
  *
  * Each source is a `struct notice_source_ops` in src/run/notices/NAME.c with its own thread, so it

@@ -4,9 +4,9 @@
  * session that the leader started, and by a mark in the environment, which also processes have that
  * left the session.
  *
- *	family_mark(mark);				put it in the environment of the task
- *	family_join(&member, leader, mark);		at its start
- *	family_kill(&member);				kills it, and the processes it left
+ *	family_mark(mark);	// put it in the environment of the task
+ *	family_join(&member, leader, mark);	// at its start
+ *	family_kill(&member);	// kills it, and the processes it left
  *	family_leave(&member);
  *
  * For one thread, like everything that starts and ends tasks.

@@ -1,10 +1,10 @@
 /*
  * Record of an execution of a step for as long as it lives (run/process/live.h).
  *
- *	step_life_begin(&life, &run, &step);	its groups exist and are empty
- *	step_life_started(&life, &run, &step);	its tasks run
+ *	step_life_begin(&life, &run, &step);	// its groups exist and are empty
+ *	step_life_started(&life, &run, &step);	// its tasks run
  *	step_life_end(&life, &run);
- *	run_life_end(&run);			after the last execution of the run
+ *	run_life_end(&run);	// after the last execution of the run
  *
  * A failure to record is only a warning: `penstock exec` then misses the execution. If this process
  * is killed, the next attempt misses it as well, unless it finds the processes by their

@@ -5,8 +5,8 @@
  * processes.
  *
  *	live_files_new(&files, dir, err);
- *	live_begin(files, &step, &file, err);	with its groups
- *	live_started(file, &step, err);		with its tasks
+ *	live_begin(files, &step, &file, err);	// with its groups
+ *	live_started(file, &step, err);	// with its tasks
  *	live_over(files, file);
  *	live_files_free(files);
  *

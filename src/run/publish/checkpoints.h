@@ -2,11 +2,11 @@
  * Checkpoints of a run: finds the one that an attempt continues from, commits the files of programs
  * that write no commits, and removes those that the workflow does not keep.
  *
- *	run_checkpoints_begin(p, err);	after the output is restored and the sync has started
- *	run_checkpoints_published(p, path);	from any thread: an object was published
- *	run_checkpoints_stop(p);		before the last flush: nothing more is begun
- *	run_checkpoints_end(p);			after it; may take as long as the store does
- *	run_checkpoints_settle(p);
+ *	run_checkpoints_begin(p, err);	// after the output is restored and the sync has started
+ *	run_checkpoints_published(p, path);	// from any thread: an object was published
+ *	run_checkpoints_stop(p);	// before the last flush: nothing more is begun
+ *	run_checkpoints_end(p);	// after it; may take as long as the store does
+ *	run_checkpoints_settle(p, err);
  *
  * A thread commits and removes while the steps run. If the output is sent only at the end, all of
  * it is done then. A removal takes three steps, so that no checkpoint that looks whole ever misses

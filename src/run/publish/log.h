@@ -4,7 +4,7 @@
  * that a big log costs at most a twentieth of the time.
  *
  *	log_upload_start(&upload, client, bucket, key, path, err);
- *	log_upload_finish(upload, &cancel, err);     sends what is missing; frees
+ *	log_upload_finish(upload, &cancel, err);	// sends what is missing; frees
  */
 #ifndef RUN_PUBLISH_LOG_H
 #define RUN_PUBLISH_LOG_H

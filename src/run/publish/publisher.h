@@ -2,12 +2,12 @@
  * Output of an attempt on its way to object storage: the store, the sync, the run's ownership there
  * (the lease), checkpoints and the log. Without an S3 output `store`, `sync` and `lease` are NULL.
  *
- *	publisher_open(&p, err);		the store; makes the bucket if it is missing
+ *	publisher_open(&p, err);	// the store; makes the bucket if it is missing
  *	...					the caller takes p.lease (run/takeover.c)
- *	publisher_start(&p, err);		restores the output, starts the sync
+ *	publisher_start(&p, err);	// restores the output, starts the sync
  *	run_checkpoints_begin(&p, err);
  *	publisher_start_log(&p, err);
- *	publisher_flush(&p, err);		at the end
+ *	publisher_flush(&p, err);	// at the end
  *	publisher_release(&p);
  */
 #ifndef RUN_PUBLISH_PUBLISHER_H

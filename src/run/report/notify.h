@@ -4,7 +4,7 @@
  *
  *	notify_start(&notify, workflow->notify, err);
  *	notify_send(notify, WORKFLOW_NOTIFY_START, &(struct notify_event){ ... });
- *	notify_free(notify);		waits, then gives up with a warning
+ *	notify_free(notify);	// waits, then gives up with a warning
  */
 #ifndef RUN_REPORT_NOTIFY_H
 #define RUN_REPORT_NOTIFY_H

@@ -3,12 +3,12 @@
  *
  *	output_start(&output, log_path, stdout_fd, stderr_fd, err);
  *	... children get output_write_fd(output, 1) as stdout and (output, 2) as stderr
- *	output_add(output, "[3] ", &one, err);     a pair of pipes for one task, whose lines are
- *	output_task_fd(one, 1), output_task_started(one)   labelled
- *	output_remove(output, one);                after the task has ended
- *	output_drain(output);      after the last child of a step has ended
- *	output_stop(output);       closes the log, durable; later notes are dropped
- *	output_free(output);       when no thread writes notes any more
+ *	output_add(output, "[3] ", &one, err);	// a pair of pipes for one task, whose lines are
+ *	output_task_fd(one, 1), output_task_started(one);	// labelled
+ *	output_remove(output, one);	// after the task has ended
+ *	output_drain(output);	// after the last child of a step has ended
+ *	output_stop(output);	// closes the log, durable; later notes are dropped
+ *	output_free(output);	// when no thread writes notes any more
  *
  * One thread reads all pipes. A terminal that does not read blocks the steps, as it would without
  * penstock, but neither the sync nor the reaction to signals. The log takes stdout and stderr in

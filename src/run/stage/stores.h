@@ -5,7 +5,7 @@
  *	stores_init(&stores, &embedded_ops, &patience, err);
  *	stores_open(&stores, workflow, &workflow->output.s3, &store, err);
  *	... store->client, store->bucket, store->prefix ...
- *	stores_release(&stores);	after all users of its clients have ended
+ *	stores_release(&stores);	// after all users of its clients have ended
  */
 #ifndef RUN_STAGE_STORES_H
 #define RUN_STAGE_STORES_H

@@ -2,11 +2,11 @@
  * The containers of a run's steps: their images, brought while the run stages, and what a task in
  * one is given.
  *
- *	containers_pull(&containers, err);  images of registries; others are read when needed
- *	containers_task(&setup, &containers, what, err);
+ *	containers_pull(&containers, err);	// images of registries; others are read when needed
+ *	containers_task(&setup, &containers, what, gpus, n_gpus, err);
  *	... environment_build() with setup.environment
- *	containers_fill(&setup, &task, err);      and the rest into the task
- *	container_setup_release(&setup);          once the task was started
+ *	containers_fill(&setup, &task);	// and the rest into the task
+ *	container_setup_release(&setup);	// once the task was started
  */
 #ifndef RUN_STEP_CONTAINERS_H
 #define RUN_STEP_CONTAINERS_H

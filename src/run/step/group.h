@@ -3,11 +3,13 @@
  * (run/process/cgroups.h), inside the control group of the whole run: parallel iterations and
  * launches together get no more memory than the run has claimed.
  *
+ *	#include "run/process/cgroups.h"
+ *
  *	step_group_make(&group, &run_group, what, cpus, n_cpus, err);
  *	... its tasks join group.cgroup
- *	step_group_explain(&group, &run_group, name, failed, &end);	once they have ended
+ *	step_group_explain(&group, &run_group, name, failed, &end);	// once they have ended
  *	cgroup_end(group.cgroup);
- *	run_group_end(&run_group);				after the last execution of the run
+ *	run_group_end(&run_group);	// after the last execution of the run
  */
 #ifndef RUN_STEP_GROUP_H
 #define RUN_STEP_GROUP_H

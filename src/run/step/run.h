@@ -5,10 +5,10 @@
  *	struct step_run *step = NULL;
  *
  *	step_run_start(&step, &host, &(struct step_run_spec){.step = &s->run, .name = name}, err);
- *	... poll step_run_fd(step); when it is readable, call step_run_ended(step, &end), which also
- *	    checks timeouts and limits
- *	step_run_signal(step, SIGTERM);    asks its leaders to end
- *	step_run_kill(step);	kills all of it; also after its end, for children left running
+ *	... poll step_run_fd(step) until it is readable ...
+ *	step_run_ended(step, &end);	// also checks timeouts and limits
+ *	step_run_signal(step, SIGTERM);	// asks its leaders to end
+ *	step_run_kill(step);	// kills all of it; also after its end, for children left running
  *	step_run_free(step);
  */
 #ifndef RUN_STEP_RUN_H

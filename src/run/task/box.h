@@ -5,7 +5,7 @@
  *
  *	r = box_take(&box, tmp, err);
  *	...
- *	box_finish();		after litter_finish(); removes an unused box
+ *	box_finish();	// after litter_finish(); removes an unused box
  */
 #ifndef RUN_TASK_BOX_H
 #define RUN_TASK_BOX_H

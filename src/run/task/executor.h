@@ -7,9 +7,9 @@
  *	if (r < 0)
  *		return r;
  *	... poll task->event_fd, then executor->ended(task, &end) ...
- *	executor->signal(task, SIGTERM);	the leader only
- *	executor->kill(task);			all of its processes
- *	executor->free(task);			after it has ended
+ *	executor->signal(task, SIGTERM);	// the leader only
+ *	executor->kill(task);	// all of its processes
+ *	executor->free(task);	// after it has ended
  */
 #ifndef RUN_TASK_EXECUTOR_H
 #define RUN_TASK_EXECUTOR_H

@@ -6,7 +6,7 @@
  *	r = chunked_decoder_init(&d, &(struct chunked_options){ .mode = mode,
  *		.decoded_length = n, .ws = ws, .chain = chain, .data = on_data,
  *		.trailer = on_trailer, .cookie = me }, err);
- *	while (r == 0 && more bytes arrive)
+ *	while (r == 0 && (len = read(fd, bytes, sizeof(bytes))) > 0)
  *		r = chunked_decoder_feed(&d, bytes, len, err);
  *	if (r == 0)
  *		r = chunked_decoder_finish(&d, err);

@@ -6,7 +6,7 @@
  *	if (checksum_init(&c, CHECKSUM_CRC64NVME, err) < 0)
  *		return -err->code;
  *	checksum_update(&c, data, len);
- *	checksum_final(&c, digest);		checksum_size(CHECKSUM_CRC64NVME) bytes
+ *	checksum_final(&c, digest);	// checksum_size(CHECKSUM_CRC64NVME) bytes
  *	checksum_format(CHECKSUM_CRC64NVME, digest, text);
  *	checksum_release(&c);
  *

@@ -3,10 +3,10 @@
  * checksum of the whole, and the blocks that an earlier call has fetched.
  *
  *	get_blocks_init(&b, size, kind, err);
- *	get_blocks_load(&b, journal, fd, err);		optional: resume from the journal
+ *	get_blocks_load(&b, journal, fd, err);	// optional: resume from the journal
  *	while (get_blocks_next(&b, &at, most, &offset, &length))
- *		for each piece of that range, in order: get_blocks_add(&b, &run, offset, data, len)
- *	get_blocks_digest(&b, digest);			once all blocks are present
+ *		get_blocks_add(&b, &run, offset, data, len);	// each piece of that range, in order
+ *	get_blocks_digest(&b, digest);	// once all blocks are present
  *	get_blocks_release(&b);
  *
  * get_blocks_add() may be called for several ranges at a time, each with a run of its own, from one

@@ -7,8 +7,8 @@
  *	PATH.journal.penstock-part	their source, and the blocks that are present
  *
  *	get_part_open(&part, path, source, err);
- *	get_part_begin(&part, etag, &blocks, err);	the object is known
- *	rename(part.path, path), get_part_finish(&part); or get_part_abandon(&part, keep);
+ *	get_part_begin(&part, etag, &blocks, err);	// the object is known
+ *	rename(part.path, path), get_part_finish(&part);	// or get_part_abandon(&part, keep);
  *	get_part_release(&part);
  *
  * A part file is resumed only if the journal names it (name and inode), the object is the same

@@ -4,7 +4,7 @@
  *
  *	get_parts_learn(&parts, at, info, kind, cancel);
  *	while ((part = get_parts_within(&parts, &i, offset, length)))
- *		compare part->digest
+ *		... compare part->digest
  *	get_parts_release(&parts);
  */
 #ifndef TRANSFER_GET_PARTS_H

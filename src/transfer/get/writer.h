@@ -2,10 +2,10 @@
  * Writes the received bytes of a download on a thread of its own, so that the engine's thread can
  * continue to receive: on a fast network, writing and checksums take as long as receiving.
  *
- *	writer = get_writer_start(fn, LIMIT_GET_LINGER_MS);	if there is a second processor
- *	data = get_writer_room(writer);				LIMIT_GET_GATHER bytes
- *	get_writer_push(writer, &slot->line, at, data, len);	waits while the queue is full
- *	get_writer_drain(writer, &slot->line);			NULL: waits for all lines
+ *	writer = get_writer_start(fn, LIMIT_GET_LINGER_MS);	// if there is a second processor
+ *	data = get_writer_room(writer);	// LIMIT_GET_GATHER bytes
+ *	get_writer_push(writer, &slot->line, at, data, len);	// waits while the queue is full
+ *	get_writer_drain(writer, &slot->line);	// NULL: waits for all lines
  *	failed = get_writer_stop(writer);
  *
  * get_writer_push() belongs to the engine's thread. `fn` is called for the pieces of all lines in

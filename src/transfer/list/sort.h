@@ -3,7 +3,7 @@
  * do not fit are written, sorted, to an unlinked file in TMPDIR and merged from there.
  *
  *	list_sorter_new(&sorter, 8 * MIB, err);
- *	for each record: list_sorter_add(sorter,
+ *	list_sorter_add(sorter,	// for each record
  *		&(struct list_record){ .text = name, .text_len = strlen(name) }, err);
  *	list_sorter_seal(sorter, err);
  *	while ((r = list_sorter_next(sorter, &record, err)) > 0)

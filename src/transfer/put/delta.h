@@ -5,7 +5,7 @@
  *	delta_sums_init(&now, size, earlier, kind, err);
  *	delta_scan(&now, fd, cancel, err);
  *	delta_plan(&plan, &now, earlier, least, part, err);
- *	plan.sent		bytes to send; the store copies the rest
+ *	... plan.sent bytes are to be sent; the store copies the rest
  *
  * A tag is a GMAC (128 bits) under a random key for each file, which never leaves this machine:
  * different blocks have the same tag with a probability below 2^-112, even if an attacker made

@@ -1,9 +1,9 @@
 /*
  * One upload in parts, as parts.c (a file) and stream.c (a stream) drive it:
  *
- *	upload_init(), upload_start();
- *	for each part: upload_free_slot(), upload_part_collect(), upload_part_start();
- *	upload_settle(), upload_complete(); upload_release();
+ *	upload_init, upload_start
+ *	for each part: upload_free_slot, upload_part_collect, upload_part_start
+ *	upload_settle, upload_complete, upload_release
  */
 #ifndef TRANSFER_PUT_PARTS_H
 #define TRANSFER_PUT_PARTS_H

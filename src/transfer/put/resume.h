@@ -1,12 +1,12 @@
 /*
  * The journal of a multipart upload, from which the next call for the same file and object resumes:
  *
- *	DIR/DIGEST.upload		of the local path and the object; text, see record_file.h
+ *	DIR/DIGEST.upload	digest of the local path and the object; see record_file.h
  *
- *	put_resume_find(&r, u, err);		sets u->id, u->part_size of an earlier upload
- *	put_resume_take(&r, u, fn, info, err);	its parts; 1: the object exists already
- *	put_resume_started(&r, u);		records a new upload
- *	put_resume_part(&r, u, number);		records a part
+ *	put_resume_find(&r, u, err);	// sets u->id, u->part_size of an earlier upload
+ *	put_resume_take(&r, u, fn, info, err);	// its parts; 1: the object exists already
+ *	put_resume_started(&r, u);	// records a new upload
+ *	put_resume_part(&r, u, number);	// records a part
  *	put_resume_end(&r, keep);
  *
  * An upload is resumed if the file is the same (path, inode, size, times), the object would be the

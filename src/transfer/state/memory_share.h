@@ -2,13 +2,13 @@
  * The memory in which all streams of this process hold bytes in flight: LIMIT_STREAM_MEMORY. Each
  * stream gets its first piece unconditionally, or nothing would move, and more while there is any.
  *
- *	n = memory_share_take(6, LIMIT_STREAM_RANGE);		1 to 6 pieces
+ *	n = memory_share_take(6, LIMIT_STREAM_RANGE);	// 1 to 6 pieces
  *	memory_share_give(n, LIMIT_STREAM_RANGE);
  *
  * If many streams start at a time, as copies between stores do, the first pieces alone are too
  * much. These wait for their turn before they take any:
  *
- *	bytes = memory_turn_take(least, most, cancel);		0: cancelled
+ *	bytes = memory_turn_take(least, most, cancel);	// 0: cancelled
  *	memory_turn_give(bytes);
  */
 #ifndef TRANSFER_STATE_MEMORY_SHARE_H

@@ -3,7 +3,10 @@
  * renamed, and ending in OBJECT_PART_SUFFIX, so that it is not taken for a complete file.
  *
  *	part_file_open(path, &fd, &part, err);
- *	write to fd, rename(part, path) or unlink(part), close(fd), free(part)
+ *	... write to fd
+ *	rename(part, path);	// or unlink(part)
+ *	close(fd);
+ *	free(part);
  */
 #ifndef TRANSFER_STATE_PART_FILE_H
 #define TRANSFER_STATE_PART_FILE_H

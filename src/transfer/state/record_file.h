@@ -3,11 +3,11 @@
  *
  *	struct record_file f = RECORD_FILE_INIT;
  *
- *	if (record_file_open(&f, path, err) == 0) {		locked from now on
+ *	if (record_file_open(&f, path, err) == 0) {	// locked from now on
  *		while ((n = record_file_next(&f, fields, ARRAY_SIZE(fields))))
- *			...				lines of an earlier call, in order
- *		record_file_add(&f, &line);		survives a kill once it has returned
- *		record_file_remove(&f);			or leave it for the next call
+ *			... lines of an earlier call, in order
+ *		record_file_add(&f, &line);	// survives a kill once it has returned
+ *		record_file_remove(&f);	// or leave it for the next call
  *	}
  *	record_file_close(&f);
  *

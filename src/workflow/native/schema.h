@@ -1,10 +1,12 @@
 /*
  * The keys of a workflow file as tables, one row for each key:
  *
+ *	#include "base/limits.h"
+ *	#include "workflow/model.h"
+ *
  *	static const struct schema_key retry_keys[] = {
- *		{"max", NUMBER(workflow_retry, max, 1, LIMIT_WORKFLOW_RETRIES), REQUIRED,
- *			SAYS("attempts after failures")},
- *		...
+ *		{"max", NUMBER(workflow_retry, max, 1, LIMIT_WORKFLOW_RETRIES), .flags = KEY_REQUIRED,
+ *			.says = "attempts after failures"},
  *	};
  *	const struct schema schema_retry = {SCHEMA("retry", "`retry`", retry_keys)};
  *
