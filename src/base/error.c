@@ -198,6 +198,14 @@ int error_move(struct penstock_error *dst, struct penstock_error *src)
 	return code;
 }
 
+bool error_expected(int r, enum penstock_code code, struct penstock_error *err)
+{
+	if (r != -(int)code)
+		return false;
+	penstock_error_release(err);
+	return true;
+}
+
 enum penstock_code error_code_of_errno(int errnum)
 {
 	switch (errnum) {

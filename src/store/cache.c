@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -33,7 +34,7 @@ struct entry {
 struct shard {
 	pthread_mutex_t lock;
 	struct entry *table[SHARD_BUCKETS];
-	struct entry *newest, *oldest;
+	struct entry *newest; /* whose `newer` is the oldest */
 	size_t n, cost;
 	uint64_t generation;
 	unsigned busy;
@@ -84,20 +85,6 @@ static bool entry_is(const struct entry *e, uint64_t hash, const char *bucket, c
 	       strcmp(e->name + e->bucket_len + 1, key) == 0;
 }
 
-static void list_remove(struct shard *shard, struct entry *e)
-{
-	*(e->newer ? &e->newer->older : &shard->newest) = e->older;
-	*(e->older ? &e->older->newer : &shard->oldest) = e->newer;
-}
-
-static void list_push(struct shard *shard, struct entry *e)
-{
-	e->newer = NULL;
-	e->older = shard->newest;
-	*(shard->newest ? &shard->newest->newer : &shard->oldest) = e;
-	shard->newest = e;
-}
-
 /* Takes an entry out; the caller frees it after releasing the lock. */
 static void shard_detach(struct shard *shard, struct entry *e)
 {
@@ -106,7 +93,7 @@ static void shard_detach(struct shard *shard, struct entry *e)
 	while (*at != e)
 		at = &(*at)->chain;
 	*at = e->chain;
-	list_remove(shard, e);
+	DL_DELETE2(shard->newest, e, newer, older);
 	MUST(shard->cost >= e->cost);
 	shard->n--;
 	shard->cost -= e->cost;
@@ -159,8 +146,8 @@ struct store_object *cache_get(
 	if (!e)
 		return NULL;
 	if (shard->newest != e) {
-		list_remove(shard, e);
-		list_push(shard, e);
+		DL_DELETE2(shard->newest, e, newer, older);
+		DL_PREPEND2(shard->newest, e, newer, older);
 	}
 	return store_object_ref(e->object);
 }
@@ -204,12 +191,12 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 	}
 	e->chain = *slot_of(shard, hash);
 	*slot_of(shard, hash) = e;
-	list_push(shard, e);
+	DL_PREPEND2(shard->newest, e, newer, older);
 	shard->n++;
 	shard->cost += e->cost;
 	while (shard->n > LIMIT_STORE_CACHE_ENTRIES / CACHE_SHARDS ||
 		shard->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS) {
-		struct entry *old = shard->oldest;
+		struct entry *old = shard->newest->newer;
 
 		shard_detach(shard, old);
 		old->chain = evicted;

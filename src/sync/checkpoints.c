@@ -92,8 +92,7 @@ static void warn_once(struct sync *s, const char *path, const char *name)
  * published. */
 static bool vouch(struct sync *s, const char *path, const struct commit_file *f)
 {
-	_cleanup_close_ int fd = openat(
-		s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int fd = sync_open_file(s, path);
 	struct ident ident;
 	struct entry *e;
 	struct stat st;
@@ -188,18 +187,10 @@ static int refuse(const struct sync *s, const char *commit, const struct object_
 static int look_for_commit(struct sync *s, const char *commit, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-	int r;
+	int r = upload_head(s, commit, &there, err);
 
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, commit);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a commit", err);
-	r = object_head(object_at(s->o.client, s->o.bucket, buf_str(&key)), &there, err);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
-	}
 	return r < 0 || is_of_this_run(s, &there) ? r : refuse(s, commit, &there, err);
 }
 
@@ -234,19 +225,6 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 
 /* ---- for the code that keeps checkpoints ---- */
 
-static int each_below(struct entry *e, int (*fn)(void *cookie, struct entry *e), void *cookie)
-{
-	int r = 0;
-
-	if (!e->below)
-		return fn(cookie, e);
-	for (struct entry *child = e->below->first, *next; r == 0 && child; child = next) {
-		next = child->sibling;
-		r = each_below(child, fn, cookie);
-	}
-	return r;
-}
-
 /* Calls `fn` for the file `path`, or for all files below that directory. Returns 0 if there is
  * none. Under lock. */
 static int each_file(
@@ -254,14 +232,14 @@ static int each_file(
 {
 	struct entry *e = table_find_path(&s->table, path);
 
-	return e ? each_below(e, fn, cookie) : 0;
+	return !e ? 0 : e->below ? table_each_below(e->below, fn, cookie) : fn(cookie, e);
 }
 
 static int retire(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;
 
-	if (!(e->flags & ENTRY_PUBLISHED) || (e->flags & ENTRY_OLDER))
+	if (e->below || !(e->flags & ENTRY_PUBLISHED) || (e->flags & ENTRY_OLDER))
 		return 0;
 	e->flags |= ENTRY_RETIRED;
 	plan_delete(&s->plan, e, clock_monotonic_ms());
@@ -272,29 +250,24 @@ bool sync_retire(struct sync *s, const char *path)
 {
 	bool may;
 
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	may = s->attached && s->plan.may_retire;
 	if (may)
 		each_file(s, path, retire, s);
 	pthread_cond_broadcast(&s->work);
-	pthread_mutex_unlock(&s->lock);
 	return may;
 }
 
 static int has_object(void *cookie, struct entry *e)
 {
 	(void)cookie;
-	return (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER);
+	return !e->below && (e->flags & ENTRY_PUBLISHED) && !(e->flags & ENTRY_OLDER);
 }
 
 bool sync_has_object(struct sync *s, const char *path)
 {
-	bool has;
-
-	pthread_mutex_lock(&s->lock);
-	has = each_file(s, path, has_object, NULL) != 0;
-	pthread_mutex_unlock(&s->lock);
-	return has;
+	LOCK_SCOPE(&s->lock);
+	return each_file(s, path, has_object, NULL) != 0;
 }
 
 static bool is_settled(const struct entry *e)
@@ -306,19 +279,15 @@ static bool is_settled(const struct entry *e)
 bool sync_is_published(struct sync *s, const char *path)
 {
 	const struct entry *e;
-	bool is;
 
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	e = table_find_path(&s->table, path);
-	is = e && !e->below && S_ISREG(e->mode) && is_settled(e);
-	pthread_mutex_unlock(&s->lock);
-	return is;
+	return e && !e->below && S_ISREG(e->mode) && is_settled(e);
 }
 
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
 	char etag[ENTRY_ETAG_SIZE] = "";
 	const struct entry *e;
 	bool settled;
@@ -333,11 +302,7 @@ int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct p
 	if (!settled)
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"%s is not published in its present version", path);
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, path);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a file", err);
-	r = object_head(object_at(s->o.client, s->o.bucket, buf_str(&key)), &there, err);
+	r = upload_head(s, path, &there, err);
 	if (r < 0)
 		return error_prefix(err, "%s", path);
 	return there.size == size && (!etag[0] || strcmp(etag, there.etag) == 0)

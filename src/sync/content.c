@@ -47,7 +47,7 @@ static void add_crc(void *cookie, const unsigned char *data, size_t len)
 	*sum = crc64_ecma_refl(*sum, data, len);
 }
 
-int content_crc64_unless(
+int content_crc64(
 	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err)
 {
 	uint64_t sum = 0;
@@ -58,18 +58,13 @@ int content_crc64_unless(
 	return rc;
 }
 
-int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err)
-{
-	return content_crc64_unless(NULL, fd, size, crc, err);
-}
-
 static void add_md5(void *cookie, const unsigned char *data, size_t len)
 {
 	EVP_DigestUpdate(cookie, data, len);
 }
 
-int content_md5_unless(const atomic_int *cancel, int fd, uint64_t size,
-	unsigned char md5[static 16], struct penstock_error *err)
+int content_md5(const atomic_int *cancel, int fd, uint64_t size, unsigned char md5[static 16],
+	struct penstock_error *err)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 	int rc = 0;

@@ -7,13 +7,11 @@
 
 struct penstock_error;
 
-/* CRC-64 (ECMA, reflected) of the first `size` bytes. Returns -PENSTOCK_E_CHANGED if the file is
- * shorter. */
-int content_crc64(int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
-/* The same, and the MD5. As that may take long, `cancel` (may be NULL) ends it. */
-int content_crc64_unless(
+/* CRC-64 (ECMA, reflected), and MD5, of the first `size` bytes. Returns -PENSTOCK_E_CHANGED if the
+ * file is shorter. `cancel` (may be NULL) ends it. */
+int content_crc64(
 	const atomic_int *cancel, int fd, uint64_t size, uint64_t *crc, struct penstock_error *err);
-int content_md5_unless(const atomic_int *cancel, int fd, uint64_t size,
-	unsigned char md5[static 16], struct penstock_error *err);
+int content_md5(const atomic_int *cancel, int fd, uint64_t size, unsigned char md5[static 16],
+	struct penstock_error *err);
 
 #endif

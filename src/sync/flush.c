@@ -43,9 +43,8 @@ static void count_waiting(const struct sync *s, uint64_t *files, uint64_t *bytes
 
 void sync_hurry(struct sync *s, int64_t deadline_ms)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	s->plan.deadline_ms = deadline_ms;
-	pthread_mutex_unlock(&s->lock);
 }
 
 /* Why the flush is not complete; under lock. */
@@ -188,7 +187,7 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	unsigned looked = 0;
 
 	memset(status, 0, sizeof(*status));
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	for (struct work *w = s->table.works; w; w = w->all_next) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 		struct stat st;
@@ -217,5 +216,4 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	status->scans = s->scans;
 	status->last_publish_ms = s->last_publish_ms;
 	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
-	pthread_mutex_unlock(&s->lock);
 }

@@ -51,10 +51,7 @@ static int open_entry(struct sync *s, const struct entry *e)
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 
 	entry_path(e, &path);
-	return buf_failed(&path)
-		       ? -1
-		       : openat(s->root_fd, buf_str(&path),
-				 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	return buf_failed(&path) ? -1 : sync_open_file(s, buf_str(&path));
 }
 
 /* `strict`: only as its last close left it. */

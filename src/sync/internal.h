@@ -1,20 +1,17 @@
 /*
  * The running sync, as its parts see it:
  *
- *	sync.c	  the interface and the threads
+ *	sync.c	  the interface, the threads, and reports to the caller
  *	flush.c	  flush and status
- *	events.c  reports to the caller
- *	dirs.c	  directories: their watches, and which are to be read
  *	observe.c turns the watch and the scan into events of the plan
- *	scan.c	  reads directories, finds who writes to files
+ *	scan.c	  watches and reads directories, finds who writes to files
  *	upload.c  one job of a worker
  *	freeze.c  copies of small files that are rewritten all the time
- *	boot.c	  local files after a stop of the machine
  *	keep.c	  keeps objects of others before they are overwritten
  *	recheck.c compares files with their objects
  *	review.c  checks that the objects are still there
  *	checkpoints.c commits of checkpoints
- *	state_journal.c the journal: written, and replayed at the start
+ *	state_journal.c the journal: written, replayed at the start, and after a stop of the machine
  *	state_manifest.c the manifest: attach to the one in the bucket, write the next
  *	restore/  bringing a directory back (needs no running sync)
  *	leftovers.c leftovers of a killed sync in the bucket
@@ -26,6 +23,7 @@
 #define SYNC_INTERNAL_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <penstock/error.h>
@@ -56,7 +54,7 @@ struct kept {
 
 /* An event that was not reported to on_event yet. */
 struct event_line {
-	struct event_line *next;
+	struct event_line *next, *prev;
 	enum sync_event event;
 	uint64_t bytes;
 	char *path; /* NULL if there is none */
@@ -81,7 +79,7 @@ struct sync {
 	atomic_int cancel; /* ends uploads in flight */
 
 	pthread_mutex_t event_lock; /* of the next three */
-	struct event_line *events, *events_last;
+	struct event_line *events;
 	bool delivering;
 
 	pthread_mutex_t lock;
@@ -132,7 +130,7 @@ struct sync {
 	bool polling;
 	bool events_lost; /* too many came at once */
 	struct dir *wd_map[4096];
-	struct dir *scan_first, *scan_last;
+	struct dir *scan_first;
 	struct dir *scan_dir; /* being read */
 	DIR *scan_stream;
 	bool scan_all; /* a pass over everything is under way */
@@ -148,13 +146,20 @@ struct sync {
 	int64_t look_ms; /* next search for writers */
 };
 
+/* The object with that key, in the bucket of the output. */
+static inline struct object_ref sync_at(const struct sync *s, const char *key)
+{
+	return object_at(s->o.client, s->o.bucket, key);
+}
+/* Opens a file of the output for reading. Returns -1 with errno. */
+static inline int sync_open_file(const struct sync *s, const char *path)
+{
+	return openat(s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 /* sync.c. Makes a sync without threads; sync_free() it. */
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err);
 
-/* flush.c; under lock. Everything of this flush is sent, or cannot be. */
-bool flush_is_settled(const struct sync *s);
-
-/* events.c */
 /* Remembers an event for on_event; with or without the lock. */
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
@@ -162,7 +167,20 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 void sync_deliver(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
-/* dirs.c; under lock */
+/* flush.c; under lock. Everything of this flush is sent, or cannot be. */
+bool flush_is_settled(const struct sync *s);
+
+/* observe.c; under lock */
+/* Reads what the watch has; true if there was something. */
+bool observe_events(struct sync *s);
+/* Reads all that has happened so far, also if the owner thread had no turn for long. */
+void observe_catch_up(struct sync *s);
+/* Compares a name with the directory, and reports it to the plan. */
+void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now_ms);
+void observe_warn_name(struct sync *s, struct entry *e, const char *why);
+enum lease observe_lease(struct sync *s, const char *path);
+
+/* scan.c; under lock */
 void dirs_push_first(struct sync *s, struct dir *d);
 void dirs_push_all(struct sync *s);
 void dirs_remove(struct sync *s, struct dir *d);
@@ -177,18 +195,6 @@ void observe_again(struct sync *s, int64_t now_ms);
 /* The same if memory or descriptors are short, with a warning. */
 void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
-
-/* observe.c; under lock */
-/* Reads what the watch has; true if there was something. */
-bool observe_events(struct sync *s);
-/* Reads all that has happened so far, also if the owner thread had no turn for long. */
-void observe_catch_up(struct sync *s);
-/* Compares a name with the directory, and reports it to the plan. */
-void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now_ms);
-void observe_warn_name(struct sync *s, struct entry *e, const char *why);
-enum lease observe_lease(struct sync *s, const char *path);
-
-/* scan.c; under lock */
 void observe_start(struct sync *s);
 /* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
 int observe_scan(struct sync *s, int64_t now_ms);
@@ -212,15 +218,12 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 /* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
 int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
 	struct penstock_error *err);
+/* Asks for the object of the file `path`. */
+int upload_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
 /* Sends the content of a suspect file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
-
-/* boot.c */
-/* Compares the journal's boot with this one. After the replay. */
-void boot_judge(struct sync *s);
-/* The records are valid for this boot. */
-void boot_believe(struct sync *s);
 
 /* recheck.c */
 /* Returns true if only the content shows which files are to be sent. Under lock. */
@@ -297,6 +300,10 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 /* state_journal.c */
 /* Reads the journal into the table. Before the threads. */
 int state_replay(struct sync *s, struct penstock_error *err);
+/* Compares the journal's boot with this one. After the replay. */
+void boot_judge(struct sync *s);
+/* The records are valid for this boot. */
+void boot_believe(struct sync *s);
 /* Compares the table with the files: published, closed, suspect. Before the threads. */
 int state_reconcile(struct sync *s, struct penstock_error *err);
 void state_note(void *cookie, enum journal_type type, struct entry *e, const struct ident *ident);

@@ -179,12 +179,8 @@ static int note_kept(struct sync *s, const char *path, const struct object_info 
 
 static bool is_known(struct sync *s, const char *key)
 {
-	bool known;
-
-	pthread_mutex_lock(&s->lock);
-	known = keep_has(s, key);
-	pthread_mutex_unlock(&s->lock);
-	return known;
+	LOCK_SCOPE(&s->lock);
+	return keep_has(s, key);
 }
 
 /* Examines the key of the copy. Returns 1 if the copy is there, 2 if another object is, 0 if none
@@ -193,12 +189,11 @@ static int look_for_copy(struct sync *s, const char *key, const struct object_in
 	struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info copy = {0};
-	int rc = object_head(object_at(s->o.client, s->o.bucket, key), &copy, err);
+	int rc = object_head(sync_at(s, key), &copy, err);
 
-	if (rc == -PENSTOCK_E_NOT_FOUND || rc == -PENSTOCK_E_PERMISSION) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ||
+		error_expected(rc, PENSTOCK_E_PERMISSION, err))
 		return 0;
-	}
 	if (rc < 0)
 		return rc;
 	return copy.size == there->size ? 1 : 2;
@@ -220,16 +215,14 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 			rc = look_for_copy(s, buf_str(&key), there, err);
 	}
 	if (rc == 0)
-		rc = object_copy(object_at(s->o.client, s->o.bucket, from),
-			object_at(s->o.client, s->o.bucket, buf_str(&key)),
+		rc = object_copy(sync_at(s, from), sync_at(s, buf_str(&key)),
 			&(struct object_copy_options){
 				.if_match = there->etag, .if_none_match = s->conditions},
 			NULL, err);
 	/* The object changed or is gone; or a reply was lost and the copy is there. */
-	if (rc == -PENSTOCK_E_PRECONDITION || rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_PRECONDITION, err) ||
+		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
-	}
 	if (rc == 2)
 		return error_set(err, PENSTOCK_E_EXISTS, "another object has the name of its copy");
 	return rc < 0 ? rc : note_kept(s, path, there, buf_str(&key), err);
@@ -275,9 +268,8 @@ static int on_found(void *cookie, const struct object_info *info)
 	/* The key is that of a name that is not UTF-8. */
 	if (names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
-	pthread_mutex_lock(&search->s->lock);
+	LOCK_SCOPE(&search->s->lock);
 	search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;
-	pthread_mutex_unlock(&search->s->lock);
 	return search->memory;
 }
 
@@ -290,13 +282,11 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%sreplaced/", s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	rc = object_list(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), NULL, on_found,
-		&search, s->o.cancel, err);
+	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
 	/* Many keys may write but not list. The journal and the manifest know the copies too. */
-	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
-		rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+		error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
+		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
-	}
 	return rc == 0 && search.memory ? error_memory(err) : rc;
 }

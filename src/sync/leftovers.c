@@ -125,7 +125,7 @@ void leftovers_parts(struct sync *s, const char *key, const char *id, bool over)
 {
 	struct leftover **at, *l;
 
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	if (over) {
 		at = find(s, key, id);
 		if (at)
@@ -137,7 +137,6 @@ void leftovers_parts(struct sync *s, const char *key, const char *id, bool over)
 			note(s->journal, l, false);
 	}
 	journal_write(s->journal);
-	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- the bucket ---- */
@@ -167,9 +166,8 @@ static int end(struct sync *s, const struct leftover *l, struct penstock_error *
 	int rc;
 
 	if (l->id)
-		return object_abort_upload(object_at(s->o.client, s->o.bucket, l->key), l->id, err);
-	rc = object_list_uploads(
-		object_at(s->o.client, s->o.bucket, l->key), on_upload, &search, err);
+		return object_abort_upload(sync_at(s, l->key), l->id, err);
+	rc = object_list_uploads(sync_at(s, l->key), on_upload, &search, err);
 	return rc < 0 ? rc : search.rc;
 }
 
@@ -200,10 +198,8 @@ static void end_probes(struct sync *s)
 	/* The empty prefix of a failure would name the whole bucket. */
 	if (buf_failed(&prefix))
 		return;
-	object_list_uploads(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), on_probe_upload,
-		&s->o, NULL);
-	object_list(object_at(s->o.client, s->o.bucket, buf_str(&prefix)), NULL, on_probe, &s->o,
-		s->o.cancel, NULL);
+	object_list_uploads(sync_at(s, buf_str(&prefix)), on_probe_upload, &s->o, NULL);
+	object_list(sync_at(s, buf_str(&prefix)), NULL, on_probe, &s->o, s->o.cancel, NULL);
 }
 
 /* No upload is added before the sync is attached. */

@@ -64,8 +64,7 @@ static void gone(struct sync *s, struct entry *e, int64_t now_ms)
 
 enum lease observe_lease(struct sync *s, const char *path)
 {
-	_cleanup_close_ int fd = openat(
-		s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	_cleanup_close_ int fd = sync_open_file(s, path);
 
 	return fd < 0 ? LEASE_UNKNOWN : lease_check(fd);
 }

@@ -44,9 +44,9 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	if (size != p->size)
 		return 0;
 	if (p->has_crc)
-		rc = content_crc64_unless(s->o.cancel, fd, size, &crc, err);
+		rc = content_crc64(s->o.cancel, fd, size, &crc, err);
 	else if (md5_known)
-		rc = content_md5_unless(s->o.cancel, fd, size, md5, err);
+		rc = content_md5(s->o.cancel, fd, size, md5, err);
 	if (rc == -PENSTOCK_E_CANCELLED || rc == -PENSTOCK_E_MEMORY)
 		return rc;
 	if (rc < 0) { /* truncated meanwhile, or damaged */
@@ -63,14 +63,13 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	names_key(&key, path);
 	if (buf_failed(&key))
 		return buf_error(&key, "the key of a file", err);
-	rc = compare_with_object(fd, size, object_at(s->o.client, s->o.bucket, buf_str(&key)),
-		p->etag_text, s->o.cancel, err);
+	rc = compare_with_object(
+		fd, size, sync_at(s, buf_str(&key)), p->etag_text, s->o.cancel, err);
 	/* Many keys may write but not read. */
-	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_CHANGED) {
-		penstock_error_release(err);
-		return 0;
-	}
-	return rc;
+	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+			       error_expected(rc, PENSTOCK_E_CHANGED, err)
+		       ? 0
+		       : rc;
 }
 
 void published_of(const struct entry *e, struct published *p)
@@ -111,8 +110,7 @@ static int look_at(struct sync *s, const char *path, const struct ident *seen,
 	const struct published *p, struct ident *now, struct penstock_error *err)
 {
 	/* The open also asks a file server for fresh times. */
-	_cleanup_close_ int fd = openat(
-		s->root_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_cleanup_close_ int fd = sync_open_file(s, path);
 	struct stat st;
 
 	/* The scan handles files that are gone, and the upload has reported those that cannot be

@@ -60,14 +60,13 @@ static int on_object(void *cookie, const struct object_info *info)
 
 	if (++r->listed > r->expected * LIST_TIMES + LIST_MORE)
 		return 1;
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	e = table_find_path(&s->table, info->key + strlen(s->o.prefix));
 	if (e && is_expected(e)) {
 		entry_etag(e, etag);
 		if (!etag[0] || strcmp(etag, info->etag) == 0)
 			e->flags |= ENTRY_THERE;
 	}
-	pthread_mutex_unlock(&s->lock);
 	return 0;
 }
 
@@ -112,31 +111,20 @@ static int collect(void *cookie, struct entry *e)
 static int ask_for(struct review *r, const char *path, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
 	struct sync *s = r->s;
 	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
-	int rc;
+	int rc = upload_head(s, path, &there, err);
 
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, path);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a file", err);
-	rc = object_head(object_at(s->o.client, s->o.bucket, buf_str(&key)), &there, err);
-	r->blind = rc == -PENSTOCK_E_PERMISSION;
-	if (r->blind)
-		penstock_error_release(err);
-	if (r->blind || (rc < 0 && rc != -PENSTOCK_E_NOT_FOUND))
+	r->blind = error_expected(rc, PENSTOCK_E_PERMISSION, err);
+	if (r->blind || (rc < 0 && !error_expected(rc, PENSTOCK_E_NOT_FOUND, err)))
 		return r->blind ? 0 : rc;
-	if (rc < 0)
-		penstock_error_release(err);
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	e = table_find_path(&s->table, path);
 	if (e && is_expected(e) && !e->work) {
 		entry_etag(e, etag);
 		judge(r, e, path, rc == 0, rc == 0 && (!etag[0] || strcmp(etag, there.etag) == 0));
 	}
-	pthread_mutex_unlock(&s->lock);
 	return 0;
 }
 
@@ -174,14 +162,12 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 	pthread_mutex_unlock(&s->lock);
 	if (!r.expected)
 		return 0;
-	rc = object_list(object_at(s->o.client, s->o.bucket, s->o.prefix), NULL, on_object, &r,
-		s->o.cancel, err);
+	rc = object_list(sync_at(s, s->o.prefix), NULL, on_object, &r, s->o.cancel, err);
 	/* Many keys may write but not list. */
-	if (rc == -PENSTOCK_E_PERMISSION || rc == -PENSTOCK_E_UNSUPPORTED ||
-		rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+		error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
+		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
-	}
 	if (rc == 0)
 		rc = ask_for_rest(&r, err);
 	*again = r.again;

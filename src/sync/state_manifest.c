@@ -153,15 +153,12 @@ struct fetched {
 static int merge_locked(void *cookie, enum manifest_list list, const struct manifest_item *item)
 {
 	struct fetched *f = cookie;
-	int rc;
 
-	pthread_mutex_lock(&f->merge.s->lock);
+	LOCK_SCOPE(&f->merge.s->lock);
 	f->merge.newer = f->head->generation > f->merge.s->journal_generation &&
 			 !leftovers_is_ours(f->merge.s, f->info);
 	f->merge.older = f->head->attempt < f->merge.s->o.anew;
-	rc = merge_item(&f->merge, list, item);
-	pthread_mutex_unlock(&f->merge.s->lock);
-	return rc;
+	return merge_item(&f->merge, list, item);
 }
 
 /* A file of this run that is not there any more was deleted, now that it may be. */
@@ -183,17 +180,14 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	struct fetched fetched = {.merge.s = s, .head = &head, .info = &info};
 	struct object_conditions honoured = {0};
 	bool found, restored;
-	int rc = object_probe_conditions(
-		object_at(s->o.client, s->o.bucket, s->state), &honoured, err);
+	int rc = object_probe_conditions(sync_at(s, s->state), &honoured, err);
 
 	if (rc < 0)
 		return rc;
 	rc = state_fetch_manifest(&s->o, s->state, &head, &info, merge_locked, &fetched, err);
 	found = rc == 0;
-	if (rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
-	}
 	if (rc == 0 && fetched.merge.memory)
 		rc = error_memory(err);
 	if (rc == 0)
@@ -392,16 +386,6 @@ static FILE *stream_of(int fd)
 	return f;
 }
 
-static FILE *manifest_file(const struct sync *s)
-{
-	return stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-}
-
-static FILE *manifest_in_memory(void)
-{
-	return stream_of(memfd_create("penstock-manifest", MFD_CLOEXEC));
-}
-
 /*
  * Returns 1 if the reply to an earlier attempt was lost, and the manifest is already there; 0 if an
  * earlier one of this process is there, whose reply was lost: send again, `etag` is the ETag that
@@ -413,11 +397,10 @@ static int manifest_conflict(struct sync *s, const char *key, const char *upload
 	struct object_info there = {0};
 	const char *by;
 	bool ours;
-	int rc = object_head(object_at(s->o.client, s->o.bucket, key), &there, err);
+	int rc = object_head(sync_at(s, key), &there, err);
 
-	if (rc == -PENSTOCK_E_NOT_FOUND) {
+	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err)) {
 		/* A deletion of the manifest takes nothing over. */
-		penstock_error_release(err);
 		etag[0] = '\0';
 		return 0;
 	}
@@ -447,7 +430,7 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 		strlist_addf(&metadata, "penstock-upload=%s", upload) < 0)
 		return error_memory(err);
 	for (bool again = false;; again = true) {
-		int rc = object_put_file(object_at(s->o.client, s->o.bucket, key), fd, size,
+		int rc = object_put_file(sync_at(s, key), fd, size,
 			&(struct object_put_options){
 				.if_match = s->conditions && *etag ? etag : NULL,
 				.if_none_match = s->conditions && !*etag,
@@ -480,14 +463,14 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 
 	pthread_mutex_lock(&s->lock);
 	MUST(s->attached); /* else it would hide what the bucket has */
-	f = manifest_file(s);
+	f = stream_of(open(s->o.private_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 	items = f ? write_all(s, f) : 0;
 	if (!f || fflush(f) != 0) {
 		/* If the disk is full, the manifest goes into memory: it is small next to the files
 		 * that it saves. */
 		if (f)
 			fclose(f);
-		f = manifest_in_memory();
+		f = stream_of(memfd_create("penstock-manifest", MFD_CLOEXEC));
 		items = f ? write_all(s, f) : 0;
 	}
 	cost_ms = clock_monotonic_ms() - started_ms;
@@ -523,8 +506,8 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 {
+	_cleanup_(object_info_release) struct object_info there = {0};
 	_cleanup_free_ char *key = NULL;
-	struct object_info there = {0};
 	const char *by;
 	int rc;
 
@@ -533,30 +516,23 @@ int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 		return 0;
 	if (asprintf(&key, "%smanifest.json", s->state) < 0)
 		return error_memory(err);
-	rc = object_head(object_at(s->o.client, s->o.bucket, key), &there, err);
-	if (rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err); /* a deleted manifest is no other owner */
-		return 0;
-	}
-	if (rc < 0)
-		return rc;
+	rc = object_head(sync_at(s, key), &there, err);
+	if (rc < 0) /* a deleted manifest is no other owner */
+		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	by = strlist_get(&there.metadata, "penstock-upload");
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	*owner = strcmp(there.etag, s->manifest_etag) == 0 ||
 		 (by && strncmp(by, s->nonce, strlen(s->nonce)) == 0);
-	pthread_mutex_unlock(&s->lock);
-	object_info_release(&there);
 	return 0;
 }
 
 void state_lost(struct sync *s)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCK_SCOPE(&s->lock);
 	s->plan.stopped = true;
 	if (!s->lost)
 		sync_emit(s, SYNC_LOST, NULL, 0,
 			"another run took this output over; nothing more is published");
 	s->lost = true;
 	pthread_cond_broadcast(&s->idle);
-	pthread_mutex_unlock(&s->lock);
 }

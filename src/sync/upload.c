@@ -71,6 +71,18 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 	return 0;
 }
 
+int upload_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+
+	buf_add_str(&key, s->o.prefix);
+	names_key(&key, path);
+	if (buf_failed(&key))
+		return buf_error(&key, "the key of a file", err);
+	return object_head(sync_at(s, buf_str(&key)), there, err);
+}
+
 /* Returns true if the file still holds the bytes of the start of the upload. A rename over it
  * changes only the inode. */
 static bool file_unchanged(const struct upload *u)
@@ -84,7 +96,8 @@ static bool file_unchanged(const struct upload *u)
 	ident_of_stat(&now, &st);
 	if (u->prefix_only)
 		return now.size >= u->ident.size &&
-		       content_crc64(u->file, u->ident.size, &crc, NULL) == 0 && crc == u->crc;
+		       content_crc64(NULL, u->file, u->ident.size, &crc, NULL) == 0 &&
+		       crc == u->crc;
 	if (st.st_nlink == 0)
 		now.ctime_ns = u->ident.ctime_ns;
 	return ident_equal(&now, &u->ident) && lease_check(u->file) != LEASE_WRITER;
@@ -97,7 +110,6 @@ static bool still_valid(void *cookie)
 	bool valid;
 
 	job.snapshot |= u->fd != u->file;
-
 	pthread_mutex_lock(&u->s->lock);
 	valid = plan_still_valid(&u->s->plan, &job);
 	pthread_mutex_unlock(&u->s->lock);
@@ -153,10 +165,9 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = u->s;
 	bool owner = true;
-	int rc = object_head(object_at(s->o.client, s->o.bucket, buf_str(&u->key)), &there, err);
+	int rc = object_head(sync_at(s, buf_str(&u->key)), &there, err);
 
-	if (rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
+	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err)) {
 		u->etag[0] = '\0';
 		return 0;
 	}
@@ -227,8 +238,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 			if (rc)
 				return rc < 0 ? rc : 0;
 		}
-		rc = object_put_file(object_at(s->o.client, s->o.bucket, buf_str(&u->key)), u->fd,
-			u->ident.size,
+		rc = object_put_file(sync_at(s, buf_str(&u->key)), u->fd, u->ident.size,
 			&(struct object_put_options){
 				.if_match = s->conditions && u->etag[0] ? u->etag : NULL,
 				.if_none_match = s->conditions && !u->etag[0],
@@ -263,8 +273,7 @@ static void fail(struct job_result *r, int rc, const struct penstock_error *err)
 static bool open_file(
 	struct upload *u, struct stat *st, struct job_result *r, struct penstock_error *err)
 {
-	u->file = openat(
-		u->s->root_fd, u->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	u->file = sync_open_file(u->s, u->path);
 	if (u->file < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) {
 		r->outcome = JOB_MISSING;
 		return false;
@@ -309,15 +318,11 @@ static int memory_file(const struct frozen *f, struct penstock_error *err)
 static bool is_in_turn(struct upload *u)
 {
 	struct job job = *u->job;
-	bool in_turn;
 
 	job.snapshot = false; /* it is a snapshot, but perhaps of a newer version */
-
-	pthread_mutex_lock(&u->s->lock);
+	LOCK_SCOPE(&u->s->lock);
 	observe_catch_up(u->s);
-	in_turn = plan_still_valid(&u->s->plan, &job);
-	pthread_mutex_unlock(&u->s->lock);
-	return in_turn;
+	return plan_still_valid(&u->s->plan, &job);
 }
 
 /* Sends a file that may refer to others as it was at one moment, when everything closed before was
@@ -392,7 +397,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 	if (r->outcome != JOB_DONE)
 		return;
 	if (u->ident.size <= CRC_WHOLE)
-		u->has_crc = content_crc64(u->fd, u->ident.size, &u->crc, NULL) == 0;
+		u->has_crc = content_crc64(NULL, u->fd, u->ident.size, &u->crc, NULL) == 0;
 	rc = send(u, &info, err);
 	if (rc < 0)
 		fail(r, rc, err);
@@ -427,9 +432,10 @@ static bool may_grow(const struct upload *u)
 		return true;
 	if (u->ident.size < job->grown.size)
 		return false;
-	return !job->grown_has_crc ? job->appender
-				   : content_crc64(u->file, job->grown.size, &crc, NULL) == 0 &&
-					     crc == job->grown_crc;
+	return !job->grown_has_crc
+		       ? job->appender
+		       : content_crc64(NULL, u->file, job->grown.size, &crc, NULL) == 0 &&
+				 crc == job->grown_crc;
 }
 
 static void run_partial(struct upload *u, struct job_result *r, struct penstock_error *err)
@@ -469,7 +475,7 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		return;
 	}
 	u->prefix_only = true;
-	rc = content_crc64(u->file, u->ident.size, &u->crc, err);
+	rc = content_crc64(NULL, u->file, u->ident.size, &u->crc, err);
 	u->has_crc = rc == 0;
 	if (rc == 0)
 		rc = send(u, &info, err);
@@ -484,14 +490,10 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 static int still_there(const struct upload *u, bool *ours, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	int rc = object_head(
-		object_at(u->s->o.client, u->s->o.bucket, buf_str(&u->key)), &there, err);
+	int rc = object_head(sync_at(u->s, buf_str(&u->key)), &there, err);
 
 	*ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
-	if (rc != -PENSTOCK_E_NOT_FOUND)
-		return rc;
-	penstock_error_release(err);
-	return 0;
+	return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 }
 
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
@@ -508,14 +510,10 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 	if (ours && !s->remove_conditions)
 		rc = still_there(u, &ours, err);
 	if (rc == 0 && ours)
-		rc = object_delete(object_at(s->o.client, s->o.bucket, buf_str(&u->key)),
-			s->remove_conditions ? u->etag : NULL, err);
-	if (rc == -PENSTOCK_E_PRECONDITION) {
-		/* The object is another program's by now. */
-		penstock_error_release(err);
-		rc = 0;
-	}
-	if (rc < 0)
+		rc = object_delete(
+			sync_at(s, buf_str(&u->key)), s->remove_conditions ? u->etag : NULL, err);
+	/* The object is another program's by now. */
+	if (rc < 0 && !error_expected(rc, PENSTOCK_E_PRECONDITION, err))
 		fail(r, rc, err);
 	else
 		r->outcome = JOB_DONE;
@@ -564,7 +562,7 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"its key below partial/ would be longer than S3 allows; use shorter names");
-	return object_put_file(object_at(s->o.client, s->o.bucket, buf_str(&key)), fd, size,
+	return object_put_file(sync_at(s, buf_str(&key)), fd, size,
 		&(struct object_put_options){
 			.cancel = cancel, .parts = on_partial_parts, .cookie = s},
 		NULL, err);

@@ -47,7 +47,7 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	e->crc = r->crc;
 	entry_set_etag(e, r->etag); /* without memory for it the next upload asks the store */
 	w->published = r->ident;
-	w->tries = w->broken = 0;
+	w->broken = 0;
 	w->error = 0;
 	if (w->opening) {
 		w->opening->grown_ms = d->now_ms;
@@ -162,8 +162,6 @@ static void failed(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;
 
-	if (w->tries < UINT16_MAX)
-		w->tries++;
 	w->error = (uint8_t)d->r->error;
 	if (!d->r->retryable) {
 		set_aside(p, d);

@@ -1,21 +1,11 @@
 #include <stddef.h>
+#include <utlist.h>
 
 #include "base/clock.h"
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"
 #include "sync/plan/state.h"
 #include "base/banned.h"
-
-static void add_lined(struct plan *p, struct dir *d)
-{
-	d->lined_next = NULL;
-	if (p->lined_tail)
-		p->lined_tail->lined_next = d;
-	else
-		p->lined = d;
-	p->lined_tail = d;
-	d->lined = true;
-}
 
 void line_park(
 	struct plan *p, struct entry *e, const struct ident *ident, bool unseen, int64_t now_ms)
@@ -36,7 +26,8 @@ void line_park(
 		d->line_in++;
 		if (!d->lined) {
 			d->line_ms = now_ms;
-			add_lined(p, d);
+			d->lined = true;
+			DL_APPEND2(p->lined, d, lined_prev, lined_next);
 		}
 	}
 	plan_set_state(p, e, EVENT_CLOSED, ENTRY_PARKED);
@@ -90,17 +81,15 @@ bool line_is_full(const struct plan *p, const struct dir *d)
 /* Moves one of each directory. Returns false if none could move. */
 static bool move_up(struct plan *p, int64_t now_ms)
 {
-	struct dir *d = p->lined, *next;
 	bool moved = false;
 
-	p->lined = p->lined_tail = NULL;
-	for (; d; d = next) {
+	for (struct dir *d = p->lined, *next; d; d = next) {
 		next = d->lined_next;
-		d->lined = false;
 		if (!line_is_full(p, d))
 			moved |= line_next(p, d, now_ms);
-		if (d->line)
-			add_lined(p, d);
+		d->lined = d->line != NULL;
+		if (!d->lined)
+			DL_DELETE2(p->lined, d, lined_prev, lined_next);
 	}
 	return moved;
 }

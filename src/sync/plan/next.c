@@ -1,6 +1,8 @@
 /* The next job, and whether its upload may still appear. */
 #include "sync/plan/plan.h"
 
+#include <utlist.h>
+
 #include "checkpoint/commit.h"
 #include "sync/plan/commits.h"
 #include "sync/plan/line.h"
@@ -269,8 +271,8 @@ static bool next_queued(struct plan *p, int64_t now_ms, struct job *job, int64_t
 		if (wait)
 			continue;
 		/* Other directories have their turn before this one has it again. */
-		queue_deactivate(p, d);
-		queue_activate(p, d);
+		DL_DELETE2(p->active, d, active_prev, active_next);
+		DL_APPEND2(p->active, d, active_prev, active_next);
 		hand_out(p, w,
 			w->entry->state == ENTRY_GONE || w->entry->below ? JOB_DELETE
 			: w->how == HOW_REST				 ? JOB_GROWN

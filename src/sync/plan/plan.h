@@ -121,7 +121,7 @@ struct plan {
 	bool always_dirty; /* stores through mmap leave no trace here: a close is a change */
 	bool flushing;
 	bool stopped; /* ownership lost */
-	struct dir *active, *active_tail;
+	struct dir *active;
 	int large_busy;
 	int64_t pause_until_ms; /* the store does not answer */
 	int pause_ms;
@@ -134,7 +134,7 @@ struct plan {
 	int64_t busy_since_ms, busy_ms; /* time of sending ... */
 	uint64_t busy_bytes; /* ... so many bytes */
 	size_t n_queued; /* works with a place in a queue */
-	struct dir *lined, *lined_tail;
+	struct dir *lined;
 	size_t n_parked;
 	uint64_t parked_bytes;
 	bool manifest_dirty;

@@ -1,32 +1,9 @@
 #include "sync/plan/queue.h"
 
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "base/banned.h"
-
-void queue_activate(struct plan *p, struct dir *d)
-{
-	d->active_prev = p->active_tail;
-	d->active_next = NULL;
-	if (p->active_tail)
-		p->active_tail->active_next = d;
-	else
-		p->active = d;
-	p->active_tail = d;
-}
-
-void queue_deactivate(struct plan *p, struct dir *d)
-{
-	if (d->active_prev)
-		d->active_prev->active_next = d->active_next;
-	else
-		p->active = d->active_next;
-	if (d->active_next)
-		d->active_next->active_prev = d->active_prev;
-	else
-		p->active_tail = d->active_prev;
-	d->active_next = d->active_prev = NULL;
-}
 
 /* After `before`; at the head if that is NULL. */
 static void insert(struct plan *p, struct work *w, struct work *before)
@@ -36,7 +13,7 @@ static void insert(struct plan *p, struct work *w, struct work *before)
 	w->queued = true;
 	p->n_queued++;
 	if (d->n_queued++ == 0)
-		queue_activate(p, d);
+		DL_APPEND2(p->active, d, active_prev, active_next);
 	w->prev = before;
 	w->next = before ? before->next : d->head;
 	if (w->next)
@@ -95,7 +72,7 @@ void queue_remove(struct plan *p, struct work *w)
 		d->tail = w->prev;
 	w->next = w->prev = NULL;
 	if (!d->head)
-		queue_deactivate(p, d);
+		DL_DELETE2(p->active, d, active_prev, active_next);
 }
 
 /* Copies of small files. */

@@ -4,10 +4,6 @@
 
 #include "sync/plan/plan.h"
 
-/* Moves the directory's turn after that of all others, or ends it. */
-void queue_activate(struct plan *p, struct dir *d);
-void queue_deactivate(struct plan *p, struct dir *d);
-
 /* At the end, unless it has a place. */
 void queue_add(struct plan *p, struct work *w);
 /* These two: it must have no place. By its last close: behind all copies, and before files that

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -47,21 +48,8 @@ static struct dir *dir_new(struct table *t, struct entry *self)
 	d->self = self;
 	d->wd = -1;
 	d->id = t->next_dir++;
-	d->all_next = t->dirs;
-	if (t->dirs)
-		t->dirs->all_prev = d;
-	t->dirs = d;
+	DL_PREPEND2(t->dirs, d, all_prev, all_next);
 	return d;
-}
-
-static void dir_unlink(struct table *t, struct dir *d)
-{
-	if (d->all_prev)
-		d->all_prev->all_next = d->all_next;
-	else
-		t->dirs = d->all_next;
-	if (d->all_next)
-		d->all_next->all_prev = d->all_prev;
 }
 
 int table_init(struct table *t)
@@ -147,10 +135,7 @@ struct entry *table_get(struct table *t, struct dir *dir, const char *name)
 		return NULL;
 	memcpy(e->name, name, len);
 	e->dir = dir;
-	e->sibling = dir->first;
-	if (dir->first)
-		dir->first->before = e;
-	dir->first = e;
+	DL_PREPEND2(dir->first, e, before, sibling);
 	t->slots[slot] = e;
 	t->n_entries++;
 	return e;
@@ -219,7 +204,7 @@ static void free_entry(struct table *t, struct entry *e)
 	if (e->work)
 		table_drop_work(t, e);
 	if (e->below) {
-		dir_unlink(t, e->below);
+		DL_DELETE2(t->dirs, e->below, all_prev, all_next);
 		free(e->below);
 	}
 	free(e->text);
@@ -250,12 +235,7 @@ void table_remove(struct table *t, struct entry *e)
 		table_remove(t, e->below->first);
 	slot_remove(t, slot_of(t, e->dir, e->name));
 	t->n_entries--;
-	if (e->before)
-		e->before->sibling = e->sibling;
-	else
-		e->dir->first = e->sibling;
-	if (e->sibling)
-		e->sibling->before = e->before;
+	DL_DELETE2(e->dir->first, e, before, sibling);
 	free_entry(t, e);
 }
 
@@ -270,29 +250,10 @@ void table_release(struct table *t)
 	memset(t, 0, sizeof(*t));
 }
 
-static void work_link(struct table *t, struct work *w)
-{
-	w->all_prev = NULL;
-	w->all_next = t->works;
-	if (t->works)
-		t->works->all_prev = w;
-	t->works = w;
-}
-
-static void work_unlink(struct table *t, struct work *w)
-{
-	if (w->all_prev)
-		w->all_prev->all_next = w->all_next;
-	else
-		t->works = w->all_next;
-	if (w->all_next)
-		w->all_next->all_prev = w->all_prev;
-}
-
 void table_touch_work(struct table *t, struct work *w)
 {
-	work_unlink(t, w);
-	work_link(t, w);
+	DL_DELETE2(t->works, w, all_prev, all_next);
+	DL_PREPEND2(t->works, w, all_prev, all_next);
 }
 
 struct work *table_work(struct table *t, struct entry *e, int64_t now_ms)
@@ -308,7 +269,7 @@ struct work *table_work(struct table *t, struct entry *e, int64_t now_ms)
 	w->dirty_ms = w->changed_ms = now_ms;
 	if (e->flags & ENTRY_PUBLISHED)
 		w->published = e->seen;
-	work_link(t, w);
+	DL_PREPEND2(t->works, w, all_prev, all_next);
 	t->n_works++;
 	e->work = w;
 	return w;
@@ -318,7 +279,7 @@ void table_drop_work(struct table *t, struct entry *e)
 {
 	struct work *w = e->work;
 
-	work_unlink(t, w);
+	DL_DELETE2(t->works, w, all_prev, all_next);
 	t->n_works--;
 	e->work = NULL;
 	free(w->opening);
@@ -333,7 +294,7 @@ struct opening *work_open(struct work *w)
 	return w->opening;
 }
 
-static int each_of(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie)
+int table_each_below(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie)
 {
 	int rc = 0;
 
@@ -341,14 +302,14 @@ static int each_of(const struct dir *d, int (*fn)(void *cookie, struct entry *e)
 		next = e->sibling;
 		rc = fn(cookie, e);
 		if (!rc && e->below)
-			rc = each_of(e->below, fn, cookie);
+			rc = table_each_below(e->below, fn, cookie);
 	}
 	return rc;
 }
 
 int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie)
 {
-	return each_of(t->top, fn, cookie);
+	return table_each_below(t->top, fn, cookie);
 }
 
 void dir_path(const struct dir *d, struct buf *out)

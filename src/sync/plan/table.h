@@ -165,7 +165,6 @@ struct work {
 	/* Numbers of the last close, and of the first one that is not published. */
 	uint64_t close, first_close;
 	uint64_t behind; /* not before so many of its directory have left the line */
-	uint16_t tries;
 	uint16_t broken; /* snapshots that a writer broke */
 	uint8_t error; /* enum penstock_code of the last failure */
 	uint8_t send; /* enum work_send */
@@ -189,7 +188,7 @@ struct dir {
 	size_t n_queued; /* in it */
 	struct dir *active_next, *active_prev; /* of those with a queue */
 	struct entry *line, *line_tail; /* closed, and not in the queue yet */
-	struct dir *lined_next; /* of those with a line */
+	struct dir *lined_next, *lined_prev; /* of those with a line */
 	uint64_t line_in, line_out; /* how many ever came and left */
 	int64_t line_ms; /* when the first of them came */
 	bool lined;
@@ -207,7 +206,7 @@ struct table {
 	struct dir *top;
 	struct dir *dirs; /* all of them */
 	struct entry **slots;
-	size_t n_slots, n_entries, n_used;
+	size_t n_slots, n_entries;
 	uint32_t next_dir;
 	struct work *works;
 	size_t n_works;
@@ -239,6 +238,7 @@ void table_drop_work(struct table *t, struct entry *e);
 
 /* Calls `fn` for every entry, parents before children, siblings in no order. Non-zero stops. */
 int table_each(const struct table *t, int (*fn)(void *cookie, struct entry *e), void *cookie);
+int table_each_below(const struct dir *d, int (*fn)(void *cookie, struct entry *e), void *cookie);
 
 /* Appends the path relative to the top. */
 void entry_path(const struct entry *e, struct buf *out);

@@ -44,18 +44,4 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 /* A file of the table that is not here is to be fetched. */
 int restore_note_missing(void *cookie, struct entry *e);
 
-/* aside.c; a file that is set aside is sent to partial/ and removed once it is there. */
-/* Where it goes until then, below a directory that is there; free() it. */
-int restore_aside_place(
-	const struct sync *s, const char *path, char **out, struct penstock_error *err);
-/* Reports one that was sent, or could not be sent and stays where it is. */
-void restore_aside_sent(struct sync *s, const char *path, uint64_t size);
-void restore_aside_failed(
-	struct sync *s, const char *path, const char *file, const struct penstock_error *err);
-/* 1: it could not be sent and stays where it is, which was reported. */
-int restore_aside_send(
-	struct sync *s, const char *path, const char *file, struct penstock_error *err);
-/* What restores before this one have set aside and not sent. */
-int restore_aside_send_left(struct sync *s, struct penstock_error *err);
-
 #endif

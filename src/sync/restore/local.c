@@ -32,11 +32,41 @@ int restore_add(void ***items, size_t *n, void *item)
 	return 0;
 }
 
+static int place_aside(
+	const struct sync *s, const char *path, char **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *to = NULL, *parent = NULL;
+	int rc;
+
+	if (asprintf(&to, "%s/suspect/%d/%s", s->o.private_dir, s->o.attempt, path) < 0) {
+		to = NULL;
+		return error_memory(err);
+	}
+	parent = strdup(to);
+	if (!parent)
+		return error_memory(err);
+	*strrchr(parent, '/') = '\0';
+	rc = fs_mkdirs(parent, 0700, err);
+	if (rc < 0)
+		return rc;
+	for (unsigned n = 1; faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; n++) {
+		char *next = NULL;
+
+		if (asprintf(&next, "%s/suspect/%d/%s.%u", s->o.private_dir, s->o.attempt, path,
+			    n) < 0)
+			return error_memory(err);
+		free(to);
+		to = next;
+	}
+	*out = take_pointer(to);
+	return 0;
+}
+
 /* Moves a local name out of the way. A file is remembered, to be sent to partial/. */
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err)
 {
 	_cleanup_free_ char *to = NULL, *copy = NULL;
-	int rc = restore_aside_place(r->s, path, &to, err);
+	int rc = place_aside(r->s, path, &to, err);
 
 	if (rc < 0)
 		return rc;

@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -22,7 +23,122 @@
 #define FETCH_TRIES  3 /* objects that change while they are fetched */
 #define LISTED_SINCE (INT64_C(3600) * NS_PER_S) /* multipart uploads are dated by their start */
 
-/* Objects that are newer than the manifest. */
+/* ---- files that were set aside ---- */
+
+static void aside_sent(struct sync *s, const char *path, uint64_t size)
+{
+	sync_emit(s, SYNC_PARTIAL, path, size, "%spartial/%s", s->state, path);
+}
+
+/* It is safe in its private place, and the next attempt tries again. */
+static void aside_failed(
+	struct sync *s, const char *path, const char *file, const struct penstock_error *err)
+{
+	sync_emit(s, SYNC_WARNING, path, 0, "the incomplete file %s stays in %s only: %s", path,
+		file, err->message ? err->message : "");
+}
+
+static int aside_send(
+	struct sync *s, const char *path, const char *file, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct stat st = {0};
+	int rc;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		rc = error_errno(&e, errno, "cannot read %s", file);
+	else
+		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
+	if (rc == 0) {
+		aside_sent(s, path, (uint64_t)st.st_size);
+		unlink(file); /* a later attempt must not put it over a newer one */
+		return 0;
+	}
+	if (rc == -PENSTOCK_E_CANCELLED)
+		return error_move(err, &e);
+	aside_failed(s, path, file, &e);
+	return 1;
+}
+
+/* Sends all regular files below `fd`, which is `dir`; 1: one could not be sent. `path` is where
+ * they were in the output. */
+static int send_below(
+	struct sync *s, int fd, const char *dir, const char *path, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *list = fdopendir(fd);
+	const struct dirent *d;
+	int rc = 0;
+
+	if (!list) {
+		rc = error_errno(err, errno, "cannot list %s", dir);
+		close(fd);
+		return rc;
+	}
+	while (rc == 0 && (d = readdir(list))) {
+		_cleanup_free_ char *below = NULL, *file = path_join(dir, d->d_name);
+		struct stat st;
+
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
+			below = NULL;
+		if (!below || !file)
+			return error_memory(err);
+		if (fstatat(dirfd(list), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (S_ISREG(st.st_mode)) {
+			rc = aside_send(s, below, file, err);
+			sync_deliver(s);
+		} else if (S_ISDIR(st.st_mode)) {
+			int child = openat(dirfd(list), d->d_name,
+				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+			rc = child < 0 ? 0 : send_below(s, child, file, below, err);
+		}
+	}
+	return rc;
+}
+
+static int by_number(const struct dirent **a, const struct dirent **b)
+{
+	long x = strtol((*a)->d_name, NULL, 10), y = strtol((*b)->d_name, NULL, 10);
+
+	return (x > y) - (x < y);
+}
+
+static int is_attempt(const struct dirent *d)
+{
+	return d->d_name[0] >= '1' && d->d_name[0] <= '9';
+}
+
+static int aside_send_left(struct sync *s, struct penstock_error *err)
+{
+	_cleanup_free_ char *all = path_join(s->o.private_dir, "suspect");
+	struct dirent **names = NULL;
+	int rc = 0, n;
+
+	if (!all)
+		return error_memory(err);
+	n = scandir(all, &names, is_attempt, by_number);
+	/* The oldest first: what was set aside last under a name is what stays there. */
+	for (int i = 0; i < n; i++) {
+		_cleanup_free_ char *dir = path_join(all, names[i]->d_name);
+		int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+		if (!dir)
+			rc = error_memory(err);
+		else if (rc == 0 && fd >= 0)
+			rc = send_below(s, fd, dir, "", err);
+		else if (fd >= 0)
+			close(fd);
+		free(names[i]);
+	}
+	free(names);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- objects that are newer than the manifest ---- */
 
 static const char *path_of_key(const struct restore *r, const char *key)
 {
@@ -60,14 +176,10 @@ static int adopt(struct restore *r, const char *path, const char *key, struct pe
 	uint64_t bits = 0644;
 	int64_t mtime_ns;
 	bool local;
-	int rc = object_head(object_at(r->s->o.client, r->s->o.bucket, key), &info, err);
+	int rc = object_head(sync_at(r->s, key), &info, err);
 
-	if (rc == -PENSTOCK_E_NOT_FOUND) {
-		penstock_error_release(err);
-		return 0;
-	}
 	if (rc < 0)
-		return rc;
+		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	if (!keep_is_ours(r->s, &info, false))
 		return 0;
 	e = table_get_path(&r->s->table, path);
@@ -135,13 +247,13 @@ static int on_listed(void *cookie, const struct object_info *info)
 static int find_newer(struct restore *r, struct penstock_error *err)
 {
 	struct listing l = {.r = r, .err = err};
-	int rc = object_list(object_at(r->s->o.client, r->s->o.bucket, r->s->o.prefix), NULL,
-		on_listed, &l, r->s->o.cancel, err);
+	int rc = object_list(
+		sync_at(r->s, r->s->o.prefix), NULL, on_listed, &l, r->s->o.cancel, err);
 
 	return l.rc < 0 ? l.rc : rc;
 }
 
-/* Fetching. */
+/* ---- fetching ---- */
 
 /* The parents of `path`, none of them a link: what stands in the way is set aside. */
 static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
@@ -242,7 +354,7 @@ static void on_done(void *cookie, const struct copy_item *item)
 	size_t i = (size_t)(uintptr_t)item->tag;
 
 	if (strcmp(item->action, "upload") == 0)
-		restore_aside_sent(r->s, r->aside_paths[i], item->size);
+		aside_sent(r->s, r->aside_paths[i], item->size);
 	else
 		finish_file(r, item->tag);
 	sync_deliver(r->s);
@@ -256,7 +368,7 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 	if (err->code == PENSTOCK_E_CANCELLED)
 		return;
 	if (strcmp(item->action, "upload") == 0)
-		restore_aside_failed(r->s, r->aside_paths[i], r->aside_files[i], err);
+		aside_failed(r->s, r->aside_paths[i], r->aside_files[i], err);
 	else
 		file_failed(r, item->tag, err);
 	sync_deliver(r->s);
@@ -284,7 +396,7 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 	entry_etag(e, known.etag);
 	return copy_push(r->copy,
 		&(struct bulk_item){.kind = BULK_DOWNLOAD,
-			.from = object_at(r->s->o.client, r->s->o.bucket, buf_str(&key)),
+			.from = sync_at(r->s, buf_str(&key)),
 			.path = full,
 			.path_root = strlen(full) - path.len - 1,
 			.known = known.etag[0] ? &known : NULL,
@@ -304,14 +416,14 @@ static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 	names_key(&key, path);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY || lstat(file, &st) < 0 ||
 		(uint64_t)st.st_size > LIMIT_BULK_SMALL) {
-		rc = restore_aside_send(r->s, path, file, err);
+		rc = aside_send(r->s, path, file, err);
 		sync_deliver(r->s);
 		return rc < 0 ? rc : 0;
 	}
 	return copy_push(r->copy,
 		&(struct bulk_item){.kind = BULK_UPLOAD,
 			.path = file,
-			.to = object_at(r->s->o.client, r->s->o.bucket, buf_str(&key)),
+			.to = sync_at(r->s, buf_str(&key)),
 			.content_type = "application/octet-stream",
 			/* A later attempt must not put it over a newer one. */
 			.remove_source = true,
@@ -462,7 +574,7 @@ static int bring_back(struct restore *r, struct penstock_error *err)
 	r->manifest_ns = s->manifest_ns;
 	if (!r->stats.found)
 		return 0;
-	rc = restore_aside_send_left(s, err);
+	rc = aside_send_left(s, err);
 	if (rc == 0)
 		rc = find_newer(r, err);
 	if (rc == 0)
