@@ -96,38 +96,26 @@ static bool split_path(struct request *req)
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const char *p = req->path, *slash;
 
-	if (*p++ != '/') {
-		reply_error(req, S3_E_INVALID_URI);
-		return false;
-	}
+	if (*p++ != '/')
+		return reply_error(req, S3_E_INVALID_URI);
 	slash = strchrnul(p, '/');
 	if (uri_decode(&bucket, p, (size_t)(slash - p), URI_PLUS_LITERAL) < 0 ||
-		(*slash && uri_decode(&key, slash + 1, strlen(slash + 1), URI_PLUS_LITERAL) < 0)) {
-		reply_error(req, buf_failed(&bucket) || buf_failed(&key) ? S3_E_SLOW_DOWN
-									 : S3_E_INVALID_URI);
-		return false;
-	}
-	if (bucket.len >= sizeof(req->bucket) || (!bucket.len && key.len)) {
-		reply_error(req, S3_E_INVALID_BUCKET_NAME);
-		return false;
-	}
-	if (bucket.len && s3_bucket_problem(bucket.data)) {
-		reply_errorf(req, S3_E_INVALID_BUCKET_NAME, "The bucket name %s",
+		(*slash && uri_decode(&key, slash + 1, strlen(slash + 1), URI_PLUS_LITERAL) < 0))
+		return reply_error(req, buf_failed(&bucket) || buf_failed(&key) ? S3_E_SLOW_DOWN
+										: S3_E_INVALID_URI);
+	if (bucket.len >= sizeof(req->bucket) || (!bucket.len && key.len))
+		return reply_error(req, S3_E_INVALID_BUCKET_NAME);
+	if (bucket.len && s3_bucket_problem(bucket.data))
+		return reply_errorf(req, S3_E_INVALID_BUCKET_NAME, "The bucket name %s",
 			s3_bucket_problem(bucket.data));
-		return false;
-	}
 	snprintf(req->bucket, sizeof(req->bucket), "%s", buf_str(&bucket));
 	if (!key.len)
 		return true;
-	if (key.len > LIMIT_S3_KEY) {
-		reply_error(req, S3_E_KEY_TOO_LONG);
-		return false;
-	}
-	if (s3_key_problem(key.data, key.len)) {
-		reply_errorf(
+	if (key.len > LIMIT_S3_KEY)
+		return reply_error(req, S3_E_KEY_TOO_LONG);
+	if (s3_key_problem(key.data, key.len))
+		return reply_errorf(
 			req, S3_E_INVALID_URI, "The key %s", s3_key_problem(key.data, key.len));
-		return false;
-	}
 	req->key = request_strdup(req, key.data);
 	req->key_len = key.len;
 	if (!req->key)

@@ -15,50 +15,32 @@
 
 /* --- the service ----------------------------------------------------------------------------- */
 
-static void list_buckets_work(struct request *req)
+void op_list_buckets(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_free_ struct store_bucket *found = NULL;
 	_cleanup_free_ struct s3_bucket *buckets = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_buckets list = {.owner = {OWNER_ID, OWNER_NAME}};
-	enum store_status status = store_bucket_list(req->server->store, &found, &list.n, &err);
 
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
-	} else if (!(buckets = calloc(list.n + 1, sizeof(*buckets)))) {
+	if (!reply_unless_stored(
+		    req, store_bucket_list(req->server->store, &found, &list.n, &err), &err))
+		return;
+	buckets = calloc(list.n + 1, sizeof(*buckets));
+	if (!buckets) {
 		reply_error(req, S3_E_SLOW_DOWN);
-	} else {
-		for (size_t i = 0; i < list.n; i++)
-			buckets[i] = (struct s3_bucket){found[i].name, found[i].created_ns};
-		list.buckets = buckets;
-		s3_buckets_write(&xml, &list);
-		reply_xml(req, MHD_HTTP_OK, &xml);
+		return;
 	}
-	request_wake(req);
-}
-
-void op_list_buckets(struct request *req)
-{
-	request_work(req, list_buckets_work);
+	for (size_t i = 0; i < list.n; i++)
+		buckets[i] = (struct s3_bucket){found[i].name, found[i].created_ns};
+	list.buckets = buckets;
+	s3_buckets_write(&xml, &list);
+	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 /* --- one bucket ------------------------------------------------------------------------------ */
 
-static void create_work(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_bucket_create(req->server->store, req->bucket, &err);
-
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
-	} else {
-		reply_empty(req, MHD_HTTP_OK);
-		reply_headerf(req, "Location", "/%s", req->bucket);
-	}
-	request_wake(req);
-}
-
+/* Any region is accepted. */
 void op_create_bucket(struct request *req)
 {
 	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -71,51 +53,48 @@ void op_create_bucket(struct request *req)
 			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
 	} else if (s3_create_bucket_parse(buf_str(document), document->len, &location, &err) < 0) {
 		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-	} else {
-		request_work(req, create_work); /* any region is accepted */
+	} else if (reply_unless_stored(
+			   req, store_bucket_create(req->server->store, req->bucket, &err), &err)) {
+		reply_empty(req, MHD_HTTP_OK);
+		reply_headerf(req, "Location", "/%s", req->bucket);
 	}
 }
 
-static bool bucket_exists(struct request *req)
+bool op_subject_exists(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
+	struct store_object *object;
 
-	if (status != STORE_OK)
-		reply_store_error(req, status, &err);
-	return status == STORE_OK;
+	if (!req->key)
+		return reply_unless_stored(
+			req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
+	object = reply_unless_found(req, req->bucket, req->key);
+	store_object_unref(object);
+	return object != NULL;
 }
 
 void op_head_bucket(struct request *req)
 {
-	if (!bucket_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	reply_empty(req, MHD_HTTP_OK);
 	reply_header(req, "x-amz-bucket-region", "us-east-1");
 }
 
-static void delete_work(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_bucket_delete(req->server->store, req->bucket, &err);
-
-	if (status != STORE_OK)
-		reply_store_error(req, status, &err);
-	else
-		reply_empty(req, MHD_HTTP_NO_CONTENT);
-	request_wake(req);
-}
-
 void op_delete_bucket(struct request *req)
 {
-	request_work(req, delete_work);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (reply_unless_stored(
+		    req, store_bucket_delete(req->server->store, req->bucket, &err), &err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 
 void op_bucket_location(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 
-	if (!bucket_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = ""});
 	reply_xml(req, MHD_HTTP_OK, &xml);
@@ -126,7 +105,7 @@ void op_bucket_versioning(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 
-	if (!bucket_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	xml_declaration(&xml);
 	xml_open_root(&xml, "VersioningConfiguration");
@@ -136,26 +115,11 @@ void op_bucket_versioning(struct request *req)
 
 /* --- access control: the owner has all rights, others have none ------------------------------- */
 
-static bool subject_exists(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *object = NULL;
-	enum store_status status;
-
-	if (!req->key)
-		return bucket_exists(req);
-	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
-	store_object_unref(object);
-	if (status != STORE_OK)
-		reply_store_error(req, status, &err);
-	return status == STORE_OK;
-}
-
 void op_acl(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 
-	if (!subject_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	xml_declaration(&xml);
 	xml_open_root(&xml, "AccessControlPolicy");
@@ -182,7 +146,7 @@ void op_put_acl(struct request *req)
 {
 	const char *acl = request_header(req, "x-amz-acl");
 
-	if (!subject_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	if (acl && (strcmp(acl, "private") == 0 || strncmp(acl, "bucket-owner-", 13) == 0))
 		reply_empty(req, MHD_HTTP_OK);
@@ -196,7 +160,7 @@ void op_tagging_object(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 
-	if (!subject_exists(req))
+	if (!op_subject_exists(req))
 		return;
 	xml_declaration(&xml);
 	xml_open_root(&xml, "Tagging");
@@ -208,25 +172,17 @@ void op_tagging_object(struct request *req)
 
 /* --- deleting objects ------------------------------------------------------------------------- */
 
-static void delete_object_work(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_delete item = {.key = req->key, .condition = req->put.condition};
-	enum store_status status = store_delete(req->server->store, req->bucket, &item, 1, &err);
-
-	if (status == STORE_OK)
-		status = item.status;
-	if (status == STORE_OK)
-		reply_empty(req, MHD_HTTP_NO_CONTENT);
-	else
-		reply_store_error(req, status, &err);
-	request_wake(req);
-}
-
 void op_delete_object(struct request *req)
 {
-	if (headers_condition(req, &req->put.condition))
-		request_work(req, delete_object_work);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_delete item = {.key = req->key};
+	enum store_status status;
+
+	if (!headers_condition(req, &item.condition))
+		return;
+	status = store_delete(req->server->store, req->bucket, &item, 1, &err);
+	if (reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 
 /* Adds the outcome for one key, or nothing. */
@@ -260,7 +216,6 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		wanted->n + 1, sizeof(*outcomes));
 	struct s3_delete_result result = {.outcomes = outcomes};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status;
 	size_t n = 0;
 
 	if (!items || !outcomes || !place) {
@@ -283,18 +238,16 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		items[n++] = (struct store_delete){
 			.key = w->key, .condition.if_match = etag ? etag_unquote(etag) : NULL};
 	}
-	status = store_delete(req->server->store, req->bucket, items, n, &err);
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
+	if (!reply_unless_stored(
+		    req, store_delete(req->server->store, req->bucket, items, n, &err), &err))
 		return;
-	}
 	for (size_t i = 0; i < wanted->n; i++)
 		delete_outcome(&wanted->items[i], &items[place[i]], &result, wanted->quiet);
 	s3_delete_result_write(&xml, &result);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-static void delete_objects_work(struct request *req)
+void op_delete_objects(struct request *req)
 {
 	const struct buf *document = &req->body.document;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -302,14 +255,8 @@ static void delete_objects_work(struct request *req)
 
 	if (s3_delete_parse(buf_str(document), document->len, &wanted, &err) < 0) {
 		reply_document_error(req, wanted.problem, &err);
-	} else {
-		delete_many(req, &wanted);
-		s3_delete_release(&wanted);
+		return;
 	}
-	request_wake(req);
-}
-
-void op_delete_objects(struct request *req)
-{
-	request_work(req, delete_objects_work);
+	delete_many(req, &wanted);
+	s3_delete_release(&wanted);
 }

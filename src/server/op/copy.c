@@ -31,10 +31,8 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	size_t len = version ? (size_t)(version - text) : strlen(text);
 	char *slash;
 
-	if (version && strcmp(version, "?versionId=null") != 0) {
-		reply_error(req, S3_E_NO_SUCH_VERSION);
-		return false;
-	}
+	if (version && strcmp(version, "?versionId=null") != 0)
+		return reply_error(req, S3_E_NO_SUCH_VERSION);
 	if (len && *text == '/') {
 		text++;
 		len--;
@@ -42,18 +40,16 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	if (uri_decode(&plain, text, len, URI_PLUS_LITERAL) < 0 || !plain.len ||
 		!(slash = strchr(plain.data, '/')) || slash == plain.data || !slash[1]) {
 		req->no_memory = req->no_memory || buf_failed(&plain);
-		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"Copy Source must mention the source bucket and key: "
 			"sourcebucket/sourcekey");
-		return false;
 	}
 	*slash = '\0';
 	*bucket = request_strdup(req, plain.data);
 	*key = request_strdup(req, slash + 1);
 	if (*bucket && *key)
 		return true;
-	reply_error(req, S3_E_SLOW_DOWN);
-	return false;
+	return reply_error(req, S3_E_SLOW_DOWN);
 }
 
 static bool check_source(struct request *req, const struct store_object *source)
@@ -68,22 +64,15 @@ static bool check_source(struct request *req, const struct store_object *source)
 
 	if (!conditions_any(&c) || conditions_evaluate_copy_source(&c, &state) == CONDITION_PASS)
 		return true;
-	reply_error(req, S3_E_PRECONDITION_FAILED);
-	return false;
+	return reply_error(req, S3_E_PRECONDITION_FAILED);
 }
 
 /* Gets the current source after checking its conditions. Returns NULL with a reply set. */
 static struct store_object *open_source(struct request *req, const char *bucket, const char *key)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *source = NULL;
-	enum store_status status = store_object_get(req->server->store, bucket, key, &source, &err);
+	struct store_object *source = reply_unless_found(req, bucket, key);
 
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
-		return NULL;
-	}
-	if (check_source(req, source))
+	if (!source || check_source(req, source))
 		return source;
 	store_object_unref(source);
 	return NULL;
@@ -183,10 +172,8 @@ static bool copy_headers(struct request *req, const struct store_object *source,
 			buf_add(&req->stored_headers, class, strlen(class) + 1);
 		}
 	}
-	if (buf_failed(&req->stored_headers)) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if (buf_failed(&req->stored_headers))
+		return reply_error(req, S3_E_SLOW_DOWN);
 	put->headers = req->stored_headers.data;
 	put->headers_len = req->stored_headers.len;
 	return true;
@@ -204,16 +191,12 @@ static bool copy_checksum(struct request *req, struct store_object *source)
 	put->checksum = source->checksum;
 	if (!wanted || (kind && kind == checksum_find(source->checksum.algorithm)))
 		return true;
-	if (!kind) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (!kind)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Value for x-amz-checksum-algorithm header is invalid");
-		return false;
-	}
 	put->checksum = (struct store_checksum){0};
-	if (hash_range(source, 0, source->size, kind, etag, put->checksum.value, NULL, &err) < 0) {
-		reply_failure(req, &err);
-		return false;
-	}
+	if (hash_range(source, 0, source->size, kind, etag, put->checksum.value, NULL, &err) < 0)
+		return reply_failure(req, &err);
 	snprintf(put->checksum.algorithm, sizeof(put->checksum.algorithm), "%s",
 		checksum_name(kind));
 	snprintf(put->checksum.type, sizeof(put->checksum.type), "FULL_OBJECT");
@@ -227,11 +210,10 @@ static bool copy_is_change(struct request *req, const char *bucket, const char *
 		request_header(req, "x-amz-website-redirect-location") ||
 		request_header(req, "x-amz-checksum-algorithm"))
 		return true;
-	reply_errorf(req, S3_E_INVALID_REQUEST,
+	return reply_errorf(req, S3_E_INVALID_REQUEST,
 		"This copy request is illegal because it is trying to copy an object to itself "
 		"without changing the object's metadata, storage class, website redirect "
 		"location or encryption attributes.");
-	return false;
 }
 
 /* Makes one attempt. Returns true if the reply is set. */
@@ -263,17 +245,15 @@ static bool try_copy(struct request *req, const char *bucket, const char *key, b
 	put->parts = source->parts;
 	put->n_parts = source->n_parts;
 	status = store_put(req->server->store, put, &err);
-	if (status == STORE_OK)
+	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err))
 		reply_copied(
 			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
-	else if (status != STORE_CHANGED)
-		reply_store_error(req, status, &err);
 	put->source = NULL;
 	store_object_unref(source);
 	return status != STORE_CHANGED;
 }
 
-static void copy_work(struct request *req)
+void op_copy_object(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-metadata-directive");
 	bool replace = directive && strcmp(directive, "REPLACE") == 0;
@@ -288,12 +268,6 @@ static void copy_work(struct request *req)
 		if (tries == COPY_TRIES)
 			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
 	}
-	request_wake(req);
-}
-
-void op_copy_object(struct request *req)
-{
-	request_work(req, copy_work);
 }
 
 /* --- UploadPartCopy -------------------------------------------------------------------------- */
@@ -307,19 +281,15 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	req->part.length = source->size;
 	if (!header)
 		return true;
-	if (!range_parse_copy_source(header, &r)) {
-		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+	if (!range_parse_copy_source(header, &r))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"The x-amz-copy-source-range value must be of the form bytes=first-last "
 			"where first and last are the zero-based offsets of the first and last "
 			"bytes to copy");
-		return false;
-	}
-	if (r.last >= source->size) {
-		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+	if (r.last >= source->size)
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"Range specified is not valid for source object of size: %llu",
 			(unsigned long long)source->size);
-		return false;
-	}
 	req->part.offset = r.first;
 	req->part.length = byte_range_length(&r);
 	return true;
@@ -381,16 +351,15 @@ static bool try_part_copy(struct request *req, const char *bucket, const char *k
 		reply_failure(req, &err);
 	else
 		status = store_part_put(req->server->store, &req->part, &err);
-	if (status == STORE_OK && !request_replied(req))
+	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err) &&
+		!request_replied(req))
 		reply_copied(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
-	else if (status != STORE_OK && status != STORE_CHANGED)
-		reply_store_error(req, status, &err);
 	put->source = NULL;
 	store_object_unref(source);
 	return status != STORE_CHANGED;
 }
 
-static void part_copy_work(struct request *req)
+void op_upload_part_copy(struct request *req)
 {
 	char *bucket, *key;
 	int tries = 0;
@@ -401,10 +370,4 @@ static void part_copy_work(struct request *req)
 		if (tries == COPY_TRIES)
 			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
 	}
-	request_wake(req);
-}
-
-void op_upload_part_copy(struct request *req)
-{
-	request_work(req, part_copy_work);
 }

@@ -220,8 +220,7 @@ static bool choose_part(struct request *req, const struct store_object *object, 
 		}
 		e->offset += object->parts[i].size;
 	}
-	reply_error(req, S3_E_INVALID_PART_NUMBER);
-	return false;
+	return reply_error(req, S3_E_INVALID_PART_NUMBER);
 }
 
 static bool choose_extent(struct request *req, const struct store_object *object, struct extent *e)
@@ -235,11 +234,9 @@ static bool choose_extent(struct request *req, const struct store_object *object
 	*e = (struct extent){.length = object->size};
 	if (!choose_part(req, object, e))
 		return false;
-	if (e->part && range) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (e->part && range)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Cannot specify both Range header and partNumber query parameter");
-		return false;
-	}
 	if (!range || !condition_if_range(request_header(req, "if-range"), &state))
 		return true;
 	switch (range_parse(range, object->size, &r)) {
@@ -283,30 +280,19 @@ static bool check_conditions(struct request *req, const struct store_object *obj
 	case CONDITION_FAILED:
 		break;
 	}
-	reply_error(req, S3_E_PRECONDITION_FAILED);
-	return false;
+	return reply_error(req, S3_E_PRECONDITION_FAILED);
 }
 
 void op_get_object(struct request *req)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *object = NULL;
-	enum store_status status;
-	struct MHD_Response *response;
+	struct store_object *object = reply_unless_found(req, req->bucket, req->key);
 	struct extent e;
 
-	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
-		return;
+	if (object && check_conditions(req, object) && choose_extent(req, object, &e)) {
+		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
+			object_response(req, store_object_ref(object), &e));
+		add_object_headers(req, object, &e);
 	}
-	if (!check_conditions(req, object) || !choose_extent(req, object, &e)) {
-		store_object_unref(object);
-		return;
-	}
-	response = object_response(req, store_object_ref(object), &e);
-	reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK, response);
-	add_object_headers(req, object, &e);
 	store_object_unref(object);
 }
 
@@ -396,9 +382,7 @@ void op_object_attributes(struct request *req)
 {
 	const char *attributes = request_header(req, "x-amz-object-attributes");
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *object = NULL;
-	enum store_status status;
+	struct store_object *object;
 	char date[DATE_HTTP_SIZE];
 
 	if (!attributes) {
@@ -407,11 +391,9 @@ void op_object_attributes(struct request *req)
 			"retrieved is missing");
 		return;
 	}
-	status = store_object_get(req->server->store, req->bucket, req->key, &object, &err);
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
+	object = reply_unless_found(req, req->bucket, req->key);
+	if (!object)
 		return;
-	}
 	write_attributes(req, &xml, attributes, object);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 	date_format_http(object->modified_ns / NS, date);

@@ -24,11 +24,9 @@ static bool list_begin(struct request *req, struct s3_list *list, struct store_l
 	const char *encoding = request_query(req, "encoding-type");
 	uint64_t max = LIMIT_S3_LIST_KEYS;
 
-	if (encoding && strcmp(encoding, "url") != 0) {
-		reply_errorf(
+	if (encoding && strcmp(encoding, "url") != 0)
+		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "Invalid Encoding Method specified in Request");
-		return false;
-	}
 	if (!request_query_number(req, "max-keys", 0, INT32_MAX, &max))
 		return false;
 	list->bucket = req->bucket;
@@ -93,12 +91,10 @@ static void list_reply(struct request *req, struct s3_list *list,
 	_cleanup_(buf_release) struct buf etags = BUF_INIT(0);
 	_cleanup_free_ char *coded = NULL;
 	struct store_list found = {0};
-	enum store_status status = store_list_objects(req->server->store, query, &found, &err);
 
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
+	if (!reply_unless_stored(
+		    req, store_list_objects(req->server->store, query, &found, &err), &err))
 		return;
-	}
 	if (!list_fill(list, &found, owners, &etags)) {
 		reply_error(req, S3_E_SLOW_DOWN);
 	} else {
@@ -122,7 +118,7 @@ static void list_reply(struct request *req, struct s3_list *list,
 
 /* --- version 1 ------------------------------------------------------------------------------- */
 
-static void list_work(struct request *req)
+void op_list_objects(struct request *req)
 {
 	struct s3_list list = {.version = 1};
 	struct store_list_query query = {0};
@@ -135,12 +131,6 @@ static void list_work(struct request *req)
 		list_reply(
 			req, &list, &query, true, list.delimiter ? &list.next_marker : NULL, false);
 	}
-	request_wake(req);
-}
-
-void op_list_objects(struct request *req)
-{
-	request_work(req, list_work);
 }
 
 /* --- version 2 ------------------------------------------------------------------------------- */
@@ -159,38 +149,29 @@ static const char *decode_token(struct request *req, const char *token)
 	return NULL;
 }
 
-static void list_v2_work(struct request *req)
+void op_list_objects_v2(struct request *req)
 {
 	struct s3_list list = {.version = 2};
 	struct store_list_query query = {0};
-	const char *fetch_owner;
-	bool ok = list_begin(req, &list, &query);
+	const char *type = request_query(req, "list-type"), *fetch_owner;
 
-	if (ok) {
-		list.start_after = request_query(req, "start-after");
-		list.continuation_token = request_query(req, "continuation-token");
-		query.after = list.start_after;
-		if (list.continuation_token) {
-			query.after = decode_token(req, list.continuation_token);
-			ok = query.after != NULL;
-		}
-	}
-	if (ok) {
-		fetch_owner = request_query(req, "fetch-owner");
-		list_reply(req, &list, &query, fetch_owner && strcmp(fetch_owner, "true") == 0,
-			&list.next_continuation_token, true);
-	}
-	request_wake(req);
-}
-
-void op_list_objects_v2(struct request *req)
-{
-	const char *type = request_query(req, "list-type");
-
-	if (!type || strcmp(type, "2") != 0)
+	if (!type || strcmp(type, "2") != 0) {
 		reply_errorf(req, S3_E_INVALID_ARGUMENT, "list-type must be 2");
-	else
-		request_work(req, list_v2_work);
+		return;
+	}
+	if (!list_begin(req, &list, &query))
+		return;
+	list.start_after = request_query(req, "start-after");
+	list.continuation_token = request_query(req, "continuation-token");
+	query.after = list.start_after;
+	if (list.continuation_token) {
+		query.after = decode_token(req, list.continuation_token);
+		if (!query.after)
+			return;
+	}
+	fetch_owner = request_query(req, "fetch-owner");
+	list_reply(req, &list, &query, fetch_owner && strcmp(fetch_owner, "true") == 0,
+		&list.next_continuation_token, true);
 }
 
 /* --- ListObjectVersions: each object is its only version, "null" ----------------------------- */
@@ -251,35 +232,26 @@ static void write_versions(
 	xml_close(xml, "ListVersionsResult");
 }
 
-static void list_versions_work(struct request *req)
+void op_list_versions(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_list list = {0};
 	struct store_list_query query = {0};
 	struct store_list found = {0};
-	enum store_status status;
 
-	if (list_begin(req, &list, &query)) {
-		list.marker = request_query(req, "key-marker");
-		if (!list.marker)
-			list.marker = "";
-		query.after = list.marker;
-		status = store_list_objects(req->server->store, &query, &found, &err);
-		if (status == STORE_OK) {
-			write_versions(&xml, &list, &found);
-			reply_xml(req, MHD_HTTP_OK, &xml);
-			store_list_release(&found);
-		} else {
-			reply_store_error(req, status, &err);
-		}
-	}
-	request_wake(req);
-}
-
-void op_list_versions(struct request *req)
-{
-	request_work(req, list_versions_work);
+	if (!list_begin(req, &list, &query))
+		return;
+	list.marker = request_query(req, "key-marker");
+	if (!list.marker)
+		list.marker = "";
+	query.after = list.marker;
+	if (!reply_unless_stored(
+		    req, store_list_objects(req->server->store, &query, &found, &err), &err))
+		return;
+	write_versions(&xml, &list, &found);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+	store_list_release(&found);
 }
 
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
@@ -324,7 +296,7 @@ out:
 	free(list->prefixes);
 }
 
-static void list_uploads_work(struct request *req)
+void op_list_uploads(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *prefix = request_query(req, "prefix");
@@ -338,29 +310,20 @@ static void list_uploads_work(struct request *req)
 		.url_encoded = encoding && strcmp(encoding, "url") == 0,
 		.owner = owner};
 	struct store_upload_list found = {0};
+	const char *id = list.upload_id_marker;
 	enum store_status status;
 
-	if (request_query_number(req, "max-uploads", 0, INT32_MAX, &max)) {
-		const char *id = list.upload_id_marker;
-
-		list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
-		status = store_upload_list(req->server->store,
-			&(struct store_list_query){.bucket = req->bucket,
-				.prefix = list.prefix,
-				.delimiter = list.delimiter,
-				.after = list.key_marker,
-				.max = list.max_uploads},
-			id && *id ? id : NULL, &found, &err);
-		if (status == STORE_OK)
-			write_uploads(req, &list, &found);
-		else
-			reply_store_error(req, status, &err);
-		store_upload_list_release(&found);
-	}
-	request_wake(req);
-}
-
-void op_list_uploads(struct request *req)
-{
-	request_work(req, list_uploads_work);
+	if (!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
+		return;
+	list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
+	status = store_upload_list(req->server->store,
+		&(struct store_list_query){.bucket = req->bucket,
+			.prefix = list.prefix,
+			.delimiter = list.delimiter,
+			.after = list.key_marker,
+			.max = list.max_uploads},
+		id && *id ? id : NULL, &found, &err);
+	if (reply_unless_stored(req, status, &err))
+		write_uploads(req, &list, &found);
+	store_upload_list_release(&found);
 }

@@ -2,11 +2,16 @@
 #ifndef SERVER_OP_OP_H
 #define SERVER_OP_OP_H
 
+#include <stdbool.h>
+
 struct request;
 
 /* The only account, as named in replies. */
 #define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
 #define OWNER_NAME "penstock"
+
+/* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
+bool op_subject_exists(struct request *req);
 
 void op_list_buckets(struct request *req);
 void op_create_bucket(struct request *req);

@@ -89,10 +89,8 @@ static void put_object_after(struct request *req)
 {
 	struct store_put *put = &req->put;
 
-	if (put->status != STORE_OK) {
-		reply_store_error(req, put->status, &put->error);
+	if (!reply_unless_stored(req, put->status, &put->error))
 		return;
-	}
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
 	reply_checksum(req, &put->checksum);
@@ -114,17 +112,13 @@ static bool check_bucket(struct request *req)
 {
 	const char *length = request_header(req, "content-length");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status;
 	uint64_t n;
 
 	if (!request_header(req, "expect") && length &&
 		str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
 		return true;
-	status = store_bucket_get(req->server->store, req->bucket, NULL, &err);
-	if (status == STORE_OK)
-		return true;
-	reply_store_error(req, status, &err);
-	return false;
+	return reply_unless_stored(
+		req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
 }
 
 static bool check_condition_early(struct request *req)
@@ -149,7 +143,7 @@ static bool check_condition_early(struct request *req)
 void op_put_object_begin(struct request *req)
 {
 	if (request_header(req, "x-amz-copy-source")) {
-		req->finish = op_copy_object;
+		request_finish_by_worker(req, op_copy_object);
 		if (!headers_condition(req, &req->put.condition))
 			return;
 		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);
@@ -169,10 +163,8 @@ static void upload_part_after(struct request *req)
 {
 	struct store_put *put = &req->part.put;
 
-	if (put->status != STORE_OK) {
-		reply_store_error(req, put->status, &put->error);
+	if (!reply_unless_stored(req, put->status, &put->error))
 		return;
-	}
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
 	if (req->body.extra_kind)
@@ -201,17 +193,13 @@ static bool begin_part_body(struct request *req)
 		return false;
 	if (!wanted || req->body.extra_kind == wanted)
 		return true;
-	if (req->body.extra_kind) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (req->body.extra_kind)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Checksum Type mismatch occurred, expected checksum Type: %s, actual "
 			"checksum Type: %s",
 			req->part.put.checksum.algorithm, checksum_name(req->body.extra_kind));
-		return false;
-	}
-	if (checksum_init(&req->body.extra, wanted, &err) < 0) {
-		reply_failure(req, &err);
-		return false;
-	}
+	if (checksum_init(&req->body.extra, wanted, &err) < 0)
+		return reply_failure(req, &err);
 	req->body.extra_kind = wanted;
 	req->body.has_extra = true;
 	return true;
@@ -237,16 +225,14 @@ void op_upload_part_begin(struct request *req)
 	}
 	status = store_upload_get(
 		req->server->store, req->bucket, req->key, req->upload_id, &upload, &err);
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
+	if (!reply_unless_stored(req, status, &err))
 		return;
-	}
 	req->part.upload = req->upload_id;
 	req->part.number = (uint32_t)number;
 	req->part.put.checksum = upload.checksum;
 	store_upload_release(&upload);
 	if (request_header(req, "x-amz-copy-source")) {
-		req->finish = op_upload_part_copy;
+		request_finish_by_worker(req, op_upload_part_copy);
 		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);
 		return;
 	}

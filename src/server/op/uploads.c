@@ -25,97 +25,73 @@ static bool choose_checksum(struct request *req, struct store_checksum *out)
 	enum checksum_kind kind = algorithm ? checksum_find(algorithm) : CHECKSUM_NONE;
 	bool full;
 
-	if (algorithm && !kind) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (algorithm && !kind)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Checksum algorithm provided is unsupported. Please try again with any of "
 			"the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]");
-		return false;
-	}
-	if (type && strcmp(type, "FULL_OBJECT") != 0 && strcmp(type, "COMPOSITE") != 0) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (type && strcmp(type, "FULL_OBJECT") != 0 && strcmp(type, "COMPOSITE") != 0)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Value for x-amz-checksum-type header is invalid");
-		return false;
-	}
-	if (type && !kind) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (type && !kind)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"The x-amz-checksum-type header can only be used with the "
 			"x-amz-checksum-algorithm header");
-		return false;
-	}
 	if (!kind)
 		return true;
 	full = type ? strcmp(type, "FULL_OBJECT") == 0 : kind == CHECKSUM_CRC64NVME;
-	if (full ? !checksum_is_crc(kind) : kind == CHECKSUM_CRC64NVME) {
-		reply_errorf(req, S3_E_INVALID_REQUEST,
+	if (full ? !checksum_is_crc(kind) : kind == CHECKSUM_CRC64NVME)
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"The %s checksum type cannot be used with the %s checksum algorithm",
 			full ? "FULL_OBJECT" : "COMPOSITE", checksum_name(kind));
-		return false;
-	}
 	snprintf(out->algorithm, sizeof(out->algorithm), "%s", checksum_name(kind));
 	snprintf(out->type, sizeof(out->type), full ? "FULL_OBJECT" : "COMPOSITE");
 	return true;
 }
 
-static void create_work(struct request *req)
+void op_create_upload(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	char id[STORE_UPLOAD_ID_SIZE];
-	struct store_upload upload = {.headers = req->stored_headers.data,
-		.headers_len = req->stored_headers.len,
-		.checksum = req->put.checksum};
-	enum store_status status = store_upload_create(
-		req->server->store, req->bucket, req->key, &upload, id, &err);
+	struct store_upload upload = {0};
 
-	if (status != STORE_OK) {
-		reply_store_error(req, status, &err);
-	} else {
-		s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_INITIATE,
-					     .bucket = req->bucket,
-					     .key = req->key,
-					     .upload_id = id});
-		reply_xml(req, MHD_HTTP_OK, &xml);
-		if (upload.checksum.algorithm[0]) {
-			reply_header(req, "x-amz-checksum-algorithm", upload.checksum.algorithm);
-			reply_header(req, "x-amz-checksum-type", upload.checksum.type);
-		}
+	if (!headers_collect(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
+		return;
+	upload.headers = req->stored_headers.data;
+	upload.headers_len = req->stored_headers.len;
+	if (!reply_unless_stored(req,
+		    store_upload_create(
+			    req->server->store, req->bucket, req->key, &upload, id, &err),
+		    &err))
+		return;
+	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_INITIATE,
+				     .bucket = req->bucket,
+				     .key = req->key,
+				     .upload_id = id});
+	reply_xml(req, MHD_HTTP_OK, &xml);
+	if (upload.checksum.algorithm[0]) {
+		reply_header(req, "x-amz-checksum-algorithm", upload.checksum.algorithm);
+		reply_header(req, "x-amz-checksum-type", upload.checksum.type);
 	}
-	request_wake(req);
-}
-
-void op_create_upload(struct request *req)
-{
-	if (headers_collect(req, &req->stored_headers) && choose_checksum(req, &req->put.checksum))
-		request_work(req, create_work);
 }
 
 /* --- AbortMultipartUpload -------------------------------------------------------------------- */
 
-static void abort_work(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	enum store_status status = store_upload_abort(
-		req->server->store, req->bucket, req->key, req->upload_id, &err);
-
-	if (status == STORE_OK)
-		reply_empty(req, MHD_HTTP_NO_CONTENT);
-	else
-		reply_store_error(req, status, &err);
-	request_wake(req);
-}
-
 static bool find_upload_id(struct request *req)
 {
 	req->upload_id = request_query(req, "uploadId");
-	if (!req->upload_id)
-		reply_error(req, S3_E_NO_SUCH_UPLOAD);
-	return req->upload_id != NULL;
+	return req->upload_id || reply_error(req, S3_E_NO_SUCH_UPLOAD);
 }
 
 void op_abort_upload(struct request *req)
 {
-	if (find_upload_id(req))
-		request_work(req, abort_work);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (find_upload_id(req) && reply_unless_stored(req,
+					   store_upload_abort(req->server->store, req->bucket,
+						   req->key, req->upload_id, &err),
+					   &err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
 }
 
 /* --- ListParts ------------------------------------------------------------------------------- */
@@ -150,12 +126,11 @@ static void write_parts(struct request *req, struct s3_parts *list,
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-static void list_parts_work(struct request *req)
+void op_list_parts(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_parts list = {.bucket = req->bucket,
 		.key = req->key,
-		.upload_id = req->upload_id,
 		.storage_class = "STANDARD",
 		.owner = {OWNER_ID, OWNER_NAME}};
 	struct store_upload upload = {0};
@@ -163,11 +138,11 @@ static void list_parts_work(struct request *req)
 	uint64_t marker = 0, max = 1000;
 	enum store_status status;
 
-	if (!request_query_number(req, "part-number-marker", 0, INT32_MAX, &marker) ||
-		!request_query_number(req, "max-parts", 0, INT32_MAX, &max)) {
-		request_wake(req);
+	if (!find_upload_id(req) ||
+		!request_query_number(req, "part-number-marker", 0, INT32_MAX, &marker) ||
+		!request_query_number(req, "max-parts", 0, INT32_MAX, &max))
 		return;
-	}
+	list.upload_id = req->upload_id;
 	list.marker = (unsigned)marker;
 	list.max_parts = max > 1000 ? 1000 : (unsigned)max;
 	status = store_upload_get(
@@ -175,7 +150,7 @@ static void list_parts_work(struct request *req)
 	if (status == STORE_OK)
 		status = store_part_list(req->server->store, req->bucket, req->key, req->upload_id,
 			list.marker, list.max_parts, &page, &err);
-	if (status == STORE_OK) {
+	if (reply_unless_stored(req, status, &err)) {
 		if (upload.checksum.algorithm[0]) {
 			list.checksum_algorithm = upload.checksum.algorithm;
 			list.checksum_type = upload.checksum.type;
@@ -183,18 +158,9 @@ static void list_parts_work(struct request *req)
 		list.n = page.n;
 		list.truncated = page.truncated;
 		write_parts(req, &list, &upload, page.parts);
-	} else {
-		reply_store_error(req, status, &err);
 	}
 	free(page.parts);
 	store_upload_release(&upload);
-	request_wake(req);
-}
-
-void op_list_parts(struct request *req)
-{
-	if (find_upload_id(req))
-		request_work(req, list_parts_work);
 }
 
 /* --- CompleteMultipartUpload ----------------------------------------------------------------- */
@@ -233,15 +199,11 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 		etag++;
 		len -= 2;
 	}
-	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0) {
-		reply_error(c->req, S3_E_INVALID_PART);
-		return false;
-	}
+	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0)
+		return reply_error(c->req, S3_E_INVALID_PART);
 	if (kind && wanted->checksums[kind] &&
-		strcmp(wanted->checksums[kind], found->checksum) != 0) {
-		reply_error(c->req, S3_E_INVALID_PART);
-		return false;
-	}
+		strcmp(wanted->checksums[kind], found->checksum) != 0)
+		return reply_error(c->req, S3_E_INVALID_PART);
 	*out = *found;
 	return true;
 }
@@ -249,10 +211,8 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 static bool pick_parts(struct completion *c)
 {
 	c->parts = calloc(c->wanted.n, sizeof(*c->parts));
-	if (!c->parts) {
-		reply_error(c->req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if (!c->parts)
+		return reply_error(c->req, S3_E_SLOW_DOWN);
 	for (size_t i = 0; i < c->wanted.n; i++) {
 		if (!pick_part(c, &c->wanted.parts[i], &c->parts[i]))
 			return false;
@@ -274,10 +234,8 @@ static bool compute_etag(struct completion *c)
 	if (rc == 0)
 		rc = multipart_etag(md5, c->wanted.n, quoted, &err);
 	free(md5);
-	if (rc < 0) {
-		reply_failure(c->req, &err);
-		return false;
-	}
+	if (rc < 0)
+		return reply_failure(c->req, &err);
 	snprintf(c->etag, sizeof(c->etag), "%s", etag_unquote(quoted));
 	return true;
 }
@@ -335,17 +293,14 @@ static bool compute_checksum(struct completion *c)
 		rc = composite(c, kind, &err);
 	else
 		rc = full_object(c, kind, &err);
-	if (rc < 0) {
-		reply_failure(c->req, &err);
-		return false;
-	}
+	if (rc < 0)
+		return reply_failure(c->req, &err);
 	wanted = request_header(c->req, checksum_header(kind));
 	/* A composite checksum may be sent without its "-N". */
 	if (!wanted || strncmp(c->checksum.value, wanted, strcspn(wanted, "-")) == 0)
 		return true;
-	reply_errorf(c->req, S3_E_BAD_DIGEST,
+	return reply_errorf(c->req, S3_E_BAD_DIGEST,
 		"The %s you specified did not match the calculated checksum", checksum_name(kind));
-	return false;
 }
 
 static bool check_size(struct completion *c)
@@ -355,11 +310,10 @@ static bool check_size(struct completion *c)
 
 	if (!text || (str_to_u64(text, 0, UINT64_MAX, &size) && size == c->size))
 		return true;
-	reply_errorf(c->req, S3_E_INVALID_REQUEST,
+	return reply_errorf(c->req, S3_E_INVALID_REQUEST,
 		"The provided 'x-amz-mp-object-size' header value %s does not match what was "
 		"computed: %llu",
 		text, (unsigned long long)c->size);
-	return false;
 }
 
 static void reply_completed(
@@ -396,12 +350,9 @@ static void complete_store(struct completion *c)
 		.etag = c->etag,
 		.checksum = c->checksum,
 		.condition = req->put.condition};
-	enum store_status status = store_complete(req->server->store, &complete, &err);
 
-	if (status == STORE_OK)
+	if (reply_unless_stored(req, store_complete(req->server->store, &complete, &err), &err))
 		reply_completed(req, complete.final_etag, &c->checksum);
-	else
-		reply_store_error(req, status, &err);
 }
 
 /* The reply to the first attempt may have been lost. */
@@ -412,24 +363,23 @@ static void complete_again(struct request *req)
 	enum store_status status = store_completed_get(
 		req->server->store, req->bucket, req->key, req->upload_id, &object, &err);
 
-	if (status == STORE_OK)
+	if (reply_unless_stored(req, status, &err))
 		reply_completed(req, object->etag, &object->checksum);
-	else
-		reply_store_error(req, status, &err);
 	store_object_unref(object);
 }
 
-static void complete_work(struct request *req)
+void op_complete_upload(struct request *req)
 {
 	struct completion c = {.req = req};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
 	enum store_status status;
 
+	if (!find_upload_id(req) || !headers_condition(req, &req->put.condition))
+		return;
 	if (s3_complete_parse(
 		    buf_str(&req->body.document), req->body.document.len, &c.wanted, &err) < 0) {
 		reply_document_error(req, c.wanted.problem, &err);
-		request_wake(req);
 		return;
 	}
 	status = store_upload_get(store, req->bucket, req->key, req->upload_id, &c.upload, &err);
@@ -438,16 +388,8 @@ static void complete_work(struct request *req)
 			LIMIT_S3_PARTS, &c.stored, &err);
 	if (status == STORE_NO_SUCH_UPLOAD)
 		complete_again(req);
-	else if (status != STORE_OK)
-		reply_store_error(req, status, &err);
-	else if (pick_parts(&c) && check_size(&c) && compute_etag(&c) && compute_checksum(&c))
+	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && check_size(&c) &&
+		 compute_etag(&c) && compute_checksum(&c))
 		complete_store(&c);
 	completion_release(&c);
-	request_wake(req);
-}
-
-void op_complete_upload(struct request *req)
-{
-	if (find_upload_id(req) && headers_condition(req, &req->put.condition))
-		request_work(req, complete_work);
 }

@@ -38,10 +38,8 @@ bool request_authenticate(struct request *req)
 		.n_headers = req->n_headers};
 	enum sigv4_failure failure;
 
-	if (!signer) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if (!signer)
+		return reply_error(req, S3_E_SLOW_DOWN);
 	if (request_is_v2(req)) {
 		enum s3_error error = request_verify_v2(req);
 
@@ -50,20 +48,16 @@ bool request_authenticate(struct request *req)
 		return !error;
 	}
 	failure = sigv4_parse(&sr, &req->auth);
-	if (failure == SIGV4_ANONYMOUS) {
-		reply_error(req, S3_E_ACCESS_DENIED);
-		return false;
-	}
+	if (failure == SIGV4_ANONYMOUS)
+		return reply_error(req, S3_E_ACCESS_DENIED);
 	if (failure == SIGV4_VALID &&
-		!str_equal_secret(req->auth.access_key, server->access_key_id)) {
-		reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);
-		return false;
-	}
+		!str_equal_secret(req->auth.access_key, server->access_key_id))
+		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);
 	if (failure == SIGV4_VALID)
 		failure = sigv4_verify(signer, &sr, &req->auth, server->secret_access_key,
 			clock_wall_ns() / NS_PER_S);
 	if (failure == SIGV4_VALID)
 		return true;
-	reply_errorf(req, sigv4_failure_error(failure), "%s", sigv4_failure_message(failure));
-	return false;
+	return reply_errorf(
+		req, sigv4_failure_error(failure), "%s", sigv4_failure_message(failure));
 }

@@ -40,10 +40,8 @@ static bool start_hash(struct request *req, struct checksum *c, enum checksum_ki
 
 	if (*has)
 		return true;
-	if (checksum_init(c, kind, &err) < 0) {
-		reply_failure(req, &err);
-		return false;
-	}
+	if (checksum_init(c, kind, &err) < 0)
+		return reply_failure(req, &err);
 	*has = true;
 	return true;
 }
@@ -67,39 +65,31 @@ static bool find_checksum(struct request *req)
 		kind = checksum_find(req->headers[i].name);
 		if (kind == CHECKSUM_NONE)
 			continue; /* -algorithm, -mode, -type */
-		if (b->extra_kind) {
-			reply_errorf(req, S3_E_INVALID_REQUEST,
+		if (b->extra_kind)
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"Expecting a single x-amz-checksum- header. Multiple checksum "
 				"Types are not allowed");
-			return false;
-		}
-		if (!checksum_parse(kind, req->headers[i].value, digest)) {
-			reply_errorf(req, S3_E_INVALID_REQUEST, "Value for %s header is invalid",
-				checksum_header(kind));
-			return false;
-		}
+		if (!checksum_parse(kind, req->headers[i].value, digest))
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
+				"Value for %s header is invalid", checksum_header(kind));
 		b->extra_kind = kind;
 		snprintf(b->extra_wanted, sizeof(b->extra_wanted), "%s", req->headers[i].value);
 	}
 	if (trailer && (b->mode == CHUNKED_SIGNED_TRAILER || b->mode == CHUNKED_UNSIGNED_TRAILER)) {
 		enum checksum_kind kind = checksum_find(trailer);
 
-		if (kind == CHECKSUM_NONE || (b->extra_kind && b->extra_kind != kind)) {
-			reply_errorf(req, S3_E_INVALID_REQUEST,
+		if (kind == CHECKSUM_NONE || (b->extra_kind && b->extra_kind != kind))
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"The value specified in the x-amz-trailer header is not supported");
-			return false;
-		}
 		b->extra_kind = kind;
 		b->extra_in_trailer = true;
 	}
 	if (!b->extra_kind && algorithm) {
 		enum checksum_kind kind = checksum_find(algorithm);
 
-		if (kind == CHECKSUM_NONE) {
-			reply_errorf(req, S3_E_INVALID_REQUEST,
+		if (kind == CHECKSUM_NONE)
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"Value for x-amz-sdk-checksum-algorithm header is invalid");
-			return false;
-		}
 		b->extra_kind = kind;
 	}
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
@@ -118,18 +108,14 @@ static bool find_length(struct request *req)
 	if (!value && !encoding) {
 		if (b->kind != BODY_OBJECT)
 			return true;
-		reply_error(req, S3_E_MISSING_CONTENT_LENGTH);
-		return false;
+		return reply_error(req, S3_E_MISSING_CONTENT_LENGTH);
 	}
-	if (value && !str_to_u64(value, 0, INT64_MAX, &b->declared)) {
-		reply_errorf(req, S3_E_INVALID_ARGUMENT, "The length of the body is not a number");
-		return false;
-	}
-	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > b->limit) {
-		reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
-							: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
-		return false;
-	}
+	if (value && !str_to_u64(value, 0, INT64_MAX, &b->declared))
+		return reply_errorf(
+			req, S3_E_INVALID_ARGUMENT, "The length of the body is not a number");
+	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > b->limit)
+		return reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
+							       : S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
 	return true;
 }
 
@@ -153,21 +139,14 @@ static bool start_object(struct request *req)
 	uint64_t room;
 
 	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > STORE_INLINE_MAX) {
-		if (store_free_bytes(req->server->store, &room, &err) < 0) {
-			reply_failure(req, &err);
-			return false;
-		}
-		if (room < b->declared + SPACE_RESERVE) {
-			reply_error(req, S3_E_STORAGE_FULL);
-			return false;
-		}
+		if (store_free_bytes(req->server->store, &room, &err) < 0)
+			return reply_failure(req, &err);
+		if (room < b->declared + SPACE_RESERVE)
+			return reply_error(req, S3_E_STORAGE_FULL);
 	}
 	/* Parts are files regardless of their size, because an object is assembled from files. */
-	if (store_body_new(req->server->store, b->declared, !req->upload_id, &b->object, &err) <
-		0) {
-		reply_failure(req, &err);
-		return false;
-	}
+	if (store_body_new(req->server->store, b->declared, !req->upload_id, &b->object, &err) < 0)
+		return reply_failure(req, &err);
 	b->hash_late = hash_late(req);
 	return b->hash_late || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);
 }
@@ -198,15 +177,11 @@ static bool start_decoder(struct request *req)
 	struct sigv4 *signer = server_signer(req->server);
 	bool is_signed = b->mode != CHUNKED_UNSIGNED_TRAILER;
 
-	if (!signer) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if (!signer)
+		return reply_error(req, S3_E_SLOW_DOWN);
 	if (is_signed && sigv4_chain_start(signer, &req->auth, req->server->secret_access_key,
-				 &req->chain, &err) < 0) {
-		reply_failure(req, &err);
-		return false;
-	}
+				 &req->chain, &err) < 0)
+		return reply_failure(req, &err);
 	if (chunked_decoder_init(&b->decoder,
 		    &(struct chunked_options){.mode = b->mode,
 			    .decoded_length = b->declared == STORE_SIZE_UNKNOWN
@@ -217,10 +192,8 @@ static bool start_decoder(struct request *req)
 			    .data = on_data,
 			    .trailer = on_trailer,
 			    .cookie = req},
-		    &err) < 0) {
-		reply_failure(req, &err);
-		return false;
-	}
+		    &err) < 0)
+		return reply_failure(req, &err);
 	b->decoding = true;
 	return true;
 }
@@ -234,11 +207,9 @@ bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 	b->kind = kind;
 	b->limit = limit;
 	b->mode = chunked_mode_of(sha256);
-	if (b->mode == CHUNKED_UNSUPPORTED) {
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+	if (b->mode == CHUNKED_UNSUPPORTED)
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This form of x-amz-content-sha256 is not implemented");
-		return false;
-	}
 	buf_init(&b->document, kind == BODY_DOCUMENT ? (size_t)limit : 0);
 	if (!find_length(req) || !find_checksum(req))
 		return false;
@@ -246,10 +217,8 @@ bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 		!start_hash(req, &b->sha256, CHECKSUM_SHA256, &b->has_sha256))
 		return false;
 	if (request_header(req, "content-md5")) {
-		if (!checksum_parse(CHECKSUM_MD5, request_header(req, "content-md5"), digest)) {
-			reply_error(req, S3_E_INVALID_DIGEST);
-			return false;
-		}
+		if (!checksum_parse(CHECKSUM_MD5, request_header(req, "content-md5"), digest))
+			return reply_error(req, S3_E_INVALID_DIGEST);
 		if (!start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5))
 			return false;
 	}
@@ -320,17 +289,13 @@ static bool check_extra(struct request *req)
 		return true;
 	checksum_final(&b->extra, digest);
 	checksum_format(b->extra_kind, digest, b->extra_value);
-	if (b->extra_in_trailer && !b->extra_wanted[0]) {
-		reply_errorf(req, S3_E_MALFORMED_TRAILER,
+	if (b->extra_in_trailer && !b->extra_wanted[0])
+		return reply_errorf(req, S3_E_MALFORMED_TRAILER,
 			"The trailer announced by x-amz-trailer is missing");
-		return false;
-	}
-	if (b->extra_wanted[0] && strcmp(b->extra_wanted, b->extra_value) != 0) {
-		reply_errorf(req, S3_E_BAD_DIGEST,
+	if (b->extra_wanted[0] && strcmp(b->extra_wanted, b->extra_value) != 0)
+		return reply_errorf(req, S3_E_BAD_DIGEST,
 			"The %s you specified did not match the calculated checksum",
 			checksum_name(b->extra_kind));
-		return false;
-	}
 	return true;
 }
 
@@ -348,8 +313,7 @@ static bool check_md5(struct request *req)
 	checksum_format(CHECKSUM_MD5, digest, text);
 	if (!wanted || strcmp(wanted, text) == 0)
 		return true;
-	reply_error(req, S3_E_BAD_DIGEST);
-	return false;
+	return reply_error(req, S3_E_BAD_DIGEST);
 }
 
 static bool check_sha256(struct request *req)
@@ -364,8 +328,7 @@ static bool check_sha256(struct request *req)
 	str_hex(digest, 32, text);
 	if (strcasecmp(request_header(req, "x-amz-content-sha256"), text) == 0)
 		return true;
-	reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
-	return false;
+	return reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
 }
 
 bool body_finish(struct request *req)
@@ -380,9 +343,7 @@ bool body_finish(struct request *req)
 		penstock_error_release(&err);
 		return false;
 	}
-	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared) {
-		reply_error(req, S3_E_INCOMPLETE_BODY);
-		return false;
-	}
+	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared)
+		return reply_error(req, S3_E_INCOMPLETE_BODY);
 	return check_sha256(req) && check_md5(req) && check_extra(req);
 }

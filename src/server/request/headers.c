@@ -62,21 +62,16 @@ static bool check_refused(struct request *req)
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
 		if (!request_header(req, refused[i]))
 			continue;
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement what the header %s asks for", refused[i]);
-		return false;
 	}
-	if (sse) {
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+	if (sse)
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store does not encrypt: leave x-amz-server-side-encryption out");
-		return false;
-	}
-	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-")) {
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-"))
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store has no access control lists: x-amz-acl may be private or "
 			"bucket-owner-full-control");
-		return false;
-	}
 	return true;
 }
 
@@ -92,8 +87,8 @@ static bool add_storage_class(struct request *req, struct buf *out)
 		add_pair(out, "x-amz-storage-class", class);
 		return true;
 	}
-	reply_errorf(req, S3_E_INVALID_ARGUMENT, "The storage class you specified is not valid");
-	return false;
+	return reply_errorf(
+		req, S3_E_INVALID_ARGUMENT, "The storage class you specified is not valid");
 }
 
 bool headers_collect(struct request *req, struct buf *out)
@@ -123,14 +118,10 @@ bool headers_collect(struct request *req, struct buf *out)
 		metadata += strlen(h->name) - 11 + strlen(h->value);
 		add_pair(out, h->name, h->value);
 	}
-	if (metadata > LIMIT_S3_METADATA) {
-		reply_error(req, S3_E_METADATA_TOO_LARGE);
-		return false;
-	}
-	if (buf_failed(out)) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if (metadata > LIMIT_S3_METADATA)
+		return reply_error(req, S3_E_METADATA_TOO_LARGE);
+	if (buf_failed(out))
+		return reply_error(req, S3_E_SLOW_DOWN);
 	return true;
 }
 
@@ -163,10 +154,8 @@ bool headers_condition(struct request *req, struct store_condition *out)
 		out->if_match = own_etag(req, match);
 	if (none)
 		out->if_none_match = own_etag(req, none);
-	if ((match && !out->if_match) || (none && !out->if_none_match)) {
-		reply_error(req, S3_E_SLOW_DOWN);
-		return false;
-	}
+	if ((match && !out->if_match) || (none && !out->if_none_match))
+		return reply_error(req, S3_E_SLOW_DOWN);
 	return true;
 }
 

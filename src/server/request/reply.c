@@ -96,19 +96,20 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 		reply_xml(req, status, &xml);
 }
 
-static void reply_error_message(struct request *req, enum s3_error error, const char *message)
+static bool reply_error_message(struct request *req, enum s3_error error, const char *message)
 {
 	const struct s3_error_info *info = s3_error_info(error);
 
 	reply_code(req, (unsigned)info->status, info->code, message ? message : info->message);
+	return false;
 }
 
-void reply_error(struct request *req, enum s3_error error)
+bool reply_error(struct request *req, enum s3_error error)
 {
-	reply_error_message(req, error, NULL);
+	return reply_error_message(req, error, NULL);
 }
 
-void reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
+bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 {
 	_cleanup_free_ char *message = NULL;
 	va_list ap;
@@ -117,32 +118,30 @@ void reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 	if (vasprintf(&message, fmt, ap) < 0)
 		message = NULL;
 	va_end(ap);
-	reply_error_message(req, error, message);
+	return reply_error_message(req, error, message);
 }
 
-void reply_failure(struct request *req, struct penstock_error *err)
+bool reply_failure(struct request *req, struct penstock_error *err)
 {
 	log_error("store request %s %s: %s", req->method, req->path,
 		err->message ? err->message : penstock_code_name(err->code));
-	if (err->code == PENSTOCK_E_NO_SPACE)
-		reply_error(req, S3_E_STORAGE_FULL);
-	else if (err->code == PENSTOCK_E_MEMORY)
-		reply_error(req, S3_E_SLOW_DOWN);
-	else
-		reply_error(req, S3_E_INTERNAL_ERROR);
+	reply_error(req, err->code == PENSTOCK_E_NO_SPACE ? S3_E_STORAGE_FULL
+			 : err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
+							  : S3_E_INTERNAL_ERROR);
 	penstock_error_release(err);
+	return false;
 }
 
-void reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err)
+bool reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err)
 {
-	if (err->code == PENSTOCK_E_MEMORY)
-		reply_error(req, S3_E_SLOW_DOWN);
-	else
-		reply_error(req, problem ? problem : S3_E_MALFORMED_XML);
+	reply_error(req, err->code == PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN
+			 : problem			? problem
+							: S3_E_MALFORMED_XML);
 	penstock_error_release(err);
+	return false;
 }
 
-void reply_store_error(struct request *req, enum store_status status, struct penstock_error *err)
+bool reply_unless_stored(struct request *req, enum store_status status, struct penstock_error *err)
 {
 	static const enum s3_error errors[] = {
 		[STORE_NO_SUCH_BUCKET] = S3_E_NO_SUCH_BUCKET,
@@ -158,13 +157,23 @@ void reply_store_error(struct request *req, enum store_status status, struct pen
 		[STORE_NO_SPACE] = S3_E_STORAGE_FULL,
 	};
 
-	if (status == STORE_FAILED) {
-		reply_failure(req, err);
-		return;
-	}
+	if (status == STORE_OK)
+		return true;
+	if (status == STORE_FAILED)
+		return reply_failure(req, err);
 	if (status == STORE_NO_SPACE)
 		log_warn("store request %s %s: %s", req->method, req->path,
 			err->message ? err->message : "the disk is full");
-	reply_error(req, errors[status]);
 	penstock_error_release(err);
+	return reply_error(req, errors[status]);
+}
+
+struct store_object *reply_unless_found(struct request *req, const char *bucket, const char *key)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = NULL;
+
+	reply_unless_stored(
+		req, store_object_get(req->server->store, bucket, key, &object, &err), &err);
+	return object;
 }

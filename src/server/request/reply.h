@@ -15,17 +15,21 @@ static inline bool request_replied(const struct request *req)
 {
 	return req->response != NULL;
 }
-void reply_error(struct request *req, enum s3_error error);
-void reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
+/* These return false, so that the reply is the return statement. */
+bool reply_error(struct request *req, enum s3_error error);
+bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The object; NULL with a reply set if there is none. Release the reference. */
+struct store_object *reply_unless_found(struct request *req, const char *bucket, const char *key);
 /* Replies with an error that is not in the table of s3/message/errors.h. */
 void reply_code(struct request *req, unsigned status, const char *code, const char *message);
-/* Replies to a failed call of the store; releases err. */
-void reply_store_error(struct request *req, enum store_status status, struct penstock_error *err);
+/* Returns true if `status` is STORE_OK, else replies to the failed call of the store and releases
+ * err. */
+bool reply_unless_stored(struct request *req, enum store_status status, struct penstock_error *err);
 /* Replies to an invalid XML document, with details if known; releases err. */
-void reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err);
+bool reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err);
 /* Replies to an internal failure; releases err. */
-void reply_failure(struct request *req, struct penstock_error *err);
+bool reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);
 /* Takes over the contents. */
 void reply_xml(struct request *req, unsigned status, struct buf *xml);

@@ -57,9 +57,8 @@ bool request_query_number(
 
 	if (!text || str_to_u64(text, min, max, value))
 		return true;
-	reply_errorf(req, S3_E_INVALID_ARGUMENT, "%s must be a number from %llu to %llu", name,
-		(unsigned long long)min, (unsigned long long)max);
-	return false;
+	return reply_errorf(req, S3_E_INVALID_ARGUMENT, "%s must be a number from %llu to %llu",
+		name, (unsigned long long)min, (unsigned long long)max);
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */
@@ -71,8 +70,7 @@ bool request_suspend(struct request *req, request_fn after)
 	atomic_fetch_add(&req->server->waiting, 1);
 	if (atomic_load(&req->server->stopping)) {
 		atomic_fetch_sub(&req->server->waiting, 1);
-		reply_error(req, S3_E_SERVICE_UNAVAILABLE);
-		return false;
+		return reply_error(req, S3_E_SERVICE_UNAVAILABLE);
 	}
 	req->phase = REQUEST_WAITING;
 	req->after = after;
@@ -88,8 +86,26 @@ void request_wake(struct request *req)
 	atomic_fetch_sub(&server->waiting, 1);
 }
 
+static void run_work(struct request *req)
+{
+	req->work(req);
+	request_wake(req);
+}
+
 void request_work(struct request *req, request_fn fn)
 {
+	req->work = fn;
 	if (request_suspend(req, NULL))
-		workers_submit(req->server->workers, fn, req);
+		workers_submit(req->server->workers, run_work, req);
+}
+
+static void finish_by_worker(struct request *req)
+{
+	request_work(req, req->work);
+}
+
+void request_finish_by_worker(struct request *req, request_fn fn)
+{
+	req->work = fn;
+	req->finish = finish_by_worker;
 }
