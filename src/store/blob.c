@@ -8,11 +8,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "base/banned.h"
 
@@ -82,18 +84,15 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
  * crash. */
 static bool blob_keep(struct store *store, uint64_t id)
 {
+	uint64_t *list;
+
 	LOCK_SCOPE(&store->blobs_lock);
 	if (!store->relaxed && !atomic_load(&store->in_doubt))
 		return false;
-	if (store->n_kept == store->cap_kept) {
-		size_t cap = store->cap_kept ? 2 * store->cap_kept : 64;
-		uint64_t *list = reallocarray(store->kept, cap, sizeof(*list));
-
-		if (!list)
-			return true; /* the next start sweeps it */
-		store->kept = list;
-		store->cap_kept = cap;
-	}
+	list = array_grow(store->kept, store->n_kept, sizeof(*list));
+	if (!list)
+		return true; /* the next start sweeps it */
+	store->kept = list;
 	store->kept[store->n_kept++] = id;
 	return true;
 }
@@ -130,7 +129,7 @@ void blob_unlink_kept(struct store *store)
 	pthread_mutex_lock(&store->blobs_lock);
 	list = take_pointer(store->kept);
 	n = store->n_kept;
-	store->n_kept = store->cap_kept = 0;
+	store->n_kept = 0;
 	pthread_mutex_unlock(&store->blobs_lock);
 	for (size_t i = 0; i < n; i++)
 		unlink_now(store, list[i]);
@@ -208,6 +207,34 @@ const void *blob_map(struct store *store, struct store_blob *blob)
 	blob->map = map;
 	blob->map_len = (size_t)st.st_size;
 	return map;
+}
+
+/* --- memory for bodies --------------------------------------------------------------------- */
+
+/* Writing a file at once costs less than writing each piece from the network, and hashing need not
+ * read it again. Returns LIMIT_STORE_HELD bytes, or NULL if none are available now. */
+static void *held_take(struct held *held)
+{
+	void *room;
+
+	LOCK_SCOPE(&held->lock);
+	/* the last one is probably still in the processor's cache */
+	if (held->n_free)
+		return held->free[--held->n_free];
+	if (held->n == LIMIT_STORE_HELD_BODIES)
+		return NULL;
+	room = malloc(LIMIT_STORE_HELD);
+	held->n += room != NULL;
+	return room;
+}
+
+static void held_give(struct held *held, void *room)
+{
+	if (!room)
+		return;
+	LOCK_SCOPE(&held->lock);
+	MUST(held->n_free < held->n);
+	held->free[held->n_free++] = room;
 }
 
 /* --- bodies -------------------------------------------------------------------------------- */
@@ -303,12 +330,12 @@ static bool may_hold(struct store_body *body, size_t len, int *rc, struct pensto
 	bool more = body->may_hold && body->size + len <= body->announced;
 
 	if (more && !body->held)
-		body->held = held_take(body->store);
+		body->held = held_take(&body->store->held);
 	if (more && body->held)
 		return true;
 	if (body->held && !body->written)
 		*rc = write_held(body, err);
-	held_give(body->store, take_pointer(body->held));
+	held_give(&body->store->held, take_pointer(body->held));
 	body->may_hold = false;
 	return false;
 }
@@ -423,7 +450,7 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 		if (rc < 0)
 			return rc;
 	}
-	held_give(store, take_pointer(body->held));
+	held_give(&store->held, take_pointer(body->held));
 	if (!store->relaxed) {
 		unsigned number = blob_dir(body->blob->id);
 
@@ -469,7 +496,7 @@ void store_body_free(struct store_body *body)
 		blob_doom(body->store, body->blob->id);
 		blob_unpin(body->store, body->blob);
 	}
-	held_give(body->store, body->held);
+	held_give(&body->store->held, body->held);
 	buf_release(&body->memory);
 	free(body);
 }
@@ -487,11 +514,8 @@ static bool blob_is_orphan(struct store *store, struct db *db, uint64_t id)
 
 	if (blob_is_pinned(store, id))
 		return false;
-	st = db_statement(db, SQL_BLOB_HAS);
-	if (!st)
-		return false;
-	sqlite3_bind_int64(st, 1, (int64_t)id);
-	return sqlite3_step(st) == SQLITE_DONE;
+	st = db_bound(db, SQL_BLOB_HAS, "i", (int64_t)id);
+	return db_step(db, st) == SQLITE_DONE;
 }
 
 static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
@@ -528,13 +552,12 @@ static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
 void *blob_sweep(void *arg)
 {
 	struct store *store = arg;
-	struct db *db = store_reader_db(store, NULL);
+	_cleanup_reader_ struct db *db = db_reader(store, NULL);
 	size_t removed = 0;
 
 	for (unsigned i = 0; db && i < 256 && !atomic_load(&store->stop_sweep); i++)
 		removed += sweep_dir(store, db, i);
 	store->sweep_cut = !db || atomic_load(&store->stop_sweep);
-	store_reader_db_done(store, db);
 	if (removed)
 		log_info("store %s: removed %zu data files left by a crash", store->root, removed);
 	return NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,18 +26,11 @@ int64_t store_tick(struct store *store)
 int txn_touch(struct store *store, const char *bucket, const char *key)
 {
 	size_t bucket_len = strlen(bucket) + 1, key_len = strlen(key) + 1;
-	char *names;
+	struct touched *list = array_grow(store->touched, store->n_touched, sizeof(*list));
+	char *names = list ? malloc(bucket_len + key_len) : NULL;
 
-	if (store->n_touched == store->cap_touched) {
-		size_t cap = store->cap_touched ? 2 * store->cap_touched : 64;
-		struct touched *list = reallocarray(store->touched, cap, sizeof(*list));
-
-		if (!list)
-			return SQLITE_NOMEM;
+	if (list)
 		store->touched = list;
-		store->cap_touched = cap;
-	}
-	names = malloc(bucket_len + key_len);
 	if (!names)
 		return SQLITE_NOMEM;
 	memcpy(names, bucket, bucket_len);
@@ -47,53 +41,23 @@ int txn_touch(struct store *store, const char *bucket, const char *key)
 	return 0;
 }
 
-static int remember_dead(struct store *store, uint64_t id)
-{
-	if (store->n_dead == store->cap_dead) {
-		size_t cap = store->cap_dead ? 2 * store->cap_dead : 64;
-		uint64_t *list = reallocarray(store->dead, cap, sizeof(*list));
-
-		if (!list)
-			return SQLITE_NOMEM;
-		store->dead = list;
-		store->cap_dead = cap;
-	}
-	store->dead[store->n_dead++] = id;
-	return 0;
-}
-
-static int blob_has(struct store *store, uint64_t id, bool *has)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_HAS);
-	int rc;
-
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, (int64_t)id);
-	rc = sqlite3_step(st);
-	*has = rc == SQLITE_ROW;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
-}
-
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		bool has = false;
-		int rc = blob_has(store, pieces[i].blob, &has);
+		_cleanup_reset_ sqlite3_stmt *st = db_bound(
+			store->writer, SQL_BLOB_HAS, "i", (int64_t)pieces[i].blob);
+		int rc = db_step(store->writer, st);
 
-		if (rc)
-			return rc;
-		if (!has) {
+		if (rc == SQLITE_DONE) {
 			txn->status = STORE_CHANGED;
 			return 0;
 		}
+		if (rc != SQLITE_ROW)
+			return rc;
 	}
 	for (size_t i = 0; i < n; i++) {
-		sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_REF);
-		int rc;
+		int rc = db_exec(store->writer, SQL_BLOB_REF, "i", (int64_t)pieces[i].blob);
 
-		sqlite3_bind_int64(st, 1, (int64_t)pieces[i].blob);
-		rc = db_run(st);
 		if (rc)
 			return rc;
 	}
@@ -102,24 +66,25 @@ int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piec
 
 static int unref_blob(struct store *store, uint64_t id)
 {
-	sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_UNREF);
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_BLOB_UNREF, "i", (int64_t)id);
 	int64_t refs = -1;
+	uint64_t *dead;
 	int rc;
 
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, (int64_t)id);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+	while ((rc = db_step(store->writer, st)) == SQLITE_ROW)
 		refs = sqlite3_column_int64(st, 0);
-	sqlite3_reset(st);
-	if (rc != SQLITE_DONE)
+	if (rc != SQLITE_DONE || refs != 0)
+		return rc == SQLITE_DONE ? 0 : rc;
+	rc = db_exec(store->writer, SQL_BLOB_DELETE, "i", (int64_t)id);
+	if (rc)
 		return rc;
-	if (refs != 0)
-		return 0;
-	st = db_statement(store->writer, SQL_BLOB_DELETE);
-	sqlite3_bind_int64(st, 1, (int64_t)id);
-	rc = db_run(st);
-	return rc ? rc : remember_dead(store, id);
+	dead = array_grow(store->dead, store->n_dead, sizeof(*dead));
+	if (!dead)
+		return SQLITE_NOMEM;
+	store->dead = dead;
+	store->dead[store->n_dead++] = id;
+	return 0;
 }
 
 int txn_unref_layout(struct store *store, const void *layout, size_t len)
@@ -146,64 +111,36 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 
 int txn_new_blob(struct store *store, uint64_t id, uint64_t size)
 {
-	sqlite3_stmt *st = db_statement(store->writer, SQL_BLOB_ADD);
-
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, (int64_t)id);
-	sqlite3_bind_int64(st, 2, (int64_t)size);
-	return db_run(st);
+	return db_exec(store->writer, SQL_BLOB_ADD, "ii", (int64_t)id, (int64_t)size);
 }
 
 int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_BUCKET_ID);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_BUCKET_ID, "t", name);
+	int rc = db_step(store->writer, st);
 
-	if (!st)
-		return -SQLITE_ERROR;
-	db_bind_text(st, 1, name);
-	rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW)
 		return sqlite3_column_int64(st, 0);
-	if (rc == SQLITE_DONE) {
+	if (rc == SQLITE_DONE)
 		txn->status = STORE_NO_SUCH_BUCKET;
-		return 0;
-	}
-	return -(rc & 0xff);
+	return rc == SQLITE_DONE ? 0 : -(rc & 0xff);
 }
 
 int txn_delete_upload(
 	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
 {
-	sqlite3_stmt *st = db_statement(store->writer, SQL_PART_DELETE_ALL);
-	int rc;
+	int rc = db_exec(store->writer, SQL_PART_DELETE_ALL, "t", id);
 
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, id);
-	rc = db_run(st);
-	if (rc)
-		return rc;
-	st = db_statement(store->writer, SQL_UPLOAD_DELETE);
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, key, key_len);
-	db_bind_text(st, 3, id);
-	return db_run(st);
+	return rc ? rc : db_exec(store->writer, SQL_UPLOAD_DELETE, "ibt", bucket, key, key_len, id);
 }
 
 /* Drops the references of all parts. */
 static int unref_parts(struct store *store, const char *id)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_PART_ALL, "t", id);
 	int rc;
 
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, id);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
 		rc = txn_unref_layout(
 			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
 		if (rc)

@@ -1,6 +1,7 @@
 #include "store/internal.h"
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,7 @@ int db_open(struct store *store, bool writer, struct db **out, struct penstock_e
 		db_close(db);
 		return rc;
 	}
+	db->store = store;
 	*out = db;
 	return 0;
 }
@@ -161,6 +163,62 @@ sqlite3_stmt *db_statement(struct db *db, enum db_sql sql)
 			&db->statements[sql], NULL) != SQLITE_OK)
 		return NULL;
 	return db->statements[sql];
+}
+
+static sqlite3_stmt *bound(struct db *db, enum db_sql sql, const char *types, va_list ap)
+{
+	sqlite3_stmt *st = db_statement(db, sql);
+
+	for (int i = 1; st && types[i - 1]; i++) {
+		const char *text = NULL;
+		size_t len;
+
+		switch (types[i - 1]) {
+		case 'i':
+			sqlite3_bind_int64(st, i, va_arg(ap, int64_t));
+			continue;
+		case 't':
+			sqlite3_bind_text(st, i, va_arg(ap, const char *), -1, SQLITE_STATIC);
+			continue;
+		case 'k':
+			text = va_arg(ap, const char *);
+			len = strlen(text);
+			break;
+		default:
+			text = va_arg(ap, const void *);
+			len = va_arg(ap, size_t);
+			break;
+		}
+		sqlite3_bind_blob64(st, i, len ? text : "", len, SQLITE_STATIC);
+	}
+	return st;
+}
+
+sqlite3_stmt *db_bound(struct db *db, enum db_sql sql, const char *types, ...)
+{
+	sqlite3_stmt *st;
+	va_list ap;
+
+	va_start(ap, types);
+	st = bound(db, sql, types, ap);
+	va_end(ap);
+	return st;
+}
+
+int db_step(struct db *db, sqlite3_stmt *st)
+{
+	return st ? sqlite3_step(st) : sqlite3_extended_errcode(db->handle);
+}
+
+int db_exec(struct db *db, enum db_sql sql, const char *types, ...)
+{
+	sqlite3_stmt *st;
+	va_list ap;
+
+	va_start(ap, types);
+	st = bound(db, sql, types, ap);
+	va_end(ap);
+	return db_run(st);
 }
 
 int db_run(sqlite3_stmt *st)
@@ -217,19 +275,6 @@ enum store_status db_failed(struct db *db, const char *what, struct penstock_err
 	return db_error(db, sqlite3_extended_errcode(db->handle), what, err);
 }
 
-void db_bind_text(sqlite3_stmt *st, int i, const char *text)
-{
-	sqlite3_bind_text(st, i, text, -1, SQLITE_STATIC);
-}
-
-void db_bind_blob(sqlite3_stmt *st, int i, const void *data, size_t len)
-{
-	if (len)
-		sqlite3_bind_blob64(st, i, data, len, SQLITE_STATIC);
-	else
-		sqlite3_bind_zeroblob(st, i, 0);
-}
-
 void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size)
 {
 	const char *text = (const char *)sqlite3_column_text(st, i);
@@ -242,7 +287,7 @@ void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size)
 	out[len] = '\0';
 }
 
-struct db *store_reader_db(struct store *store, struct penstock_error *err)
+struct db *db_reader(struct store *store, struct penstock_error *err)
 {
 	struct db *db;
 
@@ -256,12 +301,11 @@ struct db *store_reader_db(struct store *store, struct penstock_error *err)
 	return db;
 }
 
-void store_reader_db_done(struct store *store, struct db *db)
+void db_reader_donep(struct db **db)
 {
-	if (!db)
+	if (!*db)
 		return;
-	pthread_mutex_lock(&store->readers_lock);
-	db->next = store->readers;
-	store->readers = db;
-	pthread_mutex_unlock(&store->readers_lock);
+	LOCK_SCOPE(&(*db)->store->readers_lock);
+	(*db)->next = (*db)->store->readers;
+	(*db)->store->readers = *db;
 }

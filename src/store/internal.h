@@ -20,6 +20,7 @@ enum db_sql {
 };
 
 struct db {
+	struct store *store;
 	sqlite3 *handle;
 	sqlite3_stmt *statements[SQL_COUNT_];
 	struct db *next; /* in the pool of idle readers */
@@ -29,22 +30,29 @@ int db_open(struct store *store, bool writer, struct db **out, struct penstock_e
 void db_close(struct db *db);
 /* Returns a statement ready to be bound, or NULL on an error, which db_error() reports. */
 sqlite3_stmt *db_statement(struct db *db, enum db_sql sql);
+/*
+ * The same with its parameters bound, one for each letter: 'i' an int64_t, 't' a text or NULL, 'k'
+ * a text as a blob, 'b' a const void * and a size_t. Nothing is copied: values must live until the
+ * statement is reset. No bytes are an empty blob.
+ */
+sqlite3_stmt *db_bound(struct db *db, enum db_sql sql, const char *types, ...);
+/* Steps it; returns the code of the failure if db_bound() returned NULL. */
+int db_step(struct db *db, sqlite3_stmt *st);
 /* Runs a statement without results and resets it. Returns 0 for SQLITE_DONE or an SQLite code. */
 int db_run(sqlite3_stmt *st);
+/* db_bound() and db_run(). */
+int db_exec(struct db *db, enum db_sql sql, const char *types, ...);
 /* Returns STORE_NO_SPACE or STORE_FAILED and sets the message. `rc` is the code from SQLite or an
  * apply function. */
 enum store_status db_error(struct db *db, int rc, const char *what, struct penstock_error *err);
 /* Like db_error() for a statement that could not be prepared or stepped. */
 enum store_status db_failed(struct db *db, const char *what, struct penstock_error *err);
-void db_bind_text(sqlite3_stmt *st, int i, const char *text);
-/* Binds bytes without a copy; they must live until the statement is reset. NULL binds an empty
- * blob. */
-void db_bind_blob(sqlite3_stmt *st, int i, const void *data, size_t len);
 void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size);
 
-/* Gets a reader for the calling thread, to be returned with store_reader_db_done(). */
-struct db *store_reader_db(struct store *store, struct penstock_error *err);
-void store_reader_db_done(struct store *store, struct db *db);
+/* Gets a reader for the calling thread: _cleanup_reader_ struct db *db = db_reader(store, err); */
+struct db *db_reader(struct store *store, struct penstock_error *err);
+void db_reader_donep(struct db **db);
+#define _cleanup_reader_ __attribute__((cleanup(db_reader_donep)))
 
 static inline void db_resetp(sqlite3_stmt **st)
 {
@@ -188,19 +196,12 @@ struct touched {
 	char *key;
 };
 
-/* held.c */
+/* blob.c: memory for bodies that are held whole until they are complete. */
 struct held {
 	pthread_mutex_t lock;
 	void *free[LIMIT_STORE_HELD_BODIES]; /* under lock, of LIMIT_STORE_HELD bytes each */
 	unsigned n_free, n; /* under lock: free ones, and all */
 };
-void held_init(struct held *held);
-/* Called when no body holds memory any more. */
-void held_release(struct held *held);
-/* Returns LIMIT_STORE_HELD bytes, or NULL if none are available now. */
-void *held_take(struct store *store);
-/* NULL is allowed. */
-void held_give(struct store *store, void *room);
 
 struct store {
 	/* constant after store_open() */
@@ -214,9 +215,9 @@ struct store {
 	/* owned by the committer thread */
 	struct db *writer;
 	struct touched *touched;
-	size_t n_touched, cap_touched;
+	size_t n_touched;
 	uint64_t *dead; /* blobs without references after the current batch */
-	size_t n_dead, cap_dead;
+	size_t n_dead;
 	int64_t last_ns; /* modification times never go back */
 	int log_pages; /* relaxed only, like the next */
 	bool mark_missing;
@@ -242,7 +243,7 @@ struct store {
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob; /* under blobs_lock */
 	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt ends */
-	size_t n_kept, cap_kept; /* under blobs_lock */
+	size_t n_kept; /* under blobs_lock */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked to decide what
 	 * to unlink. */
 	pthread_rwlock_t pinning;
@@ -281,6 +282,16 @@ struct object_row {
 	const void *body; /* `size` bytes; NULL if in the pieces */
 };
 int object_set(struct store *store, int64_t bucket, const struct object_row *row);
+
+/* A put of an object, or of a part, whose `put` is its first member. */
+struct put_txn {
+	struct txn txn;
+	struct store_put *put;
+};
+typedef int (*put_apply)(struct store *store, struct txn *txn);
+void put_submit(struct store *store, struct store_put *put, put_apply apply);
+enum store_status put_run(
+	struct store *store, struct store_put *put, put_apply apply, struct penstock_error *err);
 
 /* Checks conditions against the current object; `etag` is NULL if there is no object. */
 bool condition_holds(const struct store_condition *condition, const char *etag);

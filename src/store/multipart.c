@@ -31,24 +31,15 @@ struct upload_txn {
 static int apply_create(struct store *store, struct txn *txn)
 {
 	struct upload_txn *t = (struct upload_txn *)txn;
+	const struct store_checksum *ck = &t->in->checksum;
+	const bool has = ck->algorithm[0] != '\0';
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
-	sqlite3_stmt *st;
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	st = db_statement(store->writer, SQL_UPLOAD_ADD);
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, t->key, strlen(t->key));
-	db_bind_text(st, 3, t->id);
-	sqlite3_bind_int64(st, 4, store_tick(store));
-	if (t->in->checksum.algorithm[0]) {
-		db_bind_text(st, 5, t->in->checksum.algorithm);
-		db_bind_text(st, 6, t->in->checksum.type);
-	}
-	db_bind_blob(st, 7, t->in->headers, t->in->headers_len);
-	return db_run(st);
+	return db_exec(store->writer, SQL_UPLOAD_ADD, "iktittb", bucket, t->key, t->id,
+		store_tick(store), has ? ck->algorithm : NULL, has ? ck->type : NULL,
+		t->in->headers, t->in->headers_len);
 }
 
 enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
@@ -67,18 +58,18 @@ enum store_status store_upload_create(struct store *store, const char *bucket, c
 	return txn_run(store, &t.txn, err);
 }
 
-static enum store_status upload_read(struct db *db, const char *bucket, const char *key,
+enum store_status store_upload_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_upload *out, struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_UPLOAD_GET);
+	enum store_status status = store_bucket_get(store, bucket, NULL, err);
+	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
 	int rc;
 
-	if (!st)
-		return db_failed(db, "look up an upload", err);
-	db_bind_text(st, 1, bucket);
-	db_bind_blob(st, 2, key, strlen(key));
-	db_bind_text(st, 3, id);
-	rc = sqlite3_step(st);
+	if (!db)
+		return status == STORE_OK ? STORE_FAILED : status;
+	st = db_bound(db, SQL_UPLOAD_GET, "tkt", bucket, key, id);
+	rc = db_step(db, st);
 	if (rc == SQLITE_DONE)
 		return STORE_NO_SUCH_UPLOAD;
 	if (rc != SQLITE_ROW)
@@ -100,39 +91,18 @@ static enum store_status upload_read(struct db *db, const char *bucket, const ch
 	return STORE_OK;
 }
 
-enum store_status store_upload_get(struct store *store, const char *bucket, const char *key,
-	const char *id, struct store_upload *out, struct penstock_error *err)
-{
-	enum store_status status = store_bucket_get(store, bucket, NULL, err);
-	struct db *db;
-
-	if (status != STORE_OK)
-		return status;
-	db = store_reader_db(store, err);
-	status = db ? upload_read(db, bucket, key, id, out, err) : STORE_FAILED;
-	store_reader_db_done(store, db);
-	return status;
-}
-
 /* Checks that the upload exists; appends its headers to `headers` (may be NULL). */
 static int upload_has(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const char *id, struct buf *headers)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_UPLOAD_HAS);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_UPLOAD_HAS, "ikt", bucket, key, id);
+	int rc = db_step(store->writer, st);
 
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, key, strlen(key));
-	db_bind_text(st, 3, id);
-	rc = sqlite3_step(st);
-	if (rc == SQLITE_DONE) {
+	if (rc == SQLITE_DONE)
 		txn->status = STORE_NO_SUCH_UPLOAD;
-		return 0;
-	}
 	if (rc != SQLITE_ROW)
-		return rc;
+		return rc == SQLITE_DONE ? 0 : rc;
 	if (headers && sqlite3_column_bytes(st, 0) &&
 		buf_add(headers, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) <
 			0)
@@ -179,13 +149,10 @@ static int apply_expire(struct store *store, struct txn *txn)
 	struct expire_txn *t = (struct expire_txn *)txn;
 
 	for (t->n = 0; t->n < EXPIRE_BATCH; t->n++) {
-		_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_UPLOAD_STALE);
-		int rc;
+		_cleanup_reset_ sqlite3_stmt *st = db_bound(
+			store->writer, SQL_UPLOAD_STALE, "i", t->before_ns);
+		int rc = db_step(store->writer, st);
 
-		if (!st)
-			return SQLITE_ERROR;
-		sqlite3_bind_int64(st, 1, t->before_ns);
-		rc = sqlite3_step(st);
 		if (rc != SQLITE_ROW)
 			return rc == SQLITE_DONE ? 0 : rc;
 		rc = txn_drop_upload(store, sqlite3_column_int64(st, 0),
@@ -215,11 +182,6 @@ enum store_status store_upload_expire(
 }
 
 /* --- parts --------------------------------------------------------------------------------- */
-
-struct part_txn {
-	struct txn txn;
-	struct store_part_put *part;
-};
 
 /* Gets the pieces of `source` within a range. The caller frees *out. */
 static int cut_pieces(const struct store_object *source, uint64_t offset, uint64_t length,
@@ -276,14 +238,10 @@ static int part_content(struct store *store, struct txn *txn, const struct store
 
 static int part_old(struct store *store, const struct store_part_put *part, struct buf *old)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_OLD);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_PART_OLD, "ti", part->upload, (int64_t)part->number);
+	int rc = db_step(store->writer, st);
 
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, part->upload);
-	sqlite3_bind_int64(st, 2, part->number);
-	rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW &&
 		buf_add(old, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) < 0)
 		return SQLITE_NOMEM;
@@ -292,17 +250,17 @@ static int part_old(struct store *store, const struct store_part_put *part, stru
 
 static int apply_part(struct store *store, struct txn *txn)
 {
-	struct store_part_put *part = ((struct part_txn *)txn)->part;
+	struct store_put *put = ((struct put_txn *)txn)->put;
+	const struct store_part_put *part = (const struct store_part_put *)put;
 	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
 	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
-	int64_t bucket = txn_bucket(store, txn, part->put.bucket);
+	int64_t bucket = txn_bucket(store, txn, put->bucket);
 	uint64_t size = 0;
-	sqlite3_stmt *st;
 	int rc;
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	rc = upload_has(store, txn, bucket, part->put.key, part->upload, NULL);
+	rc = upload_has(store, txn, bucket, put->key, part->upload, NULL);
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = part_content(store, txn, part, &layout, &size);
@@ -311,71 +269,39 @@ static int apply_part(struct store *store, struct txn *txn)
 	rc = part_old(store, part, &old);
 	if (rc)
 		return rc;
-	st = db_statement(store->writer, SQL_PART_SET);
-	if (!st)
-		return SQLITE_ERROR;
-	part->put.modified_ns = store_tick(store);
-	db_bind_text(st, 1, part->upload);
-	sqlite3_bind_int64(st, 2, part->number);
-	sqlite3_bind_int64(st, 3, (int64_t)size);
-	sqlite3_bind_int64(st, 4, part->put.modified_ns);
-	db_bind_text(st, 5, part->put.etag);
-	db_bind_text(st, 6, part->put.checksum.value);
-	db_bind_blob(st, 7, layout.data, layout.len);
-	rc = db_run(st);
+	put->modified_ns = store_tick(store);
+	rc = db_exec(store->writer, SQL_PART_SET, "tiiittb", part->upload, (int64_t)part->number,
+		(int64_t)size, put->modified_ns, put->etag, put->checksum.value, layout.data,
+		layout.len);
 	return rc || !old.len ? rc : txn_unref_layout(store, old.data, old.len);
-}
-
-static void part_done(struct store *store, struct txn *txn)
-{
-	struct store_put *put = &((struct part_txn *)txn)->part->put;
-
-	(void)store;
-	put->status = txn->status;
-	error_move(&put->error, &txn->err);
-	if (put->status == STORE_OK && put->body)
-		body_taken(put->body);
-	free(txn);
-	put->done(put, put->cookie);
 }
 
 void store_part_put_submit(struct store *store, struct store_part_put *part)
 {
-	struct part_txn *t = calloc(1, sizeof(*t));
-
-	if (!t) {
-		error_memory(&part->put.error);
-		part->put.status = STORE_FAILED;
-		part->put.done(&part->put, part->put.cookie);
-		return;
-	}
-	t->txn.apply = apply_part;
-	t->txn.done = part_done;
-	t->part = part;
-	txn_submit(store, &t->txn);
+	put_submit(store, &part->put, apply_part);
 }
 
 enum store_status store_part_put(
 	struct store *store, struct store_part_put *part, struct penstock_error *err)
 {
-	struct part_txn t = {.txn = {.apply = apply_part}, .part = part};
-
-	part->put.status = txn_run(store, &t.txn, err);
-	if (part->put.status == STORE_OK && part->put.body)
-		body_taken(part->put.body);
-	return part->put.status;
+	return put_run(store, &part->put, apply_part, err);
 }
 
-static enum store_status parts_read(struct db *db, const char *id, uint32_t after, size_t max,
-	struct store_part_page *page, struct penstock_error *err)
+enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
+	const char *id, uint32_t after, size_t max, struct store_part_page *page,
+	struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_PART_LIST);
+	struct store_upload upload = {0};
+	enum store_status status = store_upload_get(store, bucket, key, id, &upload, err);
+	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
 	_cleanup_free_ struct store_part *list = NULL;
 	size_t count = 0;
 	int rc;
 
-	if (!st)
-		return db_failed(db, "list the parts of an upload", err);
+	store_upload_release(&upload);
+	if (!db)
+		return status == STORE_OK ? STORE_FAILED : status;
 	if (max > LIMIT_S3_PARTS)
 		max = LIMIT_S3_PARTS;
 	list = calloc(max + 1, sizeof(*list));
@@ -383,10 +309,8 @@ static enum store_status parts_read(struct db *db, const char *id, uint32_t afte
 		error_memory(err);
 		return STORE_FAILED;
 	}
-	db_bind_text(st, 1, id);
-	sqlite3_bind_int64(st, 2, after);
-	sqlite3_bind_int64(st, 3, (int64_t)max + 1);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW && count <= max) {
+	st = db_bound(db, SQL_PART_LIST, "tii", id, (int64_t)after, (int64_t)max + 1);
+	while ((rc = db_step(db, st)) == SQLITE_ROW && count <= max) {
 		struct store_part *p = &list[count++];
 
 		p->number = (uint32_t)sqlite3_column_int64(st, 0);
@@ -401,23 +325,6 @@ static enum store_status parts_read(struct db *db, const char *id, uint32_t afte
 	page->n = count > max ? max : count;
 	page->parts = take_pointer(list);
 	return STORE_OK;
-}
-
-enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
-	const char *id, uint32_t after, size_t max, struct store_part_page *page,
-	struct penstock_error *err)
-{
-	struct store_upload upload = {0};
-	enum store_status status = store_upload_get(store, bucket, key, id, &upload, err);
-	struct db *db;
-
-	store_upload_release(&upload);
-	if (status != STORE_OK)
-		return status;
-	db = store_reader_db(store, err);
-	status = db ? parts_read(db, id, after, max, page, err) : STORE_FAILED;
-	store_reader_db_done(store, db);
-	return status;
 }
 
 /* --- completing ---------------------------------------------------------------------------- */
@@ -472,15 +379,12 @@ static bool part_matches(sqlite3_stmt *st, const struct store_part *wanted)
 static int assemble(
 	struct store *store, struct txn *txn, const struct store_complete *c, struct assembly *a)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_PART_ALL);
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_PART_ALL, "t", c->upload);
 	size_t at = 0;
 	bool small = false;
 	int rc;
 
-	if (!st)
-		return SQLITE_ERROR;
-	db_bind_text(st, 1, c->upload);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
 		uint32_t number = (uint32_t)sqlite3_column_int64(st, 0);
 		uint64_t size = (uint64_t)sqlite3_column_int64(st, 1);
 		const void *layout = sqlite3_column_blob(st, 4);
@@ -533,15 +437,10 @@ static int drop_others(struct store *store, const struct assembly *a)
 static int completed_before(
 	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_OBJECT_OLD_UPLOAD);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_OBJECT_OLD_UPLOAD, "ikt", bucket, c->key, c->upload);
+	int rc = db_step(store->writer, st);
 
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, c->key, strlen(c->key));
-	db_bind_text(st, 3, c->upload);
-	rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW) {
 		txn->status = STORE_OK;
 		db_column_text(st, 0, c->final_etag, sizeof(c->final_etag));
@@ -624,38 +523,4 @@ enum store_status store_complete(
 	struct complete_txn t = {.txn = {.apply = apply_complete}, .complete = complete};
 
 	return txn_run(store, &t.txn, err);
-}
-
-static enum store_status completed_read(struct store *store, struct db *db, const char *bucket,
-	const char *key, const char *id, struct store_object **out, struct penstock_error *err)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_OBJECT_COMPLETED);
-	int rc;
-
-	if (!st)
-		return db_failed(db, "read an object", err);
-	db_bind_text(st, 1, bucket);
-	db_bind_blob(st, 2, key, strlen(key));
-	db_bind_text(st, 3, id);
-	rc = sqlite3_step(st);
-	if (rc == SQLITE_DONE)
-		return STORE_NO_SUCH_UPLOAD;
-	if (rc != SQLITE_ROW)
-		return db_error(db, rc, "read an object", err);
-	return object_from_row(store, st, out, err) < 0 ? STORE_FAILED : STORE_OK;
-}
-
-enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
-	const char *id, struct store_object **out, struct penstock_error *err)
-{
-	struct db *db = store_reader_db(store, err);
-	enum store_status status;
-
-	if (!db)
-		return STORE_FAILED;
-	pthread_rwlock_rdlock(&store->pinning);
-	status = completed_read(store, db, bucket, key, id, out, err);
-	pthread_rwlock_unlock(&store->pinning);
-	store_reader_db_done(store, db);
-	return status;
 }

@@ -11,48 +11,61 @@
 #include "base/limits.h"
 #include "base/banned.h"
 
-static enum store_status object_read(struct store *store, struct db *db, const char *bucket,
-	const char *key, struct store_object **out, struct penstock_error *err)
+/* Reads the row of `st`. Under the lock `pinning`, so that its files stay. */
+static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,
+	struct store_object **out, struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_OBJECT_GET);
-	_cleanup_reset_ sqlite3_stmt *found = NULL;
-	int rc;
+	int rc = db_step(db, st);
 
-	if (!st)
-		return db_failed(db, "read an object", err);
-	db_bind_text(st, 1, bucket);
-	db_bind_blob(st, 2, key, strlen(key));
-	rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW)
-		return object_from_row(store, st, out, err) < 0 ? STORE_FAILED : STORE_OK;
-	if (rc != SQLITE_DONE)
-		return db_error(db, rc, "read an object", err);
-	found = db_statement(db, SQL_BUCKET_ID);
-	if (!found)
-		return db_failed(db, "look up a bucket", err);
-	db_bind_text(found, 1, bucket);
-	return sqlite3_step(found) == SQLITE_ROW ? STORE_NO_SUCH_KEY : STORE_NO_SUCH_BUCKET;
+		return object_from_row(db->store, st, out, err) < 0 ? STORE_FAILED : STORE_OK;
+	return rc == SQLITE_DONE ? missing : db_error(db, rc, "read an object", err);
 }
 
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err)
 {
-	uint64_t ticket;
+	_cleanup_reader_ struct db *db = NULL;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
 	enum store_status status;
-	struct db *db;
+	uint64_t ticket;
 
 	*out = cache_get(store->cache, bucket, key, &ticket);
 	if (*out)
 		return STORE_OK;
-	db = store_reader_db(store, err);
+	db = db_reader(store, err);
 	if (!db)
 		return STORE_FAILED;
+	st = db_bound(db, SQL_OBJECT_GET, "tk", bucket, key);
 	pthread_rwlock_rdlock(&store->pinning);
-	status = object_read(store, db, bucket, key, out, err);
+	status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
 	pthread_rwlock_unlock(&store->pinning);
-	store_reader_db_done(store, db);
 	if (status == STORE_OK)
 		cache_put(store->cache, bucket, key, ticket, *out);
+	else if (status == STORE_NO_SUCH_KEY) {
+		_cleanup_reset_ sqlite3_stmt *found = db_bound(db, SQL_BUCKET_ID, "t", bucket);
+		int rc = db_step(db, found);
+
+		if (rc != SQLITE_ROW)
+			status = rc == SQLITE_DONE ? STORE_NO_SUCH_BUCKET
+						   : db_error(db, rc, "look up a bucket", err);
+	}
+	return status;
+}
+
+enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
+	const char *id, struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	enum store_status status;
+
+	if (!db)
+		return STORE_FAILED;
+	st = db_bound(db, SQL_OBJECT_COMPLETED, "tkt", bucket, key, id);
+	pthread_rwlock_rdlock(&store->pinning);
+	status = object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
+	pthread_rwlock_unlock(&store->pinning);
 	return status;
 }
 
@@ -73,19 +86,13 @@ bool condition_holds(const struct store_condition *condition, const char *etag)
 int object_old(struct store *store, int64_t bucket, const char *key,
 	char etag[static STORE_ETAG_SIZE], struct buf *old)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_OBJECT_OLD);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_OBJECT_OLD, "ik", bucket, key);
+	int rc = db_step(store->writer, st);
 
 	etag[0] = '\0';
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, key, strlen(key));
-	rc = sqlite3_step(st);
-	if (rc == SQLITE_DONE)
-		return 0;
 	if (rc != SQLITE_ROW)
-		return rc;
+		return rc == SQLITE_DONE ? 0 : rc;
 	db_column_text(st, 0, etag, STORE_ETAG_SIZE);
 	if (buf_add(old, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1)) < 0)
 		return SQLITE_NOMEM;
@@ -94,33 +101,17 @@ int object_old(struct store *store, int64_t bucket, const char *key,
 
 int object_set(struct store *store, int64_t bucket, const struct object_row *row)
 {
-	sqlite3_stmt *st = db_statement(store->writer, SQL_OBJECT_SET);
+	const struct store_checksum *ck = row->checksum;
+	const bool has = ck->algorithm[0] != '\0';
+	sqlite3_stmt *st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
+		(int64_t)row->size, row->modified_ns, row->etag, has ? ck->algorithm : NULL,
+		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
+		row->upload, row->layout->data, row->layout->len);
 
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, row->key, strlen(row->key));
-	sqlite3_bind_int64(st, 3, (int64_t)row->size);
-	sqlite3_bind_int64(st, 4, row->modified_ns);
-	db_bind_text(st, 5, row->etag);
-	if (row->checksum->algorithm[0]) {
-		db_bind_text(st, 6, row->checksum->algorithm);
-		db_bind_text(st, 7, row->checksum->type);
-		db_bind_text(st, 8, row->checksum->value);
-	}
-	db_bind_blob(st, 9, row->headers, row->headers_len);
-	if (row->upload)
-		db_bind_text(st, 10, row->upload);
-	db_bind_blob(st, 11, row->layout->data, row->layout->len);
-	if (row->body)
-		db_bind_blob(st, 12, row->body, (size_t)row->size);
+	if (st && row->body)
+		sqlite3_bind_blob64(st, 12, row->size ? row->body : "", row->size, SQLITE_STATIC);
 	return db_run(st);
 }
-
-struct put_txn {
-	struct txn txn;
-	struct store_put *put;
-};
 
 /* Makes the layout of the new object and takes the references. */
 static int put_content(struct store *store, struct txn *txn, const struct store_put *put,
@@ -191,20 +182,25 @@ static int apply_put(struct store *store, struct txn *txn)
 	return rc;
 }
 
+static void put_end(struct store_put *put, enum store_status status)
+{
+	put->status = status;
+	if (status == STORE_OK && put->body)
+		body_taken(put->body);
+}
+
 static void put_done(struct store *store, struct txn *txn)
 {
 	struct store_put *put = ((struct put_txn *)txn)->put;
 
 	(void)store;
-	put->status = txn->status;
+	put_end(put, txn->status);
 	error_move(&put->error, &txn->err);
-	if (put->status == STORE_OK && put->body)
-		body_taken(put->body);
 	free(txn);
 	put->done(put, put->cookie);
 }
 
-void store_put_submit(struct store *store, struct store_put *put)
+void put_submit(struct store *store, struct store_put *put, put_apply apply)
 {
 	struct put_txn *t = calloc(1, sizeof(*t));
 
@@ -214,20 +210,27 @@ void store_put_submit(struct store *store, struct store_put *put)
 		put->done(put, put->cookie);
 		return;
 	}
-	t->txn.apply = apply_put;
-	t->txn.done = put_done;
-	t->put = put;
+	*t = (struct put_txn){.txn = {.apply = apply, .done = put_done}, .put = put};
 	txn_submit(store, &t->txn);
+}
+
+enum store_status put_run(
+	struct store *store, struct store_put *put, put_apply apply, struct penstock_error *err)
+{
+	struct put_txn t = {.txn = {.apply = apply}, .put = put};
+
+	put_end(put, txn_run(store, &t.txn, err));
+	return put->status;
+}
+
+void store_put_submit(struct store *store, struct store_put *put)
+{
+	put_submit(store, put, apply_put);
 }
 
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err)
 {
-	struct put_txn t = {.txn = {.apply = apply_put}, .put = put};
-
-	put->status = txn_run(store, &t.txn, err);
-	if (put->status == STORE_OK && put->body)
-		body_taken(put->body);
-	return put->status;
+	return put_run(store, put, apply_put, err);
 }
 
 struct delete_txn {
@@ -242,7 +245,6 @@ static int delete_one(
 {
 	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
 	char etag[STORE_ETAG_SIZE];
-	sqlite3_stmt *st;
 	int rc = object_old(store, bucket, item->key, etag, &old);
 
 	item->status = STORE_OK;
@@ -254,14 +256,8 @@ static int delete_one(
 		return 0;
 	}
 	rc = txn_touch(store, bucket_name, item->key);
-	if (rc)
-		return rc;
-	st = db_statement(store->writer, SQL_OBJECT_DELETE);
-	if (!st)
-		return SQLITE_ERROR;
-	sqlite3_bind_int64(st, 1, bucket);
-	db_bind_blob(st, 2, item->key, strlen(item->key));
-	rc = db_run(st);
+	if (rc == 0)
+		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, item->key);
 	return rc ? rc : txn_unref_layout(store, old.data, old.len);
 }
 

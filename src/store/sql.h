@@ -45,7 +45,7 @@ SQL(UPLOAD_GET, "SELECT u.started,u.ck_algorithm,u.ck_type,u.headers FROM upload
 		"ON b.id=u.bucket WHERE b.name=?1 AND u.key=?2 AND u.id=?3")
 SQL(UPLOAD_HAS, "SELECT headers FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
 SQL(UPLOAD_DELETE, "DELETE FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
-SQL(UPLOAD_LIST, "SELECT key,id,started,ck_algorithm,ck_type FROM uploads WHERE bucket=?1 AND "
+SQL(UPLOAD_LIST, "SELECT key,0,started,id,ck_algorithm,ck_type FROM uploads WHERE bucket=?1 AND "
 		 "(key,id)>=(?2,?3) ORDER BY key,id")
 SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
 

@@ -75,33 +75,22 @@ static int sync_root(struct store *store, struct penstock_error *err)
 static int meta_get(
 	struct store *store, const char *name, int64_t *value, struct penstock_error *err)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_META_GET);
-	int rc;
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_META_GET, "t", name);
+	int rc = db_step(store->writer, st);
 
-	if (!st)
-		goto failed;
-	db_bind_text(st, 1, name);
-	rc = sqlite3_step(st);
 	if (rc == SQLITE_ROW)
 		*value = sqlite3_column_int64(st, 0);
 	if (rc == SQLITE_ROW || rc == SQLITE_DONE)
 		return 0;
-failed:
-	db_failed(store->writer, "read the store's state", err);
+	db_error(store->writer, rc, "read the store's state", err);
 	return -PENSTOCK_E_IO;
 }
 
 static int meta_set(
 	struct store *store, const char *name, int64_t value, struct penstock_error *err)
 {
-	sqlite3_stmt *st = db_statement(store->writer, SQL_META_SET);
-	int rc = SQLITE_ERROR;
+	int rc = db_exec(store->writer, SQL_META_SET, "ti", name, value);
 
-	if (st) {
-		db_bind_text(st, 1, name);
-		sqlite3_bind_int64(st, 2, value);
-		rc = db_run(st);
-	}
 	if (rc == 0)
 		return 0;
 	db_error(store->writer, rc, "write the store's state", err);
@@ -145,7 +134,7 @@ static void store_init(struct store *store)
 	pthread_mutex_init(&store->readers_lock, NULL);
 	pthread_mutex_init(&store->blobs_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
-	held_init(&store->held);
+	pthread_mutex_init(&store->held.lock, NULL);
 	/* The committer must get its turn while readers keep coming. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -172,7 +161,9 @@ static void store_dispose(struct store *store)
 	pthread_mutex_destroy(&store->readers_lock);
 	pthread_mutex_destroy(&store->blobs_lock);
 	pthread_mutex_destroy(&store->dirs_lock);
-	held_release(&store->held);
+	while (store->held.n_free)
+		free(store->held.free[--store->held.n_free]);
+	pthread_mutex_destroy(&store->held.lock);
 	pthread_rwlock_destroy(&store->pinning);
 	free(store->kept);
 	free(store->root);

@@ -267,8 +267,8 @@ struct store_list_entry {
 	char *key; /* or the common prefix */
 	bool is_prefix;
 	uint64_t size;
-	int64_t modified_ns;
-	char etag[STORE_ETAG_SIZE];
+	int64_t modified_ns; /* of an unfinished upload: when it was started */
+	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
 };
 struct store_list {
@@ -354,20 +354,9 @@ enum store_status store_complete(
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);
 
-/* Unfinished uploads; entries of common prefixes have is_prefix. */
-struct store_upload_entry {
-	struct store_upload upload; /* key and, unless is_prefix, id, started_ns, checksum */
-	bool is_prefix;
-};
-struct store_upload_list {
-	struct store_upload_entry *entries;
-	size_t n;
-	bool truncated;
-};
-/* `after_id` continues among the uploads of the key `query->after` itself; NULL continues after
+/* Lists the unfinished uploads. `after_id` continues among the uploads of the key `query->after` itself; NULL continues after
  * that key. */
 enum store_status store_upload_list(struct store *store, const struct store_list_query *query,
-	const char *after_id, struct store_upload_list *out, struct penstock_error *err);
-void store_upload_list_release(struct store_upload_list *list);
+	const char *after_id, struct store_list *out, struct penstock_error *err);
 
 #endif

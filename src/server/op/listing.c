@@ -257,7 +257,7 @@ void op_list_versions(struct request *req)
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
 
 static void write_uploads(
-	struct request *req, struct s3_uploads *list, const struct store_upload_list *found)
+	struct request *req, struct s3_uploads *list, const struct store_list *found)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 
@@ -268,26 +268,26 @@ static void write_uploads(
 		goto out;
 	}
 	for (size_t i = 0; i < found->n; i++) {
-		const struct store_upload *u = &found->entries[i].upload;
+		const struct store_list_entry *u = &found->entries[i];
 
-		if (found->entries[i].is_prefix) {
+		if (u->is_prefix) {
 			list->prefixes[list->n_prefixes++] = u->key;
 			continue;
 		}
 		list->uploads[list->n_uploads++] = (struct s3_upload){.key = u->key,
-			.upload_id = u->id,
+			.upload_id = u->etag,
 			.storage_class = "STANDARD",
 			.checksum_algorithm = u->checksum.algorithm[0] ? u->checksum.algorithm
 								       : NULL,
 			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
-			.initiated_ns = u->started_ns};
+			.initiated_ns = u->modified_ns};
 	}
 	list->truncated = found->truncated;
 	if (found->truncated) {
-		const struct store_upload_entry *last = &found->entries[found->n - 1];
+		const struct store_list_entry *last = &found->entries[found->n - 1];
 
-		list->next_key_marker = last->upload.key;
-		list->next_upload_id_marker = last->is_prefix ? "" : last->upload.id;
+		list->next_key_marker = last->key;
+		list->next_upload_id_marker = last->is_prefix ? "" : last->etag;
 	}
 	s3_uploads_write(&xml, list);
 	reply_xml(req, MHD_HTTP_OK, &xml);
@@ -309,7 +309,7 @@ void op_list_uploads(struct request *req)
 		.upload_id_marker = request_query(req, "upload-id-marker"),
 		.url_encoded = encoding && strcmp(encoding, "url") == 0,
 		.owner = owner};
-	struct store_upload_list found = {0};
+	struct store_list found = {0};
 	const char *id = list.upload_id_marker;
 	enum store_status status;
 
@@ -325,5 +325,5 @@ void op_list_uploads(struct request *req)
 		id && *id ? id : NULL, &found, &err);
 	if (reply_unless_stored(req, status, &err))
 		write_uploads(req, &list, &found);
-	store_upload_list_release(&found);
+	store_list_release(&found);
 }

@@ -218,7 +218,7 @@ static bool upload(struct fixture *f, struct penstock_error *err)
 /* With the upload done or not, the object is complete or absent, and the rest can be aborted. */
 static void check_upload(struct fixture *f, bool done)
 {
-	struct store_upload_list list = {0};
+	struct store_list list = {0};
 	struct store_object *object = NULL;
 	struct store_delete item = {.key = "parts"};
 
@@ -235,9 +235,9 @@ static void check_upload(struct fixture *f, bool done)
 		STORE_OK);
 	for (size_t i = 0; i < list.n; i++)
 		assert_int_equal(
-			store_upload_abort(f->store, "b", "parts", list.entries[i].upload.id, NULL),
+			store_upload_abort(f->store, "b", "parts", list.entries[i].etag, NULL),
 			STORE_OK);
-	store_upload_list_release(&list);
+	store_list_release(&list);
 }
 
 static const struct step steps[] = {

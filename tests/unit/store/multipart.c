@@ -236,8 +236,8 @@ static void uploads_are_listed_in_pages(void **state)
 	struct fixture *f = *state;
 	static const char *const keys[] = {"a", "a", "d/1", "d/2", "z"};
 	struct store_list_query q = {.bucket = "b", .max = 2};
-	struct store_upload_list list;
-	char id[STORE_UPLOAD_ID_SIZE], last[STORE_UPLOAD_ID_SIZE] = "", key[8] = "";
+	struct store_list list;
+	char id[STORE_UPLOAD_ID_SIZE], last[STORE_ETAG_SIZE] = "", key[8] = "";
 	size_t seen = 0;
 
 	for (size_t i = 0; i < 5; i++)
@@ -247,11 +247,11 @@ static void uploads_are_listed_in_pages(void **state)
 		assert_int_equal(store_upload_list(f->store, &q, *last ? last : NULL, &list, NULL),
 			STORE_OK);
 		for (size_t i = 0; i < list.n; i++)
-			assert_string_equal(list.entries[i].upload.key, keys[seen++]);
-		snprintf(key, sizeof(key), "%s", list.entries[list.n - 1].upload.key);
-		snprintf(last, sizeof(last), "%s", list.entries[list.n - 1].upload.id);
+			assert_string_equal(list.entries[i].key, keys[seen++]);
+		snprintf(key, sizeof(key), "%s", list.entries[list.n - 1].key);
+		snprintf(last, sizeof(last), "%s", list.entries[list.n - 1].etag);
 		q.max = list.truncated ? 2 : 0;
-		store_upload_list_release(&list);
+		store_list_release(&list);
 	} while (q.max);
 	assert_int_equal(seen, 5);
 
@@ -259,8 +259,8 @@ static void uploads_are_listed_in_pages(void **state)
 	assert_int_equal(store_upload_list(f->store, &q, NULL, &list, NULL), STORE_OK);
 	assert_int_equal(list.n, 4);
 	assert_true(list.entries[2].is_prefix);
-	assert_string_equal(list.entries[2].upload.key, "d/");
-	store_upload_list_release(&list);
+	assert_string_equal(list.entries[2].key, "d/");
+	store_list_release(&list);
 }
 
 /* An unused upload expires with its files; one that received a part recently stays, however old it

@@ -1,0 +1,18 @@
+/* Arrays that grow by doubling. */
+#ifndef BASE_ARRAY_H
+#define BASE_ARRAY_H
+
+#include <stdlib.h>
+
+#define ARRAY_FIRST 16
+
+/* Makes room for one more item than the `n` that `items` has. The capacity follows from `n`, so
+ * every item is added by way of this. Returns NULL, with `items` as it was, if out of memory. */
+static inline void *array_grow(void *items, size_t n, size_t size)
+{
+	if (n && (n < ARRAY_FIRST || (n & (n - 1))))
+		return items;
+	return reallocarray(items, n ? 2 * n : ARRAY_FIRST, size);
+}
+
+#endif
