@@ -1,10 +1,13 @@
 /* Everything below a prefix into a directory. */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "copy/tree.h"
+#include "transfer/list/sort.h"
 #include "base/banned.h"
 
 struct fetch {
@@ -15,7 +18,18 @@ struct fetch {
 	struct object_info info;
 	struct entry exact;
 	char *key; /* of the prefix, without slashes around it; "" for the bucket */
+	/* All entries, listed once: a store that is far away takes its time for each listing. */
+	struct list_sorter *found;
 	uint64_t missing, missing_bytes; /* objects that are not at the target yet */
+};
+
+/* The sorter's extra bytes for a key. */
+struct kept {
+	uint64_t size;
+	int64_t mtime_ns;
+	uint32_t cut; /* bytes of the key before the path */
+	enum entry_kind kind;
+	char etag[OBJECT_ETAG_SIZE];
 };
 
 static void fetch_release(struct fetch *f)
@@ -24,6 +38,7 @@ static void fetch_release(struct fetch *f)
 	place_release(&f->source);
 	place_release(&f->target);
 	free(f->key);
+	list_sorter_free(f->found);
 }
 
 static int find_exact(struct fetch *f, struct penstock_error *err)
@@ -69,54 +84,85 @@ static int set_places(struct fetch *f, struct penstock_error *err)
 	return 0;
 }
 
-typedef int (*entry_fn)(struct fetch *f, struct source_tree *tree, const struct entry *entry,
-	struct penstock_error *err);
-
-/* Calls `fn` for each object, in order, the one of the prefix itself first. */
-static int each_entry(struct fetch *f, entry_fn fn, struct penstock_error *err)
-{
-	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
-	_cleanup_(source_tree_release) struct source_tree tree = {
-		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
-	struct entry entry;
-	int r = f->exact.key ? fn(f, &tree, &f->exact, err) : 0;
-
-	tree.taken = f->exact.key ? f->exact.path : NULL;
-	if (r == 0)
-		r = source_tree_open(&tree, &f->source, &entries, err);
-	while (r == 0 && (r = entry_source_next(entries, &entry, err)) > 0) {
-		bool of_runs = f->prefix->without_runs && str_starts(entry.path, ".penstock/");
-
-		r = of_runs ? 0 : fn(f, &tree, &entry, err);
-	}
-	return r < 0 ? r : source_tree_end(&tree, err);
-}
-
-static int survey_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
+static int take_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
 	struct penstock_error *err)
 {
+	struct kept kept = {.size = entry->size,
+		.mtime_ns = entry->mtime_ns,
+		.cut = (uint32_t)(entry->path - entry->key),
+		.kind = entry->kind};
+	size_t etag = strlen(entry->etag);
 	int r = source_tree_check(tree, entry, err);
 
 	if (r < 0)
 		return r;
 	if (entry->kind == ENTRY_DIRECTORY) {
 		f->prefix->directories++;
-		return 0;
+	} else {
+		bool missing = !source_tree_has_file(tree, entry);
+
+		f->prefix->objects++;
+		f->prefix->bytes += entry->size;
+		f->missing += missing;
+		f->missing_bytes += missing ? entry->size : 0;
 	}
-	f->prefix->objects++;
-	f->prefix->bytes += entry->size;
-	if (source_tree_has_file(tree, entry))
-		return 0;
-	f->missing++;
-	f->missing_bytes += entry->size;
-	return 0;
+	if (etag >= sizeof(kept.etag)) /* push_item() takes no longer one */
+		etag = 0;
+	memcpy(kept.etag, entry->etag, etag);
+	return list_sorter_add(f->found,
+		&(struct list_record){.text = entry->key,
+			.text_len = strlen(entry->key),
+			.extra = &kept,
+			.extra_len = offsetof(struct kept, etag) + etag + 1},
+		err);
 }
 
-static int push_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
-	struct penstock_error *err)
+/* Lists and checks all objects, the one of the prefix itself first. */
+static int survey(struct fetch *f, struct penstock_error *err)
 {
-	(void)f;
-	return source_tree_push(tree, entry, err);
+	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
+	_cleanup_(source_tree_release) struct source_tree tree = {
+		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
+	struct entry entry;
+	int r = list_sorter_new(&f->found, LIMIT_LIST_AHEAD / 2, err);
+
+	if (r == 0 && f->exact.key)
+		r = take_entry(f, &tree, &f->exact, err);
+	tree.taken = f->exact.key ? f->exact.path : NULL;
+	if (r == 0)
+		r = source_tree_open(&tree, &f->source, &entries, err);
+	while (r == 0 && (r = entry_source_next(entries, &entry, err)) > 0) {
+		bool of_runs = f->prefix->without_runs && str_starts(entry.path, ".penstock/");
+
+		r = of_runs ? 0 : take_entry(f, &tree, &entry, err);
+	}
+	if (r == 0)
+		r = source_tree_end(&tree, err);
+	return r < 0 ? r : list_sorter_seal(f->found, err);
+}
+
+static int push_all(struct fetch *f, struct penstock_error *err)
+{
+	_cleanup_(source_tree_release) struct source_tree tree = {
+		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
+	struct list_record record;
+	int r = 0;
+
+	while (r == 0 && (r = list_sorter_next(f->found, &record, err)) > 0) {
+		struct kept kept;
+
+		memcpy(&kept, record.extra, offsetof(struct kept, etag));
+		r = source_tree_push(&tree,
+			&(struct entry){.path = record.text + kept.cut,
+				.path_len = record.text_len - kept.cut,
+				.kind = kept.kind,
+				.size = kept.size,
+				.mtime_ns = kept.mtime_ns,
+				.key = record.text,
+				.etag = (const char *)record.extra + offsetof(struct kept, etag)},
+			err);
+	}
+	return r < 0 ? r : source_tree_end(&tree, err);
 }
 
 int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_error *err)
@@ -127,12 +173,11 @@ int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_erro
 	prefix->objects = prefix->bytes = prefix->directories = 0;
 	if (r == 0)
 		r = find_exact(&f, err);
-	/* Listed twice instead of kept in memory: there may be millions of objects. */
 	if (r == 0)
-		r = each_entry(&f, survey_entry, err);
+		r = survey(&f, err);
 	if (r == 0 && prefix->on_size)
 		r = prefix->on_size(prefix->cookie, f.missing, f.missing_bytes, err);
 	if (r == 0)
 		r = copy_make_target(c, &f.target, true, err);
-	return r < 0 ? r : each_entry(&f, push_entry, err);
+	return r < 0 ? r : push_all(&f, err);
 }
