@@ -14,7 +14,6 @@
 
 #include "archive/ring.h"
 #include "archive/tree.h"
-#include "archive/member.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -45,12 +44,12 @@ static void report(struct extraction *x, bool last)
 
 	if (!x->options->progress)
 		return;
-	if (!last && t->members < x->reported_members + REPORT_MEMBERS &&
+	if (!last && t->members.n < x->reported_members + REPORT_MEMBERS &&
 		t->bytes < x->reported_bytes + REPORT_BYTES)
 		return;
-	x->reported_members = t->members;
+	x->reported_members = t->members.n;
 	x->reported_bytes = t->bytes;
-	x->options->progress(x->options->cookie, t->members, t->bytes);
+	x->options->progress(x->options->cookie, t->members.n, t->bytes);
 }
 
 static int check_cancel(const struct extract_options *options, struct penstock_error *err)
@@ -213,7 +212,7 @@ static int write_member(
 		name = archive_entry_pathname_utf8(entry);
 	if (!name || !*name)
 		return error_set(err, PENSTOCK_E_CORRUPT, "member %llu has no valid name",
-			(unsigned long long)x->tree->members + 1);
+			(unsigned long long)x->tree->members.n + 1);
 	snprintf(x->member, EXTRACT_MEMBER, "%s", name);
 	if (archive_entry_is_encrypted(entry))
 		return member_error(err, PENSTOCK_E_UNSUPPORTED, name,
@@ -389,7 +388,7 @@ static int amend_members(struct extraction *x, struct penstock_error *err)
 			return r;
 		r = archive_read_next_header(x->a, &entry);
 		if (r == ARCHIVE_EOF)
-			return members == x->tree->members ? 0 : 1;
+			return members == x->tree->members.n ? 0 : 1;
 		if (r != ARCHIVE_OK)
 			return 1;
 		members++;

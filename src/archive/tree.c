@@ -2,15 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/commit.h"
-#include "archive/member.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
@@ -18,72 +15,10 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* A member's name without empty and "." components; below the tree unless `len` is 0. */
-struct place {
-	char text[PATH_MAX];
-	size_t len;
-	size_t parent_len; /* of the part before the last '/'; 0: the tree itself */
-	const char *base;
-};
-
-/* A directory whose time is set once its members are written; its name follows. */
-struct tree_time {
-	struct timespec mtime;
-	size_t len;
-};
-
-static int member_errno(struct penstock_error *err, int errnum, const char *name, const char *what)
-{
-	/* strerror of glibc is safe to call from several threads since 2.32. */
-	return member_error(
-		err, error_code_of_errno(errnum), name, "%s: %s", what, strerror(errnum));
-}
-
-/* ---- names ---- */
-
-static int place_member(struct place *place, const char *name, struct penstock_error *err)
-{
-	size_t depth = 0;
-
-	place->len = place->parent_len = 0;
-	if (name[0] == '/')
-		return member_error(err, PENSTOCK_E_INVALID, name,
-			"absolute name; only names below the input directory are unpacked");
-	while (*name) {
-		size_t n = strcspn(name, "/");
-
-		if (n == 2 && name[0] == '.' && name[1] == '.')
-			return member_error(err, PENSTOCK_E_INVALID, name,
-				"its name has '..' and could leave the directory");
-		if (n > NAME_MAX)
-			return member_error(err, PENSTOCK_E_INVALID, name,
-				"a component of its name is longer than %d bytes", NAME_MAX);
-		if (n > 0 && !(n == 1 && name[0] == '.')) {
-			if (place->len + n + 2 > sizeof(place->text) ||
-				++depth > LIMIT_ARCHIVE_DEPTH)
-				return member_error(err, PENSTOCK_E_LIMIT, name,
-					"its name is longer than %d bytes or deeper than %d "
-					"directories",
-					PATH_MAX, LIMIT_ARCHIVE_DEPTH);
-			place->parent_len = place->len;
-			if (place->len)
-				place->text[place->len++] = '/';
-			memcpy(place->text + place->len, name, n);
-			place->len += n;
-		}
-		name += n;
-		while (*name == '/')
-			name++;
-	}
-	place->text[place->len] = '\0';
-	place->base = place->text + place->parent_len + (place->parent_len ? 1 : 0);
-	return 0;
-}
-
 /* A link must resolve inside the tree: a relative target may start with "..", no higher than the
  * tree, but must not have ".." after a name, which could itself be a link. */
-static int check_target(
-	const struct place *place, const char *name, const char *target, struct penstock_error *err)
+static int check_target(const struct member_place *place, const char *name, const char *target,
+	struct penstock_error *err)
 {
 	size_t depth = 0;
 	bool descended = false;
@@ -111,67 +46,25 @@ static int check_target(
 	return 0;
 }
 
-/* ---- directories ---- */
+/* ---- the tree ---- */
 
-/* Opens one component; `cookie` says whether to create a missing one. */
-static int open_one(void *cookie, int parent, const char *name, const char *path, size_t len)
-{
-	const bool *create = cookie;
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	(void)path;
-	(void)len;
-	if (fd >= 0 || errno != ENOENT || !*create)
-		return fd;
-	if (mkdirat(parent, name, 0777) < 0 && errno != EEXIST)
-		return -1;
-	return openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-/* The descriptor of the directory path[0, len), kept open by the tree. With `create`, missing ones
- * are made. Returns -1 with errno, ELOOP or ENOTDIR if a component is a link or a file. */
-static int open_dir(struct tree *t, const char *path, size_t len, bool create)
-{
-	return dir_cache_open(&t->dirs, t->stage_fd, path, len, open_one, &create);
-}
-
-/* Counts the member, and opens its parent directory. */
-static int enter_member(struct tree *t, struct place *place, const char *name, int *parent,
-	struct penstock_error *err)
-{
-	int r = place_member(place, name, err);
-
-	if (r < 0)
-		return r;
-	if (++t->members > t->options.max_members)
-		return error_set(err, PENSTOCK_E_LIMIT, "more than the limit of %llu members",
-			(unsigned long long)t->options.max_members);
-	*parent = open_dir(t, place->text, place->parent_len, true);
-	if (*parent >= 0)
-		return 0;
-	if (errno == ELOOP || errno == ENOTDIR)
-		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is below a symbolic link or a file of the same archive");
-	return member_errno(err, errno, name, "cannot create its directory");
-}
-
-/* Removes an earlier member of the same name. */
 static int replace_earlier(
-	int parent, const char *base, const char *name, struct penstock_error *err)
+	struct members *m, struct member_place *place, struct penstock_error *err)
 {
 	struct stat st;
 
-	if (fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return member_errno(err, errno, name, "cannot create it");
+	(void)m;
+	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return member_errno(err, place->text, "cannot create it");
 	if (S_ISDIR(st.st_mode))
-		return member_error(err, PENSTOCK_E_INVALID, name,
+		return member_error(err, PENSTOCK_E_INVALID, place->text,
 			"the archive has a directory and another member of this name");
-	if (unlinkat(parent, base, 0) < 0)
-		return member_errno(err, errno, name, "cannot replace the earlier member");
+	if (unlinkat(place->parent, place->base, 0) < 0)
+		return member_errno(err, place->text, "cannot replace the earlier member");
 	return 0;
 }
 
-/* ---- the tree ---- */
+static const struct member_policy policy = {.dir_mode = 0777, .replace = replace_earlier};
 
 static int make_stage(struct tree *t, const char *dir, struct penstock_error *err)
 {
@@ -183,13 +76,13 @@ static int make_stage(struct tree *t, const char *dir, struct penstock_error *er
 	if (!mkdtemp(template))
 		return error_errno(err, errno, "cannot write to '%s'", dir);
 	t->stage = take_pointer(template);
-	t->stage_fd = open(t->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (t->stage_fd < 0)
+	t->members.root_fd = open(t->stage, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (t->members.root_fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", t->stage);
 	/* The umask cannot be read without setting it for all threads; a new directory shows it. */
-	if (mkdirat(t->stage_fd, "umask", 0777) < 0 ||
-		fstatat(t->stage_fd, "umask", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		unlinkat(t->stage_fd, "umask", AT_REMOVEDIR) < 0)
+	if (mkdirat(t->members.root_fd, "umask", 0777) < 0 ||
+		fstatat(t->members.root_fd, "umask", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		unlinkat(t->members.root_fd, "umask", AT_REMOVEDIR) < 0)
 		return error_errno(err, errno, "cannot write to '%s'", t->stage);
 	t->umask = ~st.st_mode & 0777;
 	return 0;
@@ -200,8 +93,11 @@ int tree_init(struct tree *t, const char *dir, const struct tree_options *option
 {
 	int r;
 
-	*t = (struct tree){.options = *options, .dir_fd = -1, .stage_fd = -1, .fd = -1};
-	buf_init(&t->times, LIMIT_ARCHIVE_DIRS);
+	*t = (struct tree){.options = *options, .dir_fd = -1, .fd = -1};
+	t->members = (struct members){.root_fd = -1,
+		.policy = &policy,
+		.max = options->max_members,
+		.later = BUF_INIT(LIMIT_ARCHIVE_DIRS)};
 	t->dir = strdup(dir);
 	if (!t->dir)
 		return error_memory(err);
@@ -223,9 +119,9 @@ void tree_release(struct tree *t)
 		return;
 	if (t->fd >= 0)
 		close(t->fd);
-	dir_cache_release(&t->dirs);
-	if (t->stage_fd >= 0)
-		close(t->stage_fd);
+	members_release(&t->members);
+	if (t->members.root_fd >= 0)
+		close(t->members.root_fd);
 	if (t->dir_fd >= 0)
 		close(t->dir_fd);
 	if (t->stage) {
@@ -234,7 +130,6 @@ void tree_release(struct tree *t)
 		if (t->options.budget)
 			atomic_fetch_add(t->options.budget, (long long)t->bytes);
 	}
-	buf_release(&t->times);
 	free(t->stage);
 	free(t->dir);
 	t->dir = t->stage = NULL;
@@ -249,140 +144,73 @@ int tree_restart(struct tree *t, struct penstock_error *err)
 	return dir ? tree_init(t, dir, &options, err) : error_memory(err);
 }
 
-static void note_time(struct tree *t, const struct place *place, const struct timespec *mtime)
+static void set_time(int parent, const char *base, const struct timespec *mtime)
 {
-	struct tree_time note = {.mtime = *mtime, .len = place->len};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
 
-	/* Beyond the limit, directories keep the time of their creation. */
-	if (t->times.len + sizeof(note) + place->len + 1 > t->times.limit)
-		return;
-	buf_add(&t->times, &note, sizeof(note));
-	buf_add(&t->times, place->text, place->len + 1);
+	/* Times out of the file system's range are ignored. */
+	utimensat(parent, base, times, AT_SYMLINK_NOFOLLOW);
 }
 
 int tree_directory(struct tree *t, const char *name, mode_t mode, const struct timespec *mtime,
 	struct penstock_error *err)
 {
-	struct place place;
-	int parent = -1, fd, r;
+	struct member_place place;
+	int fd, r = members_place(&t->members, &place, name, err);
 
-	r = enter_member(t, &place, name, &parent, err);
+	if (r < 0 || place.len == 0) /* "./" */
+		return r;
+	mode = (mode & 0777) | 0700;
+	r = members_mkdir(&t->members, &place, mode, err);
 	if (r < 0)
 		return r;
-	if (place.len == 0) /* "./" */
-		return 0;
-	mode = (mode & 0777) | 0700;
-	if (mkdirat(parent, place.base, mode) < 0) {
-		if (errno != EEXIST)
-			return member_errno(err, errno, name, "cannot create the directory");
-		fd = open_dir(t, place.text, place.len, false);
-		if (fd >= 0) {
-			if (fchmod(fd, mode & ~t->umask) < 0)
-				return member_errno(err, errno, name, "cannot set its mode");
-		} else {
-			r = replace_earlier(parent, place.base, name, err);
-			if (r < 0)
-				return r;
-			if (mkdirat(parent, place.base, mode) < 0)
-				return member_errno(
-					err, errno, name, "cannot create the directory");
-		}
+	if (r == 1) {
+		fd = members_open(&t->members, place.text, place.len, false);
+		if (fd < 0 || fchmod(fd, mode & ~t->umask) < 0)
+			return member_errno(err, name, "cannot set its mode");
 	}
 	if (mtime)
-		note_time(t, &place, mtime);
+		members_later(&t->members, &place, (mode_t)-1, mtime);
 	return 0;
 }
 
 int tree_symlink(struct tree *t, const char *name, const char *target, const struct timespec *mtime,
 	struct penstock_error *err)
 {
-	struct place place;
-	int parent = -1, r;
+	struct member_place place;
+	int r = members_place(&t->members, &place, name, err);
 
-	r = enter_member(t, &place, name, &parent, err);
-	if (r < 0)
-		return r;
-	if (place.len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, name, "a link has no name");
-	r = check_target(&place, name, target, err);
-	if (r < 0)
-		return r;
-	if (symlinkat(target, parent, place.base) < 0) {
-		if (errno != EEXIST)
-			return member_errno(err, errno, name, "cannot create the symbolic link");
-		r = replace_earlier(parent, place.base, name, err);
-		if (r < 0)
-			return r;
-		if (symlinkat(target, parent, place.base) < 0)
-			return member_errno(err, errno, name, "cannot create the symbolic link");
-	}
-	if (mtime) {
-		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
-
-		utimensat(parent, place.base, times, AT_SYMLINK_NOFOLLOW);
-	}
-	return 0;
+	if (r == 0)
+		r = check_target(&place, name, target, err);
+	if (r == 0)
+		r = members_create(
+			&t->members, &place, &(struct member_new){S_IFLNK, 0, target, -1}, err);
+	if (r == 0 && mtime)
+		set_time(place.parent, place.base, mtime);
+	return r;
 }
 
 int tree_hardlink(struct tree *t, const char *name, const char *target, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	_cleanup_close_ int from = -1;
-	struct place place, to;
-	struct stat st;
-	int parent = -1, r;
+	struct member_place place;
+	int r = members_place(&t->members, &place, name, err);
 
-	if (place_member(&to, target, &why) < 0 || to.len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, name,
-			"a hard link to a name outside of the archive");
-	r = enter_member(t, &place, name, &parent, err);
-	if (r < 0)
-		return r;
-	if (place.len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, name, "a link has no name");
-	if (strcmp(place.text, to.text) == 0)
-		return 0;
-	/* A separate descriptor: opening one directory may close the other's slot. */
-	from = fcntl(open_dir(t, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
-	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
-		return member_error(err, PENSTOCK_E_INVALID, name,
-			"a hard link to a file that is not in the archive before it");
-	parent = open_dir(t, place.text, place.parent_len, true);
-	if (parent < 0)
-		return member_errno(err, errno, name, "cannot open its directory");
-	if (linkat(from, to.base, parent, place.base, 0) == 0)
-		return 0;
-	if (errno != EEXIST)
-		return member_errno(err, errno, name, "cannot create the hard link");
-	r = replace_earlier(parent, place.base, name, err);
-	if (r == 0 && linkat(from, to.base, parent, place.base, 0) < 0)
-		r = member_errno(err, errno, name, "cannot create the hard link");
-	return r;
+	return r < 0 ? r : members_link(&t->members, &place, target, err);
 }
 
 /* ---- files ---- */
 
 int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct penstock_error *err)
 {
-	const int flags = O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC;
-	struct place place;
-	int parent = -1, r;
+	struct member_place place;
+	int r = members_place(&t->members, &place, name, err);
 
-	r = enter_member(t, &place, name, &parent, err);
+	if (r == 0)
+		r = members_create(&t->members, &place,
+			&(struct member_new){S_IFREG, (mode & 0777) | 0600, NULL, -1}, err);
 	if (r < 0)
 		return r;
-	if (place.len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, name, "a file has no name");
-	mode = (mode & 0777) | 0600;
-	t->fd = openat(parent, place.base, flags, mode);
-	if (t->fd < 0 && errno == EEXIST) {
-		r = replace_earlier(parent, place.base, name, err);
-		if (r < 0)
-			return r;
-		t->fd = openat(parent, place.base, flags, mode);
-	}
-	if (t->fd < 0)
-		return member_errno(err, errno, name, "cannot create it");
+	t->fd = r;
 	t->end = t->position = 0;
 	return 0;
 }
@@ -445,7 +273,7 @@ int tree_file_write(struct tree *t, const char *name, const void *data, size_t l
 	}
 	if (offset == t->position ? fs_write_all(t->fd, data, len)
 				  : fs_pwrite_all(t->fd, data, len, (off_t)offset))
-		return member_errno(err, errno, name, "cannot write it");
+		return member_errno(err, name, "cannot write it");
 	if (offset == t->position)
 		t->position += len;
 	return 0;
@@ -464,7 +292,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 		if (r < 0)
 			return r;
 		if (ftruncate(fd, (off_t)size) < 0)
-			return member_errno(err, errno, name, "cannot write it");
+			return member_errno(err, name, "cannot write it");
 	}
 	if (mtime) {
 		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
@@ -474,13 +302,13 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	}
 	/* Network file systems report failed writes here. */
 	if (close(take_fd(fd)) < 0 && errno != EINTR)
-		return member_errno(err, errno, name, "cannot write it");
+		return member_errno(err, name, "cannot write it");
 	return 0;
 }
 
 /* The file's contents are the target of the link. */
-static int amend_link(int parent, const struct place *place, const char *name, const char *target,
-	struct penstock_error *err)
+static int amend_link(int parent, const struct member_place *place, const char *name,
+	const char *target, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(parent, place->base, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	char text[PATH_MAX];
@@ -488,34 +316,33 @@ static int amend_link(int parent, const struct place *place, const char *name, c
 	int r;
 
 	if (n < 0)
-		return member_errno(err, errno, name, "cannot read it");
+		return member_errno(err, name, "cannot read it");
 	if ((size_t)n != strlen(target) || memcmp(text, target, (size_t)n) != 0)
 		return 1;
 	r = check_target(place, name, target, err);
 	if (r < 0)
 		return r;
 	if (unlinkat(parent, place->base, 0) < 0 || symlinkat(target, parent, place->base) < 0)
-		return member_errno(err, errno, name, "cannot create the symbolic link");
+		return member_errno(err, name, "cannot create the symbolic link");
 	return 0;
 }
 
 int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint64_t size,
 	const char *target, struct penstock_error *err)
 {
-	struct place place;
+	struct member_place place;
 	struct stat st;
-	int parent = -1, r;
+	int parent, r = member_split(&place, name, false, err);
 
-	r = place_member(&place, name, err);
 	if (r < 0)
 		return r;
 	if (place.len == 0)
 		return S_ISDIR(type) ? 0 : 1;
-	parent = open_dir(t, place.text, place.parent_len, false);
+	parent = members_open(&t->members, place.text, place.parent_len, false);
 	if (parent < 0 || fstatat(parent, place.base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
 			       ? 1
-			       : member_errno(err, errno, name, "cannot stat it");
+			       : member_errno(err, name, "cannot stat it");
 	if (S_ISDIR(type) != S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
 		return 1;
 	if (target)
@@ -524,40 +351,165 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 		return 1;
 	mode = ((mode & 0777) | (S_ISDIR(type) ? 0700 : 0600)) & ~t->umask;
 	if ((st.st_mode & 0777) != mode && fchmodat(parent, place.base, mode, 0) < 0)
-		return member_errno(err, errno, name, "cannot set its mode");
+		return member_errno(err, name, "cannot set its mode");
 	return 0;
 }
 
-/* ---- the end ---- */
+/* ---- moving into place ---- */
 
-static void set_times(struct tree *t)
+static int open_below(int dir, const char *name)
 {
-	for (size_t at = 0; at < t->times.len;) {
-		struct tree_time note;
-		const char *path;
-		int fd;
+	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
 
-		memcpy(&note, t->times.data + at, sizeof(note));
-		path = t->times.data + at + sizeof(note);
-		at += sizeof(note) + note.len + 1;
-		fd = open_dir(t, path, note.len, false);
-		if (fd >= 0) {
-			const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, note.mtime};
+/* Opens a separate stream over the directory `fd`, from its start. */
+static DIR *list(int fd)
+{
+	int own = open_below(fd, ".");
+	DIR *dir;
 
-			futimens(fd, times);
-		}
+	if (own < 0)
+		return NULL;
+	dir = fdopendir(own);
+	if (!dir)
+		close(own);
+	return dir;
+}
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static int check_move(int from, int to, const char *keep, struct penstock_error *err);
+
+static int check_entry(int from, int to, const char *name, struct penstock_error *err)
+{
+	_cleanup_close_ int sub_from = -1;
+	_cleanup_close_ int sub_to = -1;
+	struct stat new, old;
+
+	if (fstatat(to, name, &old, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot stat '%s'", name);
+	if (fstatat(from, name, &new, AT_SYMLINK_NOFOLLOW) < 0)
+		return error_errno(err, errno, "cannot stat '%s'", name);
+	if (S_ISDIR(new.st_mode) != S_ISDIR(old.st_mode))
+		return member_error(err, PENSTOCK_E_EXISTS, name,
+			S_ISDIR(new.st_mode)
+				? "cannot replace the existing file or link by a directory"
+				: "cannot replace the existing directory");
+	if (!S_ISDIR(new.st_mode))
+		return 0;
+	sub_from = open_below(from, name);
+	sub_to = open_below(to, name);
+	if (sub_from < 0 || sub_to < 0)
+		return member_error(err, error_code_of_errno(errno), name, "cannot open it: %s",
+			strerror(errno));
+	return check_move(sub_from, sub_to, NULL, err);
+}
+
+/* Verifies that everything below `from` can be moved into `to`: no file onto a directory, no directory
+ * onto anything else, nothing at the top onto `keep`. */
+static int check_move(int from, int to, const char *keep, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *dir = list(from);
+
+	if (!dir)
+		return error_errno(err, errno, "cannot list the unpacked members");
+	for (;;) {
+		const struct dirent *e;
+		int r;
+
+		errno = 0;
+		e = readdir(dir);
+		if (!e)
+			break;
+		if (is_dots(e->d_name))
+			continue;
+		if (keep && strcmp(e->d_name, keep) == 0)
+			return member_error(err, PENSTOCK_E_EXISTS, e->d_name,
+				"it has the name of the archive itself and would replace it");
+		r = check_entry(from, to, e->d_name, err);
+		if (r < 0)
+			return r;
 	}
+	return errno ? error_errno(err, errno, "cannot list the unpacked members") : 0;
+}
+
+static int move_entries(int from, int to, struct penstock_error *err);
+
+static int merge_dir(int from, int to, const char *name, struct penstock_error *err)
+{
+	_cleanup_close_ int sub_from = open_below(from, name);
+	_cleanup_close_ int sub_to = open_below(to, name);
+	struct timespec times[2];
+	struct stat st;
+	int r;
+
+	if (sub_from < 0 || sub_to < 0 || fstat(sub_from, &st) < 0)
+		return member_error(err, error_code_of_errno(errno), name, "cannot open it: %s",
+			strerror(errno));
+	r = move_entries(sub_from, sub_to, err);
+	if (r < 0)
+		return r;
+	times[0] = (struct timespec){.tv_nsec = UTIME_OMIT};
+	times[1] = st.st_mtim;
+	futimens(sub_to, times);
+	if (unlinkat(from, name, AT_REMOVEDIR) < 0)
+		return error_errno(err, errno, "cannot remove emptied directory '%s'", name);
+	return 0;
+}
+
+/* One pass; counts the entries in `moved`. */
+static int move_pass(int from, int to, size_t *moved, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *dir = list(from);
+	const struct dirent *e;
+
+	*moved = 0;
+	if (!dir)
+		return error_errno(err, errno, "cannot list the unpacked members");
+	while ((e = readdir(dir))) {
+		if (is_dots(e->d_name))
+			continue;
+		++*moved;
+		if (renameat(from, e->d_name, to, e->d_name) == 0)
+			continue;
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return member_error(err, error_code_of_errno(errno), e->d_name,
+				"cannot move it into place: %s", strerror(errno));
+		int r = merge_dir(from, to, e->d_name, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Moves the entries, merging directories of the same names; `from` is empty afterwards. */
+static int move_entries(int from, int to, struct penstock_error *err)
+{
+	size_t moved;
+
+	/* A listing may skip entries while others are removed: repeat until the directory is
+	 * empty. */
+	do {
+		int r = move_pass(from, to, &moved, err);
+
+		if (r < 0)
+			return r;
+	} while (moved > 0);
+	return 0;
 }
 
 int tree_commit(struct tree *t, struct penstock_error *err)
 {
-	int r;
+	int r = members_finish(&t->members, err);
 
-	set_times(t);
-	dir_cache_release(&t->dirs);
-	r = commit_check(t->stage_fd, t->dir_fd, t->options.archive, err);
+	members_forget(&t->members);
 	if (r == 0)
-		r = commit_move(t->stage_fd, t->dir_fd, err);
+		r = check_move(t->members.root_fd, t->dir_fd, t->options.archive, err);
+	if (r == 0)
+		r = move_entries(t->members.root_fd, t->dir_fd, err);
 	if (r < 0)
 		return r;
 	if (rmdir(t->stage) < 0)

@@ -1,7 +1,7 @@
 /*
  * The tree that members are written to: a temporary directory below the target, which tree_commit()
- * moves into place as a whole and tree_free() removes otherwise. Every name is resolved component
- * by component from descriptors without following links, so no name reaches outside.
+ * moves into place as a whole and tree_release() removes otherwise. A member below a link is refused,
+ * and so is a link that leads out of the tree.
  *
  * Used by one thread at a time. Names are bytes; an error names the member.
  */
@@ -17,8 +17,7 @@
 
 #include <penstock/error.h>
 
-#include "base/buf.h"
-#include "archive/dir_cache.h"
+#include "archive/members.h"
 
 #define TREE_PREFIX ".penstock-unpack-"
 
@@ -35,11 +34,10 @@ struct tree_options {
 struct tree {
 	struct tree_options options;
 	char *dir, *stage; /* owned; the target, and the temporary directory */
-	int dir_fd, stage_fd;
+	int dir_fd;
 	mode_t umask;
-	struct dir_cache dirs;
-	uint64_t members, bytes;
-	struct buf times; /* struct tree_time and name of each directory with a time */
+	struct members members; /* below the temporary directory */
+	uint64_t bytes;
 
 	/* the file being written, if fd >= 0 */
 	int fd;

@@ -340,7 +340,7 @@ int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *s
 	if (stats)
 		*stats = (struct unpack_stats){.result = u->result,
 			.format = format_name(u),
-			.members = u->tree.members,
+			.members = u->tree.members.n,
 			.bytes = u->tree.bytes};
 	return 0;
 }

@@ -1,5 +1,4 @@
 /*
- *
  * Images in local files: archived OCI layouts as 'skopeo copy' writes them, and 'docker save'
  * archives.
  */

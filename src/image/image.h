@@ -79,7 +79,6 @@ struct image_request {
 };
 
 /*
- *
  * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors:
  * INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry refuses
  * the login or requires one), UNAVAILABLE (it does not answer), CORRUPT (digest mismatch or broken

@@ -31,7 +31,6 @@ struct unpacking {
 };
 
 /*
- *
  * Pads the tar at its end. Some tools write no padding after the last member and no end marker, so
  * the last block is filled with zeros. check_received() makes sure that these zeros are never taken
  * for file data, and a header has a checksum.
@@ -86,7 +85,7 @@ static int check_received(
 	return error_set(err, PENSTOCK_E_CORRUPT, "layer truncated within member '%s'", name);
 }
 
-static int copy_data(struct unpacking *u, const struct layer_place *place, int fd, int64_t size,
+static int copy_data(struct unpacking *u, const struct member_place *place, int fd, int64_t size,
 	struct penstock_error *err)
 {
 	la_int64_t end = 0;
@@ -134,14 +133,14 @@ static void set_xattrs(struct archive_entry *entry, int fd)
 	}
 }
 
-static int write_file(struct unpacking *u, struct archive_entry *entry, struct layer_place *place,
+static int write_file(struct unpacking *u, struct archive_entry *entry, struct member_place *place,
 	const struct layer_meta *meta, struct penstock_error *err)
 {
-	int fd;
-	int r = layer_file_begin(&u->tree, place, &fd, err);
+	int r, fd = members_create(
+		       &u->tree.members, place, &(struct member_new){S_IFREG, 0600, NULL, -1}, err);
 
-	if (r < 0)
-		return r;
+	if (fd < 0)
+		return fd;
 	r = copy_data(u, place, fd, archive_entry_size(entry), err);
 	if (r < 0) {
 		close(fd);
@@ -166,14 +165,14 @@ static int write_member(
 		.gid = (gid_t)archive_entry_gid(entry),
 		.mtime = {archive_entry_mtime(entry), archive_entry_mtime_nsec(entry)},
 	};
-	struct layer_place place;
+	struct member_place place;
 	int r;
 
 	if (!name)
 		name = archive_entry_pathname_utf8(entry);
 	if (!name)
 		return error_set(err, PENSTOCK_E_CORRUPT, "a member has an unreadable name");
-	r = layer_place(&u->tree, &place, name, err);
+	r = members_place(&u->tree.members, &place, name, err);
 	if (r == 0)
 		r = layer_mark(&u->tree, &place, err);
 	if (r != 0)
@@ -181,7 +180,7 @@ static int write_member(
 	if (!place.len && (link || archive_entry_filetype(entry) != AE_IFDIR))
 		return error_set(err, PENSTOCK_E_CORRUPT, "a member has no name");
 	if (link)
-		return layer_hardlink(&u->tree, &place, link, err);
+		return members_link(&u->tree.members, &place, link, err);
 	switch (archive_entry_filetype(entry)) {
 	case AE_IFREG:
 		return write_file(u, entry, &place, &meta, err);
@@ -242,12 +241,11 @@ static int unpack(struct unpacking *u, const char *digest, struct penstock_error
 	if (r == 0)
 		r = layer_stream_verify(&u->stream, digest, err);
 	if (r == 0)
-		r = layer_tree_finish(&u->tree, err);
+		r = members_finish(&u->tree.members, err);
 	return r;
 }
 
-int layer_unpack(const char *dir, const struct layer_input *input, struct layer_stats *stats,
-	struct penstock_error *err)
+int layer_unpack(const char *dir, const struct layer_input *input, struct penstock_error *err)
 {
 	struct unpacking u = {0};
 	/* Names in Unicode are converted to UTF-8, independently of the process's locale. */
@@ -259,7 +257,6 @@ int layer_unpack(const char *dir, const struct layer_input *input, struct layer_
 		r = layer_stream_init(&u.stream, input, err);
 		if (r == 0)
 			r = unpack(&u, input->digest, err);
-		*stats = (struct layer_stats){u.tree.members, u.tree.bytes};
 		archive_read_free(u.a);
 		layer_stream_release(&u.stream);
 	}

@@ -1,5 +1,4 @@
 /*
- *
  * One layer of an image, unpacked into its own directory while its bytes arrive. The layer is a
  * tar, plain or compressed with gzip or zstd, and is verified by its digest.
  *
@@ -13,7 +12,6 @@
 #define IMAGE_LAYER_H
 
 #include <stdatomic.h>
-#include <stdint.h>
 
 struct penstock_error;
 struct ring;
@@ -27,18 +25,11 @@ struct layer_input {
 	const atomic_int *cancel; /* may be NULL */
 };
 
-struct layer_stats {
-	uint64_t members;
-	uint64_t bytes; /* total size of files */
-};
-
 /*
- *
  * Unpacks the layer into `dir`, which must not exist. On failure the caller removes what was
  * written. Reads the ring to its end. Fails with CANCELLED if the writer of the ring failed (the
  * writer has the reason), and with CORRUPT if the digest does not match or the data is not a tar.
  */
-int layer_unpack(const char *dir, const struct layer_input *input, struct layer_stats *stats,
-	struct penstock_error *err);
+int layer_unpack(const char *dir, const struct layer_input *input, struct penstock_error *err);
 
 #endif

@@ -1,5 +1,4 @@
 /*
- *
  * The tar inside a layer: hashes the layer's bytes as they arrive and decompresses them. Used by
  * one thread.
  */

@@ -1,5 +1,4 @@
 /*
- *
  * Parsers for the documents of an image as registries send them: the index over platforms, the
  * manifest, the configuration, and the login challenge. All of them are untrusted input: bounded
  * and validated. Pure functions.

@@ -69,7 +69,6 @@ static int pull_once(
 	struct ring ring;
 	struct fetching f = {b, blob, &ring, PENSTOCK_ERROR_INIT, 0};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	struct layer_stats stats;
 	pthread_t thread;
 	int r;
 
@@ -86,7 +85,7 @@ static int pull_once(
 			.drained = notify_drained,
 			.cookie = b->source,
 			.cancel = &b->stop},
-		&stats, &why);
+		&why);
 	if (r < 0) {
 		ring_refuse(&ring);
 		b->source->ops->drained(b->source);

@@ -1,5 +1,4 @@
 /*
- *
  * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure
  * functions.
  *

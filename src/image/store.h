@@ -1,5 +1,4 @@
 /*
- *
  * The directory that contains the images: names, locks, layers. src/image/image.h describes its
  * layout.
  */

@@ -52,7 +52,6 @@ static void nothing(void *cookie)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct layer_stats stats = {0};
 	uint8_t raw[CHECKSUM_MAX_SIZE];
 	char digest[80] = "sha256:";
 	char out[256];
@@ -73,8 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(ring_write(&ring, data + 1, size - 1) == 0);
 	ring_close(&ring);
 	int rc = layer_unpack(out,
-		&(struct layer_input){.ring = &ring, .digest = digest, .drained = nothing}, &stats,
-		&err);
+		&(struct layer_input){.ring = &ring, .digest = digest, .drained = nothing}, &err);
 
 	require_error(rc, &err);
 	require(rc < 0 || !(data[0] & 1));

@@ -1,0 +1,111 @@
+/*
+ * The members of an archive as files below a root directory. Every name is resolved component by
+ * component from descriptors that are kept open, so that no member reaches outside, not even
+ * through a link that another process creates meanwhile. The policy decides about names below
+ * links and about members that are there twice. Used by one thread.
+ *
+ *	struct members m = {.root_fd = fd, .policy = &policy, .max = 1000};
+ *	struct member_place place;
+ *
+ *	members_place(&m, &place, "a/b", err);
+ *	fd = members_create(&m, &place, &(struct member_new){S_IFREG, 0644}, err);
+ *	members_finish(&m, err);
+ *	members_release(&m);
+ */
+#ifndef ARCHIVE_MEMBERS_H
+#define ARCHIVE_MEMBERS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <penstock/error.h>
+
+#include "base/buf.h"
+
+#define MEMBERS_DIRS 64 /* open directories; archives list a directory's members together */
+
+struct members;
+
+/* A name without empty and "." components. */
+struct member_place {
+	char text[PATH_MAX];
+	size_t len; /* 0: the root itself */
+	size_t parent_len; /* of the part before the last '/'; 0: the root */
+	const char *base; /* the last component, within `text` */
+	int parent; /* the directory of `base`, borrowed until the next one is opened */
+};
+
+struct member_policy {
+	bool absolute; /* a leading '/' is ignored, not refused */
+	bool exact; /* a mode or time that cannot be set is an error */
+	mode_t dir_mode; /* of directories that no member names; with `exact` whatever the umask */
+	/* Opens a directory whose path leads through a link or a file. Returns -1 with errno.
+	 * NULL: such a path is refused. */
+	int (*open_linked)(const struct members *m, const char *path);
+	/* Removes the earlier member of the same name. */
+	int (*replace)(struct members *m, struct member_place *place, struct penstock_error *err);
+};
+
+struct members {
+	int root_fd;
+	const struct member_policy *policy;
+	uint64_t n, max; /* members so far, and their limit */
+	struct buf later; /* attributes of directories, set by members_finish() */
+	struct {
+		char *path; /* owned; NULL: free slot */
+		size_t len;
+		int fd;
+		uint64_t used;
+	} dirs[MEMBERS_DIRS];
+	uint64_t clock; /* counts uses of `dirs` */
+};
+
+void members_release(struct members *m);
+
+/* Splits a member's name, counts it, and opens its parent directory, which is created. */
+int members_place(struct members *m, struct member_place *place, const char *name,
+	struct penstock_error *err);
+/* The first part of it. */
+int member_split(
+	struct member_place *place, const char *name, bool absolute, struct penstock_error *err);
+/* The directory path[0, len), borrowed until the next call. With `create`, missing ones are made.
+ * Returns -1 with errno, ELOOP or ENOTDIR below a link or a file. */
+int members_open(struct members *m, const char *path, size_t len, bool create);
+/* Opens the parent of `place` again. */
+int members_reopen(struct members *m, struct member_place *place, struct penstock_error *err);
+/* Closes all directories: call it when a path may lead elsewhere. */
+void members_forget(struct members *m);
+
+struct member_new {
+	mode_t type; /* S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO; 0: a hard link */
+	mode_t mode;
+	const char *target; /* of a link; of a hard link in the directory `from` */
+	int from;
+};
+/* Creates the entry in place of an earlier one. Returns the descriptor of a file, else 0. */
+int members_create(struct members *m, struct member_place *place, const struct member_new *what,
+	struct penstock_error *err);
+/* Returns 1 if the directory existed, 0 if it was created. */
+int members_mkdir(
+	struct members *m, struct member_place *place, mode_t mode, struct penstock_error *err);
+/* A hard link to a member before it. */
+int members_link(struct members *m, struct member_place *place, const char *target,
+	struct penstock_error *err);
+
+/* Sets the time, and the mode if it is not -1, of the directory at the end. */
+void members_later(struct members *m, const struct member_place *place, mode_t mode,
+	const struct timespec *mtime);
+/* Sets the attributes of directories. Call it after the last member. */
+int members_finish(struct members *m, struct penstock_error *err);
+
+/* Raises "member NAME: text", with unprintable bytes of the name as \xNN. */
+int member_error(struct penstock_error *err, enum penstock_code code, const char *name,
+	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* Raises "member NAME: WHAT: reason" for errno. */
+int member_errno(struct penstock_error *err, const char *name, const char *what);
+
+#endif
