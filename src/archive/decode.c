@@ -70,12 +70,6 @@ static uint64_t gzip_offset(const struct gzip *z)
 	return z->consumed + z->span - z->state->avail_in;
 }
 
-static int gzip_cut(const struct gzip *z, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_CORRUPT, "the gzip data is truncated after %llu bytes",
-		(unsigned long long)gzip_offset(z));
-}
-
 /* Gets the next span once the current one is used up. */
 static int gzip_refill(struct gzip *z, struct penstock_error *err)
 {
@@ -98,16 +92,6 @@ static int gzip_refill(struct gzip *z, struct penstock_error *err)
 	return 0;
 }
 
-static int gzip_failed(const struct gzip *z, int r, struct penstock_error *err)
-{
-	unsigned long long at = gzip_offset(z);
-
-	if (r == ISAL_INCORRECT_CHECKSUM)
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the gzip data does not match its checksum at byte %llu", at);
-	return error_set(err, PENSTOCK_E_CORRUPT, "the gzip data is damaged near byte %llu", at);
-}
-
 /* Decodes one gzip member, and verifies its checksum. */
 static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -119,6 +103,7 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 		char *p;
 		size_t room;
 		int r = gzip_refill(z, err);
+		unsigned long long at;
 
 		if (r < 0)
 			return r;
@@ -135,10 +120,17 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 		if (r == ISAL_END_INPUT || r >= 0) {
 			if (z->ended && s->avail_in == 0 && s->avail_out == room &&
 				s->block_state != ISAL_BLOCK_FINISH)
-				return gzip_cut(z, err);
+				return error_set(err, PENSTOCK_E_CORRUPT,
+					"the gzip data is truncated after %llu bytes",
+					(unsigned long long)gzip_offset(z));
 			continue;
 		}
-		return gzip_failed(z, r, err);
+		at = gzip_offset(z);
+		if (r == ISAL_INCORRECT_CHECKSUM)
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"the gzip data does not match its checksum at byte %llu", at);
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "the gzip data is damaged near byte %llu", at);
 	}
 	return 0;
 }

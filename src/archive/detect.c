@@ -93,12 +93,6 @@ static bool is_bzip2(const unsigned char *p, size_t len)
 	       (memcmp(p + 4, block, 6) == 0 || memcmp(p + 4, end, 6) == 0);
 }
 
-/* Properties within bounds, a dictionary of 2^n or 2^n + 2^(n-1), and an unknown or sane size. */
-static bool is_lzma(const unsigned char *p, size_t len)
-{
-	return len >= 13 && p[0] == 0x5D && p[1] == 0 && p[2] == 0 && (p[12] == 0xFF || p[12] == 0);
-}
-
 enum archive_kind archive_detect(const void *data, size_t len, const char *name)
 {
 	const unsigned char *p = data;
@@ -125,7 +119,9 @@ enum archive_kind archive_detect(const void *data, size_t len, const char *name)
 		return ARCHIVE_KIND_LZIP;
 	if (archive_is_tar(data, len, name))
 		return ARCHIVE_KIND_TAR;
-	if (is_lzma(p, len) && (ends_nocase(name, ".lzma") || ends_nocase(name, ".tlz")))
+	if ((len >= 13 && p[0] == 0x5D && p[1] == 0 && p[2] == 0 &&
+		    (p[12] == 0xFF || p[12] == 0)) &&
+		(ends_nocase(name, ".lzma") || ends_nocase(name, ".tlz")))
 		return ARCHIVE_KIND_LZMA;
 	if (BEGINS("\x1f\x9d") &&
 		(str_ends(name, ".Z") || ends_nocase(name, ".taz") || ends_nocase(name, ".tz")))

@@ -187,17 +187,6 @@ static int write_file(struct extraction *x, struct archive_entry *entry, const c
 	return r;
 }
 
-static int refuse_type(mode_t type, const char *name, struct penstock_error *err)
-{
-	const char *what = type == AE_IFCHR || type == AE_IFBLK ? "a device"
-			   : type == AE_IFIFO			? "a FIFO"
-			   : type == AE_IFSOCK			? "a socket"
-								: "of an unknown type";
-
-	return member_error(err, PENSTOCK_E_INVALID, name,
-		"it is %s; only files, directories and links are unpacked", what);
-}
-
 static int write_member(
 	struct extraction *x, struct archive_entry *entry, struct penstock_error *err)
 {
@@ -223,6 +212,8 @@ static int write_member(
 		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
 	}
 	switch (type) {
+		const char *what;
+
 	case AE_IFREG:
 		return write_file(x, entry, name, mtime, err);
 	case AE_IFDIR:
@@ -231,7 +222,12 @@ static int write_member(
 		target = archive_entry_symlink(entry);
 		return tree_symlink(x->tree, name, target ? target : "", mtime, err);
 	default:
-		return refuse_type(type, name, err);
+		what = type == AE_IFCHR || type == AE_IFBLK ? "a device"
+		       : type == AE_IFIFO		    ? "a FIFO"
+		       : type == AE_IFSOCK		    ? "a socket"
+							    : "of an unknown type";
+		return member_error(err, PENSTOCK_E_INVALID, name,
+			"it is %s; only files, directories and links are unpacked", what);
 	}
 }
 

@@ -204,42 +204,28 @@ static void *front_main(void *arg)
 
 /* ---- interface ---- */
 
-static int default_limit(const char *dir, uint64_t *bytes, struct penstock_error *err)
-{
-	uint64_t free_bytes;
-	int r = fs_free_bytes(dir, &free_bytes, err);
-
-	if (r == 0)
-		*bytes = free_bytes - free_bytes / 20;
-	return r;
-}
-
-static uint64_t ratio_wanted(void)
-{
-	const char *given = getenv("PENSTOCK_UNPACK_RATIO");
-	uint64_t ratio;
-
-	if (given && str_to_u64(given, 1, UINT64_MAX, &ratio))
-		return ratio;
-	return LIMIT_ARCHIVE_RATIO;
-}
-
 static int prepare(struct unpacker *u, const char *dir, struct penstock_error *err)
 {
 	struct tree_options tree = {.max_bytes = u->options.max_bytes,
 		.max_members = u->options.max_members ? u->options.max_members
 						      : LIMIT_ARCHIVE_MEMBERS,
-		.max_ratio = u->options.max_ratio ? u->options.max_ratio : ratio_wanted(),
+		.max_ratio = u->options.max_ratio ? u->options.max_ratio : LIMIT_ARCHIVE_RATIO,
 		.packed = &u->packed,
 		.budget = u->options.budget};
+	const char *ratio = getenv("PENSTOCK_UNPACK_RATIO");
+	uint64_t room;
 	int r = 0;
 
+	if (ratio && !u->options.max_ratio)
+		str_to_u64(ratio, 1, UINT64_MAX, &tree.max_ratio);
 	u->name = strdup(u->options.name);
 	if (!u->name || ring_init(&u->fed, LIMIT_ARCHIVE_QUEUE) < 0)
 		return error_memory(err);
 	tree.archive = u->options.name = u->name;
-	if (tree.max_bytes == 0)
-		r = default_limit(dir, &tree.max_bytes, err);
+	if (tree.max_bytes == 0) {
+		r = fs_free_bytes(dir, &room, err);
+		tree.max_bytes = r == 0 ? room - room / 20 : 0;
+	}
 	if (r == 0)
 		r = tree_init(&u->tree, dir, &tree, err);
 	if (r < 0)
@@ -289,34 +275,15 @@ int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penst
 
 static int unpack_finished(struct unpacker *u, const char *path, struct penstock_error *err)
 {
-	int r = 1;
-
 	if (u->zip_streamed) {
-		r = extract_amend_zip(path, &u->tree, &u->extract, err);
-		if (r == 1) {
-			r = tree_restart(&u->tree, err);
-			if (r < 0)
-				return r;
-			r = 1;
-		}
+		int r = extract_amend_zip(path, &u->tree, &u->extract, err);
+
+		if (r == 1)
+			r = tree_restart(&u->tree, err) < 0 ? -(int)err->code : 1;
+		if (r != 1)
+			return r;
 	}
-	return r == 1 ? extract_path(u->kind, path, &u->tree, &u->extract, err) : r;
-}
-
-static const char *format_name(const struct unpacker *u)
-{
-	static const char *const tars[] = {[ARCHIVE_KIND_GZIP] = "gzip tar",
-		[ARCHIVE_KIND_BZIP2] = "bzip2 tar",
-		[ARCHIVE_KIND_XZ] = "xz tar",
-		[ARCHIVE_KIND_LZMA] = "lzma tar",
-		[ARCHIVE_KIND_LZIP] = "lzip tar",
-		[ARCHIVE_KIND_ZSTD] = "zstd tar",
-		[ARCHIVE_KIND_LZ4] = "lz4 tar",
-		[ARCHIVE_KIND_COMPRESS] = "compress tar"};
-
-	if (archive_is_compression(u->kind) && u->result == UNPACK_TREE)
-		return tars[u->kind];
-	return archive_kind_name(u->kind);
+	return extract_path(u->kind, path, &u->tree, &u->extract, err);
 }
 
 int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *stats,
@@ -339,7 +306,7 @@ int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *s
 		return report(u, &why, err);
 	if (stats)
 		*stats = (struct unpack_stats){.result = u->result,
-			.format = format_name(u),
+			.format = archive_kind_name(u->kind),
 			.members = u->tree.members.n,
 			.bytes = u->tree.bytes};
 	return 0;

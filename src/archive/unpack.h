@@ -57,7 +57,7 @@ enum unpack_result {
 
 struct unpack_stats {
 	enum unpack_result result;
-	const char *format; /* static: "tar", "gzip tar", "zip", "xz file", … */
+	const char *format; /* static: "tar", "gzip", "zip", … */
 	uint64_t members; /* files, directories and links */
 	uint64_t bytes; /* of their contents */
 };

@@ -215,11 +215,6 @@ static int pull(struct getting *g, struct penstock_error *err)
 	return r;
 }
 
-static bool is_unreachable(const struct penstock_error *err)
-{
-	return err->code == PENSTOCK_E_UNAVAILABLE || err->code == PENSTOCK_E_TIMEOUT;
-}
-
 /* Falls back to the image last pulled under this name if the registry is unreachable. */
 static int use_stored(struct image **out, struct getting *g, struct penstock_error *err)
 {
@@ -270,7 +265,8 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	r = open_source(g, &why);
 	if (r == 0)
 		r = find_manifest(g, &why);
-	if (r < 0 && !g->is_file && is_unreachable(&why))
+	if (r < 0 && !g->is_file &&
+		(why.code == PENSTOCK_E_UNAVAILABLE || why.code == PENSTOCK_E_TIMEOUT))
 		r = use_stored(out, g, &why);
 	if (r < 0)
 		return error_move(err, &why);
@@ -286,23 +282,6 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	if (r == 0 && !g->is_file)
 		r = image_store_tag_write(&g->store, (*out)->name, known, err);
 	return r;
-}
-
-static int begin(struct getting *g, struct penstock_error *err)
-{
-	const struct image_request *request = g->request;
-	int r;
-
-	g->is_file = *request->reference == '/';
-	if (g->is_file) {
-		g->name = strdup(request->reference);
-	} else {
-		r = image_reference_parse(&g->ref, request->reference, request->registry, err);
-		if (r < 0)
-			return r;
-		g->name = image_reference_name(&g->ref);
-	}
-	return g->name ? image_store_open(&g->store, err) : error_memory(err);
 }
 
 #define GATE_POLL_MS 20
@@ -321,20 +300,6 @@ static int lock_gate(struct getting *g, struct penstock_error *err)
 	return r < 0 ? error_errno(err, errno, "cannot lock '%s/locks'", g->store.dir) : 0;
 }
 
-/* Protects the image from removal until image_free(). The modification time of its manifest orders
- * the removal of the least recently used images. */
-static void mark_used(struct getting *g, struct image *image)
-{
-	_cleanup_free_ char *path = image_store_path(
-		&g->store, "manifests", image->digest + strlen("sha256:"));
-
-	if (path)
-		utimensat(AT_FDCWD, path, NULL, 0);
-	image->use_fd = image_store_use_fd(&g->store, image->digest);
-	if (image->use_fd >= 0)
-		fs_lock_shared(image->use_fd);
-}
-
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err)
 {
 	struct getting g = {.request = request,
@@ -344,14 +309,30 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 		.text = BUF_INIT(LIMIT_IMAGE_DOCUMENT)};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct image *image = NULL;
-	int r = begin(&g, &why);
+	int r = 0;
 
+	g.is_file = *request->reference == '/';
+	if (!g.is_file)
+		r = image_reference_parse(&g.ref, request->reference, request->registry, &why);
+	if (r == 0) {
+		g.name = g.is_file ? strdup(request->reference) : image_reference_name(&g.ref);
+		r = g.name ? image_store_open(&g.store, &why) : error_memory(&why);
+	}
 	if (r == 0)
 		r = lock_gate(&g, &why);
 	if (r == 0)
 		r = get(&image, &g, &why);
+	/* The time of the manifest orders the removal of the least recently used images; the lock
+	 * protects this one until image_free(). */
 	if (r == 0) {
-		mark_used(&g, image);
+		_cleanup_free_ char *path = image_store_path(
+			&g.store, "manifests", image->digest + strlen("sha256:"));
+
+		if (path)
+			utimensat(AT_FDCWD, path, NULL, 0);
+		image->use_fd = image_store_use_fd(&g.store, image->digest);
+		if (image->use_fd >= 0)
+			fs_lock_shared(image->use_fd);
 		image->pulled = g.pulled;
 	}
 	if (r < 0 && why.message) {

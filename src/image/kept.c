@@ -70,19 +70,12 @@ static int read_layers(
 	return r;
 }
 
-/* Tests the lock without taking it, so no other process is blocked. */
-static bool is_used(const struct image_store *store, const char *digest)
-{
-	_cleanup_close_ int fd = image_store_use_fd(store, digest);
-
-	return fd >= 0 && fs_lock_in_use(fd);
-}
-
 static int add(struct image_kept_list *list, const struct image_store *store, const char *name,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *path = image_store_path(store, "manifests", name);
 	struct image_kept *grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
+	_cleanup_close_ int use = -1;
 	struct image_kept *image;
 	struct stat st;
 
@@ -96,7 +89,9 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	snprintf(image->digest, sizeof(image->digest), "sha256:%s", name);
 	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	list->n++;
-	image->in_use = is_used(store, image->digest);
+	/* Test the lock without taking it, so that no other process is blocked. */
+	use = image_store_use_fd(store, image->digest);
+	image->in_use = use >= 0 && fs_lock_in_use(use);
 	return read_layers(image, store, err);
 }
 
@@ -188,18 +183,6 @@ static int lock_exclusive(int *out, const struct image_store *store, struct pens
 	return 0;
 }
 
-static int remove_tags(
-	const struct image_store *store, const struct image_kept *image, struct penstock_error *err)
-{
-	for (size_t i = 0; i < image->names.n; i++) {
-		int r = image_store_tag_remove(store, image->names.items[i], err);
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err)
 {
 	const struct image_store store = {.dir = dir};
@@ -219,35 +202,23 @@ int image_kept_remove(const char *dir, const struct image_kept *image, struct pe
 			image->names.n ? image->names.items[0] : image->digest);
 	if (r < 0)
 		return error_errno(err, errno, "cannot lock '%s/locks'", dir);
-	r = remove_tags(&store, image, err);
+	for (size_t i = 0; r == 0 && i < image->names.n; i++)
+		r = image_store_tag_remove(&store, image->names.items[i], err);
 	if (r == 0 && unlink(path) < 0 && errno != ENOENT)
 		r = error_errno(err, errno, "cannot remove '%s'", path);
 	return r;
 }
 
-static bool is_in_any(const struct image_kept_list *list, const char *path)
-{
-	for (size_t i = 0; i < list->n; i++) {
-		const struct strlist *layers = &list->items[i].layers;
-
-		for (size_t k = 0; k < layers->n; k++) {
-			if (strcmp(layers->items[k], path) == 0)
-				return true;
-		}
-	}
-	return false;
-}
-
 /* ---- pruning ---- */
 
-/* True if one of the first `n` images that are not removed contains the layer. */
-static bool is_in_earlier(
+/* True if one of the first `n` images that are not removed contains the layer. `gone` may be NULL. */
+static bool is_in_first(
 	const struct image_kept_list *list, const bool *gone, size_t n, const char *path)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct strlist *layers = &list->items[i].layers;
 
-		for (size_t k = 0; !gone[i] && k < layers->n; k++) {
+		for (size_t k = 0; !(gone && gone[i]) && k < layers->n; k++) {
 			if (strcmp(layers->items[k], path) == 0)
 				return true;
 		}
@@ -264,7 +235,7 @@ static uint64_t total_of(const struct image_kept_list *list, const bool *gone)
 		const struct image_kept *image = &list->items[i];
 
 		for (size_t k = 0; !gone[i] && k < image->layers.n; k++) {
-			if (!is_in_earlier(list, gone, i, image->layers.items[k]))
+			if (!is_in_first(list, gone, i, image->layers.items[k]))
 				total += image->sizes[k];
 		}
 	}
@@ -343,7 +314,7 @@ int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *er
 		_cleanup_free_ char *mark = NULL;
 
 		if (*e->d_name == '.' || strchr(e->d_name, '.') || !layer ||
-			is_in_any(&list, layer))
+			is_in_first(&list, NULL, list.n, layer))
 			continue;
 		*bytes += bytes_below(layer);
 		r = fs_remove_tree(layer, err);

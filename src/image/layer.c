@@ -30,30 +30,24 @@ struct unpacking {
 	bool ended; /* the stream has ended */
 };
 
-/*
- * Pads the tar at its end. Some tools write no padding after the last member and no end marker, so
- * the last block is filled with zeros. check_received() makes sure that these zeros are never taken
- * for file data, and a header has a checksum.
- */
-static la_ssize_t pad(struct unpacking *u, const void **data)
-{
-	static const char zeros[TAR_BLOCK];
-
-	if (u->ended)
-		return 0;
-	u->ended = true;
-	*data = zeros;
-	return (la_ssize_t)(-u->received & (TAR_BLOCK - 1));
-}
-
 static la_ssize_t read_tar(struct archive *a, void *cookie, const void **data)
 {
 	struct unpacking *u = cookie;
 	const char *p = NULL;
 	ssize_t n = layer_stream_read(&u->stream, &p);
 
-	if (n == 0)
-		return pad(u, data);
+	/* Some tools write no padding after the last member and no end marker: fill the last block
+	 * with zeros. copy_data() makes sure that these are never taken for file data, and a header
+	 * has a checksum. */
+	if (n == 0) {
+		static const char zeros[TAR_BLOCK];
+
+		if (u->ended)
+			return 0;
+		u->ended = true;
+		*data = zeros;
+		return (la_ssize_t)(-u->received & (TAR_BLOCK - 1));
+	}
 	if (n < 0)
 		archive_set_error(a, EIO, "the source failed");
 	else
@@ -75,16 +69,6 @@ static int failed(struct unpacking *u, struct penstock_error *err)
 		text ? text : "no reason given");
 }
 
-/* Fails if the `n` bytes that libarchive returned last include padding. Its position is still
- * before these bytes. */
-static int check_received(
-	struct unpacking *u, size_t n, const char *name, struct penstock_error *err)
-{
-	if (archive_filter_bytes(u->a, 0) + (int64_t)n <= u->received)
-		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT, "layer truncated within member '%s'", name);
-}
-
 static int copy_data(struct unpacking *u, const struct member_place *place, int fd, int64_t size,
 	struct penstock_error *err)
 {
@@ -100,9 +84,11 @@ static int copy_data(struct unpacking *u, const struct member_place *place, int 
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		r = check_received(u, n, place->text, err);
-		if (r == 0)
-			r = layer_room(&u->tree, n, err);
+		/* libarchive's position is still before these bytes. */
+		if (archive_filter_bytes(u->a, 0) + (int64_t)n > u->received)
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"layer truncated within member '%s'", place->text);
+		r = layer_room(&u->tree, n, err);
 		if (r < 0)
 			return r;
 		if (fs_pwrite_all(fd, p, n, offset) < 0)
@@ -212,20 +198,10 @@ static int write_members(struct unpacking *u, struct penstock_error *err)
 	}
 }
 
-/* Reads the rest of the stream: the digest also covers the bytes after the tar. */
-static int drain(struct unpacking *u, struct penstock_error *err)
+static int unpack(struct unpacking *u, const char *digest, struct penstock_error *err)
 {
 	const char *p;
 	ssize_t n;
-
-	do {
-		n = layer_stream_read(&u->stream, &p);
-	} while (n > 0);
-	return n < 0 ? error_move(err, &u->stream.error) : 0;
-}
-
-static int unpack(struct unpacking *u, const char *digest, struct penstock_error *err)
-{
 	int r;
 
 	u->a = archive_read_new();
@@ -236,8 +212,11 @@ static int unpack(struct unpacking *u, const char *digest, struct penstock_error
 	if (archive_read_open(u->a, u, NULL, read_tar, NULL) != ARCHIVE_OK)
 		return failed(u, err);
 	r = write_members(u, err);
-	if (r == 0)
-		r = drain(u, err);
+	/* The digest also covers the bytes after the tar. */
+	while (r == 0 && (n = layer_stream_read(&u->stream, &p)) != 0) {
+		if (n < 0)
+			r = error_move(err, &u->stream.error);
+	}
 	if (r == 0)
 		r = layer_stream_verify(&u->stream, digest, err);
 	if (r == 0)

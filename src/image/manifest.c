@@ -90,15 +90,6 @@ static int read_layer(struct image_blob *layer, const json_t *object, struct pen
 	return 0;
 }
 
-static void add_platform(struct buf *list, const json_t *platform)
-{
-	const char *os = text_of(platform, "os");
-	const char *architecture = text_of(platform, "architecture");
-
-	if (os && architecture && strcmp(os, "unknown") != 0)
-		buf_printf(list, "%s%.20s/%.20s", list->len ? ", " : "", os, architecture);
-}
-
 static bool is_platform(const json_t *platform)
 {
 	const char *os = text_of(platform, "os");
@@ -118,11 +109,16 @@ static int read_index(
 	manifest->is_index = true;
 	json_array_foreach (list, i, item) {
 		const json_t *platform = json_object_get(item, "platform");
+		const char *os, *architecture;
 
 		/* A hand-made layout may have one manifest without a platform. */
 		if (is_platform(platform) || (!platform && json_array_size(list) == 1))
 			return read_blob(&manifest->config, item, "a manifest", err);
-		add_platform(&platforms, platform);
+		os = text_of(platform, "os");
+		architecture = text_of(platform, "architecture");
+		if (os && architecture && strcmp(os, "unknown") != 0)
+			buf_printf(&platforms, "%s%.20s/%.20s", platforms.len ? ", " : "", os,
+				architecture);
 	}
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
 		"no image for linux/%s, only for %s; build one for this machine, or use another "
@@ -285,23 +281,6 @@ static char *take_value(const char **p)
 	return strndup(begin, len);
 }
 
-static void take_parameter(
-	struct image_challenge *challenge, const char *name, size_t len, char *value)
-{
-	char **place = NULL;
-
-	if (len == 5 && strncasecmp(name, "realm", len) == 0)
-		place = &challenge->realm;
-	else if (len == 7 && strncasecmp(name, "service", len) == 0)
-		place = &challenge->service;
-	else if (len == 5 && strncasecmp(name, "scope", len) == 0)
-		place = &challenge->scope;
-	if (place && !*place)
-		*place = value;
-	else
-		free(value);
-}
-
 bool image_challenge_parse(struct image_challenge *challenge, const char *header)
 {
 	const char *p = header + strspn(header, " \t");
@@ -317,6 +296,8 @@ bool image_challenge_parse(struct image_challenge *challenge, const char *header
 	while (*p) {
 		const char *name;
 		size_t len;
+		char **place = NULL;
+		char *value;
 
 		p += strspn(p, ", \t");
 		name = p;
@@ -325,7 +306,17 @@ bool image_challenge_parse(struct image_challenge *challenge, const char *header
 		if (*p != '=')
 			continue;
 		p++;
-		take_parameter(challenge, name, len, take_value(&p));
+		value = take_value(&p);
+		if (len == 5 && strncasecmp(name, "realm", len) == 0)
+			place = &challenge->realm;
+		else if (len == 7 && strncasecmp(name, "service", len) == 0)
+			place = &challenge->service;
+		else if (len == 5 && strncasecmp(name, "scope", len) == 0)
+			place = &challenge->scope;
+		if (place && !*place)
+			*place = value;
+		else
+			free(value);
 	}
 	if (challenge->realm)
 		return true;

@@ -190,48 +190,28 @@ static int pull_missing(void *cookie, size_t i, struct penstock_error *err)
 	return error_prefix(err, "layer %.19s", blob->digest);
 }
 
-static size_t count_missing(const struct pull *b, uint64_t *bytes)
-{
-	size_t missing = 0;
-
-	*bytes = 0;
-	for (size_t i = 0; i < b->manifest->n_layers; i++) {
-		const struct image_blob *blob = &b->manifest->layers[i];
-
-		if (image_store_has_layer(b->store, blob->digest))
-			continue;
-		missing++;
-		*bytes = *bytes + blob->size < *bytes ? UINT64_MAX : *bytes + blob->size;
-	}
-	return missing;
-}
-
-static int check_room(const struct image_store *store, uint64_t bytes, struct penstock_error *err)
-{
-	char wanted[STR_SIZE_SIZE];
-	char there[STR_SIZE_SIZE];
-	uint64_t room;
-
-	if (fs_free_bytes(store->dir, &room, NULL) < 0 || bytes <= room / GROWTH)
-		return 0;
-	str_format_size(bytes, wanted);
-	str_format_size(room, there);
-	return error_set(err, PENSTOCK_E_NO_SPACE,
-		"layers of %s need about %d times as much space, and '%s' has %s free; free "
-		"some space, or move the images with PENSTOCK_HOME",
-		wanted, GROWTH, store->dir, there);
-}
-
 int image_store_pull_layers(const struct image_store *store, struct image_source *source,
 	const struct image_manifest *manifest, struct penstock_error *err)
 {
 	struct pull b = {.store = store, .source = source, .manifest = manifest};
-	uint64_t bytes;
-	size_t missing = count_missing(&b, &bytes);
-	int r = check_room(store, bytes, err);
+	char wanted[STR_SIZE_SIZE], there[STR_SIZE_SIZE];
+	uint64_t bytes = 0, room;
+	int r;
 
-	if (r < 0 || !missing)
-		return r;
+	for (size_t i = 0; i < manifest->n_layers; i++) {
+		uint64_t size = manifest->layers[i].size;
+
+		if (!image_store_has_layer(store, manifest->layers[i].digest))
+			bytes = bytes + size < bytes ? UINT64_MAX : bytes + size;
+	}
+	if (fs_free_bytes(store->dir, &room, NULL) == 0 && bytes > room / GROWTH) {
+		str_format_size(bytes, wanted);
+		str_format_size(room, there);
+		return error_set(err, PENSTOCK_E_NO_SPACE,
+			"layers of %s need about %d times as much space, and '%s' has %s free; "
+			"free some space, or move the images with PENSTOCK_HOME",
+			wanted, GROWTH, store->dir, there);
+	}
 	r = thread_each(&(struct thread_work){.name = "pull",
 				.n = manifest->n_layers,
 				.parallel = LIMIT_IMAGE_PARALLEL,

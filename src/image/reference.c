@@ -54,14 +54,6 @@ static bool is_loopback(const char *host)
 	       (str_starts(host, "127.") && strspn(host, "0123456789.") == len);
 }
 
-static int bad_host(const char *host, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_INVALID,
-		"invalid registry '%s'; expected a host such as ghcr.io, with http:// in front "
-		"if it has no TLS",
-		host);
-}
-
 static bool host_is_valid(const char *host)
 {
 	size_t i = 0;
@@ -90,7 +82,10 @@ static int set_host(struct image_reference *ref, char *host, struct penstock_err
 	bool hub = is_hub(host);
 
 	if (!host_is_valid(host)) {
-		bad_host(host, err);
+		error_set(err, PENSTOCK_E_INVALID,
+			"invalid registry '%s'; expected a host such as ghcr.io, with http:// in front "
+			"if it has no TLS",
+			host);
 		free(host);
 		return -(int)PENSTOCK_E_INVALID;
 	}

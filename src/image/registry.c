@@ -277,18 +277,6 @@ static int follow(struct registry *reg, struct http_request *request,
 	return http_perform(reg->options.engine, request, NULL, err);
 }
 
-static int follow_manifest(struct registry *reg, const struct http_reply *moved, struct buf *out,
-	struct penstock_error *err)
-{
-	struct http_request request = {.method = "GET", .sink = HTTP_SINK_TO_BUF(out)};
-	int r = http_request_header(&request, "Accept", ACCEPT) < 0
-			? error_memory(err)
-			: follow(reg, &request, moved, err);
-
-	strlist_release(&request.headers);
-	return r;
-}
-
 static int get_manifest(struct image_source *source, const char *digest, struct buf *out,
 	struct penstock_error *err)
 {
@@ -308,7 +296,10 @@ static int get_manifest(struct image_source *source, const char *digest, struct 
 	strlist_release(&request.headers);
 	if (r < 0 && is_moved(reply.status)) {
 		penstock_error_release(err);
-		r = follow_manifest(reg, &reply, out, err);
+		r = http_request_header(&request, "Accept", ACCEPT) < 0
+			    ? error_memory(err)
+			    : follow(reg, &request, &reply, err);
+		strlist_release(&request.headers);
 	}
 	return r < 0 ? explain(reg, wanted, err) : 0;
 }
@@ -375,20 +366,6 @@ static int restart(void *cookie)
 	return get->taken == 0 ? 0 : -1;
 }
 
-/* Requests a range, so a broken transfer is resumed. */
-static int follow_blob(
-	struct blob_get *get, const struct http_reply *moved, struct penstock_error *err)
-{
-	struct http_request request = {.method = "GET",
-		.range = {.wanted = true, .full_is_fine = true},
-		.sink = {.kind = HTTP_SINK_CALLBACK,
-			.write = take,
-			.restart = restart,
-			.cookie = get}};
-
-	return follow(get->reg, &request, moved, err);
-}
-
 static int get_blob(struct blob_get *get, const char *digest, struct penstock_error *err)
 {
 	struct registry *reg = get->reg;
@@ -410,7 +387,10 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 	strlist_release(&request.headers);
 	if (r < 0 && is_moved(reply.status)) {
 		penstock_error_release(err);
-		r = follow_blob(get, &reply, err);
+		/* Request a range, so that a broken transfer is resumed. */
+		request.range.wanted = request.range.full_is_fine = true;
+		request.on_headers = NULL;
+		r = follow(reg, &request, &reply, err);
 	}
 	if (r == 0 && get->taken != get->size)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
@@ -516,19 +496,6 @@ static const struct image_source_ops registry_ops = {
 	.free = free_registry,
 };
 
-static int take_login(struct registry *reg, struct penstock_error *err)
-{
-	const struct registry_options *o = &reg->options;
-
-	if (!o->username)
-		return login_find(&reg->login, reg->ref, o->cancel, err);
-	reg->login.username = strdup(o->username);
-	reg->login.password = strdup(o->password ? o->password : "");
-	if (!reg->login.username || !reg->login.password || log_redact(reg->login.password) < 0)
-		return error_memory(err);
-	return 0;
-}
-
 int registry_open(struct image_source **out, const struct registry_options *options,
 	struct penstock_error *err)
 {
@@ -543,7 +510,16 @@ int registry_open(struct image_source **out, const struct registry_options *opti
 	reg->options = *options;
 	reg->ref = options->reference;
 	pthread_mutex_init(&reg->lock, NULL);
-	r = take_login(reg, &why);
+	if (options->username) {
+		reg->login.username = strdup(options->username);
+		reg->login.password = strdup(options->password ? options->password : "");
+		r = reg->login.username && reg->login.password &&
+				    log_redact(reg->login.password) == 0
+			    ? 0
+			    : error_memory(&why);
+	} else {
+		r = login_find(&reg->login, reg->ref, options->cancel, &why);
+	}
 	if (r == 0)
 		r = choose_scheme(reg, &scheme, &why);
 	if (r == 0 && asprintf(&reg->base, "%s://%s/v2/%s", scheme, reg->ref->host,

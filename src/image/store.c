@@ -36,21 +36,12 @@ char *image_store_path(const struct image_store *store, const char *kind, const 
 	return asprintf(&path, "%s/%s/%s", store->dir, kind, name) < 0 ? NULL : path;
 }
 
-/* "DIR/KIND/ID" and the suffix. */
-static char *layer_path(
-	const struct image_store *store, const char *kind, const char *digest, const char *suffix)
-{
-	char *path;
-
-	return asprintf(&path, "%s/%s/%.*s%s", store->dir, kind, ID_DIGITS,
-		       digest + strlen("sha256:"), suffix) < 0
-		       ? NULL
-		       : path;
-}
-
 char *image_store_layer_path(const struct image_store *store, const char *digest)
 {
-	return layer_path(store, "layers", digest, "");
+	char id[ID_DIGITS + 1];
+
+	snprintf(id, sizeof(id), "%s", digest + strlen("sha256:"));
+	return image_store_path(store, "layers", id);
 }
 
 bool image_store_has_layer(const struct image_store *store, const char *digest)

@@ -71,7 +71,7 @@ def test_a_token_is_asked_for_where_the_registry_sends_for_one(penstock, registr
     log_in(penstock, registry.host)
     right = penstock.run("pull", f"{registry.host}/job/tool:v1").ok()
 
-    assert "job/tool" in refused.err and " ann" in wrong.err
+    assert "job/tool" in refused.err and "ann" in wrong.err
     assert service.asked[0] == (None, {"service": [NAME], "scope": ["repository:job/open:pull"]})
     assert [user for user, _ in service.asked] == [None] * len([user for user, _ in service.asked if not user]) + ["ann", "ann"]
     for result in (anonymous, refused, wrong, right):
