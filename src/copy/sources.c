@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "copy/tree.h"
 #include "base/banned.h"
 

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "transfer/compare/content.h"
 #include "base/banned.h"
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "net/http/http.h"
 #include "transfer/http_fetch.h"
 #include "base/banned.h"

@@ -1,7 +1,6 @@
 /* The queue of a bulk transfer, its workers, and the reports of items. */
 #include "transfer/bulk/flight.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 #include "transfer/bulk/flight.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"

@@ -1,10 +1,7 @@
 /* The lists of tasks, the workers, and the end of each task. */
 #include "transfer/bulk/internal.h"
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "net/http/http.h"

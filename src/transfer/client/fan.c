@@ -1,5 +1,4 @@
 /* Several requests of one transfer in flight. */
-#include <errno.h>
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "s3/date.h"
 #include "base/banned.h"
 

@@ -1,6 +1,5 @@
 #include "transfer/get/blocks.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "s3/message/messages.h"
 #include "transfer/client/internal.h"
 #include "base/banned.h"

@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/str.h"
 #include "transfer/list/sort.h"
 #include "transfer/list/listing_internal.h"
 #include "transfer/state/part_file.h"

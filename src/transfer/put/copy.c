@@ -14,11 +14,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "net/credentials/google.h"
-#include "s3/date.h"
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "s3/range.h"
-#include "s3/uri.h"
 #include "transfer/put/internal.h"
 #include "base/banned.h"
 

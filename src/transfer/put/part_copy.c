@@ -1,20 +1,10 @@
 /* Parts that the store copies from the object that is replaced. */
 #include "transfer/put/send_delta.h"
-#include <dirent.h>
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/fs.h"
-#include "base/limits.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "s3/message/messages.h"
 #include "s3/range.h"
 #include "transfer/put/parts.h"

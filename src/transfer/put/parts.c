@@ -4,7 +4,6 @@
  */
 #include "transfer/put/parts.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/message/messages.h"

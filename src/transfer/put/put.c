@@ -2,12 +2,9 @@
 #include "transfer/put/internal.h"
 #include "transfer/put/parts.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/banned.h"

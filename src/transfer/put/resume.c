@@ -1,7 +1,6 @@
 #include "transfer/put/resume.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,12 +8,10 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -22,8 +20,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "s3/message/messages.h"
-#include "s3/range.h"
 #include "transfer/put/parts.h"
 #include "base/banned.h"
 

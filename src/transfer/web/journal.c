@@ -1,6 +1,4 @@
 /* The record next to a part file, and its bitmap of chunks. */
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

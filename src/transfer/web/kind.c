@@ -1,5 +1,4 @@
 /* Detects replies that are not the requested file. */
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

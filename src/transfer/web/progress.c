@@ -1,22 +1,14 @@
 /* The progress of a fetch: waiting for bytes, and passing them on. */
 #include "transfer/http_fetch.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
-#include "transfer/state/part_file.h"
 #include "base/banned.h"
 
 #define POLL_MS 50 /* interval for checking the caller's cancel flag */
