@@ -17,23 +17,17 @@ int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock
 	struct bulk_task *task = f->task;
 	const struct bulk_item *item = &task->item;
 	struct s3_op *op = &f->put.op;
-	int r;
 
+	(void)err;
 	if (item->from.client != item->to.client || !item->known || !task->known.etag[0] ||
 		task->known.size > LIMIT_PUT_SINGLE || task->bulk->put.storage_class ||
 		task->bulk->put.content_type || task->bulk->put.metadata) {
 		*way = BULK_TO_WORKER;
 		return 0;
 	}
-	r = s3_op_init(op, "PUT", item->to, err);
-	if (r == 0)
-		r = s3_op_copy_source(op, item->from.bucket, item->from.key, err);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-copy-source-if-match", task->known.etag, err);
-	if (r == 0)
-		r = s3_op_body(op, NULL, 0, err);
-	if (r < 0)
-		return r;
+	s3_op_init(op, "PUT", item->to);
+	s3_op_copy_source(op, item->from, task->known.etag);
+	s3_op_body(op, NULL, 0);
 	s3_op_wants_document(op);
 	op->request.stall_timeout_ms = COPY_STALL_MS;
 	return 0;

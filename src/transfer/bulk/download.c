@@ -171,14 +171,12 @@ int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct pens
 		op->request.on_headers = plain_headers;
 	} else {
 		f->size = (size_t)task->known.size;
-		r = s3_op_init(op, "GET", task->item.from, err);
-		if (r == 0)
-			r = s3_op_header(
-				op, "if-match", task->known.etag[0] ? task->known.etag : NULL, err);
-		if (r == 0 && object_response_checksums())
-			r = s3_op_header(op, "x-amz-checksum-mode", "ENABLED", err);
+		s3_op_init(op, "GET", task->item.from);
+		s3_op_header(op, "if-match", task->known.etag[0] ? task->known.etag : NULL);
+		if (object_response_checksums())
+			s3_op_header(op, "x-amz-checksum-mode", "ENABLED");
 		op->request.on_headers = object_headers;
-		if (r == 0 && f->size <= LIMIT_BULK_HELD)
+		if (f->size <= LIMIT_BULK_HELD)
 			r = make_room(f, err);
 	}
 	op->request.sink = (struct http_sink){

@@ -120,11 +120,6 @@ static int through_memory(
 		     : object_put(item->to, buf_str(&data), data.len, &s->options, &s->info, err);
 }
 
-static int source_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 /*
  * Two addresses may lead to one store. A move would then overwrite the object by itself and delete
  * it: nothing is done if the target looks like the very object, including its time. `source` is
@@ -164,13 +159,8 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	struct stream s = {.task = task};
 	size_t least, bytes;
 	bool small;
-	int r = s3_op_init(&head, "HEAD", item->from, err);
+	int r = s3_op_head(&head, item->from, NULL, false, &task->bulk->stop, err);
 
-	if (r < 0)
-		return r;
-	head.request.on_headers = source_headers;
-	s3_op_cancel(&head, &task->bulk->stop);
-	r = s3_op_perform(&head, err);
 	if (r == 0)
 		r = object_info_from_reply(&head.reply, &source, err);
 	if (r < 0)

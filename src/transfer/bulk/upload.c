@@ -84,12 +84,10 @@ static int prepare_object(
 		.still_valid = f->data ? NULL : body_valid,
 		.progress = body_progress,
 		.cookie = f};
-	r = s3_op_init(op, "PUT", task->item.to, err);
-	if (r == 0)
-		r = put_headers(op, &options, err);
-	if (r == 0)
-		r = put_body_attach(
-			op, &f->body, (enum guard)atomic_load(&task->item.to.client->guard), err);
+	s3_op_init(op, "PUT", task->item.to);
+	put_headers(op, &options);
+	r = put_body_attach(
+		op, &f->body, (enum guard)atomic_load(&task->item.to.client->guard), err);
 	if (r == 0)
 		put_request_hook(&f->put, &f->body);
 	return r;

@@ -14,15 +14,13 @@ int bucket_create(struct object_client *client, const char *bucket, struct penst
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, "PUT", object_at(client, bucket, NULL), err);
+	int r;
 
-	if (r == 0 && ((client->aws && strcmp(client->settings.region, "us-east-1") != 0) ||
-			      (client->google && strcmp(client->settings.region, "auto") != 0)))
+	s3_op_init(&op, "PUT", object_at(client, bucket, NULL));
+	if ((client->aws && strcmp(client->settings.region, "us-east-1") != 0) ||
+		(client->google && strcmp(client->settings.region, "auto") != 0))
 		s3_create_bucket_write(&body, client->settings.region);
-	if (r == 0)
-		r = s3_op_body(&op, body.data, body.len, err);
-	if (r < 0)
-		return r;
+	s3_op_body(&op, body.data, body.len);
 	r = s3_op_perform(&op, &own);
 	if (r == 0 || op.error == S3_E_BUCKET_ALREADY_OWNED_BY_YOU)
 		return 0;
@@ -35,19 +33,18 @@ int bucket_create(struct object_client *client, const char *bucket, struct penst
 int bucket_head(struct object_client *client, const char *bucket, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_init(&op, "HEAD", object_at(client, bucket, NULL), err);
 
-	return r < 0 ? r : s3_op_perform(&op, err);
+	s3_op_init(&op, "HEAD", object_at(client, bucket, NULL));
+	return s3_op_perform(&op, err);
 }
 
 int bucket_delete(struct object_client *client, const char *bucket, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, "DELETE", object_at(client, bucket, NULL), err);
+	int r;
 
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "DELETE", object_at(client, bucket, NULL));
 	r = s3_op_perform(&op, &own);
 	/* The reply to an earlier attempt may have been lost. */
 	if (r < 0 && own.code == PENSTOCK_E_NOT_FOUND && op.reply.sent_before)
@@ -70,10 +67,10 @@ int bucket_list(struct object_client *client,
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_buckets_release) struct s3_buckets buckets = {0};
-	int r = s3_op_init(&op, "GET", object_at(client, NULL, NULL), err);
+	int r;
 
-	if (r == 0)
-		r = s3_op_ask(&op, err);
+	s3_op_init(&op, "GET", object_at(client, NULL, NULL));
+	r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_buckets_parse(op.document.data, op.document.len, &buckets, err) < 0)

@@ -218,6 +218,7 @@ void s3_op_release(struct s3_op *op)
 	buf_release(&op->document);
 	credentials_release(&op->keys);
 	free(op->what);
+	penstock_error_release(&op->failed);
 	memset(op, 0, sizeof(*op));
 }
 
@@ -272,15 +273,10 @@ static int op_names(struct s3_op *op, struct penstock_error *err)
 	return 0;
 }
 
-int s3_op_init(
-	struct s3_op *op, const char *method, struct object_ref at, struct penstock_error *err)
+void s3_op_init(struct s3_op *op, const char *method, struct object_ref at)
 {
-	int r;
-
 	memset(op, 0, sizeof(*op));
-	op->at.client = at.client;
-	op->at.bucket = at.bucket;
-	op->at.key = at.key;
+	op->at = at;
 	op->reply = (struct http_reply)HTTP_REPLY_INIT;
 	op->payload_hash = SIGV4_EMPTY_SHA256;
 	buf_init(&op->path, LIMIT_STRING);
@@ -297,54 +293,51 @@ int s3_op_init(
 	else
 		op->request.gate = atomic_load(&at.client->gate);
 	op->request.cancel = atomic_load(&at.client->patient_cancel);
-	r = op_names(op, err);
-	if (r < 0)
-		s3_op_release(op);
+	op_names(op, &op->failed);
 	op->request.what = op->what;
-	return r;
 }
 
-int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err)
+void s3_op_query(struct s3_op *op, const char *name, const char *value)
 {
-	return uri_query_add(&op->query, name, value) < 0 ? error_memory(err) : 0;
+	if (uri_query_add(&op->query, name, value) < 0)
+		error_memory(&op->failed);
 }
 
-int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err)
+void s3_op_header(struct s3_op *op, const char *name, const char *value)
 {
 	struct sigv4_header *grown;
 
 	if (!value)
-		return 0;
-	if (strpbrk(value, "\r\n"))
-		return error_set(err, PENSTOCK_E_INVALID,
+		return;
+	if (strpbrk(value, "\r\n")) {
+		error_set(&op->failed, PENSTOCK_E_INVALID,
 			"invalid value of %s: it contains a line break", name);
+		return;
+	}
 	grown = realloc(op->headers, (op->n_headers + 1) * sizeof(*grown));
-	if (!grown)
-		return error_memory(err);
+	if (!grown) {
+		error_memory(&op->failed);
+		return;
+	}
 	op->headers = grown;
-	grown[op->n_headers].name = strdup(name);
-	grown[op->n_headers].value = strdup(value);
-	op->n_headers++;
-	return grown[op->n_headers - 1].name && grown[op->n_headers - 1].value ? 0
-									       : error_memory(err);
+	grown += op->n_headers++;
+	*grown = (struct sigv4_header){strdup(name), strdup(value)};
+	if (!grown->name || !grown->value)
+		error_memory(&op->failed);
 }
 
-int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err)
+void s3_op_body(struct s3_op *op, const void *data, size_t len)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
-	int r;
 
 	op->request.source = (struct http_source){
 		.kind = HTTP_SOURCE_MEMORY, .data = len ? data : "", .length = len};
 	op->payload_hash = SIGV4_UNSIGNED_PAYLOAD;
-	if (len > SIGNED_BODY_MAX)
-		return 0;
-	r = checksum_of(CHECKSUM_SHA256, data, len, digest, err);
-	if (r < 0)
-		return r;
+	if (len > SIGNED_BODY_MAX ||
+		checksum_of(CHECKSUM_SHA256, data, len, digest, &op->failed) < 0)
+		return;
 	str_hex(digest, 32, op->sha256);
 	op->payload_hash = op->sha256;
-	return 0;
 }
 
 void s3_op_wants_document(struct s3_op *op)
@@ -355,6 +348,8 @@ void s3_op_wants_document(struct s3_op *op)
 
 int s3_op_url(struct s3_op *op, struct penstock_error *err)
 {
+	if (op->failed.code)
+		return error_move(err, &op->failed);
 	buf_clear(&op->url);
 	buf_printf(&op->url, "%s://%s%s%s%s", op->at.client->https ? "https" : "http",
 		buf_str(&op->host), buf_str(&op->path), op->query.len ? "?" : "",
@@ -649,9 +644,9 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 	return retryable || reply->status < 300 ? HTTP_VERDICT_RETRY : HTTP_VERDICT_FAIL;
 }
 
-int s3_op_check_etag(
-	const struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
+int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
+	const struct s3_op *op = cookie;
 	const char *etag = http_reply_header(reply, "ETag");
 
 	if (etag && *etag)
@@ -741,14 +736,15 @@ static enum http_verdict op_classify(
 	return judge_expiry(op, reply, classify(op, reply, err));
 }
 
-int s3_op_copy_source(
-	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err)
+void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag)
 {
 	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
 
-	buf_printf(&source, "/%s/", bucket);
-	uri_encode(&source, key, strlen(key), true);
+	buf_printf(&source, "/%s/", from.bucket);
+	uri_encode(&source, from.key, strlen(from.key), true);
 	if (buf_failed(&source))
-		return buf_error(&source, "the source name", err);
-	return s3_op_header(op, "x-amz-copy-source", buf_str(&source), err);
+		buf_error(&source, "the source name", &op->failed);
+	else
+		s3_op_header(op, "x-amz-copy-source", buf_str(&source));
+	s3_op_header(op, "x-amz-copy-source-if-match", etag);
 }

@@ -48,16 +48,15 @@ static const char *expected(const struct deletion *d, size_t i)
 }
 
 /* Every store accepts Content-MD5 for a multi-delete; old ones require it. */
-static int add_md5(struct s3_op *op, const struct buf *body, struct penstock_error *err)
+static void add_md5(struct s3_op *op, const struct buf *body)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
-	int r = checksum_of(CHECKSUM_MD5, body->data, body->len, digest, err);
 
-	if (r < 0)
-		return r;
+	if (checksum_of(CHECKSUM_MD5, body->data, body->len, digest, &op->failed) < 0)
+		return;
 	checksum_format(CHECKSUM_MD5, digest, text);
-	return s3_op_header(op, "content-md5", text, err);
+	s3_op_header(op, "content-md5", text);
 }
 
 static bool was_asked(const struct deletion *d, const char *key)
@@ -122,17 +121,12 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 	}
 	if (!n_items)
 		return 0;
-	r = s3_op_init(&op, "POST", object_at(d->client, d->bucket, NULL), err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "POST", object_at(d->client, d->bucket, NULL));
 	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
-	r = s3_op_query(&op, "delete", NULL, err);
-	if (r == 0)
-		r = s3_op_xml(&op, &body, "the list of keys", err);
-	if (r == 0)
-		r = add_md5(&op, &body, err);
-	if (r == 0)
-		r = s3_op_ask(&op, err);
+	s3_op_query(&op, "delete", NULL);
+	s3_op_xml(&op, &body, "the list of keys");
+	add_md5(&op, &body);
+	r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_delete_result_parse(op.document.data, op.document.len, &result, err) < 0)
@@ -227,31 +221,22 @@ static void single_collect(struct deletion *d, struct single *single)
 	single->used = false;
 }
 
-static int single_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 static void single_start(struct deletion *d, struct single *single, struct fan *fan, size_t i)
 {
-	int r = s3_op_init(&single->op, single->look ? "HEAD" : "DELETE",
-		object_at(d->client, d->bucket, d->keys[i]), &single->error);
-
+	s3_op_init(&single->op, single->look ? "HEAD" : "DELETE",
+		object_at(d->client, d->bucket, d->keys[i]));
 	single->used = true;
 	single->fan = fan;
 	single->i = i;
 	single->op.request.done = single_done;
 	if (single->look)
-		single->op.request.on_headers = single_headers;
-	else if (r == 0 && d->compares)
-		r = s3_op_header(&single->op, "if-match", expected(d, i), &single->error);
-	if (r == 0)
-		r = s3_op_ready(&single->op, &single->error);
-	if (r < 0)
+		single->op.request.on_headers = s3_op_check_etag;
+	else if (d->compares)
+		s3_op_header(&single->op, "if-match", expected(d, i));
+	if (s3_op_ready(&single->op, &single->error) < 0)
 		return;
 	atomic_store(&single->flying, true);
-	r = fan_submit(fan, &single->op.request, &single->op.reply, &single->error);
-	if (r < 0)
+	if (fan_submit(fan, &single->op.request, &single->op.reply, &single->error) < 0)
 		atomic_store(&single->flying, false);
 }
 

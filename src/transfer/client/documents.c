@@ -8,14 +8,12 @@
 #include "s3/message/messages.h"
 #include "base/banned.h"
 
-int s3_op_xml(
-	struct s3_op *op, const struct buf *body, const char *what, struct penstock_error *err)
+void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what)
 {
-	int r = buf_failed(body) ? buf_error(body, what, err) : 0;
-
-	if (r == 0)
-		r = s3_op_header(op, "content-type", "application/xml", err);
-	return r < 0 ? r : s3_op_body(op, body->data, body->len, err);
+	if (buf_failed(body))
+		buf_error(body, what, &op->failed);
+	s3_op_header(op, "content-type", "application/xml");
+	s3_op_body(op, body->data, body->len);
 }
 
 int s3_op_ask(struct s3_op *op, struct penstock_error *err)

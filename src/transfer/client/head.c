@@ -46,21 +46,24 @@ int object_info_from_reply(
 	return 0;
 }
 
-static int head_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
+	const atomic_int *cancel, struct penstock_error *err)
 {
-	return s3_op_check_etag(cookie, reply, err);
+	s3_op_init(op, "HEAD", at);
+	s3_op_header(op, "if-match", if_match);
+	s3_op_header(op, "x-amz-checksum-mode", sums ? "ENABLED" : NULL);
+	s3_op_cancel(op, cancel);
+	op->request.on_headers = s3_op_check_etag;
+	op->request.resend = true;
+	return s3_op_perform(op, err);
 }
 
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	struct object_info found = {0};
-	int r = s3_op_init(&op, "HEAD", at, err);
+	int r = s3_op_head(&op, at, NULL, false, NULL, err);
 
-	if (r == 0)
-		op.request.on_headers = head_headers;
-	if (r == 0)
-		r = s3_op_perform(&op, err);
 	if (r == 0)
 		r = object_info_from_reply(&op.reply, &found, err);
 	if (r == 0 && info)
@@ -74,12 +77,10 @@ int object_delete(struct object_ref at, const char *if_match, struct penstock_er
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, "DELETE", at, err);
+	int r;
 
-	if (r == 0)
-		r = s3_op_header(&op, "if-match", if_match, err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "DELETE", at);
+	s3_op_header(&op, "if-match", if_match);
 	op.request.fresh_connection = if_match != NULL;
 	r = s3_op_perform(&op, &own);
 	if (r < 0 && (op.error == S3_E_NO_SUCH_KEY ||

@@ -3,11 +3,9 @@
  *
  *	_cleanup_(s3_op_release) struct s3_op op = { 0 };
  *
- *	r = s3_op_init(&op, "GET", at, err);
- *	if (r == 0)
- *		r = s3_op_query(&op, "uploads", NULL, err);
- *	if (r == 0)
- *		r = s3_op_perform(&op, err);
+ *	s3_op_init(&op, "GET", at);
+ *	s3_op_query(&op, "uploads", NULL);
+ *	r = s3_op_perform(&op, err);
  *
  * Errors of the store come back with its code and message, the object's name and a hint.
  */
@@ -85,21 +83,21 @@ struct s3_op {
 	unsigned refusals; /* attempts whose credentials the store called expired */
 	struct credentials keys;
 	char *what;
+	struct penstock_error failed; /* of its setup; returned by s3_op_ready() */
 	enum s3_error error; /* of the last failed attempt */
 };
 
-int s3_op_init(
-	struct s3_op *op, const char *method, struct object_ref at, struct penstock_error *err);
+/* Failures up to the request are kept in the op, and returned by s3_op_ready(). */
+void s3_op_init(struct s3_op *op, const char *method, struct object_ref at);
 void s3_op_release(struct s3_op *op);
 /* `value` NULL: only the name. */
-int s3_op_query(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
+void s3_op_query(struct s3_op *op, const char *name, const char *value);
 /* Ignores a NULL value. */
-int s3_op_header(struct s3_op *op, const char *name, const char *value, struct penstock_error *err);
-/* Sets x-amz-copy-source. */
-int s3_op_copy_source(
-	struct s3_op *op, const char *bucket, const char *key, struct penstock_error *err);
+void s3_op_header(struct s3_op *op, const char *name, const char *value);
+/* Makes it a copy of `from`, if that still has the ETag (NULL: any). */
+void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag);
 /* A body in memory, which must outlive the request; signed with its SHA-256 if that is cheap. */
-int s3_op_body(struct s3_op *op, const void *data, size_t len, struct penstock_error *err);
+void s3_op_body(struct s3_op *op, const void *data, size_t len);
 /* Sets the caller's cancel flag, if there is one. */
 static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 {
@@ -109,8 +107,7 @@ static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
 /* Keeps the reply's XML in `op->document`; an Error document in it is an error. */
 void s3_op_wants_document(struct s3_op *op);
 /* Sends a body of XML; `what` names it in the error if it is too large. */
-int s3_op_xml(
-	struct s3_op *op, const struct buf *body, const char *what, struct penstock_error *err);
+void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
 /* s3_op_wants_document() and s3_op_perform(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
 /* The same for a request that starts a multipart upload; free() its id. */
@@ -120,6 +117,9 @@ int s3_op_url(struct s3_op *op, struct penstock_error *err);
 /* The URL and the keys: the last step before http_submit(). s3_op_perform() includes it. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
+/* All of it for the HEAD of an object; `sums` asks for its checksums. */
+int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
+	const atomic_int *cancel, struct penstock_error *err);
 
 /* Size, ETag, date, version and metadata from the reply's headers. `out` must be zeroed. */
 int object_info_from_reply(
@@ -146,9 +146,8 @@ bool object_reply_encrypted(const struct http_reply *reply);
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
- * login page): PENSTOCK_E_PROTOCOL. */
-int s3_op_check_etag(
-	const struct s3_op *op, const struct http_reply *reply, struct penstock_error *err);
+ * login page): PENSTOCK_E_PROTOCOL. An `on_headers` whose cookie begins with the op. */
+int s3_op_check_etag(void *op, const struct http_reply *reply, struct penstock_error *err);
 
 /* Several requests of one transfer in flight, submitted by one thread. */
 struct fan {

@@ -16,17 +16,15 @@ int object_abort_upload(struct object_ref at, const char *id, struct penstock_er
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, "DELETE", at, &own);
+	int r;
 
-	if (r == 0)
-		r = s3_op_query(&op, "uploadId", id, &own);
-	if (r == 0) {
-		op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
-		op.request.max_attempts = ABORT_ATTEMPTS;
-		op.request.tidies_up = true;
-		op.request.gate = NULL; /* no visible object changes */
-		r = s3_op_perform(&op, &own);
-	}
+	s3_op_init(&op, "DELETE", at);
+	s3_op_query(&op, "uploadId", id);
+	op.request.deadline_ms = clock_monotonic_ms() + ABORT_MS;
+	op.request.max_attempts = ABORT_ATTEMPTS;
+	op.request.tidies_up = true;
+	op.request.gate = NULL; /* no visible object changes */
+	r = s3_op_perform(&op, &own);
 	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 }
 
@@ -38,32 +36,23 @@ struct listing {
 	struct buf id;
 };
 
-static int page_query(const struct listing *l, struct s3_op *op, struct penstock_error *err)
-{
-	int r = s3_op_query(op, "uploads", NULL, err);
-
-	if (r == 0)
-		r = s3_op_query(op, "encoding-type", "url", err);
-	if (r == 0 && *l->at.key)
-		r = s3_op_query(op, "prefix", l->at.key, err);
-	if (r == 0 && l->key.len)
-		r = s3_op_query(op, "key-marker", l->key.data, err);
-	if (r == 0 && l->id.len)
-		r = s3_op_query(op, "upload-id-marker", l->id.data, err);
-	return r;
-}
-
 /* Returns 1 if there is another page. */
 static int list_page(struct listing *l, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_uploads_release) struct s3_uploads page = {0};
-	int r = s3_op_init(&op, "GET", object_at(l->at.client, l->at.bucket, NULL), err);
+	int r;
 
-	if (r == 0)
-		r = page_query(l, &op, err);
-	if (r == 0)
-		r = s3_op_ask(&op, err);
+	s3_op_init(&op, "GET", object_at(l->at.client, l->at.bucket, NULL));
+	s3_op_query(&op, "uploads", NULL);
+	s3_op_query(&op, "encoding-type", "url");
+	if (*l->at.key)
+		s3_op_query(&op, "prefix", l->at.key);
+	if (l->key.len)
+		s3_op_query(&op, "key-marker", l->key.data);
+	if (l->id.len)
+		s3_op_query(&op, "upload-id-marker", l->id.data);
+	r = s3_op_ask(&op, err);
 	if (r < 0)
 		return r;
 	if (s3_uploads_parse(op.document.data, op.document.len, &page, err) < 0)

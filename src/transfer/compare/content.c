@@ -124,14 +124,9 @@ static int head_checksum(const struct compare_side *side, const struct entry *ob
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_init(&op, "HEAD", object_at(side->client, side->bucket, object->key), err);
+	int r = s3_op_head(
+		&op, object_at(side->client, side->bucket, object->key), NULL, true, cancel, err);
 
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	s3_op_cancel(&op, cancel);
-	r = s3_op_perform(&op, err);
 	if (r == 0)
 		*kind = object_reply_checksum(&op.reply, digest);
 	return r;

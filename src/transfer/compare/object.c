@@ -55,14 +55,8 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 	uint8_t theirs[CHECKSUM_MAX_SIZE], ours[CHECKSUM_MAX_SIZE];
 	char there[OBJECT_ETAG_SIZE];
 	enum checksum_kind kind;
-	int r = s3_op_init(&head, "HEAD", at, err);
+	int r = s3_op_head(&head, at, NULL, true, cancel, &own);
 
-	if (r == 0)
-		r = s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	s3_op_cancel(&head, cancel);
-	r = s3_op_perform(&head, &own);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return 0;
 	if (r < 0)

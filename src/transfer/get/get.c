@@ -17,27 +17,13 @@
 #include "transfer/get/parts_etag.h"
 #include "base/banned.h"
 
-static int learn_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 /* Fetches size, ETag and checksum of an object that the caller knows nothing about. */
 static int learn(struct download *d, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_init(&op, "HEAD", d->at, err);
+	int r = s3_op_head(&op, d->at, d->options->if_match, object_response_checksums(),
+		d->options->cancel, err);
 
-	if (r == 0)
-		r = s3_op_header(&op, "if-match", d->options->if_match, err);
-	if (r == 0 && object_response_checksums())
-		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	s3_op_cancel(&op, d->options->cancel);
-	op.request.on_headers = learn_headers;
-	op.request.resend = true;
-	r = s3_op_perform(&op, err);
 	if (r < 0)
 		return r;
 	r = object_info_from_reply(&op.reply, &d->info, err);

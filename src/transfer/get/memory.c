@@ -18,16 +18,6 @@ struct memory_get {
 	char own_etag[MULTIPART_ETAG_SIZE];
 };
 
-static int get_init(struct s3_op *op, const struct memory_get *g, struct penstock_error *err)
-{
-	int r = s3_op_init(op, "GET", g->at, err);
-
-	if (r < 0)
-		return r;
-	s3_op_cancel(op, g->options->cancel);
-	return s3_op_header(op, "if-match", g->options->if_match, err);
-}
-
 /* Verifies a multipart object by the checksums of all its parts. Returns 1 if the store has
  * none. */
 static int verify_parts(const struct memory_get *g, enum checksum_kind kind,
@@ -105,11 +95,6 @@ static int verify_memory(struct memory_get *g, const struct s3_op *op, const cha
 	return r < 0 ? error_prefix(err, "%s", op->what) : 0;
 }
 
-static int memory_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 static int get_once(
 	struct memory_get *g, struct buf *out, struct object_info *info, struct penstock_error *err)
 {
@@ -117,16 +102,17 @@ static int get_once(
 	_cleanup_(object_info_release) struct object_info found = {0};
 	const struct object_get_options *o = g->options;
 	size_t start = out->len;
-	int r = get_init(&op, g, err);
+	int r;
 
-	if (r == 0 && !g->ranged && object_response_checksums())
-		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "GET", g->at);
+	s3_op_cancel(&op, o->cancel);
+	s3_op_header(&op, "if-match", o->if_match);
+	if (!g->ranged && object_response_checksums())
+		s3_op_header(&op, "x-amz-checksum-mode", "ENABLED");
 	op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(out);
 	op.request.range = (struct http_range){
 		.wanted = g->ranged, .offset = o->offset, .length = o->length};
-	op.request.on_headers = memory_headers;
+	op.request.on_headers = s3_op_check_etag;
 	r = s3_op_perform(&op, err);
 	if (r == 0 && o->length && out->len - start > o->length)
 		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: %zu bytes came of %" PRIu64, op.what,

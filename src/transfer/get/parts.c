@@ -24,17 +24,13 @@ static int ask(struct object_ref at, const char *etag, unsigned marker, const at
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	char text[16];
-	int r = s3_op_init(&op, "GET", at, err);
+	int r;
 
+	s3_op_init(&op, "GET", at);
 	snprintf(text, sizeof(text), "%u", marker);
-	if (r == 0)
-		r = s3_op_query(&op, "attributes", NULL, err);
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-object-attributes", "ETag,ObjectParts", err);
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-part-number-marker", marker ? text : NULL, err);
-	if (r < 0)
-		return r;
+	s3_op_query(&op, "attributes", NULL);
+	s3_op_header(&op, "x-amz-object-attributes", "ETag,ObjectParts");
+	s3_op_header(&op, "x-amz-part-number-marker", marker ? text : NULL);
 	s3_op_cancel(&op, cancel);
 	op.request.max_attempts = 2;
 	op.request.resend = true;

@@ -165,9 +165,10 @@ uint64_t parts_etag_part_size(
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	uint64_t parts = parts_etag_count(etag), part;
 
-	if (!parts || s3_op_init(&op, "HEAD", at, NULL) < 0 ||
-		s3_op_query(&op, "partNumber", "1", NULL) < 0)
+	if (!parts)
 		return 0;
+	s3_op_init(&op, "HEAD", at);
+	s3_op_query(&op, "partNumber", "1");
 	s3_op_cancel(&op, cancel);
 	if (s3_op_perform(&op, NULL) < 0)
 		return 0;

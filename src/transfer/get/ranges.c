@@ -128,12 +128,9 @@ static int range_restart(void *cookie)
 	return slot->sum.kind ? checksum_reset(&slot->sum) : 0;
 }
 
-static int slot_init(struct download *d, struct range_slot *slot, struct penstock_error *err)
+static void slot_init(struct download *d, struct range_slot *slot)
 {
-	int r = s3_op_init(&slot->op, "GET", d->at, err);
-
-	if (r < 0)
-		return r;
+	s3_op_init(&slot->op, "GET", d->at);
 	slot->used = true;
 	slot->download = d;
 	slot->line.cookie = slot;
@@ -145,8 +142,7 @@ static int slot_init(struct download *d, struct range_slot *slot, struct penstoc
 		.cookie = slot};
 	slot->op.request.bulk = true;
 	slot->op.request.resend = true;
-	return s3_op_header(
-		&slot->op, "if-match", d->etag[0] ? d->etag : d->options->if_match, err);
+	s3_op_header(&slot->op, "if-match", d->etag[0] ? d->etag : d->options->if_match);
 }
 
 static void slot_release(struct range_slot *slot)
@@ -180,7 +176,7 @@ static int check_digest(struct download *d, const uint8_t *got, struct penstock_
 }
 
 /* Verifies that the reply is for the expected object: stores and caches may ignore If-Match. */
-static int check_same(struct download *d, const struct s3_op *op, const struct http_reply *reply,
+static int check_same(struct download *d, struct s3_op *op, const struct http_reply *reply,
 	struct penstock_error *err)
 {
 	int r = s3_op_check_etag(op, reply, err);
@@ -229,23 +225,19 @@ int download_whole(struct download *d, bool ranged, struct penstock_error *err)
 {
 	struct range_slot slot = {.length = d->size};
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	int r = slot_init(d, &slot, err);
+	int r;
 
-	if (r == 0)
-		slot.op.request.on_headers = ranged ? range_headers : whole_headers;
-	if (r == 0 && ranged) {
+	slot_init(d, &slot);
+	slot.op.request.on_headers = ranged ? range_headers : whole_headers;
+	if (ranged)
 		slot.op.request.range = (struct http_range){
 			.wanted = true, .offset = d->from, .length = d->options->length};
-	} else if (r == 0) {
-		if (object_response_checksums())
-			r = s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED", err);
-	}
-	if (r == 0) {
-		s3_op_cancel(&slot.op, d->options->cancel);
-		r = s3_op_perform(&slot.op, err);
-		if (r < 0)
-			r = download_replaced(d, err);
-	}
+	else if (object_response_checksums())
+		s3_op_header(&slot.op, "x-amz-checksum-mode", "ENABLED");
+	s3_op_cancel(&slot.op, d->options->cancel);
+	r = s3_op_perform(&slot.op, err);
+	if (r < 0)
+		r = download_replaced(d, err);
 	if (r == 0 && slot.at > slot.written)
 		r = range_write_out(&slot, err);
 	if (r == 0 && slot.length != HTTP_LENGTH_UNKNOWN && slot.at != slot.length)
@@ -351,9 +343,7 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 
 	if (slot->used)
 		slot_release(slot);
-	r = slot_init(d, slot, err);
-	if (r < 0)
-		return r;
+	slot_init(d, slot);
 	s3_op_cancel(&slot->op, d->options->cancel);
 	slot->offset = offset;
 	slot->length = length;

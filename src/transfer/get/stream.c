@@ -120,12 +120,10 @@ static int slot_start(
 	if (!slot->bytes.limit)
 		buf_init(&slot->bytes, LIMIT_STREAM_RANGE);
 	buf_clear(&slot->bytes);
-	r = s3_op_init(&slot->op, "GET", s->at, err);
-	if (r < 0)
-		return r;
+	s3_op_init(&slot->op, "GET", s->at);
 	slot->used = true;
 	s3_op_cancel(&slot->op, s->options->cancel);
-	r = s3_op_header(&slot->op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
+	s3_op_header(&slot->op, "if-match", s->info.etag[0] ? s->info.etag : NULL);
 	slot->op.request.sink = (struct http_sink)HTTP_SINK_TO_BUF(&slot->bytes);
 	slot->op.request.range = (struct http_range){.wanted = true,
 		.offset = s->from + offset,
@@ -135,8 +133,7 @@ static int slot_start(
 	slot->op.request.resend = true;
 	slot->op.request.on_headers = slot_headers;
 	slot->op.request.done = slot_done;
-	if (r == 0)
-		r = s3_op_ready(&slot->op, err);
+	r = s3_op_ready(&slot->op, err);
 	return r < 0 ? r : fan_submit(&s->fan, &slot->op.request, &slot->op.reply, err);
 }
 
@@ -243,17 +240,15 @@ static int open_held(struct penstock_error *err)
 static int fetch_whole(struct stream *s, int fd, struct penstock_error *err)
 {
 	struct stream_slot slot = {.stream = s};
-	int r = s3_op_init(&slot.op, "GET", s->at, err);
+	int r;
 
-	if (r < 0)
-		return r;
-	r = s3_op_header(&slot.op, "if-match", s->info.etag[0] ? s->info.etag : NULL, err);
+	s3_op_init(&slot.op, "GET", s->at);
+	s3_op_header(&slot.op, "if-match", s->info.etag[0] ? s->info.etag : NULL);
 	s3_op_cancel(&slot.op, s->options->cancel);
 	slot.op.request.sink = (struct http_sink)HTTP_SINK_TO_FD(fd, 0);
 	slot.op.request.bulk = true;
 	slot.op.request.on_headers = slot_headers;
-	if (r == 0)
-		r = s3_op_perform(&slot.op, err);
+	r = s3_op_perform(&slot.op, err);
 	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_CHANGED)
 		r = replaced(s, err);
 	s3_op_release(&slot.op);
@@ -330,28 +325,14 @@ static int learn_parts(struct stream *s, const struct http_reply *reply, struct 
 	return part ? parts_etag_sum_init(&s->parts, part, count, err) : 0;
 }
 
-static int head_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 static int learn(struct stream *s, struct penstock_error *err)
 {
 	const struct object_get_options *o = s->options;
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	bool ranged = o->offset || o->length;
 	enum checksum_kind kind;
-	int r = s3_op_init(&op, "HEAD", s->at, err);
+	int r = s3_op_head(&op, s->at, o->if_match, object_response_checksums(), o->cancel, err);
 
-	if (r == 0)
-		r = s3_op_header(&op, "if-match", o->if_match, err);
-	if (r == 0 && object_response_checksums())
-		r = s3_op_header(&op, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	s3_op_cancel(&op, o->cancel);
-	op.request.on_headers = head_headers;
-	r = s3_op_perform(&op, err);
 	if (r == 0)
 		r = object_info_from_reply(&op.reply, &s->info, err);
 	if (r < 0)

@@ -17,23 +17,6 @@ void list_page_free(struct list_page *page)
 	free(page);
 }
 
-static int page_query(const struct list_query *q, struct s3_op *op, struct penstock_error *err)
-{
-	int r = s3_op_query(op, "list-type", "2", err);
-
-	if (r == 0)
-		r = s3_op_query(op, "encoding-type", "url", err);
-	if (r == 0 && q->at.key && *q->at.key)
-		r = s3_op_query(op, "prefix", q->at.key, err);
-	if (r == 0 && q->delimiter && *q->delimiter)
-		r = s3_op_query(op, "delimiter", q->delimiter, err);
-	if (r == 0 && q->token)
-		r = s3_op_query(op, q->v1 ? "marker" : "continuation-token", q->token, err);
-	else if (r == 0 && q->after)
-		r = s3_op_query(op, q->v1 ? "marker" : "start-after", q->after, err);
-	return r;
-}
-
 static int not_below(const struct list_query *q, const char *key, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_PROTOCOL,
@@ -184,12 +167,19 @@ int list_page_fetch(
 	struct list_page *page;
 	const char *token;
 	bool v1;
-	int r = s3_op_init(&op, "GET", object_at(query->at.client, query->at.bucket, NULL), err);
+	int r;
 
-	if (r == 0)
-		r = page_query(query, &op, err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "GET", object_at(query->at.client, query->at.bucket, NULL));
+	s3_op_query(&op, "list-type", "2");
+	s3_op_query(&op, "encoding-type", "url");
+	if (query->at.key && *query->at.key)
+		s3_op_query(&op, "prefix", query->at.key);
+	if (query->delimiter && *query->delimiter)
+		s3_op_query(&op, "delimiter", query->delimiter);
+	if (query->token)
+		s3_op_query(&op, query->v1 ? "marker" : "continuation-token", query->token);
+	else if (query->after)
+		s3_op_query(&op, query->v1 ? "marker" : "start-after", query->after);
 	s3_op_cancel(&op, query->cancel);
 	r = s3_op_ask(&op, err);
 	if (r < 0)

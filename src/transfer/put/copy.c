@@ -17,7 +17,7 @@
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "s3/range.h"
-#include "transfer/put/internal.h"
+#include "transfer/put/parts.h"
 #include "base/banned.h"
 
 /* The store copies the bytes before it replies. */
@@ -37,23 +37,11 @@ static void copy_source_release(struct copy_source *source)
 	object_info_release(&source->info);
 }
 
-static int source_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
-{
-	return s3_op_check_etag(cookie, reply, err);
-}
-
 static int look_at(struct copy_source *out, struct object_ref at, const atomic_int *cancel,
 	struct penstock_error *err)
 {
-	int r = s3_op_init(&out->head, "HEAD", at, err);
+	int r = s3_op_head(&out->head, at, NULL, true, cancel, err);
 
-	if (r == 0)
-		r = s3_op_header(&out->head, "x-amz-checksum-mode", "ENABLED", err);
-	if (r < 0)
-		return r;
-	out->head.request.on_headers = source_headers;
-	s3_op_cancel(&out->head, cancel);
-	r = s3_op_perform(&out->head, err);
 	return r < 0 ? r : object_info_from_reply(&out->head.reply, &out->info, err);
 }
 
@@ -81,12 +69,6 @@ static bool copy_is_there(
 	return true;
 }
 
-static void copy_progress(const struct object_copy_options *options, uint64_t bytes)
-{
-	if (options->progress)
-		options->progress(options->cookie, (int64_t)bytes);
-}
-
 /* A failed condition may be the source's, so the message names it. */
 static int copy_failed(const char *bucket, const char *key, struct penstock_error *err)
 {
@@ -94,39 +76,40 @@ static int copy_failed(const char *bucket, const char *key, struct penstock_erro
 	return -(int)err->code;
 }
 
-/* Adds all properties of the copy in addition to its bytes: the requested ones, else the
- * source's. */
-static int add_properties(struct s3_op *op, const struct http_reply *source,
-	const struct object_info *info, const struct object_copy_options *options,
-	struct penstock_error *err)
+/* All properties of the copy in addition to its bytes: the requested ones, else the source's, of
+ * which some are kept in `properties`. */
+static int put_options_of(const struct copy_source *source,
+	const struct object_copy_options *options, struct strlist *properties,
+	struct object_put_options *out, struct penstock_error *err)
 {
-	_cleanup_(strlist_release) struct strlist properties = {0};
-	struct object_put_options put = {.content_type = http_reply_header(source, "content-type"),
-		.metadata = &info->metadata,
-		.properties = &properties};
-	int r = put_properties(op->at.client, source, &properties, err);
+	const struct object_put_options *put = options->put;
+	const struct http_reply *reply = &source->head.reply;
 
-	if (options->put && options->put->content_type)
-		put.content_type = options->put->content_type;
-	if (options->put && options->put->metadata)
-		put.metadata = options->put->metadata;
-	if (options->put)
-		put.storage_class = options->put->storage_class;
-	return r < 0 ? r : put_headers(op, &put, err);
+	*out = (struct object_put_options){
+		.content_type = put && put->content_type ? put->content_type
+							 : http_reply_header(reply, "content-type"),
+		.metadata = put && put->metadata ? put->metadata : &source->info.metadata,
+		.storage_class = put ? put->storage_class : NULL,
+		.properties = properties};
+	return put_properties(source->head.at.client, reply, properties, err);
 }
 
 /* A copy in one request takes all properties along unless asked to replace them. */
-static int add_other_properties(struct s3_op *op, const struct copy_source *source,
-	const struct object_copy_options *options, struct penstock_error *err)
+static void add_other_properties(struct s3_op *op, const struct copy_source *source,
+	const struct object_copy_options *options)
 {
-	int r;
+	_cleanup_(strlist_release) struct strlist properties = {0};
+	struct object_put_options put;
 
 	if (!options->put)
-		return 0;
-	if (!options->put->content_type && !options->put->metadata)
-		return s3_op_header(op, "x-amz-storage-class", options->put->storage_class, err);
-	r = s3_op_header(op, "x-amz-metadata-directive", "REPLACE", err);
-	return r < 0 ? r : add_properties(op, &source->head.reply, &source->info, options, err);
+		return;
+	if (!options->put->content_type && !options->put->metadata) {
+		s3_op_header(op, "x-amz-storage-class", options->put->storage_class);
+		return;
+	}
+	s3_op_header(op, "x-amz-metadata-directive", "REPLACE");
+	if (put_options_of(source, options, &properties, &put, &op->failed) == 0)
+		put_headers(op, &put);
 }
 
 static int copy_whole(const struct copy_source *source, struct object_ref to,
@@ -137,20 +120,13 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = s3_op_init(&op, "PUT", to, err);
+	int r;
 
-	if (r == 0)
-		r = s3_op_copy_source(&op, from.bucket, from.key, err);
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-copy-source-if-match", options->if_match, err);
-	if (r == 0)
-		r = s3_op_header(&op, "if-none-match", options->if_none_match ? "*" : NULL, err);
-	if (r == 0)
-		r = add_other_properties(&op, source, options, err);
-	if (r == 0)
-		r = s3_op_body(&op, NULL, 0, err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "PUT", to);
+	s3_op_copy_source(&op, from, options->if_match);
+	s3_op_header(&op, "if-none-match", options->if_none_match ? "*" : NULL);
+	add_other_properties(&op, source, options);
+	s3_op_body(&op, NULL, 0);
 	s3_op_cancel(&op, options->cancel);
 	op.request.stall_timeout_ms = COPY_STALL_MS;
 	op.request.fresh_connection = options->if_none_match;
@@ -188,240 +164,23 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 	return r;
 }
 
-/* ---- in parts ---- */
-
-struct copy_slot {
-	struct s3_op op;
-	struct copy *copy;
-	unsigned number;
-	uint64_t length;
-	atomic_bool flying;
-	bool used;
-};
-
-struct copy {
-	struct object_ref from, to;
-	const struct object_copy_options *options;
-	const struct object_info *source;
-	const struct http_reply *source_reply;
-	uint64_t part_size;
-	unsigned parts;
-	char *id;
-	char (*etags)[OBJECT_ETAG_SIZE];
-	struct copy_slot slots[COPY_PARALLEL];
-	struct fan fan;
-};
-
-static int copy_initiate(struct copy *c, struct penstock_error *err)
-{
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_init(&op, "POST", c->to, err);
-
-	if (r == 0)
-		r = s3_op_query(&op, "uploads", NULL, err);
-	if (r == 0)
-		r = add_properties(&op, c->source_reply, c->source, c->options, err);
-	if (r == 0)
-		r = s3_op_body(&op, NULL, 0, err);
-	s3_op_cancel(&op, c->options->cancel);
-	return r < 0 ? r : s3_op_upload_id(&op, &c->id, err);
-}
-
-static void copy_part_done(void *cookie, struct http_request *request, struct http_reply *http,
+static int copy_in_parts(const struct copy_source *source, struct object_ref to,
+	const struct object_copy_options *options, struct object_info *info,
 	struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct copy_slot *slot = (struct copy_slot *)(void *)op; /* its first member */
-	struct copy *c = slot->copy;
-	struct s3_reply reply = {0};
-	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_(strlist_release) struct strlist properties = {0};
+	struct object_put_options put;
+	int r = put_options_of(source, options, &properties, &put, err);
 
-	(void)request;
-	(void)http;
-	if (!err) {
-		if (s3_reply_parse(op->document.data, op->document.len, &reply, &own) < 0)
-			err = &own;
-		else if (reply.kind == S3_REPLY_COPY_PART && reply.etag)
-			object_etag_copy(c->etags[slot->number - 1], reply.etag);
-		if (!err && !c->etags[slot->number - 1][0]) {
-			error_set(&own, PENSTOCK_E_PROTOCOL,
-				"%s: the store did not confirm the copied part", op->what);
-			err = &own;
-		}
-		s3_reply_release(&reply);
-	}
-	if (!err)
-		copy_progress(c->options, slot->length);
-	atomic_store(&slot->flying, false);
-	fan_ended(&c->fan, err);
-}
-
-static int copy_part_start(
-	struct copy *c, struct copy_slot *slot, unsigned number, struct penstock_error *err)
-{
-	char text[RANGE_TEXT_SIZE];
-	uint64_t offset = 0;
-	int r;
-
-	if (slot->used)
-		s3_op_release(&slot->op);
-	slot->used = false;
-	r = s3_op_init(&slot->op, "PUT", c->to, err);
-	if (r < 0)
-		return r;
-	slot->used = true;
-	slot->copy = c;
-	slot->number = number;
-	snprintf(text, sizeof(text), "%u", number);
-	r = s3_op_query(&slot->op, "partNumber", text, err);
-	if (r == 0)
-		r = s3_op_query(&slot->op, "uploadId", c->id, err);
-	if (r == 0)
-		r = s3_op_copy_source(&slot->op, c->from.bucket, c->from.key, err);
-	if (r == 0)
-		r = s3_op_header(&slot->op, "x-amz-copy-source-if-match", c->source->etag, err);
-	multipart_range(c->source->size, c->part_size, number, &offset, &slot->length);
-	range_format_request(&(struct byte_range){offset, offset + slot->length - 1}, text);
-	if (r == 0)
-		r = s3_op_header(&slot->op, "x-amz-copy-source-range", text, err);
-	if (r == 0)
-		r = s3_op_body(&slot->op, NULL, 0, err);
-	s3_op_cancel(&slot->op, c->options->cancel);
-	if (r == 0)
-		r = s3_op_ready(&slot->op, err);
-	if (r < 0)
-		return r;
-	s3_op_wants_document(&slot->op);
-	slot->op.request.stall_timeout_ms = COPY_STALL_MS;
-	slot->op.request.done = copy_part_done;
-	atomic_store(&slot->flying, true);
-	r = fan_submit(&c->fan, &slot->op.request, &slot->op.reply, err);
-	if (r < 0)
-		atomic_store(&slot->flying, false);
-	return r;
-}
-
-static int copy_parts(struct copy *c, struct penstock_error *err)
-{
-	struct penstock_error own = PENSTOCK_ERROR_INIT;
-	unsigned next = 1;
-
-	while (next <= c->parts && fan_wait(&c->fan, COPY_PARALLEL)) {
-		struct copy_slot *slot = NULL;
-
-		for (unsigned i = 0; i < COPY_PARALLEL && !slot; i++)
-			slot = atomic_load(&c->slots[i].flying) ? NULL : &c->slots[i];
-		if (slot && copy_part_start(c, slot, next++, &own) < 0) {
-			fan_fail(&c->fan, &own);
-			break;
-		}
-	}
-	return fan_finish(&c->fan, err);
-}
-
-/* The reply to Complete was lost, and a retry got "no such upload": checks whether the copy
- * exists. */
-static bool copy_was_done(struct copy *c, struct object_info *info)
-{
-	uint8_t(*md5)[16] = calloc(c->parts, sizeof(*md5));
-	char expected[MULTIPART_ETAG_SIZE];
-	bool known = md5 != NULL;
-
-	for (unsigned i = 0; known && i < c->parts; i++)
-		known = object_etag_md5(c->etags[i], md5[i]);
-	known = known && multipart_etag((const uint8_t(*)[16])md5, c->parts, expected, NULL) == 0;
-	free(md5);
-	if (!known || object_head(c->to, info, NULL) < 0)
-		return false;
-	if (info->size == c->source->size && strcmp(info->etag, expected) == 0)
-		return true;
-	object_info_release(info);
-	return false;
-}
-
-static int copy_complete(struct copy *c, struct object_info *info, struct penstock_error *err)
-{
-	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
-	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
-	_cleanup_free_ struct s3_part *parts = calloc(c->parts, sizeof(*parts));
-	int r = parts ? s3_op_init(&op, "POST", c->to, err) : error_memory(err);
-
-	for (unsigned i = 0; parts && i < c->parts; i++) {
-		parts[i].number = i + 1;
-		parts[i].etag = c->etags[i];
-	}
-	if (r == 0)
-		s3_complete_write(&body, &(struct s3_complete){.parts = parts, .n = c->parts});
-	if (r == 0)
-		r = s3_op_query(&op, "uploadId", c->id, err);
-	if (r == 0)
-		r = s3_op_header(&op, "if-none-match", c->options->if_none_match ? "*" : NULL, err);
-	if (r == 0)
-		r = s3_op_xml(&op, &body, "the list of parts", err);
-	if (r < 0)
-		return r;
-	s3_op_cancel(&op, c->options->cancel);
-	op.request.stall_timeout_ms = COPY_STALL_MS;
-	op.request.fresh_connection = true;
-	r = s3_op_ask(&op, &own);
-	if (r < 0 && op.reply.sent_before &&
-		(op.error == S3_E_NO_SUCH_UPLOAD || r == -(int)PENSTOCK_E_PRECONDITION) &&
-		copy_was_done(c, info))
-		return 0;
-	if (r < 0)
-		return error_move(err, &own);
-	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
-	if ((r < 0 || reply.kind != S3_REPLY_COMPLETE) && copy_was_done(c, info))
-		return 0;
-	if (r < 0)
-		return error_prefix(&own, "%s", op.what), error_move(err, &own);
-	if (reply.kind != S3_REPLY_COMPLETE)
-		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"%s: the store did not confirm the complete copy", op.what);
-	if (!reply.etag || !*reply.etag) /* as Ceph before 17 */
-		return copy_was_done(c, info) ? 0
-					      : error_set(err, PENSTOCK_E_PRECONDITION,
-							"%s: the object is not the copy", op.what);
-	r = object_info_from_reply(&op.reply, info, err);
-	object_etag_copy(info->etag, reply.etag);
-	return r;
-}
-
-static void copy_abort(struct copy *c)
-{
-	if (c->id)
-		object_abort_upload(c->to, c->id, NULL);
-}
-
-static int copy_in_parts(struct copy *c, struct object_info *info, struct penstock_error *err)
-{
-	uint64_t wanted = c->options->part_size ? c->options->part_size : COPY_PART;
-	int r = multipart_part_size(c->source->size, wanted, &c->part_size, err);
-
-	if (r < 0)
-		return r;
-	c->parts = (unsigned)multipart_count(c->source->size, c->part_size);
-	c->etags = calloc(c->parts, sizeof(*c->etags));
-	if (!c->etags)
-		return error_memory(err);
-	fan_init(&c->fan, c->from.client->engine, c->options->cancel);
-	r = copy_initiate(c, err);
-	if (r == 0)
-		r = copy_parts(c, err);
-	if (r == 0)
-		r = copy_complete(c, info, err);
-	if (r < 0)
-		copy_abort(c);
-	for (unsigned i = 0; i < COPY_PARALLEL; i++) {
-		if (c->slots[i].used)
-			s3_op_release(&c->slots[i].op);
-	}
-	fan_release(&c->fan);
-	free(c->etags);
-	free(c->id);
-	return r;
+	put.if_none_match = options->if_none_match;
+	put.part_size = options->part_size ? options->part_size : COPY_PART;
+	put.parallel = COPY_PARALLEL;
+	put.progress = options->progress;
+	put.cookie = options->cookie;
+	put.cancel = options->cancel;
+	return r < 0 ? r
+		     : put_parts_copied(to, source->info.size, &put, source->head.at,
+			       source->info.etag, info, err);
 }
 
 /* Ceph ignores the condition on a copy's source. On an unknown store, the source is checked again:
@@ -460,17 +219,11 @@ int object_copy(struct object_ref from, struct object_ref to,
 			from.bucket, from.key, to.bucket, to.key);
 	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX) &&
 		!from.client->google) {
-		struct copy c = {.from = from,
-			.to = to,
-			.options = o,
-			.source = &source.info,
-			.source_reply = &source.head.reply};
-
-		r = copy_in_parts(&c, &made, err);
+		r = copy_in_parts(&source, to, o, &made, err);
 	} else {
 		r = copy_whole(&source, to, o, &made, err);
-		if (r == 0)
-			copy_progress(o, source.info.size);
+		if (r == 0 && o->progress)
+			o->progress(o->cookie, (int64_t)source.info.size);
 	}
 	made.size = source.info.size;
 	if (r == 0 && o->if_match) {
@@ -523,10 +276,10 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 	struct sigv4_credentials keys;
 	/* A key file signs without a token. */
 	bool offline = at.client->google && at.client->settings.key;
-	int r = s3_op_init(&op, method, at, err);
+	int r;
 
-	if (r == 0)
-		r = offline ? s3_op_url(&op, err) : s3_op_ready(&op, err);
+	s3_op_init(&op, method, at);
+	r = offline ? s3_op_url(&op, err) : s3_op_ready(&op, err);
 	if (r == 0)
 		r = sigv4_init(&signer, err);
 	if (r < 0)

@@ -64,10 +64,8 @@ void put_request_release(struct put_request *put);
 /* Collects an object's headers other than type and metadata, for `properties` of another object. */
 int put_properties(const struct object_client *client, const struct http_reply *reply,
 	struct strlist *out, struct penstock_error *err);
-int put_headers(
-	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
-int put_conditions(
-	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err);
+void put_headers(struct s3_op *op, const struct object_put_options *options);
+void put_conditions(struct s3_op *op, const struct object_put_options *options);
 bool put_needs_one_request(
 	const struct object_client *client, const struct object_put_options *options);
 void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,

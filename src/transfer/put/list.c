@@ -13,17 +13,14 @@ static int parts_page(struct upload *u, unsigned after, struct s3_op *op, struct
 	struct penstock_error *err)
 {
 	char text[16];
-	int r = s3_op_init(op, "GET", u->at, err);
+	int r;
 
+	s3_op_init(op, "GET", u->at);
 	snprintf(text, sizeof(text), "%u", after);
-	if (r == 0)
-		r = s3_op_query(op, "uploadId", u->id, err);
-	if (r == 0)
-		r = s3_op_query(op, "max-parts", "1000", err);
-	if (r == 0 && after)
-		r = s3_op_query(op, "part-number-marker", text, err);
-	if (r < 0)
-		return r;
+	s3_op_query(op, "uploadId", u->id);
+	s3_op_query(op, "max-parts", "1000");
+	if (after)
+		s3_op_query(op, "part-number-marker", text);
 	s3_op_cancel(op, u->options->cancel);
 	r = s3_op_ask(op, err);
 	if (r < 0)

@@ -1,4 +1,4 @@
-/* Parts that the store copies from the object that is replaced. */
+/* Parts that the store copies: from another object, or from the one that is replaced. */
 #include "transfer/put/send_delta.h"
 #include <stdio.h>
 #include <string.h>
@@ -13,50 +13,25 @@
 /* The store copies the bytes before it replies. */
 #define COPY_STALL_MS (10 * 60 * 1000)
 
-int put_delta_copy_start(
-	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
+void put_copy_part(const struct upload *u, struct part_slot *slot)
 {
-	const struct delta_span *span = &u->delta->plan->spans[number - 1];
 	struct s3_op *op = &slot->put.op;
+	uint64_t first = slot->body.offset;
 	char text[RANGE_TEXT_SIZE];
-	int r = s3_op_init(op, "PUT", u->at, err);
 
-	if (r < 0)
-		return r;
-	slot->number = number;
-	slot->body = (struct put_body){.fd = -1, .length = span->length, .guard = GUARD_MD5};
-	slot->body.progress = u->options->progress;
-	slot->body.cookie = u->options->cookie;
-	slot->failed = true; /* until it was done */
-	s3_op_cancel(op, u->options->cancel);
-	snprintf(text, sizeof(text), "%u", number);
-	r = s3_op_query(op, "partNumber", text, err);
-	if (r == 0)
-		r = s3_op_query(op, "uploadId", u->id, err);
-	if (r == 0)
-		r = s3_op_copy_source(op, u->at.bucket, u->at.key, err);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-copy-source-if-match", u->delta->etag, err);
-	range_format_request(
-		&(struct byte_range){span->offset, span->offset + span->length - 1}, text);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-copy-source-range", text, err);
-	if (r == 0)
-		r = s3_op_body(op, NULL, 0, err);
-	if (r == 0)
-		r = s3_op_ready(op, err);
-	if (r < 0)
-		return r;
+	range_format_request(&(struct byte_range){first, first + slot->body.length - 1}, text);
+	s3_op_copy_source(op, u->from, u->from_etag);
+	s3_op_header(op, "x-amz-copy-source-range", text);
+	s3_op_body(op, NULL, 0);
 	s3_op_wants_document(op);
 	op->request.stall_timeout_ms = COPY_STALL_MS;
-	return 0;
 }
 
 /* Compares the MD5 in a part's ETag; false also if the ETag is no MD5. */
-static bool has_md5_of(const struct upload *u, const struct delta_span *span, const char *etag)
+static bool has_md5_of(const struct upload *u, uint64_t offset, uint64_t length, const char *etag)
 {
 	_cleanup_(put_body_release) struct put_body body = {
-		.fd = u->fd, .offset = span->offset, .length = span->length};
+		.fd = u->fd, .offset = offset, .length = length};
 	uint8_t stored[16], md5[CHECKSUM_MAX_SIZE];
 
 	return object_etag_md5(etag, stored) && put_body_md5(&body, md5, NULL) == 0 &&
@@ -68,15 +43,14 @@ static bool has_md5_of(const struct upload *u, const struct delta_span *span, co
  * Uses the part's checksum in the reply, else its ETag; on stores known to verify the checksum of
  * the whole object, that is enough.
  */
-static int verify_copy(struct upload *u, const struct part_slot *slot,
-	const struct delta_span *span, struct part_result *result, const char *checksum,
-	struct penstock_error *err)
+static int verify_copy(struct upload *u, const struct part_slot *slot, struct part_result *result,
+	const char *checksum, struct penstock_error *err)
 {
 	enum checksum_kind kind = u->at.client->guard_kind;
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	bool right;
 
-	delta_crc(u->delta->sums, span->offset, span->length, result->digest);
+	delta_crc(u->delta->sums, slot->body.offset, slot->body.length, result->digest);
 	if (u->guard != GUARD_MD5 && checksum && checksum_parse(kind, checksum, stored)) {
 		right = memcmp(stored, result->digest, checksum_size(kind)) == 0;
 		if (strlen(checksum) < sizeof(result->checksum))
@@ -84,7 +58,7 @@ static int verify_copy(struct upload *u, const struct part_slot *slot,
 	} else {
 		right = (u->guard != GUARD_MD5 &&
 				(u->at.client->aws || atomic_load(&u->at.client->own_kind))) ||
-			has_md5_of(u, span, result->etag);
+			has_md5_of(u, slot->body.offset, slot->body.length, result->etag);
 	}
 	return right ? 0
 		     : error_set(err, PENSTOCK_E_CORRUPT,
@@ -92,16 +66,16 @@ static int verify_copy(struct upload *u, const struct part_slot *slot,
 			       slot->put.op.what);
 }
 
-int put_delta_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+int put_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
-	const struct delta_span *span = &u->delta->plan->spans[slot->number - 1];
 	struct part_result *result = &u->results[slot->number - 1];
 	const struct s3_op *op = &slot->put.op;
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
 	int r;
 
-	result->length = span->length;
-	u->delta->failed |= slot->uncopied;
+	result->length = slot->body.length;
+	if (u->delta)
+		u->delta->failed |= slot->uncopied;
 	if (slot->failed)
 		return 0;
 	r = s3_reply_parse(op->document.data, op->document.len, &reply, err);
@@ -110,13 +84,13 @@ int put_delta_copy_collect(struct upload *u, struct part_slot *slot, struct pens
 	else if (reply.kind != S3_REPLY_COPY_PART || !reply.etag || !*reply.etag)
 		r = error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store did not confirm the copied part", op->what);
-	if (r == 0) {
+	else
 		object_etag_copy(result->etag, reply.etag);
-		r = verify_copy(
-			u, slot, span, result, reply.checksums[u->at.client->guard_kind], err);
-	}
-	u->delta->failed |= r < 0;
+	if (r == 0 && u->delta)
+		r = verify_copy(u, slot, result, reply.checksums[u->at.client->guard_kind], err);
+	if (r < 0 && u->delta)
+		u->delta->failed = true;
 	if (r == 0 && slot->body.progress)
-		slot->body.progress(slot->body.cookie, (int64_t)span->length);
+		slot->body.progress(slot->body.cookie, (int64_t)slot->body.length);
 	return r;
 }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
+#include "s3/range.h"
 #include "base/banned.h"
 
 /* The store may assemble a large object before it replies. */
@@ -25,21 +26,15 @@ int upload_start(struct upload *u, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	bool sums = u->guard != GUARD_MD5;
-	int r = s3_op_init(&op, "POST", u->at, err);
+	int r;
 
-	if (r == 0)
-		r = s3_op_query(&op, "uploads", NULL, err);
-	if (r == 0)
-		r = put_headers(&op, u->options, err);
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-checksum-algorithm",
-			sums ? checksum_name(u->at.client->guard_kind) : NULL, err);
-	if (r == 0)
-		r = s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL, err);
-	if (r == 0)
-		r = s3_op_body(&op, NULL, 0, err);
-	if (r < 0)
-		return r;
+	s3_op_init(&op, "POST", u->at);
+	s3_op_query(&op, "uploads", NULL);
+	put_headers(&op, u->options);
+	s3_op_header(&op, "x-amz-checksum-algorithm",
+		sums ? checksum_name(u->at.client->guard_kind) : NULL);
+	s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL);
+	s3_op_body(&op, NULL, 0);
 	s3_op_cancel(&op, u->options->cancel);
 	if (u->options->ungated)
 		op.request.gate = NULL;
@@ -92,7 +87,7 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 	if (!slot->number)
 		return 0;
 	if (slot->copied) {
-		r = put_delta_copy_collect(u, slot, err);
+		r = put_copy_collect(u, slot, err);
 		put_request_release(&slot->put);
 		put_body_release(&slot->body);
 		slot->number = 0;
@@ -133,14 +128,16 @@ static bool part_range(const struct upload *u, unsigned number, uint64_t *offset
 	return true;
 }
 
-/* Prepares a request that carries the bytes of the part. */
-static int part_prepare(
+int upload_part_start(
 	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
 {
 	struct s3_op *op = &slot->put.op;
-	char text[16];
+	char text[RANGE_TEXT_SIZE];
 	int r;
 
+	slot->upload = u;
+	slot->refused = false;
+	slot->copied = u->from.key && (!u->delta || u->delta->plan->spans[number - 1].copy);
 	if (!u->stream) {
 		slot->body = (struct put_body){.fd = u->fd};
 		if (!part_range(u, number, &slot->body.offset, &slot->body.length))
@@ -150,38 +147,25 @@ static int part_prepare(
 	slot->body.progress = u->options->progress;
 	slot->body.cookie = u->options->cookie;
 	snprintf(text, sizeof(text), "%u", number);
-	r = s3_op_init(op, "PUT", u->at, err);
-	if (r < 0)
-		return r;
+	s3_op_init(op, "PUT", u->at);
 	slot->number = number;
 	slot->failed = true; /* until it was sent */
 	s3_op_cancel(op, u->options->cancel);
 	if (u->options->ungated)
 		op->request.gate = NULL;
-	r = s3_op_query(op, "partNumber", text, err);
-	if (r == 0)
-		r = s3_op_query(op, "uploadId", u->id, err);
-	if (r == 0)
-		r = put_body_attach(op, &slot->body, u->guard, err);
-	if (r == 0)
+	s3_op_query(op, "partNumber", text);
+	s3_op_query(op, "uploadId", u->id);
+	if (slot->copied) {
+		slot->body.guard = GUARD_MD5;
+		put_copy_part(u, slot);
 		r = s3_op_ready(op, err);
-	if (r == 0)
-		put_request_hook(&slot->put, &slot->body);
-	return r;
-}
-
-int upload_part_start(
-	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
-{
-	struct s3_op *op = &slot->put.op;
-	int r;
-
-	slot->upload = u;
-	slot->failed = false;
-	slot->refused = false;
-	slot->copied = u->delta && u->delta->plan->spans[number - 1].copy;
-	r = slot->copied ? put_delta_copy_start(u, slot, number, err)
-			 : part_prepare(u, slot, number, err);
+	} else {
+		r = put_body_attach(op, &slot->body, u->guard, err);
+		if (r == 0)
+			r = s3_op_ready(op, err);
+		if (r == 0)
+			put_request_hook(&slot->put, &slot->body);
+	}
 	if (r < 0)
 		return r;
 	op->request.done = part_done;
@@ -318,7 +302,7 @@ static int verify_object(
 		checksum_parse(u->at.client->guard_kind, checksum, stored)) {
 		if (memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) == 0)
 			return 0;
-	} else if (u->guard != GUARD_MD5 || !etag || !strchr(etag, '-') ||
+	} else if (u->guard != GUARD_MD5 || u->fd < 0 || !etag || !strchr(etag, '-') ||
 		   !expected_etag(u, expected) || strcmp(etag, expected) == 0) {
 		return 0;
 	}
@@ -337,9 +321,8 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 	const char *checksum;
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 
-	if (s3_op_init(&head, "HEAD", u->at, NULL) < 0 ||
-		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
-		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != u->size)
+	if (s3_op_head(&head, u->at, NULL, true, NULL, NULL) < 0 ||
+		head.reply.total_size != u->size)
 		return false;
 	etag = http_reply_header(&head.reply, "ETag");
 	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
@@ -388,10 +371,8 @@ static int look_at_object(struct upload *u, struct object_info *info, struct pen
 	_cleanup_(s3_op_release) struct s3_op head = {0};
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	const char *checksum;
-	int r = s3_op_init(&head, "HEAD", u->at, err);
+	int r = s3_op_head(&head, u->at, NULL, false, NULL, err);
 
-	if (r == 0)
-		r = s3_op_perform(&head, err);
 	if (r < 0)
 		return r;
 	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
@@ -405,22 +386,19 @@ static int look_at_object(struct upload *u, struct object_info *info, struct pen
 	return object_info_from_reply(&head.reply, info, err);
 }
 
-static int complete_headers(struct upload *u, struct s3_op *op, struct penstock_error *err)
+static void complete_headers(struct upload *u, struct s3_op *op)
 {
 	char text[CHECKSUM_TEXT_SIZE];
 	char size[24];
-	int r = put_conditions(op, u->options, err);
 
-	if (r < 0 || u->guard == GUARD_MD5)
-		return r;
+	put_conditions(op, u->options);
+	if (u->guard == GUARD_MD5)
+		return;
 	checksum_format(u->at.client->guard_kind, u->digest, text);
 	snprintf(size, sizeof(size), "%" PRIu64, u->size);
-	r = s3_op_header(op, checksum_header(u->at.client->guard_kind), text, err);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT", err);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-mp-object-size", size, err);
-	return r;
+	s3_op_header(op, checksum_header(u->at.client->guard_kind), text);
+	s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT");
+	s3_op_header(op, "x-amz-mp-object-size", size);
 }
 
 static int complete_perform(struct upload *u, struct put_request *put, struct object_info *info,
@@ -491,18 +469,14 @@ static int complete_once(
 		.cookie = u->options->cookie};
 	int r = complete_body(u, err);
 
-	if (u->guard != GUARD_MD5)
-		whole_digest(u);
-	if (r == 0)
-		r = s3_op_init(&put.op, "POST", u->at, err);
-	if (r == 0)
-		r = s3_op_query(&put.op, "uploadId", u->id, err);
-	if (r == 0)
-		r = s3_op_xml(&put.op, &u->complete, "the list of parts", err);
-	if (r == 0)
-		r = complete_headers(u, &put.op, err);
 	if (r < 0)
 		return r;
+	if (u->guard != GUARD_MD5)
+		whole_digest(u);
+	s3_op_init(&put.op, "POST", u->at);
+	s3_op_query(&put.op, "uploadId", u->id);
+	s3_op_xml(&put.op, &u->complete, "the list of parts");
+	complete_headers(u, &put.op);
 	s3_op_wants_document(&put.op);
 	put_request_hook(&put, &gate);
 	s3_op_cancel(&put.op, u->options->cancel);
@@ -642,6 +616,21 @@ static int put_parts_once(struct upload *u, struct object_info *info, struct pen
 	return r;
 }
 
+int put_parts_copied(struct object_ref at, uint64_t size, const struct object_put_options *options,
+	struct object_ref from, const char *etag, struct object_info *info,
+	struct penstock_error *err)
+{
+	struct upload u = {.at = at,
+		.fd = -1,
+		.size = size,
+		.options = options,
+		.from = from,
+		.from_etag = etag,
+		.guard = GUARD_MD5};
+
+	return put_parts_once(&u, info, err);
+}
+
 int put_parts_of(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
 	struct penstock_error *err)
@@ -656,6 +645,8 @@ int put_parts_of(struct object_ref at, int fd, uint64_t size,
 			.size = size,
 			.options = options,
 			.delta = delta,
+			.from = delta ? at : (struct object_ref){0},
+			.from_etag = delta ? delta->etag : NULL,
 			.guard = guard};
 		int r = put_parts_once(&u, &found, &own);
 

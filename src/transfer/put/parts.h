@@ -42,7 +42,7 @@ struct part_slot {
 
 struct upload {
 	struct object_ref at;
-	int fd; /* a file, or the source if `stream` */
+	int fd; /* a file, or the source if `stream`; -1 if all parts are copied */
 	bool stream; /* of unknown length: parts grow, and are held until they are sent */
 	bool ended; /* end of the stream */
 	uint64_t size; /* of a stream: bytes so far */
@@ -58,7 +58,9 @@ struct upload {
 	struct fan fan;
 	bool refused;
 	struct put_resume resume;
-	struct put_delta *delta; /* NULL: all parts are sent and have one size */
+	struct put_delta *delta; /* NULL: all parts have one size, and are sent or copied */
+	struct object_ref from; /* of the parts that the store copies; key NULL: none */
+	const char *from_etag;
 	struct buf complete; /* the request's body */
 	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
 };
@@ -66,6 +68,11 @@ struct upload {
 /* put_in_parts() with parts that the store copies. */
 int put_parts_of(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
+	struct penstock_error *err);
+
+/* The same with parts of `from` only, as long as that has this ETag. */
+int put_parts_copied(struct object_ref at, uint64_t size, const struct object_put_options *options,
+	struct object_ref from, const char *etag, struct object_info *info,
 	struct penstock_error *err);
 
 int upload_init(struct upload *u, unsigned slots, struct penstock_error *err);

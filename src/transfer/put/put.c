@@ -18,9 +18,8 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 	uint8_t sent[CHECKSUM_MAX_SIZE];
 	const char *checksum;
 
-	if (!op->reply.sent_before || s3_op_init(&head, "HEAD", op->at, NULL) < 0 ||
-		s3_op_header(&head, "x-amz-checksum-mode", "ENABLED", NULL) < 0 ||
-		s3_op_perform(&head, NULL) < 0 || head.reply.total_size != body->length)
+	if (!op->reply.sent_before || s3_op_head(&head, op->at, NULL, true, NULL, NULL) < 0 ||
+		head.reply.total_size != body->length)
 		return false;
 	checksum = http_reply_header(&head.reply, checksum_header(op->at.client->guard_kind));
 	if (checksum && checksum_parse(op->at.client->guard_kind, checksum, stored))
@@ -37,14 +36,12 @@ static int put_once(struct object_ref at, struct put_body *body,
 	_cleanup_(put_request_release) struct put_request put = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	struct object_info found = {0};
-	int r = s3_op_init(&put.op, "PUT", at, err);
+	int r;
 
-	if (r == 0)
-		r = put_headers(&put.op, options, err);
-	if (r == 0)
-		r = put_conditions(&put.op, options, err);
-	if (r == 0)
-		r = put_body_attach(&put.op, body, guard, err);
+	s3_op_init(&put.op, "PUT", at);
+	put_headers(&put.op, options);
+	put_conditions(&put.op, options);
+	r = put_body_attach(&put.op, body, guard, err);
 	if (r < 0)
 		return r;
 	s3_op_cancel(&put.op, options->cancel);

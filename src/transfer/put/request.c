@@ -215,16 +215,16 @@ static int body_load(struct put_body *body, struct penstock_error *err)
 }
 
 /* Adds the x-amz-checksum-… header. */
-static int add_checksum(struct s3_op *op, const uint8_t *digest, struct penstock_error *err)
+static void add_checksum(struct s3_op *op, const uint8_t *digest)
 {
 	char text[CHECKSUM_TEXT_SIZE];
 
 	checksum_format(op->at.client->guard_kind, digest, text);
-	return s3_op_header(op, checksum_header(op->at.client->guard_kind), text, err);
+	s3_op_header(op, checksum_header(op->at.client->guard_kind), text);
 }
 
 /* Goes before the object's own Content-Encoding, if it has one. */
-static int encode_chunked(struct s3_op *op, struct penstock_error *err)
+static void encode_chunked(struct s3_op *op)
 {
 	for (size_t i = 0; i < op->n_headers; i++) {
 		struct sigv4_header *header = &op->headers[i];
@@ -232,33 +232,29 @@ static int encode_chunked(struct s3_op *op, struct penstock_error *err)
 
 		if (strcmp(header->name, "content-encoding") != 0)
 			continue;
-		if (asprintf(&both, "aws-chunked,%s", header->value) < 0)
-			return error_memory(err);
+		if (asprintf(&both, "aws-chunked,%s", header->value) < 0) {
+			error_memory(&op->failed);
+			return;
+		}
 		free((char *)header->value);
 		header->value = both;
-		return 0;
+		return;
 	}
-	return s3_op_header(op, "content-encoding", "aws-chunked", err);
+	s3_op_header(op, "content-encoding", "aws-chunked");
 }
 
 static int attach_trailer(struct s3_op *op, struct put_body *body, struct penstock_error *err)
 {
 	char length[24];
-	int r;
 
 	snprintf(length, sizeof(length), "%llu", (unsigned long long)body->length);
-	r = encode_chunked(op, err);
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-decoded-content-length", length, err);
-	if (r == 0)
-		r = s3_op_header(
-			op, "x-amz-trailer", checksum_header(op->at.client->guard_kind), err);
-	if (r == 0)
-		r = checksum_init(&body->sum, op->at.client->guard_kind, err);
+	encode_chunked(op);
+	s3_op_header(op, "x-amz-decoded-content-length", length);
+	s3_op_header(op, "x-amz-trailer", checksum_header(op->at.client->guard_kind));
 	op->payload_hash = SIGV4_STREAMING_UNSIGNED_TRAILER;
 	op->request.source.length = chunked_encoded_length(body->length, CHUNK, body->kind);
 	body->chunked = true;
-	return r;
+	return checksum_init(&body->sum, op->at.client->guard_kind, err);
 }
 
 int put_body_attach(
@@ -271,7 +267,7 @@ int put_body_attach(
 	body->guard = guard;
 	body->kind = op->at.client->guard_kind;
 	if (body->data && body->length <= SMALL_FILE_MAX) {
-		r = s3_op_body(op, body->data, body->length, err);
+		s3_op_body(op, body->data, body->length);
 		if (guard == GUARD_TRAILER)
 			guard = GUARD_HEADER;
 		body->inline_body = true;
@@ -284,13 +280,13 @@ int put_body_attach(
 			.rewind = put_body_rewind,
 			.cookie = body};
 	}
-	if (r < 0)
-		return r;
 	if (guard == GUARD_TRAILER)
 		return attach_trailer(op, body, err);
 	if (guard == GUARD_HEADER) {
 		r = put_body_digest(body, err);
-		return r < 0 ? r : add_checksum(op, body->digest, err);
+		if (r == 0)
+			add_checksum(op, body->digest);
+		return r;
 	}
 	r = checksum_init(&body->sum, CHECKSUM_MD5, err);
 	if (r == 0 && body->inline_body)
@@ -431,32 +427,32 @@ void put_request_hook(struct put_request *put, struct put_body *body)
 	put->op.request.cookie = put;
 }
 
-int put_headers(
-	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err)
+void put_headers(struct s3_op *op, const struct object_put_options *options)
 {
-	int r = s3_op_header(op, "content-type",
-		options->content_type ? options->content_type : "application/octet-stream", err);
-
-	if (r == 0)
-		r = s3_op_header(op, "x-amz-storage-class", options->storage_class, err);
-	for (size_t i = 0; r == 0 && options->metadata && i < options->metadata->n; i++) {
+	s3_op_header(op, "content-type",
+		options->content_type ? options->content_type : "application/octet-stream");
+	s3_op_header(op, "x-amz-storage-class", options->storage_class);
+	for (size_t i = 0; options->metadata && i < options->metadata->n; i++) {
 		const char *item = options->metadata->items[i];
 		size_t len = strcspn(item, "=");
 		_cleanup_free_ char *name = NULL;
 
-		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0)
-			return error_memory(err);
-		r = s3_op_header(op, name, item[len] ? item + len + 1 : "", err);
+		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0) {
+			name = NULL;
+			error_memory(&op->failed);
+			return;
+		}
+		s3_op_header(op, name, item[len] ? item + len + 1 : "");
 	}
-	for (size_t i = 0; r == 0 && options->properties && i < options->properties->n; i++) {
+	for (size_t i = 0; options->properties && i < options->properties->n; i++) {
 		const char *item = options->properties->items[i];
 		_cleanup_free_ char *name = strndup(item, strcspn(item, "="));
 
-		if (!name)
-			return error_memory(err);
-		r = s3_op_header(op, name, item + strlen(name) + 1, err);
+		if (name)
+			s3_op_header(op, name, item + strlen(name) + 1);
+		else
+			error_memory(&op->failed);
 	}
-	return r;
 }
 
 /* Google invents caching headers for an object that has none. */
@@ -483,12 +479,10 @@ int put_properties(const struct object_client *client, const struct http_reply *
 	return 0;
 }
 
-int put_conditions(
-	struct s3_op *op, const struct object_put_options *options, struct penstock_error *err)
+void put_conditions(struct s3_op *op, const struct object_put_options *options)
 {
 	const char *etag = options->if_match;
 	char bare[OBJECT_ETAG_SIZE];
-	int r;
 
 	if (etag && atomic_load(&op->at.client->bare_etags)) {
 		size_t len = strlen(etag);
@@ -498,9 +492,8 @@ int put_conditions(
 			etag = bare;
 		}
 	}
-	r = s3_op_header(op, "if-match", etag, err);
-	return r < 0 ? r
-		     : s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL, err);
+	s3_op_header(op, "if-match", etag);
+	s3_op_header(op, "if-none-match", options->if_none_match ? "*" : NULL);
 }
 
 /* Google takes a condition on a PUT of any size, but not on the Complete of a multipart upload. */

@@ -24,9 +24,8 @@ int put_with_delta(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);
 
-/* Called by parts.c: starts a part that the store copies, and collects it. */
-int put_delta_copy_start(
-	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err);
-int put_delta_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
+/* Called by parts.c: makes the request of a part a copy by the store, and collects it. */
+void put_copy_part(const struct upload *u, struct part_slot *slot);
+int put_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
 
 #endif
