@@ -2,7 +2,6 @@
 #include "cli/cluster/cluster.h"
 
 #include <jansson.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "cli/history/artifacts_place.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

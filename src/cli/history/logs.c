@@ -1,16 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/cluster/cluster.h"

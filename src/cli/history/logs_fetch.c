@@ -1,7 +1,6 @@
 #include "cli/history/logs_fetch.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

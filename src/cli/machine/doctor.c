@@ -1,11 +1,7 @@
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/machine/doctor.h"
 #include "cli/objects/remote.h"

@@ -1,8 +1,6 @@
 /* The checks of `penstock doctor` that need no network. */
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/close_range.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>

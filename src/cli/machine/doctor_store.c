@@ -4,7 +4,6 @@
 #include <microhttpd.h>
 #include <openssl/crypto.h>
 #include <sqlite3.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* `images`: lists and removes cached container images. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "cli/commands.h"
 #include "image/image.h"
 #include "image/kept.h"

@@ -1,6 +1,5 @@
 /* The places that a line of a batch reads and writes; too many rather than too few. */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

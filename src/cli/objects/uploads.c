@@ -1,6 +1,4 @@
 /* `penstock ls --uploads` and `rm --uploads`: unfinished multipart uploads. */
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -12,7 +11,6 @@
 #include "cli/commands.h"
 #include "cli/print/util.h"
 #include "records/supervisor.h"
-#include "run/notices/reaction.h"
 #include "run/config/times.h"
 #include "records/layout.h"
 #include "base/banned.h"

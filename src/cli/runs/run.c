@@ -24,7 +24,6 @@
 #include "records/records.h"
 #include "run/notices/interrupts.h"
 #include "run/notices/settings.h"
-#include "run/retry.h"
 #include "run/run.h"
 #include "run/cluster/slurm.h"
 #include "run/stage/stores.h"

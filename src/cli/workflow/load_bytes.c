@@ -9,7 +9,6 @@
 #include "cli/workflow/load.h"
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
-#include "s3/uri.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 

@@ -9,14 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/process_run.h"

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/process_run.h"
-#include "base/str.h"
 #include "records/records.h"
 #include "base/banned.h"
 
