@@ -323,10 +323,8 @@ static void node_row(struct grid *grid, char *const fields[static NODE_FIELDS])
 
 int cluster_show_nodes(bool json, struct penstock_error *err)
 {
-	static const char *const heading[] = {
-		"NODE", "PARTITION", "STATE", "CPUS IN USE", "MEMORY", "GPUS"};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
-	struct grid grid = GRID_INIT(ARRAY_SIZE(heading));
+	struct grid grid = grid_new("NODE", "PARTITION", "STATE", "CPUS IN USE", "MEMORY", "GPUS");
 	json_t *array = json_array();
 	_cleanup_free_ char *lines = NULL;
 	char *rest, *line;
@@ -334,8 +332,6 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 				      "--format=%N|%T|%C|%m|%G|%R", NULL},
 		&text, err);
 
-	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
-		grid_add(&grid, heading[i]);
 	rest = lines = r == 0 && text.len ? buf_take(&text) : NULL;
 	while (rest && (line = strsep(&rest, "\n"))) {
 		char *fields[NODE_FIELDS];

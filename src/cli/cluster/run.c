@@ -208,10 +208,10 @@ struct following {
 	const struct cli *cli;
 	struct records *records;
 	const char *home, *id;
-	int64_t lines; /* for the first log, from its end; -1 for all */
 	int first_attempt; /* of the submission */
-	int attempt; /* whose log is open; 0 if there is none */
-	int log_fd;
+	int attempt; /* whose log is followed; 0 if there is none */
+	struct follow log;
+	struct run_layout layout; /* of the attempt */
 	int signal_fd;
 	char shown[192]; /* the last message about the job */
 	int64_t ask_at_ms; /* time of the next call of Slurm */
@@ -220,36 +220,6 @@ struct following {
 	int64_t ended_at_ms; /* when Slurm first reported the end of the job; 0 if it has not */
 	int said_attempt; /* the attempt whose end was reported, although the run continued */
 };
-
-static int copy_log(struct following *f, struct penstock_error *err)
-{
-	return f->log_fd >= 0 ? follow_copy_rest(f->log_fd, err) : 0;
-}
-
-/* Opens the log of the current attempt, after printing the rest of the one before. */
-static int turn_to(struct following *f, int attempt, struct penstock_error *err)
-{
-	_cleanup_(run_layout_release) struct run_layout layout = {0};
-	int r = 0;
-
-	if (attempt != f->attempt) {
-		r = copy_log(f, err);
-		if (f->log_fd >= 0)
-			close(f->log_fd);
-		f->log_fd = -1;
-		f->attempt = attempt;
-	}
-	if (r == 0 && f->log_fd < 0) {
-		r = run_layout_init(&layout, f->home, f->id, attempt, err);
-		if (r == 0)
-			f->log_fd = open(layout.log, O_RDONLY | O_CLOEXEC);
-		if (f->log_fd >= 0 && f->lines >= 0)
-			r = follow_seek_to_last(f->log_fd, f->lines, err);
-		if (f->log_fd >= 0)
-			f->lines = -1;
-	}
-	return r == 0 ? copy_log(f, err) : r;
-}
 
 static void say_status(struct following *f, const char *job, const struct slurm_status *status)
 {
@@ -410,8 +380,22 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 		records_attempt_release(&last);
 		return 0;
 	}
-	if (last.pid)
-		r = turn_to(f, last.attempt, err);
+	if (last.pid && last.attempt != f->attempt) {
+		bool next = f->attempt != 0;
+
+		if (next)
+			r = follow_print(&f->log, err); /* the rest of the log before */
+		follow_close(&f->log);
+		run_layout_release(&f->layout);
+		f->layout = (struct run_layout){0};
+		f->attempt = last.attempt;
+		if (r == 0)
+			r = run_layout_init(&f->layout, f->home, f->id, last.attempt, err);
+		f->log.path = f->layout.log;
+		f->log.lines = next ? -1 : f->log.lines;
+	}
+	if (r == 0 && last.pid)
+		r = follow_print(&f->log, err);
 	if (r < 0 || (run_state_is_live(last.state) && last.pid)) {
 		f->ask_ms = ASK_MS;
 		f->ended_at_ms = 0;
@@ -440,9 +424,8 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 		.records = records,
 		.home = home,
 		.id = id,
-		.log_fd = -1,
 		.ask_ms = ASK_MS,
-		.lines = lines,
+		.log = {.fd = -1, .lines = lines},
 		.settle_ms = fs_is_network(home) ? SETTLE_FAR_MS : SETTLE_MS,
 	};
 	struct slurm_job job = {0};
@@ -470,8 +453,8 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 			ended = *code != 0;
 		}
 	}
-	if (f.log_fd >= 0)
-		close(f.log_fd);
+	follow_close(&f.log);
+	run_layout_release(&f.layout);
 	close(f.signal_fd);
 	return r;
 }

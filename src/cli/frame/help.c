@@ -1,7 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "cli/frame/options.h"

@@ -31,16 +31,11 @@ struct session {
 	struct records *records;
 	char *home;
 	struct artifacts_place place;
-	struct stores stores;
-	struct run_store *store; /* of the store that has the place */
-	bool has_stores;
 	int lock_fd; /* of the tags */
 };
 
 static void session_release(struct session *s)
 {
-	if (s->has_stores)
-		stores_release(&s->stores);
 	artifacts_place_release(&s->place);
 	records_free(s->records);
 	free(s->home);
@@ -50,18 +45,9 @@ static void session_release(struct session *s)
 
 static int open_place(struct session *s, const char *word, struct penstock_error *err)
 {
-	struct stores_embedded_ops ops;
 	int r = artifacts_find(&s->place, s->home, s->records, word, false, err);
 
-	if (r < 0 || s->place.dir)
-		return r;
-	ops = remote_embedded_ops(s->home);
-	r = stores_init(&s->stores, &ops, NULL, err);
-	if (r < 0)
-		return r;
-	s->has_stores = true;
-	return stores_open(
-		&s->stores, s->place.workflow, &s->place.workflow->output.s3, &s->store, err);
+	return r < 0 || s->place.dir ? r : artifacts_open(&s->place, s->home, err);
 }
 
 /* ---- list ---- */
@@ -77,11 +63,8 @@ static void print_line(struct listing *l, uint64_t size, const char *path)
 {
 	l->n++;
 	if (l->json) {
-		json_t *object = json_object();
-
-		json_object_set_new(object, "path", json_text(path));
-		json_object_set_new(object, "size", json_integer((json_int_t)size));
-		json_stream_add(&l->stream, object);
+		json_stream_add(&l->stream,
+			json_pack("{s:o, s:I}", "path", json_text(path), "size", (json_int_t)size));
 		return;
 	}
 	printf("%12" PRIu64 "  ", size);
@@ -146,10 +129,10 @@ static int list(const struct cli *cli, struct session *s, struct penstock_error 
 
 	if (r < 0)
 		return r;
-	r = s->place.dir
-		    ? print_dir(&l, s->place.dir, "", err)
-		    : object_list(object_at(s->store->client, s->store->bucket, s->place.prefix),
-			      NULL, print_object, &l, NULL, err);
+	r = s->place.dir ? print_dir(&l, s->place.dir, "", err)
+			 : object_list(object_at(s->place.store->client, s->place.store->bucket,
+					       s->place.prefix),
+				   NULL, print_object, &l, NULL, err);
 	if (l.json && (r == 0 || l.stream.begun))
 		json_stream_end(&l.stream);
 	else if (r == 0 && !l.n && !cli_quiet(cli))
@@ -185,34 +168,9 @@ static int copy_dir(const char *from, const char *to, struct penstock_error *err
 			  : copy_tree(&how, source, target, err);
 }
 
-/* The objects of the run below `to`, without penstock's own state. */
-static int fetch_objects(
-	struct session *s, const char *to, uint64_t *objects, struct penstock_error *err)
-{
-	struct copy_prefix prefix = {.bucket = s->store->bucket,
-		.prefix = s->place.prefix,
-		.dir = to,
-		.without_runs = true};
-	struct copy copy;
-	int r = copy_begin(&copy,
-		&(struct copy_options){.engine = s->stores.engine,
-			.from = s->store->client,
-			.keep_same = true,
-			.stop_at_first_error = true},
-		err);
-
-	if (r == 0)
-		r = copy_prefix(&copy, &prefix, err);
-	if (r == 0)
-		r = copy_finish(&copy, err);
-	copy_end(&copy);
-	*objects = prefix.objects;
-	return r;
-}
-
 static int get(struct session *s, const char *word, const char *to, struct penstock_error *err)
 {
-	uint64_t objects = 0;
+	struct copy copy;
 	int r = open_place(s, word, err);
 
 	if (r < 0)
@@ -221,24 +179,36 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
 	if (s->place.dir)
 		return copy_dir(s->place.dir, to, err);
-	r = fetch_objects(s, to, &objects, err);
-	if (r == 0 && objects == 0)
+	struct copy_prefix prefix = {.bucket = s->place.store->bucket,
+		.prefix = s->place.prefix,
+		.dir = to,
+		.without_runs = true};
+	r = copy_begin(&copy,
+		&(struct copy_options){.engine = s->place.stores.engine,
+			.from = s->place.store->client,
+			.keep_same = true,
+			.stop_at_first_error = true},
+		err);
+	if (r == 0)
+		r = copy_prefix(&copy, &prefix, err);
+	if (r == 0)
+		r = copy_finish(&copy, err);
+	copy_end(&copy);
+	if (r == 0 && prefix.objects == 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no artifacts", word);
 	return r;
 }
 
-/* Serializes changes of tags. */
+/* ---- tags ---- */
 
 static int write_tag(struct session *s, const char *tag, const char *prefix, const char *run,
 	const char *name, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;
-	json_t *json = json_object();
+	json_t *json = json_pack("{s:o, s:o, s:o}", "run", json_text(run), "name", json_text(name),
+		"prefix", json_text(prefix));
 	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 
-	json_object_set_new(json, "run", json_text(run));
-	json_object_set_new(json, "name", json_text(name));
-	json_object_set_new(json, "prefix", json_text(prefix));
 	text = json_dumps(json, JSON_INDENT(2));
 	json_decref(json);
 	if (r < 0)
@@ -246,7 +216,7 @@ static int write_tag(struct session *s, const char *tag, const char *prefix, con
 	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
 }
 
-/* A tag must not exist yet: runs that use it rely on its content. */
+/* Serializes changes of tags. */
 static int lock_tags(struct session *s, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(s->home, "tags");
@@ -261,7 +231,7 @@ static int lock_tags(struct session *s, struct penstock_error *err)
 	return 0;
 }
 
-/* Copies or removes the objects of a listing while it is read: the list may not fit in memory. */
+/* A tag must not exist yet: runs that use it rely on its content. */
 static int check_free(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -277,12 +247,12 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 	return 0;
 }
 
-/* prefix of the copies */
+/* Copies or removes the objects of a listing while it is read: the list may not fit in memory. */
 struct tagging {
 	struct session *s;
 	const char *prefix;
-	const char *to; /* what their copies begin with */
-	struct strlist keys; /* Removes all objects with this prefix. */
+	const char *to; /* prefix of the copies */
+	struct strlist keys; /* to be removed */
 	uint64_t copied;
 	int r;
 	struct penstock_error *err;
@@ -291,9 +261,10 @@ struct tagging {
 static void remove_noted(struct tagging *t)
 {
 	if (t->r == 0 && t->keys.n)
-		t->r = object_delete_many(&(struct object_deletion){.client = t->s->store->client,
-						  .bucket = t->s->store->bucket,
-						  .keys = &t->keys},
+		t->r = object_delete_many(
+			&(struct object_deletion){.client = t->s->place.store->client,
+				.bucket = t->s->place.store->bucket,
+				.keys = &t->keys},
 			NULL, t->err);
 	strlist_release(&t->keys);
 }
@@ -309,11 +280,11 @@ static int note_to_remove(void *cookie, const struct object_info *info)
 	return t->r < 0;
 }
 
-/* Skips penstock's own objects, and with them what was copied already. */
+/* Removes all objects with this prefix. */
 static int remove_objects(struct session *s, const char *prefix, struct penstock_error *err)
 {
 	struct tagging t = {.s = s, .err = err};
-	int r = object_list(object_at(s->store->client, s->store->bucket, prefix), NULL,
+	int r = object_list(object_at(s->place.store->client, s->place.store->bucket, prefix), NULL,
 		note_to_remove, &t, NULL, err);
 
 	if (r == 0)
@@ -322,8 +293,7 @@ static int remove_objects(struct session *s, const char *prefix, struct penstock
 	return r < 0 ? r : t.r;
 }
 
-/* Copies the run's objects to a place next to them, where a restart of the run does not change
- * them. */
+/* Skips penstock's own objects, and with them those that were copied already. */
 static int copy_object(void *cookie, const struct object_info *info)
 {
 	struct tagging *t = cookie;
@@ -336,15 +306,17 @@ static int copy_object(void *cookie, const struct object_info *info)
 		key = NULL;
 		t->r = error_memory(t->err);
 	} else {
-		t->r = object_copy(object_at(t->s->store->client, t->s->store->bucket, info->key),
-			object_at(t->s->store->client, t->s->store->bucket, key),
+		t->r = object_copy(
+			object_at(t->s->place.store->client, t->s->place.store->bucket, info->key),
+			object_at(t->s->place.store->client, t->s->place.store->bucket, key),
 			&(struct object_copy_options){0}, NULL, t->err);
 	}
 	t->copied++;
 	return t->r < 0;
 }
 
-/* left by a call that was killed */
+/* Copies the run's objects to a place next to them, where a restart of the run does not change
+ * them. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
 	struct tagging t = {.s = s, .prefix = s->place.prefix, .err = err};
@@ -358,7 +330,8 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 	t.to = to;
 	r = remove_objects(s, to, err); /* left by a call that was killed */
 	if (r == 0)
-		r = object_list(object_at(s->store->client, s->store->bucket, s->place.prefix),
+		r = object_list(
+			object_at(s->place.store->client, s->place.store->bucket, s->place.prefix),
 			NULL, copy_object, &t, NULL, err);
 	if (r == 0)
 		r = t.r;
@@ -379,18 +352,6 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 	if (r == 0)
 		r = copy_dir(from, to, err);
 	return r < 0 ? r : write_tag(s, tag, NULL, run, name, err);
-}
-
-static int tag_add(struct session *s, const char *tag, const char *word, struct penstock_error *err)
-{
-	int r = check_free(s, tag, err);
-
-	if (r == 0)
-		r = open_place(s, word, err);
-	if (r < 0)
-		return r;
-	return s->place.dir ? tag_dir(s, tag, s->place.dir, s->place.id, s->place.name, err)
-			    : tag_objects(s, tag, err);
 }
 
 static int tag_remove(struct session *s, const char *tag, struct penstock_error *err)
@@ -416,12 +377,9 @@ static int tag_list(struct session *s, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(s->home, "tags");
 	struct dirent **entries = NULL;
-	struct grid grid = GRID_INIT(3);
+	struct grid grid = grid_new("TAG", "RUN", "NAME");
 	int n = dir ? scandir(dir, &entries, NULL, alphasort) : 0;
 
-	grid_add(&grid, "TAG");
-	grid_add(&grid, "RUN");
-	grid_add(&grid, "NAME");
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *path = path_join(dir, entries[i]->d_name);
 		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL)
@@ -438,16 +396,10 @@ static int tag_list(struct session *s, struct penstock_error *err)
 	}
 	free(entries);
 	grid_print(&grid);
-	grid_release(&grid);
 	return dir ? 0 : error_memory(err);
 }
 
 /* ---- the verbs ---- */
-
-static int begin(struct session *s, struct penstock_error *err)
-{
-	return show_open(&s->records, &s->home, err);
-}
 
 static int run_artifacts(const struct cli *cli)
 {
@@ -455,7 +407,7 @@ static int run_artifacts(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *what = cli_operand(cli, 0), *word = cli_operand(cli, 1);
 	const char *tag = cli_value(cli, "tag"), *to = cli_value(cli, "output");
-	int r = begin(&s, &err);
+	int r = show_open(&s.records, &s.home, &err);
 
 	if (r < 0)
 		return cli_fail(cli, &err);
@@ -479,20 +431,27 @@ static int run_tag(const struct cli *cli)
 {
 	_cleanup_(session_release) struct session s = {.lock_fd = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const char *what = cli_operand(cli, 0);
+	const char *what = cli_operand(cli, 0), *tag = cli_operand(cli, 1);
 	size_t n = cli_n_operands(cli);
-	int r = begin(&s, &err);
+	int r = show_open(&s.records, &s.home, &err);
 
 	if (r < 0)
 		return cli_fail(cli, &err);
-	if (strcmp(what, "add") == 0 && n == 3)
-		r = tag_add(&s, cli_operand(cli, 1), cli_operand(cli, 2), &err);
-	else if (strcmp(what, "list") == 0 && n == 1)
+	if (strcmp(what, "add") == 0 && n == 3) {
+		r = check_free(&s, tag, &err);
+		if (r == 0)
+			r = open_place(&s, cli_operand(cli, 2), &err);
+		if (r == 0)
+			r = s.place.dir
+				    ? tag_dir(&s, tag, s.place.dir, s.place.id, s.place.name, &err)
+				    : tag_objects(&s, tag, &err);
+	} else if (strcmp(what, "list") == 0 && n == 1) {
 		r = tag_list(&s, &err);
-	else if (strcmp(what, "rm") == 0 && n == 2)
-		r = tag_remove(&s, cli_operand(cli, 1), &err);
-	else
+	} else if (strcmp(what, "rm") == 0 && n == 2) {
+		r = tag_remove(&s, tag, &err);
+	} else {
 		return cli_misuse(cli, "expected add TAG RUN, list, or rm TAG");
+	}
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 

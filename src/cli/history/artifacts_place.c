@@ -12,14 +12,26 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
 #include "records/layout.h"
 #include "base/banned.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
+int artifacts_open(struct artifacts_place *place, const char *home, struct penstock_error *err)
+{
+	struct stores_embedded_ops ops = remote_embedded_ops(home);
+	int r = stores_init(&place->stores, &ops, NULL, err);
+
+	return r < 0 ? r
+		     : stores_open(&place->stores, place->workflow, &place->workflow->output.s3,
+			       &place->store, err);
+}
+
 void artifacts_place_release(struct artifacts_place *place)
 {
+	stores_release(&place->stores);
 	free(place->name);
 	free(place->dir);
 	free(place->prefix);

@@ -17,12 +17,16 @@ struct artifacts_place {
 	char *prefix; /* in a store: "a/b/" */
 	struct workflow *workflow; /* whose output has the store; NULL if `dir` is set */
 	char id[RECORDS_ID_SIZE];
+	struct stores stores;
+	struct run_store *store; /* set by artifacts_open() */
 };
 
 /* `word` is a run, as for records_find(), or ":TAG". With `finished`, the run's last attempt must
  * have succeeded. */
 int artifacts_find(struct artifacts_place *out, const char *home, struct records *records,
 	const char *word, bool finished, struct penstock_error *err);
+/* Opens the store that has the output of `workflow`. */
+int artifacts_open(struct artifacts_place *place, const char *home, struct penstock_error *err);
 void artifacts_place_release(struct artifacts_place *place);
 
 /* Returns HOME/tags/NAME + ending. Fails with PENSTOCK_E_INVALID if the name is invalid. */

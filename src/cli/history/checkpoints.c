@@ -29,8 +29,6 @@ struct session {
 	struct records *records;
 	char *home;
 	struct artifacts_place place;
-	struct stores stores;
-	bool has_stores;
 	struct remote remote; /* for an address */
 	struct location at;
 	bool live; /* the run is live */
@@ -47,8 +45,6 @@ struct session {
 static void session_release(struct session *s)
 {
 	commit_list_release(&s->list);
-	if (s->has_stores)
-		stores_release(&s->stores);
 	artifacts_place_release(&s->place);
 	records_free(s->records);
 	remote_release(&s->remote);
@@ -63,10 +59,10 @@ static void session_release(struct session *s)
 static char *joined(const char *prefix, const char *path)
 {
 	char *out = NULL;
-	bool slash = *prefix && !str_ends(prefix, "/");
+	bool slash = *prefix && !str_ends(prefix, "/"), here = strcmp(path, ".") == 0;
 
-	return asprintf(&out, "%s%s%s%s", prefix, slash ? "/" : "",
-		       strcmp(path, ".") == 0 ? "" : path, strcmp(path, ".") == 0 ? "" : "/") < 0
+	return asprintf(&out, "%s%s%s%s", prefix, slash ? "/" : "", here ? "" : path,
+		       here ? "" : "/") < 0
 		       ? NULL
 		       : out;
 }
@@ -85,24 +81,6 @@ static int open_address(
 	s->client = s->remote.client;
 	s->bucket = s->at.bucket;
 	s->prefix = joined(s->at.key ? s->at.key : "", path);
-	return s->prefix ? 0 : error_memory(err);
-}
-
-static int open_store(struct session *s, const char *path, struct penstock_error *err)
-{
-	struct stores_embedded_ops ops = remote_embedded_ops(s->home);
-	struct run_store *store;
-	int r = stores_init(&s->stores, &ops, NULL, err);
-
-	if (r < 0)
-		return r;
-	s->has_stores = true;
-	r = stores_open(&s->stores, s->place.workflow, &s->place.workflow->output.s3, &store, err);
-	if (r < 0)
-		return r;
-	s->client = store->client;
-	s->bucket = store->bucket;
-	s->prefix = joined(s->place.prefix, path);
 	return s->prefix ? 0 : error_memory(err);
 }
 
@@ -129,7 +107,15 @@ static int open_run(
 	s->dir = strcmp(path, ".") == 0 ? strdup(layout.output) : path_join(layout.output, path);
 	if (!s->dir)
 		return error_memory(err);
-	return s->place.dir || cli_has(cli, "here") ? 0 : open_store(s, path, err);
+	if (s->place.dir || cli_has(cli, "here"))
+		return 0;
+	r = artifacts_open(&s->place, s->home, err);
+	if (r < 0)
+		return r;
+	s->client = s->place.store->client;
+	s->bucket = s->place.store->bucket;
+	s->prefix = joined(s->place.prefix, path);
+	return s->prefix ? 0 : error_memory(err);
 }
 
 /* ---- checkpoints in a store ---- */
@@ -300,46 +286,37 @@ static int verify(const struct session *s, const struct commit_entry *e, struct 
 
 /* ---- the verbs ---- */
 
-static json_t *describe(const struct commit_entry *e)
-{
-	json_t *json = json_object(), *metrics = json_object();
-	const struct commit *c = e->commit;
-
-	json_object_set_new(json, "name", json_text(shown(e)));
-	json_object_set_new(json, "readable", json_boolean(c != NULL));
-	if (!c)
-		json_object_set_new(json, "why", json_text(e->why));
-	for (size_t i = 0; c && i < c->n_metrics; i++)
-		json_object_set_new(metrics, c->metrics[i].name, json_real(c->metrics[i].value));
-	if (c) {
-		json_object_set_new(json, "step", json_integer((json_int_t)c->step));
-		json_object_set_new(json, "attempt", json_integer(c->attempt));
-		json_object_set_new(json, "run", json_text(c->run));
-		json_object_set_new(json, "time", json_time(c->time_ns));
-		json_object_set_new(json, "world_size", json_integer(c->world_size));
-		json_object_set_new(json, "files", json_integer((json_int_t)c->n_files));
-		json_object_set_new(json, "bytes", json_integer((json_int_t)commit_size(c)));
-	}
-	json_object_set_new(json, "metrics", metrics);
-	return json;
-}
-
 static int list_json(const struct session *s)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < s->list.n; i++)
-		json_array_append_new(list, describe(&s->list.items[i]));
+	for (size_t i = 0; i < s->list.n; i++) {
+		const struct commit_entry *e = &s->list.items[i];
+		const struct commit *c = e->commit;
+		json_t *metrics = json_object();
+		json_t *json = c ? json_pack("{s:o, s:b, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:o}",
+					   "name", json_text(shown(e)), "readable", 1, "step",
+					   (json_int_t)c->step, "attempt", (json_int_t)c->attempt,
+					   "run", json_text(c->run), "time", json_time(c->time_ns),
+					   "world_size", (json_int_t)c->world_size, "files",
+					   (json_int_t)c->n_files, "bytes",
+					   (json_int_t)commit_size(c), "metrics", metrics)
+				 : json_pack("{s:o, s:b, s:o, s:o}", "name", json_text(shown(e)),
+					   "readable", 0, "why", json_text(e->why), "metrics",
+					   metrics);
+
+		for (size_t k = 0; c && k < c->n_metrics; k++)
+			json_object_set_new(
+				metrics, c->metrics[k].name, json_real(c->metrics[k].value));
+		json_array_append_new(list, json);
+	}
 	return show_json(list);
 }
 
 static int list(const struct session *s)
 {
-	struct grid grid = GRID_INIT(6);
+	struct grid grid = grid_new("NAME", "STEP", "ATTEMPT", "SIZE", "TIME", "METRICS");
 
-	for (size_t i = 0; i < 6; i++)
-		grid_add(&grid, ((const char *const[]){
-					"NAME", "STEP", "ATTEMPT", "SIZE", "TIME", "METRICS"})[i]);
 	for (size_t i = 0; i < s->list.n; i++) {
 		const struct commit_entry *e = &s->list.items[i];
 		_cleanup_(buf_release) struct buf metrics = BUF_INIT(LIMIT_STRING);
@@ -364,7 +341,6 @@ static int list(const struct session *s)
 		grid_add(&grid, buf_str(&metrics));
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 	return 0;
 }
 
@@ -564,19 +540,9 @@ static bool seems_whole(const struct session *s, const struct commit_entry *e)
 	return true;
 }
 
-/* Returns true if the run could not resume from any newer one. */
-static bool is_needed(const struct session *s, const struct commit_entry *e)
-{
-	for (const struct commit_entry *newer = s->list.items; newer < e; newer++) {
-		if (seems_whole(s, newer))
-			return false;
-	}
-	return e == s->list.items || e->commit;
-}
-
 static int rm(const struct session *s, const char *name, bool force, struct penstock_error *err)
 {
-	const struct commit_entry *e;
+	const struct commit_entry *e, *newer = s->list.items;
 	int r = pick(s, name, &e, err);
 
 	if (r < 0)
@@ -585,7 +551,9 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"cannot remove a checkpoint of a live run, which would publish it "
 			"again: stop the run first, or limit them with `checkpoints.keep`");
-	if (!force && is_needed(s, e))
+	while (newer < e && !seems_whole(s, newer))
+		newer++;
+	if (!force && newer == e && (e == s->list.items || e->commit))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot remove %s: it is the newest one that the run could resume from; "
 			"--force removes it",

@@ -1,7 +1,6 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/inotify.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -10,77 +9,65 @@
 #include "base/str.h"
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
-#include "cli/history/logs_fetch.h"
+#include "cli/history/artifacts_place.h"
 #include "cli/history/logs_remote.h"
 #include "cli/objects/remote.h"
 #include "cli/print/follow.h"
 #include "cli/print/util.h"
+#include "cli/workflow/load.h"
 #include "records/supervisor.h"
+#include "transfer/objects.h"
 #include "records/layout.h"
 #include "base/banned.h"
 
-enum { POLL_MS = 200 };
+enum { POLL_MS = 50 };
 
-/* Waits until the log grew, the run ended, or a short time passed. */
-static void wait_for_more(int events, const struct process *supervisor)
+/* Fetches the log of an attempt on another machine, once, from the place of the output. */
+static int fetch_log(const char *home, const struct records_run *run, int attempt, const char *path,
+	struct penstock_error *err)
 {
-	struct pollfd fds[] = {{events, POLLIN, 0}, {supervisor->pidfd, POLLIN, 0}};
-	char drained[4096];
+	_cleanup_(artifacts_place_release) struct artifacts_place place = {0};
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *key = NULL;
+	int r;
 
-	if (poll(fds, 2, POLL_MS) > 0 && fds[0].revents) {
-		while (read(events, drained, sizeof(drained)) > 0)
-			;
+	if (access(path, F_OK) == 0)
+		return 0;
+	r = load_run_workflow(
+		&place.workflow, home, run, &(struct load_run_given){.places_only = true}, err);
+	if (r < 0)
+		return r;
+	if (place.workflow->output.kind != WORKFLOW_S3 || !place.workflow->enable_logging.value)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the log of attempt %d is not on this machine; `enableLogging: true` in "
+			"the workflow, with an output in object storage, makes it available to "
+			"other machines",
+			attempt);
+	if (asprintf(&key, "%s" RUN_STATE_ROOT "%s/log/%d", place.workflow->output.s3.prefix,
+		    run->id, attempt) < 0) {
+		key = NULL;
+		return error_memory(err);
 	}
+	r = artifacts_open(&place, home, &e);
+	if (r == 0)
+		r = object_get_file(object_at(place.store->client, place.store->bucket, key), path,
+			&(struct object_get_options){.relaxed = true}, NULL, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the log of attempt %d is neither on this machine nor next to the "
+			"output: it ended before it had one",
+			attempt);
+	return r < 0 ? error_move(err, &e) : 0;
 }
 
-/* Opens the log. If a live attempt has not created it yet, waits for it. */
-static int open_log(const char *path, const struct process *supervisor, bool follow)
-{
-	for (;;) {
-		struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-		if (fd >= 0 || errno != ENOENT || !follow || supervisor->pidfd < 0)
-			return fd;
-		if (poll(&ended, 1, POLL_MS / 4) > 0)
-			return open(path, O_RDONLY | O_CLOEXEC);
-	}
-}
-
-static int show_log(const struct cli *cli, const char *path, const struct process *supervisor,
-	int64_t lines, struct penstock_error *err)
-{
-	bool follow = cli_has(cli, "follow");
-	_cleanup_close_ int fd = open_log(path, supervisor, follow);
-	_cleanup_close_ int events = -1;
-	struct pollfd ended = {supervisor->pidfd, POLLIN, 0};
-	int r = 0;
-
-	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", path);
-	if (cli_has(cli, "lines"))
-		r = follow_seek_to_last(fd, lines, err);
-	if (follow && supervisor->pidfd >= 0) {
-		events = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-		if (events >= 0)
-			inotify_add_watch(events, path, IN_MODIFY);
-	}
-	while (r == 0 && follow && supervisor->pidfd >= 0 && poll(&ended, 1, 0) == 0) {
-		r = follow_copy_rest(fd, err);
-		if (r == 0)
-			wait_for_more(events, supervisor);
-	}
-	/* Print what was written before the end; without --follow, the whole log. */
-	return r < 0 ? r : follow_copy_rest(fd, err);
-}
-
-/* Prints the log of one attempt. If that ran on another machine, its log is fetched from the place
- * of the output. */
+/* Prints the log of one attempt; with --follow until its supervisor ends. */
 static int show_attempt(const struct cli *cli, const char *home, const struct records_run *run,
 	int attempt, int64_t lines, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	_cleanup_(follow_close) struct follow log = {
+		.fd = -1, .lines = cli_has(cli, "lines") ? lines : -1};
 	/* Only the last attempt can still write. */
 	bool live = attempt == run->last.attempt && run_state_is_live(run->last.state);
 	int r = run_layout_init(&layout, home, run->id, attempt, err);
@@ -88,8 +75,21 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 	if (r == 0 && live)
 		r = supervisor_find(home, run->id, &supervisor, err);
 	if (r == 0 && attempt != run->last.attempt)
-		r = logs_fetch(home, run, attempt, layout.log, err);
-	return r >= 0 ? show_log(cli, layout.log, &supervisor, lines, err) : r;
+		r = fetch_log(home, run, attempt, layout.log, err);
+	if (r < 0)
+		return r;
+	log.path = layout.log;
+	if (cli_has(cli, "follow") && supervisor.pidfd >= 0) {
+		struct pollfd ended = {supervisor.pidfd, POLLIN, 0};
+
+		do
+			r = follow_print(&log, err);
+		while (r == 0 && poll(&ended, 1, POLL_MS) == 0);
+	}
+	/* Print what was written before the end; without --follow, the whole log. */
+	if (r == 0)
+		r = follow_print(&log, err);
+	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open %s", layout.log) : r;
 }
 
 /* Prints the logs of all attempts in order; reports and skips attempts without a log. */

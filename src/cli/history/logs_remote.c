@@ -145,12 +145,6 @@ static int print_more(
 	return 0;
 }
 
-static bool has_ended(const char *state)
-{
-	return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
-	       strcmp(state, "stopped") == 0;
-}
-
 /* Follows the run to its end. A preempted or lost run may be resumed, and its next log is followed,
  * too. */
 static int follow(struct remote_log *log, int64_t attempt, struct penstock_error *err)
@@ -174,7 +168,8 @@ static int follow(struct remote_log *log, int64_t attempt, struct penstock_error
 			shown = 0;
 			continue;
 		}
-		if (has_ended(state))
+		if (strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
+			strcmp(state, "stopped") == 0)
 			return 0;
 		poll(NULL, 0, POLL_MS);
 		if (atomic_load(log->remote.cancel))
@@ -182,37 +177,21 @@ static int follow(struct remote_log *log, int64_t attempt, struct penstock_error
 	}
 }
 
-/* Prints the logs of all attempts. */
-static int show_all(struct remote_log *log, struct penstock_error *err)
+/* Prints the log of an attempt (0 for the last one), or of all. */
+static int show(struct remote_log *log, int64_t attempt, bool all, struct penstock_error *err)
 {
 	uint64_t any = 0;
 	char state[16];
-	int64_t last;
-	int r = read_state(log, state, &last, err);
+	int64_t last = attempt;
+	int r = attempt ? 0 : read_state(log, state, &last, err);
 
-	for (int64_t attempt = 1; r == 0 && attempt <= last; attempt++) {
+	for (attempt = all ? 1 : last; r == 0 && attempt <= last; attempt++) {
 		uint64_t shown = 0;
 
 		r = print_more(log, attempt, &shown, err);
 		any += shown;
 	}
 	if (r == 0 && !any)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no log there", log->run);
-	return r;
-}
-
-static int show(struct remote_log *log, int64_t attempt, struct penstock_error *err)
-{
-	uint64_t shown = 0;
-	char state[16];
-	int64_t last;
-	int r = attempt ? 0 : read_state(log, state, &last, err);
-
-	if (r == 0 && !attempt)
-		attempt = last;
-	if (r == 0)
-		r = print_more(log, attempt, &shown, err);
-	if (r == 0 && !shown)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no log there", log->run);
 	return r;
 }
@@ -237,10 +216,8 @@ int logs_remote(const struct cli *cli, int64_t attempt)
 	}
 	if (r == 0)
 		r = find_run(&log, cli_operand(cli, 1), cli_has(cli, "follow"), &err);
-	if (r == 0 && cli_has(cli, "all"))
-		r = show_all(&log, &err);
-	else if (r == 0)
+	if (r == 0)
 		r = cli_has(cli, "follow") ? follow(&log, attempt, &err)
-					   : show(&log, attempt, &err);
+					   : show(&log, attempt, cli_has(cli, "all"), &err);
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }

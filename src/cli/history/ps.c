@@ -55,21 +55,9 @@ static char *ports_of(const struct listing *listing, const struct records_run *r
 	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
 	_cleanup_free_ char *path = NULL;
 
-	if (!run_state_is_live(run->last.state))
-		return NULL;
-	path = run_path(listing->home, run->id, RUN_FILE_PORTS);
-	if (!path)
-		return NULL;
-	return fs_read(path, &text, NULL) == 0 && text.len ? strdup(buf_str(&text)) : NULL;
-}
-
-static json_t *json_ports(const char *ports)
-{
-	json_t *array = json_array();
-
-	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
-		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
-	return array;
+	if (run_state_is_live(run->last.state))
+		path = run_path(listing->home, run->id, RUN_FILE_PORTS);
+	return path && fs_read(path, &text, NULL) == 0 && text.len ? strdup(buf_str(&text)) : NULL;
 }
 
 /* Returns the notice of a live run, or NULL if there is none. Owned by the caller. */
@@ -92,21 +80,22 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 	return text;
 }
 
-static void add_json(
+static json_t *run_json(
 	const struct listing *listing, const struct records_run *run, const char *ports)
 {
-	json_t *object = json_object();
+	json_t *object = json_pack(
+		"{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name));
+	json_t *array = json_array();
 
-	json_object_set_new(object, "id", json_text(run->id));
-	json_object_set_new(object, "name", json_text(run->name));
+	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
+		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
 	json_add_attempt(object, &run->last);
-	json_object_set_new(object, "workflow", json_text(run->workflow));
-	json_object_set_new(object, "output", json_text(run->output));
-	json_object_set_new(object, "ports", json_ports(ports));
-	json_object_set_new(object, "created", json_time(run->created_ns));
-	json_object_set_new(object, "notice",
-		listing->elsewhere ? json_null() : json_notice(listing->home, run));
-	json_array_append_new(listing->array, object);
+	json_object_update_new(object,
+		json_pack("{s:o, s:o, s:o, s:o, s:o}", "workflow", json_text(run->workflow),
+			"output", json_text(run->output), "ports", array, "created",
+			json_time(run->created_ns), "notice",
+			listing->elsewhere ? json_null() : json_notice(listing->home, run)));
+	return object;
 }
 
 static int add_seen(struct listing *listing, const struct records_run *run)
@@ -126,7 +115,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	}
 	ports = ports_of(listing, run);
 	if (listing->array) {
-		add_json(listing, run, ports);
+		json_array_append_new(listing->array, run_json(listing, run, ports));
 		return 0;
 	}
 	grid_add(&listing->grid, run->id);
@@ -165,19 +154,16 @@ static int add_run(void *cookie, const struct records_run *run)
 
 static int list_runs(const struct cli *cli)
 {
-	static const char *const heading[] = {
-		"ID", "NAME", "STATE", "ATTEMPT", "STARTED", "SYNC", "MESSAGE OR WORKFLOW"};
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
+	struct listing listing = {.grid = grid_new("ID", "NAME", "STATE", "ATTEMPT", "STARTED",
+					  "SYNC", "MESSAGE OR WORKFLOW"),
 		.all = cli_has(cli, "all"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r;
 
 	listing.grid.state_column = 2;
-	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
-		grid_add(&listing.grid, heading[i]);
 	r = show_open(&records, &home, &err);
 	listing.home = home;
 	if (r == 0)
@@ -218,7 +204,6 @@ static int add_claim(void *cookie, const struct claim_holder *h)
 	struct listing *listing = cookie;
 	char user[64];
 	char size[STR_SIZE_SIZE];
-	json_t *object;
 
 	if (!listing->array) {
 		grid_add(&listing->grid, h->waiting ? "waits" : "holds");
@@ -231,31 +216,22 @@ static int add_claim(void *cookie, const struct claim_holder *h)
 		grid_addf(&listing->grid, "%s %s", h->run_id, h->name);
 		return 0;
 	}
-	object = json_object();
-	json_object_set_new(object, "waiting", json_boolean(h->waiting));
-	json_object_set_new(object, "user", json_text(user_name(h->uid, user)));
-	json_object_set_new(object, "cpus", json_integer(h->cpus));
-	json_object_set_new(object, "memory", json_integer((json_int_t)h->memory));
-	json_object_set_new(object, "gpus", json_integer(h->gpus));
-	json_object_set_new(object, "pid", json_integer(h->pid));
-	json_object_set_new(object, "id", json_text(h->run_id));
-	json_object_set_new(object, "name", json_text(h->name));
-	json_array_append_new(listing->array, object);
+	json_array_append_new(listing->array,
+		json_pack("{s:b, s:o, s:i, s:I, s:i, s:i, s:o, s:o}", "waiting", h->waiting, "user",
+			json_text(user_name(h->uid, user)), "cpus", h->cpus, "memory",
+			(json_int_t)h->memory, "gpus", h->gpus, "pid", (int)h->pid, "id",
+			json_text(h->run_id), "name", json_text(h->name)));
 	return 0;
 }
 
 static int list_claims(const struct cli *cli)
 {
-	static const char *const heading[] = {
-		"WHAT", "USER", "CPUS", "MEMORY", "GPUS", "PID", "RUN"};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.grid = GRID_INIT(ARRAY_SIZE(heading)),
+	struct listing listing = {
+		.grid = grid_new("WHAT", "USER", "CPUS", "MEMORY", "GPUS", "PID", "RUN"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
-	int r;
+	int r = claims_list(add_claim, &listing, &err);
 
-	for (size_t i = 0; i < ARRAY_SIZE(heading); i++)
-		grid_add(&listing.grid, heading[i]);
-	r = claims_list(add_claim, &listing, &err);
 	if (r == 0 && listing.array) {
 		r = show_json(listing.array);
 		listing.array = NULL;

@@ -31,13 +31,9 @@ static int add_attempt(void *cookie, const struct records_attempt *attempt)
 
 static int add_step(void *cookie, const struct records_step *step)
 {
-	json_t *object = json_object();
-
-	json_object_set_new(object, "attempt", json_integer(step->attempt));
-	json_object_set_new(object, "step", json_integer(step->step + 1));
-	json_object_set_new(object, "name", json_text(step->name));
-	json_object_set_new(object, "ended", json_time(step->ended_ns));
-	json_array_append_new(cookie, object);
+	json_array_append_new(cookie,
+		json_pack("{s:i, s:i, s:o, s:o}", "attempt", step->attempt, "step", step->step + 1,
+			"name", json_text(step->name), "ended", json_time(step->ended_ns)));
 	return 0;
 }
 
@@ -58,16 +54,6 @@ static json_t *read_workflow(const char *workflow_path)
 	return job;
 }
 
-/* Returns the endpoint of the output's store: a URL, or "embedded". Returns NULL for AWS, or if
- * only a reference names it. */
-static const char *endpoint_of(const json_t *workflow)
-{
-	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
-	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
-
-	return url && (strstr(url, "://") || strcmp(url, "embedded") == 0) ? url : NULL;
-}
-
 /* Adds the outputs that the local journal lists. */
 static int collect_outputs(json_t *object, const struct run_layout *layout, const char *output,
 	struct penstock_error *err)
@@ -75,12 +61,17 @@ static int collect_outputs(json_t *object, const struct run_layout *layout, cons
 	_cleanup_free_ char *journal = path_join(layout->state, "sync");
 	json_t *workflow = read_workflow(layout->workflow);
 	json_t *resources = json_object_get(workflow, "resources");
+	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
+	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
 	int r;
 
+	/* The endpoint is unknown if the workflow has only a reference to it. */
+	if (url && !strstr(url, "://") && strcmp(url, "embedded") != 0)
+		url = NULL;
 	json_object_set_new(object, "resources", resources ? json_incref(resources) : json_null());
 	r = journal ? show_outputs_read(object,
-			      access(journal, F_OK) == 0 ? journal : layout->published, output,
-			      endpoint_of(workflow), err)
+			      access(journal, F_OK) == 0 ? journal : layout->published, output, url,
+			      err)
 		    : error_memory(err);
 	json_decref(workflow);
 	return r;
@@ -94,25 +85,21 @@ static int collect(json_t *object, struct records *records, const char *home,
 	json_t *steps = json_array();
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 
-	json_object_set_new(object, "id", json_text(run->id));
-	json_object_set_new(object, "name", json_text(run->name));
+	json_object_update_new(object,
+		json_pack("{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name)));
 	json_add_attempt(object, &run->last);
-	json_object_set_new(object, "workflow", json_text(run->workflow));
-	json_object_set_new(object, "output", json_text(run->output));
-	json_object_set_new(object, "created", json_time(run->created_ns));
-	json_object_set_new(object, "notice", elsewhere ? json_null() : json_notice(home, run));
-	json_object_set_new(object, "attempts", attempts);
-	json_object_set_new(object, "steps", steps);
-	if (r < 0)
-		return r;
-	json_object_set_new(object, "directory", json_text(layout.dir));
-	json_object_set_new(object, "log", json_text(layout.log));
-	r = records_attempts(records, run->id, add_attempt, attempts, err);
+	json_object_update_new(
+		object, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "workflow",
+				json_text(run->workflow), "output", json_text(run->output),
+				"created", json_time(run->created_ns), "notice",
+				elsewhere ? json_null() : json_notice(home, run), "attempts",
+				attempts, "steps", steps, "directory", json_text(layout.dir), "log",
+				json_text(layout.log)));
+	if (r == 0)
+		r = records_attempts(records, run->id, add_attempt, attempts, err);
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, steps, err);
-	if (r < 0)
-		return r;
-	return collect_outputs(object, &layout, run->output, err);
+	return r == 0 ? collect_outputs(object, &layout, run->output, err) : r;
 }
 
 /* ---- printing the text ---- */
@@ -264,23 +251,15 @@ static void print_summary(const json_t *object, const struct records_run *run)
 		add_value_line(&grid, "input", value);
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 }
 
 static void print_attempts(const json_t *attempts)
 {
-	struct grid grid = GRID_INIT(5);
+	struct grid grid = grid_new("  N", "STATE", "BEGUN", "ENDED", "MESSAGE");
 	const json_t *a;
 	size_t i;
 
-	if (json_array_size(attempts) < 2)
-		return;
 	printf("\nattempts\n");
-	grid_add(&grid, "  N");
-	grid_add(&grid, "STATE");
-	grid_add(&grid, "BEGUN");
-	grid_add(&grid, "ENDED");
-	grid_add(&grid, "MESSAGE");
 	grid.state_column = 1;
 	json_array_foreach (attempts, i, a) {
 		grid_addf(&grid, "  %d", (int)number_of(a, "attempt"));
@@ -290,22 +269,15 @@ static void print_attempts(const json_t *attempts)
 		grid_add(&grid, text_of(a, "message"));
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 }
 
 static void print_steps(const json_t *steps)
 {
-	struct grid grid = GRID_INIT(4);
+	struct grid grid = grid_new("  STEP", "ATTEMPT", "ENDED", "NAME");
 	const json_t *s;
 	size_t i;
 
-	if (json_array_size(steps) == 0)
-		return;
 	printf("\nfinished steps\n");
-	grid_add(&grid, "  STEP");
-	grid_add(&grid, "ATTEMPT");
-	grid_add(&grid, "ENDED");
-	grid_add(&grid, "NAME");
 	json_array_foreach (steps, i, s) {
 		grid_addf(&grid, "  %d", (int)number_of(s, "step"));
 		grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
@@ -313,7 +285,6 @@ static void print_steps(const json_t *steps)
 		grid_add(&grid, text_of(s, "name"));
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 }
 
 static void print_outputs(const json_t *object)
@@ -336,7 +307,6 @@ static void print_outputs(const json_t *object)
 								     : "");
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 	json_array_foreach (json_object_get(object, "replaced"), i, value)
 		kept += (uint64_t)number_of(value, "size");
 	str_format_size(kept, size);
@@ -365,7 +335,7 @@ static int run_show(const struct cli *cli)
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct cluster_view cluster = {0};
-	json_t *object = json_object();
+	json_t *object = json_object(), *attempts, *steps;
 	bool elsewhere = false;
 	int r = show_open(&records, &home, &err);
 
@@ -383,8 +353,12 @@ static int run_show(const struct cli *cli)
 	if (cli_has(cli, "json"))
 		return show_json(object);
 	print_summary(object, &run);
-	print_attempts(json_object_get(object, "attempts"));
-	print_steps(json_object_get(object, "steps"));
+	attempts = json_object_get(object, "attempts");
+	if (json_array_size(attempts) > 1)
+		print_attempts(attempts);
+	steps = json_object_get(object, "steps");
+	if (json_array_size(steps) > 0)
+		print_steps(steps);
 	print_outputs(object);
 	json_decref(object);
 	return 0;

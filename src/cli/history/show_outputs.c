@@ -96,43 +96,25 @@ static void add_quoted(struct buf *out, const char *text)
 	buf_add_char(out, '\'');
 }
 
-/* Only penstock can restore the object: the embedded store listens only while penstock uses it. */
-static void add_embedded_command(struct buf *out, const char *url, const char *home)
+static void add_endpoint(struct buf *out, const char *endpoint)
 {
-	buf_add_str(out, "penstock cat --endpoint-url embedded ");
-	add_quoted(out, url);
-	buf_add_str(out, " | penstock put --endpoint-url embedded ");
-	add_quoted(out, home);
+	if (!endpoint)
+		return;
+	buf_add_str(out, " --endpoint-url ");
+	add_quoted(out, endpoint);
 }
 
-/* Uses penstock itself, which finds the credentials of the run's environment in the same order. */
-static void add_google_command(
+/* Google's store, and the embedded one, which listens only while penstock uses it, are restored by
+ * penstock itself: it finds the credentials of the run's environment in the same order. */
+static void add_penstock_command(
 	struct buf *out, const char *endpoint, const char *url, const char *home)
 {
-	const char *const verbs[] = {"penstock cat ", " | penstock put "};
-	const char *const names[] = {url, home};
-
-	for (size_t i = 0; i < 2; i++) {
-		buf_add_str(out, verbs[i]);
-		if (endpoint) {
-			buf_add_str(out, "--endpoint-url ");
-			add_quoted(out, endpoint);
-			buf_add_char(out, ' ');
-		}
-		add_quoted(out, names[i]);
-	}
-}
-
-static void add_aws_command(
-	struct buf *out, const char *endpoint, const char *url, const char *home)
-{
-	buf_add_str(out, "aws");
-	if (endpoint) {
-		buf_add_str(out, " --endpoint-url ");
-		add_quoted(out, endpoint);
-	}
-	buf_add_str(out, " s3 cp ");
+	buf_add_str(out, "penstock cat");
+	add_endpoint(out, endpoint);
+	buf_add_char(out, ' ');
 	add_quoted(out, url);
+	buf_add_str(out, " | penstock put");
+	add_endpoint(out, endpoint);
 	buf_add_char(out, ' ');
 	add_quoted(out, home);
 }
@@ -146,10 +128,7 @@ static void add_aws_version_command(struct buf *out, const char *endpoint, const
 	uri_encode(&source, key, strlen(key), true);
 	buf_printf(&source, "?versionId=%s", version);
 	buf_add_str(out, "aws");
-	if (endpoint) {
-		buf_add_str(out, " --endpoint-url ");
-		add_quoted(out, endpoint);
-	}
+	add_endpoint(out, endpoint);
 	buf_add_str(out, " s3api copy-object --bucket ");
 	add_quoted(out, bucket);
 	buf_add_str(out, " --key ");
@@ -166,8 +145,8 @@ static void add_way_back(const struct reading *reading, json_t *object,
 					  home = BUF_INIT(LIMIT_STRING),
 					  command = BUF_INIT(4 * LIMIT_STRING);
 	const char *version = str_starts(r->key, "version:") ? r->key + strlen("version:") : NULL;
-
 	bool google = str_starts(reading->base, "gs://");
+	bool embedded = reading->endpoint && strcmp(reading->endpoint, "embedded") == 0;
 	const char *scheme = google ? "gs" : "s3";
 
 	buf_printf(&home, "%s://%s/%s", scheme, bucket, key);
@@ -175,28 +154,29 @@ static void add_way_back(const struct reading *reading, json_t *object,
 		buf_printf(&url, "%s?versionId=%s", buf_str(&home), version);
 	else
 		buf_printf(&url, "%s://%s/%s", scheme, bucket, r->key);
-	if (google)
-		add_google_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
-	else if (version)
+	if (google || (embedded && !version)) {
+		add_penstock_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
+	} else if (version) {
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
-	else if (reading->endpoint && strcmp(reading->endpoint, "embedded") == 0)
-		add_embedded_command(&command, buf_str(&url), buf_str(&home));
-	else
-		add_aws_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
-	json_object_set_new(object, "url", json_text(buf_str(&url)));
-	json_object_set_new(object, "restore", json_text(buf_str(&command)));
+	} else {
+		buf_add_str(&command, "aws");
+		add_endpoint(&command, reading->endpoint);
+		buf_add_str(&command, " s3 cp ");
+		add_quoted(&command, buf_str(&url));
+		buf_add_char(&command, ' ');
+		add_quoted(&command, buf_str(&home));
+	}
+	json_object_update_new(object, json_pack("{s:o, s:o}", "url", json_text(buf_str(&url)),
+					       "restore", json_text(buf_str(&command))));
 }
 
 static void keep(struct reading *reading, const struct journal_record *r)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_STRING);
 	_cleanup_free_ char *bucket = NULL;
-	json_t *object = json_object();
+	json_t *object = json_pack("{s:o, s:o, s:o, s:I}", "path", json_text(r->path), "etag",
+		plain_etag(r->etag), "kept", json_text(r->key), "size", (json_int_t)r->ident.size);
 
-	json_object_set_new(object, "path", json_text(r->path));
-	json_object_set_new(object, "etag", plain_etag(r->etag));
-	json_object_set_new(object, "kept", json_text(r->key));
-	json_object_set_new(object, "size", json_integer((json_int_t)r->ident.size));
 	if (reading->base &&
 		(str_starts(reading->base, "s3://") || str_starts(reading->base, "gs://"))) {
 		const char *prefix = strchr(reading->base + 5, '/');
@@ -244,17 +224,13 @@ static int by_path(const struct known *a, const struct known *b)
 static void add_output(json_t *outputs, const struct known *k, const char *base)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
-	json_t *object = json_object();
 
 	buf_add_str(&url, base ? base : "");
 	names_key(&url, k->path);
-	json_object_set_new(object, "path", json_text(k->path));
-	json_object_set_new(object, "url", json_text(buf_str(&url)));
-	json_object_set_new(object, "size", json_integer((json_int_t)k->size));
-	json_object_set_new(object, "etag", plain_etag(k->etag));
-	json_object_set_new(object, "mtime", json_time(k->mtime_ns));
-	json_object_set_new(object, "open", json_boolean(k->open));
-	json_array_append_new(outputs, object);
+	json_array_append_new(outputs,
+		json_pack("{s:o, s:o, s:I, s:o, s:o, s:b}", "path", json_text(k->path), "url",
+			json_text(buf_str(&url)), "size", (json_int_t)k->size, "etag",
+			plain_etag(k->etag), "mtime", json_time(k->mtime_ns), "open", k->open));
 }
 
 int show_outputs_read(json_t *object, const char *journal_path, const char *base,
@@ -275,8 +251,7 @@ int show_outputs_read(json_t *object, const char *journal_path, const char *base
 			json_array_append_new(partial, json_text(k->path));
 		free_known(&reading, k);
 	}
-	json_object_set_new(object, "outputs", outputs);
-	json_object_set_new(object, "replaced", reading.replaced);
-	json_object_set_new(object, "partial", partial);
+	json_object_update_new(object, json_pack("{s:o, s:o, s:o}", "outputs", outputs, "replaced",
+					       reading.replaced, "partial", partial));
 	return r == 0 && reading.no_memory ? error_memory(err) : r;
 }

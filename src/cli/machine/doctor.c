@@ -10,15 +10,12 @@
 
 static int run_doctor(const struct cli *cli)
 {
-	struct doctor doctor = {
-		.grid = GRID_INIT(3), .array = cli_has(cli, "json") ? json_array() : NULL};
+	struct doctor doctor = {.grid = grid_new("STATUS", "SUBJECT", "DETAIL"),
+		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r = 0;
 
 	doctor.grid.state_column = 0;
 	doctor.grid.whole = true;
-	grid_add(&doctor.grid, "STATUS");
-	grid_add(&doctor.grid, "SUBJECT");
-	grid_add(&doctor.grid, "DETAIL");
 	doctor_kernel(&doctor);
 	doctor_machine(&doctor);
 	doctor_places(&doctor);

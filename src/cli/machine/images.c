@@ -52,17 +52,13 @@ static int list_json(const struct image_kept_list *list)
 
 static int list_table(const struct image_kept_list *list)
 {
-	_cleanup_(grid_release) struct grid grid = GRID_INIT(5);
+	struct grid grid;
 
 	if (!list->n) {
 		fprintf(stderr, "no images\n");
 		return 0;
 	}
-	grid_add(&grid, "DIGEST");
-	grid_add(&grid, "SIZE");
-	grid_add(&grid, "USED");
-	grid_add(&grid, "");
-	grid_add(&grid, "NAME");
+	grid = grid_new("DIGEST", "SIZE", "USED", "", "NAME");
 	for (size_t i = list->n; i-- > 0;) {
 		const struct image_kept *image = &list->items[i];
 		char size[STR_SIZE_SIZE];

@@ -113,9 +113,8 @@ static void add_cell(struct grid *grid, int64_t n, bool bytes)
 static void print_table(const char *host, const struct machine_capacity *m, const struct use *use,
 	const struct claim_limits *limits)
 {
-	static const char *const titles[] = {
-		"WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY"};
-	struct grid grid = GRID_INIT(ARRAY_SIZE(titles));
+	struct grid grid = grid_new(
+		"WHAT", "CLAIMED", "WAITED FOR", "THERE", "YOURS", "YOUR LIMIT", "HELD BY");
 	struct held held;
 
 	find_held(&held);
@@ -133,8 +132,6 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 
 	printf("%s: %d run%s, %d waiting\n", host, use->all.runs, use->all.runs == 1 ? "" : "s",
 		use->waiting.runs);
-	for (size_t i = 0; i < ARRAY_SIZE(titles); i++)
-		grid_add(&grid, titles[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct row *row = &rows[i];
 
@@ -147,7 +144,6 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 		grid_add(&grid, row->held_by);
 	}
 	grid_print(&grid);
-	grid_release(&grid);
 }
 
 static int show_machine(const struct cli *cli)

@@ -120,6 +120,15 @@ static size_t bytes_of_width(const char *text, size_t width)
 	return bytes;
 }
 
+struct grid grid_with(const char *const *titles)
+{
+	struct grid grid = GRID_INIT(0);
+
+	for (; titles[grid.columns]; grid.columns++)
+		grid_add(&grid, titles[grid.columns]);
+	return grid;
+}
+
 void grid_add(struct grid *grid, const char *cell)
 {
 	_cleanup_free_ char *safe = printable(cell && *cell ? cell : "-");
@@ -195,7 +204,7 @@ static void print_row(
 	putchar('\n');
 }
 
-void grid_print(const struct grid *grid)
+void grid_print(struct grid *grid)
 {
 	_cleanup_free_ size_t *widths = calloc(grid->columns, sizeof(*widths));
 	bool colours = show_colours(STDOUT_FILENO);
@@ -211,6 +220,7 @@ void grid_print(const struct grid *grid)
 	}
 	for (size_t row = 0; row < grid->cells.n / grid->columns; row++)
 		print_row(grid, row, widths, colours, terminal);
+	grid_release(grid);
 }
 
 void grid_release(struct grid *grid)
@@ -274,28 +284,21 @@ void json_add_attempt(json_t *object, const struct records_attempt *a)
 {
 	bool live = run_state_is_live(a->state);
 
-	json_object_set_new(object, "state", json_text(run_state_name(a->state)));
-	json_object_set_new(object, "attempt", json_integer(a->attempt));
-	json_object_set_new(object, "class", json_text(run_class_name(a->class)));
-	json_object_set_new(object, "started", json_time(a->started_ns));
-	json_object_set_new(object, "ended", json_time(a->ended_ns));
-	json_object_set_new(object, "exit_code",
-		live || a->state == RUN_LOST ? json_null() : json_integer(a->exit_code));
-	json_object_set_new(
-		object, "step_exit_code", a->step_code ? json_integer(a->step_code) : json_null());
-	json_object_set_new(object, "message", json_text(a->message));
-	json_object_set_new(object, "steps_done", json_integer(a->steps_done));
-	json_object_set_new(object, "unflushed", json_boolean(a->unflushed));
-	json_object_set_new(
-		object, "sync_lag_bytes", json_integer((json_int_t)a->sync_bytes_waiting));
-	json_object_set_new(object, "sync_lag_ms", json_integer(a->sync_lag_ms));
-	json_object_set_new(
-		object, "sync_files_published", json_integer((json_int_t)a->sync_files_published));
-	json_object_set_new(
-		object, "sync_bytes_published", json_integer((json_int_t)a->sync_bytes_published));
-	json_object_set_new(object, "sync_error", json_text(a->sync_error));
-	json_object_set_new(object, "sync_at", json_time(a->sync_at_ns));
-	json_object_set_new(object, "pid", live ? json_integer(a->pid) : json_null());
+	json_object_update_new(object,
+		json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:b, s:I, s:I, s:I, s:I, "
+			  "s:o, s:o, s:o}",
+			"state", json_text(run_state_name(a->state)), "attempt", a->attempt,
+			"class", json_text(run_class_name(a->class)), "started",
+			json_time(a->started_ns), "ended", json_time(a->ended_ns), "exit_code",
+			live || a->state == RUN_LOST ? json_null() : json_integer(a->exit_code),
+			"step_exit_code", a->step_code ? json_integer(a->step_code) : json_null(),
+			"message", json_text(a->message), "steps_done", a->steps_done, "unflushed",
+			a->unflushed, "sync_lag_bytes", (json_int_t)a->sync_bytes_waiting,
+			"sync_lag_ms", (json_int_t)a->sync_lag_ms, "sync_files_published",
+			(json_int_t)a->sync_files_published, "sync_bytes_published",
+			(json_int_t)a->sync_bytes_published, "sync_error", json_text(a->sync_error),
+			"sync_at", json_time(a->sync_at_ns), "pid",
+			live ? json_integer(a->pid) : json_null()));
 }
 
 /* ---- times ---- */
@@ -330,13 +333,10 @@ const char *show_duration(int64_t ms, char out[static SHOW_DURATION_SIZE])
 json_t *json_notice(const char *home, const struct records_run *run)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path = run_path(home, run->id, RUN_FILE_NOTICE);
 	json_t *object;
 
-	path = run_path(home, run->id, RUN_FILE_NOTICE);
-	if (!path)
-		return json_null();
-	if (fs_read(path, &text, NULL) < 0)
+	if (!path || fs_read(path, &text, NULL) < 0)
 		return json_null();
 	object = json_loadb(buf_str(&text), text.len, 0, NULL);
 	if (json_integer_value(json_object_get(object, "attempt")) == run->last.attempt)
@@ -363,11 +363,7 @@ void json_stream_end(struct json_stream *stream)
 
 json_t *json_object_info(const struct object_info *info)
 {
-	json_t *object = json_object();
-
-	json_object_set_new(object, "key", json_text(info->key));
-	json_object_set_new(object, "size", json_integer((json_int_t)info->size));
-	json_object_set_new(object, "etag", json_text(info->etag));
-	json_object_set_new(object, "modified", json_time(info->modified_ns));
-	return object;
+	return json_pack("{s:o, s:I, s:o, s:o}", "key", json_text(info->key), "size",
+		(json_int_t)info->size, "etag", json_text(info->etag), "modified",
+		json_time(info->modified_ns));
 }

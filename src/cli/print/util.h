@@ -27,14 +27,17 @@ bool show_colours(int fd);
 /* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
 unsigned show_width(int fd);
 
-/* Columns as wide as their widest cell. Cells are added row by row, the heading first; on a
- * terminal the last column is cut to what fits. Control characters are shown as '?'. */
+/* Columns as wide as their widest cell. Cells are added row by row; on a terminal the last column is
+ * cut to what fits. Control characters are shown as '?'. */
 struct grid {
 	struct strlist cells;
 	size_t columns;
 	bool whole; /* the last column is never cut */
 	size_t state_column; /* its words are colored on a terminal; SIZE_MAX if there is none */
 };
+/* A table with these titles; GRID_INIT() for one without. */
+#define grid_new(...) grid_with((const char *const[]){__VA_ARGS__, NULL})
+struct grid grid_with(const char *const *titles);
 /* clang-format off */
 #define GRID_INIT(n) { { NULL, 0 }, (n), false, SIZE_MAX }
 /* clang-format on */
@@ -42,7 +45,8 @@ void grid_add(struct grid *grid, const char *cell); /* NULL is shown as "-" */
 /* Adds at most `width` characters of the cell. */
 void grid_add_cut(struct grid *grid, const char *cell, size_t width);
 void grid_addf(struct grid *grid, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void grid_print(const struct grid *grid);
+/* Prints and releases the table. */
+void grid_print(struct grid *grid);
 void grid_release(struct grid *grid);
 
 /* Prints a name from an untrusted source: control characters, which could move the cursor or forge
