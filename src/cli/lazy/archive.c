@@ -5,73 +5,11 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#define LAZY_SECTION lazy_archive
 #include "cli/lazy/library.h"
 #include "base/banned.h"
 
-#define FUNCTIONS(X)                                                                               \
-	X(archive_entry_copy_pathname)                                                             \
-	X(archive_entry_copy_stat)                                                                 \
-	X(archive_entry_copy_symlink)                                                              \
-	X(archive_entry_filetype)                                                                  \
-	X(archive_entry_free)                                                                      \
-	X(archive_entry_gid)                                                                       \
-	X(archive_entry_hardlink)                                                                  \
-	X(archive_entry_is_encrypted)                                                              \
-	X(archive_entry_mode)                                                                      \
-	X(archive_entry_mtime)                                                                     \
-	X(archive_entry_mtime_is_set)                                                              \
-	X(archive_entry_mtime_nsec)                                                                \
-	X(archive_entry_new)                                                                       \
-	X(archive_entry_pathname)                                                                  \
-	X(archive_entry_pathname_utf8)                                                             \
-	X(archive_entry_perm)                                                                      \
-	X(archive_entry_set_gid)                                                                   \
-	X(archive_entry_set_uid)                                                                   \
-	X(archive_entry_size)                                                                      \
-	X(archive_entry_size_is_set)                                                               \
-	X(archive_entry_symlink)                                                                   \
-	X(archive_entry_uid)                                                                       \
-	X(archive_entry_xattr_count)                                                               \
-	X(archive_entry_xattr_next)                                                                \
-	X(archive_entry_xattr_reset)                                                               \
-	X(archive_errno)                                                                           \
-	X(archive_error_string)                                                                    \
-	X(archive_filter_bytes)                                                                    \
-	X(archive_read_data)                                                                       \
-	X(archive_read_data_block)                                                                 \
-	X(archive_read_data_skip)                                                                  \
-	X(archive_read_free)                                                                       \
-	X(archive_read_new)                                                                        \
-	X(archive_read_next_header)                                                                \
-	X(archive_read_open)                                                                       \
-	X(archive_read_open_filename)                                                              \
-	X(archive_read_support_filter_bzip2)                                                       \
-	X(archive_read_support_filter_compress)                                                    \
-	X(archive_read_support_filter_lz4)                                                         \
-	X(archive_read_support_filter_lzip)                                                        \
-	X(archive_read_support_filter_lzma)                                                        \
-	X(archive_read_support_filter_xz)                                                          \
-	X(archive_read_support_filter_zstd)                                                        \
-	X(archive_read_support_format_7zip)                                                        \
-	X(archive_read_support_format_empty)                                                       \
-	X(archive_read_support_format_rar)                                                         \
-	X(archive_read_support_format_rar5)                                                        \
-	X(archive_read_support_format_raw)                                                         \
-	X(archive_read_support_format_tar)                                                         \
-	X(archive_read_support_format_zip_seekable)                                                \
-	X(archive_read_support_format_zip_streamable)                                              \
-	X(archive_set_error)                                                                       \
-	X(archive_version_string)                                                                  \
-	X(archive_write_close)                                                                     \
-	X(archive_write_data)                                                                      \
-	X(archive_write_free)                                                                      \
-	X(archive_write_header)                                                                    \
-	X(archive_write_new)                                                                       \
-	X(archive_write_open_fd)                                                                   \
-	X(archive_write_set_format_zip)                                                            \
-	X(archive_write_set_options)
-
-LAZY_LIBRARY(FUNCTIONS, LAZY_ARCHIVE);
+LAZY_LIBRARY(LAZY_ARCHIVE)
 
 LAZY(void, archive_entry_copy_pathname, (struct archive_entry * a, const char *b), (a, b))
 LAZY(void, archive_entry_copy_stat, (struct archive_entry * a, const struct stat *b), (a, b))
@@ -139,6 +77,7 @@ LAZY(int, archive_write_open_fd, (struct archive * a, int b), (a, b))
 LAZY(int, archive_write_set_format_zip, (struct archive * a), (a))
 LAZY(int, archive_write_set_options, (struct archive * a, const char *b), (a, b))
 
+LAZY_FUNCTION(archive_set_error)
 void archive_set_error(struct archive *a, int b, const char *c, ...)
 {
 	char text[LIMIT_LOG_LINE];

@@ -2,6 +2,7 @@
 #include <curl/curl.h>
 #include <stdarg.h>
 
+#define LAZY_SECTION lazy_curl
 #include "cli/lazy/library.h"
 #include "base/banned.h"
 
@@ -10,32 +11,7 @@
 #undef curl_easy_setopt
 #undef curl_multi_setopt
 
-#define FUNCTIONS(X)                                                                               \
-	X(curl_easy_cleanup)                                                                       \
-	X(curl_easy_getinfo)                                                                       \
-	X(curl_easy_init)                                                                          \
-	X(curl_easy_pause)                                                                         \
-	X(curl_easy_setopt)                                                                        \
-	X(curl_easy_strerror)                                                                      \
-	X(curl_free)                                                                               \
-	X(curl_global_init)                                                                        \
-	X(curl_multi_add_handle)                                                                   \
-	X(curl_multi_cleanup)                                                                      \
-	X(curl_multi_info_read)                                                                    \
-	X(curl_multi_init)                                                                         \
-	X(curl_multi_perform)                                                                      \
-	X(curl_multi_poll)                                                                         \
-	X(curl_multi_remove_handle)                                                                \
-	X(curl_multi_setopt)                                                                       \
-	X(curl_multi_strerror)                                                                     \
-	X(curl_multi_wakeup)                                                                       \
-	X(curl_url)                                                                                \
-	X(curl_url_cleanup)                                                                        \
-	X(curl_url_get)                                                                            \
-	X(curl_url_set)                                                                            \
-	X(curl_version_info)
-
-LAZY_LIBRARY(FUNCTIONS, LAZY_CURL);
+LAZY_LIBRARY(LAZY_CURL)
 
 LAZY_END(curl_easy_cleanup, CURL)
 LAZY(CURL *, curl_easy_init, (void), ())
@@ -59,6 +35,7 @@ LAZY(CURLUcode, curl_url_get, (CURLU * a, CURLUPart b, char **c, unsigned int d)
 LAZY(CURLUcode, curl_url_set, (CURLU * a, CURLUPart b, const char *c, unsigned int d), (a, b, c, d))
 
 /* Callers read the version without a check for NULL. */
+LAZY_FUNCTION(curl_version_info)
 curl_version_info_data *curl_version_info(CURLversion a)
 {
 	static curl_version_info_data none = {.version = "which cannot be loaded"};
@@ -70,6 +47,7 @@ curl_version_info_data *curl_version_info(CURLversion a)
 _Static_assert(sizeof(void *) == sizeof(long) && sizeof(void *) == sizeof(curl_off_t),
 	"the arguments of libcurl's options differ in size");
 #define LAZY_OPTION(result, f, handle, option)                                                     \
+	LAZY_FUNCTION(f)                                                                           \
 	result f(handle *a, option b, ...)                                                         \
 	{                                                                                          \
 		va_list ap;                                                                        \

@@ -14,9 +14,9 @@ static bool load(struct lazy_library *library)
 		log_error("cannot load a library: %s", dlerror());
 		return false;
 	}
-	for (size_t i = 0; i < library->n; i++) {
-		library->functions[i] = dlsym(handle, library->names[i]);
-		if (!library->functions[i]) {
+	for (struct lazy_function *f = library->begin; f < library->end; f++) {
+		f->real = dlsym(handle, f->name);
+		if (!f->real) {
 			log_error("%s is too old: %s", library->file, dlerror());
 			return false;
 		}

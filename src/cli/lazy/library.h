@@ -15,12 +15,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Constant, except for the members that the first load sets. */
+/* A function of a library; the linker collects those of a file in one section. */
+struct lazy_function {
+	const char *name;
+	void *real; /* NULL until the library is loaded */
+} __attribute__((aligned(16)));
+
 struct lazy_library {
 	const char *file; /* "libcurl.so.4" */
-	const char *const *names;
-	void **functions; /* as many as names */
-	size_t n;
+	struct lazy_function *begin, *end;
 	pthread_mutex_t lock;
 	bool tried, loaded; /* protected by the lock */
 };
@@ -28,33 +31,40 @@ struct lazy_library {
 /* Thread-safe. Returns false if the library cannot be loaded, which is reported once. */
 bool lazy_library_load(struct lazy_library *library);
 
-/* FUNCTIONS(X) is the list of names; LAZY_LIBRARY(FUNCTIONS, FILE) defines `library`, and REAL(f)
- * is the library's function, valid after LOADED. */
-#define LAZY_INDEX(f) AT_##f,
-#define LAZY_NAME(f)  #f,
-#define LAZY_LIBRARY(FUNCTIONS, FILE)                                                              \
-	enum { FUNCTIONS(LAZY_INDEX) N_FUNCTIONS };                                                \
-	static const char *const names[] = {FUNCTIONS(LAZY_NAME)};                                 \
-	static void *functions[N_FUNCTIONS];                                                       \
-	static struct lazy_library library = {                                                     \
-		FILE, names, functions, N_FUNCTIONS, PTHREAD_MUTEX_INITIALIZER, false, false}
+/* Defines `library` of FILE. The includer defines LAZY_SECTION before it includes this header.
+ * REAL(f) is the library's function, valid after LOADED; LAZY_FUNCTION(f) makes it known. */
+#define LAZY_JOIN_(a, b) a##b
+#define LAZY_JOIN(a, b)	 LAZY_JOIN_(a, b)
+#define LAZY_TEXT_(a)	 #a
+#define LAZY_TEXT(a)	 LAZY_TEXT_(a)
+#define LAZY_LIBRARY(FILE)                                                                         \
+	extern struct lazy_function LAZY_JOIN(__start_, LAZY_SECTION)[];                           \
+	extern struct lazy_function LAZY_JOIN(__stop_, LAZY_SECTION)[];                            \
+	static struct lazy_library library = {FILE, LAZY_JOIN(__start_, LAZY_SECTION),             \
+		LAZY_JOIN(__stop_, LAZY_SECTION), PTHREAD_MUTEX_INITIALIZER, false, false};
+#define LAZY_FUNCTION(f)                                                                           \
+	static struct lazy_function lazy_##f                                                       \
+		__attribute__((section(LAZY_TEXT(LAZY_SECTION)), used)) = {#f, NULL};
 #define LOADED	lazy_library_load(&library)
-#define REAL(f) ((__typeof__(&(f)))functions[AT_##f])
+#define REAL(f) ((__typeof__(&(f)))lazy_##f.real)
 
 /* A function whose arguments come from the library, which is therefore loaded. */
 #define LAZY(result, f, parameters, arguments)                                                     \
+	LAZY_FUNCTION(f)                                                                           \
 	result f parameters                                                                        \
 	{                                                                                          \
 		return REAL(f) arguments;                                                          \
 	}
 /* A function that may be the first call; returns `otherwise` if the library cannot be loaded. */
 #define LAZY_FIRST(result, f, parameters, arguments, otherwise)                                    \
+	LAZY_FUNCTION(f)                                                                           \
 	result f parameters                                                                        \
 	{                                                                                          \
 		return LOADED ? REAL(f) arguments : (otherwise);                                   \
 	}
 /* A function that releases an object, or NULL. */
 #define LAZY_END(f, type)                                                                          \
+	LAZY_FUNCTION(f)                                                                           \
 	void f(type *a)                                                                            \
 	{                                                                                          \
 		if (a)                                                                             \
@@ -62,6 +72,7 @@ bool lazy_library_load(struct lazy_library *library);
 	}
 /* The same with a result. */
 #define LAZY_CLOSE(result, f, type)                                                                \
+	LAZY_FUNCTION(f)                                                                           \
 	result f(type *a)                                                                          \
 	{                                                                                          \
 		return a ? REAL(f)(a) : (result)0;                                                 \

@@ -2,27 +2,11 @@
 #include <microhttpd.h>
 #include <stdarg.h>
 
+#define LAZY_SECTION lazy_microhttpd
 #include "cli/lazy/library.h"
 #include "base/banned.h"
 
-#define FUNCTIONS(X)                                                                               \
-	X(MHD_add_response_header)                                                                 \
-	X(MHD_create_response_from_buffer)                                                         \
-	X(MHD_create_response_from_buffer_with_free_callback_cls)                                  \
-	X(MHD_create_response_from_callback)                                                       \
-	X(MHD_create_response_from_fd_at_offset64)                                                 \
-	X(MHD_destroy_response)                                                                    \
-	X(MHD_get_connection_info)                                                                 \
-	X(MHD_get_connection_values)                                                               \
-	X(MHD_get_version)                                                                         \
-	X(MHD_queue_response)                                                                      \
-	X(MHD_quiesce_daemon)                                                                      \
-	X(MHD_resume_connection)                                                                   \
-	X(MHD_start_daemon_va)                                                                     \
-	X(MHD_stop_daemon)                                                                         \
-	X(MHD_suspend_connection)
-
-LAZY_LIBRARY(FUNCTIONS, LAZY_MICROHTTPD);
+LAZY_LIBRARY(LAZY_MICROHTTPD)
 
 LAZY(struct MHD_Response *, MHD_create_response_from_buffer,
 	(size_t a, void *b, enum MHD_ResponseMemoryMode c), (a, b, c))
@@ -48,6 +32,7 @@ LAZY(enum MHD_Result, MHD_add_response_header,
 LAZY(enum MHD_Result, MHD_queue_response,
 	(struct MHD_Connection * a, unsigned int b, struct MHD_Response *c), (a, b, c))
 
+LAZY_FUNCTION(MHD_get_connection_info)
 /* The requested kinds of information have no argument. */
 const union MHD_ConnectionInfo *MHD_get_connection_info(
 	struct MHD_Connection *a, enum MHD_ConnectionInfoType b, ...)
@@ -55,6 +40,7 @@ const union MHD_ConnectionInfo *MHD_get_connection_info(
 	return REAL(MHD_get_connection_info)(a, b);
 }
 
+LAZY_FUNCTION(MHD_start_daemon_va)
 struct MHD_Daemon *MHD_start_daemon(unsigned int a, uint16_t b, MHD_AcceptPolicyCallback c, void *d,
 	MHD_AccessHandlerCallback e, void *f, ...)
 {
