@@ -117,6 +117,8 @@ int cli_refuse_together(const struct cli *cli, const char *const *options);
 /* "penstock VERB: message" on stderr, with secrets masked; releases the error; returns its exit
  * code. */
 int cli_fail(const struct cli *cli, struct penstock_error *err);
+/* Like cli_fail(), but returns `invalid_code` for PENSTOCK_E_INVALID. */
+int cli_fail_as(const struct cli *cli, struct penstock_error *err, int invalid_code);
 /* The verb's name. */
 const char *cli_verb(const struct cli *cli);
 

@@ -66,14 +66,6 @@ static int print_help(const struct cli *cli, const struct command *command)
 	return print_text(&text);
 }
 
-static int print_workflow_help(void)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-
-	help_workflow(&text);
-	return print_text(&text);
-}
-
 static int print_man(const struct cli *cli, const char *verb)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -113,8 +105,12 @@ static int run_help(const struct cli *cli)
 
 	if (verb && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0))
 		return print_help(cli, NULL);
-	if (verb && strcmp(verb, "workflow") == 0 && !cli_operand(cli, 2))
-		return print_workflow_help();
+	if (verb && strcmp(verb, "workflow") == 0 && !cli_operand(cli, 2)) {
+		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+		help_workflow(&text);
+		return print_text(&text);
+	}
 	if (verb && !command && strcmp(verb, "help") != 0 && strcmp(verb, "version") != 0)
 		return refuse_verb(cli, verb);
 	if (cli_operand(cli, 2))
@@ -144,17 +140,6 @@ static struct cli *read_verb(const struct cli *top, const struct command *comman
 	return NULL;
 }
 
-static int run_verb(const struct cli *top, const struct command *command)
-{
-	int code = 0;
-	struct cli *cli = read_verb(top, command, &code);
-
-	if (cli)
-		code = cli_run(cli);
-	cli_free(cli);
-	return code;
-}
-
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code)
 {
 	const struct cli top = {.commands = cli->commands, .quiet = cli->quiet, .operands = *words};
@@ -179,23 +164,27 @@ void cli_free(struct cli *line)
 	free(line);
 }
 
-static int dispatch(struct cli *cli)
+static int dispatch(struct cli *top)
 {
-	const char *verb = cli_operand(cli, 0);
+	const char *verb = cli_operand(top, 0);
 	const struct command *command;
+	struct cli *cli;
+	int code;
 
-	if (cli->help)
-		return print_help(cli, NULL);
+	if (top->help)
+		return print_help(top, NULL);
 	if (!verb)
-		return cli_misuse(cli, "missing verb");
-	command = find_command(cli->commands, verb);
-	if (command)
-		return run_verb(cli, command);
-	if (strcmp(verb, "version") == 0)
+		return cli_misuse(top, "missing verb");
+	command = find_command(top->commands, verb);
+	if (!command && strcmp(verb, "version") == 0)
 		return print_version();
-	if (strcmp(verb, "help") == 0)
-		return run_help(cli);
-	return refuse_verb(cli, verb);
+	if (!command)
+		return strcmp(verb, "help") == 0 ? run_help(top) : refuse_verb(top, verb);
+	cli = read_verb(top, command, &code);
+	if (cli)
+		code = cli_run(cli);
+	cli_free(cli);
+	return code;
 }
 
 /* Fails if the output could not be written: a full disk or a closed pipe shows on the flush. */
@@ -209,17 +198,6 @@ static int check_stdout(int code)
 	fprintf(stderr, "penstock: cannot write to standard output: %s\n",
 		errno ? strerror(errno) : "write error");
 	return code ? code : CLI_EXIT_INTERNAL;
-}
-
-/* A file opened later would get a closed standard descriptor, and messages would be written to
- * it. */
-static void open_standard_files(void)
-{
-	for (int fd = 0; fd < 3; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
-			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
-			abort();
-	}
 }
 
 /* Overwrites arguments that may contain secrets: values of --set and --env, and users and queries
@@ -241,25 +219,19 @@ static void hide_arguments(int argc, char **argv)
 	}
 }
 
-/*
- * Returns true for verbs that pass their words to another program, where they are visible anyway.
- * `exec` also needs its command line unchanged: before it enters a container, it re-executes itself
- * with it (enter_prepare()).
- */
-static bool hands_on(const struct cli *cli)
-{
-	const char *verb = cli_operand(cli, 0);
-	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
-
-	return command && command->own_operands;
-}
-
 int cli_main(int argc, char **argv, const struct command *const *commands)
 {
 	_cleanup_(cli_release) struct cli cli = {.commands = commands};
+	const struct command *command;
 	int code;
 
-	open_standard_files();
+	/* A file opened later would get a closed standard descriptor, and messages would be written
+	 * to it. */
+	for (int fd = 0; fd < 3; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+			open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+			abort();
+	}
 	process_protect_memory();
 	signal(SIGPIPE, SIG_IGN); /* report a write error instead */
 	signal(SIGCHLD, SIG_DFL); /* if the parent ignores SIGCHLD, exit statuses would be lost */
@@ -275,7 +247,10 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
 		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
 	code = cli_parse(&cli, argc, argv);
-	if (!hands_on(&cli))
+	command = cli.operands.n ? find_command(commands, cli.operands.items[0]) : NULL;
+	/* Words for another program are visible anyway, and `exec` needs its command line unchanged:
+	 * before it enters a container, it re-executes itself with it (enter_prepare()). */
+	if (!command || !command->own_operands)
 		hide_arguments(argc, argv);
 	return check_stdout(code ? code : dispatch(&cli));
 }

@@ -38,8 +38,7 @@ const struct command_exit *exits_at(const struct command *command, size_t i)
 
 static void add_blanks(struct buf *out, size_t n)
 {
-	while (n-- > 0)
-		buf_add_char(out, ' ');
+	buf_printf(out, "%*s", (int)n, "");
 }
 
 void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, size_t begun)
@@ -107,16 +106,10 @@ static void add_options(struct buf *out, const struct option_spec *options)
 	}
 }
 
-static void add_exits(struct buf *out, const struct command *command)
-{
-	const struct command_exit *e;
-
-	for (size_t i = 0; (e = exits_at(command, i)); i++)
-		add_row(out, e->code, e->says, 10);
-}
-
 void help_command(struct buf *out, const struct command *command)
 {
+	const struct command_exit *exit;
+
 	buf_printf(out, "usage: penstock %s [OPTION]...%s%s\n\n", command->name,
 		command->operands ? " " : "", command->operands ? command->operands : "");
 	wrap_text(out, command->description, 0, WIDTH, 0);
@@ -130,7 +123,8 @@ void help_command(struct buf *out, const struct command *command)
 		wrap_text(out, e->says, 6, WIDTH, 6);
 	}
 	buf_add_str(out, "\nExit codes:\n");
-	add_exits(out, command);
+	for (size_t i = 0; (exit = exits_at(command, i)); i++)
+		add_row(out, exit->code, exit->says, 10);
 }
 
 static void add_keys(struct buf *out, const struct schema *schema, size_t depth)

@@ -37,31 +37,7 @@ const struct option_spec *options_at(const struct command *command, size_t i)
 	return NULL;
 }
 
-static size_t count_options(const struct command *command)
-{
-	size_t n = 0;
-
-	while (options_at(command, n))
-		n++;
-	return n;
-}
-
 /* ---- parsing ---- */
-
-static void nearest_option(const struct command *command, const char *word, struct buf *out)
-{
-	const char *names[64];
-	const char *found;
-	size_t n = 0;
-
-	while (n < ARRAY_SIZE(names) && options_at(command, n)) {
-		names[n] = options_at(command, n)->name;
-		n++;
-	}
-	found = str_nearest(word, names, n);
-	if (found)
-		buf_printf(out, ", did you mean --%s?", found);
-}
 
 /* Takes "--epochs=3", or "--epochs" and "3". Returns true if the unknown option is a variable. */
 static bool take_variable(struct cli *cli, int argc, char **argv)
@@ -85,13 +61,15 @@ static bool take_variable(struct cli *cli, int argc, char **argv)
 
 static int refuse_word(const struct cli *cli, const char *word)
 {
-	_cleanup_(buf_release) struct buf hint = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_free_ char *name = strndup(word + 2, strcspn(word + 2, "="));
+	const char *names[64], *near;
+	size_t n = 0;
 
-	if (name)
-		nearest_option(cli->command, name, &hint);
-	return cli_misuse(
-		cli, "unknown option %.*s%s", (int)strcspn(word, "="), word, buf_str(&hint));
+	for (; n < ARRAY_SIZE(names) && options_at(cli->command, n); n++)
+		names[n] = options_at(cli->command, n)->name;
+	near = name ? str_nearest(name, names, n) : NULL;
+	return cli_misuse(cli, "unknown option %.*s%s%s%s", (int)strcspn(word, "="), word,
+		near ? ", did you mean --" : "", near ? near : "", near ? "?" : "");
 }
 
 const struct strlist *cli_variables(const struct cli *cli)
@@ -172,27 +150,6 @@ static size_t index_of(const struct cli *cli, int value)
 	abort();
 }
 
-static int missing_argument(const struct cli *cli, int value)
-{
-	const struct option_spec *o = options_at(cli->command, index_of(cli, value));
-
-	return cli_misuse(cli, "option --%s needs %s", o->name, o->argument);
-}
-
-static int check_operands(const struct cli *cli)
-{
-	const struct command *c = cli->command;
-
-	if (!c || cli->help)
-		return 0;
-	if (cli->operands.n < c->min_operands)
-		return cli_misuse(cli, "missing %s", c->operands);
-	if (cli->operands.n > c->max_operands)
-		return cli_misuse(
-			cli, "unexpected operand '%s'", cli->operands.items[c->max_operands]);
-	return 0;
-}
-
 /* Takes an operand of a verb whose later words belong to another program; options of the verb may
  * follow it. */
 static bool take_own_operand(struct cli *cli, int argc, char **argv)
@@ -207,12 +164,14 @@ static bool take_own_operand(struct cli *cli, int argc, char **argv)
 
 int cli_parse(struct cli *cli, int argc, char **argv)
 {
+	const struct command *c = cli->command;
 	struct option longs[64];
 	char shorts[3 + 2 * ARRAY_SIZE(longs)];
 	int value;
 	int code = 0;
 
-	cli->n_values = count_options(cli->command);
+	while (options_at(cli->command, cli->n_values))
+		cli->n_values++;
 	if (cli->n_values >= ARRAY_SIZE(longs))
 		abort();
 	cli->values = calloc(cli->n_values, sizeof(*cli->values));
@@ -230,7 +189,9 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 		if (value == '?')
 			code = refuse_option(cli, argv, optopt);
 		else if (value == ':')
-			code = missing_argument(cli, optopt);
+			code = cli_misuse(cli, "option --%s needs %s",
+				options_at(c, index_of(cli, optopt))->name,
+				options_at(c, index_of(cli, optopt))->argument);
 		else
 			code = take_option(cli, index_of(cli, value), optarg);
 	}
@@ -238,7 +199,14 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 		if (strlist_add(&cli->operands, argv[i]) < 0)
 			abort();
 	}
-	return code ? code : check_operands(cli);
+	if (code || !c || cli->help)
+		return code;
+	if (cli->operands.n < c->min_operands)
+		return cli_misuse(cli, "missing %s", c->operands);
+	if (cli->operands.n > c->max_operands)
+		return cli_misuse(
+			cli, "unexpected operand '%s'", cli->operands.items[c->max_operands]);
+	return 0;
 }
 
 void cli_release(struct cli *cli)
@@ -298,37 +266,27 @@ bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t 
 	return false;
 }
 
-static int64_t unit_ms(const char *unit)
+bool cli_duration_ms(
+	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms)
 {
 	static const struct {
 		const char *name;
 		int64_t ms;
 	} units[] = {
 		{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-		if (strcmp(unit, units[i].name) == 0)
-			return units[i].ms;
-	}
-	return 0;
-}
-
-bool cli_duration_ms(
-	const struct cli *cli, const char *option, int64_t fallback_ms, int64_t *out_ms)
-{
 	const char *value = cli_value(cli, option);
 	char *end = NULL;
 	double number;
-	int64_t unit;
 
 	*out_ms = fallback_ms;
 	if (!value)
 		return true;
 	number = isdigit((unsigned char)*value) ? strtod(value, &end) : -1;
-	unit = end && number >= 0 && number <= 1e9 ? unit_ms(end) : 0;
-	if (unit > 0) {
-		*out_ms = (int64_t)(number * (double)unit);
-		return true;
+	for (size_t i = 0; number >= 0 && number <= 1e9 && i < ARRAY_SIZE(units); i++) {
+		if (strcmp(end, units[i].name) == 0) {
+			*out_ms = (int64_t)(number * (double)units[i].ms);
+			return true;
+		}
 	}
 	cli_misuse(cli, "invalid --%s '%s': expected a duration such as 30s, 500ms, 5m or 2h",
 		option, value);
@@ -371,27 +329,26 @@ FILE *cli_out(void)
 	return out_of_batch ? out_of_batch : stdout;
 }
 
-static void print_line(const struct cli *cli, const char *text, const char *behind)
+static void print_line(const struct cli *cli, const char *text)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 
 	log_redact_into(&line, text);
-	fprintf(log_stream(), "penstock%s%s: %s%s%s\n", cli->command ? " " : "",
-		cli->command ? cli->command->name : "", cli_where(), buf_str(&line), behind);
+	fprintf(log_stream(), "penstock%s%s: %s%s\n", cli->command ? " " : "",
+		cli->command ? cli->command->name : "", cli_where(), buf_str(&line));
 }
 
 int cli_misuse(const struct cli *cli, const char *fmt, ...)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
-	_cleanup_(buf_release) struct buf behind = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_LOG_LINE);
 	va_list ap;
 
 	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
-	buf_printf(&behind, "; see 'penstock%s%s --help'", cli->command ? " " : "",
+	buf_printf(&text, "; see 'penstock%s%s --help'", cli->command ? " " : "",
 		cli->command ? cli->command->name : "");
-	print_line(cli, buf_str(&text), buf_str(&behind));
+	print_line(cli, buf_str(&text));
 	return CLI_EXIT_USAGE;
 }
 
@@ -423,9 +380,17 @@ int cli_fail(const struct cli *cli, struct penstock_error *err)
 {
 	int code = exit_code_of_error(err->code);
 
-	print_line(cli, err->message ? err->message : penstock_code_name(err->code), "");
+	print_line(cli, err->message ? err->message : penstock_code_name(err->code));
 	penstock_error_release(err);
 	return code;
+}
+
+int cli_fail_as(const struct cli *cli, struct penstock_error *err, int invalid_code)
+{
+	bool invalid = err->code == PENSTOCK_E_INVALID;
+	int code = cli_fail(cli, err);
+
+	return invalid ? invalid_code : code;
 }
 
 int exit_code_of_error(int code)

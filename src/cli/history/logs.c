@@ -133,9 +133,7 @@ static int run_logs(const struct cli *cli)
 	}
 	if (cli_n_operands(cli) > 1)
 		return cli_misuse(cli, "unexpected operand '%s'", cli_operand(cli, 1));
-	r = show_open(&records, &home, &err);
-	if (r == 0)
-		r = show_find(cli, records, &run, &err);
+	r = show_run(cli, &records, &home, &run, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (attempt > run.last.attempt)

@@ -337,10 +337,8 @@ static int run_show(const struct cli *cli)
 	struct cluster_view cluster = {0};
 	json_t *object = json_object(), *attempts, *steps;
 	bool elsewhere = false;
-	int r = show_open(&records, &home, &err);
+	int r = show_run(cli, &records, &home, &run, &err);
 
-	if (r == 0)
-		r = show_find(cli, records, &run, &err);
 	if (r == 0)
 		elsewhere = cluster_view_correct(&cluster, home, run.id, &run.last);
 	cluster_view_release(&cluster);

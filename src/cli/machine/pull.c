@@ -69,12 +69,9 @@ static int run_pull(const struct cli *cli)
 	uint64_t bound;
 	int r = user_images_bound(&bound, &err);
 
-	if (r == -(int)PENSTOCK_E_INVALID) {
-		cli_fail(cli, &err);
-		return CLI_EXIT_CONFIG;
-	}
-	if (r == 0)
-		r = records_home(&home, &err);
+	if (r < 0)
+		return cli_fail_as(cli, &err, CLI_EXIT_CONFIG);
+	r = records_home(&home, &err);
 	if (r == 0) {
 		dir = path_join(home, "images");
 		r = dir ? http_engine_new(&engine, &(struct http_engine_options){0}, &err)

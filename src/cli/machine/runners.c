@@ -166,11 +166,7 @@ static int show_machine(const struct cli *cli)
 			print_table(host, machine, &use, &limits);
 	}
 	free(machine);
-	if (r == -(int)PENSTOCK_E_INVALID) {
-		cli_fail(cli, &err);
-		return CLI_EXIT_CONFIG;
-	}
-	return r < 0 ? cli_fail(cli, &err) : r;
+	return r < 0 ? cli_fail_as(cli, &err, CLI_EXIT_CONFIG) : r;
 }
 
 static int run_runners(const struct cli *cli)
@@ -179,12 +175,8 @@ static int run_runners(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = cluster_where(&cluster, cli, &err);
 
-	if (r == -(int)PENSTOCK_E_INVALID) {
-		cli_fail(cli, &err);
-		return CLI_EXIT_CONFIG;
-	}
 	if (r < 0)
-		return cli_fail(cli, &err);
+		return cli_fail_as(cli, &err, CLI_EXIT_CONFIG);
 	if (!cluster.slurm)
 		return show_machine(cli);
 	r = cluster_show_nodes(cli_has(cli, "json"), &err);

@@ -17,7 +17,6 @@
 #include "base/limits.h"
 #include "cli/command.h"
 #include "run/notices/reaction.h"
-#include "records/layout.h"
 #include "base/banned.h"
 
 int show_open(struct records **records, char **home, struct penstock_error *err)
@@ -32,10 +31,22 @@ int show_open(struct records **records, char **home, struct penstock_error *err)
 	return r;
 }
 
-int show_find(const struct cli *cli, struct records *records, struct records_run *run,
+int show_run(const struct cli *cli, struct records **records, char **home, struct records_run *run,
 	struct penstock_error *err)
 {
-	return records_find(records, cli_operand(cli, 0), run, err);
+	int r = show_open(records, home, err);
+
+	return r < 0 ? r : records_find(*records, cli_operand(cli, 0), run, err);
+}
+
+int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = run_path(home, id, file);
+	char text[24];
+	int n = snprintf(text, sizeof(text), "%" PRId64, ms);
+
+	return path ? fs_write_atomic(path, text, (size_t)n, 0600, err) : error_memory(err);
 }
 
 bool show_colours(int fd)

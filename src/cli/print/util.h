@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/str.h"
+#include "records/layout.h"
 #include "records/records.h"
 #include "transfer/objects.h"
 
@@ -17,8 +18,11 @@ struct penstock_error;
 
 /* Opens the records of this user; the home (owned) too unless `home` is NULL. */
 int show_open(struct records **records, char **home, struct penstock_error *err);
-/* Finds the run of the first operand. */
-int show_find(const struct cli *cli, struct records *records, struct records_run *run,
+/* Opens them and finds the run of the first operand. */
+int show_run(const struct cli *cli, struct records **records, char **home, struct records_run *run,
+	struct penstock_error *err);
+/* Writes a time for the supervisor of a run to read: RUN_FILE_GRACE or RUN_FILE_PREEMPT. */
+int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
 	struct penstock_error *err);
 
 /* Returns true if colors are wanted on this descriptor: it is a terminal, and NO_COLOR is not

@@ -15,33 +15,18 @@
 #include "records/layout.h"
 #include "base/banned.h"
 
-/* Writes the file that the supervisor reads when the signal arrives. */
-static int write_request(
-	const char *home, const char *id, int64_t grace_ms, struct penstock_error *err)
-{
-	_cleanup_free_ char *path = NULL;
-	char text[24];
-	int n = snprintf(text, sizeof(text), "%" PRId64, grace_ms);
-
-	path = run_path(home, id, RUN_FILE_PREEMPT);
-	if (!path)
-		return error_memory(err);
-	return fs_write_atomic(path, text, (size_t)n, 0600, err);
-}
-
 static int report(const struct cli *cli, struct records *records, const struct records_run *run,
 	struct penstock_error *err)
 {
 	struct records_attempt last = {0};
-	json_t *object;
 	int r = records_last_attempt(records, run->id, &last, err);
 
 	if (r < 0)
 		return r;
 	if (cli_has(cli, "json")) {
-		object = json_object();
-		json_object_set_new(object, "id", json_text(run->id));
-		json_object_set_new(object, "name", json_text(run->name));
+		json_t *object = json_pack(
+			"{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name));
+
 		json_add_attempt(object, &last);
 		r = show_json(object);
 	} else if (run_state_is_live(last.state)) {
@@ -68,16 +53,15 @@ static int run_preempt(const struct cli *cli)
 
 	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
 		return CLI_EXIT_USAGE;
-	r = show_open(&records, &home, &err);
-	if (r == 0)
-		r = show_find(cli, records, &run, &err);
+	r = show_run(cli, &records, &home, &run, &err);
 	if (r == 0)
 		r = supervisor_find(home, run.id, &supervisor, &err);
 	if (r == 0)
 		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "cannot preempt run %s: it is not live",
 			run.id);
 	if (r == 1)
-		r = write_request(home, run.id, grace_ms > 0 ? grace_ms : 1, &err);
+		r = show_write_ms(
+			home, run.id, RUN_FILE_PREEMPT, grace_ms > 0 ? grace_ms : 1, &err);
 	if (r == 0) {
 		struct pollfd ended = {supervisor.pidfd, POLLIN, 0};
 

@@ -137,15 +137,6 @@ static struct run_options session_options(struct session *session)
 	};
 }
 
-/* Returns the exit code for an error before the run started. */
-static int fail(const struct cli *cli, struct penstock_error *err, int mistakes_code)
-{
-	if (err->code != PENSTOCK_E_INVALID)
-		return cli_fail(cli, err);
-	cli_fail(cli, err);
-	return mistakes_code;
-}
-
 /* An error in a configuration file is not an error of the workflow. Returns the exit code, or 0. */
 static int check_configuration(const struct cli *cli, const struct session *session)
 {
@@ -160,7 +151,7 @@ static int check_configuration(const struct cli *cli, const struct session *sess
 	if (r == 0)
 		r = notice_settings_read(&notices, &session->workflow->preemption, &err);
 	notice_settings_release(&notices);
-	return r < 0 ? fail(cli, &err, CLI_EXIT_CONFIG) : 0;
+	return r < 0 ? cli_fail_as(cli, &err, CLI_EXIT_CONFIG) : 0;
 }
 
 static int execute(const struct cli *cli, struct session *session, struct run_options *options)
@@ -221,7 +212,7 @@ static int check_workflow(const struct cli *cli, const struct session *session, 
 		return code;
 	return (elsewhere ? run_check_elsewhere(session->workflow, &err)
 			  : run_check(session->workflow, &err)) < 0
-		       ? fail(cli, &err, CLI_EXIT_WORKFLOW)
+		       ? cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW)
 		       : 0;
 }
 
@@ -329,7 +320,7 @@ static int load_given(
 		return error_memory(err);
 	r = load_source_read(&session->workflow, &source, &given, err);
 	if (r < 0 && source.wrong_defaults) {
-		*code = fail(cli, err, CLI_EXIT_CONFIG);
+		*code = cli_fail_as(cli, err, CLI_EXIT_CONFIG);
 		return 0;
 	}
 	return r;
@@ -385,7 +376,7 @@ static int load_row(const struct cli *cli, struct row *row)
 	if (r < 0 || !row->sessions || (row->n > 1 && !row->used))
 		r = error_memory(&err);
 	if (r == 0 && cluster_wanted(&row->cluster, cli, &err) < 0)
-		return fail(cli, &err, CLI_EXIT_CONFIG);
+		return cli_fail_as(cli, &err, CLI_EXIT_CONFIG);
 	background_allow_interrupt();
 	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
 		r = load_given(cli, i, row, &code, &err);
@@ -393,7 +384,7 @@ static int load_row(const struct cli *cli, struct row *row)
 	if (r == 0 && code == 0 && row->used)
 		r = check_variables(cli, row->used, &err);
 	if (r < 0)
-		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+		return cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)
 		return code;
 	row->provenance = overrides_describe(&row->sets, cli_values(cli, "env"));
@@ -411,7 +402,7 @@ static int check_row(const struct cli *cli, const struct row *row)
 
 		code = check_workflow(cli, session, row->cluster.slurm);
 		if (code == 0 && row->cluster.slurm && slurm_check(session->workflow, &err) < 0)
-			code = fail(cli, &err, CLI_EXIT_WORKFLOW);
+			code = cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	}
 	return code;
 }
@@ -629,7 +620,7 @@ static int resume_in_allocation(
 
 	if (slurm_allocation_enter(&allocation, session->home, run->id, &err) < 0) {
 		slurm_allocation_leave(&allocation);
-		return fail(cli, &err, CLI_EXIT_USAGE);
+		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	}
 	if (has_ended_for_good(run, &allocation)) {
 		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
@@ -657,13 +648,13 @@ static int run_resume(const struct cli *cli)
 		interrupts_block_signals();
 	if (find_run(cli, remote, true, &session, &run, &err) < 0 ||
 		find_artifacts(&session, &err) < 0)
-		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+		return cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	if (remote)
 		interrupts_block_signals();
 	if (cli_has(cli, "in-allocation"))
 		return resume_in_allocation(cli, &session, &run);
 	if (cluster_wanted(&cluster, cli, &err) < 0)
-		return fail(cli, &err, CLI_EXIT_CONFIG);
+		return cli_fail_as(cli, &err, CLI_EXIT_CONFIG);
 	if (cli_has(cli, "due") &&
 		((run.last.state != RUN_PREEMPTED && run.last.state != RUN_LOST) ||
 			run_is_left_alone(session.home, run.id))) {
@@ -675,7 +666,7 @@ static int run_resume(const struct cli *cli)
 		error_set(&err, PENSTOCK_E_INVALID,
 			"run %s has succeeded; 'penstock run %s' starts it from the beginning",
 			run.id, run.workflow);
-		return fail(cli, &err, CLI_EXIT_USAGE);
+		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	}
 	options = session_options(&session);
 	options.id = run.id;
@@ -729,7 +720,7 @@ static int run_flush_verb(const struct cli *cli)
 
 	interrupts_block_signals();
 	if (find_run(cli, false, false, &session, &run, &err) < 0)
-		return fail(cli, &err, CLI_EXIT_WORKFLOW);
+		return cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	session.view.progress = progress_new(cli_quiet(cli));
 	options = session_options(&session);
 	if (run_flush(&options, run.id, &result, &err) < 0) {

@@ -23,20 +23,6 @@
 
 enum { POLL_MS = 100 };
 
-/* Stores the grace period for the supervisor, which kills its steps itself when it has passed. */
-static int write_grace(
-	const char *home, const char *id, int64_t grace_ms, struct penstock_error *err)
-{
-	_cleanup_free_ char *path = NULL;
-	char text[24];
-	int n = snprintf(text, sizeof(text), "%" PRId64, grace_ms);
-
-	path = run_path(home, id, RUN_FILE_GRACE);
-	if (!path)
-		return error_memory(err);
-	return fs_write_atomic(path, text, (size_t)n, 0600, err);
-}
-
 /* Requests the end, kills steps that still run after the grace period, and waits for the end. */
 static void end_supervisor(const struct cli *cli, struct records *records, const char *id,
 	const struct process *supervisor, int64_t grace_ms)
@@ -100,26 +86,6 @@ static int report_end(struct records *records, const char *id, struct penstock_e
 	return r;
 }
 
-/* Returns false if the run has no live job, so that its processes can only be on this machine. */
-static bool stop_on_cluster(const struct cli *cli, struct records *records, const char *home,
-	const struct records_run *run, int64_t grace_ms, int *r, struct penstock_error *err)
-{
-	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-
-	if (cli_has(cli, "grace") && write_grace(home, run->id, grace_ms, err) < 0) {
-		*r = -1;
-		return true;
-	}
-	*r = cluster_stop(cli, records, home, run, grace_ms, &e);
-	if (*r == -(int)PENSTOCK_E_NOT_FOUND) {
-		*r = 0;
-		return false;
-	}
-	if (*r < 0)
-		error_move(err, &e);
-	return true;
-}
-
 static int run_stop(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
@@ -133,15 +99,24 @@ static int run_stop(const struct cli *cli)
 
 	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
 		return CLI_EXIT_USAGE;
-	r = show_open(&records, &home, &err);
-	if (r == 0)
-		r = show_find(cli, records, &run, &err);
-	if (r == 0 && cluster_has(home, run.id))
-		on_cluster = stop_on_cluster(cli, records, home, &run, grace_ms, &r, &err);
+	r = show_run(cli, &records, &home, &run, &err);
+	if (r == 0 && cluster_has(home, run.id)) {
+		if (cli_has(cli, "grace"))
+			r = show_write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);
+		/* Without a live job its processes can only be on this machine. */
+		if (r == 0)
+			r = cluster_stop(cli, records, home, &run, grace_ms, &err);
+		on_cluster = r != -(int)PENSTOCK_E_NOT_FOUND;
+		if (!on_cluster) {
+			penstock_error_release(&err);
+			r = 0;
+		}
+	}
 	if (r == 0 && !on_cluster)
 		r = supervisor_find(home, run.id, &supervisor, &err);
-	if (r == 1 && cli_has(cli, "grace"))
-		r = write_grace(home, run.id, grace_ms, &err) < 0 ? -1 : 1;
+	if (r == 1 && cli_has(cli, "grace") &&
+		show_write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err) < 0)
+		r = -1;
 	if (r == 1)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !on_cluster && !cli_quiet(cli))
