@@ -1,5 +1,6 @@
 /* `penstock run`, `resume` and `flush`. */
 #include <limits.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,6 @@
 #include "cli/cluster/cluster.h"
 #include "cli/command.h"
 #include "cli/workflow/load.h"
-#include "cli/workflow/overrides.h"
 #include "cli/print/progress.h"
 #include "cli/objects/remote.h"
 #include "cli/runs/resume_remote.h"
@@ -163,13 +163,8 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (code)
 		return code;
 	session->view.progress = progress_new(cli_quiet(cli));
-	if (run_execute_with_retries(options, &result, &err) < 0) {
-		if (err.code == PENSTOCK_E_EXISTS) {
-			cli_fail(cli, &err);
-			return CLI_EXIT_UNAVAILABLE;
-		}
+	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
-	}
 	progress_clear(session->view.progress);
 	/* "stopped during 'train'; …" contains the state. */
 	if (result.message && str_starts(result.message, run_state_name(result.state)))
@@ -227,8 +222,7 @@ static int dry_run(const struct cli *cli, const struct session *session, bool el
 		return code;
 	if (run_identity(session->workflow, id, &err) < 0)
 		return cli_fail(cli, &err);
-	workflow_print_json(session->workflow, &text);
-	if (buf_failed(&text)) {
+	if (workflow_print_json(session->workflow, &text) < 0) {
 		buf_error(&text, "the workflow", &err);
 		return cli_fail(cli, &err);
 	}
@@ -299,11 +293,11 @@ static int load_given(
 		.operand = cli_operand(cli, i),
 		.workflow = cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
-		.sets = &row->sets,
-		.env = cli_values(cli, "env"),
-		.variables = cli_variables(cli),
-		.used = row->used,
 		.here = !row->cluster.slurm,
+		.options = {.sets = &row->sets,
+			.env = cli_values(cli, "env"),
+			.arguments = cli_variables(cli),
+			.used = row->used},
 	};
 	int r = load_source_find(&source, &given, err);
 
@@ -314,11 +308,8 @@ static int load_given(
 		*code = cli_refuse_variables(cli);
 		return 0;
 	}
-	session->shown = take_pointer(source.shown);
-	source.shown = strdup(session->shown);
-	if (!source.shown)
-		return error_memory(err);
 	r = load_source_read(&session->workflow, &source, &given, err);
+	session->shown = take_pointer(source.shown);
 	if (r < 0 && source.wrong_defaults) {
 		*code = cli_fail_as(cli, err, CLI_EXIT_CONFIG);
 		return 0;
@@ -346,33 +337,43 @@ static int submit(const struct cli *cli, const struct session *session,
 				});
 }
 
-/* A variable that only one of several workflows has is not an error in the others. */
-static int check_variables(const struct cli *cli, const bool *used, struct penstock_error *err)
+/* Returns the overrides as JSON for the record. A value may be a secret, so only the names of
+ * fields are kept. */
+static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
 {
-	const struct strlist *given = cli_variables(cli);
+	json_t *list = json_array(), *root = json_pack("{s:o}", "overrides", list);
+	char *text;
 
-	for (size_t i = 0; i < given->n; i++) {
-		int len = (int)strcspn(given->items[i], "=");
+	for (size_t i = 0; i < sets->n + env->n; i++) {
+		bool set = i < sets->n;
+		const char *item = set ? sets->items[i] : env->items[i - sets->n];
 
-		if (!used[i])
-			return error_set(err, PENSTOCK_E_INVALID,
-				"unknown option --%.*s: no workflow here uses it as a variable, "
-				"${{ %.*s }}",
-				len, given->items[i], len, given->items[i]);
+		json_array_append_new(list, json_sprintf("--%s %.*s", set ? "set" : "env",
+						    (int)strcspn(item, "="), item));
 	}
-	return 0;
+	text = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return text;
 }
 
 static int load_row(const struct cli *cli, struct row *row)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const struct strlist *given = cli_variables(cli);
 	int code = 0;
-	int r = overrides_collect(cli, &row->sets);
+	const struct strlist *sets = cli_values(cli, "set");
+	const char *name = cli_value(cli, "name");
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < sets->n; i++)
+		r = strlist_add(&row->sets, sets->items[i]);
+	if (r == 0 && name) /* a field like any other */
+		r = strlist_addf(&row->sets, "name=\"%s\"", name);
 
 	row->n = cli_n_operands(cli);
 	row->sessions = calloc(row->n, sizeof(*row->sessions));
 	if (row->n > 1)
-		row->used = calloc(cli_variables(cli)->n + 1, sizeof(*row->used));
+		row->used = calloc(given->n + 1, sizeof(*row->used));
 	if (r < 0 || !row->sessions || (row->n > 1 && !row->used))
 		r = error_memory(&err);
 	if (r == 0 && cluster_wanted(&row->cluster, cli, &err) < 0)
@@ -381,30 +382,22 @@ static int load_row(const struct cli *cli, struct row *row)
 	for (size_t i = 0; r == 0 && code == 0 && i < row->n; i++)
 		r = load_given(cli, i, row, &code, &err);
 	interrupts_block_signals();
-	if (r == 0 && code == 0 && row->used)
-		r = check_variables(cli, row->used, &err);
+	/* A variable that only one of several workflows has is not an error in the others. */
+	for (size_t i = 0; r == 0 && code == 0 && row->used && i < given->n; i++) {
+		int len = (int)strcspn(given->items[i], "=");
+
+		if (!row->used[i])
+			r = error_set(&err, PENSTOCK_E_INVALID,
+				"unknown option --%.*s: no workflow here uses it as a variable, "
+				"${{ %.*s }}",
+				len, given->items[i], len, given->items[i]);
+	}
 	if (r < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	if (code)
 		return code;
-	row->provenance = overrides_describe(&row->sets, cli_values(cli, "env"));
+	row->provenance = describe_overrides(&row->sets, cli_values(cli, "env"));
 	return 0;
-}
-
-/* Checks that each workflow can be run before the first one starts. */
-static int check_row(const struct cli *cli, const struct row *row)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int code = 0;
-
-	for (size_t i = 0; code == 0 && i < row->n; i++) {
-		const struct session *session = &row->sessions[i];
-
-		code = check_workflow(cli, session, row->cluster.slurm);
-		if (code == 0 && row->cluster.slurm && slurm_check(session->workflow, &err) < 0)
-			code = cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
-	}
-	return code;
 }
 
 static int run_one(const struct cli *cli, struct row *row, size_t i)
@@ -431,32 +424,27 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	return execute(cli, session, &options);
 }
 
-/* Prints the ids of the runs that another process starts one after another. */
-static int print_ids(const struct cli *cli, const struct row *row)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	char id[RECORDS_ID_SIZE];
-
-	for (size_t i = 1; i < row->n; i++) {
-		if (run_identity(row->sessions[i].workflow, id, &err) < 0)
-			return cli_fail(cli, &err);
-		printf("%s\n", id);
-	}
-	return 0;
-}
-
 /* Runs the workflows in order; the first failure ends the sequence. */
 static int run_each(const struct cli *cli, struct row *row)
 {
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool elsewhere = row->cluster.slurm || cli_has(cli, "dry-run");
+	char id[RECORDS_ID_SIZE];
 	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < row->n; i++) {
 		struct session *session = &row->sessions[i];
 
 		code = run_one(cli, row, i);
-		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background)
-			return print_ids(cli, row);
+		/* Another process runs them one after another. */
+		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background) {
+			for (i = 1; i < row->n; i++) {
+				if (run_identity(row->sessions[i].workflow, id, &err) < 0)
+					return cli_fail(cli, &err);
+				printf("%s\n", id);
+			}
+			return 0;
+		}
 		if (code == 0 && row->background)
 			background_log_errors(session->home, session->id, session->attempt);
 		session_release(session);
@@ -468,6 +456,7 @@ static int run_each(const struct cli *cli, struct row *row)
 static int run_run(const struct cli *cli)
 {
 	_cleanup_(row_release) struct row row = {0};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int code;
 
 	interrupts_block_signals();
@@ -483,8 +472,13 @@ static int run_run(const struct cli *cli)
 		return cli_misuse(cli,
 			"--detach is for one workflow if it goes to a cluster: the next one is "
 			"submitted only after the one before it has ended");
-	if (row.n > 1)
-		code = check_row(cli, &row);
+	/* Check all workflows before the first one starts. */
+	for (size_t i = 0; row.n > 1 && code == 0 && i < row.n; i++) {
+		code = check_workflow(cli, &row.sessions[i], row.cluster.slurm);
+		if (code == 0 && row.cluster.slurm &&
+			slurm_check(row.sessions[i].workflow, &err) < 0)
+			code = cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
+	}
 	return code ? code : run_each(cli, &row);
 }
 
@@ -553,29 +547,17 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 		.sets = cli_values(cli, "set"),
 		.places_only = !steps,
 	};
-	const char *word = cli_operand(cli, 0);
 	int r = session_open(session, cli, err);
 
 	if (r == 0 && remote)
 		r = resume_remote_find(cli, session->home, session->records, run, err);
 	else if (r == 0)
-		r = records_find(session->records, word, run, err);
+		r = records_find(session->records, cli_operand(cli, 0), run, err);
 	if (r == 0)
 		r = load_run_workflow(&session->workflow, session->home, run, &given, err);
-	if (r == 0) {
-		session->shown = strdup(run->workflow);
-		r = session->shown ? 0 : error_memory(err);
-	}
+	if (r == 0 && !(session->shown = strdup(run->workflow)))
+		r = error_memory(err);
 	return r;
-}
-
-/* Returns true if Slurm restarts a job whose run has ended for good: Slurm did not see its end. */
-static bool has_ended_for_good(
-	const struct records_run *run, const struct slurm_allocation *allocation)
-{
-	return allocation->restarts > 0 && run->last.pid &&
-	       (run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
-		       run->last.state == RUN_STOPPED);
 }
 
 /* As the batch job: does what `run` or `resume` was asked to do when it was submitted. */
@@ -587,6 +569,15 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	struct run_options options = session_options(session);
 	int code;
 
+	if (slurm_allocation_enter(allocation, session->home, run->id, &err) < 0)
+		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
+	/* Slurm restarts a job whose end it did not see, although its run has ended for good. */
+	if (allocation->restarts > 0 && run->last.pid &&
+		(run->last.state == RUN_SUCCEEDED || run->last.state == RUN_FAILED ||
+			run->last.state == RUN_STOPPED)) {
+		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
+		return run->last.exit_code;
+	}
 	options.id = run->id;
 	options.provenance = run->last.provenance;
 	options.slurm = allocation;
@@ -611,27 +602,6 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	return code;
 }
 
-static int resume_in_allocation(
-	const struct cli *cli, struct session *session, const struct records_run *run)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct slurm_allocation allocation;
-	int code;
-
-	if (slurm_allocation_enter(&allocation, session->home, run->id, &err) < 0) {
-		slurm_allocation_leave(&allocation);
-		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
-	}
-	if (has_ended_for_good(run, &allocation)) {
-		log_info("run %s has %s already", run->id, run_state_name(run->last.state));
-		code = run->last.exit_code;
-	} else {
-		code = execute_in_allocation(cli, session, run, &allocation);
-	}
-	slurm_allocation_leave(&allocation);
-	return code;
-}
-
 static int run_resume(const struct cli *cli)
 {
 	_cleanup_(session_release) struct session session = {0};
@@ -651,8 +621,13 @@ static int run_resume(const struct cli *cli)
 		return cli_fail_as(cli, &err, CLI_EXIT_WORKFLOW);
 	if (remote)
 		interrupts_block_signals();
-	if (cli_has(cli, "in-allocation"))
-		return resume_in_allocation(cli, &session, &run);
+	if (cli_has(cli, "in-allocation")) {
+		struct slurm_allocation allocation;
+		int code = execute_in_allocation(cli, &session, &run, &allocation);
+
+		slurm_allocation_leave(&allocation);
+		return code;
+	}
 	if (cluster_wanted(&cluster, cli, &err) < 0)
 		return cli_fail_as(cli, &err, CLI_EXIT_CONFIG);
 	if (cli_has(cli, "due") &&

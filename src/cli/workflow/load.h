@@ -7,15 +7,12 @@
 
 #include "base/buf.h"
 #include "base/str.h"
+#include "workflow/document/diagnostics.h"
 #include "workflow/model.h"
 #include "workflow/workflow.h"
 
 struct penstock_error;
 struct records_run;
-
-/* Reads the bytes of "path", "-" or "s3://bucket/key". `shown` gets the name for messages and
- * records: an absolute path, "<stdin>" or the URL; free() it. */
-int load_bytes(const char *source, struct buf *bytes, char **shown, struct penstock_error *err);
 
 /* Arguments of the verbs that take a workflow: a file, or the name of a workflow in the .dstack/ of
  * this directory or of one above. */
@@ -23,16 +20,14 @@ struct load_given {
 	const char *operand;
 	const char *workflow; /* --workflow; NULL if not given */
 	const char *context; /* --context */
-	const struct strlist *sets, *env, *variables;
-	bool *used; /* of `variables`, see workflow_options; NULL if all must be used */
-	bool keep_references;
 	bool here; /* the workflow is to run on this machine */
+	struct workflow_options options; /* sets, env, arguments, used, keep_references */
 };
 
 /* All bytes that are needed to read the workflow. */
 struct load_source {
 	struct buf bytes, variables, defaults;
-	char *shown; /* as load_bytes() */
+	char *shown; /* the name for messages and records: an absolute path, "<stdin>" or the URL */
 	char *pick, *run_args; /* NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
@@ -54,10 +49,8 @@ int load_source_read(struct workflow **out, struct load_source *source,
  * out. */
 void load_warn_of_keys(const struct workflow *wf);
 
-/* Reads the workflow and prints the diagnostics. Returns -PENSTOCK_E_INVALID if there were errors,
- * which were printed; `err` counts them. */
-int load_workflow(struct workflow **out, const char *shown, const struct buf *bytes,
-	const struct strlist *sets, const struct strlist *env, struct penstock_error *err);
+/* Prints diagnostics on stderr. */
+void load_print_found(const struct diagnostics *found);
 
 /* Reads dstack's variables, from the directory of its workflows. The caller frees `name`, which is
  * NULL if there are none. */

@@ -15,6 +15,9 @@
 #include "base/str.h"
 #include "cli/workflow/load.h"
 #include "cli/workflow/modules.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
+#include "transfer/objects.h"
 #include "base/banned.h"
 
 void load_source_release(struct load_source *source)
@@ -82,15 +85,6 @@ static char *find_above(const char *dir, const char *name)
 			return NULL;
 		*slash = '\0';
 	}
-}
-
-/* "train" is the file if it exists; otherwise it is a name if there is a .dstack/ to search. */
-static char *find_dstack(const struct load_given *given)
-{
-	if (strcmp(given->operand, "-") == 0 || strchr(given->operand, '/') ||
-		access(given->operand, F_OK) == 0)
-		return NULL;
-	return find_above(".", ".dstack/workflows");
 }
 
 /* Returns the folder of the project's own files. */
@@ -166,38 +160,79 @@ static char *join_variables(const struct strlist *variables)
 	return buf_take(&out);
 }
 
-static int find_context(
-	struct load_source *out, const struct load_given *given, struct penstock_error *err)
+static int fetch_object(const char *url, struct buf *bytes, struct penstock_error *err)
+{
+	struct object_client *client = NULL;
+	struct http_engine *engine = NULL;
+	_cleanup_free_ char *bucket = NULL;
+	const char *key = strchr(url + 5, '/');
+	int r;
+
+	if (!key || !key[1] || key == url + 5)
+		return error_set(
+			err, PENSTOCK_E_INVALID, "'%s': expected %.5sBUCKET/KEY", url, url);
+	bucket = strndup(url + 5, (size_t)(key - url) - 5);
+	if (!bucket)
+		return error_memory(err);
+	r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	if (r == 0)
+		r = object_client_open(
+			&client, engine, &(struct store_place){.google = *url == 'g'}, err);
+	if (r == 0)
+		r = object_get(object_at(client, bucket, key + 1), NULL, bytes, NULL, err);
+	object_client_free(client);
+	http_engine_free(engine);
+	return r;
+}
+
+/* Reads the bytes of "path", "-" or "s3://bucket/key"; sets `shown`. */
+static int load_bytes(struct load_source *out, const char *source, struct penstock_error *err)
 {
 	struct stat st;
+	int r;
 
-	if (!given->context)
-		return 0;
-	out->context = realpath(given->context, NULL);
-	if (!out->context)
-		return error_errno(err, errno, "--context %s", given->context);
-	if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
-		return error_set(
-			err, PENSTOCK_E_INVALID, "--context %s is not a directory", given->context);
-	return 0;
+	if (strcmp(source, "-") == 0) {
+		r = fs_read("/dev/stdin", &out->bytes, err);
+		if (r < 0)
+			return error_prefix(err, "standard input");
+		out->shown = strdup("<stdin>");
+	} else if (str_starts(source, "s3://") || str_starts(source, "gs://")) {
+		r = fetch_object(source, &out->bytes, err);
+		out->shown = strdup(source);
+	} else {
+		if (stat(source, &st) == 0 && S_ISDIR(st.st_mode)) /* a common mistake */
+			return error_set(err, PENSTOCK_E_NOT_FOUND,
+				"%s is a directory; give the workflow file in it", source);
+		r = fs_read(source, &out->bytes, err);
+		if (r == 0)
+			out->shown = realpath(source, NULL);
+	}
+	return r < 0 ? r : out->shown ? 0 : error_memory(err);
 }
 
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err)
 {
-	_cleanup_free_ char *dstack = find_dstack(given);
+	_cleanup_free_ char *dstack = NULL;
+	struct stat st;
 	int r;
+
+	/* "train" is the file if it exists; otherwise it is a name if there is a .dstack/ to
+	 * search. */
+	if (strcmp(given->operand, "-") != 0 && !strchr(given->operand, '/') &&
+		access(given->operand, F_OK) < 0)
+		dstack = find_above(".", ".dstack/workflows");
 
 	*out = (struct load_source){
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.defaults = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};
-	r = load_bytes(dstack ? dstack : given->operand, &out->bytes, &out->shown, err);
+	r = load_bytes(out, dstack ? dstack : given->operand, err);
 	if (r < 0)
 		return r;
 	out->dstack = is_dstack(out->shown);
-	out->run_args = join_variables(given->variables);
+	out->run_args = join_variables(given->options.arguments);
 	if (dstack || given->workflow) {
 		out->pick = strdup(given->workflow ? given->workflow : given->operand);
 		if (!out->pick)
@@ -205,8 +240,15 @@ int load_source_find(
 	}
 	if (!out->run_args)
 		return error_memory(err);
-	r = find_context(out, given, err);
-	return r < 0 ? r : read_variables_and_defaults(out, err);
+	if (given->context) {
+		out->context = realpath(given->context, NULL);
+		if (!out->context)
+			return error_errno(err, errno, "--context %s", given->context);
+		if (stat(out->context, &st) < 0 || !S_ISDIR(st.st_mode))
+			return error_set(err, PENSTOCK_E_INVALID, "--context %s is not a directory",
+				given->context);
+	}
+	return read_variables_and_defaults(out, err);
 }
 
 static bool is_here(const char *path)
@@ -217,23 +259,19 @@ static bool is_here(const char *path)
 struct workflow_options load_source_options(
 	const struct load_source *source, const struct load_given *given)
 {
-	return (struct workflow_options){
-		.sets = given->sets,
-		.env = given->env,
-		.keep_references = given->keep_references,
-		.is_here = given->here ? is_here : NULL,
-		.module = given->keep_references ? modules_find : modules_fetch,
-		.module_cookie = source->shown,
-		.pick = source->pick,
-		.arguments = given->variables,
-		.used = given->used,
-		.run_args = source->run_args,
-		.context = source->context,
-		.variables = source->variables_name ? buf_str(&source->variables) : NULL,
-		.variables_len = source->variables.len,
-		.variables_name = source->variables_name,
-		.defaults = source->defaults_name ? buf_str(&source->defaults) : NULL,
-		.defaults_len = source->defaults.len,
-		.defaults_name = source->defaults_name,
-	};
+	struct workflow_options options = given->options;
+
+	options.is_here = given->here ? is_here : NULL;
+	options.module = options.keep_references ? modules_find : modules_fetch;
+	options.module_cookie = source->shown;
+	options.pick = source->pick;
+	options.run_args = source->run_args;
+	options.context = source->context;
+	options.variables = source->variables_name ? buf_str(&source->variables) : NULL;
+	options.variables_len = source->variables.len;
+	options.variables_name = source->variables_name;
+	options.defaults = source->defaults_name ? buf_str(&source->defaults) : NULL;
+	options.defaults_len = source->defaults.len;
+	options.defaults_name = source->defaults_name;
+	return options;
 }

@@ -15,30 +15,6 @@
 #include "workflow/workflow.h"
 #include "base/banned.h"
 
-static void print_lines(const struct diagnostics *found)
-{
-	for (size_t i = 0; i < found->n; i++) {
-		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
-
-		diagnostic_format(&found->items[i], &line);
-		fprintf(stderr, "%s\n", buf_str(&line));
-	}
-}
-
-static json_t *diagnostic_json(const struct diagnostic *d)
-{
-	json_t *object = json_object();
-
-	json_object_set_new(object, "severity",
-		json_string(d->severity == DIAGNOSTIC_ERROR ? "error" : "note"));
-	json_object_set_new(object, "file", json_text(d->file));
-	json_object_set_new(object, "line", d->line ? json_integer(d->line) : json_null());
-	json_object_set_new(object, "column", d->line ? json_integer(d->column) : json_null());
-	json_object_set_new(object, "option", json_text(d->option));
-	json_object_set_new(object, "message", json_text(d->message));
-	return object;
-}
-
 /* The parsed model as JSON; null if there is none. */
 static json_t *model_json(const struct workflow *wf)
 {
@@ -67,21 +43,26 @@ static void validated_release(struct validated *v)
 static int print_json(const char *shown, const struct validated *v)
 {
 	const struct workflow *wf = v->n == 1 ? v->list[0] : NULL;
-	json_t *object = json_object();
-	json_t *list = json_array();
+	json_t *list = json_array(), *object;
 	const char *dialect = NULL;
 
-	for (size_t i = 0; i < v->found.n; i++)
-		json_array_append_new(list, diagnostic_json(&v->found.items[i]));
+	for (size_t i = 0; i < v->found.n; i++) {
+		const struct diagnostic *d = &v->found.items[i];
+
+		json_array_append_new(
+			list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "severity",
+				      d->severity == DIAGNOSTIC_ERROR ? "error" : "note", "file",
+				      json_text(d->file), "line",
+				      d->line ? json_integer(d->line) : json_null(), "column",
+				      d->line ? json_integer(d->column) : json_null(), "option",
+				      json_text(d->option), "message", json_text(d->message)));
+	}
 	for (size_t i = 0; i < v->n; i++)
 		dialect = v->list[i] ? v->list[i]->dialect : dialect;
-	json_object_set_new(object, "file", json_text(shown));
-	json_object_set_new(object, "valid", json_boolean(!v->found.errors));
-	json_object_set_new(object, "mistakes", json_integer((json_int_t)v->found.errors));
-	json_object_set_new(object, "diagnostics", list);
-	json_object_set_new(object, "dialect", dialect ? json_string(dialect) : json_null());
-	json_object_set_new(object, "digest", wf ? json_string(wf->digest) : json_null());
-	json_object_set_new(object, "workflow", model_json(wf));
+	object = json_pack("{s:o, s:b, s:I, s:o, s:o, s:o, s:o}", "file", json_text(shown), "valid",
+		!v->found.errors, "mistakes", (json_int_t)v->found.errors, "diagnostics", list,
+		"dialect", json_text(dialect), "digest", json_text(wf ? wf->digest : NULL),
+		"workflow", model_json(wf));
 	if (v->n == 1)
 		return show_json(object);
 	list = json_array();
@@ -136,7 +117,7 @@ static void print_workflow(const char *shown, const char *name, const struct wor
 static void print_plain(const struct cli *cli, const char *shown, const struct strlist *names,
 	const struct validated *v)
 {
-	print_lines(&v->found);
+	load_print_found(&v->found);
 	if (v->found.errors > LIMIT_WORKFLOW_ERRORS)
 		fprintf(stderr, "%s: %zu more errors are not shown\n", shown,
 			v->found.errors - LIMIT_WORKFLOW_ERRORS);
@@ -172,7 +153,7 @@ static int read_all(struct validated *v, const char *shown, const struct load_so
 	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
 {
 	struct workflow_options options = load_source_options(files, given);
-	_cleanup_free_ bool *used = calloc(given->variables->n + 1, sizeof(*used));
+	_cleanup_free_ bool *used = calloc(given->options.arguments->n + 1, sizeof(*used));
 	int r = 0;
 
 	v->list = calloc(names->n + 1, sizeof(struct workflow *));
@@ -198,7 +179,7 @@ static int read_all(struct validated *v, const char *shown, const struct load_so
 	}
 	penstock_error_release(err);
 	if (names->n)
-		check_variables(given->variables, used, shown, &v->found);
+		check_variables(given->options.arguments, used, shown, &v->found);
 	return v->found.no_memory ? error_memory(err) : 0;
 }
 
@@ -214,10 +195,10 @@ static int run_validate(const struct cli *cli)
 		.operand = source,
 		.workflow = cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
-		.sets = cli_values(cli, "set"),
-		.env = cli_values(cli, "env"),
-		.variables = cli_variables(cli),
-		.keep_references = true,
+		.options = {.sets = cli_values(cli, "set"),
+			.env = cli_values(cli, "env"),
+			.arguments = cli_variables(cli),
+			.keep_references = true},
 	};
 	int r = load_source_find(&files, &given, &err);
 
