@@ -3,7 +3,7 @@
  *
  *	struct follow log = { .path = path, .fd = -1, .lines = -1 };
  *
- *	while (it may grow)
+ *	while (live)
  *		follow_print(&log, err);
  *	follow_close(&log);
  */

@@ -106,7 +106,8 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	r = workflow_read(out, source->shown, buf_str(&source->bytes), source->bytes.len, &options,
 		&found, err);
 	load_print_found(&found);
-	source->wrong_defaults = diagnostics_all_of(&found, options.defaults_name);
+	source->wrong_defaults = options.defaults_name &&
+				 diagnostics_all_of(&found, options.defaults_name);
 	diagnostics_release(&found);
 	if (r == 0)
 		load_warn_of_keys(*out);

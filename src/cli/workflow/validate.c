@@ -224,7 +224,7 @@ static int run_validate(const struct cli *cli)
 		if (v.list[i])
 			load_warn_of_keys(v.list[i]);
 	}
-	if (diagnostics_all_of(&v.found, files.defaults_name))
+	if (files.defaults_name && diagnostics_all_of(&v.found, files.defaults_name))
 		return CLI_EXIT_CONFIG;
 	return v.found.errors ? CLI_EXIT_WORKFLOW : 0;
 }
