@@ -149,22 +149,6 @@ const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
 
 /* ---- the container ---- */
 
-/* Keys that choose between engines elsewhere. */
-static void note_engine(struct reader *rd, const struct node *map)
-{
-	struct workflow_flag apptainer = {0}, hosted = {0};
-
-	if (reader_flag(rd, map, "apptainer", &apptainer) && apptainer.value)
-		reader_note(rd, &apptainer.at,
-			"`%s` has no effect: the image is the same, only the engine differs",
-			reader_field(rd, "apptainer"));
-	if (reader_flag(rd, map, "deepsquareHosted", &hosted) && hosted.value)
-		reader_note(rd, &hosted.at,
-			"`%s` has no effect: it asks for a copy on DeepSquare's machines, and "
-			"penstock pulls the image from its registry",
-			reader_field(rd, "deepsquareHosted"));
-}
-
 static void check_container(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_container *container = out;
@@ -175,7 +159,6 @@ static void check_container(struct reader *rd, const struct node *map, void *out
 	check_registry(rd, container);
 	if (username != password)
 		reader_missing(rd, map, &schema_container, username ? "password" : "username");
-	note_engine(rd, map);
 }
 
 static const struct schema_key container_keys[] = {
@@ -191,8 +174,11 @@ static const struct schema_key container_keys[] = {
 		.says = "needed with `password` to log in"},
 	{"password", CREDENTIAL(workflow_container, password),
 		.says = "needed with `username` to log in"},
-	{"apptainer", .kinds = KEY_FLAG, .says = "no effect"},
-	{"deepsquareHosted", .kinds = KEY_FLAG, .says = "no effect"},
+	{"apptainer", .kinds = KEY_FLAG, .says = "no effect",
+		.note = "has no effect: the image is the same, only the engine differs"},
+	{"deepsquareHosted", .kinds = KEY_FLAG, .says = "no effect",
+		.note = "has no effect: it asks for a copy on DeepSquare's machines, and penstock "
+			"pulls the image from its registry"},
 	{"x11", FLAG(workflow_container, x11), .says = "passes the X display of the caller"},
 	{"mountHome", FLAG(workflow_container, mount_home),
 		.says = "mounts the caller's home directory"},

@@ -77,7 +77,7 @@ static void take_value(
 {
 	char quoted[QUOTE_SIZE];
 
-	*out = (struct workflow_text){.at = node->at};
+	out->at = node->at;
 	/* Redact it before a note quotes it. */
 	if (node->kind == NODE_SCALAR && secret_variable(key, node->text) &&
 		!strstr(node->text, "${{"))

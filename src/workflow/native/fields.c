@@ -152,6 +152,7 @@ static void read_list(
 	size_t saved = reader_enter(rd, key->name, 0);
 	char *items = list ? workflow_arena_array(rd->arena, list->n + 1, key->below->size) : NULL;
 
+	/* `check` of a member may look at those before it. */
 	if (items) {
 		*(void **)member_of(key, out) = items;
 		*length_of(key, out) = list->n;
@@ -165,46 +166,43 @@ static void read_list(
 	reader_leave(rd, saved);
 }
 
-/* Makes {FIRST_KEY: SCALAR} of a scalar that is short for it. NULL if there is no map. */
-static struct node *map_below(
-	struct reader *rd, const struct node *map, const struct schema_key *key)
-{
-	struct node_entry *entry = node_find(map, key->name);
-	struct node *made;
-
-	if (!(key->flags & KEY_SHORT) || !entry || node_is_null(entry->value) ||
-		entry->value->kind != NODE_SCALAR)
-		return reader_map(rd, map, key->name);
-	made = node_new(rd->arena, NODE_MAP, entry->value->at);
-	if (!made || node_add(rd->arena, made, key->below->keys[0].name, entry->value->at,
-			     entry->value) < 0)
-		return NULL;
-	return entry->value = made;
-}
-
-static bool has_place(const struct schema *schema, const void *out)
-{
-	const struct workflow_place *at = (const void *)((const char *)out + schema->at - 1);
-
-	return schema->at && (at->line || at->option);
-}
-
 static void read_map(
 	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
 {
-	struct node *node = map_below(rd, map, key);
+	const struct workflow_place *at = (const void *)((char *)member + key->below->at - 1);
 	const struct node nothing = {.kind = NODE_MAP, .at = map->at};
+	struct node *node = node_get(map, key->name), *scalar = node;
 	size_t saved;
 
+	/* {FIRST_KEY: SCALAR} of a scalar that is short for it */
+	if (node && node->kind == NODE_SCALAR && (key->flags & KEY_SHORT)) {
+		node = node_new(rd->arena, NODE_MAP, scalar->at);
+		if (!node ||
+			node_add(rd->arena, node, key->below->keys[0].name, scalar->at, scalar) < 0)
+			return;
+		node_find(map, key->name)->value = node;
+	}
+	node = reader_map(rd, map, key->name);
 	if (!node) {
 		/* `s3` and `gs` have the same member: keep the one that was read. */
-		if (!has_place(key->below, member))
+		if (!key->below->at || (!at->line && !at->option))
 			read_keys(rd, &nothing, key->below, member, false);
 		return;
 	}
 	saved = reader_enter(rd, key->name, 0);
 	reader_read(rd, node, key->below, member);
 	reader_leave(rd, saved);
+}
+
+static void read_flag(
+	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
+{
+	struct workflow_flag ignored = {0}, *flag = member ? member : &ignored;
+
+	if (key->preset)
+		flag->value = true;
+	if (reader_flag(rd, map, key->name, flag) && flag->value && key->note)
+		reader_note(rd, &flag->at, "`%s` %s", reader_field(rd, key->name), key->note);
 }
 
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out)
@@ -219,6 +217,8 @@ void reader_key(struct reader *rd, const struct node *map, const struct schema_k
 		node->literal = false;
 	if (key->kinds & KEY_WORD)
 		read_word(rd, map, key, member);
+	else if (key->kinds & KEY_FLAG)
+		read_flag(rd, map, key, member);
 	else if (!member)
 		return;
 	else if (key->kinds & KEY_MAP)
@@ -235,13 +235,7 @@ void reader_key(struct reader *rd, const struct node *map, const struct schema_k
 		read_wholes(rd, map, key, out);
 	else if (key->kinds & KEY_CREDENTIAL)
 		reader_credential(rd, map, key->name, member);
-	else if (key->kinds & KEY_FLAG) {
-		struct workflow_flag *flag = member;
-
-		if (key->preset)
-			flag->value = true;
-		reader_flag(rd, map, key->name, flag);
-	} else if (key->kinds & (KEY_WHOLE | KEY_DURATION)) {
+	else if (key->kinds & (KEY_WHOLE | KEY_DURATION)) {
 		struct workflow_number *number = member;
 
 		if (!number->given && key->preset)

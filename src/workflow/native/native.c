@@ -42,7 +42,7 @@ static const struct schema schema_notify = {
 
 /* ---- resources of a workflow without `resources` ---- */
 
-static void take_larger(struct workflow_number *number, int64_t value)
+void take_larger(struct workflow_number *number, int64_t value)
 {
 	if (value > number->value)
 		number->value = value;
@@ -60,16 +60,6 @@ static int take_largest(void *cookie, const struct workflow_step *step)
 	take_larger(&job->mem_per_cpu, res->mem_per_cpu.value);
 	take_larger(&job->gpus, res->tasks.value * res->gpus_per_task.value);
 	return 0;
-}
-
-static void derive_resources(struct reader *rd)
-{
-	struct workflow_resources *job = &rd->workflow->resources;
-
-	take_larger(&job->tasks, rd->least.tasks.value);
-	take_larger(&job->cpus_per_task, rd->least.cpus_per_task.value);
-	take_larger(&job->gpus, rd->least.gpus.value);
-	workflow_walk(&rd->workflow->steps, take_largest, job);
 }
 
 /* ---- keys that depend on others ---- */
@@ -128,6 +118,7 @@ static int is_contained(void *cookie, const struct workflow_step *step)
 static void read_job_steps(struct reader *rd, const struct node *job)
 {
 	struct workflow *wf = rd->workflow;
+	struct workflow_resources *res = &wf->resources;
 	const struct node *steps = node_get(job, "steps");
 
 	if (!steps)
@@ -135,8 +126,12 @@ static void read_job_steps(struct reader *rd, const struct node *job)
 	read_steps(rd, job, "steps", &wf->steps);
 	if (steps->kind == NODE_LIST && !steps->n && !rd->partial)
 		reader_error(rd, &steps->at, "`steps` is empty: there is nothing to run");
-	if (!wf->resources.given)
-		derive_resources(rd);
+	if (!res->given) {
+		take_larger(&res->tasks, rd->least.tasks.value);
+		take_larger(&res->cpus_per_task, rd->least.cpus_per_task.value);
+		take_larger(&res->gpus, rd->least.gpus.value);
+		workflow_walk(&wf->steps, take_largest, res);
+	}
 	check_handles(rd, &wf->steps);
 }
 

@@ -76,22 +76,6 @@ static bool read_source(struct reader *rd, struct node *node, void *out)
 	return true;
 }
 
-/* Signals are always notices, so that an empty list means signals only. */
-static void read_sources(struct reader *rd, const struct node *map, struct workflow_preemption *out)
-{
-	struct node *list = reader_list(rd, map, "sources");
-
-	if (!list)
-		return;
-	out->sources_given = true;
-	if (list->n > LIMIT_NOTICE_SOURCES)
-		reader_error(rd, &list->at, "`%s` has more than %d members",
-			reader_field(rd, "sources"), LIMIT_NOTICE_SOURCES);
-	else
-		out->sources = reader_each(
-			rd, map, "sources", sizeof(*out->sources), &out->n_sources, read_source);
-}
-
 /* ---- signal, metadata and the whole ---- */
 
 static const char *const signal_words[] = {"none", "TERM", "INT", "HUP", "USR1", "USR2", NULL};
@@ -150,8 +134,16 @@ static const struct schema schema_metadata = {
 static void check_preemption(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_preemption *p = out;
+	const struct node *list = reader_list(rd, map, "sources");
 
-	read_sources(rd, map, p);
+	/* Signals are always notices, so that an empty list means signals only. */
+	p->sources_given = list != NULL;
+	if (list && list->n > LIMIT_NOTICE_SOURCES)
+		reader_error(rd, &list->at, "`%s` has more than %d members",
+			reader_field(rd, "sources"), LIMIT_NOTICE_SOURCES);
+	else if (list)
+		p->sources = reader_each(
+			rd, map, "sources", sizeof(*p->sources), &p->n_sources, read_source);
 	read_signal(rd, map, p);
 	if (p->grace.given && p->reserve.given && p->reserve.value >= p->grace.value)
 		reader_error(rd, &p->reserve.at,

@@ -36,26 +36,11 @@ static void check_shell(struct reader *rd, struct workflow_run *run)
 			"`container`; name a shell, such as /bin/sh");
 }
 
-/* `mapRoot` is the older form of `mapUid: 0` and `mapGid: 0`. */
-static void read_map_root(struct reader *rd, const struct node *map, struct workflow_run *run)
-{
-	struct workflow_flag root = {0};
-
-	if (!reader_flag(rd, map, "mapRoot", &root) || !root.value)
-		return;
-	if (run->map_uid.given || run->map_gid.given) {
-		reader_error(rd, &root.at,
-			"`%s` is the older form of `mapUid: 0` and `mapGid: 0`; keep one of them",
-			reader_field(rd, "mapRoot"));
-		return;
-	}
-	run->map_uid = run->map_gid = (struct workflow_number){0, true, root.at};
-}
-
 static void check_run(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_run *run = out;
 	const struct node *network = node_get(map, "network");
+	struct workflow_flag root = {0};
 
 	run->network_at = network ? network->at : map->at;
 	if (run->command.value && !run->container.given &&
@@ -66,7 +51,13 @@ static void check_run(struct reader *rd, const struct node *map, void *out)
 	check_shell(rd, run);
 	read_step_resources(rd, map, run);
 	check_network(rd, map, run);
-	read_map_root(rd, map, run);
+	reader_flag(rd, map, "mapRoot", &root);
+	if (root.value && (run->map_uid.given || run->map_gid.given))
+		reader_error(rd, &root.at,
+			"`%s` is the older form of `mapUid: 0` and `mapGid: 0`; keep one of them",
+			reader_field(rd, "mapRoot"));
+	else if (root.value)
+		run->map_uid = run->map_gid = (struct workflow_number){0, true, root.at};
 	if (reader_knows(rd, &run->work_dir) && *run->work_dir.value != '/')
 		reader_refuse(rd, &run->work_dir, "workDir",
 			"be an absolute path or left out, for a start in $STORAGE_PATH");
@@ -121,7 +112,8 @@ static const struct schema_key run_keys[] = {
 		.says = "the user that the step runs as, as it sees itself"},
 	{"mapGid", NUMBER(workflow_run, map_gid, 0, MAX_ID), .otherwise = "the calling group",
 		.says = "the group that the step runs as, as it sees itself"},
-	{"mapRoot", .kinds = KEY_FLAG, .says = "the older form of `mapUid: 0` and `mapGid: 0`"},
+	{"mapRoot", .kinds = KEY_FLAG, .flags = KEY_OWN,
+		.says = "the older form of `mapUid: 0` and `mapGid: 0`"},
 	{"disableCpuBinding", FLAG(workflow_run, disable_cpu_binding),
 		.says = "its tasks may use every CPU of the run"},
 	{"mpi", WORD(workflow_run, mpi, mpi_words), .otherwise = "the machine's",

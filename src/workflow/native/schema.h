@@ -72,7 +72,8 @@ struct schema_key {
 	const struct schema *below;
 	unsigned flags;
 	int64_t min, max; /* both 0: any number */
-	const char *note; /* reported with the key: its effect here, if that is unexpected */
+	/* Reported with the key, of a flag if it is true: its effect here, if that is unexpected */
+	const char *note;
 	/* Appended to the message about any other number or word. In a dialect, a key that allows
 	 * more than one number is refused as a whole. */
 	const char *refused;

@@ -283,25 +283,22 @@ void read_steps(
 	out->items = reader_each(rd, map, key, sizeof(*out->items), &out->n, read_step);
 }
 
-static int walk(const struct workflow_step *step,
-	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie)
-{
-	int r = fn(cookie, step);
-
-	if (!r)
-		r = workflow_walk(&step->steps, fn, cookie);
-	if (!r)
-		r = workflow_walk(&step->catch_steps, fn, cookie);
-	return r ? r : workflow_walk(&step->finally_steps, fn, cookie);
-}
-
 int workflow_walk(const struct workflow_steps *steps,
 	int (*fn)(void *cookie, const struct workflow_step *step), void *cookie)
 {
 	int r = 0;
 
-	for (size_t i = 0; !r && i < steps->n; i++)
-		r = walk(&steps->items[i], fn, cookie);
+	for (size_t i = 0; !r && i < steps->n; i++) {
+		const struct workflow_step *step = &steps->items[i];
+
+		r = fn(cookie, step);
+		if (!r)
+			r = workflow_walk(&step->steps, fn, cookie);
+		if (!r)
+			r = workflow_walk(&step->catch_steps, fn, cookie);
+		if (!r)
+			r = workflow_walk(&step->finally_steps, fn, cookie);
+	}
 	return r;
 }
 

@@ -138,16 +138,12 @@ static bool all_of(const char *s, const char *allowed)
 
 static void check_region(struct reader *rd, const struct node *map, struct workflow_s3 *s3)
 {
-	if (!node_get(map, "region")) {
-		if (s3->embedded)
-			s3->region.value = "us-east-1";
-		else
-			reader_missing(rd, map, &schema_s3, "region");
-		return;
-	}
-	if (!s3->region.value)
-		return;
-	plain_dashes(rd, "region", &s3->region);
+	if (!node_get(map, "region") && s3->embedded)
+		s3->region.value = "us-east-1";
+	else if (!node_get(map, "region"))
+		reader_missing(rd, map, &schema_s3, "region");
+	if (s3->region.value)
+		plain_dashes(rd, "region", &s3->region);
 	if (reader_knows(rd, &s3->region) &&
 		(!*s3->region.value || !all_of(s3->region.value, LETTERS_AND_DIGITS "-_.")))
 		reader_refuse(rd, &s3->region, "region", "be letters, digits and `-`");
@@ -432,19 +428,6 @@ static enum workflow_transport transport_of(
 	return kind;
 }
 
-static void check_destination(struct reader *rd, struct workflow_text *path)
-{
-	size_t len;
-
-	if (!*path->value || reader_is_open(rd, path) ||
-		!check_below(rd, "path", "the input directory", path))
-		return;
-	len = strlen(path->value);
-	while (len > 0 && path->value[len - 1] == '/')
-		len--;
-	path->value = workflow_arena_copy(rd->arena, path->value, len);
-}
-
 static void check_sha256(struct reader *rd, struct workflow_input *input)
 {
 	struct workflow_text *sum = &input->sha256;
@@ -470,7 +453,8 @@ static void check_sha256(struct reader *rd, struct workflow_input *input)
 static void check_input(struct reader *rd, const struct node *map, void *out)
 {
 	struct workflow_input *input = out;
-	size_t saved;
+	struct workflow_text *path = &input->path;
+	size_t len = strlen(path->value), saved;
 
 	input->kind = transport_of(rd, map, true);
 	if (input->link.value) {
@@ -478,7 +462,12 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 		if (strcmp(input->link.value, ".") != 0)
 			check_below(rd, "link", "the working directory", &input->link);
 	}
-	check_destination(rd, &input->path);
+	if (len && !reader_is_open(rd, path) &&
+		check_below(rd, "path", "the input directory", path)) {
+		while (len > 0 && path->value[len - 1] == '/')
+			len--;
+		path->value = workflow_arena_copy(rd->arena, path->value, len);
+	}
 	check_sha256(rd, input);
 	if (!input->unpack.given)
 		input->unpack.value = input->kind == WORKFLOW_HTTP || input->kind == WORKFLOW_LOCAL;

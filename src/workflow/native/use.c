@@ -82,12 +82,6 @@ static void check_minimum(struct reader *rd, const struct workflow_use *use, con
 			what, (long long)need, (long long)have->value);
 }
 
-static void make_at_least(struct workflow_number *number, int64_t least)
-{
-	if (number->value < least)
-		number->value = least;
-}
-
 static void read_minimum(
 	struct reader *rd, const struct node *module, const struct workflow_use *use)
 {
@@ -105,10 +99,10 @@ static void read_minimum(
 	/* A workflow without `resources` asks for what its modules need; of memory, for no limit.
 	 * The CPUs per task are set at once, because the module's steps inherit them. */
 	if (!job->given) {
-		make_at_least(&rd->least.tasks, least.tasks.value);
-		make_at_least(&rd->least.cpus_per_task, least.cpus_per_task.value);
-		make_at_least(&rd->least.gpus, least.gpus.value);
-		make_at_least(&rd->workflow->resources.cpus_per_task, least.cpus_per_task.value);
+		take_larger(&rd->least.tasks, least.tasks.value);
+		take_larger(&rd->least.cpus_per_task, least.cpus_per_task.value);
+		take_larger(&rd->least.gpus, least.gpus.value);
+		take_larger(&rd->workflow->resources.cpus_per_task, least.cpus_per_task.value);
 	}
 	check_minimum(rd, use, "tasks", least.tasks.value, &job->tasks);
 	check_minimum(rd, use, "cpusPerTask", least.cpus_per_task.value, &job->cpus_per_task);
