@@ -261,16 +261,6 @@ static const struct node *image_of(const struct experiment *e, const struct node
 					: node_get(image, "rocm");
 }
 
-static bool was_image_wrong(const struct node *root, const struct node *environment)
-{
-	const struct node *image = node_get(environment, "image");
-
-	if (dialect_was_invalid(root, "environment") ||
-		(environment && dialect_was_invalid(environment, "image")))
-		return true;
-	return image && image->kind == NODE_MAP && image->removed;
-}
-
 /* ---- mounts ---- */
 
 static void put_mount(struct experiment *e, struct node *mounts, const char *host,
@@ -624,19 +614,6 @@ static void put_retention(struct experiment *e)
 
 /* ---- the whole ---- */
 
-static void put_context(struct experiment *e)
-{
-	const char *context = dialect_context(e->rd);
-	struct node *map;
-
-	if (!context && strcmp(e->rd->workflow->file, "<stdin>") == 0)
-		return;
-	map = native_map(e->rd, e->job, "context", &e->root->at);
-	native_text(e->rd, map, "path", context ? context : dialect_folder(e->rd), &e->root->at);
-	native_text(e->rd, map, "ignore", "detignore", &e->root->at);
-	native_number(e->rd, map, "maxBytes", CONTEXT_BYTES, &e->root->at);
-}
-
 static void put_resources(struct experiment *e)
 {
 	const struct node *resources = node_get(e->root, "resources");
@@ -651,24 +628,12 @@ static void put_resources(struct experiment *e)
 	native_number(e->rd, map, "gpusPerTask", e->slots, &slots->at);
 }
 
-static void put_image(struct experiment *e, const struct node *environment)
-{
-	const struct node *auth = node_get(environment, "registry_auth");
-
-	if (!e->image)
-		return;
-	e->container = native_container(e->rd, e->run, e->image);
-	if (auth) {
-		native_put(e->rd, e->container, "username", node_get(auth, "username"));
-		native_put(e->rd, e->container, "password", node_get(auth, "password"));
-	}
-}
-
 static struct node *translate(struct reader *rd, struct node *root)
 {
 	struct experiment e = {.rd = rd, .root = root};
 	const struct node *environment = node_get(root, "environment");
 	const struct node *restarts = node_get(root, "max_restarts");
+	const struct node *image = node_get(environment, "image");
 	struct node *step;
 	const struct node *searcher, *name;
 
@@ -687,16 +652,21 @@ static struct node *translate(struct reader *rd, struct node *root)
 	put_hyperparameters(&e);
 	put_det_variables(&e);
 	put_environment_variables(&e, environment);
-	put_context(&e);
+	native_number(rd, native_context(rd, e.job, dialect_folder(rd), "detignore", &root->at),
+		"maxBytes", CONTEXT_BYTES, &root->at);
 	step = native_map(rd, native_list(rd, e.job, "steps", &root->at), NULL, &root->at);
 	native_text(rd, step, "name", "trial", &root->at);
 	e.run = native_map(rd, step, "run", &root->at);
 	e.image = image_of(&e, environment);
-	e.image_was_wrong = was_image_wrong(root, environment);
+	e.image_was_wrong = dialect_was_invalid(root, "environment") ||
+			    (environment && dialect_was_invalid(environment, "image")) ||
+			    (image && image->kind == NODE_MAP && image->removed);
 	put_command(&e);
 	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
 		restarts ? &restarts->at : &root->at);
-	put_image(&e, environment);
+	if (e.image)
+		e.container = native_container(
+			rd, e.run, e.image, node_get(environment, "registry_auth"));
 	put_mounts(&e);
 	put_storage(&e);
 	put_retention(&e);

@@ -420,13 +420,6 @@ const char *dialect_json(struct reader *rd, const struct node *node)
 	return buf_failed(&out) ? "{}" : workflow_arena_copy(rd->arena, buf_str(&out), out.len);
 }
 
-const char *dialect_context(struct reader *rd)
-{
-	const char *given = rd->options->context;
-
-	return given ? workflow_arena_copy(rd->arena, given, strlen(given)) : NULL;
-}
-
 const char *dialect_folder(struct reader *rd)
 {
 	const char *file = rd->workflow->file;
@@ -434,7 +427,7 @@ const char *dialect_folder(struct reader *rd)
 	char *folder;
 
 	if (!slash)
-		return ".";
+		return strcmp(file, "<stdin>") == 0 ? NULL : ".";
 	folder = workflow_arena_copy(rd->arena, file, (size_t)(slash - file));
 	if (folder && str_ends(folder, "/.dstack"))
 		folder[strlen(folder) - strlen("/.dstack")] = '\0';

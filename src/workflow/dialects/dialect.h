@@ -58,8 +58,13 @@ void native_variable_text(struct reader *rd, struct node *list, const char *name
 	const struct workflow_place *at);
 /* Adds a map of names to values, or a list of "NAME=VALUE" and "NAME", to a list of variables. */
 void native_variables(struct reader *rd, struct node *list, const struct node *from);
-/* Adds a container for `image`, split into registry and name, to a `run`. */
-struct node *native_container(struct reader *rd, struct node *run, const struct node *image);
+/* Adds a container for `image`, split into registry and name, to a `run`. `auth`, a map with
+ * `username` and `password`, may be NULL. */
+struct node *native_container(
+	struct reader *rd, struct node *run, const struct node *image, const struct node *auth);
+/* Adds the context: the directory of the command line, else `path`. NULL if there is none. */
+struct node *native_context(struct reader *rd, struct node *job, const char *path,
+	const char *ignore, const struct workflow_place *at);
 /* Adds the transport for "s3://bucket/a/b" or "gs://…" to `parent`. Returns false for other
  * URLs. */
 bool native_bucket(struct reader *rd, struct node *parent, const char *url,
@@ -85,9 +90,8 @@ const char *dialect_json(struct reader *rd, const struct node *node);
 /* Adds the default output of the configuration; the names become part of its path. */
 void native_default_output(
 	struct reader *rd, struct node *job, const char *project, const char *name);
-/* The directory given on the command line; NULL if there is none. */
-const char *dialect_context(struct reader *rd);
-/* The directory that paths of the file are relative to; for dstack the parent of `.dstack`. */
+/* The directory that paths of the file are relative to; for dstack the parent of `.dstack`. NULL
+ * for <stdin>. */
 const char *dialect_folder(struct reader *rd);
 
 #endif

@@ -244,23 +244,16 @@ static bool read_provider(struct chosen *c)
 
 /* ---- the command ---- */
 
-static bool was_any_wrong(const struct chosen *c, const char *const *keys, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (dialect_was_invalid(c->map, keys[i]))
-			return true;
-	}
-	return false;
-}
-
 static const char *script_of(struct chosen *c)
 {
 	static const char *const keys[] = {"file", "script", "python_script"};
 	const char *script = c->script;
+	bool wrong = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		const struct node_entry *entry = node_find(c->map, keys[i]);
 
+		wrong = wrong || dialect_was_invalid(c->map, keys[i]);
 		if (!entry || node_is_null(entry->value))
 			continue;
 		if (script)
@@ -270,22 +263,10 @@ static const char *script_of(struct chosen *c)
 				keys[i]);
 		script = entry->value->text;
 	}
-	if (!script && !was_any_wrong(c, keys, ARRAY_SIZE(keys)))
+	if (!script && !wrong)
 		reader_error(c->rd, &c->at, "`%s` is missing: the script for the provider %s",
 			reader_field(c->rd, "file"), providers[c->provider].name);
 	return script;
-}
-
-static const char *python_of(struct chosen *c)
-{
-	const char *version = dialect_text(c->map, "python");
-
-	if (!version)
-		version = dialect_text(c->map, "version");
-	/* A virtual environment has a python3 of any version. */
-	if (!version || node_get(c->map, "requirements"))
-		return "python3";
-	return workflow_arena_printf(c->rd->arena, "python%s", version);
 }
 
 static int64_t gpus_of(const struct node *map)
@@ -304,12 +285,16 @@ static void add_python(struct chosen *c, struct buf *out)
 {
 	const char *script = script_of(c);
 	int64_t gpus = gpus_of(c->map);
-	const char *python = python_of(c);
+	const char *version = dialect_text(c->map, "python");
 	const struct node *args;
 
-	if (!script || !python)
+	if (!version)
+		version = dialect_text(c->map, "version");
+	if (!script)
 		return;
-	buf_printf(out, "exec %s", python);
+	/* A virtual environment has a python3 of any version. */
+	buf_printf(
+		out, "exec python%s", version && !node_get(c->map, "requirements") ? version : "3");
 	if (c->provider == TORCHRUN)
 		buf_printf(out,
 			" -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node=%lld",
@@ -425,18 +410,6 @@ static void put_resources(struct chosen *c, struct node *job)
 		native_number(c->rd, out, "gpusPerTask", gpus, &gpu->at);
 }
 
-static void put_env(struct chosen *c, struct node *job)
-{
-	struct node *env = native_list(c->rd, job, "env", &c->map->at);
-
-	native_variable_text(c->rd, env, "PYTHONUNBUFFERED", "1", &c->map->at);
-	native_variable_text(c->rd, env, "RUN_NAME", dialect_text(c->map, "name"), &c->map->at);
-	native_variable_text(c->rd, env, "JOB_HOSTNAME", "localhost", &c->map->at);
-	native_variable_text(c->rd, env, "MASTER_HOSTNAME", "localhost", &c->map->at);
-	native_variables(c->rd, env, node_get(c->map, "environment"));
-	native_variables(c->rd, env, node_get(c->map, "env"));
-}
-
 static void put_python(struct chosen *c, struct node *job)
 {
 	const struct node *requirements = node_get(c->map, "requirements");
@@ -545,8 +518,7 @@ static void put_step(struct chosen *c, struct node *job)
 	struct node *steps = native_list(c->rd, job, "steps", &c->map->at);
 	struct node *step = native_map(c->rd, steps, NULL, &c->map->at);
 	const struct node *image = node_get(c->map, "image");
-	const struct node *auth = node_get(c->map, "registry_auth");
-	struct node *run, *container = NULL;
+	struct node *run;
 
 	native_name(c->rd, step, node_get(c->map, "name"));
 	run = native_map(c->rd, step, "run", &c->map->at);
@@ -554,70 +526,53 @@ static void put_step(struct chosen *c, struct node *job)
 	native_text(c->rd, run, "shell", c->provider == BASH ? "/bin/bash" : "/bin/sh", &c->at);
 	image = image ? image : node_get(c->map, "image_name");
 	if (image)
-		container = native_container(c->rd, run, image);
+		native_container(c->rd, run, image, node_get(c->map, "registry_auth"));
 	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&
 		 dialect_is_missing(c->map, "image_name"))
 		reader_error(
 			c->rd, &c->at, "`image` is missing: the image for the provider docker");
-	if (auth) {
-		native_put(c->rd, container, "username", node_get(auth, "username"));
-		native_put(c->rd, container, "password", node_get(auth, "password"));
-	}
 }
 
 static struct node *make_job(struct chosen *c)
 {
-	struct node *job = native_map(c->rd, NULL, NULL, &c->map->at);
+	const struct workflow_place *at = &c->map->at;
+	struct node *job = native_map(c->rd, NULL, NULL, at), *env;
+	const char *name = dialect_text(c->map, "name");
 	const char *folder = dialect_folder(c->rd);
-	const char *context = dialect_context(c->rd);
-	struct node *map;
-
+	const char *project = folder ? strrchr(folder, '/') : NULL;
 	bool known = read_provider(c);
 
-	if (!job || !folder)
+	if (!job)
 		return NULL;
 	if (known)
 		check_keys(c);
 	native_name(c->rd, job, node_get(c->map, "name"));
 	put_resources(c, job);
-	put_env(c, job);
+	env = native_list(c->rd, job, "env", at);
+	native_variable_text(c->rd, env, "PYTHONUNBUFFERED", "1", at);
+	native_variable_text(c->rd, env, "RUN_NAME", name, at);
+	native_variable_text(c->rd, env, "JOB_HOSTNAME", "localhost", at);
+	native_variable_text(c->rd, env, "MASTER_HOSTNAME", "localhost", at);
+	native_variables(c->rd, env, node_get(c->map, "environment"));
+	native_variables(c->rd, env, node_get(c->map, "env"));
 	put_deps(c, job);
 	put_python(c, job);
 	put_artifacts(c, job);
 	native_put(c->rd, job, "ports", node_get(c->map, "ports"));
-	if (context || strcmp(c->rd->workflow->file, "<stdin>") != 0) {
-		map = native_map(c->rd, job, "context", &c->map->at);
-		native_text(c->rd, map, "path", context ? context : folder, &c->map->at);
-		native_text(c->rd, map, "ignore", "gitignore", &c->map->at);
-	}
+	native_context(c->rd, job, folder, "gitignore", at);
 	if (known)
 		put_step(c, job);
-	native_default_output(c->rd, job, strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder,
-		dialect_text(c->map, "name"));
+	native_default_output(c->rd, job, project ? project + 1 : folder ? folder : ".", name);
 	return job;
 }
 
 /* ---- the file ---- */
 
-/* The names of all workflows, "a, b, c". */
-static const char *all_names(struct reader *rd, const struct node *list)
-{
-	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
-
-	for (size_t i = 0; i < list->n; i++) {
-		const char *name = dialect_text(list->entries[i].value, "name");
-
-		if (name)
-			buf_printf(&out, "%s%s", out.len ? ", " : "", name);
-	}
-	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
-}
-
 static const struct node *pick(struct reader *rd, const struct node *list)
 {
 	const char *wanted = rd->options->pick;
 	const struct node *found = NULL;
-	const char *names = all_names(rd, list);
+	_cleanup_(buf_release) struct buf names = BUF_INIT(LIMIT_STRING);
 	char quoted[QUOTE_SIZE];
 
 	for (size_t i = 0; i < list->n; i++) {
@@ -630,6 +585,7 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 			reader_error(rd, &item->at, "the workflow has no `name`");
 			continue;
 		}
+		buf_printf(&names, "%s%s", names.len ? ", " : "", name);
 		if (wanted && strcmp(name, wanted) != 0)
 			continue;
 		if (found && wanted)
@@ -642,12 +598,12 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 	if (found && !wanted && list->n > 1) {
 		reader_error(rd, &list->at,
 			"there are several workflows; give the name of one with --workflow: %s",
-			names ? names : "");
+			buf_str(&names));
 		return NULL;
 	}
 	if (!found && wanted)
 		reader_error(rd, &list->at, "there is no workflow %s; the workflows are %s",
-			quote(wanted, quoted), names && *names ? names : "none");
+			quote(wanted, quoted), names.len ? buf_str(&names) : "none");
 	else if (!found && !list->n)
 		reader_error(rd, &list->at, "`workflows` is empty: there is nothing to run");
 	return found;

@@ -114,7 +114,8 @@ static size_t registry_length(const char *image)
 		       : 0;
 }
 
-struct node *native_container(struct reader *rd, struct node *run, const struct node *image)
+struct node *native_container(
+	struct reader *rd, struct node *run, const struct node *image, const struct node *auth)
 {
 	struct node *container = native_map(rd, run, "container", &image->at);
 	const char *name = image->text;
@@ -129,7 +130,25 @@ struct node *native_container(struct reader *rd, struct node *run, const struct 
 		name += registry + 1;
 	}
 	native_text(rd, container, "image", name, &image->at);
+	native_put(rd, container, "username", node_get(auth, "username"));
+	native_put(rd, container, "password", node_get(auth, "password"));
 	return container;
+}
+
+struct node *native_context(struct reader *rd, struct node *job, const char *path,
+	const char *ignore, const struct workflow_place *at)
+{
+	const char *given = rd->options->context;
+	struct node *map;
+
+	if (given)
+		path = workflow_arena_copy(rd->arena, given, strlen(given));
+	if (!path)
+		return NULL;
+	map = native_map(rd, job, "context", at);
+	native_text(rd, map, "path", path, at);
+	native_text(rd, map, "ignore", ignore, at);
+	return map;
 }
 
 bool native_bucket(struct reader *rd, struct node *parent, const char *url,

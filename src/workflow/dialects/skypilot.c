@@ -431,20 +431,6 @@ static void put_file_mounts(struct task *t)
 	reader_leave(t->rd, saved);
 }
 
-static void put_context(struct task *t)
-{
-	const struct node *workdir = node_get(t->root, "workdir");
-	const char *given = dialect_context(t->rd);
-	struct node *map;
-
-	if (!workdir && !given)
-		return;
-	map = native_map(t->rd, t->job, "context", workdir ? &workdir->at : &t->root->at);
-	native_text(t->rd, map, "path", given ? given : workdir->text,
-		workdir ? &workdir->at : &t->root->at);
-	native_text(t->rd, map, "ignore", "gitignore", workdir ? &workdir->at : &t->root->at);
-}
-
 /* ---- steps ---- */
 
 static const struct node *image_of(struct task *t)
@@ -484,13 +470,13 @@ static void put_step(struct task *t, struct node *steps, const char *name,
 	if (t->restarts && strcmp(name, "run") == 0)
 		native_number(t->rd, run, "restarts", t->restarts, &commands->at);
 	if (image)
-		native_container(t->rd, run, image);
+		native_container(t->rd, run, image, NULL);
 }
 
 static struct node *translate(struct reader *rd, struct node *root)
 {
 	struct task t = {.rd = rd, .root = root};
-	const struct node *image;
+	const struct node *image, *workdir = node_get(root, "workdir");
 	struct node *steps;
 
 	if (!dialect_check(rd, root, &schema_root) && root->kind != NODE_MAP)
@@ -500,7 +486,8 @@ static struct node *translate(struct reader *rd, struct node *root)
 	put_resources(&t);
 	t.env = native_list(rd, t.job, "env", &root->at);
 	put_variables(&t);
-	put_context(&t);
+	native_context(rd, t.job, dialect_text(root, "workdir"), "gitignore",
+		workdir ? &workdir->at : &root->at);
 	put_file_mounts(&t);
 	image = image_of(&t);
 	steps = native_list(rd, t.job, "steps", &root->at);
