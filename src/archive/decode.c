@@ -185,28 +185,13 @@ static int decode_gzip(
 
 /* ---- other formats, through libarchive ---- */
 
-struct source {
-	struct ring *in;
-	size_t span;
-	bool broken;
-};
-
 static la_ssize_t read_source(struct archive *a, void *cookie, const void **data)
 {
-	struct source *source = cookie;
-	const char *p;
-	ssize_t n;
+	const char *p = NULL;
+	ssize_t n = ring_next(cookie, &p);
 
-	if (source->span)
-		ring_read(source->in, source->span);
-	source->span = 0;
-	n = ring_read_span(source->in, &p);
-	if (n < 0) {
-		source->broken = true;
+	if (n < 0)
 		archive_set_error(a, EIO, "the source ended");
-		return -1;
-	}
-	source->span = (size_t)n;
 	*data = p;
 	return n;
 }
@@ -238,8 +223,8 @@ static int add_filter(struct archive *a, enum archive_kind kind)
 	}
 }
 
-static int filter_failed(struct archive *a, enum archive_kind kind, const struct source *source,
-	struct penstock_error *err)
+static int filter_failed(struct archive *a, enum archive_kind kind,
+	const struct ring_reader *source, struct penstock_error *err)
 {
 	const char *text = archive_error_string(a);
 
@@ -254,7 +239,7 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(free_reader) struct archive *a = archive_read_new();
-	struct source source = {.in = in};
+	struct ring_reader source = {.ring = in};
 	struct archive_entry *entry;
 	int r;
 

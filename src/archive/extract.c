@@ -23,15 +23,14 @@
 /* Progress is reported after this many members, and after this many bytes. */
 #define REPORT_MEMBERS 256
 #define REPORT_BYTES   (1 * MIB)
+#define END_MARK       512 /* bytes */
 
 struct extraction {
 	enum archive_kind kind;
 	struct archive *a;
-	struct ring *in; /* NULL: reads a file */
-	size_t span; /* of the ring, lent to libarchive */
-	bool broken; /* the ring's writer gave up */
+	struct ring_reader in; /* of no ring: reads a file */
 	bool warned;
-	unsigned char tail[512]; /* the last bytes of a tar */
+	uint64_t zeros; /* at the end of what was read; END_MARK of them end a tar */
 	struct tree *tree;
 	const struct extract_options *options;
 	uint64_t reported_members, reported_bytes;
@@ -61,59 +60,19 @@ static int check_cancel(const struct extract_options *options, struct penstock_e
 
 /* ---- reading ---- */
 
-static void keep_tail(struct extraction *x, const char *p, size_t n)
-{
-	size_t size = sizeof(x->tail);
-
-	if (n >= size) {
-		memcpy(x->tail, p + n - size, size);
-	} else {
-		memmove(x->tail, x->tail + n, size - n);
-		memcpy(x->tail + size - n, p, n);
-	}
-}
-
 static la_ssize_t read_ring(struct archive *a, void *cookie, const void **data)
 {
 	struct extraction *x = cookie;
-	const char *p;
-	ssize_t n;
+	const char *p = NULL;
+	ssize_t n = ring_next(&x->in, &p), zeros = 0;
 
-	if (x->span)
-		ring_read(x->in, x->span);
-	x->span = 0;
-	n = ring_read_span(x->in, &p);
-	if (n < 0) {
-		x->broken = true;
+	if (n < 0)
 		archive_set_error(a, EIO, "the source ended");
-		return -1;
-	}
-	keep_tail(x, p, (size_t)n);
-	x->span = (size_t)n;
+	while (zeros < n && zeros < END_MARK && !p[n - 1 - zeros])
+		zeros++;
+	x->zeros = (zeros == n ? x->zeros : 0) + (uint64_t)zeros;
 	*data = p;
 	return n;
-}
-
-/* Reads the bytes after the last member too: a decoder verifies its checksum at the end. */
-static int drain(struct extraction *x, struct penstock_error *err)
-{
-	const void *p;
-	la_ssize_t n;
-
-	while ((n = read_ring(x->a, x, &p)) > 0) {
-		int r = check_cancel(x->options, err);
-
-		if (r < 0)
-			return r;
-	}
-	if (n < 0)
-		return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
-	return 0;
-}
-
-static bool mentions(const char *text, const char *what)
-{
-	return strcasestr(text, what) != NULL;
 }
 
 /* Raises libarchive's error about the archive or its current member. */
@@ -124,21 +83,22 @@ static int failed(struct extraction *x, struct penstock_error *err)
 	const char *name = archive_kind_name(x->kind);
 	char where[64] = "";
 
-	if (x->broken)
+	if (x->in.broken)
 		return error_set(err, PENSTOCK_E_CANCELLED, "the source ended");
 	if (archive_errno(x->a) == ENOMEM)
 		return error_memory(err);
 	if (!text)
 		text = "no reason given";
-	if (x->in)
+	if (x->in.ring)
 		snprintf(where, sizeof(where), " near byte %lld of the %s data",
 			(long long)archive_filter_bytes(x->a, -1), name);
-	if (mentions(text, "encrypt") || mentions(text, "passphrase") || mentions(text, "password"))
+	if (strcasestr(text, "encrypt") || strcasestr(text, "passphrase") ||
+		strcasestr(text, "password"))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
-	if (mentions(text, "unsupported") || mentions(text, "not supported"))
+	if (strcasestr(text, "unsupported") || strcasestr(text, "not supported"))
 		code = PENSTOCK_E_UNSUPPORTED;
-	if (mentions(text, "Unrecognized archive format"))
+	if (strcasestr(text, "Unrecognized archive format"))
 		text = "missing list of members";
 	if (x->member[0])
 		return member_error(err, code, x->member, "%s%s%s",
@@ -195,6 +155,7 @@ static int write_member(
 	struct timespec when = {archive_entry_mtime(entry), archive_entry_mtime_nsec(entry)};
 	const struct timespec *mtime = archive_entry_mtime_is_set(entry) ? &when : NULL;
 	mode_t type = archive_entry_filetype(entry);
+	const char *what;
 	int r;
 
 	if (!name)
@@ -212,8 +173,6 @@ static int write_member(
 		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
 	}
 	switch (type) {
-		const char *what;
-
 	case AE_IFREG:
 		return write_file(x, entry, name, mtime, err);
 	case AE_IFDIR:
@@ -231,25 +190,6 @@ static int write_member(
 	}
 }
 
-static int next_member(
-	struct extraction *x, struct archive_entry **entry, struct penstock_error *err)
-{
-	int r = archive_read_next_header(x->a, entry);
-
-	if (r == ARCHIVE_EOF)
-		return 0;
-	if (r == ARCHIVE_WARN) {
-		if (!x->warned)
-			log_warn("unpacking %s: %s", x->tree->options.archive,
-				archive_error_string(x->a) ? archive_error_string(x->a)
-							   : "unusual header");
-		x->warned = true;
-	} else if (r != ARCHIVE_OK) {
-		return failed(x, err);
-	}
-	return 1;
-}
-
 static int write_members(struct extraction *x, struct penstock_error *err)
 {
 	for (;;) {
@@ -259,9 +199,16 @@ static int write_members(struct extraction *x, struct penstock_error *err)
 		if (r < 0)
 			return r;
 		x->member[0] = '\0';
-		r = next_member(x, &entry, err);
-		if (r <= 0)
-			return r;
+		r = archive_read_next_header(x->a, &entry);
+		if (r == ARCHIVE_EOF)
+			return 0;
+		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
+			return failed(x, err);
+		if (r == ARCHIVE_WARN && !x->warned)
+			log_warn("unpacking %s: %s", x->tree->options.archive,
+				archive_error_string(x->a) ? archive_error_string(x->a)
+							   : "unusual header");
+		x->warned = x->warned || r == ARCHIVE_WARN;
 		r = write_member(x, entry, err);
 		if (r < 0)
 			return r;
@@ -270,11 +217,6 @@ static int write_members(struct extraction *x, struct penstock_error *err)
 }
 
 /* ---- the whole archive ---- */
-
-static void free_reader(struct archive **a)
-{
-	archive_read_free(*a);
-}
 
 static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 {
@@ -294,80 +236,69 @@ static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 	}
 }
 
-/* Unicode names (pax, 7z, RAR) are returned as UTF-8 in any locale of the process. */
-static locale_t enter_utf8(locale_t *before)
+/* Opens the ring or the file at `path`, which is read in blocks, and does the work. */
+static int extract(struct extraction *x, const char *path, size_t block,
+	int (*work)(struct extraction *x, struct penstock_error *err), struct penstock_error *err)
 {
+	/* Unicode names (pax, 7z, RAR) are returned as UTF-8 in any locale of the process. */
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
+	int r;
 
-	*before = utf8 ? uselocale(utf8) : (locale_t)0;
-	return utf8;
-}
-
-static void leave_utf8(locale_t utf8, locale_t before)
-{
-	if (!utf8)
-		return;
-	uselocale(before);
-	freelocale(utf8);
-}
-
-static bool has_end_mark(const struct extraction *x)
-{
-	for (size_t i = 0; i < sizeof(x->tail); i++) {
-		if (x->tail[i])
-			return false;
+	x->a = archive_read_new();
+	if (!x->a || add_format(x->a, x->kind, !path) < ARCHIVE_WARN)
+		r = error_memory(err);
+	else if ((path ? archive_read_open_filename(x->a, path, block)
+		       : archive_read_open(x->a, x, NULL, read_ring, NULL)) != ARCHIVE_OK)
+		r = failed(x, err);
+	else
+		r = work(x, err);
+	archive_read_free(x->a);
+	if (utf8) {
+		uselocale(before);
+		freelocale(utf8);
 	}
-	return true;
+	report(x, true);
+	return r;
+}
+
+/* Reads the bytes after the last member too: a decoder verifies its checksum at the end. */
+static int write_ring(struct extraction *x, struct penstock_error *err)
+{
+	int r = write_members(x, err);
+	const void *p;
+	la_ssize_t n;
+
+	while (r == 0 && (n = read_ring(x->a, x, &p)) != 0)
+		r = n < 0 ? error_set(err, PENSTOCK_E_CANCELLED, "the source ended")
+			  : check_cancel(x->options, err);
+	if (r == 0 && x->kind == ARCHIVE_KIND_TAR && x->zeros < END_MARK)
+		log_warn("unpacking %s: the tar has no end mark; it may be truncated between two "
+			 "members",
+			x->tree->options.archive);
+	return r;
 }
 
 int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
 	const struct extract_options *options, char *member, struct penstock_error *err)
 {
-	_cleanup_(free_reader) struct archive *a = archive_read_new();
-	struct extraction x = {
-		.kind = kind, .a = a, .in = in, .tree = tree, .options = options, .member = member};
-	locale_t before, utf8;
-	int r;
+	struct extraction x = {.kind = kind,
+		.in = {.ring = in},
+		.tree = tree,
+		.options = options,
+		.member = member};
 
 	member[0] = '\0';
-	if (!a || add_format(a, kind, true) < ARCHIVE_WARN)
-		return error_memory(err);
-	utf8 = enter_utf8(&before);
-	if (archive_read_open(a, &x, NULL, read_ring, NULL) != ARCHIVE_OK)
-		r = failed(&x, err);
-	else
-		r = write_members(&x, err);
-	leave_utf8(utf8, before);
-	if (r == 0)
-		r = drain(&x, err);
-	if (r == 0 && kind == ARCHIVE_KIND_TAR && !has_end_mark(&x))
-		log_warn("unpacking %s: the tar has no end mark; it may be truncated between two "
-			 "members",
-			tree->options.archive);
-	report(&x, true);
-	return r;
+	return extract(&x, NULL, 0, write_ring, err);
 }
 
 int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	const struct extract_options *options, struct penstock_error *err)
 {
-	_cleanup_(free_reader) struct archive *a = archive_read_new();
 	char member[EXTRACT_MEMBER] = "";
-	struct extraction x = {
-		.kind = kind, .a = a, .tree = tree, .options = options, .member = member};
-	locale_t before, utf8;
-	int r;
+	struct extraction x = {.kind = kind, .tree = tree, .options = options, .member = member};
 
-	if (!a || add_format(a, kind, false) < ARCHIVE_WARN)
-		return error_memory(err);
-	utf8 = enter_utf8(&before);
-	if (archive_read_open_filename(a, path, 128 * KIB) != ARCHIVE_OK)
-		r = failed(&x, err);
-	else
-		r = write_members(&x, err);
-	leave_utf8(utf8, before);
-	report(&x, true);
-	return r;
+	return extract(&x, path, 128 * KIB, write_members, err);
 }
 
 /* Returns 0 if all of them are the same, else 1. */
@@ -405,25 +336,18 @@ static int amend_members(struct extraction *x, struct penstock_error *err)
 int extract_amend_zip(const char *path, struct tree *tree, const struct extract_options *options,
 	struct penstock_error *err)
 {
-	_cleanup_(free_reader) struct archive *a = archive_read_new();
-	struct extraction x = {.kind = ARCHIVE_KIND_ZIP, .a = a, .tree = tree, .options = options};
-	locale_t before, utf8;
-	int r = 1;
+	char member[EXTRACT_MEMBER] = "";
+	struct extraction x = {
+		.kind = ARCHIVE_KIND_ZIP, .tree = tree, .options = options, .member = member};
 
-	if (!a || add_format(a, ARCHIVE_KIND_ZIP, false) < ARCHIVE_WARN)
-		return error_memory(err);
-	utf8 = enter_utf8(&before);
 	/* Only one header per member is read: use small blocks. */
-	if (archive_read_open_filename(a, path, 16 * KIB) == ARCHIVE_OK)
-		r = amend_members(&x, err);
-	leave_utf8(utf8, before);
-	return r;
+	return extract(&x, path, 16 * KIB, amend_members, err);
 }
 
 int extract_single(struct ring *in, struct tree *tree, const char *name,
 	const struct extract_options *options, struct penstock_error *err)
 {
-	struct extraction x = {.in = in, .tree = tree, .options = options};
+	struct extraction x = {.tree = tree, .options = options};
 	uint64_t offset = 0;
 	int r = tree_file_begin(tree, name, 0666, err);
 

@@ -167,6 +167,18 @@ void ring_read(struct ring *r, size_t len)
 	pthread_cond_signal(&r->writable);
 }
 
+ssize_t ring_next(struct ring_reader *reader, const char **p)
+{
+	ssize_t n;
+
+	if (reader->span)
+		ring_read(reader->ring, reader->span);
+	n = ring_read_span(reader->ring, p);
+	reader->broken = n < 0;
+	reader->span = n > 0 ? (size_t)n : 0;
+	return n;
+}
+
 void ring_refuse(struct ring *r)
 {
 	LOCK_SCOPE(&r->mutex);

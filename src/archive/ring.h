@@ -47,6 +47,14 @@ void ring_abort(struct ring *r);
  * broke off. */
 ssize_t ring_read_span(struct ring *r, const char **p);
 void ring_read(struct ring *r, size_t len);
+/* Reads span by span. */
+struct ring_reader {
+	struct ring *ring;
+	size_t span; /* of the last call */
+	bool broken; /* the writer broke off */
+};
+/* Returns the span of the last call to the ring, and gets the next one as ring_read_span() does. */
+ssize_t ring_next(struct ring_reader *reader, const char **p);
 /* Waits until RING_PEEK bytes are queued or the writer ended; returns the contiguous ones: all of
  * them if nothing was read before. -1 if the writer broke off. */
 #define RING_PEEK 65536
