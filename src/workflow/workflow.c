@@ -172,6 +172,7 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.number = BUF_INIT(LIMIT_STRING),
 	};
+	bool in_file = false;
 
 	/* The caller limits files to half of this; records are larger. */
 	if (len > LIMIT_WORKFLOW_RECORD)
@@ -191,9 +192,11 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	diagnostics_sort(found);
 	if (rd.arena->no_memory || found->no_memory || log_redact_failed())
 		return error_memory(err);
+	for (size_t i = 0; i < found->n; i++)
+		in_file |= found->items[i].severity == DIAGNOSTIC_ERROR && !found->items[i].option;
 	if (found->errors)
 		return error_set(err, PENSTOCK_E_INVALID, "%s has %zu mistake%s",
-			diagnostics_all_of(found, NULL) ? "the command line"
+			!in_file ? "the command line"
 			: diagnostics_all_of(found, rd.options->defaults_name)
 				? rd.options->defaults_name
 				: name,

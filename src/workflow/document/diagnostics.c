@@ -140,7 +140,7 @@ bool diagnostics_all_of(const struct diagnostics *list, const char *file)
 		const struct diagnostic *d = &list->items[i];
 
 		if (d->severity == DIAGNOSTIC_ERROR &&
-			(file ? d->option || strcmp(d->file, file) != 0 : !d->option))
+			(d->option || !file || strcmp(d->file, file) != 0))
 			return false;
 	}
 	return list->errors > 0;

@@ -52,7 +52,7 @@ void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity
 	__attribute__((format(printf, 5, 6)));
 /* Moves messages that `list` does not have yet; `from` is empty afterwards. */
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
-/* Returns true if there are mistakes and all are in that file or, for NULL, in options. */
+/* Returns true if there are mistakes and all are in that file, which may be NULL: none is. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* By line and column; messages without a position come last. */
 void diagnostics_sort(struct diagnostics *list);
