@@ -30,13 +30,6 @@
 
 /* ---- a sealed copy of the program ---- */
 
-static bool is_sealed(int fd)
-{
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	return seals >= 0 && (seals & F_SEAL_WRITE);
-}
-
 static int copy_program(int from, struct penstock_error *err)
 {
 	_cleanup_close_ int to = memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -65,7 +58,8 @@ int enter_prepare(struct penstock_error *err)
 
 	if (own < 0)
 		return error_errno(err, errno, "cannot open /proc/self/exe");
-	if (is_sealed(own))
+	r = fcntl(own, F_GET_SEALS);
+	if (r >= 0 && (r & F_SEAL_WRITE))
 		return 0;
 	r = fs_read("/proc/self/cmdline", &text, err);
 	if (r < 0)
@@ -152,21 +146,6 @@ static int flags_of(const struct strlist *namespaces)
 	return flags;
 }
 
-static int join(
-	pid_t pid, const struct strlist *namespaces, int *directory, struct penstock_error *err)
-{
-	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	char path[32];
-
-	snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
-	*directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (pidfd < 0 || *directory < 0)
-		return error_errno(err, errno, "cannot open the step's task");
-	if (setns(pidfd, flags_of(namespaces)) < 0)
-		return error_errno(err, errno, "cannot enter the step's container");
-	return 0;
-}
-
 /* Exits or dies the way the child did, as shells and terminals expect. */
 static void wait_and_end(pid_t child)
 {
@@ -196,14 +175,19 @@ static void wait_and_end(pid_t child)
 int enter_container(pid_t pid, const struct strlist *namespaces, struct penstock_error *err)
 {
 	struct privileges privileges;
-	_cleanup_close_ int directory = -1;
+	_cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), directory = -1;
 	int r = read_privileges(pid, &privileges, err);
+	char path[32];
 	pid_t child;
 
-	if (r == 0)
-		r = join(pid, namespaces, &directory, err);
 	if (r < 0)
 		return r;
+	snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
+	directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (pidfd < 0 || directory < 0)
+		return error_errno(err, errno, "cannot open the step's task");
+	if (setns(pidfd, flags_of(namespaces)) < 0)
+		return error_errno(err, errno, "cannot enter the step's container");
 	/* Joining a PID namespace takes effect only for children. */
 	child = fork();
 	if (child < 0)

@@ -105,20 +105,6 @@ static int find_step(const char *home, const struct records_run *run, struct cho
 		err, PENSTOCK_E_NOT_FOUND, "run %s has no live step; see 'penstock ps'", run->id);
 }
 
-/* Runs the command in a step of this machine. */
-static int run_here(struct strlist *words, const struct live_step *step, int64_t rank,
-	struct penstock_error *err)
-{
-	int r = 0;
-
-	if (!step->pids[rank])
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
-			rank, step->name);
-	if (step->enter.n)
-		r = enter_prepare(err);
-	return r < 0 ? r : exec_become(words->items, step, step->pids[rank], err);
-}
-
 static int run_exec(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
@@ -144,10 +130,13 @@ static int run_exec(const struct cli *cli)
 			r = error_memory(&err);
 	}
 	records_freep(&records);
-	if (r == 0)
-		r = choice.step.cluster
-			    ? exec_on_cluster(&words, home, &run, &choice.step, rank, &err)
-			    : run_here(&words, &choice.step, rank, &err);
+	if (r == 0 && choice.step.cluster)
+		r = exec_on_cluster(&words, home, &run, &choice.step, rank, &err);
+	else if (r == 0 && !choice.step.pids[rank])
+		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "task %" PRId64 " of '%s' has ended",
+			rank, choice.step.name);
+	else if (r == 0 && (!choice.step.enter.n || enter_prepare(&err) == 0))
+		exec_become(words.items, &choice.step, choice.step.pids[rank], &err);
 	live_step_release(&choice.step);
 	buf_release(&choice.names);
 	return cli_fail(cli, &err);

@@ -29,47 +29,27 @@ static bool add_pair(void *cookie, const char *pair)
 	return !copying->no_memory;
 }
 
-/* Reads the environment that the task was started with; later changes by the task are not
- * visible. */
-static int read_environment(pid_t pid, struct strlist *env, struct penstock_error *err)
+/* Joins the step: its control groups, so that the command counts as part of it and ends with it, its
+ * CPUs and its directory. */
+static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
-	struct copying copying = {.env = env};
-	int r = process_environment(pid, add_pair, &copying, err);
+	char path[32];
+	cpu_set_t set;
 
-	if (r < 0)
-		return error_prefix(err, "cannot read the task's environment");
-	return copying.no_memory ? error_memory(err) : 0;
-}
-
-/* Takes the terminal's own variables from this process. */
-static int add_terminal(struct strlist *env)
-{
-	const char *term = getenv("TERM");
-
-	return term && isatty(STDIN_FILENO) ? strlist_set(env, "TERM", term) : 0;
-}
-
-/* Joins the step's control groups, so that the command counts as part of the step and ends with
- * it. */
-static int join_groups(const struct live_step *step, struct penstock_error *err)
-{
 	for (size_t i = 0; i < step->cgroups.n; i++) {
-		_cleanup_free_ char *path = path_join(step->cgroups.items[i], "cgroup.procs");
-		_cleanup_close_ int fd = path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+		_cleanup_free_ char *procs = path_join(step->cgroups.items[i], "cgroup.procs");
+		_cleanup_close_ int fd = procs ? open(procs, O_WRONLY | O_CLOEXEC) : -1;
 
 		if (fd < 0 || write(fd, "0", 1) != 1)
 			return error_errno(err, errno, "cannot join the step's control group %s",
 				step->cgroups.items[i]);
 	}
-	return 0;
-}
-
-static void take_cpus_of(pid_t pid)
-{
-	cpu_set_t set;
-
 	if (sched_getaffinity(pid, sizeof(set), &set) == 0)
 		sched_setaffinity(0, sizeof(set), &set);
+	snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
+	if (step->enter.n == 0 && chdir(path) < 0 && chdir(step->cwd) < 0)
+		return error_errno(err, errno, "cannot enter %s", step->cwd);
+	return 0;
 }
 
 void exec_reset_signals(void)
@@ -81,40 +61,21 @@ void exec_reset_signals(void)
 	signal(SIGPIPE, SIG_DFL);
 }
 
-static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
-{
-	char path[32];
-	int r = join_groups(step, err);
-
-	if (r < 0)
-		return r;
-	take_cpus_of(pid);
-	snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
-	if (step->enter.n == 0 && chdir(path) < 0 && chdir(step->cwd) < 0)
-		return error_errno(err, errno, "cannot enter %s", step->cwd);
-	return 0;
-}
-
-static int refuse_command(const char *name, int errnum, struct penstock_error *err)
-{
-	bool plain = !strchr(name, '\''); /* a name with quotes is not easy to quote */
-	int r = error_errno(err, errnum, "cannot run '%s'", name);
-
-	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))
-		error_suffix(err, "; to run a shell line: sh -c '%s'", plain ? name : "LINE");
-	return r;
-}
-
 int exec_become(char **words, const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist env = {0};
-	const char *name = words ? words[0] : NULL;
-	int r = read_environment(pid, &env, err);
+	struct copying copying = {.env = &env};
+	const char *name = words ? words[0] : NULL, *term = getenv("TERM");
+	/* The environment that the task was started with: later changes by the task are not visible. */
+	int r = process_environment(pid, add_pair, &copying, err);
+	int errnum;
 
-	if (r == 0 && add_terminal(&env) < 0)
-		r = error_memory(err);
-	if (r == 0)
-		r = go_there(step, pid, err);
+	if (r < 0)
+		return error_prefix(err, "cannot read the task's environment");
+	if (copying.no_memory ||
+		(term && isatty(STDIN_FILENO) && strlist_set(&env, "TERM", term) < 0))
+		return error_memory(err);
+	r = go_there(step, pid, err);
 	if (r == 0 && step->enter.n)
 		r = enter_container(pid, &step->enter, err);
 	if (r < 0 || !name)
@@ -122,5 +83,11 @@ int exec_become(char **words, const struct live_step *step, pid_t pid, struct pe
 	exec_reset_signals();
 	environ = env.items; /* execvp() searches the PATH of the step */
 	execvp(name, words);
-	return refuse_command(name, errno, err);
+	errnum = errno;
+	r = error_errno(err, errnum, "cannot run '%s'", name);
+	/* A name with quotes is not easy to quote. */
+	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))
+		error_suffix(err, "; to run a shell line: sh -c '%s'",
+			strchr(name, '\'') ? "LINE" : name);
+	return r;
 }

@@ -50,21 +50,6 @@ static int add_options(struct strlist *argv, const char *job, const char *node)
 							     : strlist_add(argv, "--unbuffered");
 }
 
-static int find_job(const char *home, const char *id, char job[static SLURM_JOB_SIZE],
-	struct penstock_error *err)
-{
-	struct slurm_job record = {0};
-	int r = slurm_job_read(&record, home, id, err);
-
-	if (r < 0)
-		return error_prefix(err, "cannot read the Slurm job of run %s", id);
-	snprintf(job, SLURM_JOB_SIZE, "%s", record.job);
-	slurm_job_release(&record);
-	return *job ? 0
-		    : error_set(err, PENSTOCK_E_NOT_FOUND,
-			      "run %s is not a Slurm job yet; see 'penstock ps'", id);
-}
-
 int exec_on_cluster(const struct strlist *words, const char *home, const struct records_run *run,
 	const struct live_step *step, int64_t rank, struct penstock_error *err)
 {
@@ -72,11 +57,18 @@ int exec_on_cluster(const struct strlist *words, const char *home, const struct 
 	_cleanup_(strlist_release) struct strlist argv = {0};
 	_cleanup_free_ char *dir = NULL, *node = NULL;
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+	struct slurm_job record = {0};
 	char job[SLURM_JOB_SIZE];
-	int r = find_job(home, run->id, job, err);
+	int r = slurm_job_read(&record, home, run->id, err);
 
-	if (r == 0)
-		r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
+	if (r < 0)
+		return error_prefix(err, "cannot read the Slurm job of run %s", run->id);
+	snprintf(job, sizeof(job), "%s", record.job);
+	slurm_job_release(&record);
+	if (!*job)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"run %s is not a Slurm job yet; see 'penstock ps'", run->id);
+	r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 	if (r < 0)
 		return r;
 	if (asprintf(&dir, "%s/step-%lu", layout.tmp, step->serial) < 0) {

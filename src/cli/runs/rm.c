@@ -111,25 +111,12 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	return r;
 }
 
-/* Refuses options that do not apply: an ignored filter could lead to more being removed than
- * intended. */
-static int check_options(const struct cli *cli, bool objects)
+static int run_rm(const struct cli *cli)
 {
 	static const char *const of_objects[] = {
 		"recursive", "include", "exclude", "raw", "older-than", "dry-run", "json", NULL};
 	static const char *const of_names[] = {"include", "exclude", "raw", NULL};
 	static const char *const of_uploads[] = {"older-than", NULL};
-
-	if (!objects)
-		return cli_refuse_options(cli, of_objects, "is for objects, not for runs");
-	if (cli_has(cli, "uploads"))
-		return cli_refuse_options(cli, of_names,
-			"is for objects; --uploads selects by the beginning of the keys");
-	return cli_refuse_options(cli, of_uploads, "is for multipart uploads, with --uploads");
-}
-
-static int run_rm(const struct cli *cli)
-{
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -141,7 +128,15 @@ static int run_rm(const struct cli *cli)
 			   str_starts(cli_operand(cli, i), "gs://");
 	if (objects != cli_n_operands(cli) && (objects || cli_has(cli, "uploads")))
 		return cli_misuse(cli, "cannot remove runs and objects in one command");
-	code = check_options(cli, objects > 0);
+	/* An ignored filter could lead to more being removed than intended. */
+	if (!objects)
+		code = cli_refuse_options(cli, of_objects, "is for objects, not for runs");
+	else if (cli_has(cli, "uploads"))
+		code = cli_refuse_options(cli, of_names,
+			"is for objects; --uploads selects by the beginning of the keys");
+	else
+		code = cli_refuse_options(
+			cli, of_uploads, "is for multipart uploads, with --uploads");
 	if (code)
 		return code;
 	if (objects)

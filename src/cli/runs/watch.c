@@ -209,19 +209,6 @@ static struct watched *watched_of(struct watch *watch, const struct records_run 
 	return w;
 }
 
-/* A run directory that another user may have written is not run with the rights of this user,
- * wherever $PENSTOCK_HOME points. */
-static bool is_ours(const struct watch *watch, const char *id)
-{
-	_cleanup_free_ char *dir = NULL;
-	struct stat st;
-
-	dir = run_path(watch->home, id, RUN_FILE_DIR);
-	if (!dir)
-		return false;
-	return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
-}
-
 static int check_home(const struct watch *watch, struct penstock_error *err)
 {
 	struct stat st;
@@ -244,13 +231,18 @@ static int check_home(const struct watch *watch, struct penstock_error *err)
 static int consider_run(void *cookie, const struct records_run *run)
 {
 	struct watch *watch = cookie;
+	_cleanup_free_ char *dir = run_path(watch->home, run->id, RUN_FILE_DIR);
 	int64_t now_ms = clock_monotonic_ms();
 	struct watched *w;
+	struct stat st;
 
 	/* The owner of a batch job restarts it. */
 	if ((run->last.state != RUN_PREEMPTED && run->last.state != RUN_LOST) ||
-		cluster_has(watch->home, run->id) || run_is_left_alone(watch->home, run->id) ||
-		!is_ours(watch, run->id))
+		cluster_has(watch->home, run->id) || run_is_left_alone(watch->home, run->id))
+		return 0;
+	/* A run directory that another user may have written is not run with the rights of this
+	 * user, wherever $PENSTOCK_HOME points. */
+	if (!dir || lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
 		return 0;
 	w = watched_of(watch, run);
 	if (!w || w->runs)
@@ -275,30 +267,6 @@ static int scan(struct watch *watch, struct penstock_error *err)
 
 /* ---- the verb ---- */
 
-/* Passes the signal on to the started processes, which have their own time to end. */
-static void pass_on(struct watch *watch, int signal)
-{
-	for (struct watched *w = watch->all; w; w = w->next) {
-		if (w->runs)
-			process_signal(&w->process, signal);
-	}
-}
-
-static int watch_once(struct watch *watch, struct penstock_error *err)
-{
-	int r = scan(watch, err);
-
-	while (r == 0 && take_ended(watch) > 0)
-		poll(NULL, 0, TICK_MS);
-	if (r < 0)
-		return r;
-	if (watch->started)
-		show_json(take_pointer(watch->started));
-	else if (!cli_quiet(watch->cli) && !watch->n_started && !watch->n_failed)
-		log_info("no run is due");
-	return 0;
-}
-
 static void watch_on(struct watch *watch, struct interrupts *interrupts, int64_t scan_ms)
 {
 	struct pollfd event = {interrupts->event_fd, POLLIN, 0};
@@ -314,7 +282,12 @@ static void watch_on(struct watch *watch, struct interrupts *interrupts, int64_t
 		if (reason != INTERRUPT_NONE && count < 1)
 			count = 1;
 		if (count > forwarded) {
-			pass_on(watch, reason == INTERRUPT_STOP ? SIGINT : SIGTERM);
+			/* The started processes have their own time to end. */
+			for (struct watched *w = watch->all; w; w = w->next) {
+				if (w->runs)
+					process_signal(&w->process,
+						reason == INTERRUPT_STOP ? SIGINT : SIGTERM);
+			}
 			interrupts_clear_event(interrupts);
 			forwarded = count;
 		}
@@ -351,7 +324,13 @@ static int run_watch(const struct cli *cli)
 	if (r == 0)
 		r = check_home(&watch, &err);
 	if (r == 0 && watch.once) {
-		r = watch_once(&watch, &err);
+		r = scan(&watch, &err);
+		while (r == 0 && take_ended(&watch) > 0)
+			poll(NULL, 0, TICK_MS);
+		if (r == 0 && watch.started)
+			show_json(take_pointer(watch.started));
+		else if (r == 0 && !cli_quiet(cli) && !watch.n_started && !watch.n_failed)
+			log_info("no run is due");
 	} else if (r == 0) {
 		r = interrupts_start(&interrupts, &err);
 		if (r == 0)
