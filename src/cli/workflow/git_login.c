@@ -61,13 +61,6 @@ static char *decode(const char *text, size_t len)
 	return out;
 }
 
-/* Returns true if `place` can be part of an option of git unchanged: "https://host:port". */
-static bool is_plain_place(const char *place)
-{
-	return place[strspn(place, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				   ".-_:/[]")] == '\0';
-}
-
 int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
 {
 	char *begin = strstr(url, "://");
@@ -97,7 +90,9 @@ int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
 	out->place = strndup(url, (size_t)(begin - url) + strcspn(begin, "/?#"));
 	if (!out->place)
 		return error_memory(err);
-	if (!is_plain_place(out->place))
+	/* It becomes part of an option of git unchanged. */
+	if (out->place[strspn(out->place, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					  "0123456789.-_:/[]")])
 		return error_set(err, PENSTOCK_E_INVALID, "invalid host '%s'", begin);
 	return 0;
 }
@@ -112,49 +107,6 @@ void git_login_way_release(struct git_login_way *way)
 	way->fd = 0;
 }
 
-static void add_quoted(struct buf *text, const char *value)
-{
-	buf_add_char(text, '"');
-	for (; *value; value++) {
-		if (*value == '"' || *value == '\\')
-			buf_add_char(text, '\\');
-		buf_add_char(text, *value);
-	}
-	buf_add_char(text, '"');
-}
-
-/* Writes an answer to git's request, or a configuration that gives the user to git's helpers. */
-static void write_text(struct buf *text, const struct git_login *login, enum git_login_ways which)
-{
-	if (which == GIT_LOGIN_FIRST) {
-		buf_printf(text, "username=%s\npassword=%s\n", login->user,
-			login->password ? login->password : "");
-		return;
-	}
-	buf_printf(text, "[credential \"%s\"]\n\tusername = ", login->place);
-	add_quoted(text, login->user);
-	buf_add_char(text, '\n');
-}
-
-static int add_options(
-	struct strlist *options, const struct git_login *login, enum git_login_ways which)
-{
-	/* An empty helper resets the list before it, so that no other helper stores the
-	 * password. */
-	if (which == GIT_LOGIN_FIRST)
-		return strlist_add(options, "-c") < 0 ||
-				       strlist_add(options, "credential.helper=") < 0 ||
-				       strlist_add(options, "-c") < 0 ||
-				       strlist_addf(options, "credential.%s.helper=%s",
-					       login->place, HELPER) < 0
-			       ? -1
-			       : 0;
-	return strlist_add(options, "-c") < 0 ||
-			       strlist_add(options, "include.path=" HANDED_FILE) < 0
-		       ? -1
-		       : 0;
-}
-
 int git_login_way(struct git_login_way *out, const struct git_login *login,
 	enum git_login_ways which, struct penstock_error *err)
 {
@@ -163,11 +115,28 @@ int git_login_way(struct git_login_way *out, const struct git_login *login,
 
 	if (!login->place)
 		return 0;
-	write_text(&text, login, which);
-	if (buf_failed(&text))
+	if (which == GIT_LOGIN_FIRST) { /* the reply to git's request */
+		buf_printf(&text, "username=%s\npassword=%s\n", login->user,
+			login->password ? login->password : "");
+		/* An empty helper resets the list before it, so that no other helper stores the
+		 * password. */
+		if (strlist_add(&out->options, "-c") < 0 ||
+			strlist_add(&out->options, "credential.helper=") < 0 ||
+			strlist_add(&out->options, "-c") < 0 ||
+			strlist_addf(
+				&out->options, "credential.%s.helper=%s", login->place, HELPER) < 0)
+			r = error_memory(err);
+	} else { /* a configuration that gives the user to git's helpers */
+		buf_printf(&text, "[credential \"%s\"]\n\tusername = \"", login->place);
+		for (const char *c = login->user; *c; c++)
+			buf_printf(&text, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c);
+		buf_add_str(&text, "\"\n");
+		if (strlist_add(&out->options, "-c") < 0 ||
+			strlist_add(&out->options, "include.path=" HANDED_FILE) < 0)
+			r = error_memory(err);
+	}
+	if (r == 0 && buf_failed(&text))
 		return buf_error(&text, "the user and password of the address", err);
-	if (add_options(&out->options, login, which) < 0)
-		r = error_memory(err);
 	out->fd = r < 0 ? 0 : memfd_create("login", MFD_CLOEXEC);
 	if (r == 0 && (out->fd < 0 || fs_write_all(out->fd, text.data, text.len) < 0))
 		r = error_errno(err, errno, "cannot create a file in memory");

@@ -28,25 +28,6 @@ enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400, MAX_REF_DEPTH = 16 };
 
 #define MODULE_FILE "module.yaml"
 
-/* ---- directories ---- */
-
-static int read_directory(
-	const char *file, const char *source, struct buf *text, struct penstock_error *err)
-{
-	_cleanup_free_ char *folder = *file == '/' ? strdup(file) : strdup("./x");
-	_cleanup_free_ char *path = NULL;
-
-	if (!folder)
-		return error_memory(err);
-	*strrchr(folder, '/') = '\0';
-	if (asprintf(&path, "%s%s%s/" MODULE_FILE, *source == '/' ? "" : folder,
-		    *source == '/' ? "" : "/", source) < 0)
-		return error_memory(err);
-	if (fs_read(path, text, err) < 0)
-		return error_prefix(err, "cannot read module '%s'", source);
-	return 0;
-}
-
 /* ---- parsing a Git source ---- */
 
 struct repository {
@@ -65,37 +46,6 @@ static void repository_release(struct repository *r)
 	git_login_release(&r->login);
 }
 
-static bool is_commit_id(const char *ref)
-{
-	size_t len = strlen(ref);
-
-	return len >= 7 && len <= 40 && strspn(ref, "0123456789abcdef") == len;
-}
-
-/* "HOST/OWNER/NAME[/FOLDER]" in front of `@`. */
-static bool split_short(const char *place, struct repository *r)
-{
-	const char *p = place;
-
-	for (int slashes = 0; *p; p++) {
-		if (*p == '/' && ++slashes == 3)
-			break;
-	}
-	r->folder = strdup(*p ? p + 1 : "");
-	return asprintf(&r->url, "https://%.*s", (int)(p - place), place) >= 0 && r->folder;
-}
-
-/* "SCHEME://…[//FOLDER]" */
-static bool split_url(const char *place, struct repository *r)
-{
-	const char *begin = strstr(place, "://") + 3;
-	const char *folder = strstr(*begin == '/' ? begin + 1 : begin, "//");
-
-	r->folder = strdup(folder ? folder + 2 : "");
-	r->url = folder ? strndup(place, (size_t)(folder - place)) : strdup(place);
-	return r->folder && r->url;
-}
-
 static int repository_parse(const char *source, struct repository *r, struct penstock_error *err)
 {
 	static const char *const schemes[] = {"https://", "http://", "ssh://", "file://"};
@@ -104,9 +54,26 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 	const char *at = path ? strrchr(path, '@') : NULL; /* an earlier '@' may end a user name */
 	bool is_url = scheme != NULL, known = !is_url;
 	_cleanup_free_ char *place = NULL;
+	size_t len;
 
 	place = strndup(source, at ? (size_t)(at - source) : strlen(source));
-	if (!place || !(is_url ? split_url(place, r) : split_short(place, r)))
+	if (!place)
+		return error_memory(err);
+	if (is_url) { /* "SCHEME://…[//FOLDER]" */
+		path = strstr(place, "://") + 3;
+		path = strstr(*path == '/' ? path + 1 : path, "//");
+		r->folder = strdup(path ? path + 2 : "");
+		r->url = strndup(place, path ? (size_t)(path - place) : strlen(place));
+	} else { /* "HOST/OWNER/NAME[/FOLDER]" */
+		int slashes = 0;
+
+		for (path = place; *path && (*path != '/' || ++slashes < 3);)
+			path++;
+		r->folder = strdup(*path ? path + 1 : "");
+		if (asprintf(&r->url, "https://%.*s", (int)(path - place), place) < 0)
+			r->url = NULL;
+	}
+	if (!r->folder || !r->url)
 		return error_memory(err);
 	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++)
 		known |= str_starts(source, schemes[i]);
@@ -119,7 +86,8 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 			err, PENSTOCK_E_INVALID, "invalid module '%s': '..' in its folder", source);
 	if (!at)
 		return 0;
-	r->is_commit = is_commit_id(at + 1);
+	len = strlen(at + 1);
+	r->is_commit = len >= 7 && len <= 40 && strspn(at + 1, "0123456789abcdef") == len;
 	if (!is_url && !r->is_commit && *r->folder && !strchr(at + 1, '/')) {
 		if (asprintf(&r->ref, "%s/%s", r->folder, at + 1) < 0)
 			return error_memory(err);
@@ -154,7 +122,7 @@ static char *last_words(struct buf *said)
 
 /* Runs `git --git-dir DIR …`; its output is appended to `out` if that is not NULL. `way` may be
  * NULL. */
-static int git_by(const struct git_login_way *way, const char *dir, const char *const *args,
+static int git(const struct git_login_way *way, const char *dir, const char *const *args,
 	struct buf *out, struct penstock_error *err)
 {
 	const char *argv[28] = {"/usr/bin/env", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C", "git", "-c",
@@ -189,19 +157,13 @@ static int git_by(const struct git_login_way *way, const char *dir, const char *
 	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words ? words : "nothing");
 }
 
-static int git(
-	const char *dir, const char *const *args, struct buf *out, struct penstock_error *err)
-{
-	return git_by(NULL, dir, args, out, err);
-}
-
 static int git_logged_in(enum git_login_ways which, const char *dir, const struct repository *r,
 	const char *const *args, struct penstock_error *err)
 {
 	_cleanup_(git_login_way_release) struct git_login_way way = GIT_LOGIN_WAY_INIT;
 	int rc = git_login_way(&way, &r->login, which, err);
 
-	return rc < 0 ? rc : git_by(&way, dir, args, NULL, err);
+	return rc < 0 ? rc : git(&way, dir, args, NULL, err);
 }
 
 /* Contacts the repository's server. */
@@ -264,7 +226,7 @@ static bool find_commit(const char *dir, const char *name, struct buf *commit)
 
 	if (access(dir, F_OK) < 0 || asprintf(&object, "%s^{commit}", name) < 0)
 		return false;
-	if (git(dir, (const char *const[]){"rev-parse", "--verify", "--quiet", object, NULL},
+	if (git(NULL, dir, (const char *const[]){"rev-parse", "--verify", "--quiet", object, NULL},
 		    commit, NULL) < 0)
 		return false;
 	while (commit->len && commit->data[commit->len - 1] == '\n')
@@ -296,24 +258,19 @@ static void remove_locks(int dir, int depth)
 	}
 }
 
-/* Creates the repository, or completes one whose creation was interrupted. */
-static int make_repository(const char *dir, struct penstock_error *err)
-{
-	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd >= 0)
-		remove_locks(fd, 0);
-	return git(dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
-}
-
 /* Fetches what `r` names; `ref` is its name in the cache. */
 static int fetch(
 	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_free_ char *spec = NULL;
-	int rc = make_repository(dir, err);
+	int rc;
 
+	/* Creates the repository, or completes one whose creation was interrupted. */
+	if (fd >= 0)
+		remove_locks(fd, 0);
+	rc = git(NULL, dir, (const char *const[]){"init", "--quiet", "--bare", NULL}, NULL, err);
 	if (rc < 0)
 		return rc;
 	if (r->is_commit) /* servers serve a commit only by its full id, if at all */
@@ -335,17 +292,6 @@ static int fetch(
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"no tag %s; 'git ls-remote --tags %s' lists the tags", r->ref, r->url);
 	return error_move(err, &e);
-}
-
-static int read_file(
-	const char *dir, const char *object, struct buf *text, struct penstock_error *err)
-{
-	int r = git(dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, err);
-
-	if (r == -(int)PENSTOCK_E_LIMIT)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
-	return r;
 }
 
 /* Reads the module's file at the commit that the source names. Returns 1 if it is not in the cache
@@ -388,9 +334,11 @@ static int read_repository(
 	if (asprintf(&object, "%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder,
 		    *r->folder ? "/" : "") < 0)
 		return error_memory(err);
-	rc = read_file(cache.dir, object, text, &e);
+	rc = git(
+		NULL, cache.dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, &e);
 	if (rc == -PENSTOCK_E_LIMIT)
-		return error_move(err, &e);
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"its " MODULE_FILE " is longer than the limit of %zu bytes", text->limit);
 	if (rc < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "%s has no %s%s" MODULE_FILE " at %s",
 			r->url, r->folder, *r->folder ? "/" : "", buf_str(&commit));
@@ -401,10 +349,19 @@ static int find(const char *file, const char *source, bool online, struct buf *t
 	struct penstock_error *err)
 {
 	_cleanup_(repository_release) struct repository r = {0};
+	_cleanup_free_ char *path = NULL;
 	int rc;
 
-	if (*source == '/' || *source == '.')
-		return read_directory(file, source, text, err);
+	if (*source == '/' || *source == '.') {
+		int folder = *source == '/' ? 0
+			     : *file == '/' ? (int)(strrchr(file, '/') - file) + 1
+					    : 0;
+
+		if (asprintf(&path, "%.*s%s/" MODULE_FILE, folder, file, source) < 0)
+			return error_memory(err);
+		rc = fs_read(path, text, err);
+		return rc < 0 ? error_prefix(err, "cannot read module '%s'", source) : rc;
+	}
 	if (!str_starts(source, "ssh://"))
 		secret_redact_url(source);
 	rc = repository_parse(source, &r, err);

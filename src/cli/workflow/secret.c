@@ -82,30 +82,22 @@ static int ask(const char *name, struct buf *value, struct penstock_error *err)
 	return 0;
 }
 
-static int read_value(const char *name, struct buf *value, struct penstock_error *err)
-{
-	int r = isatty(STDIN_FILENO) ? ask(name, value, err) : fs_read("/dev/stdin", value, err);
-
-	if (r < 0)
-		return r;
-	while (value->len &&
-		(value->data[value->len - 1] == '\n' || value->data[value->len - 1] == '\r'))
-		buf_truncate(value, value->len - 1);
-	if (!value->len)
-		return error_set(err, PENSTOCK_E_INVALID, "standard input has no value");
-	if (memchr(value->data, '\0', value->len))
-		return error_set(err, PENSTOCK_E_INVALID, "invalid value: it contains a zero byte");
-	log_redact(buf_str(value));
-	return 0;
-}
-
 static int set(const struct cli *cli, const char *name, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
-	int r = read_value(name, &value, err);
+	int r = isatty(STDIN_FILENO) ? ask(name, &value, err) : fs_read("/dev/stdin", &value, err);
 
-	if (r == 0)
+	while (value.len &&
+		(value.data[value.len - 1] == '\n' || value.data[value.len - 1] == '\r'))
+		buf_truncate(&value, value.len - 1);
+	if (r == 0 && !value.len)
+		r = error_set(err, PENSTOCK_E_INVALID, "standard input has no value");
+	if (r == 0 && memchr(value.data, '\0', value.len))
+		r = error_set(err, PENSTOCK_E_INVALID, "invalid value: it contains a zero byte");
+	if (r == 0) {
+		log_redact(buf_str(&value));
 		r = secret_set(name, buf_str(&value), cli_has(cli, "keyring"), err);
+	}
 	if (value.data)
 		explicit_bzero(value.data, value.len);
 	return r;

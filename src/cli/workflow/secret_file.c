@@ -87,13 +87,23 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 #define KEYRING_MS 120000 /* the user may have to unlock it first */
 
-/* Runs secret-tool with `input` as its standard input and appends its output to `output`; each may
- * be NULL. */
-static int secret_tool(
-	const char *const *argv, const char *input, struct buf *output, struct penstock_error *err)
+/* Runs secret-tool's `verb` for a secret, with `input` as its standard input, and appends its output
+ * to `output`; both may be NULL. */
+static int keyring(const char *verb, const char *name, const char *input, struct buf *output,
+	struct penstock_error *err)
 {
-	int status = 0;
-	int r = process_run(
+	_cleanup_free_ char *tool = fs_find_tool("secret-tool");
+	bool store = strcmp(verb, "store") == 0;
+	const char *const argv[] = {tool, verb, store ? "--label=penstock" : "application",
+		store ? "application" : "penstock", store ? "penstock" : "name",
+		store ? "name" : name, store ? name : NULL, NULL};
+	int status = 0, r;
+
+	if (!tool)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot use the keyring: secret-tool is not installed (package "
+			"libsecret-tools)");
+	r = process_run(
 		&(struct process_spec){
 			.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1},
 		&(struct process_run_options){.name = "secret-tool",
@@ -101,7 +111,6 @@ static int secret_tool(
 			.input = input,
 			.out.text = output},
 		&status, err);
-
 	if (r < 0)
 		return error_prefix(err, "cannot use the keyring");
 	if (status != 0)
@@ -110,50 +119,7 @@ static int secret_tool(
 	return 0;
 }
 
-static char *find_tool(struct penstock_error *err)
-{
-	char *tool = fs_find_tool("secret-tool");
-
-	if (!tool)
-		error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot use the keyring: secret-tool is not installed (package "
-			"libsecret-tools)");
-	return tool;
-}
-
-static int keyring_store(const char *name, const char *value, struct penstock_error *err)
-{
-	_cleanup_free_ char *tool = find_tool(err);
-
-	return tool ? secret_tool((const char *const[]){tool, "store", "--label=penstock",
-					  "application", "penstock", "name", name, NULL},
-			      value, NULL, err)
-		    : -(int)PENSTOCK_E_UNSUPPORTED;
-}
-
-static int keyring_clear(const char *name, struct penstock_error *err)
-{
-	_cleanup_free_ char *tool = find_tool(err);
-
-	return tool ? secret_tool((const char *const[]){tool, "clear", "application", "penstock",
-					  "name", name, NULL},
-			      NULL, NULL, err)
-		    : -(int)PENSTOCK_E_UNSUPPORTED;
-}
-
-static bool keyring_find(const char *name, struct buf *value)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *tool = find_tool(&err);
-
-	return tool &&
-	       secret_tool((const char *const[]){tool, "lookup", "application", "penstock", "name",
-				   name, NULL},
-		       NULL, value, &err) == 0 &&
-	       value->len > 0;
-}
-
-/* ---- */
+/* ---- the list ---- */
 
 bool secret_find(const char *name, struct buf *value)
 {
@@ -176,7 +142,7 @@ bool secret_find(const char *name, struct buf *value)
 	if (json_is_string(entry))
 		found = buf_add_str(value, json_string_value(entry)) == 0;
 	else if (entry)
-		found = keyring_find(name, value);
+		found = keyring("lookup", name, NULL, value, &err) == 0 && value->len > 0;
 	json_decref(json);
 	return found;
 }
@@ -189,7 +155,7 @@ static int clear_before(
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 
 	if (!json_is_null(json_object_get(json, name)) || json_is_null(value) ||
-		keyring_clear(name, &why) == 0)
+		keyring("clear", name, NULL, NULL, &why) == 0)
 		return 0;
 	if (!value) {
 		error_prefix(&why, "cannot remove '%s'", name);
@@ -232,9 +198,9 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 	return r;
 }
 
-int secret_set(const char *name, const char *value, bool keyring, struct penstock_error *err)
+int secret_set(const char *name, const char *value, bool in_keyring, struct penstock_error *err)
 {
-	json_t *json = keyring ? json_null() : json_string(value);
+	json_t *json = in_keyring ? json_null() : json_string(value);
 	int r;
 
 	/* A NULL value would make change() remove the secret. */
@@ -242,7 +208,7 @@ int secret_set(const char *name, const char *value, bool keyring, struct penstoc
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid value: it is not UTF-8 text; store it in base64, and decode it "
 			"in the step");
-	r = keyring ? keyring_store(name, value, err) : 0;
+	r = in_keyring ? keyring("store", name, value, NULL, err) : 0;
 	return r < 0 ? r : change(name, json, err);
 }
 
@@ -251,7 +217,7 @@ int secret_remove(const char *name, struct penstock_error *err)
 	return change(name, NULL, err);
 }
 
-int secret_list(void (*fn)(void *cookie, const char *name, bool keyring), void *cookie,
+int secret_list(void (*fn)(void *cookie, const char *name, bool in_keyring), void *cookie,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;

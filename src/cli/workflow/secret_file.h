@@ -18,11 +18,11 @@ bool secret_find(const char *name, struct buf *value);
 bool secret_name_is_valid(const char *name);
 
 /* Stores the value, replacing an earlier one. */
-int secret_set(const char *name, const char *value, bool keyring, struct penstock_error *err);
+int secret_set(const char *name, const char *value, bool in_keyring, struct penstock_error *err);
 /* Fails with PENSTOCK_E_NOT_FOUND if there is no such secret. */
 int secret_remove(const char *name, struct penstock_error *err);
 /* Calls fn for each secret, sorted by name. */
-int secret_list(void (*fn)(void *cookie, const char *name, bool keyring), void *cookie,
+int secret_list(void (*fn)(void *cookie, const char *name, bool in_keyring), void *cookie,
 	struct penstock_error *err);
 
 #endif
