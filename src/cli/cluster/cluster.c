@@ -109,22 +109,14 @@ static int read_config(struct cluster *cluster, const char *path, struct penstoc
 	return r;
 }
 
-static int read_configs(struct cluster *cluster, struct penstock_error *err)
-{
-	_cleanup_free_ char *own = user_config_path();
-	int r;
-
-	if (!own)
-		return error_memory(err);
-	r = read_config(cluster, system_config_path(), err);
-	return r < 0 ? r : read_config(cluster, own, err);
-}
-
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
 {
+	_cleanup_free_ char *own = user_config_path();
 	const char *on = cli_value(cli, "on");
-	int r = read_configs(cluster, err);
+	int r = own ? read_config(cluster, system_config_path(), err) : error_memory(err);
 
+	if (r == 0)
+		r = read_config(cluster, own, err);
 	if (r < 0)
 		return r;
 	if (on && strcmp(on, "slurm") != 0 && strcmp(on, "local") != 0)
@@ -259,17 +251,6 @@ void cluster_view_release(struct cluster_view *view)
 
 #define NODE_FIELDS 6
 
-/* Splits a line, in place, into its fields. Returns false if there are fewer. */
-static bool cut(char *line, char *fields[static NODE_FIELDS])
-{
-	for (int i = 0; i < NODE_FIELDS; i++) {
-		fields[i] = strsep(&line, "|");
-		if (!fields[i])
-			return false;
-	}
-	return true;
-}
-
 /* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; several kinds are summed. */
 static int gpus_of(const char *gres)
 {
@@ -295,32 +276,6 @@ static void cpus_of(const char *text, int *used, int *all)
 		*used = *all = 0;
 }
 
-static json_t *node_json(char *const fields[static NODE_FIELDS])
-{
-	int used, all;
-
-	cpus_of(fields[2], &used, &all);
-	return json_pack("{s:o, s:o, s:{s:i, s:I, s:i}, s:{s:i}, s:o}", "name",
-		json_text(fields[0]), "status", json_text(fields[1]), "capacity", "cpus", all,
-		"memory", (json_int_t)(strtoull(fields[3], NULL, 10) * MIB), "gpus",
-		gpus_of(fields[4]), "used", "cpus", used, "partition", json_text(fields[5]));
-}
-
-static void node_row(struct grid *grid, char *const fields[static NODE_FIELDS])
-{
-	char memory[STR_SIZE_SIZE];
-	int used, all;
-
-	cpus_of(fields[2], &used, &all);
-	str_format_size(strtoull(fields[3], NULL, 10) * MIB, memory);
-	grid_add(grid, fields[0]);
-	grid_add(grid, fields[5]);
-	grid_add(grid, fields[1]);
-	grid_addf(grid, "%d of %d", used, all);
-	grid_add(grid, memory);
-	grid_addf(grid, "%d", gpus_of(fields[4]));
-}
-
 int cluster_show_nodes(bool json, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
@@ -334,12 +289,29 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 
 	rest = lines = r == 0 && text.len ? buf_take(&text) : NULL;
 	while (rest && (line = strsep(&rest, "\n"))) {
-		char *fields[NODE_FIELDS];
+		char memory[STR_SIZE_SIZE], *fields[NODE_FIELDS];
+		uint64_t bytes;
+		int n = 0, used, all;
 
-		if (!*line || !cut(line, fields))
+		while (n < NODE_FIELDS && (fields[n] = strsep(&line, "|")))
+			n++;
+		if (n < NODE_FIELDS)
 			continue;
-		json_array_append_new(array, node_json(fields));
-		node_row(&grid, fields);
+		cpus_of(fields[2], &used, &all);
+		bytes = strtoull(fields[3], NULL, 10) * MIB;
+		str_format_size(bytes, memory);
+		json_array_append_new(
+			array, json_pack("{s:o, s:o, s:{s:i, s:I, s:i}, s:{s:i}, s:o}", "name",
+				       json_text(fields[0]), "status", json_text(fields[1]),
+				       "capacity", "cpus", all, "memory", (json_int_t)bytes, "gpus",
+				       gpus_of(fields[4]), "used", "cpus", used, "partition",
+				       json_text(fields[5])));
+		grid_add(&grid, fields[0]);
+		grid_add(&grid, fields[5]);
+		grid_add(&grid, fields[1]);
+		grid_addf(&grid, "%d of %d", used, all);
+		grid_add(&grid, memory);
+		grid_addf(&grid, "%d", gpus_of(fields[4]));
 	}
 	if (r == 0 && json)
 		r = show_json(json_incref(array));

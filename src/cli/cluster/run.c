@@ -36,13 +36,9 @@ enum {
 /* Returns true if a process is running sbatch for the run. */
 static bool is_submitting(const char *home, const char *id)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_close_ int fd = -1;
+	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_SLURM_LOCK);
+	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
-	path = run_path(home, id, RUN_FILE_SLURM_LOCK);
-	if (!path)
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd >= 0 && fs_lock_held(fd);
 }
 
@@ -100,32 +96,17 @@ static int refuse_if_unflushed(
 		id, id, spec->home, id);
 }
 
-static int record_queued(const struct cluster_run *spec, const char *id, struct slurm_job *job,
-	struct penstock_error *err)
-{
-	int r = run_record_elsewhere(spec->workflow, spec->home, spec->records, id, spec->shown,
-		spec->provenance, &job->attempt, err);
-
-	if (r == 0)
-		r = slurm_job_write(job, spec->home, id, err);
-	return r;
-}
-
 static int submit(const struct cluster_run *spec, const char *id, struct slurm_job *job,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *dir = NULL;
-	_cleanup_free_ char *lock = NULL;
+	_cleanup_free_ char *dir = run_path(spec->home, id, RUN_FILE_DIR);
+	_cleanup_free_ char *lock = run_path(spec->home, id, RUN_FILE_LOCK);
 	_cleanup_close_ int fd = -1, turn = -1;
 	int r = slurm_need("sbatch", err);
 
 	if (r < 0)
 		return r;
-	dir = run_path(spec->home, id, RUN_FILE_DIR);
-	if (!dir)
-		return error_memory(err);
-	lock = run_path(spec->home, id, RUN_FILE_LOCK);
-	if (!lock)
+	if (!dir || !lock)
 		return error_memory(err);
 	r = fs_mkdirs(dir, 0700, err);
 	if (r == 0)
@@ -149,7 +130,10 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 	job->fresh = spec->fresh;
 	job->resume = spec->resume;
 	if (r == 0)
-		r = record_queued(spec, id, job, err);
+		r = run_record_elsewhere(spec->workflow, spec->home, spec->records, id, spec->shown,
+			spec->provenance, &job->attempt, err);
+	if (r == 0)
+		r = slurm_job_write(job, spec->home, id, err);
 	if (r < 0)
 		return r;
 	close(take_fd(fd)); /* release the lock: the job may start at once and take it */
@@ -241,18 +225,15 @@ static void say_status(struct following *f, const char *job, const struct slurm_
 /* Reads the last line that the batch script wrote outside of the run's log; "" if there is none. */
 static void last_words(const struct following *f, const char *job, char line[static 400])
 {
-	_cleanup_free_ char *dir = NULL;
+	_cleanup_free_ char *dir = run_path(f->home, f->id, RUN_FILE_DIR);
 	_cleanup_free_ char *path = NULL;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
 	const char *at;
 
 	*line = '\0';
-	dir = run_path(f->home, f->id, RUN_FILE_DIR);
-	if (!dir || asprintf(&path, "%s/slurm-%s.out", dir, job) < 0) {
+	if (!dir || asprintf(&path, "%s/slurm-%s.out", dir, job) < 0)
 		path = NULL;
-		return;
-	}
-	if (fs_read(path, &text, NULL) < 0)
+	if (!path || fs_read(path, &text, NULL) < 0)
 		return;
 	for (at = buf_str(&text); *at;) {
 		size_t len = strcspn(at, "\n");

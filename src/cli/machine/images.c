@@ -96,15 +96,6 @@ static void print_removed(void *cookie, const struct image_kept *image)
 	printf("%s\n", name ? name : image->digest);
 }
 
-static int drop(const char *dir, const struct image_kept *image, struct penstock_error *err)
-{
-	int r = image_kept_remove(dir, image, err);
-
-	if (r == 0)
-		print_removed(NULL, image);
-	return r;
-}
-
 static int rm(const struct cli *cli, const char *dir, const struct image_kept_list *list,
 	struct penstock_error *err)
 {
@@ -118,7 +109,9 @@ static int rm(const struct cli *cli, const char *dir, const struct image_kept_li
 			if (!is_named(&list->items[k], word))
 				continue;
 			found = true;
-			r = drop(dir, &list->items[k], err);
+			r = image_kept_remove(dir, &list->items[k], err);
+			if (r == 0)
+				print_removed(NULL, &list->items[k]);
 		}
 		if (!found)
 			r = error_set(err, PENSTOCK_E_NOT_FOUND,
@@ -126,31 +119,6 @@ static int rm(const struct cli *cli, const char *dir, const struct image_kept_li
 				"full names and the beginnings of their digests",
 				word);
 	}
-	return r;
-}
-
-static int prune(const char *dir, const struct image_kept_list *list, int64_t older_ms,
-	uint64_t max_bytes, struct penstock_error *err)
-{
-	return image_kept_prune(dir, list,
-		&(struct image_prune){
-			.before_ns = older_ms < 0 ? INT64_MIN
-						  : clock_wall_ns() - older_ms * NS_PER_MS,
-			.max_bytes = max_bytes,
-			.removed = print_removed,
-		},
-		err);
-}
-
-static int sweep(const struct cli *cli, const char *dir, struct penstock_error *err)
-{
-	uint64_t bytes = 0;
-	char text[STR_SIZE_SIZE];
-	int r = image_kept_sweep(dir, &bytes, err);
-
-	str_format_size(bytes, text);
-	if (r == 0 && !cli_quiet(cli))
-		fprintf(stderr, "%s freed\n", text);
 	return r;
 }
 
@@ -162,7 +130,8 @@ static int run_images(const struct cli *cli)
 	_cleanup_free_ char *dir = NULL;
 	const char *what = cli_operand(cli, 0) ? cli_operand(cli, 0) : "list";
 	const char *size = cli_value(cli, "max-size");
-	uint64_t max_bytes = UINT64_MAX;
+	uint64_t max_bytes = UINT64_MAX, freed = 0;
+	char text[STR_SIZE_SIZE];
 	int64_t older_ms;
 	int r;
 
@@ -182,11 +151,22 @@ static int run_images(const struct cli *cli)
 	}
 	if (r == 0 && strcmp(what, "list") == 0)
 		return cli_has(cli, "json") ? list_json(&list) : list_table(&list);
+	if (r == 0 && strcmp(what, "rm") == 0)
+		r = rm(cli, dir, &list, &err);
+	else if (r == 0)
+		r = image_kept_prune(dir, &list,
+			&(struct image_prune){
+				.before_ns = older_ms < 0 ? INT64_MIN
+							  : clock_wall_ns() - older_ms * NS_PER_MS,
+				.max_bytes = max_bytes,
+				.removed = print_removed,
+			},
+			&err);
 	if (r == 0)
-		r = strcmp(what, "rm") == 0 ? rm(cli, dir, &list, &err)
-					    : prune(dir, &list, older_ms, max_bytes, &err);
-	if (r == 0)
-		r = sweep(cli, dir, &err);
+		r = image_kept_sweep(dir, &freed, &err);
+	str_format_size(freed, text);
+	if (r == 0 && !cli_quiet(cli))
+		fprintf(stderr, "%s freed\n", text);
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 

@@ -20,24 +20,6 @@ static void say(void *cookie, const char *text)
 	log_warn("%s", text);
 }
 
-static int pull(struct image **out, const char *reference, const struct cli *cli, const char *dir,
-	struct http_engine *engine, struct penstock_error *err)
-{
-	int r = image_get(out,
-		&(struct image_request){
-			.reference = reference,
-			.registry = cli_value(cli, "registry"),
-			.dir = dir,
-			.engine = engine,
-			.say = say,
-		},
-		err);
-
-	if (r == 0 && !cli_quiet(cli))
-		printf("%s %s\n", (*out)->name, (*out)->digest);
-	return r;
-}
-
 /* The images are held until the size bound is enforced, so that none of them is removed for
  * another. */
 static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
@@ -50,8 +32,16 @@ static int pull_all(const struct cli *cli, const char *dir, struct http_engine *
 	int r = images ? 0 : error_memory(err);
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		r = pull(&images[i], cli_operand(cli, i), cli, dir, engine, err);
+		r = image_get(&images[i],
+			&(struct image_request){.reference = cli_operand(cli, i),
+				.registry = cli_value(cli, "registry"),
+				.dir = dir,
+				.engine = engine,
+				.say = say},
+			err);
 		brought |= r == 0 && images[i]->pulled;
+		if (r == 0 && !cli_quiet(cli))
+			printf("%s %s\n", images[i]->name, images[i]->digest);
 	}
 	if (r == 0 && brought && bound != UINT64_MAX)
 		r = image_kept_bound(dir, bound, &freed, err);

@@ -83,15 +83,6 @@ static void describe(const struct item *item, int64_t now, struct buf *out)
 		buf_printf(out, ", %" PRIu64 " s to go", (item->total - item->done) / per_s + 1);
 }
 
-static int columns(void)
-{
-	struct winsize size;
-
-	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_col < 20)
-		return 80;
-	return size.ws_col;
-}
-
 /* "name  [########      ]  text", cut to the width so that no line wraps. */
 static void draw_item(const struct item *item, int64_t now, int width, struct buf *out)
 {
@@ -124,7 +115,9 @@ static void erase(struct progress *p)
 static void redraw(struct progress *p, int64_t now)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(MAX_ITEMS * LIMIT_LOG_LINE);
-	int width = columns();
+	struct winsize size;
+	int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 ? size.ws_col
+										      : 80;
 
 	for (size_t i = 0; i < p->n; i++)
 		draw_item(&p->items[i], now, width, &out);

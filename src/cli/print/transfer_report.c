@@ -42,25 +42,20 @@ static void erase(struct report *report)
 	report->drawn = false;
 }
 
-static uint64_t bytes_moved(const struct report *report)
-{
-	long long moved = atomic_load(&report->moved);
-
-	return moved > 0 && (uint64_t)moved > report->done_bytes ? (uint64_t)moved
-								 : report->done_bytes;
-}
-
 /* "1234 of 60000, 12.3 MB of 170 MB, 85.1 MB/s, 2 s to go"; a '+' means that more may be found. */
 static void draw(struct report *report)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
 	int64_t now = clock_monotonic_ms();
-	uint64_t moved = bytes_moved(report), per_s;
+	long long counted = atomic_load(&report->moved);
+	uint64_t moved = counted > 0 ? (uint64_t)counted : 0, per_s;
 	char bytes[STR_SIZE_SIZE], total[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
 	unsigned width;
 
 	if (!report->terminal || (report->drawn && now - report->drawn_ms < REDRAW_MS))
 		return;
+	if (moved < report->done_bytes)
+		moved = report->done_bytes;
 	width = show_width(STDERR_FILENO);
 	per_s = (uint64_t)((double)moved * 1000 / (double)(now - report->began_ms + 1));
 	str_format_size(moved, bytes);
@@ -91,16 +86,6 @@ static void *tick(void *arg)
 	return NULL;
 }
 
-/* Called with the lock held. */
-static void start_ticking(struct report *report)
-{
-	if (!report->terminal || report->ticking)
-		return;
-	report->ticking = true;
-	if (thread_start(&report->ticker, "progress", tick, report, NULL) < 0)
-		report->ticking = report->terminal = false; /* no line is shown then */
-}
-
 static void stop_ticking(struct report *report)
 {
 	pthread_mutex_lock(&report->lock);
@@ -120,7 +105,11 @@ static void on_found(void *cookie, uint64_t size)
 	LOCK_SCOPE(&report->lock);
 	report->found++;
 	report->found_bytes += size;
-	start_ticking(report);
+	if (!report->terminal || report->ticking)
+		return;
+	report->ticking = true;
+	if (thread_start(&report->ticker, "progress", tick, report, NULL) < 0)
+		report->ticking = report->terminal = false; /* no line is shown then */
 }
 
 static void on_walked(void *cookie)
@@ -142,16 +131,12 @@ static void on_moved(void *cookie, int64_t bytes)
 static void add_json(struct report *report, const struct copy_item *item, const char *status,
 	const struct penstock_error *err)
 {
-	json_t *object = json_object();
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_LOG_LINE);
+	json_t *object = json_pack("{s:o, s:o, s:o, s:o, s:I, s:o, s:b}", "action",
+		json_text(item->action), "status", json_text(status), "source",
+		json_text(item->from), "target", json_text(item->to), "size",
+		(json_int_t)item->size, "etag", json_text(item->etag), "moved", item->moved);
 
-	json_object_set_new(object, "action", json_text(item->action));
-	json_object_set_new(object, "status", json_text(status));
-	json_object_set_new(object, "source", json_text(item->from));
-	json_object_set_new(object, "target", json_text(item->to));
-	json_object_set_new(object, "size", json_integer((json_int_t)item->size));
-	json_object_set_new(object, "etag", json_text(item->etag));
-	json_object_set_new(object, "moved", json_boolean(item->moved));
 	if (err) {
 		log_redact_into(&text, err->message ? err->message : "");
 		json_object_set_new(object, "error", json_text(buf_str(&text)));
@@ -159,29 +144,23 @@ static void add_json(struct report *report, const struct copy_item *item, const 
 	json_stream_add(&report->stream, object);
 }
 
-static void print_item(
-	const struct report *report, const struct copy_item *item, const char *suffix)
-{
-	FILE *out = report->to_stderr ? log_stream() : cli_out();
-
-	fprintf(out, "%s%s ", report->dry_run ? "would " : "", item->moved ? "move" : item->action);
-	show_name(out, item->from ? item->from : item->to);
-	if (item->from && item->to) {
-		fputs(" -> ", out);
-		show_name(out, item->to);
-	}
-	fprintf(out, "%s\n", suffix);
-}
-
 static void print_or_add(struct report *report, const struct copy_item *item, const char *status)
 {
+	FILE *out = report->to_stderr ? log_stream() : cli_out();
 	bool skipped = strcmp(status, "skipped") == 0;
 
-	if (report->json)
+	if (report->json) {
 		add_json(report, item, status, NULL);
-	else if (report->dry_run ? !skipped : report->verbose && !cli_quiet(report->cli)) {
+	} else if (report->dry_run ? !skipped : report->verbose && !cli_quiet(report->cli)) {
 		erase(report);
-		print_item(report, item, skipped ? " (skipped: it exists already)" : "");
+		fprintf(out, "%s%s ", report->dry_run ? "would " : "",
+			item->moved ? "move" : item->action);
+		show_name(out, item->from ? item->from : item->to);
+		if (item->from && item->to) {
+			fputs(" -> ", out);
+			show_name(out, item->to);
+		}
+		fprintf(out, "%s\n", skipped ? " (skipped: it exists already)" : "");
 	}
 	draw(report);
 }

@@ -63,16 +63,6 @@ static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
 	return true;
 }
 
-static void warn_of_stores(struct keys *k)
-{
-	if (k->wf->output.kind == WORKFLOW_S3 && warn_of_store(k, &k->wf->output.s3))
-		return;
-	for (size_t i = 0; i < k->wf->n_inputs; i++) {
-		if (k->wf->inputs[i].kind == WORKFLOW_S3 && warn_of_store(k, &k->wf->inputs[i].s3))
-			return;
-	}
-}
-
 /* "$NAME" and "${NAME}": the key is stored elsewhere. */
 static bool is_variable_reference(const char *value)
 {
@@ -152,8 +142,10 @@ static int warn_of_step(void *cookie, const struct workflow_step *step)
 void load_warn_of_keys(const struct workflow *wf)
 {
 	struct keys k = {.wf = wf};
+	bool warned = wf->output.kind == WORKFLOW_S3 && warn_of_store(&k, &wf->output.s3);
 
-	warn_of_stores(&k);
+	for (size_t i = 0; !warned && i < wf->n_inputs; i++)
+		warned = wf->inputs[i].kind == WORKFLOW_S3 && warn_of_store(&k, &wf->inputs[i].s3);
 	warn_of_variables(&k, &wf->env);
 	workflow_walk(&wf->steps, warn_of_step, &k);
 	if (k.more)

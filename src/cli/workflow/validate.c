@@ -72,19 +72,6 @@ static int print_json(const char *shown, const struct validated *v)
 	return show_json(object);
 }
 
-/* Returns the name of a dialect for messages. */
-static const char *owner_of(const char *dialect)
-{
-	static const char *const names[][2] = {
-		{"dstack", "dstack"}, {"determined", "Determined"}, {"skypilot", "SkyPilot"}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (strcmp(dialect, names[i][0]) == 0)
-			return names[i][1];
-	}
-	return NULL;
-}
-
 static int print_container(void *cookie, const struct workflow_step *step)
 {
 	const struct workflow_container *container = &step->run.container;
@@ -99,31 +86,34 @@ static int print_container(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* `name` is one of several; NULL if there is only one. */
-static void print_workflow(const char *shown, const char *name, const struct workflow *wf)
-{
-	const char *owner = owner_of(wf->dialect);
-
-	printf("%s: ", shown);
-	if (name) {
-		show_name(stdout, name);
-		printf(": ");
-	}
-	printf("valid, %zu step%s%s%s\n", wf->steps.n, wf->steps.n == 1 ? "" : "s",
-		owner ? ", a file of " : "", owner ? owner : "");
-	workflow_walk(&wf->steps, print_container, NULL);
-}
-
 static void print_plain(const struct cli *cli, const char *shown, const struct strlist *names,
 	const struct validated *v)
 {
+	static const char *const owners[][2] = {
+		{"dstack", "dstack"}, {"determined", "Determined"}, {"skypilot", "SkyPilot"}};
+
 	load_print_found(&v->found);
 	if (v->found.errors > LIMIT_WORKFLOW_ERRORS)
 		fprintf(stderr, "%s: %zu more errors are not shown\n", shown,
 			v->found.errors - LIMIT_WORKFLOW_ERRORS);
 	for (size_t i = 0; i < v->n && !cli_quiet(cli); i++) {
-		if (v->list[i])
-			print_workflow(shown, names->n ? names->items[i] : NULL, v->list[i]);
+		const struct workflow *wf = v->list[i];
+		const char *owner = NULL;
+
+		if (!wf)
+			continue;
+		for (size_t k = 0; k < ARRAY_SIZE(owners); k++) {
+			if (strcmp(wf->dialect, owners[k][0]) == 0)
+				owner = owners[k][1];
+		}
+		printf("%s: ", shown);
+		if (names->n) { /* one of several */
+			show_name(stdout, names->items[i]);
+			printf(": ");
+		}
+		printf("valid, %zu step%s%s%s\n", wf->steps.n, wf->steps.n == 1 ? "" : "s",
+			owner ? ", a file of " : "", owner ? owner : "");
+		workflow_walk(&wf->steps, print_container, NULL);
 	}
 }
 
