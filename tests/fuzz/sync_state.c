@@ -20,20 +20,20 @@ static int on_record(void *cookie, const struct journal_record *record)
 static void journal(const uint8_t *data, size_t size)
 {
 	_cleanup_free_ char *line = malloc(size + 9);
-	_cleanup_(buf_release) struct buf strings = BUF_INIT(1 * MIB), again = BUF_INIT(4 * MIB);
+	_cleanup_(buf_release) struct buf again = BUF_INIT(4 * MIB);
 	struct journal_record record = {0};
 
 	require(line);
 	snprintf(line, 9, "%08x", crc32_gzip_refl(0, data, size));
 	memcpy(line + 8, data, size);
 	line[size + 8] = '\0';
-	if (!journal_parse(line, &record, &strings))
+	if (!journal_parse(line, &record))
 		return;
 	require(record.path);
 	journal_format(&again, &record);
 	require(!buf_failed(&again) && again.data[again.len - 1] == '\n');
 	again.data[again.len - 1] = '\0';
-	require(journal_parse(again.data, &record, &strings));
+	require(journal_parse(again.data, &record));
 }
 
 struct copy {

@@ -7,19 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <isa-l/crc.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/record/names.h"
+#include "transfer/state/record_file.h"
 #include "base/banned.h"
 
-#define CRC_DIGITS 8
-#define FIELDS	   10
-#define WRITE_AT   (256 * KIB) /* bytes in memory that are worth a write of their own */
+#define FIELDS	 10
+#define WRITE_AT (256 * KIB) /* bytes in memory that are worth a write of their own */
 
 struct journal {
 	char *path; /* NULL if it keeps nothing */
@@ -30,59 +28,21 @@ struct journal {
 	bool torn; /* the file may end in the middle of a line */
 };
 
-static uint32_t line_crc(const char *text, size_t len)
-{
-	return crc32_gzip_refl(0, (const unsigned char *)text, len);
-}
-
-static void add_name(struct buf *out, const char *name)
-{
-	buf_add_char(out, ' ');
-	if (!name || !*name)
-		buf_add_char(out, '-');
-	else if (strcmp(name, "-") == 0)
-		buf_add_str(out, "%2D");
-	else
-		names_encode(out, name);
-}
-
 void journal_format(struct buf *out, const struct journal_record *r)
 {
-	char crc[CRC_DIGITS + 1];
-	size_t start = out->len;
+	size_t begin = record_line_begin(out);
 
-	buf_add_str(out, "00000000 ");
 	buf_add_char(out, (char)r->type);
-	add_name(out, r->path);
+	record_add_text(out, r->path);
 	buf_printf(out, " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRIu64 " %o", r->ident.size,
 		r->ident.mtime_ns, r->ident.ctime_ns, r->ident.ino, r->mode);
-	add_name(out, r->etag);
+	record_add_text(out, r->etag);
 	if (r->has_crc)
 		buf_printf(out, " %" PRIx64, r->crc);
 	else
 		buf_add_str(out, " -");
-	add_name(out, r->key);
-	if (buf_failed(out))
-		return;
-	snprintf(crc, sizeof(crc), "%08x",
-		line_crc(out->data + start + CRC_DIGITS, out->len - start - CRC_DIGITS));
-	memcpy(out->data + start, crc, CRC_DIGITS);
-	buf_add_char(out, '\n');
-}
-
-/* Splits at single spaces; false unless there are exactly `n` fields. */
-static bool split(char *text, char **fields, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		fields[i] = text;
-		text = strchr(text, ' ');
-		if (i + 1 < n) {
-			if (!text)
-				return false;
-			*text++ = '\0';
-		}
-	}
-	return !text;
+	record_add_text(out, r->key);
+	record_line_end(out, begin);
 }
 
 static bool parse_octal(const char *s, uint32_t *out)
@@ -117,76 +77,40 @@ static bool parse_hex(const char *s, uint64_t *out)
 	return true;
 }
 
-/* Where a decoded name starts in `strings`; -1 if it is invalid. */
-static ssize_t decode_name(struct buf *strings, const char *text)
+bool journal_parse(char *line, struct journal_record *r)
 {
-	size_t at = strings->len;
+	char *f[FIELDS];
 
-	if (strcmp(text, "-") != 0 && names_decode(strings, text) < 0)
-		return -1;
-	return buf_add_char(strings, '\0') < 0 ? -1 : (ssize_t)at;
-}
-
-bool journal_parse(const char *line, struct journal_record *r, struct buf *strings)
-{
-	size_t len = strlen(line);
-	unsigned char sum[4];
-	char digits[CRC_DIGITS + 1], *f[FIELDS];
-	_cleanup_free_ char *copy = NULL;
-	ssize_t path, etag, key;
-
-	if (len < CRC_DIGITS + 2)
+	if (!record_line_is_whole(line, strlen(line)) ||
+		record_line_split(line + RECORD_LINE_TEXT, f, FIELDS) != FIELDS ||
+		strlen(f[0]) != 1 || !strchr("HCPASDXKMRUV", f[0][0]))
 		return false;
-	snprintf(digits, sizeof(digits), "%.8s", line);
-	if (str_unhex(digits, sum, 4) < 0 ||
-		((uint32_t)sum[0] << 24 | (uint32_t)sum[1] << 16 | (uint32_t)sum[2] << 8 |
-			sum[3]) != line_crc(line + CRC_DIGITS, len - CRC_DIGITS))
-		return false;
-	copy = strdup(line + CRC_DIGITS + 1);
-	if (!copy)
-		errno = ENOMEM;
-	if (!copy || line[CRC_DIGITS] != ' ' || !split(copy, f, FIELDS) || strlen(f[0]) != 1 ||
-		!strchr("HCPASDXKMRUV", f[0][0]))
-		return false;
-	memset(r, 0, sizeof(*r));
-	r->type = (enum journal_type)f[0][0];
-	if (!str_to_u64(f[2], 0, UINT64_MAX, &r->ident.size) ||
-		!str_to_i64(f[3], INT64_MIN, INT64_MAX, &r->ident.mtime_ns) ||
-		!str_to_i64(f[4], INT64_MIN, INT64_MAX, &r->ident.ctime_ns) ||
-		!str_to_u64(f[5], 0, UINT64_MAX, &r->ident.ino) || !parse_octal(f[6], &r->mode))
-		return false;
-	r->has_crc = strcmp(f[8], "-") != 0;
-	if (r->has_crc && !parse_hex(f[8], &r->crc))
-		return false;
-	buf_clear(strings);
-	path = decode_name(strings, f[1]);
-	etag = decode_name(strings, f[7]);
-	key = decode_name(strings, f[9]);
-	if (strings->failure == BUF_NO_MEMORY)
-		errno = ENOMEM;
-	if (path < 0 || etag < 0 || key < 0)
-		return false;
-	r->path = strings->data + path;
-	r->etag = strings->data + etag;
-	r->key = strings->data + key;
-	return true;
+	*r = (struct journal_record){.type = (enum journal_type)f[0][0],
+		.path = f[1],
+		.etag = f[7],
+		.has_crc = strcmp(f[8], "-") != 0,
+		.key = f[9]};
+	return str_to_u64(f[2], 0, UINT64_MAX, &r->ident.size) &&
+	       str_to_i64(f[3], INT64_MIN, INT64_MAX, &r->ident.mtime_ns) &&
+	       str_to_i64(f[4], INT64_MIN, INT64_MAX, &r->ident.ctime_ns) &&
+	       str_to_u64(f[5], 0, UINT64_MAX, &r->ident.ino) && parse_octal(f[6], &r->mode) &&
+	       (!r->has_crc || parse_hex(f[8], &r->crc)) && record_decode(f[1]) &&
+	       record_decode(f[7]) && record_decode(f[9]);
 }
 
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
 	struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf strings = BUF_INIT(3 * LIMIT_SYNC_NAME);
 	_cleanup_free_ char *line = NULL;
 	_cleanup_fclose_ FILE *f = NULL;
 	unsigned torn = 0;
-	bool memory = false;
 	size_t cap = 0;
 	ssize_t n = 0;
 
 	f = fopen(path, "re");
 	if (!f && errno != ENOENT)
 		return error_errno(err, errno, "cannot read the journal %s", path);
-	while (f && !memory && (n = getline(&line, &cap, f)) > 0) {
+	while (f && (n = getline(&line, &cap, f)) > 0) {
 		struct journal_record r;
 
 		/* A last line without newline may be cut, also if its CRC matches. */
@@ -197,15 +121,12 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 		line[n - 1] = '\0';
 		if (n == 1)
 			continue;
-		errno = 0;
-		if (!journal_parse(line, &r, &strings)) {
-			memory = errno == ENOMEM;
+		if (!journal_parse(line, &r))
 			torn++;
-		} else if (fn(cookie, &r)) {
+		else if (fn(cookie, &r))
 			break;
-		}
 	}
-	if (memory || (f && n < 0 && !feof(f) && !ferror(f)))
+	if (f && n < 0 && !feof(f) && !ferror(f))
 		return error_memory(err);
 	if (f && ferror(f))
 		return error_errno(err, errno, "cannot read the journal %s", path);

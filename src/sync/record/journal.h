@@ -64,9 +64,8 @@ typedef int (*journal_fn)(void *cookie, const struct journal_record *record);
 /* A missing journal is an empty one. `skipped` (may be NULL) gets the number of torn lines. */
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,
 	struct penstock_error *err);
-/* One line without its newline. Returns false if it is torn or foreign (errno ENOMEM if out of
- * memory). Decoded strings go to `strings`. */
-bool journal_parse(const char *line, struct journal_record *record, struct buf *strings);
+/* Decodes one line without its newline in place. Returns false if it is torn or foreign. */
+bool journal_parse(char *line, struct journal_record *record);
 /* Appends one line with its newline. */
 void journal_format(struct buf *out, const struct journal_record *record);
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
 #include "base/banned.h"
@@ -132,21 +133,48 @@ int record_file_clear(struct record_file *f)
 	return ftruncate(f->fd, 0) < 0 ? -1 : fs_write_all(f->fd, first_line, FIRST);
 }
 
-static uint32_t line_crc(const char *text, size_t len)
+size_t record_line_begin(struct buf *out)
 {
-	return crc32_update(0, text, len);
+	size_t begin = out->len;
+
+	buf_add_str(out, "00000000 ");
+	return begin;
 }
 
-static bool crc_is_right(const char *line, size_t len)
+void record_line_end(struct buf *out, size_t begin)
 {
-	char digits[CRC_DIGITS + 1], right[CRC_DIGITS + 1];
+	size_t at = begin + RECORD_LINE_TEXT;
+	char digits[CRC_DIGITS + 1];
 
-	if (len < CRC_DIGITS + 2 || line[CRC_DIGITS] != ' ')
+	if (buf_add_char(out, '\n') < 0)
+		return;
+	snprintf(
+		digits, sizeof(digits), "%08x", crc32_update(0, out->data + at, out->len - at - 1));
+	memcpy(out->data + begin, digits, CRC_DIGITS);
+}
+
+bool record_line_is_whole(const char *line, size_t len)
+{
+	char digits[CRC_DIGITS + 1];
+
+	if (len <= RECORD_LINE_TEXT || line[CRC_DIGITS] != ' ' || memchr(line, '\0', len))
 		return false;
-	snprintf(digits, sizeof(digits), "%.8s", line);
-	snprintf(right, sizeof(right), "%08x",
-		line_crc(line + CRC_DIGITS + 1, len - CRC_DIGITS - 1));
-	return strcmp(digits, right) == 0;
+	/* Sync journals of earlier programs include the space. */
+	for (size_t at = RECORD_LINE_TEXT; at >= CRC_DIGITS; at--) {
+		snprintf(digits, sizeof(digits), "%08x", crc32_update(0, line + at, len - at));
+		if (memcmp(digits, line, CRC_DIGITS) == 0)
+			return true;
+	}
+	return false;
+}
+
+unsigned record_line_split(char *text, char *fields[], unsigned max)
+{
+	unsigned n = 0;
+
+	while (text && n < max)
+		fields[n++] = strsep(&text, " ");
+	return text ? 0 : n;
 }
 
 char record_file_peek(struct record_file *f)
@@ -157,8 +185,8 @@ char record_file_peek(struct record_file *f)
 
 		if (!end)
 			break;
-		if (crc_is_right(line, (size_t)(end - line)))
-			return line[CRC_DIGITS + 1];
+		if (record_line_is_whole(line, (size_t)(end - line)))
+			return line[RECORD_LINE_TEXT];
 		f->at = (size_t)(end - f->text.data) + 1;
 	}
 	return '\0';
@@ -169,20 +197,16 @@ unsigned record_file_next(struct record_file *f, char *fields[], unsigned max)
 	while (f->at < f->text.len) {
 		char *line = f->text.data + f->at;
 		char *end = memchr(line, '\n', f->text.len - f->at);
-		unsigned n = 0;
-		char *rest;
+		unsigned n;
 
 		if (!end)
 			break;
 		f->at = (size_t)(end - f->text.data) + 1;
 		*end = '\0';
-		if (strlen(line) != (size_t)(end - line) ||
-			!crc_is_right(line, (size_t)(end - line)))
-			continue;
-		rest = line + CRC_DIGITS + 1;
-		while (rest && n < max)
-			fields[n++] = strsep(&rest, " ");
-		if (!rest)
+		n = record_line_is_whole(line, (size_t)(end - line))
+			    ? record_line_split(line + RECORD_LINE_TEXT, fields, max)
+			    : 0;
+		if (n)
 			return n;
 	}
 	buf_release(&f->text);
@@ -204,28 +228,33 @@ void record_add_text(struct buf *line, const char *text)
 
 bool record_decode(char *field)
 {
-	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	unsigned char *out = (unsigned char *)field;
 
-	if (strcmp(field, "-") == 0) {
-		*field = '\0';
-		return true;
+	if (strcmp(field, "-") == 0)
+		field++;
+	for (; *field; out++) {
+		if (*field != '%') {
+			*out = (unsigned char)*field++;
+			continue;
+		}
+		char digits[3] = {field[1], field[1] ? field[2] : '\0', '\0'};
+
+		if (str_unhex(digits, out, 1) < 0 || !*out)
+			return false;
+		field += 3;
 	}
-	if (uri_decode(&out, field, strlen(field), URI_PLUS_LITERAL) < 0)
-		return false;
-	memcpy(field, buf_str(&out), out.len + 1);
+	*out = '\0';
 	return true;
 }
 
 int record_file_add(struct record_file *f, const struct buf *line)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	size_t begin = record_line_begin(&out);
 
-	if (buf_failed(line)) {
-		errno = ENOMEM;
-		return -1;
-	}
-	buf_printf(&out, "%08x %s\n", line_crc(line->data, line->len), buf_str(line));
-	if (buf_failed(&out)) {
+	buf_add(&out, line->data, line->len);
+	record_line_end(&out, begin);
+	if (buf_failed(line) || buf_failed(&out)) {
 		errno = ENOMEM;
 		return -1;
 	}

@@ -54,6 +54,19 @@ char record_file_peek(struct record_file *f);
 /* Appends a field: text is percent-encoded, and decoded in place; "-" is NULL. */
 void record_add_text(struct buf *line, const char *text);
 bool record_decode(char *field);
+
+/*
+ * Lines of other files: eight digits of the CRC-32 of the rest, a space, fields. Text that is added
+ * between begin and end becomes a line.
+ */
+#define RECORD_LINE_TEXT 9
+size_t record_line_begin(struct buf *out);
+void record_line_end(struct buf *out, size_t begin);
+/* `line` has no newline. */
+bool record_line_is_whole(const char *line, size_t len);
+/* Splits at single spaces. Returns 0 if there are more than `max` fields. */
+unsigned record_line_split(char *text, char *fields[], unsigned max);
+
 /* Writes one line with its checksum. Returns -1 with errno on failure. */
 int record_file_add(struct record_file *f, const struct buf *line);
 
