@@ -42,28 +42,6 @@ static void lower_memory(struct cgroup_limits *out, const char *text)
 		out->memory = bytes;
 }
 
-static void read_group(const char *dir, struct cgroup_limits *out)
-{
-	_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
-	const char *text = read_value(&b, dir, "cpu.max");
-	double quota;
-	double period;
-	char *end;
-
-	if (text && str_starts(text, "max") == false) {
-		quota = strtod(text, &end);
-		lower_cpus(out, quota, strtod(end, NULL));
-	}
-	lower_memory(out, read_value(&b, dir, "memory.max"));
-	text = read_value(&b, dir, "cpu.cfs_quota_us");
-	quota = text ? strtod(text, NULL) : -1;
-	text = read_value(&b, dir, "cpu.cfs_period_us");
-	period = text ? strtod(text, NULL) : 0;
-	if (quota > 0)
-		lower_cpus(out, quota, period);
-	lower_memory(out, read_value(&b, dir, "memory.limit_in_bytes"));
-}
-
 /* Reads the group and all its parents up to the mount; inside a container the path may not
  * exist. */
 static void read_upwards(
@@ -79,8 +57,24 @@ static void read_upwards(
 	top = strlen(dir) - strlen(path);
 	for (;;) {
 		char *slash;
+		_cleanup_(buf_release) struct buf b = BUF_INIT(LIMIT_LOG_LINE);
+		const char *text = read_value(&b, dir, "cpu.max");
+		double quota;
+		double period;
+		char *end;
 
-		read_group(dir, out);
+		if (text && str_starts(text, "max") == false) {
+			quota = strtod(text, &end);
+			lower_cpus(out, quota, strtod(end, NULL));
+		}
+		lower_memory(out, read_value(&b, dir, "memory.max"));
+		text = read_value(&b, dir, "cpu.cfs_quota_us");
+		quota = text ? strtod(text, NULL) : -1;
+		text = read_value(&b, dir, "cpu.cfs_period_us");
+		period = text ? strtod(text, NULL) : 0;
+		if (quota > 0)
+			lower_cpus(out, quota, period);
+		lower_memory(out, read_value(&b, dir, "memory.limit_in_bytes"));
 		slash = strrchr(dir + top, '/');
 		if (!slash)
 			return;

@@ -136,21 +136,6 @@ static void add_missing(struct buf *b, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Appends the wanted resources that are not free; appends nothing if all are. */
-static void find_missing(struct attempt *a, const struct claims_scan *scan, struct buf *missing)
-{
-	int cpus = free_cpus(a, scan);
-	int gpus = choose_free(
-		scan, true, a->machine->gpu_list, a->machine->gpus, a->wanted.gpus, a->gpu_list);
-
-	if (cpus < a->wanted.cpus)
-		add_missing(missing, "%d CPU%s", a->wanted.cpus, a->wanted.cpus == 1 ? "" : "s");
-	if (free_memory(a, scan) < a->wanted.memory)
-		add_missing(missing, "%" PRIu64 " MB of memory", a->wanted.memory / MIB);
-	if (gpus < a->wanted.gpus)
-		add_missing(missing, "%d GPU%s", a->wanted.gpus, a->wanted.gpus == 1 ? "" : "s");
-}
-
 /* Sums up our user's claims, to compare them with limits. */
 static struct claim_limits claims_of_user(const struct claims_scan *scan)
 {
@@ -424,7 +409,19 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool repor
 			report_limit(wait, &scan, &over, before);
 	} else if (r == 0) {
 		before = before_us(a, &scan);
-		find_missing(a, &scan, &missing);
+		/* Stays empty if all wanted resources are free. */
+		int cpus = free_cpus(a, &scan);
+		int gpus = choose_free(&scan, true, a->machine->gpu_list, a->machine->gpus,
+			a->wanted.gpus, a->gpu_list);
+
+		if (cpus < a->wanted.cpus)
+			add_missing(&missing, "%d CPU%s", a->wanted.cpus,
+				a->wanted.cpus == 1 ? "" : "s");
+		if (free_memory(a, &scan) < a->wanted.memory)
+			add_missing(&missing, "%" PRIu64 " MB of memory", a->wanted.memory / MIB);
+		if (gpus < a->wanted.gpus)
+			add_missing(&missing, "%d GPU%s", a->wanted.gpus,
+				a->wanted.gpus == 1 ? "" : "s");
 		if (!before && missing.len == 0) {
 			drop_ticket(a);
 			r = take_claim(a, out, err);

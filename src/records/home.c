@@ -35,21 +35,6 @@ static char *home_path(void)
 	return path;
 }
 
-static int check_utf8(const char *path, struct penstock_error *err)
-{
-	_cleanup_free_ char *text = strdup(path);
-
-	if (!text)
-		return error_memory(err);
-	str_make_utf8(text);
-	return strcmp(text, path) == 0 ? 0
-				       : error_set(err, PENSTOCK_E_INVALID,
-						 "the path of the directory for runs and "
-						 "records is not UTF-8 (%s); set PENSTOCK_HOME "
-						 "to another one",
-						 text);
-}
-
 int records_home(char **home, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = home_path();
@@ -57,7 +42,17 @@ int records_home(char **home, struct penstock_error *err)
 
 	if (!path)
 		return error_memory(err);
-	r = check_utf8(path, err);
+	_cleanup_free_ char *text = strdup(path);
+
+	if (!text)
+		return error_memory(err);
+	str_make_utf8(text);
+	r = strcmp(text, path) == 0 ? 0
+				    : error_set(err, PENSTOCK_E_INVALID,
+					      "the path of the directory for runs and "
+					      "records is not UTF-8 (%s); set PENSTOCK_HOME "
+					      "to another one",
+					      text);
 	if (r < 0)
 		return r;
 	r = fs_mkdirs(path, 0700, err);

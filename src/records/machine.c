@@ -20,20 +20,6 @@
 
 _Static_assert(CPU_SETSIZE <= CLAIMS_MAX_CPUS, "cpu_list fits a whole set");
 
-static void count_cpus(struct machine_capacity *m)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		CPU_SET(0, &set); /* more CPUs than a cpu_set_t holds, so ours are unknown */
-	for (int i = 0; i < CPU_SETSIZE; i++) {
-		if (CPU_ISSET((size_t)i, &set))
-			m->cpu_list[m->n_cpus++] = i;
-	}
-	m->cpus = m->n_cpus;
-}
-
 static int compare_ints(const void *a, const void *b)
 {
 	return *(const int *)a - *(const int *)b;
@@ -66,7 +52,16 @@ void machine_capacity(struct machine_capacity *machine)
 	struct cgroup_limits limits = {0};
 
 	memset(machine, 0, sizeof(*machine));
-	count_cpus(machine);
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		CPU_SET(0, &set); /* more CPUs than a cpu_set_t holds, so ours are unknown */
+	for (int i = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET((size_t)i, &set))
+			machine->cpu_list[machine->n_cpus++] = i;
+	}
+	machine->cpus = machine->n_cpus;
 	count_gpus(machine);
 	machine->memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	if (fs_read("/proc/self/cgroup", &membership, NULL) == 0)

@@ -209,33 +209,6 @@ static int create_tables(struct records *records, struct penstock_error *err)
 	return r;
 }
 
-/* Later versions add their statements here, each step from n to n + 1, and never change an old
- * one. */
-static int migrate(struct records *records, struct penstock_error *err)
-{
-	int64_t version = 0;
-	int r = read_version(records, &version, err);
-
-	if (r == 0 && version > 0)
-		r = check_ours(records, err);
-	if (r < 0 || version == SCHEMA_VERSION)
-		return r;
-	if (version > SCHEMA_VERSION)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s was written by a newer penstock (format %d, this one supports %d); "
-			"use that version, or set PENSTOCK_HOME",
-			records->path, (int)version, SCHEMA_VERSION);
-	r = execute(records, "BEGIN IMMEDIATE", err);
-	if (r < 0)
-		return r;
-	r = create_tables(records, err);
-	if (r < 0) {
-		execute(records, "ROLLBACK", NULL);
-		return r;
-	}
-	return execute(records, "COMMIT", err);
-}
-
 /*
  * Sets the durability of the next transaction. Facts that must not be lost (the start and the end
  * of an attempt) are synced; of the others the last moments may be missing after a power failure,
@@ -285,7 +258,30 @@ static int open_database(struct records *records, struct penstock_error *err)
 		r = set_durable(records, false, err);
 	if (r == 0)
 		r = execute(records, "PRAGMA foreign_keys=ON", err);
-	return r == 0 ? migrate(records, err) : r;
+	if (r < 0)
+		return r;
+	/* Later versions add their statements here, each step from n to n + 1, and never change
+	 * an old one. */
+	int64_t version = 0;
+	r = read_version(records, &version, err);
+	if (r == 0 && version > 0)
+		r = check_ours(records, err);
+	if (r < 0 || version == SCHEMA_VERSION)
+		return r;
+	if (version > SCHEMA_VERSION)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"%s was written by a newer penstock (format %d, this one supports %d); "
+			"use that version, or set PENSTOCK_HOME",
+			records->path, (int)version, SCHEMA_VERSION);
+	r = execute(records, "BEGIN IMMEDIATE", err);
+	if (r < 0)
+		return r;
+	r = create_tables(records, err);
+	if (r < 0) {
+		execute(records, "ROLLBACK", NULL);
+		return r;
+	}
+	return execute(records, "COMMIT", err);
 }
 
 int records_open(struct records **out, const char *home, struct penstock_error *err)

@@ -28,16 +28,6 @@ int run_take_lock(struct run *run, struct penstock_error *err)
 	return supervisor_begin(run->attempt.layout.lock, run->attempt.id, &run->lock_fd, err);
 }
 
-/* Adds a hint for `penstock run`, which can also start another run. */
-static int take_lock_to_begin(struct run *run, struct penstock_error *err)
-{
-	int r = run_take_lock(run, err);
-
-	if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
-		error_suffix(err, ", or start another with --name");
-	return r;
-}
-
 int run_leave_alone(const char *home, const char *id, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_LEFT_ALONE);
@@ -238,8 +228,12 @@ int run_begin(struct run *run, struct penstock_error *err)
 	r = run_layout_init(&attempt->layout, attempt->home, attempt->id, 1, err);
 	if (r == 0)
 		r = fs_mkdirs(attempt->layout.dir, 0700, err);
-	if (r == 0)
-		r = take_lock_to_begin(run, err);
+	if (r == 0) {
+		/* `penstock run` can also start another run. */
+		r = run_take_lock(run, err);
+		if (r == -PENSTOCK_E_EXISTS && !run->options->resume)
+			error_suffix(err, ", or start another with --name");
+	}
 	if (r == 0)
 		r = load_last_attempt(run, err);
 	if (r == 0)

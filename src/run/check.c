@@ -47,9 +47,16 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 		step->path, field);
 }
 
-/* Checks what the step's own network needs. */
-static int check_network(const struct refusal *refusal, const struct workflow_step *step)
+/* Checks for features that are valid but cannot be run here. */
+static int check_step(void *cookie, const struct workflow_step *step)
 {
+	const struct refusal *refusal = cookie;
+
+	if (step->kind == WORKFLOW_STEP_USE && !step->use.resolved)
+		return refuse(refusal, &step->at, step, "modules are", ".use=null");
+	if (step->kind != WORKFLOW_STEP_RUN)
+		return 0;
+	/* Its own network. */
 	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 	_cleanup_(step_network_release) struct step_network network = {0};
 	int r;
@@ -68,18 +75,6 @@ static int check_network(const struct refusal *refusal, const struct workflow_st
 		return 0;
 	workflow_place_format(refusal->workflow, &step->run.network_at, &place);
 	return error_prefix(refusal->err, "%s", buf_str(&place));
-}
-
-/* Checks for features that are valid but cannot be run here. */
-static int check_step(void *cookie, const struct workflow_step *step)
-{
-	const struct refusal *refusal = cookie;
-
-	if (step->kind == WORKFLOW_STEP_USE && !step->use.resolved)
-		return refuse(refusal, &step->at, step, "modules are", ".use=null");
-	if (step->kind != WORKFLOW_STEP_RUN)
-		return 0;
-	return check_network(refusal, step);
 }
 
 static int check_steps(const struct workflow *workflow, bool here, struct penstock_error *err)

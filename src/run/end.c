@@ -55,22 +55,6 @@ static void set_unflushed(const struct run *run, struct records_end *end)
 	end->flushed_exit_code = run->attempt.end.exit_code;
 }
 
-/* The machine goes away before all is published. What is published is whole, and the run continues
- * from it. */
-static void end_before_its_time(struct run *run, struct records_end *end)
-{
-	if (run->attempt.end.state != RUN_PREEMPTED) {
-		run_end_reset(&run->attempt);
-		run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"preempted while the output was uploaded; the same command continues it");
-	}
-	set_unflushed(run, end);
-	run_say(&run->attempt.voice, RUN_EVENT_WARNING,
-		"out of time before all of the output was published; what is published is "
-		"whole, and 'penstock flush %s' uploads the rest if this machine stays",
-		run->attempt.id);
-}
-
 /* If an attempt ends before it can publish anything, the output of an earlier one is still pending.
  * The record must say so, or the next run would reuse the storage. */
 static void keep_waiting_output(struct run *run, struct records_end *end)
@@ -115,7 +99,18 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	if (atomic_load(&run->publisher.out_of_time) &&
 		(run->attempt.end.state == RUN_SUCCEEDED ||
 			run->attempt.end.state == RUN_PREEMPTED)) {
-		end_before_its_time(run, end);
+		/* The machine goes away before all is published. What is published is whole, and
+		 * the run continues from it. */
+		if (run->attempt.end.state != RUN_PREEMPTED) {
+			run_end_reset(&run->attempt);
+			run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
+				"preempted while the output was uploaded; the same command continues it");
+		}
+		set_unflushed(run, end);
+		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
+			"out of time before all of the output was published; what is published is "
+			"whole, and 'penstock flush %s' uploads the rest if this machine stays",
+			run->attempt.id);
 		return;
 	}
 	if (run->attempt.end.message)

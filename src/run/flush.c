@@ -38,13 +38,6 @@ static struct records_end end_of(const struct records_attempt *last)
 	return end;
 }
 
-static int flush_log(struct run *run, struct penstock_error *err)
-{
-	int r = publisher_start_log(&run->publisher, err);
-
-	return r < 0 ? r : publisher_finish_log(&run->publisher, err);
-}
-
 /* Uploads the output and the log, under the lease. */
 static int flush_files(struct run *run, const char *journal, struct penstock_error *err)
 {
@@ -65,7 +58,11 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 	if (r < 0)
 		sync_settle(run->publisher.sync);
 	sync_free(take_pointer(run->publisher.sync));
-	return r < 0 ? r : flush_log(run, err);
+	if (r < 0)
+		return r;
+	r = publisher_start_log(&run->publisher, err);
+
+	return r < 0 ? r : publisher_finish_log(&run->publisher, err);
 }
 
 static int flush_s3(struct run *run, const struct records_attempt *last, struct penstock_error *err)

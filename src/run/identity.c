@@ -28,25 +28,6 @@ static void add_url(struct buf *b, const char *url)
 	add_field(b, secret_mask_url(url, &masked) ? buf_str(&masked) : url);
 }
 
-static void add_output(struct buf *b, const struct workflow_output *output)
-{
-	switch (output->kind) {
-	case WORKFLOW_S3:
-		add_field(b, output->s3.google ? "gs" : "s3");
-		add_field(b, output->s3.embedded ? "embedded" : output->s3.endpoint_url.value);
-		add_field(b, output->s3.bucket);
-		add_field(b, output->s3.prefix);
-		break;
-	case WORKFLOW_HTTP:
-		add_field(b, "http");
-		add_url(b, output->http_url.value);
-		break;
-	default:
-		add_field(b, NULL);
-		break;
-	}
-}
-
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err)
 {
@@ -56,7 +37,23 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 
 	add_field(&text, workflow->name.value ? "name" : "digest");
 	add_field(&text, workflow->name.value ? workflow->name.value : workflow->digest);
-	add_output(&text, &workflow->output);
+	switch (workflow->output.kind) {
+	case WORKFLOW_S3:
+		add_field(&text, workflow->output.s3.google ? "gs" : "s3");
+		add_field(&text, workflow->output.s3.embedded
+					 ? "embedded"
+					 : workflow->output.s3.endpoint_url.value);
+		add_field(&text, workflow->output.s3.bucket);
+		add_field(&text, workflow->output.s3.prefix);
+		break;
+	case WORKFLOW_HTTP:
+		add_field(&text, "http");
+		add_url(&text, workflow->output.http_url.value);
+		break;
+	default:
+		add_field(&text, NULL);
+		break;
+	}
 	if (buf_failed(&text))
 		return buf_error(&text, "the run's identity", err);
 	if (!EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL))

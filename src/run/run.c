@@ -36,14 +36,6 @@ static void on_warning(void *cookie, const char *text)
 	run_event(&run->attempt.voice, RUN_EVENT_WARNING, text, 0, 0);
 }
 
-/* Processes that hid their environment are found by their control group. */
-static int end_last_attempt(const struct run *run, struct penstock_error *err)
-{
-	int r = strays_end(run->attempt.id, run->attempt.layout.storage, STRAYS_GRACE_MS, err);
-
-	return r < 0 ? r : r + live_end(run->attempt.layout.dir);
-}
-
 /* Prepares storage, log, stores and the sources of notices, after the attempt is recorded. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -54,8 +46,12 @@ static int set_up(struct run *run, struct penstock_error *err)
 	r = run_layout_init(
 		&run->attempt.layout, run->attempt.home, run->attempt.id, run->attempt.number, err);
 	atomic_store(&run->reaction.laid_out, r == 0);
-	if (r == 0 && run->strays)
-		r = end_last_attempt(run, err);
+	if (r == 0 && run->strays) {
+		/* Processes that hid their environment are found by their control group. */
+		r = strays_end(run->attempt.id, run->attempt.layout.storage, STRAYS_GRACE_MS, err);
+
+		r = r < 0 ? r : r + live_end(run->attempt.layout.dir);
+	}
 	if (r > 0)
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
 			"killed %d process%s that the last attempt left running", r,

@@ -234,24 +234,6 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 	return 0;
 }
 
-/* Discards a storage that is from before the run last started from scratch, or of unknown origin.
- * The first step runs again. */
-static int discard_storage(struct run *run, struct penstock_error *err)
-{
-	int r;
-
-	run->attempt.continuing = false;
-	r = run_clear_storage(run, err);
-	if (r == 0)
-		r = run_layout_create(&run->attempt.layout, err);
-	if (r == 0 && run->attempt.steps_done)
-		r = records_forget_steps(
-			run->attempt.records, run->attempt.id, run->attempt.number, err);
-	run->attempt.steps_done = 0;
-	run->only_copy = false;
-	return r;
-}
-
 static int continue_from(struct run *run, const struct verdict *verdict,
 	const struct lease_found *found, struct penstock_error *err)
 {
@@ -259,8 +241,19 @@ static int continue_from(struct run *run, const struct verdict *verdict,
 		    found->began == run_layout_read_attempt(run->attempt.layout.began);
 	int r = 0;
 
-	if (run->attempt.continuing && !same)
-		r = discard_storage(run, err);
+	if (run->attempt.continuing && !same) {
+		/* Discard a storage that is from before the run last started from scratch, or
+		 * of unknown origin. The first step runs again. */
+		run->attempt.continuing = false;
+		r = run_clear_storage(run, err);
+		if (r == 0)
+			r = run_layout_create(&run->attempt.layout, err);
+		if (r == 0 && run->attempt.steps_done)
+			r = records_forget_steps(
+				run->attempt.records, run->attempt.id, run->attempt.number, err);
+		run->attempt.steps_done = 0;
+		run->only_copy = false;
+	}
 	if (r < 0)
 		return r;
 	run->attempt.continuing = verdict->continuing;

@@ -67,28 +67,6 @@ static int seconds_of(const char *text, const char *key)
 	return found && sscanf(found, "= %d", &value) == 1 && value > 0 ? value : 0;
 }
 
-/* Gets the site's grace periods for a job that must end. */
-static void find_times(struct slurm_allocation *allocation)
-{
-	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_SLURM_REPLY),
-					  partition = BUF_INIT(LIMIT_SLURM_REPLY);
-	const char *name = str_env("SLURM_JOB_PARTITION");
-	const char *given = str_env("PENSTOCK_SLURM_REQUEUES");
-	uint64_t wanted;
-
-	slurm_command((const char *const[]){"scontrol", "show", "config", NULL}, &config, NULL);
-	if (name)
-		slurm_command((const char *const[]){"scontrol", "show", "partition", name, NULL},
-			&partition, NULL);
-	allocation->kill_wait_s = seconds_of(buf_str(&config), "KillWait");
-	allocation->grace_s = seconds_of(buf_str(&partition), "GraceTime");
-	allocation->preemption_cancels = strstr(buf_str(&partition), "PreemptMode=CANCEL") != NULL;
-	allocation->requeues = seconds_of(buf_str(&config), "MaxBatchRequeue");
-	allocation->requeues = (allocation->requeues ? allocation->requeues : MAX_REQUEUE) - 1;
-	if (given && str_to_u64(given, 0, INT32_MAX, &wanted))
-		allocation->requeues = (int)wanted;
-}
-
 void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice)
 {
 	int64_t left_s = allocation->end_s - clock_wall_ns() / NS_PER_S;
@@ -155,7 +133,24 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 	if (r < 0)
 		return r;
 	find_end(allocation, job);
-	find_times(allocation);
+	/* The site's grace periods for a job that must end. */
+	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_SLURM_REPLY),
+					  partition = BUF_INIT(LIMIT_SLURM_REPLY);
+	const char *name = str_env("SLURM_JOB_PARTITION");
+	const char *given = str_env("PENSTOCK_SLURM_REQUEUES");
+	uint64_t wanted;
+
+	slurm_command((const char *const[]){"scontrol", "show", "config", NULL}, &config, NULL);
+	if (name)
+		slurm_command((const char *const[]){"scontrol", "show", "partition", name, NULL},
+			&partition, NULL);
+	allocation->kill_wait_s = seconds_of(buf_str(&config), "KillWait");
+	allocation->grace_s = seconds_of(buf_str(&partition), "GraceTime");
+	allocation->preemption_cancels = strstr(buf_str(&partition), "PreemptMode=CANCEL") != NULL;
+	allocation->requeues = seconds_of(buf_str(&config), "MaxBatchRequeue");
+	allocation->requeues = (allocation->requeues ? allocation->requeues : MAX_REQUEUE) - 1;
+	if (given && str_to_u64(given, 0, INT32_MAX, &wanted))
+		allocation->requeues = (int)wanted;
 	return 0;
 }
 

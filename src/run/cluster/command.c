@@ -95,23 +95,6 @@ static const char **environment_for(const char *program)
 	return env;
 }
 
-static int check_status(
-	const char *program, int status, const struct buf *said, struct penstock_error *err)
-{
-	char line[512];
-
-	if (status == 0)
-		return 0;
-	if (WIFSIGNALED(status))
-		return error_set(err, PENSTOCK_E_CANCELLED, "%s was killed by signal %d", program,
-			WTERMSIG(status));
-	pick_line(buf_str(said), line);
-	if (*line)
-		return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s: %s", program, line);
-	return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s failed with exit code %d", program,
-		WEXITSTATUS(status));
-}
-
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *program = find_program(argv[0]);
@@ -141,7 +124,20 @@ int slurm_command(const char *const *argv, struct buf *out, struct penstock_erro
 		&status, err);
 	if (r == -(int)PENSTOCK_E_TIMEOUT)
 		error_suffix(err, "; does Slurm's controller reply?");
-	return r < 0 ? r : check_status(argv[0], status, &said, err);
+	if (r < 0)
+		return r;
+	char line[512];
+
+	if (status == 0)
+		return 0;
+	if (WIFSIGNALED(status))
+		return error_set(err, PENSTOCK_E_CANCELLED, "%s was killed by signal %d", argv[0],
+			WTERMSIG(status));
+	pick_line(buf_str(&said), line);
+	if (*line)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s: %s", argv[0], line);
+	return error_set(err, PENSTOCK_E_UNAVAILABLE, "%s failed with exit code %d", argv[0],
+		WEXITSTATUS(status));
 }
 
 int slurm_become(const char *const *argv, struct penstock_error *err)

@@ -168,20 +168,6 @@ void slurm_allocation_sweep(const struct slurm_allocation *allocation)
 
 /* ---- start ---- */
 
-/* Writes everything at once, because the caller must not wait for the nodes. */
-static int write_orders(int fd, const struct buf *line, struct penstock_error *err)
-{
-	int room = fcntl(fd, F_SETPIPE_SZ, (int)MIB);
-
-	if (line->len >= (room > 0 ? (size_t)room : 64 * KIB))
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"the environment of the step is too large for the nodes (%zu bytes)",
-			line->len);
-	if (fs_write_all(fd, line->data, line->len) < 0)
-		return error_errno(err, errno, "cannot send the task's description to the nodes");
-	return 0;
-}
-
 static int spawn(
 	struct slurm_task *t, const struct task_spec *spec, int ends[2], struct penstock_error *err)
 {
@@ -192,10 +178,17 @@ static int spawn(
 	if (build(&words, &env, spec->cluster) < 0)
 		return error_memory(err);
 	r = remote_describe(spec, &line, err);
-	if (r == 0)
-		r = write_orders(ends[1], &line, err);
 	if (r < 0)
 		return r;
+	/* Write everything at once, because the caller must not wait for the nodes. */
+	int room = fcntl(ends[1], F_SETPIPE_SZ, (int)MIB);
+
+	if (line.len >= (room > 0 ? (size_t)room : 64 * KIB))
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the environment of the step is too large for the nodes (%zu bytes)",
+			line.len);
+	if (fs_write_all(ends[1], line.data, line.len) < 0)
+		return error_errno(err, errno, "cannot send the task's description to the nodes");
 	fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	return process_spawn(&t->process,
 		&(struct process_spec){

@@ -145,22 +145,6 @@ static int read_line(struct remote *r, struct penstock_error *err)
 	return 0;
 }
 
-/* Removes the variable from the environment, so that no child sees it. */
-static int read_variable(struct remote *r, struct penstock_error *err)
-{
-	const char *text = str_env(REMOTE_RANK_VARIABLE);
-
-	buf_init(&r->input, LIMIT_SLURM_TASK);
-	r->input_ended = true;
-	r->root = text ? json_loads(text, 0, NULL) : NULL;
-	unsetenv(REMOTE_RANK_VARIABLE);
-	if (!json_is_object(r->root))
-		return error_set(err, PENSTOCK_E_IO,
-			"no task description in the environment; this command is for ranks "
-			"started by an MPI launcher");
-	return 0;
-}
-
 static int add_mount(struct remote *r, const json_t *mount)
 {
 	size_t i = r->container.n_mounts;
@@ -354,40 +338,6 @@ static int take_from_slurm(struct strlist *env)
 	return take_variables(env, names, ARRAY_SIZE(names));
 }
 
-/* Finds the GPUs that Slurm has assigned to this task, for a container that gets no others. */
-static int find_gpus(struct remote *r, struct penstock_error *err)
-{
-	const char *list = str_env("CUDA_VISIBLE_DEVICES");
-	int gpus[CLAIMS_MAX_GPUS];
-	size_t n = 0;
-	int e;
-
-	if (!r->container.image)
-		return 0;
-	while (list && *list && n < CLAIMS_MAX_GPUS) {
-		_cleanup_free_ char *word = strndup(list, strcspn(list, ","));
-		uint64_t value;
-
-		if (!word || !str_to_u64(word, 0, INT32_MAX, &value))
-			return 0; /* a name that only the driver knows */
-		gpus[n++] = (int)value;
-		list += strlen(word) + (list[strlen(word)] == ',');
-	}
-	e = n ? cdi_find(&r->cdi, NULL, gpus, n, err) : 0;
-	r->container.cdi = r->cdi;
-	return e;
-}
-
-/* pids end at 32768 on small machines; a rank may use some before its final process. */
-static int last_pid_of(const struct remote *r)
-{
-	const char *world = strlist_get(&r->env, "WORLD_SIZE");
-	size_t n = world ? strtoul(world, NULL, 10) : 1;
-	size_t each = n < 30 ? 1000 : 30000 / n;
-
-	return (int)((r->rank + 1) * each);
-}
-
 /* Gets the rank from the first of these variables, set by the launcher. */
 static int set_launched_rank(struct remote *r)
 {
@@ -442,10 +392,17 @@ static int find_rank_gpus(struct remote *r, struct penstock_error *err)
 
 static int read_rank(struct remote *r, struct penstock_error *err)
 {
-	int e = read_variable(r, err);
+	/* No child may see the variable. */
+	const char *text = str_env(REMOTE_RANK_VARIABLE);
 
-	if (e < 0)
-		return e;
+	buf_init(&r->input, LIMIT_SLURM_TASK);
+	r->input_ended = true;
+	r->root = text ? json_loads(text, 0, NULL) : NULL;
+	unsetenv(REMOTE_RANK_VARIABLE);
+	if (!json_is_object(r->root))
+		return error_set(err, PENSTOCK_E_IO,
+			"no task description in the environment; this command is for ranks "
+			"started by an MPI launcher");
 	r->cwd = text_of(json_object_get(r->root, "cwd"));
 	if (read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
@@ -456,7 +413,12 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
 		strlist_set(&r->env, "HOME", "/") < 0)
 		return error_memory(err);
-	r->container.last_pid = last_pid_of(r);
+	/* pids end at 32768 on small machines; a rank may use some before its final process. */
+	const char *world = strlist_get(&r->env, "WORLD_SIZE");
+	size_t n = world ? strtoul(world, NULL, 10) : 1;
+	size_t each = n < 30 ? 1000 : 30000 / n;
+
+	r->container.last_pid = (int)((r->rank + 1) * each);
 	return find_rank_gpus(r, err);
 }
 
@@ -484,7 +446,26 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 			"%s is not shared with %s; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
-	return find_gpus(r, err);
+	/* The GPUs that Slurm has assigned to this task, for a container that gets no
+	 * others. */
+	const char *list = str_env("CUDA_VISIBLE_DEVICES");
+	int gpus[CLAIMS_MAX_GPUS];
+	size_t n = 0;
+
+	if (!r->container.image)
+		return 0;
+	while (list && *list && n < CLAIMS_MAX_GPUS) {
+		_cleanup_free_ char *word = strndup(list, strcspn(list, ","));
+		uint64_t value;
+
+		if (!word || !str_to_u64(word, 0, INT32_MAX, &value))
+			return 0; /* a name that only the driver knows */
+		gpus[n++] = (int)value;
+		list += strlen(word) + (list[strlen(word)] == ',');
+	}
+	e = n ? cdi_find(&r->cdi, NULL, gpus, n, err) : 0;
+	r->container.cdi = r->cdi;
+	return e;
 }
 
 /* ---- end and signals ---- */
@@ -549,29 +530,26 @@ static void take_signal(struct remote *r)
 	}
 }
 
-static void obey(struct remote *r, const char *line)
-{
-	uint64_t signal;
-
-	if (str_starts(line, "notify ") && str_to_u64(line + 7, 1, 64, &signal)) {
-		if (!(r->signalled && signal == SIGTERM))
-			r->to_notify = (int)signal;
-	} else if (strcmp(line, "kill") == 0) {
-		r->executor->kill(r->task);
-	} else if (str_starts(line, "signal ") && str_to_u64(line + 7, 1, 64, &signal)) {
-		/* It already got this signal from Slurm. */
-		if (!(r->signalled && signal == SIGTERM))
-			r->executor->signal(r->task, (int)signal);
-	}
-}
-
 static void take_input(struct remote *r, bool read_more)
 {
 	char *end;
 
 	while (r->input.len && (end = memchr(r->input.data, '\n', r->input.len))) {
 		*end = '\0';
-		obey(r, r->input.data);
+		uint64_t signal;
+
+		if (str_starts(r->input.data, "notify ") &&
+			str_to_u64(r->input.data + 7, 1, 64, &signal)) {
+			if (!(r->signalled && signal == SIGTERM))
+				r->to_notify = (int)signal;
+		} else if (strcmp(r->input.data, "kill") == 0) {
+			r->executor->kill(r->task);
+		} else if (str_starts(r->input.data, "signal ") &&
+			   str_to_u64(r->input.data + 7, 1, 64, &signal)) {
+			/* It already got this signal from Slurm. */
+			if (!(r->signalled && signal == SIGTERM))
+				r->executor->signal(r->task, (int)signal);
+		}
 		buf_consume(&r->input, (size_t)(end - r->input.data) + 1);
 	}
 	if (!read_more)
@@ -588,15 +566,6 @@ static void take_input(struct remote *r, bool read_more)
 	}
 }
 
-static void try_to_notify(struct remote *r)
-{
-	unsigned notified = r->executor->notify ? r->executor->notify(r->task, r->to_notify)
-						: leaders_signal(r->task->pid, r->to_notify);
-
-	if (notified)
-		r->to_notify = 0;
-}
-
 /* Returns the exit code in the form of a shell. */
 static int wait_for_end(struct remote *r)
 {
@@ -607,8 +576,14 @@ static int wait_for_end(struct remote *r)
 		struct pollfd fds[] = {{r->task->event_fd, POLLIN, 0}, {r->signal_fd, POLLIN, 0},
 			{r->input_ended ? -1 : STDIN_FILENO, POLLIN, 0}};
 
-		if (r->to_notify)
-			try_to_notify(r);
+		if (r->to_notify) {
+			unsigned notified = r->executor->notify
+						    ? r->executor->notify(r->task, r->to_notify)
+						    : leaders_signal(r->task->pid, r->to_notify);
+
+			if (notified)
+				r->to_notify = 0;
+		}
 		if (poll(fds, ARRAY_SIZE(fds), r->to_notify ? NOTIFY_AGAIN_MS : -1) < 0 &&
 			errno != EINTR)
 			r->executor->kill(r->task);

@@ -88,8 +88,9 @@ static int check_store(
 	return r == 0 ? check_credential(workflow, &s3->service_account_key, err) : r;
 }
 
-static int check_credentials(const struct workflow *workflow, struct penstock_error *err)
+int slurm_check(const struct workflow *workflow, struct penstock_error *err)
 {
+	struct checking checking = {workflow, err};
 	int r = check_credential(workflow, &workflow->notify.url, err);
 
 	if (r == 0 && workflow->output.kind == WORKFLOW_S3)
@@ -98,13 +99,6 @@ static int check_credentials(const struct workflow *workflow, struct penstock_er
 		if (workflow->inputs[i].kind == WORKFLOW_S3)
 			r = check_store(workflow, &workflow->inputs[i].s3, err);
 	}
-	return r;
-}
-
-int slurm_check(const struct workflow *workflow, struct penstock_error *err)
-{
-	struct checking checking = {workflow, err};
-	int r = check_credentials(workflow, err);
 
 	if (r < 0)
 		return r;
@@ -232,29 +226,6 @@ static int write_script(const char *path, const char *home, const char *id, int 
 	return fs_write_atomic(path, text.data, text.len, 0700, err);
 }
 
-/* Reads "12" or "12;cluster", alone on the last line: sites print greetings before it. */
-static int take_number(struct slurm_job *job, const char *text, struct penstock_error *err)
-{
-	size_t len = strlen(text);
-	size_t digits;
-
-	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
-		len--;
-	for (size_t i = len; i-- > 0;) {
-		if (text[i] == '\n') {
-			text += i + 1;
-			len -= i + 1;
-			break;
-		}
-	}
-	digits = strspn(text, "0123456789");
-	if (!digits || len >= sizeof(job->job) || (digits < len && text[digits] != ';'))
-		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"unexpected output of sbatch instead of the job number: '%.80s'", text);
-	snprintf(job->job, sizeof(job->job), "%.*s", (int)len, text);
-	return 0;
-}
-
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -286,7 +257,28 @@ static int run_sbatch(struct slurm_job *job, const char *script, struct penstock
 		argv[n++] = job->options.items[i];
 	argv[n++] = script;
 	r = slurm_command(argv, &out, err);
-	return r < 0 ? r : take_number(job, buf_str(&out), err);
+	if (r < 0)
+		return r;
+	/* "12" or "12;cluster", alone on the last line: sites print greetings before it. */
+	const char *text = buf_str(&out);
+	size_t len = strlen(text);
+	size_t digits;
+
+	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+		len--;
+	for (size_t i = len; i-- > 0;) {
+		if (text[i] == '\n') {
+			text += i + 1;
+			len -= i + 1;
+			break;
+		}
+	}
+	digits = strspn(text, "0123456789");
+	if (!digits || len >= sizeof(job->job) || (digits < len && text[digits] != ';'))
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"unexpected output of sbatch instead of the job number: '%.80s'", text);
+	snprintf(job->job, sizeof(job->job), "%.*s", (int)len, text);
+	return 0;
 }
 
 /*

@@ -77,22 +77,6 @@ static bool probe(struct notice_watch *watch)
 	return *state->name;
 }
 
-static void describe(struct azure_state *state, const struct azure_event *event,
-	const struct http_reply *reply, struct notice *out)
-{
-	char reason[200];
-
-	state->event = *event;
-	snprintf(reason, sizeof(reason), "scheduled event %.120s: Preempt, %.24s", event->id,
-		*event->status ? event->status : "no status");
-	notice_set(out, "azure", reason);
-	out->hard = true;
-	if (event->not_before_s)
-		notice_set_lead(
-			out, reply_lead_ms(event->not_before_s, http_reply_header(reply, "Date"),
-				     clock_wall_ns() / NS_PER_S));
-}
-
 static bool check(struct notice_watch *watch, struct notice *out)
 {
 	struct azure_state *state = watch->state;
@@ -109,7 +93,17 @@ static bool check(struct notice_watch *watch, struct notice *out)
 	if (found < 0 || strcmp(event.id, state->event.id) == 0)
 		return false;
 	if (found == 1) {
-		describe(state, &event, &reply, out);
+		char reason[200];
+
+		state->event = event;
+		snprintf(reason, sizeof(reason), "scheduled event %.120s: Preempt, %.24s", event.id,
+			*event.status ? event.status : "no status");
+		notice_set(out, "azure", reason);
+		out->hard = true;
+		if (event.not_before_s)
+			notice_set_lead(out,
+				reply_lead_ms(event.not_before_s, http_reply_header(&reply, "Date"),
+					clock_wall_ns() / NS_PER_S));
 		return true;
 	}
 	notice_set(out, "azure", "the scheduled event was withdrawn");

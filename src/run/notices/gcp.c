@@ -43,17 +43,6 @@ static void release(struct notice_watch *watch)
 	free(watch->state);
 }
 
-/* Keeps an ETag that can be sent in a query. */
-static void keep_etag(struct gcp_state *state, const struct http_reply *reply)
-{
-	const char *etag = http_reply_header(reply, "ETag");
-	bool plain = etag && strlen(etag) < sizeof(state->etag) &&
-		     !etag[strspn(etag, "0123456789abcdefABCDEFghijklmnopqrstuvwxyz"
-					"GHIJKLMNOPQRSTUVWXYZ-_.~")];
-
-	snprintf(state->etag, sizeof(state->etag), "%s", plain ? etag : "");
-}
-
 /* Gets the value of `key`; after the first time the request hangs until it changes. */
 static int ask(struct notice_watch *watch, const char *key, bool hang, struct buf *out)
 {
@@ -83,7 +72,13 @@ static int ask(struct notice_watch *watch, const char *key, bool hang, struct bu
 	flavor = http_reply_header(&reply, "Metadata-Flavor");
 	if (r < 0 || !flavor || strcmp(flavor, "Google") != 0)
 		return -1;
-	keep_etag(state, &reply);
+	/* Keep an ETag that can be sent in a query. */
+	const char *etag = http_reply_header(&reply, "ETag");
+	bool plain = etag && strlen(etag) < sizeof(state->etag) &&
+		     !etag[strspn(etag, "0123456789abcdefABCDEFghijklmnopqrstuvwxyz"
+					"GHIJKLMNOPQRSTUVWXYZ-_.~")];
+
+	snprintf(state->etag, sizeof(state->etag), "%s", plain ? etag : "");
 	return 0;
 }
 

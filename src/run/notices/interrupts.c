@@ -53,30 +53,6 @@ static void raise_event(struct interrupts *interrupts)
 
 /* ---- requests of the user ---- */
 
-static void take_request(struct interrupts *interrupts)
-{
-	int none = INTERRUPT_NONE;
-	enum interrupt_phase phase;
-	int count;
-
-	pthread_mutex_lock(&interrupts->lock);
-	phase = interrupts->phase;
-	atomic_compare_exchange_strong(&interrupts->reason, &none, INTERRUPT_STOP);
-	count = atomic_fetch_add(&interrupts->count, 1) + 1;
-	if (phase == PHASE_BEGIN || (phase == PHASE_FLUSH && count >= 2))
-		atomic_store(&interrupts->cancel, 1);
-	pthread_mutex_unlock(&interrupts->lock);
-	if (phase == PHASE_FLUSH && count == 1 && interrupts->note)
-		interrupts->note(interrupts->cookie,
-			"still uploading the output; interrupt again to leave the rest for "
-			"'penstock flush'");
-	else if (phase == PHASE_BEGIN && count == 1 && interrupts->note)
-		interrupts->note(interrupts->cookie,
-			"stopping before the steps; interrupt again to stop without waiting for "
-			"any store");
-	raise_event(interrupts);
-}
-
 /* ---- notices ---- */
 
 static bool same_source(const struct notice *a, const struct notice *b)
@@ -232,7 +208,26 @@ static void take_signal(struct interrupts *interrupts, int signal)
 	char name[24];
 
 	if (signal == SIGINT || signal == SIGHUP) {
-		take_request(interrupts);
+		int none = INTERRUPT_NONE;
+		enum interrupt_phase phase;
+		int count;
+
+		pthread_mutex_lock(&interrupts->lock);
+		phase = interrupts->phase;
+		atomic_compare_exchange_strong(&interrupts->reason, &none, INTERRUPT_STOP);
+		count = atomic_fetch_add(&interrupts->count, 1) + 1;
+		if (phase == PHASE_BEGIN || (phase == PHASE_FLUSH && count >= 2))
+			atomic_store(&interrupts->cancel, 1);
+		pthread_mutex_unlock(&interrupts->lock);
+		if (phase == PHASE_FLUSH && count == 1 && interrupts->note)
+			interrupts->note(interrupts->cookie,
+				"still uploading the output; interrupt again to leave the rest for "
+				"'penstock flush'");
+		else if (phase == PHASE_BEGIN && count == 1 && interrupts->note)
+			interrupts->note(interrupts->cookie,
+				"stopping before the steps; interrupt again to stop without waiting for "
+				"any store");
+		raise_event(interrupts);
 		return;
 	}
 	snprintf(name, sizeof(name), "SIG%s", sigabbrev_np(signal));

@@ -121,18 +121,6 @@ static const char *given_address(const struct notices *notices, int cloud)
 	return texts[cloud]->value ? texts[cloud]->value : own[cloud];
 }
 
-static const char *address(struct notices *notices, int cloud)
-{
-	const char *given = given_address(notices, cloud);
-	char *copy = strdup(given ? given : "http://169.254.169.254");
-	size_t len = copy ? strlen(copy) : 0;
-
-	while (len && copy[len - 1] == '/')
-		copy[--len] = '\0';
-	notices->addresses[cloud] = copy;
-	return copy;
-}
-
 static bool is_true(const char *name)
 {
 	const char *value = str_env(name);
@@ -147,7 +135,14 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	/* Requested by name and by `auto`: one is enough. */
 	if (notices->addresses[cloud])
 		return;
-	base = address(notices, cloud);
+	const char *given = given_address(notices, cloud);
+	char *copy = strdup(given ? given : "http://169.254.169.254");
+	size_t len = copy ? strlen(copy) : 0;
+
+	while (len && copy[len - 1] == '/')
+		copy[--len] = '\0';
+	notices->addresses[cloud] = copy;
+	base = copy;
 	if (!base)
 		return;
 	if (cloud == GCP) {
@@ -243,19 +238,6 @@ static void choose(struct notices *notices)
 
 /* ---- start and end ---- */
 
-static int start_threads(struct notices *notices, struct penstock_error *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < notices->n && r == 0; i++) {
-		struct watch_thread *t = &notices->threads[i];
-
-		r = thread_start(&t->thread, "notice", watch_one, t, err);
-		t->started = r == 0;
-	}
-	return r;
-}
-
 int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err)
 {
@@ -275,7 +257,13 @@ int notices_start(
 		return r;
 	}
 	choose(notices);
-	r = start_threads(notices, err);
+	r = 0;
+	for (size_t i = 0; i < notices->n && r == 0; i++) {
+		struct watch_thread *t = &notices->threads[i];
+
+		r = thread_start(&t->thread, "notice", watch_one, t, err);
+		t->started = r == 0;
+	}
 	if (r < 0) {
 		notices_stop(notices);
 		return r;

@@ -64,14 +64,6 @@ static int place(int dir, const char *name, const char *text)
 	return 0;
 }
 
-static void write_quickly(const char *dir, const char *name, const char *text)
-{
-	_cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd < 0 || place(fd, name, text) < 0)
-		log_warn("cannot write %s/%s: %s", dir, name, strerror(errno));
-}
-
 static void remove_file(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = path_join(dir, name);
@@ -198,8 +190,15 @@ static void keep(const struct reaction *reaction, const struct notice *notice)
 	if (!notice->soon && !notice->withdrawn)
 		json_object_set_new(json, "deadline", json_string(deadline));
 	text = json_dumps(json, JSON_COMPACT);
-	if (text)
-		write_quickly(reaction->attempt->layout.dir, run_file_name(RUN_FILE_NOTICE), text);
+	if (text) {
+		const char *name = run_file_name(RUN_FILE_NOTICE);
+		_cleanup_close_ int fd = open(reaction->attempt->layout.dir,
+			O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		if (fd < 0 || place(fd, name, text) < 0)
+			log_warn("cannot write %s/%s: %s", reaction->attempt->layout.dir, name,
+				strerror(errno));
+	}
 }
 
 static void report_withdrawn(struct reaction *reaction, const struct notice *notice)

@@ -28,25 +28,6 @@ static void fill_number(struct workflow_number *to, const struct workflow_number
 		*to = *from;
 }
 
-/* Fills in missing values. */
-static void fill(struct workflow_preemption *to, const struct workflow_preemption *from)
-{
-	if (!to->sources_given && from->sources_given) {
-		to->sources_given = true;
-		to->sources = from->sources;
-		to->n_sources = from->n_sources;
-	}
-	if (!to->signal_given && from->signal_given) {
-		to->signal_given = true;
-		to->signal = from->signal;
-	}
-	fill_number(&to->grace, &from->grace);
-	fill_number(&to->reserve, &from->reserve);
-	fill_text(&to->gcp, &from->gcp);
-	fill_text(&to->aws, &from->aws);
-	fill_text(&to->azure, &from->azure);
-}
-
 static int read_file(struct notice_settings *out, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
@@ -74,8 +55,23 @@ static int read_file(struct notice_settings *out, const char *path, struct penst
 	else if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	diagnostics_release(&found);
-	if (r == 0)
-		fill(&out->preemption, &preemption);
+	if (r == 0) {
+		/* Fill in missing values. */
+		if (!out->preemption.sources_given && preemption.sources_given) {
+			out->preemption.sources_given = true;
+			out->preemption.sources = preemption.sources;
+			out->preemption.n_sources = preemption.n_sources;
+		}
+		if (!out->preemption.signal_given && preemption.signal_given) {
+			out->preemption.signal_given = true;
+			out->preemption.signal = preemption.signal;
+		}
+		fill_number(&out->preemption.grace, &preemption.grace);
+		fill_number(&out->preemption.reserve, &preemption.reserve);
+		fill_text(&out->preemption.gcp, &preemption.gcp);
+		fill_text(&out->preemption.aws, &preemption.aws);
+		fill_text(&out->preemption.azure, &preemption.azure);
+	}
 	return r;
 }
 

@@ -206,18 +206,6 @@ static int64_t term_ms(void)
 	return LEASE_TERM_MS;
 }
 
-/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes those that share one. */
-static void name_machine(struct lease *lease)
-{
-	const char *given = getenv("PENSTOCK_MACHINE");
-
-	if (given && *given)
-		snprintf(lease->boot_id, sizeof(lease->boot_id), "%.*s", PROCESS_BOOT_ID_SIZE - 1,
-			given);
-	else
-		process_boot_id(lease->boot_id);
-}
-
 static void lease_free(struct lease *lease)
 {
 	pthread_mutex_destroy(&lease->lock);
@@ -270,7 +258,15 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	lease->state = "staging";
 	lease->term_ms = term_ms();
 	lease->gate = (struct http_gate){may_send, lease};
-	name_machine(lease);
+	/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes those that share
+	 * one. */
+	const char *given = getenv("PENSTOCK_MACHINE");
+
+	if (given && *given)
+		snprintf(lease->boot_id, sizeof(lease->boot_id), "%.*s", PROCESS_BOOT_ID_SIZE - 1,
+			given);
+	else
+		process_boot_id(lease->boot_id);
 	if (readlink("/proc/self/ns/pid", lease->pid_ns, sizeof(lease->pid_ns) - 1) < 0)
 		lease->pid_ns[0] = '\0';
 	process_info(getpid(), &self);
@@ -290,20 +286,6 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	return 0;
 }
 
-static int write_end(struct lease *lease, const char *state, struct penstock_error *err)
-{
-	struct seen other = {0};
-	int r = lease_still_ours(lease, &other, err);
-
-	if (r == 0)
-		r = error_set(err, PENSTOCK_E_PRECONDITION, "run %s belongs to another owner now",
-			lease->options.run_id);
-	else if (r > 0)
-		r = lease_write_state(lease, state, err);
-	free(other.home);
-	return r;
-}
-
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
 	struct penstock_error *err)
 {
@@ -318,8 +300,16 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 	pthread_join(lease->thread, NULL);
 	lease->class = class && *class ? class : NULL;
 	lease->exit_code = exit_code;
-	if (!lease->lost || lease->output_lost)
-		r = write_end(lease, state, err);
+	if (!lease->lost || lease->output_lost) {
+		struct seen other = {0};
+		r = lease_still_ours(lease, &other, err);
+		if (r == 0)
+			r = error_set(err, PENSTOCK_E_PRECONDITION,
+				"run %s belongs to another owner now", lease->options.run_id);
+		else if (r > 0)
+			r = lease_write_state(lease, state, err);
+		free(other.home);
+	}
 	if (lease->lost && r == 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION, "%s", lease->owner);
 	lease_free(lease);

@@ -18,11 +18,6 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-static bool has_ended_for_good(const char *state)
-{
-	return !strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "stopped");
-}
-
 /* Owners of older versions have no home id. */
 static bool has_our_home(const struct lease *lease, const struct seen *seen)
 {
@@ -66,7 +61,9 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 		return refuse(lease, seen, err);
 	/* The owner was live when this began: its end must not be undone by a start from
 	 * scratch. */
-	if (r == 0 && seen->etag[0] && has_ended_for_good(seen->state))
+	if (r == 0 && seen->etag[0] &&
+		(!strcmp(seen->state, "succeeded") || !strcmp(seen->state, "failed") ||
+			!strcmp(seen->state, "stopped")))
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"run %s has %s%s on %s while this waited for its end; 'penstock run' of "
 			"its workflow starts it from scratch",

@@ -46,12 +46,6 @@ struct cgroup {
 
 /* ---- making ---- */
 
-static void format_cpus(const struct cgroup_wanted *wanted, struct buf *out)
-{
-	for (size_t i = 0; i < wanted->n_cpus; i++)
-		buf_printf(out, "%s%d", i ? "," : "", wanted->cpus[i]);
-}
-
 static bool write_number(const char *dir, const char *name, uint64_t n)
 {
 	char text[24];
@@ -125,15 +119,6 @@ static bool narrows_nothing(const struct cgroup_base *base, const struct cgroup_
 	       count_cpus(cgroup_text(base->dir, "cpuset.effective_cpus", &b)) == wanted->n_cpus;
 }
 
-static void drop_part(struct part *part)
-{
-	if (part->join_fd >= 0)
-		close(part->join_fd);
-	if (part->dir)
-		rmdir(part->dir);
-	free(part->dir);
-}
-
 /* Returns false if this part would be useless. */
 static bool limit_part(struct cgroup *group, struct part *part, const struct cgroup_wanted *wanted,
 	const char *cpus)
@@ -177,19 +162,6 @@ static bool can_join(struct part *part)
 	return part->base->joinable;
 }
 
-/*
- * The child has one thread when it joins. To move a whole process, the kernel waits until no thread
- * of the machine is being created or ended, for milliseconds; version 1 also moves a single thread,
- * which does not need that.
- */
-static int open_join(const struct part *part)
-{
-	_cleanup_free_ char *path = path_join(
-		part->dir, part->base->kind == V2 ? "cgroup.procs" : "tasks");
-
-	return path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
-}
-
 /* Delegates to the groups of executions the controllers that the place of this group has. */
 static bool delegate_all(const struct part *part)
 {
@@ -215,8 +187,17 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 		free(part.dir);
 		return 0;
 	}
-	if (!wanted->of_run)
-		part.join_fd = open_join(&part);
+	if (!wanted->of_run) {
+		/*
+		 * The child has one thread when it joins. To move a whole process, the kernel waits until no thread
+		 * of the machine is being created or ended, for milliseconds; version 1 also moves a single thread,
+		 * which does not need that.
+		 */
+		_cleanup_free_ char *path = path_join(
+			part.dir, part.base->kind == V2 ? "cgroup.procs" : "tasks");
+
+		part.join_fd = path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+	}
 	ok = limit_part(group, &part, wanted, cpus);
 	if (wanted->of_run)
 		ok = ok && (base->kind != V2 || delegate_all(&part));
@@ -224,7 +205,11 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 		ok = ok && part.join_fd >= 0 && can_join(&part);
 	if (!ok) {
 		log_debug("cannot use control group %s", part.dir);
-		drop_part(&part);
+		if (part.join_fd >= 0)
+			close(part.join_fd);
+		if (part.dir)
+			rmdir(part.dir);
+		free(part.dir);
 		return 0;
 	}
 	group->fds[group->n] = part.join_fd;
@@ -257,7 +242,8 @@ int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_i
 	if (!group)
 		return error_memory(err);
 	group->born_fd = -1;
-	format_cpus(wanted, &cpus);
+	for (size_t i = 0; i < wanted->n_cpus; i++)
+		buf_printf(&cpus, "%s%d", i ? "," : "", wanted->cpus[i]);
 	snprintf(name, sizeof(name), CGROUP_PREFIX "%s-%d-%lu", run_id, (int)getpid(),
 		++bases->made);
 	for (size_t i = 0; r == 0 && i < bases->n; i++) {

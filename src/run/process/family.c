@@ -78,16 +78,6 @@ static bool match_mark(void *cookie, const char *pair)
 	return !marked->found;
 }
 
-/* Returns true if the environment of the process contains the mark. Processes of other users cannot
- * be read. */
-static bool has_mark(pid_t pid, const char *mark)
-{
-	struct marked marked = {.mark = mark};
-
-	process_environment(pid, match_mark, &marked, NULL);
-	return marked.found;
-}
-
 struct killing {
 	const struct family_member *member;
 	bool alone; /* no other task is alive */
@@ -111,7 +101,12 @@ static bool is_ours(const struct killing *k, const struct process_info *info)
 		if (m != k->member && m->leader == info->session)
 			return false;
 	}
-	return has_mark(info->pid, k->member->mark);
+	/* The environment of the process contains the mark. Processes of other
+	 * users cannot be read. */
+	struct marked marked = {.mark = k->member->mark};
+
+	process_environment(info->pid, match_mark, &marked, NULL);
+	return marked.found;
 }
 
 static bool kill_one(void *cookie, const struct process_info *info)

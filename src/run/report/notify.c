@@ -54,52 +54,6 @@ static void format_now(char out[static 32])
 	strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-static char *format(enum workflow_notify_event event, const struct notify_event *news)
-{
-	char host[256] = "";
-	char now[32];
-	json_t *object;
-	char *text;
-
-	gethostname(host, sizeof(host) - 1);
-	format_now(now);
-	object = json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s?, s:o, s:s?, s:s, s:s}", "event",
-		name_of(event), "run", news->run_id, "name", news->name, "attempt", news->attempt,
-		"state", news->state, "class", news->run_class, "exit_code",
-		news->ended ? json_integer(news->exit_code) : json_null(), "message", news->message,
-		"host", host, "time", now);
-	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-	json_decref(object);
-	return text;
-}
-
-/* Nothing of the address may be shown, so only the kind of error is reported. */
-static void send_one(struct notify *notify, const char *body)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	struct http_request request = {
-		.method = "POST",
-		.url = notify->url,
-		.source = {.kind = HTTP_SOURCE_MEMORY, .data = body, .length = strlen(body)},
-		.max_attempts = ATTEMPTS,
-		.connect_timeout_ms = ATTEMPT_MS,
-		.stall_timeout_ms = ATTEMPT_MS,
-		.cancel = &notify->cancel,
-		.what = "the webhook of `notify`",
-	};
-
-	if (http_request_header(&request, "Content-Type", "application/json") == 0 &&
-		http_perform(notify->engine, &request, &reply, &err) < 0) {
-		if (err.http_status)
-			log_warn("the webhook of `notify` answered with %d", err.http_status);
-		else
-			log_warn("cannot reach the webhook of `notify` (%s)",
-				penstock_code_name(err.code));
-	}
-	strlist_release(&request.headers);
-}
-
 static void *send_all(void *cookie)
 {
 	struct notify *notify = cookie;
@@ -111,7 +65,33 @@ static void *send_all(void *cookie)
 		if (notify->sent == notify->n)
 			break;
 		pthread_mutex_unlock(&notify->lock);
-		send_one(notify, notify->queue[notify->sent]);
+		/* Nothing of the address may be shown, so only the kind of error is reported. */
+		const char *body = notify->queue[notify->sent];
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+		struct http_request request = {
+			.method = "POST",
+			.url = notify->url,
+			.source = {.kind = HTTP_SOURCE_MEMORY,
+				.data = body,
+				.length = strlen(body)},
+			.max_attempts = ATTEMPTS,
+			.connect_timeout_ms = ATTEMPT_MS,
+			.stall_timeout_ms = ATTEMPT_MS,
+			.cancel = &notify->cancel,
+			.what = "the webhook of `notify`",
+		};
+
+		if (http_request_header(&request, "Content-Type", "application/json") == 0 &&
+			http_perform(notify->engine, &request, &reply, &err) < 0) {
+			if (err.http_status)
+				log_warn("the webhook of `notify` answered with %d",
+					err.http_status);
+			else
+				log_warn("cannot reach the webhook of `notify` (%s)",
+					penstock_code_name(err.code));
+		}
+		strlist_release(&request.headers);
 		pthread_mutex_lock(&notify->lock);
 		notify->sent++;
 		pthread_cond_broadcast(&notify->changed);
@@ -168,7 +148,21 @@ void notify_send(
 
 	if (!notify || !(notify->events & event))
 		return;
-	body = format(event, news);
+	char host[256] = "";
+	char now[32];
+	json_t *object;
+	char *text;
+
+	gethostname(host, sizeof(host) - 1);
+	format_now(now);
+	object = json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s?, s:o, s:s?, s:s, s:s}", "event",
+		name_of(event), "run", news->run_id, "name", news->name, "attempt", news->attempt,
+		"state", news->state, "class", news->run_class, "exit_code",
+		news->ended ? json_integer(news->exit_code) : json_null(), "message", news->message,
+		"host", host, "time", now);
+	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+	json_decref(object);
+	body = text;
 	if (!body)
 		return;
 	pthread_mutex_lock(&notify->lock);

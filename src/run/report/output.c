@@ -173,10 +173,14 @@ static void write_log(struct output *output, const char *data, size_t len)
 	output->log_warned = true;
 }
 
-/* A terminal that went away (hang-up, closed pipe) must not end the run, and one that does not read
- * (Ctrl-S) must not delay its end: after the stop it gets two more seconds. */
-static void show(struct output *output, struct stream *stream, const char *data, size_t len)
+static void put(struct output *output, struct stream *stream, const char *data, size_t len)
 {
+	if (!len)
+		return;
+	write_log(output, data, len);
+	/* A terminal that went away (hang-up, closed pipe) must not end the run, and one that
+	 * does not read (Ctrl-S) must not delay its end: after the stop it gets two more
+	 * seconds. */
 	while (len && stream->terminal_fd >= 0) {
 		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
 		/* PIPE_BUF: fits if poll() reports it writable */
@@ -192,14 +196,6 @@ static void show(struct output *output, struct stream *stream, const char *data,
 		data += chunk;
 		len -= chunk;
 	}
-}
-
-static void put(struct output *output, struct stream *stream, const char *data, size_t len)
-{
-	if (!len)
-		return;
-	write_log(output, data, len);
-	show(output, stream, data, len);
 }
 
 /* Open MPI begins lines with "[JOB,RANK]<stdout>:". Writes "[RANK] " and returns the length of the
@@ -235,22 +231,6 @@ static void put_line(struct output *output, struct stream *stream, const char *e
 	buf_clear(&stream->line);
 }
 
-/* A progress bar's carriage return ends a line too. */
-static void put_lines(struct output *output, struct stream *stream, const char *data, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		bool ends = data[i] == '\n' || data[i] == '\r';
-
-		if (ends && data[i] == '\r' && i + 1 < len && data[i + 1] == '\n')
-			continue;
-		if (ends)
-			put_line(output, stream, data[i] == '\n' ? "\n" : "\r");
-		else if (buf_add_char(&stream->line, data[i]) < 0 ||
-			 stream->line.len >= LINE_MAX_BYTES)
-			put_line(output, stream, "\n");
-	}
-}
-
 static bool is_labelled(const struct stream *stream)
 {
 	return stream->task && stream->task->label;
@@ -267,7 +247,19 @@ static void emit(struct output *output, struct stream *stream, bool last)
 
 	if (is_labelled(stream)) {
 		buf_consume(&stream->pending, taken);
-		put_lines(output, stream, buf_str(&masked), masked.len);
+		/* A progress bar's carriage return ends a line too. */
+		const char *data = buf_str(&masked);
+		for (size_t i = 0; i < masked.len; i++) {
+			bool ends = data[i] == '\n' || data[i] == '\r';
+
+			if (ends && data[i] == '\r' && i + 1 < masked.len && data[i + 1] == '\n')
+				continue;
+			if (ends)
+				put_line(output, stream, data[i] == '\n' ? "\n" : "\r");
+			else if (buf_add_char(&stream->line, data[i]) < 0 ||
+				 stream->line.len >= LINE_MAX_BYTES)
+				put_line(output, stream, "\n");
+		}
 		return;
 	}
 	/* It was no secret, or else the mask follows the part that was shown. */

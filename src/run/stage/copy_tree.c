@@ -98,22 +98,6 @@ static int copy_file(struct copy *c, int from_dir, int to_dir, const char *name,
 	return r;
 }
 
-static int copy_link(
-	struct copy *c, int from_dir, int to_dir, const char *name, struct penstock_error *err)
-{
-	char target[4096];
-	ssize_t n = readlinkat(from_dir, name, target, sizeof(target) - 1);
-	int r;
-
-	if (n < 0)
-		return error_errno(err, errno, "cannot read the link %s", c->path);
-	target[n] = '\0';
-	r = remove_existing(c, to_dir, name, err);
-	if (r == 0 && symlinkat(target, to_dir, name) < 0)
-		r = error_errno(err, errno, "cannot create the link %s", c->path);
-	return r;
-}
-
 static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penstock_error *err);
 
 static int copy_entry(struct copy *c, int from, int to, const char *name, size_t depth,
@@ -130,8 +114,19 @@ static int copy_entry(struct copy *c, int from, int to, const char *name, size_t
 		return 0;
 	if (S_ISREG(st.st_mode))
 		return copy_file(c, from, to, name, &st, err);
-	if (S_ISLNK(st.st_mode))
-		return copy_link(c, from, to, name, err);
+	if (S_ISLNK(st.st_mode)) {
+		char target[4096];
+		ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
+		int r;
+
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the link %s", c->path);
+		target[n] = '\0';
+		r = remove_existing(c, to, name, err);
+		if (r == 0 && symlinkat(target, to, name) < 0)
+			r = error_errno(err, errno, "cannot create the link %s", c->path);
+		return r;
+	}
 	if (!S_ISDIR(st.st_mode))
 		return options->special ? options->special(options->cookie, c->path, err) : 0;
 	if (mkdirat(to, name, (st.st_mode & 0777) | 0700) < 0 &&

@@ -81,14 +81,6 @@ static int record_whole(void *cookie, uint64_t size, const char *etag, const cha
 	return stage_state_set(f->in->state, f->in->index, &mark, err);
 }
 
-static int begin_unpacking(struct fetch *f, struct penstock_error *err)
-{
-	unpacker_free(f->unpacker);
-	f->unpacker = NULL;
-	return f->in->input->unpack.value ? unpacker_new(&f->unpacker, f->in->dir, &f->unpack, err)
-					  : 0;
-}
-
 static int fetch_once(struct fetch *f, struct penstock_error *err)
 {
 	const struct workflow_input *w = f->in->input;
@@ -106,8 +98,11 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.patience_ms = atomic_load(&f->in->options->stores->patience_ms),
 		.cancel = f->in->cancel,
 	};
-	int r = begin_unpacking(f, err);
-
+	int r;
+	unpacker_free(f->unpacker);
+	f->unpacker = NULL;
+	r = f->in->input->unpack.value ? unpacker_new(&f->unpacker, f->in->dir, &f->unpack, err)
+				       : 0;
 	if (r < 0)
 		return r;
 	return http_fetch(f->in->options->stores->engine,
@@ -157,22 +152,6 @@ static bool was_fetched(const struct fetch *f, struct stage_mark *mark)
 	return true;
 }
 
-static int unpack_fetched(struct fetch *f, struct penstock_error *err)
-{
-	int r;
-
-	if (f->unpacker)
-		r = unpacker_finish(f->unpacker, f->path, &f->stats, err);
-	else
-		r = unpack_file(f->path, f->in->dir, &f->unpack, &f->stats, err);
-	unpacker_free(f->unpacker);
-	f->unpacker = NULL;
-	if (r == 0 && f->stats.result != UNPACK_PLAIN)
-		log_debug("input %s: %s with %llu members", f->in->source, f->stats.format,
-			(unsigned long long)f->stats.members);
-	return r;
-}
-
 /* Moves the file next to the files unpacked from it. */
 static int put_in_place(const struct fetch *f, struct penstock_error *err)
 {
@@ -202,8 +181,17 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 		unlink(f->path);
 		r = fetch_all(f, mark, err);
 	}
-	if (r == 0 && f->in->input->unpack.value)
-		r = unpack_fetched(f, err);
+	if (r == 0 && f->in->input->unpack.value) {
+		if (f->unpacker)
+			r = unpacker_finish(f->unpacker, f->path, &f->stats, err);
+		else
+			r = unpack_file(f->path, f->in->dir, &f->unpack, &f->stats, err);
+		unpacker_free(f->unpacker);
+		f->unpacker = NULL;
+		if (r == 0 && f->stats.result != UNPACK_PLAIN)
+			log_debug("input %s: %s with %llu members", f->in->source, f->stats.format,
+				(unsigned long long)f->stats.members);
+	}
 	if (is_bad_archive(r))
 		fs_remove_tree(f->in->fetch_dir, NULL);
 	if (r == 0)

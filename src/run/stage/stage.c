@@ -116,29 +116,6 @@ static const char *advice(enum penstock_code code)
 	}
 }
 
-static int explain(const struct stage_input *in, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
-	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	int status;
-
-	if (!err)
-		return -PENSTOCK_E_IO;
-	workflow_place_format(in->options->workflow, &in->input->at, &at);
-	error_move(&why, err);
-	status = why.http_status;
-	if (why.code == PENSTOCK_E_CANCELLED)
-		return error_move(err, &why);
-	if (why.message && strstr(why.message, in->source)) /* it already names the source */
-		error_set(err, why.code, "%s: input: %s%s", buf_str(&at), why.message,
-			advice(why.code));
-	else
-		error_set(err, why.code, "%s: input %s: %s%s", buf_str(&at), in->source,
-			why.message, advice(why.code));
-	err->http_status = status;
-	return -(int)why.code;
-}
-
 static int fetch_input(struct stage_input *in, struct penstock_error *err)
 {
 	struct stage_mark mark = {0};
@@ -153,8 +130,28 @@ static int fetch_input(struct stage_input *in, struct penstock_error *err)
 		r = stage_state_set(in->state, in->index, &mark, err);
 	}
 	free(mark.etag);
-	if (r < 0)
-		return explain(in, err);
+	if (r < 0) {
+		_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		int status;
+
+		if (!err)
+			return -PENSTOCK_E_IO;
+		workflow_place_format(in->options->workflow, &in->input->at, &at);
+		error_move(&why, err);
+		status = why.http_status;
+		if (why.code == PENSTOCK_E_CANCELLED)
+			return error_move(err, &why);
+		if (why.message &&
+			strstr(why.message, in->source)) /* it already names the source */
+			error_set(err, why.code, "%s: input: %s%s", buf_str(&at), why.message,
+				advice(why.code));
+		else
+			error_set(err, why.code, "%s: input %s: %s%s", buf_str(&at), in->source,
+				why.message, advice(why.code));
+		err->http_status = status;
+		return -(int)why.code;
+	}
 	stage_input_report(in);
 	return 0;
 }
@@ -166,22 +163,6 @@ static int bring_one(void *cookie, size_t i, struct penstock_error *err)
 	struct stage *s = cookie;
 
 	return s->state.marks[i].complete ? 0 : fetch_input(&s->inputs[i], err);
-}
-
-static int bring_all(struct stage *s, struct penstock_error *err)
-{
-	int r = thread_each(&(struct thread_work){.name = "stage",
-				    .n = s->n,
-				    .parallel = LIMIT_STAGE_PARALLEL,
-				    .fn = bring_one,
-				    .cookie = s,
-				    .cancel = s->options->cancel,
-				    .stop = &s->stop},
-		err);
-
-	if (r == 0 && atomic_load(&s->stop))
-		r = error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
-	return r;
 }
 
 static int prepare(struct stage *s, struct penstock_error *err)
@@ -271,24 +252,6 @@ static int apply_mode(struct stage *s, struct penstock_error *err)
 	return stage_state_set_mode(&s->state, err);
 }
 
-static int run_stage(struct stage *s, struct buf *provenance, struct penstock_error *err)
-{
-	int r = plan(s, err);
-
-	if (r == 0 && !(stage_state_is_complete(&s->state) && s->state.mode_set)) {
-		r = prepare(s, err);
-		if (r == 0)
-			r = bring_all(s, err);
-		if (r == 0)
-			r = apply_mode(s, err);
-	} else if (r == 0 && s->n > 0) {
-		log_debug("the inputs are complete from an earlier attempt");
-	}
-	if (r == 0 && provenance)
-		r = stage_state_provenance(&s->state, provenance, err);
-	return r;
-}
-
 int stage_inputs(
 	const struct stage_options *options, struct buf *provenance, struct penstock_error *err)
 {
@@ -299,7 +262,28 @@ int stage_inputs(
 	 * run. */
 	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
 		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
-	r = run_stage(&s, provenance, err);
+	r = plan(&s, err);
+	if (r == 0 && !(stage_state_is_complete(&s.state) && s.state.mode_set)) {
+		r = prepare(&s, err);
+		if (r == 0) {
+			r = thread_each(&(struct thread_work){.name = "stage",
+						.n = s.n,
+						.parallel = LIMIT_STAGE_PARALLEL,
+						.fn = bring_one,
+						.cookie = &s,
+						.cancel = s.options->cancel,
+						.stop = &s.stop},
+				err);
+			if (r == 0 && atomic_load(&s.stop))
+				r = error_set(err, PENSTOCK_E_CANCELLED, "staging was cancelled");
+		}
+		if (r == 0)
+			r = apply_mode(&s, err);
+	} else if (r == 0 && s.n > 0) {
+		log_debug("the inputs are complete from an earlier attempt");
+	}
+	if (r == 0 && provenance)
+		r = stage_state_provenance(&s.state, provenance, err);
 	for (size_t i = 0; i < s.n; i++)
 		stage_input_release(&s.inputs[i]);
 	free(s.inputs);

@@ -144,27 +144,6 @@ static bool matches(const struct stage_state *state, const json_t *root)
 	return true;
 }
 
-static int take_marks(struct stage_state *state, const json_t *root, struct penstock_error *err)
-{
-	state->mode_set = json_is_true(json_object_get(root, "mode_set"));
-	for (size_t i = 0; i < state->n; i++) {
-		const json_t *o = json_array_get(json_object_get(root, "inputs"), i);
-		const char *etag = json_string_value(json_object_get(o, "etag"));
-		const char *sha256 = json_string_value(json_object_get(o, "sha256"));
-		struct stage_mark *m = &state->marks[i];
-
-		m->fetched = json_is_true(json_object_get(o, "fetched"));
-		m->complete = json_is_true(json_object_get(o, "complete"));
-		m->bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
-		m->files = (uint64_t)json_integer_value(json_object_get(o, "files"));
-		if (etag && !(m->etag = strdup(etag)))
-			return error_memory(err);
-		if (sha256 && strlen(sha256) == 64)
-			memcpy(m->sha256, sha256, sizeof(m->sha256));
-	}
-	return 0;
-}
-
 /* Returns NULL if there is no file, or if it is invalid, which is treated the same. */
 static json_t *load(const char *path)
 {
@@ -264,8 +243,25 @@ static int open_state(
 	if (r < 0)
 		return r;
 	root = load(state->path);
-	if (root && matches(state, root))
-		return take_marks(state, root, err);
+	if (root && matches(state, root)) {
+		state->mode_set = json_is_true(json_object_get(root, "mode_set"));
+		for (size_t i = 0; i < state->n; i++) {
+			const json_t *o = json_array_get(json_object_get(root, "inputs"), i);
+			const char *etag = json_string_value(json_object_get(o, "etag"));
+			const char *sha256 = json_string_value(json_object_get(o, "sha256"));
+			struct stage_mark *m = &state->marks[i];
+
+			m->fetched = json_is_true(json_object_get(o, "fetched"));
+			m->complete = json_is_true(json_object_get(o, "complete"));
+			m->bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
+			m->files = (uint64_t)json_integer_value(json_object_get(o, "files"));
+			if (etag && !(m->etag = strdup(etag)))
+				return error_memory(err);
+			if (sha256 && strlen(sha256) == 64)
+				memcpy(m->sha256, sha256, sizeof(m->sha256));
+		}
+		return 0;
+	}
 	r = clear(layout, err);
 	if (r == 0)
 		r = identify(state, layout->input, err);

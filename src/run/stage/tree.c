@@ -115,31 +115,6 @@ static int unpack_each(
 	return 0;
 }
 
-static int fetch_objects(struct download *d, const struct run_store *store,
-	struct copy_prefix *prefix, struct penstock_error *err)
-{
-	struct copy copy;
-	int r = copy_begin(&copy,
-		&(struct copy_options){.engine = d->in->options->stores->engine,
-			.from = store->client,
-			.keep_same = true,
-			.no_sync = true, /* stage_state.h says why */
-			.stop_at_first_error = true,
-			.cancel = d->in->cancel,
-			.report = {.moved = count_bytes,
-				.done = note_object,
-				.same = note_object,
-				.cookie = d}},
-		err);
-
-	if (r == 0)
-		r = copy_prefix(&copy, prefix, err);
-	if (r == 0)
-		r = copy_finish(&copy, err);
-	copy_end(&copy);
-	return r;
-}
-
 int stage_download_prefix(
 	struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
 {
@@ -154,7 +129,24 @@ int stage_download_prefix(
 		return r;
 	prefix.bucket = store->bucket;
 	prefix.prefix = store->prefix;
-	r = fetch_objects(&d, store, &prefix, err);
+	struct copy copy;
+	r = copy_begin(&copy,
+		&(struct copy_options){.engine = d.in->options->stores->engine,
+			.from = store->client,
+			.keep_same = true,
+			.no_sync = true, /* stage_state.h says why */
+			.stop_at_first_error = true,
+			.cancel = d.in->cancel,
+			.report = {.moved = count_bytes,
+				.done = note_object,
+				.same = note_object,
+				.cookie = &d}},
+		err);
+	if (r == 0)
+		r = copy_prefix(&copy, &prefix, err);
+	if (r == 0)
+		r = copy_finish(&copy, err);
+	copy_end(&copy);
 	if (r == 0 && prefix.objects == 0 && prefix.directories == 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no object below this path");
 	if (r == 0 && d.no_memory)

@@ -371,35 +371,6 @@ static int set_pair(struct strlist *env, char *pair)
 	return strlist_set(env, pair, equals + 1);
 }
 
-static int read_image_environment(
-	struct container_setup *setup, const struct image *image, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
-	char *rest, *line;
-	int r;
-
-	if (strlist_set(&setup->image_env, "PATH",
-		    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") < 0)
-		return error_memory(err);
-	for (size_t i = 0; i < image->config.env.n; i++) {
-		_cleanup_free_ char *pair = strdup(image->config.env.items[i]);
-
-		if (!pair || set_pair(&setup->image_env, pair) < 0)
-			return error_memory(err);
-	}
-	r = read_of_image(image, "etc/environment", &text, err);
-	if (r < 0)
-		return r;
-	rest = text.len ? text.data : NULL;
-	while (rest && (line = strsep(&rest, "\n"))) {
-		_cleanup_free_ char *pair = environment_pair(line);
-
-		if (pair && set_pair(&setup->image_env, pair) < 0)
-			return error_memory(err);
-	}
-	return 0;
-}
-
 static int set_environment(struct container_setup *setup, const struct workflow_container *asked,
 	const struct image *image, struct penstock_error *err)
 {
@@ -421,9 +392,28 @@ static int set_environment(struct container_setup *setup, const struct workflow_
 	if (asked->mount_home.value && str_env("HOME") &&
 		strlist_set(&setup->inherited, "HOME", str_env("HOME")) < 0)
 		return error_memory(err);
-	r = read_image_environment(setup, image, err);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
+	char *rest, *line;
+
+	if (strlist_set(&setup->image_env, "PATH",
+		    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") < 0)
+		return error_memory(err);
+	for (size_t i = 0; i < image->config.env.n; i++) {
+		_cleanup_free_ char *pair = strdup(image->config.env.items[i]);
+
+		if (!pair || set_pair(&setup->image_env, pair) < 0)
+			return error_memory(err);
+	}
+	r = read_of_image(image, "etc/environment", &text, err);
 	if (r < 0)
 		return r;
+	rest = text.len ? text.data : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		_cleanup_free_ char *pair = environment_pair(line);
+
+		if (pair && set_pair(&setup->image_env, pair) < 0)
+			return error_memory(err);
+	}
 	setup->environment = (struct environment_container){
 		.seen = &seen,
 		.disk_tmp = ROOT "/disk/tmp",

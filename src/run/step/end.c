@@ -16,39 +16,6 @@ static int shown_code(int code)
 	return code >= 64 && code <= 78 ? EXIT_OTHER : code;
 }
 
-/* "1.5 s", "20 min", "2 h". */
-static void format_time(int64_t ms, char out[static 32])
-{
-	if (ms >= 7200000)
-		snprintf(out, 32, "%.3g h", (double)ms / 3600000);
-	else if (ms >= 120000)
-		snprintf(out, 32, "%.3g min", (double)ms / 60000);
-	else
-		snprintf(out, 32, "%.3g s", (double)ms / 1000);
-}
-
-static void explain_time(const struct step_end *end, const char *name, struct step_failure *out)
-{
-	char time[32];
-
-	format_time(end->stop_ms, time);
-	out->class = RUN_CLASS_TIMEOUT;
-	out->exit_code = EXIT_TIMEOUT;
-	if (end->stop == STEP_TIMEOUT)
-		snprintf(out->text, sizeof(out->text),
-			"'%s' was stopped after its timeout of %s; raise its `timeout`", name,
-			time);
-	else if (end->stop == STEP_RUN_TIMEOUT)
-		snprintf(out->text, sizeof(out->text),
-			"'%s' was ended because the run's timeout of %s was over; raise it with "
-			"--set timeout=TIME",
-			name, time);
-	else
-		snprintf(out->text, sizeof(out->text),
-			"'%s' was stopped: no output and no use of the CPU for %s (`hangTimeout`)",
-			name, time);
-}
-
 void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
 	char out[static STEP_MORE_SIZE])
 {
@@ -105,7 +72,30 @@ bool step_end_explain(
 	else
 		snprintf(who, sizeof(who), "'%.256s'", name);
 	if (end->stop > STEP_PEER_FAILED && end->stop != STEP_OVER_MEMORY) {
-		explain_time(end, name, out);
+		char time[32];
+
+		/* "1.5 s", "20 min", "2 h". */
+		if (end->stop_ms >= 7200000)
+			snprintf(time, 32, "%.3g h", (double)end->stop_ms / 3600000);
+		else if (end->stop_ms >= 120000)
+			snprintf(time, 32, "%.3g min", (double)end->stop_ms / 60000);
+		else
+			snprintf(time, 32, "%.3g s", (double)end->stop_ms / 1000);
+		out->class = RUN_CLASS_TIMEOUT;
+		out->exit_code = EXIT_TIMEOUT;
+		if (end->stop == STEP_TIMEOUT)
+			snprintf(out->text, sizeof(out->text),
+				"'%s' was stopped after its timeout of %s; raise its `timeout`",
+				name, time);
+		else if (end->stop == STEP_RUN_TIMEOUT)
+			snprintf(out->text, sizeof(out->text),
+				"'%s' was ended because the run's timeout of %s was over; raise it with "
+				"--set timeout=TIME",
+				name, time);
+		else
+			snprintf(out->text, sizeof(out->text),
+				"'%s' was stopped: no output and no use of the CPU for %s (`hangTimeout`)",
+				name, time);
 	} else if (end->oom) {
 		explain_memory(end, who, out);
 	} else if (end->signal) {

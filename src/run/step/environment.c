@@ -36,11 +36,6 @@ static int inherit(struct strlist *env, const char *const *inherited)
 	return 0;
 }
 
-static int set_if(struct strlist *env, const char *key, const char *value)
-{
-	return value ? strlist_set(env, key, value) : 0;
-}
-
 static void forget(struct strlist *env, const char *key)
 {
 	size_t len = strlen(key);
@@ -125,25 +120,6 @@ static int add_venv(struct strlist *env, const char *venv)
 	return strlist_set(env, "PATH", longer) < 0 ? -1 : strlist_set(env, "VIRTUAL_ENV", venv);
 }
 
-/* Files by which a program learns of a preemption and reports that it has finished nevertheless. */
-static int add_notice(struct strlist *env, const struct environment_spec *spec, const char *storage)
-{
-	_cleanup_free_ char *preempt = path_join(storage, REACTION_PREEMPT_FILE);
-	_cleanup_free_ char *save = path_join(storage, REACTION_SAVE_FILE);
-	_cleanup_free_ char *done = NULL;
-
-	if (!preempt || !save ||
-		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", storage, spec->serial) < 0) {
-		done = NULL;
-		return -1;
-	}
-	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
-		strlist_set(env, "PENSTOCK_SAVE_FILE", save) < 0 ||
-		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
-		return -1;
-	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");
-}
-
 static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct environment_container *container = spec->container;
@@ -164,7 +140,23 @@ static int add_places(struct strlist *env, const struct environment_spec *spec)
 		return -1;
 	if (set_number(env, "PENSTOCK_ATTEMPT", spec->attempt) < 0)
 		return -1;
-	return add_notice(env, spec, layout->storage);
+	/* Files by which a program learns of a preemption and reports that it has finished
+	 * nevertheless. */
+	_cleanup_free_ char *preempt = path_join(layout->storage, REACTION_PREEMPT_FILE);
+	_cleanup_free_ char *save = path_join(layout->storage, REACTION_SAVE_FILE);
+	_cleanup_free_ char *done = NULL;
+
+	if (!preempt || !save ||
+		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", layout->storage, spec->serial) <
+			0) {
+		done = NULL;
+		return -1;
+	}
+	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
+		strlist_set(env, "PENSTOCK_SAVE_FILE", save) < 0 ||
+		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
+		return -1;
+	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");
 }
 
 static int set_below(struct strlist *env, const char *key, const char *dir, const char *path)
@@ -217,7 +209,7 @@ int environment_build(
 		add_checkpoints(env, spec) < 0 ||
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_venv(env, spec->venv) < 0 ||
-		set_if(env, "DEEPSQUARE_ENV", spec->env_file) < 0 ||
+		(spec->env_file ? strlist_set(env, "DEEPSQUARE_ENV", spec->env_file) : 0) < 0 ||
 		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
 		return error_memory(err);
 	return 0;

@@ -47,25 +47,6 @@ void run_group_end(struct run_group *run)
 
 /* ---- an execution ---- */
 
-static void report_missing_limits(struct run_group *run, const struct step_group *group, bool asked)
-{
-	if (group->watch_memory && !run->said_no_limits) {
-		run->said_no_limits = true;
-		run_say(&run->attempt->voice, RUN_EVENT_MESSAGE,
-			"cannot create a control group that limits memory on this machine: the "
-			"steps' use is checked every %.2g s instead, and CPUs are bound by "
-			"affinity alone",
-			STEP_MEMORY_CHECK_MS / 1000.0);
-	}
-	if (asked && group->max_processes && !cgroup_holds_pids(group->cgroup) &&
-		!run->said_no_processes) {
-		run->said_no_processes = true;
-		run_say(&run->attempt->voice, RUN_EVENT_WARNING,
-			"cannot create a control group that counts processes on this machine: "
-			"`maxProcesses` is not enforced");
-	}
-}
-
 static uint64_t processes_of(const struct workflow_step_resources *res, uint64_t cpus)
 {
 	if (res->max_processes.given)
@@ -93,8 +74,23 @@ int step_group_make(struct step_group *group, struct run_group *run,
 	group->max_processes = wanted.pids;
 	group->resources = res;
 	group->watch_memory = wanted.memory && !cgroup_holds_memory(group->cgroup);
-	if (r == 0)
-		report_missing_limits(run, group, res->max_processes.given);
+	if (r == 0) {
+		if (group->watch_memory && !run->said_no_limits) {
+			run->said_no_limits = true;
+			run_say(&run->attempt->voice, RUN_EVENT_MESSAGE,
+				"cannot create a control group that limits memory on this machine: the "
+				"steps' use is checked every %.2g s instead, and CPUs are bound by "
+				"affinity alone",
+				STEP_MEMORY_CHECK_MS / 1000.0);
+		}
+		if (res->max_processes.given && group->max_processes &&
+			!cgroup_holds_pids(group->cgroup) && !run->said_no_processes) {
+			run->said_no_processes = true;
+			run_say(&run->attempt->voice, RUN_EVENT_WARNING,
+				"cannot create a control group that counts processes on this machine: "
+				"`maxProcesses` is not enforced");
+		}
+	}
 	return r;
 }
 

@@ -187,15 +187,6 @@ int step_mpi_box(char **out, const char *tmp, struct penstock_error *err)
 	return 0;
 }
 
-/* A user who is not root may be root in the container, but not to the launcher's server. */
-static void keep_user(struct task_container *container, const struct workflow_run *what)
-{
-	if (!what->map_uid.given)
-		container->uid = geteuid();
-	if (!what->map_gid.given)
-		container->gid = getegid();
-}
-
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
 	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err)
 {
@@ -205,7 +196,11 @@ int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const
 	struct task_spec rank = *task;
 	int r;
 
-	keep_user(&container, what);
+	/* A user who is not root may be root in the container, but not to the launcher's server. */
+	if (!what->map_uid.given)
+		container.uid = geteuid();
+	if (!what->map_gid.given)
+		container.gid = getegid();
 	rank.container = &container;
 	rank.network = (struct task_network){0}; /* of the launcher */
 	r = remote_describe_rank(&rank, gpus, n_gpus, &text, err);

@@ -80,9 +80,24 @@ static int describe_wireguard(struct step_network *out, struct task_interface *i
 
 /* ---- the whole ---- */
 
-static int describe_interfaces(
+int step_network_describe(
 	struct step_network *out, const struct workflow_run *what, struct penstock_error *err)
 {
+	switch (what->network) {
+	case WORKFLOW_NETWORK_SLIRP4NETNS:
+		out->network.kind = TASK_NETWORK_SLIRP4NETNS;
+		break;
+	case WORKFLOW_NETWORK_PASTA:
+		out->network.kind = TASK_NETWORK_PASTA;
+		break;
+	default:
+		return 0;
+	}
+	for (size_t i = 0; i < what->dns.n; i++) {
+		if (strlist_add(&out->dns, what->dns.items[i].value) < 0)
+			return error_memory(err);
+	}
+	out->network.dns = (const char *const *)out->dns.items;
 	int r = 0;
 
 	if (!what->n_interfaces)
@@ -108,27 +123,6 @@ static int describe_interfaces(
 	out->network.interfaces = out->interfaces;
 	out->network.n_interfaces = what->n_interfaces;
 	return r;
-}
-
-int step_network_describe(
-	struct step_network *out, const struct workflow_run *what, struct penstock_error *err)
-{
-	switch (what->network) {
-	case WORKFLOW_NETWORK_SLIRP4NETNS:
-		out->network.kind = TASK_NETWORK_SLIRP4NETNS;
-		break;
-	case WORKFLOW_NETWORK_PASTA:
-		out->network.kind = TASK_NETWORK_PASTA;
-		break;
-	default:
-		return 0;
-	}
-	for (size_t i = 0; i < what->dns.n; i++) {
-		if (strlist_add(&out->dns, what->dns.items[i].value) < 0)
-			return error_memory(err);
-	}
-	out->network.dns = (const char *const *)out->dns.items;
-	return describe_interfaces(out, what, err);
 }
 
 void step_network_release(struct step_network *network)

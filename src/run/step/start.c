@@ -108,25 +108,6 @@ static void starting_release(struct starting *s)
 	step_network_release(&s->network);
 }
 
-/* The launcher runs on the machine itself, with the environment of a step there. */
-static int prepare_ranks(struct step_run *step, const struct step_run_spec *spec,
-	const struct strlist *defaults, struct starting *s, struct task_spec *task,
-	struct penstock_error *err)
-{
-	int r = build_environment(step, spec, defaults, NULL, &s->launch_env, err);
-
-	if (r == 0)
-		r = step_mpi_box(&step->mpi_box, step->host->attempt->layout.tmp, err);
-	if (r < 0)
-		return r;
-	s->setup.container.tmp = step->mpi_box;
-	r = step_mpi_wrap(task, step->what, step->share.gpus, step->share.n_gpus, &s->launch,
-		&s->launch_env, err);
-	task->envp = (const char *const *)s->launch_env.items;
-	task->cwd = step_cwd(step);
-	return r;
-}
-
 static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	const struct ranks *ranks, size_t rank, struct starting *s, struct task_spec *task,
 	struct penstock_error *err)
@@ -161,8 +142,20 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	task->envp = (const char *const *)s->env.items;
 	task->network = s->network.network;
 	task->tmp = step->host->attempt->layout.tmp;
-	if (launcher && contained)
-		return prepare_ranks(step, spec, &defaults, s, task, err);
+	if (launcher && contained) {
+		/* The launcher runs on the machine itself, with the environment of a step there. */
+		r = build_environment(step, spec, &defaults, NULL, &s->launch_env, err);
+		if (r == 0)
+			r = step_mpi_box(&step->mpi_box, step->host->attempt->layout.tmp, err);
+		if (r < 0)
+			return r;
+		s->setup.container.tmp = step->mpi_box;
+		r = step_mpi_wrap(task, step->what, step->share.gpus, step->share.n_gpus,
+			&s->launch, &s->launch_env, err);
+		task->envp = (const char *const *)s->launch_env.items;
+		task->cwd = step_cwd(step);
+		return r;
+	}
 	return 0;
 }
 

@@ -115,19 +115,6 @@ static void add_bind(json_t *mounts, const char *source, const char *place, bool
 		add_mount(mounts, place, "bind", source, "rbind,rprivate,nosuid,nodev,rw");
 }
 
-/* Adds the files of /etc that describe this machine. */
-static void add_names(json_t *mounts, const char *dir, bool own_network)
-{
-	_cleanup_free_ char *resolv = path_join(dir, "resolv.conf");
-
-	if (own_network && resolv)
-		add_bind(mounts, resolv, "/etc/resolv.conf", true);
-	else if (access("/etc/resolv.conf", R_OK) == 0)
-		add_bind(mounts, "/etc/resolv.conf", "/etc/resolv.conf", true);
-	if (access("/etc/hosts", R_OK) == 0)
-		add_bind(mounts, "/etc/hosts", "/etc/hosts", true);
-}
-
 /* Returns true if the container's user is not root, which the caller is in every container. */
 static bool is_mapped(const struct task_container *container)
 {
@@ -158,7 +145,15 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 		add_read_only(mounts, "/sys", "/sys", "rbind,rprivate,nosuid,noexec,nodev");
 	else
 		add_mount(mounts, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
-	add_names(mounts, dir, own_network);
+	/* The files of /etc that describe this machine. */
+	_cleanup_free_ char *resolv = path_join(dir, "resolv.conf");
+
+	if (own_network && resolv)
+		add_bind(mounts, resolv, "/etc/resolv.conf", true);
+	else if (access("/etc/resolv.conf", R_OK) == 0)
+		add_bind(mounts, "/etc/resolv.conf", "/etc/resolv.conf", true);
+	if (access("/etc/hosts", R_OK) == 0)
+		add_bind(mounts, "/etc/hosts", "/etc/hosts", true);
 	for (size_t i = 0; i < container->n_mounts; i++)
 		add_bind(mounts, container->mounts[i].source, container->mounts[i].place,
 			container->mounts[i].read_only);

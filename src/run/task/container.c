@@ -100,44 +100,6 @@ static int overlay_options(
 	return *out ? 0 : -1;
 }
 
-static int make_box(struct starting *s, struct penstock_error *err)
-{
-	const char *tmp = s->spec->container->tmp;
-	int r = box_take(&s->task->box, tmp, err);
-
-	if (r < 0)
-		return r;
-	/* A mount point, shared by all containers if that is safe: each sees its own mount there,
-	 * and the directory stays. */
-	s->bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
-	s->memory = path_join(s->task->box, "memory");
-	if (!s->bundle || !s->memory)
-		return error_memory(err);
-	if (mkdir(s->bundle, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot make %s", s->bundle);
-	s->config_path = path_join(s->bundle, "config.json");
-	s->rootfs = path_join(s->bundle, "rootfs");
-	s->pid_file = path_join(s->bundle, "pid");
-	s->log = path_join(s->bundle, "log");
-	s->state = path_join(s->bundle, "state");
-	s->program = path_join(s->bundle, "crun"); /* also its name in `ps` */
-	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
-		return error_memory(err);
-	return 0;
-}
-
-/* Allocates memory for the reports of the init. */
-static int share_memory(struct starting *s, struct penstock_error *err)
-{
-	void *memory = mmap(NULL, sizeof(*s->report), PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (memory == MAP_FAILED)
-		return error_memory(err);
-	s->report = memory;
-	return 0;
-}
-
 static int plan_root(struct starting *s, struct penstock_error *err)
 {
 	const struct strlist *layers = &s->spec->container->image->layers;
@@ -171,16 +133,40 @@ static int prepare(struct starting *s, struct penstock_error *err)
 {
 	int r = find_crun(s, err);
 
-	if (r == 0)
-		r = make_box(s, err);
-	if (r == 0)
-		r = plan_root(s, err);
-	if (r == 0)
-		r = network_prepare(&s->network, &s->spec->network, s->task->box, err);
-	if (r == 0)
-		r = share_memory(s, err);
 	if (r < 0)
 		return r;
+	const char *tmp = s->spec->container->tmp;
+	r = box_take(&s->task->box, tmp, err);
+	if (r < 0)
+		return r;
+	/* A mount point, shared by all containers if that is safe: each sees its own mount there,
+	 * and the directory stays. */
+	s->bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
+	s->memory = path_join(s->task->box, "memory");
+	if (!s->bundle || !s->memory)
+		return error_memory(err);
+	if (mkdir(s->bundle, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot make %s", s->bundle);
+	s->config_path = path_join(s->bundle, "config.json");
+	s->rootfs = path_join(s->bundle, "rootfs");
+	s->pid_file = path_join(s->bundle, "pid");
+	s->log = path_join(s->bundle, "log");
+	s->state = path_join(s->bundle, "state");
+	s->program = path_join(s->bundle, "crun"); /* also its name in `ps` */
+	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
+		return error_memory(err);
+	r = plan_root(s, err);
+	if (r == 0)
+		r = network_prepare(&s->network, &s->spec->network, s->task->box, err);
+	if (r < 0)
+		return r;
+	/* Memory for the reports of the init. */
+	void *memory = mmap(NULL, sizeof(*s->report), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return error_memory(err);
+	s->report = memory;
 	s->config = bundle_text(s->task->box, s->spec, s->plan.rootless);
 	return s->config ? 0 : error_memory(err);
 }

@@ -197,17 +197,6 @@ static pid_t read_pid(const char *path)
 	return pid;
 }
 
-/* Copies the log, because the parent cannot see our mounts. */
-static void copy_log(const struct init_plan *plan)
-{
-	int fd = open(plan->log, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, plan->report->log, sizeof(plan->report->log) - 1);
-
-	plan->report->log[n > 0 ? n : 0] = '\0';
-	if (fd >= 0)
-		close(fd);
-}
-
 static void fail(int report_fd, int step)
 {
 	process_body_failed(report_fd, step, errno);
@@ -237,7 +226,14 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	if (pid < 0)
 		fail(report_fd, INIT_FORK);
 	if (seen_wait(pid, &status, &seen) < 0 || status != 0) {
-		copy_log(plan);
+		/* Copy the log, because the parent cannot see our mounts. */
+		int fd = open(plan->log, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? -1
+				   : read(fd, plan->report->log, sizeof(plan->report->log) - 1);
+
+		plan->report->log[n > 0 ? n : 0] = '\0';
+		if (fd >= 0)
+			close(fd);
 		errno = EIO;
 		fail(report_fd, INIT_CRUN);
 	}

@@ -52,20 +52,6 @@ struct isolated_plan {
 
 /* ---- in the init ---- */
 
-static void become_task(const struct isolated_plan *plan, int report_fd, int body_fd)
-{
-	const struct task_spec *spec = plan->spec;
-
-	close(body_fd);
-	/* `penstock exec` joins only processes that cannot gain rights. */
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (spec->cwd && chdir(spec->cwd) < 0)
-		process_body_failed(report_fd, ISOLATED_CWD, errno);
-	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
-		(char *const *)(uintptr_t)spec->envp);
-	process_body_failed(report_fd, ISOLATED_EXEC, errno);
-}
-
 static int run(void *cookie, int report_fd, int body_fd)
 {
 	const struct isolated_plan *plan = cookie;
@@ -87,8 +73,18 @@ static int run(void *cookie, int report_fd, int body_fd)
 	pid = process_fork_in_body();
 	if (pid < 0)
 		process_body_failed(report_fd, ISOLATED_FORK, errno);
-	if (pid == 0)
-		become_task(plan, report_fd, body_fd);
+	if (pid == 0) {
+		const struct task_spec *spec = plan->spec;
+
+		close(body_fd);
+		/* `penstock exec` joins only processes that cannot gain rights. */
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+		if (spec->cwd && chdir(spec->cwd) < 0)
+			process_body_failed(report_fd, ISOLATED_CWD, errno);
+		execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv,
+			(char *const *)(uintptr_t)spec->envp);
+		process_body_failed(report_fd, ISOLATED_EXEC, errno);
+	}
 	*plan->task = pid;
 	close(report_fd);
 	close(STDOUT_FILENO);
@@ -126,19 +122,6 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 
 /* ---- start ---- */
 
-static int spawn(struct boxed_task *t, struct isolated_plan *plan, struct penstock_error *err)
-{
-	return boxed_spawn(t, plan->spec,
-		&(struct process_spec){
-			.namespaces = CLONE_NEWPID | CLONE_NEWNS |
-				      (plan->rootless ? CLONE_NEWUSER : 0),
-			.body = run,
-			.cookie = plan,
-			.explain = explain,
-		},
-		err);
-}
-
 static int start(struct task **out, const struct task_spec *spec, struct penstock_error *err)
 {
 	struct boxed_task *t = boxed_new();
@@ -159,7 +142,15 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 	if (r == 0)
 		r = network_prepare(&plan.network, &spec->network, t->box, err);
 	if (r == 0)
-		r = spawn(t, &plan, err);
+		r = boxed_spawn(t, plan.spec,
+			&(struct process_spec){
+				.namespaces = CLONE_NEWPID | CLONE_NEWNS |
+					      (plan.rootless ? CLONE_NEWUSER : 0),
+				.body = run,
+				.cookie = &plan,
+				.explain = explain,
+			},
+			err);
 	if (r == 0) {
 		t->task.pid = boxed_find(t->process.pid, *plan.task);
 		t->task.event_fd = t->process.pidfd;

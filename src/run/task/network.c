@@ -86,24 +86,6 @@ static int add_words(struct strlist *argv, const char *const *words, struct pens
 	return 0;
 }
 
-/* Neither lets the step reach ports of the machine's loopback address. */
-static int set_program(
-	struct network_setup *s, enum task_network_kind kind, struct penstock_error *err)
-{
-	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
-		"--ready-fd=7", "--netns-type=path", s->netns, "tap0", NULL};
-	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "--quiet", "--runas",
-		"0:0", "--netns-only", "--netns", s->netns, NULL};
-	bool is_slirp = kind == TASK_NETWORK_SLIRP4NETNS;
-	int r = need(&s->program, is_slirp ? &slirp4netns : &pasta, err);
-
-	if (r == 0)
-		r = add_words(&s->program, is_slirp ? slirp_words : pasta_words, err);
-	s->plan.reports_ready = is_slirp;
-	s->plan.program = (const char *const *)s->program.items;
-	return r;
-}
-
 /* Names are resolved by the program that provides the step's network, unless the workflow names
  * servers. */
 static int write_resolv(const struct network_setup *s, const struct task_network *network,
@@ -165,27 +147,6 @@ static int add_bore(struct network_setup *s, const struct task_interface *interf
 	return 0;
 }
 
-static int add_interfaces(
-	struct network_setup *s, const struct task_network *network, struct penstock_error *err)
-{
-	int r = 0;
-
-	s->plan.commands = calloc(network->n_interfaces + 1, sizeof(*s->plan.commands));
-	s->argvs = calloc(network->n_interfaces + 1, sizeof(*s->argvs));
-	if (!s->plan.commands || !s->argvs)
-		return error_memory(err);
-	s->plan.n_commands = network->n_interfaces;
-	for (size_t i = 0; r == 0 && i < network->n_interfaces; i++) {
-		const struct task_interface *interface = &network->interfaces[i];
-
-		r = interface->kind == TASK_INTERFACE_WIREGUARD
-			    ? add_wireguard(s, interface, i, err)
-			    : add_bore(s, interface, i, err);
-		s->plan.commands[i].argv = (const char *const *)s->argvs[i].items;
-	}
-	return r;
-}
-
 int network_prepare(struct network_setup *s, const struct task_network *network, const char *box,
 	struct penstock_error *err)
 {
@@ -200,10 +161,35 @@ int network_prepare(struct network_setup *s, const struct task_network *network,
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
 		return error_errno(err, errno, "cannot make %s", s->netns);
-	r = set_program(s, network->kind, err);
+	/* Neither lets the step reach ports of the machine's loopback address. */
+	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
+		"--ready-fd=7", "--netns-type=path", s->netns, "tap0", NULL};
+	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "--quiet", "--runas",
+		"0:0", "--netns-only", "--netns", s->netns, NULL};
+	bool is_slirp = network->kind == TASK_NETWORK_SLIRP4NETNS;
+	r = need(&s->program, is_slirp ? &slirp4netns : &pasta, err);
+	if (r == 0)
+		r = add_words(&s->program, is_slirp ? slirp_words : pasta_words, err);
+	s->plan.reports_ready = is_slirp;
+	s->plan.program = (const char *const *)s->program.items;
 	if (r == 0)
 		r = write_resolv(s, network, err);
-	return r == 0 ? add_interfaces(s, network, err) : r;
+	if (r < 0)
+		return r;
+	s->plan.commands = calloc(network->n_interfaces + 1, sizeof(*s->plan.commands));
+	s->argvs = calloc(network->n_interfaces + 1, sizeof(*s->argvs));
+	if (!s->plan.commands || !s->argvs)
+		return error_memory(err);
+	s->plan.n_commands = network->n_interfaces;
+	for (size_t i = 0; r == 0 && i < network->n_interfaces; i++) {
+		const struct task_interface *interface = &network->interfaces[i];
+
+		r = interface->kind == TASK_INTERFACE_WIREGUARD
+			    ? add_wireguard(s, interface, i, err)
+			    : add_bore(s, interface, i, err);
+		s->plan.commands[i].argv = (const char *const *)s->argvs[i].items;
+	}
+	return r;
 }
 
 void network_release(struct network_setup *s)
@@ -305,20 +291,6 @@ static int run_to_end(const struct network_command *command, int log)
 	return status;
 }
 
-/* Its output goes to the step's: it names the address that is reachable from outside. */
-static void keep_running(const struct network_command *command)
-{
-	for (;;) {
-		pid_t pid = process_fork_in_body();
-
-		if (pid == 0)
-			become(command->argv);
-		while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-		sleep(AGAIN_S);
-	}
-}
-
 /* Runs in a child. */
 static void make_interfaces(const struct network_plan *plan)
 {
@@ -339,8 +311,19 @@ static void make_interfaces(const struct network_plan *plan)
 	}
 	close(log);
 	for (size_t i = 0; i < plan->n_commands; i++) {
-		if (plan->commands[i].stays && process_fork_in_body() == 0)
-			keep_running(&plan->commands[i]);
+		if (plan->commands[i].stays && process_fork_in_body() == 0) {
+			/* Its output goes to the step's: it names the address that is reachable
+			 * from outside. */
+			for (;;) {
+				pid_t pid = process_fork_in_body();
+
+				if (pid == 0)
+					become(plan->commands[i].argv);
+				while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+					;
+				sleep(AGAIN_S);
+			}
+		}
 	}
 	_exit(0);
 }

@@ -152,24 +152,6 @@ static bool is_written(const struct walk *walk, const struct env_seen *seen)
 	return false;
 }
 
-static void report_lines(const struct walk *walk, const struct frame *frame,
-	const struct env_file_odd *odd, bool written)
-{
-	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_STRING);
-
-	for (unsigned i = 0; i < odd->n && i < ARRAY_SIZE(odd->lines); i++)
-		buf_printf(&lines, "%s%u", i ? ", " : "", odd->lines[i]);
-	if (odd->n > ARRAY_SIZE(odd->lines))
-		buf_printf(&lines, " and %u more", odd->n - (unsigned)ARRAY_SIZE(odd->lines));
-	if (odd->n)
-		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
-			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
-			"MARK behind the value",
-			frame->name, written ? ", or what runs beside it," : "",
-			odd->n == 1 ? "" : "s", buf_str(&lines));
-}
-
 /* Makes it the fault of the step, if nothing else failed. */
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -195,7 +177,19 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 	if (text->len < seen->bytes)
 		seen->bytes = 0;
 	env_file_check(buf_str(text), text->len, seen->bytes, &odd);
-	report_lines(walk, frame, &odd, written);
+	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_STRING);
+
+	for (unsigned i = 0; i < odd.n && i < ARRAY_SIZE(odd.lines); i++)
+		buf_printf(&lines, "%s%u", i ? ", " : "", odd.lines[i]);
+	if (odd.n > ARRAY_SIZE(odd.lines))
+		buf_printf(&lines, " and %u more", odd.n - (unsigned)ARRAY_SIZE(odd.lines));
+	if (odd.n)
+		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
+			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
+			"MARK behind the value",
+			frame->name, written ? ", or what runs beside it," : "",
+			odd.n == 1 ? "" : "s", buf_str(&lines));
 	/* A live execution may still write the rest. */
 	seen->bytes = written ? odd.whole : text->len;
 	seen->shared = *odd.block && written;
@@ -217,16 +211,6 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			frame->name, odd.block);
 }
 
-/* Keeps the lines that were checked and are still there; `text` is the beginning of the file. */
-static void cut_unreadable(struct env_seen *seen, const struct buf *text)
-{
-	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);
-	struct env_file_odd odd;
-
-	env_file_check(buf_str(text), len, len, &odd);
-	cut(seen->path, seen, odd.whole);
-}
-
 static void take_unreadable(struct walk *walk, const struct frame *frame, struct env_seen *seen,
 	const struct buf *text, const char *why, struct step_end *end)
 {
@@ -240,7 +224,13 @@ static void take_unreadable(struct walk *walk, const struct frame *frame, struct
 			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
 			"last is not passed on: %s",
 			frame->name, shared ? ", or what ran beside it," : "", why);
-	cut_unreadable(seen, text);
+	/* Keeps the lines that were checked and are still there; `text` is the beginning of the
+	 * file. */
+	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);
+	struct env_file_odd odd;
+
+	env_file_check(buf_str(text), len, len, &odd);
+	cut(seen->path, seen, odd.whole);
 }
 
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end)

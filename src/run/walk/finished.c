@@ -87,16 +87,6 @@ static bool is_within_finished(const struct finished_steps *progress, const char
 	return false;
 }
 
-static void forget_within(struct finished_steps *progress)
-{
-	struct finished *f, *next;
-
-	HASH_ITER (hh, progress->known, f, next) {
-		if (is_within_finished(progress, f->path))
-			forget(progress, f);
-	}
-}
-
 /* Reads one line. An invalid line, as a crash may leave it, is ignored. */
 static int take_line(struct finished_steps *progress, char *line)
 {
@@ -140,7 +130,12 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 		if (take_line(progress, line) < 0)
 			return error_memory(err);
 	}
-	forget_within(progress);
+	struct finished *f, *next;
+
+	HASH_ITER (hh, progress->known, f, next) {
+		if (is_within_finished(progress, f->path))
+			forget(progress, f);
+	}
 	return 0;
 }
 

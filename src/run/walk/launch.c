@@ -100,17 +100,6 @@ void launch_ended(struct walk *walk, struct launch *launch, const struct outcome
 		frame_push(walk, launch->scope->closer);
 }
 
-static void signal_launch(struct walk *walk, struct launch *launch, int signal)
-{
-	launch->stopping = true;
-	launch->kill_at_ms = clock_monotonic_ms() + launch_grace_ms();
-	for (struct frame *f = walk->live; f; f = f->next_live) {
-		if (f->launch == launch && !f->final_in_launch)
-			step_run_signal(f->run, signal);
-	}
-	walk_wake_waiting(walk); /* a step may depend on a launch that will be killed */
-}
-
 /* A launch without a signal outlives its scope and joins that of the whole run. */
 static void move_out(struct launch **place, struct scope *root)
 {
@@ -131,7 +120,13 @@ static void end_launch(struct walk *walk, struct launch *launch, bool failed)
 	if (launch->stopping || (walk->stopping && !launch->frame->final))
 		return; /* it was signalled already */
 	if (signal || failed) {
-		signal_launch(walk, launch, signal ? (int)signal : SIGTERM);
+		launch->stopping = true;
+		launch->kill_at_ms = clock_monotonic_ms() + launch_grace_ms();
+		for (struct frame *f = walk->live; f; f = f->next_live) {
+			if (f->launch == launch && !f->final_in_launch)
+				step_run_signal(f->run, (signal ? (int)signal : SIGTERM));
+		}
+		walk_wake_waiting(walk); /* a step may depend on a launch that will be killed */
 		return;
 	}
 	if (!launch->awaited)

@@ -17,35 +17,6 @@
 #include "sync/sync.h"
 #include "base/banned.h"
 
-static void add_live(struct walk *walk, struct frame *frame)
-{
-	frame->next_live = walk->live;
-	frame->prev_live = &walk->live;
-	if (walk->live)
-		walk->live->prev_live = &frame->next_live;
-	walk->live = frame;
-	walk->n_live++;
-}
-
-static void remove_live(struct walk *walk, struct frame *frame)
-{
-	*frame->prev_live = frame->next_live;
-	if (frame->next_live)
-		frame->next_live->prev_live = frame->prev_live;
-	walk->n_live--;
-}
-
-/* Writes "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes it for a pattern. */
-static void add_plain_path(struct buf *out, const char *path)
-{
-	for (; *path; path++) {
-		if (*path == '[')
-			buf_add_char(out, '.');
-		else if (*path != ']')
-			buf_add_char(out, *path);
-	}
-}
-
 /* Checked right before the start, because an earlier step may create the directory. */
 static int check_work_dir(
 	const char *path, const struct workflow_run *what, struct penstock_error *err)
@@ -56,7 +27,14 @@ static int check_work_dir(
 
 	if (!dir || what->container.given || (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)))
 		return 0;
-	add_plain_path(&plain, path);
+	/* "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes it for a
+	 * pattern. */
+	for (; *path; path++) {
+		if (*path == '[')
+			buf_add_char(&plain, '.');
+		else if (*path != ']')
+			buf_add_char(&plain, *path);
+	}
 	return error_set(err, PENSTOCK_E_INVALID,
 		"%s.run.workDir: %s is no directory on this machine; make it, or give --set "
 		"%s.run.workDir=DIR",
@@ -119,7 +97,12 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 		frame_fail(frame, what->container.given ? RUN_CLASS_IMAGE : RUN_CLASS_USER, &err);
 		return false;
 	}
-	add_live(walk, frame);
+	frame->next_live = walk->live;
+	frame->prev_live = &walk->live;
+	if (walk->live)
+		walk->live->prev_live = &frame->next_live;
+	walk->live = frame;
+	walk->n_live++;
 	return true;
 }
 
@@ -159,7 +142,10 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 		sync_task_ended(sync, true);
 	kill_all_of(walk, frame, false); /* children left running */
 	end->done = reaction_is_done(walk->reaction, step_run_serial(frame->run));
-	remove_live(walk, frame);
+	*frame->prev_live = frame->next_live;
+	if (frame->next_live)
+		frame->next_live->prev_live = frame->prev_live;
+	walk->n_live--;
 	step_run_free(take_pointer(frame->run));
 	output_drain(walk->attempt->voice.output);
 	if (sync)

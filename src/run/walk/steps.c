@@ -193,15 +193,6 @@ static void react(struct watch *watch)
 	watch->requests = requests;
 }
 
-/* Another owner has the run: nothing of ours may be published any more, and the steps are
- * useless. */
-static void fence(struct watch *watch)
-{
-	publisher_fence(watch->publisher);
-	begin_grace(watch);
-	walk_stop(&watch->walk);
-}
-
 /* Milliseconds until the next deadline. */
 static int next_timeout(const struct watch *watch)
 {
@@ -281,8 +272,13 @@ static int run_walk(struct watch *watch, struct penstock_error *err)
 		do {
 			if (interrupts_news(&watch->reaction->interrupts) != watch->news)
 				react(watch);
-			if (!watch->publisher->fenced && lease_is_lost(watch->publisher->lease))
-				fence(watch);
+			if (!watch->publisher->fenced && lease_is_lost(watch->publisher->lease)) {
+				/* Another owner has the run: nothing of ours may be published
+				 * any more, and the steps are useless. */
+				publisher_fence(watch->publisher);
+				begin_grace(watch);
+				walk_stop(&watch->walk);
+			}
 		} while (walk_advance(&watch->walk));
 		if (watch->walk.done)
 			return 0;

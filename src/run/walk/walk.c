@@ -72,23 +72,6 @@ static void warn_unwritten(struct walk *walk, bool written)
 		"cannot record finished steps: a resumed run may repeat them");
 }
 
-/* A top-level step that is not recorded is run again. */
-static void record_top(struct walk *walk, size_t i, const char *name)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct attempt *a = walk->attempt;
-	int r = records_step_done(a->records, a->id, a->number, (int)i, name, &err);
-
-	if (r == -(int)PENSTOCK_E_NO_SPACE && attempt_free_space(a)) {
-		penstock_error_release(&err);
-		r = records_step_done(a->records, a->id, a->number, (int)i, name, &err);
-	}
-	if (r < 0)
-		run_say(&a->voice, RUN_EVENT_WARNING,
-			"cannot record that '%s' is finished, so a resumed run repeats it: %s",
-			name, err.message);
-}
-
 static bool may_record(const struct walk *walk, const struct frame *frame)
 {
 	return !frame->unrecorded && !frame->outcome.failed && !walk->killed &&
@@ -102,8 +85,22 @@ static void record_step(struct walk *walk, struct frame *frame)
 
 	if (!may_record(walk, frame))
 		return;
-	if (list == walk->root)
-		record_top(walk, i, frame->name);
+	if (list == walk->root) {
+		/* A top-level step that is not recorded is run again. */
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		struct attempt *a = walk->attempt;
+		int r = records_step_done(a->records, a->id, a->number, (int)i, frame->name, &err);
+
+		if (r == -(int)PENSTOCK_E_NO_SPACE && attempt_free_space(a)) {
+			penstock_error_release(&err);
+			r = records_step_done(
+				a->records, a->id, a->number, (int)i, frame->name, &err);
+		}
+		if (r < 0)
+			run_say(&a->voice, RUN_EVENT_WARNING,
+				"cannot record that '%s' is finished, so a resumed run repeats it: %s",
+				frame->name, err.message);
+	}
 	/* A launch is finished when its steps are; the last step of an iteration with the
 	 * iteration. */
 	if (has_launch(frame->step) ||
@@ -372,25 +369,21 @@ static bool begin_loop(struct walk *walk, struct frame *frame)
 	return true;
 }
 
-static void report_step(struct walk *walk, const struct frame *frame)
-{
-	const struct frame *root = walk->root;
-	const struct frame *top = frame;
-
-	while (top->parent && top->parent != root)
-		top = top->parent;
-	if (root && top->parent == root && top->step)
-		run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name,
-			(uint64_t)(top->step - root->list->items) + 1, root->list->n);
-	else
-		run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name, 0, 0);
-}
-
 /* Returns false if there is nothing to wait for. */
 static bool begin_body(struct walk *walk, struct frame *frame)
 {
-	if (frame->parent == walk->root || frame->step->kind == WORKFLOW_STEP_RUN)
-		report_step(walk, frame);
+	if (frame->parent == walk->root || frame->step->kind == WORKFLOW_STEP_RUN) {
+		const struct frame *root = walk->root;
+		const struct frame *top = frame;
+
+		while (top->parent && top->parent != root)
+			top = top->parent;
+		if (root && top->parent == root && top->step)
+			run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name,
+				(uint64_t)(top->step - root->list->items) + 1, root->list->n);
+		else
+			run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name, 0, 0);
+	}
 	switch (frame->step->kind) {
 	case WORKFLOW_STEP_RUN:
 		return leaf_start(walk, frame, &frame->step->run);
@@ -417,14 +410,6 @@ static int error_code_of(const struct outcome *outcome)
 	if (!outcome->failed)
 		return 0;
 	return failure->step_code ? failure->step_code : failure->exit_code;
-}
-
-/* A step prints why it exits, but not that it was killed. */
-static void report_caught(struct walk *walk, const struct frame *frame)
-{
-	if (!frame->outcome.failure.step_code)
-		run_say(&walk->attempt->voice, RUN_EVENT_WARNING, "%s; its `catch` follows",
-			frame->outcome.failure.text);
 }
 
 /* Advances from phase to phase until the step has to wait. */
@@ -462,7 +447,10 @@ static void advance_step(struct walk *walk, struct frame *frame)
 		frame->phase = PHASE_FINALLY;
 		if (frame->outcome.failed && step->catch_steps.n && frame_may_begin(walk, frame)) {
 			frame->phase = PHASE_CATCH_RUNS;
-			report_caught(walk, frame);
+			/* A step prints why it exits, but not that it was killed. */
+			if (!frame->outcome.failure.step_code)
+				run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
+					"%s; its `catch` follows", frame->outcome.failure.text);
 			if (begin_list(walk, frame, &step->catch_steps, " / catch", ".c", false))
 				return;
 		}
@@ -482,23 +470,6 @@ static void advance_step(struct walk *walk, struct frame *frame)
 		return;
 	record_step(walk, frame);
 	frame_end(walk, frame);
-}
-
-/* Adds the outcome of a part of the step. */
-static void take_outcome(struct walk *walk, struct frame *frame, const struct outcome *outcome)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (frame->phase == PHASE_CATCH_RUNS)
-		frame->outcome.failed = false;
-	add_outcome(&frame->outcome, outcome);
-	if (frame->phase == PHASE_BODY_RUNS && frame->step->kind == WORKFLOW_STEP_USE &&
-		!outcome->failed && !was_stopped(walk, frame) &&
-		module_env_export(&walk->attempt->layout, frame->path, &frame->step->use,
-			frame->env_file, &err) < 0) {
-		error_prefix(&err, "'%s'", frame->name);
-		frame_fail(frame, RUN_CLASS_USER, &err);
-	}
 }
 
 void frame_end(struct walk *walk, struct frame *frame)
@@ -522,9 +493,22 @@ void frame_end(struct walk *walk, struct frame *frame)
 		add_outcome(&parent->outcome, &frame->outcome);
 		frame_push(walk, parent);
 	} else {
-		if (parent->kind == FRAME_STEP)
-			take_outcome(walk, parent, &frame->outcome);
-		else
+		if (parent->kind == FRAME_STEP) {
+			/* Add the outcome of a part of the step. */
+			_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+			if (parent->phase == PHASE_CATCH_RUNS)
+				parent->outcome.failed = false;
+			add_outcome(&parent->outcome, &frame->outcome);
+			if (parent->phase == PHASE_BODY_RUNS &&
+				parent->step->kind == WORKFLOW_STEP_USE && !frame->outcome.failed &&
+				!was_stopped(walk, parent) &&
+				module_env_export(&walk->attempt->layout, parent->path,
+					&parent->step->use, parent->env_file, &err) < 0) {
+				error_prefix(&err, "'%s'", parent->name);
+				frame_fail(parent, RUN_CLASS_USER, &err);
+			}
+		} else
 			add_outcome(&parent->outcome, &frame->outcome);
 		frame_push(walk, parent);
 	}

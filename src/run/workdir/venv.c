@@ -107,27 +107,6 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 	return 0;
 }
 
-/* Computes the digest of everything that distinguishes environments. */
-static int name_it(char id[static 65], const struct venv_spec *spec, const char *python,
-	struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * LIMIT_STRING);
-	_cleanup_free_ char *real = realpath(python, NULL);
-	unsigned char digest[EVP_MAX_MD_SIZE];
-	int r;
-
-	buf_printf(&text, "1 %s %d\n", real ? real : python, spec->system_packages);
-	r = add_requirements(&text, spec->requirements, spec->shown, 0, err);
-	if (r < 0)
-		return r;
-	if (buf_failed(&text))
-		return buf_error(&text, "the requirements", err);
-	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
-		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
-	str_hex(digest, 32, id);
-	return 0;
-}
-
 /* ---- making an environment ---- */
 
 /* Runs a program and returns its exit status, or a negative code. */
@@ -237,10 +216,22 @@ int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *er
 	char id[65];
 	int r = find_python(&python, spec->version, err);
 
-	if (r == 0)
-		r = name_it(id, spec, python, err);
 	if (r < 0)
 		return r;
+	/* The digest of everything that distinguishes environments. */
+	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * LIMIT_STRING);
+	_cleanup_free_ char *real = realpath(python, NULL);
+	unsigned char digest[EVP_MAX_MD_SIZE];
+
+	buf_printf(&text, "1 %s %d\n", real ? real : python, spec->system_packages);
+	r = add_requirements(&text, spec->requirements, spec->shown, 0, err);
+	if (r < 0)
+		return r;
+	if (buf_failed(&text))
+		return buf_error(&text, "the requirements", err);
+	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
+		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
+	str_hex(digest, 32, id);
 	if (!all || asprintf(&dir, "%s/%s", all, id) < 0 || asprintf(&lock, "%s.lock", dir) < 0 ||
 		!(mark = path_join(dir, ".complete")))
 		return error_memory(err);
