@@ -1,5 +1,5 @@
 /*
- * What one user's runs may claim of this machine together: `limits` of /etc/penstock/config.yaml
+ * The limits of what one user's runs claim together: `limits` of /etc/penstock/config.yaml
  * ($PENSTOCK_SYSTEM_CONFIG) and of ~/.config/penstock/config.yaml ($PENSTOCK_CONFIG), the lower of
  * both.
  *
@@ -7,7 +7,7 @@
  *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
  *	  "*": {cpus: 4}
  *
- * And what all images of containers that a user keeps may take on disk, the lower of both as well:
+ * And the disk space for all images that a user keeps, the lower of both as well:
  *
  *	images: {maxSize: 50GiB}
  */

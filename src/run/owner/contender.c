@@ -69,13 +69,13 @@ int lease_can_take_over(
 {
 	struct object_conditions honoured = {0};
 	const char *name = strrchr(lease->key, '/') + 1;
-	_cleanup_free_ char *beside = strndup(lease->key, (size_t)(name - lease->key));
+	_cleanup_free_ char *folder = strndup(lease->key, (size_t)(name - lease->key));
 	int r;
 
-	if (!beside)
+	if (!folder)
 		return error_memory(err);
 	r = object_probe_conditions(
-		object_at(lease->options.client, lease->options.bucket, beside), &honoured, err);
+		object_at(lease->options.client, lease->options.bucket, folder), &honoured, err);
 	if (r < 0)
 		return r;
 	/* A former owner that resumes must not complete an upload either. */

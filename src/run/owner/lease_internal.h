@@ -81,8 +81,8 @@ int lease_load_text(struct lease *lease, const char *key, struct seen *seen, str
 	struct penstock_error *err);
 /* Writes the run's state object if its ETag is the one that we saw last. */
 int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err);
-/* The same with this owner and `state`. A refusal may come from an earlier write of ours whose
- * reply was lost, or because the object was deleted: then it is written again. */
+/* The same with this owner and `state`. A refusal may come from an earlier write whose reply
+ * was lost, or because the object was deleted: then it is written again. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
 /* Returns 1 if the state is as this process wrote it, or deleted; 0 if `seen` is the new owner. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);

@@ -91,9 +91,9 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 }
 
 /*
- * True if the output here is older than another home's. The number of the last attempt here does
- * not tell: an attempt that was refused, because the run is owned or ended elsewhere, has a number
- * too and never owned the run.
+ * True if the output here is older than another home's. The number of the last attempt here
+ * proves nothing: an attempt that was refused, because the run is owned or ended elsewhere, has a
+ * number too and never owned the run.
  */
 static bool is_superseded(
 	const struct lease *lease, const struct lease_found *found, const struct seen *seen)

@@ -29,7 +29,7 @@ static int64_t flush_patience_ms(void)
 	return wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
 }
 
-/* Tells a slow upload from a stuck one. */
+/* Distinguishes a slow upload from a stuck one. */
 struct flush_watch {
 	int64_t moved_ms; /* the last progress */
 	uint64_t published; /* bytes and files, sent or compared, at that time */

@@ -13,7 +13,7 @@
  * One thread reads all pipes. A terminal that does not read blocks the steps, as it would without
  * penstock, but neither the sync nor the reaction to signals. The log takes stdout and stderr in
  * their order. A full disk does not stop the run: the last LIMIT_LOG_WAITING bytes of the log wait
- * for space, and a line tells how many bytes are missing before them.
+ * for space, and a line before them has the number of missing bytes.
  */
 #ifndef RUN_REPORT_OUTPUT_H
 #define RUN_REPORT_OUTPUT_H

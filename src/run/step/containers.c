@@ -103,7 +103,7 @@ static void make_places(const char *images)
 	/* This one is made last: if it exists, all do. */
 	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
 		return;
-	/* The root itself does not show; the others keep these modes whatever the umask is. */
+	/* The root itself does not show; the others have these modes under any umask. */
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
 		made = made && (mkdirat(dir, dirs[i], 0755) == 0 || errno == EEXIST) &&
 		       fchmodat(dir, dirs[i], 0755, 0) == 0;
@@ -305,8 +305,8 @@ static bool is_inherited(const char *pair, bool x11)
 	return x11 && str_starts(pair, "DISPLAY=");
 }
 
-/* Parses "KEY=value", with quotes around the value or "export" before it; free() it. NULL if it is
- * none. */
+/* Parses "KEY=value", with quotes around the value or "export" before it; free() it. NULL if it
+ * is invalid. */
 static char *environment_pair(char *line)
 {
 	char *equals, *value;

@@ -89,7 +89,7 @@ bool step_end_explain(
 				name, time);
 		else if (end->stop == STEP_RUN_TIMEOUT)
 			snprintf(out->text, sizeof(out->text),
-				"'%s' was ended because the run's timeout of %s was over; raise it with "
+				"'%s' was ended by the run's timeout of %s; raise it with "
 				"--set timeout=TIME",
 				name, time);
 		else

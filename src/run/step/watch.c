@@ -142,7 +142,7 @@ static uint64_t cpu_ms_of(const struct step_run *step, const pid_t *leaders, siz
 	return usage.cpu_ms;
 }
 
-/* Checks for activity since the last check; less than a hundredth of a CPU is none. */
+/* Checks for activity since the last check; less than a hundredth of a CPU does not count. */
 static void check_hang(struct step_run *step, int64_t now)
 {
 	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));

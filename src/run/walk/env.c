@@ -188,7 +188,7 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
 			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
 			"MARK behind the value",
-			frame->name, written ? ", or what runs beside it," : "",
+			frame->name, written ? ", or a step in parallel," : "",
 			odd.n == 1 ? "" : "s", buf_str(&lines));
 	/* A live execution may still write the rest. */
 	seen->bytes = written ? odd.whole : text->len;
@@ -198,7 +198,7 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 	cut(seen->path, seen, odd.whole);
 	if (shared)
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s', or what ran beside it, left '%s' in $DEEPSQUARE_ENV without its "
+			"'%s', or a step in parallel, left '%s' in $DEEPSQUARE_ENV without its "
 			"end, and the value is not passed on",
 			frame->name, odd.block);
 	else if (!blame(frame, end,
@@ -223,7 +223,7 @@ static void take_unreadable(struct walk *walk, const struct frame *frame, struct
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
 			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
 			"last is not passed on: %s",
-			frame->name, shared ? ", or what ran beside it," : "", why);
+			frame->name, shared ? ", or a step in parallel," : "", why);
 	/* Keeps the lines that were checked and are still there; `text` is the beginning of the
 	 * file. */
 	size_t len = strnlen(buf_str(text), text->len < seen->bytes ? text->len : seen->bytes);

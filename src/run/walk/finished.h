@@ -1,6 +1,6 @@
 /*
- * What of the tree of steps is finished, for an attempt that goes on: a file of lines behind one
- * another, in the directory that is wiped when a run begins anew.
+ * The finished part of the tree of steps, for an attempt that continues: a file of lines, in the
+ * directory that is wiped when a run starts from scratch.
  *
  *	d PATH		the step, or the iteration of a parallel loop, is finished
  *	i PATH N	the iterations 0 to N of a loop that runs one after the other are finished
@@ -8,9 +8,9 @@
  *	s		all that these steps wrote is on the disk
  *
  * PATH is made of the numbers of steps within their lists and of iterations, "2.i17.0". Lines are
- * not synced one by one: what a crash of the machine takes is done again. Nor is what the steps
- * write, which may take seconds: after another boot nothing counts as finished, unless an attempt
- * that ended in order had the time to bring it to the disk.
+ * not synced one by one: a step whose line is lost in a crash of the machine runs again. The files
+ * that steps write are not synced either, because that may take seconds: after another boot nothing
+ * counts as finished, unless an attempt that ended in order synced them.
  */
 #ifndef RUN_WALK_FINISHED_H
 #define RUN_WALK_FINISHED_H

@@ -27,13 +27,12 @@ static int check_work_dir(
 
 	if (!dir || what->container.given || (stat(dir, &st) == 0 && S_ISDIR(st.st_mode)))
 		return 0;
-	/* "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes it for a
-	 * pattern. */
-	for (; *path; path++) {
-		if (*path == '[')
+	/* "steps.0.for.steps.1" for "steps[0].for.steps[1]": no shell takes it for a pattern. */
+	for (const char *p = path; *p; p++) {
+		if (*p == '[')
 			buf_add_char(&plain, '.');
-		else if (*path != ']')
-			buf_add_char(&plain, *path);
+		else if (*p != ']')
+			buf_add_char(&plain, *p);
 	}
 	return error_set(err, PENSTOCK_E_INVALID,
 		"%s.run.workDir: %s is no directory on this machine; make it, or give --set "

@@ -96,12 +96,12 @@ static void begin_grace(struct watch *watch)
 static void take_notice(struct watch *watch, const struct notice *notice)
 {
 	int64_t until = reaction_tasks_until(watch->reaction, notice);
-	bool anew = watch->withdrawn || watch->eased != notice->eased;
+	bool changed = watch->withdrawn || watch->eased != notice->eased;
 
-	if (watch->noticed && !anew && until >= watch->kill_at_ms)
+	if (watch->noticed && !changed && until >= watch->kill_at_ms)
 		return; /* nothing changed for the tasks */
 	/* The deadline of a withdrawn notice no longer counts. */
-	if (anew && !watch->noticed_killed &&
+	if (changed && !watch->noticed_killed &&
 		interrupts_reason(&watch->reaction->interrupts) == INTERRUPT_PREEMPT)
 		watch->kill_at_ms = 0;
 	/* After a withdrawal the steps must be signalled again. */
@@ -273,7 +273,7 @@ static int run_walk(struct watch *watch, struct penstock_error *err)
 			if (interrupts_news(&watch->reaction->interrupts) != watch->news)
 				react(watch);
 			if (!watch->publisher->fenced && lease_is_lost(watch->publisher->lease)) {
-				/* Another owner has the run: nothing of ours may be published
+				/* Another owner has the run: this process may publish nothing
 				 * any more, and the steps are useless. */
 				publisher_fence(watch->publisher);
 				begin_grace(watch);
