@@ -8,7 +8,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"

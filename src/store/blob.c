@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/must.h"
-#include "base/str.h"
 #include "base/banned.h"
 
 /* Interval at which the write-back of a body is started, so that the final sync has little left to
@@ -106,7 +105,8 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));
 }
 
-void blob_unlink(struct store *store, uint64_t id)
+/* Unlinks the file now, or when that is allowed. */
+static void blob_unlink(struct store *store, uint64_t id)
 {
 	if (!blob_keep(store, id))
 		unlink_now(store, id);
@@ -171,7 +171,7 @@ void blob_doom(struct store *store, uint64_t id)
 		blob_unlink(store, id);
 }
 
-bool blob_is_pinned(struct store *store, uint64_t id)
+static bool blob_is_pinned(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
 	return *blob_slot(store, id) != NULL;

@@ -1,11 +1,9 @@
 #include "store/internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/banned.h"
 

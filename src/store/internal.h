@@ -128,9 +128,6 @@ void blob_doom(struct store *store, uint64_t id);
 /* Ends store->in_doubt and unlinks the files kept because of it. */
 void blob_doubt_over(struct store *store);
 void blob_unlink_kept(struct store *store);
-/* Unlinks the file now, or when that is allowed. */
-void blob_unlink(struct store *store, uint64_t id);
-bool blob_is_pinned(struct store *store, uint64_t id);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);

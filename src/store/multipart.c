@@ -5,7 +5,6 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"

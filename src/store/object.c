@@ -3,11 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/banned.h"
 

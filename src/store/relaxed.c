@@ -1,7 +1,6 @@
 #include "store/internal.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -235,11 +235,6 @@ void store_close(struct store *store)
 	store_dispose(store);
 }
 
-const char *store_root(const struct store *store)
-{
-	return store->root;
-}
-
 int store_lock_fd(const struct store *store)
 {
 	return store->lock_fd;

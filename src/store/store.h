@@ -76,7 +76,6 @@ int store_open(struct store **out, const struct store_options *options, struct p
 void store_close(struct store *store);
 /* Returns true if changes are not synced when they are made. */
 bool store_is_relaxed(const struct store *store);
-const char *store_root(const struct store *store);
 /* Returns the open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
 /* Gets the bytes that bodies may still take. */

@@ -3,10 +3,8 @@
  * checkpoints.
  */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -16,7 +14,6 @@
 #include "base/str.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/read.h"
-#include "sync/record/names.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 

@@ -1,5 +1,4 @@
 /* Flush: everything is published, or the reason why not. And status. */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>

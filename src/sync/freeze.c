@@ -4,7 +4,6 @@
  * directory are copied into memory at one moment, and published after everything that was closed
  * before that moment.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 

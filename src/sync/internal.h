@@ -183,17 +183,13 @@ enum lease observe_lease(struct sync *s, const char *path);
 /* scan.c; under lock */
 void dirs_push_first(struct sync *s, struct dir *d);
 void dirs_push_all(struct sync *s);
-void dirs_remove(struct sync *s, struct dir *d);
-/* Watches the directory, open as `fd`. Without room for it the sync polls. */
-void dirs_watch(struct sync *s, struct dir *d, int fd);
 struct dir *dirs_of_watch(struct sync *s, int wd);
 void dirs_unwatch(struct sync *s, struct dir *d);
 /* The directory is gone. */
 void dirs_forget(struct sync *s, struct dir *d);
 /* Some name cannot be dealt with now: another scan comes soon, and a flush waits for it. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* The same if memory or descriptors are short, with a warning. */
-void observe_short(struct sync *s, const char *what);
+/* The same if memory is short, with a warning. */
 void observe_no_memory(struct sync *s);
 void observe_start(struct sync *s);
 /* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
@@ -275,7 +271,6 @@ bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest)
 /* keep.c; under lock */
 /* Does nothing if the key is known. -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
-bool keep_has(const struct sync *s, const char *key);
 void keep_free(struct sync *s);
 /* Without the lock: */
 /* Returns true if this run published the object, in this attempt or in one that it continues;
@@ -313,11 +308,6 @@ void state_write_journal(struct sync *s);
 
 /* state_manifest.c */
 int state_string(const struct sync_options *o, char **state, struct penstock_error *err);
-/* Reads the manifest of the bucket through a file in `tmp_dir`. Returns -PENSTOCK_E_NOT_FOUND if
- * there is none. */
-int state_fetch_manifest(const struct sync_options *o, const char *state,
-	struct manifest_head *head, struct object_info *info, manifest_fn fn, void *cookie,
-	struct penstock_error *err);
 /* Reads the state of the bucket. Without the lock. */
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */

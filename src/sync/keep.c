@@ -21,7 +21,7 @@
 #define NAMES	   9 /* names to try if another object has the name of the copy */
 #define LONG_NAME  "long-name-"
 
-bool keep_has(const struct sync *s, const char *key)
+static bool keep_has(const struct sync *s, const char *key)
 {
 	struct kept *k;
 

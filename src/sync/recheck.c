@@ -5,11 +5,8 @@
  * a store leaves no trace, if events were lost or are not available; and any, if the machine
  * stopped since the file was written.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"

@@ -5,7 +5,6 @@
  * on the size of the bucket.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -14,7 +13,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "sync/record/names.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 

@@ -35,7 +35,7 @@ void observe_again(struct sync *s, int64_t now_ms)
 }
 
 /* Memory or descriptors are short. A flush waits for the next scan. */
-void observe_short(struct sync *s, const char *what)
+static void observe_short(struct sync *s, const char *what)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
@@ -62,7 +62,7 @@ void dirs_push_first(struct sync *s, struct dir *d)
 	DL_PREPEND2(s->scan_first, d, scan_prev, scan_next);
 }
 
-void dirs_remove(struct sync *s, struct dir *d)
+static void dirs_remove(struct sync *s, struct dir *d)
 {
 	if (!d->scan)
 		return;
@@ -114,7 +114,8 @@ void dirs_unwatch(struct sync *s, struct dir *d)
 	d->wd_next = NULL;
 }
 
-void dirs_watch(struct sync *s, struct dir *d, int fd)
+/* Watches the directory, open as `fd`. Without room for it the sync polls. */
+static void dirs_watch(struct sync *s, struct dir *d, int fd)
 {
 	struct dir *other;
 	int wd;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,7 +32,9 @@ int state_string(const struct sync_options *o, char **state, struct penstock_err
 	return 0;
 }
 
-int state_fetch_manifest(const struct sync_options *o, const char *state,
+/* Reads the manifest through a file in the private directory. Returns -PENSTOCK_E_NOT_FOUND if the
+ * store has none. */
+static int fetch_manifest(const struct sync_options *o, const char *state,
 	struct manifest_head *head, struct object_info *info, manifest_fn fn, void *cookie,
 	struct penstock_error *err)
 {
@@ -184,7 +185,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 
 	if (rc < 0)
 		return rc;
-	rc = state_fetch_manifest(&s->o, s->state, &head, &info, merge_locked, &fetched, err);
+	rc = fetch_manifest(&s->o, s->state, &head, &info, merge_locked, &fetched, err);
 	found = rc == 0;
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
@@ -227,58 +228,6 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	s->attached = true;
 	pthread_mutex_unlock(&s->lock);
 	return 0;
-}
-
-/* ---- read for others ---- */
-
-struct visit {
-	const struct sync_manifest_visitor *visitor;
-	const char *prefix;
-};
-
-static int visit_item(void *cookie, enum manifest_list list, const struct manifest_item *item)
-{
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 4);
-	const struct visit *v = cookie;
-	int (*fn)(void *, const struct sync_manifest_entry *) = list == MANIFEST_FILES
-									? v->visitor->file
-								: list == MANIFEST_REPLACED
-									? v->visitor->replaced
-									: v->visitor->partial;
-
-	if (!fn)
-		return 0;
-	buf_add_str(&key, v->prefix);
-	names_key(&key, item->path);
-	return fn(v->visitor->cookie, &(struct sync_manifest_entry){.path = item->path,
-					      .key = buf_str(&key),
-					      .size = item->size,
-					      .mtime_ns = item->mtime_ns,
-					      .mode = item->mode,
-					      .link = item->link,
-					      .etag = item->etag,
-					      .deleted = item->deleted,
-					      .kept = item->kept});
-}
-
-int sync_manifest_load(struct object_client *client, const char *bucket, const char *prefix,
-	const char *state_prefix, const char *tmp_dir, const struct sync_manifest_visitor *visitor,
-	struct penstock_error *err)
-{
-	_cleanup_(object_info_release) struct object_info info = {0};
-	_cleanup_free_ char *state = NULL;
-	struct visit v = {.visitor = visitor, .prefix = prefix};
-	struct sync_options o = {.client = client,
-		.bucket = bucket,
-		.prefix = prefix,
-		.state_prefix = state_prefix,
-		.private_dir = tmp_dir};
-	struct manifest_head head;
-	int rc = state_string(&o, &state, err);
-
-	if (rc == 0)
-		rc = fs_mkdirs(tmp_dir, 0700, err);
-	return rc < 0 ? rc : state_fetch_manifest(&o, state, &head, &info, visit_item, &v, err);
 }
 
 /* ---- written ---- */

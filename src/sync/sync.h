@@ -29,7 +29,7 @@
  * percent-encoded, with one warning. Nothing below `.penstock/` of the directory is published.
  * `<prefix><state_prefix>/manifest.json` says what belongs where: size, times, mode, links,
  * directories, ETags, and which objects of others were kept under `<state_prefix>/replaced/`
- * before they were overwritten (sync_manifest_load() reads it).
+ * before they were overwritten.
  *
  * Threads: sync starts one owner thread and SYNC_WORKERS upload threads; every function here may be
  * called from any thread, except that start and free of one `struct sync` are not concurrent with
@@ -211,30 +211,6 @@ struct sync_restored {
  * call continues. deleteSync deletes nothing until this has succeeded.
  */
 int sync_restore(const struct sync_options *options, struct sync_restored *restored,
-	struct penstock_error *err);
-
-/* One entry of a manifest. Strings belong to the caller of the function. */
-struct sync_manifest_entry {
-	const char *path; /* raw bytes, relative */
-	const char *key; /* the object, without the bucket */
-	uint64_t size;
-	int64_t mtime_ns;
-	mode_t mode; /* with the type: S_IFREG, S_IFDIR, S_IFLNK */
-	const char *link; /* target of a symbolic link, else NULL */
-	const char *etag; /* of the object; "" if it has none */
-	bool deleted; /* gone locally; the object is still in the bucket */
-	const char *kept; /* of a `replaced` entry: the key (or "version:ID") of the old object */
-};
-struct sync_manifest_visitor {
-	/* Return non-zero to stop. Any may be NULL. */
-	int (*file)(void *cookie, const struct sync_manifest_entry *entry);
-	int (*replaced)(void *cookie, const struct sync_manifest_entry *entry);
-	int (*partial)(void *cookie, const struct sync_manifest_entry *entry);
-	void *cookie;
-};
-/* Reads the manifest of a run from the bucket. Returns -PENSTOCK_E_NOT_FOUND if it has none. */
-int sync_manifest_load(struct object_client *client, const char *bucket, const char *prefix,
-	const char *state_prefix, const char *tmp_dir, const struct sync_manifest_visitor *visitor,
 	struct penstock_error *err);
 
 #endif

@@ -20,13 +20,17 @@
 #include <linux/magic.h>
 #include <jansson.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "sync/kernel/lease.h"
+#include "sync/record/manifest.h"
 #include "sync/record/names.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
@@ -101,48 +105,52 @@ static void status(struct sync *s)
 		st.last_error));
 }
 
-static int add_item(json_t *list, const struct sync_manifest_entry *e)
-{
-	return json_array_append_new(list,
-		json_pack("{s:o, s:o, s:I, s:I, s:i, s:o, s:s, s:b, s:o}", "path", text_of(e->path),
-			"key", text_of(e->key), "size", (json_int_t)e->size, "mtime_ns",
-			(json_int_t)e->mtime_ns, "mode", (int)e->mode, "link", text_of(e->link),
-			"etag", e->etag, "deleted", e->deleted, "kept", text_of(e->kept)));
-}
+struct listing {
+	json_t *all;
+	const char *prefix;
+};
 
-static int on_file(void *cookie, const struct sync_manifest_entry *e)
+static int on_item(void *cookie, enum manifest_list list, const struct manifest_item *item)
 {
-	return add_item(json_object_get(cookie, "files"), e);
-}
+	static const char *const names[] = {"files", "replaced", "partial"};
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 4);
+	const struct listing *l = cookie;
 
-static int on_replaced(void *cookie, const struct sync_manifest_entry *e)
-{
-	return add_item(json_object_get(cookie, "replaced"), e);
-}
-
-static int on_partial(void *cookie, const struct sync_manifest_entry *e)
-{
-	return add_item(json_object_get(cookie, "partial"), e);
+	buf_add_str(&key, l->prefix);
+	names_key(&key, item->path);
+	return json_array_append_new(json_object_get(l->all, names[list]),
+		json_pack("{s:o, s:o, s:I, s:I, s:i, s:o, s:s, s:b, s:o}", "path",
+			text_of(item->path), "key", text_of(buf_str(&key)), "size",
+			(json_int_t)item->size, "mtime_ns", (json_int_t)item->mtime_ns, "mode",
+			(int)item->mode, "link", text_of(item->link), "etag", item->etag, "deleted",
+			item->deleted, "kept", text_of(item->kept)));
 }
 
 static void manifest(const struct sync_options *o, struct penstock_error *err)
 {
-	json_t *all = json_pack(
-		"{s:s, s:[], s:[], s:[]}", "answer", "manifest", "files", "replaced", "partial");
-	int rc = sync_manifest_load(o->client, o->bucket, o->prefix, o->state_prefix,
-		o->private_dir,
-		&(struct sync_manifest_visitor){.file = on_file,
-			.replaced = on_replaced,
-			.partial = on_partial,
-			.cookie = all},
-		err);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY), path = BUF_INIT(4096);
+	_cleanup_fclose_ FILE *f = NULL;
+	struct manifest_head head;
+	struct listing l = {json_pack("{s:s, s:[], s:[], s:[]}", "answer", "manifest", "files",
+				    "replaced", "partial"),
+		o->prefix};
+	int rc;
 
+	buf_printf(&key, "%s%s/manifest.json", o->prefix, o->state_prefix);
+	buf_printf(&path, "%s/manifest.in", o->private_dir);
+	rc = fs_mkdirs(o->private_dir, 0700, err);
+	if (rc == 0)
+		rc = object_get_file(object_at(o->client, o->bucket, buf_str(&key)), buf_str(&path),
+			&(struct object_get_options){0}, NULL, err);
+	f = rc < 0 ? NULL : fopen(buf_str(&path), "re");
+	if (f)
+		rc = manifest_read(f, "manifest.json", &head, on_item, &l, err);
 	if (rc < 0) {
-		json_decref(all);
+		json_decref(l.all);
 		answer("manifest", rc, err);
 		return;
 	}
-	say(all);
+	say(l.all);
 }
 
 static void restore(const struct sync_options *o, struct penstock_error *err)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"

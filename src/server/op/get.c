@@ -11,7 +11,6 @@
 #include "s3/conditions.h"
 #include "s3/date.h"
 #include "s3/range.h"
-#include "s3/uri.h"
 #include "s3/message/xml.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"

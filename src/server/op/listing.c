@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/str.h"
 #include "s3/message/messages.h"
 #include "s3/uri.h"

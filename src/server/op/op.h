@@ -30,14 +30,12 @@ void op_tagging_object(struct request *req);
 
 void op_get_object(struct request *req);
 void op_object_attributes(struct request *req);
-void op_put_object(struct request *req);
 void op_put_object_begin(struct request *req);
 void op_copy_object(struct request *req);
 void op_delete_object(struct request *req);
 
 void op_create_upload(struct request *req);
 void op_upload_part_begin(struct request *req);
-void op_upload_part(struct request *req);
 void op_upload_part_copy(struct request *req);
 void op_list_parts(struct request *req);
 void op_complete_upload(struct request *req);

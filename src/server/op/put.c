@@ -1,11 +1,8 @@
 #include "server/op/op.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
@@ -96,7 +93,7 @@ static void put_object_after(struct request *req)
 	reply_checksum(req, &put->checksum);
 }
 
-void op_put_object(struct request *req)
+static void op_put_object(struct request *req)
 {
 	struct store_put *put = &req->put;
 
@@ -171,7 +168,7 @@ static void upload_part_after(struct request *req)
 		reply_header(req, checksum_header(req->body.extra_kind), req->body.extra_value);
 }
 
-void op_upload_part(struct request *req)
+static void op_upload_part(struct request *req)
 {
 	struct store_put *put = &req->part.put;
 

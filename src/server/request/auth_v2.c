@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "s3/uri.h"
 #include "server/request/request.h"
 #include "base/banned.h"
 

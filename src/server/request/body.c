@@ -1,7 +1,6 @@
 #include "server/request/body.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -8,10 +8,8 @@
 #include <penstock/version.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "s3/message/messages.h"
-#include "s3/message/xml.h"
 #include "server/request/request.h"
 #include "base/banned.h"
 

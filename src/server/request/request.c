@@ -1,15 +1,9 @@
 #include "server/request/request.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/error.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
 #include "server/request/reply.h"
@@ -92,16 +86,10 @@ static void run_work(struct request *req)
 	request_wake(req);
 }
 
-void request_work(struct request *req, request_fn fn)
-{
-	req->work = fn;
-	if (request_suspend(req, NULL))
-		workers_submit(req->server->workers, run_work, req);
-}
-
 static void finish_by_worker(struct request *req)
 {
-	request_work(req, req->work);
+	if (request_suspend(req, NULL))
+		workers_submit(req->server->workers, run_work, req);
 }
 
 void request_finish_by_worker(struct request *req, request_fn fn)

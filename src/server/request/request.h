@@ -81,7 +81,7 @@ struct request {
 	struct request_body body;
 
 	request_fn finish; /* on the event loop, when the body is complete */
-	request_fn work; /* on a worker, set by request_work() */
+	request_fn work; /* on a worker, if `finish` leaves it to one */
 	request_fn after; /* on the event loop, after the wait; NULL if the reply is already set */
 	uint64_t discard_limit; /* remaining bytes of a rejected body to read */
 
@@ -113,10 +113,7 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
-/* Continues on a worker thread: `fn` sets the reply while the connection is suspended. Must be the
- * last action of a step. */
-void request_work(struct request *req, request_fn fn);
-/* Sets `finish` to that. */
+/* Sets `finish`: `fn` sets the reply on a worker thread, while the connection is suspended. */
 void request_finish_by_worker(struct request *req, request_fn fn);
 /* Suspends the request until request_wake(); then `after` (may be NULL) sets the reply. Returns
  * false with a reply set if the server is stopping. */

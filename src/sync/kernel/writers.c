@@ -1,7 +1,6 @@
 #include "sync/kernel/writers.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -16,7 +15,6 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "base/str.h"
 #include "base/banned.h"
 
 #define PF_EXITING_FLAG 0x4 /* in the flags of /proc/PID/stat; in no header, but stable */

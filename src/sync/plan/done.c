@@ -1,8 +1,6 @@
 /* The end of a job. */
-#include <stdlib.h>
 #include <string.h>
 
-#include <penstock/error.h>
 
 #include "sync/plan/commits.h"
 #include "sync/plan/state.h"

@@ -3,12 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <penstock/error.h>
 
-#include "base/cleanup.h"
-#include "base/limits.h"
-#include "checkpoint/commit.h"
-#include "sync/plan/commits.h"
 #include "sync/plan/state.h"
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/banned.h"

@@ -13,7 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "checkpoint/read.h"
+#include "checkpoint/commit.h"
 #include "copy/copy.h"
 #include "sync/plan/commits.h"
 #include "sync/record/names.h"
