@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -73,17 +74,9 @@ bool commit_name_is_good(const char *name)
 	}
 }
 
-/* Grows an array by doubling, for one more item. */
-static void *grown(void *items, size_t n, size_t size)
-{
-	if (n && (n & (n - 1)))
-		return items;
-	return reallocarray(items, n ? 2 * n : 1, size);
-}
-
 int commit_add_file(struct commit *c, const char *name, uint64_t size, uint64_t crc)
 {
-	struct commit_file *files = grown(c->files, c->n_files, sizeof(*files));
+	struct commit_file *files = array_grow(c->files, c->n_files, sizeof(*files));
 	char *copy = strdup(name);
 
 	if (files)
@@ -107,7 +100,7 @@ int commit_set_metric(struct commit *c, const char *name, double value)
 			return 0;
 		}
 	}
-	metrics = grown(c->metrics, c->n_metrics, sizeof(*metrics));
+	metrics = array_grow(c->metrics, c->n_metrics, sizeof(*metrics));
 	copy = strdup(name);
 	if (metrics)
 		c->metrics = metrics;

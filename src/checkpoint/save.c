@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -84,25 +85,9 @@ static struct save_file *find_file(struct save *s, const char *name)
 	return file_index_find(&s->names, name, &i) ? &s->files[i] : NULL;
 }
 
-/* Makes room for one more file. Returns -1 if out of memory. */
-static int grow_files(struct save *s)
-{
-	size_t room = s->room ? 2 * s->room : 16;
-	struct save_file *files;
-
-	if (s->n_files < s->room)
-		return 0;
-	files = reallocarray(s->files, room, sizeof(*files));
-	if (!files)
-		return -1;
-	s->files = files;
-	s->room = room;
-	return 0;
-}
-
 static struct save_file *new_file(struct save *s, const char *name, struct penstock_error *err)
 {
-	struct save_file file = {.name = strdup(name)};
+	struct save_file file = {.name = strdup(name)}, *files;
 
 	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
 		free(file.name);
@@ -110,8 +95,10 @@ static struct save_file *new_file(struct save *s, const char *name, struct penst
 			LIMIT_CHECKPOINT_FILES);
 		return NULL;
 	}
-	if (!file.name || grow_files(s) < 0 ||
-		checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
+	files = array_grow(s->files, s->n_files, sizeof(*files));
+	if (files)
+		s->files = files;
+	if (!file.name || !files || checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
 		free(file.name);
 		error_memory(err);
 		return NULL;

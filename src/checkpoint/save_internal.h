@@ -28,7 +28,7 @@ struct save {
 	char *run;
 	uint64_t step;
 	struct save_file *files;
-	size_t n_files, room;
+	size_t n_files;
 	struct file_index names; /* of the files, by number */
 	size_t open; /* the file that `out` belongs to */
 	int out; /* -1 if closed */

@@ -278,26 +278,6 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	return 0;
 }
 
-/* --- acquiring
- * --------------------------------------------------------------------------------- */
-
-static int check_keys(
-	struct embedded_store *store, const struct owner_info *info, struct penstock_error *err)
-{
-	int rc = account_load(&store->account, store->root, false, err);
-
-	if (rc < 0)
-		return error_prefix(err, "the store at %s", store->root);
-	if (strcmp(store->account.access_key_id, info->access_key_id) == 0)
-		return 0;
-	return error_set(err, PENSTOCK_E_PERMISSION,
-		"the store at %s is served by process %d with other keys%s", store->root, info->pid,
-		info->keys_from_environment
-			? ", from its environment; set PENSTOCK_ACCESS_KEY_ID and "
-			  "PENSTOCK_SECRET_ACCESS_KEY to the same values"
-			: "; unset PENSTOCK_ACCESS_KEY_ID and PENSTOCK_SECRET_ACCESS_KEY");
-}
-
 /* Finds the owner, or starts one. Requires the start lock. */
 static int find_owner(struct embedded_store *store, const struct embedded_store_options *o,
 	int64_t deadline_ms, struct penstock_error *err)
@@ -305,11 +285,10 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 	_cleanup_(buf_release) struct buf said = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(owner_info_release) struct owner_info info = {0};
 	bool alive = false;
-	int starts = 0;
+	int starts = 0, rc;
 
 	for (;;) {
-		int rc = owner_alive(store->root, &alive, err);
-
+		rc = owner_alive(store->root, &alive, err);
 		if (rc < 0)
 			return rc;
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
@@ -339,7 +318,17 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 	}
 	store->endpoint = take_pointer(info.endpoint);
 	store->pid = info.pid;
-	return check_keys(store, &info, err);
+	rc = account_load(&store->account, store->root, false, err);
+	if (rc < 0)
+		return error_prefix(err, "the store at %s", store->root);
+	if (strcmp(store->account.access_key_id, info.access_key_id) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_PERMISSION,
+		"the store at %s is served by process %d with other keys%s", store->root, info.pid,
+		info.keys_from_environment
+			? ", from its environment; set PENSTOCK_ACCESS_KEY_ID and "
+			  "PENSTOCK_SECRET_ACCESS_KEY to the same values"
+			: "; unset PENSTOCK_ACCESS_KEY_ID and PENSTOCK_SECRET_ACCESS_KEY");
 }
 
 int embedded_store_acquire(struct embedded_store **out,

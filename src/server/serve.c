@@ -237,21 +237,10 @@ static int start(struct owner *owner, struct penstock_error *err)
 	return rc < 0 ? rc : announce(owner, err);
 }
 
-/* A connection takes a descriptor, and the usual soft limit is below the server's own limit. */
-static void raise_file_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			log_debug("cannot raise the limit of open files: %s", strerror(errno));
-	}
-}
-
 int serve_run(const struct serve_options *options, struct penstock_error *err)
 {
 	struct owner owner = {.options = options, .users_fd = -1};
+	struct rlimit limit;
 	sigset_t signals;
 	int rc;
 
@@ -261,7 +250,12 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	raise_file_limit();
+	/* A connection takes a descriptor, and the usual soft limit is below the server's own limit. */
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+			log_debug("cannot raise the limit of open files: %s", strerror(errno));
+	}
 	rc = start(&owner, err);
 	if (rc == 0)
 		wait_for_end(&owner, &signals);

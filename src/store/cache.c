@@ -79,12 +79,6 @@ static struct entry **slot_of(struct shard *shard, uint64_t hash)
 	return &shard->table[(hash / CACHE_SHARDS) % SHARD_BUCKETS];
 }
 
-static bool entry_is(const struct entry *e, uint64_t hash, const char *bucket, const char *key)
-{
-	return e->hash == hash && strcmp(e->name, bucket) == 0 &&
-	       strcmp(e->name + e->bucket_len + 1, key) == 0;
-}
-
 /* Takes an entry out; the caller frees it after releasing the lock. */
 static void shard_detach(struct shard *shard, struct entry *e)
 {
@@ -111,7 +105,8 @@ static struct entry *shard_find(
 {
 	struct entry *e = *slot_of(shard, hash);
 
-	while (e && !entry_is(e, hash, bucket, key))
+	while (e && !(e->hash == hash && strcmp(e->name, bucket) == 0 &&
+			    strcmp(e->name + e->bucket_len + 1, key) == 0))
 		e = e->chain;
 	return e;
 }

@@ -39,14 +39,6 @@ static bool bound_skip(struct list_bound *bound, const char *prefix, size_t len)
 	return true;
 }
 
-/* Sets the first text after `key`. */
-static void bound_after(struct list_bound *bound, const char *key)
-{
-	bound_set(bound, key, strlen(key));
-	if (bound->len < sizeof(bound->key))
-		bound->key[bound->len++] = '\0';
-}
-
 struct list_walk {
 	const struct store_list_query *query;
 	const char *prefix, *delimiter;
@@ -154,7 +146,9 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 		bound_set(&walk.bound, after, strlen(after));
 		snprintf(id, sizeof(id), "%s~", after_id);
 	} else {
-		bound_after(&walk.bound, after);
+		bound_set(&walk.bound, after, strlen(after));
+		if (walk.bound.len < sizeof(walk.bound.key))
+			walk.bound.key[walk.bound.len++] = '\0';
 	}
 	out->entries = calloc(query->max, sizeof(*out->entries));
 	if (!out->entries) {

@@ -124,24 +124,6 @@ static int start_sweep(struct store *store, struct penstock_error *err)
 	return rc;
 }
 
-static void store_init(struct store *store)
-{
-	pthread_rwlockattr_t attr;
-
-	store->root_fd = store->lock_fd = -1;
-	pthread_mutex_init(&store->queue_lock, NULL);
-	clock_cond_init(&store->queue_filled);
-	pthread_mutex_init(&store->readers_lock, NULL);
-	pthread_mutex_init(&store->blobs_lock, NULL);
-	pthread_mutex_init(&store->dirs_lock, NULL);
-	pthread_mutex_init(&store->held.lock, NULL);
-	/* The committer must get its turn while readers keep coming. */
-	pthread_rwlockattr_init(&attr);
-	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&store->pinning, &attr);
-	pthread_rwlockattr_destroy(&attr);
-}
-
 static void store_dispose(struct store *store)
 {
 	struct db *db;
@@ -173,11 +155,23 @@ static void store_dispose(struct store *store)
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err)
 {
 	struct store *store = calloc(1, sizeof(*store));
+	pthread_rwlockattr_t attr;
 	int rc;
 
 	if (!store)
 		return error_memory(err);
-	store_init(store);
+	store->root_fd = store->lock_fd = -1;
+	pthread_mutex_init(&store->queue_lock, NULL);
+	clock_cond_init(&store->queue_filled);
+	pthread_mutex_init(&store->readers_lock, NULL);
+	pthread_mutex_init(&store->blobs_lock, NULL);
+	pthread_mutex_init(&store->dirs_lock, NULL);
+	pthread_mutex_init(&store->held.lock, NULL);
+	/* The committer must get its turn while readers keep coming. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&store->pinning, &attr);
+	pthread_rwlockattr_destroy(&attr);
 	store->relaxed = options->relaxed;
 	store->relaxed_ms = options->relaxed_ms ? options->relaxed_ms : STORE_RELAXED_MS;
 	store->root = strdup(options->root);

@@ -90,13 +90,6 @@ static void see_link(struct sync *s, struct entry *e, const char *path, const st
 	s->plan.manifest_dirty = true;
 }
 
-/* Only the inode changed: mode, owner, links, or times that were set back. */
-static bool only_inode_changed(const struct ident *a, const struct ident *b)
-{
-	return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ino == b->ino &&
-	       a->ctime_ns != b->ctime_ns;
-}
-
 static void see_clean(struct sync *s, struct entry *e, const char *path, const struct stat *st,
 	const struct ident *ident, int64_t now_ms)
 {
@@ -109,8 +102,11 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	}
 	if (!e->work && ident_equal(&e->seen, ident) && !(e->flags & ENTRY_APPENDED))
 		return;
+	/* Only the inode changed: mode, owner, links, or times that were set back. */
 	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->polling &&
-		!(e->flags & ENTRY_APPENDED) && only_inode_changed(&e->seen, ident)) {
+		!(e->flags & ENTRY_APPENDED) && e->seen.size == ident->size &&
+		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&
+		e->seen.ctime_ns != ident->ctime_ns) {
 		e->seen = *ident;
 		state_note(s, JOURNAL_PUBLISHED, e, ident);
 		return;

@@ -123,11 +123,22 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_KEEP;
 }
 
-static int merge_item(void *cookie, enum manifest_list list, const struct manifest_item *item)
+struct fetched {
+	struct merge merge;
+	const struct manifest_head *head; /* read before the first item */
+	const struct object_info *info; /* likewise */
+};
+
+static int merge_locked(void *cookie, enum manifest_list list, const struct manifest_item *item)
 {
-	struct merge *m = cookie;
+	struct fetched *f = cookie;
+	struct merge *m = &f->merge;
 	struct entry *e;
 
+	LOCK_SCOPE(&m->s->lock);
+	m->newer = f->head->generation > m->s->journal_generation &&
+		   !leftovers_is_ours(m->s, f->info);
+	m->older = f->head->attempt < m->s->o.anew;
 	if (list == MANIFEST_REPLACED) {
 		m->memory |= keep_add(m->s, item->path, item->etag, item->kept ? item->kept : "",
 				     item->size) < 0;
@@ -143,23 +154,6 @@ static int merge_item(void *cookie, enum manifest_list list, const struct manife
 	else
 		merge_file(m, e, item);
 	return m->memory;
-}
-
-struct fetched {
-	struct merge merge;
-	const struct manifest_head *head; /* read before the first item */
-	const struct object_info *info; /* likewise */
-};
-
-static int merge_locked(void *cookie, enum manifest_list list, const struct manifest_item *item)
-{
-	struct fetched *f = cookie;
-
-	LOCK_SCOPE(&f->merge.s->lock);
-	f->merge.newer = f->head->generation > f->merge.s->journal_generation &&
-			 !leftovers_is_ours(f->merge.s, f->info);
-	f->merge.older = f->head->attempt < f->merge.s->o.anew;
-	return merge_item(&f->merge, list, item);
 }
 
 /* A file of this run that is not there any more was deleted, now that it may be. */

@@ -342,14 +342,6 @@ static int copy_options(struct sync *s, const struct sync_options *o, struct pen
 	return s->sent_dir ? state_string(&s->o, &s->state, err) : error_memory(err);
 }
 
-static void init_locks(struct sync *s)
-{
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->event_lock, NULL);
-	clock_cond_init(&s->work);
-	clock_cond_init(&s->idle);
-}
-
 static int open_parts(struct sync *s, struct penstock_error *err)
 {
 	unsigned char random[8];
@@ -432,7 +424,10 @@ int sync_new(struct sync **out, const struct sync_options *options, struct penst
 	if (!s)
 		return error_memory(err);
 	s->root_fd = s->wake_fd = -1;
-	init_locks(s);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->event_lock, NULL);
+	clock_cond_init(&s->work);
+	clock_cond_init(&s->idle);
 	rc = copy_options(s, options, err);
 	if (rc == 0)
 		rc = open_parts(s, err);
@@ -517,26 +512,20 @@ void sync_free(struct sync *s)
 	free(s);
 }
 
-/* The closes of killed processes are in the queue of the watch already; files that they made in new
- * directories are found by a scan. */
-static void see_everything(struct sync *s)
+void sync_task_ended(struct sync *s, bool killed)
 {
 	unsigned n = 0;
 
-	/* Processes that live on may go on writing. Uploads and the owner thread get their turn,
-	 * and there is an end. */
+	pthread_mutex_lock(&s->lock);
+	/* The closes of killed processes are in the queue of the watch already; files that they
+	 * made in new directories are found by a scan. Processes that live on may go on writing:
+	 * uploads and the owner thread get their turn, and there is an end. */
 	for (observe_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
 		observe_catch_up(s), n++) {
 		observe_scan(s, clock_monotonic_ms());
 		pthread_mutex_unlock(&s->lock);
 		pthread_mutex_lock(&s->lock);
 	}
-}
-
-void sync_task_ended(struct sync *s, bool killed)
-{
-	pthread_mutex_lock(&s->lock);
-	see_everything(s);
 	plan_task_ended(&s->plan, killed, clock_monotonic_ms());
 	/* A finished step is not run again, so its output must be on record. */
 	state_write_journal(s);

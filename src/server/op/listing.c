@@ -184,53 +184,6 @@ static void element(struct buf *xml, const char *name, const char *text, bool en
 	xml_element(xml, name, text);
 }
 
-static void write_versions(
-	struct buf *xml, const struct s3_list *list, const struct store_list *found)
-{
-	bool enc = list->url_encoded;
-
-	xml_declaration(xml);
-	xml_open_root(xml, "ListVersionsResult");
-	xml_element(xml, "Name", list->bucket);
-	element(xml, "Prefix", list->prefix, enc);
-	element(xml, "Delimiter", list->delimiter, enc);
-	element(xml, "KeyMarker", list->marker, enc);
-	xml_element(xml, "VersionIdMarker", "");
-	xml_element_u64(xml, "MaxKeys", list->max_keys);
-	xml_element(xml, "EncodingType", enc ? "url" : NULL);
-	xml_element_bool(xml, "IsTruncated", found->truncated);
-	if (found->truncated && found->n) {
-		element(xml, "NextKeyMarker", found->entries[found->n - 1].key, enc);
-		xml_element(xml, "NextVersionIdMarker", "null");
-	}
-	for (size_t i = 0; i < found->n; i++) {
-		const struct store_list_entry *e = &found->entries[i];
-		char etag[STORE_ETAG_SIZE + 2];
-
-		if (e->is_prefix) {
-			xml_open(xml, "CommonPrefixes");
-			element(xml, "Prefix", e->key, enc);
-			xml_close(xml, "CommonPrefixes");
-			continue;
-		}
-		snprintf(etag, sizeof(etag), "\"%s\"", e->etag);
-		xml_open(xml, "Version");
-		element(xml, "Key", e->key, enc);
-		xml_element(xml, "VersionId", "null");
-		xml_element_bool(xml, "IsLatest", true);
-		xml_element_date(xml, "LastModified", e->modified_ns);
-		xml_element(xml, "ETag", etag);
-		xml_element_u64(xml, "Size", e->size);
-		xml_element(xml, "StorageClass", "STANDARD");
-		xml_open(xml, "Owner");
-		xml_element(xml, "ID", OWNER_ID);
-		xml_element(xml, "DisplayName", OWNER_NAME);
-		xml_close(xml, "Owner");
-		xml_close(xml, "Version");
-	}
-	xml_close(xml, "ListVersionsResult");
-}
-
 void op_list_versions(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
@@ -248,7 +201,46 @@ void op_list_versions(struct request *req)
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, &query, &found, &err), &err))
 		return;
-	write_versions(&xml, &list, &found);
+	xml_declaration(&xml);
+	xml_open_root(&xml, "ListVersionsResult");
+	xml_element(&xml, "Name", list.bucket);
+	element(&xml, "Prefix", list.prefix, list.url_encoded);
+	element(&xml, "Delimiter", list.delimiter, list.url_encoded);
+	element(&xml, "KeyMarker", list.marker, list.url_encoded);
+	xml_element(&xml, "VersionIdMarker", "");
+	xml_element_u64(&xml, "MaxKeys", list.max_keys);
+	xml_element(&xml, "EncodingType", list.url_encoded ? "url" : NULL);
+	xml_element_bool(&xml, "IsTruncated", found.truncated);
+	if (found.truncated && found.n) {
+		element(&xml, "NextKeyMarker", found.entries[found.n - 1].key, list.url_encoded);
+		xml_element(&xml, "NextVersionIdMarker", "null");
+	}
+	for (size_t i = 0; i < found.n; i++) {
+		const struct store_list_entry *e = &found.entries[i];
+		char etag[STORE_ETAG_SIZE + 2];
+
+		if (e->is_prefix) {
+			xml_open(&xml, "CommonPrefixes");
+			element(&xml, "Prefix", e->key, list.url_encoded);
+			xml_close(&xml, "CommonPrefixes");
+			continue;
+		}
+		snprintf(etag, sizeof(etag), "\"%s\"", e->etag);
+		xml_open(&xml, "Version");
+		element(&xml, "Key", e->key, list.url_encoded);
+		xml_element(&xml, "VersionId", "null");
+		xml_element_bool(&xml, "IsLatest", true);
+		xml_element_date(&xml, "LastModified", e->modified_ns);
+		xml_element(&xml, "ETag", etag);
+		xml_element_u64(&xml, "Size", e->size);
+		xml_element(&xml, "StorageClass", "STANDARD");
+		xml_open(&xml, "Owner");
+		xml_element(&xml, "ID", OWNER_ID);
+		xml_element(&xml, "DisplayName", OWNER_NAME);
+		xml_close(&xml, "Owner");
+		xml_close(&xml, "Version");
+	}
+	xml_close(&xml, "ListVersionsResult");
 	reply_xml(req, MHD_HTTP_OK, &xml);
 	store_list_release(&found);
 }

@@ -175,14 +175,6 @@ struct completion {
 	uint64_t size;
 };
 
-static void completion_release(struct completion *c)
-{
-	s3_complete_release(&c->wanted);
-	store_upload_release(&c->upload);
-	free(c->stored.parts);
-	free(c->parts);
-}
-
 /* Finds the stored part named by an entry of the document. Returns false with a reply set. */
 static bool pick_part(struct completion *c, const struct s3_part *wanted, struct store_part *out)
 {
@@ -390,5 +382,8 @@ void op_complete_upload(struct request *req)
 	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && check_size(&c) &&
 		 compute_etag(&c) && compute_checksum(&c))
 		complete_store(&c);
-	completion_release(&c);
+	s3_complete_release(&c.wanted);
+	store_upload_release(&c.upload);
+	free(c.stored.parts);
+	free(c.parts);
 }

@@ -27,12 +27,22 @@ static int by_name(const void *a, const void *b)
 		(*(const struct sigv4_header *const *)b)->name);
 }
 
-/* Appends "name:value\n" for each x-amz- header, sorted. Returns false if a header is repeated. */
-static bool add_amz_headers(const struct request *req, struct buf *text)
+static bool signature_matches(struct request *req, const char *expires, const char *signature)
 {
+	const char *md5 = request_header(req, "content-md5");
+	const char *type = request_header(req, "content-type");
+	const char *secret = req->server->secret_access_key;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SIGV4_TEXT);
+	_cleanup_(buf_release) struct buf wanted = BUF_INIT(64);
 	const struct sigv4_header *found[REQUEST_HEADERS_MAX];
+	unsigned char mac[EVP_MAX_MD_SIZE];
+	char separator = '?';
+	unsigned len = 0;
 	size_t n = 0;
 
+	buf_printf(
+		&text, "%s\n%s\n%s\n%s\n", req->method, md5 ? md5 : "", type ? type : "", expires);
+	/* "name:value\n" for each x-amz- header, sorted */
 	for (size_t i = 0; i < req->n_headers; i++)
 		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0)
 			found[n++] = &req->headers[i];
@@ -41,45 +51,21 @@ static bool add_amz_headers(const struct request *req, struct buf *text)
 		if (i && strcasecmp(found[i]->name, found[i - 1]->name) == 0)
 			return false; /* joined values: clients of this form never send them */
 		for (const char *p = found[i]->name; *p; p++)
-			buf_add_char(text, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
-		buf_printf(text, ":%s\n", found[i]->value);
+			buf_add_char(&text, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
+		buf_printf(&text, ":%s\n", found[i]->value);
 	}
-	return true;
-}
-
-static void add_resource(struct request *req, struct buf *text)
-{
-	char separator = '?';
-
-	buf_add_str(text, req->path);
+	buf_add_str(&text, req->path);
 	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++) {
 		const char *value;
 
 		if (!request_has_query(req, signed_parameters[i]))
 			continue;
 		value = request_query(req, signed_parameters[i]);
-		buf_printf(text, "%c%s", separator, signed_parameters[i]);
+		buf_printf(&text, "%c%s", separator, signed_parameters[i]);
 		if (value && *value)
-			buf_printf(text, "=%s", value);
+			buf_printf(&text, "=%s", value);
 		separator = '&';
 	}
-}
-
-static bool signature_matches(struct request *req, const char *expires, const char *signature)
-{
-	const char *md5 = request_header(req, "content-md5");
-	const char *type = request_header(req, "content-type");
-	const char *secret = req->server->secret_access_key;
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SIGV4_TEXT);
-	_cleanup_(buf_release) struct buf wanted = BUF_INIT(64);
-	unsigned char mac[EVP_MAX_MD_SIZE];
-	unsigned len = 0;
-
-	buf_printf(
-		&text, "%s\n%s\n%s\n%s\n", req->method, md5 ? md5 : "", type ? type : "", expires);
-	if (!add_amz_headers(req, &text))
-		return false;
-	add_resource(req, &text);
 	if (buf_failed(&text) || strlen(secret) > INT32_MAX ||
 		!HMAC(EVP_sha1(), secret, (int)strlen(secret), (const unsigned char *)text.data,
 			text.len, mac, &len) ||

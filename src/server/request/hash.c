@@ -46,17 +46,6 @@ struct hasher {
 	uint8_t *data;
 };
 
-/* ---- one body ---- */
-
-static void lane_start(struct lane *lane, struct request *req)
-{
-	lane->req = req;
-	md5_lane_begin(&lane->md5);
-	lane->size = store_body_size(req->body.object);
-	lane->read = 0;
-	lane->used = lane->have = 0;
-}
-
 /* Continues with the request's job, on this thread. */
 static void lane_end(struct hasher *hasher, struct lane *lane)
 {
@@ -146,30 +135,30 @@ static void hash_round(struct hasher *hasher)
 
 /* ---- the queue ---- */
 
-/* Waits a little for announced bodies, so that a round is fuller. Call it under the lock. */
-static void wait_for_company(struct hasher *hasher)
-{
-	int64_t until = clock_monotonic_ms() + LINGER_MS, left;
-
-	while (hasher->waiting < ENOUGH && hasher->coming && !hasher->stopping &&
-		(left = until - clock_monotonic_ms()) > 0)
-		clock_cond_wait_ms(&hasher->filled, &hasher->lock, left);
-}
-
 /* Returns false if the hasher is stopping and has no work left. */
 static bool take_bodies(struct hasher *hasher)
 {
-	LOCK_SCOPE(&hasher->lock);
+	int64_t until, left;
 
+	LOCK_SCOPE(&hasher->lock);
 	if (!hasher->busy) {
 		while (!hasher->head && !hasher->stopping)
 			pthread_cond_wait(&hasher->filled, &hasher->lock);
-		wait_for_company(hasher);
+		/* It waits a little for announced bodies, so that a round is fuller. */
+		until = clock_monotonic_ms() + LINGER_MS;
+		while (hasher->waiting < ENOUGH && hasher->coming && !hasher->stopping &&
+			(left = until - clock_monotonic_ms()) > 0)
+			clock_cond_wait_ms(&hasher->filled, &hasher->lock, left);
 	}
 	for (size_t i = 0; i < MD5_LANES && hasher->head; i++) {
-		if (hasher->lanes[i].req)
+		struct lane *lane = &hasher->lanes[i];
+
+		if (lane->req)
 			continue;
-		lane_start(&hasher->lanes[i], hasher->head);
+		lane->req = hasher->head;
+		md5_lane_begin(&lane->md5);
+		lane->size = store_body_size(lane->req->body.object);
+		lane->read = lane->used = lane->have = 0;
 		hasher->head = hasher->head->next_job;
 		hasher->waiting--;
 		hasher->busy++;

@@ -53,27 +53,6 @@ static void add_encoding(struct buf *out, const char *value)
 		add_pair(out, "content-encoding", rest.data);
 }
 
-static bool check_refused(struct request *req)
-{
-	const char *acl = request_header(req, "x-amz-acl");
-	const char *sse = request_header(req, "x-amz-server-side-encryption");
-
-	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-		if (!request_header(req, refused[i]))
-			continue;
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement what the header %s asks for", refused[i]);
-	}
-	if (sse)
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not encrypt: leave x-amz-server-side-encryption out");
-	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-"))
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has no access control lists: x-amz-acl may be private or "
-			"bucket-owner-full-control");
-	return true;
-}
-
 static bool add_storage_class(struct request *req, struct buf *out)
 {
 	const char *class = request_header(req, "x-amz-storage-class");
@@ -92,11 +71,24 @@ static bool add_storage_class(struct request *req, struct buf *out)
 
 bool headers_collect(struct request *req, struct buf *out)
 {
+	const char *acl = request_header(req, "x-amz-acl");
+	const char *sse = request_header(req, "x-amz-server-side-encryption");
 	size_t metadata = 0;
 
 	buf_init(out, LIMIT_HTTP_HEADERS);
-	if (!check_refused(req))
-		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+		if (!request_header(req, refused[i]))
+			continue;
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store does not implement what the header %s asks for", refused[i]);
+	}
+	if (sse)
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store does not encrypt: leave x-amz-server-side-encryption out");
+	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-"))
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has no access control lists: x-amz-acl may be private or "
+			"bucket-owner-full-control");
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		const char *value = request_header(req, kept[i]);
 

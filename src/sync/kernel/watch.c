@@ -69,36 +69,31 @@ void watch_remove(struct watch *w, int wd)
 	inotify_rm_watch(w->fd, wd);
 }
 
-static void dispatch(const struct inotify_event *e, watch_fn fn, void *cookie)
-{
-	const char *name = e->len ? e->name : "";
-	bool is_dir = (e->mask & IN_ISDIR) != 0;
-
-	if (e->mask & IN_Q_OVERFLOW)
-		fn(cookie, WATCH_OVERFLOW, -1, "", false, false);
-	if (e->mask & IN_IGNORED)
-		fn(cookie, WATCH_IGNORED, e->wd, "", false, false);
-	if (e->mask & (IN_CREATE | IN_MOVED_TO))
-		fn(cookie, !is_dir && (e->mask & IN_MOVED_TO) ? WATCH_CLOSED : WATCH_APPEARED,
-			e->wd, name, is_dir, (e->mask & IN_MOVED_TO) != 0);
-	if (e->mask & IN_MODIFY)
-		fn(cookie, WATCH_MODIFIED, e->wd, name, is_dir, false);
-	if (e->mask & IN_CLOSE_WRITE)
-		fn(cookie, WATCH_CLOSED, e->wd, name, is_dir, false);
-	if (e->mask & (IN_DELETE | IN_MOVED_FROM))
-		fn(cookie, WATCH_GONE, e->wd, name, is_dir, (e->mask & IN_MOVED_FROM) != 0);
-	if (e->mask & IN_ATTRIB)
-		fn(cookie, WATCH_ATTRIB, e->wd, name, is_dir, false);
-}
-
 bool watch_read(struct watch *w, watch_fn fn, void *cookie)
 {
 	ssize_t n = read(w->fd, w->buffer, READ_SIZE);
 
 	for (ssize_t at = 0; at < n;) {
 		const struct inotify_event *e = (const struct inotify_event *)(w->buffer + at);
+		const char *name = e->len ? e->name : "";
+		bool is_dir = (e->mask & IN_ISDIR) != 0;
 
-		dispatch(e, fn, cookie);
+		if (e->mask & IN_Q_OVERFLOW)
+			fn(cookie, WATCH_OVERFLOW, -1, "", false, false);
+		if (e->mask & IN_IGNORED)
+			fn(cookie, WATCH_IGNORED, e->wd, "", false, false);
+		if (e->mask & (IN_CREATE | IN_MOVED_TO))
+			fn(cookie,
+				!is_dir && (e->mask & IN_MOVED_TO) ? WATCH_CLOSED : WATCH_APPEARED,
+				e->wd, name, is_dir, (e->mask & IN_MOVED_TO) != 0);
+		if (e->mask & IN_MODIFY)
+			fn(cookie, WATCH_MODIFIED, e->wd, name, is_dir, false);
+		if (e->mask & IN_CLOSE_WRITE)
+			fn(cookie, WATCH_CLOSED, e->wd, name, is_dir, false);
+		if (e->mask & (IN_DELETE | IN_MOVED_FROM))
+			fn(cookie, WATCH_GONE, e->wd, name, is_dir, (e->mask & IN_MOVED_FROM) != 0);
+		if (e->mask & IN_ATTRIB)
+			fn(cookie, WATCH_ATTRIB, e->wd, name, is_dir, false);
 		at += (ssize_t)(sizeof(*e) + e->len);
 	}
 	return n > 0;

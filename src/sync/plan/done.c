@@ -1,7 +1,6 @@
 /* The end of a job. */
 #include <string.h>
 
-
 #include "sync/plan/commits.h"
 #include "sync/plan/state.h"
 #include "sync/plan/queue.h"
@@ -223,23 +222,6 @@ static void too_early(struct plan *p, const struct ended *d)
 	w->settled = p->flushing && !has_changed(d) && commits_is_stuck(p, w);
 }
 
-static void not_sent(struct plan *p, const struct ended *d)
-{
-	switch (d->job->kind) {
-	case JOB_WHOLE:
-		changed_under(p, d);
-		break;
-	case JOB_DELETE: /* the file is there again, and its event is on the way */
-		d->job->work->ready_ms = d->now_ms + PLAN_SWEEP_MS;
-		break;
-	case JOB_GROWN:
-	case JOB_PARTIAL:
-	case JOB_FREEZE:
-		tried(d->job->work, d->now_ms);
-		break;
-	}
-}
-
 /* Takes the job back from the worker. */
 static void take_back(struct plan *p, const struct ended *d)
 {
@@ -280,7 +262,19 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 		break;
 	case JOB_CHANGED:
 	case JOB_WRITER:
-		not_sent(p, &ended);
+		switch (ended.job->kind) {
+		case JOB_WHOLE:
+			changed_under(p, &ended);
+			break;
+		case JOB_DELETE: /* the file is there again, and its event is on the way */
+			ended.job->work->ready_ms = ended.now_ms + PLAN_SWEEP_MS;
+			break;
+		case JOB_GROWN:
+		case JOB_PARTIAL:
+		case JOB_FREEZE:
+			tried(ended.job->work, ended.now_ms);
+			break;
+		}
 		break;
 	case JOB_MISSING:
 		if (!has_changed(&ended))

@@ -3,24 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 #include "sync/plan/state.h"
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"
 #include "base/banned.h"
-
-/* Gives the file that was closed just now its place. */
-static void enqueue_closed(struct plan *p, struct work *w, bool found)
-{
-	/* A worker sends the version before, or the scan has found this one before its event came:
-	 * it goes after everything closed since. */
-	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
-		queue_remove(p, w);
-	/* A file that waits already keeps its place, as what was closed since may refer to it. A
-	 * small file may refer to files in the line. */
-	w->behind = w->entry->dir->line && plan_is_small(w->entry) ? w->entry->dir->line_in : 0;
-	queue_add(p, w);
-}
 
 void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append)
 {
@@ -125,12 +111,6 @@ void plan_doom(struct work *w, bool doomed)
 	w->doomed = doomed && w->entry->state == ENTRY_OPEN;
 }
 
-/* The close of the writer that died, which made the file suspect already. */
-static bool is_close_of_the_dead(const struct entry *e)
-{
-	return e->state == ENTRY_SUSPECT && !e->work->modified;
-}
-
 /* The object holds this content, and no worker is about to replace it. */
 static bool is_unchanged(const struct plan *p, const struct entry *e, const struct ident *ident)
 {
@@ -216,7 +196,14 @@ static int close_file(struct plan *p, struct entry *e, const struct ident *ident
 	w->ready_ms = kind == CLOSE_EXIT       ? now_ms + PLAN_HOLD_MS
 		      : w->how == HOW_SNAPSHOT ? now_ms
 					       : quiet_at(p, w, now_ms);
-	enqueue_closed(p, w, found);
+	/* A worker sends the version before, or the scan has found this one before its event came:
+	 * it goes after everything closed since. */
+	if (w->queued && (w->send != SEND_IDLE || (found && !w->frozen)))
+		queue_remove(p, w);
+	/* A file that waits already keeps its place, as what was closed since may refer to it. A
+	 * small file may refer to files in the line. */
+	w->behind = w->entry->dir->line && plan_is_small(w->entry) ? w->entry->dir->line_in : 0;
+	queue_add(p, w);
 	if (kind == CLOSE_EXIT)
 		return 0;
 	if (w->send == SEND_IDLE) {
@@ -239,7 +226,8 @@ int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint
 		e->mode = mode;
 		p->manifest_dirty = true;
 	}
-	if (is_close_of_the_dead(e)) {
+	/* The close of the writer that died, which made the file suspect already. */
+	if (e->state == ENTRY_SUSPECT && !e->work->modified) {
 		e->seen = *ident;
 		p->sweep_ms = 0;
 		return 0;

@@ -37,18 +37,14 @@ void queue_add_first(struct plan *p, struct work *w)
 	insert(p, w, NULL);
 }
 
-/* Deletions wait, and a file that waits for a copy finds its place when that is made. */
-static bool may_pass(const struct work *w, const struct work *before)
-{
-	return !before->frozen && (before->close > w->close || before->how == HOW_COPY ||
-					  before->entry->state == ENTRY_GONE);
-}
-
 void queue_add_by_close(struct plan *p, struct work *w)
 {
 	struct work *before = w->entry->dir->tail;
 
-	while (before && may_pass(w, before))
+	/* Deletions wait, and a file that waits for a copy finds its place when that is made. */
+	while (before && !before->frozen &&
+		(before->close > w->close || before->how == HOW_COPY ||
+			before->entry->state == ENTRY_GONE))
 		before = before->prev;
 	insert(p, w, before);
 }

@@ -181,12 +181,6 @@ void plan_drop_work(struct plan *p, struct entry *e)
 	table_drop_work(p->table, e);
 }
 
-/* A log keeps its lines: those at its end are as good as those that were published of it. */
-static bool only_grows(const struct entry *e, const struct work *w)
-{
-	return (e->flags & ENTRY_APPENDED) || w->appender;
-}
-
 void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 {
 	w->settled = false;
@@ -196,7 +190,8 @@ void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
-	if (only_grows(e, w)) {
+	/* A log keeps its lines: those at its end are as good as those that were published of it. */
+	if ((e->flags & ENTRY_APPENDED) || w->appender) {
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_CLOSED);
 		w->ready_ms = w->changed_ms;
 		w->how = HOW_REST;

@@ -149,13 +149,6 @@ struct dir *table_make_dir(struct table *t, struct entry *e)
 	return e->below;
 }
 
-/* A file or link that is there or to be restored, and no directory. */
-static bool is_file(const struct entry *e)
-{
-	return !e->below && e->mode && !S_ISDIR(e->mode) &&
-	       (e->state != ENTRY_GONE || (e->flags & ENTRY_KEEP));
-}
-
 static struct entry *walk_path(struct table *t, const char *path, bool make)
 {
 	struct dir *dir = t->top;
@@ -175,7 +168,9 @@ static struct entry *walk_path(struct table *t, const char *path, bool make)
 			errno = ENOMEM;
 		if (!e || !path[len])
 			return e;
-		if (make && is_file(e))
+		/* A file or link that is there or to be restored, and no directory. */
+		if (make && !e->below && e->mode && !S_ISDIR(e->mode) &&
+			(e->state != ENTRY_GONE || (e->flags & ENTRY_KEEP)))
 			return NULL;
 		if (make && !table_make_dir(t, e)) {
 			errno = ENOMEM;

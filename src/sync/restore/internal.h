@@ -16,10 +16,9 @@ struct restore {
 	char *vouch_path; /* the last that was asked for */
 	bool newer; /* the manifest, than the journal here: another machine had the run since */
 	int64_t manifest_ns; /* when the store got it */
-	char **aside_paths, **aside_files; /* what was set aside, and where it is now */
-	size_t n_aside_paths, n_aside_files;
-	char **begun; /* parts of files, and their journals, that an earlier restore has left */
-	size_t n_begun;
+	struct strlist aside_paths, aside_files; /* what was set aside, and where it is now */
+	/* parts of files, and their journals, that an earlier restore has left */
+	struct strlist begun;
 	struct entry **fetch, **dirs, **links;
 	size_t n_fetch, n_dirs, n_links;
 	struct copy *copy; /* while files are fetched */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,14 +22,12 @@
 
 int restore_add(void ***items, size_t *n, void *item)
 {
-	if ((*n & (*n - 1)) == 0) {
-		void **more = realloc(*items, (*n ? *n * 2 : 1) * sizeof(void *));
+	void **more = array_grow(*items, *n, sizeof(item));
 
-		if (!more)
-			return -1;
-		*items = more;
-	}
-	(*items)[(*n)++] = item;
+	if (!more)
+		return -1;
+	*items = more;
+	more[(*n)++] = item;
 	return 0;
 }
 
@@ -62,10 +61,9 @@ static int place_aside(
 	return 0;
 }
 
-/* Moves a local name out of the way. A file is remembered, to be sent to partial/. */
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err)
 {
-	_cleanup_free_ char *to = NULL, *copy = NULL;
+	_cleanup_free_ char *to = NULL;
 	int rc = place_aside(r->s, path, &to, err);
 
 	if (rc < 0)
@@ -78,14 +76,9 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 	if (!S_ISREG(mode))
 		return 0;
 	r->stats.files_suspect++;
-	copy = strdup(path);
-	if (!copy || restore_add((void ***)&r->aside_paths, &r->n_aside_paths, copy) < 0)
-		return error_memory(err);
-	copy = NULL;
-	if (restore_add((void ***)&r->aside_files, &r->n_aside_files, to) < 0)
-		return error_memory(err);
-	to = NULL;
-	return 0;
+	return strlist_add(&r->aside_paths, path) < 0 || strlist_add(&r->aside_files, to) < 0
+		       ? error_memory(err)
+		       : 0;
 }
 
 /* Back to the state in the bucket. */
@@ -116,7 +109,6 @@ static bool is_whole(const struct restore *r, const struct entry *e, const struc
 	return e->seen.ino != 0 && ident_equal(now, &e->seen);
 }
 
-/* Sets mode and time as they were published; `e` then describes the local file. */
 int restore_times(
 	struct restore *r, struct entry *e, int fd, const char *path, struct penstock_error *err)
 {
@@ -179,23 +171,10 @@ static bool is_begun(const struct sync *s, const char *path)
 	return fd >= 0 && part_file_is_ours(fd, base);
 }
 
-/* The fetch continues from there. */
-static int note_begun(struct restore *r, const char *path, struct penstock_error *err)
-{
-	char *copy = strdup(path);
-
-	if (!copy || restore_add((void ***)&r->begun, &r->n_begun, copy) < 0) {
-		free(copy);
-		return error_memory(err);
-	}
-	return 0;
-}
-
-/* Removes parts that no fetch has consumed: their files need not be fetched any more. */
 void restore_drop_begun(const struct restore *r)
 {
-	for (size_t i = 0; i < r->n_begun; i++)
-		unlinkat(r->s->root_fd, r->begun[i], 0);
+	for (size_t i = 0; i < r->begun.n; i++)
+		unlinkat(r->s->root_fd, r->begun.items[i], 0);
 }
 
 /* ---- checkpoints whose local commit vouches for them ---- */
@@ -294,7 +273,8 @@ static int check_file(
 		return 0;
 	}
 	if (!e && is_begun(r->s, path))
-		return note_begun(r, path, err);
+		/* The fetch continues from there. */
+		return strlist_add(&r->begun, path) < 0 ? error_memory(err) : 0;
 	if (e && is_whole(r, e, &now)) {
 		if (e->state == ENTRY_CLOSED) {
 			r->stats.files_unsent++;
@@ -395,7 +375,6 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 	return rc;
 }
 
-/* Files of the journal that are missing. */
 int restore_note_missing(void *cookie, struct entry *e)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);

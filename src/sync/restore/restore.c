@@ -354,7 +354,7 @@ static void on_done(void *cookie, const struct copy_item *item)
 	size_t i = (size_t)(uintptr_t)item->tag;
 
 	if (strcmp(item->action, "upload") == 0)
-		aside_sent(r->s, r->aside_paths[i], item->size);
+		aside_sent(r->s, r->aside_paths.items[i], item->size);
 	else
 		finish_file(r, item->tag);
 	sync_deliver(r->s);
@@ -368,7 +368,7 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 	if (err->code == PENSTOCK_E_CANCELLED)
 		return;
 	if (strcmp(item->action, "upload") == 0)
-		aside_failed(r->s, r->aside_paths[i], r->aside_files[i], err);
+		aside_failed(r->s, r->aside_paths.items[i], r->aside_files.items[i], err);
 	else
 		file_failed(r, item->tag, err);
 	sync_deliver(r->s);
@@ -408,7 +408,7 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-	const char *path = r->aside_paths[i], *file = r->aside_files[i];
+	const char *path = r->aside_paths.items[i], *file = r->aside_files.items[i];
 	struct stat st;
 	int rc;
 
@@ -437,7 +437,7 @@ static int push_all(struct restore *r, struct penstock_error *err)
 
 	for (size_t i = 0; rc == 0 && i < r->n_fetch && !r->error.code; i++)
 		rc = push_fetch(r, r->fetch[i], err);
-	for (size_t i = 0; rc == 0 && i < r->n_aside_files && !r->error.code; i++)
+	for (size_t i = 0; rc == 0 && i < r->aside_files.n && !r->error.code; i++)
 		rc = push_aside(r, i, err);
 	if (rc == 0)
 		rc = copy_finish(r->copy, err);
@@ -499,7 +499,7 @@ static int fetch_all(struct restore *r, struct penstock_error *err)
 	struct copy copy;
 	int rc = make_places(r, err);
 
-	if (rc < 0 || !(r->n_fetch + r->n_aside_files))
+	if (rc < 0 || !(r->n_fetch + r->aside_files.n))
 		return rc;
 	rc = copy_begin(&copy,
 		&(struct copy_options){.engine = object_client_engine(r->s->o.client),
@@ -606,15 +606,9 @@ int sync_restore(const struct sync_options *options, struct sync_restored *resto
 		rc = bring_back(&r, err);
 	if (rc == 0 && restored)
 		*restored = r.stats;
-	for (size_t i = 0; i < r.n_aside_paths; i++)
-		free(r.aside_paths[i]);
-	for (size_t i = 0; i < r.n_aside_files; i++)
-		free(r.aside_files[i]);
-	for (size_t i = 0; i < r.n_begun; i++)
-		free(r.begun[i]);
-	free(r.begun);
-	free(r.aside_paths);
-	free(r.aside_files);
+	strlist_release(&r.begun);
+	strlist_release(&r.aside_paths);
+	strlist_release(&r.aside_files);
 	commit_free(r.vouch);
 	free(r.vouch_path);
 	free(r.fetch);
