@@ -66,34 +66,24 @@ static int print_help(const struct cli *cli, const struct command *command)
 	return print_text(&text);
 }
 
-static int print_man(const struct cli *cli, const char *verb)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
-
-	if (verb && !command)
-		return refuse_verb(cli, verb);
-	man_page(&text, command, cli->commands);
-	return print_text(&text);
-}
-
-static int print_completion(const struct cli *cli, const char *shell)
+/* Pages for the build: --man [VERB], --completion bash, --table NAME FORMAT. */
+static int print_page(const struct cli *cli, const char *what, const char *name, const char *format)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
-	if (!shell || strcmp(shell, "bash") != 0)
-		return cli_misuse(cli, "--completion supports only bash");
-	completion_bash(&text, cli->commands);
-	return print_text(&text);
-}
+	if (strcmp(what, "--man") == 0) {
+		const struct command *command = name ? find_command(cli->commands, name) : NULL;
 
-/* For tools/fill-tables. */
-static int print_table(const struct cli *cli, const char *name, const char *format)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-
-	if (!table_write(&text, name, strcmp(format, "markdown") == 0))
+		if (name && !command)
+			return refuse_verb(cli, name);
+		man_page(&text, command, cli->commands);
+	} else if (strcmp(what, "--completion") == 0) {
+		if (!name || strcmp(name, "bash") != 0)
+			return cli_misuse(cli, "--completion supports only bash");
+		completion_bash(&text, cli->commands);
+	} else if (!name || !format || !table_write(&text, name, strcmp(format, "markdown") == 0)) {
 		return cli_misuse(cli, "--table needs the name of a table and markdown or scdoc");
+	}
 	return print_text(&text);
 }
 
@@ -240,12 +230,10 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 			getenv("PENSTOCK_LOG"));
 	if (argc > 1 && strcmp(argv[1], "--version") == 0)
 		return check_stdout(print_version());
-	if (argc > 1 && strcmp(argv[1], "--man") == 0)
-		return check_stdout(print_man(&cli, argc > 2 ? argv[2] : NULL));
-	if (argc > 3 && strcmp(argv[1], "--table") == 0)
-		return check_stdout(print_table(&cli, argv[2], argv[3]));
-	if (argc > 1 && strcmp(argv[1], "--completion") == 0)
-		return check_stdout(print_completion(&cli, argc > 2 ? argv[2] : NULL));
+	if (argc > 1 && (strcmp(argv[1], "--man") == 0 || strcmp(argv[1], "--table") == 0 ||
+				strcmp(argv[1], "--completion") == 0))
+		return check_stdout(print_page(
+			&cli, argv[1], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
 	code = cli_parse(&cli, argc, argv);
 	command = cli.operands.n ? find_command(commands, cli.operands.items[0]) : NULL;
 	/* Words for another program are visible anyway, and `exec` needs its command line unchanged:

@@ -6,20 +6,6 @@
 #include "workflow/native/schema.h"
 #include "base/banned.h"
 
-static void add_case(struct buf *out, const struct command *command)
-{
-	const struct option_spec *o;
-
-	buf_printf(out, "\t%s)\n\t\toptions='", command->name);
-	for (size_t i = 0; (o = options_at(command, i)); i++)
-		buf_printf(out, "%s--%s", i ? " " : "", o->name);
-	buf_add_str(out, "'\n");
-	if (command->operands && strstr(command->operands, "RUN"))
-		buf_add_str(out, "\t\t"
-				 "wants_run=yes\n");
-	buf_add_str(out, "\t\t;;\n");
-}
-
 /* Appends the paths of `--set` below `prefix`. Skips steps in steps and modules. */
 static void add_paths(struct buf *out, const struct schema *schema, const char *prefix)
 {
@@ -65,8 +51,14 @@ void completion_bash(struct buf *out, const struct command *const *commands)
 	buf_add_str(out,
 		"'\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\")\n"
 		"\t\treturn\n\t\t;;\n");
-	for (const struct command *const *c = commands; *c; c++)
-		add_case(out, *c);
+	for (const struct command *const *c = commands; *c; c++) {
+		buf_printf(out, "\t%s)\n\t\toptions='", (*c)->name);
+		for (size_t i = 0; options_at(*c, i); i++)
+			buf_printf(out, "%s--%s", i ? " " : "", options_at(*c, i)->name);
+		buf_printf(out, "'\n%s\t\t;;\n",
+			(*c)->operands && strstr((*c)->operands, "RUN") ? "\t\twants_run=yes\n"
+									: "");
+	}
 	buf_add_str(out, "\tesac\n"
 			 "\tif [[ ${COMP_WORDS[COMP_CWORD - 1]} == @(-s|--set) && "
 			 "\" $options \" == *' --set '* ]]; then\n"

@@ -35,22 +35,6 @@ static void add_line(struct buf *out, const char *before, const char *text)
 	buf_add_char(out, '\n');
 }
 
-static void add_paragraphs(struct buf *out, const char *text)
-{
-	while (*text) {
-		const char *end = strstr(text, "\n\n");
-		size_t len = end ? (size_t)(end - text) : strlen(text);
-
-		add_text(out, text, len);
-		buf_add_char(out, '\n');
-		text += len;
-		if (end) {
-			text += 2;
-			buf_add_str(out, ".PP\n");
-		}
-	}
-}
-
 static void add_title(struct buf *out, const char *name)
 {
 	buf_add_str(out, ".TH \"");
@@ -100,7 +84,14 @@ static void command_page(struct buf *out, const struct command *command)
 	if (command->operands)
 		add_line(out, "", command->operands);
 	buf_add_str(out, ".SH DESCRIPTION\n");
-	add_paragraphs(out, command->description);
+	for (const char *text = command->description; *text;) {
+		const char *end = strstr(text, "\n\n");
+		size_t len = end ? (size_t)(end - text) : strlen(text);
+
+		add_text(out, text, len);
+		buf_add_str(out, end ? "\n.PP\n" : "\n");
+		text += len + (end ? 2 : 0);
+	}
 	buf_add_str(out, ".SH OPTIONS\n");
 	add_options(out, command->options);
 	add_options(out, common_options);

@@ -182,19 +182,14 @@ static void add_entry(struct buf *out, const char *name, const char *value, cons
 
 /* ---- values and defaults of keys ---- */
 
-static void add_words(struct buf *out, const char *const *words)
-{
-	for (size_t i = 0; words[i]; i++)
-		buf_printf(out, "%s`%s`", i ? ", " : "", words[i]);
-}
-
 static void add_value(struct buf *out, const struct schema_key *key)
 {
 	if (key->value)
 		buf_add_str(out, key->value);
 	else if (key->kinds & (KEY_WORD | KEY_WORDS)) {
 		buf_add_str(out, key->kinds & KEY_WORDS ? "list of " : "");
-		add_words(out, key->words);
+		for (size_t i = 0; key->words[i]; i++)
+			buf_printf(out, "%s`%s`", i ? ", " : "", key->words[i]);
 	} else if (key->kinds & (KEY_WHOLE | KEY_WHOLES))
 		buf_printf(out, "%s%lld to %lld", key->kinds & KEY_WHOLES ? "list of " : "",
 			(long long)key->min, (long long)key->max);
@@ -261,29 +256,27 @@ static const struct schema *find_schema(
 	return found;
 }
 
-static void add_facts(struct buf *out, const struct fact *facts, bool variables, bool markdown)
-{
-	if (markdown)
-		buf_add_str(out, variables ? "| variable | default | meaning |\n|---|---|---|\n"
-					   : "| code | meaning |\n|---|---|\n");
-	for (; facts->name; facts++) {
-		if (!markdown)
-			add_entry(out, facts->name, NULL, facts->otherwise, facts->says);
-		else if (variables)
-			buf_printf(out, "| `%s` | %s | %s |\n", facts->name,
-				facts->otherwise ? facts->otherwise : "none", facts->says);
-		else
-			buf_printf(out, "| %s | %s |\n", facts->name, facts->says);
-	}
-}
-
 bool table_write(struct buf *out, const char *name, bool markdown)
 {
 	bool variables = strcmp(name, "environment") == 0;
 	const struct schema *schema;
 
 	if (variables || strcmp(name, "exit-codes") == 0) {
-		add_facts(out, variables ? environment_table : exit_table, variables, markdown);
+		const struct fact *f = variables ? environment_table : exit_table;
+
+		if (markdown)
+			buf_add_str(
+				out, variables ? "| variable | default | meaning |\n|---|---|---|\n"
+					       : "| code | meaning |\n|---|---|\n");
+		for (; f->name; f++) {
+			if (!markdown)
+				add_entry(out, f->name, NULL, f->otherwise, f->says);
+			else if (variables)
+				buf_printf(out, "| `%s` | %s | %s |\n", f->name,
+					f->otherwise ? f->otherwise : "none", f->says);
+			else
+				buf_printf(out, "| %s | %s |\n", f->name, f->says);
+		}
 		return true;
 	}
 	schema = find_schema(&schema_job, name, 0);

@@ -221,18 +221,6 @@ static int by_path(const struct known *a, const struct known *b)
 	return strcmp(a->path, b->path);
 }
 
-static void add_output(json_t *outputs, const struct known *k, const char *base)
-{
-	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
-
-	buf_add_str(&url, base ? base : "");
-	names_key(&url, k->path);
-	json_array_append_new(outputs,
-		json_pack("{s:o, s:o, s:I, s:o, s:o, s:b}", "path", json_text(k->path), "url",
-			json_text(buf_str(&url)), "size", (json_int_t)k->size, "etag",
-			plain_etag(k->etag), "mtime", json_time(k->mtime_ns), "open", k->open));
-}
-
 int show_outputs_read(json_t *object, const char *journal_path, const char *base,
 	const char *endpoint, struct penstock_error *err)
 {
@@ -245,8 +233,16 @@ int show_outputs_read(json_t *object, const char *journal_path, const char *base
 
 	HASH_SORT(reading.all, by_path);
 	HASH_ITER (hh, reading.all, k, next) {
+		_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+
+		buf_add_str(&url, base ? base : "");
+		names_key(&url, k->path);
 		if (k->published)
-			add_output(outputs, k, base);
+			json_array_append_new(outputs,
+				json_pack("{s:o, s:o, s:I, s:o, s:o, s:b}", "path",
+					json_text(k->path), "url", json_text(buf_str(&url)), "size",
+					(json_int_t)k->size, "etag", plain_etag(k->etag), "mtime",
+					json_time(k->mtime_ns), "open", k->open));
 		if (k->suspect)
 			json_array_append_new(partial, json_text(k->path));
 		free_known(&reading, k);

@@ -47,23 +47,6 @@ int copying_options(struct copying *v, const struct cli *cli)
 	return 0;
 }
 
-/* The progress of uploads is kept in our home: next to the source it would be part of it. */
-static int find_directories(struct copying *v, struct penstock_error *err)
-{
-	bool resume = v->options.resume, delta = cli_has(v->cli, "delta");
-	_cleanup_free_ char *home = NULL;
-	int r = resume || delta ? records_home(&home, err) : 0;
-
-	if (r < 0)
-		return r;
-	if ((resume && !(v->resume_dir = path_join(home, "transfers"))) ||
-		(delta && !(v->delta_dir = path_join(home, "sent"))))
-		return error_memory(err);
-	v->options.put.resume_dir = v->resume_dir;
-	v->options.put.delta_dir = v->delta_dir;
-	return 0;
-}
-
 static int open_stores(struct copying *v, const struct place *from, const struct place *to,
 	struct penstock_error *err)
 {
@@ -97,11 +80,20 @@ static int open_stores(struct copying *v, const struct place *from, const struct
 int copying_open(struct copying *v, const struct place *from, const struct place *to,
 	struct penstock_error *err)
 {
+	bool resume = v->options.resume, delta = cli_has(v->cli, "delta");
+	_cleanup_free_ char *home = NULL;
 	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
 		place_is_object(to) ? to : NULL, err);
 
-	if (r == 0)
-		r = find_directories(v, err);
+	/* The progress of uploads is kept in our home: next to the source it would be part of it. */
+	if (r == 0 && (resume || delta))
+		r = records_home(&home, err);
+	if (r == 0 && resume && !(v->resume_dir = path_join(home, "transfers")))
+		r = error_memory(err);
+	if (r == 0 && delta && !(v->delta_dir = path_join(home, "sent")))
+		r = error_memory(err);
+	v->options.put.resume_dir = v->resume_dir;
+	v->options.put.delta_dir = v->delta_dir;
 	return r == 0 ? copy_begin(&v->copy, &v->options, err) : r;
 }
 

@@ -52,64 +52,34 @@ static char *find_yaml(const char *dir, const char *name)
 }
 
 /*
- * A workflow file decides what is run and where its output goes, and a parent directory may belong
- * to another user (as /tmp does). So a file from there is used only if it belongs to this user, to
- * root, or to the owner of the start directory.
+ * The same in `dir` or in the nearest directory above that has the file. A workflow file decides
+ * what is run and where its output goes, and a parent directory may belong to another user (as /tmp
+ * does): the file must belong to this user, to root, or to the owner of `dir`.
  */
-static bool is_trusted(const char *path, uid_t owner)
-{
-	struct stat st;
-
-	if (stat(path, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 || st.st_uid == owner)
-		return true;
-	log_warn("ignoring %s: it belongs to another user; name it, or copy it, to use it", path);
-	return false;
-}
-
-/* The same in `dir` or in the nearest directory above that has the file. */
 static char *find_above(const char *dir, const char *name)
 {
 	_cleanup_free_ char *at = realpath(dir, NULL);
-	struct stat st;
+	struct stat own, st;
 
-	if (!at || stat(at, &st) < 0)
+	if (!at || stat(at, &own) < 0)
 		return NULL;
 	for (;;) {
 		char *found = find_yaml(*at ? at : "/", name);
 		char *slash = strrchr(at, '/');
 
-		if (found && is_trusted(found, st.st_uid))
+		if (found && (stat(found, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 ||
+				     st.st_uid == own.st_uid))
 			return found;
+		if (found)
+			log_warn(
+				"ignoring %s: it belongs to another user; name it, or copy it, to use "
+				"it",
+				found);
 		free(found);
 		if (!*at || !slash)
 			return NULL;
 		*slash = '\0';
 	}
-}
-
-/* Returns the folder of the project's own files. */
-static char *project_folder(const char *shown)
-{
-	char *folder = *shown == '/' ? strdup(shown) : NULL;
-	char *slash = folder ? strrchr(folder, '/') : NULL;
-
-	if (!slash)
-		return folder;
-	*slash = '\0';
-	if (str_ends(folder, "/.dstack"))
-		folder[strlen(folder) - strlen("/.dstack")] = '\0';
-	return folder;
-}
-
-static char *user_config(void)
-{
-	const char *home = getenv("HOME"), *config = str_env("XDG_CONFIG_HOME");
-	_cleanup_free_ char *dir = NULL;
-
-	if (config ? asprintf(&dir, "%s/penstock", config) < 0
-		   : asprintf(&dir, "%s/.config/penstock", home ? home : "") < 0)
-		return NULL;
-	return find_yaml(dir, "config");
 }
 
 static bool is_dstack(const char *path)
@@ -132,15 +102,24 @@ int load_variables(const char *workflows, struct buf *text, char **name, struct 
 
 static int read_variables_and_defaults(struct load_source *out, struct penstock_error *err)
 {
-	_cleanup_free_ char *folder = project_folder(out->shown);
+	_cleanup_free_ char *folder = *out->shown == '/' ? strdup(out->shown) : NULL;
+	const char *home = getenv("HOME"), *config = str_env("XDG_CONFIG_HOME");
+	_cleanup_free_ char *user = NULL;
 	int r;
 
 	if (!folder)
 		return 0;
 	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
+	/* The project's own files are in the folder of the file, or around .dstack/. */
+	*strrchr(folder, '/') = '\0';
+	if (str_ends(folder, "/.dstack"))
+		*strrchr(folder, '/') = '\0';
 	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
-	if (!out->defaults_name)
-		out->defaults_name = user_config();
+	if (config ? asprintf(&user, "%s/penstock", config) < 0
+		   : asprintf(&user, "%s/.config/penstock", home ? home : "") < 0)
+		user = NULL;
+	if (!out->defaults_name && user)
+		out->defaults_name = find_yaml(user, "config");
 	if (r == 0 && out->defaults_name)
 		r = fs_read(out->defaults_name, &out->defaults, err);
 	return r;
