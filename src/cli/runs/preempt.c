@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/print/util.h"

@@ -1,4 +1,3 @@
-#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
