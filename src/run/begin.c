@@ -2,11 +2,10 @@
  * Begin of a run: its identity, the checks that may refuse it, and what it continues from earlier
  * attempts.
  */
-#include "run/internal.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,12 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "records/supervisor.h"
 #include "run/config/user_limits.h"
+#include "run/internal.h"
+#include "run/run.h"
+#include "workflow/document/secrets.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
 
@@ -239,4 +242,56 @@ int run_begin(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = record_begin(run, err);
 	return r;
+}
+
+/* Adds a field with its length, so that different lists of fields never read the same. */
+static void add_field(struct buf *b, const char *field)
+{
+	if (field)
+		buf_printf(b, "%zu:%s,", strlen(field), field);
+	else
+		buf_add_str(b, "-,");
+}
+
+/* Adds a URL without its password or signature: a URL that is signed again is the same place. */
+static void add_url(struct buf *b, const char *url)
+{
+	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
+
+	add_field(b, secret_mask_url(url, &masked) ? buf_str(&masked) : url);
+}
+
+int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	unsigned char digest[32];
+	char hex[65];
+
+	add_field(&text, workflow->name.value ? "name" : "digest");
+	add_field(&text, workflow->name.value ? workflow->name.value : workflow->digest);
+	switch (workflow->output.kind) {
+	case WORKFLOW_S3:
+		add_field(&text, workflow->output.s3.google ? "gs" : "s3");
+		add_field(&text, workflow->output.s3.embedded
+					 ? "embedded"
+					 : workflow->output.s3.endpoint_url.value);
+		add_field(&text, workflow->output.s3.bucket);
+		add_field(&text, workflow->output.s3.prefix);
+		break;
+	case WORKFLOW_HTTP:
+		add_field(&text, "http");
+		add_url(&text, workflow->output.http_url.value);
+		break;
+	default:
+		add_field(&text, NULL);
+		break;
+	}
+	if (buf_failed(&text))
+		return buf_error(&text, "the run's identity", err);
+	if (!EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL))
+		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
+	str_hex(digest, sizeof(digest), hex);
+	snprintf(id, RECORDS_ID_SIZE, "%.12s", hex);
+	return 0;
 }

@@ -20,7 +20,7 @@
 #include <sys/types.h>
 
 #include "records/records.h"
-#include "run/report/event.h"
+#include "run/report/say.h"
 #include "workflow/model.h"
 
 struct penstock_error;

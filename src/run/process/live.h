@@ -21,6 +21,9 @@
 
 #include "base/str.h"
 
+struct live_file;
+struct live_files;
+struct live_step;
 struct penstock_error;
 
 struct live_step {
@@ -44,8 +47,6 @@ void live_step_release(struct live_step *step);
 
 /* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing one
  * for each takes a tenth of the time that a container needs to start. */
-struct live_files;
-struct live_file;
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
 /* Removes the files; all executions have ended. */
 void live_files_free(struct live_files *files);
@@ -72,5 +73,32 @@ char *live_node(const char *step_dir, unsigned long rank);
 /* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes its
  * records. Returns the number of processes. */
 int live_end(const char *run_dir);
+
+/*
+ * Record of an execution of a step for as long as it lives (run/process/live.h).
+ *
+ *	step_life_begin(&life, &run, &step);	// its groups exist and are empty
+ *	step_life_started(&life, &run, &step);	// its tasks run
+ *	step_life_end(&life, &run);
+ *	run_life_end(&run);	// after the last execution of the run
+ *
+ * A failure to record is only a warning: `penstock exec` then misses the execution. If this process
+ * is killed, the next attempt misses it as well, unless it finds the processes by their
+ * environment.
+ */
+struct run_life {
+	const char *dir; /* of the run; borrowed */
+	struct live_files *files; /* NULL until an execution begins */
+};
+
+struct step_life {
+	struct live_file *file; /* NULL if there is none */
+	unsigned long alone; /* serial of an execution with a file of its own; 0 if there is none */
+};
+
+void step_life_begin(struct step_life *life, struct run_life *run, const struct live_step *step);
+void step_life_started(struct step_life *life, struct run_life *run, const struct live_step *step);
+void step_life_end(struct step_life *life, struct run_life *run);
+void run_life_end(struct run_life *run);
 
 #endif

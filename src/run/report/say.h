@@ -6,9 +6,31 @@
 #ifndef RUN_REPORT_SAY_H
 #define RUN_REPORT_SAY_H
 
-#include "run/report/event.h"
+#include <stdint.h>
 
 struct output;
+
+/* Events of a run, for the command or program that shows them. */
+enum run_event_kind {
+	RUN_EVENT_STATE, /* text: the new state's name */
+	RUN_EVENT_MESSAGE, /* text: one line for people */
+	RUN_EVENT_WARNING, /* text: one line for people */
+	RUN_EVENT_STAGE, /* text: the input's name; done and total in bytes (0: unknown) */
+	RUN_EVENT_FLUSH, /* done: bytes published so far; total: those plus the pending ones */
+	RUN_EVENT_STEP, /* text: the step's name; done: its number from 1; total: their count */
+};
+
+struct run_event {
+	enum run_event_kind kind;
+	const char *text; /* valid during the call */
+	uint64_t done;
+	uint64_t total;
+};
+
+struct run_observer {
+	void (*event)(void *cookie, const struct run_event *event); /* called from any thread */
+	void *cookie;
+};
 
 struct run_voice {
 	const struct run_observer *observer; /* borrowed */

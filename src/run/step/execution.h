@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "run/cluster/memory.h"
-#include "run/process/life.h"
-#include "run/rank/ranks.h"
+#include "run/process/live.h"
+#include "run/step/ranks.h"
 #include "run/step/group.h"
 #include "run/step/host.h"
 #include "run/step/run.h"

@@ -17,7 +17,7 @@
 #include "base/process.h"
 #include "base/process_run.h"
 #include "run/cluster/remote.h"
-#include "run/rank/ranks.h"
+#include "run/step/ranks.h"
 #include "run/task/boxed.h"
 #include "base/banned.h"
 

@@ -18,11 +18,11 @@
 #include "run/process/cgroups.h"
 #include "run/process/leaders.h"
 #include "run/process/live.h"
-#include "run/rank/cluster.h"
+#include "run/step/ranks.h"
 #include "run/report/output.h"
 #include "run/step/execution.h"
 #include "run/step/launcher.h"
-#include "run/task/litter.h"
+#include "run/task/box.h"
 #include "base/banned.h"
 
 enum { REAP_WAIT_MS = 10000 };

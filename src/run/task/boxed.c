@@ -18,7 +18,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "run/task/litter.h"
+#include "run/task/box.h"
 #include "run/task/network.h"
 #include "base/banned.h"
 

@@ -32,7 +32,6 @@
 #include "run/task/bundle.h"
 #include "run/task/boxed.h"
 #include "run/task/init.h"
-#include "run/task/litter.h"
 #include "base/banned.h"
 
 #define BOX BOXED_PREFIX

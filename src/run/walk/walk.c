@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "run/walk/module_env.h"
 #include "run/walk/finished.h"
 #include "run/publish/publisher.h"
 #include "run/step/host.h"

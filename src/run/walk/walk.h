@@ -21,6 +21,7 @@ struct frame;
 struct launch;
 struct attempt;
 struct finished_steps;
+struct run_layout;
 struct publisher;
 struct reaction;
 struct step_host;
@@ -222,5 +223,14 @@ void scope_free(struct scope *scope);
 void launch_free(struct launch *launch);
 /* Kills launches at their deadline. */
 void launch_check_deadlines(struct walk *walk);
+
+/* $DEEPSQUARE_ENV of a module with exported outputs: a file of its own next to that of the run. */
+
+/* Creates the file if it is missing; the caller owns the path `*file`. */
+int module_env_begin(
+	const struct run_layout *layout, const char *path, char **file, struct penstock_error *err);
+/* Appends the outputs, with the prefix of `use`, to `outer`, or to the run's file if it is NULL. */
+int module_env_export(const struct run_layout *layout, const char *path,
+	const struct workflow_use *use, const char *outer, struct penstock_error *err);
 
 #endif

@@ -13,7 +13,7 @@
 #include "records/layout.h"
 #include "run/attempt/attempt.h"
 #include "run/config/times.h"
-#include "run/step/times.h"
+#include "run/step/host.h"
 #include "workflow/model.h"
 
 struct heard {

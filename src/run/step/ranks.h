@@ -2,13 +2,21 @@
  * Variables that distinguish the tasks of a step: those of torch.distributed, and each task's GPUs.
  * Variables of the workflow override them.
  */
-#ifndef RUN_RANK_RANKS_H
-#define RUN_RANK_RANKS_H
+#ifndef RUN_STEP_RANKS_H
+#define RUN_STEP_RANKS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/str.h"
+#include "run/task/executor.h"
+#include "workflow/model.h"
+
+struct attempt;
+struct penstock_error;
+struct slurm_allocation;
+struct slurm_memory;
+struct step_end;
 
 struct ranks {
 	size_t n; /* tasks */
@@ -29,5 +37,19 @@ int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env);
 /* Shell code that gives a task its rank and GPUs if an MPI launcher started it; $0 is the step's
  * shell and $1 its command. */
 extern const char ranks_mpi_wrapper[];
+
+/* Finds `n` different free TCP ports of this machine, outside the range from which the kernel takes
+ * ports for connections. */
+int free_ports(int *ports, size_t n, struct penstock_error *err);
+
+/* Fills in what the executor for clusters needs. The executor borrows `*dir`; free() it once the
+ * task has started. */
+int step_cluster(struct task_cluster *out, const struct attempt *attempt,
+	const struct slurm_allocation *slurm, const struct workflow_run *what, const char *name,
+	unsigned long serial, char **dir, struct penstock_error *err);
+
+/* Marks the end as out of memory if Slurm's messages, as far as `memory` was read, say so. */
+void step_cluster_explain(
+	const struct slurm_memory *memory, const struct workflow_run *what, struct step_end *end);
 
 #endif
