@@ -128,14 +128,13 @@ static void finalizep(sqlite3_stmt **statement)
 #define _cleanup_statement_ _cleanup_(finalizep)
 
 /* `types` has one letter per argument: s (may be NULL), i (int64_t). */
-static sqlite3_stmt *prepare(struct records *records, const char *sql, const char *types, ...)
+static sqlite3_stmt *vprepare(
+	struct records *records, const char *sql, const char *types, va_list ap)
 {
 	sqlite3_stmt *statement = NULL;
-	va_list ap;
 
 	if (sqlite3_prepare_v2(records->db, sql, -1, &statement, NULL) != SQLITE_OK)
 		return NULL;
-	va_start(ap, types);
 	for (int i = 1; *types; types++, i++) {
 		if (*types == 's')
 			sqlite3_bind_text(
@@ -143,17 +142,43 @@ static sqlite3_stmt *prepare(struct records *records, const char *sql, const cha
 		else
 			sqlite3_bind_int64(statement, i, va_arg(ap, int64_t));
 	}
+	return statement;
+}
+
+static sqlite3_stmt *prepare(struct records *records, const char *sql, const char *types, ...)
+{
+	sqlite3_stmt *statement;
+	va_list ap;
+
+	va_start(ap, types);
+	statement = vprepare(records, sql, types, ap);
 	va_end(ap);
 	return statement;
 }
 
 /* Runs a statement that returns no rows. */
-static int run_statement(
-	struct records *records, sqlite3_stmt *statement, struct penstock_error *err)
+static int change(struct records *records, struct penstock_error *err, const char *sql,
+	const char *types, ...)
 {
+	_cleanup_statement_ sqlite3_stmt *statement = NULL;
+	va_list ap;
+
+	va_start(ap, types);
+	statement = vprepare(records, sql, types, ap);
+	va_end(ap);
 	if (!statement || sqlite3_step(statement) != SQLITE_DONE)
 		return raise(records, "write the records", err);
 	return 0;
+}
+
+/* Ends a transaction that came to `r`. */
+static int finish(struct records *records, int r, struct penstock_error *err)
+{
+	if (r == 0)
+		r = execute(records, "COMMIT", err);
+	if (r < 0)
+		execute(records, "ROLLBACK", NULL);
+	return r;
 }
 
 static char *column_text(sqlite3_stmt *statement, int i)
@@ -176,11 +201,6 @@ static int read_number(
 	return 0;
 }
 
-static int read_version(struct records *records, int64_t *version, struct penstock_error *err)
-{
-	return read_number(records, "PRAGMA user_version", version, err);
-}
-
 /* Accepts an empty file; rejects databases of other programs. */
 static int check_ours(struct records *records, struct penstock_error *err)
 {
@@ -194,18 +214,6 @@ static int check_ours(struct records *records, struct penstock_error *err)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
 			"%s is the database of another program; move it away, or set PENSTOCK_HOME",
 			records->path);
-	return r;
-}
-
-static int create_tables(struct records *records, struct penstock_error *err)
-{
-	int64_t version = 0;
-	int r = read_version(records, &version, err); /* another process may have been faster */
-
-	if (r == 0 && version == 0)
-		r = check_ours(records, err);
-	if (r == 0 && version == 0)
-		r = execute(records, schema, err);
 	return r;
 }
 
@@ -263,7 +271,7 @@ static int open_database(struct records *records, struct penstock_error *err)
 	/* Later versions add their statements here, each step from n to n + 1, and never change
 	 * an old one. */
 	int64_t version = 0;
-	r = read_version(records, &version, err);
+	r = read_number(records, "PRAGMA user_version", &version, err);
 	if (r == 0 && version > 0)
 		r = check_ours(records, err);
 	if (r < 0 || version == SCHEMA_VERSION)
@@ -276,12 +284,13 @@ static int open_database(struct records *records, struct penstock_error *err)
 	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
-	r = create_tables(records, err);
-	if (r < 0) {
-		execute(records, "ROLLBACK", NULL);
-		return r;
-	}
-	return execute(records, "COMMIT", err);
+	/* Another process may have been faster. */
+	r = read_number(records, "PRAGMA user_version", &version, err);
+	if (r == 0 && version == 0)
+		r = check_ours(records, err);
+	if (r == 0 && version == 0)
+		r = execute(records, schema, err);
+	return finish(records, r, err);
 }
 
 int records_open(struct records **out, const char *home, struct penstock_error *err)
@@ -326,21 +335,16 @@ static int insert_attempt(struct records *records, const struct records_begin *b
 	struct penstock_error *err)
 {
 	int64_t now = clock_wall_ns();
-	_cleanup_statement_ sqlite3_stmt *upsert = prepare(records,
+	_cleanup_statement_ sqlite3_stmt *last = NULL;
+	int r = change(records, err,
 		"INSERT INTO runs (id, name, workflow, output, created) VALUES (?1, ?2, ?3, ?4, ?5)"
 		" ON CONFLICT (id) DO UPDATE SET name = ?2, workflow = ?3, output = ?4",
 		"ssssi", b->id, b->name, b->workflow, b->output, now);
-	_cleanup_statement_ sqlite3_stmt *lose = NULL;
-	_cleanup_statement_ sqlite3_stmt *last = NULL;
-	_cleanup_statement_ sqlite3_stmt *insert = NULL;
-	int r = run_statement(records, upsert, err);
 
-	if (r < 0)
-		return r;
-	lose = prepare(records,
-		"UPDATE attempts SET state = ?2, ended = ?3 WHERE run = ?1 AND state <= ?4", "siii",
-		b->id, (int64_t)RUN_LOST, now, (int64_t)RUN_FLUSHING);
-	r = run_statement(records, lose, err);
+	if (r == 0)
+		r = change(records, err,
+			"UPDATE attempts SET state = ?2, ended = ?3 WHERE run = ?1 AND state <= ?4",
+			"siii", b->id, (int64_t)RUN_LOST, now, (int64_t)RUN_FLUSHING);
 	if (r < 0)
 		return r;
 	last = prepare(
@@ -348,12 +352,11 @@ static int insert_attempt(struct records *records, const struct records_begin *b
 	if (!last || sqlite3_step(last) != SQLITE_ROW)
 		return raise(records, "read the records", err);
 	*attempt = sqlite3_column_int(last, 0) + 1;
-	insert = prepare(records,
+	return change(records, err,
 		"INSERT INTO attempts (run, n, state, started, pid, provenance, steps_done)"
 		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
 		"siiiisi", b->id, (int64_t)*attempt, (int64_t)RUN_QUEUED, now, (int64_t)b->pid,
 		b->provenance, (int64_t)b->steps_done);
-	return run_statement(records, insert, err);
 }
 
 int records_begin(struct records *records, const struct records_begin *begin, int *attempt,
@@ -368,13 +371,9 @@ int records_begin(struct records *records, const struct records_begin *begin, in
 		r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
-	r = insert_attempt(records, begin, &n, err);
-	if (r == 0)
-		r = execute(records, "COMMIT", err);
+	r = finish(records, insert_attempt(records, begin, &n, err), err);
 	if (r == 0)
 		*attempt = n;
-	else
-		execute(records, "ROLLBACK", NULL);
 	set_durable(records, false, NULL);
 	return r;
 }
@@ -383,11 +382,9 @@ int records_withdraw(
 	struct records *records, const char *id, int attempt, struct penstock_error *err)
 {
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+	return change(records, err,
 		"DELETE FROM attempts WHERE run = ?1 AND n = ?2 AND state = ?3 AND pid = 0", "sii",
 		id, (int64_t)attempt, (int64_t)RUN_QUEUED);
-
-	return run_statement(records, s, err);
 }
 
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
@@ -397,12 +394,10 @@ int records_set_state(struct records *records, const char *id, int attempt, enum
 
 	LOCK_SCOPE(&records->lock);
 	/* Live states only move forward: the current state must be smaller or equal. */
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3", "sii",
-		id, (int64_t)attempt, (int64_t)state);
-
 	if (run_state_is_live(state))
-		r = run_statement(records, s, err);
+		r = change(records, err,
+			"UPDATE attempts SET state = ?3 WHERE run = ?1 AND n = ?2 AND state <= ?3",
+			"sii", id, (int64_t)attempt, (int64_t)state);
 	if (r < 0)
 		return r;
 	if (!run_state_is_live(state) || sqlite3_changes(records->db) != 1)
@@ -415,11 +410,8 @@ int records_set_provenance(struct records *records, const char *id, int attempt,
 	const char *provenance, struct penstock_error *err)
 {
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET provenance = ?3 WHERE run = ?1 AND n = ?2", "sis", id,
-		(int64_t)attempt, provenance);
-
-	return run_statement(records, s, err);
+	return change(records, err, "UPDATE attempts SET provenance = ?3 WHERE run = ?1 AND n = ?2",
+		"sis", id, (int64_t)attempt, provenance);
 }
 
 int records_set_sync(struct records *records, const char *id, int attempt,
@@ -428,79 +420,63 @@ int records_set_sync(struct records *records, const char *id, int attempt,
 	const char *last_error = sync->last_error && *sync->last_error ? sync->last_error : NULL;
 
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
+	return change(records, err,
 		"UPDATE attempts SET sync_lag = ?3, sync_waiting = ?4, sync_files = ?5, sync_bytes "
 		"= ?6,"
 		" sync_error = ?7, sync_at = ?8 WHERE run = ?1 AND n = ?2",
 		"siiiiisi", id, (int64_t)attempt, sync->lag_ms, (int64_t)sync->bytes_waiting,
 		(int64_t)sync->files_published, (int64_t)sync->bytes_published, last_error,
 		clock_wall_ns());
-
-	return run_statement(records, s, err);
 }
 
 int records_step_done(struct records *records, const char *id, int attempt, int step,
 	const char *name, struct penstock_error *err)
 {
-	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"INSERT OR REPLACE INTO steps (run, attempt, step, name, ended) VALUES (?1, ?2, "
-		"?3, ?4, ?5)",
-		"siisi", id, (int64_t)attempt, (int64_t)step, name, clock_wall_ns());
-	_cleanup_statement_ sqlite3_stmt *count = NULL;
-	int r = execute(records, "BEGIN IMMEDIATE", err);
+	int r;
 
+	LOCK_SCOPE(&records->lock);
+	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
-	r = run_statement(records, s, err);
-	if (r == 0) {
-		count = prepare(records,
-			"UPDATE attempts SET steps_done = max(steps_done, ?3) WHERE run = ?1 AND n "
-			"= ?2",
+	r = change(records, err,
+		"INSERT OR REPLACE INTO steps (run, attempt, step, name, ended)"
+		" VALUES (?1, ?2, ?3, ?4, ?5)",
+		"siisi", id, (int64_t)attempt, (int64_t)step, name, clock_wall_ns());
+	if (r == 0)
+		r = change(records, err,
+			"UPDATE attempts SET steps_done = max(steps_done, ?3)"
+			" WHERE run = ?1 AND n = ?2",
 			"sii", id, (int64_t)attempt, (int64_t)step + 1);
-		r = run_statement(records, count, err);
-	}
-	if (r < 0) {
-		execute(records, "ROLLBACK", NULL);
-		return r;
-	}
-	return execute(records, "COMMIT", err);
+	return finish(records, r, err);
 }
 
 int records_renumber(
 	struct records *records, const char *id, int attempt, int to, struct penstock_error *err)
 {
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET n = ?3 WHERE run = ?1 AND n = ?2", "sii", id, (int64_t)attempt,
-		(int64_t)to);
-
-	return run_statement(records, s, err);
+	return change(records, err, "UPDATE attempts SET n = ?3 WHERE run = ?1 AND n = ?2", "sii",
+		id, (int64_t)attempt, (int64_t)to);
 }
 
 int records_forget_steps(
 	struct records *records, const char *id, int attempt, struct penstock_error *err)
 {
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET steps_done = 0 WHERE run = ?1 AND n = ?2", "si", id,
-		(int64_t)attempt);
-
-	return run_statement(records, s, err);
+	return change(records, err, "UPDATE attempts SET steps_done = 0 WHERE run = ?1 AND n = ?2",
+		"si", id, (int64_t)attempt);
 }
 
-/* Changes one attempt durably. Call it with the lock held. Returns PENSTOCK_E_NOT_FOUND without a
- * message if no attempt matches the statement. */
-static int change_one(struct records *records, sqlite3_stmt *s, struct penstock_error *err)
+/* Ends a durable change of one attempt that came to `r`: `refusal` is the error if no attempt
+ * matched. */
+static int changed_one(struct records *records, int r, const char *id, int attempt,
+	const char *refusal, struct penstock_error *err)
 {
-	int r = set_durable(records, true, err);
-	int changed;
+	int changed = sqlite3_changes(records->db);
 
-	if (r == 0)
-		r = run_statement(records, s, err);
-	changed = sqlite3_changes(records->db);
 	set_durable(records, false, NULL);
-	return r == 0 && changed != 1 ? -(int)PENSTOCK_E_NOT_FOUND : r;
+	return r < 0 || changed == 1 ? r
+				     : error_set(err, PENSTOCK_E_INTERNAL,
+					       "attempt %d of run %s %s", attempt, id, refusal);
 }
 
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
@@ -512,22 +488,20 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot end as %s",
 			attempt, id, run_state_name(end->state));
 	LOCK_SCOPE(&records->lock);
+	r = set_durable(records, true, err);
 	/* An end is final, except that a flush may complete it. */
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6,"
-		" unflushed = ?7, message = ?8, flushed_state = ?9, flushed_class = ?10,"
-		" flushed_exit_code = ?11, ended = ?12"
-		" WHERE run = ?1 AND n = ?2 AND (state <= ?13 OR unflushed)",
-		"siiiiiisiiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
-		(int64_t)end->exit_code, (int64_t)end->step_code, (int64_t)end->unflushed,
-		end->message, (int64_t)end->flushed_state, (int64_t)end->flushed_class,
-		(int64_t)end->flushed_exit_code, clock_wall_ns(), (int64_t)RUN_FLUSHING);
-
-	r = change_one(records, s, err);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s has ended already",
-			attempt, id);
-	return r;
+	if (r == 0)
+		r = change(records, err,
+			"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, step_code = ?6,"
+			" unflushed = ?7, message = ?8, flushed_state = ?9, flushed_class = ?10,"
+			" flushed_exit_code = ?11, ended = ?12"
+			" WHERE run = ?1 AND n = ?2 AND (state <= ?13 OR unflushed)",
+			"siiiiiisiiiii", id, (int64_t)attempt, (int64_t)end->state,
+			(int64_t)end->class, (int64_t)end->exit_code, (int64_t)end->step_code,
+			(int64_t)end->unflushed, end->message, (int64_t)end->flushed_state,
+			(int64_t)end->flushed_class, (int64_t)end->flushed_exit_code,
+			clock_wall_ns(), (int64_t)RUN_FLUSHING);
+	return changed_one(records, r, id, attempt, "has ended already", err);
 }
 
 int records_end_waiting(struct records *records, const char *id, int attempt,
@@ -536,34 +510,28 @@ int records_end_waiting(struct records *records, const char *id, int attempt,
 	int r;
 
 	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records,
-		"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, message = ?6,"
-		" flushed_state = ?3, flushed_class = ?4, flushed_exit_code = ?5, ended = ?7"
-		" WHERE run = ?1 AND n = ?2 AND (state <= ?8 OR state IN (?9, ?10))"
-		" AND n = (SELECT max(n) FROM attempts WHERE run = ?1)",
-		"siiiisiiii", id, (int64_t)attempt, (int64_t)end->state, (int64_t)end->class,
-		(int64_t)end->exit_code, end->message, clock_wall_ns(), (int64_t)RUN_FLUSHING,
-		(int64_t)RUN_PREEMPTED, (int64_t)RUN_LOST);
-
-	r = change_one(records, s, err);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return error_set(err, PENSTOCK_E_INTERNAL,
-			"attempt %d of run %s is not waiting to be resumed", attempt, id);
-	return r;
+	r = set_durable(records, true, err);
+	if (r == 0)
+		r = change(records, err,
+			"UPDATE attempts SET state = ?3, class = ?4, exit_code = ?5, message = ?6,"
+			" flushed_state = ?3, flushed_class = ?4, flushed_exit_code = ?5, ended = ?7"
+			" WHERE run = ?1 AND n = ?2 AND (state <= ?8 OR state IN (?9, ?10))"
+			" AND n = (SELECT max(n) FROM attempts WHERE run = ?1)",
+			"siiiisiiii", id, (int64_t)attempt, (int64_t)end->state,
+			(int64_t)end->class, (int64_t)end->exit_code, end->message, clock_wall_ns(),
+			(int64_t)RUN_FLUSHING, (int64_t)RUN_PREEMPTED, (int64_t)RUN_LOST);
+	return changed_one(records, r, id, attempt, "is not waiting to be resumed", err);
 }
 
 int records_remove(struct records *records, const char *id, struct penstock_error *err)
 {
-	LOCK_SCOPE(&records->lock);
-	_cleanup_statement_ sqlite3_stmt *s = prepare(
-		records, "DELETE FROM runs WHERE id = ?1", "s", id);
-	int r = run_statement(records, s, err);
+	int r;
 
-	if (r < 0)
-		return r;
-	if (sqlite3_changes(records->db) == 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
-	return 0;
+	LOCK_SCOPE(&records->lock);
+	r = change(records, err, "DELETE FROM runs WHERE id = ?1", "s", id);
+	if (r == 0 && sqlite3_changes(records->db) == 0)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
+	return r;
 }
 
 /* ---- reading ---- */

@@ -188,11 +188,9 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 		return 0;
 	}
 	if (!wanted->of_run) {
-		/*
-		 * The child has one thread when it joins. To move a whole process, the kernel waits until no thread
-		 * of the machine is being created or ended, for milliseconds; version 1 also moves a single thread,
-		 * which does not need that.
-		 */
+		/* The child has one thread when it joins. To move a whole process, the kernel
+		 * waits until no thread of the machine is being created or ended, for milliseconds;
+		 * version 1 also moves a single thread, which does not need that. */
 		_cleanup_free_ char *path = path_join(
 			part.dir, part.base->kind == V2 ? "cgroup.procs" : "tasks");
 
